@@ -1,1 +1,5 @@
 //! The provider.
+
+pub mod client;
+pub mod explain;
+pub mod transport;

@@ -1,0 +1,284 @@
+//! Addresses as users write them, parsed once: of a host that answers SSH, and of the wrapper on it.
+
+use std::{fmt, str::FromStr};
+
+/// The port of an SSH server when none is written.
+pub const SSH_PORT: u16 = 22;
+
+/// A host and a port: `host`, `host:port`, `[v6]`, `[v6]:port`, or a bare `v6`. The default port is [`SSH_PORT`].
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct HostPort {
+    host: String,
+    port: u16,
+}
+
+impl HostPort {
+    /// Joins a host and a port; the host is held to the same rules as a written one.
+    pub fn new(host: &str, port: u16) -> Result<Self, AddressError> {
+        Ok(Self { host: checked_host(host, host)?, port })
+    }
+
+    /// The host's name or address, an IPv6 address without its brackets.
+    pub fn host(&self) -> &str {
+        &self.host
+    }
+
+    /// The port, never 0.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    fn parse(text: &str, default: Option<u16>) -> Result<Self, AddressError> {
+        let whole = text.trim();
+        let (host, port) = split(whole)?;
+        let port = match (port, default) {
+            (Some(port), _) => port_number(port, whole)?,
+            (None, Some(port)) => port,
+            (None, None) => return Err(AddressError::NoPort(whole.to_owned())),
+        };
+        Ok(Self { host: checked_host(host, whole)?, port })
+    }
+}
+
+impl FromStr for HostPort {
+    type Err = AddressError;
+
+    fn from_str(text: &str) -> Result<Self, AddressError> {
+        Self::parse(text, Some(SSH_PORT))
+    }
+}
+
+/// `host:port`, or `[v6]:port`.
+impl fmt::Display for HostPort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { host, port } = self;
+        if host.contains(':') { write!(f, "[{host}]:{port}") } else { write!(f, "{host}:{port}") }
+    }
+}
+
+/// Where the wrapper listens, as seen from its own host.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum WrapperAddress {
+    /// A unix socket. A relative path is resolved by the SSH server, which usually means from `/`.
+    Unix(String),
+    /// A TCP address. The name is resolved on the host.
+    Tcp(HostPort),
+}
+
+impl FromStr for WrapperAddress {
+    type Err = AddressError;
+
+    /// Takes `unix:///abs/path`, `unix:/abs/path`, `unix:rel`, `tcp://host:port`, `tcp:host:port` and `host:port`.
+    fn from_str(text: &str) -> Result<Self, AddressError> {
+        let text = text.trim();
+        if let Some(rest) = text.strip_prefix("unix:") {
+            return socket_path(rest, text).map(Self::Unix);
+        }
+        let tcp = text.strip_prefix("tcp://").or_else(|| text.strip_prefix("tcp:")).unwrap_or(text);
+        if tcp.contains('/') {
+            return Err(AddressError::NotAWrapperAddress(text.to_owned()));
+        }
+        HostPort::parse(tcp, None).map(Self::Tcp)
+    }
+}
+
+/// `unix:///abs/path`, `unix:rel` or `tcp://host:port`; each parses back to the same address.
+impl fmt::Display for WrapperAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unix(path) if path.starts_with('/') => write!(f, "unix://{path}"),
+            Self::Unix(path) => write!(f, "unix:{path}"),
+            Self::Tcp(address) => write!(f, "tcp://{address}"),
+        }
+    }
+}
+
+/// Why a text is no address. Each message says what is accepted.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum AddressError {
+    #[error("the address is empty; write host, host:port or [IPv6]:port")]
+    Empty,
+    #[error("{0:?} names no host; write host, host:port or [IPv6]:port")]
+    NoHost(String),
+    #[error("{0:?} names no port; write host:port or [IPv6]:port")]
+    NoPort(String),
+    #[error("{port:?} in {address:?} is no port; a port is a number from 1 to 65535")]
+    BadPort { port: String, address: String },
+    #[error("{0:?} has an unclosed or misplaced bracket; write an IPv6 address as [::1] or [::1]:port")]
+    BadBracket(String),
+    #[error(
+        "the host in {address:?} {problem}; write host, host:port or [IPv6]:port, without user, scheme or path"
+    )]
+    BadHost { address: String, problem: &'static str },
+    #[error(
+        "{0:?} is no wrapper address; write unix:///path/to/socket, unix:path, tcp://host:port or host:port"
+    )]
+    NotAWrapperAddress(String),
+    #[error("{0:?} names no socket; write unix:///path/to/socket or unix:path")]
+    NoSocket(String),
+    #[error("the socket path in {address:?} {problem}; write unix:///path/to/socket or unix:path")]
+    BadSocket { address: String, problem: &'static str },
+}
+
+/// Splits `host`, `host:port`, `[v6]`, `[v6]:port` and bare `v6` (two colons or more, which leave no room for a port).
+fn split(text: &str) -> Result<(&str, Option<&str>), AddressError> {
+    if text.is_empty() {
+        return Err(AddressError::Empty);
+    }
+    if let Some(rest) = text.strip_prefix('[') {
+        let (host, after) = rest.split_once(']').ok_or_else(|| AddressError::BadBracket(text.to_owned()))?;
+        return match after.strip_prefix(':') {
+            Some(port) => Ok((host, Some(port))),
+            None if after.is_empty() => Ok((host, None)),
+            None => Err(AddressError::BadBracket(text.to_owned())),
+        };
+    }
+    Ok(match text.split_once(':') {
+        Some((_, rest)) if rest.contains(':') => (text, None),
+        Some((host, port)) => (host, Some(port)),
+        None => (text, None),
+    })
+}
+
+fn port_number(port: &str, address: &str) -> Result<u16, AddressError> {
+    // `u16::from_str` would take "+22" as well.
+    let digits = !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
+    match port.parse() {
+        Ok(number) if digits && number != 0 => Ok(number),
+        _ => Err(AddressError::BadPort { port: port.to_owned(), address: address.to_owned() }),
+    }
+}
+
+/// Refuses what would change its meaning in a command line or a known_hosts file: a leading `-`, white space, and the like.
+fn checked_host(host: &str, address: &str) -> Result<String, AddressError> {
+    let problem = if host.is_empty() {
+        return Err(AddressError::NoHost(address.to_owned()));
+    } else if host.starts_with('-') {
+        "starts with -"
+    } else if host.contains(|c: char| c.is_control() || c.is_whitespace()) {
+        "holds white space or control characters"
+    } else if host
+        .contains(['/', '@', '[', ']', '"', '\'', '\\', ',', '`', '$', ';', '&', '|', '<', '>', '(', ')'])
+    {
+        "holds a character that no host name has"
+    } else {
+        return Ok(host.to_owned());
+    };
+    Err(AddressError::BadHost { address: address.to_owned(), problem })
+}
+
+/// The path behind `unix:`; `//` in front of an absolute path belongs to the URL form.
+fn socket_path(rest: &str, address: &str) -> Result<String, AddressError> {
+    let bad = |problem| Err(AddressError::BadSocket { address: address.to_owned(), problem });
+    let path = match rest.strip_prefix("//") {
+        Some(path) if path.is_empty() || path.starts_with('/') => path,
+        Some(_) => return bad("would be a host name after unix://"),
+        None => rest,
+    };
+    if path.is_empty() || path == "/" {
+        Err(AddressError::NoSocket(address.to_owned()))
+    } else if path.contains(char::is_control) {
+        bad("holds control characters")
+    } else {
+        Ok(path.to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn host_port(text: &str) -> Result<(String, u16), AddressError> {
+        text.parse::<HostPort>().map(|it| (it.host, it.port))
+    }
+
+    #[test]
+    fn hosts_are_taken_in_every_usual_form() {
+        for (text, host, port) in [
+            ("mgr-1", "mgr-1", 22),
+            ("mgr-1:2222", "mgr-1", 2222),
+            (" mgr-1.example.com \n", "mgr-1.example.com", 22),
+            ("10.0.0.7", "10.0.0.7", 22),
+            ("[::1]", "::1", 22),
+            ("[fe80::1%eth0]:2200", "fe80::1%eth0", 2200),
+            ("2001:db8::7", "2001:db8::7", 22),
+        ] {
+            assert_eq!(host_port(text), Ok((host.to_owned(), port)), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_host_is_refused_with_what_is_accepted() {
+        for text in [
+            "",
+            " ",
+            ":22",
+            "h:",
+            "h:0",
+            "h:65536",
+            "h:+22",
+            "h:ssh",
+            "[::1",
+            "[::1]22",
+            "[]:22",
+            "-oProxyCommand=x",
+        ] {
+            let error = host_port(text).unwrap_err().to_string();
+            assert!(error.contains("write") || error.contains("from 1 to 65535"), "{text:?}: {error}");
+        }
+        for text in ["deploy@h", "ssh://h", "h/x", "a b", "a\u{7}b", "$(id)", "a;b"] {
+            assert!(host_port(text).is_err(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn wrapper_addresses_are_taken_in_every_documented_form() {
+        let unix = |path: &str| Ok(WrapperAddress::Unix(path.to_owned()));
+        let tcp = |host: &str, port| Ok(WrapperAddress::Tcp(HostPort::new(host, port).unwrap()));
+        for (text, expected) in [
+            ("unix:///run/wrapper.sock", unix("/run/wrapper.sock")),
+            ("unix:/run/wrapper.sock", unix("/run/wrapper.sock")),
+            ("unix:wrapper.sock", unix("wrapper.sock")),
+            ("unix:./wrapper.sock", unix("./wrapper.sock")),
+            ("tcp://localhost:7777", tcp("localhost", 7777)),
+            ("tcp:localhost:7777", tcp("localhost", 7777)),
+            ("tcp://[::1]:7777", tcp("::1", 7777)),
+            ("127.0.0.1:7777", tcp("127.0.0.1", 7777)),
+        ] {
+            assert_eq!(text.parse(), expected, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_wrapper_address_is_refused() {
+        for text in [
+            "",
+            "unix:",
+            "unix://",
+            "unix:///",
+            "unix://host/sock",
+            "unix:a\nb",
+            "localhost",
+            "tcp://h",
+            "http://h:1",
+            "/run/wrapper.sock",
+            "tcp://h:1/x",
+        ] {
+            let error = text.parse::<WrapperAddress>().unwrap_err().to_string();
+            assert!(error.contains("write"), "{text:?}: {error}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_parsed_address_is_displayed_as_itself(text in "[ -~]{0,24}|(unix:|tcp://|\\[)?[a-z0-9:./\\]\\[]{0,16}") {
+            if let Ok(address) = text.parse::<HostPort>() {
+                prop_assert_eq!(address.to_string().parse(), Ok(address));
+            }
+            if let Ok(address) = text.parse::<WrapperAddress>() {
+                prop_assert_eq!(address.to_string().parse(), Ok(address));
+            }
+        }
+    }
+}

@@ -1,0 +1,283 @@
+//! What can go wrong on the way to a wrapper, with everything that was seen there.
+//!
+//! The words a user reads are chosen in [`crate::explain`]; here are the facts, sorted so that they can be chosen.
+
+use crate::transport::{HostPort, WrapperAddress};
+use std::{fmt, io, time::Duration};
+
+/// A part of the way, in the order in which they are passed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Phase {
+    /// Before anything is sent: options, keys, files.
+    Setup,
+    /// Starting the command of a command strategy.
+    Command,
+    /// Name resolution and the TCP connection.
+    Tcp,
+    /// SSH banner and key exchange.
+    Handshake,
+    /// Verification of the host key.
+    HostKey,
+    /// Authentication of the user.
+    Auth,
+    /// The channel to the wrapper's socket, or to the next hop.
+    Channel,
+    /// A call to the wrapper.
+    Call,
+}
+
+impl fmt::Display for Phase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Setup => "setup",
+            Self::Command => "command",
+            Self::Tcp => "TCP connection",
+            Self::Handshake => "SSH handshake",
+            Self::HostKey => "host key check",
+            Self::Auth => "authentication",
+            Self::Channel => "channel",
+            Self::Call => "call",
+        })
+    }
+}
+
+/// What was tried: who wanted to go where, and how.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Route {
+    /// `direct`, `proxy_jump`, `proxy_command` or `ssh_command`.
+    pub strategy: &'static str,
+    /// The SSH server that the error is about: the manager's, or a hop's.
+    pub host: HostPort,
+    /// The user of that server, once it is known.
+    pub username: Option<String>,
+    /// The wrapper's address on the manager.
+    pub wrapper: WrapperAddress,
+    /// The hop of a jump chain, counted from 1, when the error is about a hop.
+    pub hop: Option<usize>,
+}
+
+/// A failure on the way to a wrapper.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("{phase} to {}", route.host)]
+pub struct TransportError {
+    /// Where on the way.
+    pub phase: Phase,
+    /// What was tried.
+    pub route: Box<Route>,
+    /// Why it failed, as exactly as can be known.
+    #[source]
+    pub cause: Cause,
+    /// What else was seen.
+    pub evidence: Box<Evidence>,
+}
+
+impl TransportError {
+    /// Whether the same attempt can succeed later without anybody changing the configuration.
+    ///
+    /// A refused authentication never is: servers lock an address out that tries again and again.
+    pub fn retryable(&self) -> bool {
+        match &self.cause {
+            Cause::Network(_)
+            | Cause::TimedOut { .. }
+            | Cause::Lost(_)
+            | Cause::TooBusy
+            | Cause::NotAnswering { .. } => true,
+            // A host that boots has no socket yet, and sshd does not say which refusals are of policy.
+            Cause::ChannelRefused { reason, .. } => *reason != ChannelRefusal::Prohibited,
+            Cause::CommandEnded { .. } => true,
+            Cause::Option(_)
+            | Cause::NoUsername
+            | Cause::NoCredential
+            | Cause::Key(_)
+            | Cause::NotSsh
+            | Cause::NoCommonAlgorithm { .. }
+            | Cause::HostKey(_)
+            | Cause::AuthRefused { .. }
+            | Cause::TooManyAttempts
+            | Cause::CommandNotStarted { .. }
+            | Cause::Protocol(_) => false,
+        }
+    }
+}
+
+/// Why a phase failed.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum Cause {
+    /// An option or an entry of the map is wrong, which only shows now.
+    #[error(transparent)]
+    Option(InvalidOption),
+    #[error("no username is configured")]
+    NoUsername,
+    #[error("no private key is configured, and no agent")]
+    NoCredential,
+    #[error(transparent)]
+    Key(KeyError),
+    /// Resolution, connection, or a socket call.
+    #[error("{0}")]
+    Network(#[source] SharedIoError),
+    #[error("no answer within {}", humantime::format_duration(*limit))]
+    TimedOut { limit: Duration },
+    /// The other side speaks, but not SSH. What it said is in the evidence.
+    #[error("the answer is not SSH")]
+    NotSsh,
+    /// The connection ended. The text tells how, as far as the peer said anything.
+    #[error("the connection was lost: {0}")]
+    Lost(String),
+    /// The server turns connections away for now (MaxStartups, or a penalty for our address).
+    #[error("the server turns connections away")]
+    TooBusy,
+    /// An established session stopped answering for this long.
+    #[error("the server stopped answering for {}", humantime::format_duration(*silence))]
+    NotAnswering { silence: Duration },
+    #[error("no common {kind} algorithm")]
+    NoCommonAlgorithm { kind: String, ours: Vec<String>, theirs: Vec<String> },
+    #[error(transparent)]
+    HostKey(Box<HostKeyRefusal>),
+    /// The server refused every credential.
+    #[error("the server refused the user or the key")]
+    AuthRefused {
+        /// The keys that were offered: type and fingerprint.
+        offered: Vec<String>,
+        /// The methods that the server would still take, as it names them.
+        remaining: Vec<String>,
+    },
+    #[error("the server counted too many authentication failures")]
+    TooManyAttempts,
+    #[error("the server refused the channel ({reason})")]
+    ChannelRefused { reason: ChannelRefusal, text: String },
+    #[error("the command could not be started: {source}")]
+    CommandNotStarted { program: String, source: SharedIoError },
+    /// The command of a command strategy ended, or printed something that is not the protocol.
+    #[error("the command ended: {status}")]
+    CommandEnded { program: String, status: String },
+    /// Anything else that the SSH layer reports.
+    #[error("{0}")]
+    Protocol(String),
+}
+
+/// The reason of a channel refusal, as the protocol numbers it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ChannelRefusal {
+    Prohibited,
+    ConnectFailed,
+    UnknownType,
+    ResourceShortage,
+}
+
+impl fmt::Display for ChannelRefusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Prohibited => "administratively prohibited",
+            Self::ConnectFailed => "connect failed",
+            Self::UnknownType => "unknown channel type",
+            Self::ResourceShortage => "resource shortage",
+        })
+    }
+}
+
+/// Why a host key was not accepted.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("the host key is {verdict}")]
+pub struct HostKeyRefusal {
+    pub verdict: HostKeyVerdict,
+    /// The type of the key that the host showed, as `ssh-ed25519`.
+    pub key_type: String,
+    /// Its fingerprint, as `SHA256:…`.
+    pub fingerprint: String,
+    /// What was expected instead: type, fingerprint and source (`file:line`, or the option's name) of each key known for this host.
+    pub expected: Vec<ExpectedKey>,
+    /// The line that would make this key known.
+    pub line: String,
+    /// Where keys were looked for, as `/root/.ssh/known_hosts` or `ssh.known_hosts`, with a note when a source could not be read.
+    pub searched: Vec<String>,
+}
+
+/// How a host key was judged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HostKeyVerdict {
+    /// No source knows this host.
+    Unknown,
+    /// Sources know this host with other keys.
+    Changed,
+    /// A `@revoked` line names this key.
+    Revoked,
+    /// A host certificate that is expired, of another host, or signed by nobody trusted.
+    BadCertificate,
+}
+
+impl fmt::Display for HostKeyVerdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Unknown => "unknown",
+            Self::Changed => "not the one that is known",
+            Self::Revoked => "revoked",
+            Self::BadCertificate => "in a certificate that is not accepted",
+        })
+    }
+}
+
+/// A key that would have been accepted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExpectedKey {
+    pub key_type: String,
+    pub fingerprint: String,
+    pub source: String,
+}
+
+/// Why a private key cannot be used. Never holds a part of the key.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum KeyError {
+    #[error("{path}: {problem}")]
+    Unreadable { path: String, problem: String },
+    #[error("the key of {source_name} is encrypted, and no passphrase is configured")]
+    NoPassphrase { source_name: String },
+    #[error("the passphrase does not open the key of {source_name}")]
+    WrongPassphrase { source_name: String },
+    #[error("the key of {source_name} ({format}) cannot be used: {problem}")]
+    Unusable { source_name: String, format: String, problem: String },
+}
+
+/// An option that cannot be used, with the attribute that holds it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{attribute}: {problem}")]
+pub struct InvalidOption {
+    /// The attribute's path, steps joined by dots, as `ssh.host_keys[1]`.
+    pub attribute: String,
+    /// What is wrong, and what is accepted.
+    pub problem: String,
+}
+
+/// What was seen besides the cause.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Evidence {
+    /// The first bytes received, 512 at most; of interest when they were not the protocol.
+    pub received: Vec<u8>,
+    /// The reason of the server's disconnect message, or how the session ended.
+    pub disconnect: Option<String>,
+    /// The banner that the server shows before authentication.
+    pub banner: Option<String>,
+    /// The host key: type and fingerprint.
+    pub host_key: Option<String>,
+    /// The last lines that a command wrote to its standard error.
+    pub stderr: Option<String>,
+}
+
+/// An I/O error that several waiters can share.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("{text}")]
+pub struct SharedIoError {
+    pub kind: io::ErrorKind,
+    text: String,
+}
+
+impl From<&io::Error> for SharedIoError {
+    fn from(error: &io::Error) -> Self {
+        Self { kind: error.kind(), text: error.to_string() }
+    }
+}
+
+impl From<io::Error> for SharedIoError {
+    fn from(error: io::Error) -> Self {
+        Self::from(&error)
+    }
+}
