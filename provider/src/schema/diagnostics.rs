@@ -1,0 +1,73 @@
+//! Making diagnostics.
+
+use std::borrow::Cow;
+
+use super::{AttributePath, Diagnostic, Diagnostics};
+
+/// A diagnostic made of its three parts, and of nothing else.
+///
+/// `Diagnostic::new` and its relatives capture a backtrace into the text for the user when `RUST_BACKTRACE` is set; `clippy.toml` bans
+/// them in favour of this function and [`DiagnosticsExt`].
+pub fn diagnostic(
+    summary: impl Into<Cow<'static, str>>,
+    detail: impl Into<Cow<'static, str>>,
+    attribute: AttributePath,
+) -> Diagnostic {
+    Diagnostic { summary: summary.into(), detail: detail.into(), attribute }
+}
+
+/// Adding diagnostics to a list: a short title, what happened and what to do, and where.
+pub trait DiagnosticsExt {
+    /// An error about the whole of the resource or provider.
+    fn fail(&mut self, summary: impl Into<Cow<'static, str>>, detail: impl Into<Cow<'static, str>>);
+    /// An error about one attribute.
+    fn fail_at(
+        &mut self,
+        attribute: AttributePath,
+        summary: impl Into<Cow<'static, str>>,
+        detail: impl Into<Cow<'static, str>>,
+    );
+    /// A warning about the whole of the resource or provider.
+    fn warn(&mut self, summary: impl Into<Cow<'static, str>>, detail: impl Into<Cow<'static, str>>);
+    /// A warning about one attribute.
+    fn warn_at(
+        &mut self,
+        attribute: AttributePath,
+        summary: impl Into<Cow<'static, str>>,
+        detail: impl Into<Cow<'static, str>>,
+    );
+    /// Whether an error was added. Warnings do not count.
+    fn has_errors(&self) -> bool;
+}
+
+impl DiagnosticsExt for Diagnostics {
+    fn fail(&mut self, summary: impl Into<Cow<'static, str>>, detail: impl Into<Cow<'static, str>>) {
+        self.fail_at(AttributePath::root(), summary, detail);
+    }
+
+    fn fail_at(
+        &mut self,
+        attribute: AttributePath,
+        summary: impl Into<Cow<'static, str>>,
+        detail: impl Into<Cow<'static, str>>,
+    ) {
+        self.errors.push(diagnostic(summary, detail, attribute));
+    }
+
+    fn warn(&mut self, summary: impl Into<Cow<'static, str>>, detail: impl Into<Cow<'static, str>>) {
+        self.warn_at(AttributePath::root(), summary, detail);
+    }
+
+    fn warn_at(
+        &mut self,
+        attribute: AttributePath,
+        summary: impl Into<Cow<'static, str>>,
+        detail: impl Into<Cow<'static, str>>,
+    ) {
+        self.warnings.push(diagnostic(summary, detail, attribute));
+    }
+
+    fn has_errors(&self) -> bool {
+        !self.errors.is_empty()
+    }
+}

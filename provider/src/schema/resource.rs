@@ -1,0 +1,82 @@
+//! What a managed resource says beyond `Resource`.
+
+use serde_json::Value as Json;
+
+use super::{Diagnostics, DiagnosticsExt, Resource};
+
+/// The part of a managed resource that [`Resource`] has no words for. Every method has a default: `impl ResourceExt for Mine {}` will do.
+///
+/// Attribute names in the tables below are dotted paths without element keys: `runner_managers.ssh_key_pem` names that attribute in
+/// every element of the map.
+///
+/// # Rules for the calls of `Resource`
+///
+/// - Select on [`call()`](crate::call::call)`.stop` in every wait of create, update, destroy and read.
+/// - `None` needs an error among the diagnostics; else Terraform is told that the provider has a bug. A `read` that found nothing says
+///   so with [`Call::gone`](crate::call::Call::gone), and returns `None`.
+/// - A `create` that changed something outside records it at once with [`Call::checkpoint`](crate::call::Call::checkpoint). When it fails
+///   later, it returns its partial state beside the error (or nothing: then the checkpoint counts), and Terraform keeps the resource
+///   as tainted. Without either, nothing is kept.
+/// - An `update` that fails returns what is true now; or `None`, and the checkpoint or the prior state stays.
+/// - A `destroy` that fails or is stopped returns `None` and an error: Terraform keeps the object with its private data.
+/// - Neither `validate` nor the plan calls touch the network.
+/// - `call()` knows its call by the task: clone the token before `tokio::spawn`.
+pub trait ResourceExt: Resource {
+    /// Attributes that Terraform passes in the configuration and never stores. The server nulls them in every answer.
+    fn write_only(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    /// Attributes that are deprecated, each with what to use in its place.
+    fn deprecations(&self) -> &'static [(&'static str, &'static str)] {
+        &[]
+    }
+
+    /// Turns a state stored under an older schema version into one of the current version.
+    ///
+    /// `None` needs an error in `diags`. The default refuses.
+    fn upgrade_json(&self, diags: &mut Diagnostics, version: i64, state: Json) -> Option<Json> {
+        let _ = state;
+        diags.fail(
+            "State has an unknown version",
+            format!(
+                "The stored state has schema version {version}, which this release of the provider does not know. \
+                 Use the release that wrote it, or a newer one."
+            ),
+        );
+        None
+    }
+
+    /// Takes over an object of another type (a `moved` block across types), as a state of the current version.
+    ///
+    /// `None` needs an error in `diags`. The default refuses.
+    fn move_json(&self, diags: &mut Diagnostics, source: MoveSource) -> Option<Json> {
+        diags.fail(
+            "This resource cannot take over another one",
+            format!(
+                "A `moved` block leads here from `{}` of {}, which is not supported. Remove the block; and either destroy the old \
+                 object, or let Terraform forget it with a `removed` block.",
+                source.type_name, source.provider_address
+            ),
+        );
+        None
+    }
+
+    /// Shows every state that Terraform has stored, before anything is planned; also when its version is current.
+    ///
+    /// Terraform asks once per object and process: with this hook a resource can know what it already guards. It must be quick.
+    fn observe_stored_state(&self, state: &Json) {
+        let _ = state;
+    }
+}
+
+/// Where a `moved` block across types comes from.
+#[derive(Debug, Clone)]
+pub struct MoveSource {
+    /// For example `terraform.io/builtin/terraform`.
+    pub provider_address: String,
+    /// For example `terraform_data`.
+    pub type_name: String,
+    pub schema_version: i64,
+    pub state: Json,
+}

@@ -1,0 +1,255 @@
+//! Object-safe views of the typed traits: values go in and come out encoded, so that resources of different types fit into one map.
+
+use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
+use serde_json::Value as Json;
+
+use crate::{
+    schema::{AttributePath, DataSource, Diagnostics, MoveSource, Provider, Resource, ResourceExt, Schema},
+    wire::{Encoded, Raw, encode},
+};
+
+/// A state and the private data beside it.
+pub(super) type StateAndPrivate = (Encoded, Encoded);
+
+/// A managed resource, whatever its types. The methods are those of [`Resource`] and [`ResourceExt`].
+#[async_trait]
+pub(super) trait ErasedResource: Send + Sync {
+    fn schema(&self, diags: &mut Diagnostics) -> Option<Schema>;
+    fn write_only(&self) -> &'static [&'static str];
+    fn deprecations(&self) -> &'static [(&'static str, &'static str)];
+    fn upgrade_json(&self, diags: &mut Diagnostics, version: i64, state: Json) -> Option<Json>;
+    fn move_json(&self, diags: &mut Diagnostics, source: MoveSource) -> Option<Json>;
+    fn observe_stored_state(&self, state: &Json);
+    async fn validate(&self, diags: &mut Diagnostics, config: &Raw) -> Option<()>;
+    async fn read(
+        &self,
+        diags: &mut Diagnostics,
+        state: &Raw,
+        private: &Raw,
+        meta: &Raw,
+    ) -> Option<StateAndPrivate>;
+    async fn plan_create(&self, diags: &mut Diagnostics, change: &Change) -> Option<StateAndPrivate>;
+    async fn plan_update(
+        &self,
+        diags: &mut Diagnostics,
+        change: &Change,
+    ) -> Option<(StateAndPrivate, Vec<AttributePath>)>;
+    async fn plan_destroy(&self, diags: &mut Diagnostics, change: &Change) -> Option<Encoded>;
+    async fn create(&self, diags: &mut Diagnostics, change: &Change) -> Option<StateAndPrivate>;
+    async fn update(&self, diags: &mut Diagnostics, change: &Change) -> Option<StateAndPrivate>;
+    async fn destroy(&self, diags: &mut Diagnostics, change: &Change) -> Option<()>;
+    async fn import(&self, diags: &mut Diagnostics, id: String) -> Option<StateAndPrivate>;
+}
+
+/// The arguments that plan and apply have in common.
+#[derive(Debug)]
+pub(super) struct Change {
+    pub(super) prior: Raw,
+    /// The proposed state while planning, the planned state while applying.
+    pub(super) next: Raw,
+    pub(super) config: Raw,
+    /// The prior private data while planning, the planned private data while applying.
+    pub(super) private: Raw,
+    pub(super) meta: Raw,
+}
+
+/// A data source, whatever its types.
+#[async_trait]
+pub(super) trait ErasedDataSource: Send + Sync {
+    fn schema(&self, diags: &mut Diagnostics) -> Option<Schema>;
+    async fn validate(&self, diags: &mut Diagnostics, config: &Raw) -> Option<()>;
+    async fn read(&self, diags: &mut Diagnostics, config: &Raw, meta: &Raw) -> Option<Encoded>;
+}
+
+/// The provider's configuration block, whatever its type.
+#[async_trait]
+pub(super) trait ErasedProvider: Send + Sync {
+    fn schema(&self, diags: &mut Diagnostics) -> Option<Schema>;
+    async fn validate(&self, diags: &mut Diagnostics, config: &Raw) -> Option<()>;
+    async fn configure(&self, diags: &mut Diagnostics, config: &Raw, terraform_version: &str) -> Option<()>;
+}
+
+#[async_trait]
+impl<T: ResourceExt> ErasedResource for T {
+    fn schema(&self, diags: &mut Diagnostics) -> Option<Schema> {
+        Resource::schema(self, diags)
+    }
+
+    fn write_only(&self) -> &'static [&'static str] {
+        ResourceExt::write_only(self)
+    }
+
+    fn deprecations(&self) -> &'static [(&'static str, &'static str)] {
+        ResourceExt::deprecations(self)
+    }
+
+    fn upgrade_json(&self, diags: &mut Diagnostics, version: i64, state: Json) -> Option<Json> {
+        ResourceExt::upgrade_json(self, diags, version, state)
+    }
+
+    fn move_json(&self, diags: &mut Diagnostics, source: MoveSource) -> Option<Json> {
+        ResourceExt::move_json(self, diags, source)
+    }
+
+    fn observe_stored_state(&self, state: &Json) {
+        ResourceExt::observe_stored_state(self, state);
+    }
+
+    async fn validate(&self, diags: &mut Diagnostics, config: &Raw) -> Option<()> {
+        let config = state(self, "the configuration", config, diags)?;
+        Resource::validate(self, diags, config).await
+    }
+
+    async fn read(
+        &self,
+        diags: &mut Diagnostics,
+        stored: &Raw,
+        stored_private: &Raw,
+        stored_meta: &Raw,
+    ) -> Option<StateAndPrivate> {
+        let current = state(self, "the state", stored, diags)?;
+        let private = private::<T>(stored_private, diags)?;
+        let meta = meta::<T>(stored_meta, diags)?;
+        let result = Resource::read(self, diags, current, private, meta).await?;
+        encoded(&result, diags)
+    }
+
+    async fn plan_create(&self, diags: &mut Diagnostics, change: &Change) -> Option<StateAndPrivate> {
+        let proposed = state(self, "the proposed state", &change.next, diags)?;
+        let config = state(self, "the configuration", &change.config, diags)?;
+        let meta = meta::<T>(&change.meta, diags)?;
+        let result = Resource::plan_create(self, diags, proposed, config, meta).await?;
+        encoded(&result, diags)
+    }
+
+    async fn plan_update(
+        &self,
+        diags: &mut Diagnostics,
+        change: &Change,
+    ) -> Option<(StateAndPrivate, Vec<AttributePath>)> {
+        let prior = state(self, "the prior state", &change.prior, diags)?;
+        let proposed = state(self, "the proposed state", &change.next, diags)?;
+        let config = state(self, "the configuration", &change.config, diags)?;
+        let private = private::<T>(&change.private, diags)?;
+        let meta = meta::<T>(&change.meta, diags)?;
+        let (planned, private, replacing) =
+            Resource::plan_update(self, diags, prior, proposed, config, private, meta).await?;
+        Some((encoded(&(planned, private), diags)?, replacing))
+    }
+
+    async fn plan_destroy(&self, diags: &mut Diagnostics, change: &Change) -> Option<Encoded> {
+        let prior = state(self, "the prior state", &change.prior, diags)?;
+        let private = private::<T>(&change.private, diags)?;
+        let meta = meta::<T>(&change.meta, diags)?;
+        let private = Resource::plan_destroy(self, diags, prior, private, meta).await?;
+        encode(&private, "the private data", diags)
+    }
+
+    async fn create(&self, diags: &mut Diagnostics, change: &Change) -> Option<StateAndPrivate> {
+        let planned = state(self, "the planned state", &change.next, diags)?;
+        let config = state(self, "the configuration", &change.config, diags)?;
+        let private = private::<T>(&change.private, diags)?;
+        let meta = meta::<T>(&change.meta, diags)?;
+        let result = Resource::create(self, diags, planned, config, private, meta).await?;
+        encoded(&result, diags)
+    }
+
+    async fn update(&self, diags: &mut Diagnostics, change: &Change) -> Option<StateAndPrivate> {
+        let prior = state(self, "the prior state", &change.prior, diags)?;
+        let planned = state(self, "the planned state", &change.next, diags)?;
+        let config = state(self, "the configuration", &change.config, diags)?;
+        let private = private::<T>(&change.private, diags)?;
+        let meta = meta::<T>(&change.meta, diags)?;
+        let result = Resource::update(self, diags, prior, planned, config, private, meta).await?;
+        encoded(&result, diags)
+    }
+
+    async fn destroy(&self, diags: &mut Diagnostics, change: &Change) -> Option<()> {
+        let prior = state(self, "the prior state", &change.prior, diags)?;
+        let private = private::<T>(&change.private, diags)?;
+        let meta = meta::<T>(&change.meta, diags)?;
+        Resource::destroy(self, diags, prior, private, meta).await
+    }
+
+    async fn import(&self, diags: &mut Diagnostics, id: String) -> Option<StateAndPrivate> {
+        let result = Resource::import(self, diags, id).await?;
+        encoded(&result, diags)
+    }
+}
+
+#[async_trait]
+impl<T: DataSource> ErasedDataSource for T {
+    fn schema(&self, diags: &mut Diagnostics) -> Option<Schema> {
+        DataSource::schema(self, diags)
+    }
+
+    async fn validate(&self, diags: &mut Diagnostics, config: &Raw) -> Option<()> {
+        let config = data(self, config, diags)?;
+        DataSource::validate(self, diags, config).await
+    }
+
+    async fn read(&self, diags: &mut Diagnostics, config: &Raw, meta: &Raw) -> Option<Encoded> {
+        let config = data(self, config, diags)?;
+        let probe = |bytes: &[u8]| decodes::<T::ProviderMetaState<'_>>(bytes);
+        let meta = meta.decode("provider_meta", || None, probe, diags)?;
+        let result = DataSource::read(self, diags, config, meta).await?;
+        encode(&result, "the state", diags)
+    }
+}
+
+#[async_trait]
+impl<T: Provider> ErasedProvider for T {
+    fn schema(&self, diags: &mut Diagnostics) -> Option<Schema> {
+        Provider::schema(self, diags)
+    }
+
+    async fn validate(&self, diags: &mut Diagnostics, config: &Raw) -> Option<()> {
+        let config = configuration(self, config, diags)?;
+        Provider::validate(self, diags, config).await
+    }
+
+    async fn configure(&self, diags: &mut Diagnostics, config: &Raw, terraform_version: &str) -> Option<()> {
+        let config = configuration(self, config, diags)?;
+        Provider::configure(self, diags, config, terraform_version).await
+    }
+}
+
+fn state<'a, T: Resource>(
+    resource: &T,
+    what: &str,
+    raw: &'a Raw,
+    diags: &mut Diagnostics,
+) -> Option<T::State<'a>> {
+    let schema = || Resource::schema(resource, &mut Diagnostics::default());
+    raw.decode(what, schema, |bytes| decodes::<T::State<'_>>(bytes), diags)
+}
+
+fn private<'a, T: Resource>(raw: &'a Raw, diags: &mut Diagnostics) -> Option<T::PrivateState<'a>> {
+    raw.decode("the private data", || None, |bytes| decodes::<T::PrivateState<'_>>(bytes), diags)
+}
+
+fn meta<'a, T: Resource>(raw: &'a Raw, diags: &mut Diagnostics) -> Option<T::ProviderMetaState<'a>> {
+    raw.decode("provider_meta", || None, |bytes| decodes::<T::ProviderMetaState<'_>>(bytes), diags)
+}
+
+fn data<'a, T: DataSource>(source: &T, raw: &'a Raw, diags: &mut Diagnostics) -> Option<T::State<'a>> {
+    let schema = || DataSource::schema(source, &mut Diagnostics::default());
+    raw.decode("the configuration", schema, |bytes| decodes::<T::State<'_>>(bytes), diags)
+}
+
+fn configuration<T: Provider>(provider: &T, raw: &Raw, diags: &mut Diagnostics) -> Option<T::Config> {
+    let schema = || Provider::schema(provider, &mut Diagnostics::default());
+    raw.decode("the provider's configuration", schema, |bytes| decodes::<T::Config>(bytes), diags)
+}
+
+fn decodes<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> bool {
+    rmp_serde::from_slice::<T>(bytes).is_ok()
+}
+
+fn encoded<S: Serialize, P: Serialize>(
+    (state, private): &(S, P),
+    diags: &mut Diagnostics,
+) -> Option<StateAndPrivate> {
+    Some((encode(state, "the state", diags)?, encode(private, "the private data", diags)?))
+}

@@ -1,0 +1,58 @@
+//! What a provider consists of.
+
+use std::collections::BTreeMap;
+
+use super::erased::{ErasedDataSource, ErasedProvider, ErasedResource};
+use crate::schema::{DataSource, Provider, ResourceExt};
+
+/// A provider: its address, its configuration, its resources and data sources.
+///
+/// ```no_run
+/// # use grit_provider::{Registry, schema::Unconfigured};
+/// # fn main() -> std::process::ExitCode {
+/// grit_provider::plugin::run(Registry::new("registry.terraform.io/runner-tools/grit", Unconfigured))
+/// # }
+/// ```
+pub struct Registry {
+    pub(super) address: &'static str,
+    pub(super) provider: Box<dyn ErasedProvider>,
+    pub(super) resources: BTreeMap<&'static str, Box<dyn ErasedResource>>,
+    pub(super) data_sources: BTreeMap<&'static str, Box<dyn ErasedDataSource>>,
+    pub(super) twice: Vec<&'static str>,
+}
+
+impl Registry {
+    /// A provider without resources. `address` is the full one: host, namespace and name.
+    pub fn new(address: &'static str, provider: impl Provider) -> Self {
+        Self {
+            address,
+            provider: Box::new(provider),
+            resources: BTreeMap::new(),
+            data_sources: BTreeMap::new(),
+            twice: Vec::new(),
+        }
+    }
+
+    /// Adds a managed resource under its full type name, such as `grit_runner_drain`.
+    #[must_use]
+    pub fn resource(mut self, type_name: &'static str, resource: impl ResourceExt + 'static) -> Self {
+        if self.resources.insert(type_name, Box::new(resource)).is_some() {
+            self.twice.push(type_name);
+        }
+        self
+    }
+
+    /// Adds a data source under its full type name.
+    #[must_use]
+    pub fn data_source(mut self, type_name: &'static str, data_source: impl DataSource + 'static) -> Self {
+        if self.data_sources.insert(type_name, Box::new(data_source)).is_some() {
+            self.twice.push(type_name);
+        }
+        self
+    }
+
+    /// The provider's own name, the last part of its address: `grit`.
+    pub fn name(&self) -> &'static str {
+        self.address.rsplit('/').next().unwrap_or(self.address)
+    }
+}

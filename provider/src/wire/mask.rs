@@ -1,0 +1,164 @@
+//! Write-only attributes: Terraform passes them in, and refuses every answer in which one is not null.
+
+use rmpv::Value as Msgpack;
+
+use super::{Encoded, rewrite::edit};
+use crate::schema::{Attribute, AttributeType, Block, NestedBlock, Schema};
+
+/// The write-only attributes of a schema, ready to be nulled in a value.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Mask {
+    attributes: Vec<(String, Cover)>,
+}
+
+/// What is done at an attribute.
+#[derive(Debug, Clone, PartialEq)]
+enum Cover {
+    Null,
+    Object(Mask),
+    Elements(Mask),
+}
+
+impl Mask {
+    /// The mask of these dotted paths, or the first path that the schema does not have.
+    pub(crate) fn new<'a>(schema: &Schema, paths: &[&'a str]) -> Result<Self, &'a str> {
+        let mut mask = Self::default();
+        for path in paths {
+            mask.add(&Level::of_block(&schema.block), path).ok_or(*path)?;
+        }
+        Ok(mask)
+    }
+
+    /// The value with the write-only attributes null.
+    pub(crate) fn apply(&self, encoded: Encoded) -> Encoded {
+        if self.attributes.is_empty() { encoded } else { edit(encoded, |value| self.cover(value)) }
+    }
+
+    fn add(&mut self, level: &Level<'_>, path: &str) -> Option<()> {
+        let (name, rest) = path.split_once('.').map_or((path, None), |(name, rest)| (name, Some(rest)));
+        let member = level.member(name)?;
+        let index = self.attributes.iter().position(|(known, _)| known == name);
+        let Some(rest) = rest else {
+            match index {
+                Some(index) => self.attributes[index].1 = Cover::Null,
+                None => self.attributes.push((name.to_owned(), Cover::Null)),
+            }
+            return Some(());
+        };
+        let index = index.unwrap_or_else(|| {
+            let below = Self::default();
+            let cover = if member.repeated { Cover::Elements(below) } else { Cover::Object(below) };
+            self.attributes.push((name.to_owned(), cover));
+            self.attributes.len() - 1
+        });
+        match &mut self.attributes[index].1 {
+            Cover::Null => Some(()),
+            Cover::Object(below) | Cover::Elements(below) => below.add(&member.level?, rest),
+        }
+    }
+
+    fn cover(&self, value: &mut Msgpack) {
+        let Msgpack::Map(entries) = value else { return };
+        for (name, cover) in &self.attributes {
+            let Some((_, part)) = entries.iter_mut().find(|(key, _)| key.as_str() == Some(name)) else {
+                continue;
+            };
+            match (cover, part) {
+                (Cover::Null, part) => *part = Msgpack::Nil,
+                (Cover::Object(below), part) => below.cover(part),
+                (Cover::Elements(below), Msgpack::Array(elements)) => {
+                    elements.iter_mut().for_each(|element| below.cover(element));
+                }
+                (Cover::Elements(below), Msgpack::Map(elements)) => {
+                    elements.iter_mut().for_each(|(_, element)| below.cover(element));
+                }
+                (Cover::Elements(_), _) => {}
+            }
+        }
+    }
+}
+
+/// The named members at one level of a schema.
+struct Level<'a> {
+    attributes: &'a std::collections::HashMap<String, Attribute>,
+    blocks: Option<&'a std::collections::HashMap<String, NestedBlock>>,
+}
+
+/// One member: what is below it, and whether that is there once or for each element.
+struct Member<'a> {
+    level: Option<Level<'a>>,
+    repeated: bool,
+}
+
+impl<'a> Level<'a> {
+    fn of_block(block: &'a Block) -> Self {
+        Self { attributes: &block.attributes, blocks: Some(&block.blocks) }
+    }
+
+    fn member(&self, name: &str) -> Option<Member<'a>> {
+        if let Some(attribute) = self.attributes.get(name) {
+            let (below, repeated) = match &attribute.attr_type {
+                AttributeType::AttributeSingle(below) => (Some(below), false),
+                AttributeType::AttributeList(below)
+                | AttributeType::AttributeSet(below)
+                | AttributeType::AttributeMap(below) => (Some(below), true),
+                _ => (None, false),
+            };
+            return Some(Member {
+                level: below.map(|attributes| Level { attributes, blocks: None }),
+                repeated,
+            });
+        }
+        let (block, repeated) = match self.blocks?.get(name)? {
+            NestedBlock::Single(block) | NestedBlock::Group(block) => (block, false),
+            NestedBlock::List(block)
+            | NestedBlock::Set(block)
+            | NestedBlock::Map(block)
+            | NestedBlock::Optional(block) => (block, true),
+        };
+        Some(Member { level: Some(Level::of_block(block)), repeated })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::testing::{attribute, from_json, schema_of, to_json};
+    use serde_json::json;
+
+    fn managers() -> Schema {
+        let element = crate::schema::attributes([
+            ("address", attribute(AttributeType::String)),
+            ("key", attribute(AttributeType::String)),
+        ]);
+        schema_of([
+            ("token", AttributeType::String),
+            ("managers", AttributeType::AttributeMap(element)),
+            ("free", AttributeType::Map(Box::new(AttributeType::String))),
+        ])
+    }
+
+    #[test]
+    fn nulls_at_the_top_and_in_every_element() {
+        let mask = Mask::new(&managers(), &["token", "managers.key"]).unwrap();
+        let value = json!({"token": "t", "managers": {"a": {"address": "1", "key": "k"}, "key": {"address": "2", "key": "k"}},
+            "free": {"token": "kept"}});
+        assert_eq!(
+            to_json(&mask.apply(from_json(&value))),
+            json!({"token": null, "managers": {"a": {"address": "1", "key": null}, "key": {"address": "2", "key": null}},
+                "free": {"token": "kept"}})
+        );
+    }
+
+    #[test]
+    fn a_path_that_the_schema_lacks_is_refused() {
+        assert_eq!(Mask::new(&managers(), &["token", "managers.nothing"]), Err("managers.nothing"));
+        assert_eq!(Mask::new(&managers(), &["free.key"]), Err("free.key"));
+    }
+
+    #[test]
+    fn null_stays_null() {
+        let mask = Mask::new(&managers(), &["token", "managers.key"]).unwrap();
+        assert_eq!(mask.apply(vec![0xc0]), vec![0xc0]);
+    }
+}

@@ -1,0 +1,37 @@
+//! Messages and msgpack to native values and back, free of decisions.
+
+mod culprit;
+mod mask;
+mod raw;
+mod rewrite;
+mod to_proto;
+
+pub(crate) use mask::Mask;
+pub(crate) use raw::{Encoded, Probe, Raw, encode};
+pub(crate) use rewrite::{prune_json, settle};
+pub(crate) use to_proto::{SchemaNotes, attribute_path, diagnostics, schema};
+
+#[cfg(test)]
+mod testing {
+    //! Values and schemas for the tests of this module.
+
+    use super::Encoded;
+    use crate::schema::{Attribute, AttributeConstraint, AttributeType, Block, Schema};
+
+    pub(super) fn attribute(attr_type: AttributeType) -> Attribute {
+        Attribute { attr_type, constraint: AttributeConstraint::Optional, ..Attribute::default() }
+    }
+
+    pub(super) fn schema_of<const N: usize>(attributes: [(&str, AttributeType); N]) -> Schema {
+        let attributes = attributes.map(|(name, of)| (name.to_owned(), attribute(of))).into();
+        Schema { version: 1, block: Block { attributes, ..Block::default() } }
+    }
+
+    pub(super) fn from_json(value: &serde_json::Value) -> Encoded {
+        rmp_serde::to_vec_named(value).unwrap()
+    }
+
+    pub(super) fn to_json(encoded: &[u8]) -> serde_json::Value {
+        rmp_serde::from_slice(encoded).unwrap()
+    }
+}

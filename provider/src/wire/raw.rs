@@ -1,0 +1,107 @@
+//! An encoded value: what Terraform sent, not yet looked at.
+
+use grit_proto::tfplugin6 as pb;
+use serde::{Deserialize, Serialize};
+
+use super::culprit;
+use crate::schema::{Diagnostics, DiagnosticsExt, Schema};
+
+/// A value encoded as msgpack. Terraform's null is msgpack's nil.
+pub(crate) type Encoded = Vec<u8>;
+
+/// Says whether some bytes decode as the type that failed to decode before.
+pub(crate) type Probe = fn(&[u8]) -> bool;
+
+const NIL: &[u8] = &[0xc0];
+
+/// A value from Terraform, encoded as msgpack.
+#[derive(Debug, Clone)]
+pub(crate) struct Raw(Encoded);
+
+impl Raw {
+    pub(crate) fn null() -> Self {
+        Self(NIL.to_vec())
+    }
+
+    /// Private data: opaque bytes to Terraform, msgpack to us. None were stored yet: null.
+    pub(crate) fn private(bytes: Vec<u8>) -> Self {
+        if bytes.is_empty() { Self::null() } else { Self(bytes) }
+    }
+
+    /// The value in a message. Terraform sends msgpack; JSON is the protocol's other form.
+    pub(crate) fn from_message(
+        value: Option<pb::DynamicValue>,
+        what: &str,
+        diags: &mut Diagnostics,
+    ) -> Option<Self> {
+        let Some(value) = value else { return Some(Self::null()) };
+        if !value.msgpack.is_empty() {
+            return Some(Self(value.msgpack));
+        }
+        if value.json.is_empty() {
+            return Some(Self::null());
+        }
+        let json =
+            serde_json::from_slice::<serde_json::Value>(&value.json).map_err(|error| error.to_string());
+        match json.and_then(|json| rmp_serde::to_vec_named(&json).map_err(|error| error.to_string())) {
+            Ok(msgpack) => Some(Self(msgpack)),
+            Err(error) => {
+                diags.fail(
+                    format!("Cannot decode {what}"),
+                    format!("Terraform sent JSON that is not valid: {error}."),
+                );
+                None
+            }
+        }
+    }
+
+    pub(crate) fn is_null(&self) -> bool {
+        self.0 == NIL
+    }
+
+    pub(crate) fn as_slice(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// Decodes the value; `what` names it in the diagnostic of a failure.
+    ///
+    /// The error of a decoder has no path. So when `schema` is at hand, parts of the value are left out and `probe`d until the attribute
+    /// is found that does not fit.
+    pub(crate) fn decode<'a, T: Deserialize<'a>>(
+        &'a self,
+        what: &str,
+        schema: impl FnOnce() -> Option<Schema>,
+        probe: Probe,
+        diags: &mut Diagnostics,
+    ) -> Option<T> {
+        let error = match rmp_serde::from_slice(&self.0) {
+            Ok(value) => return Some(value),
+            Err(error) => error,
+        };
+        let found = schema().and_then(|schema| culprit::find(&self.0, &schema, probe));
+        match found {
+            Some(culprit) => diags.fail_at(
+                culprit.path.clone(),
+                format!("Cannot use the value of `{}`", culprit.path),
+                format!(
+                    "In {what}, `{}` is {}, which this attribute does not take ({error}).",
+                    culprit.path, culprit.received
+                ),
+            ),
+            None => diags.fail(
+                format!("Cannot decode {what}"),
+                format!("{error}. This is a bug in the provider: its schema and its code differ."),
+            ),
+        }
+        None
+    }
+}
+
+/// Encodes a value as Terraform expects it; `what` names it in the diagnostic of a failure.
+pub(crate) fn encode<T: Serialize>(value: &T, what: &str, diags: &mut Diagnostics) -> Option<Encoded> {
+    rmp_serde::to_vec_named(value)
+        .map_err(|error| {
+            diags.fail(format!("Cannot encode {what}"), format!("{error}. This is a bug in the provider."));
+        })
+        .ok()
+}

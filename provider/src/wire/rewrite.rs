@@ -1,0 +1,153 @@
+//! Changes to values that hold for every resource: unknown values, and leftovers of older schemas.
+
+use std::collections::HashMap;
+
+use rmpv::Value as Msgpack;
+use serde_json::Value as Json;
+
+use super::Encoded;
+use crate::schema::{Attribute, AttributeType, Block, NestedBlock, Schema};
+
+/// Replaces each unknown value by the one that stood there before, or by null, so that the state can be saved.
+pub(crate) fn settle(encoded: Encoded, prior: &[u8]) -> Encoded {
+    let prior = rmpv::decode::read_value(&mut &prior[..]).unwrap_or(Msgpack::Nil);
+    edit(encoded, |value| settle_value(value, &prior))
+}
+
+/// Removes what the schema does not have: Terraform refuses a stored state with attributes that it does not know.
+pub(crate) fn prune_json(state: &mut Json, schema: &Schema) {
+    prune_block(state, &schema.block);
+}
+
+/// The value after a change. What does not decode is handed back as it came.
+pub(super) fn edit(encoded: Encoded, change: impl FnOnce(&mut Msgpack)) -> Encoded {
+    let Ok(mut value) = rmpv::decode::read_value(&mut &encoded[..]) else { return encoded };
+    change(&mut value);
+    let mut bytes = Vec::with_capacity(encoded.len());
+    match rmpv::encode::write_value(&mut bytes, &value) {
+        Ok(()) => bytes,
+        Err(_) => encoded,
+    }
+}
+
+fn settle_value(value: &mut Msgpack, prior: &Msgpack) {
+    match value {
+        // Terraform's unknown, plain or refined, is an extension; nothing else is one.
+        Msgpack::Ext(..) => {
+            *value = prior.clone();
+        }
+        Msgpack::Map(entries) => {
+            for (key, part) in entries {
+                let before = prior.as_map().and_then(|prior| prior.iter().find(|(known, _)| known == key));
+                settle_value(part, before.map_or(&Msgpack::Nil, |(_, before)| before));
+            }
+        }
+        Msgpack::Array(parts) => {
+            // Elements have no identity in a list that changed, so an unknown in one becomes null.
+            parts.iter_mut().for_each(|part| settle_value(part, &Msgpack::Nil));
+        }
+        _ => {}
+    }
+}
+
+fn prune_block(value: &mut Json, block: &Block) {
+    let Json::Object(members) = value else { return };
+    members.retain(|name, _| block.attributes.contains_key(name) || block.blocks.contains_key(name));
+    for (name, member) in members {
+        if let Some(attribute) = block.attributes.get(name) {
+            prune_attribute(member, attribute);
+        } else if let Some(nested) = block.blocks.get(name) {
+            match nested {
+                NestedBlock::Single(block) | NestedBlock::Group(block) => prune_block(member, block),
+                NestedBlock::List(block)
+                | NestedBlock::Set(block)
+                | NestedBlock::Map(block)
+                | NestedBlock::Optional(block) => {
+                    elements(member).into_iter().for_each(|element| prune_block(element, block));
+                }
+            }
+        }
+    }
+}
+
+fn prune_attribute(value: &mut Json, attribute: &Attribute) {
+    match &attribute.attr_type {
+        AttributeType::AttributeSingle(below) => prune_object(value, below),
+        AttributeType::AttributeList(below)
+        | AttributeType::AttributeSet(below)
+        | AttributeType::AttributeMap(below) => {
+            elements(value).into_iter().for_each(|element| prune_object(element, below));
+        }
+        _ => {}
+    }
+}
+
+fn prune_object(value: &mut Json, attributes: &HashMap<String, Attribute>) {
+    let Json::Object(members) = value else { return };
+    members.retain(|name, _| attributes.contains_key(name));
+    for (name, member) in members {
+        if let Some(attribute) = attributes.get(name) {
+            prune_attribute(member, attribute);
+        }
+    }
+}
+
+fn elements(value: &mut Json) -> Vec<&mut Json> {
+    match value {
+        Json::Array(elements) => elements.iter_mut().collect(),
+        Json::Object(elements) => elements.values_mut().collect(),
+        _ => Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::testing::{attribute, from_json, schema_of, to_json};
+    use serde_json::json;
+
+    fn with_unknowns() -> Encoded {
+        let unknown = || Msgpack::Ext(0, vec![]);
+        let refined = || Msgpack::Ext(12, vec![0x81, 1, 0xc2]);
+        let value = Msgpack::Map(vec![
+            ("id".into(), unknown()),
+            ("name".into(), "n".into()),
+            ("nested".into(), Msgpack::Map(vec![("a".into(), refined()), ("b".into(), unknown())])),
+            ("list".into(), Msgpack::Array(vec![1.into(), unknown()])),
+        ]);
+        let mut bytes = Vec::new();
+        rmpv::encode::write_value(&mut bytes, &value).unwrap();
+        bytes
+    }
+
+    #[test]
+    fn unknowns_become_null_in_a_new_object() {
+        assert_eq!(
+            to_json(&settle(with_unknowns(), &[0xc0])),
+            json!({"id": null, "name": "n", "nested": {"a": null, "b": null}, "list": [1, null]})
+        );
+    }
+
+    #[test]
+    fn unknowns_fall_back_to_what_was_there() {
+        let prior = from_json(&json!({"id": "7", "name": "old", "nested": {"a": 1}, "list": [5, 6]}));
+        assert_eq!(
+            to_json(&settle(with_unknowns(), &prior)),
+            json!({"id": "7", "name": "n", "nested": {"a": 1, "b": null}, "list": [1, null]})
+        );
+    }
+
+    #[test]
+    fn leftovers_of_an_older_schema_go_and_keys_of_maps_stay() {
+        let element = crate::schema::attributes([("host", attribute(AttributeType::String))]);
+        let schema = schema_of([
+            ("name", AttributeType::String),
+            ("items", AttributeType::AttributeMap(element)),
+            ("tags", AttributeType::Map(Box::new(AttributeType::String))),
+        ]);
+        let mut state =
+            json!({"name": "n", "old": 1, "items": {"old": {"host": "h", "old": 2}}, "tags": {"old": "x"}});
+        prune_json(&mut state, &schema);
+        assert_eq!(state, json!({"name": "n", "items": {"old": {"host": "h"}}, "tags": {"old": "x"}}));
+    }
+}

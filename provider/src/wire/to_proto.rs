@@ -1,0 +1,205 @@
+//! Schemas, diagnostics and paths as messages.
+
+use std::collections::HashMap;
+
+use grit_proto::tfplugin6 as pb;
+
+use crate::schema::{
+    Attribute, AttributeConstraint, AttributePath, AttributePathStep, AttributeType, Block, Diagnostic,
+    Diagnostics, NestedBlock, Schema, StringKind,
+};
+
+/// What a schema cannot say of its attributes, by dotted path.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct SchemaNotes<'a> {
+    pub(crate) write_only: &'a [&'a str],
+    pub(crate) deprecations: &'a [(&'a str, &'a str)],
+}
+
+/// The schema as a message. Attributes and blocks are sorted: the maps they come from have another order in every run.
+pub(crate) fn schema(schema: &Schema, notes: SchemaNotes<'_>) -> pb::Schema {
+    pb::Schema { version: schema.version, block: Some(block(&schema.block, "", notes)) }
+}
+
+/// Errors first, then warnings.
+pub(crate) fn diagnostics(diags: Diagnostics) -> Vec<pb::Diagnostic> {
+    use pb::diagnostic::Severity;
+    let message = |severity: Severity| {
+        move |diag: Diagnostic| pb::Diagnostic {
+            severity: severity.into(),
+            summary: diag.summary.into_owned(),
+            detail: diag.detail.into_owned(),
+            attribute: (!diag.attribute.steps.is_empty()).then(|| attribute_path(&diag.attribute)),
+        }
+    };
+    let errors = diags.errors.into_iter().map(message(Severity::Error));
+    errors.chain(diags.warnings.into_iter().map(message(Severity::Warning))).collect()
+}
+
+pub(crate) fn attribute_path(path: &AttributePath) -> pb::AttributePath {
+    use pb::attribute_path::{Step, step::Selector};
+    let selector = |step: &AttributePathStep| match step {
+        AttributePathStep::Attribute(name) => Selector::AttributeName(name.to_string()),
+        AttributePathStep::Key(key) => Selector::ElementKeyString(key.to_string()),
+        AttributePathStep::Index(index) => Selector::ElementKeyInt(*index),
+    };
+    pb::AttributePath {
+        steps: path.steps.iter().map(|step| Step { selector: Some(selector(step)) }).collect(),
+    }
+}
+
+fn block(block: &Block, path: &str, notes: SchemaNotes<'_>) -> pb::schema::Block {
+    pb::schema::Block {
+        version: block.version,
+        attributes: attributes(&block.attributes, path, notes),
+        block_types: sorted(&block.blocks)
+            .map(|(name, nested)| nested_block(name, nested, &join(path, name), notes))
+            .collect(),
+        description: block.description.content.clone(),
+        description_kind: kind(&block.description.kind).into(),
+        deprecated: block.deprecated,
+        ..Default::default()
+    }
+}
+
+fn nested_block(
+    name: &str,
+    nested: &NestedBlock,
+    path: &str,
+    notes: SchemaNotes<'_>,
+) -> pb::schema::NestedBlock {
+    use pb::schema::nested_block::NestingMode;
+    // A limit of 0 means that there is none.
+    let (nesting, inner, min_items, max_items) = match nested {
+        NestedBlock::Single(inner) => (NestingMode::Single, inner, 1, 1),
+        NestedBlock::Optional(inner) => (NestingMode::List, inner, 0, 1),
+        NestedBlock::List(inner) => (NestingMode::List, inner, 0, 0),
+        NestedBlock::Set(inner) => (NestingMode::Set, inner, 0, 0),
+        NestedBlock::Map(inner) => (NestingMode::Map, inner, 0, 0),
+        NestedBlock::Group(inner) => (NestingMode::Group, inner, 0, 0),
+    };
+    pb::schema::NestedBlock {
+        type_name: name.to_owned(),
+        block: Some(block(inner, path, notes)),
+        nesting: nesting.into(),
+        min_items,
+        max_items,
+    }
+}
+
+fn attributes(
+    attributes: &HashMap<String, Attribute>,
+    path: &str,
+    notes: SchemaNotes<'_>,
+) -> Vec<pb::schema::Attribute> {
+    sorted(attributes)
+        .map(|(name, attribute)| self::attribute(name, attribute, &join(path, name), notes))
+        .collect()
+}
+
+fn attribute(name: &str, attribute: &Attribute, path: &str, notes: SchemaNotes<'_>) -> pb::schema::Attribute {
+    let nested_type = nested_type(&attribute.attr_type, path, notes);
+    let deprecation = notes.deprecations.iter().find(|(at, _)| *at == path).map(|(_, message)| *message);
+    let constraint = &attribute.constraint;
+    pb::schema::Attribute {
+        name: name.to_owned(),
+        // Terraform rejects a schema that sets both `type` and `nested_type`.
+        r#type: if nested_type.is_some() { Vec::new() } else { attribute.attr_type.to_string().into_bytes() },
+        nested_type,
+        description: attribute.description.content.clone(),
+        description_kind: kind(&attribute.description.kind).into(),
+        required: matches!(constraint, AttributeConstraint::Required),
+        optional: matches!(constraint, AttributeConstraint::Optional | AttributeConstraint::OptionalComputed),
+        computed: matches!(constraint, AttributeConstraint::Computed | AttributeConstraint::OptionalComputed),
+        sensitive: attribute.sensitive,
+        deprecated: attribute.deprecated || deprecation.is_some(),
+        deprecation_message: deprecation.unwrap_or_default().to_owned(),
+        write_only: notes.write_only.contains(&path),
+    }
+}
+
+fn nested_type(of: &AttributeType, path: &str, notes: SchemaNotes<'_>) -> Option<pb::schema::Object> {
+    use pb::schema::object::NestingMode;
+    let (nesting, inner) = match of {
+        AttributeType::AttributeSingle(inner) => (NestingMode::Single, inner),
+        AttributeType::AttributeList(inner) => (NestingMode::List, inner),
+        AttributeType::AttributeSet(inner) => (NestingMode::Set, inner),
+        AttributeType::AttributeMap(inner) => (NestingMode::Map, inner),
+        _ => return None,
+    };
+    Some(pb::schema::Object {
+        attributes: attributes(inner, path, notes),
+        nesting: nesting.into(),
+        ..Default::default()
+    })
+}
+
+fn sorted<T>(members: &HashMap<String, T>) -> impl Iterator<Item = (&String, &T)> {
+    let mut members: Vec<_> = members.iter().collect();
+    members.sort_by_key(|(name, _)| *name);
+    members.into_iter()
+}
+
+fn join(path: &str, name: &str) -> String {
+    if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
+}
+
+fn kind(kind: &StringKind) -> pb::StringKind {
+    match kind {
+        StringKind::Plain => pb::StringKind::Plain,
+        StringKind::Markdown => pb::StringKind::Markdown,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::testing::{attribute as plain, schema_of};
+
+    fn sample() -> pb::schema::Block {
+        let element = crate::schema::attributes([
+            ("key", plain(AttributeType::String)),
+            ("host", plain(AttributeType::String)),
+        ]);
+        let sample =
+            schema_of([("zone", AttributeType::String), ("items", AttributeType::AttributeMap(element))]);
+        let notes = SchemaNotes { write_only: &["items.key"], deprecations: &[("zone", "Use `region`.")] };
+        schema(&sample, notes).block.unwrap()
+    }
+
+    #[test]
+    fn attributes_are_sorted_at_every_level() {
+        let block = sample();
+        let names = |attributes: &[pb::schema::Attribute]| {
+            attributes.iter().map(|attribute| attribute.name.clone()).collect::<Vec<_>>()
+        };
+        assert_eq!(names(&block.attributes), ["items", "zone"]);
+        assert_eq!(names(&block.attributes[0].nested_type.as_ref().unwrap().attributes), ["host", "key"]);
+    }
+
+    #[test]
+    fn a_nested_attribute_has_no_type_beside_its_nested_type() {
+        let block = sample();
+        assert!(block.attributes[0].r#type.is_empty());
+        assert!(block.attributes[1].nested_type.is_none());
+        assert_eq!(block.attributes[1].r#type, b"\"string\"");
+    }
+
+    #[test]
+    fn notes_find_their_attributes() {
+        let block = sample();
+        let nested = &block.attributes[0].nested_type.as_ref().unwrap().attributes;
+        assert_eq!(nested.iter().map(|attribute| attribute.write_only).collect::<Vec<_>>(), [false, true]);
+        assert!(block.attributes[1].deprecated);
+        assert_eq!(block.attributes[1].deprecation_message, "Use `region`.");
+    }
+
+    #[test]
+    fn a_list_of_blocks_has_no_limit_and_an_optional_one_has() {
+        let none = SchemaNotes::default();
+        let list = nested_block("b", &NestedBlock::List(Block::default()), "b", none);
+        assert_eq!((list.min_items, list.max_items), (0, 0));
+        let optional = nested_block("b", &NestedBlock::Optional(Block::default()), "b", none);
+        assert_eq!((optional.min_items, optional.max_items), (0, 1));
+    }
+}
