@@ -2,6 +2,7 @@
 
 pub mod lab;
 pub mod poll;
+pub mod programs;
 pub mod ssh_server;
 pub mod sshd;
 pub mod terraform;

@@ -1,0 +1,191 @@
+//! The event log: one list with one writer, so that "before" and "after" mean something.
+//!
+//! Hosts, runners, the job queue and the cloud all record here. Order is the order of recording. What happens in another
+//! process is recorded over HTTP *before* that process acts on it (a runner says that it exits, waits for the answer, and
+//! exits), so an effect can never stand before its cause in the list.
+
+use std::{
+    fmt,
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use serde::{Deserialize, Serialize};
+
+use super::queue::Lasts;
+
+/// One line of the log.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Event {
+    /// Place in the log, from 0 without gaps.
+    pub seq: usize,
+    /// Time since the log was opened.
+    pub at: Duration,
+    /// Whom it happened to: an instance name, or `queue`, `terraform`, `demo`.
+    pub subject: String,
+    pub what: What,
+}
+
+/// What happened.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "what", rename_all = "snake_case")]
+pub enum What {
+    /// The cloud was asked for an instance; it boots from here on.
+    InstanceCreated { id: String, version: String },
+    /// The host answers on its SSH port and its wrapper has been started (the runner may still be on its way).
+    InstanceBooted { ssh: String },
+    /// The cloud was asked to destroy the instance. Taken before anything is killed.
+    InstanceTerminating { runner_alive: bool, jobs: usize },
+    /// Every process of the host is gone. `lost`: jobs that were running on it.
+    InstanceRemoved { lost: usize },
+    /// A runner process began.
+    RunnerStarted { pid: u32, version: String },
+    /// The job queue answered a job request of this process with a 2xx for the first time: it takes jobs.
+    RunnerPolling { pid: u32 },
+    /// A signal was received and taken up (`ignored`: or dropped, as GitLab Runner may).
+    RunnerSignal { pid: u32, signal: String, jobs: usize, ignored: bool },
+    /// The last job ended; executor shutdown follows, the process still runs.
+    RunnerIdle { pid: u32 },
+    /// The process exits now. `reason` says why.
+    RunnerExiting { pid: u32, code: i32, reason: String },
+    /// A job went to the queue.
+    JobQueued { job: u64, lasts: Lasts },
+    /// A runner took the job up.
+    JobStarted { job: u64 },
+    /// The runner reported success.
+    JobFinished { job: u64 },
+    /// The job will never end: aborted, failed, or its runner vanished.
+    JobLost { job: u64, why: String },
+    /// A line that a process of the host wrote (the wrapper's log, the runner's).
+    Log { line: String },
+    /// Something that the driver of the experiment did or saw.
+    Note { text: String },
+}
+
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:>8.3} {:<14} {}", self.at.as_secs_f64(), self.subject, self.what)
+    }
+}
+
+impl fmt::Display for What {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            What::InstanceCreated { id, version } => write!(f, "instance created ({id}, runner {version})"),
+            What::InstanceBooted { ssh } => write!(f, "instance booted ({ssh})"),
+            What::InstanceTerminating { runner_alive: true, jobs } => {
+                write!(f, "instance terminating with a live runner and {jobs} jobs")
+            }
+            What::InstanceTerminating { runner_alive: false, .. } => write!(f, "instance terminating"),
+            What::InstanceRemoved { lost: 0 } => write!(f, "instance removed"),
+            What::InstanceRemoved { lost } => write!(f, "instance removed, {lost} jobs LOST with it"),
+            What::RunnerStarted { pid, version } => write!(f, "runner {version} started (pid {pid})"),
+            What::RunnerPolling { .. } => write!(f, "runner takes jobs"),
+            What::RunnerSignal { signal, jobs, ignored: false, .. } => {
+                write!(f, "{signal} received with {jobs} jobs running")
+            }
+            What::RunnerSignal { signal, .. } => write!(f, "{signal} dropped"),
+            What::RunnerIdle { .. } => write!(f, "last job ended, executors shut down"),
+            What::RunnerExiting { code, reason, .. } => write!(f, "runner exits {code}: {reason}"),
+            What::JobQueued { job, lasts: Lasts::For(lasts) } => {
+                write!(f, "job {job} queued ({:.1} s)", lasts.as_secs_f64())
+            }
+            What::JobQueued { job, lasts: Lasts::UntilReleased } => write!(f, "job {job} queued (held)"),
+            What::JobStarted { job } => write!(f, "job {job} started"),
+            What::JobFinished { job } => write!(f, "job {job} finished"),
+            What::JobLost { job, why } => write!(f, "job {job} LOST: {why}"),
+            What::Log { line } => write!(f, "| {line}"),
+            What::Note { text } => write!(f, "{text}"),
+        }
+    }
+}
+
+/// The log. Clones are handles to the same one.
+#[derive(Debug, Clone)]
+pub struct EventLog {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    opened: Instant,
+    events: Mutex<Vec<Event>>,
+    grown: Condvar,
+}
+
+impl EventLog {
+    /// An empty log, whose clock starts now.
+    #[expect(clippy::new_without_default, reason = "opening a log starts a clock")]
+    pub fn new() -> EventLog {
+        EventLog {
+            shared: Arc::new(Shared {
+                opened: Instant::now(),
+                events: Mutex::new(Vec::new()),
+                grown: Condvar::new(),
+            }),
+        }
+    }
+
+    /// Appends. The returned event carries its place and time.
+    pub fn record(&self, subject: impl Into<String>, what: What) -> Event {
+        let mut events = self.lock();
+        let event =
+            Event { seq: events.len(), at: self.shared.opened.elapsed(), subject: subject.into(), what };
+        events.push(event.clone());
+        self.shared.grown.notify_all();
+        event
+    }
+
+    /// Appends a [`What::Note`].
+    pub fn note(&self, subject: impl Into<String>, text: impl Into<String>) -> Event {
+        self.record(subject, What::Note { text: text.into() })
+    }
+
+    /// Everything so far.
+    pub fn all(&self) -> Vec<Event> {
+        self.lock().clone()
+    }
+
+    /// The first event that `wanted` accepts.
+    pub fn find(&self, wanted: impl Fn(&Event) -> bool) -> Option<Event> {
+        self.lock().iter().find(|event| wanted(event)).cloned()
+    }
+
+    /// Waits for the first event from place `from` on that `wanted` accepts; `None` after `limit`.
+    pub fn wait_from(&self, from: usize, limit: Duration, wanted: impl Fn(&Event) -> bool) -> Option<Event> {
+        let deadline = Instant::now() + limit;
+        let mut events = self.lock();
+        let mut seen = from;
+        loop {
+            if let Some(found) = events.iter().skip(seen).find(|event| wanted(event)) {
+                return Some(found.clone());
+            }
+            seen = seen.max(events.len());
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return None;
+            }
+            events = self.shared.grown.wait_timeout(events, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// [`EventLog::wait_from`] the beginning, panicking with the whole log when it does not come.
+    #[track_caller]
+    #[expect(clippy::panic, reason = "a test helper: failing the test is its purpose")]
+    pub fn wait_for(&self, what: &str, limit: Duration, wanted: impl Fn(&Event) -> bool) -> Event {
+        match self.wait_from(0, limit, wanted) {
+            Some(event) => event,
+            None => panic!("{what}: not within {limit:?}; the log:\n{self}"),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Event>> {
+        self.shared.events.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Display for EventLog {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.all().iter().try_for_each(|event| writeln!(f, "{event}"))
+    }
+}

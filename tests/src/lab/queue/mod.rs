@@ -1,0 +1,215 @@
+//! The job queue: stands in for the part of GitLab that runners talk to.
+//!
+//! An HTTP server on loopback, inside the process of the test. It hands jobs (durations) to the runners that ask, and keeps
+//! books in which every job counts once: see [`ledger`]. A runner holds a connection open for as long as it lives
+//! (`/lab/presence`); when that ends, the kernel has closed it, so the process is gone and its running jobs are lost.
+//!
+//! What it can be told to do badly: refuse a token with 403, answer late, answer 503, or hang up on everyone.
+//!
+//! Paths and codes are GitLab's where GitLab has them:
+//!
+//! | request | answer |
+//! | --- | --- |
+//! | `POST /api/v4/jobs/request` `{token, system_id, pid, last_update?}` | 201 with a job, 204, 403; held open while there is no job and `last_update` is the newest (the long poll; the first request is answered at once) |
+//! | `PUT /api/v4/jobs/N` `{state: running}` | 200, or 409 when the offer lapsed |
+//! | `PUT /api/v4/jobs/N` `{state: success \| failed, failure_reason}` | 200, or 409 |
+//! | `GET /lab/jobs/N/gate` | 200 once the job may end |
+//! | `GET /lab/presence/SYSTEM_ID/PID` | never, while both sides live |
+//! | `POST /lab/events` | 200: recorded in the [`EventLog`] |
+
+pub mod ledger;
+mod serve;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::SocketAddr,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+pub use ledger::{JobId, JobState, Ledger, RunnerProcess, RunnerStats, Tally};
+use serde::{Deserialize, Serialize};
+use tokio::sync::Notify;
+
+use super::event::{EventLog, What};
+
+/// How long a job runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Lasts {
+    For(Duration),
+    UntilReleased,
+}
+
+/// How the queue treats job requests and reports.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Weather {
+    /// At once.
+    #[default]
+    Fine,
+    /// Each answer comes this much later.
+    Slow(Duration),
+    /// 503 to everyone.
+    Unavailable,
+    /// Connections are closed without an answer. GitLab Runner does not count these in its metrics.
+    Down,
+}
+
+/// A handle to the queue; clones are the same queue.
+#[derive(Debug, Clone)]
+pub struct Queue {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    address: SocketAddr,
+    events: EventLog,
+    books: Mutex<Books>,
+    /// Woken whenever a long poll may have something to say.
+    news: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Books {
+    ledger: Ledger,
+    lasts: BTreeMap<JobId, Lasts>,
+    refused_tokens: BTreeSet<String>,
+    /// Processes whose first accepted poll was recorded.
+    polling: BTreeSet<RunnerProcess>,
+    weather: Weather,
+    /// Rises with every submitted job; long polls compare it with the number they were given last.
+    generation: u64,
+}
+
+impl Queue {
+    /// Starts a queue on a free loopback port, served by `runtime` for as long as that lives.
+    pub fn start(runtime: &tokio::runtime::Handle, events: EventLog) -> anyhow::Result<Queue> {
+        let listener = std::net::TcpListener::bind(("127.0.0.1", 0))?;
+        listener.set_nonblocking(true)?;
+        let address = listener.local_addr()?;
+        let shared = Arc::new(Shared { address, events, books: Mutex::default(), news: Notify::new() });
+        let _entered = runtime.enter();
+        runtime.spawn(serve::run(tokio::net::TcpListener::from_std(listener)?, Arc::clone(&shared)));
+        Ok(Queue { shared })
+    }
+
+    /// The URL that a runner's configuration names, without a slash at the end.
+    pub fn url(&self) -> String {
+        format!("http://{}", self.shared.address)
+    }
+
+    /// Adds `count` jobs that take `lasts` each.
+    pub fn submit(&self, count: usize, lasts: Duration) -> Vec<JobId> {
+        self.add(count, Lasts::For(lasts))
+    }
+
+    /// Adds `count` jobs that run until [`Queue::release`] lets them end: a test that holds the gate needs no timing.
+    pub fn submit_held(&self, count: usize) -> Vec<JobId> {
+        self.add(count, Lasts::UntilReleased)
+    }
+
+    /// Lets jobs of [`Queue::submit_held`] end.
+    pub fn release(&self, jobs: &[JobId]) {
+        let mut books = self.shared.books();
+        for job in jobs {
+            books.lasts.insert(*job, Lasts::For(Duration::ZERO));
+        }
+        self.shared.news.notify_waiters();
+    }
+
+    /// Answers 403 to requests with this token from now on.
+    pub fn refuse_token(&self, token: &str) {
+        self.shared.books().refused_tokens.insert(token.to_owned());
+        self.shared.news.notify_waiters();
+    }
+
+    /// Takes [`Queue::refuse_token`] back.
+    pub fn allow_token(&self, token: &str) {
+        self.shared.books().refused_tokens.remove(token);
+    }
+
+    /// Changes how job requests and reports are treated, those that wait now included.
+    pub fn set_weather(&self, weather: Weather) {
+        self.shared.books().weather = weather;
+        self.shared.news.notify_waiters();
+    }
+
+    /// How many jobs are where.
+    pub fn tally(&self) -> Tally {
+        self.shared.books().ledger.tally()
+    }
+
+    /// Statistics of one host; all zero for one that never asked.
+    pub fn runner(&self, system_id: &str) -> RunnerStats {
+        self.shared.books().ledger.runners().get(system_id).copied().unwrap_or_default()
+    }
+
+    /// Statistics of every host that ever asked.
+    pub fn runners(&self) -> BTreeMap<String, RunnerStats> {
+        self.shared.books().ledger.runners().clone()
+    }
+
+    /// The state of one job.
+    pub fn job(&self, job: JobId) -> Option<JobState> {
+        self.shared.books().ledger.job(job).cloned()
+    }
+
+    /// Waits until every submitted job is finished or lost. The error tells what is still open.
+    pub fn wait_all_ended(&self, limit: Duration) -> Result<Tally, Tally> {
+        let deadline = Instant::now() + limit;
+        let mut seen = 0;
+        loop {
+            let tally = self.tally();
+            if tally.open() == 0 {
+                return Ok(tally);
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            let ended = self.shared.events.wait_from(seen, left, |event| {
+                matches!(event.what, What::JobFinished { .. } | What::JobLost { .. })
+            });
+            match ended {
+                Some(event) => seen = event.seq + 1,
+                None => return Err(self.tally()),
+            }
+        }
+    }
+
+    /// A host is gone, with all its processes: whatever runs there is lost. Returns how many jobs.
+    pub fn host_vanished(&self, system_id: &str, why: &str) -> usize {
+        self.shared.vanish(|process| process.system_id == system_id, why)
+    }
+
+    fn add(&self, count: usize, lasts: Lasts) -> Vec<JobId> {
+        let mut books = self.shared.books();
+        let ids = (0..count)
+            .map(|_| {
+                let id = books.ledger.submit();
+                books.lasts.insert(id, lasts);
+                self.shared.events.record("queue", What::JobQueued { job: id, lasts });
+                id
+            })
+            .collect();
+        books.generation += 1;
+        self.shared.news.notify_waiters();
+        ids
+    }
+}
+
+impl Shared {
+    fn books(&self) -> MutexGuard<'_, Books> {
+        self.books.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn vanish(&self, gone: impl Fn(&RunnerProcess) -> bool, why: &str) -> usize {
+        let mut books = self.books();
+        let lost = books.ledger.vanish(gone, why);
+        for (job, system_id) in &lost {
+            self.events.record(system_id, What::JobLost { job: *job, why: why.to_owned() });
+        }
+        // Offers may have gone back to the queue.
+        books.generation += 1;
+        self.news.notify_waiters();
+        lost.len()
+    }
+}

@@ -1,0 +1,228 @@
+//! The HTTP side of the queue.
+
+use std::{sync::Arc, time::Duration};
+
+use hyper::{Method, Request, StatusCode, body::Incoming};
+use serde::{Deserialize, Serialize};
+
+use super::{JobId, Lasts, RunnerProcess, Shared, Weather, ledger::LedgerError};
+use crate::lab::{
+    event::What,
+    http::{self, Answer},
+};
+
+/// How long a poll without a job is held. GitLab holds for 50 s; shorter here, so that a test sees several.
+const LONG_POLL: Duration = Duration::from_secs(5);
+/// How long an offer stands without being accepted.
+const OFFER_STANDS: Duration = Duration::from_secs(2);
+
+/// `POST /api/v4/jobs/request`.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct JobRequest {
+    pub(crate) token: String,
+    #[serde(flatten)]
+    pub(crate) process: RunnerProcess,
+    pub(crate) last_update: Option<u64>,
+}
+
+/// The answer to a [`JobRequest`] when there is a job (201).
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct JobOffer {
+    pub(crate) id: JobId,
+    pub(crate) lasts: Lasts,
+}
+
+/// The header of a 204 that carries the number to send back as `last_update`.
+pub(crate) const LAST_UPDATE: &str = "x-gitlab-last-update";
+
+/// `PUT /api/v4/jobs/N`.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct JobReport {
+    #[serde(flatten)]
+    pub(crate) process: RunnerProcess,
+    pub(crate) state: ReportedState,
+    pub(crate) failure_reason: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum ReportedState {
+    Running,
+    Success,
+    Failed,
+}
+
+/// `POST /lab/events`.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Record {
+    pub(crate) subject: String,
+    #[serde(flatten)]
+    pub(crate) what: What,
+}
+
+pub(super) async fn run(listener: tokio::net::TcpListener, shared: Arc<Shared>) {
+    http::serve(listener, move |request| route(Arc::clone(&shared), request)).await;
+}
+
+async fn route(shared: Arc<Shared>, request: Request<Incoming>) -> Answer {
+    let path = request.uri().path().to_owned();
+    let parts: Vec<&str> = path.split('/').skip(1).collect();
+    match (request.method(), parts.as_slice()) {
+        (&Method::POST, ["api", "v4", "jobs", "request"]) => request_job(shared, request).await,
+        (&Method::PUT, ["api", "v4", "jobs", id]) => match id.parse() {
+            Ok(id) => report(shared, id, request).await,
+            Err(_) => http::empty(StatusCode::NOT_FOUND),
+        },
+        (&Method::GET, ["lab", "jobs", id, "gate"]) => match id.parse() {
+            Ok(id) => gate(shared, id).await,
+            Err(_) => http::empty(StatusCode::NOT_FOUND),
+        },
+        (&Method::GET, ["lab", "presence", system_id, pid]) => match pid.parse() {
+            Ok(pid) => presence(shared, RunnerProcess { system_id: (*system_id).to_owned(), pid }).await,
+            Err(_) => http::empty(StatusCode::NOT_FOUND),
+        },
+        (&Method::POST, ["lab", "events"]) => match http::read_json::<Record>(request).await {
+            Ok(record) => {
+                shared.events.record(record.subject, record.what);
+                http::empty(StatusCode::OK)
+            }
+            Err(error) => bad_request(&error),
+        },
+        _ => http::empty(StatusCode::NOT_FOUND),
+    }
+}
+
+async fn request_job(shared: Arc<Shared>, request: Request<Incoming>) -> Answer {
+    let asked: JobRequest = match http::read_json(request).await {
+        Ok(asked) => asked,
+        Err(error) => return bad_request(&error),
+    };
+    if let Some(bad) = weather(&shared).await {
+        return bad;
+    }
+    let give_up = tokio::time::sleep(LONG_POLL);
+    tokio::pin!(give_up);
+    let mut last_chance = false;
+    loop {
+        // Registered before the books are read, so that nothing submitted in between is missed.
+        let news = shared.news.notified();
+        if let Some(answer) = answer_now(&shared, &asked, last_chance) {
+            return answer;
+        }
+        tokio::select! {
+            () = news => {
+                if let Some(bad) = weather(&shared).await {
+                    return bad;
+                }
+            }
+            () = &mut give_up => last_chance = true,
+        }
+    }
+}
+
+/// A job, a refusal, or "none": the last only when the runner has nothing newer to learn or must not wait longer.
+fn answer_now(shared: &Arc<Shared>, asked: &JobRequest, last_chance: bool) -> Option<Answer> {
+    let mut books = shared.books();
+    if books.refused_tokens.contains(&asked.token) {
+        books.ledger.refuse(&asked.process);
+        return Some(http::text(StatusCode::FORBIDDEN, "403 Forbidden"));
+    }
+    let hold = asked.last_update == Some(books.generation) && !last_chance;
+    if hold && !books.ledger.has_queued() {
+        return None;
+    }
+    if books.polling.insert(asked.process.clone()) {
+        shared.events.record(&asked.process.system_id, What::RunnerPolling { pid: asked.process.pid });
+    }
+    let Some(id) = books.ledger.offer(&asked.process) else {
+        let mut answer = http::empty(StatusCode::NO_CONTENT);
+        if let Answer::Reply(reply) = &mut answer {
+            reply.headers_mut().insert(LAST_UPDATE, books.generation.into());
+        }
+        return Some(answer);
+    };
+    let lasts = books.lasts.get(&id).copied().unwrap_or(Lasts::For(Duration::ZERO));
+    tokio::spawn(withdraw_later(Arc::clone(shared), id));
+    Some(http::json(StatusCode::CREATED, &JobOffer { id, lasts }))
+}
+
+async fn withdraw_later(shared: Arc<Shared>, id: JobId) {
+    tokio::time::sleep(OFFER_STANDS).await;
+    let mut books = shared.books();
+    if books.ledger.withdraw(id) {
+        books.generation += 1;
+        shared.news.notify_waiters();
+    }
+}
+
+async fn report(shared: Arc<Shared>, id: JobId, request: Request<Incoming>) -> Answer {
+    let report: JobReport = match http::read_json(request).await {
+        Ok(report) => report,
+        Err(error) => return bad_request(&error),
+    };
+    if let Some(bad) = weather(&shared).await {
+        return bad;
+    }
+    let mut books = shared.books();
+    let why = report.failure_reason.unwrap_or_else(|| "no reason given".to_owned());
+    let (booked, what) = match report.state {
+        ReportedState::Running => (books.ledger.accept(id, &report.process), What::JobStarted { job: id }),
+        ReportedState::Success => (books.ledger.finish(id, &report.process), What::JobFinished { job: id }),
+        ReportedState::Failed => {
+            (books.ledger.fail(id, &report.process, &why), What::JobLost { job: id, why })
+        }
+    };
+    match booked {
+        Ok(()) => {
+            // Under the lock, so that the log has the order of the books.
+            shared.events.record(report.process.system_id, what);
+            http::empty(StatusCode::OK)
+        }
+        Err(LedgerError::NoSuchJob(_)) => http::empty(StatusCode::NOT_FOUND),
+        Err(error @ LedgerError::Refused { .. }) => http::text(StatusCode::CONFLICT, error.to_string()),
+    }
+}
+
+/// Answers when the job may end.
+async fn gate(shared: Arc<Shared>, id: JobId) -> Answer {
+    loop {
+        let news = shared.news.notified();
+        if shared.books().lasts.get(&id) != Some(&Lasts::UntilReleased) {
+            return http::empty(StatusCode::OK);
+        }
+        news.await;
+    }
+}
+
+/// Never answers. Dropped when the connection ends, which is when the process is gone.
+async fn presence(shared: Arc<Shared>, process: RunnerProcess) -> Answer {
+    struct Present {
+        shared: Arc<Shared>,
+        process: RunnerProcess,
+    }
+    impl Drop for Present {
+        fn drop(&mut self) {
+            self.shared.vanish(|who| *who == self.process, "the runner vanished");
+        }
+    }
+    let _present = Present { shared, process };
+    std::future::pending().await
+}
+
+/// Waits as the weather asks, and says how to answer if not in the normal way.
+async fn weather(shared: &Shared) -> Option<Answer> {
+    let weather = shared.books().weather;
+    match weather {
+        Weather::Fine => None,
+        Weather::Slow(delay) => {
+            tokio::time::sleep(delay).await;
+            None
+        }
+        Weather::Unavailable => Some(http::empty(StatusCode::SERVICE_UNAVAILABLE)),
+        Weather::Down => Some(Answer::Hangup),
+    }
+}
+
+fn bad_request(error: &anyhow::Error) -> Answer {
+    http::text(StatusCode::BAD_REQUEST, format!("{error:#}"))
+}
