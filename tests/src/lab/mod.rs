@@ -11,6 +11,7 @@
 pub mod event;
 pub mod http;
 pub mod queue;
+pub mod runner;
 
 use event::EventLog;
 use queue::Queue;

@@ -18,7 +18,7 @@
 //! | `POST /lab/events` | 200: recorded in the [`EventLog`] |
 
 pub mod ledger;
-mod serve;
+pub(super) mod serve;
 
 use std::{
     collections::{BTreeMap, BTreeSet},

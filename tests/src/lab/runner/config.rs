@@ -1,0 +1,175 @@
+//! `config.toml`, as far as the stand-in reads it: `concurrent`, `check_interval`, `shutdown_timeout`, `listen_address`, and
+//! the sections `[[runners]]` with `name`, `url`, `token`, `limit`. Tables below a section are skipped.
+
+use std::{io, path::Path, time::Duration};
+
+/// A configuration file that was read.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Config {
+    /// Jobs at once over all sections.
+    pub(super) concurrent: usize,
+    /// Rest between two polls of a section. GitLab Runner takes whole seconds, the stand-in fractions too.
+    pub(super) check_interval: Duration,
+    /// How long a forceful shutdown waits for jobs to abort.
+    pub(super) shutdown_timeout: Duration,
+    pub(super) listen_address: Option<String>,
+    pub(super) runners: Vec<Section>,
+}
+
+/// One `[[runners]]` section.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Section {
+    pub(super) name: String,
+    pub(super) url: String,
+    pub(super) token: String,
+    /// Jobs at once of this section; 0 is no limit.
+    pub(super) limit: usize,
+}
+
+/// Why a file was not taken.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ConfigError {
+    #[error("cannot read the configuration file")]
+    Read(#[source] io::Error),
+    #[error("line {line}: {problem}")]
+    Syntax { line: usize, problem: String },
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            concurrent: 1,
+            check_interval: Duration::from_secs(3),
+            shutdown_timeout: Duration::from_secs(30),
+            listen_address: None,
+            runners: Vec::new(),
+        }
+    }
+}
+
+impl Config {
+    /// Reads `path`. A file that does not exist is the default configuration, with zero runners: GitLab Runner thinks so too.
+    pub(super) fn load(path: &Path) -> Result<Config, ConfigError> {
+        match std::fs::read_to_string(path) {
+            Ok(text) => Config::parse(&text),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Config::default()),
+            Err(error) => Err(ConfigError::Read(error)),
+        }
+    }
+
+    /// Parses the text of a file.
+    pub(super) fn parse(text: &str) -> Result<Config, ConfigError> {
+        let mut config = Config::default();
+        let mut table = Table::Top;
+        for (index, line) in text.lines().enumerate() {
+            let syntax = |problem: String| ConfigError::Syntax { line: index + 1, problem };
+            let line = line.trim();
+            if line.is_empty() || line.starts_with('#') {
+                continue;
+            }
+            if line.starts_with('[') {
+                table = match line {
+                    "[[runners]]" => {
+                        config.runners.push(Section::default());
+                        Table::Runner
+                    }
+                    _ if line.ends_with(']') => Table::Other,
+                    _ => return Err(syntax(format!("{line:?} is not a table"))),
+                };
+                continue;
+            }
+            let (key, value) =
+                line.split_once('=').ok_or_else(|| syntax(format!("{line:?} is not `key = value`")))?;
+            let value = value.trim();
+            match (table, key.trim(), config.runners.last_mut()) {
+                (Table::Top, "concurrent", _) => config.concurrent = number(value).map_err(syntax)?,
+                (Table::Top, "check_interval", _) => {
+                    config.check_interval = seconds(value).map_err(syntax)?;
+                }
+                (Table::Top, "shutdown_timeout", _) => {
+                    config.shutdown_timeout = seconds(value).map_err(syntax)?;
+                }
+                (Table::Top, "listen_address", _) => {
+                    config.listen_address = Some(string(value).map_err(syntax)?);
+                }
+                (Table::Runner, "name", Some(section)) => section.name = string(value).map_err(syntax)?,
+                (Table::Runner, "url", Some(section)) => section.url = string(value).map_err(syntax)?,
+                (Table::Runner, "token", Some(section)) => section.token = string(value).map_err(syntax)?,
+                (Table::Runner, "limit", Some(section)) => section.limit = number(value).map_err(syntax)?,
+                _ => {}
+            }
+        }
+        Ok(config)
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Table {
+    Top,
+    Runner,
+    Other,
+}
+
+fn string(value: &str) -> Result<String, String> {
+    value
+        .strip_prefix('"')
+        .and_then(|rest| rest.strip_suffix('"'))
+        .map(str::to_owned)
+        .ok_or_else(|| format!("{value} is not a quoted string"))
+}
+
+fn number(value: &str) -> Result<usize, String> {
+    value.parse().map_err(|_| format!("{value} is not a whole number"))
+}
+
+fn seconds(value: &str) -> Result<Duration, String> {
+    value
+        .parse()
+        .ok()
+        .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
+        .ok_or_else(|| format!("{value} is not a number of seconds"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sections_are_read_and_their_tables_skipped() {
+        let config = Config::parse(
+            r#"
+            concurrent = 4
+            check_interval = 0.5
+            # a comment
+            [session_server]
+              listen_address = "0.0.0.0:8093"
+            [[runners]]
+              name = "one"
+              url = "http://127.0.0.1:1"
+              token = "glrt-1"
+              limit = 2
+              [runners.docker]
+                name = "not mine"
+            [[runners]]
+              name = "two"
+            "#,
+        )
+        .unwrap();
+        assert_eq!(config.concurrent, 4);
+        assert_eq!(config.check_interval, Duration::from_millis(500));
+        assert_eq!(config.listen_address, None, "that was the session server's");
+        let names: Vec<_> = config.runners.iter().map(|section| section.name.as_str()).collect();
+        assert_eq!(names, ["one", "two"]);
+        assert_eq!(config.runners[0].limit, 2);
+    }
+
+    #[test]
+    fn a_missing_file_is_zero_runners_and_a_broken_one_an_error() {
+        assert_eq!(Config::load(Path::new("/nowhere/config.toml")).unwrap(), Config::default());
+        assert_eq!(
+            Config::parse("concurrent = many").unwrap_err().to_string(),
+            "line 1: many is not a whole number"
+        );
+        assert!(Config::parse("[[runners]]\nwhat").is_err());
+    }
+}

@@ -1,0 +1,264 @@
+//! The HTTP server that `listen_address` opens.
+
+use std::{fmt::Write as _, sync::Arc, time::Instant, time::SystemTime};
+
+use hyper::{Method, Request, StatusCode, body::Incoming};
+
+use super::{
+    Version,
+    state::{Inner, State},
+};
+use crate::lab::http::{self, Answer};
+
+/// What the endpoints say about the process.
+#[derive(Debug)]
+pub(super) struct Endpoints {
+    pub(super) state: Arc<State>,
+    pub(super) version: Version,
+    pub(super) system_id: String,
+    pub(super) started: SystemTime,
+}
+
+pub(super) async fn serve(listener: tokio::net::TcpListener, endpoints: Arc<Endpoints>) {
+    http::serve(listener, move |request| {
+        let endpoints = Arc::clone(&endpoints);
+        async move { endpoints.answer(&request) }
+    })
+    .await;
+}
+
+impl Endpoints {
+    fn answer(&self, request: &Request<Incoming>) -> Answer {
+        let inner = self.state.lock();
+        match request.uri().path() {
+            "/metrics" if request.method() != Method::GET && request.method() != Method::HEAD => {
+                http::text(StatusCode::METHOD_NOT_ALLOWED, "Method Not Allowed\n")
+            }
+            "/metrics" => http::text(StatusCode::OK, self.metrics(&inner)),
+            "/debug/jobs/list" => {
+                let mut answer = http::text(StatusCode::OK, jobs_list(&inner));
+                if let Answer::Reply(reply) = &mut answer {
+                    reply
+                        .headers_mut()
+                        .insert("x-list-version", hyper::header::HeaderValue::from_static("2"));
+                }
+                answer
+            }
+            "/debug/process/state" if self.version.has_process_state() => {
+                http::text(StatusCode::OK, format!("{}\n", inner.process.name()))
+            }
+            "/health/ready" if self.version.has_health_ready() => {
+                if inner.boot_verified {
+                    http::text(StatusCode::OK, "ready\n")
+                } else {
+                    http::text(StatusCode::SERVICE_UNAVAILABLE, "boot-verify pending\n")
+                }
+            }
+            _ => http::text(StatusCode::NOT_FOUND, "404 page not found\n"),
+        }
+    }
+
+    fn metrics(&self, inner: &Inner) -> String {
+        let mut text = Exposition::default();
+        text.family("gitlab_runner_api_request_statuses_total", "counter");
+        for ((token, endpoint, status, method), count) in &inner.statuses {
+            let labels = [
+                ("endpoint", *endpoint),
+                ("method", *method),
+                ("runner", short(token)),
+                ("status", &status.to_string()),
+                ("system_id", &self.system_id),
+            ];
+            text.sample("gitlab_runner_api_request_statuses_total", &labels, *count as f64);
+        }
+        text.family("gitlab_runner_concurrent", "gauge");
+        text.sample("gitlab_runner_concurrent", &[], inner.config.concurrent as f64);
+        text.family("gitlab_runner_configuration_loaded_total", "counter");
+        text.sample("gitlab_runner_configuration_loaded_total", &[], inner.config_loads as f64);
+        text.family("gitlab_runner_configuration_loading_error_total", "counter");
+        text.sample("gitlab_runner_configuration_loading_error_total", &[], inner.config_errors as f64);
+        self.jobs(inner, &mut text);
+        self.per_section(inner, &mut text, "gitlab_runner_jobs_total", "counter", |token| {
+            inner.jobs_total.get(token).copied()
+        });
+        text.family("gitlab_runner_limit", "gauge");
+        for section in &inner.config.runners {
+            let labels = self.section(&section.token, &section.name);
+            text.sample("gitlab_runner_limit", &labels, section.limit as f64);
+        }
+        if self.version.has_process_state() {
+            text.family("gitlab_runner_process_state_info", "gauge");
+            text.sample("gitlab_runner_process_state_info", &[("state", inner.process.name())], 1.0);
+        }
+        text.family("gitlab_runner_version_info", "gauge");
+        let version = self.version.to_string();
+        let labels = [
+            ("architecture", "amd64"),
+            ("branch", "stand-in"),
+            ("built_at", "2026-01-01T00:00:00Z"),
+            ("go_version", "none"),
+            ("name", "gitlab-runner"),
+            ("os", "linux"),
+            ("revision", "0000000"),
+            ("version", version.as_str()),
+        ];
+        text.sample("gitlab_runner_version_info", &labels, 1.0);
+        self.per_section(inner, &mut text, "gitlab_runner_worker_feeds_total", "counter", |token| {
+            inner.feeds.get(token).copied()
+        });
+        // Present with 0 for a section that was fed, as upstream adds 0 at each check.
+        self.per_section(
+            inner,
+            &mut text,
+            "gitlab_runner_worker_health_check_failures_total",
+            "counter",
+            |token| {
+                inner
+                    .feeds
+                    .contains_key(token)
+                    .then(|| inner.health_failures.get(token).copied().unwrap_or_default())
+            },
+        );
+        text.family("gitlab_runner_worker_slots_number", "gauge");
+        text.sample("gitlab_runner_worker_slots_number", &[], inner.config.concurrent as f64);
+        text.family("process_start_time_seconds", "gauge");
+        let since_epoch =
+            self.started.duration_since(SystemTime::UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64());
+        text.sample("process_start_time_seconds", &[], since_epoch);
+        text.text
+    }
+
+    /// `gitlab_runner_jobs`: the `idle` series of a section appears with its first poll, and stays.
+    fn jobs(&self, inner: &Inner, text: &mut Exposition) {
+        const NAME: &str = "gitlab_runner_jobs";
+        text.family(NAME, "gauge");
+        for section in &inner.config.runners {
+            if inner.feeds.contains_key(&section.token) {
+                let mut labels = self.section(&section.token, &section.name).to_vec();
+                labels.extend([("state", "idle"), ("stage", "idle"), ("executor_stage", "idle")]);
+                text.sample(NAME, &labels, 0.0);
+            }
+            let running = inner.jobs.iter().filter(|job| job.section.token == section.token).count();
+            if running > 0 {
+                let mut labels = self.section(&section.token, &section.name).to_vec();
+                labels.extend([
+                    ("state", "running"),
+                    ("stage", "step_script"),
+                    ("executor_stage", "docker_run"),
+                ]);
+                text.sample(NAME, &labels, running as f64);
+            }
+        }
+    }
+
+    fn per_section(
+        &self,
+        inner: &Inner,
+        text: &mut Exposition,
+        name: &str,
+        kind: &str,
+        value: impl Fn(&str) -> Option<usize>,
+    ) {
+        text.family(name, kind);
+        for section in &inner.config.runners {
+            if let Some(value) = value(&section.token) {
+                text.sample(name, &self.section(&section.token, &section.name), value as f64);
+            }
+        }
+    }
+
+    fn section<'a>(&'a self, token: &'a str, name: &'a str) -> [(&'a str, &'a str); 3] {
+        [("runner", short(token)), ("runner_name", name), ("system_id", &self.system_id)]
+    }
+}
+
+/// `/debug/jobs/list`: one line per job.
+fn jobs_list(inner: &Inner) -> String {
+    let mut text = String::new();
+    for job in &inner.jobs {
+        let duration = Instant::now().duration_since(job.since);
+        let _ = writeln!(
+            text,
+            "url={}/group/project/-/jobs/{} state=running stage=step_script executor_stage=docker_run duration={}",
+            job.section.url,
+            job.id,
+            go_duration(duration),
+        );
+    }
+    text
+}
+
+/// A duration as Go prints it: `1h2m3.5s`, `4.25s`, `120ms`.
+fn go_duration(duration: std::time::Duration) -> String {
+    let seconds = duration.as_secs();
+    if seconds == 0 {
+        return format!("{}ms", duration.as_micros() as f64 / 1000.0);
+    }
+    let (hours, minutes) = (seconds / 3600, seconds / 60 % 60);
+    let rest = (duration - std::time::Duration::from_secs(seconds - seconds % 60)).as_secs_f64();
+    match (hours, minutes) {
+        (0, 0) => format!("{rest}s"),
+        (0, _) => format!("{minutes}m{rest}s"),
+        _ => format!("{hours}h{minutes}m{rest}s"),
+    }
+}
+
+/// The part of a token that GitLab Runner shows.
+fn short(token: &str) -> &str {
+    let token = token.strip_prefix("glrt-").unwrap_or(token);
+    token.get(..9).unwrap_or(token)
+}
+
+/// Prometheus' text format. A family without samples is not written, as the Go client does.
+#[derive(Debug, Default)]
+struct Exposition {
+    text: String,
+    header: Option<String>,
+}
+
+impl Exposition {
+    fn family(&mut self, name: &str, kind: &str) {
+        self.header =
+            Some(format!("# HELP {name} See GitLab Runner's documentation.\n# TYPE {name} {kind}\n"));
+    }
+
+    fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: f64) {
+        if let Some(header) = self.header.take() {
+            self.text.push_str(&header);
+        }
+        let labels: Vec<String> = labels
+            .iter()
+            .map(|(name, value)| {
+                let value = value.replace('\\', r"\\").replace('"', r#"\""#).replace('\n', r"\n");
+                format!("{name}=\"{value}\"")
+            })
+            .collect();
+        // Writing to a string cannot fail.
+        let _ = if labels.is_empty() {
+            writeln!(self.text, "{name} {value}")
+        } else {
+            writeln!(self.text, "{name}{{{}}} {value}", labels.join(","))
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn durations_look_as_go_writes_them() {
+        assert_eq!(go_duration(Duration::from_millis(120)), "120ms");
+        assert_eq!(go_duration(Duration::from_millis(4_250)), "4.25s");
+        assert_eq!(go_duration(Duration::from_millis(63_500)), "1m3.5s");
+        assert_eq!(go_duration(Duration::from_secs(7_325)), "2h2m5s");
+    }
+
+    #[test]
+    fn tokens_are_shortened() {
+        assert_eq!(short("glrt-abcdefghijkl"), "abcdefghi");
+        assert_eq!(short("abc"), "abc");
+    }
+}

@@ -1,0 +1,71 @@
+//! The stop signals as GitLab Runner takes them.
+//!
+//! It receives them over a channel without a buffer: while it is busy with one, the next is dropped. Here that is the rule for
+//! [`DEAF`] after each signal, so that a caller who relies on two signals in a row fails every time and not once a month.
+
+use std::{io, time::Duration};
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+/// How long a further signal is dropped after one was received.
+const DEAF: Duration = Duration::from_millis(2);
+
+/// A signal that stops the process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stop {
+    Quit,
+    Term,
+    Int,
+}
+
+impl Stop {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Stop::Quit => "SIGQUIT",
+            Stop::Term => "SIGTERM",
+            Stop::Int => "SIGINT",
+        }
+    }
+}
+
+/// The installed handlers.
+#[derive(Debug)]
+pub(super) struct StopSignals {
+    quit: Signal,
+    term: Signal,
+    int: Signal,
+}
+
+impl StopSignals {
+    /// Installs the handlers; until then each signal does what it does to a process without any.
+    pub(super) fn install() -> io::Result<StopSignals> {
+        Ok(StopSignals {
+            quit: signal(SignalKind::quit())?,
+            term: signal(SignalKind::terminate())?,
+            int: signal(SignalKind::interrupt())?,
+        })
+    }
+
+    /// The next signal. Safe to drop and to call again.
+    pub(super) async fn next(&mut self) -> Stop {
+        tokio::select! {
+            _ = self.quit.recv() => Stop::Quit,
+            _ = self.term.recv() => Stop::Term,
+            _ = self.int.recv() => Stop::Int,
+        }
+    }
+
+    /// What arrives while nobody receives. Returns the signals that were dropped.
+    pub(super) async fn be_deaf(&mut self) -> Vec<Stop> {
+        let mut dropped = Vec::new();
+        let over = tokio::time::sleep(DEAF);
+        tokio::pin!(over);
+        loop {
+            tokio::select! {
+                biased;
+                signal = self.next() => dropped.push(signal),
+                () = &mut over => return dropped,
+            }
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! What the process knows about itself: its state, its jobs, its counters. Endpoints read it, workers write it.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Instant,
+};
+
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+use super::config::{Config, Section};
+use crate::lab::queue::JobId;
+
+/// As `/debug/process/state` spells it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ProcessState {
+    Starting,
+    Running,
+    GracefulShutdown,
+    ForcefulShutdown,
+}
+
+impl ProcessState {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            ProcessState::Starting => "starting",
+            ProcessState::Running => "running",
+            ProcessState::GracefulShutdown => "graceful-shutdown",
+            ProcessState::ForcefulShutdown => "forceful-shutdown",
+        }
+    }
+}
+
+/// One job that runs.
+#[derive(Debug, Clone)]
+pub(super) struct RunningJob {
+    pub(super) id: JobId,
+    pub(super) section: Section,
+    pub(super) since: Instant,
+}
+
+/// The whole, shared by all tasks.
+#[derive(Debug)]
+pub(super) struct State {
+    inner: Mutex<Inner>,
+    /// Woken when a job ends or the configuration changes.
+    pub(super) changed: Notify,
+    /// No new jobs: graceful or forceful shutdown has begun.
+    pub(super) stopping: CancellationToken,
+    /// Abort the jobs that run: forceful shutdown has begun.
+    pub(super) aborting: CancellationToken,
+}
+
+/// The part behind the lock.
+#[derive(Debug)]
+pub(super) struct Inner {
+    pub(super) process: ProcessState,
+    pub(super) boot_verified: bool,
+    pub(super) config: Config,
+    pub(super) config_loads: usize,
+    pub(super) config_errors: usize,
+    pub(super) jobs: Vec<RunningJob>,
+    /// Slots taken: jobs that run and requests under way.
+    pub(super) slots: usize,
+    /// Jobs ever taken up, by token.
+    pub(super) jobs_total: BTreeMap<String, usize>,
+    /// Answers, by token, endpoint, status, method. Requests without an answer are not counted, as upstream.
+    pub(super) statuses: BTreeMap<(String, &'static str, u16, &'static str), usize>,
+    /// Failed health checks of a section, by token.
+    pub(super) health_failures: BTreeMap<String, usize>,
+    pub(super) feeds: BTreeMap<String, usize>,
+}
+
+impl State {
+    pub(super) fn new(config: Config) -> State {
+        State {
+            inner: Mutex::new(Inner {
+                process: ProcessState::Starting,
+                boot_verified: false,
+                config,
+                config_loads: 1,
+                config_errors: 0,
+                jobs: Vec::new(),
+                slots: 0,
+                jobs_total: BTreeMap::new(),
+                statuses: BTreeMap::new(),
+                health_failures: BTreeMap::new(),
+                feeds: BTreeMap::new(),
+            }),
+            changed: Notify::new(),
+            stopping: CancellationToken::new(),
+            aborting: CancellationToken::new(),
+        }
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts an answer of the job queue.
+    pub(super) fn count_answer(
+        &self,
+        token: &str,
+        endpoint: &'static str,
+        status: u16,
+        method: &'static str,
+    ) {
+        *self.lock().statuses.entry((token.to_owned(), endpoint, status, method)).or_default() += 1;
+    }
+}

@@ -1,0 +1,270 @@
+//! Asking for jobs and running them.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration, time::Instant};
+
+use hyper::StatusCode;
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    config::Section,
+    link::Link,
+    say,
+    state::{RunningJob, State},
+};
+use crate::lab::{
+    http,
+    queue::{
+        Lasts,
+        serve::{JobOffer, JobReport, JobRequest, LAST_UPDATE, ReportedState},
+    },
+};
+
+/// Failed requests in a row that disable a section.
+const UNHEALTHY_LIMIT: usize = 3;
+/// How long a disabled section is left alone.
+const UNHEALTHY_INTERVAL: Duration = Duration::from_secs(3600);
+/// Rest between two tries to report the end of a job.
+const REPORT_RETRY: Duration = Duration::from_millis(200);
+
+/// Runs one worker per section of the configuration until shutdown begins, following reloads.
+pub(super) async fn feed(state: Arc<State>, link: Link, abort_takes: Duration) {
+    let mut workers: BTreeMap<String, CancellationToken> = BTreeMap::new();
+    while !state.stopping.is_cancelled() {
+        let changed = state.changed.notified();
+        let sections = state.lock().config.runners.clone();
+        workers.retain(|token, worker| {
+            let keep = sections.iter().any(|section| section.token == *token);
+            if !keep {
+                worker.cancel();
+            }
+            keep
+        });
+        for section in sections {
+            workers.entry(section.token.clone()).or_insert_with(|| {
+                let enough = state.stopping.child_token();
+                let worker = Worker {
+                    state: Arc::clone(&state),
+                    link: link.clone(),
+                    section,
+                    enough: enough.clone(),
+                    abort_takes,
+                };
+                tokio::spawn(worker.run());
+                enough
+            });
+        }
+        tokio::select! {
+            () = changed => {}
+            () = state.stopping.cancelled() => {}
+        }
+    }
+}
+
+/// What polls for one section.
+struct Worker {
+    state: Arc<State>,
+    link: Link,
+    section: Section,
+    enough: CancellationToken,
+    abort_takes: Duration,
+}
+
+/// How a poll went.
+enum Polled {
+    Job(JobOffer),
+    NoJob,
+    Unhealthy,
+}
+
+impl Worker {
+    async fn run(self) {
+        let mut last_update = None;
+        let mut failures = 0;
+        loop {
+            tokio::select! {
+                () = self.enough.cancelled() => return,
+                () = self.slot() => {}
+            }
+            *self.state.lock().feeds.entry(self.section.token.clone()).or_default() += 1;
+            let polled = tokio::select! {
+                () = self.enough.cancelled() => None,
+                polled = self.poll(&mut last_update) => Some(polled),
+            };
+            let rest = match polled {
+                Some(Polled::Job(offer)) => {
+                    failures = 0;
+                    if self.take_up(offer).await {
+                        continue; // the slot goes with the job; ask for the next at once
+                    }
+                    Duration::ZERO
+                }
+                Some(Polled::NoJob) => {
+                    failures = 0;
+                    self.state.lock().config.check_interval
+                }
+                Some(Polled::Unhealthy) => {
+                    failures += 1;
+                    *self.state.lock().health_failures.entry(self.section.token.clone()).or_default() += 1;
+                    self.state.lock().config.check_interval
+                }
+                None => Duration::ZERO,
+            };
+            self.free_slot();
+            let rest = if failures >= UNHEALTHY_LIMIT {
+                failures = 0;
+                say(&format!(
+                    "Runner {:?} is unhealthy and will be disabled for 3600 seconds!",
+                    self.section.name
+                ));
+                UNHEALTHY_INTERVAL
+            } else {
+                rest
+            };
+            tokio::select! {
+                () = self.enough.cancelled() => return,
+                () = tokio::time::sleep(rest) => {}
+            }
+        }
+    }
+
+    /// Waits for a free slot within `concurrent` and the section's `limit`, and takes it.
+    async fn slot(&self) {
+        loop {
+            let changed = self.state.changed.notified();
+            {
+                let mut inner = self.state.lock();
+                let own = inner.jobs.iter().filter(|job| job.section.token == self.section.token).count();
+                let limited = self.section.limit > 0 && own >= self.section.limit;
+                if inner.slots < inner.config.concurrent && !limited {
+                    inner.slots += 1;
+                    return;
+                }
+            }
+            changed.await;
+        }
+    }
+
+    fn free_slot(&self) {
+        self.state.lock().slots -= 1;
+        self.state.changed.notify_waiters();
+    }
+
+    async fn poll(&self, last_update: &mut Option<u64>) -> Polled {
+        let request = JobRequest {
+            token: self.section.token.clone(),
+            process: self.link.process().clone(),
+            last_update: *last_update,
+        };
+        let url = format!("{}/api/v4/jobs/request", self.section.url);
+        let reply = match http::send("POST", &url, Some(&request)).await {
+            Ok(reply) => reply,
+            Err(error) => {
+                say(&format!("Checking for jobs... client error: {error:#}"));
+                return Polled::Unhealthy;
+            }
+        };
+        self.state.count_answer(&self.section.token, "request_job", reply.status.as_u16(), "POST");
+        match reply.status {
+            StatusCode::CREATED => match reply.json() {
+                Ok(offer) => Polled::Job(offer),
+                Err(error) => {
+                    say(&format!("Checking for jobs... client error: {error:#}"));
+                    Polled::Unhealthy
+                }
+            },
+            StatusCode::NO_CONTENT => {
+                *last_update = reply
+                    .headers
+                    .get(LAST_UPDATE)
+                    .and_then(|value| value.to_str().ok())
+                    .and_then(|value| value.parse().ok());
+                Polled::NoJob
+            }
+            StatusCode::FORBIDDEN => {
+                say("Checking for jobs... forbidden");
+                Polled::Unhealthy
+            }
+            status => {
+                say(&format!("Checking for jobs... failed: {status}"));
+                Polled::NoJob
+            }
+        }
+    }
+
+    /// Accepts an offer and runs the job in a task of its own; `false` when the offer no longer stands.
+    async fn take_up(&self, offer: JobOffer) -> bool {
+        let accepted = self.report(&offer, ReportedState::Running, None).await;
+        if !matches!(accepted, Ok(StatusCode::OK)) {
+            say(&format!("job {} was not given to us: {accepted:?}", offer.id));
+            return false;
+        }
+        {
+            let mut inner = self.state.lock();
+            *inner.jobs_total.entry(self.section.token.clone()).or_default() += 1;
+            inner.jobs.push(RunningJob {
+                id: offer.id,
+                section: self.section.clone(),
+                since: Instant::now(),
+            });
+        }
+        let job = Worker {
+            state: Arc::clone(&self.state),
+            link: self.link.clone(),
+            section: self.section.clone(),
+            enough: self.enough.clone(),
+            abort_takes: self.abort_takes,
+        };
+        tokio::spawn(async move { job.run_job(offer).await });
+        true
+    }
+
+    async fn run_job(self, offer: JobOffer) {
+        let (end, reason) = tokio::select! {
+            () = self.work(&offer) => (ReportedState::Success, None),
+            () = self.state.aborting.cancelled() => {
+                tokio::time::sleep(self.abort_takes).await;
+                (ReportedState::Failed, Some("aborted: forceful shutdown of the runner"))
+            }
+        };
+        // GitLab Runner does not let go of a job before its end was taken note of.
+        loop {
+            match self.report(&offer, end, reason).await {
+                Ok(StatusCode::OK | StatusCode::CONFLICT | StatusCode::NOT_FOUND) => break,
+                Ok(status) => say(&format!("Updating job {}... failed: {status}", offer.id)),
+                Err(error) => say(&format!("Updating job {}... client error: {error:#}", offer.id)),
+            }
+            tokio::time::sleep(REPORT_RETRY).await;
+        }
+        self.state.lock().jobs.retain(|job| job.id != offer.id);
+        self.free_slot();
+    }
+
+    async fn work(&self, offer: &JobOffer) {
+        match offer.lasts {
+            Lasts::For(duration) => tokio::time::sleep(duration).await,
+            Lasts::UntilReleased => {
+                let gate = format!("{}/lab/jobs/{}/gate", self.section.url, offer.id);
+                while !matches!(http::get(&gate).await, Ok(reply) if reply.status == StatusCode::OK) {
+                    tokio::time::sleep(REPORT_RETRY).await;
+                }
+            }
+        }
+    }
+
+    async fn report(
+        &self,
+        offer: &JobOffer,
+        state: ReportedState,
+        reason: Option<&str>,
+    ) -> anyhow::Result<StatusCode> {
+        let report = JobReport {
+            process: self.link.process().clone(),
+            state,
+            failure_reason: reason.map(str::to_owned),
+        };
+        let url = format!("{}/api/v4/jobs/{}", self.section.url, offer.id);
+        let reply = http::send("PUT", &url, Some(&report)).await?;
+        self.state.count_answer(&self.section.token, "update_job", reply.status.as_u16(), "PUT");
+        Ok(reply.status)
+    }
+}

@@ -1,0 +1,327 @@
+//! The runner stand-in keeps its word: everything else believes it.
+
+use std::{
+    path::PathBuf,
+    process::{Child, Command, ExitStatus, Stdio},
+    time::Duration,
+};
+
+use grit_tests::{
+    lab::{
+        Lab,
+        event::{Event, What},
+        http,
+        queue::{Tally, Weather},
+    },
+    poll,
+};
+use rustix::process::{Pid, Signal, kill_process};
+
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// A stand-in that runs under a test.
+struct Runner {
+    child: Child,
+    address: Option<String>,
+    config: PathBuf,
+}
+
+impl Runner {
+    fn start(lab: &Lab, name: &str, sections: &[&str], options: &[&str]) -> Runner {
+        let folder = lab.folder().join(name);
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join(".runner_system_id"), name).unwrap();
+        let config = folder.join("config.toml");
+        if !sections.is_empty() {
+            std::fs::write(&config, configuration(lab, sections)).unwrap();
+        }
+        let log = std::fs::File::create(folder.join("stderr")).unwrap();
+        let listens = !options.contains(&"--silent");
+        let address = listens.then(free_address);
+        let mut command = Command::new(env!("CARGO_BIN_EXE_runner-stand-in"));
+        command.arg("run").arg("--config").arg(&config).args(["--lab", &lab.queue().url()]);
+        if let Some(address) = &address {
+            command.args(["--listen-address", address]);
+        }
+        command.args(options.iter().filter(|option| **option != "--silent")).stdin(Stdio::null()).stderr(log);
+        Runner { child: command.spawn().unwrap(), address, config }
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    fn wait(&mut self) -> ExitStatus {
+        poll::until("the stand-in exits", LIMIT, || self.child.try_wait().unwrap().ok_or("still running"))
+    }
+
+    /// Status and text of one of its endpoints, `None` when nobody listens.
+    fn get(&self, path: &str) -> Option<(u16, String)> {
+        let url = format!("http://{}{path}", self.address.as_ref().unwrap());
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(http::get(&url)).ok().map(|reply| (reply.status.as_u16(), reply.text()))
+    }
+
+    fn wait_state(&self, state: &str) {
+        poll::until(state, LIMIT, || match self.get("/debug/process/state") {
+            Some((200, text)) if text == format!("{state}\n") => Ok(()),
+            other => Err(other),
+        });
+    }
+}
+
+impl Drop for Runner {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn configuration(lab: &Lab, sections: &[&str]) -> String {
+    let mut text = "concurrent = 4\ncheck_interval = 0.1\nshutdown_timeout = 30\n".to_owned();
+    for token in sections {
+        let url = lab.queue().url();
+        text += &format!("[[runners]]\n  name = \"{token}\"\n  url = \"{url}\"\n  token = \"{token}\"\n");
+    }
+    text
+}
+
+fn free_address() -> String {
+    let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    listener.local_addr().unwrap().to_string()
+}
+
+fn jobs_running(lab: &Lab, count: usize) {
+    poll::until("jobs run", LIMIT, || match lab.queue().tally() {
+        tally if tally.running == count => Ok(()),
+        tally => Err(tally),
+    });
+}
+
+fn place(lab: &Lab, what: &str, wanted: impl Fn(&Event) -> bool) -> usize {
+    lab.events().wait_for(what, LIMIT, wanted).seq
+}
+
+#[test]
+fn sigquit_finishes_jobs_shuts_executors_down_and_exits_0() {
+    let lab = Lab::start().unwrap();
+    let mut runner = Runner::start(&lab, "a", &["t"], &["--executor-shutdown", "300ms"]);
+    let jobs = lab.queue().submit_held(2);
+    jobs_running(&lab, 2);
+    runner.signal(Signal::QUIT);
+    runner.wait_state("graceful-shutdown");
+    let late = lab.queue().submit(1, Duration::ZERO);
+    runner.signal(Signal::QUIT);
+    let (_, list) = runner.get("/debug/jobs/list").unwrap();
+    assert_eq!(list.lines().count(), 2, "{list}");
+    lab.queue().release(&jobs);
+
+    let idle = place(&lab, "idle", |event| matches!(event.what, What::RunnerIdle { .. }));
+    assert!(runner.child.try_wait().unwrap().is_none(), "zero jobs is not the end");
+    assert_eq!(runner.wait().code(), Some(0));
+    let exit = place(&lab, "exit", |event| matches!(event.what, What::RunnerExiting { code: 0, .. }));
+    assert!(idle < exit);
+    assert_eq!(lab.queue().tally(), Tally { queued: late.len(), finished: 2, ..Tally::default() });
+}
+
+#[test]
+fn sigterm_aborts_jobs_and_they_are_lost_once() {
+    let lab = Lab::start().unwrap();
+    let mut runner = Runner::start(&lab, "a", &["t"], &[]);
+    lab.queue().submit_held(3);
+    jobs_running(&lab, 3);
+    runner.signal(Signal::TERM);
+    assert_eq!(
+        runner.wait().code(),
+        Some(0),
+        "a forceful shutdown that came to its end is a success upstream"
+    );
+    assert_eq!(lab.queue().tally(), Tally { lost: 3, ..Tally::default() });
+    assert_eq!(lab.queue().runner("a").lost, 3);
+}
+
+#[test]
+fn sigterm_turns_a_graceful_shutdown_into_a_forceful_one() {
+    let lab = Lab::start().unwrap();
+    let mut runner = Runner::start(&lab, "a", &["t"], &[]);
+    lab.queue().submit_held(1);
+    jobs_running(&lab, 1);
+    runner.signal(Signal::QUIT);
+    runner.wait_state("graceful-shutdown");
+    runner.signal(Signal::TERM);
+    assert_eq!(runner.wait().code(), Some(0));
+    assert_eq!(lab.queue().tally().lost, 1);
+}
+
+#[test]
+fn any_second_signal_in_a_forceful_shutdown_exits_at_once() {
+    for second in [Signal::QUIT, Signal::TERM, Signal::INT] {
+        let lab = Lab::start().unwrap();
+        let mut runner = Runner::start(&lab, "a", &["t"], &["--abort-takes", "1h"]);
+        lab.queue().submit_held(1);
+        jobs_running(&lab, 1);
+        runner.signal(Signal::INT);
+        runner.wait_state("forceful-shutdown");
+        runner.signal(second);
+        assert_eq!(runner.wait().code(), Some(1), "{second:?}");
+        poll::until("the job is lost", LIMIT, || match lab.queue().tally() {
+            tally if tally.lost == 1 && tally.running == 0 => Ok(()),
+            tally => Err(tally),
+        });
+    }
+}
+
+#[test]
+fn a_forceful_shutdown_that_takes_too_long_exits_1() {
+    let lab = Lab::start().unwrap();
+    let mut runner = Runner::start(&lab, "a", &["t"], &["--abort-takes", "1h"]);
+    lab.queue().submit_held(1);
+    jobs_running(&lab, 1);
+    let text = std::fs::read_to_string(&runner.config).unwrap().replace("timeout = 30", "timeout = 0.2");
+    std::fs::write(&runner.config, text).unwrap();
+    runner.signal(Signal::HUP);
+    poll::until("reload", LIMIT, || {
+        let (_, metrics) = runner.get("/metrics").ok_or("no answer")?;
+        metrics.contains("gitlab_runner_configuration_loaded_total 2").then_some(()).ok_or("not yet")
+    });
+    runner.signal(Signal::TERM);
+    assert_eq!(runner.wait().code(), Some(1));
+}
+
+#[test]
+fn before_the_handlers_are_installed_a_signal_is_deadly() {
+    use std::os::unix::process::ExitStatusExt;
+    let lab = Lab::start().unwrap();
+    let mut quit = Runner::start(&lab, "quit", &["t"], &["--handlers-after", "1h"]);
+    let mut term = Runner::start(&lab, "term", &["t"], &["--start-delay", "1h"]);
+    poll::until("the server is up before the handlers", LIMIT, || quit.get("/metrics").ok_or("no answer"));
+    place(&lab, "started", |event| {
+        event.subject == "term" && matches!(event.what, What::RunnerStarted { .. })
+    });
+    quit.signal(Signal::QUIT);
+    term.signal(Signal::TERM);
+    assert_eq!(quit.wait().code(), Some(2), "as a Go program that prints its stacks");
+    assert_eq!(term.wait().signal(), Some(Signal::TERM.as_raw()));
+}
+
+#[test]
+fn sudden_death_loses_the_jobs_without_a_word_from_the_runner() {
+    let lab = Lab::start().unwrap();
+    let mut runner = Runner::start(&lab, "a", &["t"], &["--silent"]);
+    let jobs = lab.queue().submit_held(2);
+    jobs_running(&lab, 2);
+    runner.signal(Signal::KILL);
+    runner.wait();
+    poll::until("lost", LIMIT, || match lab.queue().tally() {
+        tally if tally.lost == 2 => Ok(()),
+        tally => Err(tally),
+    });
+    // The books are closed: a runner that comes back cannot change them.
+    lab.queue().release(&jobs);
+    let _again = Runner::start(&lab, "a", &["t"], &["--silent"]);
+    let more = lab.queue().submit(1, Duration::ZERO);
+    lab.queue().wait_all_ended(LIMIT).unwrap();
+    assert_eq!(more, [3]);
+    assert_eq!(lab.queue().tally(), Tally { finished: 1, lost: 2, ..Tally::default() });
+}
+
+#[test]
+fn endpoints_come_with_the_version() {
+    let lab = Lab::start().unwrap();
+    let versions = [("18.0", 404, 404), ("19.1", 200, 404), ("19.2.1", 200, 200)];
+    for (version, state, ready) in versions {
+        let runner = Runner::start(&lab, version, &["t"], &["--emulate-version", version]);
+        poll::until("polling", LIMIT, || match lab.queue().runner(version).polls {
+            0 => Err("no poll"),
+            _ => Ok(()),
+        });
+        assert_eq!(runner.get("/debug/process/state").unwrap().0, state, "{version}");
+        assert_eq!(runner.get("/health/ready").unwrap().0, ready, "{version}");
+        let metrics = poll::until("the answered poll is counted", LIMIT, || {
+            let (_, metrics) = runner.get("/metrics").ok_or("no answer".to_owned())?;
+            match metrics.contains("gitlab_runner_api_request_statuses_total{endpoint=\"request_job\"") {
+                true => Ok(metrics),
+                false => Err(metrics),
+            }
+        });
+        assert!(metrics.contains("executor_stage=\"idle\"} 0"), "{metrics}");
+        assert!(metrics.contains(&format!("version=\"{version}")), "{metrics}");
+        assert_eq!(metrics.contains("gitlab_runner_process_state_info{state=\"running\"} 1"), state == 200);
+    }
+}
+
+#[test]
+fn boot_verification_gates_readiness_and_jobs() {
+    let lab = Lab::start().unwrap();
+    let runner = Runner::start(&lab, "a", &["t"], &["--boot-verify", "1h"]);
+    let answer = poll::until("an answer", LIMIT, || runner.get("/health/ready").ok_or("none"));
+    assert_eq!(answer, (503, "boot-verify pending\n".to_owned()));
+    assert_eq!(runner.get("/debug/process/state").unwrap().1, "starting\n");
+    let mut failing = Runner::start(&lab, "b", &["t"], &["--boot-verify-fails"]);
+    assert_eq!(failing.wait().code(), Some(1));
+    assert_eq!(lab.queue().runner("a").polls + lab.queue().runner("b").polls, 0);
+}
+
+#[test]
+fn no_configuration_file_and_a_refused_token_both_look_alive() {
+    let lab = Lab::start().unwrap();
+    let bare = Runner::start(&lab, "bare", &[], &[]);
+    lab.queue().refuse_token("bad");
+    let refused = Runner::start(&lab, "refused", &["bad"], &[]);
+    bare.wait_state("running");
+    poll::until("three refusals", LIMIT, || match lab.queue().runner("refused").refused {
+        3 => Ok(()),
+        count => Err(count),
+    });
+    refused.wait_state("running");
+    let failures = poll::until("counted", LIMIT, || {
+        let (_, metrics) = refused.get("/metrics").unwrap();
+        let line =
+            metrics.lines().find(|line| line.starts_with("gitlab_runner_worker_health_check_failures_total"));
+        line.filter(|line| line.ends_with(" 3")).map(str::to_owned).ok_or(metrics)
+    });
+    assert!(failures.contains("runner_name=\"bad\""), "{failures}");
+    let (_, metrics) = refused.get("/metrics").unwrap();
+    assert!(metrics.contains("status=\"403\""), "{metrics}");
+    assert_eq!(lab.queue().runner("refused").refused, 3, "then the section is left alone");
+}
+
+#[test]
+fn an_outage_of_gitlab_delays_the_end_of_a_drain_and_costs_no_job() {
+    let lab = Lab::start().unwrap();
+    let mut runner = Runner::start(&lab, "a", &["t"], &[]);
+    let jobs = lab.queue().submit_held(1);
+    jobs_running(&lab, 1);
+    lab.queue().set_weather(Weather::Down);
+    runner.signal(Signal::QUIT);
+    lab.queue().release(&jobs);
+    runner.wait_state("graceful-shutdown");
+    assert!(runner.child.try_wait().unwrap().is_none());
+    lab.queue().set_weather(Weather::Unavailable);
+    lab.queue().set_weather(Weather::Fine);
+    assert_eq!(runner.wait().code(), Some(0));
+    assert_eq!(lab.queue().tally(), Tally { finished: 1, ..Tally::default() });
+}
+
+#[test]
+fn a_broken_configuration_is_fatal_at_the_start_and_ignored_at_a_reload() {
+    let lab = Lab::start().unwrap();
+    let runner = Runner::start(&lab, "a", &["t"], &[]);
+    runner.wait_state("running");
+    std::fs::write(&runner.config, "concurrent = many").unwrap();
+    runner.signal(Signal::HUP);
+    poll::until("counted", LIMIT, || {
+        let (_, metrics) = runner.get("/metrics").unwrap();
+        metrics.contains("gitlab_runner_configuration_loading_error_total 1").then_some(()).ok_or(metrics)
+    });
+    lab.queue().submit(1, Duration::ZERO);
+    assert_eq!(lab.queue().wait_all_ended(LIMIT).unwrap().finished, 1, "the old configuration stays");
+
+    let config = runner.config.to_str().unwrap();
+    let status = Command::new(env!("CARGO_BIN_EXE_runner-stand-in"))
+        .args(["run", "--config", config])
+        .stderr(Stdio::null())
+        .status()
+        .unwrap();
+    assert_eq!(status.code(), Some(1));
+}
