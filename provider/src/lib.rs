@@ -4,10 +4,12 @@
 //! the resources and data sources, and below them what reaches the hosts. [`schema`] holds what resources are made of, [`call`] what a
 //! call knows beyond its arguments.
 
+pub mod args;
 #[expect(dead_code, reason = "the calls come with the next change")]
 pub mod call;
 pub mod client;
 pub mod explain;
+pub mod fleet;
 pub mod plugin;
 pub mod schema;
 #[expect(dead_code, reason = "the calls come with the next change")]

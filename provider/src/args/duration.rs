@@ -1,0 +1,128 @@
+//! Durations as Terraform and Go write them: `90s`, `1h30m`, `1.5h`.
+
+use std::time::Duration;
+
+/// Why a text is not a duration.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum DurationError {
+    #[error("it is empty")]
+    Empty,
+    #[error("`{0}` is not a number with a unit")]
+    NoUnit(String),
+    #[error("`{0}` is not one of the units ms, s, m, h")]
+    UnknownUnit(String),
+    #[error("it is longer than ten years")]
+    TooLong,
+}
+
+/// What an error says is accepted, in one place.
+pub const ACCEPTED: &str =
+    "a duration is one or more numbers with a unit (ms, s, m, h), such as \"90s\", \"10m\" or \"1h30m\"";
+
+const LONGEST: f64 = 10.0 * 365.0 * 24.0 * 3600.0;
+
+/// Reads a duration in Go's notation, which is what `timeouts` means to users of Terraform.
+///
+/// Stricter than Go in two ways: no sign, and no unit below a millisecond, since neither can be meant here.
+pub fn parse(text: &str) -> Result<Duration, DurationError> {
+    if text.is_empty() {
+        return Err(DurationError::Empty);
+    }
+    let mut rest = text;
+    let mut seconds = 0.0;
+    while !rest.is_empty() {
+        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
+        let (number, tail) = rest.split_at(digits);
+        let letters = tail.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(tail.len());
+        let (unit, tail) = tail.split_at(letters);
+        let number: f64 = match number.parse() {
+            Ok(number) if !unit.is_empty() => number,
+            _ => return Err(DurationError::NoUnit(rest.to_owned())),
+        };
+        seconds += number
+            * match unit {
+                "ms" => 0.001,
+                "s" => 1.0,
+                "m" => 60.0,
+                "h" => 3600.0,
+                _ => return Err(DurationError::UnknownUnit(unit.to_owned())),
+            };
+        rest = tail;
+    }
+    if seconds > LONGEST {
+        return Err(DurationError::TooLong);
+    }
+    Ok(Duration::from_secs_f64(seconds))
+}
+
+/// Writes a duration for a person: the two largest units, `2h10m`, `45s`, `1.5s` below ten seconds.
+pub fn human(duration: Duration) -> String {
+    let seconds = duration.as_secs();
+    match seconds {
+        0..10 => format!("{:.1}s", duration.as_secs_f64()),
+        10..60 => format!("{seconds}s"),
+        60..3600 => join(seconds / 60, "m", seconds % 60, "s"),
+        3600..86_400 => join(seconds / 3600, "h", seconds % 3600 / 60, "m"),
+        _ => join(seconds / 86_400, "d", seconds % 86_400 / 3600, "h"),
+    }
+}
+
+fn join(large: u64, large_unit: &str, small: u64, small_unit: &str) -> String {
+    if small == 0 {
+        format!("{large}{large_unit}")
+    } else {
+        format!("{large}{large_unit}{small}{small_unit}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn go_notation_is_read() {
+        for (text, millis) in [
+            ("0s", 0),
+            ("250ms", 250),
+            ("90s", 90_000),
+            ("10m", 600_000),
+            ("1h30m", 5_400_000),
+            ("1.5h", 5_400_000),
+            ("1m0.5s", 60_500),
+            ("72h", 259_200_000),
+        ] {
+            assert_eq!(parse(text), Ok(Duration::from_millis(millis)), "{text}");
+        }
+    }
+
+    #[test]
+    fn anything_else_is_refused_with_the_part_that_is_wrong() {
+        for (text, wanted) in [
+            ("", DurationError::Empty),
+            ("10", DurationError::NoUnit("10".into())),
+            ("-5s", DurationError::NoUnit("-5s".into())),
+            ("1h 30m", DurationError::UnknownUnit("h ".into())),
+            ("5 minutes", DurationError::UnknownUnit(" minutes".into())),
+            ("3d", DurationError::UnknownUnit("d".into())),
+            ("1.2.3s", DurationError::NoUnit("1.2.3s".into())),
+            ("s", DurationError::NoUnit("s".into())),
+            ("999999999h", DurationError::TooLong),
+        ] {
+            assert_eq!(parse(text), Err(wanted), "{text}");
+        }
+    }
+
+    #[test]
+    fn people_read_two_units() {
+        for (seconds, wanted) in [
+            (1.5, "1.5s"),
+            (45.0, "45s"),
+            (60.0, "1m"),
+            (130.0, "2m10s"),
+            (7800.0, "2h10m"),
+            (180_000.0, "2d2h"),
+        ] {
+            assert_eq!(human(Duration::from_secs_f64(seconds)), wanted);
+        }
+    }
+}

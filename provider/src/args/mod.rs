@@ -1,0 +1,6 @@
+//! Objects and texts of the configuration language, parsed once at the edge into types that cannot be wrong.
+//!
+//! Resources and the provider block share them. Each knows its schema, checks itself at validate with errors at its own paths, and
+//! turns into what the layers below take.
+
+pub mod duration;

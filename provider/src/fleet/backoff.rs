@@ -1,0 +1,53 @@
+//! How long to wait before trying a lost connection again.
+
+use std::time::Duration;
+
+/// Delays that double up to a limit, each shortened by up to a quarter at random, so that hundreds of managers behind one
+/// bastion do not come back in step.
+#[derive(Debug, Clone)]
+pub(super) struct Backoff {
+    next: Duration,
+    first: Duration,
+    limit: Duration,
+}
+
+impl Backoff {
+    pub(super) fn new(first: Duration, limit: Duration) -> Self {
+        Self { next: first, first, limit: limit.max(first) }
+    }
+
+    /// The delay before the next try.
+    pub(super) fn delay(&mut self) -> Duration {
+        let delay = self.next;
+        self.next = (self.next * 2).min(self.limit);
+        delay.mul_f64(1.0 - 0.25 * random_fraction())
+    }
+
+    /// After a success: the next loss starts small again.
+    pub(super) fn reset(&mut self) {
+        self.next = self.first;
+    }
+}
+
+/// A number from 0 to 1 out of a random UUID: jitter needs no better source, and no further dependency.
+fn random_fraction() -> f64 {
+    let (high, _) = uuid::Uuid::new_v4().as_u64_pair();
+    // The top 48 bits of a version 4 UUID are all random.
+    (high >> 16) as f64 / (1_u64 << 48) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn delays_double_up_to_the_limit_and_start_again() {
+        let mut backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(2));
+        for ceiling in [500, 1000, 2000, 2000] {
+            let delay = backoff.delay().as_millis();
+            assert!((ceiling * 3 / 4..=ceiling).contains(&delay), "{delay} ms, expected about {ceiling}");
+        }
+        backoff.reset();
+        assert!(backoff.delay() <= Duration::from_millis(500));
+    }
+}

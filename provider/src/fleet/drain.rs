@@ -1,0 +1,450 @@
+//! Shutting a runner down and waiting until its process has ended.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
+
+use super::{Fault, Progress, Retry, Wrapper, poll_interval};
+use crate::{
+    args::duration::human,
+    client::{RunnerStatus, ShutdownCallback, StatusReport},
+};
+
+/// How long a runner may take to end after a forceful shutdown that followed a timeout: GitLab Runner's own `shutdown_timeout`
+/// is 30 s, the wrapper's kill comes after that.
+const FORCE_LIMIT: Duration = Duration::from_secs(120);
+
+/// A request is repeated at most this often while the wrapper does not act on it.
+const ASK_AGAIN: Duration = Duration::from_secs(5);
+
+/// How the runner is asked to end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// It takes no further job and ends after its last one.
+    Graceful,
+    /// It aborts its jobs.
+    Forceful,
+}
+
+/// What happens when the runner has not ended at the deadline.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnTimeout {
+    /// The drain fails; the runner goes on draining.
+    Fail,
+    /// A forceful shutdown: jobs that still run are aborted.
+    Force,
+}
+
+/// What it means that the wrapper cannot be reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnUnreachable {
+    /// The drain fails: nobody knows whether jobs run there.
+    Fail,
+    /// The host is taken for gone. The user's explicit consent to lose what may still run.
+    AssumeTerminated,
+}
+
+/// One drain, as the resource asks for it.
+#[derive(Debug, Clone)]
+pub struct DrainPolicy {
+    pub mode: Mode,
+    /// Overall limit.
+    pub timeout: Duration,
+    pub on_timeout: OnTimeout,
+    pub on_unreachable: OnUnreachable,
+    pub callback: Option<ShutdownCallback>,
+    /// Applies until the shutdown was accepted. From then on a lost connection is tried again until the deadline, unless
+    /// `on_unreachable` says what a lost host means.
+    pub retry: Retry,
+}
+
+/// How a drain ended well.
+#[derive(Debug)]
+pub enum Drained<E> {
+    /// The runner had ended before this call.
+    AlreadyStopped { reason: String },
+    /// It ended under our eyes; `forced` when the deadline turned the drain into a forceful shutdown.
+    Terminated { waited: Duration, forced: bool, reason: String },
+    /// Nobody answered, and the user said what that means.
+    AssumedTerminated { attempts: u32, error: E },
+}
+
+/// Why the runner is not known to have ended. What was `requested` stays requested on the host.
+#[derive(Debug)]
+pub enum NotDrained<E> {
+    Connect { attempts: u32, waited: Duration, requested: bool, error: E },
+    TimedOut { waited: Duration, requested: bool, forced: bool, last: Option<StatusReport> },
+    Interrupted { waited: Duration, requested: bool, last: Option<StatusReport> },
+}
+
+/// Asks for the shutdown unless it is under way, and waits until the wrapper reports `stopped`.
+///
+/// Safe to repeat: a runner that has ended is a success, one that drains is waited for. Only `stopped` ends the wait; a runner
+/// without jobs, or one that nobody can see, is not a runner that ended. Dropping the future leaves the shutdown running.
+pub async fn run<W: Wrapper>(
+    manager: &str,
+    wrapper: &W,
+    policy: &DrainPolicy,
+    stop: &CancellationToken,
+) -> Result<Drained<W::Error>, NotDrained<W::Error>> {
+    let mut drain = Drain::new(manager, wrapper, policy);
+    let mut backoff = policy.retry.backoff();
+    let mut progress = Progress::new();
+    let mut lost = None;
+    loop {
+        let step = tokio::select! {
+            // Stop before deadline before progress: Ctrl-C returns at once.
+            biased;
+            () = stop.cancelled() => return Err(drain.interrupted()),
+            () = sleep_until(drain.deadline) => {
+                drain.past_deadline(lost.take())?;
+                continue;
+            }
+            step = drain.step() => step,
+        };
+        let pause = match step {
+            Ok(Some(drained)) => return Ok(drained),
+            Ok(None) => {
+                (drain.failures, lost) = (0, None);
+                backoff.reset();
+                poll_interval(drain.start.elapsed())
+            }
+            Err(error) => {
+                drain.failures += 1;
+                match drain.verdict(&error) {
+                    Verdict::TryAgain => {
+                        tracing::debug!(manager, failures = drain.failures, "not reached: {error}");
+                        lost = Some(error);
+                        backoff.delay()
+                    }
+                    Verdict::AssumeGone => {
+                        return Ok(Drained::AssumedTerminated { attempts: drain.failures, error });
+                    }
+                    Verdict::GiveUp => return Err(drain.unreached(error)),
+                }
+            }
+        };
+        if progress.due() {
+            drain.log_progress(lost.as_ref());
+        }
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => return Err(drain.interrupted()),
+            () = sleep_until(drain.deadline) => drain.past_deadline(lost.take())?,
+            () = tokio::time::sleep(pause) => {}
+        }
+    }
+}
+
+/// What to do about a failed call.
+enum Verdict {
+    TryAgain,
+    AssumeGone,
+    GiveUp,
+}
+
+struct Drain<'a, W> {
+    manager: &'a str,
+    wrapper: &'a W,
+    policy: &'a DrainPolicy,
+    start: Instant,
+    deadline: Instant,
+    /// What is asked for now: the policy's mode, `Forceful` after a deadline that forces.
+    want: Mode,
+    forced: bool,
+    /// When the wrapper last accepted the request for `want`.
+    asked: Option<Instant>,
+    /// A request was sent; it may have arrived even if its answer did not.
+    requested: bool,
+    failures: u32,
+    last: Option<StatusReport>,
+}
+
+impl<'a, W: Wrapper> Drain<'a, W> {
+    fn new(manager: &'a str, wrapper: &'a W, policy: &'a DrainPolicy) -> Self {
+        let start = Instant::now();
+        Self {
+            manager,
+            wrapper,
+            policy,
+            start,
+            deadline: start + policy.timeout,
+            want: policy.mode,
+            forced: false,
+            asked: None,
+            requested: false,
+            failures: 0,
+            last: None,
+        }
+    }
+
+    /// Looks, asks when that is due, and tells whether the runner has ended.
+    async fn step(&mut self) -> Result<Option<Drained<W::Error>>, W::Error> {
+        let mut report = self.wrapper.check_status().await?;
+        self.heard(&report);
+        if self.must_ask(report.status) {
+            self.requested = true;
+            report = match self.want {
+                Mode::Graceful => self.wrapper.init_graceful_shutdown(self.policy.callback.clone()).await?,
+                Mode::Forceful => self.wrapper.init_forceful_shutdown().await?,
+            };
+            tracing::info!(manager = self.manager, mode = ?self.want, status = %report.status, "shutdown requested");
+            self.asked = Some(Instant::now());
+            self.heard(&report);
+        }
+        Ok((report.status == RunnerStatus::Stopped).then(|| {
+            let reason = report.failure_reason;
+            if self.requested {
+                Drained::Terminated { waited: self.start.elapsed(), forced: self.forced, reason }
+            } else {
+                Drained::AlreadyStopped { reason }
+            }
+        }))
+    }
+
+    /// A running runner is asked even if it was asked before: either the request was lost (upstream's wrapper forgets one that
+    /// comes before its process exists), or the host started the runner anew. One that drains is only ever asked to hurry.
+    fn must_ask(&self, status: RunnerStatus) -> bool {
+        match status {
+            RunnerStatus::Stopped => false,
+            RunnerStatus::InShutdown => self.want == Mode::Forceful && self.asked.is_none(),
+            RunnerStatus::Running | RunnerStatus::Unknown(_) => {
+                self.asked.is_none_or(|asked| asked.elapsed() >= ASK_AGAIN)
+            }
+        }
+    }
+
+    fn verdict(&self, error: &W::Error) -> Verdict {
+        if !error.retryable() {
+            // A refusal is an answer: somebody is there.
+            Verdict::GiveUp
+        } else if !self.policy.retry.exhausted(self.failures) {
+            Verdict::TryAgain
+        } else if self.policy.on_unreachable == OnUnreachable::AssumeTerminated {
+            Verdict::AssumeGone
+        } else if self.asked.is_some() {
+            Verdict::TryAgain
+        } else {
+            Verdict::GiveUp
+        }
+    }
+
+    /// Turns to force when the policy says so, once; else the drain has failed.
+    fn past_deadline(&mut self, lost: Option<W::Error>) -> Result<(), NotDrained<W::Error>> {
+        if self.policy.on_timeout == OnTimeout::Force && !self.forced && self.want == Mode::Graceful {
+            tracing::warn!(manager = self.manager, "not drained in time: asking for a forceful shutdown");
+            self.forced = true;
+            self.want = Mode::Forceful;
+            self.asked = None;
+            self.deadline = Instant::now() + FORCE_LIMIT;
+            return Ok(());
+        }
+        Err(match lost {
+            Some(error) => self.unreached(error),
+            None => NotDrained::TimedOut {
+                waited: self.start.elapsed(),
+                requested: self.requested,
+                forced: self.forced,
+                last: self.last.take(),
+            },
+        })
+    }
+
+    fn unreached(&self, error: W::Error) -> NotDrained<W::Error> {
+        NotDrained::Connect {
+            attempts: self.failures,
+            waited: self.start.elapsed(),
+            requested: self.requested,
+            error,
+        }
+    }
+
+    fn interrupted(&mut self) -> NotDrained<W::Error> {
+        NotDrained::Interrupted {
+            waited: self.start.elapsed(),
+            requested: self.requested,
+            last: self.last.take(),
+        }
+    }
+
+    fn heard(&mut self, report: &StatusReport) {
+        if self.last.as_ref() != Some(report) {
+            tracing::info!(manager = self.manager, status = %report.status, "runner status");
+            self.last = Some(report.clone());
+        }
+    }
+
+    fn log_progress(&self, lost: Option<&W::Error>) {
+        let waited = human(self.start.elapsed());
+        match lost {
+            Some(error) => {
+                tracing::info!(
+                    manager = self.manager,
+                    waited,
+                    "waiting for the runner to end; not reachable now: {error}"
+                );
+            }
+            None => tracing::info!(
+                manager = self.manager,
+                waited,
+                "waiting for the runner to finish its jobs and end"
+            ),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fleet::scripted::{Scene, Scripted, ScriptedFault, retry};
+
+    fn policy() -> DrainPolicy {
+        DrainPolicy {
+            mode: Mode::Graceful,
+            timeout: Duration::from_secs(3 * 3600),
+            on_timeout: OnTimeout::Fail,
+            on_unreachable: OnUnreachable::Fail,
+            callback: None,
+            retry: retry(Some(5)),
+        }
+    }
+
+    /// Runs until asked, then drains for `jobs` seconds.
+    fn draining(jobs: u64) -> impl Fn(Scene) -> Result<RunnerStatus, ScriptedFault> + Sync {
+        move |scene| {
+            Ok(match (scene.graceful, scene.forceful) {
+                (_, Some(since)) if since.as_secs() >= 5 => RunnerStatus::Stopped,
+                (Some(since), _) if since.as_secs() >= jobs => RunnerStatus::Stopped,
+                (None, None) => RunnerStatus::Running,
+                _ => RunnerStatus::InShutdown,
+            })
+        }
+    }
+
+    async fn drained(
+        policy: &DrainPolicy,
+        wrapper: &impl Wrapper<Error = ScriptedFault>,
+    ) -> Result<Drained<ScriptedFault>, NotDrained<ScriptedFault>> {
+        run("m1", wrapper, policy, &CancellationToken::new()).await
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_drain_asks_once_and_waits_for_the_end_of_the_process() {
+        let wrapper = Scripted::new(draining(7200));
+        let outcome = drained(&policy(), &wrapper).await.unwrap();
+        assert!(matches!(outcome, Drained::Terminated { forced: false, .. }), "{outcome:?}");
+        assert_eq!(wrapper.requests(), (1, 0));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_runner_that_ended_before_is_a_success() {
+        let wrapper = Scripted::new(|_| Ok(RunnerStatus::Stopped));
+        let outcome = drained(&policy(), &wrapper).await.unwrap();
+        assert!(matches!(outcome, Drained::AlreadyStopped { .. }), "{outcome:?}");
+        assert_eq!(wrapper.requests(), (0, 0));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_drain_under_way_is_joined_without_a_second_request() {
+        let wrapper = Scripted::new(|scene| {
+            Ok(if scene.elapsed.as_secs() < 60 { RunnerStatus::InShutdown } else { RunnerStatus::Stopped })
+        });
+        assert!(drained(&policy(), &wrapper).await.is_ok());
+        assert_eq!(wrapper.requests(), (0, 0));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_that_the_wrapper_forgot_is_made_again() {
+        // Upstream's wrapper answers "ok" to a shutdown before its process exists, and then starts the process.
+        let wrapper = Scripted::new(|scene| {
+            Ok(match (scene.elapsed.as_secs(), scene.graceful) {
+                (0..10, _) => RunnerStatus::Unknown(0),
+                (10..20, _) => RunnerStatus::Running,
+                (20..40, _) => RunnerStatus::InShutdown,
+                _ => RunnerStatus::Stopped,
+            })
+        });
+        assert!(drained(&policy(), &wrapper).await.is_ok());
+        let (graceful, forceful) = wrapper.requests();
+        assert!((3..=5).contains(&graceful), "one at once, then every 5 s until it drains: {graceful}");
+        assert_eq!(forceful, 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn unknown_and_unreachable_are_never_taken_for_stopped() {
+        let policy = DrainPolicy { timeout: Duration::from_secs(600), ..policy() };
+        let unknown = Scripted::new(|_| Ok(RunnerStatus::Unknown(0)));
+        let error = drained(&policy, &unknown).await.unwrap_err();
+        assert!(matches!(error, NotDrained::TimedOut { .. }), "{error:?}");
+
+        let down = Scripted::new(|_| Err(ScriptedFault::Down));
+        let error = drained(&policy, &down).await.unwrap_err();
+        assert!(matches!(error, NotDrained::Connect { attempts: 5, requested: false, .. }), "{error:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_network_cut_during_the_drain_is_waited_out() {
+        let wrapper = Scripted::new(|scene: Scene| match scene.elapsed.as_secs() {
+            100..700 => Err(ScriptedFault::Down),
+            _ => draining(900)(scene),
+        });
+        let outcome = drained(&policy(), &wrapper).await.unwrap();
+        assert!(matches!(outcome, Drained::Terminated { .. }), "{outcome:?}");
+        assert_eq!(wrapper.requests(), (1, 0));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_gone_host_is_terminated_only_where_the_user_said_so() {
+        let policy = DrainPolicy { on_unreachable: OnUnreachable::AssumeTerminated, ..policy() };
+        let down = Scripted::new(|_| Err(ScriptedFault::Down));
+        let outcome = drained(&policy, &down).await.unwrap();
+        assert!(matches!(outcome, Drained::AssumedTerminated { attempts: 5, .. }), "{outcome:?}");
+
+        // A host that answers and refuses is not gone.
+        let refusing = Scripted::new(|_| Err(ScriptedFault::Refused));
+        let error = drained(&policy, &refusing).await.unwrap_err();
+        assert!(matches!(error, NotDrained::Connect { .. }), "{error:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_deadline_fails_or_forces_as_asked() {
+        let short = DrainPolicy { timeout: Duration::from_secs(60), ..policy() };
+        let wrapper = Scripted::new(draining(7200));
+        let error = drained(&short, &wrapper).await.unwrap_err();
+        assert!(matches!(error, NotDrained::TimedOut { requested: true, forced: false, .. }), "{error:?}");
+        assert_eq!(wrapper.requests(), (1, 0));
+
+        let force = DrainPolicy { on_timeout: OnTimeout::Force, ..short };
+        let wrapper = Scripted::new(draining(7200));
+        let outcome = drained(&force, &wrapper).await.unwrap();
+        assert!(matches!(outcome, Drained::Terminated { forced: true, .. }), "{outcome:?}");
+        assert_eq!(wrapper.requests(), (1, 1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn forceful_hurries_a_drain_that_is_under_way() {
+        let policy = DrainPolicy { mode: Mode::Forceful, ..policy() };
+        let wrapper = Scripted::new(|scene: Scene| {
+            Ok(match scene.forceful {
+                Some(since) if since.as_secs() >= 5 => RunnerStatus::Stopped,
+                _ => RunnerStatus::InShutdown,
+            })
+        });
+        assert!(drained(&policy, &wrapper).await.is_ok());
+        assert_eq!(wrapper.requests(), (0, 1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn stop_leaves_the_shutdown_running_and_says_that_it_was_requested() {
+        let stop = CancellationToken::new();
+        let wrapper = Scripted::new(draining(7200));
+        let policy = policy();
+        let (outcome, ()) = tokio::join!(run("m1", &wrapper, &policy, &stop), async {
+            tokio::time::sleep(Duration::from_secs(10)).await;
+            stop.cancel();
+        });
+        assert!(matches!(outcome, Err(NotDrained::Interrupted { requested: true, .. })), "{outcome:?}");
+        assert_eq!(wrapper.requests(), (1, 0));
+    }
+}
