@@ -3,6 +3,8 @@
 //! A summary is a short title. A detail says what happened, with real values, then what to do, and ends with a line `Code: …`, a stable
 //! word that pipelines can tell failures apart by. Everything that names a manager names it by its key in the map.
 
+pub mod operation;
+
 use crate::client::ClientError;
 use std::fmt;
 

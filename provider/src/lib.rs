@@ -8,9 +8,11 @@ pub mod args;
 #[expect(dead_code, reason = "the calls come with the next change")]
 pub mod call;
 pub mod client;
+pub mod config;
 pub mod explain;
 pub mod fleet;
 pub mod plugin;
+pub mod resources;
 pub mod schema;
 #[expect(dead_code, reason = "the calls come with the next change")]
 mod server;
@@ -19,3 +21,13 @@ pub mod transport;
 mod wire;
 
 pub use server::Registry;
+
+use std::sync::Arc;
+
+/// The provider `grit`, with everything that it offers.
+pub fn registry() -> Registry {
+    let shared = Arc::<config::Shared>::default();
+    Registry::new("registry.terraform.io/runner-tools/grit", config::Grit::new(shared.clone()))
+        .resource("grit_runner_drain", resources::RunnerDrain::new(shared.clone()))
+        .resource("grit_runner_health", resources::RunnerHealth::new(shared))
+}

@@ -1,9 +1,7 @@
-//! The provider's program.
+//! The program that Terraform starts.
 
 use std::process::ExitCode;
 
-use grit_provider::{Registry, plugin, schema::Unconfigured};
-
 fn main() -> ExitCode {
-    plugin::run(Registry::new("registry.terraform.io/runner-tools/grit", Unconfigured))
+    grit_provider::plugin::run(grit_provider::registry())
 }

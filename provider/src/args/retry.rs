@@ -1,0 +1,103 @@
+//! The `retry` object: what to do about a connection that fails.
+
+use std::{collections::HashMap, time::Duration};
+
+use serde::{Deserialize, Serialize};
+
+use super::timeouts::{check_duration, duration_or};
+use crate::{
+    fleet::Retry,
+    schema::{
+        Attribute, AttributePath, AttributeType, Diagnostics, DiagnosticsExt, Value, attributes, optional,
+    },
+};
+
+const MIN_DELAY: Duration = Duration::from_millis(500);
+const MAX_DELAY: Duration = Duration::from_secs(10);
+
+/// `retry = { attempts, min_delay, max_delay }`, in the provider block and on resources; what a resource leaves out comes from the
+/// provider block.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct RetryArgs {
+    attempts: Value<i64>,
+    min_delay: Value<String>,
+    max_delay: Value<String>,
+}
+
+impl RetryArgs {
+    pub fn attributes(attempts_default: &str) -> HashMap<String, Attribute> {
+        attributes([
+            (
+                "attempts",
+                optional(
+                    AttributeType::Number,
+                    &format!(
+                        "Connection attempts in a row before giving up with `connect_failed`. Default: {attempts_default}. \
+                 A refusal (authentication, host key) is never tried again."
+                    ),
+                ),
+            ),
+            (
+                "min_delay",
+                optional(
+                    AttributeType::String,
+                    "Delay after the first failed attempt, doubled after each further one. Default `500ms`.",
+                ),
+            ),
+            (
+                "max_delay",
+                optional(AttributeType::String, "The longest delay between two attempts. Default `10s`."),
+            ),
+        ])
+    }
+
+    pub fn check(&self, path: &AttributePath, diags: &mut Diagnostics) {
+        if let Value::Value(attempts) = self.attempts
+            && !(1..=1_000_000).contains(&attempts)
+        {
+            diags.fail_at(
+                path.clone().attribute("attempts"),
+                "Invalid number of attempts",
+                format!(
+                    "{attempts} attempts cannot be made: give a number from 1 to 1000000, or leave it out."
+                ),
+            );
+        }
+        check_duration(&self.min_delay, path.clone().attribute("min_delay"), diags);
+        check_duration(&self.max_delay, path.clone().attribute("max_delay"), diags);
+    }
+
+    /// The policy: this object over `outer` (the provider block's) over the defaults.
+    pub fn resolve(this: Option<&Self>, outer: Option<&Self>, default_attempts: Option<u32>) -> Retry {
+        let layers = [this, outer].into_iter().flatten();
+        let attempts = layers.clone().find_map(|layer| layer.attempts.as_option());
+        let pick = |field: fn(&Self) -> &Value<String>, default| {
+            let set = layers.clone().map(field).find(|value| value.is_value());
+            set.map_or(default, |value| duration_or(value, default))
+        };
+        Retry {
+            attempts: attempts.map_or(default_attempts, |attempts| u32::try_from(attempts).ok()),
+            min_delay: pick(|layer| &layer.min_delay, MIN_DELAY),
+            max_delay: pick(|layer| &layer.max_delay, MAX_DELAY),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_resource_wins_over_the_provider_block_field_by_field() {
+        let resource = RetryArgs { attempts: Value::Value(3), ..RetryArgs::default() };
+        let provider = RetryArgs {
+            attempts: Value::Value(7),
+            min_delay: Value::Value("2s".into()),
+            max_delay: Value::Null,
+        };
+        let retry = RetryArgs::resolve(Some(&resource), Some(&provider), None);
+        let wanted = Retry { attempts: Some(3), min_delay: Duration::from_secs(2), max_delay: MAX_DELAY };
+        assert_eq!(retry, wanted);
+        assert_eq!(RetryArgs::resolve(None, None, Some(10)).attempts, Some(10));
+    }
+}

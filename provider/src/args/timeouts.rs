@@ -1,0 +1,86 @@
+//! The `timeouts` object, and durations as attributes.
+
+use std::{collections::HashMap, time::Duration};
+
+use serde::{Deserialize, Serialize};
+
+use super::duration;
+use crate::schema::{
+    Attribute, AttributePath, AttributeType, Diagnostics, DiagnosticsExt, Value, attributes, optional,
+};
+
+/// `timeouts = { create, update }` of a resource that waits when it is created or changed.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct WaitTimeouts {
+    pub create: Value<String>,
+    pub update: Value<String>,
+}
+
+impl WaitTimeouts {
+    pub fn attributes(default: &str) -> HashMap<String, Attribute> {
+        attributes([
+            (
+                "create",
+                optional(
+                    AttributeType::String,
+                    &format!("Limit of the wait at create. Default `{default}`."),
+                ),
+            ),
+            (
+                "update",
+                optional(
+                    AttributeType::String,
+                    &format!("Limit of the wait at update. Default `{default}`."),
+                ),
+            ),
+        ])
+    }
+
+    pub fn check(&self, path: &AttributePath, diags: &mut Diagnostics) {
+        check_duration(&self.create, path.clone().attribute("create"), diags);
+        check_duration(&self.update, path.clone().attribute("update"), diags);
+    }
+}
+
+/// `timeouts = { delete }` of a resource that waits when it is destroyed. Terraform hands destroy the last *applied* value.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct DeleteTimeout {
+    pub delete: Value<String>,
+}
+
+impl DeleteTimeout {
+    pub fn attributes(default: &str) -> HashMap<String, Attribute> {
+        attributes([(
+            "delete",
+            optional(
+                AttributeType::String,
+                &format!(
+                    "Limit of the whole drain, from the request to the end of the process. Default `{default}`; days are fine. \
+                 Destroy uses the value that was applied last."
+                ),
+            ),
+        )])
+    }
+
+    pub fn check(&self, path: &AttributePath, diags: &mut Diagnostics) {
+        check_duration(&self.delete, path.clone().attribute("delete"), diags);
+    }
+}
+
+/// The duration of an attribute; `default` where it is null. Malformed ones were refused by [`check_duration`].
+pub fn duration_or(value: &Value<String>, default: Duration) -> Duration {
+    value.as_ref_option().and_then(|text| duration::parse(text).ok()).unwrap_or(default)
+}
+
+/// Refuses a text that is no duration. Null and unknown pass.
+pub fn check_duration(value: &Value<String>, path: AttributePath, diags: &mut Diagnostics) {
+    if let Value::Value(text) = value
+        && let Err(error) = duration::parse(text)
+    {
+        diags.fail_at(
+            path,
+            "Malformed duration",
+            format!("{text:?} cannot be read as a duration: {error}. Accepted: {}.", duration::ACCEPTED),
+        );
+    }
+}

@@ -1,0 +1,194 @@
+//! The words for operations over runner managers: a health wait, a drain, a refused plan.
+
+use crate::{
+    args::duration::human,
+    client::{ClientError, RunnerStatus, StatusReport},
+    explain::{Code, Explained, explain},
+    fleet::{drain::NotDrained, health::NotHealthy},
+};
+
+/// Explains why `manager` is not known to be healthy. `others` tells how the other managers of the map fared.
+pub fn not_healthy(manager: &str, failure: &NotHealthy<ClientError>, others: &str) -> Explained {
+    let mut explained = match failure {
+        NotHealthy::Connect { attempts, waited, error } => {
+            let mut explained = explain(manager, error);
+            append(&mut explained.happened, &tries(*attempts, *waited));
+            explained
+        }
+        NotHealthy::TimedOut { waited, last } => Explained::new(
+            Code::TimedOut,
+            "Runner manager is not healthy",
+            format!(
+                "Runner manager {manager:?}: the wrapper answers, but the runner was not `running` within {}. {}",
+                human(*waited),
+                last_seen(last.as_ref())
+            ),
+            match last.as_ref().map(|report| report.status) {
+                Some(RunnerStatus::InShutdown) => {
+                    "A runner that shuts down takes no jobs. Start it again on the host, or replace the instance."
+                }
+                Some(RunnerStatus::Running) => {
+                    "It was running, but not for the whole of `stable_for` without a break. Look for restarts in the log of the \
+                     wrapper on the host."
+                }
+                _ => {
+                    "Look at the log of the wrapper on the host: it has not started the runner. If the host only needs more time, \
+                     raise `timeouts`."
+                }
+            },
+        ),
+        NotHealthy::Stopped { waited, reason } => Explained::new(
+            Code::WrapperError,
+            "Runner has ended",
+            format!(
+                "Runner manager {manager:?}: the runner process has ended, and nothing started it again while this was watched \
+                 for {}. {}",
+                human(*waited),
+                reason_given(reason)
+            ),
+            "Look at the log of the runner on the host, and start it again or replace the instance.",
+        ),
+        NotHealthy::Interrupted { waited, last } => Explained::new(
+            Code::Interrupted,
+            "Health wait was interrupted",
+            format!(
+                "Runner manager {manager:?}: Terraform asked to stop after {}, before the runner was healthy. {}",
+                human(*waited),
+                last_seen(last.as_ref())
+            ),
+            "Nothing was changed on the host. The next apply waits again.",
+        ),
+    };
+    append(&mut explained.happened, others);
+    explained
+}
+
+/// Explains why the runner of `manager` is not known to have ended.
+pub fn not_drained(manager: &str, failure: &NotDrained<ClientError>) -> Explained {
+    match failure {
+        NotDrained::Connect { attempts, waited, requested, error } => {
+            let mut explained = explain(manager, error);
+            append(&mut explained.happened, &tries(*attempts, *waited));
+            append(
+                &mut explained.happened,
+                if *requested {
+                    "The shutdown was requested before: the runner goes on draining without us. Its end was not seen, so the \
+                     instance was kept."
+                } else {
+                    "No shutdown was requested, nobody knows whether jobs run there, and the instance was kept."
+                },
+            );
+            if explained.code == Code::ConnectFailed {
+                append(
+                    &mut explained.next_step,
+                    "Then apply again. Only if the host is gone for good: set `on_unreachable = \"assume_terminated\"`, apply that, \
+                     and destroy again.",
+                );
+            }
+            explained
+        }
+        NotDrained::TimedOut { waited, requested, forced, last } => Explained::new(
+            Code::TimedOut,
+            "Runner was not drained in time",
+            format!(
+                "Runner manager {manager:?}: the runner process has not ended within {}. {}{}",
+                human(*waited),
+                last_seen(last.as_ref()),
+                if *requested {
+                    " The instance was kept; the runner goes on draining."
+                } else {
+                    " The instance was kept."
+                }
+            ),
+            if *forced {
+                "Even the forceful shutdown did not end it. Look at the log of the wrapper and of the runner on the host, then apply \
+                 again."
+            } else {
+                "Apply again to go on waiting where this left off. For longer drains raise `timeouts.delete` and apply that first; to \
+                 abort the jobs that are left, set `on_timeout = \"force\"`."
+            },
+        ),
+        NotDrained::Interrupted { waited, requested, last } => Explained::new(
+            Code::Interrupted,
+            "Drain was interrupted",
+            format!(
+                "Runner manager {manager:?}: Terraform asked to stop after {}. {}{}",
+                human(*waited),
+                last_seen(last.as_ref()),
+                if *requested {
+                    " The shutdown was requested before and goes on on the host; the instance was kept."
+                } else {
+                    " No shutdown was requested; the instance was kept."
+                }
+            ),
+            "The next apply attaches to it and goes on waiting.",
+        ),
+    }
+}
+
+/// Explains why a plan would drain the live runner of `instance`.
+pub fn second_guard(instance: &str) -> Explained {
+    Explained::new(
+        Code::Refused,
+        "This plan would drain a live runner",
+        format!(
+            "The state already holds a drain guard for instance {instance:?}, and this plan makes a new one for the same instance. \
+             Destroying the old guard would shut down the runner there, although its instance stays. That is what `-replace` of a \
+             grit_runner_drain, a taint, and a rename without a `moved` block lead to."
+        ),
+        format!(
+            "Renamed, or moved under another key or module: add a `moved` block from the old address to the new one. Tainted: run \
+             `terraform untaint` on it. Two guards for one instance: remove one, or give the right `instance_id`. To drain this runner \
+             on purpose, remove its guard together with its instance, or run once with {}=off.",
+            crate::resources::plan_guard::VARIABLE
+        ),
+    )
+}
+
+/// Explains that a drain would leave too few healthy peers.
+pub fn too_few_peers(manager: &str, healthy: usize, min_healthy: usize, unhealthy: &[String]) -> Explained {
+    Explained::new(
+        Code::Refused,
+        "Too few healthy peers to drain",
+        format!(
+            "Runner manager {manager:?} was not drained: `guard` wants at least {min_healthy} healthy peer(s), and {healthy} \
+             are. Not healthy: {}.",
+            if unhealthy.is_empty() { "none".to_owned() } else { unhealthy.join("; ") }
+        ),
+        "Bring the peers up, then apply again; or lower `guard.min_healthy` and apply that first.",
+    )
+}
+
+fn tries(attempts: u32, waited: std::time::Duration) -> String {
+    match attempts {
+        0 | 1 => String::new(),
+        _ => format!("Tried {attempts} times in a row; waited {}.", human(waited)),
+    }
+}
+
+fn last_seen(last: Option<&StatusReport>) -> String {
+    match last {
+        None => "It has not answered yet.".to_owned(),
+        Some(report) if report.failure_reason.is_empty() => format!("Last status: `{}`.", report.status),
+        Some(report) => {
+            format!("Last status: `{}`, with the reason: {}.", report.status, report.failure_reason)
+        }
+    }
+}
+
+fn reason_given(reason: &str) -> String {
+    if reason.is_empty() {
+        "The wrapper gives no reason.".to_owned()
+    } else {
+        format!("The wrapper's reason: {reason}.")
+    }
+}
+
+fn append(text: &mut String, sentence: &str) {
+    if !sentence.is_empty() {
+        if !text.is_empty() {
+            text.push(' ');
+        }
+        text.push_str(sentence);
+    }
+}
