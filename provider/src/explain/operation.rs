@@ -18,11 +18,17 @@ pub fn not_healthy(manager: &str, failure: &NotHealthy<ClientError>, others: &st
         NotHealthy::TimedOut { waited, last } => Explained::new(
             Code::TimedOut,
             "Runner manager is not healthy",
-            format!(
-                "Runner manager {manager:?}: the wrapper answers, but the runner was not `running` within {}. {}",
-                human(*waited),
-                last_seen(last.as_ref())
-            ),
+            match last {
+                None => format!(
+                    "Runner manager {manager:?}: the wrapper has not answered within {}.",
+                    human(*waited)
+                ),
+                Some(_) => format!(
+                    "Runner manager {manager:?}: the wrapper answers, but the runner was not `running` within {}. {}",
+                    human(*waited),
+                    last_seen(last.as_ref())
+                ),
+            },
             match last.as_ref().map(|report| report.status) {
                 Some(RunnerStatus::InShutdown) => {
                     "A runner that shuts down takes no jobs. Start it again on the host, or replace the instance."
@@ -121,7 +127,11 @@ pub fn not_drained(manager: &str, failure: &NotDrained<ClientError>) -> Explaine
                     " No shutdown was requested; the instance was kept."
                 }
             ),
-            "The next apply attaches to it and goes on waiting.",
+            if *requested {
+                "The next apply attaches to it and goes on waiting."
+            } else {
+                "The next apply begins with it."
+            },
         ),
     }
 }
@@ -190,5 +200,75 @@ fn append(text: &mut String, sentence: &str) {
             text.push(' ');
         }
         text.push_str(sentence);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{fmt::Write as _, time::Duration};
+
+    fn report(status: RunnerStatus, reason: &str) -> Option<StatusReport> {
+        Some(StatusReport { status, failure_reason: reason.to_owned() })
+    }
+
+    fn lost() -> ClientError {
+        ClientError::NoAnswer { method: "CheckStatus", limit: Duration::from_secs(10) }
+    }
+
+    fn all(cases: Vec<Explained>) -> String {
+        let mut text = String::new();
+        for explained in cases {
+            writeln!(text, "Error: {}\n\n{}\n\n----", explained.summary, explained.detail()).unwrap();
+        }
+        text
+    }
+
+    #[test]
+    fn words_of_a_failed_health_wait() {
+        let minutes = |n: u64| Duration::from_secs(60 * n);
+        let timed_out = |last| NotHealthy::TimedOut { waited: minutes(10), last };
+        let others = "1 of 2 are healthy: m1.";
+        insta::assert_snapshot!(all(vec![
+            not_healthy("m2", &timed_out(report(RunnerStatus::Unknown(0), "")), others),
+            not_healthy("m2", &timed_out(report(RunnerStatus::InShutdown, "")), ""),
+            not_healthy("m2", &timed_out(report(RunnerStatus::Running, "")), ""),
+            not_healthy("m2", &timed_out(None), ""),
+            not_healthy("m2", &NotHealthy::Connect { attempts: 7, waited: minutes(2), error: lost() }, ""),
+            not_healthy(
+                "m2",
+                &NotHealthy::Stopped { waited: minutes(1), reason: "exit status 1".into() },
+                ""
+            ),
+            not_healthy("m2", &NotHealthy::Stopped { waited: minutes(1), reason: String::new() }, ""),
+            not_healthy("m2", &NotHealthy::Interrupted { waited: minutes(3), last: None }, ""),
+        ]));
+    }
+
+    #[test]
+    fn words_of_a_failed_drain() {
+        let hours = |n: u64| Duration::from_secs(3600 * n);
+        let last = || report(RunnerStatus::InShutdown, "");
+        let timed_out =
+            |forced| NotDrained::TimedOut { waited: hours(3), requested: true, forced, last: last() };
+        let unreached =
+            |requested| NotDrained::Connect { attempts: 12, waited: hours(1), requested, error: lost() };
+        let interrupted = |requested, last| NotDrained::Interrupted { waited: hours(2), requested, last };
+        insta::assert_snapshot!(all(vec![
+            not_drained("m1", &timed_out(false)),
+            not_drained("m1", &timed_out(true)),
+            not_drained("m1", &unreached(true)),
+            not_drained("m1", &unreached(false)),
+            not_drained("m1", &interrupted(true, last())),
+            not_drained("m1", &interrupted(false, None)),
+        ]));
+    }
+
+    #[test]
+    fn words_of_refusals() {
+        insta::assert_snapshot!(all(vec![
+            second_guard("i-0123"),
+            too_few_peers("m1", 0, 1, &["m2 (status `unknown`)".to_owned()]),
+        ]));
     }
 }
