@@ -1,1 +1,18 @@
-//! The wrapper.
+//! The wrapper: supervises one `gitlab-runner`, tells the truth about it, and stops it gracefully.
+//!
+//! `main` reads [`settings`] and hands them to [`run`], which tells the story from the first listener to the exit code. The parts:
+//! [`listen`] binds and cleans up, [`service`] answers gRPC, [`supervisor`] decides, [`process`] deals with the platform, [`callback`]
+//! tells others.
+//!
+//! Linux only: what it promises about processes rests on pidfds and `/proc`.
+#![cfg(target_os = "linux")]
+
+pub mod callback;
+pub mod listen;
+pub mod logging;
+pub mod process;
+pub mod run;
+pub mod service;
+pub mod settings;
+mod signals;
+pub mod supervisor;

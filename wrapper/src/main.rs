@@ -1,1 +1,26 @@
-fn main() {}
+//! `grit-wrapper`: settings in, story told by the library, exit code out.
+
+#[cfg(target_os = "linux")]
+fn main() -> std::process::ExitCode {
+    use clap::Parser;
+    use grit_wrapper::{
+        logging, run,
+        settings::{Command, Settings},
+    };
+
+    match Settings::parse().command {
+        Command::Run(settings) => {
+            logging::init(settings.log_level);
+            run::run(&settings).unwrap_or_else(|error| {
+                let code = error.exit_code();
+                tracing::error!(exit_code = code, "{:#}", anyhow::Error::new(error));
+                std::process::ExitCode::from(code)
+            })
+        }
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn main() {
+    compile_error!("grit-wrapper runs on Linux only: it holds its child by a pidfd");
+}

@@ -1,0 +1,89 @@
+//! Making callbacks, again when they fail, without anybody waiting for them but the wrapper's own end.
+
+use std::{error::Error, time::Duration};
+
+use tokio::{
+    runtime::Handle,
+    time::{Instant, sleep, timeout_at},
+};
+use tokio_util::task::TaskTracker;
+use tracing::{error, info, warn};
+
+use super::{Callback, client};
+use crate::supervisor::Callbacks;
+
+/// What upstream's wrapper gives its one attempt.
+const ATTEMPT_LIMIT: Duration = Duration::from_secs(10);
+
+/// Tries per callback: with the pauses between them they outlast the restart of the service that is called.
+const ATTEMPTS: u32 = 6;
+
+/// The first pause; each next one is twice as long.
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
+
+/// Makes callbacks in tasks of their own.
+#[derive(Clone, Debug)]
+pub struct Caller {
+    tasks: TaskTracker,
+    runtime: Handle,
+    attempt_limit: Duration,
+    first_pause: Duration,
+}
+
+impl Caller {
+    /// How long an ending wrapper waits for callbacks that still fail: two hanging attempts, or all that fail quickly.
+    pub const FINISH_LIMIT: Duration = Duration::from_secs(25);
+
+    /// A caller whose tasks run on `runtime`.
+    #[must_use]
+    pub fn new(runtime: Handle) -> Self {
+        Self { tasks: TaskTracker::new(), runtime, attempt_limit: ATTEMPT_LIMIT, first_pause: FIRST_PAUSE }
+    }
+
+    /// Waits for all callbacks, at most for `limit`; answers whether all have come to an end.
+    pub async fn finish(self, limit: Duration) -> bool {
+        self.tasks.close();
+        timeout_at(Instant::now() + limit, self.tasks.wait()).await.is_ok()
+    }
+}
+
+impl Callbacks for Caller {
+    fn call(&mut self, callback: Callback) {
+        let work = make(callback, self.attempt_limit, self.first_pause);
+        self.tasks.spawn_on(work, &self.runtime);
+    }
+}
+
+/// Makes the callback until it succeeds or nothing more can be hoped for, and logs which it was.
+async fn make(callback: Callback, attempt_limit: Duration, first_pause: Duration) {
+    let mut pause = first_pause;
+    for attempt in 1..=ATTEMPTS {
+        match client::attempt(&callback, attempt_limit).await {
+            Ok(status) => {
+                info!(target_url = %callback.target(), status = status.as_u16(), attempt, "shutdown callback made");
+                return;
+            }
+            Err(cause) if cause.is_transient() && attempt < ATTEMPTS => {
+                warn!(target_url = %callback.target(), attempt, error = chain(&cause), "shutdown callback failed; trying again");
+            }
+            Err(cause) => {
+                error!(target_url = %callback.target(), attempt, error = chain(&cause), "shutdown callback given up");
+                return;
+            }
+        }
+        sleep(pause).await;
+        pause *= 2;
+    }
+}
+
+/// An error and its causes in one line.
+fn chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        next = cause.source();
+    }
+    text
+}

@@ -1,0 +1,96 @@
+//! One attempt at a callback.
+
+use std::{sync::Arc, time::Duration};
+
+use http_body_util::Empty;
+use hyper::{
+    Request, StatusCode,
+    body::Bytes,
+    header::{HOST, USER_AGENT},
+};
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::{
+    client::legacy::{Client, connect::HttpConnector},
+    rt::TokioExecutor,
+};
+use rustls::{ClientConfig, RootCertStore};
+use thiserror::Error;
+use tokio::time::timeout;
+
+use super::Callback;
+
+/// Why an attempt did not succeed.
+#[derive(Debug, Error)]
+pub enum RequestError {
+    #[error("no certificate authority of this machine can be read, and the URL asks for https")]
+    NoAuthorities,
+    #[error("cannot set up TLS")]
+    Tls(#[source] rustls::Error),
+    #[error("cannot build the request")]
+    Build(#[source] hyper::http::Error),
+    #[error("no answer within {0:?}")]
+    Timeout(Duration),
+    #[error("the request failed")]
+    Request(#[source] hyper_util::client::legacy::Error),
+    #[error("the answer was {0}")]
+    Status(StatusCode),
+}
+
+impl RequestError {
+    /// Whether another attempt may end differently.
+    pub(super) fn is_transient(&self) -> bool {
+        match self {
+            Self::Timeout(_) | Self::Request(_) => true,
+            Self::Status(status) => {
+                status.is_server_error()
+                    || matches!(*status, StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT)
+            }
+            Self::NoAuthorities | Self::Tls(_) | Self::Build(_) => false,
+        }
+    }
+}
+
+/// Makes the request once, on a connection of its own, and waits for the head of the answer. Any 2xx is a success.
+///
+/// Dropping the future gives the attempt up.
+pub(super) async fn attempt(callback: &Callback, limit: Duration) -> Result<StatusCode, RequestError> {
+    let client = Client::builder(TokioExecutor::new()).pool_max_idle_per_host(0).build(connector(callback)?);
+    let mut request = Request::builder().method(callback.0.method.clone()).uri(callback.0.uri.clone());
+    if let Some(headers) = request.headers_mut() {
+        headers.insert(USER_AGENT, USER_AGENT_VALUE);
+        headers.extend(callback.0.headers.clone());
+        // As with upstream's client, the URL alone says which host is meant.
+        headers.remove(HOST);
+    }
+    let request = request.body(Empty::<Bytes>::new()).map_err(RequestError::Build)?;
+    let answer = timeout(limit, client.request(request))
+        .await
+        .map_err(|_| RequestError::Timeout(limit))?
+        .map_err(RequestError::Request)?;
+    match answer.status() {
+        status if status.is_success() => Ok(status),
+        status => Err(RequestError::Status(status)),
+    }
+}
+
+const USER_AGENT_VALUE: hyper::header::HeaderValue =
+    hyper::header::HeaderValue::from_static(concat!("grit-wrapper/", env!("CARGO_PKG_VERSION")));
+
+/// The machine's authorities are read for each attempt: it happens once in a runner's life, and an idle wrapper shall not carry them.
+fn connector(callback: &Callback) -> Result<HttpsConnector<HttpConnector>, RequestError> {
+    let mut authorities = RootCertStore::empty();
+    if callback.0.uri.scheme_str() == Some("https") {
+        let found = rustls_native_certs::load_native_certs();
+        let (added, _unusable) = authorities.add_parsable_certificates(found.certs);
+        if added == 0 {
+            return Err(RequestError::NoAuthorities);
+        }
+    }
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(RequestError::Tls)?
+        .with_root_certificates(authorities)
+        .with_no_client_auth();
+    Ok(HttpsConnectorBuilder::new().with_tls_config(config).https_or_http().enable_http1().build())
+}

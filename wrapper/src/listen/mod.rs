@@ -1,0 +1,69 @@
+//! Where the wrapper listens: addresses as upstream writes them, and binding them without harming a wrapper that is alive.
+
+mod address;
+mod tcp;
+mod unix;
+
+use std::{io, net::SocketAddr, path::PathBuf};
+
+use thiserror::Error;
+
+pub use self::{
+    address::{Address, AddressError},
+    unix::{SocketAccess, UnixSocket},
+};
+
+/// One bound address.
+#[derive(Debug)]
+pub enum Listener {
+    Unix(UnixSocket),
+    Tcp(tokio::net::TcpListener),
+}
+
+/// What may be done when binding.
+#[derive(Clone, Debug, Default)]
+pub struct Rules {
+    /// Who may connect to a unix socket.
+    pub access: SocketAccess,
+    /// Whether a TCP address may be one that other machines can reach.
+    pub beyond_loopback: bool,
+}
+
+/// Why an address cannot be listened on. Each names the address as it was given.
+#[derive(Debug, Error)]
+pub enum ListenError {
+    #[error("--grpc-listen {address}: another process answers there; is a wrapper running already?")]
+    Alive { address: Address },
+    #[error("--grpc-listen {address}: {path:?} exists and is not a socket")]
+    NotASocket { address: Address, path: PathBuf },
+    #[error("--grpc-listen {address}: the path is too long for a socket (at most 107 bytes)")]
+    TooLong { address: Address },
+    #[error("--socket-group: there is no group {group:?} on this machine")]
+    NoSuchGroup { group: String },
+    #[error(
+        "--grpc-listen {address}: {resolved} can be reached from other machines, and whoever reaches it can stop the runner; \
+         listen on loopback, or allow it with --insecure-tcp-beyond-loopback"
+    )]
+    BeyondLoopback { address: Address, resolved: SocketAddr },
+    #[error("--grpc-listen {address}: the host has no address")]
+    NoAddress { address: Address },
+    #[error("--grpc-listen {address}: cannot {what}")]
+    Io {
+        address: Address,
+        what: &'static str,
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// Listens on `address`. A socket that a dead wrapper left is replaced; a live one is not touched.
+///
+/// # Errors
+///
+/// See [`ListenError`]; nothing of ours is left behind then.
+pub async fn bind(address: &Address, rules: &Rules) -> Result<Listener, ListenError> {
+    match address {
+        Address::Unix(path) => unix::bind(address, path, &rules.access).map(Listener::Unix),
+        Address::Tcp(host) => tcp::bind(address, host, rules.beyond_loopback).await.map(Listener::Tcp),
+    }
+}

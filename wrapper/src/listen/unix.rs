@@ -1,0 +1,223 @@
+//! Unix sockets: made with the right mode from the first moment, and replaced only when their owner is dead.
+//!
+//! A lock file beside the socket (`PATH.lock`) is held for as long as the wrapper lives. The kernel lets go of it however the wrapper
+//! ends, so who holds it decides without a doubt, and two wrappers that start together cannot both find the old socket dead.
+//! The lock file stays: removing it would let two wrappers hold locks on two files of one name. A listener that takes no part in this,
+//! such as upstream's wrapper, is found by connecting to it.
+
+use std::{
+    fs::{self, File},
+    io,
+    os::unix::{
+        fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt, chown},
+        net::{UnixListener, UnixStream},
+    },
+    path::{Path, PathBuf},
+};
+
+use rustix::{
+    fs::{FlockOperation, flock},
+    io::Errno,
+    process::umask,
+};
+use tracing::warn;
+
+use super::{Address, ListenError};
+
+/// Linux's `sun_path` without its closing zero.
+const MAX_PATH: usize = 107;
+
+/// Who may connect to a socket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SocketAccess {
+    /// Permission bits; connecting takes the right to write.
+    pub mode: u32,
+    /// The name or number of the group that owns the socket; the wrapper's own when there is none.
+    pub group: Option<String>,
+}
+
+impl SocketAccess {
+    /// The wrapper's user and group: whoever connects can stop the runner.
+    pub const DEFAULT_MODE: u32 = 0o660;
+}
+
+impl Default for SocketAccess {
+    fn default() -> Self {
+        Self { mode: Self::DEFAULT_MODE, group: None }
+    }
+}
+
+/// A listening socket. Dropping it removes the path, if the path still leads to it.
+#[derive(Debug)]
+pub struct UnixSocket {
+    listener: Option<tokio::net::UnixListener>,
+    path: PathBuf,
+    /// Device and inode of the socket that we made.
+    identity: (u64, u64),
+    _lock: File,
+}
+
+impl UnixSocket {
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The listener, once; the path is cleaned up when this value is dropped.
+    pub(crate) fn take(&mut self) -> Option<tokio::net::UnixListener> {
+        self.listener.take()
+    }
+}
+
+impl Drop for UnixSocket {
+    fn drop(&mut self) {
+        if identity(&self.path).is_ok_and(|found| found == self.identity)
+            && let Err(error) = fs::remove_file(&self.path)
+        {
+            warn!(%error, path = %self.path.display(), "cannot remove our socket");
+        }
+    }
+}
+
+pub(super) fn bind(address: &Address, path: &Path, access: &SocketAccess) -> Result<UnixSocket, ListenError> {
+    let io = |what| move |source| ListenError::Io { address: address.clone(), what, source };
+    if path.as_os_str().len() > MAX_PATH {
+        return Err(ListenError::TooLong { address: address.clone() });
+    }
+    let group = access.group.as_deref().map(group_id).transpose()?;
+    let lock = lock(address, path)?;
+    clear(address, path)?;
+
+    // Nobody may connect before mode and group are right. The umask is the process's, and nothing else runs yet.
+    let before = umask(rustix::fs::Mode::from_raw_mode(0o177));
+    let bound = UnixListener::bind(path);
+    umask(before);
+    let bound = bound.map_err(io("listen"))?;
+    let made = identity(path).map_err(io("look at the new socket"))?;
+    let mut socket = UnixSocket { listener: None, path: path.to_owned(), identity: made, _lock: lock };
+    if let Some(group) = group {
+        chown(path, None, Some(group)).map_err(io("give the socket to --socket-group"))?;
+    }
+    fs::set_permissions(path, fs::Permissions::from_mode(access.mode)).map_err(io("set --socket-mode"))?;
+    bound.set_nonblocking(true).map_err(io("listen"))?;
+    socket.listener = Some(tokio::net::UnixListener::from_std(bound).map_err(io("listen"))?);
+    Ok(socket)
+}
+
+fn lock(address: &Address, path: &Path) -> Result<File, ListenError> {
+    let io = |what| move |source| ListenError::Io { address: address.clone(), what, source };
+    let mut name = path.as_os_str().to_owned();
+    name.push(".lock");
+    let file = File::options()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(name)
+        .map_err(io("open the lock file beside the socket"))?;
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(file),
+        Err(Errno::WOULDBLOCK) => Err(ListenError::Alive { address: address.clone() }),
+        Err(errno) => Err(io("lock the file beside the socket")(errno.into())),
+    }
+}
+
+/// Removes a socket on which nobody listens.
+fn clear(address: &Address, path: &Path) -> Result<(), ListenError> {
+    let io = |what| move |source| ListenError::Io { address: address.clone(), what, source };
+    match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(io("look at the path")(error)),
+        Ok(found) if !found.file_type().is_socket() => {
+            return Err(ListenError::NotASocket { address: address.clone(), path: path.to_owned() });
+        }
+        Ok(_) => {}
+    }
+    match UnixStream::connect(path) {
+        Ok(_) => Err(ListenError::Alive { address: address.clone() }),
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+            warn!(path = %path.display(), "replacing a socket on which nobody listens");
+            fs::remove_file(path).map_err(io("remove the dead socket"))
+        }
+        Err(error) => Err(io("tell whether the socket there is alive")(error)),
+    }
+}
+
+fn identity(path: &Path) -> io::Result<(u64, u64)> {
+    fs::symlink_metadata(path).map(|found| (found.dev(), found.ino()))
+}
+
+/// The number of a group, from `/etc/group`. Groups that only a directory service knows are given by number.
+fn group_id(group: &str) -> Result<u32, ListenError> {
+    if let Ok(number) = group.parse() {
+        return Ok(number);
+    }
+    fs::read_to_string("/etc/group")
+        .ok()
+        .and_then(|file| find_group(&file, group))
+        .ok_or_else(|| ListenError::NoSuchGroup { group: group.to_owned() })
+}
+
+fn find_group(file: &str, group: &str) -> Option<u32> {
+    file.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        (fields.next() == Some(group)).then(|| fields.nth(1)?.parse().ok()).flatten()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_by_name_and_number() {
+        let file = "root:x:0:\nadm:x:4:syslog,me\nbroken\nodd:x:many:\n";
+        assert_eq!(find_group(file, "adm"), Some(4));
+        assert_eq!(find_group(file, "ad"), None);
+        assert_eq!(find_group(file, "odd"), None);
+        assert_eq!(group_id("1234").unwrap(), 1234);
+        assert!(matches!(group_id("no such group"), Err(ListenError::NoSuchGroup { .. })));
+    }
+
+    #[tokio::test]
+    async fn the_socket_has_its_mode_and_goes_when_dropped() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("w.sock");
+        let address = Address::Unix(path.clone());
+        let socket = bind(&address, &path, &SocketAccess { mode: 0o620, group: None }).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o620);
+        assert!(matches!(bind(&address, &path, &SocketAccess::default()), Err(ListenError::Alive { .. })));
+        drop(socket);
+        assert!(!path.exists());
+    }
+
+    #[tokio::test]
+    async fn a_dead_socket_is_replaced_and_a_stranger_is_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("w.sock");
+        let address = Address::Unix(path.clone());
+        drop(UnixListener::bind(&path).unwrap());
+        let ours = bind(&address, &path, &SocketAccess::default()).unwrap();
+
+        // Somebody takes the path from us: it is theirs, and we leave it to them.
+        fs::remove_file(&path).unwrap();
+        let theirs = UnixListener::bind(&path).unwrap();
+        drop(ours);
+        assert!(path.exists());
+        assert!(matches!(bind(&address, &path, &SocketAccess::default()), Err(ListenError::Alive { .. })));
+        drop(theirs);
+
+        fs::remove_file(&path).unwrap();
+        fs::write(&path, "precious").unwrap();
+        let refused = bind(&address, &path, &SocketAccess::default());
+        assert!(matches!(refused, Err(ListenError::NotASocket { .. })));
+        assert_eq!(fs::read_to_string(&path).unwrap(), "precious");
+    }
+
+    #[tokio::test]
+    async fn a_path_that_no_socket_can_have() {
+        let path = PathBuf::from(format!("/tmp/{}", "x".repeat(104)));
+        let refused = bind(&Address::Unix(path.clone()), &path, &SocketAccess::default());
+        assert!(matches!(refused, Err(ListenError::TooLong { .. })));
+    }
+}

@@ -1,0 +1,78 @@
+//! What the platform decides: making a process, signalling it, and learning that it ended.
+//!
+//! The supervisor names only the two traits here, so that its tests can put a child in their place that ends at any point they
+//! like. The real ones are in [`linux`].
+
+mod command;
+mod exit;
+mod linux;
+mod proc_status;
+
+use std::{fmt, io};
+
+pub use self::{
+    command::{CommandError, CommandLine},
+    exit::Exit,
+    linux::{Linux, LinuxChild},
+};
+
+/// Makes children.
+pub trait Platform: Send + 'static {
+    type Child: Child;
+
+    /// Starts one child as the leader of a process group of its own; it runs the command when this returns.
+    ///
+    /// # Errors
+    ///
+    /// Those of fork and exec: the command is missing, may not be executed, or there is no memory or process slot left.
+    fn spawn(&mut self) -> io::Result<Self::Child>;
+}
+
+/// One child process. Its process id is not given to another process before [`Child::reap`].
+pub trait Child: Send {
+    fn pid(&self) -> u32;
+
+    /// Waits until the process has ended, without reaping it. Cancel safe, and answers again when asked again.
+    fn ended(&mut self) -> impl Future<Output = Exit> + Send;
+
+    /// Sends `signal` to the process alone: what else is in its group may be doing a job's work.
+    ///
+    /// # Errors
+    ///
+    /// [`io::ErrorKind::PermissionDenied`] when the process changed its user; one that has ended is no error.
+    fn signal(&mut self, signal: Signal) -> io::Result<()>;
+
+    /// Kills every process of the group.
+    ///
+    /// # Errors
+    ///
+    /// As [`Child::signal`]. An empty group is no error.
+    fn kill_group(&mut self) -> io::Result<()>;
+
+    /// Whether the process catches or ignores SIGQUIT by now, so that the signal would not kill it.
+    fn handles_quit(&self) -> bool;
+
+    /// Collects the ended process. Answers whether other processes of its group live on.
+    fn reap(self) -> bool;
+}
+
+/// The signals that we send to a child, named for what they ask of GitLab Runner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Signal {
+    /// SIGHUP: read the configuration again.
+    Reload,
+    /// SIGQUIT: take no new jobs, finish those that run, end.
+    Drain,
+    /// SIGTERM: abort the jobs, end. A second one would skip the runner's clean-up.
+    Terminate,
+}
+
+impl fmt::Display for Signal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Reload => "SIGHUP",
+            Self::Drain => "SIGQUIT",
+            Self::Terminate => "SIGTERM",
+        })
+    }
+}

@@ -1,0 +1,106 @@
+//! The story of one wrapper: bind, supervise, serve, drain, say how it ended.
+
+use std::process::ExitCode;
+
+use thiserror::Error;
+use tokio::{
+    runtime,
+    signal::unix::{SignalKind, signal},
+};
+use tokio_util::sync::CancellationToken;
+use tracing::{error, info};
+
+use crate::{
+    callback::Caller,
+    listen::{self, ListenError},
+    process::{CommandError, CommandLine, Linux},
+    service,
+    settings::Run,
+    signals::Signals,
+    supervisor::{End, HandleError, Task},
+};
+
+/// Why a wrapper could not do its work.
+#[derive(Debug, Error)]
+pub enum RunError {
+    #[error("cannot run the command")]
+    Command(#[from] CommandError),
+    #[error("cannot listen")]
+    Listen(#[from] ListenError),
+    #[error("cannot prepare the process")]
+    Prepare(#[source] std::io::Error),
+    #[error("the supervisor failed; this is a bug in grit-wrapper, please report it")]
+    Supervisor(#[from] HandleError),
+}
+
+impl RunError {
+    /// The wrapper itself failed, as with `docker run` or `timeout`.
+    pub const FAILED: u8 = 125;
+    /// The command is there but may not be executed.
+    pub const NOT_EXECUTABLE: u8 = 126;
+    /// There is no such command.
+    pub const NOT_FOUND: u8 = 127;
+
+    #[must_use]
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Command(CommandError::NotExecutable(_)) => Self::NOT_EXECUTABLE,
+            Self::Command(CommandError::Missing(_) | CommandError::Empty) => Self::NOT_FOUND,
+            Self::Listen(_) | Self::Prepare(_) | Self::Supervisor(_) => Self::FAILED,
+        }
+    }
+}
+
+/// Runs the wrapper until it is told to end and the runner has ended; the code says how the runner did.
+///
+/// # Errors
+///
+/// Nothing was started when this fails.
+pub fn run(settings: &Run) -> Result<ExitCode, RunError> {
+    // One thread: the work is a few messages a minute, and each thread would cost memory for ever.
+    let runtime = runtime::Builder::new_current_thread().enable_all().build().map_err(RunError::Prepare)?;
+    let end = runtime.block_on(supervise(settings))?;
+    Ok(ExitCode::from(exit_code(&end)))
+}
+
+async fn supervise(settings: &Run) -> Result<End, RunError> {
+    let command = CommandLine::new(settings.command.clone())?;
+    // A parent that ignores SIGCHLD hands that down, and the kernel would then throw our child's exit status away.
+    let _keep_exit_statuses = signal(SignalKind::child()).map_err(RunError::Prepare)?;
+    let signals = Signals::new().map_err(RunError::Prepare)?;
+    let mut listeners = Vec::new();
+    for address in &settings.grpc_listen {
+        listeners.push(listen::bind(address, &settings.listen_rules()).await?);
+        info!(%address, "listening");
+    }
+
+    let caller = Caller::new(runtime::Handle::current());
+    let (task, supervisor) = Task::new(settings.policy(), Linux::new(command), caller.clone());
+    let supervision = tokio::spawn(task.run());
+    let signals = tokio::spawn(signals.forward(supervisor.clone(), settings.drain_timeout));
+    let stop_serving = CancellationToken::new();
+    let serving = tokio::spawn(service::serve(listeners, supervisor.clone(), stop_serving.clone()));
+
+    // Callers are served before there is a child, as by upstream's wrapper, and what they ask for counts.
+    supervisor.boot().await?;
+    let end = supervision.await.map_err(|_| HandleError::Ended)?;
+
+    if !caller.finish(Caller::FINISH_LIMIT).await {
+        error!("ending although a shutdown callback has not succeeded");
+    }
+    stop_serving.cancel();
+    if let Ok(Err(error)) = serving.await {
+        error!(%error, "gRPC server");
+    }
+    signals.abort();
+    info!(exit_code = exit_code(&end), reason = end.failure(), "wrapper ended");
+    Ok(end)
+}
+
+fn exit_code(end: &End) -> u8 {
+    match end {
+        End::NeverStarted => 0,
+        End::SpawnFailed(_) => RunError::NOT_EXECUTABLE,
+        End::Exited { exit, .. } => exit.shell_code(),
+    }
+}

@@ -1,0 +1,11 @@
+//! `CheckStatus`: what is true now. A client that goes away cancels nothing.
+
+use grit_proto::runner_wrapper::CheckStatusResponse;
+
+use super::publish;
+use crate::supervisor::Handle;
+
+pub(super) fn check_status(supervisor: &Handle) -> CheckStatusResponse {
+    let (status, failure_reason) = publish::upstream(&supervisor.now());
+    CheckStatusResponse { status: status.into(), failure_reason }
+}

@@ -1,0 +1,137 @@
+//! Serving the services on the listeners, within limits.
+
+use std::{io, time::Duration};
+
+use futures::stream::{self, Stream};
+use grit_proto::runner_wrapper::process_wrapper_server::ProcessWrapperServer;
+use thiserror::Error;
+use tokio::{task::JoinSet, time::sleep};
+use tokio_util::sync::CancellationToken;
+use tonic::transport::{
+    Server,
+    server::{Connected, Router},
+};
+use tonic_health::server::health_reporter;
+use tracing::warn;
+
+use super::Upstream;
+use crate::{listen::Listener, supervisor::Handle};
+
+/// The largest message is a callback with its headers.
+const MAX_MESSAGE: usize = 64 * 1024;
+
+/// Calls at one time on one connection.
+const MAX_STREAMS: u32 = 32;
+
+/// A connection without traffic is asked for a sign of life this often, so that the dead ones go.
+const KEEPALIVE: Duration = Duration::from_secs(60);
+
+/// The pause after a failed accept: the usual cause is that the process is out of file descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// How long an ending server waits for the calls under way.
+const DRAIN_LIMIT: Duration = Duration::from_secs(2);
+
+/// The server broke; the supervisor works on.
+#[derive(Debug, Error)]
+#[error("the gRPC server failed")]
+pub struct ServeError(#[from] tonic::transport::Error);
+
+/// Answers on all `listeners` until `stop` is cancelled; then lets the calls under way end, for a moment at most.
+///
+/// # Errors
+///
+/// None is expected: a connection that fails ends alone.
+pub async fn serve(
+    listeners: Vec<Listener>,
+    supervisor: Handle,
+    stop: CancellationToken,
+) -> Result<(), ServeError> {
+    let mut sockets = Vec::new();
+    let mut servers = JoinSet::new();
+    for listener in listeners {
+        let router = router(supervisor.clone()).await;
+        let stop = stop.clone().cancelled_owned();
+        match listener {
+            Listener::Unix(mut socket) => {
+                if let Some(listener) = socket.take() {
+                    servers.spawn(router.serve_with_incoming_shutdown(incoming(listener), stop));
+                }
+                // Its path goes when the server has ended.
+                sockets.push(socket);
+            }
+            Listener::Tcp(listener) => {
+                servers.spawn(router.serve_with_incoming_shutdown(incoming(listener), stop));
+            }
+        }
+    }
+    let drained = async {
+        stop.cancelled().await;
+        sleep(DRAIN_LIMIT).await;
+    };
+    tokio::select! {
+        result = all(&mut servers) => result,
+        () = drained => Ok(()),
+    }
+}
+
+async fn all(servers: &mut JoinSet<Result<(), tonic::transport::Error>>) -> Result<(), ServeError> {
+    while let Some(ended) = servers.join_next().await {
+        if let Ok(result) = ended {
+            result?;
+        }
+    }
+    Ok(())
+}
+
+async fn router(supervisor: Handle) -> Router {
+    let upstream = ProcessWrapperServer::new(Upstream::new(supervisor))
+        .max_decoding_message_size(MAX_MESSAGE)
+        .max_encoding_message_size(MAX_MESSAGE);
+    // Health of the wrapper itself: it answers. That of the runner is what the wrapper answers.
+    let (reporter, health) = health_reporter();
+    reporter.set_serving::<ProcessWrapperServer<Upstream>>().await;
+    Server::builder()
+        .max_concurrent_streams(MAX_STREAMS)
+        .http2_keepalive_interval(Some(KEEPALIVE))
+        .add_service(health)
+        .add_service(upstream)
+}
+
+/// What can accept connections.
+trait Accept: Send + 'static {
+    type Io: Connected + Send + 'static;
+
+    fn accept(&self) -> impl Future<Output = io::Result<Self::Io>> + Send;
+}
+
+impl Accept for tokio::net::UnixListener {
+    type Io = tokio::net::UnixStream;
+
+    async fn accept(&self) -> io::Result<Self::Io> {
+        Self::accept(self).await.map(|(stream, _)| stream)
+    }
+}
+
+impl Accept for tokio::net::TcpListener {
+    type Io = tokio::net::TcpStream;
+
+    async fn accept(&self) -> io::Result<Self::Io> {
+        let (stream, _) = Self::accept(self).await?;
+        stream.set_nodelay(true)?;
+        Ok(stream)
+    }
+}
+
+/// Connections without end: an accept that fails is tried again, since a wrapper that stops listening has lost its purpose.
+fn incoming<L: Accept>(listener: L) -> impl Stream<Item = io::Result<L::Io>> {
+    stream::unfold(listener, |listener| async move {
+        loop {
+            match listener.accept().await {
+                Ok(stream) => return Some((Ok(stream), listener)),
+                Err(error) => warn!(%error, "cannot accept a connection"),
+            }
+            sleep(ACCEPT_PAUSE).await;
+        }
+    })
+}

@@ -1,0 +1,74 @@
+//! Durations as Go writes them, since upstream's flags take those: `300ms`, `1.5h`, `2h45m`, `0`.
+
+use std::time::Duration;
+
+/// Parses a duration that is not negative.
+pub(super) fn parse(text: &str) -> Result<Duration, String> {
+    let wrong = || "expected a duration such as 45s, 1h30m or 500ms".to_owned();
+    if text == "0" {
+        return Ok(Duration::ZERO);
+    }
+    let mut total = Duration::ZERO;
+    let mut rest = text;
+    while !rest.is_empty() {
+        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.').ok_or_else(wrong)?;
+        let (number, tail) = rest.split_at(digits);
+        let unit_len = tail.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(tail.len());
+        let (unit, tail) = tail.split_at(unit_len);
+        let seconds = match unit {
+            "ns" => 1e-9,
+            "us" | "µs" => 1e-6,
+            "ms" => 1e-3,
+            "s" => 1.0,
+            "m" => 60.0,
+            "h" => 3600.0,
+            _ => return Err(wrong()),
+        };
+        let number: f64 = number.parse().map_err(|_| wrong())?;
+        let part = Duration::try_from_secs_f64(number * seconds).map_err(|_| wrong())?;
+        total = total.checked_add(part).ok_or_else(wrong)?;
+        rest = tail;
+    }
+    // A century and more would overflow the clock that it is added to.
+    if text.is_empty() || total > MAX { Err(wrong()) } else { Ok(total) }
+}
+
+const MAX: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn as_go_writes_them() {
+        for (text, millis) in [
+            ("0", 0),
+            ("0s", 0),
+            ("300ms", 300),
+            ("1.5h", 5_400_000),
+            ("2h45m", 9_900_000),
+            ("1h0m0s", 3_600_000),
+            (".5s", 500),
+        ] {
+            assert_eq!(parse(text), Ok(Duration::from_millis(millis)), "{text}");
+        }
+        for text in [
+            "",
+            "10",
+            "s",
+            "-1s",
+            "+1s",
+            "1d",
+            "1 s",
+            "1s ",
+            "1..5s",
+            ".s",
+            "9999999999h",
+            "1e3s",
+            "NaNs",
+            "infs",
+        ] {
+            assert!(parse(text).is_err(), "{text}");
+        }
+    }
+}

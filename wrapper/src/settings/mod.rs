@@ -1,0 +1,188 @@
+//! Flags and environment, turned into typed settings. Each default is a constant where its type is, with its reason.
+
+mod duration;
+
+use std::{ffi::OsString, time::Duration};
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use tracing::level_filters::LevelFilter;
+
+use crate::{
+    listen::{Address, Rules, SocketAccess},
+    supervisor::Policy,
+};
+
+/// Supervises gitlab-runner, tells the truth about it, and stops it gracefully.
+#[derive(Debug, Parser)]
+#[command(name = "grit-wrapper", version, arg_required_else_help = true, max_term_width = 110)]
+pub struct Settings {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run a command under supervision: `grit-wrapper run -- gitlab-runner run`.
+    Run(Run),
+}
+
+#[derive(Clone, Debug, Args)]
+pub struct Run {
+    /// Where to listen: unix:///absolute/path or tcp://host:port. May be given several times.
+    #[arg(long, env = "GRIT_WRAPPER_GRPC_LISTEN", value_name = "URL", value_delimiter = ',', default_value = Run::GRPC_LISTEN)]
+    pub grpc_listen: Vec<Address>,
+
+    /// Permissions of the unix socket, octal. Connecting takes the right to write.
+    #[arg(long, env = "GRIT_WRAPPER_SOCKET_MODE", value_name = "MODE", value_parser = octal_mode, default_value = "0660")]
+    pub socket_mode: u32,
+
+    /// Group that owns the unix socket, by name or number. Default: the wrapper's own.
+    #[arg(long, env = "GRIT_WRAPPER_SOCKET_GROUP", value_name = "GROUP")]
+    pub socket_group: Option<String>,
+
+    /// Allow a TCP address that other machines can reach. Whoever reaches it can stop the runner.
+    #[arg(long)]
+    pub insecure_tcp_beyond_loopback: bool,
+
+    /// How long the runner may take to end after SIGTERM; then its process group is killed.
+    #[arg(long, env = "GRIT_WRAPPER_PROCESS_TERMINATION_TIMEOUT", value_name = "DURATION", value_parser = duration::parse, default_value = "45s")]
+    pub process_termination_timeout: Duration,
+
+    /// How long the runner may finish its jobs when the wrapper is told to end by a signal; then it is stopped forcefully. Default: as
+    /// long as it takes.
+    #[arg(long, env = "GRIT_WRAPPER_DRAIN_TIMEOUT", value_name = "DURATION", value_parser = duration::parse)]
+    pub drain_timeout: Option<Duration>,
+
+    /// A runner younger than this is not sent SIGQUIT or SIGHUP, which would end it before it has installed its handlers.
+    #[arg(long, env = "GRIT_WRAPPER_START_GRACE", value_name = "DURATION", value_parser = duration::parse, default_value = "3s")]
+    pub start_grace: Duration,
+
+    /// What the wrapper does when the runner has ended.
+    #[arg(long, env = "GRIT_WRAPPER_WHEN_STOPPED", value_enum, default_value_t = WhenStopped::Stay)]
+    pub when_stopped: WhenStopped,
+
+    /// error, warn, info, debug or trace.
+    #[arg(long, env = "GRIT_WRAPPER_LOG", value_name = "LEVEL", value_parser = level, default_value = "info")]
+    pub log_level: LevelFilter,
+
+    /// The command to run, and its arguments.
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    pub command: Vec<OsString>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum WhenStopped {
+    /// Stay, and answer `stopped` until told to end by a signal, as upstream's wrapper does.
+    Stay,
+    /// End with the runner's exit code, for a service manager that restarts the wrapper.
+    Exit,
+}
+
+impl Run {
+    /// The path that GRIT's modules give to upstream's wrapper. Upstream's own default is tcp://localhost:7777, which every local
+    /// process, a CI job included, can use to stop the runner.
+    pub const GRPC_LISTEN: &'static str = "unix:///var/run/gitlab-runner-wrapper.sock";
+
+    #[must_use]
+    pub fn policy(&self) -> Policy {
+        Policy {
+            start_grace: self.start_grace,
+            termination_timeout: self.process_termination_timeout,
+            leave_when_stopped: self.when_stopped == WhenStopped::Exit,
+            ..Policy::default()
+        }
+    }
+
+    #[must_use]
+    pub fn listen_rules(&self) -> Rules {
+        Rules {
+            access: SocketAccess { mode: self.socket_mode, group: self.socket_group.clone() },
+            beyond_loopback: self.insecure_tcp_beyond_loopback,
+        }
+    }
+}
+
+fn octal_mode(text: &str) -> Result<u32, String> {
+    u32::from_str_radix(text, 8)
+        .ok()
+        .filter(|mode| *mode <= 0o777)
+        .ok_or_else(|| "expected an octal mode from 0000 to 0777, such as 0660".to_owned())
+}
+
+fn level(text: &str) -> Result<LevelFilter, String> {
+    match text.to_ascii_lowercase().as_str() {
+        "error" => Ok(LevelFilter::ERROR),
+        "warn" => Ok(LevelFilter::WARN),
+        "info" => Ok(LevelFilter::INFO),
+        "debug" => Ok(LevelFilter::DEBUG),
+        "trace" => Ok(LevelFilter::TRACE),
+        _ => Err("expected error, warn, info, debug or trace".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    fn run(args: &[&str]) -> Result<Run, clap::Error> {
+        let words = ["grit-wrapper", "run"].iter().chain(args).copied();
+        Settings::try_parse_from(words).map(|settings| match settings.command {
+            Command::Run(run) => run,
+        })
+    }
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Settings::command().debug_assert();
+    }
+
+    #[test]
+    fn defaults_are_those_of_the_constants() {
+        let run = run(&["--", "true"]).unwrap();
+        assert_eq!(run.policy(), Policy::default());
+        assert_eq!(run.listen_rules().access, SocketAccess::default());
+        assert!(!run.insecure_tcp_beyond_loopback);
+        assert_eq!(run.grpc_listen, [Run::GRPC_LISTEN.parse().unwrap()]);
+        assert_eq!(run.drain_timeout, None);
+        assert_eq!(run.when_stopped, WhenStopped::Stay);
+    }
+
+    #[test]
+    fn flags_of_upstream_keep_their_form() {
+        let run = run(&[
+            "--grpc-listen",
+            "tcp://localhost:7777",
+            "--process-termination-timeout",
+            "3h",
+            "--",
+            "gitlab-runner",
+            "run",
+            "--config",
+            "/etc/x",
+        ])
+        .unwrap();
+        assert_eq!(run.process_termination_timeout, Duration::from_secs(3 * 3600));
+        assert_eq!(run.command, ["gitlab-runner", "run", "--config", "/etc/x"]);
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        for (args, flag) in [
+            (&["--grpc-listen", "localhost:7777", "--", "x"][..], "--grpc-listen"),
+            (&["--socket-mode", "0999", "--", "x"], "--socket-mode"),
+            (&["--socket-mode", "7777", "--", "x"], "--socket-mode"),
+            (&["--process-termination-timeout", "10", "--", "x"], "--process-termination-timeout"),
+            (&["--drain-timeout=-1s", "--", "x"], "--drain-timeout"),
+            (&["--start-grace", "soon", "--", "x"], "--start-grace"),
+            (&["--when-stopped", "restart", "--", "x"], "--when-stopped"),
+            (&["--log-level", "loud", "--", "x"], "--log-level"),
+            (&["--no-such-flag", "--", "x"], "--no-such-flag"),
+            (&[], "COMMAND"),
+        ] {
+            let error = run(args).unwrap_err().to_string();
+            assert!(error.contains(flag), "{args:?}: {error}");
+        }
+    }
+}

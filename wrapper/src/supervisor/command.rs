@@ -1,0 +1,86 @@
+//! What may be asked of the supervisor, and what it answers.
+
+use thiserror::Error;
+use tokio::{sync::oneshot, time::Instant};
+
+use crate::callback::Callback;
+
+/// One thing asked, with the way back for the answer.
+#[derive(Debug)]
+pub(super) struct Command {
+    pub(super) request: Request,
+    pub(super) reply: oneshot::Sender<Result<Answer, Refusal>>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum Request {
+    /// Start the first child. Does nothing when anything was asked before, so that a stop that came first is kept.
+    Boot,
+    /// Start a child again after a stop.
+    Start,
+    Stop(Stop),
+    /// Take a stop back whose signal was not sent yet.
+    Cancel,
+    Reload,
+    /// End the supervisor once the child has ended, and stop the child in this way.
+    Leave(Stop),
+}
+
+/// A wish that the child ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stop {
+    pub mode: Mode,
+    /// When a graceful stop turns into a forceful one; never by default, since a job may take days.
+    pub deadline: Option<Instant>,
+    /// Who is told afterwards. Kept apart by being equal or not: one that is asked twice is made once.
+    pub callbacks: Vec<Callback>,
+}
+
+impl Stop {
+    /// At most this many different callbacks are kept for one child.
+    pub const MAX_CALLBACKS: usize = 16;
+
+    #[must_use]
+    pub fn graceful() -> Self {
+        Self { mode: Mode::Graceful, deadline: None, callbacks: Vec::new() }
+    }
+
+    #[must_use]
+    pub fn forceful() -> Self {
+        Self { mode: Mode::Forceful, deadline: None, callbacks: Vec::new() }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Mode {
+    /// Take no new jobs, finish those that run (SIGQUIT).
+    Graceful,
+    /// Abort the jobs (SIGTERM, and SIGKILL to the group when that takes too long).
+    Forceful,
+}
+
+/// What became of a request that was taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// It changes what happens.
+    Done,
+    /// It was so already, or the request joined one that is being served.
+    Already,
+}
+
+/// Why a request was not taken. Nothing has changed.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+pub enum Refusal {
+    #[error("the runner is being stopped; start it again once it has ended")]
+    Stopping,
+    #[error("the wrapper is ending")]
+    Leaving,
+    #[error("nothing is being stopped")]
+    NotStopping,
+    #[error(
+        "the runner was told to stop already, and cannot take that back; start it again once it has ended"
+    )]
+    TooLate,
+    #[error("too many different callbacks for one shutdown (at most {max})", max = Stop::MAX_CALLBACKS)]
+    TooManyCallbacks,
+}

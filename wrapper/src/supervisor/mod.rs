@@ -1,0 +1,23 @@
+//! The supervisor: one child, one task that owns it, one table that decides.
+//!
+//! - [`state`] is the table: what a moment's state and one event lead to, and what has to be done about it. It is pure: no clock, no
+//!   process, no channel. Whatever must never happen is ruled out there and tested there.
+//! - [`task`] owns the child. It turns the child's end, commands and the passing of time into events, and effects into deeds, one
+//!   at a time; so nobody else can change the state between a decision and its deed.
+//! - [`handle`] is how the rest of the program talks to that task; [`command`] is what may be said.
+//!
+//! It is not a process manager: one child, and no knowledge of what the child does beyond its signals.
+
+pub mod command;
+mod handle;
+mod policy;
+mod state;
+mod task;
+
+pub use self::{
+    command::{Answer, Mode, Refusal, Stop},
+    handle::{Handle, HandleError},
+    policy::Policy,
+    state::{ChildInfo, End, Phase, State, Supervision},
+    task::{Callbacks, Task},
+};
