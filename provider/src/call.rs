@@ -30,7 +30,9 @@ pub enum Operation {
     Create,
     Update,
     Destroy,
-    /// Everything that changes nothing: validate, read, plan, import.
+    /// The read of a managed resource.
+    Read,
+    /// Everything else, which changes nothing: validate, plan, import, data sources.
     Other,
 }
 
@@ -67,9 +69,11 @@ impl Call {
         });
     }
 
-    /// Says that a read found the object gone, so that Terraform forgets it. The read returns `None` then.
+    /// Says that the read of a managed resource found it gone, so that Terraform forgets it. The read returns `None` then.
+    ///
+    /// In other calls it has no effect.
     pub fn gone(&self) {
-        self.note(|notes| notes.gone = true);
+        self.note(|notes| notes.gone = self.operation == Operation::Read);
     }
 
     pub(crate) fn note(&self, write: impl FnOnce(&mut Notes)) {

@@ -5,7 +5,6 @@
 //! call knows beyond its arguments.
 
 pub mod args;
-#[expect(dead_code, reason = "the calls come with the next change")]
 pub mod call;
 pub mod client;
 pub mod config;
@@ -14,10 +13,8 @@ pub mod fleet;
 pub mod plugin;
 pub mod resources;
 pub mod schema;
-#[expect(dead_code, reason = "the calls come with the next change")]
 mod server;
 pub mod transport;
-#[expect(dead_code, unused_imports, reason = "the calls come with the next change")]
 mod wire;
 
 pub use server::Registry;

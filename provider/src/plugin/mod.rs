@@ -1,15 +1,75 @@
-//! How Terraform starts and stops us.
+//! How Terraform starts and stops us: go-plugin's handshake, the socket, the certificates, the log, and the end.
+//!
+//! Terraform starts this program with a cookie, a certificate and the protocol versions it speaks in the environment. We listen on a unix
+//! socket in a folder of our own, print one line that names it together with our certificate, and serve gRPC to whoever proves to
+//! hold the announced certificate's key and runs under our user. The parts:
+//!
+//! - [`launch`]: the environment and arguments as settings, or the refusal of a start by hand;
+//! - [`socket`], [`tls`], [`accept`]: from folder to authenticated byte stream;
+//! - [`services`]: go-plugin's own services beside Terraform's;
+//! - [`parent`]: noticing that Terraform died;
+//! - [`logging`]: the log as Terraform wants to read it.
+
+mod accept;
+mod announce;
+mod launch;
+mod logging;
+mod parent;
+mod serve;
+mod services;
+mod socket;
+mod tls;
 
 use std::process::ExitCode;
 
-use crate::Registry;
+pub use launch::{Launch, Refusal};
+pub use serve::{ServeError, serve};
+
+use crate::{Registry, call};
 
 /// The whole life of a provider's process: what `main` calls.
 ///
-/// For now it only refuses to run: the server comes with the next change.
-#[expect(clippy::print_stderr, reason = "the sentence for who starts the program by hand")]
-#[expect(clippy::needless_pass_by_value, reason = "the server will own it")]
+/// It needs the environment that Terraform gives to its plugins, or `--debug`: then it prints what Terraform needs in order to attach to it,
+/// and serves until SIGINT or SIGTERM. Without either it says so in one sentence on stderr and fails.
+#[expect(clippy::print_stderr, reason = "before the log is set up, and after it ended, stderr is for people")]
 pub fn run(registry: Registry) -> ExitCode {
-    eprintln!("The provider {} cannot serve yet.", registry.name());
-    ExitCode::FAILURE
+    let launch = match Launch::from_process(registry.name()) {
+        Ok(launch) => launch,
+        Err(refusal) => {
+            eprintln!("{refusal}");
+            return ExitCode::FAILURE;
+        }
+    };
+    logging::init(launch.log_level);
+    std::panic::set_hook(Box::new(report_panic));
+    match start(registry, launch) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{:#}", anyhow::Error::new(error));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn start(registry: Registry, launch: Launch) -> Result<(), ServeError> {
+    // Calls wait for the network; a few threads are enough, and cheaper to start.
+    let threads = std::thread::available_parallelism().map_or(2, usize::from).clamp(2, 4);
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(threads)
+        .enable_all()
+        .build()
+        .map_err(ServeError::Runtime)?;
+    let result = runtime.block_on(serve(registry, launch));
+    // What is still in flight had its time.
+    runtime.shutdown_background();
+    result
+}
+
+/// Puts a panic into the log, and its place into the diagnostic of the call that it ends.
+fn report_panic(info: &std::panic::PanicHookInfo<'_>) {
+    let place = info.location().map(ToString::to_string).unwrap_or_default();
+    let backtrace = std::backtrace::Backtrace::capture();
+    tracing::error!(place, %backtrace, "panic: {info}");
+    // Fails outside of a call, where nobody waits for the note.
+    let _ = call::CALL.try_with(|call| call.note(|notes| notes.panicked_at = Some(place)));
 }

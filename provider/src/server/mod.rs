@@ -1,6 +1,176 @@
-//! Terraform's calls: decode, find the type, call it, encode.
+//! Terraform's calls: decode, find the type, call it, encode. One file per call, named for it.
+//!
+//! Every call of a resource, data source or provider block runs in a task of its own ([`task`]): it goes on when its caller vanishes, with
+//! its stop token fired, and a panic in it becomes a diagnostic. What an apply leaves in the state after a failure is decided in
+//! [`apply_resource_change`]. Calls that this server lacks are answered by the generated code with "Unimplemented", which Terraform takes
+//! for every optional one.
 
+mod apply_resource_change;
+mod catalog;
+mod configure_provider;
 mod erased;
+mod functions;
+mod get_provider_schema;
+mod import_resource_state;
+mod move_resource_state;
+mod plan_resource_change;
+mod read_data_source;
+mod read_resource;
 mod registry;
+mod stops;
+mod stored_state;
+mod task;
+mod upgrade_resource_state;
+mod validate;
 
+use std::sync::Arc;
+
+use grit_proto::tfplugin6::{self as pb, provider_server::Provider};
+use tokio_util::task::TaskTracker;
+use tonic::{Request, Response, Status};
+
+use catalog::Catalog;
 pub use registry::Registry;
+use stops::Stops;
+
+/// The answerer of all calls. Clones share everything.
+#[derive(Clone)]
+pub(crate) struct Service(Arc<Inner>);
+
+struct Inner {
+    catalog: Catalog,
+    stops: Stops,
+    calls: TaskTracker,
+}
+
+impl Service {
+    pub(crate) fn new(registry: Registry) -> Self {
+        let catalog = Catalog::new(registry);
+        Self(Arc::new(Inner { catalog, stops: Stops::default(), calls: TaskTracker::new() }))
+    }
+
+    /// Asks the calls in flight to stop, and every create, update and destroy that is still to come.
+    pub(crate) fn stop(&self) {
+        tracing::info!(calls = self.0.calls.len(), "asking the calls in flight to stop");
+        self.0.stops.stop();
+    }
+
+    /// Waits until no call is in flight.
+    pub(crate) async fn idle(&self) {
+        // Closed or not, the tracker takes new calls; only then the wait can end.
+        self.0.calls.close();
+        self.0.calls.wait().await;
+    }
+}
+
+type Answer<T> = Result<Response<T>, Status>;
+
+/// One line per call: the work is in the file of the same name.
+#[tonic::async_trait]
+impl Provider for Service {
+    async fn get_metadata(
+        &self,
+        _: Request<pb::get_metadata::Request>,
+    ) -> Answer<pb::get_metadata::Response> {
+        Ok(Response::new(self.metadata()))
+    }
+
+    async fn get_provider_schema(
+        &self,
+        _: Request<pb::get_provider_schema::Request>,
+    ) -> Answer<pb::get_provider_schema::Response> {
+        Ok(Response::new(self.provider_schema()))
+    }
+
+    async fn validate_provider_config(
+        &self,
+        request: Request<pb::validate_provider_config::Request>,
+    ) -> Answer<pb::validate_provider_config::Response> {
+        Ok(Response::new(self.validate_provider(request.into_inner()).await))
+    }
+
+    async fn configure_provider(
+        &self,
+        request: Request<pb::configure_provider::Request>,
+    ) -> Answer<pb::configure_provider::Response> {
+        Ok(Response::new(self.configure(request.into_inner()).await))
+    }
+
+    async fn stop_provider(
+        &self,
+        _: Request<pb::stop_provider::Request>,
+    ) -> Answer<pb::stop_provider::Response> {
+        self.stop();
+        Ok(Response::new(pb::stop_provider::Response::default()))
+    }
+
+    async fn validate_resource_config(
+        &self,
+        request: Request<pb::validate_resource_config::Request>,
+    ) -> Answer<pb::validate_resource_config::Response> {
+        Ok(Response::new(self.validate_resource(request.into_inner()).await))
+    }
+
+    async fn upgrade_resource_state(
+        &self,
+        request: Request<pb::upgrade_resource_state::Request>,
+    ) -> Answer<pb::upgrade_resource_state::Response> {
+        Ok(Response::new(self.upgrade(request.into_inner()).await))
+    }
+
+    async fn read_resource(
+        &self,
+        request: Request<pb::read_resource::Request>,
+    ) -> Answer<pb::read_resource::Response> {
+        Ok(Response::new(self.read(request.into_inner()).await))
+    }
+
+    async fn plan_resource_change(
+        &self,
+        request: Request<pb::plan_resource_change::Request>,
+    ) -> Answer<pb::plan_resource_change::Response> {
+        Ok(Response::new(self.plan(request.into_inner()).await))
+    }
+
+    async fn apply_resource_change(
+        &self,
+        request: Request<pb::apply_resource_change::Request>,
+    ) -> Answer<pb::apply_resource_change::Response> {
+        Ok(Response::new(self.apply(request.into_inner()).await))
+    }
+
+    async fn import_resource_state(
+        &self,
+        request: Request<pb::import_resource_state::Request>,
+    ) -> Answer<pb::import_resource_state::Response> {
+        Ok(Response::new(self.import(request.into_inner()).await))
+    }
+
+    async fn move_resource_state(
+        &self,
+        request: Request<pb::move_resource_state::Request>,
+    ) -> Answer<pb::move_resource_state::Response> {
+        Ok(Response::new(self.move_state(request.into_inner()).await))
+    }
+
+    async fn validate_data_resource_config(
+        &self,
+        request: Request<pb::validate_data_resource_config::Request>,
+    ) -> Answer<pb::validate_data_resource_config::Response> {
+        Ok(Response::new(self.validate_data_source(request.into_inner()).await))
+    }
+
+    async fn read_data_source(
+        &self,
+        request: Request<pb::read_data_source::Request>,
+    ) -> Answer<pb::read_data_source::Response> {
+        Ok(Response::new(self.read_data(request.into_inner()).await))
+    }
+
+    async fn get_functions(
+        &self,
+        _: Request<pb::get_functions::Request>,
+    ) -> Answer<pb::get_functions::Response> {
+        Ok(Response::new(self.functions()))
+    }
+}

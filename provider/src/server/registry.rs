@@ -14,7 +14,7 @@ use crate::schema::{DataSource, Provider, ResourceExt};
 /// # }
 /// ```
 pub struct Registry {
-    pub(super) address: &'static str,
+    address: &'static str,
     pub(super) provider: Box<dyn ErasedProvider>,
     pub(super) resources: BTreeMap<&'static str, Box<dyn ErasedResource>>,
     pub(super) data_sources: BTreeMap<&'static str, Box<dyn ErasedDataSource>>,
@@ -49,6 +49,11 @@ impl Registry {
             self.twice.push(type_name);
         }
         self
+    }
+
+    /// The full address: host, namespace and name.
+    pub fn address(&self) -> &'static str {
+        self.address
     }
 
     /// The provider's own name, the last part of its address: `grit`.

@@ -7,7 +7,7 @@ mod rewrite;
 mod to_proto;
 
 pub(crate) use mask::Mask;
-pub(crate) use raw::{Encoded, Probe, Raw, encode};
+pub(crate) use raw::{Encoded, Probe, Raw, encode, message, null_message};
 pub(crate) use rewrite::{prune_json, settle};
 pub(crate) use to_proto::{SchemaNotes, attribute_path, diagnostics, schema};
 

@@ -59,6 +59,10 @@ impl Raw {
         self.0 == NIL
     }
 
+    pub(crate) fn into_encoded(self) -> Encoded {
+        self.0
+    }
+
     pub(crate) fn as_slice(&self) -> &[u8] {
         &self.0
     }
@@ -95,6 +99,16 @@ impl Raw {
         }
         None
     }
+}
+
+/// An encoded value as a message.
+pub(crate) fn message(encoded: Encoded) -> pb::DynamicValue {
+    pb::DynamicValue { msgpack: encoded, json: Vec::new() }
+}
+
+/// Terraform's null as a message.
+pub(crate) fn null_message() -> pb::DynamicValue {
+    message(NIL.to_vec())
 }
 
 /// Encodes a value as Terraform expects it; `what` names it in the diagnostic of a failure.

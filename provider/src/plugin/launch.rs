@@ -1,0 +1,136 @@
+//! The environment and the arguments as settings.
+
+use std::{ffi::OsString, path::PathBuf};
+
+use thiserror::Error;
+use tracing::level_filters::LevelFilter;
+
+use super::logging;
+
+/// Says "a plugin host started this", and nothing more: it is no secret.
+const COOKIE: (&str, &str) =
+    ("TF_PLUGIN_MAGIC_COOKIE", "d602bf8f470bc67ca7faa0386276bbdd4330efaf76d1a219cb4d6991ca9872b2");
+
+const PROTOCOL: &str = "6";
+
+/// How this process is to serve.
+#[derive(Debug, Clone)]
+pub struct Launch {
+    /// Who started the process.
+    pub(super) caller: Caller,
+    /// Where the socket's folder is made, best first.
+    pub(super) folders: Vec<PathBuf>,
+    pub(super) log_level: LevelFilter,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Caller {
+    /// Terraform or OpenTofu, with the certificate it will show, in PEM. There is none under TF_DISABLE_PLUGIN_TLS.
+    Terraform { certificate: Option<String> },
+    /// A developer; Terraform attaches later, without TLS.
+    Developer,
+}
+
+/// Why this process does not serve, in one sentence.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum Refusal {
+    #[error(
+        "terraform-provider-{name} is a plugin that Terraform or OpenTofu starts by itself; to debug it, run it with --debug."
+    )]
+    StartedByHand { name: String },
+    #[error(
+        "terraform-provider-{name} speaks plugin protocol {PROTOCOL}, and its caller only {offered}: use Terraform 1.0 or newer, or OpenTofu."
+    )]
+    Protocol { name: String, offered: String },
+}
+
+impl Launch {
+    /// From this process's arguments and environment. `name` is the provider's own name.
+    ///
+    /// # Errors
+    ///
+    /// When no plugin host started the process, or one that speaks another protocol.
+    pub fn from_process(name: &str) -> Result<Self, Refusal> {
+        Self::new(name, std::env::args_os().skip(1), |variable| std::env::var_os(variable))
+    }
+
+    fn new(
+        name: &str,
+        mut arguments: impl Iterator<Item = OsString>,
+        variable: impl Fn(&str) -> Option<OsString>,
+    ) -> Result<Self, Refusal> {
+        let text = |key: &str| {
+            variable(key).and_then(|value| value.into_string().ok()).filter(|value| !value.is_empty())
+        };
+        let caller = if arguments.any(|argument| argument == "--debug" || argument == "-debug") {
+            Caller::Developer
+        } else {
+            if text(COOKIE.0).as_deref() != Some(COOKIE.1) {
+                return Err(Refusal::StartedByHand { name: name.to_owned() });
+            }
+            let offered = text("PLUGIN_PROTOCOL_VERSIONS").unwrap_or_default();
+            if !offered.split(',').any(|version| version.trim() == PROTOCOL) {
+                return Err(Refusal::Protocol { name: name.to_owned(), offered });
+            }
+            Caller::Terraform { certificate: text("PLUGIN_CLIENT_CERT") }
+        };
+        let folders = match variable("PLUGIN_UNIX_SOCKET_DIR").filter(|folder| !folder.is_empty()) {
+            Some(folder) => vec![PathBuf::from(folder)],
+            None => vec![
+                variable("TMPDIR").filter(|folder| !folder.is_empty()).map_or("/tmp".into(), PathBuf::from),
+                "/tmp".into(),
+            ],
+        };
+        Ok(Self { caller, folders, log_level: logging::level(name, text) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn launch(arguments: &[&str], environment: &[(&str, &str)]) -> Result<Launch, Refusal> {
+        let find =
+            |key: &str| environment.iter().find(|(name, _)| *name == key).map(|(_, value)| value.into());
+        Launch::new("grit", arguments.iter().map(OsString::from), find)
+    }
+
+    #[test]
+    fn terraform_is_known_by_the_cookie_and_the_protocol() {
+        let launch =
+            launch(&[], &[COOKIE, ("PLUGIN_PROTOCOL_VERSIONS", "5,6"), ("PLUGIN_CLIENT_CERT", "PEM")]);
+        assert_eq!(launch.unwrap().caller, Caller::Terraform { certificate: Some("PEM".into()) });
+    }
+
+    #[test]
+    fn without_a_certificate_there_is_no_tls() {
+        let launch = launch(&[], &[COOKIE, ("PLUGIN_PROTOCOL_VERSIONS", "6"), ("PLUGIN_CLIENT_CERT", "")]);
+        assert_eq!(launch.unwrap().caller, Caller::Terraform { certificate: None });
+    }
+
+    #[test]
+    fn refusals_are_one_sentence() {
+        for (environment, expected) in [
+            (vec![], "is a plugin that Terraform or OpenTofu starts by itself"),
+            (vec![(COOKIE.0, "other")], "is a plugin that Terraform or OpenTofu starts by itself"),
+            (vec![COOKIE, ("PLUGIN_PROTOCOL_VERSIONS", "5")], "its caller only 5"),
+        ] {
+            let refusal = launch(&[], &environment).unwrap_err().to_string();
+            assert!(refusal.contains(expected), "{refusal}");
+            assert!(refusal.ends_with('.') && !refusal.contains('\n'), "{refusal}");
+        }
+    }
+
+    #[test]
+    fn debug_needs_no_cookie() {
+        assert_eq!(launch(&["--debug"], &[]).unwrap().caller, Caller::Developer);
+    }
+
+    #[test]
+    fn a_folder_that_is_asked_for_is_the_only_one() {
+        let asked = launch(&["--debug"], &[("PLUGIN_UNIX_SOCKET_DIR", "/run/x"), ("TMPDIR", "/t")]).unwrap();
+        assert_eq!(asked.folders, [PathBuf::from("/run/x")]);
+        let usual = launch(&["--debug"], &[("TMPDIR", "/t")]).unwrap();
+        assert_eq!(usual.folders, [PathBuf::from("/t"), PathBuf::from("/tmp")]);
+    }
+}

@@ -1,0 +1,201 @@
+//! The log as go-plugin reads it: one JSON object per line on stderr, with the keys of go-hclog.
+//!
+//! Terraform prints a line under its own level only if it has this shape, and crashes when one of the `@` keys is not a string.
+
+use std::{fmt::Write as _, io::Write as _};
+
+use serde_json::{Map, Value as Json};
+use time::{OffsetDateTime, format_description::FormatItem, macros::format_description};
+use tracing::{
+    Event, Level, Subscriber,
+    field::{Field, Visit},
+    level_filters::LevelFilter,
+    span,
+};
+use tracing_subscriber::{
+    Layer, filter::Targets, layer::Context, layer::SubscriberExt, registry::LookupSpan,
+    util::SubscriberInitExt,
+};
+
+/// go-plugin cuts lines at 64 KiB, and what follows a cut is no JSON.
+const LONGEST_LINE: usize = 60 << 10;
+
+/// So many characters of a message that is too long are kept: JSON may need six bytes for one.
+const LONGEST_MESSAGE_CUT: usize = 8 << 10;
+
+/// What `TF_LOG_PROVIDER_<NAME>`, `TF_LOG_PROVIDER` and `TF_LOG` ask for, the first that is set; nothing when none is.
+pub(super) fn level(name: &str, variable: impl Fn(&str) -> Option<String>) -> LevelFilter {
+    let own = format!("TF_LOG_PROVIDER_{}", name.to_uppercase().replace('-', "_"));
+    let asked =
+        [own.as_str(), "TF_LOG_PROVIDER", "TF_LOG"].into_iter().find_map(variable).unwrap_or_default();
+    match asked.to_lowercase().as_str() {
+        "" | "off" => LevelFilter::OFF,
+        "error" => LevelFilter::ERROR,
+        "warn" => LevelFilter::WARN,
+        "info" => LevelFilter::INFO,
+        "debug" => LevelFilter::DEBUG,
+        // "JSON" asks for Terraform's own log as JSON at the finest level; so does, to Terraform, any other word.
+        _ => LevelFilter::TRACE,
+    }
+}
+
+/// Starts logging for the process. Without a level nothing is set up at all.
+pub(super) fn init(level: LevelFilter) {
+    if level == LevelFilter::OFF {
+        return;
+    }
+    // The libraries below would bury our lines at debug and trace.
+    let libraries = level.min(LevelFilter::WARN);
+    let filter = Targets::new().with_default(level).with_targets(
+        ["h2", "hyper", "hyper_util", "tonic", "tower", "rustls", "tokio_rustls", "russh"]
+            .map(|library| (library, libraries)),
+    );
+    // Fails only if a subscriber exists already: then the program has chosen its own log.
+    let _ = tracing_subscriber::registry().with(filter).with(Hclog).try_init();
+}
+
+struct Hclog;
+
+/// The fields of a span, kept for the events in it.
+struct SpanFields(Map<String, Json>);
+
+impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Hclog {
+    fn on_new_span(&self, attributes: &span::Attributes<'_>, id: &span::Id, context: Context<'_, S>) {
+        let mut fields = Fields::default();
+        attributes.record(&mut fields);
+        if let Some(span) = context.span(id) {
+            span.extensions_mut().insert(SpanFields(fields.values));
+        }
+    }
+
+    fn on_event(&self, event: &Event<'_>, context: Context<'_, S>) {
+        let mut fields = Fields::default();
+        for span in context.event_scope(event).into_iter().flat_map(|scope| scope.from_root()) {
+            if let Some(SpanFields(outer)) = span.extensions().get() {
+                fields.values.extend(outer.clone());
+            }
+        }
+        event.record(&mut fields);
+        let line =
+            line(event.metadata().level(), event.metadata().target(), OffsetDateTime::now_utc(), fields);
+        // Nobody reads any more: nothing is left to be done about it.
+        let _ = std::io::stderr().lock().write_all(line.as_bytes());
+    }
+}
+
+/// One line of the log, with its end.
+fn line(level: &Level, module: &str, now: OffsetDateTime, fields: Fields) -> String {
+    const TIMESTAMP: &[FormatItem<'_>] =
+        format_description!("[year]-[month]-[day]T[hour]:[minute]:[second].[subsecond digits:6]Z");
+    let Fields { message, values } = fields;
+    let level = match *level {
+        Level::ERROR => "error",
+        Level::WARN => "warn",
+        Level::INFO => "info",
+        Level::DEBUG => "debug",
+        Level::TRACE => "trace",
+    };
+    // Last, so that no field takes the place of these.
+    let complete = |mut values: Map<String, Json>, message: String| {
+        values.insert("@level".into(), level.into());
+        values.insert("@message".into(), message.into());
+        values.insert("@module".into(), module.into());
+        values.insert("@timestamp".into(), now.format(TIMESTAMP).unwrap_or_default().into());
+        format!("{}\n", Json::Object(values))
+    };
+    let start: String = message.chars().take(LONGEST_MESSAGE_CUT).collect();
+    let line = complete(values, message);
+    if line.len() <= LONGEST_LINE {
+        return line;
+    }
+    complete(Map::from_iter([("cut".to_owned(), Json::Bool(true))]), start)
+}
+
+/// The fields of an event or span; `message` apart.
+#[derive(Debug, Default)]
+struct Fields {
+    message: String,
+    values: Map<String, Json>,
+}
+
+impl Fields {
+    fn put(&mut self, field: &Field, value: impl Into<Json>) {
+        self.values.insert(field.name().to_owned(), value.into());
+    }
+}
+
+impl Visit for Fields {
+    fn record_str(&mut self, field: &Field, value: &str) {
+        if field.name() == "message" { self.message = value.to_owned() } else { self.put(field, value) }
+    }
+
+    fn record_i64(&mut self, field: &Field, value: i64) {
+        self.put(field, value);
+    }
+
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        self.put(field, value);
+    }
+
+    fn record_f64(&mut self, field: &Field, value: f64) {
+        self.put(field, value);
+    }
+
+    fn record_bool(&mut self, field: &Field, value: bool) {
+        self.put(field, value);
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
+        if field.name() == "message" {
+            // Writing to a String does not fail.
+            let _ = write!(self.message, "{value:?}");
+        } else {
+            self.put(field, format!("{value:?}"));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn level_of(variables: &[(&str, &str)]) -> LevelFilter {
+        level("grit", |key| {
+            variables.iter().find(|(name, _)| *name == key).map(|(_, value)| (*value).to_owned())
+        })
+    }
+
+    #[test]
+    fn the_most_particular_variable_wins() {
+        assert_eq!(level_of(&[]), LevelFilter::OFF);
+        assert_eq!(level_of(&[("TF_LOG", "warn")]), LevelFilter::WARN);
+        assert_eq!(level_of(&[("TF_LOG", "warn"), ("TF_LOG_PROVIDER", "INFO")]), LevelFilter::INFO);
+        assert_eq!(
+            level_of(&[("TF_LOG", "trace"), ("TF_LOG_PROVIDER", "info"), ("TF_LOG_PROVIDER_GRIT", "off")]),
+            LevelFilter::OFF
+        );
+        assert_eq!(level_of(&[("TF_LOG", "JSON")]), LevelFilter::TRACE);
+    }
+
+    #[test]
+    fn the_keys_that_terraform_reads_are_strings_whatever_the_fields_say() {
+        let mut fields = Fields { message: "hello".into(), ..Fields::default() };
+        fields.values.insert("@message".into(), 3.into());
+        fields.values.insert("jobs".into(), 12.into());
+        let line = line(&Level::WARN, "grit", OffsetDateTime::UNIX_EPOCH, fields);
+        assert_eq!(
+            serde_json::from_str::<Json>(&line).unwrap(),
+            serde_json::json!({"@level": "warn", "@message": "hello", "@module": "grit",
+                "@timestamp": "1970-01-01T00:00:00.000000Z", "jobs": 12})
+        );
+    }
+
+    #[test]
+    fn a_line_is_never_cut_by_its_reader() {
+        let message = "é".repeat(200_000);
+        let line =
+            line(&Level::INFO, "grit", OffsetDateTime::UNIX_EPOCH, Fields { message, ..Fields::default() });
+        assert!(line.len() < LONGEST_LINE, "{}", line.len());
+        assert_eq!(serde_json::from_str::<Json>(&line).unwrap()["cut"], true);
+    }
+}

@@ -1,0 +1,193 @@
+//! Serving, from the socket to the end.
+//!
+//! What ends the process, and what happens to the calls in flight:
+//!
+//! | event                          | calls                        | process                              |
+//! |--------------------------------|------------------------------|--------------------------------------|
+//! | StopProvider                   | asked to stop                | goes on: Terraform reads their results |
+//! | SIGTERM, SIGHUP                | asked to stop                | goes on, for the same reason         |
+//! | SIGINT                         | none: Terraform gets it too, and decides | goes on                  |
+//! | Shutdown                       | asked to stop                | ends when they have, at most 1.8 s later |
+//! | Terraform died                 | asked to stop                | ends when they have, at most 30 s later |
+//! | SIGINT, SIGTERM with `--debug` | asked to stop                | as with Shutdown                     |
+
+use std::{io, time::Duration};
+
+use grit_proto::{
+    goplugin::{
+        grpc_broker_server::GrpcBrokerServer, grpc_controller_server::GrpcControllerServer,
+        grpc_stdio_server::GrpcStdioServer,
+    },
+    tfplugin6::provider_server::ProviderServer,
+};
+use thiserror::Error;
+use tokio::{
+    signal::unix::{Signal, SignalKind, signal},
+    sync::mpsc,
+    task::JoinError,
+};
+use tokio_stream::wrappers::ReceiverStream;
+use tokio_util::sync::CancellationToken;
+use tonic::transport::Server;
+
+use super::{
+    accept::{self, Connection},
+    announce,
+    launch::{Caller, Launch},
+    parent::Parent,
+    services::GoPlugin,
+    socket::{Socket, SocketError},
+    tls::{Identity, TlsError},
+};
+use crate::{Registry, server::Service};
+
+/// As large as the servers in Go take and send. Prior and planned state of one resource travel in one message.
+const LARGEST_MESSAGE: usize = 256 << 20;
+
+/// A message larger than a window waits for a round trip per window.
+const STREAM_WINDOW: u32 = 4 << 20;
+const CONNECTION_WINDOW: u32 = 8 << 20;
+
+/// go-plugin kills a process 2 s after Shutdown.
+const AFTER_SHUTDOWN: Duration = Duration::from_millis(1800);
+
+/// Without Terraform nobody waits for us; this is for calls that leave something half done outside.
+const AFTER_PARENT: Duration = Duration::from_secs(30);
+
+/// Why a provider could not serve, or stopped to.
+#[derive(Debug, Error)]
+pub enum ServeError {
+    #[error("cannot start the runtime")]
+    Runtime(#[source] io::Error),
+    #[error("cannot watch for signals")]
+    Signals(#[source] io::Error),
+    #[error(transparent)]
+    Socket(#[from] SocketError),
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    #[error("cannot write to stdout")]
+    Announce(#[source] io::Error),
+    #[error("the gRPC server failed")]
+    Server(#[source] tonic::transport::Error),
+    #[error("the gRPC server panicked")]
+    Lost(#[source] JoinError),
+}
+
+/// Serves until Terraform ends or dies, or until a signal when a developer started the process.
+///
+/// # Errors
+///
+/// When the socket, the certificates or the server cannot be set up.
+///
+/// # Cancellation
+///
+/// Dropping the future removes the socket, and leaves connections and calls to the runtime.
+pub async fn serve(registry: Registry, launch: Launch) -> Result<(), ServeError> {
+    let parent = Parent::of_this_process();
+    let signals = Signals::new().map_err(ServeError::Signals)?;
+    let (socket, listener) = Socket::bind(&launch.folders, registry.name())?;
+    let identity = match &launch.caller {
+        Caller::Terraform { certificate: Some(certificate) } => Some(Identity::new(certificate)?),
+        Caller::Terraform { certificate: None } | Caller::Developer => None,
+    };
+    let line = match launch.caller {
+        Caller::Terraform { .. } => announce::handshake(
+            socket.path(),
+            identity.as_ref().map(|identity| identity.certificate.as_slice()),
+        ),
+        Caller::Developer => announce::reattach(registry.address(), socket.path()),
+    };
+
+    let service = Service::new(registry);
+    let shutdown = CancellationToken::new();
+    let debugging = launch.caller == Caller::Developer;
+    tokio::spawn(signals.obey(service.clone(), debugging.then(|| shutdown.clone())));
+    let connections = accept::connections(listener, identity.map(|identity| identity.acceptor));
+    let mut server = tokio::spawn(grpc(service.clone(), connections, shutdown.clone()));
+    announce::print(&line).map_err(ServeError::Announce)?;
+    tokio::task::spawn_blocking(socket.remove_stale());
+
+    tokio::select! {
+        ended = &mut server => return joined(ended),
+        () = shutdown.cancelled() => {
+            service.stop();
+            let end = async {
+                service.idle().await;
+                joined(server.await)
+            };
+            match tokio::time::timeout(AFTER_SHUTDOWN, end).await {
+                Ok(ended) => return ended,
+                Err(_) => tracing::warn!("ending with calls in flight"),
+            }
+        }
+        () = parent.gone(), if !debugging => {
+            tracing::warn!("Terraform is gone without a word");
+            service.stop();
+            match tokio::time::timeout(AFTER_PARENT, service.idle()).await {
+                Ok(()) => tracing::info!("all calls ended"),
+                Err(_) => tracing::warn!("ending with calls in flight"),
+            }
+        }
+    }
+    Ok(())
+}
+
+async fn grpc(
+    service: Service,
+    connections: mpsc::Receiver<io::Result<Connection>>,
+    shutdown: CancellationToken,
+) -> Result<(), tonic::transport::Error> {
+    let (reporter, health) = tonic_health::server::health_reporter();
+    reporter.set_service_status("plugin", tonic_health::ServingStatus::Serving).await;
+    let go_plugin = GoPlugin { shutdown: shutdown.clone() };
+    let provider = ProviderServer::new(service)
+        .max_decoding_message_size(LARGEST_MESSAGE)
+        .max_encoding_message_size(LARGEST_MESSAGE);
+    Server::builder()
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .add_service(health)
+        .add_service(GrpcControllerServer::new(go_plugin.clone()))
+        .add_service(GrpcStdioServer::new(go_plugin.clone()))
+        .add_service(GrpcBrokerServer::new(go_plugin))
+        .add_service(provider)
+        .serve_with_incoming_shutdown(ReceiverStream::new(connections), shutdown.cancelled_owned())
+        .await
+}
+
+fn joined(ended: Result<Result<(), tonic::transport::Error>, JoinError>) -> Result<(), ServeError> {
+    ended.map_err(ServeError::Lost)?.map_err(ServeError::Server)
+}
+
+/// The signals that would otherwise end the process in the middle of a call.
+struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+    hang_up: Signal,
+}
+
+impl Signals {
+    fn new() -> io::Result<Self> {
+        Ok(Self {
+            interrupt: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
+            hang_up: signal(SignalKind::hangup())?,
+        })
+    }
+
+    /// Does what each signal asks for. `shutdown` is there when signals end the process.
+    async fn obey(mut self, service: Service, shutdown: Option<CancellationToken>) {
+        loop {
+            let interrupted = tokio::select! {
+                _ = self.interrupt.recv() => true,
+                _ = self.terminate.recv() => false,
+                _ = self.hang_up.recv() => false,
+            };
+            match &shutdown {
+                Some(shutdown) => shutdown.cancel(),
+                None if interrupted => tracing::debug!("SIGINT is Terraform's to act on"),
+                None => service.stop(),
+            }
+        }
+    }
+}

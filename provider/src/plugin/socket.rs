@@ -1,0 +1,187 @@
+//! The unix socket, in a folder that only our user can enter.
+
+use std::{
+    fs::{self, Permissions},
+    io,
+    os::unix::{
+        fs::{MetadataExt, PermissionsExt},
+        net::UnixStream,
+    },
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use rustix::process::Pid;
+use tempfile::TempDir;
+use thiserror::Error;
+use tokio::net::UnixListener;
+
+/// The kernel takes 107 bytes; some take fewer.
+const LONGEST_PATH: usize = 100;
+
+/// A folder without a listener is left alone for so long: its owner may be about to listen.
+const STARTING: Duration = Duration::from_secs(60);
+
+/// A socket that is ours. Dropping it removes the folder.
+pub(super) struct Socket {
+    path: PathBuf,
+    folder: TempDir,
+    parent: PathBuf,
+    prefix: String,
+}
+
+/// Why there is no socket.
+#[derive(Debug, Error)]
+pub enum SocketError {
+    #[error("cannot make a folder for the socket in {}", parent.display())]
+    Folder { parent: PathBuf, source: io::Error },
+    #[error("cannot listen on {}", path.display())]
+    Listen { path: PathBuf, source: io::Error },
+    #[error(
+        "the path of the socket would be too long in each of {parents:?}; set TMPDIR to a folder with a shorter path"
+    )]
+    Path { parents: Vec<PathBuf> },
+}
+
+impl Socket {
+    /// Listens in a new folder (mode 0700) under the first of `parents` that allows for a short path.
+    pub(super) fn bind(parents: &[PathBuf], name: &str) -> Result<(Self, UnixListener), SocketError> {
+        let prefix = format!("tfp-{name}-");
+        for parent in parents {
+            let error = |source| SocketError::Folder { parent: parent.clone(), source };
+            let folder = tempfile::Builder::new()
+                .prefix(&format!("{prefix}{}-", std::process::id()))
+                // Asked for by name: else the umask decides.
+                .permissions(Permissions::from_mode(0o700))
+                .tempdir_in(parent)
+                .map_err(error)?;
+            let path = folder.path().join("s");
+            if path.as_os_str().len() > LONGEST_PATH {
+                continue;
+            }
+            let error = |source| SocketError::Listen { path: path.clone(), source };
+            let listener = UnixListener::bind(&path).map_err(error)?;
+            fs::set_permissions(&path, Permissions::from_mode(0o600)).map_err(error)?;
+            return Ok((Self { path, folder, parent: parent.clone(), prefix }, listener));
+        }
+        Err(SocketError::Path { parents: parents.to_vec() })
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Removes the folders that killed processes of this provider left behind. Meant for a thread of its own: the folder may be large.
+    pub(super) fn remove_stale(&self) -> impl FnOnce() + Send + 'static {
+        let (parent, prefix, own) = (self.parent.clone(), self.prefix.clone(), self.folder.path().to_owned());
+        move || {
+            for folder in stale(&parent, &prefix).into_iter().filter(|folder| *folder != own) {
+                match fs::remove_dir_all(&folder) {
+                    Ok(()) => {
+                        tracing::debug!(folder = %folder.display(), "removed what a killed process left");
+                    }
+                    Err(error) => {
+                        tracing::debug!(folder = %folder.display(), %error, "cannot remove a stale folder");
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn stale(parent: &Path, prefix: &str) -> Vec<PathBuf> {
+    let Ok(entries) = fs::read_dir(parent) else { return Vec::new() };
+    let stale = entries.filter_map(Result::ok).filter(|entry| {
+        let name = entry.file_name();
+        let pid = name.to_str().and_then(|name| name.strip_prefix(prefix)?.split_once('-')?.0.parse().ok());
+        pid.is_some_and(|pid| is_stale(&entry.path(), pid))
+    });
+    stale.map(|entry| entry.path()).collect()
+}
+
+/// Whether nobody can be using the folder: the process is gone, and nobody listens (another container may share the folder, and have
+/// its own process ids).
+fn is_stale(folder: &Path, pid: i32) -> bool {
+    let ours = fs::symlink_metadata(folder)
+        .is_ok_and(|folder| folder.is_dir() && folder.uid() == rustix::process::geteuid().as_raw());
+    if !ours || process_exists(pid) {
+        return false;
+    }
+    match UnixStream::connect(folder.join("s")) {
+        Ok(_) => false,
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => true,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let modified = fs::metadata(folder).and_then(|folder| folder.modified());
+            modified.is_ok_and(|modified| modified.elapsed().is_ok_and(|age| age > STARTING))
+        }
+        Err(_) => false,
+    }
+}
+
+fn process_exists(pid: i32) -> bool {
+    let Some(pid) = Pid::from_raw(pid) else { return false };
+    !matches!(rustix::process::test_kill_process(pid), Err(rustix::io::Errno::SRCH))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A process id that was in use a moment ago and is not any more.
+    fn dead_pid() -> u32 {
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let pid = child.id();
+        child.wait().unwrap();
+        pid
+    }
+
+    #[tokio::test]
+    async fn the_folder_and_the_socket_are_for_our_user_alone() {
+        let parent = tempfile::tempdir().unwrap();
+        let (socket, _listener) = Socket::bind(&[parent.path().to_owned()], "unit").unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o777;
+        assert_eq!(mode(socket.folder.path()), 0o700);
+        assert_eq!(mode(&socket.path), 0o600);
+        let path = socket.path.clone();
+        drop(socket);
+        assert!(!path.exists());
+        assert_eq!(fs::read_dir(parent.path()).unwrap().count(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_long_path_gives_way_to_the_next_folder() {
+        let (long, short) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let deep = long.path().join("d".repeat(90));
+        fs::create_dir(&deep).unwrap();
+        let (socket, _listener) = Socket::bind(&[deep.clone(), short.path().to_owned()], "unit").unwrap();
+        assert!(socket.path.starts_with(short.path()));
+        assert_eq!(fs::read_dir(&deep).unwrap().count(), 0);
+        assert!(matches!(Socket::bind(&[deep], "unit"), Err(SocketError::Path { .. })));
+    }
+
+    #[tokio::test]
+    async fn only_what_the_dead_left_is_removed() {
+        let parent = tempfile::tempdir().unwrap();
+        let folder = |name: &str| {
+            let folder = parent.path().join(name);
+            fs::create_dir(&folder).unwrap();
+            folder
+        };
+        let dead = dead_pid();
+        let left = folder(&format!("tfp-unit-{dead}-abc"));
+        drop(std::os::unix::net::UnixListener::bind(left.join("s")).unwrap());
+        let elsewhere = folder(&format!("tfp-unit-{dead}-def"));
+        let _listening = std::os::unix::net::UnixListener::bind(elsewhere.join("s")).unwrap();
+        let starting = folder(&format!("tfp-unit-{dead}-ghi"));
+        let alive = folder(&format!("tfp-unit-{}-abc", std::process::id()));
+        let other = folder(&format!("tfp-other-{dead}-abc"));
+
+        let (socket, _listener) = Socket::bind(&[parent.path().to_owned()], "unit").unwrap();
+        socket.remove_stale()();
+
+        assert!(!left.exists());
+        for kept in [&elsewhere, &starting, &alive, &other, &socket.path] {
+            assert!(kept.exists(), "{}", kept.display());
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! TLS with exactly one client: the one whose certificate Terraform announced.
+//!
+//! A web-PKI verifier cannot be used. go-plugin's certificate is a self-signed CA used as an end entity, which webpki rejects, and its key is
+//! on P-521, which ring does not know: so a server on ring does not even offer that curve, and Go then sends no certificate. Here the
+//! certificate is compared byte by byte, and the proof that the client holds its key is checked with the `p521` crate.
+
+use std::{sync::Arc, time::Duration};
+
+use p521::{
+    ecdsa::{Signature, VerifyingKey, signature::Verifier},
+    pkcs8::DecodePublicKey,
+};
+use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, KeyPair, KeyUsagePurpose};
+use thiserror::Error;
+use time::OffsetDateTime;
+use tokio_rustls::{
+    TlsAcceptor,
+    rustls::{
+        self, CertificateError, DigitallySignedStruct, DistinguishedName, ServerConfig, SignatureScheme,
+        client::danger::HandshakeSignatureValid,
+        crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature},
+        pki_types::{CertificateDer, PrivateKeyDer, UnixTime, pem, pem::PemObject},
+        server::danger::{ClientCertVerified, ClientCertVerifier},
+        version::TLS13,
+    },
+};
+
+/// A provider lives as long as one run of Terraform; go-plugin's own certificates are valid for much longer.
+const VALID: Duration = Duration::from_secs(30 * 24 * 3600);
+
+/// Clocks of host and containers may differ a little.
+const CLOCK_SKEW: Duration = Duration::from_secs(300);
+
+/// Both ends of the trust: what we show, and what the client has to show.
+pub(super) struct Identity {
+    pub(super) acceptor: TlsAcceptor,
+    /// Our certificate, for the handshake line.
+    pub(super) certificate: Vec<u8>,
+}
+
+/// Why TLS could not be set up.
+#[derive(Debug, Error)]
+pub enum TlsError {
+    #[error("PLUGIN_CLIENT_CERT does not hold a certificate in PEM ({0:?})")]
+    ClientCertificate(pem::Error),
+    #[error("cannot make a certificate")]
+    OwnCertificate(#[from] rcgen::Error),
+    #[error("cannot set up TLS")]
+    Setup(#[from] rustls::Error),
+}
+
+impl Identity {
+    /// A fresh certificate for us, and a server that takes `client_certificate` (PEM) and no other.
+    pub(super) fn new(client_certificate: &str) -> Result<Self, TlsError> {
+        let client = CertificateDer::from_pem_slice(client_certificate.as_bytes())
+            .map_err(TlsError::ClientCertificate)?;
+        let key = KeyPair::generate()?;
+        let own = own_certificate(&key)?;
+        // Named, since rustls has no default as soon as two backends are somewhere in the tree.
+        let provider = Arc::new(ring::default_provider());
+        let mut config = ServerConfig::builder_with_provider(provider.clone())
+            .with_protocol_versions(&[&TLS13])?
+            .with_client_cert_verifier(Arc::new(Pinned { client, provider }))
+            .with_single_cert(vec![own.clone()], PrivateKeyDer::Pkcs8(key.serialize_der().into()))?;
+        config.alpn_protocols = vec![b"h2".to_vec()];
+        Ok(Self { acceptor: TlsAcceptor::from(Arc::new(config)), certificate: own.to_vec() })
+    }
+}
+
+/// The certificate that Terraform will trust as a root, under the name it asks for.
+fn own_certificate(key: &KeyPair) -> Result<CertificateDer<'static>, rcgen::Error> {
+    let mut params = CertificateParams::new(vec!["localhost".into()])?;
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyCertSign];
+    params.extended_key_usages =
+        vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+    let now = OffsetDateTime::now_utc();
+    params.not_before = now - CLOCK_SKEW;
+    params.not_after = now + VALID;
+    Ok(params.self_signed(key)?.der().clone())
+}
+
+#[derive(Debug)]
+struct Pinned {
+    client: CertificateDer<'static>,
+    provider: Arc<CryptoProvider>,
+}
+
+impl ClientCertVerifier for Pinned {
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        &[]
+    }
+
+    fn client_auth_mandatory(&self) -> bool {
+        true
+    }
+
+    fn verify_client_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _now: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        if *end_entity == self.client {
+            Ok(ClientCertVerified::assertion())
+        } else {
+            Err(CertificateError::ApplicationVerificationFailure.into())
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        // Never asked: TLS 1.3 is all we offer.
+        verify_tls12_signature(
+            message,
+            certificate,
+            signature,
+            &self.provider.signature_verification_algorithms,
+        )
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        if signature.scheme == SignatureScheme::ECDSA_NISTP521_SHA512 {
+            return verify_p521(message, certificate, signature.signature())
+                .map(|()| HandshakeSignatureValid::assertion())
+                .ok_or_else(|| CertificateError::BadSignature.into());
+        }
+        verify_tls13_signature(
+            message,
+            certificate,
+            signature,
+            &self.provider.signature_verification_algorithms,
+        )
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        let mut schemes = self.provider.signature_verification_algorithms.supported_schemes();
+        schemes.push(SignatureScheme::ECDSA_NISTP521_SHA512);
+        schemes
+    }
+}
+
+/// `Some` if the signature is one by the certificate's key.
+fn verify_p521(message: &[u8], certificate: &CertificateDer<'_>, signature: &[u8]) -> Option<()> {
+    let certificate = webpki::EndEntityCert::try_from(certificate).ok()?;
+    let key = p521::PublicKey::from_public_key_der(&certificate.subject_public_key_info()).ok()?;
+    let signature = Signature::from_der(signature).ok()?;
+    VerifyingKey::from(&key).verify(message, &signature).ok()
+}

@@ -1,0 +1,185 @@
+//! ApplyResourceChange: create, update, destroy; and what is left in the state when one of them fails.
+//!
+//! Terraform saves what the answer holds, error or not. After a failure:
+//!
+//! | call    | answer                                                     | what Terraform keeps                                   |
+//! |---------|------------------------------------------------------------|--------------------------------------------------------|
+//! | create  | the returned state, else the last checkpoint, else null    | that, as tainted; nothing if null                      |
+//! | update  | the returned state, else the last checkpoint, else the prior state | that; never the planned state, which would pass for done |
+//! | destroy | null                                                       | the object as it was, with private data and with the create_before_destroy mark that a returned state would lose |
+//!
+//! Unknown values cannot be saved: they fall back to the prior value, or to null.
+
+use grit_proto::tfplugin6 as pb;
+
+use super::{
+    Service,
+    erased::{Change, StateAndPrivate},
+    task::Outcome,
+};
+use crate::{
+    call::Operation,
+    schema::{Diagnostics, DiagnosticsExt},
+    wire::{self, Mask, Raw},
+};
+
+impl Service {
+    pub(super) async fn apply(
+        &self,
+        request: pb::apply_resource_change::Request,
+    ) -> pb::apply_resource_change::Response {
+        let mut diags = Diagnostics::default();
+        let (Some(prior), Some(next)) = (
+            Raw::from_message(request.prior_state, "the prior state", &mut diags),
+            Raw::from_message(request.planned_state, "the planned state", &mut diags),
+        ) else {
+            return pb::apply_resource_change::Response {
+                diagnostics: wire::diagnostics(diags),
+                ..Default::default()
+            };
+        };
+        let (operation, verb) = match (prior.is_null(), next.is_null()) {
+            (true, _) => (Operation::Create, "create"),
+            (false, false) => (Operation::Update, "update"),
+            (false, true) => (Operation::Destroy, "destroy"),
+        };
+        let name = request.type_name;
+        let mask =
+            self.0.catalog.resource(&name, &mut diags).map(|entry| entry.mask.clone()).unwrap_or_default();
+        let before = Before { prior: prior.clone(), private: request.planned_private.clone() };
+        let type_name = name.clone();
+        let outcome = self
+            .run(operation, verb, &name, move |service, diags| {
+                Box::pin(async move {
+                    let change = Change {
+                        prior,
+                        next,
+                        config: Raw::from_message(request.config, "the configuration", diags)?,
+                        private: Raw::private(request.planned_private),
+                        meta: Raw::from_message(request.provider_meta, "provider_meta", diags)?,
+                    };
+                    service.apply_change(operation, &type_name, &change, diags).await
+                })
+            })
+            .await;
+        answer(operation, outcome, before, &mask)
+    }
+
+    async fn apply_change(
+        &self,
+        operation: Operation,
+        type_name: &str,
+        change: &Change,
+        diags: &mut Diagnostics,
+    ) -> Option<StateAndPrivate> {
+        let resource = &self.0.catalog.resource(type_name, diags)?.resource;
+        match operation {
+            Operation::Create => resource.create(diags, change).await,
+            Operation::Update => resource.update(diags, change).await,
+            Operation::Destroy | Operation::Read | Operation::Other => {
+                resource.destroy(diags, change).await?;
+                Some((Raw::null().into_encoded(), Vec::new()))
+            }
+        }
+    }
+}
+
+/// What there was before an apply.
+struct Before {
+    prior: Raw,
+    private: Vec<u8>,
+}
+
+fn answer(
+    operation: Operation,
+    outcome: Outcome<StateAndPrivate>,
+    before: Before,
+    mask: &Mask,
+) -> pb::apply_resource_change::Response {
+    let failed = outcome.diags.has_errors();
+    let settled = |(state, private)| (wire::settle(state, before.prior.as_slice()), private);
+    let (state, private) = match (operation, outcome.value) {
+        (_, Some(result)) if !failed => result,
+        (Operation::Destroy | Operation::Read | Operation::Other, _) => {
+            (Raw::null().into_encoded(), Vec::new())
+        }
+        (_, Some(partial)) => settled(partial),
+        (_, None) => match outcome.notes.checkpoint {
+            Some(checkpoint) => settled(checkpoint),
+            None => (before.prior.into_encoded(), before.private),
+        },
+    };
+    pb::apply_resource_change::Response {
+        new_state: Some(wire::message(mask.apply(state))),
+        private,
+        diagnostics: wire::diagnostics(outcome.diags),
+        ..Default::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        call::Notes,
+        wire::{Encoded, encode},
+    };
+
+    const NULL: &[u8] = &[0xc0];
+
+    fn value(text: &str) -> Encoded {
+        encode(&text, "a test value", &mut Diagnostics::default()).unwrap()
+    }
+
+    /// The state and private data after a call on an object "prior".
+    fn after(
+        operation: Operation,
+        result: Option<&str>,
+        checkpoint: Option<&str>,
+        failed: bool,
+    ) -> (Encoded, Encoded) {
+        let pair = |text: &str| (value(text), b"own".to_vec());
+        let mut diags = Diagnostics::default();
+        if failed {
+            diags.fail("It failed", "");
+        }
+        let notes = Notes { checkpoint: checkpoint.map(pair), ..Notes::default() };
+        let message = pb::DynamicValue { msgpack: value("prior"), json: Vec::new() };
+        let prior = if operation == Operation::Create { None } else { Some(message) };
+        let prior = Raw::from_message(prior, "", &mut Diagnostics::default()).unwrap();
+        let before = Before { prior, private: b"planned".to_vec() };
+        let outcome = Outcome { value: result.map(pair), diags, notes };
+        let answer = answer(operation, outcome, before, &Mask::default());
+        (answer.new_state.unwrap().msgpack, answer.private)
+    }
+
+    #[test]
+    fn a_result_without_errors_is_the_answer() {
+        for operation in [Operation::Create, Operation::Update] {
+            assert_eq!(after(operation, Some("new"), Some("saved"), false), (value("new"), b"own".to_vec()));
+        }
+    }
+
+    #[test]
+    fn a_failed_create_keeps_its_partial_state_or_checkpoint_or_nothing() {
+        let create = |result, checkpoint| after(Operation::Create, result, checkpoint, true);
+        assert_eq!(create(Some("partial"), Some("saved")), (value("partial"), b"own".to_vec()));
+        assert_eq!(create(None, Some("saved")), (value("saved"), b"own".to_vec()));
+        assert_eq!(create(None, None).0, NULL);
+    }
+
+    #[test]
+    fn a_failed_update_keeps_its_state_or_checkpoint_or_the_prior_state() {
+        let update = |result, checkpoint| after(Operation::Update, result, checkpoint, true);
+        assert_eq!(update(Some("partial"), Some("saved")), (value("partial"), b"own".to_vec()));
+        assert_eq!(update(None, Some("saved")), (value("saved"), b"own".to_vec()));
+        assert_eq!(update(None, None), (value("prior"), b"planned".to_vec()));
+    }
+
+    #[test]
+    fn a_failed_destroy_answers_null_whatever_was_saved() {
+        for result in [None, Some("state")] {
+            assert_eq!(after(Operation::Destroy, result, Some("saved"), true).0, NULL);
+        }
+    }
+}

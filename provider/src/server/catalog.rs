@@ -1,0 +1,129 @@
+//! The registry with every schema read and converted: made once, at start.
+
+use std::collections::BTreeMap;
+
+use grit_proto::tfplugin6 as pb;
+
+use super::{
+    Registry,
+    erased::{ErasedDataSource, ErasedProvider, ErasedResource},
+};
+use crate::{
+    schema::{Diagnostics, DiagnosticsExt, Schema},
+    wire::{self, Mask, SchemaNotes},
+};
+
+/// Everything that can be called, by type name.
+pub(super) struct Catalog {
+    pub(super) provider: Box<dyn ErasedProvider>,
+    pub(super) provider_schema: pb::Schema,
+    resources: BTreeMap<&'static str, ResourceEntry>,
+    data_sources: BTreeMap<&'static str, DataSourceEntry>,
+    /// What is wrong with the schemas: told to Terraform beside them.
+    pub(super) complaints: Vec<pb::Diagnostic>,
+}
+
+pub(super) struct ResourceEntry {
+    pub(super) resource: Box<dyn ErasedResource>,
+    pub(super) schema: Schema,
+    pub(super) message: pb::Schema,
+    /// Nulls the write-only attributes.
+    pub(super) mask: Mask,
+}
+
+pub(super) struct DataSourceEntry {
+    pub(super) source: Box<dyn ErasedDataSource>,
+    pub(super) message: pb::Schema,
+}
+
+impl Catalog {
+    pub(super) fn new(registry: Registry) -> Self {
+        let mut diags = Diagnostics::default();
+        for name in &registry.twice {
+            bug(&mut diags, format!("The type `{name}` is registered twice."));
+        }
+        let provider_schema = registry.provider.schema(&mut diags);
+        let provider_schema = or_bug(provider_schema, "the provider", &mut diags)
+            .map(|schema| wire::schema(&schema, SchemaNotes::default()));
+        let resources = registry
+            .resources
+            .into_iter()
+            .filter_map(|(name, resource)| Some((name, ResourceEntry::new(name, resource, &mut diags)?)));
+        let resources = resources.collect();
+        let data_sources = registry
+            .data_sources
+            .into_iter()
+            .filter_map(|(name, source)| Some((name, DataSourceEntry::new(name, source, &mut diags)?)));
+        let data_sources = data_sources.collect();
+        Self {
+            provider: registry.provider,
+            provider_schema: provider_schema.unwrap_or_default(),
+            resources,
+            data_sources,
+            complaints: wire::diagnostics(diags),
+        }
+    }
+
+    pub(super) fn resources(&self) -> impl Iterator<Item = (&'static str, &ResourceEntry)> {
+        self.resources.iter().map(|(name, entry)| (*name, entry))
+    }
+
+    pub(super) fn data_sources(&self) -> impl Iterator<Item = (&'static str, &DataSourceEntry)> {
+        self.data_sources.iter().map(|(name, entry)| (*name, entry))
+    }
+
+    pub(super) fn resource(&self, name: &str, diags: &mut Diagnostics) -> Option<&ResourceEntry> {
+        let found = self.resources.get(name);
+        if found.is_none() {
+            unknown_type(name, "resource", diags);
+        }
+        found
+    }
+
+    pub(super) fn data_source(&self, name: &str, diags: &mut Diagnostics) -> Option<&DataSourceEntry> {
+        let found = self.data_sources.get(name);
+        if found.is_none() {
+            unknown_type(name, "data source", diags);
+        }
+        found
+    }
+}
+
+impl ResourceEntry {
+    fn new(name: &str, resource: Box<dyn ErasedResource>, diags: &mut Diagnostics) -> Option<Self> {
+        let schema = or_bug(resource.schema(diags), name, diags)?;
+        let notes = SchemaNotes { write_only: resource.write_only(), deprecations: resource.deprecations() };
+        let message = wire::schema(&schema, notes);
+        let deprecated: Vec<&str> = notes.deprecations.iter().map(|(path, _)| *path).collect();
+        let mask = match (Mask::new(&schema, notes.write_only), Mask::new(&schema, &deprecated)) {
+            (Ok(mask), Ok(_)) => mask,
+            (Err(path), _) | (_, Err(path)) => {
+                bug(diags, format!("`{name}` has notes on `{path}`, which is not in its schema."));
+                return None;
+            }
+        };
+        Some(Self { resource, schema, message, mask })
+    }
+}
+
+impl DataSourceEntry {
+    fn new(name: &str, source: Box<dyn ErasedDataSource>, diags: &mut Diagnostics) -> Option<Self> {
+        let schema = or_bug(source.schema(diags), name, diags)?;
+        Some(Self { source, message: wire::schema(&schema, SchemaNotes::default()) })
+    }
+}
+
+fn or_bug(schema: Option<Schema>, name: &str, diags: &mut Diagnostics) -> Option<Schema> {
+    if schema.is_none() && !diags.has_errors() {
+        bug(diags, format!("The schema of {name} is missing, and nothing says why."));
+    }
+    schema
+}
+
+fn bug(diags: &mut Diagnostics, detail: String) {
+    diags.fail("Provider bug", detail);
+}
+
+fn unknown_type(name: &str, kind: &str, diags: &mut Diagnostics) {
+    diags.fail("Unknown type", format!("This provider has no {kind} `{name}`."));
+}

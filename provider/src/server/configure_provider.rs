@@ -1,0 +1,26 @@
+//! ConfigureProvider: the provider block, once per process. Values may be unknown while Terraform plans.
+
+use grit_proto::tfplugin6 as pb;
+
+use super::Service;
+use crate::{
+    call::Operation,
+    wire::{self, Raw},
+};
+
+impl Service {
+    pub(super) async fn configure(
+        &self,
+        request: pb::configure_provider::Request,
+    ) -> pb::configure_provider::Response {
+        let outcome = self
+            .run(Operation::Other, "configure", "the provider", move |service, diags| {
+                Box::pin(async move {
+                    let config = Raw::from_message(request.config, "the provider's configuration", diags)?;
+                    service.0.catalog.provider.configure(diags, &config, &request.terraform_version).await
+                })
+            })
+            .await;
+        pb::configure_provider::Response { diagnostics: wire::diagnostics(outcome.diags) }
+    }
+}

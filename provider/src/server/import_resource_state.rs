@@ -1,0 +1,35 @@
+//! ImportResourceState: an object that exists and is not in the state yet.
+
+use grit_proto::tfplugin6 as pb;
+
+use super::Service;
+use crate::{call::Operation, wire};
+
+impl Service {
+    pub(super) async fn import(
+        &self,
+        request: pb::import_resource_state::Request,
+    ) -> pb::import_resource_state::Response {
+        let type_name = request.type_name.clone();
+        let outcome = self
+            .run(Operation::Other, "import", &type_name, move |service, diags| {
+                Box::pin(async move {
+                    let entry = service.0.catalog.resource(&request.type_name, diags)?;
+                    let (state, private) = entry.resource.import(diags, request.id).await?;
+                    Some((entry.mask.apply(state), private))
+                })
+            })
+            .await;
+        let imported = outcome.value.map(|(state, private)| pb::import_resource_state::ImportedResource {
+            type_name,
+            state: Some(wire::message(state)),
+            private,
+            ..Default::default()
+        });
+        pb::import_resource_state::Response {
+            imported_resources: imported.into_iter().collect(),
+            diagnostics: wire::diagnostics(outcome.diags),
+            ..Default::default()
+        }
+    }
+}

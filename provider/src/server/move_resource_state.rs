@@ -1,0 +1,36 @@
+//! MoveResourceState: a `moved` block that leads here from another type.
+
+use grit_proto::tfplugin6 as pb;
+
+use super::{Service, stored_state};
+use crate::{call::Operation, schema::MoveSource, wire};
+
+impl Service {
+    pub(super) async fn move_state(
+        &self,
+        request: pb::move_resource_state::Request,
+    ) -> pb::move_resource_state::Response {
+        let name = request.target_type_name.clone();
+        let outcome = self
+            .run(Operation::Other, "move", &name, move |service, diags| {
+                Box::pin(async move {
+                    let entry = service.0.catalog.resource(&request.target_type_name, diags)?;
+                    let state = stored_state::parse(request.source_state, &request.source_type_name, diags)?;
+                    let source = MoveSource {
+                        provider_address: request.source_provider_address,
+                        type_name: request.source_type_name,
+                        schema_version: request.source_schema_version,
+                        state,
+                    };
+                    let state = entry.resource.move_json(diags, source)?;
+                    Some(stored_state::message(&state))
+                })
+            })
+            .await;
+        pb::move_resource_state::Response {
+            target_state: outcome.value,
+            diagnostics: wire::diagnostics(outcome.diags),
+            ..Default::default()
+        }
+    }
+}

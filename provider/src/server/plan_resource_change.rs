@@ -1,0 +1,69 @@
+//! PlanResourceChange: what an apply would do. Before a destroy it only asks whether to refuse or warn.
+
+use grit_proto::tfplugin6 as pb;
+
+use super::{Service, erased::Change};
+use crate::{
+    call::Operation,
+    schema::{AttributePath, Diagnostics, DiagnosticsExt},
+    wire::{self, Encoded, Raw},
+};
+
+impl Service {
+    pub(super) async fn plan(
+        &self,
+        request: pb::plan_resource_change::Request,
+    ) -> pb::plan_resource_change::Response {
+        let name = request.type_name.clone();
+        let outcome = self
+            .run(Operation::Other, "plan", &name, move |service, diags| {
+                Box::pin(service.plan_change(request, diags))
+            })
+            .await;
+        let planned = outcome
+            .value
+            .map(|planned| (Some(wire::message(planned.state)), planned.private, planned.replacing));
+        let (planned_state, planned_private, replacing) = planned.unwrap_or_default();
+        pb::plan_resource_change::Response {
+            planned_state,
+            planned_private,
+            requires_replace: replacing.iter().map(wire::attribute_path).collect(),
+            diagnostics: wire::diagnostics(outcome.diags),
+            ..Default::default()
+        }
+    }
+
+    async fn plan_change(
+        &self,
+        request: pb::plan_resource_change::Request,
+        diags: &mut Diagnostics,
+    ) -> Option<Planned> {
+        let entry = self.0.catalog.resource(&request.type_name, diags)?;
+        let change = Change {
+            prior: Raw::from_message(request.prior_state, "the prior state", diags)?,
+            next: Raw::from_message(request.proposed_new_state, "the proposed state", diags)?,
+            config: Raw::from_message(request.config, "the configuration", diags)?,
+            private: Raw::private(request.prior_private),
+            meta: Raw::from_message(request.provider_meta, "provider_meta", diags)?,
+        };
+        let ((state, private), replacing) = match (change.prior.is_null(), change.next.is_null()) {
+            (true, false) => (entry.resource.plan_create(diags, &change).await?, Vec::new()),
+            (false, false) => entry.resource.plan_update(diags, &change).await?,
+            (false, true) => {
+                let private = entry.resource.plan_destroy(diags, &change).await?;
+                ((Raw::null().into_encoded(), private), Vec::new())
+            }
+            (true, true) => {
+                diags.fail("Nothing to plan", "Terraform asked for a plan from nothing to nothing.");
+                return None;
+            }
+        };
+        Some(Planned { state: entry.mask.apply(state), private, replacing })
+    }
+}
+
+struct Planned {
+    state: Encoded,
+    private: Encoded,
+    replacing: Vec<AttributePath>,
+}

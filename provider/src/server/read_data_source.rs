@@ -1,0 +1,33 @@
+//! ReadDataSource.
+
+use grit_proto::tfplugin6 as pb;
+
+use super::Service;
+use crate::{
+    call::Operation,
+    wire::{self, Raw},
+};
+
+impl Service {
+    pub(super) async fn read_data(
+        &self,
+        request: pb::read_data_source::Request,
+    ) -> pb::read_data_source::Response {
+        let name = request.type_name.clone();
+        let outcome = self
+            .run(Operation::Other, "read", &name, move |service, diags| {
+                Box::pin(async move {
+                    let entry = service.0.catalog.data_source(&request.type_name, diags)?;
+                    let config = Raw::from_message(request.config, "the configuration", diags)?;
+                    let meta = Raw::from_message(request.provider_meta, "provider_meta", diags)?;
+                    entry.source.read(diags, &config, &meta).await
+                })
+            })
+            .await;
+        pb::read_data_source::Response {
+            state: outcome.value.map(wire::message),
+            diagnostics: wire::diagnostics(outcome.diags),
+            ..Default::default()
+        }
+    }
+}

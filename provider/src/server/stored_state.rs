@@ -1,0 +1,33 @@
+//! States as Terraform stores them: JSON.
+
+use grit_proto::tfplugin6 as pb;
+use serde_json::Value as Json;
+
+use crate::schema::{Diagnostics, DiagnosticsExt};
+
+/// The stored state. `None`, with an error, for what is not JSON.
+pub(super) fn parse(state: Option<pb::RawState>, name: &str, diags: &mut Diagnostics) -> Option<Json> {
+    let state = state.unwrap_or_default();
+    if state.json.is_empty() {
+        diags.fail(
+            "Stored state cannot be read",
+            format!(
+                "The state of this `{name}` is in the format of Terraform 0.11 or older, or it is empty."
+            ),
+        );
+        return None;
+    }
+    serde_json::from_slice(&state.json)
+        .map_err(|error| {
+            diags.fail(
+                "Stored state cannot be read",
+                format!("The state of this `{name}` is not valid JSON: {error}."),
+            );
+        })
+        .ok()
+}
+
+/// The state as a message. JSON is kept: Terraform decodes it by the schema, and nulls what is missing.
+pub(super) fn message(state: &Json) -> pb::DynamicValue {
+    pb::DynamicValue { json: state.to_string().into_bytes(), msgpack: Vec::new() }
+}
