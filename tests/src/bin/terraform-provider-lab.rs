@@ -1,0 +1,7 @@
+//! A provider whose resources misbehave on request: see `grit_tests::lab_provider`.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    grit_provider::plugin::run(grit_tests::lab_provider::registry())
+}

@@ -1,0 +1,385 @@
+//! `lab_probe`: a managed resource that does what its `mode` says, mostly wrong.
+
+use std::{borrow::Cow, collections::BTreeMap, time::Duration};
+
+use async_trait::async_trait;
+use grit_provider::{
+    call::call,
+    schema::{
+        AttributePath, AttributeType, Diagnostics, DiagnosticsExt, MoveSource, Resource, ResourceExt, Schema,
+        Value, ValueAnyNumber, ValueEmpty, ValueNumber, ValueString, attributes, computed, optional,
+        required, schema, sensitive,
+    },
+};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value as Json, json};
+
+use super::journal;
+
+/// The schema version; [`Probe`] also knows version 1, where `name` was `title`.
+pub const VERSION: i64 = 2;
+
+/// The resource.
+pub struct Probe;
+
+/// Its attributes; [`Probe::schema`](Resource::schema) describes them.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct State<'a> {
+    #[serde(borrow = "'a")]
+    id: ValueString<'a>,
+    name: ValueString<'a>,
+    mode: ValueString<'a>,
+    create_ms: ValueNumber,
+    destroy_ms: ValueNumber,
+    blob_kib: ValueNumber,
+    blob: ValueString<'a>,
+    secret: ValueString<'a>,
+    secret_wo: ValueString<'a>,
+    weight: ValueAnyNumber,
+    old_name: ValueString<'a>,
+    /// A mistake on purpose: no room for a value that is not known yet.
+    known: Option<Cow<'a, str>>,
+    #[serde(borrow = "'a")]
+    items: Value<BTreeMap<Cow<'a, str>, Item<'a>>>,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Item<'a> {
+    #[serde(borrow = "'a")]
+    host: ValueString<'a>,
+    port: ValueNumber,
+    key: ValueString<'a>,
+    key_wo: ValueString<'a>,
+}
+
+type Private<'a> = ValueString<'a>;
+
+impl ResourceExt for Probe {
+    fn write_only(&self) -> &'static [&'static str] {
+        &["secret_wo", "items.key_wo"]
+    }
+
+    fn deprecations(&self) -> &'static [(&'static str, &'static str)] {
+        &[("old_name", "Use `name`.")]
+    }
+
+    fn upgrade_json(&self, diags: &mut Diagnostics, version: i64, mut state: Json) -> Option<Json> {
+        if version != 1 {
+            diags.fail("Unknown version", format!("Version {version} never was."));
+            return None;
+        }
+        let title = state.as_object_mut()?.remove("title");
+        state["name"] = title.unwrap_or_default();
+        Some(state)
+    }
+
+    fn move_json(&self, diags: &mut Diagnostics, source: MoveSource) -> Option<Json> {
+        if source.type_name != "terraform_data" {
+            diags.fail("Unknown source", format!("`{}` cannot become a probe.", source.type_name));
+            return None;
+        }
+        Some(json!({"id": source.state["id"], "name": source.state["output"]["value"], "blob": ""}))
+    }
+
+    fn observe_stored_state(&self, state: &Json) {
+        journal::write("observed", json!({"id": state["id"], "name": state["name"]}));
+    }
+}
+
+#[async_trait]
+impl Resource for Probe {
+    type State<'a> = State<'a>;
+    type PrivateState<'a> = Private<'a>;
+    type ProviderMetaState<'a> = ValueEmpty;
+
+    fn schema(&self, _: &mut Diagnostics) -> Option<Schema> {
+        use AttributeType::{AttributeMap, Number, String};
+        let item = attributes([
+            ("host", required(String, "A host.")),
+            ("port", optional(Number, "A whole number.")),
+            ("key", sensitive(optional(String, "Not shown."))),
+            ("key_wo", sensitive(optional(String, "Not stored."))),
+        ]);
+        Some(schema(
+            VERSION,
+            "Misbehaves on request.",
+            [
+                ("id", computed(String, "Made from the name.")),
+                ("name", required(String, "The name; a change replaces.")),
+                ("mode", optional(String, "What to do wrong; see `Probe`'s source.")),
+                ("create_ms", optional(Number, "How long create and update wait.")),
+                ("destroy_ms", optional(Number, "How long destroy waits.")),
+                ("blob_kib", optional(Number, "The size of `blob`.")),
+                ("blob", computed(String, "Many letters.")),
+                ("secret", sensitive(optional(String, "Not shown."))),
+                ("secret_wo", sensitive(optional(String, "Not stored."))),
+                ("weight", optional(Number, "Any number.")),
+                ("old_name", optional(String, "Not used.")),
+                ("known", optional(String, "Fails when it is not known yet.")),
+                ("items", optional(AttributeMap(item), "Nested attributes.")),
+            ],
+        ))
+    }
+
+    async fn validate<'a>(&self, diags: &mut Diagnostics, config: State<'a>) -> Option<()> {
+        if config.mode.as_str() == "invalid" {
+            diags.fail_at(AttributePath::new("mode"), "Invalid mode", "`invalid` is refused, as it says.");
+            return None;
+        }
+        Some(())
+    }
+
+    async fn read<'a>(
+        &self,
+        _: &mut Diagnostics,
+        state: State<'a>,
+        private: Private<'a>,
+        _: ValueEmpty,
+    ) -> Option<(State<'a>, Private<'a>)> {
+        journal::write("read", json!({"id": state.id.as_str(), "private": private.as_str()}));
+        match state.mode.as_str() {
+            "gone" => {
+                call().gone();
+                None
+            }
+            "read_none" => None,
+            _ => Some((state, private)),
+        }
+    }
+
+    async fn plan_create<'a>(
+        &self,
+        _: &mut Diagnostics,
+        mut proposed: State<'a>,
+        config: State<'a>,
+        _: ValueEmpty,
+    ) -> Option<(State<'a>, Private<'a>)> {
+        journal::write(
+            "plan_create",
+            json!({"name": shown(&config.name), "secret_wo": shown(&config.secret_wo)}),
+        );
+        proposed.id = Value::Unknown;
+        proposed.blob = Value::Unknown;
+        Some((proposed, Value::Null))
+    }
+
+    async fn plan_update<'a>(
+        &self,
+        _: &mut Diagnostics,
+        prior: State<'a>,
+        mut proposed: State<'a>,
+        _: State<'a>,
+        private: Private<'a>,
+        _: ValueEmpty,
+    ) -> Option<(State<'a>, Private<'a>, Vec<AttributePath>)> {
+        proposed.id = prior.id;
+        proposed.blob = prior.blob;
+        let renamed = prior.name != proposed.name;
+        Some((proposed, private, renamed.then(|| AttributePath::new("name")).into_iter().collect()))
+    }
+
+    async fn plan_destroy<'a>(
+        &self,
+        diags: &mut Diagnostics,
+        prior: State<'a>,
+        private: Private<'a>,
+        _: ValueEmpty,
+    ) -> Option<Private<'a>> {
+        match prior.mode.as_str() {
+            "refuse_destroy" => {
+                diags.fail("Destroy refused", "The mode is `refuse_destroy`.");
+                None
+            }
+            "warn_destroy" => {
+                diags.warn("Destroy will hurt", "The mode is `warn_destroy`.");
+                Some(private)
+            }
+            _ => Some(private),
+        }
+    }
+
+    async fn create<'a>(
+        &self,
+        diags: &mut Diagnostics,
+        mut planned: State<'a>,
+        config: State<'a>,
+        _: Private<'a>,
+        _: ValueEmpty,
+    ) -> Option<(State<'a>, Private<'a>)> {
+        let name = planned.name.as_str().to_owned();
+        let mode = planned.mode.as_str().to_owned();
+        let leaving = Leaving::enter("create", &name, json!({"secret_wo": shown(&config.secret_wo)}));
+        log(&name);
+        planned.id = Value::Value(format!("id-{name}").into());
+        let private: Private<'a> = Value::Value(format!("private-of-{name}").into());
+        if mode == "panic_at_once" {
+            boom("create");
+        }
+        call().checkpoint(&planned, &private);
+        match mode.as_str() {
+            "panic" => boom("create"),
+            "none" => return leaving.with("create_end", None),
+            "fail" => {
+                diags.fail("Asked to fail", "The mode is `fail`.");
+                return leaving.with("create_end", None);
+            }
+            "fail_partial" => {
+                diags.fail("Asked to fail", "The mode is `fail_partial`.");
+                return leaving.with("create_end", Some((planned, Value::Value("partial".into()))));
+            }
+            _ => {}
+        }
+        if !wait(&planned.create_ms, mode == "deaf").await {
+            diags.fail(
+                "Create interrupted",
+                "The probe exists, but it is not ready; the next apply replaces it.",
+            );
+            return leaving.with("create_stopped", Some((planned, private)));
+        }
+        let length =
+            usize::try_from(planned.blob_kib.as_ref().copied().unwrap_or_default() << 10).unwrap_or_default();
+        planned.blob = Value::Value("x".repeat(length).into());
+        leaving.with("create_end", Some((planned, private)))
+    }
+
+    async fn update<'a>(
+        &self,
+        diags: &mut Diagnostics,
+        _: State<'a>,
+        planned: State<'a>,
+        _: State<'a>,
+        private: Private<'a>,
+        _: ValueEmpty,
+    ) -> Option<(State<'a>, Private<'a>)> {
+        let leaving = Leaving::enter("update", planned.name.as_str(), json!({"private": private.as_str()}));
+        match planned.mode.as_str() {
+            "update_fail" => {
+                diags.fail("Asked to fail", "The mode is `update_fail`.");
+                return leaving.with("update_end", None);
+            }
+            "update_panic" => boom("update"),
+            _ => {}
+        }
+        if !wait(&planned.create_ms, false).await {
+            diags.fail("Update interrupted", "Nothing was changed.");
+            return leaving.with("update_stopped", None);
+        }
+        leaving.with("update_end", Some((planned, private)))
+    }
+
+    async fn destroy<'a>(
+        &self,
+        diags: &mut Diagnostics,
+        prior: State<'a>,
+        private: Private<'a>,
+        _: ValueEmpty,
+    ) -> Option<()> {
+        let leaving = Leaving::enter("destroy", prior.name.as_str(), json!({"private": private.as_str()}));
+        // The variable makes the next attempt succeed, whatever the mode says.
+        let mode = if std::env::var_os("LAB_BEHAVE").is_some() { "" } else { prior.mode.as_str() };
+        match mode {
+            "destroy_none" => return leaving.with("destroy_end", None),
+            "destroy_panic" => boom("destroy"),
+            "destroy_fail" => {
+                diags.fail("Asked to fail", "The mode is `destroy_fail`.");
+                return leaving.with("destroy_end", None);
+            }
+            _ => {}
+        }
+        if !wait(&prior.destroy_ms, mode == "deaf").await {
+            diags.fail("Destroy interrupted", "Nothing was removed.");
+            return leaving.with("destroy_stopped", None);
+        }
+        leaving.with("destroy_end", Some(()))
+    }
+
+    async fn import<'a>(&self, diags: &mut Diagnostics, id: String) -> Option<(State<'a>, Private<'a>)> {
+        let Some(name) = id.strip_prefix("id-").map(str::to_owned) else {
+            diags.fail("Unknown id", format!("`{id}` is not the id of a probe: those begin with `id-`."));
+            return None;
+        };
+        let private = Value::Value(format!("private-of-{name}").into());
+        let state = State {
+            id: Value::Value(id.into()),
+            name: Value::Value(name.into()),
+            mode: Value::Null,
+            create_ms: Value::Null,
+            destroy_ms: Value::Null,
+            blob_kib: Value::Null,
+            blob: Value::Value("".into()),
+            secret: Value::Null,
+            secret_wo: Value::Value("a mistake: never stored".into()),
+            weight: Value::Null,
+            old_name: Value::Null,
+            known: None,
+            items: Value::Null,
+        };
+        Some((state, private))
+    }
+}
+
+/// Waits, unless asked to stop. A deaf one does not listen. Says whether the wait came to its end.
+async fn wait(milliseconds: &ValueNumber, deaf: bool) -> bool {
+    let milliseconds = milliseconds.as_ref().copied().unwrap_or_default();
+    let wait = tokio::time::sleep(Duration::from_millis(u64::try_from(milliseconds).unwrap_or_default()));
+    if deaf {
+        wait.await;
+        return true;
+    }
+    let stop = call().stop;
+    tokio::select! {
+        () = wait => true,
+        () = stop.cancelled() => false,
+    }
+}
+
+/// One line at each level, with fields that a careless writer could mistake for hclog's.
+fn log(name: &str) {
+    tracing::error!(name, "said at error");
+    tracing::warn!(name, attempt = 3, "said at warn");
+    tracing::info!(name, ratio = 0.5, done = true, "said at info");
+    tracing::debug!(name, "said at debug");
+    tracing::trace!(name, "said at trace");
+}
+
+#[expect(clippy::panic, reason = "what the plugin host has to survive")]
+fn boom(verb: &str) -> ! {
+    panic!("boom in {verb}")
+}
+
+fn shown(value: &ValueString<'_>) -> Json {
+    match value {
+        Value::Value(text) => json!(text),
+        Value::Null => Json::Null,
+        Value::Unknown => json!({"unknown": true}),
+    }
+}
+
+/// Writes how a call ended; also when its future is dropped halfway, which must not happen.
+struct Leaving {
+    verb: &'static str,
+    name: String,
+    done: bool,
+}
+
+impl Leaving {
+    fn enter(verb: &'static str, name: &str, mut fields: Json) -> Self {
+        fields["name"] = json!(name);
+        journal::write(&format!("{verb}_start"), fields);
+        Self { verb, name: name.to_owned(), done: false }
+    }
+
+    fn with<T>(mut self, event: &str, result: T) -> T {
+        self.done = true;
+        journal::write(event, json!({"name": self.name}));
+        result
+    }
+}
+
+impl Drop for Leaving {
+    fn drop(&mut self) {
+        if !self.done && !std::thread::panicking() {
+            journal::write(&format!("{}_dropped", self.verb), json!({"name": self.name}));
+        }
+    }
+}
