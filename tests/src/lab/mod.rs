@@ -4,23 +4,34 @@
 //! use std::time::Duration;
 //! # fn main() -> anyhow::Result<()> {
 //! let lab = grit_tests::lab::Lab::start()?;
+//! let (instance, host) = lab.cloud().create("blue", "19.2.0")?; // what `lab_instance` does
 //! lab.queue().submit(4, Duration::from_secs(2));
+//! println!("{} {} {:?}", instance.address, host.wrapper_address(), lab.queue().tally());
+//! lab.cloud().destroy(&instance.id);
+//! print!("{}", lab.events());
 //! # Ok(()) }
 //! ```
 
+pub mod cloud;
 pub mod event;
+pub mod host;
 pub mod http;
 pub mod queue;
 pub mod runner;
 
+use cloud::Cloud;
 use event::EventLog;
+use host::ssh::ClientKey;
 use queue::Queue;
 
-/// Everything that a rollout happens to. Servers run on threads of their own, so tests need no async; dropping the lab ends them.
+/// Everything that a rollout happens to. Servers run on threads of their own, so tests need no async. Dropping the lab
+/// terminates its hosts.
 #[derive(Debug)]
 pub struct Lab {
     events: EventLog,
     queue: Queue,
+    cloud: Cloud,
+    client: ClientKey,
     folder: tempfile::TempDir,
     runtime: Option<tokio::runtime::Runtime>,
 }
@@ -31,8 +42,12 @@ impl Lab {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
         let events = EventLog::new();
         let queue = Queue::start(runtime.handle(), events.clone())?;
-        let folder = tempfile::Builder::new().prefix("grit-lab-").tempdir()?;
-        Ok(Lab { events, queue, folder, runtime: Some(runtime) })
+        // A short path: the wrapper's sockets below it have to fit into 107 bytes.
+        let folder = tempfile::Builder::new().prefix("lab-").tempdir()?;
+        let client = ClientKey::make(folder.path())?;
+        let disks = folder.path().to_owned();
+        let cloud = Cloud::start(runtime.handle(), disks, events.clone(), queue.clone(), client.clone())?;
+        Ok(Lab { events, queue, cloud, client, folder, runtime: Some(runtime) })
     }
 
     /// What happened so far, in order.
@@ -45,6 +60,16 @@ impl Lab {
         &self.queue
     }
 
+    /// The cloud, which makes the hosts.
+    pub fn cloud(&self) -> &Cloud {
+        &self.cloud
+    }
+
+    /// The key that every host lets in.
+    pub fn client_key(&self) -> &ClientKey {
+        &self.client
+    }
+
     /// A folder of this lab alone, removed with it.
     pub fn folder(&self) -> &std::path::Path {
         self.folder.path()
@@ -53,6 +78,9 @@ impl Lab {
 
 impl Drop for Lab {
     fn drop(&mut self) {
+        for (instance, _) in self.cloud.instances() {
+            self.cloud.destroy(&instance.id);
+        }
         if let Some(runtime) = self.runtime.take() {
             // In the background: a lab may be dropped in async code, where waiting for a runtime panics.
             runtime.shutdown_background();

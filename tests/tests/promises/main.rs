@@ -1,4 +1,5 @@
 //! What the project promises, one file per promise. One binary, so that all of them run side by side.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
+mod lab_host;
 mod runner_stand_in;

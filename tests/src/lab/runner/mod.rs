@@ -17,7 +17,7 @@
 //! | SIGHUP | reload of the configuration (also when the file's time changes, looked at every 3 s) | |
 //!
 //! Before the handlers are there, SIGQUIT makes a Go program print its stacks and exit 2, and the others kill it. A signal
-//! that comes right behind another is dropped: see [`signals`].
+//! that comes right behind another is dropped: see `signals.rs`.
 //!
 //! **Zero jobs is not the end.** After the last job the executors shut down (`--executor-shutdown`), and the process is still
 //! there; in that time the endpoints answer.
@@ -32,7 +32,7 @@
 //! something about health and jobs, with upstream's names and labels.
 //!
 //! Not like GitLab Runner: fractions of seconds in the configuration, offers that must be accepted always (two-phase commit),
-//! and the lab's own requests, which make its life visible in the event log: see [`link`].
+//! and the lab's own requests, which make its life visible in the event log: see `link.rs`.
 
 mod config;
 mod endpoints;

@@ -1,0 +1,78 @@
+//! The process tree of a host, read from `/proc`.
+
+use std::{fs, path::PathBuf};
+
+/// One process that is alive (zombies are not).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Process {
+    pub pid: u32,
+    pub parent: u32,
+    /// File name of its executable; empty when it cannot be read.
+    pub program: String,
+}
+
+/// The living descendants of `root`, without `root` itself.
+pub fn descendants(root: u32) -> Vec<Process> {
+    let all: Vec<Process> = fs::read_dir("/proc")
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .filter_map(read)
+        .collect();
+    let mut found: Vec<Process> = Vec::new();
+    let mut parents = vec![root];
+    while let Some(parent) = parents.pop() {
+        for process in all.iter().filter(|process| process.parent == parent) {
+            parents.push(process.pid);
+            found.push(process.clone());
+        }
+    }
+    found
+}
+
+fn read(pid: u32) -> Option<Process> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name in parentheses may hold anything, parentheses and spaces too; what follows the last one is regular.
+    let mut fields = stat[stat.rfind(')')? + 1..].split_whitespace();
+    let state = fields.next()?;
+    let parent = fields.next()?.parse().ok()?;
+    if matches!(state, "Z" | "X") {
+        return None;
+    }
+    let exe = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_else(|_| PathBuf::new());
+    let program = exe.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    Some(Process { pid, parent, program })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    #[test]
+    fn children_of_children_are_found_and_the_dead_are_not() {
+        let mut shell =
+            Command::new("sh").args(["-c", "sleep 60 & wait"]).stdin(Stdio::null()).spawn().unwrap();
+        let sleeper = crate::poll::until("the sleeper runs", std::time::Duration::from_secs(10), || {
+            let found = descendants(std::process::id());
+            found.iter().find(|process| process.parent == shell.id()).map(|found| found.pid).ok_or(found)
+        });
+        rustix::process::kill_process(
+            rustix::process::Pid::from_raw(sleeper.cast_signed()).unwrap(),
+            rustix::process::Signal::KILL,
+        )
+        .unwrap();
+        shell.kill().unwrap();
+        // Not reaped yet: a zombie, which counts as gone.
+        crate::poll::until("both are gone", std::time::Duration::from_secs(10), || {
+            let found = descendants(std::process::id());
+            match found.iter().any(|process| process.pid == shell.id() || process.pid == sleeper) {
+                false => Ok(()),
+                true => Err(found),
+            }
+        });
+        shell.wait().unwrap();
+    }
+}
