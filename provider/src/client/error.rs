@@ -1,6 +1,6 @@
 //! Why a call to a wrapper failed.
 
-use crate::transport::{Phase, TransportError};
+use crate::transport::{Phase, Route, TransportError};
 use std::time::Duration;
 
 /// A call that brought no answer, or a refusal.
@@ -11,10 +11,16 @@ pub enum ClientError {
     Transport(#[from] TransportError),
     /// The tunnel stands, but no answer came within the call's limit.
     #[error("{method}: no answer within {}", humantime::format_duration(*limit))]
-    NoAnswer { method: &'static str, limit: Duration },
+    NoAnswer {
+        method: &'static str,
+        limit: Duration,
+        /// Whether not a byte came from the wrapper over this tunnel.
+        silent: bool,
+        route: Box<Route>,
+    },
     /// The wrapper answered with a gRPC error.
     #[error("{method}: {code:?}: {message}")]
-    Status { method: &'static str, code: tonic::Code, message: String },
+    Status { method: &'static str, code: tonic::Code, message: String, route: Box<Route> },
 }
 
 impl ClientError {
@@ -31,6 +37,18 @@ impl ClientError {
                     | tonic::Code::Aborted
             ),
         }
+    }
+
+    /// What was tried.
+    pub fn route(&self) -> &Route {
+        match self {
+            Self::Transport(error) => &error.route,
+            Self::NoAnswer { route, .. } | Self::Status { route, .. } => route,
+        }
+    }
+
+    pub(super) fn status(method: &'static str, status: &tonic::Status, route: Box<Route>) -> Self {
+        Self::Status { method, code: status.code(), message: status.message().to_owned(), route }
     }
 
     /// Where on the way it failed.

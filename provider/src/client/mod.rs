@@ -4,8 +4,17 @@ mod error;
 
 pub use error::ClientError;
 
-use crate::transport::{Connector, Target};
-use std::{collections::HashMap, fmt, sync::Arc};
+use crate::transport::{Connector, Target, Witness};
+use grit_proto::runner_wrapper::{self as wire, process_wrapper_client::ProcessWrapperClient};
+use hyper_util::rt::TokioIo;
+use std::{
+    collections::HashMap,
+    error::Error as _,
+    fmt, io,
+    sync::{Arc, Mutex as BlockingMutex, PoisonError},
+};
+use tokio::sync::Mutex;
+use tonic::transport::{Channel, Endpoint};
 
 /// Talks to the wrapper of one runner manager. Cheap to clone; clones share the connection.
 ///
@@ -15,26 +24,40 @@ use std::{collections::HashMap, fmt, sync::Arc};
 /// Dropping a call's future abandons the call and leaves the connection to the others; a shutdown that the wrapper has read goes on.
 #[derive(Debug, Clone)]
 pub struct WrapperClient {
-    target: Arc<Target>,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    target: Target,
     connector: Connector,
+    live: Mutex<Option<Live>>,
+}
+
+/// A tunnel with gRPC on it.
+#[derive(Clone)]
+struct Live {
+    channel: Channel,
+    witness: Arc<dyn Witness>,
 }
 
 impl Connector {
     /// A client of this manager's wrapper. Connects to nothing yet.
     pub fn client(&self, target: Target) -> WrapperClient {
-        WrapperClient { target: Arc::new(target), connector: self.clone() }
+        WrapperClient { shared: Arc::new(Shared { target, connector: self.clone(), live: Mutex::new(None) }) }
     }
 }
 
 impl WrapperClient {
     /// The manager it talks to.
     pub fn target(&self) -> &Target {
-        &self.target
+        &self.shared.target
     }
 
     /// What the runner process does now.
     pub async fn check_status(&self) -> Result<StatusReport, ClientError> {
-        Err(self.unwritten("CheckStatus"))
+        let call = |mut grpc: Grpc| async move { grpc.check_status(wire::CheckStatusRequest {}).await };
+        let wire::CheckStatusResponse { status, failure_reason } = self.call("CheckStatus", call).await?;
+        Ok(StatusReport { status: status.into(), failure_reason })
     }
 
     /// Asks for a graceful shutdown: no new jobs, the running ones finish, then the process ends. Returns when the wrapper has taken the
@@ -43,22 +66,98 @@ impl WrapperClient {
         &self,
         callback: Option<ShutdownCallback>,
     ) -> Result<StatusReport, ClientError> {
-        let _ = callback;
-        Err(self.unwritten("InitGracefulShutdown"))
+        let shutdown_callback = callback
+            .map(|ShutdownCallback { url, method, headers }| wire::ShutdownCallback { url, method, headers });
+        let request = wire::InitGracefulShutdownRequest { shutdown_callback };
+        let call = |mut grpc: Grpc| async move { grpc.init_graceful_shutdown(request).await };
+        let wire::InitGracefulShutdownResponse { status, failure_reason } =
+            self.call("InitGracefulShutdown", call).await?;
+        Ok(StatusReport { status: status.into(), failure_reason })
     }
 
     /// Asks for a forceful shutdown: running jobs are aborted. Returns when the wrapper has taken the order.
     pub async fn init_forceful_shutdown(&self) -> Result<StatusReport, ClientError> {
-        Err(self.unwritten("InitForcefulShutdown"))
+        let call = |mut grpc: Grpc| async move {
+            grpc.init_forceful_shutdown(wire::InitForcefulShutdownRequest {}).await
+        };
+        let wire::InitForcefulShutdownResponse { status, failure_reason } =
+            self.call("InitForcefulShutdown", call).await?;
+        Ok(StatusReport { status: status.into(), failure_reason })
     }
 
-    fn unwritten(&self, method: &'static str) -> ClientError {
-        let _ = &self.connector;
-        ClientError::Status {
-            method,
-            code: tonic::Code::Unimplemented,
-            message: "no transport yet".to_owned(),
+    /// Makes one call, with its limit; a tunnel that broke is forgotten, and its witness heard.
+    async fn call<T, F>(&self, method: &'static str, call: impl FnOnce(Grpc) -> F) -> Result<T, ClientError>
+    where
+        F: Future<Output = Result<tonic::Response<T>, tonic::Status>>,
+    {
+        let live = self.live().await?;
+        let route = || Box::new(live.witness.route().clone());
+        let limit = self.shared.connector.limits().call;
+        let answer = tokio::time::timeout(limit, call(ProcessWrapperClient::new(live.channel.clone()))).await;
+        match answer {
+            Ok(Ok(response)) => Ok(response.into_inner()),
+            // Only errors that were made on our side have a source: the tunnel broke, or what came out of it was no gRPC.
+            Ok(Err(status)) if status.source().is_some() => {
+                self.forget(&live).await;
+                match live.witness.testimony().await {
+                    Some(error) => Err(error.into()),
+                    None => Err(ClientError::status(method, &status, route())),
+                }
+            }
+            Ok(Err(status)) => Err(ClientError::status(method, &status, route())),
+            Err(_) => {
+                self.forget(&live).await;
+                let silent = live.witness.transcript().first().is_empty();
+                Err(ClientError::NoAnswer { method, limit, silent, route: route() })
+            }
         }
+    }
+
+    /// The tunnel that is open, or a new one. Calls that come meanwhile wait for it.
+    async fn live(&self) -> Result<Live, ClientError> {
+        let mut live = self.shared.live.lock().await;
+        if let Some(live) = &*live {
+            return Ok(live.clone());
+        }
+        let tunnel = self.shared.connector.open(&self.shared.target).await?;
+        // gRPC may ask for a second connection when the first is lost. It gets none: the next call opens a new tunnel, and knows why.
+        let once = Arc::new(BlockingMutex::new(Some(TokioIo::new(tunnel.stream))));
+        let connector = tower::service_fn(move |_| {
+            let stream = once.lock().unwrap_or_else(PoisonError::into_inner).take();
+            async move { stream.ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected)) }
+        });
+        // The stream leads to the wrapper already; the name is only what HTTP wants to read.
+        let endpoint = Endpoint::from_static("http://localhost");
+        let channel = match endpoint.connect_with_connector(connector).await {
+            Ok(channel) => channel,
+            Err(error) => {
+                let told = tunnel.witness.testimony().await;
+                return Err(told.map_or_else(
+                    || {
+                        let status = tonic::Status::unavailable(error.to_string());
+                        ClientError::status("connect", &status, Box::new(tunnel.witness.route().clone()))
+                    },
+                    ClientError::from,
+                ));
+            }
+        };
+        Ok(live.insert(Live { channel, witness: tunnel.witness }).clone())
+    }
+
+    /// Lets the next call open a new tunnel, unless somebody did already.
+    async fn forget(&self, broken: &Live) {
+        let mut live = self.shared.live.lock().await;
+        if live.as_ref().is_some_and(|live| Arc::ptr_eq(&live.witness, &broken.witness)) {
+            *live = None;
+        }
+    }
+}
+
+type Grpc = ProcessWrapperClient<Channel>;
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WrapperClient").field("target", &self.target).finish_non_exhaustive()
     }
 }
 
@@ -80,6 +179,17 @@ pub enum RunnerStatus {
     Stopped,
     /// The wrapper does not know (0), or says something that this version has no word for (the number). Never to be taken for stopped.
     Unknown(i32),
+}
+
+impl From<i32> for RunnerStatus {
+    fn from(number: i32) -> Self {
+        match wire::Status::try_from(number) {
+            Ok(wire::Status::Running) => Self::Running,
+            Ok(wire::Status::InShutdown) => Self::InShutdown,
+            Ok(wire::Status::Stopped) => Self::Stopped,
+            Ok(wire::Status::Unknown) | Err(_) => Self::Unknown(number),
+        }
+    }
 }
 
 impl fmt::Display for RunnerStatus {

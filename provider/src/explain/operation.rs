@@ -213,7 +213,18 @@ mod tests {
     }
 
     fn lost() -> ClientError {
-        ClientError::NoAnswer { method: "CheckStatus", limit: Duration::from_secs(10) }
+        ClientError::NoAnswer {
+            method: "CheckStatus",
+            limit: Duration::from_secs(10),
+            silent: false,
+            route: Box::new(crate::transport::Route {
+                strategy: "direct",
+                host: "mgr-2".parse().unwrap(),
+                username: Some("deploy".to_owned()),
+                wrapper: "unix:///run/wrapper.sock".parse().unwrap(),
+                hop: None,
+            }),
+        }
     }
 
     fn all(cases: Vec<Explained>) -> String {

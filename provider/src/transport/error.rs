@@ -77,11 +77,13 @@ impl TransportError {
     /// A refused authentication never is: servers lock an address out that tries again and again.
     pub fn retryable(&self) -> bool {
         match &self.cause {
-            Cause::Network(_)
+            Cause::Resolve(_)
+            | Cause::Network(_)
             | Cause::TimedOut { .. }
             | Cause::Lost(_)
             | Cause::TooBusy
-            | Cause::NotAnswering { .. } => true,
+            | Cause::NotAnswering { .. }
+            | Cause::WrapperClosed => true,
             // A host that boots has no socket yet, and sshd does not say which refusals are of policy.
             Cause::ChannelRefused { reason, .. } => *reason != ChannelRefusal::Prohibited,
             Cause::CommandEnded { .. } => true,
@@ -93,8 +95,11 @@ impl TransportError {
             | Cause::NoCommonAlgorithm { .. }
             | Cause::HostKey(_)
             | Cause::AuthRefused { .. }
+            | Cause::MoreFactors { .. }
             | Cause::TooManyAttempts
             | Cause::CommandNotStarted { .. }
+            | Cause::NotAWrapper
+            | Cause::Agent { .. }
             | Cause::Protocol(_) => false,
         }
     }
@@ -112,7 +117,10 @@ pub enum Cause {
     NoCredential,
     #[error(transparent)]
     Key(KeyError),
-    /// Resolution, connection, or a socket call.
+    /// The host's name has no address.
+    #[error("{0}")]
+    Resolve(#[source] SharedIoError),
+    /// The connection, or a call on its socket.
     #[error("{0}")]
     Network(#[source] SharedIoError),
     #[error("no answer within {}", humantime::format_duration(*limit))]
@@ -141,13 +149,25 @@ pub enum Cause {
         /// The methods that the server would still take, as it names them.
         remaining: Vec<String>,
     },
+    /// The key was accepted, and the server asks for more than a key.
+    #[error("the server asks for more than a key: {wanted}")]
+    MoreFactors { wanted: String },
     #[error("the server counted too many authentication failures")]
     TooManyAttempts,
     #[error("the server refused the channel ({reason})")]
     ChannelRefused { reason: ChannelRefusal, text: String },
     #[error("the command could not be started: {source}")]
     CommandNotStarted { program: String, source: SharedIoError },
-    /// The command of a command strategy ended, or printed something that is not the protocol.
+    /// The tunnel stands, and the wrapper's end of it was closed.
+    #[error("the wrapper closed the connection")]
+    WrapperClosed,
+    /// What answers at the wrapper's address is no gRPC server. What it said is in the evidence.
+    #[error("the answer is not gRPC")]
+    NotAWrapper,
+    /// The agent cannot be asked, or holds no key that fits.
+    #[error("ssh-agent at {socket}: {problem}")]
+    Agent { socket: String, problem: String },
+    /// The command of a command strategy ended.
     #[error("the command ended: {status}")]
     CommandEnded { program: String, status: String },
     /// Anything else that the SSH layer reports.
@@ -190,6 +210,8 @@ pub struct HostKeyRefusal {
     pub line: String,
     /// Where keys were looked for, as `/root/.ssh/known_hosts` or `ssh.known_hosts`, with a note when a source could not be read.
     pub searched: Vec<String>,
+    /// What is wrong with a certificate.
+    pub problem: Option<String>,
 }
 
 /// How a host key was judged.

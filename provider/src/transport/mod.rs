@@ -13,9 +13,20 @@
 //! [`WrapperClient`]: crate::client::WrapperClient
 
 mod address;
+mod check;
+mod credentials;
 mod error;
+mod home;
+mod limits;
 mod options;
+mod over_ssh;
+mod pool;
+mod proxy_jump;
 mod secret;
+mod ssh;
+mod stream;
+mod tcp;
+mod trust;
 
 pub use address::{AddressError, HostPort, SSH_PORT, WrapperAddress};
 pub use error::{
@@ -25,7 +36,12 @@ pub use error::{
 pub use options::{AgentOptions, JumpOptions, SshOptions, StrategyOptions, TrustOptions};
 pub use secret::Secret;
 
-use std::sync::Arc;
+use async_trait::async_trait;
+use credentials::Keyring;
+use limits::{Gate, Limits};
+use pool::Pool;
+use std::{fmt, sync::Arc};
+use stream::{BoxStream, Transcript};
 
 /// A runner manager: one entry of the `runner_managers` map.
 #[derive(Debug, Clone)]
@@ -52,20 +68,118 @@ pub struct Target {
 /// Makes clients of wrappers. Cheap to clone; all clones share sessions and limits.
 ///
 /// Dropping the last clone and the last client ends the sessions.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Connector {
-    options: Arc<SshOptions>,
+    inner: Arc<Inner>,
 }
 
 impl Connector {
     /// Takes the options over. Reads no file, connects to nothing, and cannot fail: what is wrong with the options shows when a
     /// connection needs them, or before that in [`SshOptions::check`].
     pub fn new(options: SshOptions) -> Self {
-        Self { options: Arc::new(options) }
+        let strategy: Box<dyn Strategy> = match &options.strategy {
+            StrategyOptions::Direct => Box::new(over_ssh::Direct),
+            StrategyOptions::ProxyJump(hops) => Box::new(proxy_jump::ProxyJump(hops.clone())),
+            _ => Box::new(over_ssh::Direct),
+        };
+        let limits = Limits::new(options.connect_timeout, options.call_timeout, options.keepalive_interval);
+        let gate = Gate::new(options.max_handshakes);
+        let (pool, keyring) = (Pool::default(), Keyring::default());
+        Self { inner: Arc::new(Inner { options, limits, gate, pool, keyring, strategy }) }
     }
 
     /// The options it was made from.
     pub fn options(&self) -> &SshOptions {
-        &self.options
+        &self.inner.options
+    }
+
+    /// A tunnel to the wrapper of a manager.
+    pub(crate) async fn open(&self, target: &Target) -> Result<Tunnel, TransportError> {
+        self.inner.strategy.open(&self.inner, target).await
+    }
+
+    pub(crate) fn limits(&self) -> &Limits {
+        &self.inner.limits
+    }
+}
+
+impl fmt::Debug for Connector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connector").field("strategy", &self.inner.strategy.name()).finish_non_exhaustive()
+    }
+}
+
+/// What all clones of a connector share.
+pub(crate) struct Inner {
+    options: SshOptions,
+    limits: Limits,
+    gate: Gate,
+    pool: Pool,
+    keyring: Keyring,
+    strategy: Box<dyn Strategy>,
+}
+
+/// A way to a wrapper. Its product is a byte stream that gRPC rides on.
+#[async_trait]
+trait Strategy: Send + Sync {
+    /// The name in options and messages.
+    fn name(&self) -> &'static str;
+
+    /// Opens a tunnel. Dropping the future abandons it.
+    async fn open(&self, inner: &Arc<Inner>, target: &Target) -> Result<Tunnel, TransportError>;
+}
+
+/// A stream to a wrapper, and somebody who watches it.
+pub(crate) struct Tunnel {
+    pub(crate) stream: BoxStream,
+    pub(crate) witness: Arc<dyn Witness>,
+}
+
+/// Watches a tunnel, keeps what carries it alive, and tells afterwards why it broke.
+///
+/// gRPC knows only that its stream has ended; the reason is with the session, the command, or in the first bytes received.
+#[async_trait]
+pub(crate) trait Witness: Send + Sync {
+    /// Why the tunnel broke, or none when it did not. May wait a moment for the reason to arrive.
+    async fn testimony(&self) -> Option<TransportError>;
+
+    /// What was received from the wrapper.
+    fn transcript(&self) -> &Transcript;
+
+    /// Where it leads.
+    fn route(&self) -> &Route;
+}
+
+/// What the wrapper's side of a standing tunnel tells: that it was closed, or that it is no gRPC server.
+fn wrapper_side(transcript: &Transcript, route: &Route) -> Option<TransportError> {
+    let received = transcript.first();
+    let cause = if !received.is_empty() && !begins_http2(&received) {
+        Cause::NotAWrapper
+    } else if transcript.is_closed() {
+        Cause::WrapperClosed
+    } else {
+        return None;
+    };
+    let mut error = TransportError::at(Phase::Call, route.clone(), cause);
+    if matches!(error.cause, Cause::NotAWrapper) {
+        error.evidence.received = received;
+    }
+    Some(error)
+}
+
+/// Every HTTP/2 server begins with a SETTINGS frame on stream 0: length (3 bytes), type 4, flags, stream (4 bytes).
+fn begins_http2(received: &[u8]) -> bool {
+    received.iter().skip(3).zip([4, 0, 0, 0, 0, 0]).all(|(byte, expected)| *byte == expected)
+}
+
+impl Route {
+    fn of(target: &Target, strategy: &'static str) -> Self {
+        Self {
+            strategy,
+            host: target.address.clone(),
+            username: None,
+            wrapper: target.wrapper_address.clone(),
+            hop: None,
+        }
     }
 }

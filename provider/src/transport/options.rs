@@ -1,6 +1,6 @@
 //! The `ssh` object of the provider block, typed, and the environment that stands in where it is silent.
 
-use crate::transport::{HostPort, Secret, error::InvalidOption};
+use crate::transport::{HostPort, Secret, check, error::InvalidOption};
 use std::{path::PathBuf, time::Duration};
 
 /// How all runner managers are reached. Every field that is set wins over the entry of a runner manager.
@@ -33,12 +33,14 @@ pub struct SshOptions {
     pub keepalive_interval: Option<Duration>,
     /// SSH handshakes at once, over all hosts. Default 64; at most 8 of them to the same host.
     pub max_handshakes: Option<usize>,
+    /// The folder that `~` stands for in paths. Part of the surroundings, not of the block: [`SshOptions::or_environment`] fills it.
+    pub home: Option<PathBuf>,
 }
 
 /// Which key of ssh-agent is used.
 #[derive(Debug, Clone, Default)]
 pub struct AgentOptions {
-    /// The agent's socket; where it is silent, `SSH_AUTH_SOCK`.
+    /// The agent's socket; [`SshOptions::or_environment`] fills it from `SSH_AUTH_SOCK`.
     pub socket: Option<PathBuf>,
     /// The one key to use, named by its public key, its `SHA256:` fingerprint, or its comment. Without it all keys are tried, five at most.
     pub identity: Option<String>,
@@ -88,15 +90,19 @@ pub struct JumpOptions {
 }
 
 impl SshOptions {
-    /// Fills what is not set from `GRIT_SSH_*` variables, which `variable` looks up by name.
+    /// Fills what is not set from the environment, whose variables `variable` looks up by name.
     ///
-    /// Taken: `GRIT_SSH_USERNAME`, `GRIT_SSH_PRIVATE_KEY`, `GRIT_SSH_PRIVATE_KEY_PATH`, `GRIT_SSH_PASSPHRASE`,
+    /// Taken: `HOME` for `~` in paths, `SSH_AUTH_SOCK` for an agent without a socket, and `GRIT_SSH_USERNAME`, `GRIT_SSH_PRIVATE_KEY`, `GRIT_SSH_PRIVATE_KEY_PATH`, `GRIT_SSH_PASSPHRASE`,
     /// `GRIT_SSH_CERTIFICATE_PATH`, `GRIT_SSH_KNOWN_HOSTS`, `GRIT_SSH_KNOWN_HOSTS_PATH`. A key in any form (text, path, agent) that
     /// the block names keeps all key variables out, and a source of trust keeps out those of trust, so the two never mix.
     /// An empty variable counts as not set.
     #[must_use]
     pub fn or_environment(mut self, variable: impl Fn(&str) -> Option<String>) -> Self {
         let variable = |name: &str| variable(name).filter(|value| !value.is_empty());
+        self.home = self.home.or_else(|| variable("HOME").map(PathBuf::from));
+        if let Some(agent) = &mut self.agent {
+            agent.socket = agent.socket.take().or_else(|| variable("SSH_AUTH_SOCK").map(PathBuf::from));
+        }
         self.username = self.username.or_else(|| variable("GRIT_SSH_USERNAME"));
         if self.private_key.is_none() && self.private_key_path.is_none() && self.agent.is_none() {
             self.private_key = variable("GRIT_SSH_PRIVATE_KEY").map(Secret::new);
@@ -117,7 +123,7 @@ impl SshOptions {
     ///
     /// Reads the files that the options name; never the network. Blocking, but short.
     pub fn check(&self) -> Vec<InvalidOption> {
-        Vec::new()
+        check::check(self)
     }
 }
 

@@ -1,1 +1,269 @@
-//! To be written.
+//! The real sshd on a free port, with keys made for the run, as root or as an ordinary user.
+//!
+//! Each server has a folder, an address in 127.0.0.0/8 and a log of its own, and ends with its value, sessions included. It lets the
+//! user in who runs the test, with the keys that the builder was given.
+
+mod keys;
+mod tree;
+
+pub use keys::{ClientKey, public_line};
+
+use anyhow::{Context, bail, ensure};
+use rustix::process::{Pid, Signal};
+use std::{
+    fs,
+    net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    sync::atomic::{AtomicU32, Ordering},
+    time::{Duration, Instant},
+};
+use tempfile::TempDir;
+
+const PROGRAM: &str = "/usr/sbin/sshd";
+const START_LIMIT: Duration = Duration::from_secs(30);
+
+/// Whether this machine has a real sshd.
+pub fn is_installed() -> bool {
+    Path::new(PROGRAM).is_file()
+}
+
+/// How a server is to be. Made by [`Sshd::builder`].
+#[derive(Debug, Clone)]
+pub struct Builder {
+    host_keys: Vec<String>,
+    authorized: Vec<String>,
+    config: Vec<String>,
+}
+
+impl Builder {
+    /// The types of the host keys, as ssh-keygen names them. Default: `ed25519`.
+    pub fn host_keys(mut self, types: &[&str]) -> Self {
+        self.host_keys = types.iter().map(|it| (*it).to_owned()).collect();
+        self
+    }
+
+    /// Lets a key in.
+    pub fn authorize(self, key: &ClientKey) -> Self {
+        let line = key.public.clone();
+        self.authorized_line(line)
+    }
+
+    /// Adds a line to `authorized_keys` as it is, options included.
+    pub fn authorized_line(mut self, line: impl Into<String>) -> Self {
+        self.authorized.push(line.into());
+        self
+    }
+
+    /// Adds a line to `sshd_config`. It comes first, and sshd takes the first value that it reads.
+    pub fn config(mut self, line: impl Into<String>) -> Self {
+        self.config.push(line.into());
+        self
+    }
+
+    /// Starts the server and waits until it listens.
+    pub fn start(self) -> anyhow::Result<Sshd> {
+        ensure!(is_installed(), "{PROGRAM} is not there: install openssh-server");
+        let dir = tempfile::Builder::new().prefix("sshd-").tempdir().context("make a folder for sshd")?;
+        let mut host_keys = Vec::new();
+        for kind in &self.host_keys {
+            let path = dir.path().join(format!("host_{kind}"));
+            keys::generate(&path, kind, "")?;
+            host_keys.push(path);
+        }
+        fs::write(dir.path().join("authorized_keys"), self.authorized.join("\n") + "\n")?;
+        if rustix::process::geteuid().is_root() {
+            fs::create_dir_all("/run/sshd").context("make sshd's folder for privilege separation")?;
+        }
+        // A port that was free a moment ago may be taken when sshd asks for it.
+        let mut last = None;
+        for _ in 0..5 {
+            match Sshd::launch(&self, dir.path(), &host_keys) {
+                Ok((child, address)) => return Ok(Sshd { dir, address, host_keys, child, builder: self }),
+                Err(error) => last = Some(error),
+            }
+        }
+        Err(last.unwrap_or_else(|| anyhow::anyhow!("sshd was not started")))
+    }
+}
+
+/// A running sshd.
+#[derive(Debug)]
+pub struct Sshd {
+    dir: TempDir,
+    address: SocketAddr,
+    host_keys: Vec<PathBuf>,
+    child: Child,
+    builder: Builder,
+}
+
+impl Sshd {
+    /// A server with one ed25519 host key that lets nobody in yet.
+    pub fn builder() -> Builder {
+        Builder { host_keys: vec!["ed25519".to_owned()], authorized: Vec::new(), config: Vec::new() }
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The user that it lets in: the one who runs the test.
+    pub fn username(&self) -> String {
+        username()
+    }
+
+    /// Its folder, for sockets and the like.
+    pub fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// Its public host keys, as in a `.pub` file, without comments.
+    pub fn host_keys(&self) -> Vec<String> {
+        self.host_keys.iter().filter_map(|path| public_line(path).ok()).collect()
+    }
+
+    /// Its lines for a known_hosts file.
+    pub fn known_hosts(&self) -> String {
+        let name = format!("[{}]:{}", self.address.ip(), self.address.port());
+        self.host_keys().iter().fold(String::new(), |all, key| all + &name + " " + key + "\n")
+    }
+
+    /// Everything that it logged so far.
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.dir.path().join("log")).unwrap_or_default()
+    }
+
+    /// Its listener and all processes of its sessions, the listener first.
+    pub fn processes(&self) -> Vec<Pid> {
+        Pid::from_raw(self.child.id().cast_signed()).map(tree::with_descendants).unwrap_or_default()
+    }
+
+    /// Stops the listener and all sessions in their tracks, as a hung host does.
+    pub fn freeze(&self) {
+        signal(&self.processes(), Signal::STOP);
+    }
+
+    /// Lets them go on.
+    pub fn thaw(&self) {
+        signal(&self.processes(), Signal::CONT);
+    }
+
+    /// Kills the sessions and leaves the listener.
+    pub fn kill_sessions(&self) {
+        signal(self.processes().get(1..).unwrap_or_default(), Signal::KILL);
+    }
+
+    /// Kills the listener and all sessions, as a host does that loses its power.
+    pub fn kill(&mut self) {
+        signal(&self.processes(), Signal::KILL);
+        let _ = self.child.wait();
+    }
+
+    /// Starts it again after [`Self::kill`], on the same address with the same keys.
+    pub fn restart(&mut self) -> anyhow::Result<()> {
+        self.kill();
+        let (builder, dir) = (self.builder.clone(), self.dir.path());
+        self.child = Self::launch_at(&builder, dir, &self.host_keys, self.address)?;
+        Ok(())
+    }
+
+    fn launch(builder: &Builder, dir: &Path, host_keys: &[PathBuf]) -> anyhow::Result<(Child, SocketAddr)> {
+        let address = free_address()?;
+        Ok((Self::launch_at(builder, dir, host_keys, address)?, address))
+    }
+
+    fn launch_at(
+        builder: &Builder,
+        dir: &Path,
+        host_keys: &[PathBuf],
+        address: SocketAddr,
+    ) -> anyhow::Result<Child> {
+        let config = dir.join("sshd_config");
+        fs::write(&config, config_text(builder, dir, host_keys, address))?;
+        let log = fs::File::options().create(true).append(true).open(dir.join("log"))?;
+        let before = log.metadata()?.len();
+        let mut child = Command::new(PROGRAM)
+            .args(["-D", "-e", "-f"])
+            .arg(&config)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .context("start sshd")?;
+        let start = Instant::now();
+        loop {
+            let log = fs::read(dir.join("log"))?;
+            let fresh = String::from_utf8_lossy(log.get(before as usize..).unwrap_or_default()).into_owned();
+            if fresh.contains("Server listening on") {
+                return Ok(child);
+            }
+            if let Some(status) = child.try_wait()? {
+                bail!("sshd ended with {status}: {fresh}");
+            }
+            if start.elapsed() > START_LIMIT {
+                let _ = child.kill();
+                let _ = child.wait();
+                bail!("sshd does not listen after {START_LIMIT:?}: {fresh}");
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+impl Drop for Sshd {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// The name of the user who runs the test.
+pub fn username() -> String {
+    let uid = rustix::process::getuid().as_raw().to_string();
+    let passwd = fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let named = passwd.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let name = fields.next()?;
+        (fields.nth(1)? == uid).then(|| name.to_owned())
+    });
+    named.unwrap_or_else(|| "root".to_owned())
+}
+
+/// An address of the loopback network that nobody listens on: tests that run side by side get different ones.
+pub fn free_address() -> anyhow::Result<SocketAddr> {
+    static COUNTER: AtomicU32 = AtomicU32::new(0);
+    let count = COUNTER.fetch_add(1, Ordering::Relaxed);
+    let [_, _, high, low] = std::process::id().to_be_bytes();
+    let ip = Ipv4Addr::new(127, high | 1, low, (count % 250 + 2) as u8);
+    let listener = TcpListener::bind((IpAddr::from(ip), 0)).context("find a free port")?;
+    Ok(listener.local_addr()?)
+}
+
+fn config_text(builder: &Builder, dir: &Path, host_keys: &[PathBuf], address: SocketAddr) -> String {
+    let mut lines = builder.config.clone();
+    lines.push(format!("ListenAddress {address}"));
+    lines.extend(host_keys.iter().map(|path| format!("HostKey {}", path.display())));
+    lines.push(format!("AuthorizedKeysFile {}", dir.join("authorized_keys").display()));
+    lines.extend(
+        [
+            "PidFile none",
+            "StrictModes no",
+            "UsePAM no",
+            "UseDNS no",
+            "PasswordAuthentication no",
+            "KbdInteractiveAuthentication no",
+            "PermitRootLogin prohibit-password",
+            "LogLevel VERBOSE",
+            "PrintMotd no",
+        ]
+        .map(str::to_owned),
+    );
+    lines.join("\n") + "\n"
+}
+
+fn signal(processes: &[Pid], signal: Signal) {
+    for pid in processes {
+        // One that has ended in between is what we wanted, or will be seen by the test.
+        let _ = rustix::process::kill_process(*pid, signal);
+    }
+}

@@ -1,0 +1,49 @@
+//! What can be known to be wrong with options before anything is connected.
+
+use crate::transport::{
+    SshOptions, StrategyOptions,
+    error::{InvalidOption, KeyError},
+    home, ssh,
+    trust::HostTrust,
+};
+use std::{fs::File, path::Path};
+
+/// Everything that is wrong, in the order of the attributes.
+pub(super) fn check(options: &SshOptions) -> Vec<InvalidOption> {
+    let mut found = Vec::new();
+    let mut note = |attribute: &str, problem: Option<String>| {
+        found.extend(problem.map(|problem| InvalidOption { attribute: attribute.to_owned(), problem }));
+    };
+    let home = options.home.as_deref();
+    let key = |text: &crate::transport::Secret| ssh::inspect_key(text).err().as_ref().map(key_problem);
+    let file = |path: &std::path::PathBuf| unreadable(&home::expand(path, home));
+
+    note("ssh.private_key", options.private_key.as_ref().and_then(key));
+    note("ssh.private_key_path", options.private_key_path.as_ref().and_then(file));
+    note("ssh.certificate_path", options.certificate_path.as_ref().and_then(file));
+    if let StrategyOptions::ProxyJump(hops) = &options.strategy {
+        for (index, hop) in hops.iter().enumerate() {
+            let name = |attribute: &str| format!("ssh.proxy_jump[{index}].{attribute}");
+            note(&name("private_key"), hop.private_key.as_ref().and_then(key));
+            note(&name("private_key_path"), hop.private_key_path.as_ref().and_then(file));
+            note(&name("certificate_path"), hop.certificate_path.as_ref().and_then(file));
+            let pins = HostTrust::check_pins(&name("host_key"), hop.host_key.as_deref().unwrap_or_default());
+            note(&name("host_key"), pins.err().map(|error| error.problem));
+        }
+    }
+    found.extend(HostTrust::check(&options.trust));
+    found
+}
+
+fn unreadable(path: &Path) -> Option<String> {
+    let error = File::open(path).err()?;
+    Some(format!("{} cannot be read: {}", path.display(), home::plain(&error)))
+}
+
+/// The problem alone: the attribute stands before it.
+fn key_problem(error: &KeyError) -> String {
+    match error {
+        KeyError::Unusable { format, problem, .. } => format!("the key ({format}) cannot be used: {problem}"),
+        error => error.to_string(),
+    }
+}

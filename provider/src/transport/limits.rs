@@ -1,0 +1,150 @@
+//! Time limits of the phases, and how many handshakes may run at once.
+
+use crate::transport::HostPort;
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore},
+    time::Instant,
+};
+
+/// The whole way to an open channel, when nothing is configured.
+const CONNECT: Duration = Duration::from_secs(30);
+/// One call, when nothing is configured.
+const CALL: Duration = Duration::from_secs(10);
+/// Silence before the server is asked whether it is alive, when nothing is configured.
+const KEEPALIVE: Duration = Duration::from_secs(10);
+/// Questions without an answer before a session counts as dead.
+const KEEPALIVE_MAX: usize = 2;
+/// sshd's MaxStartups lets 10 unauthenticated connections in before it turns some away.
+const HANDSHAKES_PER_HOST: usize = 8;
+/// Handshakes at once over all hosts, when nothing is configured.
+const HANDSHAKES: usize = 64;
+
+/// How long each phase may take.
+#[derive(Debug, Clone)]
+pub(crate) struct Limits {
+    /// From the first packet to the open channel.
+    pub(crate) connect: Duration,
+    pub(crate) tcp: Duration,
+    pub(crate) handshake: Duration,
+    pub(crate) auth: Duration,
+    pub(crate) channel: Duration,
+    pub(crate) call: Duration,
+    pub(crate) keepalive_interval: Duration,
+    pub(crate) keepalive_max: usize,
+}
+
+impl Limits {
+    /// A phase gets a third or a half of the whole; the deadline of the whole holds besides.
+    pub(crate) fn new(
+        connect: Option<Duration>,
+        call: Option<Duration>,
+        keepalive: Option<Duration>,
+    ) -> Self {
+        let connect = connect.unwrap_or(CONNECT);
+        Self {
+            connect,
+            tcp: connect / 3,
+            handshake: connect / 2,
+            auth: connect / 2,
+            channel: connect / 3,
+            call: call.unwrap_or(CALL),
+            keepalive_interval: keepalive.unwrap_or(KEEPALIVE),
+            keepalive_max: KEEPALIVE_MAX,
+        }
+    }
+
+    /// How long a server was silent when the keepalive gives it up.
+    pub(crate) fn keepalive_silence(&self) -> Duration {
+        self.keepalive_interval * (self.keepalive_max as u32 + 1)
+    }
+
+    /// How long a session lives without a byte. Longer than the keepalive needs, it ends only what that cannot: a socket write that blocks.
+    pub(crate) fn inactivity(&self) -> Duration {
+        self.keepalive_silence() + self.keepalive_interval + Duration::from_secs(5)
+    }
+
+    /// The deadline of a connection that begins now.
+    pub(crate) fn deadline(&self) -> Deadline {
+        Deadline(Instant::now() + self.connect)
+    }
+}
+
+/// When a whole connection attempt is over.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Deadline(Instant);
+
+impl Deadline {
+    /// A phase's limit, or what is left of the whole.
+    pub(crate) fn cap(self, limit: Duration) -> Duration {
+        limit.min(self.0.saturating_duration_since(Instant::now()))
+    }
+}
+
+/// Lets a bounded number of handshakes run: more would be turned away by sshd, and each would come nearer to its limit.
+#[derive(Debug)]
+pub(crate) struct Gate {
+    all: Arc<Semaphore>,
+    hosts: Mutex<HashMap<HostPort, Arc<Semaphore>>>,
+}
+
+impl Gate {
+    /// `all` handshakes at once over all hosts.
+    pub(crate) fn new(all: Option<usize>) -> Self {
+        let all = all.unwrap_or(HANDSHAKES).clamp(1, Semaphore::MAX_PERMITS);
+        Self { all: Arc::new(Semaphore::new(all)), hosts: Mutex::default() }
+    }
+
+    /// Waits for a turn, which ends when the returned value is dropped.
+    pub(crate) async fn enter(&self, host: &HostPort) -> Turn {
+        let of_host = {
+            let mut hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
+            Arc::clone(
+                hosts.entry(host.clone()).or_insert_with(|| Arc::new(Semaphore::new(HANDSHAKES_PER_HOST))),
+            )
+        };
+        // The host first: who waits for a busy host keeps nobody from another one. The semaphores are never closed.
+        let of_host = of_host.acquire_owned().await.ok();
+        let of_all = Arc::clone(&self.all).acquire_owned().await.ok();
+        Turn { _permits: (of_host, of_all) }
+    }
+}
+
+/// The right to run a handshake.
+#[derive(Debug)]
+pub(crate) struct Turn {
+    _permits: (Option<OwnedSemaphorePermit>, Option<OwnedSemaphorePermit>),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures::FutureExt;
+
+    #[tokio::test]
+    async fn eight_at_a_host_and_the_ninth_waits() {
+        let gate = Gate::new(None);
+        let host: HostPort = "h".parse().unwrap();
+        let mut turns = Vec::new();
+        for _ in 0..HANDSHAKES_PER_HOST {
+            turns.push(gate.enter(&host).await);
+        }
+        assert!(gate.enter(&host).now_or_never().is_none());
+        assert!(gate.enter(&"other".parse().unwrap()).now_or_never().is_some());
+        turns.pop();
+        assert!(gate.enter(&host).now_or_never().is_some());
+    }
+
+    #[test]
+    fn phases_fit_into_the_whole() {
+        let limits = Limits::new(None, None, None);
+        assert_eq!(limits.tcp, Duration::from_secs(10));
+        assert_eq!(limits.handshake, Duration::from_secs(15));
+        assert_eq!(limits.keepalive_silence(), Duration::from_secs(30));
+        assert_eq!(limits.inactivity(), Duration::from_secs(45));
+    }
+}

@@ -1,0 +1,211 @@
+//! The strategies that speak SSH themselves: what differs is what carries the connection to the server.
+
+use crate::transport::{
+    HostPort, Inner, Phase, Route, Strategy, Target, TransportError, Tunnel, Witness,
+    credentials::Identity,
+    error::{Cause, Evidence, InvalidOption},
+    pool::{Lease, SessionKey},
+    ssh::{Carrier, Login, Session},
+    stream::{BoxStream, Transcript},
+    tcp,
+    trust::HostTrust,
+};
+use async_trait::async_trait;
+use futures::FutureExt;
+use std::sync::Arc;
+
+/// A session to ask for.
+pub(crate) struct Ask {
+    pub(crate) route: Route,
+    pub(crate) identity: Identity,
+    pub(crate) host_key: Option<String>,
+}
+
+/// What carries the connection to an SSH server.
+#[derive(Clone)]
+pub(crate) enum Way {
+    Direct,
+    /// A channel of another session, which `key` names.
+    Through {
+        bastion: Arc<Session>,
+        key: String,
+    },
+}
+
+/// `direct`: a TCP connection to the manager's address.
+#[derive(Debug)]
+pub(crate) struct Direct;
+
+#[async_trait]
+impl Strategy for Direct {
+    fn name(&self) -> &'static str {
+        "direct"
+    }
+
+    async fn open(&self, inner: &Arc<Inner>, target: &Target) -> Result<Tunnel, TransportError> {
+        let ask = target_ask(inner, target, self.name()).await?;
+        tunnel(inner, target, ask, &Way::Direct).await
+    }
+}
+
+/// The session that a manager itself is asked for.
+pub(crate) async fn target_ask(
+    inner: &Inner,
+    target: &Target,
+    strategy: &'static str,
+) -> Result<Ask, TransportError> {
+    let route = Route::of(target, strategy);
+    match inner.keyring.of_target(&inner.options, target).await {
+        Ok(identity) => Ok(Ask {
+            route: Route { username: Some(identity.username.clone()), ..route },
+            identity,
+            host_key: target.host_key.clone(),
+        }),
+        Err(cause) => Err(TransportError::at(Phase::Setup, route, cause)),
+    }
+}
+
+/// A session, and a channel to the wrapper on it. A shared session may have died unnoticed; then a new one is tried, once.
+pub(crate) async fn tunnel(
+    inner: &Arc<Inner>,
+    target: &Target,
+    ask: Ask,
+    way: &Way,
+) -> Result<Tunnel, TransportError> {
+    let (key, route) = (ask.key(way), ask.route.clone());
+    if let Some(lease) = inner.pool.open_session(&key) {
+        match channel(inner, target, lease, &route).await {
+            Err(error) if error.is_end_of_session() => {
+                tracing::debug!(manager = target.manager, %error, "a shared SSH session is gone, making a new one");
+            }
+            done => return done,
+        }
+    }
+    let lease = session(inner, ask, way).await.map_err(|error| error.for_target(target))?;
+    channel(inner, target, lease, &route).await
+}
+
+/// The shared session of this ask, made when there is none.
+pub(crate) async fn session(inner: &Arc<Inner>, ask: Ask, way: &Way) -> Result<Lease, TransportError> {
+    let key = ask.key(way);
+    let (connecting, way) = (Arc::clone(inner), way.clone());
+    inner.pool.session(&key, || connect(connecting, ask, way).boxed()).await
+}
+
+async fn channel(
+    inner: &Inner,
+    target: &Target,
+    lease: Lease,
+    route: &Route,
+) -> Result<Tunnel, TransportError> {
+    let opened = lease.open(&target.wrapper_address, inner.limits.deadline()).await;
+    let (stream, transcript) = opened.map_err(|error| error.for_target(target))?;
+    let witness = SshWitness { lease, transcript, route: route.clone() };
+    Ok(Tunnel { stream, witness: Arc::new(witness) })
+}
+
+async fn connect(inner: Arc<Inner>, ask: Ask, way: Way) -> Result<Arc<Session>, TransportError> {
+    let Ask { route, identity, host_key } = ask;
+    let _turn = inner.gate.enter(&route.host).await;
+    let trust = gather_trust(&inner, host_key, &route.host)
+        .await
+        .map_err(|problem| TransportError::at(Phase::Setup, route.clone(), Cause::Option(problem)))?;
+    let limits = inner.limits.clone();
+    let deadline = limits.deadline();
+    let login = Login {
+        username: identity.username,
+        credentials: identity.credentials,
+        trust,
+        limits: limits.clone(),
+        route: route.clone(),
+    };
+    let (stream, carrier): (BoxStream, Option<Arc<dyn Carrier>>) = match way {
+        Way::Direct => {
+            let limit = deadline.cap(limits.tcp);
+            let connected = tokio::time::timeout(limit, tcp::connect(&route.host)).await;
+            let stream = connected
+                .unwrap_or(Err(Cause::TimedOut { limit }))
+                .map_err(|cause| TransportError::at(Phase::Tcp, route, cause))?;
+            (Box::new(stream), None)
+        }
+        Way::Through { bastion, .. } => {
+            let to = crate::transport::WrapperAddress::Tcp(route.host.clone());
+            let (stream, _) = bastion.open(&to, deadline).await?;
+            (stream, Some(bastion))
+        }
+    };
+    Session::establish(stream, carrier, login, deadline).await.map(Arc::new)
+}
+
+async fn gather_trust(
+    inner: &Arc<Inner>,
+    host_key: Option<String>,
+    host: &HostPort,
+) -> Result<HostTrust, InvalidOption> {
+    let (inner, host) = (Arc::clone(inner), host.clone());
+    let gathered = tokio::task::spawn_blocking(move || {
+        let options = &inner.options;
+        HostTrust::gather(&options.trust, options.home.as_deref(), host_key.as_deref(), &host)
+    });
+    gathered.await.unwrap_or_else(|error| {
+        Err(InvalidOption { attribute: "ssh.known_hosts_path".to_owned(), problem: error.to_string() })
+    })
+}
+
+impl Ask {
+    pub(crate) fn key(&self, way: &Way) -> SessionKey {
+        SessionKey {
+            way: match way {
+                Way::Direct => "direct".to_owned(),
+                Way::Through { key, .. } => key.clone(),
+            },
+            host: self.route.host.clone(),
+            username: self.identity.username.clone(),
+            identity: self.identity.name.clone(),
+            host_key: self.host_key.clone(),
+        }
+    }
+}
+
+/// Tells why a tunnel over SSH broke: with its session, or on the wrapper's side of it.
+struct SshWitness {
+    lease: Lease,
+    transcript: Transcript,
+    route: Route,
+}
+
+#[async_trait]
+impl Witness for SshWitness {
+    async fn testimony(&self) -> Option<TransportError> {
+        if let Some(error) = self.lease.testimony(Phase::Call).await {
+            return Some(TransportError { route: Box::new(self.route.clone()), ..error });
+        }
+        crate::transport::wrapper_side(&self.transcript, &self.route)
+    }
+
+    fn transcript(&self) -> &Transcript {
+        &self.transcript
+    }
+
+    fn route(&self) -> &Route {
+        &self.route
+    }
+}
+
+impl TransportError {
+    /// An error of which nothing more is known.
+    pub(crate) fn at(phase: Phase, route: Route, cause: Cause) -> Self {
+        Self { phase, route: Box::new(route), cause, evidence: Box::new(Evidence::default()) }
+    }
+
+    /// The same error for another manager behind the same session.
+    pub(crate) fn for_target(mut self, target: &Target) -> Self {
+        self.route.wrapper = target.wrapper_address.clone();
+        self
+    }
+
+    /// Whether the session that met it is of no more use.
+    fn is_end_of_session(&self) -> bool {
+        matches!(self.cause, Cause::Lost(_) | Cause::NotAnswering { .. })
+    }
+}

@@ -1,0 +1,170 @@
+//! Authentication: each credential once, and never again after a refusal.
+
+use super::{
+    TESTIMONY,
+    agent::Agent,
+    handler::{Handler, Observed},
+    keys::{Certified, PrivateKey},
+};
+use crate::transport::{error::Cause, limits::Limits};
+use russh::{
+    client::{AuthResult, Handle},
+    keys::{HashAlg, PrivateKeyWithHashAlg, agent::AgentIdentity},
+};
+use std::sync::Arc;
+
+/// sshd ends a session at the sixth refused key, and counts all of them against our address.
+const MOST_KEYS: usize = 5;
+
+/// Something to log in with.
+#[derive(Debug, Clone)]
+pub(crate) enum Credential {
+    Key(PrivateKey),
+    Certified(Certified),
+    Agent(Agent),
+}
+
+/// Logs in with the first credential that the server takes.
+pub(super) async fn authenticate(
+    handle: &mut Handle<Handler>,
+    observed: &Observed,
+    username: &str,
+    credentials: &[Credential],
+) -> Result<(), Cause> {
+    let mut attempts = Attempts { handle, observed, username, offered: Vec::new(), remaining: None };
+    for credential in credentials {
+        let accepted = match credential {
+            Credential::Key(key) => attempts.key(key).await?,
+            Credential::Certified(certified) => attempts.certified(certified).await?,
+            Credential::Agent(agent) => attempts.agent(agent).await?,
+        };
+        if accepted {
+            return Ok(());
+        }
+    }
+    Err(Cause::AuthRefused { offered: attempts.offered, remaining: attempts.remaining.unwrap_or_default() })
+}
+
+struct Attempts<'a> {
+    handle: &'a mut Handle<Handler>,
+    observed: &'a Observed,
+    username: &'a str,
+    offered: Vec<String>,
+    remaining: Option<Vec<String>>,
+}
+
+impl Attempts<'_> {
+    async fn key(&mut self, key: &PrivateKey) -> Result<bool, Cause> {
+        if self.is_over() {
+            return Ok(false);
+        }
+        let hash = self.rsa_hash(key.0.algorithm().is_rsa()).await?;
+        let signer = PrivateKeyWithHashAlg::new(Arc::clone(&key.0), hash);
+        self.offered.push(key.describe());
+        let result = self.handle.authenticate_publickey(self.username, signer).await;
+        self.conclude(result).await
+    }
+
+    async fn certified(&mut self, certified: &Certified) -> Result<bool, Cause> {
+        if self.is_over() {
+            return Ok(false);
+        }
+        let Certified { key, certificate } = certified;
+        self.offered.push(format!("certificate {:?} of {}", certificate.key_id(), key.describe()));
+        let (key, certificate) = (Arc::clone(&key.0), certificate.as_ref().clone());
+        let result = self.handle.authenticate_openssh_cert(self.username, key, certificate).await;
+        self.conclude(result).await
+    }
+
+    async fn agent(&mut self, agent: &Agent) -> Result<bool, Cause> {
+        let mut opened = agent.open().await?;
+        for identity in opened.identities {
+            if self.is_over() {
+                return Ok(false);
+            }
+            let key = identity.public_key().into_owned();
+            let described = format!("{} {}", key.algorithm().as_str(), key.fingerprint(HashAlg::Sha256));
+            let hash = self.rsa_hash(key.algorithm().is_rsa()).await?;
+            let signer = &mut opened.client;
+            let result = match identity {
+                AgentIdentity::PublicKey { .. } => {
+                    self.offered.push(described);
+                    self.handle.authenticate_publickey_with(self.username, key, hash, signer).await
+                }
+                AgentIdentity::Certificate { certificate, .. } => {
+                    self.offered.push(format!("certificate {:?} of {described}", certificate.key_id()));
+                    self.handle.authenticate_certificate_with(self.username, certificate, hash, signer).await
+                }
+            };
+            let accepted = match result {
+                Ok(result) => self.conclude(Ok(result)).await?,
+                Err(russh::AgentAuthError::Send(_)) => self.conclude(Err(russh::Error::SendError)).await?,
+                Err(russh::AgentAuthError::Key(error)) => {
+                    let problem = format!("it did not sign: {error}");
+                    return Err(Cause::Agent { socket: agent.socket.display().to_string(), problem });
+                }
+            };
+            if accepted {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Whether another key would be of no use, or would make the server hang up.
+    fn is_over(&self) -> bool {
+        self.offered.len() >= MOST_KEYS
+            || self.remaining.as_ref().is_some_and(|methods| !methods.iter().any(|it| it == "publickey"))
+    }
+
+    /// SHA-1 is what `None` means for an RSA key, and modern servers refuse it.
+    async fn rsa_hash(&self, is_rsa: bool) -> Result<Option<HashAlg>, Cause> {
+        if !is_rsa {
+            return Ok(None);
+        }
+        match self.handle.best_supported_rsa_hash().await {
+            Ok(best) => Ok(best.flatten().or(Some(HashAlg::Sha256))),
+            Err(error) => Err(self.lost(&error).await),
+        }
+    }
+
+    /// Whether the server took the credential. A lost connection looks like a refusal to russh: both come with nothing left to try.
+    async fn conclude(&mut self, result: Result<AuthResult, russh::Error>) -> Result<bool, Cause> {
+        let (methods, partial) = match result {
+            Ok(AuthResult::Success) => return Ok(true),
+            Ok(AuthResult::Failure { remaining_methods, partial_success }) => {
+                (remaining_methods, partial_success)
+            }
+            Err(error) => return Err(self.lost(&error).await),
+        };
+        let methods: Vec<String> = methods.iter().map(|method| <&str>::from(method).to_owned()).collect();
+        if methods.is_empty()
+            && tokio::time::timeout(TESTIMONY, self.observed.ended().cancelled()).await.is_ok()
+        {
+            return Err(self.end_cause());
+        }
+        if partial {
+            // The key was right, and is not enough: what else is asked for (a code, a password) nobody can type here.
+            let wanted = methods.join(", ");
+            return Err(Cause::MoreFactors { wanted });
+        }
+        self.remaining = Some(methods);
+        Ok(false)
+    }
+
+    async fn lost(&self, error: &russh::Error) -> Cause {
+        match tokio::time::timeout(TESTIMONY, self.observed.ended().cancelled()).await {
+            Ok(()) => self.end_cause(),
+            Err(_) => super::failure::of_session(error, &Limits::new(None, None, None)),
+        }
+    }
+
+    fn end_cause(&self) -> Cause {
+        match self.observed.end_cause(&Limits::new(None, None, None)) {
+            Cause::AuthRefused { remaining, .. } => {
+                Cause::AuthRefused { offered: self.offered.clone(), remaining }
+            }
+            cause => cause,
+        }
+    }
+}

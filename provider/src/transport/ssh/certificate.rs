@@ -1,0 +1,72 @@
+//! Host certificates, and host keys as our own type.
+
+use crate::transport::{
+    HostPort,
+    error::{HostKeyRefusal, HostKeyVerdict},
+    trust::{self, HostKey, HostTrust},
+};
+use russh::keys::{
+    Certificate, HashAlg, PublicKey, ssh_key::certificate::CertType, ssh_key::public::KeyData,
+};
+
+/// A public key as a type and a blob.
+pub(super) fn host_key(key: &PublicKey) -> Result<HostKey, russh::Error> {
+    Ok(HostKey { key_type: key.algorithm().as_str().to_owned(), blob: key.to_bytes()? })
+}
+
+/// Accepts a host certificate that a known authority made for this host, is valid now, and demands nothing that we do not know.
+pub(super) fn judge(
+    shown: &Certificate,
+    key: &HostKey,
+    trust: &HostTrust,
+    host: &HostPort,
+) -> Result<(), Box<HostKeyRefusal>> {
+    let authority = plain(shown.signature_key());
+    let problem = if trust.is_revoked(key) || authority.as_ref().is_some_and(|key| trust.is_revoked(key)) {
+        return Err(trust.refusal(HostKeyVerdict::Revoked, key));
+    } else if trust.accepts_any() {
+        return Ok(());
+    } else if shown.cert_type() != CertType::Host {
+        "it is a user certificate".to_owned()
+    } else if !authority.as_ref().is_some_and(|key| trust.is_authority(key)) {
+        // The bare key may still be known: authorities of other hosts made us ask for certificates.
+        return trust.judge(key).map_err(|mut refusal| {
+            let by = authority.map_or_else(|| "an unreadable key".to_owned(), |key| key.fingerprint());
+            refusal.problem =
+                Some(format!("its certificate was signed by {by}, which is no known authority"));
+            refusal
+        });
+    } else if shown.valid_principals().is_empty() {
+        "it names no host".to_owned()
+    } else if !trust::matches_any(shown.valid_principals().iter().map(String::as_str), host.host()) {
+        format!("it was made for {}", shown.valid_principals().join(", "))
+    } else if !shown.critical_options().is_empty() {
+        let names: Vec<&str> = shown.critical_options().keys().map(String::as_str).collect();
+        format!("it demands {}, which nobody knows", names.join(", "))
+    } else if let Err(problem) = in_time(shown) {
+        problem
+    } else {
+        return Ok(());
+    };
+    let mut refusal = trust.refusal(HostKeyVerdict::BadCertificate, key);
+    refusal.problem = Some(problem);
+    Err(refusal)
+}
+
+/// Signature and validity; the authority was found to be a known one before.
+fn in_time(shown: &Certificate) -> Result<(), String> {
+    let authority = shown.signature_key().fingerprint(HashAlg::Sha256);
+    let Err(error) = shown.validate([&authority]) else { return Ok(()) };
+    let now = std::time::SystemTime::now();
+    Err(if shown.valid_before_time().is_some_and(|end| end <= now) {
+        "it has expired".to_owned()
+    } else if shown.valid_after_time().is_some_and(|start| start > now) {
+        "it is not valid yet".to_owned()
+    } else {
+        format!("its signature does not hold: {error}")
+    })
+}
+
+fn plain(key: &KeyData) -> Option<HostKey> {
+    host_key(&PublicKey::from(key.clone())).ok()
+}

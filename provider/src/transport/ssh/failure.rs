@@ -1,0 +1,125 @@
+//! russh's errors into causes.
+
+use crate::transport::{
+    error::{Cause, ChannelRefusal},
+    limits::Limits,
+};
+use russh::{ChannelOpenFailure, Error};
+use std::{io, time::Duration};
+
+/// What sshd says when it turns connections away: before 9.8, and since then (also to addresses under a penalty).
+const TURNED_AWAY: [&str; 2] = ["Exceeded MaxStartups", "Not allowed at this time"];
+
+/// An error between the first byte and the end of the key exchange.
+pub(super) fn of_handshake(error: &Error, limits: &Limits, received: &[u8]) -> Cause {
+    let text = String::from_utf8_lossy(received);
+    let spoke_ssh = names_ssh2(&text);
+    match error {
+        _ if TURNED_AWAY.iter().any(|sentence| text.contains(sentence)) => Cause::TooBusy,
+        Error::NoCommonAlgo { .. } => of_session(error, limits),
+        _ if !spoke_ssh && !received.is_empty() => Cause::NotSsh,
+        Error::Disconnect | Error::HUP if received.is_empty() => {
+            Cause::Lost("the server closed the connection without a word".to_owned())
+        }
+        error => of_session(error, limits),
+    }
+}
+
+/// No end of the key exchange within its limit.
+pub(super) fn of_silence(limit: Duration, received: &[u8]) -> Cause {
+    let text = String::from_utf8_lossy(received);
+    let whole_lines = text.rsplit_once('\n').map_or("", |(lines, _)| lines);
+    if whole_lines.is_empty() || names_ssh2(whole_lines) { Cause::TimedOut { limit } } else { Cause::NotSsh }
+}
+
+/// An error of an established session.
+pub(super) fn of_session(error: &Error, limits: &Limits) -> Cause {
+    match error {
+        Error::NoCommonAlgo { kind, ours, theirs } => Cause::NoCommonAlgorithm {
+            kind: match kind {
+                russh::AlgorithmKind::Kex => "key exchange",
+                russh::AlgorithmKind::Key => "host key",
+                russh::AlgorithmKind::Cipher => "cipher",
+                russh::AlgorithmKind::Compression => "compression",
+                russh::AlgorithmKind::Mac => "MAC",
+            }
+            .to_owned(),
+            ours: ours.clone(),
+            theirs: theirs.clone(),
+        },
+        Error::Version => Cause::NotSsh,
+        Error::KeepaliveTimeout => Cause::NotAnswering { silence: limits.keepalive_silence() },
+        Error::InactivityTimeout => Cause::NotAnswering { silence: limits.inactivity() },
+        Error::IO(error) => Cause::Lost(lost(error)),
+        Error::Disconnect | Error::HUP | Error::SendError | Error::RecvError => {
+            Cause::Lost("the server closed the connection".to_owned())
+        }
+        Error::NoAuthMethod => Cause::AuthRefused { offered: Vec::new(), remaining: Vec::new() },
+        error => Cause::Protocol(error.to_string()),
+    }
+}
+
+/// The server said goodbye with this message.
+pub(super) fn of_disconnect(message: &str) -> Cause {
+    if message.contains("Too many authentication failures") {
+        Cause::TooManyAttempts
+    } else if TURNED_AWAY.iter().any(|sentence| message.contains(sentence)) {
+        Cause::TooBusy
+    } else {
+        Cause::Lost(format!("the server disconnected: {message}"))
+    }
+}
+
+pub(super) fn channel_refusal(reason: &ChannelOpenFailure) -> ChannelRefusal {
+    match reason {
+        ChannelOpenFailure::AdministrativelyProhibited => ChannelRefusal::Prohibited,
+        ChannelOpenFailure::ConnectFailed => ChannelRefusal::ConnectFailed,
+        ChannelOpenFailure::UnknownChannelType => ChannelRefusal::UnknownType,
+        ChannelOpenFailure::ResourceShortage | ChannelOpenFailure::Other { .. } => {
+            ChannelRefusal::ResourceShortage
+        }
+    }
+}
+
+fn lost(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::UnexpectedEof => "the server closed the connection".to_owned(),
+        io::ErrorKind::ConnectionReset => "the connection was reset".to_owned(),
+        io::ErrorKind::BrokenPipe => "the connection was closed while we wrote".to_owned(),
+        _ => crate::transport::home::plain(error),
+    }
+}
+
+/// Whether some line is the greeting of an SSH 2 server; others may come before it.
+fn names_ssh2(text: &str) -> bool {
+    text.lines().any(|line| line.starts_with("SSH-2.0-") || line.starts_with("SSH-1.99-"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn limits() -> Limits {
+        Limits::new(None, None, None)
+    }
+
+    #[test]
+    fn the_first_bytes_tell_who_answered() {
+        let cause = |received: &[u8]| of_handshake(&Error::Disconnect, &limits(), received);
+        assert!(matches!(cause(b""), Cause::Lost(_)));
+        assert!(matches!(cause(b"HTTP/1.1 400 Bad Request\r\n"), Cause::NotSsh));
+        assert!(matches!(cause(b"SSH-1.5-old\r\n"), Cause::NotSsh));
+        assert!(matches!(cause(b"Exceeded MaxStartups\r\n"), Cause::TooBusy));
+        assert!(matches!(cause(b"Not allowed at this time\r\n"), Cause::TooBusy));
+        assert!(matches!(cause(b"hello\r\nSSH-2.0-OpenSSH_9.2\r\n"), Cause::Lost(_)));
+    }
+
+    #[test]
+    fn silence_after_half_a_greeting_is_silence() {
+        let cause = |received: &[u8]| of_silence(Duration::from_secs(1), received);
+        assert!(matches!(cause(b""), Cause::TimedOut { .. }));
+        assert!(matches!(cause(b"SSH-2.0-Ope"), Cause::TimedOut { .. }));
+        assert!(matches!(cause(b"SSH-2.0-OpenSSH\r\n"), Cause::TimedOut { .. }));
+        assert!(matches!(cause(b"SSH-1.5-old\r\n"), Cause::NotSsh));
+    }
+}

@@ -1,0 +1,169 @@
+//! What russh tells to its handler, and nobody else.
+
+use super::{certificate, failure};
+use crate::transport::{
+    HostPort,
+    error::{Cause, Evidence, HostKeyRefusal},
+    limits::Limits,
+    trust::{HostKey, HostTrust},
+};
+use russh::{
+    ChannelId, ChannelOpenFailure,
+    client::{self, DisconnectReason},
+    keys::PublicKeyOrCertificate,
+};
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+/// Shared between a session and its handler.
+#[derive(Debug, Default)]
+pub(super) struct Observed {
+    seen: Mutex<Seen>,
+    refused: Notify,
+    ended: CancellationToken,
+}
+
+#[derive(Debug, Default)]
+struct Seen {
+    host_key: Option<HostKey>,
+    banner: Option<String>,
+    refusals: VecDeque<String>,
+    end: Option<End>,
+}
+
+#[derive(Debug)]
+enum End {
+    /// The server's disconnect message.
+    Told(String),
+    Failed(russh::Error),
+}
+
+impl Observed {
+    /// Cancelled when the session has ended, for whatever reason.
+    pub(super) fn ended(&self) -> &CancellationToken {
+        &self.ended
+    }
+
+    /// Why the session ended. Of use once [`Self::ended`] is cancelled.
+    pub(super) fn end_cause(&self, limits: &Limits) -> Cause {
+        match &self.seen().end {
+            Some(End::Told(message)) => failure::of_disconnect(message),
+            Some(End::Failed(error)) => failure::of_session(error, limits),
+            None => Cause::Lost("the session ended without a reason".to_owned()),
+        }
+    }
+
+    /// The text of the oldest channel refusal that nobody took, which may arrive a moment after the refusal itself.
+    pub(super) async fn refusal_text(&self, patience: Duration) -> Option<String> {
+        let taken = async {
+            loop {
+                let told = self.refused.notified();
+                if let Some(text) = self.seen().refusals.pop_front() {
+                    return text;
+                }
+                told.await;
+            }
+        };
+        tokio::time::timeout(patience, taken).await.ok()
+    }
+
+    /// Adds what was seen to an error's evidence.
+    pub(super) fn testify(&self, evidence: &mut Evidence) {
+        let seen = self.seen();
+        evidence.banner.clone_from(&seen.banner);
+        evidence.host_key =
+            seen.host_key.as_ref().map(|key| format!("{} {}", key.key_type, key.fingerprint()));
+        evidence.disconnect = seen.end.as_ref().map(|end| match end {
+            End::Told(message) => message.clone(),
+            End::Failed(error) => error.to_string(),
+        });
+    }
+
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// One session's handler. Lives inside russh's task; its end is the session's end.
+pub(super) struct Handler {
+    observed: Arc<Observed>,
+    trust: HostTrust,
+    host: HostPort,
+}
+
+impl Handler {
+    pub(super) fn new(observed: Arc<Observed>, trust: HostTrust, host: HostPort) -> Self {
+        Self { observed, trust, host }
+    }
+}
+
+/// Also when russh's task panics or is dropped with its runtime.
+impl Drop for Handler {
+    fn drop(&mut self) {
+        self.observed.ended.cancel();
+    }
+}
+
+/// russh's error, or ours.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum HandlerError {
+    #[error(transparent)]
+    Ssh(#[from] russh::Error),
+    #[error(transparent)]
+    HostKey(Box<HostKeyRefusal>),
+}
+
+impl client::Handler for Handler {
+    type Error = HandlerError;
+
+    async fn check_server_key(&mut self, shown: &PublicKeyOrCertificate) -> Result<bool, HandlerError> {
+        let key = certificate::host_key(&shown.public_key())?;
+        self.observed.seen().host_key = Some(key.clone());
+        let judged = match shown.certificate() {
+            Some(shown) => certificate::judge(shown, &key, &self.trust, &self.host),
+            None => self.trust.judge(&key),
+        };
+        judged.map_err(HandlerError::HostKey)?;
+        Ok(true)
+    }
+
+    async fn auth_banner(&mut self, banner: &str, _: &mut client::Session) -> Result<(), HandlerError> {
+        self.observed.seen().banner = Some(banner.to_owned());
+        Ok(())
+    }
+
+    async fn channel_open_failure(
+        &mut self,
+        _: ChannelId,
+        _: ChannelOpenFailure,
+        text: &str,
+        _: &str,
+        _: &mut client::Session,
+    ) -> Result<(), HandlerError> {
+        let mut seen = self.observed.seen();
+        if seen.refusals.len() >= 64 {
+            seen.refusals.pop_front(); // nobody asked for them
+        }
+        seen.refusals.push_back(text.to_owned());
+        drop(seen);
+        self.observed.refused.notify_waiters();
+        Ok(())
+    }
+
+    async fn disconnected(&mut self, reason: DisconnectReason<HandlerError>) -> Result<(), HandlerError> {
+        let end = match reason {
+            DisconnectReason::ReceivedDisconnect(info) => End::Told(info.message),
+            DisconnectReason::Error(HandlerError::Ssh(error)) => End::Failed(error),
+            // A rekey that shows another host key.
+            DisconnectReason::Error(HandlerError::HostKey(refusal)) => End::Told(refusal.to_string()),
+        };
+        self.observed.seen().end = Some(end);
+        self.observed.ended.cancel();
+        Ok(())
+    }
+}

@@ -1,0 +1,135 @@
+use super::*;
+use std::{path::Path, process::Command};
+
+fn generate(dir: &Path, name: &str, args: &[&str]) -> String {
+    let path = dir.join(name);
+    let output = Command::new("ssh-keygen").args(["-q", "-f"]).arg(&path).args(args).output().unwrap();
+    assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    std::fs::read_to_string(path).unwrap()
+}
+
+fn public(dir: &Path, name: &str) -> String {
+    let output =
+        Command::new("ssh-keygen").args(["-l", "-f"]).arg(dir.join(format!("{name}.pub"))).output().unwrap();
+    String::from_utf8_lossy(&output.stdout).split_whitespace().nth(1).unwrap().to_owned()
+}
+
+fn loaded(text: &str, passphrase: Option<&str>) -> Result<String, KeyError> {
+    let passphrase = passphrase.map(Secret::new);
+    load(&Secret::new(text), passphrase.as_ref(), "test").map(|key| key.fingerprint())
+}
+
+/// What ssh-keygen writes, in each of its formats, with and without a passphrase.
+#[test]
+fn formats_of_ssh_keygen() {
+    let dir = tempfile::tempdir().unwrap();
+    let encrypted = |cipher| vec!["-t", "ed25519", "-N", "geheim", "-Z", cipher, "-a", "1"];
+    for (name, args, passphrase) in [
+        ("ed25519", vec!["-t", "ed25519", "-N", ""], None),
+        ("ecdsa256", vec!["-t", "ecdsa", "-b", "256", "-N", ""], None),
+        ("ecdsa384", vec!["-t", "ecdsa", "-b", "384", "-N", ""], None),
+        ("ecdsa521", vec!["-t", "ecdsa", "-b", "521", "-N", ""], None),
+        ("rsa", vec!["-t", "rsa", "-b", "2048", "-N", ""], None),
+        ("aes-ctr", encrypted("aes256-ctr"), Some("geheim")),
+        ("aes-cbc", encrypted("aes256-cbc"), Some("geheim")),
+        ("aes-gcm", encrypted("aes256-gcm@openssh.com"), Some("geheim")),
+        ("chacha", encrypted("chacha20-poly1305@openssh.com"), Some("geheim")),
+        ("rsa-pem", vec!["-t", "rsa", "-b", "2048", "-m", "PEM", "-N", ""], None),
+        ("rsa-pem-encrypted", vec!["-t", "rsa", "-b", "2048", "-m", "PEM", "-N", "geheim"], Some("geheim")),
+        ("ec-pem", vec!["-t", "ecdsa", "-m", "PEM", "-N", ""], None),
+        ("rsa-pkcs8", vec!["-t", "rsa", "-b", "2048", "-m", "PKCS8", "-N", ""], None),
+        ("ec-pkcs8", vec!["-t", "ecdsa", "-m", "PKCS8", "-N", ""], None),
+    ] {
+        let text = generate(dir.path(), name, &args);
+        let expected = Ok(public(dir.path(), name));
+        assert_eq!(loaded(&text, passphrase), expected, "{name}");
+        if passphrase.is_none() {
+            assert_eq!(
+                loaded(&text, Some("not needed")),
+                expected,
+                "{name} with a passphrase that is not needed"
+            );
+        } else {
+            let missing = loaded(&text, None).unwrap_err();
+            assert!(matches!(missing, KeyError::NoPassphrase { .. }), "{name}: {missing:?}");
+            let wrong = loaded(&text, Some("falsch")).unwrap_err();
+            assert!(matches!(wrong, KeyError::WrongPassphrase { .. }), "{name}: {wrong:?}");
+        }
+    }
+}
+
+/// What cannot be read is told with its format and a way out, and never by quoting the text.
+#[test]
+fn what_cannot_be_used_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let des = generate(dir.path(), "3des", &["-t", "ed25519", "-N", "geheim", "-Z", "3des-cbc", "-a", "1"]);
+    let ec = generate(dir.path(), "ec", &["-t", "ecdsa", "-m", "PEM", "-N", "geheim"]);
+    for (text, passphrase) in [(des, Some("geheim")), (ec, Some("geheim"))] {
+        let error = loaded(&text, passphrase).unwrap_err().to_string();
+        assert!(error.contains("ssh-keygen -p") || error.contains("passphrase"), "{error}");
+    }
+    for (text, words) in [
+        ("", "unknown format"),
+        ("ssh-ed25519 AAAA", "a public key"),
+        ("~/.ssh/id_ed25519", "private_key_path"),
+        ("-----BEGIN OPENSSH PRIVATE KEY-----\nc2VjcmV0\n-----END OPENSSH PRIVATE KEY-----\n", "OpenSSH"),
+    ] {
+        let error = loaded(text, None).unwrap_err().to_string();
+        assert!(error.contains(words), "{text:?}: {error}");
+        assert!(!error.contains("c2VjcmV0"), "{error}");
+    }
+}
+
+/// What heredocs, templates and variables do to a key.
+#[test]
+fn damage_is_repaired() {
+    let dir = tempfile::tempdir().unwrap();
+    for args in [
+        vec!["-t", "ed25519", "-N", ""],
+        vec!["-t", "rsa", "-b", "2048", "-m", "PEM", "-N", ""],
+        vec!["-t", "ecdsa", "-m", "PKCS8", "-N", ""],
+    ] {
+        let name = args.join("");
+        let text = generate(dir.path(), &name, &args);
+        let expected = Ok(public(dir.path(), &name));
+        let each_line = |change: &dyn Fn(&str) -> String| text.lines().map(change).collect::<String>();
+        for (damage, damaged) in [
+            ("none", text.clone()),
+            ("indented", each_line(&|line| format!("    {line}\n"))),
+            ("tabs", each_line(&|line| format!("\t{line}\n"))),
+            ("trailing spaces", each_line(&|line| format!("{line}  \n"))),
+            ("carriage returns", each_line(&|line| format!("{line}\r\n"))),
+            ("no final newline", text.trim_end().to_owned()),
+            ("blank lines around", format!("\n\n{text}\n\n")),
+            ("blank lines between", each_line(&|line| format!("{line}\n\n"))),
+            ("newlines as two characters", each_line(&|line| format!("{line}\\n"))),
+            ("newlines as spaces", each_line(&|line| format!("{line} "))),
+            ("newlines lost", each_line(&str::to_owned)),
+            ("byte order mark", format!("\u{feff}{text}")),
+        ] {
+            assert_eq!(loaded(&damaged, None), expected, "{args:?}: {damage}");
+        }
+    }
+    let encrypted = generate(dir.path(), "enc", &["-t", "rsa", "-b", "2048", "-m", "PEM", "-N", "geheim"]);
+    let indented: String = encrypted.lines().map(|line| format!("  {line}\n")).collect();
+    assert_eq!(loaded(&indented, Some("geheim")), Ok(public(dir.path(), "enc")));
+}
+
+#[test]
+fn a_certificate_belongs_to_its_key() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = generate(dir.path(), "key", &["-t", "ed25519", "-N", ""]);
+    let other = generate(dir.path(), "other", &["-t", "ed25519", "-N", ""]);
+    let ca = dir.path().join("other");
+    let sign = Command::new("ssh-keygen")
+        .args(["-q", "-I", "id", "-n", "deploy", "-s"])
+        .args([&ca, &dir.path().join("key.pub")])
+        .status()
+        .unwrap();
+    assert!(sign.success());
+    let certificate = std::fs::read_to_string(dir.path().join("key-cert.pub")).unwrap();
+    let key = |text: &str| load(&Secret::new(text), None, "test").unwrap();
+    assert!(load_certificate(&certificate, &key(&text), "cert").is_ok());
+    let error = load_certificate(&certificate, &key(&other), "cert").unwrap_err().to_string();
+    assert!(error.contains("another key"), "{error}");
+}

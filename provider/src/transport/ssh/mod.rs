@@ -1,0 +1,265 @@
+//! SSH itself: the only place that names russh.
+//!
+//! A [`Session`] is made over any byte stream (TCP, a channel of a bastion, a command), goes through handshake, host key check and
+//! authentication, each with its limit, and then opens channels, each of them a byte stream again. What russh tells only to its
+//! handler (the reason of a disconnect, the text of a channel refusal) is kept in [`Observed`] and ends up in the errors.
+
+mod agent;
+mod algorithms;
+mod auth;
+mod certificate;
+mod failure;
+mod handler;
+mod keys;
+
+pub(crate) use agent::Agent;
+pub(crate) use auth::Credential;
+pub(crate) use keys::{PrivateKey, load_certificate};
+pub(crate) use keys::{inspect as inspect_key, load as load_key};
+
+use crate::transport::{
+    Phase, Route, TransportError, WrapperAddress,
+    error::{Cause, Evidence},
+    limits::{Deadline, Limits},
+    stream::{BoxStream, ByteStream, Tap, Transcript},
+    trust::HostTrust,
+};
+use async_trait::async_trait;
+use handler::{Handler, HandlerError, Observed};
+use russh::client::{self, Handle};
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+use tokio_util::sync::CancellationToken;
+
+/// How long a handler is given to tell what it saw, after the call that failed because of it has returned.
+const TESTIMONY: Duration = Duration::from_millis(500);
+/// How long a session is given to say goodbye.
+const GOODBYE: Duration = Duration::from_secs(1);
+
+/// Everything that a session needs besides its stream.
+#[derive(Debug)]
+pub(crate) struct Login {
+    pub(crate) route: Route,
+    pub(crate) username: String,
+    /// Tried in this order.
+    pub(crate) credentials: Vec<Credential>,
+    pub(crate) trust: HostTrust,
+    pub(crate) limits: Limits,
+}
+
+/// What carries a session: it lives as long as the session does, and can tell more about its end.
+#[async_trait]
+pub(crate) trait Carrier: Send + Sync {
+    /// Adds what the carrier knows to an error that its session met.
+    async fn enrich(&self, error: TransportError) -> TransportError;
+}
+
+/// An authenticated SSH connection. Dropping it says goodbye and ends it, and with it every channel.
+pub(crate) struct Session {
+    handle: Option<Arc<Handle<Handler>>>,
+    observed: Arc<Observed>,
+    transcript: Transcript,
+    route: Route,
+    limits: Limits,
+    end: CancellationToken,
+    opening: AtomicUsize,
+    carrier: Option<Arc<dyn Carrier>>,
+}
+
+impl Session {
+    /// Handshake, host key check and authentication over a stream. Dropping the future ends the connection.
+    pub(crate) async fn establish(
+        stream: impl ByteStream,
+        carrier: Option<Arc<dyn Carrier>>,
+        login: Login,
+        deadline: Deadline,
+    ) -> Result<Self, TransportError> {
+        let Login { route, username, credentials, trust, limits } = login;
+        let end = CancellationToken::new();
+        let on_failure = end.clone().drop_guard();
+        let transcript = Transcript::default();
+        let tap = Tap::new(stream, transcript.clone(), end.clone());
+        let observed = Arc::new(Observed::default());
+        let host = route.host.clone();
+        let config = algorithms::config(&trust, &limits);
+        let handler = Handler::new(Arc::clone(&observed), trust, host);
+
+        let limit = deadline.cap(limits.handshake);
+        let connecting = client::connect_stream(Arc::new(config), tap, handler);
+        let shaken = tokio::time::timeout(limit, Box::pin(connecting)).await;
+        let mut session = Self {
+            handle: None,
+            observed,
+            transcript,
+            route,
+            limits,
+            end: end.clone(),
+            opening: AtomicUsize::new(0),
+            carrier,
+        };
+        let mut handle = match shaken {
+            Ok(Ok(handle)) => handle,
+            Ok(Err(HandlerError::HostKey(refusal))) => {
+                return Err(session.failure(Phase::HostKey, Cause::HostKey(refusal)).await);
+            }
+            Ok(Err(HandlerError::Ssh(error))) => {
+                let cause = failure::of_handshake(&error, &session.limits, &session.transcript.first());
+                return Err(session.failure(Phase::Handshake, cause).await);
+            }
+            Err(_) => {
+                let cause = failure::of_silence(limit, &session.transcript.first());
+                return Err(session.failure(Phase::Handshake, cause).await);
+            }
+        };
+
+        let limit = deadline.cap(session.limits.auth);
+        let authenticating = auth::authenticate(&mut handle, &session.observed, &username, &credentials);
+        match tokio::time::timeout(limit, Box::pin(authenticating)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(cause)) => return Err(session.failure(Phase::Auth, cause).await),
+            Err(_) => return Err(session.failure(Phase::Auth, Cause::TimedOut { limit }).await),
+        }
+        session.handle = Some(Arc::new(handle));
+        on_failure.disarm();
+        tracing::debug!(host = %session.route.host, username, "SSH session established");
+        Ok(session)
+    }
+
+    /// Whether the session has ended, and is of use to nobody.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.observed.ended().is_cancelled() || self.handle.as_ref().is_none_or(|handle| handle.is_closed())
+    }
+
+    /// Opens a channel to an address on the server's side. The stream ends with the session, also when it waits for room to write.
+    pub(crate) async fn open(
+        &self,
+        to: &WrapperAddress,
+        deadline: Deadline,
+    ) -> Result<(BoxStream, Transcript), TransportError> {
+        let limit = deadline.cap(self.limits.channel);
+        match tokio::time::timeout(limit, self.open_unlimited(to)).await {
+            Ok(Ok(channel)) => {
+                let transcript = Transcript::default();
+                let tap = Tap::new(channel.into_stream(), transcript.clone(), self.observed.ended().clone());
+                Ok((Box::new(tap), transcript))
+            }
+            Ok(Err(cause)) => Err(self.failure(Phase::Channel, cause).await),
+            Err(_) => Err(self.failure(Phase::Channel, Cause::TimedOut { limit }).await),
+        }
+    }
+
+    /// Why the session ended, if it did; waits a moment for that, as the news of a broken stream is faster than its reason.
+    pub(crate) async fn testimony(&self, phase: Phase) -> Option<TransportError> {
+        tokio::time::timeout(TESTIMONY, self.observed.ended().cancelled()).await.ok()?;
+        let cause = self.observed.end_cause(&self.limits);
+        Some(self.failure(phase, cause).await)
+    }
+
+    async fn open_unlimited(&self, to: &WrapperAddress) -> Result<russh::Channel<client::Msg>, Cause> {
+        let alone = self.opening.fetch_add(1, Ordering::SeqCst) == 0;
+        let counted = Counted(&self.opening);
+        let opened = self.open_once(to).await;
+        let still_alone = alone && self.opening.load(Ordering::SeqCst) == 1;
+        drop(counted);
+        match opened {
+            Ok(channel) => Ok(channel),
+            Err(russh::Error::ChannelOpenFailure(reason)) => {
+                // The text comes by another way and names no channel: with others under way it may be theirs.
+                let text = self.observed.refusal_text(TESTIMONY).await.filter(|_| still_alone);
+                let reason = failure::channel_refusal(&reason);
+                Err(Cause::ChannelRefused { reason, text: text.unwrap_or_default() })
+            }
+            Err(error) => {
+                if tokio::time::timeout(TESTIMONY, self.observed.ended().cancelled()).await.is_ok() {
+                    return Err(self.observed.end_cause(&self.limits));
+                }
+                Err(failure::of_session(&error, &self.limits))
+            }
+        }
+    }
+
+    async fn open_once(&self, to: &WrapperAddress) -> Result<russh::Channel<client::Msg>, russh::Error> {
+        let handle = self.handle.as_ref().ok_or(russh::Error::Disconnect)?;
+        match to {
+            WrapperAddress::Unix(path) => handle.channel_open_direct_streamlocal(path.clone()).await,
+            WrapperAddress::Tcp(address) => {
+                // The originator is for the server's log; ours is not known behind a command or a bastion.
+                let port = u32::from(address.port());
+                handle.channel_open_direct_tcpip(address.host(), port, "127.0.0.1", 0).await
+            }
+        }
+    }
+
+    /// The error of a phase with all that was seen so far.
+    async fn failure(&self, phase: Phase, cause: Cause) -> TransportError {
+        let mut evidence = Evidence { received: self.transcript.first(), ..Evidence::default() };
+        self.observed.testify(&mut evidence);
+        let error = TransportError {
+            phase,
+            route: Box::new(self.route.clone()),
+            cause,
+            evidence: Box::new(evidence),
+        };
+        match &self.carrier {
+            Some(carrier) => carrier.enrich(error).await,
+            None => error,
+        }
+    }
+}
+
+/// A bastion carries the sessions behind it: when it is gone, that is the reason.
+#[async_trait]
+impl Carrier for Session {
+    async fn enrich(&self, error: TransportError) -> TransportError {
+        if self.is_closed() { self.testimony(error.phase).await.unwrap_or(error) } else { error }
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        let (handle, end, ended) = (self.handle.take(), self.end.clone(), self.observed.ended().clone());
+        let carrier = self.carrier.take();
+        match (handle, tokio::runtime::Handle::try_current()) {
+            (Some(handle), Ok(runtime)) => {
+                runtime.spawn(async move {
+                    let goodbye = async {
+                        let reason = russh::Disconnect::ByApplication;
+                        if handle.disconnect(reason, "done", "en").await.is_ok() {
+                            ended.cancelled().await;
+                        }
+                    };
+                    if tokio::time::timeout(GOODBYE, goodbye).await.is_err() {
+                        tracing::debug!("an SSH session did not end in time and is cut off");
+                    }
+                    end.cancel();
+                    drop(carrier);
+                });
+            }
+            _ => end.cancel(),
+        }
+    }
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Session")
+            .field("route", &self.route)
+            .field("closed", &self.is_closed())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Counts down when dropped.
+struct Counted<'a>(&'a AtomicUsize);
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}

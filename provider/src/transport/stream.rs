@@ -1,0 +1,174 @@
+//! Byte streams, and the layers that every one of them gets.
+
+use std::{
+    fmt,
+    future::Future,
+    io,
+    pin::Pin,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    task::{Context, Poll},
+};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
+
+/// What a strategy produces: something that carries bytes both ways.
+pub(crate) trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
+
+impl<S: AsyncRead + AsyncWrite + Send + Unpin + 'static> ByteStream for S {}
+
+/// A [`ByteStream`] of any kind.
+pub(crate) type BoxStream = Box<dyn ByteStream>;
+
+/// What was seen of a stream: its first bytes, and whether the other side has ended it. Clones see the same record.
+#[derive(Clone, Default)]
+pub(crate) struct Transcript(Arc<Mutex<Seen>>);
+
+#[derive(Default)]
+struct Seen {
+    first: Vec<u8>,
+    closed: bool,
+}
+
+impl Transcript {
+    /// Enough for the page of a web server or the sentence of a daemon that refuses us.
+    const LIMIT: usize = 512;
+
+    /// What was received first, [`Self::LIMIT`] bytes at most.
+    pub(crate) fn first(&self) -> Vec<u8> {
+        self.seen().first.clone()
+    }
+
+    /// Whether reading came to the end or failed, or the stream was given up (as gRPC does when the server announces its end).
+    pub(crate) fn is_closed(&self) -> bool {
+        self.seen().closed
+    }
+
+    /// Adds bytes, and tells whether there is room for more.
+    fn add(&self, bytes: &[u8]) -> bool {
+        let mut seen = self.seen();
+        let room = Self::LIMIT.saturating_sub(seen.first.len());
+        seen.first.extend(bytes.iter().take(room));
+        room > bytes.len()
+    }
+
+    fn close(&self) {
+        self.seen().closed = true;
+    }
+
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Transcript {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Transcript({})", self.first().escape_ascii())
+    }
+}
+
+/// A stream that records its first bytes and ends when its token is cancelled.
+///
+/// The token matters where the other side of the stream is a task of a library: a read that hangs in there, or a write that waits for
+/// room that nobody will make, returns an error at once. `shutdown` never fails: a peer that is gone already is no news, and russh
+/// forgets the reason of a session's end when the shutdown after it fails.
+pub(crate) struct Tap<S> {
+    inner: S,
+    transcript: Transcript,
+    recording: bool,
+    ended: Pin<Box<WaitForCancellationFutureOwned>>,
+}
+
+impl<S> Tap<S> {
+    /// Wraps a stream; `end` ends it.
+    pub(crate) fn new(inner: S, transcript: Transcript, end: CancellationToken) -> Self {
+        Self { inner, transcript, recording: true, ended: Box::pin(end.cancelled_owned()) }
+    }
+
+    /// Fails a call that would wait, once the token is cancelled.
+    fn or_ended<T>(&mut self, cx: &mut Context<'_>, polled: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        match polled {
+            Poll::Pending if self.ended.as_mut().poll(cx).is_ready() => {
+                Poll::Ready(Err(io::Error::new(io::ErrorKind::ConnectionAborted, "the connection has ended")))
+            }
+            polled => polled,
+        }
+    }
+}
+
+impl<S> Drop for Tap<S> {
+    fn drop(&mut self) {
+        self.transcript.close();
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Tap<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        let polled = Pin::new(&mut self.inner).poll_read(cx, buffer);
+        let polled = self.or_ended(cx, polled);
+        let fresh = buffer.filled().get(before..).unwrap_or_default();
+        match &polled {
+            Poll::Ready(Ok(())) if !fresh.is_empty() => {
+                self.recording = self.recording && self.transcript.add(fresh);
+            }
+            Poll::Ready(_) => self.transcript.close(),
+            Poll::Pending => {}
+        }
+        polled
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Tap<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        if bytes.is_empty() {
+            return Poll::Ready(Ok(0)); // russh's channels call it an error
+        }
+        let polled = Pin::new(&mut self.inner).poll_write(cx, bytes);
+        self.or_ended(cx, polled)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let polled = Pin::new(&mut self.inner).poll_flush(cx);
+        self.or_ended(cx, polled)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let polled = Pin::new(&mut self.inner).poll_shutdown(cx);
+        self.or_ended(cx, polled).map(|_| Ok(()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    #[tokio::test]
+    async fn records_the_first_bytes_and_no_more() {
+        let (near, mut far) = tokio::io::duplex(4096);
+        let first = Transcript::default();
+        let mut tap = Tap::new(near, first.clone(), CancellationToken::new());
+        far.write_all(&[b'x'; 700]).await.unwrap();
+        let mut buffer = [0; 700];
+        tap.read_exact(&mut buffer).await.unwrap();
+        assert_eq!(first.first(), [b'x'; 512]);
+    }
+
+    #[tokio::test]
+    async fn a_blocked_write_and_a_blocked_read_end_with_the_token() {
+        let (near, _far) = tokio::io::duplex(4);
+        let end = CancellationToken::new();
+        let (mut reader, mut writer) = tokio::io::split(Tap::new(near, Transcript::default(), end.clone()));
+        let (read, written, ()) =
+            tokio::join!(reader.read_u8(), async { writer.write_all(&[0; 64]).await }, async {
+                tokio::task::yield_now().await;
+                end.cancel();
+            });
+        assert_eq!(read.unwrap_err().kind(), io::ErrorKind::ConnectionAborted);
+        assert_eq!(written.unwrap_err().kind(), io::ErrorKind::ConnectionAborted);
+    }
+}

@@ -1,0 +1,110 @@
+//! A host key as data, and what it may be pinned by.
+
+use base64::{
+    Engine as _,
+    engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig, general_purpose::STANDARD},
+};
+use sha2::{Digest, Sha256};
+use std::{fmt, str::FromStr};
+
+/// Fingerprints are written without padding, and often copied with it.
+const LENIENT: GeneralPurpose = GeneralPurpose::new(
+    &base64::alphabet::STANDARD,
+    GeneralPurposeConfig::new()
+        .with_encode_padding(false)
+        .with_decode_padding_mode(DecodePaddingMode::Indifferent),
+);
+
+/// A public key: its type, and its bytes as they travel.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct HostKey {
+    /// As `ssh-ed25519`. An RSA key is `ssh-rsa`, whatever it signs with.
+    pub(crate) key_type: String,
+    pub(crate) blob: Vec<u8>,
+}
+
+impl HostKey {
+    /// Takes `TYPE BASE64 [COMMENT]`, the format of a `.pub` file.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let mut words = text.split_whitespace();
+        Self::from_words(words.next()?, words.next()?)
+    }
+
+    /// Takes a type and a blob in base64, which must agree.
+    pub(crate) fn from_words(key_type: &str, base64: &str) -> Option<Self> {
+        let blob = STANDARD.decode(base64).ok()?;
+        let (length, rest) = blob.split_first_chunk::<4>()?;
+        let inner = rest.get(..u32::from_be_bytes(*length) as usize)?;
+        let whole = rest.len() > inner.len(); // a name alone is no key
+        (inner == key_type.as_bytes() && whole).then(|| Self { key_type: key_type.to_owned(), blob })
+    }
+
+    /// As `SHA256:…`, the way OpenSSH prints it.
+    pub(crate) fn fingerprint(&self) -> String {
+        show(&self.digest())
+    }
+
+    fn digest(&self) -> [u8; 32] {
+        Sha256::digest(&self.blob).into()
+    }
+}
+
+/// `TYPE BASE64`.
+impl fmt::Display for HostKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.key_type, STANDARD.encode(&self.blob))
+    }
+}
+
+/// What a key is held against: a whole key, or its fingerprint.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Pin {
+    Key(HostKey),
+    Sha256([u8; 32]),
+}
+
+impl Pin {
+    pub(super) fn fits(&self, key: &HostKey) -> bool {
+        match self {
+            Self::Key(known) => known == key,
+            Self::Sha256(digest) => *digest == key.digest(),
+        }
+    }
+
+    /// The key's type, unless only its fingerprint is known.
+    pub(super) fn key_type(&self) -> Option<&str> {
+        match self {
+            Self::Key(key) => Some(&key.key_type),
+            Self::Sha256(_) => None,
+        }
+    }
+
+    pub(super) fn fingerprint(&self) -> String {
+        match self {
+            Self::Key(key) => key.fingerprint(),
+            Self::Sha256(digest) => show(digest),
+        }
+    }
+}
+
+/// Takes `SHA256:…`, `TYPE BASE64 [COMMENT]`, and, because `ssh-keyscan` prints it so, `HOST TYPE BASE64`.
+impl FromStr for Pin {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if let Some(digest) = text.strip_prefix("SHA256:") {
+            let digest = LENIENT.decode(digest.trim()).ok().and_then(|bytes| bytes.try_into().ok());
+            return digest.map(Self::Sha256).ok_or_else(|| {
+                format!("{text:?} is no fingerprint; `ssh-keygen -lf KEY.pub` prints it, as SHA256: and 43 characters")
+            });
+        }
+        let after_host = text.split_once(char::is_whitespace).map_or("", |(_, rest)| rest);
+        HostKey::parse(text).or_else(|| HostKey::parse(after_host)).map(Self::Key).ok_or_else(|| {
+            "is neither a public key (\"ssh-ed25519 AAAA…\", as in a .pub file) nor a fingerprint (\"SHA256:…\")".to_owned()
+        })
+    }
+}
+
+fn show(digest: &[u8; 32]) -> String {
+    format!("SHA256:{}", LENIENT.encode(digest))
+}

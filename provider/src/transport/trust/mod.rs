@@ -1,0 +1,231 @@
+//! Whether a host key is the right one: known_hosts files and text, pinned keys, fingerprints, authorities.
+//!
+//! The rules are OpenSSH's (`man sshd`, "SSH_KNOWN_HOSTS FILE FORMAT"); the judgement is ours, because russh's own check accepts revoked
+//! keys, knows no patterns and no authorities, and takes a second key of a type for a changed one. Nothing here speaks SSH: a key is a
+//! type and a blob.
+
+mod key;
+mod known_hosts;
+mod pattern;
+
+pub(crate) use key::HostKey;
+pub(crate) use known_hosts::lookup_name;
+pub(crate) use pattern::matches_any;
+
+use crate::transport::{
+    HostPort, TrustOptions,
+    error::{ExpectedKey, HostKeyRefusal, HostKeyVerdict, InvalidOption},
+    home,
+};
+use key::Pin;
+use known_hosts::Marker;
+use std::path::Path;
+
+/// The files that are read when no source of trust is configured, as the `ssh` command reads them.
+const DEFAULT_FILES: [&str; 3] = ["~/.ssh/known_hosts", "~/.ssh/known_hosts2", "/etc/ssh/ssh_known_hosts"];
+
+/// Everything that is known about the keys of one host.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct HostTrust {
+    name: String,
+    accept_any: bool,
+    /// Keys and fingerprints that are accepted.
+    known: Vec<Known>,
+    /// Keys of a host of this name on the standard port, which count only when they fit (as OpenSSH has it).
+    fallback: Vec<HostKey>,
+    authorities: Vec<Known>,
+    revoked: Vec<Known>,
+    searched: Vec<String>,
+}
+
+#[derive(Debug, Clone)]
+struct Known {
+    pin: Pin,
+    source: String,
+}
+
+impl HostTrust {
+    /// Collects what the options, and the `host_key` of the entry, tell about a host. Reads the files anew each time, so that a line that
+    /// somebody adds during a long wait counts. A file that cannot be read makes no error here: it is named when a key is refused.
+    pub(crate) fn gather(
+        options: &TrustOptions,
+        home: Option<&Path>,
+        entry_key: Option<&str>,
+        host: &HostPort,
+    ) -> Result<Self, InvalidOption> {
+        let mut trust = Self {
+            name: lookup_name(host.host(), host.port()),
+            accept_any: options.insecure_ignore_host_key,
+            ..Self::default()
+        };
+        trust.pins("host_key", entry_key.into_iter().flat_map(str::lines))?;
+        for (index, text) in options.host_keys.iter().enumerate() {
+            trust.pins(&format!("ssh.host_keys[{index}]"), text.lines())?;
+        }
+        for (index, text) in options.host_ca.iter().enumerate() {
+            let source = format!("ssh.host_ca[{index}]");
+            let key = authority(&source, text)?;
+            trust.authorities.push(Known { pin: Pin::Key(key), source });
+        }
+        if let Some(text) = &options.known_hosts {
+            trust.lines("ssh.known_hosts", text.as_bytes(), host);
+        }
+        if let Some(path) = &options.known_hosts_path {
+            trust.file(&home::expand(path, home), host);
+        }
+        if trust.searched.is_empty() && options.host_ca.is_empty() && !trust.accept_any {
+            for path in DEFAULT_FILES {
+                trust.file(&home::expand(Path::new(path), home), host);
+            }
+        }
+        Ok(trust)
+    }
+
+    /// What is wrong with the options whatever the host: pins and authorities that are none, known_hosts text without a line.
+    pub(crate) fn check(options: &TrustOptions) -> Vec<InvalidOption> {
+        let mut found = Vec::new();
+        for (index, text) in options.host_keys.iter().enumerate() {
+            found.extend(Self::check_pins(&format!("ssh.host_keys[{index}]"), text).err());
+        }
+        for (index, text) in options.host_ca.iter().enumerate() {
+            found.extend(authority(&format!("ssh.host_ca[{index}]"), text).err());
+        }
+        if let Some(text) = &options.known_hosts
+            && known_hosts::parse(text.as_bytes()).next().is_none()
+        {
+            found.push(InvalidOption {
+                attribute: "ssh.known_hosts".to_owned(),
+                problem: "holds no line of a known_hosts file; `ssh-keyscan HOST` prints such lines"
+                    .to_owned(),
+            });
+        }
+        found
+    }
+
+    /// Whether a text is made of public keys and fingerprints.
+    pub(crate) fn check_pins(attribute: &str, text: &str) -> Result<(), InvalidOption> {
+        Self::default().pins(attribute, text.lines())
+    }
+
+    /// Accepts a plain host key, or says why not.
+    pub(crate) fn judge(&self, key: &HostKey) -> Result<(), Box<HostKeyRefusal>> {
+        if self.accept_any {
+            return Ok(());
+        }
+        if let Some(revoked) = self.revoked.iter().find(|it| it.pin.fits(key)) {
+            let mut refusal = self.refusal(HostKeyVerdict::Revoked, key);
+            refusal.expected = vec![revoked.expected()];
+            return Err(refusal);
+        }
+        if self.known.iter().any(|it| it.pin.fits(key)) {
+            return Ok(());
+        }
+        if self.known.is_empty() && self.fallback.contains(key) {
+            return Ok(());
+        }
+        let verdict = if self.known.is_empty() { HostKeyVerdict::Unknown } else { HostKeyVerdict::Changed };
+        Err(self.refusal(verdict, key))
+    }
+
+    /// Whether the user gave up verification.
+    pub(crate) fn accepts_any(&self) -> bool {
+        self.accept_any
+    }
+
+    /// Whether a certificate signed by this key may speak for the host. The certificate itself is checked by the caller.
+    pub(crate) fn is_authority(&self, key: &HostKey) -> bool {
+        self.authorities.iter().any(|it| it.pin.fits(key))
+    }
+
+    /// Whether this key, of a host or of an authority, is revoked. Never when any key is accepted.
+    pub(crate) fn is_revoked(&self, key: &HostKey) -> bool {
+        !self.accept_any && self.revoked.iter().any(|it| it.pin.fits(key))
+    }
+
+    /// Whether host certificates are of use at all.
+    pub(crate) fn has_authorities(&self) -> bool {
+        !self.accept_any && !self.authorities.is_empty()
+    }
+
+    /// The types of the known keys, which are to be asked for first.
+    pub(crate) fn key_types(&self) -> impl Iterator<Item = &str> {
+        let known = self.known.iter().filter_map(|it| it.pin.key_type());
+        known.chain(self.fallback.iter().map(|key| key.key_type.as_str()))
+    }
+
+    /// A refusal of this key with everything that helps to judge it.
+    pub(crate) fn refusal(&self, verdict: HostKeyVerdict, key: &HostKey) -> Box<HostKeyRefusal> {
+        let expected =
+            if verdict == HostKeyVerdict::BadCertificate { &self.authorities } else { &self.known };
+        Box::new(HostKeyRefusal {
+            verdict,
+            key_type: key.key_type.clone(),
+            fingerprint: key.fingerprint(),
+            expected: expected.iter().map(Known::expected).collect(),
+            line: format!("{} {key}", self.name),
+            searched: self.searched.clone(),
+            problem: None,
+        })
+    }
+
+    fn pins<'a>(&mut self, source: &str, lines: impl Iterator<Item = &'a str>) -> Result<(), InvalidOption> {
+        let lines = lines.map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+        for line in lines {
+            let pin =
+                line.parse().map_err(|problem| InvalidOption { attribute: source.to_owned(), problem })?;
+            self.known.push(Known { pin, source: source.to_owned() });
+            if self.searched.last().is_none_or(|last| last != source) {
+                self.searched.push(source.to_owned());
+            }
+        }
+        Ok(())
+    }
+
+    fn file(&mut self, path: &Path, host: &HostPort) {
+        let name = path.display().to_string();
+        match std::fs::read(path) {
+            Ok(text) => self.lines(&name, &text, host),
+            Err(error) => self.searched.push(format!("{name} ({})", home::plain(&error))),
+        }
+    }
+
+    fn lines(&mut self, source: &str, text: &[u8], host: &HostPort) {
+        self.searched.push(source.to_owned());
+        let standard = lookup_name(host.host(), crate::transport::SSH_PORT);
+        for (number, line) in known_hosts::parse(text) {
+            let fits = line.hosts.match_name(&self.name);
+            if !fits && line.marker == Marker::None && line.hosts.match_name(&standard) {
+                self.fallback.push(line.key);
+                continue;
+            }
+            let list = match line.marker {
+                Marker::None => &mut self.known,
+                Marker::CertAuthority => &mut self.authorities,
+                Marker::Revoked => &mut self.revoked,
+            };
+            if fits {
+                list.push(Known { pin: Pin::Key(line.key), source: format!("{source}:{number}") });
+            }
+        }
+    }
+}
+
+fn authority(attribute: &str, text: &str) -> Result<HostKey, InvalidOption> {
+    HostKey::parse(text).ok_or_else(|| InvalidOption {
+        attribute: attribute.to_owned(),
+        problem: "is no public key; write it as in a .pub file, as \"ssh-ed25519 AAAA…\"".to_owned(),
+    })
+}
+
+impl Known {
+    fn expected(&self) -> ExpectedKey {
+        ExpectedKey {
+            key_type: self.pin.key_type().unwrap_or("key").to_owned(),
+            fingerprint: self.pin.fingerprint(),
+            source: self.source.clone(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

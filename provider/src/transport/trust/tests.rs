@@ -1,0 +1,206 @@
+use super::*;
+use std::{collections::BTreeSet, process::Command};
+
+const ED25519: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIElNXKZbIZrqk5rLVCYc1gTSkSkJy1V/dCsWHxKqWHVz";
+const OTHER: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHTbRzYTfK3c2W8H5lGPKh3d6Q/9gJ1JDtRHZvMOGhZq";
+const ECDSA: &str = "ecdsa-sha2-nistp256 AAAAE2VjZHNhLXNoYTItbmlzdHAyNTYAAAAIbmlzdHAyNTYAAABBBGFyPbMSOCHjTHEyMpq5s2lGy1LcHhXlUyCUWXNwUfDzbJ9mTuXi0wZ4ZlFkZ3a5G1MLWsNFCYlVyjtJ3o3QJzY=";
+
+fn key(line: &str) -> HostKey {
+    HostKey::parse(line).unwrap()
+}
+
+fn trust(text: &[u8], host: &str) -> HostTrust {
+    let host: HostPort = host.parse().unwrap();
+    let mut trust = HostTrust { name: lookup_name(host.host(), host.port()), ..HostTrust::default() };
+    trust.lines("known_hosts", text, &host);
+    trust
+}
+
+fn verdict(text: &str, host: &str, shown: &str) -> Option<HostKeyVerdict> {
+    trust(text.as_bytes(), host).judge(&key(shown)).err().map(|refusal| refusal.verdict)
+}
+
+/// Each case of the report, with what OpenSSH makes of it.
+#[test]
+fn openssh_rules() {
+    use HostKeyVerdict::{Changed, Revoked, Unknown};
+    let (hashed, hashed_port) = (hash("h"), hash("[h]:2222"));
+    let not_a_key = "ssh-ed25519 AAAA";
+    for (case, text, host, expected) in [
+        ("plain", format!("h {ED25519}"), "h", None),
+        ("another key", format!("h {OTHER}"), "h", Some(Changed)),
+        ("another host", format!("g {ED25519}"), "h", Some(Unknown)),
+        ("nothing", String::new(), "h", Some(Unknown)),
+        ("with port", format!("[h]:2222 {ED25519}"), "h:2222", None),
+        ("port 22 in brackets", format!("[h]:22 {ED25519}"), "h", Some(Unknown)),
+        ("another port", format!("[h]:2222 {ED25519}"), "h:2223", Some(Unknown)),
+        ("without port, the key fits", format!("h {ED25519}"), "h:2222", None),
+        ("without port, another key", format!("h {OTHER}"), "h:2222", Some(Unknown)),
+        ("without port beside one with", format!("[h]:2222 {OTHER}\nh {ED25519}"), "h:2222", Some(Changed)),
+        ("list", format!("a,h,b {ED25519}"), "h", None),
+        ("hashed", format!("{hashed} {ED25519}"), "h", None),
+        ("hashed with port", format!("{hashed_port} {ED25519}"), "h:2222", None),
+        ("hashed, another", format!("{hashed} {ED25519}"), "g", Some(Unknown)),
+        ("hashed, upper case asked", format!("{hashed} {ED25519}"), "H", None),
+        ("CRLF", format!("h {ED25519}\r\n"), "h", None),
+        ("comment behind", format!("h {ED25519} some words"), "h", None),
+        ("comment lines", format!("# h {OTHER}\n\n   # x\nh {ED25519}"), "h", None),
+        ("revoked after plain", format!("h {ED25519}\n@revoked h {ED25519}"), "h", Some(Revoked)),
+        ("revoked before plain", format!("@revoked * {ED25519}\nh {ED25519}"), "h", Some(Revoked)),
+        ("revoked for others", format!("@revoked g {ED25519}\nh {ED25519}"), "h", None),
+        ("second key of a type", format!("h {OTHER}\nh {ED25519}"), "h", None),
+        ("star", format!("*.example.com {ED25519}"), "a.example.com", None),
+        ("question mark", format!("mgr-? {ED25519}"), "mgr-7", None),
+        ("excluded", format!("*,!h {ED25519}"), "h", Some(Unknown)),
+        ("upper case written", format!("H.Example.COM {ED25519}"), "h.example.com", None),
+        ("upper case asked", format!("h.example.com {ED25519}"), "H.Example.com", None),
+        ("tabs", format!("h\t{}", ED25519.replace(' ', "\t")), "h", None),
+        ("leading space", format!("  h {ED25519}"), "h", None),
+        ("two spaces", format!("h  {}", ED25519.replace(' ', "  ")), "h", None),
+        ("bad line before", format!("h {not_a_key}\nh {ED25519}"), "h", None),
+        ("unknown type before", format!("h ssh-future AAAA\nh {ED25519}"), "h", None),
+        ("unknown marker", format!("@future h {ED25519}"), "h", Some(Unknown)),
+        (
+            "type that lies",
+            format!("h {}", ED25519.replacen("ssh-ed25519", "ssh-rsa", 1)),
+            "h",
+            Some(Unknown),
+        ),
+        ("authority is no host key", format!("@cert-authority h {ED25519}"), "h", Some(Unknown)),
+        ("another type only", format!("h {ECDSA}"), "h", Some(Changed)),
+        ("pattern with port", format!("[*]:2222 {ED25519}"), "h:2222", None),
+        ("IPv6", format!("2001:db8::7 {ED25519}"), "2001:db8::7", None),
+        ("IPv6 with port", format!("[2001:db8::7]:2222 {ED25519}"), "[2001:db8::7]:2222", None),
+    ] {
+        assert_eq!(verdict(&text, host, ED25519), expected, "{case}: {text}");
+    }
+}
+
+#[test]
+fn a_byte_that_is_no_text_harms_only_its_line() {
+    let text = [b"h \xff\xfe\n".as_slice(), format!("h {ED25519}\n").as_bytes()].concat();
+    assert!(trust(&text, "h").judge(&key(ED25519)).is_ok());
+}
+
+#[test]
+fn a_refusal_names_the_line_of_the_known_key_and_the_line_to_add() {
+    let text = format!("# comment\n\nh {OTHER}\n");
+    let refusal = trust(text.as_bytes(), "h").judge(&key(ED25519)).unwrap_err();
+    assert_eq!(refusal.expected[0].source, "known_hosts:3");
+    assert_eq!(refusal.expected[0].fingerprint, key(OTHER).fingerprint());
+    assert_eq!(refusal.line, format!("h {ED25519}"));
+}
+
+#[test]
+fn known_types_are_named_and_authorities_are_apart() {
+    let trust = trust(format!("h {ECDSA}\n@cert-authority *.x,h {OTHER}\n").as_bytes(), "h");
+    assert_eq!(trust.key_types().collect::<Vec<_>>(), ["ecdsa-sha2-nistp256"]);
+    assert!(trust.is_authority(&key(OTHER)) && !trust.is_authority(&key(ED25519)));
+}
+
+#[test]
+fn pins_are_keys_and_fingerprints() {
+    let judge = |pin: &str| {
+        let options = TrustOptions { host_keys: vec![pin.to_owned()], ..TrustOptions::default() };
+        HostTrust::gather(&options, None, None, &"h".parse().unwrap())
+            .map(|it| it.judge(&key(ED25519)).is_ok())
+    };
+    let fingerprint = key(ED25519).fingerprint();
+    for accepted in [
+        ED25519.to_owned(),
+        format!("{ED25519} a comment\n"),
+        format!("h {ED25519}"),
+        fingerprint.clone(),
+        format!("{fingerprint}="),
+        format!("{OTHER}\n{ED25519}\n"),
+    ] {
+        assert_eq!(judge(&accepted), Ok(true), "{accepted}");
+    }
+    assert_eq!(judge(OTHER), Ok(false));
+    assert_eq!(judge(&key(OTHER).fingerprint()), Ok(false));
+    for wrong in ["SHA256:short", "MD5:16:27:ac:a5", "ssh-ed25519", "hello"] {
+        assert_eq!(judge(wrong).unwrap_err().attribute, "ssh.host_keys[0]", "{wrong}");
+    }
+}
+
+#[test]
+fn what_cannot_be_read_is_named() {
+    let options =
+        TrustOptions { known_hosts_path: Some("/nonexistent/known".into()), ..TrustOptions::default() };
+    let trust = HostTrust::gather(&options, None, None, &"h".parse().unwrap()).unwrap();
+    let refusal = trust.judge(&key(ED25519)).unwrap_err();
+    assert_eq!(refusal.searched, ["/nonexistent/known (No such file or directory)"]);
+}
+
+/// `ssh-keygen -F` finds the same lines for the same names.
+#[test]
+fn agrees_with_ssh_keygen() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("known_hosts");
+    let text = [
+        format!("h {ED25519}"),
+        format!("H.Example.COM {ED25519}"),
+        format!("*.example.com,!bad.example.com {OTHER}"),
+        format!("[h]:2222,[h]:22 {ED25519}"),
+        format!("{} {ED25519}", hash("hashed")),
+        format!("{} {ED25519}", hash("[hashed]:2222")),
+        format!("mgr-? {ECDSA}"),
+        format!("a\t{ED25519}"),
+        format!("  spaced   {}", ED25519.replace(' ', "  ")),
+        "broken ssh-ed25519 AAAA".to_owned(),
+        format!("# comment {ED25519}"),
+        format!("crlf {ED25519}\r"),
+        format!("@revoked gone {ED25519}"),
+        format!("@cert-authority *.ca {ED25519}"),
+    ]
+    .join("\n");
+    std::fs::write(&file, &text).unwrap();
+    let mut found_some = 0;
+    for host in [
+        "h",
+        "H",
+        "h:2222",
+        "h:22",
+        "h.example.com",
+        "a.example.com",
+        "bad.example.com",
+        "A.EXAMPLE.com",
+        "hashed",
+        "HASHED",
+        "hashed:2222",
+        "mgr-1",
+        "mgr-12",
+        "a",
+        "spaced",
+        "comment",
+        "crlf",
+        "gone",
+        "x.ca",
+        "zzz",
+    ] {
+        let address: HostPort = host.parse().unwrap();
+        let name = lookup_name(address.host(), address.port());
+        let ours: BTreeSet<usize> = known_hosts::parse(text.as_bytes())
+            .filter(|(_, line)| line.hosts.match_name(&name))
+            .map(|(number, _)| number)
+            .collect();
+        // `-F` takes a name as it is written; making it lower case and putting brackets to a port is ssh's part.
+        let output = Command::new("ssh-keygen").arg("-F").arg(&name).arg("-f").arg(&file).output().unwrap();
+        let theirs: BTreeSet<usize> = String::from_utf8_lossy(&output.stdout)
+            .lines()
+            .filter_map(|line| line.split("found: line ").nth(1)?.split_whitespace().next()?.parse().ok())
+            .collect();
+        assert_eq!(ours, theirs, "{host}");
+        found_some += usize::from(!ours.is_empty());
+    }
+    assert!(found_some > 10);
+}
+
+/// A host name as `ssh-keygen -H` writes it, with a salt of our own.
+fn hash(name: &str) -> String {
+    use base64::{Engine as _, engine::general_purpose::STANDARD};
+    use hmac::{Hmac, KeyInit, Mac};
+    let salt = [7; 20];
+    let mac = Hmac::<sha1::Sha1>::new_from_slice(&salt).unwrap().chain_update(name.as_bytes()).finalize();
+    format!("|1|{}|{}", STANDARD.encode(salt), STANDARD.encode(mac.into_bytes()))
+}

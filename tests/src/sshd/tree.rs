@@ -1,0 +1,29 @@
+//! The processes below a process: sshd gives each session a session of its own, so no group holds them all.
+
+use rustix::process::Pid;
+use std::fs;
+
+/// A process and all that stem from it, parents before children.
+pub(super) fn with_descendants(root: Pid) -> Vec<Pid> {
+    let all = parents();
+    let mut found = vec![root.as_raw_nonzero().get()];
+    let mut next = 0;
+    while let Some(parent) = found.get(next).copied() {
+        found.extend(all.iter().filter(|(_, of)| *of == parent).map(|(pid, _)| *pid));
+        next += 1;
+    }
+    found.into_iter().filter_map(Pid::from_raw).collect()
+}
+
+/// Each process with its parent.
+fn parents() -> Vec<(i32, i32)> {
+    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
+    let pids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    pids.filter_map(|pid: i32| {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        // The name stands in brackets and may hold anything.
+        let after_name = stat.rsplit_once(')')?.1;
+        Some((pid, after_name.split_whitespace().nth(1)?.parse().ok()?))
+    })
+    .collect()
+}

@@ -1,0 +1,140 @@
+//! A wrapper as upstream has it, in this process, on a unix socket or a TCP port.
+
+use grit_proto::runner_wrapper::{
+    CheckStatusRequest, CheckStatusResponse, InitForcefulShutdownRequest, InitForcefulShutdownResponse,
+    InitGracefulShutdownRequest, InitGracefulShutdownResponse, Status as RunnerStatus,
+    process_wrapper_server::{ProcessWrapper, ProcessWrapperServer},
+};
+use std::{
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+use tokio::{net::UnixListener, sync::oneshot, task::JoinHandle};
+use tokio_stream::wrappers::{TcpListenerStream, UnixListenerStream};
+use tonic::{Request, Response, Status};
+
+/// What the wrapper answers, and what it was asked.
+#[derive(Debug, Default)]
+pub(crate) struct Script {
+    pub(crate) status: i32,
+    pub(crate) failure_reason: String,
+    pub(crate) delay: Duration,
+    pub(crate) refuse: Option<Status>,
+    pub(crate) graceful: Vec<InitGracefulShutdownRequest>,
+    pub(crate) forceful: usize,
+}
+
+/// A running wrapper. Ends with its value, connections included.
+pub(crate) struct Wrapper {
+    pub(crate) script: Arc<Mutex<Script>>,
+    /// As a manager's `wrapper_address`.
+    pub(crate) address: String,
+    server: Option<(oneshot::Sender<()>, JoinHandle<()>)>,
+    path: Option<PathBuf>,
+}
+
+#[derive(Clone)]
+struct Service(Arc<Mutex<Script>>);
+
+impl Wrapper {
+    pub(crate) fn unix(path: &Path) -> Self {
+        let mut wrapper = Self {
+            script: Arc::new(Mutex::new(Script {
+                status: RunnerStatus::Running as i32,
+                ..Script::default()
+            })),
+            address: format!("unix://{}", path.display()),
+            server: None,
+            path: Some(path.to_owned()),
+        };
+        wrapper.start();
+        wrapper
+    }
+
+    pub(crate) fn tcp() -> Self {
+        let script =
+            Arc::new(Mutex::new(Script { status: RunnerStatus::Running as i32, ..Script::default() }));
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let address = format!("tcp://{}", listener.local_addr().unwrap());
+        let incoming = TcpListenerStream::new(tokio::net::TcpListener::from_std(listener).unwrap());
+        let service = ProcessWrapperServer::new(Service(Arc::clone(&script)));
+        let server = tonic::transport::Server::builder().add_service(service);
+        let (stop, stopped) = oneshot::channel::<()>();
+        let task = tokio::spawn(async move {
+            tokio::select! {
+                ended = server.serve_with_incoming(incoming) => ended.unwrap(),
+                _ = stopped => {}
+            }
+        });
+        Self { script, address, server: Some((stop, task)), path: None }
+    }
+
+    /// Starts it again on its socket.
+    pub(crate) fn start(&mut self) {
+        let path = self.path.as_ref().unwrap();
+        let _ = std::fs::remove_file(path);
+        let incoming = UnixListenerStream::new(UnixListener::bind(path).unwrap());
+        let service = ProcessWrapperServer::new(Service(Arc::clone(&self.script)));
+        let server = tonic::transport::Server::builder().add_service(service);
+        let (stop, stopped) = oneshot::channel::<()>();
+        // A runtime of its own would be needed to cut connections; dropping the whole server task leaves them to tonic's own tasks.
+        let task = tokio::spawn(async move {
+            let closing = async { drop(stopped.await) };
+            server.serve_with_incoming_shutdown(incoming, closing).await.unwrap();
+        });
+        self.server = Some((stop, task));
+    }
+
+    /// Ends it, connections included, and waits for that.
+    pub(crate) async fn stop(&mut self) {
+        if let Some((stop, task)) = self.server.take() {
+            drop(stop);
+            let _ = task.await;
+        }
+    }
+
+    pub(crate) fn set(&self, change: impl FnOnce(&mut Script)) {
+        change(&mut self.script.lock().unwrap());
+    }
+}
+
+impl Service {
+    async fn act(&self, note: impl FnOnce(&mut Script)) -> Result<(i32, String), Status> {
+        let (delay, refuse, answer) = {
+            let mut script = self.0.lock().unwrap();
+            note(&mut script);
+            (script.delay, script.refuse.clone(), (script.status, script.failure_reason.clone()))
+        };
+        tokio::time::sleep(delay).await;
+        refuse.map_or(Ok(answer), Err)
+    }
+}
+
+#[tonic::async_trait]
+impl ProcessWrapper for Service {
+    async fn check_status(
+        &self,
+        _: Request<CheckStatusRequest>,
+    ) -> Result<Response<CheckStatusResponse>, Status> {
+        let (status, failure_reason) = self.act(|_| {}).await?;
+        Ok(Response::new(CheckStatusResponse { status, failure_reason }))
+    }
+
+    async fn init_graceful_shutdown(
+        &self,
+        request: Request<InitGracefulShutdownRequest>,
+    ) -> Result<Response<InitGracefulShutdownResponse>, Status> {
+        let (status, failure_reason) = self.act(|it| it.graceful.push(request.into_inner())).await?;
+        Ok(Response::new(InitGracefulShutdownResponse { status, failure_reason }))
+    }
+
+    async fn init_forceful_shutdown(
+        &self,
+        _: Request<InitForcefulShutdownRequest>,
+    ) -> Result<Response<InitForcefulShutdownResponse>, Status> {
+        let (status, failure_reason) = self.act(|it| it.forceful += 1).await?;
+        Ok(Response::new(InitForcefulShutdownResponse { status, failure_reason }))
+    }
+}
