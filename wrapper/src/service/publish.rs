@@ -11,6 +11,15 @@ pub(super) fn upstream(supervision: &Supervision) -> (Status, String) {
         State::Idle | State::Starting { stop: None } => (Status::Unknown, String::new()),
         // The child that comes will be stopped at once, and will take no job.
         State::Starting { stop: Some(_) } => (Status::InShutdown, String::new()),
+        // None runs, and one will. Not `stopped`: that is final.
+        State::Backoff { end, .. } => {
+            let why = end.failure().unwrap_or_else(|| "exit status 0".to_owned());
+            let times = supervision.failures;
+            (
+                Status::Unknown,
+                format!("waiting to start the runner again after {times} failures in a row; the last: {why}"),
+            )
+        }
         State::Running { .. } => (Status::Running, String::new()),
         // Held, draining, forced or killed: all will end, and none has.
         State::Stopping { .. } => (Status::InShutdown, String::new()),

@@ -9,7 +9,7 @@ use tracing::level_filters::LevelFilter;
 
 use crate::{
     listen::{Address, Rules, SocketAccess},
-    supervisor::Policy,
+    supervisor::{Policy, Restart, RestartWhen},
 };
 
 /// Supervises gitlab-runner, tells the truth about it, and stops it gracefully.
@@ -57,7 +57,19 @@ pub struct Run {
     #[arg(long, env = "GRIT_WRAPPER_START_GRACE", value_name = "DURATION", value_parser = duration::parse, default_value = "3s")]
     pub start_grace: Duration,
 
-    /// What the wrapper does when the runner has ended.
+    /// Whether a runner that ends although nobody asked for it is started again.
+    #[arg(long, env = "GRIT_WRAPPER_RESTART", value_enum, default_value_t = RestartWhen::Never)]
+    pub restart: RestartWhen,
+
+    /// The pause before the first restart; it doubles with each failure in a row.
+    #[arg(long, env = "GRIT_WRAPPER_RESTART_DELAY", value_name = "DURATION", value_parser = duration::parse, default_value = "1s")]
+    pub restart_delay: Duration,
+
+    /// The longest pause before a restart.
+    #[arg(long, env = "GRIT_WRAPPER_RESTART_MAX_DELAY", value_name = "DURATION", value_parser = duration::parse, default_value = "60s")]
+    pub restart_max_delay: Duration,
+
+    /// What the wrapper does when the runner has ended and is not started again.
     #[arg(long, env = "GRIT_WRAPPER_WHEN_STOPPED", value_enum, default_value_t = WhenStopped::Stay)]
     pub when_stopped: WhenStopped,
 
@@ -88,6 +100,12 @@ impl Run {
         Policy {
             start_grace: self.start_grace,
             termination_timeout: self.process_termination_timeout,
+            restart: Restart {
+                when: self.restart,
+                first_delay: self.restart_delay,
+                max_delay: self.restart_max_delay,
+                ..Restart::default()
+            },
             leave_when_stopped: self.when_stopped == WhenStopped::Exit,
             ..Policy::default()
         }
@@ -177,6 +195,7 @@ mod tests {
             (&["--drain-timeout=-1s", "--", "x"], "--drain-timeout"),
             (&["--start-grace", "soon", "--", "x"], "--start-grace"),
             (&["--when-stopped", "restart", "--", "x"], "--when-stopped"),
+            (&["--restart", "maybe", "--", "x"], "--restart"),
             (&["--log-level", "loud", "--", "x"], "--log-level"),
             (&["--no-such-flag", "--", "x"], "--no-such-flag"),
             (&[], "COMMAND"),

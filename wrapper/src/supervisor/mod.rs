@@ -14,10 +14,13 @@ mod policy;
 mod state;
 mod task;
 
+#[cfg(test)]
+mod state_tests;
+
 pub use self::{
     command::{Answer, Mode, Refusal, Stop},
     handle::{Handle, HandleError},
-    policy::Policy,
+    policy::{Policy, Restart, RestartWhen},
     state::{ChildInfo, End, Phase, State, Supervision},
     task::{Callbacks, Task},
 };

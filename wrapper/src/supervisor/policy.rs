@@ -16,6 +16,8 @@ pub struct Policy {
     pub signal_spacing: Duration,
     /// How long a child may take to end after SIGTERM; then its group is killed.
     pub termination_timeout: Duration,
+    /// What follows when a child ends although nobody asked for it.
+    pub restart: Restart,
     /// Leave as soon as the child has ended, where the default is to stay and answer `stopped`.
     pub leave_when_stopped: bool,
 }
@@ -39,7 +41,76 @@ impl Default for Policy {
             handler_wait: Self::HANDLER_WAIT,
             signal_spacing: Self::SIGNAL_SPACING,
             termination_timeout: Self::TERMINATION_TIMEOUT,
+            restart: Restart::default(),
             leave_when_stopped: false,
         }
+    }
+}
+
+/// What follows when a child ends although nobody asked for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Restart {
+    pub when: RestartWhen,
+    /// The pause before the first restart; each further failure doubles it.
+    pub first_delay: Duration,
+    /// The longest pause.
+    pub max_delay: Duration,
+    /// A child that lived so long was of use; what follows is no crash loop.
+    pub stable_after: Duration,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum RestartWhen {
+    /// Stay stopped, as upstream's wrapper does.
+    Never,
+    /// Start again unless the exit code was 0.
+    OnFailure,
+    /// Start again after any end that nobody asked for.
+    Always,
+}
+
+impl Restart {
+    /// Long enough for a port or a lock of the last child to be free.
+    pub const FIRST_DELAY: Duration = Duration::from_secs(1);
+    /// A host that recovers gets its runner back within a minute.
+    pub const MAX_DELAY: Duration = Duration::from_secs(60);
+    /// Twice the longest pause, so that a child that dies right after it still counts as a failure.
+    pub const STABLE_AFTER: Duration = Duration::from_secs(120);
+
+    pub(super) fn wants(&self, success: bool) -> bool {
+        match self.when {
+            RestartWhen::Never => false,
+            RestartWhen::OnFailure => !success,
+            RestartWhen::Always => true,
+        }
+    }
+
+    /// The pause after `failures` earlier failures in a row.
+    pub(super) fn delay(&self, failures: u32) -> Duration {
+        let factor = 1_u32.checked_shl(failures).unwrap_or(u32::MAX);
+        self.first_delay.saturating_mul(factor).min(self.max_delay)
+    }
+}
+
+impl Default for Restart {
+    fn default() -> Self {
+        Self {
+            when: RestartWhen::Never,
+            first_delay: Self::FIRST_DELAY,
+            max_delay: Self::MAX_DELAY,
+            stable_after: Self::STABLE_AFTER,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_double_up_to_the_longest() {
+        let restart = Restart::default();
+        let seconds = |failures| restart.delay(failures).as_secs();
+        assert_eq!([0, 1, 2, 5, 6, 31, 32, u32::MAX].map(seconds), [1, 2, 4, 32, 60, 60, 60, 60]);
     }
 }

@@ -12,14 +12,17 @@
 //!                                     Killed             every state with a child --Ended--> Exited
 //! ```
 //!
+//! An end that nobody asked for leads to `Backoff` in place of `Exited` where the restart policy wants another child; from there
+//! `Starting` follows when the time has come, or `Exited` when a stop comes first.
+//!
 //! What holds in every run, and is tested as such:
-//! - `Exited` is final for its child: nothing but `Start`, which makes another child, leads out of it;
+//! - `Exited` is final: nothing but `Start`, which asks for another child, leads out of it;
 //! - a child gets SIGTERM at most once, and no other signal but SIGKILL after it;
 //! - there is never a second child while one lives;
 //! - a stop that was asked is never forgotten, also when it came before the child;
 //! - every state with a stop moves on by itself but `Draining` without a deadline, which waits for jobs, and `Killed`.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
@@ -38,13 +41,20 @@ pub struct Supervision {
     pub state: State,
     /// The wrapper was asked to end.
     pub leaving: bool,
+    /// How often a child was started because another had ended by itself.
+    pub restarts: u32,
+    /// How many of the last children in a row ended by themselves before they were stable.
+    pub failures: u32,
 }
 
 impl Default for Supervision {
     fn default() -> Self {
-        Self { state: State::Idle, leaving: false }
+        Self { state: State::Idle, leaving: false, restarts: 0, failures: 0 }
     }
 }
+
+/// So many failures in a row are no accident.
+const CRASH_LOOP: u32 = 5;
 
 /// Where the child is in its life.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,6 +67,8 @@ pub enum State {
     Running { child: ChildInfo, reload: Option<Instant> },
     /// It is on its way out.
     Stopping { child: ChildInfo, stop: Stop, phase: Phase },
+    /// It ended by itself, and another is started at `until`.
+    Backoff { until: Instant, end: End },
     /// It has ended, or was never started. `stop` is the one that asked for it.
     Exited { end: End, stop: Option<Stop> },
 }
@@ -138,28 +150,60 @@ pub(super) struct Step {
 impl Supervision {
     /// What `event` at the moment `now` leads to.
     pub(super) fn on(self, event: Event, now: Instant, policy: &Policy) -> Step {
-        let leaving = self.leaving || matches!(event, Event::Leave(_));
+        let Self { state, leaving, restarts, failures } = self;
+        let leaving = leaving || matches!(event, Event::Leave(_));
+        let lived = state.child().map(|child| now.saturating_duration_since(child.started));
+        let by_itself = matches!(
+            (&state, &event),
+            (State::Running { .. }, Event::Ended(_))
+                | (State::Starting { stop: None }, Event::SpawnFailed(_))
+        );
+        let waited = matches!((&state, &event), (State::Backoff { .. }, Event::Tick));
         let mut effects = Vec::new();
         let (state, answer) = match event {
-            Event::Boot => boot(self.state, leaving, &mut effects),
-            Event::Start => start(self.state, leaving, &mut effects),
-            Event::Spawned(pid) => (spawned(self.state, pid, now, policy, &mut effects), Ok(Answer::Done)),
-            Event::SpawnFailed(why) => (spawn_failed(self.state, why, &mut effects), Ok(Answer::Done)),
-            Event::Ended(exit) => (ended(self.state, exit, &mut effects), Ok(Answer::Done)),
-            Event::HandlesQuit => (release(self.state, now, policy, false, &mut effects), Ok(Answer::Done)),
-            Event::Tick => (tick(self.state, now, policy, &mut effects), Ok(Answer::Done)),
-            Event::Stop(stop) | Event::Leave(stop) => {
-                request_stop(self.state, stop, now, policy, &mut effects)
-            }
-            Event::Cancel => cancel(self.state, leaving),
-            Event::Reload => reload(self.state, now, policy),
+            Event::Boot => boot(state, leaving, &mut effects),
+            Event::Start => start(state, leaving, &mut effects),
+            Event::Spawned(pid) => (spawned(state, pid, now, policy, &mut effects), Ok(Answer::Done)),
+            Event::SpawnFailed(why) => (spawn_failed(state, why, &mut effects), Ok(Answer::Done)),
+            Event::Ended(exit) => (ended(state, exit, &mut effects), Ok(Answer::Done)),
+            Event::HandlesQuit => (release(state, now, policy, false, &mut effects), Ok(Answer::Done)),
+            Event::Tick => (tick(state, now, policy, &mut effects), Ok(Answer::Done)),
+            Event::Stop(stop) | Event::Leave(stop) => request_stop(state, stop, now, policy, &mut effects),
+            Event::Cancel => cancel(state, leaving),
+            Event::Reload => reload(state, now, policy),
         };
-        let exited = matches!(state, State::Exited { .. });
-        let leaving = leaving || (exited && policy.leave_when_stopped);
-        if exited && leaving {
+        let mut next = Self { state, leaving, restarts, failures };
+        if by_itself {
+            next.consider_restart(lived, now, policy);
+        }
+        if waited && matches!(next.state, State::Starting { .. }) {
+            next.restarts = next.restarts.saturating_add(1);
+        }
+        let exited = matches!(next.state, State::Exited { .. });
+        next.leaving |= exited && policy.leave_when_stopped;
+        if exited && next.leaving {
             effects.push(Effect::Leave);
         }
-        Step { next: Self { state, leaving }, effects, answer }
+        Step { next, effects, answer }
+    }
+
+    /// Turns an end that nobody asked for into a pause before the next child, where the policy wants one.
+    fn consider_restart(&mut self, lived: Option<Duration>, now: Instant, policy: &Policy) {
+        let State::Exited { end, stop: None } = &self.state else { return };
+        if lived.is_some_and(|lived| lived >= policy.restart.stable_after) {
+            self.failures = 0;
+        }
+        if policy.restart.wants(end.is_success()) && !self.leaving {
+            let until = now + policy.restart.delay(self.failures);
+            self.state = State::Backoff { until, end: end.clone() };
+        }
+        self.failures = self.failures.saturating_add(1);
+    }
+
+    /// Whether children keep ending before they were of use, one after the other.
+    #[must_use]
+    pub fn is_crash_loop(&self) -> bool {
+        self.failures >= CRASH_LOOP
     }
 
     /// When a [`Event::Tick`] will change something, if ever.
@@ -168,6 +212,7 @@ impl Supervision {
         match &self.state {
             State::Idle | State::Starting { .. } | State::Exited { .. } => None,
             State::Running { reload, .. } => *reload,
+            State::Backoff { until, .. } => Some(*until),
             State::Stopping { stop, phase, .. } => match *phase {
                 Phase::Holding { until } => Some(stop.deadline.map_or(until, |deadline| deadline.min(until))),
                 Phase::Draining { .. } => stop.deadline,
@@ -201,12 +246,30 @@ impl State {
                 Phase::Spacing { .. } | Phase::Terminating { .. } => "forcing",
                 Phase::Killed => "killed",
             },
+            Self::Backoff { .. } => "backoff",
             Self::Exited { .. } => "stopped",
+        }
+    }
+
+    /// The child, while there is one.
+    #[must_use]
+    pub fn child(&self) -> Option<ChildInfo> {
+        match self {
+            Self::Running { child, .. } | Self::Stopping { child, .. } => Some(*child),
+            Self::Idle | Self::Starting { .. } | Self::Backoff { .. } | Self::Exited { .. } => None,
         }
     }
 }
 
 impl End {
+    fn is_success(&self) -> bool {
+        match self {
+            Self::NeverStarted => true,
+            Self::SpawnFailed(_) => false,
+            Self::Exited { exit, killed, .. } => exit.is_success() && !killed,
+        }
+    }
+
     /// What is to be told about this end; `None` when all is well.
     #[must_use]
     pub fn failure(&self) -> Option<String> {
@@ -242,7 +305,7 @@ fn boot(state: State, leaving: bool, effects: &mut Vec<Effect>) -> Answered {
 fn start(state: State, leaving: bool, effects: &mut Vec<Effect>) -> Answered {
     match state {
         state if leaving => (state, Err(Refusal::Leaving)),
-        State::Idle | State::Exited { .. } => {
+        State::Idle | State::Exited { .. } | State::Backoff { .. } => {
             effects.push(Effect::Spawn);
             (State::Starting { stop: None }, Ok(Answer::Done))
         }
@@ -283,7 +346,10 @@ fn ended(state: State, exit: Exit, effects: &mut Vec<Effect>) -> State {
             let killed = phase == Phase::Killed;
             exited(End::Exited { pid: child.pid, exit, killed }, Some(stop), effects)
         }
-        other @ (State::Idle | State::Starting { .. } | State::Exited { .. }) => other,
+        // Nothing else has a child that could end.
+        other @ (State::Idle | State::Starting { .. } | State::Backoff { .. } | State::Exited { .. }) => {
+            other
+        }
     }
 }
 
@@ -319,6 +385,8 @@ fn request_stop(
             }
             (State::Stopping { child, stop, phase }, Ok(Answer::Already))
         }
+        // The child that was waited for will not be started.
+        State::Backoff { end, .. } => (exited(end, Some(wish), effects), Ok(Answer::Done)),
         State::Exited { end, stop } => {
             // Whoever asks for a callback after the end would wait for ever if it were only kept.
             let mut known = stop.unwrap_or_else(Stop::graceful);
@@ -421,6 +489,10 @@ fn tick(state: State, now: Instant, policy: &Policy, effects: &mut Vec<Effect>) 
         State::Running { reload: Some(until), .. } if now >= until => {
             release(state, now, policy, true, effects)
         }
+        State::Backoff { until, .. } if now >= until => {
+            effects.push(Effect::Spawn);
+            State::Starting { stop: None }
+        }
         State::Stopping { child, stop, phase } => {
             let late = stop.mode == Mode::Graceful && stop.deadline.is_some_and(|deadline| now >= deadline);
             match phase {
@@ -444,16 +516,14 @@ fn tick(state: State, now: Instant, policy: &Policy, effects: &mut Vec<Effect>) 
 
 fn cancel(state: State, leaving: bool) -> Answered {
     match state {
-        state @ State::Stopping { .. } if leaving => (state, Err(Refusal::Leaving)),
-        State::Starting { stop: Some(_) } if !leaving => (State::Starting { stop: None }, Ok(Answer::Done)),
+        // The wrapper's own end is not to be taken back.
+        state if leaving => (state, Err(Refusal::Leaving)),
+        State::Starting { stop: Some(_) } => (State::Starting { stop: None }, Ok(Answer::Done)),
         State::Stopping { child, phase: Phase::Holding { .. }, .. } => {
             (State::Running { child, reload: None }, Ok(Answer::Done))
         }
         state @ State::Stopping { .. } => (state, Err(Refusal::TooLate)),
-        state if leaving => (state, Err(Refusal::Leaving)),
-        state @ (State::Idle | State::Starting { .. } | State::Running { .. } | State::Exited { .. }) => {
-            (state, Err(Refusal::NotStopping))
-        }
+        other => (other, Err(Refusal::NotStopping)),
     }
 }
 
