@@ -70,8 +70,9 @@ async fn supervise(settings: &Run) -> Result<End, RunError> {
     let signals = Signals::new().map_err(RunError::Prepare)?;
     let mut listeners = Vec::new();
     for address in &settings.grpc_listen {
-        listeners.push(listen::bind(address, &settings.listen_rules()).await?);
-        info!(%address, "listening");
+        let listener = listen::bind(address, &settings.listen_rules()).await?;
+        info!(%address, bound = %listener, "listening");
+        listeners.push(listener);
     }
 
     let caller = Caller::new(runtime::Handle::current());

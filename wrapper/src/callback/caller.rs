@@ -87,3 +87,38 @@ fn chain(error: &dyn Error) -> String {
     }
     text
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    fn to(address: std::net::SocketAddr) -> Callback {
+        Callback::new(&format!("http://{address}/"), "POST", &HashMap::new()).unwrap()
+    }
+
+    /// The clock stands still but for the limits, so this takes no time; what it shows is which limits there are.
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_never_answers_costs_ten_seconds_an_attempt_and_is_given_up() {
+        let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let begin = Instant::now();
+        make(to(silent.local_addr().unwrap()), ATTEMPT_LIMIT, FIRST_PAUSE).await;
+        let pauses = FIRST_PAUSE * (1 + 2 + 4 + 8 + 16);
+        let took = begin.elapsed();
+        assert!(took >= ATTEMPT_LIMIT * ATTEMPTS + pauses, "{took:?}");
+        assert!(took < ATTEMPT_LIMIT * ATTEMPTS + pauses + Duration::from_secs(1), "{took:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_ending_wrapper_does_not_wait_for_ever() {
+        let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut caller = Caller::new(Handle::current());
+        caller.call(to(silent.local_addr().unwrap()));
+        let begin = Instant::now();
+        assert!(!caller.finish(Caller::FINISH_LIMIT).await);
+        assert!(begin.elapsed() < Caller::FINISH_LIMIT + Duration::from_secs(1));
+    }
+}

@@ -2,11 +2,12 @@
 
 use std::{sync::Arc, time::Duration};
 
+use base64::prelude::{BASE64_STANDARD, Engine};
 use http_body_util::Empty;
 use hyper::{
-    Request, StatusCode,
+    Request, StatusCode, Uri,
     body::Bytes,
-    header::{HOST, USER_AGENT},
+    header::{AUTHORIZATION, HOST, HeaderValue, USER_AGENT},
 };
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::{
@@ -61,6 +62,11 @@ pub(super) async fn attempt(callback: &Callback, limit: Duration) -> Result<Stat
         headers.extend(callback.0.headers.clone());
         // As with upstream's client, the URL alone says which host is meant.
         headers.remove(HOST);
+        if let Some(user) = basic_authorization(&callback.0.uri)
+            && !headers.contains_key(AUTHORIZATION)
+        {
+            headers.insert(AUTHORIZATION, user);
+        }
     }
     let request = request.body(Empty::<Bytes>::new()).map_err(RequestError::Build)?;
     let answer = timeout(limit, client.request(request))
@@ -73,8 +79,33 @@ pub(super) async fn attempt(callback: &Callback, limit: Duration) -> Result<Stat
     }
 }
 
-const USER_AGENT_VALUE: hyper::header::HeaderValue =
-    hyper::header::HeaderValue::from_static(concat!("grit-wrapper/", env!("CARGO_PKG_VERSION")));
+const USER_AGENT_VALUE: HeaderValue =
+    HeaderValue::from_static(concat!("grit-wrapper/", env!("CARGO_PKG_VERSION")));
+
+/// A user in the URL is sent as basic authorization, as Go's client does for upstream's wrapper.
+fn basic_authorization(uri: &Uri) -> Option<HeaderValue> {
+    let (user, _host) = uri.authority()?.as_str().rsplit_once('@')?;
+    let user = percent_decode(user);
+    let user = if user.contains(&b':') { user } else { [user, b":".to_vec()].concat() };
+    let mut value = HeaderValue::from_str(&format!("Basic {}", BASE64_STANDARD.encode(user))).ok()?;
+    value.set_sensitive(true);
+    Some(value)
+}
+
+fn percent_decode(text: &str) -> Vec<u8> {
+    let mut decoded = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let [first, tail @ ..] = rest {
+        let escaped = (*first == b'%')
+            .then(|| {
+                tail.get(..2).and_then(|hex| u8::from_str_radix(std::str::from_utf8(hex).ok()?, 16).ok())
+            })
+            .flatten();
+        decoded.push(escaped.unwrap_or(*first));
+        rest = if escaped.is_some() { &tail[2..] } else { tail };
+    }
+    decoded
+}
 
 /// The machine's authorities are read for each attempt: it happens once in a runner's life, and an idle wrapper shall not carry them.
 fn connector(callback: &Callback) -> Result<HttpsConnector<HttpConnector>, RequestError> {
@@ -93,4 +124,22 @@ fn connector(callback: &Callback) -> Result<HttpsConnector<HttpConnector>, Reque
         .with_root_certificates(authorities)
         .with_no_client_auth();
     Ok(HttpsConnectorBuilder::new().with_tls_config(config).https_or_http().enable_http1().build())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn users_of_urls() {
+        for (url, value) in [
+            ("http://u:p@host/x", Some("Basic dTpw")),
+            ("http://u@host/x", Some("Basic dTo=")),
+            ("http://u:p%40%zz@host/x", Some("Basic dTpwQCV6eg==")),
+            ("http://host/a@b", None),
+        ] {
+            let found = basic_authorization(&url.parse().unwrap());
+            assert_eq!(found.as_ref().map(|found| found.to_str().unwrap()), value, "{url}");
+        }
+    }
 }

@@ -4,7 +4,7 @@ mod address;
 mod tcp;
 mod unix;
 
-use std::{io, net::SocketAddr, path::PathBuf};
+use std::{fmt, io, net::SocketAddr, path::PathBuf};
 
 use thiserror::Error;
 
@@ -18,6 +18,16 @@ pub use self::{
 pub enum Listener {
     Unix(UnixSocket),
     Tcp(tokio::net::TcpListener),
+}
+
+impl fmt::Display for Listener {
+    /// What it is bound to: the path, or the address with the port that a port of 0 has become.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unix(socket) => write!(f, "{}", socket.path().display()),
+            Self::Tcp(listener) => listener.local_addr().map_err(|_| fmt::Error)?.fmt(f),
+        }
+    }
 }
 
 /// What may be done when binding.

@@ -1,0 +1,115 @@
+//! A child that misbehaves on purpose, for the wrapper's tests. Each flag is one bad habit.
+
+use std::{
+    fs::File,
+    io::{Read, Write},
+    path::PathBuf,
+    process::ExitCode,
+    time::Duration,
+};
+
+use clap::Parser;
+use tokio::{
+    signal::unix::{Signal, SignalKind, signal},
+    time::sleep,
+};
+
+#[derive(Debug, Parser)]
+struct Habits {
+    /// Write a line here for everything that happens: `ready`, and the name of each signal.
+    #[arg(long)]
+    record: Option<PathBuf>,
+    /// Install the handlers only after so many milliseconds.
+    #[arg(long, default_value_t = 0)]
+    handlers_after: u64,
+    /// Finish so many milliseconds after SIGQUIT, as with a job that runs. Without it SIGQUIT ends the child at once.
+    #[arg(long, default_value_t = 0)]
+    jobs_take: u64,
+    /// Do not end on SIGQUIT.
+    #[arg(long)]
+    ignore_quit: bool,
+    /// Do not end on SIGTERM.
+    #[arg(long)]
+    ignore_term: bool,
+    /// Leave a process behind in the group, which ignores what it can, and write its number here.
+    #[arg(long)]
+    grandchild: Option<PathBuf>,
+    /// Write so many bytes of a known pattern to stdout.
+    #[arg(long)]
+    flood: Option<usize>,
+    /// End by itself after so many milliseconds.
+    #[arg(long)]
+    exit_after: Option<u64>,
+    /// The code to end with, whatever the cause.
+    #[arg(long, default_value_t = 0)]
+    code: u8,
+    /// Read stdin to its end, and write how many bytes there were into the record.
+    #[arg(long)]
+    read_stdin: bool,
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> std::io::Result<ExitCode> {
+    let habits = Habits::parse();
+    let mut record = match &habits.record {
+        Some(path) => Some(File::options().create(true).append(true).open(path)?),
+        None => None,
+    };
+    let mut note = |text: &str| match &mut record {
+        Some(file) => writeln!(file, "{text}"),
+        None => Ok(()),
+    };
+
+    if let Some(path) = &habits.grandchild {
+        let script = "trap '' QUIT TERM HUP INT; while :; do sleep 1; done";
+        let child = std::process::Command::new("sh").args(["-c", script]).spawn()?;
+        std::fs::write(path, child.id().to_string())?;
+    }
+    if let Some(bytes) = habits.flood {
+        let pattern: Vec<u8> = (0..bytes).map(|at| u8::try_from(at % 251).unwrap_or_default()).collect();
+        std::io::stdout().lock().write_all(&pattern)?;
+    }
+    if habits.read_stdin {
+        let mut bytes = Vec::new();
+        std::io::stdin().read_to_end(&mut bytes)?;
+        note(&format!("stdin {}", bytes.len()))?;
+    }
+
+    sleep(Duration::from_millis(habits.handlers_after)).await;
+    let mut quit = signal(SignalKind::quit())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut hangup = signal(SignalKind::hangup())?;
+    note("ready")?;
+    let mut finish = habits.exit_after.map(Duration::from_millis);
+    loop {
+        tokio::select! {
+            () = after(finish) => return Ok(ExitCode::from(habits.code)),
+            () = seen(&mut hangup) => note("HUP")?,
+            () = seen(&mut quit) => {
+                note("QUIT")?;
+                if !habits.ignore_quit {
+                    finish = Some(Duration::from_millis(habits.jobs_take));
+                }
+            }
+            () = seen(&mut terminate) => {
+                note("TERM")?;
+                if !habits.ignore_term {
+                    finish = Some(Duration::ZERO);
+                }
+            }
+        }
+    }
+}
+
+async fn after(time: Option<Duration>) {
+    match time {
+        Some(time) => sleep(time).await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn seen(signal: &mut Signal) {
+    if signal.recv().await.is_none() {
+        std::future::pending::<()>().await;
+    }
+}

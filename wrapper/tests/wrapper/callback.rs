@@ -1,0 +1,229 @@
+//! The shutdown callback, end to end.
+
+use std::{
+    collections::HashMap,
+    io,
+    sync::{Arc, Mutex},
+};
+
+use base64::prelude::{BASE64_STANDARD, Engine};
+use grit_proto::runner_wrapper::{ShutdownCallback, Status};
+use rustix::process::Signal;
+use rustls::pki_types::PrivateKeyDer;
+use tokio::{
+    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
+    net::TcpListener,
+};
+use tonic::Code;
+
+use crate::support::{Start, Wrapper, eventually};
+
+/// An HTTP server that keeps the heads of all requests, and answers each with the next of its statuses, the last one for ever.
+struct Hook {
+    url: String,
+    heads: Arc<Mutex<Vec<String>>>,
+}
+
+impl Hook {
+    async fn new(answers: &'static [&'static str]) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/hook?secret=s3cret", listener.local_addr().unwrap());
+        let heads = Arc::new(Mutex::new(Vec::new()));
+        let kept = heads.clone();
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let _failed = answer(stream, &kept, answers).await;
+            }
+        });
+        Self { url, heads }
+    }
+
+    fn heads(&self) -> Vec<String> {
+        self.heads.lock().unwrap().clone()
+    }
+
+    async fn called(&self, times: usize) -> Vec<String> {
+        eventually("calls", async || {
+            let heads = self.heads();
+            if heads.len() >= times { Ok(heads) } else { Err(heads) }
+        })
+        .await
+    }
+}
+
+async fn answer(
+    mut stream: impl AsyncRead + AsyncWrite + Unpin,
+    heads: &Mutex<Vec<String>>,
+    answers: &[&str],
+) -> io::Result<()> {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.push(stream.read_u8().await?);
+    }
+    let number = {
+        let mut heads = heads.lock().unwrap();
+        heads.push(String::from_utf8_lossy(&head).into_owned());
+        heads.len()
+    };
+    let status = answers[(number - 1).min(answers.len() - 1)];
+    stream.write_all(format!("HTTP/1.1 {status}\r\nContent-Length: 0\r\n\r\n").as_bytes()).await?;
+    stream.shutdown().await
+}
+
+fn callback(url: &str, method: &str, headers: &[(&str, &str)]) -> Option<ShutdownCallback> {
+    let headers: HashMap<_, _> =
+        headers.iter().map(|&(key, value)| (key.to_owned(), value.to_owned())).collect();
+    Some(ShutdownCallback { url: url.to_owned(), method: method.to_owned(), headers })
+}
+
+async fn ready(habits: &[&str]) -> Wrapper {
+    let wrapper = Start::new().flags(&["--start-grace=0s", "--log-level=trace"]).child(habits);
+    drop(wrapper.client().await);
+    wrapper.child_ready().await;
+    wrapper
+}
+
+#[tokio::test]
+async fn method_and_headers_arrive_after_the_runner_has_ended() {
+    let hook = Hook::new(&["204 No Content"]).await;
+    let wrapper = ready(&["--jobs-take", "300"]).await;
+    let mut client = wrapper.client().await;
+    let headers = [("Authorization", "Bearer s3cret"), ("X-Deployment", "v2")];
+    client.graceful_with(callback(&hook.url, "PUT", &headers)).await.unwrap();
+    assert_eq!(client.status().await.0, Status::InShutdown);
+    assert_eq!(hook.heads(), [""; 0], "called before the runner has ended");
+    client.becomes(Status::Stopped).await;
+    let heads = hook.called(1).await;
+    assert!(heads[0].starts_with("PUT /hook?secret=s3cret HTTP/1.1\r\n"), "{heads:?}");
+    assert!(heads[0].contains("authorization: Bearer s3cret\r\n"), "{heads:?}");
+    assert!(heads[0].contains("x-deployment: v2\r\n"), "{heads:?}");
+    wrapper.logged("shutdown callback made").await;
+    assert!(!wrapper.read("log").contains("s3cret"), "a secret is in the log");
+}
+
+#[tokio::test]
+async fn an_empty_method_is_get_and_the_same_callback_is_made_once() {
+    let hook = Hook::new(&["200 OK"]).await;
+    let other = Hook::new(&["200 OK"]).await;
+    let wrapper = ready(&["--jobs-take", "200"]).await;
+    let mut client = wrapper.client().await;
+    client.graceful_with(callback(&hook.url, "", &[])).await.unwrap();
+    client.graceful_with(callback(&hook.url, "", &[])).await.unwrap();
+    client.graceful_with(callback(&other.url, "POST", &[])).await.unwrap();
+    client.graceful_with(callback("", "", &[])).await.unwrap();
+    client.becomes(Status::Stopped).await;
+    assert!(hook.called(1).await[0].starts_with("GET "));
+    assert!(other.called(1).await[0].starts_with("POST "));
+
+    // A caller that comes too late is called as well, and still each once.
+    let late = Hook::new(&["200 OK"]).await;
+    client.graceful_with(callback(&late.url, "", &[])).await.unwrap();
+    client.graceful_with(callback(&hook.url, "", &[])).await.unwrap();
+    late.called(1).await;
+    assert_eq!((hook.heads().len(), other.heads().len()), (1, 1));
+}
+
+#[tokio::test]
+async fn failures_are_tried_again_and_refusals_are_not() {
+    let shaky = Hook::new(&["503 Service Unavailable", "429 Too Many Requests", "200 OK"]).await;
+    let wrapper = ready(&[]).await;
+    wrapper.client().await.graceful_with(callback(&shaky.url, "POST", &[])).await.unwrap();
+    shaky.called(3).await;
+    wrapper.logged("shutdown callback made").await;
+
+    let elsewhere = Hook::new(&["200 OK"]).await;
+    let redirect: &'static str =
+        Box::leak(format!("307 Temporary Redirect\r\nLocation: {}", elsewhere.url).into_boxed_str());
+    let moved = Hook::new(Box::leak(Box::new([redirect]))).await;
+    let wrapper = ready(&[]).await;
+    wrapper.client().await.graceful_with(callback(&moved.url, "POST", &[])).await.unwrap();
+    wrapper.logged("shutdown callback given up").await;
+    assert_eq!((moved.heads().len(), elsewhere.heads().len()), (1, 0), "a redirect was followed");
+}
+
+#[tokio::test]
+async fn a_wrapper_that_is_told_to_end_makes_its_callback_first() {
+    let hook = Hook::new(&["500 Oops", "200 OK"]).await;
+    let mut wrapper = ready(&["--jobs-take", "300"]).await;
+    wrapper.client().await.graceful_with(callback(&hook.url, "POST", &[])).await.unwrap();
+    wrapper.signal(Signal::TERM);
+    assert_eq!(wrapper.ended().await.code(), Some(0));
+    assert_eq!(hook.heads().len(), 2);
+}
+
+#[tokio::test]
+async fn a_callback_that_cannot_be_made_stops_nothing() {
+    let wrapper = ready(&[]).await;
+    let mut client = wrapper.client().await;
+    for bad in [
+        callback("ftp://host/x", "", &[]),
+        callback("not a url", "", &[]),
+        callback("http://host/x", "BAD METHOD", &[]),
+        callback("http://host/x", "", &[("bad name", "x")]),
+        callback("http://host/x", "", &[("token", "s3cret\nx")]),
+    ] {
+        let refused = client.graceful_with(bad).await.unwrap_err();
+        assert_eq!(refused.code(), Code::InvalidArgument);
+        assert!(refused.message().contains("shutdownCallback") && !refused.message().contains("s3cret"));
+    }
+    assert_eq!(client.status().await.0, Status::Running);
+    assert_eq!(wrapper.record(), "ready");
+}
+
+fn pem(certificate: &[u8]) -> String {
+    let text = BASE64_STANDARD.encode(certificate);
+    let lines: Vec<_> = text.as_bytes().chunks(64).map(|line| std::str::from_utf8(line).unwrap()).collect();
+    format!("-----BEGIN CERTIFICATE-----\n{}\n-----END CERTIFICATE-----\n", lines.join("\n"))
+}
+
+/// The authority is one that only this machine trusts, as in a company: `SSL_CERT_FILE` names it.
+#[tokio::test]
+async fn https_is_checked_against_the_machines_authorities() {
+    let certified = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let key = PrivateKeyDer::try_from(certified.signing_key.serialize_der()).unwrap();
+    let config =
+        rustls::ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(vec![certified.cert.der().clone()], key)
+            .unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("https://localhost:{}/", listener.local_addr().unwrap().port());
+    let heads = Arc::new(Mutex::new(Vec::new()));
+    let kept = heads.clone();
+    tokio::spawn(async move {
+        let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(config));
+        while let Ok((stream, _)) = listener.accept().await {
+            if let Ok(stream) = acceptor.accept(stream).await {
+                let _failed = answer(stream, &kept, &["200 OK"]).await;
+            }
+        }
+    });
+
+    let folder = tempfile::tempdir().unwrap();
+    let authority = folder.path().join("ca.pem");
+    std::fs::write(&authority, pem(certified.cert.der())).unwrap();
+    let trusting = Start::new()
+        .flags(&["--start-grace=0s"])
+        .env("SSL_CERT_FILE", authority.to_str().unwrap())
+        .env("SSL_CERT_DIR", folder.path().to_str().unwrap())
+        .child(&[]);
+    let mut client = trusting.client().await;
+    trusting.child_ready().await;
+    client.graceful_with(callback(&url, "POST", &[])).await.unwrap();
+    trusting.logged("shutdown callback made").await;
+    assert_eq!(heads.lock().unwrap().len(), 1);
+
+    let other = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    std::fs::write(&authority, pem(other.cert.der())).unwrap();
+    let strict = Start::new()
+        .flags(&["--start-grace=0s"])
+        .env("SSL_CERT_FILE", authority.to_str().unwrap())
+        .child(&[]);
+    let mut client = strict.client().await;
+    strict.child_ready().await;
+    client.graceful_with(callback(&url, "POST", &[])).await.unwrap();
+    strict.logged("invalid peer certificate").await;
+    assert_eq!(heads.lock().unwrap().len(), 1);
+}

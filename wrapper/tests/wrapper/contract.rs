@@ -1,0 +1,133 @@
+//! Upstream's contract: a client made from upstream's service definition alone sees the right statuses through a whole life.
+
+use std::path::Path;
+
+use grit_proto::runner_wrapper::Status;
+use grit_wrapper::{
+    listen::{self, Listener, Rules},
+    process::{CommandLine, Linux},
+    service,
+    supervisor::{Callbacks, Policy, Stop, Task},
+};
+use tokio_util::sync::CancellationToken;
+use tonic::Code;
+use tonic_health::pb::{
+    HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient,
+};
+
+use crate::support::{Client, Start, misbehaving_child, tcp_client, unix_client};
+
+struct NoCallbacks;
+
+impl Callbacks for NoCallbacks {
+    fn call(&mut self, callback: grit_wrapper::callback::Callback) {
+        panic!("nobody asked for {callback:?}");
+    }
+}
+
+/// The parts of a wrapper, with the moments between them in the hands of the test.
+struct Parts {
+    supervisor: grit_wrapper::supervisor::Handle,
+    tcp: String,
+    stop: CancellationToken,
+}
+
+async fn serve(folder: &Path, habits: &[&str]) -> Parts {
+    let mut words = vec![misbehaving_child().into_os_string()];
+    words.extend(habits.iter().map(Into::into));
+    let policy = Policy { start_grace: std::time::Duration::ZERO, ..Policy::default() };
+    let (task, supervisor) = Task::new(policy, Linux::new(CommandLine::new(words).unwrap()), NoCallbacks);
+    tokio::spawn(task.run());
+
+    let unix = format!("unix://{}", folder.join("w.sock").display()).parse().unwrap();
+    let unix = listen::bind(&unix, &Rules::default()).await.unwrap();
+    let tcp = listen::bind(&"tcp://localhost:0".parse().unwrap(), &Rules::default()).await.unwrap();
+    let Listener::Tcp(listener) = &tcp else { panic!("{tcp:?}") };
+    let address = listener.local_addr().unwrap().to_string();
+    let stop = CancellationToken::new();
+    tokio::spawn(service::serve(vec![unix, tcp], supervisor.clone(), stop.clone()));
+    Parts { supervisor, tcp: address, stop }
+}
+
+async fn whole_life(mut client: Client, other: &mut Client, parts: &Parts) {
+    assert_eq!(client.status().await, (Status::Unknown, String::new()));
+    parts.supervisor.boot().await.unwrap();
+    assert_eq!(client.status().await, (Status::Running, String::new()));
+    assert_eq!(client.graceful().await, Status::InShutdown);
+    assert_eq!(other.status().await, (Status::InShutdown, String::new()));
+    client.becomes(Status::Stopped).await;
+    assert_eq!(client.status().await, (Status::Stopped, String::new()));
+    // What is over stays over, whatever is asked.
+    assert_eq!(client.graceful().await, Status::Stopped);
+    assert_eq!(client.forceful().await, Status::Stopped);
+    assert_eq!(other.status().await, (Status::Stopped, String::new()));
+    parts.stop.cancel();
+}
+
+#[tokio::test]
+async fn a_whole_life_over_a_unix_socket() {
+    let folder = tempfile::tempdir().unwrap();
+    let parts = serve(folder.path(), &["--jobs-take", "300"]).await;
+    let client = unix_client(&folder.path().join("w.sock")).await.unwrap();
+    whole_life(client, &mut tcp_client(&parts.tcp).await.unwrap(), &parts).await;
+}
+
+#[tokio::test]
+async fn a_whole_life_over_tcp() {
+    let folder = tempfile::tempdir().unwrap();
+    let parts = serve(folder.path(), &["--jobs-take", "300"]).await;
+    let client = tcp_client(&parts.tcp).await.unwrap();
+    whole_life(client, &mut unix_client(&folder.path().join("w.sock")).await.unwrap(), &parts).await;
+}
+
+#[tokio::test]
+async fn a_shutdown_before_the_child_exists_is_kept() {
+    for forceful in [false, true] {
+        let folder = tempfile::tempdir().unwrap();
+        let record = folder.path().join("record");
+        let parts = serve(folder.path(), &["--record", record.to_str().unwrap()]).await;
+        let mut client = tcp_client(&parts.tcp).await.unwrap();
+        let status = if forceful { client.forceful().await } else { client.graceful().await };
+        assert_eq!(status, Status::Stopped);
+        parts.supervisor.boot().await.unwrap();
+        assert_eq!(client.status().await, (Status::Stopped, String::new()));
+        assert!(!record.exists(), "the child was started");
+
+        // It can be asked back into life, by name.
+        parts.supervisor.start().await.unwrap();
+        assert_eq!(client.status().await.0, Status::Running);
+        parts.supervisor.stop(Stop::forceful()).await.unwrap();
+        client.becomes(Status::Stopped).await;
+    }
+}
+
+#[tokio::test]
+async fn health_says_that_the_wrapper_answers() {
+    let wrapper = Start::new().child(&[]);
+    drop(wrapper.client().await);
+    let socket = wrapper.path("w.sock");
+    let connect = tower::service_fn(move |_: tonic::transport::Uri| {
+        let socket = socket.clone();
+        async move { tokio::net::UnixStream::connect(socket).await.map(hyper_util::rt::TokioIo::new) }
+    });
+    let channel =
+        tonic::transport::Endpoint::from_static("http://w").connect_with_connector(connect).await.unwrap();
+    let mut health = HealthClient::new(channel);
+    for service in ["", "gitlab_com.gitlab_runner.runner_wrapper.ProcessWrapper"] {
+        let request = HealthCheckRequest { service: service.to_owned() };
+        assert_eq!(health.check(request).await.unwrap().into_inner().status(), ServingStatus::Serving);
+    }
+}
+
+#[tokio::test]
+async fn a_message_that_is_too_large_is_refused() {
+    let wrapper = Start::new().child(&[]);
+    let mut client = wrapper.client().await;
+    let callback = grit_proto::runner_wrapper::ShutdownCallback {
+        url: format!("http://localhost/{}", "x".repeat(100_000)),
+        ..Default::default()
+    };
+    let refused = client.graceful_with(Some(callback)).await.unwrap_err();
+    assert_eq!(refused.code(), Code::OutOfRange);
+    assert_eq!(client.status().await.0, Status::Running);
+}

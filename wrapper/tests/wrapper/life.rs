@@ -1,0 +1,184 @@
+//! The runner's life, from its start to what it leaves behind.
+
+use std::fs;
+
+use grit_proto::runner_wrapper::Status;
+use rustix::process::Signal;
+
+use crate::support::{Start, Wrapper, eventually, lives, pid};
+
+/// No grace: these children say when they are ready.
+fn quick() -> Start {
+    Start::new().flags(&["--start-grace=0s"])
+}
+
+#[tokio::test]
+async fn a_graceful_shutdown_waits_for_the_jobs() {
+    let wrapper = quick().child(&["--jobs-take", "400"]);
+    let mut client = wrapper.client().await;
+    wrapper.child_ready().await;
+    assert_eq!(client.graceful().await, Status::InShutdown);
+    assert_eq!(client.graceful().await, Status::InShutdown);
+    assert_eq!(client.becomes(Status::Stopped).await, "");
+    assert_eq!(wrapper.record(), "ready QUIT");
+}
+
+#[tokio::test]
+async fn forceful_twice_is_one_sigterm() {
+    let wrapper = quick().flags(&["--process-termination-timeout=2s"]).child(&["--ignore-term"]);
+    let mut client = wrapper.client().await;
+    wrapper.child_ready().await;
+    assert_eq!(client.forceful().await, Status::InShutdown);
+    assert_eq!(client.forceful().await, Status::InShutdown);
+    assert_eq!(client.graceful().await, Status::InShutdown);
+    let reason = client.becomes(Status::Stopped).await;
+    assert_eq!(reason, "signal: SIGKILL: killed, because it did not end in time after SIGTERM");
+    assert_eq!(wrapper.record(), "ready TERM");
+}
+
+#[tokio::test]
+async fn forceful_after_graceful_comes_as_a_second_signal() {
+    let wrapper = quick().child(&["--ignore-quit", "--code", "3"]);
+    let mut client = wrapper.client().await;
+    wrapper.child_ready().await;
+    client.graceful().await;
+    client.forceful().await;
+    assert_eq!(client.becomes(Status::Stopped).await, "exit status 3");
+    assert_eq!(wrapper.record(), "ready QUIT TERM");
+}
+
+#[tokio::test]
+async fn a_child_that_installs_its_handlers_late_is_not_killed_by_the_signal() {
+    let wrapper = quick().child(&["--handlers-after", "700"]);
+    let mut client = wrapper.client().await;
+    client.becomes(Status::Running).await;
+    assert_eq!(wrapper.record(), "");
+    assert_eq!(client.graceful().await, Status::InShutdown);
+    assert_eq!(client.becomes(Status::Stopped).await, "", "SIGQUIT came before its handler");
+    assert_eq!(wrapper.record(), "ready QUIT");
+}
+
+/// Go's runtime catches every signal from its first moment, so a handler alone does not say that the program is ready.
+#[tokio::test]
+async fn a_child_that_only_seems_ready_is_given_its_grace() {
+    let wrapper = Start::new().flags(&["--start-grace=1s"]).child(&[]);
+    let mut client = wrapper.client().await;
+    wrapper.child_ready().await;
+    let asked = std::time::Instant::now();
+    client.graceful().await;
+    client.becomes(Status::Stopped).await;
+    assert_eq!(wrapper.record(), "ready QUIT");
+    assert!(asked.elapsed().as_millis() > 300, "{:?}", asked.elapsed());
+}
+
+async fn grandchild(wrapper: &Wrapper) -> u32 {
+    let path = wrapper.path("grandchild");
+    eventually("the grandchild", async || fs::read_to_string(&path).unwrap_or_default().parse::<u32>()).await
+}
+
+fn with_grandchild(habits: &[&str]) -> Wrapper {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("grandchild").to_str().unwrap().to_owned();
+    let mut all = vec!["--grandchild", path.as_str()];
+    all.extend(habits);
+    Start::again(folder).flags(&["--start-grace=0s", "--process-termination-timeout=1s"]).child(&all)
+}
+
+#[tokio::test]
+async fn a_forceful_shutdown_leaves_nothing_of_the_group() {
+    for habits in [&[][..], &["--ignore-term"]] {
+        let wrapper = with_grandchild(habits);
+        let mut client = wrapper.client().await;
+        wrapper.child_ready().await;
+        let grandchild = grandchild(&wrapper).await;
+        client.forceful().await;
+        client.becomes(Status::Stopped).await;
+        eventually("the grandchild dies", async || if lives(grandchild) { Err("lives") } else { Ok(()) })
+            .await;
+    }
+}
+
+#[tokio::test]
+async fn a_graceful_end_leaves_the_group_alone_and_says_so() {
+    let wrapper = with_grandchild(&[]);
+    let mut client = wrapper.client().await;
+    wrapper.child_ready().await;
+    let grandchild = grandchild(&wrapper).await;
+    client.graceful().await;
+    client.becomes(Status::Stopped).await;
+    wrapper.logged("other processes of the runner's group live on").await;
+    assert!(lives(grandchild));
+    rustix::process::kill_process_group(pid(wrapper.child_pid()), Signal::KILL).unwrap();
+}
+
+#[tokio::test]
+async fn output_passes_through_byte_for_byte_and_stdin_is_empty() {
+    let bytes = 3_000_017;
+    let mut wrapper = Start::new().flags(&["--when-stopped=exit"]).child(&[
+        "--flood",
+        &bytes.to_string(),
+        "--read-stdin",
+        "--exit-after",
+        "0",
+    ]);
+    assert_eq!(wrapper.ended().await.code(), Some(0));
+    let out = fs::read(wrapper.path("out")).unwrap();
+    assert_eq!(out.len(), bytes);
+    assert!(out.iter().enumerate().all(|(at, byte)| usize::from(*byte) == at % 251));
+    assert_eq!(wrapper.record(), "stdin 0 ready");
+}
+
+#[tokio::test]
+async fn a_runner_that_ended_by_itself_is_stopped_with_its_reason() {
+    let wrapper = Start::new().child(&["--exit-after", "0", "--code", "7"]);
+    let mut client = wrapper.client().await;
+    assert_eq!(client.becomes(Status::Stopped).await, "exit status 7");
+    let mut wrapper = wrapper;
+    wrapper.signal(Signal::TERM);
+    assert_eq!(wrapper.ended().await.code(), Some(7), "the wrapper says how the runner ended");
+}
+
+#[tokio::test]
+async fn exit_codes_tell_how_it_ended() {
+    for (words, flags, code) in [
+        (&["sh", "-c", "exit 41"][..], &["--when-stopped=exit"][..], 41),
+        (&["sh", "-c", "kill -9 $$"], &["--when-stopped=exit"], 137),
+        (&["no-such-command"], &[], 127),
+        (&["/etc/passwd"], &[], 126),
+        (&["true"], &["--grpc-listen=unix:///no/such/folder/w.sock"], 125),
+        (&["true"], &["--socket-group=no-such-group"], 125),
+        (&["true"], &["--start-grace=soon"], 2),
+    ] {
+        let mut wrapper = Start::new().flags(flags).command(words);
+        assert_eq!(wrapper.ended().await.code(), Some(code), "{words:?} {flags:?}: {}", wrapper.read("log"));
+    }
+}
+
+#[tokio::test]
+async fn a_crashing_runner_is_started_again_until_it_is_stopped() {
+    let wrapper = Start::new()
+        .flags(&["--restart=on-failure", "--restart-delay=10ms", "--restart-max-delay=20ms"])
+        .child(&["--exit-after", "0", "--code", "9"]);
+    let mut client = wrapper.client().await;
+    eventually("three lives", async || {
+        let lives = wrapper.record().split(' ').filter(|word| *word == "ready").count();
+        if lives >= 3 { Ok(()) } else { Err(lives) }
+    })
+    .await;
+    let stopped = client.graceful().await;
+    assert!(matches!(stopped, Status::Stopped | Status::InShutdown), "{stopped:?}");
+    client.becomes(Status::Stopped).await;
+}
+
+#[tokio::test]
+async fn between_two_lives_the_status_is_not_stopped() {
+    let wrapper = Start::new()
+        .flags(&["--restart=always", "--restart-delay=1h", "--restart-max-delay=1h"])
+        .child(&["--exit-after", "0"]);
+    let mut client = wrapper.client().await;
+    wrapper.logged(r#""to":"backoff""#).await;
+    let (status, reason) = client.status().await;
+    assert_eq!(status, Status::Unknown);
+    assert!(reason.contains("exit status 0"), "{reason}");
+    assert_eq!(client.graceful().await, Status::Stopped);
+}

@@ -1,0 +1,15 @@
+//! The wrapper as its users meet it: the real program around real children, seen through upstream's API.
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::print_stderr,
+    reason = "a test: failing is what it is for"
+)]
+
+mod callback;
+mod contract;
+mod life;
+mod race;
+mod signals;
+mod sockets;
+mod support;

@@ -1,0 +1,56 @@
+//! A child that exits within 0 ms of SIGQUIT, 10 000 times: upstream's wrapper can answer `in_shutdown` for ever then, because the
+//! status that follows the signal is written after the one that follows the exit.
+
+use std::time::Duration;
+
+use grit_wrapper::{
+    callback::Callback,
+    process::{CommandLine, Linux},
+    supervisor::{Callbacks, End, Policy, State, Stop, Task},
+};
+
+const ROUNDS: usize = 10_000;
+const WORKERS: usize = 8;
+
+struct NoCallbacks;
+
+impl Callbacks for NoCallbacks {
+    fn call(&mut self, _: Callback) {}
+}
+
+/// All rounds with real processes and the real supervisor: in every other one the child also ends by itself at about the moment of the
+/// signal, so that the end comes before, between and after the request, the signal and the answer.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ten_thousand_children_that_end_at_once() {
+    let workers: Vec<_> = (0..WORKERS).map(|worker| tokio::spawn(rounds(worker))).collect();
+    for worker in workers {
+        worker.await.unwrap();
+    }
+}
+
+async fn rounds(worker: usize) {
+    // No handler, no grace, no waiting for one: the signal ends the child in the kernel.
+    let policy = Policy { start_grace: Duration::ZERO, handler_wait: Duration::ZERO, ..Policy::default() };
+    let mut lasting = CommandLine::new(vec!["sleep".into(), "1000".into()]).unwrap();
+    let mut fleeting = CommandLine::new(vec!["true".into()]).unwrap();
+    for round in 0..ROUNDS / WORKERS {
+        let command = if (round + worker).is_multiple_of(2) { &mut lasting } else { &mut fleeting };
+        let (task, supervisor) = Task::new(policy.clone(), Linux::new(command.clone()), NoCallbacks);
+        let task = tokio::spawn(task.run());
+        supervisor.boot().await.unwrap();
+        if round % 4 == 1 {
+            tokio::time::sleep(Duration::from_micros((round as u64 % 100) * 10)).await;
+        }
+        supervisor.stop(Stop::graceful()).await.unwrap();
+        let mut watch = supervisor.watch();
+        let stopped = watch.wait_for(|now| matches!(now.state, State::Exited { .. }));
+        let stuck = || panic!("round {round} of worker {worker} is stuck in {:?}", supervisor.now());
+        drop(tokio::time::timeout(Duration::from_secs(60), stopped).await.unwrap_or_else(|_| stuck()));
+
+        // And it stays so, until the end.
+        supervisor.leave(Stop::graceful()).await.unwrap();
+        let end = task.await.unwrap();
+        assert!(matches!(end, End::Exited { .. }), "{end:?}");
+        assert!(matches!(supervisor.now().state, State::Exited { .. }));
+    }
+}

@@ -1,0 +1,102 @@
+//! The signals that the wrapper gets, and what the runner gets of them.
+
+use std::{os::unix::process::ExitStatusExt, time::Duration};
+
+use grit_proto::runner_wrapper::Status;
+use rustix::process::Signal;
+
+use crate::support::{Start, Wrapper, lives};
+
+async fn ready(flags: &[&str], habits: &[&str]) -> Wrapper {
+    let wrapper = Start::new().flags(&["--start-grace=0s"]).flags(flags).child(habits);
+    drop(wrapper.client().await);
+    wrapper.child_ready().await;
+    wrapper
+}
+
+#[tokio::test]
+async fn each_stop_signal_drains_and_then_the_wrapper_ends() {
+    for signal in [Signal::TERM, Signal::INT, Signal::QUIT] {
+        let mut wrapper = ready(&[], &["--jobs-take", "200", "--code", "5"]).await;
+        let child = wrapper.child_pid();
+        wrapper.signal(signal);
+        let status = wrapper.ended().await;
+        assert_eq!((status.code(), status.signal()), (Some(5), None), "{signal:?}");
+        assert_eq!(wrapper.record(), "ready QUIT", "{signal:?}");
+        assert!(!lives(child));
+        assert!(!wrapper.path("w.sock").exists(), "the socket was left behind");
+    }
+}
+
+#[tokio::test]
+async fn a_second_sigterm_hastens_and_a_third_does_not_reach_the_runner() {
+    let mut wrapper = ready(&["--process-termination-timeout=1s"], &["--ignore-quit", "--ignore-term"]).await;
+    wrapper.signal(Signal::TERM);
+    wrapper.recorded("ready QUIT").await;
+    tokio::time::sleep(Duration::from_millis(600)).await;
+    wrapper.signal(Signal::TERM);
+    wrapper.recorded("ready QUIT TERM").await;
+    wrapper.signal(Signal::TERM);
+    wrapper.signal(Signal::INT);
+    assert_eq!(wrapper.ended().await.code(), Some(137));
+    assert_eq!(wrapper.record(), "ready QUIT TERM");
+}
+
+/// As when a service manager signals both the wrapper's group and the wrapper.
+#[tokio::test]
+async fn two_signals_at_once_are_one() {
+    let mut wrapper = ready(&[], &["--jobs-take", "1000"]).await;
+    wrapper.signal(Signal::TERM);
+    wrapper.logged("signal received: draining").await;
+    wrapper.signal(Signal::INT);
+    assert_eq!(wrapper.ended().await.code(), Some(0));
+    assert_eq!(wrapper.record(), "ready QUIT");
+}
+
+#[tokio::test]
+async fn sigquit_again_stays_graceful() {
+    let mut wrapper = ready(&[], &["--jobs-take", "1200"]).await;
+    wrapper.signal(Signal::QUIT);
+    wrapper.recorded("ready QUIT").await;
+    tokio::time::sleep(Duration::from_millis(600)).await;
+    wrapper.signal(Signal::QUIT);
+    assert_eq!(wrapper.ended().await.code(), Some(0));
+    assert_eq!(wrapper.record(), "ready QUIT");
+}
+
+#[tokio::test]
+async fn sighup_is_passed_on() {
+    let wrapper = ready(&[], &[]).await;
+    wrapper.signal(Signal::HUP);
+    wrapper.recorded("ready HUP").await;
+    wrapper.signal(Signal::HUP);
+    wrapper.recorded("ready HUP HUP").await;
+    assert_eq!(wrapper.client().await.status().await.0, Status::Running);
+}
+
+#[tokio::test]
+async fn sighup_waits_for_a_child_that_is_not_ready() {
+    let wrapper = Start::new().flags(&["--start-grace=0s"]).child(&["--handlers-after", "500"]);
+    wrapper.client().await.becomes(Status::Running).await;
+    wrapper.signal(Signal::HUP);
+    wrapper.recorded("ready HUP").await;
+}
+
+#[tokio::test]
+async fn a_drain_by_signal_becomes_forceful_at_its_deadline() {
+    let mut wrapper = ready(&["--drain-timeout=700ms"], &["--ignore-quit", "--code", "4"]).await;
+    wrapper.signal(Signal::TERM);
+    assert_eq!(wrapper.ended().await.code(), Some(4));
+    assert_eq!(wrapper.record(), "ready QUIT TERM");
+}
+
+/// A drain that a client asked for goes on, and the wrapper ends after it.
+#[tokio::test]
+async fn a_signal_joins_a_drain() {
+    let mut wrapper = ready(&[], &["--jobs-take", "500"]).await;
+    wrapper.client().await.graceful().await;
+    wrapper.recorded("ready QUIT").await;
+    wrapper.signal(Signal::TERM);
+    assert_eq!(wrapper.ended().await.code(), Some(0));
+    assert_eq!(wrapper.record(), "ready QUIT");
+}

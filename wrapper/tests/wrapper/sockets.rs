@@ -1,0 +1,99 @@
+//! Sockets: who may connect, what a dead wrapper leaves, what a live one keeps.
+
+use std::{fs, os::unix::fs::MetadataExt};
+
+use grit_proto::runner_wrapper::Status;
+use rustix::process::Signal;
+
+use crate::support::{Start, tcp_client};
+
+#[tokio::test]
+async fn mode_and_group_are_as_asked() {
+    let group = rustix::process::getegid().as_raw().to_string();
+    let wrapper = Start::new().flags(&["--socket-mode=0606", "--socket-group", &group]).child(&[]);
+    drop(wrapper.client().await);
+    let socket = fs::metadata(wrapper.path("w.sock")).unwrap();
+    assert_eq!(socket.mode() & 0o777, 0o606);
+    assert_eq!(socket.gid().to_string(), group);
+
+    let wrapper = Start::new().child(&[]);
+    drop(wrapper.client().await);
+    assert_eq!(fs::metadata(wrapper.path("w.sock")).unwrap().mode() & 0o777, 0o660);
+}
+
+#[tokio::test]
+async fn a_socket_that_a_killed_wrapper_left_is_replaced() {
+    let mut wrapper = Start::new().flags(&["--start-grace=0s"]).child(&[]);
+    drop(wrapper.client().await);
+    wrapper.child_ready().await;
+    let orphan = wrapper.child_pid();
+    wrapper.signal(Signal::KILL);
+    wrapper.ended().await;
+    rustix::process::kill_process_group(crate::support::pid(orphan), Signal::KILL).unwrap();
+    assert!(wrapper.path("w.sock").exists(), "nothing to recover from");
+
+    let wrapper = Start::again(wrapper.into_folder()).child(&[]);
+    wrapper.client().await.becomes(Status::Running).await;
+    wrapper.logged("replacing a socket on which nobody listens").await;
+}
+
+#[tokio::test]
+async fn a_second_wrapper_does_not_take_the_socket_of_the_first() {
+    let first = Start::new().child(&[]);
+    let mut client = first.client().await;
+    let listen = format!("--grpc-listen=unix://{}", first.path("w.sock").display());
+    let mut second = Start::new().without_socket().flags(&[&listen]).child(&[]);
+    assert_eq!(second.ended().await.code(), Some(125));
+    assert!(second.read("log").contains("is a wrapper running already?"), "{}", second.read("log"));
+    assert_eq!(second.record(), "", "a second runner was started");
+    assert_eq!(client.status().await.0, Status::Running);
+    first.client().await.becomes(Status::Running).await;
+}
+
+#[tokio::test]
+async fn a_socket_that_became_anothers_is_left_to_it() {
+    let mut wrapper = Start::new().flags(&["--start-grace=0s"]).child(&[]);
+    drop(wrapper.client().await);
+    wrapper.child_ready().await;
+    let socket = wrapper.path("w.sock");
+    fs::remove_file(&socket).unwrap();
+    let _theirs = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    wrapper.signal(Signal::TERM);
+    wrapper.ended().await;
+    assert!(socket.exists());
+}
+
+#[tokio::test]
+async fn several_addresses_and_tcp_on_loopback_only() {
+    // The port is chosen by the system and read from the log.
+    let wrapper = Start::new().flags(&["--grpc-listen=tcp://127.0.0.1:0"]).child(&[]);
+    wrapper.client().await.becomes(Status::Running).await;
+    wrapper.logged("tcp://127.0.0.1:0").await;
+    let log = wrapper.read("log");
+    let line = log.lines().find(|line| line.contains("tcp://127.0.0.1:0")).unwrap();
+    let line: serde_json::Value = serde_json::from_str(line).unwrap();
+    let mut client = tcp_client(line["bound"].as_str().unwrap()).await.unwrap();
+    assert_eq!(client.status().await.0, Status::Running);
+
+    let mut beyond = Start::new().without_socket().flags(&["--grpc-listen=tcp://0.0.0.0:0"]).child(&[]);
+    assert_eq!(beyond.ended().await.code(), Some(125));
+    assert!(beyond.read("log").contains("--insecure-tcp-beyond-loopback"));
+    assert_eq!(beyond.record(), "");
+
+    let asked =
+        Start::new().flags(&["--grpc-listen=tcp://0.0.0.0:0", "--insecure-tcp-beyond-loopback"]).child(&[]);
+    asked.client().await.becomes(Status::Running).await;
+}
+
+#[tokio::test]
+async fn the_environment_stands_in_for_flags() {
+    let folder = tempfile::tempdir().unwrap();
+    let listen = format!("unix://{}", folder.path().join("w.sock").display());
+    let wrapper = Start::again(folder)
+        .without_socket()
+        .env("GRIT_WRAPPER_GRPC_LISTEN", &listen)
+        .env("GRIT_WRAPPER_LOG", "debug")
+        .child(&[]);
+    wrapper.client().await.becomes(Status::Running).await;
+    assert!(wrapper.read("log").contains(r#""level":"DEBUG""#));
+}

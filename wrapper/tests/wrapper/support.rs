@@ -1,0 +1,270 @@
+//! Starting wrappers and talking to them.
+
+use std::{
+    fmt::Debug,
+    fs::{self, File},
+    path::{Path, PathBuf},
+    process::{Child, Command, ExitStatus, Stdio},
+    sync::LazyLock,
+    time::{Duration, Instant},
+};
+
+use grit_proto::runner_wrapper::{
+    CheckStatusRequest, InitForcefulShutdownRequest, InitGracefulShutdownRequest, ShutdownCallback, Status,
+    process_wrapper_client::ProcessWrapperClient,
+};
+use hyper_util::rt::TokioIo;
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+use tempfile::TempDir;
+use tokio::net::UnixStream;
+use tonic::transport::{Channel, Endpoint, Uri};
+
+/// So long may anything take before a test gives up on it. A passing test does not depend on it.
+pub(crate) const LIMIT: Duration = Duration::from_secs(60);
+
+/// A wrapper with a folder of its own. Dropping it kills the wrapper and its child.
+pub(crate) struct Wrapper {
+    process: Child,
+    pub(crate) folder: TempDir,
+}
+
+/// The helper whose habits the tests choose. `cargo test` builds it with all targets; `cargo test --test wrapper` alone does not.
+pub(crate) fn misbehaving_child() -> PathBuf {
+    static CHILD: LazyLock<PathBuf> = LazyLock::new(|| {
+        let tests = std::env::current_exe().unwrap();
+        let child = tests.ancestors().nth(2).unwrap().join("examples/misbehaving_child");
+        if !child.exists() {
+            let build = ["build", "--quiet", "-p", "grit-wrapper", "--example", "misbehaving_child"];
+            assert!(Command::new(env!("CARGO")).args(build).status().unwrap().success());
+        }
+        assert!(child.exists(), "{child:?} is missing: cargo build -p grit-wrapper --examples");
+        child
+    });
+    CHILD.clone()
+}
+
+pub(crate) struct Start {
+    folder: TempDir,
+    flags: Vec<String>,
+    env: Vec<(String, String)>,
+    listen: bool,
+}
+
+impl Start {
+    pub(crate) fn new() -> Self {
+        Self { folder: tempfile::tempdir().unwrap(), flags: Vec::new(), env: Vec::new(), listen: true }
+    }
+
+    /// In the folder of an earlier wrapper, as after a restart of the service.
+    pub(crate) fn again(folder: TempDir) -> Self {
+        Self { folder, ..Self::new() }
+    }
+
+    pub(crate) fn flags(mut self, flags: &[&str]) -> Self {
+        self.flags.extend(flags.iter().map(|&flag| flag.to_owned()));
+        self
+    }
+
+    pub(crate) fn env(mut self, name: &str, value: &str) -> Self {
+        self.env.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// Leaves `--grpc-listen` to the flags.
+    pub(crate) fn without_socket(mut self) -> Self {
+        self.listen = false;
+        self
+    }
+
+    /// Runs the misbehaving child, which records into `record`.
+    pub(crate) fn child(self, habits: &[&str]) -> Wrapper {
+        let record = self.folder.path().join("record").to_str().unwrap().to_owned();
+        let child = misbehaving_child().to_str().unwrap().to_owned();
+        let mut words = vec![child.as_str(), "--record", &record];
+        words.extend(habits);
+        self.command(&words)
+    }
+
+    pub(crate) fn command(self, words: &[&str]) -> Wrapper {
+        let folder = self.folder;
+        let log = File::options().create(true).append(true).open(folder.path().join("log")).unwrap();
+        let out = File::create(folder.path().join("out")).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_grit-wrapper"));
+        command.arg("run").envs(self.env).stdin(Stdio::null()).stdout(out).stderr(log);
+        if self.listen {
+            command.arg(format!("--grpc-listen=unix://{}", folder.path().join("w.sock").display()));
+        }
+        let process = command.args(self.flags).arg("--").args(words).spawn().unwrap();
+        Wrapper { process, folder }
+    }
+}
+
+impl Wrapper {
+    pub(crate) fn pid(&self) -> u32 {
+        self.process.id()
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    pub(crate) fn read(&self, name: &str) -> String {
+        fs::read_to_string(self.path(name)).unwrap_or_default()
+    }
+
+    /// What the child recorded, in words.
+    pub(crate) fn record(&self) -> String {
+        self.read("record").split_whitespace().collect::<Vec<_>>().join(" ")
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(pid(self.pid()), signal).unwrap();
+    }
+
+    /// A client of upstream's API, once the wrapper listens.
+    pub(crate) async fn client(&self) -> Client {
+        let socket = self.path("w.sock");
+        eventually("the wrapper listens", async || {
+            unix_client(&socket).await.map_err(|error| error.to_string())
+        })
+        .await
+    }
+
+    /// Waits until the child has said that it is ready.
+    pub(crate) async fn child_ready(&self) {
+        self.recorded("ready").await;
+    }
+
+    /// Waits until the child has recorded just this.
+    pub(crate) async fn recorded(&self, wanted: &str) {
+        eventually("the child's record", async || {
+            let record = self.record();
+            if record == wanted { Ok(()) } else { Err(record) }
+        })
+        .await;
+    }
+
+    /// Waits for a line of the log that holds `text`.
+    pub(crate) async fn logged(&self, text: &str) {
+        eventually(text, async || {
+            let log = self.read("log");
+            if log.contains(text) { Ok(()) } else { Err(log) }
+        })
+        .await;
+    }
+
+    /// The wrapper's child, from its log.
+    pub(crate) fn child_pid(&self) -> u32 {
+        let log = self.read("log");
+        let line =
+            log.lines().rfind(|line| line.contains("runner started")).unwrap_or_else(|| panic!("{log}"));
+        let line: serde_json::Value = serde_json::from_str(line).unwrap();
+        u32::try_from(line["pid"].as_u64().unwrap()).unwrap()
+    }
+
+    /// Waits until the wrapper has ended by itself.
+    pub(crate) async fn ended(&mut self) -> ExitStatus {
+        let process = &mut self.process;
+        eventually("the wrapper ends", async || process.try_wait().unwrap().ok_or("running")).await
+    }
+
+    /// The folder, without the wrapper that is gone already.
+    pub(crate) fn into_folder(mut self) -> TempDir {
+        std::mem::replace(&mut self.folder, tempfile::tempdir().unwrap())
+    }
+}
+
+impl Drop for Wrapper {
+    fn drop(&mut self) {
+        let started = self.read("log").contains("runner started");
+        let child = started.then(|| self.child_pid());
+        let _gone = self.process.kill();
+        let _reaped = self.process.wait();
+        // A group that still exists is the child's: its number cannot be given to another while it does.
+        if let Some(child) = child.filter(|child| is_group_of_ours(*child, self.folder.path())) {
+            let _gone = rustix::process::kill_process_group(pid(child), Signal::KILL);
+        }
+        if std::thread::panicking() {
+            eprintln!("--- log\n{}--- record\n{}", self.read("log"), self.read("record"));
+        }
+    }
+}
+
+fn is_group_of_ours(child: u32, folder: &Path) -> bool {
+    let command = fs::read_to_string(format!("/proc/{child}/cmdline")).unwrap_or_default();
+    command.contains(folder.to_str().unwrap())
+}
+
+pub(crate) fn pid(number: u32) -> Pid {
+    Pid::from_raw(i32::try_from(number).unwrap()).unwrap()
+}
+
+/// Whether a process exists that is not a zombie.
+pub(crate) fn lives(number: u32) -> bool {
+    let zombie = fs::read_to_string(format!("/proc/{number}/stat")).is_ok_and(|stat| stat.contains(") Z "));
+    test_kill_process(pid(number)).is_ok() && !zombie
+}
+
+/// Upstream's client, with the answers as plain values.
+#[derive(Clone)]
+pub(crate) struct Client(pub(crate) ProcessWrapperClient<Channel>);
+
+pub(crate) async fn unix_client(socket: &Path) -> Result<Client, tonic::transport::Error> {
+    let socket = socket.to_owned();
+    let connect = tower::service_fn(move |_: Uri| {
+        let socket = socket.clone();
+        async move { UnixStream::connect(socket).await.map(TokioIo::new) }
+    });
+    let channel = Endpoint::from_static("http://wrapper").connect_with_connector(connect).await?;
+    Ok(Client(ProcessWrapperClient::new(channel)))
+}
+
+pub(crate) async fn tcp_client(address: &str) -> Result<Client, tonic::transport::Error> {
+    let channel = Endpoint::from_shared(format!("http://{address}"))?.connect().await?;
+    Ok(Client(ProcessWrapperClient::new(channel)))
+}
+
+impl Client {
+    pub(crate) async fn status(&mut self) -> (Status, String) {
+        let answer = self.0.check_status(CheckStatusRequest {}).await.unwrap().into_inner();
+        (answer.status(), answer.failure_reason)
+    }
+
+    /// Waits for a status, and answers the failure reason that came with it.
+    pub(crate) async fn becomes(&mut self, wanted: Status) -> String {
+        let client = self.clone();
+        eventually("status", async || {
+            let (status, reason) = client.clone().status().await;
+            if status == wanted { Ok(reason) } else { Err((status, reason)) }
+        })
+        .await
+    }
+
+    pub(crate) async fn graceful(&mut self) -> Status {
+        self.graceful_with(None).await.unwrap()
+    }
+
+    pub(crate) async fn graceful_with(
+        &mut self,
+        shutdown_callback: Option<ShutdownCallback>,
+    ) -> Result<Status, tonic::Status> {
+        let request = InitGracefulShutdownRequest { shutdown_callback };
+        Ok(self.0.init_graceful_shutdown(request).await?.into_inner().status())
+    }
+
+    pub(crate) async fn forceful(&mut self) -> Status {
+        self.0.init_forceful_shutdown(InitForcefulShutdownRequest {}).await.unwrap().into_inner().status()
+    }
+}
+
+/// Tries every 10 ms until `check` answers `Ok`; fails the test with the last `Err` after [`LIMIT`].
+pub(crate) async fn eventually<T, E: Debug>(what: &str, mut check: impl AsyncFnMut() -> Result<T, E>) -> T {
+    let start = Instant::now();
+    loop {
+        match check().await {
+            Ok(value) => return value,
+            Err(last) if start.elapsed() > LIMIT => panic!("{what}: not within {LIMIT:?}; last: {last:?}"),
+            Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
+        }
+    }
+}
