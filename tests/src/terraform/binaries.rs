@@ -1,0 +1,46 @@
+//! Where the programs are.
+
+use std::path::{Path, PathBuf};
+
+use thiserror::Error;
+
+/// A program that a test needs is not there.
+#[derive(Debug, Error)]
+pub enum MissingBinary {
+    #[error("neither `terraform` nor `tofu` is on PATH: install one of them, version 1.8 or newer")]
+    Terraform,
+    #[error("{} is missing: build it with `cargo build --workspace --bins`, or run the tests with `cargo xtask test`", path.display())]
+    NotBuilt { path: PathBuf },
+    #[error("cannot tell where this program is")]
+    Unknown(#[source] std::io::Error),
+}
+
+/// The first of `terraform` and `tofu` on PATH.
+///
+/// # Errors
+///
+/// When neither is there.
+pub fn terraform() -> Result<PathBuf, MissingBinary> {
+    on_path("terraform").or_else(|| on_path("tofu")).ok_or(MissingBinary::Terraform)
+}
+
+/// A program of this workspace, built in the same profile as the one that asks.
+///
+/// # Errors
+///
+/// When it has not been built.
+pub fn built(name: &str) -> Result<PathBuf, MissingBinary> {
+    let own = std::env::current_exe().map_err(MissingBinary::Unknown)?;
+    // Tests live in `target/PROFILE/deps`, programs one folder up.
+    let folder = own.parent().unwrap_or(Path::new(""));
+    let folder = if folder.ends_with("deps") { folder.parent().unwrap_or(folder) } else { folder };
+    let path = folder.join(format!("{name}{}", std::env::consts::EXE_SUFFIX));
+    if path.is_file() { Ok(path) } else { Err(MissingBinary::NotBuilt { path }) }
+}
+
+/// A program on PATH.
+pub fn on_path(name: &str) -> Option<PathBuf> {
+    std::env::split_paths(&std::env::var_os("PATH")?)
+        .map(|folder| folder.join(name))
+        .find(|path| path.is_file())
+}
