@@ -2,4 +2,6 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod lab_host;
+mod plugin_stop;
+mod probes;
 mod runner_stand_in;

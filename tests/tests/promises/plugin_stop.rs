@@ -1,0 +1,174 @@
+//! Ctrl-C, signals and sudden death: the provider ends in time, and nothing that exists is lost from the state.
+
+use grit_tests::terraform::{Ended, Session, Workspace};
+use rustix::process::Signal;
+
+use crate::probes::{LIMIT, SOON, lab};
+
+/// Longer than any test waits: a call that ends sooner was stopped.
+const LONG: u32 = 300_000;
+
+fn creating(count: u32, mode: &str) -> Workspace {
+    lab(&format!(
+        r#"
+        resource "lab_probe" "p" {{
+          count     = {count}
+          name      = "p${{count.index}}"
+          mode      = "{mode}"
+          create_ms = {LONG}
+        }}
+        "#
+    ))
+}
+
+fn apply(lab: &Workspace) -> Session {
+    lab.start(["apply", "-auto-approve"]).unwrap()
+}
+
+#[track_caller]
+fn assert_tainted(lab: &Workspace, count: usize) {
+    let state = lab.state().unwrap();
+    assert_eq!(state.objects.len(), count, "{}", state.text);
+    for object in &state.objects {
+        assert!(object.tainted, "{object:?}");
+        assert!(object.attributes["id"].as_str().is_some_and(|id| id.starts_with("id-p")), "{object:?}");
+        assert!(object.private.is_some(), "{object:?}");
+    }
+}
+
+#[track_caller]
+fn assert_stopped(ended: &Ended, summary: &str) {
+    assert_eq!(ended.code, Some(1), "{}", ended.output);
+    assert!(ended.output.contains(summary), "{}", ended.output);
+    assert!(!ended.output.contains("Plugin did not respond"), "{}", ended.output);
+}
+
+#[test]
+fn ctrl_c_in_a_create_keeps_the_resource_as_tainted() {
+    let lab = creating(1, "");
+    let mut session = apply(&lab);
+    lab.wait_for("create_start", 1, LIMIT);
+    session.ctrl_c().unwrap();
+    assert_stopped(&session.wait(LIMIT), "Create interrupted");
+    assert_tainted(&lab, 1);
+    lab.wait_for("create_stopped", 1, SOON);
+    lab.providers().assert_none_left(SOON);
+}
+
+#[test]
+fn sigint_to_terraform_alone_does_the_same() {
+    let lab = creating(1, "");
+    let session = apply(&lab);
+    lab.wait_for("create_start", 1, LIMIT);
+    session.signal(Signal::INT).unwrap();
+    assert_stopped(&session.wait(LIMIT), "Create interrupted");
+    assert_tainted(&lab, 1);
+}
+
+#[test]
+fn ctrl_c_stops_ten_creates_at_once() {
+    let lab = creating(10, "");
+    let mut session = apply(&lab);
+    lab.wait_for("create_start", 10, LIMIT);
+    session.ctrl_c().unwrap();
+    assert_stopped(&session.wait(LIMIT), "Create interrupted");
+    assert_tainted(&lab, 10);
+    lab.providers().assert_none_left(SOON);
+}
+
+#[test]
+fn ctrl_c_in_a_destroy_keeps_the_resource() {
+    let lab = lab(&format!("resource \"lab_probe\" \"p\" {{\n name = \"p0\"\n destroy_ms = {LONG}\n}}\n"));
+    lab.apply().unwrap().succeeded();
+    let mut session = lab.start(["destroy", "-auto-approve"]).unwrap();
+    lab.wait_for("destroy_start", 1, LIMIT);
+    session.ctrl_c().unwrap();
+    assert_stopped(&session.wait(LIMIT), "Destroy interrupted");
+    let state = lab.state().unwrap();
+    assert_eq!(state.objects.len(), 1, "{}", state.text);
+    assert!(!state.objects[0].tainted);
+    assert!(state.objects[0].private.is_some());
+    lab.providers().assert_none_left(SOON);
+}
+
+#[test]
+fn sigterm_to_the_group_is_a_stop() {
+    let lab = creating(1, "");
+    let session = apply(&lab);
+    lab.wait_for("create_start", 1, LIMIT);
+    session.signal_group(Signal::TERM).unwrap();
+    assert_stopped(&session.wait(LIMIT), "Create interrupted");
+    assert_tainted(&lab, 1);
+    lab.providers().assert_none_left(SOON);
+}
+
+#[test]
+fn a_second_ctrl_c_ends_even_a_deaf_create() {
+    let lab = creating(1, "deaf");
+    let mut session = apply(&lab);
+    lab.wait_for("create_start", 1, LIMIT);
+    session.ctrl_c().unwrap();
+    session.wait_for_text("Gracefully shutting down", LIMIT);
+    session.ctrl_c().unwrap();
+    let ended = session.wait(LIMIT);
+    assert_eq!(ended.code, Some(1), "{}", ended.output);
+    assert!(ended.output.contains("Two interrupts received"), "{}", ended.output);
+    lab.providers().assert_none_left(SOON);
+}
+
+#[test]
+fn a_second_ctrl_c_with_a_listening_create_loses_nothing() {
+    let lab = creating(1, "");
+    let mut session = apply(&lab);
+    lab.wait_for("create_start", 1, LIMIT);
+    session.ctrl_c().unwrap();
+    session.ctrl_c().unwrap();
+    let ended = session.wait(LIMIT);
+    assert_eq!(ended.code, Some(1), "{}", ended.output);
+    lab.wait_for("create_stopped", 1, SOON);
+    lab.providers().assert_none_left(SOON);
+}
+
+#[test]
+fn no_provider_outlives_a_killed_terraform_and_its_calls_end_cleanly() {
+    let lab = creating(1, "");
+    let session = apply(&lab);
+    lab.wait_for("create_start", 1, LIMIT);
+    session.signal(Signal::KILL).unwrap();
+    assert_eq!(session.wait(LIMIT).signal, Some(9));
+    // Not dropped halfway: it was asked to stop, and did.
+    lab.wait_for("create_stopped", 1, SOON);
+    lab.providers().assert_none_left(SOON);
+    assert_eq!(lab.journal().iter().filter(|entry| entry.event == "create_dropped").count(), 0);
+}
+
+#[test]
+fn a_terminal_that_is_closed_ends_everything() {
+    let lab = creating(1, "");
+    let session = apply(&lab);
+    lab.wait_for("create_start", 1, LIMIT);
+    session.signal_group(Signal::HUP).unwrap();
+    assert_eq!(session.wait(LIMIT).signal, Some(1));
+    lab.wait_for("create_stopped", 1, SOON);
+    lab.providers().assert_none_left(SOON);
+}
+
+#[test]
+fn after_a_stop_the_next_apply_goes_on() {
+    let lab = creating(1, "");
+    let mut session = apply(&lab);
+    lab.wait_for("create_start", 1, LIMIT);
+    session.ctrl_c().unwrap();
+    session.wait(LIMIT);
+    lab.write("main.tf", &crate::probes::with_header(r#"resource "lab_probe" "p" { name = "p0" }"#)).unwrap();
+    let again = lab.apply().unwrap().succeeded();
+    assert_eq!(
+        again.timeline(),
+        [
+            "start delete lab_probe.p",
+            "complete delete lab_probe.p",
+            "start create lab_probe.p",
+            "complete create lab_probe.p"
+        ]
+    );
+}
