@@ -4,6 +4,7 @@
 //! writes what happens to it into a journal, which tests wait for and read ([`journal`]).
 
 pub mod echo;
+pub mod instance;
 pub mod journal;
 pub mod probe;
 
@@ -20,15 +21,22 @@ pub const ADDRESS: &str = "registry.terraform.io/runner-tools/lab";
 
 /// The whole provider. A new resource is one more line here, and a file beside this one.
 pub fn registry() -> Registry {
-    Registry::new(ADDRESS, Lab).resource("lab_probe", probe::Probe).data_source("lab_echo", echo::Echo)
+    let instance = instance::LabInstance::default();
+    Registry::new(ADDRESS, Lab { instance: instance.clone() })
+        .resource("lab_instance", instance)
+        .resource("lab_probe", probe::Probe)
+        .data_source("lab_echo", echo::Echo)
 }
 
-/// The provider block: one attribute, written into the journal.
-struct Lab;
+/// The provider block.
+struct Lab {
+    instance: instance::LabInstance,
+}
 
 #[derive(Deserialize)]
 struct Config {
     greeting: ValueString<'static>,
+    cloud: ValueString<'static>,
 }
 
 #[async_trait]
@@ -37,7 +45,10 @@ impl Provider for Lab {
 
     fn schema(&self, _: &mut Diagnostics) -> Option<Schema> {
         use grit_provider::schema::AttributeType::String;
-        Some(schema(0, "A lab.", [("greeting", optional(String, "Goes into the journal."))]))
+        let greeting = optional(String, "Goes into the journal.");
+        let cloud =
+            optional(String, "URL of the lab's cloud; otherwise the environment variable `LAB_CLOUD`.");
+        Some(schema(0, "A lab.", [("greeting", greeting), ("cloud", cloud)]))
     }
 
     async fn configure(&self, _: &mut Diagnostics, config: Config, terraform_version: &str) -> Option<()> {
@@ -46,6 +57,7 @@ impl Provider for Lab {
             Value::Null => json!(null),
             Value::Unknown => json!({"unknown": true}),
         };
+        self.instance.configure(config.cloud.as_ref_option().map(|cloud| &**cloud));
         journal::write("configured", json!({"greeting": greeting, "terraform_version": terraform_version}));
         Some(())
     }
