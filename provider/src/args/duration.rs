@@ -55,12 +55,12 @@ pub fn parse(text: &str) -> Result<Duration, DurationError> {
     Ok(Duration::from_secs_f64(seconds))
 }
 
-/// Writes a duration for a person: the two largest units, `2h10m`, `45s`, `1.5s` below ten seconds.
+/// Writes a duration for a person: the two largest units, `2h10m`, `45s`; tenths below ten seconds, `1.5s`.
 pub fn human(duration: Duration) -> String {
     let seconds = duration.as_secs();
     match seconds {
-        0..10 => format!("{:.1}s", duration.as_secs_f64()),
-        10..60 => format!("{seconds}s"),
+        0..10 if duration.subsec_millis() >= 50 => format!("{:.1}s", duration.as_secs_f64()),
+        0..60 => format!("{seconds}s"),
         60..3600 => join(seconds / 60, "m", seconds % 60, "s"),
         3600..86_400 => join(seconds / 3600, "h", seconds % 3600 / 60, "m"),
         _ => join(seconds / 86_400, "d", seconds % 86_400 / 3600, "h"),
@@ -116,6 +116,7 @@ mod tests {
     fn people_read_two_units() {
         for (seconds, wanted) in [
             (1.5, "1.5s"),
+            (5.0, "5s"),
             (45.0, "45s"),
             (60.0, "1m"),
             (130.0, "2m10s"),
