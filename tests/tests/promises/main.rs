@@ -1,7 +1,10 @@
 //! What the project promises, one file per promise. One binary, so that all of them run side by side.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
+mod interruptions;
 mod lab_host;
+mod plan_guard;
 mod plugin_stop;
 mod probes;
+mod rollout;
 mod runner_stand_in;

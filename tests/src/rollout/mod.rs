@@ -1,0 +1,137 @@
+//! A deployment in the lab: Terraform with the configuration `main.tf` beside this file, and the hosts that it makes.
+
+use std::time::Duration;
+
+use serde_json::{Map, Value as Json, json};
+
+use crate::{
+    lab::{
+        Lab,
+        event::{Event, What},
+        host::Host,
+    },
+    poll,
+    terraform::{Run, Workspace},
+};
+
+/// Longer than anything here takes on a busy machine; a limit for broken tests.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A workspace over a lab.
+#[derive(Debug)]
+pub struct Rollout {
+    // Terraform before the hosts it talks to: fields are dropped in this order.
+    pub workspace: Workspace,
+    pub lab: Lab,
+    variables: Map<String, Json>,
+}
+
+impl Rollout {
+    /// A deployment without managers.
+    pub fn start() -> anyhow::Result<Self> {
+        let lab = Lab::start()?;
+        let workspace = Workspace::new(&["grit", "lab"])?;
+        workspace.write("main.tf", include_str!("main.tf"))?;
+        let variables = Map::from_iter([
+            ("cloud".to_owned(), json!(lab.cloud().endpoint())),
+            ("ssh".to_owned(), json!({ "private_key_path": lab.client_key().path })),
+            ("managers".to_owned(), json!({})),
+        ]);
+        let rollout = Self { workspace, lab, variables };
+        rollout.write()?;
+        Ok(rollout)
+    }
+
+    /// Sets a variable of `main.tf`.
+    pub fn set(&mut self, name: &str, value: Json) -> anyhow::Result<()> {
+        self.variables.insert(name.to_owned(), value);
+        self.write()
+    }
+
+    /// Decides which managers there are to be. The part behind the last dash is the version: `m1-v2` runs version 2.
+    pub fn managers(&mut self, names: &[&str]) -> anyhow::Result<()> {
+        let version = |name: &str| match name.rsplit_once("-v") {
+            Some((_, number)) => format!("19.2.{number}"),
+            None => "19.2.0".to_owned(),
+        };
+        let managers: Map<_, _> =
+            names.iter().map(|name| ((*name).to_owned(), version(name).into())).collect();
+        self.set("managers", managers.into())
+    }
+
+    fn write(&self) -> anyhow::Result<()> {
+        self.workspace.write("terraform.tfvars.json", &Json::from(self.variables.clone()).to_string())
+    }
+
+    /// The host of a manager that is there.
+    #[track_caller]
+    #[expect(clippy::panic, reason = "a test helper: failing the test is its purpose")]
+    pub fn host(&self, name: &str) -> Host {
+        match self.lab.cloud().host(name) {
+            Some(host) => host,
+            None => panic!("no host {name}; there are {:?}", self.hosts()),
+        }
+    }
+
+    /// The names of the hosts that are there.
+    pub fn hosts(&self) -> Vec<String> {
+        self.lab.cloud().instances().into_iter().map(|(instance, _)| instance.instance_name).collect()
+    }
+
+    /// Queues jobs that run until they are released, and waits until all of them run.
+    #[track_caller]
+    pub fn hold_jobs(&self, count: usize) -> Vec<u64> {
+        let jobs = self.lab.queue().submit_held(count);
+        poll::until("every held job runs", PATIENCE, || {
+            let tally = self.lab.queue().tally();
+            if tally.queued == 0 { Ok(()) } else { Err(tally) }
+        });
+        jobs
+    }
+
+    /// Waits until the runner of `host` was asked for a graceful shutdown.
+    #[track_caller]
+    pub fn wait_for_drain(&self, host: &str) -> Event {
+        self.lab.events().wait_for(&format!("{host} drains"), PATIENCE, |event| {
+            event.subject == host && is_signal(event, "SIGQUIT")
+        })
+    }
+
+    /// Every signal that the runners of this host took up, in order.
+    pub fn signals(&self, host: &str) -> Vec<String> {
+        let events = self.lab.events().all();
+        let signals = events.into_iter().filter(|event| event.subject == host);
+        signals
+            .filter_map(|event| match event.what {
+                What::RunnerSignal { signal, .. } => Some(signal),
+                _ => None,
+            })
+            .collect()
+    }
+
+    /// Runs `apply` while `meanwhile` happens; fails the test when that panics, and waits for the apply in any case.
+    pub fn apply_while(&self, meanwhile: impl FnOnce()) -> anyhow::Result<Run> {
+        std::thread::scope(|scope| {
+            let apply = scope.spawn(|| self.workspace.apply());
+            meanwhile();
+            apply.join().unwrap_or_else(|_| Err(anyhow::anyhow!("the apply panicked")))
+        })
+    }
+}
+
+/// Whether a runner took up this signal.
+pub fn is_signal(event: &Event, wanted: &str) -> bool {
+    matches!(&event.what, What::RunnerSignal { signal, .. } if signal == wanted)
+}
+
+/// Asserts that the lines of `wanted` stand in `timeline` in this order; lines between them are of no interest.
+#[track_caller]
+#[expect(clippy::panic, reason = "a test helper: failing the test is its purpose")]
+pub fn assert_order(timeline: &[String], wanted: &[&str]) {
+    let mut rest = timeline.iter();
+    for line in wanted {
+        if !rest.any(|seen| seen == line) {
+            panic!("`{line}` does not come after the lines wanted before it:\n{}", timeline.join("\n"));
+        }
+    }
+}
