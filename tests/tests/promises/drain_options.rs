@@ -1,0 +1,127 @@
+//! What a drain does besides draining: it looks at its peers before, and has the wrapper call back after.
+
+use std::{
+    io::{BufRead as _, BufReader, Read as _, Write as _},
+    net::TcpListener,
+};
+
+use grit_tests::{
+    lab::{Lab, cloud::Instance},
+    rollout::PATIENCE,
+    terraform::Workspace,
+};
+use rustix::process::Signal;
+use serde_json::{Value as Json, json};
+
+fn manager(instance: &Instance) -> Json {
+    json!({
+        "instance_name": instance.instance_name,
+        "address": instance.address,
+        "wrapper_address": instance.wrapper_address,
+        "username": instance.username,
+        "host_key": instance.host_key,
+    })
+}
+
+/// A workspace with one drain, whose optional attributes a test gives.
+fn drain(lab: &Lab, instance: &Instance, options: &Json) -> Workspace {
+    let workspace = Workspace::new(&["grit"]).unwrap();
+    let mut attributes = json!({
+        "instance_id": instance.id,
+        "runner_manager": manager(instance),
+        "retry": { "attempts": 2, "min_delay": "100ms" },
+        "timeouts": { "delete": "60s" },
+    });
+    attributes.as_object_mut().unwrap().extend(options.as_object().unwrap().clone());
+    let main = json!({
+        "terraform": { "required_providers": { "grit": { "source": "runner-tools/grit" } } },
+        "provider": { "grit": { "ssh": { "private_key_path": lab.client_key().path } } },
+        "resource": { "grit_runner_drain": { "m1": attributes } },
+    });
+    workspace.write("main.tf.json", &main.to_string()).unwrap();
+    workspace.apply().unwrap().succeeded();
+    workspace
+}
+
+#[test]
+fn a_guard_refuses_while_too_few_peers_are_healthy() {
+    let lab = Lab::start().unwrap();
+    let (first, _first_host) = lab.cloud().create("m1", "19.2.0").unwrap();
+    let (peer, peer_host) = lab.cloud().create("m2", "19.2.0").unwrap();
+    let workspace = drain(&lab, &first, &json!({ "guard": { "peers": { "m2": manager(&peer) } } }));
+    lab.events().wait_for("the first runner runs", PATIENCE, |event| {
+        event.subject == "m1" && matches!(event.what, grit_tests::lab::event::What::RunnerPolling { .. })
+    });
+
+    peer_host.signal_wrapper(Signal::KILL).unwrap();
+    let refused = workspace.destroy().unwrap().failed();
+    let errors = refused.errors();
+    assert_eq!(errors.len(), 1, "{errors:?}");
+    assert_eq!(errors[0].0, "Too few healthy peers to drain");
+    assert!(errors[0].1.contains("at least 1") && errors[0].1.contains("m2 ("), "{errors:?}");
+    assert!(errors[0].1.ends_with("Code: refused"), "{errors:?}");
+    let signalled = lab.events().find(|event| {
+        event.subject == "m1" && matches!(event.what, grit_tests::lab::event::What::RunnerSignal { .. })
+    });
+    assert_eq!(signalled, None);
+
+    // Another peer takes its place.
+    let (other, _other_host) = lab.cloud().create("m3", "19.2.0").unwrap();
+    lab.events().wait_for("the other peer runs", PATIENCE, |event| {
+        event.subject == "m3" && matches!(event.what, grit_tests::lab::event::What::RunnerPolling { .. })
+    });
+    let text = std::fs::read_to_string(workspace.root().join("main.tf.json")).unwrap();
+    let mut main: Json = serde_json::from_str(&text).unwrap();
+    main["resource"]["grit_runner_drain"]["m1"]["guard"]["peers"]["m3"] = manager(&other);
+    workspace.write("main.tf.json", &main.to_string()).unwrap();
+    workspace.apply().unwrap().succeeded();
+    workspace.destroy().unwrap().succeeded();
+}
+
+#[test]
+fn the_wrapper_calls_back_when_the_runner_has_ended() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/drained?manager=m1", listener.local_addr().unwrap());
+    let lab = Lab::start().unwrap();
+    let (instance, _host) = lab.cloud().create("m1", "19.2.0").unwrap();
+    let callback = json!({ "url": url, "method": "PUT", "headers": { "X-Token": "t-1" } });
+    let workspace = drain(&lab, &instance, &json!({ "shutdown_callback": callback }));
+
+    let receiver = std::thread::spawn(move || {
+        let (stream, _) = listener.accept().unwrap();
+        let mut reader = BufReader::new(stream);
+        let mut head = Vec::new();
+        loop {
+            let mut line = String::new();
+            reader.read_line(&mut line).unwrap();
+            if line.trim().is_empty() {
+                break;
+            }
+            head.push(line.trim().to_lowercase());
+        }
+        let mut stream = reader.into_inner();
+        stream.write_all(b"HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n").unwrap();
+        let _ = stream.read(&mut [0; 16]);
+        head
+    });
+    workspace.destroy().unwrap().succeeded();
+    let head = receiver.join().unwrap();
+    assert_eq!(head[0], "put /drained?manager=m1 http/1.1");
+    assert!(head.contains(&"x-token: t-1".to_owned()), "{head:?}");
+}
+
+#[test]
+fn forceful_aborts_the_jobs_and_says_so_at_plan() {
+    let lab = Lab::start().unwrap();
+    let (instance, _host) = lab.cloud().create("m1", "19.2.0").unwrap();
+    let workspace = drain(&lab, &instance, &json!({ "mode": "forceful" }));
+    lab.queue().submit_held(1);
+    lab.events().wait_for("the job runs", PATIENCE, |event| {
+        matches!(event.what, grit_tests::lab::event::What::JobStarted { .. })
+    });
+    let plan = workspace.run(["plan", "-json", "-destroy"]).unwrap().succeeded();
+    let warnings = plan.warnings();
+    assert!(warnings.iter().any(|(_, detail)| detail.contains("ABORTED")), "{warnings:?}");
+    workspace.destroy().unwrap().succeeded();
+    assert_eq!(lab.queue().tally().lost, 1);
+}
