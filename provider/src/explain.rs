@@ -3,6 +3,7 @@
 //! A summary is a short title. A detail says what happened, with real values, then what to do, and ends with a line `Code: …`, a stable
 //! word that pipelines can tell failures apart by. Everything that names a manager names it by its key in the map.
 
+mod connection;
 pub mod operation;
 
 use crate::client::ClientError;
@@ -84,10 +85,5 @@ impl Explained {
 
 /// Explains why a call to the wrapper of `manager` failed.
 pub fn explain(manager: &str, error: &ClientError) -> Explained {
-    let code = match error {
-        ClientError::Transport(_) => Code::ConnectFailed,
-        ClientError::NoAnswer { .. } => Code::TimedOut,
-        ClientError::Status { .. } => Code::WrapperError,
-    };
-    Explained::new(code, "Wrapper is not reachable", format!("Runner manager {manager:?}: {error}."), "")
+    connection::explain(manager, error)
 }

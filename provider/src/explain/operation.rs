@@ -223,6 +223,7 @@ mod tests {
                 username: Some("deploy".to_owned()),
                 wrapper: "unix:///run/wrapper.sock".parse().unwrap(),
                 hop: None,
+                onward: None,
             }),
         }
     }

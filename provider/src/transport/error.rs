@@ -54,6 +54,8 @@ pub struct Route {
     pub wrapper: WrapperAddress,
     /// The hop of a jump chain, counted from 1, when the error is about a hop.
     pub hop: Option<usize>,
+    /// The SSH server behind this one, when the error is about the way there.
+    pub onward: Option<HostPort>,
 }
 
 /// A failure on the way to a wrapper.

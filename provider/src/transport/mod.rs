@@ -180,6 +180,7 @@ impl Route {
             username: None,
             wrapper: target.wrapper_address.clone(),
             hop: None,
+            onward: None,
         }
     }
 }

@@ -130,7 +130,10 @@ async fn connect(inner: Arc<Inner>, ask: Ask, way: Way) -> Result<Arc<Session>, 
         }
         Way::Through { bastion, .. } => {
             let to = crate::transport::WrapperAddress::Tcp(route.host.clone());
-            let (stream, _) = bastion.open(&to, deadline).await?;
+            let (stream, _) = bastion.open(&to, deadline).await.map_err(|mut error| {
+                error.route.onward = Some(route.host.clone());
+                error
+            })?;
             (stream, Some(bastion))
         }
     };

@@ -13,6 +13,7 @@ use rustix::process::{Pid, Signal};
 use std::{
     fs,
     net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener},
+    os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::atomic::{AtomicU32, Ordering},
@@ -34,9 +35,16 @@ pub struct Builder {
     host_keys: Vec<String>,
     authorized: Vec<String>,
     config: Vec<String>,
+    open: bool,
 }
 
 impl Builder {
+    /// Lets every user look into the server's folder, for logins of others than the user who runs the test.
+    pub fn open_to_all(mut self) -> Self {
+        self.open = true;
+        self
+    }
+
     /// The types of the host keys, as ssh-keygen names them. Default: `ed25519`.
     pub fn host_keys(mut self, types: &[&str]) -> Self {
         self.host_keys = types.iter().map(|it| (*it).to_owned()).collect();
@@ -65,6 +73,9 @@ impl Builder {
     pub fn start(self) -> anyhow::Result<Sshd> {
         ensure!(is_installed(), "{PROGRAM} is not there: install openssh-server");
         let dir = tempfile::Builder::new().prefix("sshd-").tempdir().context("make a folder for sshd")?;
+        if self.open {
+            fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755))?;
+        }
         let mut host_keys = Vec::new();
         for kind in &self.host_keys {
             let path = dir.path().join(format!("host_{kind}"));
@@ -100,7 +111,12 @@ pub struct Sshd {
 impl Sshd {
     /// A server with one ed25519 host key that lets nobody in yet.
     pub fn builder() -> Builder {
-        Builder { host_keys: vec!["ed25519".to_owned()], authorized: Vec::new(), config: Vec::new() }
+        Builder {
+            host_keys: vec!["ed25519".to_owned()],
+            authorized: Vec::new(),
+            config: Vec::new(),
+            open: false,
+        }
     }
 
     /// Where it listens.

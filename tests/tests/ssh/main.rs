@@ -2,5 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod contract;
+mod fake;
+mod faults;
 mod stub;
 mod world;

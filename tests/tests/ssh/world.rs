@@ -7,7 +7,7 @@ use grit_provider::{
     transport::{Connector, HostPort, Secret, SshOptions, Target, TrustOptions},
 };
 use grit_tests::sshd::{Builder, ClientKey, Sshd};
-use std::time::Duration;
+use std::{os::unix::fs::PermissionsExt as _, time::Duration};
 use tempfile::TempDir;
 
 pub(crate) struct World {
@@ -28,6 +28,8 @@ impl World {
         let key = ClientKey::generate(dir.path(), "client", "ed25519", "").unwrap();
         let sshd = change(Sshd::builder().authorize(&key)).start().unwrap();
         let wrapper = Wrapper::unix(&dir.path().join("wrapper.sock"));
+        // For logins of other users than the one who runs the test.
+        std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
         Self { sshd, wrapper, key, dir }
     }
 

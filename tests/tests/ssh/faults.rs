@@ -1,0 +1,506 @@
+//! Every way in which a connection can fail, and the words that it ends in. One snapshot each.
+
+use crate::{
+    fake::{Fake, Then},
+    stub::Wrapper,
+    world::{World, soon},
+};
+use grit_provider::{
+    client::ClientError,
+    transport::{Connector, HostPort, Secret, SshOptions, Target},
+};
+use grit_tests::sshd::ClientKey;
+use std::{net::SocketAddr, os::unix::fs::PermissionsExt as _, time::Duration};
+
+/// Makes one call and compares the words of its failure.
+macro_rules! words {
+    ($name:literal, $world:expr, $options:expr, $target:expr) => {{
+        let error = failure(&$options, $target).await;
+        insta::assert_snapshot!($name, $world.words(&error));
+        error
+    }};
+}
+
+async fn failure(options: &SshOptions, target: Target) -> ClientError {
+    let client = Connector::new(options.clone()).client(target);
+    soon(client.check_status()).await.expect_err("the call got through")
+}
+
+fn at(world: &World, address: SocketAddr) -> Target {
+    Target { address: HostPort::new(&address.ip().to_string(), address.port()).unwrap(), ..world.target() }
+}
+
+/// A server that is none, with short limits.
+async fn fake(name: &str, bytes: &'static [u8], then: Then) {
+    let world = World::new();
+    let fake = Fake::new(bytes, then).await;
+    let mut options = world.options();
+    options.connect_timeout = Some(Duration::from_secs(2));
+    let error = failure(&options, at(&world, fake.address)).await;
+    let words = world.words(&error).replace(&fake.address.to_string(), "HOST:PORT");
+    insta::assert_snapshot!(name, words);
+}
+
+mod tcp {
+    use super::*;
+
+    #[tokio::test]
+    async fn refused() {
+        let world = World::new();
+        let target = at(&world, grit_tests::sshd::free_address().unwrap());
+        let address = target.address.to_string();
+        let error = failure(&world.options(), target).await;
+        assert!(error.retryable());
+        insta::assert_snapshot!("tcp_refused", world.words(&error).replace(&address, "HOST:PORT"));
+    }
+
+    #[tokio::test]
+    async fn unknown_name() {
+        let world = World::new();
+        let target = Target { address: "no-such-host.invalid".parse().unwrap(), ..world.target() };
+        let error = failure(&world.options(), target).await;
+        assert!(error.retryable());
+        let words = world.words(&error);
+        assert!(words.contains("no address is known for no-such-host.invalid:22"), "{words}");
+    }
+}
+
+mod handshake {
+    use super::*;
+
+    #[tokio::test]
+    async fn mute() {
+        fake("handshake_mute", b"", Then::Hang).await;
+    }
+
+    #[tokio::test]
+    async fn half_a_banner() {
+        fake("handshake_half_a_banner", b"SSH-2.0-Open", Then::Hang).await;
+    }
+
+    #[tokio::test]
+    async fn ssh_1() {
+        fake("handshake_ssh_1", b"SSH-1.5-old\r\n", Then::Hang).await;
+    }
+
+    #[tokio::test]
+    async fn http() {
+        let page = b"HTTP/1.1 400 Bad Request\r\nServer: nginx\r\nConnection: close\r\n\r\n<h1>400</h1>\r\n";
+        fake("handshake_http", page, Then::Close).await;
+    }
+
+    #[tokio::test]
+    async fn dripping_lines() {
+        fake("handshake_dripping_lines", b"hello\r\n", Then::Repeat(Duration::from_millis(300))).await;
+    }
+
+    #[tokio::test]
+    async fn an_endless_line() {
+        fake("handshake_an_endless_line", &[b'x'; 4096], Then::Repeat(Duration::ZERO)).await;
+    }
+
+    #[tokio::test]
+    async fn garbage_after_the_banner() {
+        fake(
+            "handshake_garbage",
+            b"SSH-2.0-fake\r\n\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff",
+            Then::Hang,
+        )
+        .await;
+    }
+
+    #[tokio::test]
+    async fn closed_after_the_banner() {
+        fake("handshake_closed_after_banner", b"SSH-2.0-fake\r\n", Then::Close).await;
+    }
+
+    #[tokio::test]
+    async fn closed_at_once() {
+        fake("handshake_closed_at_once", b"", Then::Close).await;
+    }
+
+    #[tokio::test]
+    async fn max_startups() {
+        fake("handshake_max_startups", b"Exceeded MaxStartups\r\n", Then::Close).await;
+    }
+
+    #[tokio::test]
+    async fn max_startups_of_a_real_server_are_worth_another_try() {
+        let world = World::with(|builder| builder.config("MaxStartups 1:100:1"));
+        let _first = tokio::net::TcpStream::connect(world.sshd.address()).await.unwrap();
+        soon(async {
+            while !world.sshd.log().contains("Connection from") && world.sshd.processes().len() < 2 {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        })
+        .await;
+        let error = failure(&world.options(), world.target()).await;
+        assert!(error.retryable(), "{error:?}");
+    }
+
+    #[tokio::test]
+    async fn no_common_algorithm() {
+        let world = World::with(|builder| builder.config("Ciphers aes128-cbc"));
+        let error = words!("handshake_no_common_algorithm", world, world.options(), world.target());
+        assert!(!error.retryable());
+    }
+
+    #[tokio::test]
+    async fn a_frozen_server() {
+        let world = World::new();
+        world.sshd.freeze();
+        let mut options = world.options();
+        options.connect_timeout = Some(Duration::from_secs(2));
+        words!("handshake_frozen", world, options, world.target());
+    }
+}
+
+mod host_key {
+    use super::*;
+
+    #[tokio::test]
+    async fn unknown() {
+        let world = World::new();
+        let mut options = world.options();
+        options.trust.known_hosts = Some("# nothing\n".to_owned());
+        options.trust.known_hosts_path = Some("/nonexistent/known_hosts".into());
+        let error = failure(&options, world.target()).await;
+        assert!(!error.retryable());
+        insta::assert_snapshot!("host_key_unknown", without_fingerprints(&world.words(&error)));
+    }
+
+    #[tokio::test]
+    async fn changed() {
+        let world = World::new();
+        let known = world.sshd.known_hosts().replace(&world.sshd.host_keys()[0], &world.key.public);
+        let path = world.dir.path().join("known_hosts");
+        std::fs::write(&path, format!("# first\n{known}")).unwrap();
+        let mut options = world.options();
+        options.trust.known_hosts = None;
+        options.trust.known_hosts_path = Some(path);
+        let error = failure(&options, world.target()).await;
+        insta::assert_snapshot!("host_key_changed", without_fingerprints(&world.words(&error)));
+    }
+
+    #[tokio::test]
+    async fn revoked() {
+        let world = World::new();
+        let mut options = world.options();
+        let revoked = format!("@revoked * {}\n", world.sshd.host_keys()[0]);
+        options.trust.known_hosts = Some(world.sshd.known_hosts() + &revoked);
+        let error = failure(&options, world.target()).await;
+        insta::assert_snapshot!("host_key_revoked", without_fingerprints(&world.words(&error)));
+    }
+
+    #[tokio::test]
+    async fn another_pin() {
+        let world = World::new();
+        let mut options = world.options();
+        options.trust.known_hosts = None;
+        let target = Target { host_key: Some(world.key.fingerprint.clone()), ..world.target() };
+        let error = failure(&options, target).await;
+        insta::assert_snapshot!("host_key_another_pin", without_fingerprints(&world.words(&error)));
+    }
+
+    fn without_fingerprints(words: &str) -> String {
+        let parts: Vec<String> = words
+            .split("SHA256:")
+            .enumerate()
+            .map(|(index, part)| match part {
+                part if index == 0 || part.starts_with("CLIENT") => part.to_owned(),
+                part => format!("HOST{}", part.get(43..).unwrap_or_default()),
+            })
+            .collect();
+        parts.join("SHA256:")
+    }
+}
+
+mod auth {
+    use super::*;
+
+    #[tokio::test]
+    async fn unknown_user() {
+        let world = World::new();
+        let mut options = world.options();
+        options.username = Some("nobody-here".to_owned());
+        let error = words!("auth_unknown_user", world, options, world.target());
+        assert!(!error.retryable());
+    }
+
+    #[tokio::test]
+    async fn wrong_key() {
+        let world = World::new();
+        let other = ClientKey::generate(world.dir.path(), "other", "ecdsa", "").unwrap();
+        let mut options = world.options();
+        options.private_key = Some(Secret::new(other.private.clone()));
+        let error = failure(&options, world.target()).await;
+        assert!(!error.retryable());
+        insta::assert_snapshot!(
+            "auth_wrong_key",
+            world.words(&error).replace(&other.fingerprint, "SHA256:OTHER")
+        );
+    }
+
+    #[tokio::test]
+    async fn user_not_allowed() {
+        let world = World::with(|builder| builder.config("AllowUsers somebody-else"));
+        words!("auth_user_not_allowed", world, world.options(), world.target());
+    }
+
+    #[tokio::test]
+    async fn too_many_failures() {
+        let world = World::with(|builder| builder.config("MaxAuthTries 1"));
+        let mut options = world.options();
+        options.username = Some("nobody-here".to_owned());
+        let error = words!("auth_too_many_failures", world, options, world.target());
+        assert!(!error.retryable());
+    }
+
+    #[tokio::test]
+    async fn keys_are_not_taken() {
+        let world = World::with(|builder| {
+            builder.config("PubkeyAuthentication no").config("PasswordAuthentication yes")
+        });
+        words!("auth_keys_are_not_taken", world, world.options(), world.target());
+    }
+
+    #[tokio::test]
+    async fn more_than_a_key() {
+        let world = World::with(|builder| {
+            builder.config("PasswordAuthentication yes").config("AuthenticationMethods publickey,password")
+        });
+        words!("auth_more_than_a_key", world, world.options(), world.target());
+    }
+
+    /// A server that thinks for ever about each key.
+    fn thinking() -> World {
+        let world = World::with(|builder| {
+            builder
+                .config("AuthorizedKeysCommand /usr/bin/sleep 300")
+                .config(format!("AuthorizedKeysCommandUser {}", grit_tests::sshd::username()))
+                .config("AuthorizedKeysFile none")
+        });
+        assert!(std::path::Path::new("/usr/bin/sleep").exists());
+        world
+    }
+
+    #[tokio::test]
+    async fn hang() {
+        let world = thinking();
+        let mut options = world.options();
+        options.connect_timeout = Some(Duration::from_secs(4));
+        words!("auth_hang", world, options, world.target());
+    }
+
+    #[tokio::test]
+    async fn lost() {
+        let world = thinking();
+        let options = world.options();
+        let (error, ()) = tokio::join!(failure(&options, world.target()), async {
+            while world.sshd.processes().len() < 4 {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            world.sshd.kill_sessions();
+        });
+        assert!(error.retryable(), "a lost connection is no refusal: {error:?}");
+        insta::assert_snapshot!("auth_lost", world.words(&error));
+    }
+
+    #[tokio::test]
+    async fn nothing_to_log_in_with() {
+        let world = World::new();
+        let no_user = SshOptions { username: None, ..world.options() };
+        words!("setup_no_username", world, no_user, world.target());
+        let no_key = SshOptions { private_key: None, ..world.options() };
+        words!("setup_no_key", world, no_key, world.target());
+    }
+
+    #[tokio::test]
+    async fn bad_keys() {
+        let world = World::new();
+        let encrypted = ClientKey::generate(world.dir.path(), "encrypted", "ed25519", "geheim").unwrap();
+        let key = |text: &str| SshOptions { private_key: Some(Secret::new(text)), ..world.options() };
+        words!("setup_no_passphrase", world, key(&encrypted.private), world.target());
+        let wrong = SshOptions { passphrase: Some(Secret::new("falsch")), ..key(&encrypted.private) };
+        words!("setup_wrong_passphrase", world, wrong, world.target());
+        words!("setup_public_key", world, key(&encrypted.public), world.target());
+        let missing = SshOptions {
+            private_key: None,
+            private_key_path: Some("/nonexistent/key".into()),
+            ..world.options()
+        };
+        words!("setup_missing_key_file", world, missing, world.target());
+        let entry = Target { private_key: Some(Secret::new("hello")), ..world.target() };
+        words!("setup_bad_entry_key", world, SshOptions { private_key: None, ..world.options() }, entry);
+    }
+}
+
+mod channel {
+    use super::*;
+
+    fn to(world: &World, wrapper: &str) -> Target {
+        Target { wrapper_address: wrapper.parse().unwrap(), ..world.target() }
+    }
+
+    #[tokio::test]
+    async fn socket_missing() {
+        let mut world = World::new();
+        world.wrapper.stop().await;
+        let _ = std::fs::remove_file(world.dir.path().join("wrapper.sock"));
+        let error = words!("channel_socket_missing", world, world.options(), world.target());
+        assert!(error.retryable());
+    }
+
+    #[tokio::test]
+    async fn socket_stale() {
+        let world = World::new();
+        let path = world.dir.path().join("stale.sock");
+        drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+        words!(
+            "channel_socket_stale",
+            world,
+            world.options(),
+            to(&world, &format!("unix://{}", path.display()))
+        );
+    }
+
+    #[tokio::test]
+    async fn socket_without_permission() {
+        let is_root = rustix::process::geteuid().is_root();
+        let world = World::with(|builder| builder.open_to_all());
+        let socket = world.dir.path().join("wrapper.sock");
+        std::fs::set_permissions(&socket, std::fs::Permissions::from_mode(0o000)).unwrap();
+        let mut options = world.options();
+        if is_root {
+            options.username = Some("nobody".to_owned()); // modes are nothing to root
+        }
+        let error = failure(&options, world.target()).await;
+        let words = world.words(&error).replace("\"nobody\"", "\"USER\"");
+        insta::assert_snapshot!("channel_socket_without_permission", words);
+    }
+
+    #[tokio::test]
+    async fn path_too_long() {
+        let world = World::new();
+        let target = to(&world, &format!("unix:///{}", "x".repeat(200)));
+        let words = world.words(&failure(&world.options(), target).await);
+        assert!(words.contains("could not be opened there"), "{words}");
+    }
+
+    #[tokio::test]
+    async fn sockets_forbidden() {
+        let world = World::with(|builder| builder.config("AllowStreamLocalForwarding no"));
+        words!("channel_sockets_forbidden", world, world.options(), world.target());
+    }
+
+    #[tokio::test]
+    async fn ports_forbidden() {
+        let mut world = World::with(|builder| builder.config("AllowTcpForwarding no"));
+        world.wrapper = Wrapper::tcp();
+        let error = failure(&world.options(), world.target()).await;
+        assert!(!error.retryable());
+        insta::assert_snapshot!(
+            "channel_ports_forbidden",
+            world.words(&error).replace(&world.wrapper.address, "tcp://WRAPPER")
+        );
+    }
+
+    #[tokio::test]
+    async fn port_closed() {
+        let world = World::new();
+        let address = format!("tcp://{}", grit_tests::sshd::free_address().unwrap());
+        let error = failure(&world.options(), to(&world, &address)).await;
+        assert!(error.retryable());
+        insta::assert_snapshot!(
+            "channel_port_closed",
+            world.words(&error).replace(&address, "tcp://WRAPPER")
+        );
+    }
+
+    #[tokio::test]
+    async fn unknown_name() {
+        let world = World::new();
+        let error = failure(&world.options(), to(&world, "tcp://no-such-host.invalid:7")).await;
+        let words = world.words(&error);
+        assert!(words.contains("tcp://no-such-host.invalid:7 could not be reached from there"), "{words}");
+    }
+}
+
+mod call {
+    use super::*;
+
+    /// Calls something that listens on a port and is no wrapper.
+    async fn no_wrapper(name: &str, bytes: &'static [u8], then: Then) {
+        let world = World::new();
+        let fake = Fake::new(bytes, then).await;
+        let address = format!("tcp://{}", fake.address);
+        let options = SshOptions { call_timeout: Some(Duration::from_secs(1)), ..world.options() };
+        let target = Target { wrapper_address: address.parse().unwrap(), ..world.target() };
+        let words = world.words(&failure(&options, target).await);
+        insta::assert_snapshot!(name, words.replace(&address, "tcp://WRAPPER"));
+    }
+
+    #[tokio::test]
+    async fn http_1() {
+        no_wrapper("call_http_1", b"HTTP/1.1 400 Bad Request\r\n\r\n", Then::Close).await;
+    }
+
+    #[tokio::test]
+    async fn mute() {
+        no_wrapper("call_mute", b"", Then::Hang).await;
+    }
+
+    #[tokio::test]
+    async fn closed() {
+        no_wrapper("call_closed", b"", Then::Close).await;
+    }
+
+    #[tokio::test]
+    async fn sessions_killed() {
+        let world = World::new();
+        world.wrapper.set(|script| script.delay = Duration::from_secs(120));
+        let options = world.options();
+        let (error, ()) = tokio::join!(failure(&options, world.target()), async {
+            while !world.sshd.log().contains("Accepted publickey") {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            world.sshd.kill_sessions();
+        });
+        insta::assert_snapshot!("call_sessions_killed", world.words(&error));
+    }
+
+    #[tokio::test]
+    async fn host_frozen() {
+        let world = World::new();
+        let mut options = world.options();
+        options.keepalive_interval = Some(Duration::from_secs(1));
+        options.call_timeout = Some(Duration::from_secs(50));
+        let client = Connector::new(options).client(world.target());
+        soon(client.check_status()).await.unwrap();
+        world.sshd.freeze();
+        let error = soon(client.check_status()).await.unwrap_err();
+        insta::assert_snapshot!("call_host_frozen", world.words(&error));
+        world.sshd.thaw();
+        soon(client.check_status()).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn wrapper_hangs() {
+        let world = World::new();
+        world.wrapper.set(|script| script.delay = Duration::from_secs(120));
+        let options = SshOptions { call_timeout: Some(Duration::from_secs(1)), ..world.options() };
+        words!("call_wrapper_hangs", world, options, world.target());
+    }
+
+    #[tokio::test]
+    async fn wrapper_refuses() {
+        let world = World::new();
+        world
+            .wrapper
+            .set(|script| script.refuse = Some(tonic::Status::permission_denied("read-only client")));
+        words!("call_wrapper_refuses", world, world.options(), world.target());
+        world.wrapper.set(|script| script.refuse = Some(tonic::Status::internal("no child")));
+        words!("call_wrapper_error", world, world.options(), world.target());
+    }
+}
