@@ -29,6 +29,8 @@ pub(super) struct ResourceEntry {
     pub(super) message: pb::Schema,
     /// Nulls the write-only attributes.
     pub(super) mask: Mask,
+    /// Finds the deprecated attributes, each with what to use in its place.
+    pub(super) deprecated: Vec<(Mask, &'static str)>,
 }
 
 pub(super) struct DataSourceEntry {
@@ -94,15 +96,18 @@ impl ResourceEntry {
         let schema = or_bug(resource.schema(diags), name, diags)?;
         let notes = SchemaNotes { write_only: resource.write_only(), deprecations: resource.deprecations() };
         let message = wire::schema(&schema, notes);
-        let deprecated: Vec<&str> = notes.deprecations.iter().map(|(path, _)| *path).collect();
-        let mask = match (Mask::new(&schema, notes.write_only), Mask::new(&schema, &deprecated)) {
-            (Ok(mask), Ok(_)) => mask,
+        let deprecated = notes
+            .deprecations
+            .iter()
+            .map(|(path, instead)| Ok((Mask::new(&schema, &[*path])?, *instead)))
+            .collect::<Result<Vec<_>, _>>();
+        match (Mask::new(&schema, notes.write_only), deprecated) {
+            (Ok(mask), Ok(deprecated)) => Some(Self { resource, schema, message, mask, deprecated }),
             (Err(path), _) | (_, Err(path)) => {
                 bug(diags, format!("`{name}` has notes on `{path}`, which is not in its schema."));
-                return None;
+                None
             }
-        };
-        Some(Self { resource, schema, message, mask })
+        }
     }
 }
 

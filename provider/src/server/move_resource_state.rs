@@ -15,7 +15,8 @@ impl Service {
             .run(Operation::Other, "move", &name, move |service, diags| {
                 Box::pin(async move {
                     let entry = service.0.catalog.resource(&request.target_type_name, diags)?;
-                    let state = stored_state::parse(request.source_state, &request.source_type_name, diags)?;
+                    let stored = request.source_state.unwrap_or_default();
+                    let state = stored_state::parse(&stored, &request.source_type_name, diags)?;
                     let source = MoveSource {
                         provider_address: request.source_provider_address,
                         type_name: request.source_type_name,

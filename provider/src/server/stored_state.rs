@@ -6,8 +6,7 @@ use serde_json::Value as Json;
 use crate::schema::{Diagnostics, DiagnosticsExt};
 
 /// The stored state. `None`, with an error, for what is not JSON.
-pub(super) fn parse(state: Option<pb::RawState>, name: &str, diags: &mut Diagnostics) -> Option<Json> {
-    let state = state.unwrap_or_default();
+pub(super) fn parse(state: &pb::RawState, name: &str, diags: &mut Diagnostics) -> Option<Json> {
     if state.json.is_empty() {
         diags.fail(
             "Stored state cannot be read",
@@ -25,6 +24,11 @@ pub(super) fn parse(state: Option<pb::RawState>, name: &str, diags: &mut Diagnos
             );
         })
         .ok()
+}
+
+/// The state as it is stored, as a message.
+pub(super) fn unchanged(state: pb::RawState) -> pb::DynamicValue {
+    pb::DynamicValue { json: state.json, msgpack: Vec::new() }
 }
 
 /// The state as a message. JSON is kept: Terraform decodes it by the schema, and nulls what is missing.

@@ -15,13 +15,21 @@ impl Service {
             .run(Operation::Other, "upgrade", &name, move |service, diags| {
                 Box::pin(async move {
                     let entry = service.0.catalog.resource(&request.type_name, diags)?;
-                    let mut state = stored_state::parse(request.raw_state, &request.type_name, diags)?;
-                    if request.version != entry.schema.version {
+                    let stored = request.raw_state.unwrap_or_default();
+                    let mut state = stored_state::parse(&stored, &request.type_name, diags)?;
+                    let current = request.version == entry.schema.version;
+                    if !current {
                         state = entry.resource.upgrade_json(diags, request.version, state)?;
                     }
-                    wire::prune_json(&mut state, &entry.schema);
+                    let pruned = wire::prune_json(&mut state, &entry.schema);
                     entry.resource.observe_stored_state(&state);
-                    Some(stored_state::message(&state))
+                    // As it came, if it can: numbers with many digits do not survive our reading them.
+                    let as_stored = current && !pruned;
+                    Some(if as_stored {
+                        stored_state::unchanged(stored)
+                    } else {
+                        stored_state::message(&state)
+                    })
                 })
             })
             .await;

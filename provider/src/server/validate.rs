@@ -5,6 +5,7 @@ use grit_proto::tfplugin6 as pb;
 use super::Service;
 use crate::{
     call::Operation,
+    schema::DiagnosticsExt,
     wire::{self, Raw},
 };
 
@@ -36,6 +37,11 @@ impl Service {
                 Box::pin(async move {
                     let entry = service.0.catalog.resource(&request.type_name, diags)?;
                     let config = Raw::from_message(request.config, WHAT, diags)?;
+                    for (mask, instead) in &entry.deprecated {
+                        for path in mask.set_in(config.as_slice()) {
+                            diags.warn_at(path, "Attribute is deprecated", *instead);
+                        }
+                    }
                     entry.resource.validate(diags, &config).await
                 })
             })

@@ -1,11 +1,13 @@
-//! Write-only attributes: Terraform passes them in, and refuses every answer in which one is not null.
+//! Choosing attributes of a value by dotted paths: to null those that are write-only, and to find those that are deprecated.
+//!
+//! Terraform passes write-only attributes in, and refuses every answer in which one is not null.
 
 use rmpv::Value as Msgpack;
 
 use super::{Encoded, rewrite::edit};
-use crate::schema::{Attribute, AttributeType, Block, NestedBlock, Schema};
+use crate::schema::{Attribute, AttributePath, AttributeType, Block, NestedBlock, Schema};
 
-/// The write-only attributes of a schema, ready to be nulled in a value.
+/// Some attributes of a schema, in every element where the path leads through a list or map.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Mask {
     attributes: Vec<(String, Cover)>,
@@ -29,9 +31,46 @@ impl Mask {
         Ok(mask)
     }
 
-    /// The value with the write-only attributes null.
+    /// The value with the chosen attributes null.
     pub(crate) fn apply(&self, encoded: Encoded) -> Encoded {
         if self.attributes.is_empty() { encoded } else { edit(encoded, |value| self.cover(value)) }
+    }
+
+    /// The chosen attributes that are set, or not known yet, in a value.
+    pub(crate) fn set_in(&self, encoded: &[u8]) -> Vec<AttributePath> {
+        let mut paths = Vec::new();
+        if let (false, Ok(value)) = (self.attributes.is_empty(), rmpv::decode::read_value(&mut &encoded[..]))
+        {
+            self.collect(&value, &AttributePath::root(), &mut paths);
+        }
+        paths
+    }
+
+    fn collect(&self, value: &Msgpack, path: &AttributePath, paths: &mut Vec<AttributePath>) {
+        for (name, cover) in &self.attributes {
+            let members = value.as_map().map_or(&[][..], Vec::as_slice);
+            let Some((_, part)) = members.iter().find(|(key, _)| key.as_str() == Some(name)) else {
+                continue;
+            };
+            let path = path.clone().attribute(name.clone());
+            match (cover, part) {
+                (_, Msgpack::Nil) => {}
+                (Cover::Null, _) => paths.push(path),
+                (Cover::Object(below), part) => below.collect(part, &path, paths),
+                (Cover::Elements(below), Msgpack::Map(elements)) => {
+                    for (key, element) in elements {
+                        let key = key.as_str().unwrap_or_default().to_owned();
+                        below.collect(element, &path.clone().key(key), paths);
+                    }
+                }
+                (Cover::Elements(below), Msgpack::Array(elements)) => {
+                    for (index, element) in (0_i64..).zip(elements) {
+                        below.collect(element, &path.clone().index(index), paths);
+                    }
+                }
+                (Cover::Elements(_), _) => {}
+            }
+        }
     }
 
     fn add(&mut self, level: &Level<'_>, path: &str) -> Option<()> {
@@ -148,6 +187,15 @@ mod tests {
             json!({"token": null, "managers": {"a": {"address": "1", "key": null}, "key": {"address": "2", "key": null}},
                 "free": {"token": "kept"}})
         );
+    }
+
+    #[test]
+    fn finds_what_is_set() {
+        let mask = Mask::new(&managers(), &["token", "managers.key"]).unwrap();
+        let value = json!({"token": null, "managers": {"a": {"address": "1", "key": "k"}, "b": {"address": "2", "key": null}},
+            "free": null});
+        let found: Vec<_> = mask.set_in(&from_json(&value)).iter().map(ToString::to_string).collect();
+        assert_eq!(found, ["managers[\"a\"].key"]);
     }
 
     #[test]

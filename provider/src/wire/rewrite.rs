@@ -14,9 +14,9 @@ pub(crate) fn settle(encoded: Encoded, prior: &[u8]) -> Encoded {
     edit(encoded, |value| settle_value(value, &prior))
 }
 
-/// Removes what the schema does not have: Terraform refuses a stored state with attributes that it does not know.
-pub(crate) fn prune_json(state: &mut Json, schema: &Schema) {
-    prune_block(state, &schema.block);
+/// Removes what the schema does not have: Terraform refuses a stored state with attributes that it does not know. Says whether there was any.
+pub(crate) fn prune_json(state: &mut Json, schema: &Schema) -> bool {
+    prune_block(state, &schema.block)
 }
 
 /// The value after a change. What does not decode is handed back as it came.
@@ -50,46 +50,53 @@ fn settle_value(value: &mut Msgpack, prior: &Msgpack) {
     }
 }
 
-fn prune_block(value: &mut Json, block: &Block) {
-    let Json::Object(members) = value else { return };
+fn prune_block(value: &mut Json, block: &Block) -> bool {
+    let Json::Object(members) = value else { return false };
+    let before = members.len();
     members.retain(|name, _| block.attributes.contains_key(name) || block.blocks.contains_key(name));
+    let mut pruned = members.len() < before;
     for (name, member) in members {
         if let Some(attribute) = block.attributes.get(name) {
-            prune_attribute(member, attribute);
+            pruned |= prune_attribute(member, attribute);
         } else if let Some(nested) = block.blocks.get(name) {
-            match nested {
+            pruned |= match nested {
                 NestedBlock::Single(block) | NestedBlock::Group(block) => prune_block(member, block),
                 NestedBlock::List(block)
                 | NestedBlock::Set(block)
                 | NestedBlock::Map(block)
-                | NestedBlock::Optional(block) => {
-                    elements(member).into_iter().for_each(|element| prune_block(element, block));
-                }
-            }
+                | NestedBlock::Optional(block) => prune_each(member, |element| prune_block(element, block)),
+            };
         }
     }
+    pruned
 }
 
-fn prune_attribute(value: &mut Json, attribute: &Attribute) {
+fn prune_attribute(value: &mut Json, attribute: &Attribute) -> bool {
     match &attribute.attr_type {
         AttributeType::AttributeSingle(below) => prune_object(value, below),
         AttributeType::AttributeList(below)
         | AttributeType::AttributeSet(below)
-        | AttributeType::AttributeMap(below) => {
-            elements(value).into_iter().for_each(|element| prune_object(element, below));
-        }
-        _ => {}
+        | AttributeType::AttributeMap(below) => prune_each(value, |element| prune_object(element, below)),
+        _ => false,
     }
 }
 
-fn prune_object(value: &mut Json, attributes: &HashMap<String, Attribute>) {
-    let Json::Object(members) = value else { return };
+fn prune_object(value: &mut Json, attributes: &HashMap<String, Attribute>) -> bool {
+    let Json::Object(members) = value else { return false };
+    let before = members.len();
     members.retain(|name, _| attributes.contains_key(name));
+    let mut pruned = members.len() < before;
     for (name, member) in members {
         if let Some(attribute) = attributes.get(name) {
-            prune_attribute(member, attribute);
+            pruned |= prune_attribute(member, attribute);
         }
     }
+    pruned
+}
+
+fn prune_each(value: &mut Json, prune: impl Fn(&mut Json) -> bool) -> bool {
+    // Counted, and not `any`, which would end with the first.
+    elements(value).into_iter().filter_map(|element| prune(element).then_some(())).count() > 0
 }
 
 fn elements(value: &mut Json) -> Vec<&mut Json> {
@@ -147,7 +154,8 @@ mod tests {
         ]);
         let mut state =
             json!({"name": "n", "old": 1, "items": {"old": {"host": "h", "old": 2}}, "tags": {"old": "x"}});
-        prune_json(&mut state, &schema);
+        assert!(prune_json(&mut state, &schema));
+        assert!(!prune_json(&mut state.clone(), &schema));
         assert_eq!(state, json!({"name": "n", "items": {"old": {"host": "h"}}, "tags": {"old": "x"}}));
     }
 }
