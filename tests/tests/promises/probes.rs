@@ -24,3 +24,8 @@ pub(crate) fn with_header(configuration: &str) -> String {
         "terraform {\n  required_providers {\n    lab = { source = \"runner-tools/lab\" }\n  }\n}\n";
     format!("{HEADER}{configuration}")
 }
+
+/// The block of a `lab_probe` called and named `name`, with more arguments.
+pub(crate) fn probe(name: &str, arguments: &str) -> String {
+    format!("resource \"lab_probe\" \"{name}\" {{\n  name = \"{name}\"\n  {arguments}\n}}\n")
+}
