@@ -3,7 +3,6 @@
 pub mod lab;
 pub mod lab_provider;
 pub mod poll;
-pub mod programs;
 pub mod rollout;
 pub mod ssh_server;
 pub mod sshd;

@@ -56,10 +56,21 @@ pub enum What {
     JobFinished { job: u64 },
     /// The job will never end: aborted, failed, or its runner vanished.
     JobLost { job: u64, why: String },
+    /// Terraform reported it. These come through a pipe: they are in order among themselves, and late beside the others.
+    Terraform { address: String, action: String, moment: Moment },
     /// A line that a process of the host wrote (the wrapper's log, the runner's).
     Log { line: String },
     /// Something that the driver of the experiment did or saw.
     Note { text: String },
+}
+
+/// What Terraform says of an operation on a resource.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Moment {
+    Start,
+    Complete,
+    Error,
 }
 
 impl fmt::Display for Event {
@@ -94,6 +105,14 @@ impl fmt::Display for What {
             What::JobStarted { job } => write!(f, "job {job} started"),
             What::JobFinished { job } => write!(f, "job {job} finished"),
             What::JobLost { job, why } => write!(f, "job {job} LOST: {why}"),
+            What::Terraform { address, action, moment } => {
+                let moment = match moment {
+                    Moment::Start => "...",
+                    Moment::Complete => ": done",
+                    Moment::Error => ": FAILED",
+                };
+                write!(f, "{action} {address}{moment}")
+            }
             What::Log { line } => write!(f, "| {line}"),
             What::Note { text } => write!(f, "{text}"),
         }

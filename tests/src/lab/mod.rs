@@ -12,12 +12,16 @@
 //! # Ok(()) }
 //! ```
 
+pub mod apply;
 pub mod cloud;
+pub mod demo;
 pub mod event;
 pub mod host;
 pub mod http;
 pub mod queue;
+
 pub mod runner;
+pub mod verdict;
 
 use cloud::Cloud;
 use event::EventLog;

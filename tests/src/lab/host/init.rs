@@ -10,7 +10,7 @@ use std::{
 use anyhow::Context;
 
 use super::procs::{self, Process};
-use crate::programs;
+use crate::terraform;
 
 /// Processes below a first one. Dropping it kills them all, orphans among them included.
 #[derive(Debug)]
@@ -27,7 +27,7 @@ impl Init {
         folder: &Path,
         log: impl Fn(String) + Clone + Send + 'static,
     ) -> anyhow::Result<Init> {
-        let mut process = Command::new(programs::built("lab-init")?)
+        let mut process = Command::new(terraform::built("lab-init")?)
             .args(command)
             // Nothing of the machine's own environment decides what happens on a host.
             .env_clear()

@@ -30,7 +30,7 @@ use super::{
     event::{EventLog, What},
     queue::Queue,
 };
-use crate::programs;
+use crate::terraform;
 
 /// The program names in the process tree.
 const RUNNER: &str = "runner-stand-in";
@@ -266,13 +266,13 @@ impl Shared {
 
     fn command(&self, spec: &HostSpec) -> anyhow::Result<Vec<OsString>> {
         let mut command: Vec<OsString> = vec![
-            programs::built(WRAPPER)?.into(),
+            terraform::built(WRAPPER)?.into(),
             "run".into(),
             "--grpc-listen".into(),
             format!("unix://{}", self.socket().display()).into(),
         ];
         command.extend(spec.wrapper_options.iter().map(OsString::from));
-        command.extend(["--".into(), programs::built(RUNNER)?.into(), "run".into()]);
+        command.extend(["--".into(), terraform::built(RUNNER)?.into(), "run".into()]);
         command.extend(["--config".into(), self.folder.join("config.toml").into()]);
         command.extend(["--emulate-version".into(), OsString::from(&spec.runner_version)]);
         command.extend(["--lab".into(), OsString::from(self.queue.url())]);

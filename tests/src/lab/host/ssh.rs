@@ -12,7 +12,7 @@ use anyhow::{Context, bail};
 use russh::keys::{Algorithm, PrivateKey, key::safe_rng, ssh_key::LineEnding};
 
 use super::init::Init;
-use crate::programs;
+use crate::terraform;
 
 /// Not 22, which only root may bind.
 const PORT: u16 = 2222;
@@ -129,7 +129,7 @@ fn sshd() -> anyhow::Result<PathBuf> {
     places
         .into_iter()
         .find(|path| path.is_file())
-        .or_else(|| programs::on_path("sshd"))
+        .or_else(|| terraform::on_path("sshd"))
         .context("sshd is not installed: `cargo xtask test` installs openssh-server where it may")
 }
 

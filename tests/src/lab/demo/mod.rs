@@ -1,0 +1,269 @@
+//! The demo: the main job on one machine, with nothing but Rust and terraform or tofu.
+//!
+//! Two hosts for each deployment version, a job queue under steady load, and the root module beside this file. It deploys
+//! version 1, rolls to version 2 in one apply, and destroys; prints what happens; and then reads the event log for anything that
+//! went against the promise. Any lost job, any wrong order and any plan that is not the expected one is an error.
+
+mod timeline;
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::JoinHandle,
+    time::Duration,
+};
+
+use anyhow::{Context, bail, ensure};
+use rustix::process::Signal;
+
+use self::timeline::Timeline;
+use super::{
+    Lab, apply,
+    event::{EventLog, What},
+    host::HostSpec,
+    queue::{Queue, Tally},
+    verdict,
+};
+use crate::{
+    lab_provider::instance,
+    terraform::{self, Event, Run, Workspace},
+};
+
+/// Ends a demo that hangs; a healthy one needs a fraction.
+const LIMIT: Duration = Duration::from_secs(120);
+const OLD: [&str; 2] = ["blue-v1", "green-v1"];
+const NEW: [&str; 2] = ["blue-v2", "green-v2"];
+/// Jobs at once on one host.
+const CONCURRENT: usize = 4;
+/// How long the jobs of the load take, in turn.
+const JOBS: [Duration; 5] = [
+    Duration::from_millis(900),
+    Duration::from_millis(2500),
+    Duration::from_millis(1400),
+    Duration::from_millis(3200),
+    Duration::from_millis(500),
+];
+
+/// How to run.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub struct Options {
+    /// Abort the jobs of a draining runner behind everyone's back, to see that the demo notices.
+    #[arg(long)]
+    pub sabotage: bool,
+}
+
+/// Runs the demo, printing as it goes; the books at its end, if everything went as promised.
+pub fn run(options: &Options) -> anyhow::Result<Tally> {
+    let lab = Lab::start()?;
+    lab.cloud().shape(|_, spec| *spec = slow_but_honest(spec.clone()));
+    let timeline = Timeline::start(lab.events());
+    let outcome = story(&lab, options);
+    timeline.finish();
+    if outcome.is_err() {
+        tell(&format!("\nThe whole log:\n{}", lab.events()));
+    }
+    outcome
+}
+
+fn story(lab: &Lab, options: &Options) -> anyhow::Result<Tally> {
+    let events = lab.events();
+    let mut root = Root::create(lab)?;
+    let program = terraform::terraform()?;
+    events.note("demo", format!("{} ({})", root.version()?, program.display()));
+    events.note("demo", "hosts: real sshd, real grit-wrapper, a stand-in for gitlab-runner");
+
+    chapter(events, "deploy version 1");
+    root.set_version("v1");
+    expect(&root.run("apply")?, &Changes { add: 5, change: 0, remove: 0 })?;
+    ssh_in_use(lab)?;
+    ensure!(!root.has_changes()?, "a second plan of the same version is not empty");
+    events.note("terraform", "plan: no changes");
+
+    chapter(events, "put it under load");
+    let load = Load::start(lab.queue());
+    wait(events, "both hosts are full of jobs", || lab.queue().tally().running >= CONCURRENT * OLD.len())?;
+    events.note("queue", format!("{} jobs running on version 1", lab.queue().tally().running));
+
+    chapter(events, "roll to version 2 in one apply");
+    let from = events.all().len();
+    let saboteur = options.sabotage.then(|| sabotage(lab));
+    root.set_version("v2");
+    let rolled = root.run("apply")?;
+    if let Some(saboteur) = saboteur {
+        // It panics only if the drain that it waits for never began; then the order is wrong anyway.
+        let _ = saboteur.join();
+    }
+    load.stop();
+    expect(&rolled, &Changes { add: 4, change: 1, remove: 4 })?;
+    promise(&verdict::violations(&events.all(), from, &OLD, &NEW))?;
+    ensure!(!root.has_changes()?, "a plan after the roll is not empty");
+    events.note("terraform", "plan: no changes");
+    let tally =
+        lab.queue().wait_all_ended(LIMIT).map_err(|open| anyhow::anyhow!("jobs never ended: {open:?}"))?;
+    events.note("queue", format!("{} jobs finished so far, {} lost", tally.finished, tally.lost));
+
+    chapter(events, "destroy, with jobs running");
+    let from = events.all().len();
+    lab.queue().submit(6, Duration::from_millis(1500));
+    wait(events, "the jobs run", || lab.queue().tally().running == 6)?;
+    expect(&root.run("destroy")?, &Changes { add: 0, change: 0, remove: 5 })?;
+    promise(&verdict::violations(&events.all(), from, &NEW, &[]))?;
+    ensure!(lab.cloud().instances().is_empty(), "instances are left");
+
+    let tally = lab.queue().tally();
+    ensure!(tally.lost == 0, "{} jobs were lost", tally.lost);
+    ensure!(tally.open() == 0, "jobs are left: {tally:?}");
+    Ok(tally)
+}
+
+/// A runner as one meets it: it takes a while to come up and a while to go after its last job.
+fn slow_but_honest(spec: HostSpec) -> HostSpec {
+    let spec = HostSpec { concurrent: CONCURRENT, boot_takes: Duration::from_millis(400), ..spec };
+    spec.runner(&["--start-delay", "300ms", "--handlers-after", "100ms", "--executor-shutdown", "300ms"])
+}
+
+/// The root module beside this file, in a workspace of its own.
+struct Root {
+    workspace: Workspace,
+    events: EventLog,
+}
+
+impl Root {
+    fn create(lab: &Lab) -> anyhow::Result<Root> {
+        let workspace = Workspace::new(&["grit", "lab"])?
+            .env(instance::CLOUD, lab.cloud().endpoint())
+            .env("TF_VAR_private_key_path", &lab.client_key().path);
+        workspace.write("main.tf", include_str!("main.tf"))?;
+        workspace.write("variables.tf", include_str!("variables.tf"))?;
+        workspace.write("versions.tf", include_str!("versions.tf"))?;
+        Ok(Root { workspace, events: lab.events().clone() })
+    }
+
+    fn version(&self) -> anyhow::Result<String> {
+        let run = self.workspace.run(["version"])?;
+        run.stdout.lines().next().map(str::to_owned).context("terraform did not tell its version")
+    }
+
+    fn set_version(&mut self, version: &str) {
+        self.workspace.set_env("TF_VAR_active_versions", format!("[\"{version}\"]"));
+    }
+
+    fn run(&self, verb: &str) -> anyhow::Result<Run> {
+        apply::run(&self.events, &self.workspace, &[verb, "-json", "-auto-approve"])
+    }
+
+    fn has_changes(&self) -> anyhow::Result<bool> {
+        let run = self.workspace.run(["plan", "-detailed-exitcode"])?;
+        match run.code {
+            Some(0) => Ok(false),
+            Some(2) => Ok(true),
+            _ => bail!("terraform plan failed:\n{}", run.stderr),
+        }
+    }
+}
+
+/// What a plan says it will do, in numbers of objects.
+#[derive(Debug, PartialEq, Eq)]
+struct Changes {
+    add: u64,
+    change: u64,
+    remove: u64,
+}
+
+fn expect(run: &Run, wanted: &Changes) -> anyhow::Result<()> {
+    if run.code != Some(0) {
+        let errors: Vec<_> =
+            run.errors().iter().map(|(summary, detail)| format!("{summary}: {detail}")).collect();
+        bail!("terraform failed:\n{}\n{}", errors.join("\n"), run.stderr);
+    }
+    let planned = run.events.iter().find_map(|event| match event {
+        Event::ChangeSummary { operation, add, change, remove } if operation == "plan" => {
+            Some(Changes { add: *add, change: *change, remove: *remove })
+        }
+        _ => None,
+    });
+    ensure!(planned.as_ref() == Some(wanted), "unexpected plan: {planned:?} instead of {wanted:?}");
+    Ok(())
+}
+
+fn promise(violations: &[String]) -> anyhow::Result<()> {
+    ensure!(violations.is_empty(), "the promise was broken:\n  {}", violations.join("\n  "));
+    Ok(())
+}
+
+/// Says which SSH server the hosts run.
+fn ssh_in_use(lab: &Lab) -> anyhow::Result<()> {
+    let booted = lab.events().find(|event| matches!(event.what, What::InstanceBooted { .. }));
+    let Some(What::InstanceBooted { ssh }) = booted.map(|event| event.what) else {
+        bail!("no instance booted")
+    };
+    lab.events().note("demo", format!("the hosts' SSH server: {ssh}"));
+    Ok(())
+}
+
+fn wait(events: &EventLog, what: &str, met: impl Fn() -> bool) -> anyhow::Result<()> {
+    let start = std::time::Instant::now();
+    let mut seen = 0;
+    while !met() {
+        ensure!(start.elapsed() < LIMIT, "{what}: not within {LIMIT:?}");
+        if let Some(event) = events.wait_from(seen, Duration::from_millis(50), |_| true) {
+            seen = event.seq + 1;
+        }
+    }
+    Ok(())
+}
+
+/// SIGTERM to a draining runner: what a careless script does.
+fn sabotage(lab: &Lab) -> JoinHandle<()> {
+    let (events, cloud, from) = (lab.events().clone(), lab.cloud().clone(), lab.events().all().len());
+    std::thread::spawn(move || {
+        let drain = events.wait_from(from, LIMIT, |event| matches!(event.what, What::RunnerSignal { .. }));
+        let host = drain.and_then(|event| cloud.host(&event.subject));
+        if let Some(host) = host {
+            // The runner may have ended already; then there was nothing to sabotage, and the demo rightly succeeds.
+            let _ = host.signal_runner(Signal::TERM);
+        }
+    })
+}
+
+fn chapter(events: &EventLog, title: &str) {
+    events.note("demo", format!("== {title} =="));
+}
+
+#[expect(clippy::print_stdout, reason = "the demo is there to be read")]
+fn tell(text: &str) {
+    println!("{text}");
+}
+
+/// Keeps a few jobs waiting in the queue, until it is stopped.
+struct Load {
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<()>,
+}
+
+impl Load {
+    fn start(queue: &Queue) -> Load {
+        let stop = Arc::new(AtomicBool::new(false));
+        let (stopped, queue) = (Arc::clone(&stop), queue.clone());
+        let thread = std::thread::spawn(move || {
+            let mut durations = JOBS.iter().cycle();
+            while !stopped.load(Ordering::Acquire) {
+                if queue.tally().queued < 2
+                    && let Some(lasts) = durations.next()
+                {
+                    queue.submit(1, *lasts);
+                }
+                std::thread::sleep(Duration::from_millis(50));
+            }
+        });
+        Load { stop, thread }
+    }
+
+    fn stop(self) {
+        self.stop.store(true, Ordering::Release);
+        // It does not panic; and if it did, the jobs that it did not submit are not missed.
+        let _ = self.thread.join();
+    }
+}

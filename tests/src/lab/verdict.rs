@@ -1,0 +1,192 @@
+//! Whether a rollout kept its promise: new healthy, old drained, old gone, no job lost. Read from the event log alone.
+
+use super::event::{Event, Moment, What};
+
+/// Everything that went against the promise, each as a sentence; empty is what one wants.
+///
+/// `old` and `new` are instance names. Events before place `from` are taken as the past. For a plain removal `new` is empty.
+pub fn violations(events: &[Event], from: usize, old: &[&str], new: &[&str]) -> Vec<String> {
+    let mut found = Vec::new();
+    let events = &events[from.min(events.len())..];
+    let first = |name: &str, wanted: &dyn Fn(&What) -> bool| {
+        events.iter().find(|event| event.subject == name && wanted(&event.what)).map(|event| event.seq)
+    };
+    let drains: Vec<Option<usize>> =
+        old.iter().map(|name| first(name, &|what| matches!(what, What::RunnerSignal { .. }))).collect();
+    let first_drain = drains.iter().flatten().min();
+
+    for name in new {
+        let takes_jobs = first(name, &|what| matches!(what, What::RunnerPolling { .. }));
+        match (takes_jobs, first_drain) {
+            (None, _) => found.push(format!("{name} never took jobs")),
+            (Some(healthy), Some(drain)) if healthy > *drain => {
+                found.push(format!("the drain of the old version began before {name} took jobs"));
+            }
+            _ => {}
+        }
+    }
+    for (name, drain) in old.iter().zip(&drains) {
+        let signals: Vec<&str> = events
+            .iter()
+            .filter(|event| event.subject == *name)
+            .filter_map(|event| match &event.what {
+                What::RunnerSignal { signal, .. } => Some(signal.as_str()),
+                _ => None,
+            })
+            .collect();
+        if signals != ["SIGQUIT"] {
+            found.push(format!("{name} was to get one SIGQUIT and nothing else, and got {signals:?}"));
+        }
+        let exit = first(name, &|what| matches!(what, What::RunnerExiting { code: 0, .. }));
+        let terminating = first(name, &|what| matches!(what, What::InstanceTerminating { .. }));
+        let removed = first(name, &|what| matches!(what, What::InstanceRemoved { .. }));
+        let idle = first(name, &|what| matches!(what, What::RunnerIdle { .. }));
+        let story = [("drain started", *drain), ("last job ended", idle), ("runner exited with 0", exit)];
+        let story =
+            story.into_iter().chain([("instance terminating", terminating), ("instance removed", removed)]);
+        in_order(name, &story.collect::<Vec<_>>(), &mut found);
+        for event in events.iter().filter(|event| event.subject == *name) {
+            match &event.what {
+                What::InstanceTerminating { runner_alive: true, jobs } => {
+                    found.push(format!("{name} was destroyed under a live runner with {jobs} jobs"));
+                }
+                What::InstanceRemoved { lost } if *lost > 0 => {
+                    found.push(format!("{lost} jobs were lost with {name}"));
+                }
+                _ => {}
+            }
+        }
+    }
+    for event in events {
+        if let What::JobLost { job, why } = &event.what {
+            found.push(format!("job {job} was lost on {}: {why}", event.subject));
+        }
+    }
+    terraform(events, &mut found);
+    found
+}
+
+/// What Terraform says of itself: no drain starts before the gate is done, if the gate was touched at all.
+fn terraform(events: &[Event], found: &mut Vec<String>) {
+    let place = |kind: &str, actions: &[&str], wanted: Moment| {
+        events.iter().find_map(|event| match &event.what {
+            What::Terraform { address, action, moment }
+                if address.contains(kind) && actions.contains(&action.as_str()) && *moment == wanted =>
+            {
+                Some(event.seq)
+            }
+            _ => None,
+        })
+    };
+    let gate_began = place("grit_runner_health.", &["create", "update"], Moment::Start);
+    let gate_done = place("grit_runner_health.", &["create", "update"], Moment::Complete);
+    let drain = place("grit_runner_drain.", &["delete"], Moment::Start);
+    if let (Some(_), Some(drain)) = (gate_began, drain)
+        && gate_done.is_none_or(|done| done > drain)
+    {
+        found.push("Terraform started a drain before the health gate was done".to_owned());
+    }
+}
+
+/// Every step has to be there, and each after the one before.
+fn in_order(name: &str, story: &[(&str, Option<usize>)], found: &mut Vec<String>) {
+    for (step, place) in story {
+        if place.is_none() {
+            found.push(format!("{name}: {step}: never happened"));
+        }
+    }
+    for pair in story.windows(2) {
+        if let [(before, Some(a)), (after, Some(b))] = pair
+            && a > b
+        {
+            found.push(format!("{name}: \"{after}\" came before \"{before}\""));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lab::event::EventLog;
+
+    const SIGQUIT: fn() -> What =
+        || What::RunnerSignal { pid: 1, signal: "SIGQUIT".to_owned(), jobs: 2, ignored: false };
+    const EXIT: fn() -> What = || What::RunnerExiting { pid: 1, code: 0, reason: String::new() };
+    const GONE: fn() -> What = || What::InstanceTerminating { runner_alive: false, jobs: 0 };
+
+    fn check(story: &[(&str, What)]) -> Vec<String> {
+        let log = EventLog::new();
+        for (subject, what) in story {
+            log.record(*subject, what.clone());
+        }
+        violations(&log.all(), 0, &["old"], &["new"])
+    }
+
+    fn good() -> Vec<(&'static str, What)> {
+        vec![
+            ("new", What::RunnerPolling { pid: 2 }),
+            ("old", SIGQUIT()),
+            ("old", What::RunnerIdle { pid: 1 }),
+            ("old", EXIT()),
+            ("old", GONE()),
+            ("old", What::InstanceRemoved { lost: 0 }),
+        ]
+    }
+
+    #[test]
+    fn the_right_order_has_no_violations() {
+        assert_eq!(check(&good()), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_drain_before_health_is_found() {
+        let mut story = good();
+        story.swap(0, 1);
+        assert_eq!(check(&story), ["the drain of the old version began before new took jobs"]);
+    }
+
+    #[test]
+    fn an_instance_that_goes_before_its_runner_is_found() {
+        let mut story = good();
+        story.swap(3, 4);
+        assert_eq!(check(&story), ["old: \"instance terminating\" came before \"runner exited with 0\""]);
+        story[3] = ("old", What::InstanceTerminating { runner_alive: true, jobs: 2 });
+        assert!(check(&story).contains(&"old was destroyed under a live runner with 2 jobs".to_owned()));
+    }
+
+    #[test]
+    fn lost_jobs_and_rough_signals_are_found() {
+        let mut story = good();
+        story.insert(2, ("old", What::JobLost { job: 7, why: "aborted".to_owned() }));
+        story.insert(
+            2,
+            ("old", What::RunnerSignal { pid: 1, signal: "SIGTERM".to_owned(), jobs: 2, ignored: false }),
+        );
+        let found = check(&story);
+        assert_eq!(found.len(), 2, "{found:?}");
+        assert!(found[0].contains("SIGTERM"), "{found:?}");
+        assert_eq!(found[1], "job 7 was lost on old: aborted");
+    }
+
+    #[test]
+    fn what_never_happened_is_found() {
+        let found = check(&good()[1..2]);
+        assert!(found.contains(&"new never took jobs".to_owned()), "{found:?}");
+        assert!(found.contains(&"old: runner exited with 0: never happened".to_owned()), "{found:?}");
+    }
+
+    #[test]
+    fn terraform_must_finish_the_gate_first() {
+        let say = |address: &str, action: &str, moment| {
+            let (address, action) = (address.to_owned(), action.to_owned());
+            ("terraform", What::Terraform { address, action, moment })
+        };
+        let mut story = good();
+        story.push(say("grit_runner_health.all", "update", Moment::Start));
+        story.push(say("grit_runner_drain.manager[\"old\"]", "delete", Moment::Start));
+        assert_eq!(check(&story), ["Terraform started a drain before the health gate was done"]);
+        let place = story.len() - 1;
+        story.insert(place, say("grit_runner_health.all", "update", Moment::Complete));
+        assert_eq!(check(&story), Vec::<String>::new());
+    }
+}

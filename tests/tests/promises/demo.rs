@@ -1,0 +1,33 @@
+//! The demo tells the truth: it succeeds when all goes well, and notices when it does not.
+
+use std::process::{Command, Output};
+
+fn demo(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_demo")).args(arguments).output().unwrap()
+}
+
+#[test]
+fn a_roll_under_load_loses_no_job() {
+    let output = demo(&[]);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{text}\n{}", String::from_utf8_lossy(&output.stderr));
+    let last = text.lines().last().unwrap();
+    assert!(last.starts_with("jobs: ") && last.ends_with(" finished, 0 lost"), "{last}");
+    for part in [
+        "health gate: all healthy",
+        "drain started with",
+        "runner terminated, exit code 0",
+        "instance removed",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+}
+
+#[test]
+fn jobs_aborted_behind_its_back_make_it_fail() {
+    let output = demo(&["--sabotage"]);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{errors}");
+    assert!(errors.contains("the promise was broken"), "{errors}");
+    assert!(errors.contains("was lost on"), "{errors}");
+}
