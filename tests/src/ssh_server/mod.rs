@@ -1,1 +1,183 @@
-//! To be written.
+//! An SSH server in this process, for machines without sshd: it lets given keys in, and forwards to TCP addresses and unix sockets.
+//!
+//! It is enough for the provider and for `ssh -W`; it opens no shell, and does nothing else. It runs on threads of its own and ends, with
+//! all its sessions, when its value is dropped.
+
+mod forward;
+
+use anyhow::Context as _;
+use russh::{
+    Channel, ChannelOpenFailure, MethodKind, MethodSet,
+    keys::{Algorithm, PrivateKey, PublicKey, ssh_key::LineEnding},
+    server::{self, Auth, ChannelOpenHandle, Msg, PublicKeyOffer, Session, VerifiedPublicKey},
+};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
+use tokio::{net::TcpListener, runtime::Runtime};
+
+/// A key pair that was made without ssh-keygen.
+#[derive(Clone)]
+pub struct KeyPair {
+    /// In OpenSSH's format.
+    pub private: String,
+    /// As in a `.pub` file, without a comment.
+    pub public: String,
+}
+
+impl KeyPair {
+    /// Makes an ed25519 key.
+    pub fn generate() -> anyhow::Result<Self> {
+        let key = random_key()?;
+        let private = key.to_openssh(LineEnding::LF).context("write the private key")?.to_string();
+        Ok(Self { private, public: key.public_key().to_openssh().context("write the public key")? })
+    }
+}
+
+/// A running server.
+pub struct SshServer {
+    address: SocketAddr,
+    host_key: String,
+    runtime: Option<Runtime>,
+}
+
+impl SshServer {
+    /// Starts a server on a free port of 127.0.0.1 that lets in whoever holds one of these keys (lines of `authorized_keys` without
+    /// options), under any name.
+    pub fn start(authorized: &[&str]) -> anyhow::Result<Self> {
+        let authorized = authorized
+            .iter()
+            .map(|line| PublicKey::from_openssh(line).with_context(|| format!("{line:?} is no public key")))
+            .collect::<anyhow::Result<Arc<[PublicKey]>>>()?;
+        let key = random_key()?;
+        let host_key = key.public_key().to_openssh().context("write the host key")?;
+        let config = Arc::new(server::Config {
+            keys: vec![key],
+            methods: MethodSet::from([MethodKind::PublicKey].as_slice()),
+            auth_rejection_time: Duration::ZERO,
+            nodelay: true,
+            ..server::Config::default()
+        });
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .thread_name("ssh-server")
+            .enable_all()
+            .build()
+            .context("start a runtime for the SSH server")?;
+        // No `block_on`: the caller may be in a runtime itself.
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").context("listen for SSH")?;
+        listener.set_nonblocking(true)?;
+        let address = listener.local_addr()?;
+        let listener = {
+            let _context = runtime.enter();
+            TcpListener::from_std(listener)?
+        };
+        runtime.spawn(async move {
+            loop {
+                match listener.accept().await {
+                    Ok((stream, _)) => {
+                        let (config, authorized) = (Arc::clone(&config), Arc::clone(&authorized));
+                        tokio::spawn(async move {
+                            if stream.set_nodelay(true).is_err() {
+                                return; // gone again
+                            }
+                            let session = server::run_stream(config, stream, Handler { authorized }).await;
+                            if let Err(error) = async { session?.await }.await {
+                                tracing::debug!(%error, "an SSH session ended");
+                            }
+                        });
+                    }
+                    Err(error) => {
+                        tracing::warn!(%error, "an SSH connection was not accepted");
+                        tokio::time::sleep(Duration::from_millis(100)).await;
+                    }
+                }
+            }
+        });
+        Ok(Self { address, host_key, runtime: Some(runtime) })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Its public host key, as in a `.pub` file.
+    pub fn host_key(&self) -> &str {
+        &self.host_key
+    }
+
+    /// Its line for a known_hosts file.
+    pub fn known_hosts(&self) -> String {
+        format!("[{}]:{} {}\n", self.address.ip(), self.address.port(), self.host_key)
+    }
+}
+
+impl Drop for SshServer {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+struct Handler {
+    authorized: Arc<[PublicKey]>,
+}
+
+impl Handler {
+    fn judge(&self, key: &PublicKey) -> Auth {
+        // The comment of a key is no part of it.
+        if self.authorized.iter().any(|it| it.key_data() == key.key_data()) {
+            Auth::Accept
+        } else {
+            Auth::reject()
+        }
+    }
+}
+
+impl server::Handler for Handler {
+    type Error = russh::Error;
+
+    async fn auth_publickey_offered(
+        &mut self,
+        _: &str,
+        offer: PublicKeyOffer<'_>,
+    ) -> Result<Auth, russh::Error> {
+        Ok(self.judge(offer.public_key))
+    }
+
+    async fn auth_publickey(&mut self, _: &str, key: VerifiedPublicKey<'_>) -> Result<Auth, russh::Error> {
+        Ok(self.judge(key.public_key))
+    }
+
+    async fn channel_open_direct_tcpip(
+        &mut self,
+        channel: Channel<Msg>,
+        host: &str,
+        port: u32,
+        _: &str,
+        _: u32,
+        reply: ChannelOpenHandle,
+        _: &mut Session,
+    ) -> Result<(), russh::Error> {
+        match u16::try_from(port) {
+            Ok(port) => forward::to_tcp(channel, reply, host.to_owned(), port),
+            Err(_) => reply.reject(ChannelOpenFailure::ConnectFailed).await,
+        }
+        Ok(())
+    }
+
+    async fn channel_open_direct_streamlocal(
+        &mut self,
+        channel: Channel<Msg>,
+        path: &str,
+        reply: ChannelOpenHandle,
+        _: &mut Session,
+    ) -> Result<(), russh::Error> {
+        forward::to_unix(channel, reply, path.to_owned());
+        Ok(())
+    }
+}
+
+fn random_key() -> anyhow::Result<PrivateKey> {
+    PrivateKey::random(&mut russh::keys::key::safe_rng(), Algorithm::Ed25519).context("make a key")
+}

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod contract;
+mod embedded;
 mod fake;
 mod faults;
 mod stub;

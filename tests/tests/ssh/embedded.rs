@@ -1,0 +1,76 @@
+//! The embedded server serves our client and OpenSSH's.
+
+use crate::{stub::Wrapper, world::soon};
+use grit_provider::{
+    client::ClientError,
+    transport::{Cause, Connector, HostPort, Secret, SshOptions, Target},
+};
+use grit_tests::ssh_server::{KeyPair, SshServer};
+use std::{
+    io::Write as _,
+    os::unix::fs::OpenOptionsExt as _,
+    process::{Command, Stdio},
+};
+
+fn target(server: &SshServer, wrapper: &str) -> Target {
+    let address = server.address();
+    Target {
+        manager: "mgr-1".to_owned(),
+        instance_name: "mgr-1".to_owned(),
+        instance_id: None,
+        address: HostPort::new(&address.ip().to_string(), address.port()).unwrap(),
+        wrapper_address: wrapper.parse().unwrap(),
+        username: Some("anybody".to_owned()),
+        private_key: None,
+        host_key: Some(server.host_key().to_owned()),
+    }
+}
+
+fn connector(key: &KeyPair) -> Connector {
+    Connector::new(SshOptions {
+        private_key: Some(Secret::new(key.private.clone())),
+        ..SshOptions::default()
+    })
+}
+
+#[tokio::test]
+async fn our_client_gets_through_to_sockets_and_ports() {
+    let dir = tempfile::tempdir().unwrap();
+    let (key, other) = (KeyPair::generate().unwrap(), KeyPair::generate().unwrap());
+    let server = SshServer::start(&[&key.public]).unwrap();
+    for wrapper in [Wrapper::unix(&dir.path().join("w.sock")), Wrapper::tcp()] {
+        soon(connector(&key).client(target(&server, &wrapper.address)).check_status()).await.unwrap();
+    }
+    let missing = target(&server, "unix:///nonexistent/socket");
+    let error = soon(connector(&key).client(missing).check_status()).await.unwrap_err();
+    assert!(matches!(error, ClientError::Transport(it) if matches!(it.cause, Cause::ChannelRefused { .. })));
+    let error =
+        soon(connector(&other).client(target(&server, "tcp://h:1")).check_status()).await.unwrap_err();
+    assert!(matches!(error, ClientError::Transport(it) if matches!(it.cause, Cause::AuthRefused { .. })));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn openssh_gets_through() {
+    let dir = tempfile::tempdir().unwrap();
+    let key = KeyPair::generate().unwrap();
+    let server = SshServer::start(&[&key.public]).unwrap();
+    let identity = dir.path().join("key");
+    let mut file = std::fs::File::options().create_new(true).write(true).mode(0o600).open(&identity).unwrap();
+    file.write_all(key.private.as_bytes()).unwrap();
+    let known = dir.path().join("known_hosts");
+    std::fs::write(&known, server.known_hosts()).unwrap();
+    let echo = crate::fake::Fake::new(b"hello from behind\n", crate::fake::Then::Close).await;
+    let command = || {
+        Command::new("ssh")
+            .args(["-F", "none", "-o", "BatchMode=yes", "-o", "IdentitiesOnly=yes", "-i"])
+            .arg(&identity)
+            .args(["-o", &format!("UserKnownHostsFile={}", known.display()), "-W", &echo.address.to_string()])
+            .args(["-p", &server.address().port().to_string(), "anybody@127.0.0.1"])
+            .stdin(Stdio::null())
+            .output()
+            .unwrap()
+    };
+    let output = tokio::task::block_in_place(command);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "hello from behind\n", "{stderr}");
+}
