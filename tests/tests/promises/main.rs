@@ -3,6 +3,7 @@
 
 mod demo;
 mod drain_options;
+mod faults;
 mod interruptions;
 mod lab_host;
 mod plan_guard;
