@@ -1,0 +1,176 @@
+//! The project's benchmarks: `cargo xtask bench`.
+//!
+//! They measure ratios where they can: the thing and what it is compared with, in turn, in one run on one machine. The budgets are
+//! those of the design document, and are judged with a release build only. `--quick` takes a few samples, to see that
+//! the benchmarks themselves work.
+//!
+//! A new benchmark is one more line in [`ALL`], and a file beside this one.
+
+mod plugin;
+
+use std::time::{Duration, Instant};
+
+use anyhow::bail;
+use serde::Serialize;
+
+/// A benchmark.
+struct Bench {
+    name: &'static str,
+    about: &'static str,
+    run: fn(&Settings) -> anyhow::Result<Vec<Row>>,
+}
+
+/// Every benchmark, in the order in which they run.
+const ALL: &[Bench] = &[Bench {
+    name: "plugin",
+    about: "how Terraform sees us: start, one call, many resources, memory",
+    run: plugin::run,
+}];
+
+/// How to measure.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Settings {
+    /// A smoke run: as few samples as make a median.
+    pub quick: bool,
+}
+
+impl Settings {
+    /// How many samples to take.
+    fn samples(self, full: usize) -> usize {
+        if self.quick { 2.min(full) } else { full }
+    }
+}
+
+/// One measured thing.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Row {
+    pub bench: &'static str,
+    pub row: String,
+    pub median: f64,
+    pub unit: &'static str,
+    /// Median over the median of what it was compared with, in the same run.
+    pub ratio: Option<f64>,
+    /// What it was compared with.
+    pub against: Option<String>,
+    /// The most that it may be, in its unit; `None` where the design sets none, and in a debug build.
+    pub budget: Option<f64>,
+    pub met: Option<bool>,
+}
+
+impl Row {
+    fn new(bench: &'static str, row: impl Into<String>, median: f64, unit: &'static str) -> Row {
+        Row { bench, row: row.into(), median, unit, ratio: None, against: None, budget: None, met: None }
+    }
+
+    /// Compares with another median.
+    fn against(self, what: impl Into<String>, median: f64) -> Row {
+        Row { ratio: Some(self.median / median), against: Some(what.into()), ..self }
+    }
+
+    /// Judges the median.
+    fn budget(self, most: f64) -> Row {
+        if cfg!(debug_assertions) {
+            return self;
+        }
+        Row { budget: Some(most), met: Some(self.median <= most), ..self }
+    }
+}
+
+/// Runs the benchmarks with these names, or all, and hands each row to `tell` as soon as its benchmark is done.
+pub fn run(names: &[String], settings: Settings, mut tell: impl FnMut(&Row)) -> anyhow::Result<()> {
+    for name in names {
+        if !ALL.iter().any(|bench| bench.name == name) {
+            bail!("there is no benchmark {name}; there are:\n{}", list());
+        }
+    }
+    for bench in ALL.iter().filter(|bench| names.is_empty() || names.iter().any(|name| name == bench.name)) {
+        (bench.run)(&settings)?.iter().for_each(&mut tell);
+    }
+    Ok(())
+}
+
+/// Names and purposes, for `--help`.
+pub fn list() -> String {
+    ALL.iter().map(|bench| format!("  {:<10} {}\n", bench.name, bench.about)).collect()
+}
+
+/// The head of the table that [`line`]s make.
+pub fn head() -> String {
+    format!(
+        "{:<8} {:<46} {:>10} {:<4} {:>7}  {:<34} {:>9}  {}",
+        "bench", "row", "median", "unit", "ratio", "against", "budget", "met"
+    )
+}
+
+/// A row of the table.
+pub fn line(row: &Row) -> String {
+    let number =
+        |value: Option<f64>, digits| value.map_or(String::new(), |value| format!("{value:.digits$}"));
+    let met = match row.met {
+        Some(true) => "yes",
+        Some(false) => "NO",
+        None => "",
+    };
+    format!(
+        "{:<8} {:<46} {:>10.3} {:<4} {:>7}  {:<34} {:>9}  {met}",
+        row.bench,
+        row.row,
+        row.median,
+        row.unit,
+        number(row.ratio, 2),
+        row.against.as_deref().unwrap_or_default(),
+        number(row.budget, 1),
+    )
+}
+
+/// The middle one; of an even number the mean of the two in the middle. 0 of none.
+fn median(samples: &[f64]) -> f64 {
+    let mut sorted = samples.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    match (sorted.len(), sorted.len() / 2) {
+        (0, _) => 0.0,
+        (length, middle) if length % 2 == 1 => sorted[middle],
+        (_, middle) => f64::midpoint(sorted[middle - 1], sorted[middle]),
+    }
+}
+
+/// Time as milliseconds.
+fn milliseconds(time: Duration) -> f64 {
+    time.as_secs_f64() * 1000.0
+}
+
+/// Runs something, and how many milliseconds it took.
+fn timed<T>(work: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<(T, f64)> {
+    let start = Instant::now();
+    let result = work()?;
+    Ok((result, milliseconds(start.elapsed())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_is_the_middle() {
+        assert_eq!(median(&[]), 0.0);
+        assert_eq!(median(&[3.0, 1.0, 2.0]), 2.0);
+        assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), 2.5);
+    }
+
+    #[test]
+    fn a_row_says_all_in_json_and_in_the_table() {
+        let row = Row::new("plugin", "start", 10.0, "ms").against("nothing", 5.0);
+        assert_eq!(
+            serde_json::to_string(&row).unwrap(),
+            r#"{"bench":"plugin","row":"start","median":10.0,"unit":"ms","ratio":2.0,"against":"nothing","budget":null,"met":null}"#
+        );
+        let judged = Row { budget: Some(8.0), met: Some(false), ..row };
+        assert!(line(&judged).ends_with("8.0  NO"), "{}", line(&judged));
+    }
+
+    #[test]
+    fn an_unknown_name_is_refused() {
+        let error = run(&["nonsense".to_owned()], Settings::default(), |_| ()).unwrap_err().to_string();
+        assert!(error.contains("there is no benchmark nonsense") && error.contains("plugin"), "{error}");
+    }
+}
