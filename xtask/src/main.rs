@@ -1,1 +1,56 @@
-fn main() {}
+//! The project's commands: `cargo xtask demo | test | bench | gen`.
+//!
+//! Kept small, on std, so that a fresh clone can run them after compiling next to nothing: what a command does lives in the
+//! crates, and this program builds and starts it.
+
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command for people")]
+
+mod bench;
+mod demo;
+mod generate;
+mod setup;
+mod steps;
+mod test;
+
+use std::process::ExitCode;
+
+const USAGE: &str = "\
+Usage: cargo xtask COMMAND
+
+  demo                   the main job on this machine: deploy version 1 under load, roll to version 2, destroy
+  test [--no-setup] [-- TEST ARGUMENTS]
+                         everything that CI checks; installs openssh-server through apt-get when it is missing and it may
+  bench [NAME…] [--quick] [--json]
+                         benchmarks, with a release build; --quick is a smoke run with the debug build
+  gen                    makes generated files again: the Rust code of proto/
+
+Needs Rust, and terraform or tofu on PATH.";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let (command, rest) = match arguments.split_first() {
+        Some((command, rest)) => (command.as_str(), rest),
+        None => ("", [].as_slice()),
+    };
+    let outcome = match command {
+        "demo" => demo::run(rest),
+        "test" => test::run(rest),
+        "bench" => bench::run(rest),
+        "gen" => generate::run(rest),
+        "help" | "--help" | "-h" => {
+            println!("{USAGE}");
+            return ExitCode::SUCCESS;
+        }
+        _ => {
+            eprintln!("{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("cargo xtask {command}: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

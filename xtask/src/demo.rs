@@ -1,0 +1,14 @@
+//! `cargo xtask demo`: builds what it needs and runs it. The story is told in `tests/src/bin/demo.rs`.
+
+use std::process::Command;
+
+use crate::{
+    setup,
+    steps::{cargo, programs, run as execute},
+};
+
+pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
+    setup::terraform()?;
+    execute(&mut cargo(&["build", "--workspace", "--bins"]))?;
+    execute(Command::new(programs("debug").join("demo")).args(arguments))
+}

@@ -1,0 +1,82 @@
+//! What the machine has to have, and what we may install ourselves.
+
+use std::{
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+use anyhow::bail;
+
+use crate::steps;
+
+/// Terraform or OpenTofu, whichever is found first.
+pub(crate) fn terraform() -> anyhow::Result<PathBuf> {
+    match find("terraform").or_else(|| find("tofu")) {
+        Some(path) => Ok(path),
+        None => bail!(
+            "neither terraform nor tofu is on PATH: install one (https://developer.hashicorp.com/terraform/install, https://opentofu.org)"
+        ),
+    }
+}
+
+/// Makes sure of everything that the tests need. Installs openssh-server when it is missing and we may.
+pub(crate) fn for_tests() -> anyhow::Result<()> {
+    let terraform = terraform()?;
+    println!("using {}", terraform.display());
+    if find("setsid").is_none() {
+        bail!("setsid is not on PATH: install util-linux");
+    }
+    if sshd().is_none() {
+        install_sshd()?;
+    }
+    match sshd() {
+        Some(path) => println!("using {}", path.display()),
+        None => bail!("openssh-server was installed, and there is still no sshd in PATH or /usr/sbin"),
+    }
+    Ok(())
+}
+
+fn install_sshd() -> anyhow::Result<()> {
+    let Some(apt) = find("apt-get") else {
+        bail!("sshd is missing: install openssh-server with this system's package manager");
+    };
+    if !is_root() {
+        bail!("sshd is missing: run `sudo apt-get install openssh-server`, or run this as root");
+    }
+    println!("sshd is missing: installing openssh-server");
+    let install = || {
+        let mut command = Command::new(&apt);
+        command
+            .args(["install", "--yes", "--no-install-recommends", "openssh-server"])
+            .env("DEBIAN_FRONTEND", "noninteractive");
+        command
+    };
+    // Without a package list the first try fails, and a machine that has one need not wait for a new one.
+    if !install().stderr(Stdio::null()).status().is_ok_and(|status| status.success()) {
+        steps::run(Command::new(&apt).arg("update"))?;
+        steps::run(&mut install())?;
+    }
+    Ok(())
+}
+
+fn sshd() -> Option<PathBuf> {
+    find("sshd").or_else(|| {
+        ["/usr/sbin/sshd", "/usr/local/sbin/sshd", "/sbin/sshd"]
+            .iter()
+            .map(PathBuf::from)
+            .find(|path| path.is_file())
+    })
+}
+
+fn find(name: &str) -> Option<PathBuf> {
+    std::env::split_paths(&std::env::var_os("PATH")?)
+        .map(|folder| folder.join(name))
+        .find(|path| path.is_file())
+}
+
+/// Whether apt-get would let us: the folder of its lists is root's.
+fn is_root() -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let ours = std::fs::metadata("/proc/self").map(|own| own.uid());
+    ours.is_ok_and(|uid| uid == 0) && Path::new("/var/lib/dpkg").is_dir()
+}

@@ -1,0 +1,78 @@
+//! Running programs, one step after the other, with the time that each took.
+
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, bail};
+
+/// The root of the workspace.
+pub(crate) fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().map_or_else(|| PathBuf::from("."), Path::to_owned)
+}
+
+/// The cargo that runs us, in the root of the workspace.
+pub(crate) fn cargo(arguments: &[&str]) -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.args(arguments).current_dir(root());
+    command
+}
+
+/// The folder of built programs, `target/debug` say.
+pub(crate) fn programs(profile: &str) -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from).join(profile)
+}
+
+/// Runs a command to its end, with our standard streams; anything but success is an error.
+pub(crate) fn run(command: &mut Command) -> anyhow::Result<()> {
+    let program = command.get_program().to_string_lossy().into_owned();
+    let status = command.status().with_context(|| format!("cannot start {program}"))?;
+    if !status.success() {
+        let arguments: Vec<_> =
+            command.get_args().map(|argument| argument.to_string_lossy().into_owned()).collect();
+        bail!("`{program} {}` ended with {status}", arguments.join(" "));
+    }
+    Ok(())
+}
+
+/// A row of steps. The first that fails ends it, and gives the error its name.
+#[derive(Debug)]
+pub(crate) struct Steps {
+    started: Instant,
+    done: Vec<(String, Duration)>,
+}
+
+impl Steps {
+    pub(crate) fn new() -> Steps {
+        Steps { started: Instant::now(), done: Vec::new() }
+    }
+
+    pub(crate) fn step(
+        &mut self,
+        name: &str,
+        work: impl FnOnce() -> anyhow::Result<()>,
+    ) -> anyhow::Result<()> {
+        println!("==> {name}");
+        let started = Instant::now();
+        let outcome = work();
+        let took = started.elapsed();
+        println!(
+            "<== {name}: {} in {:.1} s",
+            if outcome.is_ok() { "ok" } else { "FAILED" },
+            took.as_secs_f64()
+        );
+        self.done.push((name.to_owned(), took));
+        outcome.with_context(|| format!("step `{name}` failed"))
+    }
+
+    /// One line for each step and one for all.
+    pub(crate) fn summary(&self) {
+        println!();
+        for (name, took) in &self.done {
+            println!("{:>8.1} s  {name}", took.as_secs_f64());
+        }
+        println!("{:>8.1} s  all {} steps passed", self.started.elapsed().as_secs_f64(), self.done.len());
+    }
+}
