@@ -1,5 +1,7 @@
 //! The registry pages name every attribute, and show the examples as they stand under `examples/`.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
 use std::{
     collections::HashMap,
     fs,
