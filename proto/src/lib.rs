@@ -20,3 +20,9 @@ pub mod goplugin;
 #[rustfmt::skip]
 #[path = "gen/gitlab_com.gitlab_runner.runner_wrapper.rs"]
 pub mod runner_wrapper;
+
+/// The wrapper's own API.
+#[allow(clippy::all, clippy::allow_attributes_without_reason, unreachable_pub, unused_qualifications, reason = "generated")]
+#[rustfmt::skip]
+#[path = "gen/grit.wrapper.v1.rs"]
+pub mod wrapper_v1;

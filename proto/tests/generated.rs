@@ -2,8 +2,12 @@
 
 use std::{fs, path::Path};
 
-const SOURCES: [&str; 3] =
-    ["tfplugin/tfplugin6.proto", "tfplugin/goplugin.proto", "upstream/runner_wrapper.proto"];
+const SOURCES: [&str; 4] = [
+    "tfplugin/tfplugin6.proto",
+    "tfplugin/goplugin.proto",
+    "upstream/runner_wrapper.proto",
+    "wrapper/v1/wrapper.proto",
+];
 
 #[test]
 fn generated_code_is_what_the_definitions_say() {

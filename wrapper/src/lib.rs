@@ -8,6 +8,7 @@
 #![cfg(target_os = "linux")]
 
 pub mod callback;
+pub mod health;
 pub mod listen;
 pub mod logging;
 pub mod process;
@@ -16,3 +17,4 @@ pub mod service;
 pub mod settings;
 mod signals;
 pub mod supervisor;
+mod wall;

@@ -6,15 +6,17 @@ use thiserror::Error;
 use tokio::{
     runtime,
     signal::unix::{SignalKind, signal},
+    sync::watch,
 };
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
 
 use crate::{
     callback::Caller,
+    health::{Health, Prober},
     listen::{self, ListenError},
-    process::{CommandError, CommandLine, Linux},
-    service,
+    process::{CommandError, CommandLine},
+    service::{self, Own, Services, Upstream},
     settings::Run,
     signals::Signals,
     supervisor::{End, HandleError, Task},
@@ -76,11 +78,18 @@ async fn supervise(settings: &Run) -> Result<End, RunError> {
     }
 
     let caller = Caller::new(runtime::Handle::current());
-    let (task, supervisor) = Task::new(settings.policy(), Linux::new(command), caller.clone());
+    let (task, supervisor) = Task::new(settings.policy(), settings.platform(command), caller.clone());
     let supervision = tokio::spawn(task.run());
     let signals = tokio::spawn(signals.forward(supervisor.clone(), settings.drain_timeout));
+    let prober = Prober::new(settings.probes());
+    let (publish_health, health) = watch::channel(Health::default());
+    let probing = tokio::spawn(prober.clone().run(supervisor.clone(), publish_health));
+    let services = Services {
+        upstream: Upstream::new(supervisor.clone()),
+        own: Some(Own::new(supervisor.clone(), health, prober)),
+    };
     let stop_serving = CancellationToken::new();
-    let serving = tokio::spawn(service::serve(listeners, supervisor.clone(), stop_serving.clone()));
+    let serving = tokio::spawn(service::serve(listeners, services, stop_serving.clone()));
 
     // Callers are served before there is a child, as by upstream's wrapper, and what they ask for counts.
     supervisor.boot().await?;
@@ -94,6 +103,7 @@ async fn supervise(settings: &Run) -> Result<End, RunError> {
         error!(%error, "gRPC server");
     }
     signals.abort();
+    probing.abort();
     info!(exit_code = exit_code(&end), reason = end.failure(), "wrapper ended");
     Ok(end)
 }

@@ -9,7 +9,7 @@
 //! Whatever came before, a signal that follows another within [`ACCIDENT`] does not count as asking again: service managers and
 //! shells are known to send the same signal on two ways at once.
 
-use std::{io, time::Duration};
+use std::{io, sync::Arc, time::Duration};
 
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
@@ -17,7 +17,10 @@ use tokio::{
 };
 use tracing::{error, info};
 
-use crate::supervisor::{Handle, Stop};
+use crate::supervisor::{Handle, Mode, Stop};
+
+/// The id of drains that a signal asked for.
+const ID: &str = "signal";
 
 /// Two signals within this time are one.
 const ACCIDENT: Duration = Duration::from_millis(500);
@@ -61,11 +64,13 @@ impl Signals {
                     asked = Some(now);
                     info!(signal = name, "signal received: draining, then ending");
                     let deadline = drain_timeout.map(|limit| now + limit);
-                    supervisor.leave(Stop { deadline, ..Stop::graceful() }).await
+                    supervisor
+                        .leave(Stop { deadline, reason: Arc::from(name), ..Stop::new(ID, Mode::Graceful) })
+                        .await
                 }
                 Some(first) if hastens && now >= first + ACCIDENT => {
                     info!(signal = name, "signal received again: stopping forcefully");
-                    supervisor.stop(Stop::forceful()).await
+                    supervisor.stop(Stop::new(ID, Mode::Forceful)).await
                 }
                 Some(_) => {
                     info!(signal = name, "signal received again: draining already");

@@ -29,12 +29,20 @@ use super::{Child, CommandLine, Exit, Platform, Signal, proc_status};
 #[derive(Clone, Debug)]
 pub struct Linux {
     command: CommandLine,
+    env: Vec<(String, String)>,
 }
 
 impl Linux {
     #[must_use]
     pub fn new(command: CommandLine) -> Self {
-        Self { command }
+        Self { command, env: Vec::new() }
+    }
+
+    /// Adds a variable to the child's environment, which is otherwise ours.
+    #[must_use]
+    pub fn env(mut self, name: &str, value: &str) -> Self {
+        self.env.push((name.to_owned(), value.to_owned()));
+        self
     }
 }
 
@@ -46,6 +54,7 @@ impl Platform for Linux {
         let mut child = process::Command::new(&self.command.program)
             .arg0(&self.command.name)
             .args(&self.command.args)
+            .envs(self.env.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null())
             .process_group(0)
             .spawn()?;

@@ -3,7 +3,9 @@
 use std::{io, time::Duration};
 
 use futures::stream::{self, Stream};
-use grit_proto::runner_wrapper::process_wrapper_server::ProcessWrapperServer;
+use grit_proto::{
+    runner_wrapper::process_wrapper_server::ProcessWrapperServer, wrapper_v1::wrapper_server::WrapperServer,
+};
 use thiserror::Error;
 use tokio::{task::JoinSet, time::sleep};
 use tokio_util::sync::CancellationToken;
@@ -14,8 +16,8 @@ use tonic::transport::{
 use tonic_health::server::health_reporter;
 use tracing::warn;
 
-use super::Upstream;
-use crate::{listen::Listener, supervisor::Handle};
+use super::{Own, Upstream};
+use crate::listen::Listener;
 
 /// The largest message is a callback with its headers.
 const MAX_MESSAGE: usize = 64 * 1024;
@@ -37,6 +39,14 @@ const DRAIN_LIMIT: Duration = Duration::from_secs(2);
 #[error("the gRPC server failed")]
 pub struct ServeError(#[from] tonic::transport::Error);
 
+/// What is served on every listener.
+#[derive(Clone, Debug)]
+pub struct Services {
+    pub upstream: Upstream,
+    /// Ours; left out, the wrapper looks to clients as upstream's does.
+    pub own: Option<Own>,
+}
+
 /// Answers on all `listeners` until `stop` is cancelled; then lets the calls under way end, for a moment at most.
 ///
 /// # Errors
@@ -44,13 +54,13 @@ pub struct ServeError(#[from] tonic::transport::Error);
 /// None is expected: a connection that fails ends alone.
 pub async fn serve(
     listeners: Vec<Listener>,
-    supervisor: Handle,
+    services: Services,
     stop: CancellationToken,
 ) -> Result<(), ServeError> {
     let mut sockets = Vec::new();
     let mut servers = JoinSet::new();
     for listener in listeners {
-        let router = router(supervisor.clone()).await;
+        let router = router(services.clone()).await;
         let stop = stop.clone().cancelled_owned();
         match listener {
             Listener::Unix(mut socket) => {
@@ -84,18 +94,25 @@ async fn all(servers: &mut JoinSet<Result<(), tonic::transport::Error>>) -> Resu
     Ok(())
 }
 
-async fn router(supervisor: Handle) -> Router {
-    let upstream = ProcessWrapperServer::new(Upstream::new(supervisor))
+async fn router(services: Services) -> Router {
+    let upstream = ProcessWrapperServer::new(services.upstream)
         .max_decoding_message_size(MAX_MESSAGE)
         .max_encoding_message_size(MAX_MESSAGE);
     // Health of the wrapper itself: it answers. That of the runner is what the wrapper answers.
     let (reporter, health) = health_reporter();
     reporter.set_serving::<ProcessWrapperServer<Upstream>>().await;
+    let own = services.own.map(|own| {
+        WrapperServer::new(own).max_decoding_message_size(MAX_MESSAGE).max_encoding_message_size(MAX_MESSAGE)
+    });
+    if own.is_some() {
+        reporter.set_serving::<WrapperServer<Own>>().await;
+    }
     Server::builder()
         .max_concurrent_streams(MAX_STREAMS)
         .http2_keepalive_interval(Some(KEEPALIVE))
         .add_service(health)
         .add_service(upstream)
+        .add_optional_service(own)
 }
 
 /// What can accept connections.

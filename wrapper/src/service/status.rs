@@ -15,9 +15,11 @@ pub(super) fn from_handle_error(error: &HandleError) -> Status {
         HandleError::Ended => Status::unavailable(error.to_string()),
         HandleError::Refused(refusal) => match refusal {
             Refusal::TooManyCallbacks => Status::resource_exhausted(refusal.to_string()),
-            Refusal::Stopping | Refusal::Leaving | Refusal::NotStopping | Refusal::TooLate => {
-                Status::failed_precondition(refusal.to_string())
-            }
+            Refusal::Stopping
+            | Refusal::Leaving
+            | Refusal::NotStopping
+            | Refusal::OtherStop
+            | Refusal::TooLate => Status::failed_precondition(refusal.to_string()),
         },
     }
 }
@@ -25,4 +27,25 @@ pub(super) fn from_handle_error(error: &HandleError) -> Status {
 pub(super) fn from_callback_error(error: &CallbackError) -> Status {
     warn!(%error, "shutdown refused, nothing was stopped");
     Status::invalid_argument(format!("shutdownCallback: {error}; nothing was stopped"))
+}
+
+/// A field of a request is wrong.
+pub(super) fn wrong(field: &str, why: &str) -> Status {
+    warn!(field, why, "request refused");
+    Status::invalid_argument(format!("{field}: {why}; nothing was stopped"))
+}
+
+pub(super) fn self_drain(job: Option<u64>) -> Status {
+    let job = job.map(|id| format!(" ({id})")).unwrap_or_default();
+    warn!(job, "drain refused: it comes from a job of this runner");
+    Status::failed_precondition(format!(
+        "the drain comes from a job{job} that runs on this runner, and would wait for that job, which is itself, for ever; \
+         run it on another runner"
+    ))
+}
+
+pub(super) fn no_jobs() -> Status {
+    Status::unavailable(
+        "the runner does not tell its jobs: it does not run, or has no HTTP server (listen_address) to ask",
+    )
 }

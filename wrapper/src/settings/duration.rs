@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// Parses a duration that is not negative.
-pub(super) fn parse(text: &str) -> Result<Duration, String> {
+pub(crate) fn parse(text: &str) -> Result<Duration, String> {
     let wrong = || "expected a duration such as 45s, 1h30m or 500ms".to_owned();
     if text == "0" {
         return Ok(Duration::ZERO);

@@ -1,6 +1,6 @@
 //! Flags and environment, turned into typed settings. Each default is a constant where its type is, with its reason.
 
-mod duration;
+pub(crate) mod duration;
 
 use std::{ffi::OsString, time::Duration};
 
@@ -8,7 +8,9 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use tracing::level_filters::LevelFilter;
 
 use crate::{
+    health::{self, Source},
     listen::{Address, Rules, SocketAccess},
+    process::{CommandLine, Linux},
     supervisor::{Policy, Restart, RestartWhen},
 };
 
@@ -56,6 +58,22 @@ pub struct Run {
     /// A runner younger than this is not sent SIGQUIT or SIGHUP, which would end it before it has installed its handlers.
     #[arg(long, env = "GRIT_WRAPPER_START_GRACE", value_name = "DURATION", value_parser = duration::parse, default_value = "3s")]
     pub start_grace: Duration,
+
+    /// How long a runner lives before its process counts as healthy.
+    #[arg(long, env = "GRIT_WRAPPER_MIN_UPTIME", value_name = "DURATION", value_parser = duration::parse, default_value = "2s")]
+    pub min_uptime: Duration,
+
+    /// The least number of [[runners]] sections that a healthy runner has.
+    #[arg(long, env = "GRIT_WRAPPER_MIN_RUNNERS", value_name = "COUNT", default_value_t = 1)]
+    pub min_runners: usize,
+
+    /// The pause between two looks at a healthy runner; shorter while it starts or drains.
+    #[arg(long, env = "GRIT_WRAPPER_PROBE_INTERVAL", value_name = "DURATION", value_parser = duration::parse, default_value = "5s")]
+    pub probe_interval: Duration,
+
+    /// The address for the runner's HTTP server, set as LISTEN_ADDRESS where neither its arguments nor its environment have one.
+    #[arg(long, env = "GRIT_WRAPPER_RUNNER_LISTEN_ADDRESS", value_name = "HOST:PORT")]
+    pub runner_listen_address: Option<String>,
 
     /// Whether a runner that ends although nobody asked for it is started again.
     #[arg(long, env = "GRIT_WRAPPER_RESTART", value_enum, default_value_t = RestartWhen::Never)]
@@ -111,6 +129,33 @@ impl Run {
         }
     }
 
+    /// How the runner is asked for its health.
+    #[must_use]
+    pub fn probes(&self) -> health::Settings {
+        let mut source = self.source();
+        source.listen_address = source.listen_address.or_else(|| self.runner_listen_address.clone());
+        health::Settings {
+            source,
+            min_uptime: self.min_uptime,
+            min_sections: self.min_runners,
+            interval: self.probe_interval.max(MIN_INTERVAL),
+        }
+    }
+
+    /// How the runner is started.
+    #[must_use]
+    pub fn platform(&self, command: CommandLine) -> Linux {
+        let mut platform = Linux::new(command);
+        if let (None, Some(address)) = (self.source().listen_address, &self.runner_listen_address) {
+            platform = platform.env("LISTEN_ADDRESS", address);
+        }
+        platform
+    }
+
+    fn source(&self) -> Source {
+        Source::new(self.command.get(1..).unwrap_or_default(), |name| std::env::var_os(name))
+    }
+
     #[must_use]
     pub fn listen_rules(&self) -> Rules {
         Rules {
@@ -119,6 +164,9 @@ impl Run {
         }
     }
 }
+
+/// Asking more often would cost the runner more than it tells us.
+const MIN_INTERVAL: Duration = Duration::from_millis(100);
 
 fn octal_mode(text: &str) -> Result<u32, String> {
     u32::from_str_radix(text, 8)
@@ -163,6 +211,8 @@ mod tests {
         assert_eq!(run.listen_rules().access, SocketAccess::default());
         assert!(!run.insecure_tcp_beyond_loopback);
         assert_eq!(run.grpc_listen, [Run::GRPC_LISTEN.parse().unwrap()]);
+        assert_eq!(run.probes().min_uptime, health::Settings::MIN_UPTIME);
+        assert_eq!(run.probes().interval, health::Settings::INTERVAL);
         assert_eq!(run.drain_timeout, None);
         assert_eq!(run.when_stopped, WhenStopped::Stay);
     }

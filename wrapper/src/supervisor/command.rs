@@ -1,5 +1,7 @@
 //! What may be asked of the supervisor, and what it answers.
 
+use std::sync::Arc;
+
 use thiserror::Error;
 use tokio::{sync::oneshot, time::Instant};
 
@@ -19,8 +21,8 @@ pub(super) enum Request {
     /// Start a child again after a stop.
     Start,
     Stop(Stop),
-    /// Take a stop back whose signal was not sent yet.
-    Cancel,
+    /// Take a stop back whose signal was not sent yet: the one with this id, or any when it is empty.
+    Cancel(Arc<str>),
     Reload,
     /// End the supervisor once the child has ended, and stop the child in this way.
     Leave(Stop),
@@ -29,7 +31,12 @@ pub(super) enum Request {
 /// A wish that the child ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stop {
+    /// Who asks. The same id again is the same stop.
+    pub id: Arc<str>,
+    /// Why, for people.
+    pub reason: Arc<str>,
     pub mode: Mode,
+    pub asked: Instant,
     /// When a graceful stop turns into a forceful one; never by default, since a job may take days.
     pub deadline: Option<Instant>,
     /// Who is told afterwards. Kept apart by being equal or not: one that is asked twice is made once.
@@ -40,14 +47,17 @@ impl Stop {
     /// At most this many different callbacks are kept for one child.
     pub const MAX_CALLBACKS: usize = 16;
 
+    /// A stop that is asked now, without deadline or callbacks.
     #[must_use]
-    pub fn graceful() -> Self {
-        Self { mode: Mode::Graceful, deadline: None, callbacks: Vec::new() }
-    }
-
-    #[must_use]
-    pub fn forceful() -> Self {
-        Self { mode: Mode::Forceful, deadline: None, callbacks: Vec::new() }
+    pub fn new(id: &str, mode: Mode) -> Self {
+        Self {
+            id: Arc::from(id),
+            reason: Arc::from(""),
+            mode,
+            asked: Instant::now(),
+            deadline: None,
+            callbacks: Vec::new(),
+        }
     }
 }
 
@@ -77,6 +87,8 @@ pub enum Refusal {
     Leaving,
     #[error("nothing is being stopped")]
     NotStopping,
+    #[error("another drain is under way")]
+    OtherStop,
     #[error(
         "the runner was told to stop already, and cannot take that back; start it again once it has ended"
     )]

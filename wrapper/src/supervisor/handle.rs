@@ -1,5 +1,7 @@
 //! How the rest of the program talks to the supervisor.
 
+use std::sync::Arc;
+
 use thiserror::Error;
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -68,13 +70,13 @@ impl Handle {
         self.ask(Request::Stop(stop)).await
     }
 
-    /// Takes a stop back.
+    /// Takes a stop back: the one with this id, or any when it is empty.
     ///
     /// # Errors
     ///
     /// Refused when the child was signalled already.
-    pub async fn cancel(&self) -> Result<Answer, HandleError> {
-        self.ask(Request::Cancel).await
+    pub async fn cancel(&self, id: &str) -> Result<Answer, HandleError> {
+        self.ask(Request::Cancel(Arc::from(id))).await
     }
 
     /// Passes SIGHUP on to a running child.

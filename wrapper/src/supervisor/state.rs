@@ -122,7 +122,7 @@ pub(super) enum Event {
     /// Time passed; [`Supervision::due`] says when this is worth telling.
     Tick,
     Stop(Stop),
-    Cancel,
+    Cancel(Arc<str>),
     Reload,
     /// The wrapper is to end, and this is how its child is stopped for it.
     Leave(Stop),
@@ -169,7 +169,7 @@ impl Supervision {
             Event::HandlesQuit => (release(state, now, policy, false, &mut effects), Ok(Answer::Done)),
             Event::Tick => (tick(state, now, policy, &mut effects), Ok(Answer::Done)),
             Event::Stop(stop) | Event::Leave(stop) => request_stop(state, stop, now, policy, &mut effects),
-            Event::Cancel => cancel(state, leaving),
+            Event::Cancel(id) => cancel(state, &id, leaving),
             Event::Reload => reload(state, now, policy),
         };
         let mut next = Self { state, leaving, restarts, failures };
@@ -248,6 +248,16 @@ impl State {
             },
             Self::Backoff { .. } => "backoff",
             Self::Exited { .. } => "stopped",
+        }
+    }
+
+    /// The stop that is under way or was, if there is one.
+    #[must_use]
+    pub fn stop(&self) -> Option<&Stop> {
+        match self {
+            Self::Starting { stop } | Self::Exited { stop, .. } => stop.as_ref(),
+            Self::Stopping { stop, .. } => Some(stop),
+            Self::Idle | Self::Running { .. } | Self::Backoff { .. } => None,
         }
     }
 
@@ -389,7 +399,7 @@ fn request_stop(
         State::Backoff { end, .. } => (exited(end, Some(wish), effects), Ok(Answer::Done)),
         State::Exited { end, stop } => {
             // Whoever asks for a callback after the end would wait for ever if it were only kept.
-            let mut known = stop.unwrap_or_else(Stop::graceful);
+            let mut known = stop.unwrap_or_else(|| Stop { callbacks: Vec::new(), ..wish.clone() });
             match join(&mut known, &wish) {
                 Ok(new) => {
                     effects.extend(new.into_iter().map(Effect::Callback));
@@ -514,10 +524,15 @@ fn tick(state: State, now: Instant, policy: &Policy, effects: &mut Vec<Effect>) 
     }
 }
 
-fn cancel(state: State, leaving: bool) -> Answered {
+fn cancel(state: State, id: &str, leaving: bool) -> Answered {
     match state {
         // The wrapper's own end is not to be taken back.
         state if leaving => (state, Err(Refusal::Leaving)),
+        state @ (State::Starting { stop: Some(_) } | State::Stopping { .. })
+            if !id.is_empty() && state.stop().is_some_and(|stop| *stop.id != *id) =>
+        {
+            (state, Err(Refusal::OtherStop))
+        }
         State::Starting { stop: Some(_) } => (State::Starting { stop: None }, Ok(Answer::Done)),
         State::Stopping { child, phase: Phase::Holding { .. }, .. } => {
             (State::Running { child, reload: None }, Ok(Answer::Done))

@@ -31,6 +31,14 @@ fn callback(name: u8) -> Callback {
     MADE[usize::from(name)].clone()
 }
 
+fn graceful() -> Stop {
+    Stop::new("test", Mode::Graceful)
+}
+
+fn forceful() -> Stop {
+    Stop::new("test", Mode::Forceful)
+}
+
 fn end() -> End {
     End::Exited { pid: PID, exit: Exit::Code(1), killed: false }
 }
@@ -40,35 +48,35 @@ fn states(now: Instant) -> Vec<(&'static str, State)> {
     let child = ChildInfo { pid: PID, started: now.checked_sub(10 * SECOND).unwrap() };
     let later = now + 5 * SECOND;
     let stopping = |stop, phase| State::Stopping { child, stop, phase };
-    let dated = Stop { deadline: Some(now), ..Stop::graceful() };
+    let dated = Stop { deadline: Some(now), ..graceful() };
     vec![
         ("idle", State::Idle),
         ("starting", State::Starting { stop: None }),
-        ("starting, stop kept", State::Starting { stop: Some(Stop::graceful()) }),
-        ("starting, force kept", State::Starting { stop: Some(Stop::forceful()) }),
+        ("starting, stop kept", State::Starting { stop: Some(graceful()) }),
+        ("starting, force kept", State::Starting { stop: Some(forceful()) }),
         ("running", State::Running { child, reload: None }),
         ("running, reload held", State::Running { child, reload: Some(later) }),
         ("running, reload due", State::Running { child, reload: Some(now) }),
-        ("holding", stopping(Stop::graceful(), Phase::Holding { until: later })),
-        ("holding, due", stopping(Stop::graceful(), Phase::Holding { until: now })),
+        ("holding", stopping(graceful(), Phase::Holding { until: later })),
+        ("holding, due", stopping(graceful(), Phase::Holding { until: now })),
         ("holding, past deadline", stopping(dated.clone(), Phase::Holding { until: later })),
-        ("draining", stopping(Stop::graceful(), Phase::Draining { since: child.started })),
-        ("draining since now", stopping(Stop::graceful(), Phase::Draining { since: now })),
+        ("draining", stopping(graceful(), Phase::Draining { since: child.started })),
+        ("draining since now", stopping(graceful(), Phase::Draining { since: now })),
         ("draining, past deadline", stopping(dated, Phase::Draining { since: child.started })),
-        ("spacing", stopping(Stop::forceful(), Phase::Spacing { until: later })),
-        ("spacing, due", stopping(Stop::forceful(), Phase::Spacing { until: now })),
-        ("terminating", stopping(Stop::forceful(), Phase::Terminating { until: later })),
-        ("terminating, due", stopping(Stop::forceful(), Phase::Terminating { until: now })),
-        ("killed", stopping(Stop::forceful(), Phase::Killed)),
+        ("spacing", stopping(forceful(), Phase::Spacing { until: later })),
+        ("spacing, due", stopping(forceful(), Phase::Spacing { until: now })),
+        ("terminating", stopping(forceful(), Phase::Terminating { until: later })),
+        ("terminating, due", stopping(forceful(), Phase::Terminating { until: now })),
+        ("killed", stopping(forceful(), Phase::Killed)),
         ("backoff", State::Backoff { until: later, end: end() }),
         ("backoff, due", State::Backoff { until: now, end: end() }),
         ("stopped", State::Exited { end: end(), stop: None }),
-        ("stopped as asked", State::Exited { end: end(), stop: Some(Stop::graceful()) }),
+        ("stopped as asked", State::Exited { end: end(), stop: Some(graceful()) }),
     ]
 }
 
 fn events() -> Vec<(&'static str, Event)> {
-    let with_callback = Stop { callbacks: vec![callback(1)], ..Stop::graceful() };
+    let with_callback = Stop { callbacks: vec![callback(1)], ..graceful() };
     vec![
         ("boot", Event::Boot),
         ("start", Event::Start),
@@ -78,12 +86,12 @@ fn events() -> Vec<(&'static str, Event)> {
         ("ended, code 1", Event::Ended(Exit::Code(1))),
         ("handles quit", Event::HandlesQuit),
         ("tick", Event::Tick),
-        ("stop", Event::Stop(Stop::graceful())),
+        ("stop", Event::Stop(graceful())),
         ("stop, callback", Event::Stop(with_callback)),
-        ("force", Event::Stop(Stop::forceful())),
-        ("cancel", Event::Cancel),
+        ("force", Event::Stop(forceful())),
+        ("cancel", Event::Cancel(Arc::from(""))),
         ("reload", Event::Reload),
-        ("leave", Event::Leave(Stop::graceful())),
+        ("leave", Event::Leave(graceful())),
     ]
 }
 
@@ -198,10 +206,26 @@ fn starts(before: &Supervision, next: &Supervision) -> bool {
 fn a_stop_before_the_child_is_kept() {
     let now = Instant::now();
     let policy = Policy::default();
-    let stopped = Supervision::default().on(Event::Stop(Stop::graceful()), now, &policy).next;
+    let stopped = Supervision::default().on(Event::Stop(graceful()), now, &policy).next;
     let booted = stopped.on(Event::Boot, now, &policy);
     assert_eq!(booted.effects, []);
     assert!(matches!(booted.next.state, State::Exited { end: End::NeverStarted, .. }));
+}
+
+#[test]
+fn only_the_named_stop_is_cancelled() {
+    let now = Instant::now();
+    let policy = Policy::default();
+    let (_, running) = states(now).swap_remove(4);
+    let holding = Supervision { state: running, ..Supervision::default() }
+        .on(Event::Stop(graceful()), now, &policy)
+        .next;
+    let cancel = |id: &str| holding.clone().on(Event::Cancel(Arc::from(id)), now, &policy);
+    assert_eq!(cancel("another").answer, Err(Refusal::OtherStop));
+    assert_eq!(cancel("another").next, holding);
+    for id in ["", "test"] {
+        assert!(matches!(cancel(id).next.state, State::Running { .. }));
+    }
 }
 
 #[test]
@@ -210,7 +234,7 @@ fn at_most_so_many_callbacks() {
     let policy = Policy::default();
     let mut supervision = Supervision::default();
     for name in 0..=u8::MAX {
-        let stop = Stop { callbacks: vec![callback(name)], ..Stop::graceful() };
+        let stop = Stop { callbacks: vec![callback(name)], ..graceful() };
         let step = supervision.on(Event::Stop(stop), now, &policy);
         let fits = usize::from(name) < Stop::MAX_CALLBACKS;
         assert_eq!(step.answer.is_ok(), fits);
@@ -342,15 +366,15 @@ impl World {
                 if let Some(name) = name {
                     self.callbacks.entry(name).or_default().0 = true;
                 }
-                self.tell(&Event::Stop(Stop { mode, deadline, callbacks })).unwrap();
+                self.tell(&Event::Stop(Stop { deadline, callbacks, ..Stop::new("test", mode) })).unwrap();
             }
             Happening::Cancel => {
-                if self.tell(&Event::Cancel).is_ok() {
+                if self.tell(&Event::Cancel(Arc::from(""))).is_ok() {
                     self.callbacks.clear();
                 }
             }
             Happening::Reload => self.ignore(&Event::Reload),
-            Happening::Leave => self.ignore(&Event::Leave(Stop::graceful())),
+            Happening::Leave => self.ignore(&Event::Leave(graceful())),
             Happening::Crash(code) => self.end(Exit::Code(code.into())),
             Happening::Handles => {
                 if self.supervision.holds_signal() {

@@ -210,7 +210,7 @@ impl From<Request> for Event {
             Request::Boot => Self::Boot,
             Request::Start => Self::Start,
             Request::Stop(stop) => Self::Stop(stop),
-            Request::Cancel => Self::Cancel,
+            Request::Cancel(id) => Self::Cancel(id),
             Request::Reload => Self::Reload,
             Request::Leave(stop) => Self::Leave(stop),
         }

@@ -6,8 +6,8 @@ use grit_proto::runner_wrapper::Status;
 use grit_wrapper::{
     listen::{self, Listener, Rules},
     process::{CommandLine, Linux},
-    service,
-    supervisor::{Callbacks, Policy, Stop, Task},
+    service::{self, Services, Upstream},
+    supervisor::{Callbacks, Mode, Policy, Stop, Task},
 };
 use tokio_util::sync::CancellationToken;
 use tonic::Code;
@@ -15,7 +15,7 @@ use tonic_health::pb::{
     HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient,
 };
 
-use crate::support::{Client, Start, misbehaving_child, tcp_client, unix_client};
+use crate::support::{Client, Start, misbehaving_child, tcp_client, unix_channel, unix_client};
 
 struct NoCallbacks;
 
@@ -45,7 +45,8 @@ async fn serve(folder: &Path, habits: &[&str]) -> Parts {
     let Listener::Tcp(listener) = &tcp else { panic!("{tcp:?}") };
     let address = listener.local_addr().unwrap().to_string();
     let stop = CancellationToken::new();
-    tokio::spawn(service::serve(vec![unix, tcp], supervisor.clone(), stop.clone()));
+    let services = Services { upstream: Upstream::new(supervisor.clone()), own: None };
+    tokio::spawn(service::serve(vec![unix, tcp], services, stop.clone()));
     Parts { supervisor, tcp: address, stop }
 }
 
@@ -96,7 +97,7 @@ async fn a_shutdown_before_the_child_exists_is_kept() {
         // It can be asked back into life, by name.
         parts.supervisor.start().await.unwrap();
         assert_eq!(client.status().await.0, Status::Running);
-        parts.supervisor.stop(Stop::forceful()).await.unwrap();
+        parts.supervisor.stop(Stop::new("test", Mode::Forceful)).await.unwrap();
         client.becomes(Status::Stopped).await;
     }
 }
@@ -105,13 +106,7 @@ async fn a_shutdown_before_the_child_exists_is_kept() {
 async fn health_says_that_the_wrapper_answers() {
     let wrapper = Start::new().child(&[]);
     drop(wrapper.client().await);
-    let socket = wrapper.path("w.sock");
-    let connect = tower::service_fn(move |_: tonic::transport::Uri| {
-        let socket = socket.clone();
-        async move { tokio::net::UnixStream::connect(socket).await.map(hyper_util::rt::TokioIo::new) }
-    });
-    let channel =
-        tonic::transport::Endpoint::from_static("http://w").connect_with_connector(connect).await.unwrap();
+    let channel = unix_channel(&wrapper.path("w.sock")).await.unwrap();
     let mut health = HealthClient::new(channel);
     for service in ["", "gitlab_com.gitlab_runner.runner_wrapper.ProcessWrapper"] {
         let request = HealthCheckRequest { service: service.to_owned() };

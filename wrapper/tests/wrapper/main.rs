@@ -8,7 +8,9 @@
 
 mod callback;
 mod contract;
+mod ladder;
 mod life;
+mod own;
 mod race;
 mod signals;
 mod sockets;

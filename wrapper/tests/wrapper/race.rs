@@ -6,7 +6,7 @@ use std::time::Duration;
 use grit_wrapper::{
     callback::Callback,
     process::{CommandLine, Linux},
-    supervisor::{Callbacks, End, Policy, State, Stop, Task},
+    supervisor::{Callbacks, End, Mode, Policy, State, Stop, Task},
 };
 
 const ROUNDS: usize = 10_000;
@@ -41,14 +41,14 @@ async fn rounds(worker: usize) {
         if round % 4 == 1 {
             tokio::time::sleep(Duration::from_micros((round as u64 % 100) * 10)).await;
         }
-        supervisor.stop(Stop::graceful()).await.unwrap();
+        supervisor.stop(Stop::new("test", Mode::Graceful)).await.unwrap();
         let mut watch = supervisor.watch();
         let stopped = watch.wait_for(|now| matches!(now.state, State::Exited { .. }));
         let stuck = || panic!("round {round} of worker {worker} is stuck in {:?}", supervisor.now());
         drop(tokio::time::timeout(Duration::from_secs(60), stopped).await.unwrap_or_else(|_| stuck()));
 
         // And it stays so, until the end.
-        supervisor.leave(Stop::graceful()).await.unwrap();
+        supervisor.leave(Stop::new("test", Mode::Graceful)).await.unwrap();
         let end = task.await.unwrap();
         assert!(matches!(end, End::Exited { .. }), "{end:?}");
         assert!(matches!(supervisor.now().state, State::Exited { .. }));

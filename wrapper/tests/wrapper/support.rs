@@ -9,9 +9,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use grit_proto::runner_wrapper::{
-    CheckStatusRequest, InitForcefulShutdownRequest, InitGracefulShutdownRequest, ShutdownCallback, Status,
-    process_wrapper_client::ProcessWrapperClient,
+use grit_proto::{
+    runner_wrapper::{
+        CheckStatusRequest, InitForcefulShutdownRequest, InitGracefulShutdownRequest, ShutdownCallback,
+        Status, process_wrapper_client::ProcessWrapperClient,
+    },
+    wrapper_v1::wrapper_client::WrapperClient,
 };
 use hyper_util::rt::TokioIo;
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
@@ -130,8 +133,15 @@ impl Wrapper {
         .await
     }
 
-    /// Waits until the child has said that it is ready.
+    /// A client of our own API.
+    pub(crate) async fn own(&self) -> WrapperClient<Channel> {
+        drop(self.client().await);
+        WrapperClient::new(unix_channel(&self.path("w.sock")).await.unwrap())
+    }
+
+    /// Waits until the child has said that it is ready, and the wrapper has logged its start.
     pub(crate) async fn child_ready(&self) {
+        self.logged("runner started").await;
         self.recorded("ready").await;
     }
 
@@ -210,13 +220,16 @@ pub(crate) fn lives(number: u32) -> bool {
 pub(crate) struct Client(pub(crate) ProcessWrapperClient<Channel>);
 
 pub(crate) async fn unix_client(socket: &Path) -> Result<Client, tonic::transport::Error> {
+    Ok(Client(ProcessWrapperClient::new(unix_channel(socket).await?)))
+}
+
+pub(crate) async fn unix_channel(socket: &Path) -> Result<Channel, tonic::transport::Error> {
     let socket = socket.to_owned();
     let connect = tower::service_fn(move |_: Uri| {
         let socket = socket.clone();
         async move { UnixStream::connect(socket).await.map(TokioIo::new) }
     });
-    let channel = Endpoint::from_static("http://wrapper").connect_with_connector(connect).await?;
-    Ok(Client(ProcessWrapperClient::new(channel)))
+    Endpoint::from_static("http://wrapper").connect_with_connector(connect).await
 }
 
 pub(crate) async fn tcp_client(address: &str) -> Result<Client, tonic::transport::Error> {

@@ -2,8 +2,7 @@
 
 use grit_proto::runner_wrapper::CheckStatusResponse;
 
-use super::publish;
-use crate::supervisor::Handle;
+use crate::{service::publish, supervisor::Handle};
 
 pub(super) fn check_status(supervisor: &Handle) -> CheckStatusResponse {
     let (status, failure_reason) = publish::upstream(&supervisor.now());

@@ -5,13 +5,18 @@
 use grit_proto::runner_wrapper::InitForcefulShutdownResponse;
 use tonic::Status;
 
-use super::{publish, status};
-use crate::supervisor::{Handle, Stop};
+use crate::{
+    service::{publish, status},
+    supervisor::{Handle, Mode, Stop},
+};
 
 pub(super) async fn init_forceful_shutdown(
     supervisor: &Handle,
 ) -> Result<InitForcefulShutdownResponse, Status> {
-    supervisor.stop(Stop::forceful()).await.map_err(|error| status::from_handle_error(&error))?;
+    supervisor
+        .stop(Stop::new(publish::UPSTREAM, Mode::Forceful))
+        .await
+        .map_err(|error| status::from_handle_error(&error))?;
     let (status, failure_reason) = publish::upstream(&supervisor.now());
     Ok(InitForcefulShutdownResponse { status: status.into(), failure_reason })
 }

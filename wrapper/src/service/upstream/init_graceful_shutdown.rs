@@ -5,17 +5,17 @@
 use grit_proto::runner_wrapper::{InitGracefulShutdownRequest, InitGracefulShutdownResponse};
 use tonic::Status;
 
-use super::{publish, status};
 use crate::{
     callback::Callback,
-    supervisor::{Handle, Stop},
+    service::{publish, status},
+    supervisor::{Handle, Mode, Stop},
 };
 
 pub(super) async fn init_graceful_shutdown(
     supervisor: &Handle,
     request: InitGracefulShutdownRequest,
 ) -> Result<InitGracefulShutdownResponse, Status> {
-    let mut stop = Stop::graceful();
+    let mut stop = Stop::new(publish::UPSTREAM, Mode::Graceful);
     // Upstream's client always sends the message, and means "no callback" by an empty URL.
     if let Some(callback) = request.shutdown_callback.filter(|callback| !callback.url.is_empty()) {
         let callback = Callback::new(&callback.url, &callback.method, &callback.headers)

@@ -1,0 +1,216 @@
+//! What the runner's command line, environment and `config.toml` say about it.
+
+use std::{
+    ffi::{OsStr, OsString},
+    fs,
+    path::{Path, PathBuf},
+};
+
+use serde::Deserialize;
+use thiserror::Error;
+
+/// GitLab Runner's default port for its HTTP server.
+const DEFAULT_PORT: u16 = 9252;
+
+/// Where the runner's settings are to be found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Source {
+    /// Its configuration file.
+    pub config: PathBuf,
+    /// The address of its HTTP server, where the command line or the environment has one: that beats the file.
+    pub listen_address: Option<String>,
+}
+
+/// What a configuration file says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RunnerConfig {
+    pub listen_address: Option<String>,
+    pub sections: Vec<Section>,
+}
+
+/// One `[[runners]]` section.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Section {
+    pub name: String,
+    /// The part of its token that the runner shows in metrics and logs.
+    pub short_token: String,
+}
+
+/// Why a configuration says nothing.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum ConfigError {
+    /// GitLab Runner is happy without one, and takes no jobs.
+    #[error("the runner's configuration {0:?} does not exist")]
+    Missing(PathBuf),
+    #[error("the runner's configuration {path:?} cannot be read: {why}")]
+    Unreadable { path: PathBuf, why: String },
+}
+
+impl Source {
+    /// Reads a command line of `gitlab-runner run`. `env` looks a variable of the runner's environment up.
+    #[must_use]
+    pub fn new(args: &[OsString], env: impl Fn(&str) -> Option<OsString>) -> Self {
+        let config = flag(args, &["config", "c"])
+            .or_else(|| env("CONFIG_FILE").filter(|path| !path.is_empty()))
+            .map_or_else(|| default_config(env("HOME").as_deref()), PathBuf::from);
+        let listen_address = flag(args, &["listen-address"])
+            .or_else(|| env("LISTEN_ADDRESS"))
+            .and_then(|address| address.into_string().ok())
+            .filter(|address| !address.is_empty());
+        Self { config, listen_address }
+    }
+
+    /// Where to connect to the runner's HTTP server, if it has one.
+    #[must_use]
+    pub fn endpoint(&self, config: Option<&RunnerConfig>) -> Option<String> {
+        let address = self.listen_address.as_deref().or(config?.listen_address.as_deref())?;
+        Some(connectable(address))
+    }
+
+    /// Reads the configuration file.
+    ///
+    /// # Errors
+    ///
+    /// When there is none, or it cannot be read or understood.
+    pub fn read(&self) -> Result<RunnerConfig, ConfigError> {
+        let text = fs::read_to_string(&self.config).map_err(|error| match error.kind() {
+            std::io::ErrorKind::NotFound => ConfigError::Missing(self.config.clone()),
+            _ => ConfigError::Unreadable { path: self.config.clone(), why: error.to_string() },
+        })?;
+        parse(&text).map_err(|why| ConfigError::Unreadable { path: self.config.clone(), why })
+    }
+}
+
+/// GitLab Runner's own rule: the system's file for root, else one in the home folder.
+fn default_config(home: Option<&OsStr>) -> PathBuf {
+    match home {
+        Some(home) if !rustix::process::geteuid().is_root() => {
+            Path::new(home).join(".gitlab-runner/config.toml")
+        }
+        _ => PathBuf::from("/etc/gitlab-runner/config.toml"),
+    }
+}
+
+/// The value of a flag, in the forms that the runner takes: `--name v`, `--name=v`, and the same with one dash.
+fn flag(args: &[OsString], names: &[&str]) -> Option<OsString> {
+    let mut found = None;
+    for (at, arg) in args.iter().enumerate() {
+        let Some(text) = arg.to_str() else { continue };
+        let Some(text) = text.strip_prefix("--").or_else(|| text.strip_prefix('-')) else { continue };
+        found = match text.split_once('=') {
+            Some((name, value)) if names.contains(&name) => Some(value.into()),
+            None if names.contains(&text) => args.get(at + 1).cloned(),
+            _ => continue,
+        };
+    }
+    found
+}
+
+/// A listen address as something to connect to: any address becomes loopback, and a missing port the default.
+fn connectable(address: &str) -> String {
+    let (host, port) = match address.rsplit_once(':') {
+        Some((host, port)) if port.parse::<u16>().is_ok() && (!host.contains(':') || host.ends_with(']')) => {
+            (host, port.to_owned())
+        }
+        _ => (address, DEFAULT_PORT.to_string()),
+    };
+    let host = match host {
+        "" | "0.0.0.0" => "127.0.0.1",
+        "[::]" | "::" => "[::1]",
+        other => other,
+    };
+    format!("{host}:{port}")
+}
+
+fn parse(text: &str) -> Result<RunnerConfig, String> {
+    #[derive(Deserialize)]
+    struct File {
+        listen_address: Option<String>,
+        #[serde(default)]
+        runners: Vec<Runner>,
+    }
+    #[derive(Deserialize)]
+    struct Runner {
+        #[serde(default)]
+        name: String,
+        #[serde(default)]
+        token: String,
+    }
+    // The parser quotes the line it stumbles over, and a line may hold a token: only say where.
+    let file: File = toml::from_str(text).map_err(|error| match error.span() {
+        Some(span) => format!("it is not valid TOML near byte {}", span.start),
+        None => "it is not valid TOML".to_owned(),
+    })?;
+    let section = |runner: Runner| Section { short_token: short(&runner.token), name: runner.name };
+    Ok(RunnerConfig {
+        listen_address: file.listen_address.filter(|address| !address.is_empty()),
+        sections: file.runners.into_iter().map(section).collect(),
+    })
+}
+
+/// GitLab Runner shows the first nine characters of a token, after the prefix of the newer kind.
+fn short(token: &str) -> String {
+    let token = token.strip_prefix("glrt-").unwrap_or(token);
+    token.chars().take(9).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn source(args: &[&str], env: &[(&str, &str)]) -> Source {
+        let args: Vec<_> = args.iter().map(OsString::from).collect();
+        Source::new(&args, |name| env.iter().find(|(key, _)| *key == name).map(|(_, value)| value.into()))
+    }
+
+    #[test]
+    fn the_command_line_beats_the_environment_and_that_the_file() {
+        let env = [("CONFIG_FILE", "/env.toml"), ("LISTEN_ADDRESS", ":1")];
+        let all = source(&["run", "--config", "/arg.toml", "--listen-address=:2"], &env);
+        assert_eq!((all.config, all.listen_address), ("/arg.toml".into(), Some(":2".to_owned())));
+        let env = source(&["run"], &env);
+        assert_eq!(
+            (env.config.clone(), env.listen_address.clone()),
+            ("/env.toml".into(), Some(":1".to_owned()))
+        );
+        let file = RunnerConfig { listen_address: Some(":3".to_owned()), ..RunnerConfig::default() };
+        assert_eq!(env.endpoint(Some(&file)).as_deref(), Some("127.0.0.1:1"));
+        let bare = source(&["run", "-c", "/x.toml"], &[]);
+        assert_eq!(bare.config, PathBuf::from("/x.toml"));
+        assert_eq!(bare.endpoint(Some(&file)).as_deref(), Some("127.0.0.1:3"));
+        assert_eq!(bare.endpoint(None), None);
+    }
+
+    #[test]
+    fn listen_addresses_become_addresses_to_connect_to() {
+        for (listen, connect) in [
+            (":9252", "127.0.0.1:9252"),
+            ("0.0.0.0:80", "127.0.0.1:80"),
+            ("[::]:80", "[::1]:80"),
+            ("10.0.0.1:80", "10.0.0.1:80"),
+            ("localhost", "localhost:9252"),
+            ("[::1]:7", "[::1]:7"),
+        ] {
+            assert_eq!(connectable(listen), connect, "{listen}");
+        }
+    }
+
+    #[test]
+    fn sections_and_their_tokens() {
+        let text = "concurrent = 4\nlisten_address = \":9252\"\n[[runners]]\nname = \"a\"\ntoken = \"glrt-abcdefghijk\"\n\
+                    [runners.docker]\nimage = \"x\"\n[[runners]]\ntoken = \"short\"\n";
+        let config = parse(text).unwrap();
+        assert_eq!(config.listen_address.as_deref(), Some(":9252"));
+        let tokens: Vec<_> = config.sections.iter().map(|section| section.short_token.as_str()).collect();
+        assert_eq!(tokens, ["abcdefghi", "short"]);
+        assert_eq!(parse("").unwrap(), RunnerConfig::default());
+        let error = parse("[[runners]]\ntoken = \"s3cret\n").unwrap_err();
+        assert!(!error.contains("s3cret"), "{error}");
+    }
+
+    #[test]
+    fn a_missing_file_is_named() {
+        let source = source(&["run", "--config", "/no/such.toml"], &[]);
+        assert_eq!(source.read(), Err(ConfigError::Missing("/no/such.toml".into())));
+    }
+}

@@ -1,0 +1,169 @@
+//! The few of the runner's metrics that say something about health, out of Prometheus' text format.
+
+use std::collections::BTreeMap;
+
+/// What one scrape says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Facts {
+    /// The sum of `gitlab_runner_jobs`; absent before the first poll, which is not zero.
+    pub(super) jobs: Option<usize>,
+    pub(super) process_state: Option<String>,
+    pub(super) version: Option<String>,
+    pub(super) revision: Option<String>,
+    /// By the short token that the runner labels its sections with.
+    pub(super) sections: BTreeMap<String, Requests>,
+}
+
+/// How the job requests of one section were answered since the runner's start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Requests {
+    pub(super) accepted: u64,
+    /// 401 and 403: GitLab does not know the token.
+    pub(super) rejected: u64,
+    pub(super) other: u64,
+    /// Failures that count towards disabling the section; the third in a row does.
+    pub(super) health_failures: u64,
+}
+
+pub(super) fn parse(text: &str) -> Facts {
+    let mut facts = Facts::default();
+    for line in text.lines().filter(|line| line.starts_with("gitlab_runner_")) {
+        if let Some(sample) = Sample::parse(line) {
+            facts.add(&sample);
+        }
+    }
+    facts
+}
+
+impl Facts {
+    fn add(&mut self, sample: &Sample<'_>) {
+        match sample.name {
+            "gitlab_runner_jobs" => {
+                *self.jobs.get_or_insert(0) += usize::try_from(sample.count()).unwrap_or(usize::MAX);
+            }
+            "gitlab_runner_process_state_info" if sample.count() > 0 => {
+                self.process_state = sample.label("state");
+            }
+            "gitlab_runner_version_info" => {
+                self.version = sample.label("version");
+                self.revision = sample.label("revision");
+            }
+            "gitlab_runner_api_request_statuses_total"
+                if sample.label("endpoint").as_deref() == Some("request_job") =>
+            {
+                let Some(section) = sample.label("runner") else { return };
+                let requests = self.sections.entry(section).or_default();
+                match sample.label("status").as_deref() {
+                    Some(status) if status.starts_with('2') => requests.accepted += sample.count(),
+                    Some("401" | "403") => requests.rejected += sample.count(),
+                    _ => requests.other += sample.count(),
+                }
+            }
+            "gitlab_runner_worker_health_check_failures_total" => {
+                let Some(section) = sample.label("runner") else { return };
+                self.sections.entry(section).or_default().health_failures += sample.count();
+            }
+            _ => {}
+        }
+    }
+}
+
+/// One line: a name, labels, a value.
+struct Sample<'a> {
+    name: &'a str,
+    labels: &'a str,
+    value: f64,
+}
+
+impl<'a> Sample<'a> {
+    fn parse(line: &'a str) -> Option<Self> {
+        let (name, labels, rest) = match line.find('{') {
+            Some(open) => {
+                let close = open + line[open..].rfind('}')?;
+                (&line[..open], &line[open + 1..close], &line[close + 1..])
+            }
+            None => {
+                let (name, rest) = line.split_once(' ')?;
+                (name, "", rest)
+            }
+        };
+        // A timestamp may follow the value.
+        let value = rest.split_whitespace().next()?.parse().ok()?;
+        Some(Self { name, labels, value })
+    }
+
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "as-casts of floats saturate"
+    )]
+    fn count(&self) -> u64 {
+        self.value as u64
+    }
+
+    fn label(&self, wanted: &str) -> Option<String> {
+        let mut rest = self.labels;
+        loop {
+            let (name, tail) = rest.split_once("=\"")?;
+            let (value, tail) = quoted(tail)?;
+            if name.trim_start_matches([',', ' ']) == wanted {
+                return Some(value);
+            }
+            rest = tail;
+        }
+    }
+}
+
+/// The text up to the closing quote without its escapes, and what follows the quote.
+fn quoted(text: &str) -> Option<(String, &str)> {
+    let mut value = String::new();
+    let mut chars = text.char_indices();
+    while let Some((at, c)) = chars.next() {
+        match c {
+            '"' => return Some((value, &text[at + 1..])),
+            '\\' => match chars.next()?.1 {
+                'n' => value.push('\n'),
+                other => value.push(other),
+            },
+            other => value.push(other),
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_facts_of_a_scrape() {
+        let text = r#"
+# HELP gitlab_runner_jobs The current number of running builds.
+# TYPE gitlab_runner_jobs gauge
+gitlab_runner_jobs{executor_stage="idle",runner="abc",runner_name="a, \"b\"}",stage="idle",state="idle",system_id="s"} 0
+gitlab_runner_jobs{executor_stage="docker_run",runner="abc",stage="step_script",state="running",system_id="s"} 3
+gitlab_runner_jobs{executor_stage="docker_run",runner="def",stage="step_script",state="running",system_id="s"} 2
+gitlab_runner_api_request_statuses_total{endpoint="request_job",method="post",runner="abc",status="204",system_id="s"} 1.2e+01
+gitlab_runner_api_request_statuses_total{endpoint="request_job",runner="abc",status="201"} 1 1700000000000
+gitlab_runner_api_request_statuses_total{endpoint="request_job",runner="def",status="403"} 4
+gitlab_runner_api_request_statuses_total{endpoint="update_job",runner="def",status="200"} 9
+gitlab_runner_worker_health_check_failures_total{runner="def",runner_name="x"} 3
+gitlab_runner_process_state_info{state="running"} 1
+gitlab_runner_version_info{name="gitlab-runner",revision="r1",version="19.2.0"} 1
+gitlab_runner_broken{
+"#;
+        let facts = parse(text);
+        assert_eq!(facts.jobs, Some(5));
+        assert_eq!(facts.process_state.as_deref(), Some("running"));
+        assert_eq!((facts.version.as_deref(), facts.revision.as_deref()), (Some("19.2.0"), Some("r1")));
+        let [abc, def] = ["abc", "def"].map(|section| facts.sections[section]);
+        assert_eq!(abc, Requests { accepted: 13, ..Requests::default() });
+        assert_eq!(def, Requests { rejected: 4, health_failures: 3, ..Requests::default() });
+    }
+
+    #[test]
+    fn absent_is_not_zero() {
+        assert_eq!(parse("").jobs, None);
+        assert_eq!(parse("gitlab_runner_jobs{state=\"idle\"} 0\n").jobs, Some(0));
+    }
+}

@@ -1,0 +1,55 @@
+//! Asking the runner's HTTP server.
+
+use std::time::Duration;
+
+use http_body_util::{BodyExt, Empty, Limited};
+use hyper::{Request, StatusCode, body::Bytes};
+use hyper_util::{
+    client::legacy::{Client, connect::HttpConnector},
+    rt::TokioExecutor,
+};
+use thiserror::Error;
+use tokio::time::timeout;
+
+/// More than the metrics of a runner with hundreds of sections.
+const MAX_BODY: usize = 8 * 1024 * 1024;
+
+/// The runner answers from memory, on this machine.
+const LIMIT: Duration = Duration::from_secs(3);
+
+/// Why there is no answer.
+#[derive(Debug, Error)]
+pub(super) enum GetError {
+    #[error("the address is not one of an HTTP server")]
+    Address,
+    #[error("no answer within {LIMIT:?}")]
+    Timeout,
+    #[error("no connection")]
+    Connect,
+    #[error("the answer broke off, or is too large")]
+    Body,
+}
+
+/// A client that keeps its connection between questions.
+#[derive(Clone, Debug)]
+pub(super) struct Http(Client<HttpConnector, Empty<Bytes>>);
+
+impl Http {
+    pub(super) fn new() -> Self {
+        Self(Client::builder(TokioExecutor::new()).pool_max_idle_per_host(1).build_http())
+    }
+
+    pub(super) async fn get(&self, endpoint: &str, path: &str) -> Result<(StatusCode, String), GetError> {
+        let request = Request::get(format!("http://{endpoint}{path}"))
+            .body(Empty::new())
+            .map_err(|_| GetError::Address)?;
+        let answer = async {
+            let answer = self.0.request(request).await.map_err(|_| GetError::Connect)?;
+            let status = answer.status();
+            let body =
+                Limited::new(answer.into_body(), MAX_BODY).collect().await.map_err(|_| GetError::Body)?;
+            Ok((status, String::from_utf8_lossy(&body.to_bytes()).into_owned()))
+        };
+        timeout(LIMIT, answer).await.map_err(|_| GetError::Timeout)?
+    }
+}

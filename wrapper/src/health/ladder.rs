@@ -1,0 +1,282 @@
+//! From what was found to a rung, purely.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use super::{
+    Level,
+    config::{ConfigError, RunnerConfig},
+    exposition::{Facts, Requests},
+};
+
+/// So many failures in a row make the runner disable a section for an hour.
+const DISABLED_AFTER: u64 = 3;
+
+/// Everything that a decision rests on.
+#[derive(Debug)]
+pub(super) struct Evidence<'a> {
+    /// How long the child has lived; `None` when there is none, or it is on its way out.
+    pub(super) uptime: Option<Duration>,
+    pub(super) min_uptime: Duration,
+    /// The child replaced one that had ended by itself.
+    pub(super) restarted: bool,
+    pub(super) restart_window: Duration,
+    pub(super) config: Result<&'a RunnerConfig, &'a ConfigError>,
+    pub(super) min_sections: usize,
+    /// Whether there is an address to ask, and what asking brought.
+    pub(super) answers: Option<&'a Answers>,
+    pub(super) polls: &'a Polls,
+}
+
+/// What the runner's HTTP server said.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Answers {
+    /// Why nothing was said.
+    pub(super) fault: Option<String>,
+    /// The text of `/health/ready`, and whether it was a 200. Older runners do not have it.
+    pub(super) ready: Option<(bool, String)>,
+    pub(super) facts: Facts,
+}
+
+/// The rung that is reached, and why not the next.
+pub(super) fn climb(evidence: &Evidence<'_>) -> (Level, Vec<String>) {
+    if let Some(reason) = process_fault(evidence) {
+        return (Level::None, vec![reason]);
+    }
+    let reasons = ready_faults(evidence);
+    if !reasons.is_empty() {
+        return (Level::Process, reasons);
+    }
+    let reasons = polling_faults(evidence);
+    if reasons.is_empty() { (Level::Polling, reasons) } else { (Level::Ready, reasons) }
+}
+
+fn process_fault(evidence: &Evidence<'_>) -> Option<String> {
+    let Some(uptime) = evidence.uptime else {
+        return Some("the runner does not run, or is being stopped".to_owned());
+    };
+    if uptime < evidence.min_uptime {
+        return Some(format!("the runner has run for less than {:?}", evidence.min_uptime));
+    }
+    if evidence.restarted && uptime < evidence.restart_window {
+        return Some(format!(
+            "the runner ended by itself and was restarted less than {:?} ago",
+            evidence.restart_window
+        ));
+    }
+    None
+}
+
+fn ready_faults(evidence: &Evidence<'_>) -> Vec<String> {
+    let mut reasons = Vec::new();
+    match evidence.config {
+        Err(error) => reasons.push(error.to_string()),
+        Ok(config) if config.sections.len() < evidence.min_sections => reasons.push(format!(
+            "the runner's configuration has {} [[runners]] sections, and {} are needed",
+            config.sections.len(),
+            evidence.min_sections
+        )),
+        Ok(_) => {}
+    }
+    let Some(answers) = evidence.answers else {
+        reasons.push(
+            "the runner has no HTTP server to ask: set listen_address in its configuration, or --runner-listen-address".to_owned(),
+        );
+        return reasons;
+    };
+    if let Some(fault) = &answers.fault {
+        reasons.push(fault.clone());
+        return reasons;
+    }
+    match (&answers.ready, answers.facts.process_state.as_deref()) {
+        (Some((true, _)), _) | (None, Some("running")) => {}
+        (Some((false, text)), _) => reasons.push(format!("the runner says it is not ready: {text}")),
+        (None, Some(state)) => reasons.push(format!("the runner's process state is {state}")),
+        (None, None) if answers.facts.version.is_some() => {}
+        (None, None) => reasons.push("the runner's metrics do not say its version".to_owned()),
+    }
+    reasons
+}
+
+fn polling_faults(evidence: &Evidence<'_>) -> Vec<String> {
+    // Without a readable configuration no rung above `process` is reached.
+    let Ok(config) = evidence.config else { return vec!["no configuration".to_owned()] };
+    config
+        .sections
+        .iter()
+        .filter_map(|section| {
+            let fault = evidence.polls.fault(&section.short_token)?;
+            Some(format!("runner {:?} ({}): {fault}", section.name, section.short_token))
+        })
+        .collect()
+}
+
+/// How the last job request of each section was answered, found by comparing scrapes: counters alone do not tell what came last.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Polls {
+    seen: BTreeMap<String, (Requests, Last)>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Last {
+    Nothing,
+    Accepted,
+    Rejected,
+    Failed,
+}
+
+impl Polls {
+    pub(super) fn update(&mut self, facts: &Facts) {
+        for (section, now) in &facts.sections {
+            let (before, last) =
+                self.seen.get(section).copied().unwrap_or((Requests::default(), Last::Nothing));
+            let rose = |count: fn(&Requests) -> u64| count(now) > count(&before);
+            let last = if rose(|requests| requests.accepted) {
+                Last::Accepted
+            } else if rose(|requests| requests.rejected) {
+                Last::Rejected
+            } else if rose(|requests| requests.other) || rose(|requests| requests.health_failures) {
+                Last::Failed
+            } else {
+                last
+            };
+            self.seen.insert(section.clone(), (*now, last));
+        }
+    }
+
+    /// Why a section does not poll, or `None` when it does.
+    fn fault(&self, section: &str) -> Option<String> {
+        let Some((requests, last)) = self.seen.get(section) else {
+            return Some("no job request was answered yet".to_owned());
+        };
+        let disabled = match requests.health_failures {
+            failures if failures >= DISABLED_AFTER && *last != Last::Accepted => {
+                format!("; {failures} health checks failed, so the runner may have disabled it for an hour")
+            }
+            _ => String::new(),
+        };
+        match last {
+            Last::Accepted => None,
+            Last::Rejected => Some(format!("GitLab rejects its token{disabled}")),
+            Last::Failed => Some(format!("its job requests fail{disabled}")),
+            Last::Nothing => Some(format!("no job request was answered yet{disabled}")),
+        }
+    }
+
+    pub(super) fn polling(&self, config: &RunnerConfig) -> usize {
+        config.sections.iter().filter(|section| self.fault(&section.short_token).is_none()).count()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+    use crate::health::config::Section;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn config(tokens: &[&str]) -> RunnerConfig {
+        let section = |token: &&str| Section { name: "r".to_owned(), short_token: (*token).to_owned() };
+        RunnerConfig { listen_address: None, sections: tokens.iter().map(section).collect() }
+    }
+
+    fn facts(sections: &[(&str, Requests)]) -> Facts {
+        Facts {
+            version: Some("19.2.0".to_owned()),
+            sections: sections.iter().map(|(name, requests)| ((*name).to_owned(), *requests)).collect(),
+            ..Facts::default()
+        }
+    }
+
+    fn accepted(count: u64) -> Requests {
+        Requests { accepted: count, ..Requests::default() }
+    }
+
+    struct Case {
+        uptime: Option<Duration>,
+        restarted: bool,
+        config: Result<RunnerConfig, ConfigError>,
+        answers: Option<Answers>,
+        polls: Polls,
+    }
+
+    impl Case {
+        fn healthy() -> Self {
+            let mut polls = Polls::default();
+            polls.update(&facts(&[("a", accepted(1)), ("b", accepted(1))]));
+            let answers = Answers { facts: facts(&[]), ..Answers::default() };
+            Self {
+                uptime: Some(5 * SECOND),
+                restarted: false,
+                config: Ok(config(&["a", "b"])),
+                answers: Some(answers),
+                polls,
+            }
+        }
+
+        fn climb(&self) -> (Level, String) {
+            let (level, reasons) = climb(&Evidence {
+                uptime: self.uptime,
+                min_uptime: 2 * SECOND,
+                restarted: self.restarted,
+                restart_window: 60 * SECOND,
+                config: self.config.as_ref(),
+                min_sections: 1,
+                answers: self.answers.as_ref(),
+                polls: &self.polls,
+            });
+            assert_eq!(level == Level::Polling, reasons.is_empty(), "every rung that is missed has a reason");
+            (level, reasons.join("; "))
+        }
+
+        #[track_caller]
+        fn is(&self, level: Level, reason: &str) {
+            let (found, reasons) = self.climb();
+            assert!(found == level && reasons.contains(reason), "{found:?}: {reasons}");
+        }
+    }
+
+    #[test]
+    fn each_rung_and_each_reason() {
+        Case::healthy().is(Level::Polling, "");
+        Case { uptime: None, ..Case::healthy() }.is(Level::None, "does not run");
+        Case { uptime: Some(SECOND), ..Case::healthy() }.is(Level::None, "less than 2s");
+        Case { restarted: true, ..Case::healthy() }.is(Level::None, "restarted");
+        Case { restarted: true, uptime: Some(61 * SECOND), ..Case::healthy() }.is(Level::Polling, "");
+        let missing = Err(ConfigError::Missing(PathBuf::from("/etc/x.toml")));
+        Case { config: missing, ..Case::healthy() }.is(Level::Process, "does not exist");
+        Case { config: Ok(config(&[])), ..Case::healthy() }.is(Level::Process, "has 0 [[runners]] sections");
+        Case { answers: None, ..Case::healthy() }.is(Level::Process, "no HTTP server");
+        let silent = Answers { fault: Some("no connection".to_owned()), ..Answers::default() };
+        Case { answers: Some(silent), ..Case::healthy() }.is(Level::Process, "no connection");
+        let pending = Answers {
+            ready: Some((false, "boot-verify pending".to_owned())),
+            facts: facts(&[]),
+            ..Answers::default()
+        };
+        Case { answers: Some(pending), ..Case::healthy() }.is(Level::Process, "boot-verify pending");
+        let starting = Answers {
+            facts: Facts { process_state: Some("starting".to_owned()), ..facts(&[]) },
+            ..Answers::default()
+        };
+        Case { answers: Some(starting), ..Case::healthy() }.is(Level::Process, "process state is starting");
+        let nameless = Answers::default();
+        Case { answers: Some(nameless), ..Case::healthy() }.is(Level::Process, "do not say its version");
+        Case { polls: Polls::default(), ..Case::healthy() }.is(Level::Ready, "no job request");
+    }
+
+    #[test]
+    fn the_last_answer_counts() {
+        let mut case = Case::healthy();
+        let rejected =
+            |health_failures| Requests { rejected: health_failures, health_failures, ..accepted(1) };
+        case.polls.update(&facts(&[("b", rejected(1))]));
+        case.is(Level::Ready, "rejects its token");
+        assert_eq!(case.polls.polling(&config(&["a", "b"])), 1);
+        case.polls.update(&facts(&[("b", rejected(3))]));
+        case.is(Level::Ready, "disabled it for an hour");
+        case.polls.update(&facts(&[("b", Requests { accepted: 2, ..rejected(3) })]));
+        case.is(Level::Polling, "");
+    }
+}

@@ -1,0 +1,193 @@
+//! The task that asks the runner how it is.
+
+use std::time::Duration;
+
+use hyper::StatusCode;
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep},
+};
+use tracing::{debug, info};
+
+use super::{
+    Health, Level, Oldest,
+    config::Source,
+    exposition,
+    http::{GetError, Http},
+    jobs::{self, Job},
+    ladder::{Answers, Evidence, Polls, climb},
+};
+use crate::supervisor::{ChildInfo, Handle, State, Supervision};
+
+/// What the prober works with.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    pub source: Source,
+    /// How long a runner lives before its process counts as healthy.
+    pub min_uptime: Duration,
+    /// The least number of `[[runners]]` sections.
+    pub min_sections: usize,
+    /// The pause between two probes of a runner that has reached the top.
+    pub interval: Duration,
+}
+
+impl Settings {
+    /// A runner whose configuration is broken has ended by then.
+    pub const MIN_UPTIME: Duration = Duration::from_secs(2);
+    /// Long enough to cost nothing, short enough for a drain's progress.
+    pub const INTERVAL: Duration = Duration::from_secs(5);
+}
+
+/// The pause between two probes while something is expected to change: a start, a climb, a drain.
+const EAGER: Duration = Duration::from_secs(1);
+
+/// A runner that has not reached the top by then is not about to.
+const EAGER_FOR: Duration = Duration::from_secs(300);
+
+/// So long does a restart count against a runner.
+const RESTART_WINDOW: Duration = Duration::from_secs(60);
+
+/// Asks one runner. Clones ask the same, and share a connection.
+#[derive(Clone, Debug)]
+pub struct Prober {
+    settings: Settings,
+    http: Http,
+}
+
+/// What is remembered about one child between two probes.
+#[derive(Default)]
+struct Memory {
+    child: Option<u32>,
+    polls: Polls,
+}
+
+impl Prober {
+    #[must_use]
+    pub fn new(settings: Settings) -> Self {
+        Self { settings, http: Http::new() }
+    }
+
+    /// The runner's jobs now; `None` when it does not say.
+    pub async fn jobs(&self) -> Option<Vec<Job>> {
+        let endpoint = self.endpoint()?;
+        let (status, list) = self.http.get(&endpoint, "/debug/jobs/list").await.ok()?;
+        (status == StatusCode::OK).then(|| jobs::parse(&list))
+    }
+
+    /// Probes for as long as the supervisor lives, and publishes what it finds.
+    pub async fn run(self, supervisor: Handle, published: watch::Sender<Health>) {
+        let mut supervision = supervisor.watch();
+        let mut memory = Memory::default();
+        loop {
+            let now = supervision.borrow_and_update().clone();
+            let health = self.probe(&now, &mut memory).await;
+            let before = published.send_replace(health.clone());
+            if before.level != health.level {
+                info!(from = before.level.name(), to = health.level.name(), reasons = ?health.reasons, "health");
+            }
+            tokio::select! {
+                changed = supervision.changed() => if changed.is_err() { return },
+                () = pause(&now, &health, self.settings.interval) => {}
+            }
+        }
+    }
+
+    async fn probe(&self, supervision: &Supervision, memory: &mut Memory) -> Health {
+        let Some(child) = supervision.state.child() else {
+            *memory = Memory::default();
+            return Health { reasons: vec!["the runner does not run".to_owned()], ..Health::default() };
+        };
+        if memory.child != Some(child.pid) {
+            *memory = Memory { child: Some(child.pid), ..Memory::default() };
+        }
+        let config = self.settings.source.read();
+        let endpoint = self.settings.source.endpoint(config.as_ref().ok());
+        let (answers, jobs) = match &endpoint {
+            Some(endpoint) => {
+                let answers = self.ask(endpoint).await;
+                let jobs = if answers.fault.is_none() { self.jobs().await } else { None };
+                (Some(answers), jobs)
+            }
+            None => (None, None),
+        };
+        if let Some(answers) = &answers {
+            memory.polls.update(&answers.facts);
+        }
+        let (level, reasons) = climb(&Evidence {
+            uptime: uptime(&supervision.state, child),
+            min_uptime: self.settings.min_uptime,
+            restarted: supervision.restarts > 0,
+            restart_window: RESTART_WINDOW,
+            config: config.as_ref(),
+            min_sections: self.settings.min_sections,
+            answers: answers.as_ref(),
+            polls: &memory.polls,
+        });
+        let facts = answers.map(|answers| answers.facts).unwrap_or_default();
+        debug!(?level, ?reasons, "probed");
+        Health {
+            level,
+            reasons,
+            version: facts.version,
+            revision: facts.revision,
+            process_state: facts.process_state,
+            sections: config.as_ref().ok().map(|config| config.sections.len()),
+            polling_sections: config.as_ref().ok().map(|config| memory.polls.polling(config)),
+            jobs: jobs.as_ref().map(Vec::len).or(facts.jobs),
+            oldest: jobs.as_deref().and_then(oldest),
+        }
+    }
+
+    async fn ask(&self, endpoint: &str) -> Answers {
+        let (ready, metrics) = match self.pages(endpoint).await {
+            Ok(pages) => pages,
+            Err(error) => {
+                let fault = format!("the runner's HTTP server at {endpoint}: {error}");
+                return Answers { fault: Some(fault), ..Answers::default() };
+            }
+        };
+        let ready = match ready {
+            (StatusCode::OK, text) => Some((true, text.trim().to_owned())),
+            (StatusCode::SERVICE_UNAVAILABLE, text) => Some((false, text.trim().chars().take(200).collect())),
+            // An older runner.
+            _ => None,
+        };
+        let (status, metrics) = metrics;
+        let fault =
+            (status != StatusCode::OK).then(|| format!("the runner's metrics at {endpoint}: {status}"));
+        Answers { fault, ready, facts: exposition::parse(&metrics) }
+    }
+
+    async fn pages(&self, endpoint: &str) -> Result<((StatusCode, String), (StatusCode, String)), GetError> {
+        Ok((self.http.get(endpoint, "/health/ready").await?, self.http.get(endpoint, "/metrics").await?))
+    }
+
+    fn endpoint(&self) -> Option<String> {
+        self.settings.source.endpoint(self.settings.source.read().ok().as_ref())
+    }
+}
+
+/// How long a child has lived that is not on its way out.
+fn uptime(state: &State, child: ChildInfo) -> Option<Duration> {
+    matches!(state, State::Running { .. }).then(|| Instant::now().saturating_duration_since(child.started))
+}
+
+fn oldest(jobs: &[Job]) -> Option<Oldest> {
+    let job = jobs.iter().max_by_key(|job| job.duration)?;
+    Some(Oldest { age: job.duration, stage: job.stage.clone() })
+}
+
+/// Waits until the next probe is worth its cost; without a child that is never.
+async fn pause(now: &Supervision, health: &Health, interval: Duration) {
+    match &now.state {
+        State::Idle | State::Starting { .. } | State::Backoff { .. } | State::Exited { .. } => {
+            std::future::pending::<()>().await;
+        }
+        State::Running { child, .. }
+            if health.level >= Level::Polling || child.started.elapsed() > EAGER_FOR =>
+        {
+            sleep(interval).await;
+        }
+        State::Running { .. } | State::Stopping { .. } => sleep(EAGER.min(interval)).await,
+    }
+}

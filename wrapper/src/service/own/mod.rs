@@ -1,0 +1,74 @@
+//! Our own service, `grit.wrapper.v1.Wrapper`: one file per call.
+
+mod cancel;
+mod drain;
+mod get_status;
+mod list_jobs;
+mod start;
+mod watch;
+
+use grit_proto::wrapper_v1::{
+    self as v1, CancelRequest, CancelResponse, DrainRequest, DrainResponse, GetStatusRequest,
+    ListJobsRequest, ListJobsResponse, StartRequest, StartResponse, WatchRequest, wrapper_server::Wrapper,
+};
+use tokio::sync::watch::Receiver;
+use tonic::{Request, Response, Status, codegen::BoxStream};
+
+use super::publish;
+use crate::{
+    health::{Health, Prober},
+    supervisor::Handle,
+};
+
+/// Our service on the supervisor and what is known about the runner's health.
+#[derive(Clone, Debug)]
+pub struct Own {
+    supervisor: Handle,
+    health: Receiver<Health>,
+    prober: Prober,
+}
+
+impl Own {
+    #[must_use]
+    pub fn new(supervisor: Handle, health: Receiver<Health>, prober: Prober) -> Self {
+        Self { supervisor, health, prober }
+    }
+
+    fn status(&self) -> v1::Status {
+        publish::own(&self.supervisor.now(), &self.health.borrow())
+    }
+}
+
+#[tonic::async_trait]
+impl Wrapper for Own {
+    async fn get_status(&self, request: Request<GetStatusRequest>) -> Result<Response<v1::Status>, Status> {
+        let GetStatusRequest {} = request.into_inner();
+        Ok(Response::new(get_status::get_status(self)))
+    }
+
+    async fn watch(&self, request: Request<WatchRequest>) -> Result<Response<BoxStream<v1::Status>>, Status> {
+        let WatchRequest {} = request.into_inner();
+        Ok(Response::new(watch::watch(self)))
+    }
+
+    async fn drain(&self, request: Request<DrainRequest>) -> Result<Response<DrainResponse>, Status> {
+        drain::drain(self, request.into_inner()).await.map(Response::new)
+    }
+
+    async fn cancel(&self, request: Request<CancelRequest>) -> Result<Response<CancelResponse>, Status> {
+        cancel::cancel(self, request.into_inner()).await.map(Response::new)
+    }
+
+    async fn start(&self, request: Request<StartRequest>) -> Result<Response<StartResponse>, Status> {
+        let StartRequest {} = request.into_inner();
+        start::start(self).await.map(Response::new)
+    }
+
+    async fn list_jobs(
+        &self,
+        request: Request<ListJobsRequest>,
+    ) -> Result<Response<ListJobsResponse>, Status> {
+        let ListJobsRequest {} = request.into_inner();
+        list_jobs::list_jobs(self).await.map(Response::new)
+    }
+}

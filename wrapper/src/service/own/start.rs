@@ -1,0 +1,12 @@
+//! `Start`: start the runner again. A client that goes away changes nothing.
+
+use grit_proto::wrapper_v1::StartResponse;
+use tonic::Status;
+
+use super::Own;
+use crate::{service::status, supervisor::Answer};
+
+pub(super) async fn start(own: &Own) -> Result<StartResponse, Status> {
+    let answer = own.supervisor.start().await.map_err(|error| status::from_handle_error(&error))?;
+    Ok(StartResponse { status: Some(own.status()), already: answer == Answer::Already })
+}

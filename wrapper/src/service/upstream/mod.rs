@@ -1,0 +1,54 @@
+//! Upstream's service, `gitlab_com.gitlab_runner.runner_wrapper.ProcessWrapper`: one file per call.
+
+mod check_status;
+mod init_forceful_shutdown;
+mod init_graceful_shutdown;
+
+use grit_proto::runner_wrapper::{
+    CheckStatusRequest, CheckStatusResponse, InitForcefulShutdownRequest, InitForcefulShutdownResponse,
+    InitGracefulShutdownRequest, InitGracefulShutdownResponse, process_wrapper_server::ProcessWrapper,
+};
+use tonic::{Request, Response, Status};
+
+use crate::supervisor::Handle;
+
+/// Upstream's service on our supervisor.
+#[derive(Clone, Debug)]
+pub struct Upstream {
+    supervisor: Handle,
+}
+
+impl Upstream {
+    #[must_use]
+    pub fn new(supervisor: Handle) -> Self {
+        Self { supervisor }
+    }
+}
+
+#[tonic::async_trait]
+impl ProcessWrapper for Upstream {
+    async fn check_status(
+        &self,
+        request: Request<CheckStatusRequest>,
+    ) -> Result<Response<CheckStatusResponse>, Status> {
+        let CheckStatusRequest {} = request.into_inner();
+        Ok(Response::new(check_status::check_status(&self.supervisor)))
+    }
+
+    async fn init_graceful_shutdown(
+        &self,
+        request: Request<InitGracefulShutdownRequest>,
+    ) -> Result<Response<InitGracefulShutdownResponse>, Status> {
+        init_graceful_shutdown::init_graceful_shutdown(&self.supervisor, request.into_inner())
+            .await
+            .map(Response::new)
+    }
+
+    async fn init_forceful_shutdown(
+        &self,
+        request: Request<InitForcefulShutdownRequest>,
+    ) -> Result<Response<InitForcefulShutdownResponse>, Status> {
+        let InitForcefulShutdownRequest {} = request.into_inner();
+        init_forceful_shutdown::init_forceful_shutdown(&self.supervisor).await.map(Response::new)
+    }
+}

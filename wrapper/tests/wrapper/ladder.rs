@@ -1,0 +1,226 @@
+//! The ladder of health, against a runner's HTTP server that says what the test wants.
+
+use std::{
+    collections::HashMap,
+    fs,
+    sync::{Arc, Mutex},
+};
+
+use grit_proto::wrapper_v1::{
+    DrainRequest, GetStatusRequest, Health, Level, ListJobsRequest, WatchRequest,
+    wrapper_client::WrapperClient,
+};
+use tokio::{
+    io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
+    net::{TcpListener, TcpStream},
+};
+use tonic::{Code, transport::Channel};
+
+use crate::support::{Start, Wrapper, eventually};
+
+const CONFIG: &str = "concurrent = 10\n[[runners]]\nname = \"a\"\ntoken = \"glrt-aaaaaaaaaaaa\"\n\
+                      [[runners]]\nname = \"b\"\ntoken = \"glrt-bbbbbbbbbbbb\"\n";
+const VERSION: &str = "gitlab_runner_version_info{revision=\"r1\",version=\"19.2.0\"} 1\n";
+
+/// A runner's HTTP server: pages by path, 404 for what is not there, as with an older runner.
+#[derive(Clone)]
+struct Runner {
+    address: String,
+    pages: Arc<Mutex<HashMap<&'static str, (u16, String)>>>,
+}
+
+impl Runner {
+    async fn new() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let runner = Self { address: listener.local_addr().unwrap().to_string(), pages: Arc::default() };
+        let server = runner.clone();
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                tokio::spawn(server.clone().answer(stream));
+            }
+        });
+        runner
+    }
+
+    fn says(&self, path: &'static str, status: u16, text: &str) {
+        self.pages.lock().unwrap().insert(path, (status, text.to_owned()));
+    }
+
+    async fn answer(self, stream: TcpStream) {
+        let mut stream = BufReader::new(stream);
+        let mut line = String::new();
+        let mut path = None;
+        while stream.read_line(&mut line).await.is_ok_and(|read| read > 0) {
+            if line == "\r\n" {
+                let page = self.pages.lock().unwrap().get(path.as_deref().unwrap_or_default()).cloned();
+                let (status, text) = page.unwrap_or((404, String::new()));
+                let answer = format!("HTTP/1.1 {status} X\r\nContent-Length: {}\r\n\r\n{text}", text.len());
+                if stream.write_all(answer.as_bytes()).await.is_err() {
+                    return;
+                }
+                path = None;
+            } else if path.is_none() {
+                path = line.split(' ').nth(1).map(str::to_owned);
+            }
+            line.clear();
+        }
+    }
+}
+
+fn polls(section: &str, status: u16, count: u64) -> String {
+    format!(
+        "gitlab_runner_api_request_statuses_total{{endpoint=\"request_job\",runner=\"{section}\",status=\"{status}\"}} {count}\n"
+    )
+}
+
+async fn watched(
+    runner: Option<&Runner>,
+    config: Option<&str>,
+    habits: &[&str],
+) -> (Wrapper, WrapperClient<Channel>) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("config.toml");
+    if let Some(config) = config {
+        fs::write(&path, config).unwrap();
+    }
+    let address = runner.map(|runner| runner.address.as_str()).unwrap_or_default();
+    let wrapper = Start::again(folder)
+        .flags(&["--start-grace=0s", "--min-uptime=50ms", "--probe-interval=100ms"])
+        .env("CONFIG_FILE", path.to_str().unwrap())
+        .env("LISTEN_ADDRESS", address)
+        .child(habits);
+    let client = wrapper.own().await;
+    (wrapper, client)
+}
+
+async fn becomes(client: &mut WrapperClient<Channel>, level: Level, reason: &str) -> Health {
+    eventually("health", async || {
+        let status = client.clone().get_status(GetStatusRequest {}).await.unwrap().into_inner();
+        let health = status.health.unwrap();
+        let found = health.level() == level && health.reasons.join("; ").contains(reason);
+        if found { Ok(health) } else { Err(health) }
+    })
+    .await
+}
+
+#[tokio::test]
+async fn every_rung_of_a_new_runner() {
+    let runner = Runner::new().await;
+    runner.says("/health/ready", 503, "boot-verify pending\n");
+    runner.says("/metrics", 200, VERSION);
+    let (_wrapper, mut client) = watched(Some(&runner), Some(CONFIG), &[]).await;
+    becomes(&mut client, Level::Process, "boot-verify pending").await;
+    runner.says("/health/ready", 200, "ready\n");
+    let health = becomes(&mut client, Level::Ready, "no job request was answered yet").await;
+    assert_eq!(
+        (health.runner_version.as_deref(), health.runner_revision.as_deref()),
+        (Some("19.2.0"), Some("r1"))
+    );
+    assert_eq!((health.sections, health.polling_sections, health.jobs), (Some(2), Some(0), None));
+
+    runner.says("/metrics", 200, &(VERSION.to_owned() + &polls("aaaaaaaaa", 204, 1)));
+    eventually("one of two polls", async || {
+        let health = becomes(&mut client, Level::Ready, "runner \"b\" (bbbbbbbbb)").await;
+        if health.polling_sections == Some(1) && health.reasons.len() == 1 { Ok(()) } else { Err(health) }
+    })
+    .await;
+    let both = VERSION.to_owned() + &polls("aaaaaaaaa", 204, 2) + &polls("bbbbbbbbb", 201, 1);
+    runner.says("/metrics", 200, &both);
+    becomes(&mut client, Level::Polling, "").await;
+
+    let rejected = both + &polls("bbbbbbbbb", 403, 1);
+    runner.says("/metrics", 200, &rejected);
+    becomes(&mut client, Level::Ready, "GitLab rejects its token").await;
+    let disabled =
+        rejected.clone() + "gitlab_runner_worker_health_check_failures_total{runner=\"bbbbbbbbb\"} 3\n";
+    runner.says("/metrics", 200, &disabled);
+    becomes(&mut client, Level::Ready, "may have disabled it").await;
+}
+
+#[tokio::test]
+async fn an_older_runner_is_asked_for_what_it_has() {
+    let runner = Runner::new().await;
+    let starting = VERSION.to_owned() + "gitlab_runner_process_state_info{state=\"starting\"} 1\n";
+    runner.says("/metrics", 200, &starting);
+    let (_wrapper, mut client) = watched(Some(&runner), Some(CONFIG), &[]).await;
+    becomes(&mut client, Level::Process, "process state is starting").await;
+    runner.says("/metrics", 200, &starting.replace("starting", "running"));
+    becomes(&mut client, Level::Ready, "").await;
+    // Older still: only metrics.
+    runner.says("/metrics", 200, VERSION);
+    becomes(&mut client, Level::Ready, "").await;
+    runner.says("/metrics", 500, "");
+    becomes(&mut client, Level::Process, "500").await;
+}
+
+#[tokio::test]
+async fn what_upstreams_wrapper_calls_healthy() {
+    let runner = Runner::new().await;
+    runner.says("/metrics", 200, VERSION);
+    let (_wrapper, mut client) = watched(Some(&runner), None, &[]).await;
+    becomes(&mut client, Level::Process, "config.toml\" does not exist").await;
+    let (_wrapper, mut client) = watched(Some(&runner), Some("concurrent = 1\n"), &[]).await;
+    becomes(&mut client, Level::Process, "has 0 [[runners]] sections").await;
+    let (_wrapper, mut client) = watched(None, Some(CONFIG), &[]).await;
+    becomes(&mut client, Level::Process, "no HTTP server").await;
+    let (_wrapper, mut client) = watched(Some(&runner), Some("token = \"s3cret"), &[]).await;
+    let health = becomes(&mut client, Level::Process, "not valid TOML").await;
+    assert!(!health.reasons.join("").contains("s3cret"));
+}
+
+#[tokio::test]
+async fn jobs_are_counted_listed_without_their_project_and_known_again() {
+    let runner = Runner::new().await;
+    runner.says("/metrics", 200, &(VERSION.to_owned() + "gitlab_runner_jobs{state=\"running\"} 5\n"));
+    let (wrapper, mut client) = watched(Some(&runner), Some(CONFIG), &["--jobs-take", "60000"]).await;
+    wrapper.child_ready().await;
+    let health = becomes(&mut client, Level::Ready, "").await;
+    assert_eq!((health.jobs, health.oldest_job), (Some(5), None), "the metrics know no ages");
+    let unknown = client.list_jobs(ListJobsRequest {}).await.unwrap_err();
+    assert_eq!(unknown.code(), Code::Unavailable);
+
+    let url = "https://gitlab.example/secret/project/-/jobs/17";
+    runner.says(
+        "/debug/jobs/list",
+        200,
+        &format!(
+            "url={url} state=running stage=step_script executor_stage=docker_run duration=2h10m3s\n\
+             url={url}8 state=running stage=prepare_script executor_stage=docker_run duration=4.5s\n"
+        ),
+    );
+    let jobs = client.list_jobs(ListJobsRequest {}).await.unwrap().into_inner().jobs;
+    let ids: Vec<_> = jobs.iter().map(|job| job.id()).collect();
+    assert_eq!(ids, [17, 178]);
+    assert!(!format!("{jobs:?}").contains("gitlab.example"));
+
+    // A job of this runner cannot wait for the runner's end.
+    let drain = |job_url: &str| DrainRequest {
+        id: "d".to_owned(),
+        job_url: job_url.to_owned(),
+        ..DrainRequest::default()
+    };
+    let refused = client.drain(drain(url)).await.unwrap_err();
+    assert_eq!(refused.code(), Code::FailedPrecondition);
+    assert!(refused.message().contains("(17)"), "{}", refused.message());
+    assert_eq!(wrapper.record(), "ready");
+
+    // The drain of another tells its progress.
+    client.drain(drain("https://gitlab.example/other/-/jobs/1")).await.unwrap();
+    let mut watch = client.watch(WatchRequest {}).await.unwrap().into_inner();
+    loop {
+        let health = watch.message().await.unwrap().unwrap().health.unwrap();
+        if let Some(oldest) = health.oldest_job {
+            assert_eq!((health.jobs, oldest.stage.as_str()), (Some(2), "step_script"));
+            assert_eq!(oldest.age.unwrap().seconds, 7803);
+            break;
+        }
+    }
+    runner.says("/debug/jobs/list", 200, "");
+    eventually("no job is left", async || {
+        let status = client.clone().get_status(GetStatusRequest {}).await.unwrap().into_inner();
+        let health = status.health.clone().unwrap();
+        if health.jobs == Some(0) && health.oldest_job.is_none() { Ok(status) } else { Err(health) }
+    })
+    .await;
+    assert_eq!(wrapper.client().await.status().await.0, grit_proto::runner_wrapper::Status::InShutdown);
+}

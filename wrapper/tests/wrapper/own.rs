@@ -1,0 +1,150 @@
+//! Our own API: `grit.wrapper.v1`.
+
+use std::time::Duration;
+
+use grit_proto::wrapper_v1::{
+    CancelRequest, DrainRequest, GetStatusRequest, Mode, StartRequest, State, Status, WatchRequest,
+    exit::How, wrapper_client::WrapperClient,
+};
+use rustix::process::Signal;
+use tonic::{Code, Streaming, transport::Channel};
+
+use crate::support::{Start, Wrapper};
+
+async fn ready(flags: &[&str], habits: &[&str]) -> (Wrapper, WrapperClient<Channel>) {
+    let wrapper = Start::new().flags(&["--start-grace=0s"]).flags(flags).child(habits);
+    let client = wrapper.own().await;
+    wrapper.child_ready().await;
+    (wrapper, client)
+}
+
+fn drain(id: &str) -> DrainRequest {
+    DrainRequest { id: id.to_owned(), reason: "a test".to_owned(), ..DrainRequest::default() }
+}
+
+async fn status(client: &mut WrapperClient<Channel>) -> Status {
+    client.get_status(GetStatusRequest {}).await.unwrap().into_inner()
+}
+
+/// Reads the stream up to a state.
+async fn until(stream: &mut Streaming<Status>, wanted: State) -> Status {
+    while let Some(status) = stream.message().await.unwrap() {
+        if status.state() == wanted {
+            return status;
+        }
+    }
+    panic!("the stream ended before {wanted:?}");
+}
+
+#[tokio::test]
+async fn a_watch_tells_the_whole_life_and_ends_with_the_wrapper() {
+    let (mut wrapper, mut client) = ready(&[], &["--jobs-take", "200", "--code", "3"]).await;
+    let mut watch = client.watch(WatchRequest {}).await.unwrap().into_inner();
+    let first = watch.message().await.unwrap().unwrap();
+    assert_eq!(first.state(), State::Running);
+    assert_eq!(first.pid, Some(wrapper.child_pid()));
+    assert!(first.started_at.is_some() && first.exit.is_none() && first.drain.is_none());
+
+    client.drain(drain("deploy-7")).await.unwrap();
+    let draining = until(&mut watch, State::Draining).await;
+    let told = draining.drain.unwrap();
+    assert_eq!((told.id.as_str(), told.reason.as_str(), told.mode()), ("deploy-7", "a test", Mode::Graceful));
+    let stopped = until(&mut watch, State::Stopped).await;
+    assert_eq!(stopped.exit.unwrap().how, Some(How::Code(3)));
+    assert_eq!(stopped.failure_reason, "exit status 3");
+    assert_eq!(stopped.drain.unwrap().id, "deploy-7");
+
+    wrapper.signal(Signal::TERM);
+    while !until(&mut watch, State::Stopped).await.leaving {}
+    while watch.message().await.unwrap().is_some() {}
+    assert_eq!(wrapper.ended().await.code(), Some(3));
+}
+
+#[tokio::test]
+async fn the_same_id_joins_and_another_is_told_who_drains() {
+    let (wrapper, mut client) = ready(&[], &["--ignore-quit"]).await;
+    let first = client.drain(drain("one")).await.unwrap().into_inner();
+    assert!(!first.joined);
+    for id in ["one", "two"] {
+        let again = client.drain(drain(id)).await.unwrap().into_inner();
+        assert!(again.joined);
+        assert_eq!(again.status.unwrap().drain.unwrap().id, "one");
+    }
+    // Force is heard from whoever it comes.
+    wrapper.recorded("ready QUIT").await;
+    client.drain(DrainRequest { mode: Mode::Forceful.into(), ..drain("two") }).await.unwrap();
+    wrapper.recorded("ready QUIT TERM").await;
+}
+
+#[tokio::test]
+async fn a_deadline_turns_graceful_into_forceful() {
+    let (wrapper, mut client) =
+        ready(&["--process-termination-timeout=1s"], &["--ignore-quit", "--ignore-term"]).await;
+    let mut watch = client.watch(WatchRequest {}).await.unwrap().into_inner();
+    let deadline = Some(Duration::from_millis(800).try_into().unwrap());
+    let answer = client.drain(DrainRequest { deadline, ..drain("d") }).await.unwrap().into_inner();
+    assert!(answer.status.unwrap().drain.unwrap().deadline.is_some());
+    until(&mut watch, State::Forcing).await;
+    let stopped = until(&mut watch, State::Stopped).await;
+    let exit = stopped.exit.unwrap();
+    assert_eq!((exit.how, exit.killed), (Some(How::Signal(9)), true));
+    assert_eq!(wrapper.record(), "ready QUIT TERM");
+}
+
+#[tokio::test]
+async fn a_drain_is_cancelled_while_the_runner_does_not_know_of_it() {
+    let wrapper = Start::new().flags(&["--start-grace=1h"]).child(&[]);
+    let mut client = wrapper.own().await;
+    wrapper.child_ready().await;
+    let cancel = |id: &str| CancelRequest { id: id.to_owned() };
+    let nothing = client.cancel(cancel("")).await.unwrap_err();
+    assert_eq!((nothing.code(), nothing.message()), (Code::FailedPrecondition, "nothing is being stopped"));
+
+    let answer = client.drain(drain("d")).await.unwrap().into_inner().status.unwrap();
+    assert!(answer.state() == State::Draining && !answer.drain.unwrap().signalled);
+    let other = client.cancel(cancel("other")).await.unwrap_err();
+    assert_eq!(other.message(), "another drain is under way");
+    let cancelled = client.cancel(cancel("d")).await.unwrap().into_inner().status.unwrap();
+    assert_eq!((cancelled.state(), cancelled.drain), (State::Running, None));
+    assert_eq!(wrapper.record(), "ready");
+}
+
+#[tokio::test]
+async fn what_the_runner_knows_cannot_be_taken_back_but_it_can_be_started_again() {
+    let (wrapper, mut client) = ready(&[], &["--jobs-take", "500"]).await;
+    client.drain(drain("d")).await.unwrap();
+    wrapper.recorded("ready QUIT").await;
+    let late = client.cancel(CancelRequest::default()).await.unwrap_err();
+    assert_eq!(late.code(), Code::FailedPrecondition);
+    let early = client.start(StartRequest {}).await.unwrap_err();
+    assert_eq!(early.code(), Code::FailedPrecondition);
+
+    let mut watch = client.watch(WatchRequest {}).await.unwrap().into_inner();
+    until(&mut watch, State::Stopped).await;
+    let started = client.start(StartRequest {}).await.unwrap().into_inner();
+    assert!(!started.already);
+    assert!(client.start(StartRequest {}).await.unwrap().into_inner().already);
+    wrapper.recorded("ready QUIT ready").await;
+    let now = status(&mut client).await;
+    assert_eq!((now.state(), now.drain, now.restarts), (State::Running, None, 0));
+}
+
+#[tokio::test]
+async fn wrong_requests_stop_nothing() {
+    let (wrapper, mut client) = ready(&[], &[]).await;
+    for (request, field) in [
+        (drain(""), "id"),
+        (drain(&"x".repeat(201)), "id"),
+        (DrainRequest { reason: "x".repeat(1001), ..drain("d") }, "reason"),
+        (
+            DrainRequest { deadline: Some(prost_types::Duration { seconds: -1, nanos: 0 }), ..drain("d") },
+            "deadline",
+        ),
+    ] {
+        let refused = client.drain(request).await.unwrap_err();
+        assert_eq!(refused.code(), Code::InvalidArgument);
+        assert!(refused.message().starts_with(field), "{}", refused.message());
+    }
+    assert_eq!(status(&mut client).await.state(), State::Running);
+    assert_eq!(wrapper.record(), "ready");
+}
