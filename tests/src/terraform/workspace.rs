@@ -252,13 +252,16 @@ impl Run {
         self.events.iter().filter_map(line).collect()
     }
 
-    /// The planned changes, as `update lab_probe.p`; without those that change nothing.
+    /// The planned changes, as `update lab_probe.p`, sorted: Terraform prints them in the order in which its plan walk happened to end.
+    /// Without those that change nothing.
     pub fn planned(&self) -> Vec<String> {
         let line = |event: &Event| match event {
             Event::PlannedChange { address, action } => Some(format!("{action} {address}")),
             _ => None,
         };
-        self.events.iter().filter_map(line).collect()
+        let mut planned: Vec<_> = self.events.iter().filter_map(line).collect();
+        planned.sort();
+        planned
     }
 
     /// The errors: summary and detail.

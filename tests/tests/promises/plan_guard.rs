@@ -126,7 +126,7 @@ fn an_instance_id_that_only_the_apply_makes_known_does_not_drain_the_instance_th
     let applied = workspace.apply().unwrap().succeeded();
     assert_eq!(
         applied.planned(),
-        ["update terraform_data.x", "replace grit_runner_drain.a"],
+        ["replace grit_runner_drain.a", "update terraform_data.x"],
         "the case is the one that is meant"
     );
     let warnings = applied.warnings();
