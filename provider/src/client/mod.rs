@@ -92,7 +92,7 @@ impl WrapperClient {
     {
         let live = self.live().await?;
         let route = || Box::new(live.witness.route().clone());
-        let limit = self.shared.connector.limits().call;
+        let limit = self.shared.connector.limits().call + live.witness.patience();
         let answer = tokio::time::timeout(limit, call(ProcessWrapperClient::new(live.channel.clone()))).await;
         match answer {
             Ok(Ok(response)) => Ok(response.into_inner()),
@@ -107,6 +107,9 @@ impl WrapperClient {
             Ok(Err(status)) => Err(ClientError::status(method, &status, route())),
             Err(_) => {
                 self.forget(&live).await;
+                if let Some(error) = live.witness.silence(limit) {
+                    return Err(error.into());
+                }
                 let silent = live.witness.transcript().first().is_empty();
                 Err(ClientError::NoAnswer { method, limit, silent, route: route() })
             }

@@ -1,7 +1,7 @@
 //! The words for everything that can go wrong between us and a wrapper.
 
 use crate::{
-    args::duration,
+    args::duration::human,
     client::ClientError,
     explain::{Code, Explained},
     transport::{
@@ -21,7 +21,14 @@ pub(super) fn explain(manager: &str, error: &ClientError) -> Explained {
         ClientError::NoAnswer { method, limit, silent, route } => no_answer(method, *limit, *silent, route),
         ClientError::Status { method, code, message, route } => status(method, *code, message, route),
     };
-    Explained::new(code, summary, format!("Runner manager {manager:?}: {happened}"), next_step)
+    let mut happened = format!("Runner manager {manager:?}: {happened}");
+    if let ClientError::Transport(error) = error
+        && let Some(text) = error.evidence.stderr.as_deref().map(str::trim)
+        && !text.is_empty()
+    {
+        happened.push_str(&format!(" The command wrote to its standard error: {}", shown(text.as_bytes())));
+    }
+    Explained::new(code, summary, happened, next_step)
 }
 
 fn of_transport(error: &TransportError) -> Words {
@@ -120,7 +127,7 @@ fn of_transport(error: &TransportError) -> Words {
         Cause::CommandEnded { program, status } => (
             Code::ConnectFailed,
             "Command ended",
-            format!("`{}`, program {program:?}, ended: {status}. {}", route.strategy, stderr(error)),
+            format!("`{}`, program {program:?}, ended: {status}.{}", route.strategy, printed(error)),
             "Run the command by hand to see what it lacks.".to_owned(),
         ),
         Cause::Protocol(problem) => (
@@ -191,6 +198,21 @@ fn timed_out(error: &TransportError, limit: &str) -> Words {
             "Host is not reachable",
             format!("{} did not answer within {limit}.", place(route)),
             "Check that the host is up, and that no firewall or security group drops the packets.",
+        ),
+        Phase::Command => (
+            "Command carries nothing",
+            format!("`{}` has run for {limit}, and nothing came from the wrapper.", route.strategy),
+            "Run the command by hand to see what it waits for. OpenSSH before 9.4 takes `-W /path/to/socket` and then hangs: use \
+             `-W host:port`, or a remote `nc -U` or `socat`.",
+        ),
+        Phase::Handshake if route.strategy == "proxy_command" => (
+            "Command carries nothing",
+            format!(
+                "`proxy_command` has not brought the SSH handshake with {} to its end within {limit}. {}",
+                place(route),
+                quoted(&error.evidence.received)
+            ),
+            "Run the command by hand: a working one prints the banner of the SSH server.",
         ),
         Phase::Handshake => (
             "SSH server does not answer",
@@ -345,6 +367,14 @@ fn lost(error: &TransportError, how: &str) -> Words {
         Phase::Channel => "while the way to the wrapper was opened",
         _ => "during a call",
     };
+    if route.strategy == "ssh_command" {
+        return (
+            Code::ConnectFailed,
+            "Command carries nothing any more",
+            format!("the connection to the wrapper was lost {during}: {how}."),
+            "Run the command by hand, and look at the log of the wrapper on the host.".to_owned(),
+        );
+    }
     let received = match error.phase {
         Phase::Handshake => format!(" {}", quoted(&error.evidence.received)),
         _ => String::new(),
@@ -441,21 +471,18 @@ fn listed(places: &[String]) -> String {
     if places.is_empty() { "no place at all".to_owned() } else { places.join(", ") }
 }
 
-fn stderr(error: &TransportError) -> String {
-    match error.evidence.stderr.as_deref().map(str::trim) {
-        Some(text) if !text.is_empty() => format!("Its last words: {}", shown(text.as_bytes())),
-        _ => "It wrote nothing to its standard error.".to_owned(),
+/// What a command printed in place of the SSH connection that it should carry.
+fn printed(error: &TransportError) -> String {
+    let received = &error.evidence.received;
+    if received.is_empty() || received.starts_with(b"SSH-") {
+        return String::new();
     }
+    format!(" It printed: {}", shown(received))
 }
 
 /// `It sent: "…".`, fit for a terminal.
 fn quoted(received: &[u8]) -> String {
     if received.is_empty() { "It sent nothing.".to_owned() } else { format!("It sent: {}", shown(received)) }
-}
-
-/// A limit or a silence, as `10s`.
-fn human(time: std::time::Duration) -> String {
-    duration::human(time).replace(".0s", "s")
 }
 
 /// Text of others: in quotes, its control characters escaped, and not too long.

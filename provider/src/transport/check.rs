@@ -3,7 +3,10 @@
 use crate::transport::{
     SshOptions, StrategyOptions,
     error::{InvalidOption, KeyError},
-    home, ssh,
+    home,
+    proxy_command::invalid,
+    ssh,
+    template::Template,
     trust::HostTrust,
 };
 use std::{fs::File, path::Path};
@@ -30,6 +33,16 @@ pub(super) fn check(options: &SshOptions) -> Vec<InvalidOption> {
             let pins = HostTrust::check_pins(&name("host_key"), hop.host_key.as_deref().unwrap_or_default());
             note(&name("host_key"), pins.err().map(|error| error.problem));
         }
+    }
+    let template = match &options.strategy {
+        StrategyOptions::ProxyCommand(arguments) => Some(("proxy_command", arguments)),
+        StrategyOptions::SshCommand(arguments) => Some(("ssh_command", arguments)),
+        StrategyOptions::Direct | StrategyOptions::ProxyJump(_) => None,
+    };
+    if let Some((strategy, arguments)) = template
+        && let Err(error) = Template::parse(arguments)
+    {
+        found.push(invalid(strategy, &error));
     }
     found.extend(HostTrust::check(&options.trust));
     found

@@ -14,6 +14,7 @@
 
 mod address;
 mod check;
+mod command;
 mod credentials;
 mod error;
 mod home;
@@ -21,11 +22,14 @@ mod limits;
 mod options;
 mod over_ssh;
 mod pool;
+mod proxy_command;
 mod proxy_jump;
 mod secret;
 mod ssh;
+mod ssh_command;
 mod stream;
 mod tcp;
+mod template;
 mod trust;
 
 pub use address::{AddressError, HostPort, SSH_PORT, WrapperAddress};
@@ -40,8 +44,9 @@ use async_trait::async_trait;
 use credentials::Keyring;
 use limits::{Gate, Limits};
 use pool::Pool;
-use std::{fmt, sync::Arc};
+use std::{fmt, sync::Arc, time::Duration};
 use stream::{BoxStream, Transcript};
+use template::Template;
 
 /// A runner manager: one entry of the `runner_managers` map.
 #[derive(Debug, Clone)]
@@ -80,7 +85,12 @@ impl Connector {
         let strategy: Box<dyn Strategy> = match &options.strategy {
             StrategyOptions::Direct => Box::new(over_ssh::Direct),
             StrategyOptions::ProxyJump(hops) => Box::new(proxy_jump::ProxyJump(hops.clone())),
-            _ => Box::new(over_ssh::Direct),
+            StrategyOptions::ProxyCommand(arguments) => {
+                Box::new(proxy_command::ProxyCommand(Template::parse(arguments)))
+            }
+            StrategyOptions::SshCommand(arguments) => {
+                Box::new(ssh_command::SshCommand(Template::parse(arguments)))
+            }
         };
         let limits = Limits::new(options.connect_timeout, options.call_timeout, options.keepalive_interval);
         let gate = Gate::new(options.max_handshakes);
@@ -142,6 +152,16 @@ pub(crate) struct Tunnel {
 pub(crate) trait Witness: Send + Sync {
     /// Why the tunnel broke, or none when it did not. May wait a moment for the reason to arrive.
     async fn testimony(&self) -> Option<TransportError>;
+
+    /// What it means that a call was not answered within its limit, where that is known better than "the wrapper does not answer".
+    fn silence(&self, _limit: Duration) -> Option<TransportError> {
+        None
+    }
+
+    /// How much longer than its limit a call may take now, because the way to the wrapper is not open yet.
+    fn patience(&self) -> Duration {
+        Duration::ZERO
+    }
 
     /// What was received from the wrapper.
     fn transcript(&self) -> &Transcript;

@@ -1,7 +1,7 @@
 //! The strategies that speak SSH themselves: what differs is what carries the connection to the server.
 
 use crate::transport::{
-    HostPort, Inner, Phase, Route, Strategy, Target, TransportError, Tunnel, Witness,
+    HostPort, Inner, Phase, Route, Strategy, Target, TransportError, Tunnel, Witness, command,
     credentials::Identity,
     error::{Cause, Evidence, InvalidOption},
     pool::{Lease, SessionKey},
@@ -25,6 +25,8 @@ pub(crate) struct Ask {
 #[derive(Clone)]
 pub(crate) enum Way {
     Direct,
+    /// The standard input and output of a command.
+    Command(Vec<String>),
     /// A channel of another session, which `key` names.
     Through {
         bastion: Arc<Session>,
@@ -128,6 +130,11 @@ async fn connect(inner: Arc<Inner>, ask: Ask, way: Way) -> Result<Arc<Session>, 
                 .map_err(|cause| TransportError::at(Phase::Tcp, route, cause))?;
             (Box::new(stream), None)
         }
+        Way::Command(arguments) => {
+            let (stream, running) = command::spawn(&arguments)
+                .map_err(|cause| TransportError::at(Phase::Command, route, cause))?;
+            (Box::new(stream), Some(running))
+        }
         Way::Through { bastion, .. } => {
             let to = crate::transport::WrapperAddress::Tcp(route.host.clone());
             let (stream, _) = bastion.open(&to, deadline).await.map_err(|mut error| {
@@ -160,6 +167,7 @@ impl Ask {
         SessionKey {
             way: match way {
                 Way::Direct => "direct".to_owned(),
+                Way::Command(arguments) => format!("{arguments:?}"),
                 Way::Through { key, .. } => key.clone(),
             },
             host: self.route.host.clone(),

@@ -8,7 +8,10 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     task::{Context, Poll},
 };
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    sync::Notify,
+};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 /// What a strategy produces: something that carries bytes both ways.
@@ -21,7 +24,10 @@ pub(crate) type BoxStream = Box<dyn ByteStream>;
 
 /// What was seen of a stream: its first bytes, and whether the other side has ended it. Clones see the same record.
 #[derive(Clone, Default)]
-pub(crate) struct Transcript(Arc<Mutex<Seen>>);
+pub(crate) struct Transcript {
+    seen: Arc<Mutex<Seen>>,
+    changed: Arc<Notify>,
+}
 
 #[derive(Default)]
 struct Seen {
@@ -43,20 +49,32 @@ impl Transcript {
         self.seen().closed
     }
 
+    /// Waits until something was received, or nothing will be.
+    pub(crate) async fn changed(&self) {
+        let mut changed = std::pin::pin!(self.changed.notified());
+        changed.as_mut().enable();
+        if self.first().is_empty() && !self.is_closed() {
+            changed.await;
+        }
+    }
+
     /// Adds bytes, and tells whether there is room for more.
     fn add(&self, bytes: &[u8]) -> bool {
         let mut seen = self.seen();
         let room = Self::LIMIT.saturating_sub(seen.first.len());
         seen.first.extend(bytes.iter().take(room));
+        drop(seen);
+        self.changed.notify_waiters();
         room > bytes.len()
     }
 
     fn close(&self) {
         self.seen().closed = true;
+        self.changed.notify_waiters();
     }
 
     fn seen(&self) -> MutexGuard<'_, Seen> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

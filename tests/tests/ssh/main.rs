@@ -5,5 +5,7 @@ mod contract;
 mod embedded;
 mod fake;
 mod faults;
+mod sessions;
 mod stub;
+mod ways;
 mod world;

@@ -1,0 +1,176 @@
+//! A child process whose standard input and output carry a byte stream.
+//!
+//! The child gets one end of a socket pair for both, so that closing our end closes both. What it writes to its standard error is read
+//! all the time, and its last part kept: it is where a tool says what is wrong, and a pipe that nobody reads would block it. The child
+//! leads a process group of its own, which ends with the connection: first asked, then killed.
+
+use crate::transport::{Evidence, Phase, Route, TransportError, error::Cause, ssh::Carrier};
+use async_trait::async_trait;
+use rustix::process::{Pid, Signal};
+use std::{
+    io,
+    os::fd::OwnedFd,
+    process::{ExitStatus, Stdio},
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+use tokio::{
+    io::{AsyncRead, AsyncReadExt},
+    net::UnixStream,
+    process::{Child, Command},
+    sync::watch,
+};
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+/// How much of the standard error is kept.
+const STDERR_KEPT: usize = 4096;
+/// The end of a stream is known before the exit status is.
+const STATUS_PATIENCE: Duration = Duration::from_millis(300);
+/// Between the request to end and the kill.
+const GRACE: Duration = Duration::from_secs(2);
+/// Variables that hold secrets of ours. Everything else is inherited, because tools need it (proxies, cloud credentials).
+const SECRETS: [&str; 2] = ["GRIT_SSH_PRIVATE_KEY", "GRIT_SSH_PASSPHRASE"];
+
+/// Starts a program.
+pub(crate) fn spawn(arguments: &[String]) -> Result<(UnixStream, Arc<Running>), Cause> {
+    let program = arguments.first().cloned().unwrap_or_default();
+    let failed =
+        |error: io::Error| Cause::CommandNotStarted { program: program.clone(), source: error.into() };
+    let (ours, theirs) = std::os::unix::net::UnixStream::pair().map_err(failed)?;
+    ours.set_nonblocking(true).map_err(failed)?;
+    let output = theirs.try_clone().map_err(failed)?;
+    let mut command = Command::new(&program);
+    command
+        .args(arguments.iter().skip(1))
+        .stdin(Stdio::from(OwnedFd::from(theirs)))
+        .stdout(Stdio::from(OwnedFd::from(output)))
+        .stderr(Stdio::piped())
+        .process_group(0);
+    for variable in SECRETS {
+        command.env_remove(variable);
+    }
+    let child = command.spawn().map_err(failed)?;
+    drop(command); // it holds the child's end of the pair open, and we would never see its end
+    let stream = UnixStream::from_std(ours).map_err(failed)?;
+    Ok((stream, Arc::new(Running::new(program, child))))
+}
+
+/// A program that was started. Dropping it ends its process group.
+pub(crate) struct Running {
+    program: String,
+    status: watch::Receiver<Option<ExitStatus>>,
+    stderr: Arc<Mutex<Vec<u8>>>,
+    _end: DropGuard,
+}
+
+impl Running {
+    fn new(program: String, mut child: Child) -> Self {
+        let stderr = Arc::new(Mutex::new(Vec::new()));
+        let reading = child.stderr.take().map(|pipe| keep_last(pipe, Arc::clone(&stderr)));
+        let (tell, status) = watch::channel(None);
+        let end = CancellationToken::new();
+        let ended = end.clone();
+        tokio::spawn(async move {
+            let reading = async {
+                if let Some(reading) = reading {
+                    reading.await;
+                }
+            };
+            tokio::join!(reading, async {
+                if let Some(status) = supervise(child, ended).await {
+                    tell.send_replace(Some(status));
+                }
+            });
+        });
+        Self { program, status, stderr, _end: end.drop_guard() }
+    }
+
+    /// The exit status, if it ended or is about to.
+    pub(crate) async fn exit_status(&self) -> Option<ExitStatus> {
+        let mut status = self.status.clone();
+        let ended = tokio::time::timeout(STATUS_PATIENCE, status.wait_for(Option::is_some)).await;
+        ended.ok().and_then(|told| told.ok().and_then(|status| *status))
+    }
+
+    /// The last part of what it wrote to its standard error.
+    pub(crate) fn stderr(&self) -> Option<String> {
+        let bytes = self.stderr.lock().unwrap_or_else(PoisonError::into_inner);
+        (!bytes.is_empty()).then(|| String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    /// The error that its end is, if it ended.
+    pub(crate) async fn end(&self, phase: Phase, route: Route) -> Option<TransportError> {
+        let status = self.exit_status().await?;
+        let cause = Cause::CommandEnded { program: self.program.clone(), status: describe(status) };
+        let mut error = TransportError::at(phase, route, cause);
+        error.evidence = Box::new(Evidence { stderr: self.stderr(), ..Evidence::default() });
+        Some(error)
+    }
+}
+
+/// A command carries an SSH session: when it ended, that is the reason, and what it wrote to its standard error may be in any case.
+#[async_trait]
+impl Carrier for Running {
+    async fn enrich(&self, mut error: TransportError) -> TransportError {
+        let of_stream =
+            matches!(error.cause, Cause::Lost(_) | Cause::NotSsh | Cause::Network(_) | Cause::Protocol(_));
+        if of_stream && let Some(status) = self.exit_status().await {
+            error.cause = Cause::CommandEnded { program: self.program.clone(), status: describe(status) };
+        }
+        error.evidence.stderr = self.stderr();
+        error
+    }
+}
+
+fn describe(status: ExitStatus) -> String {
+    status.to_string()
+}
+
+/// Waits for the child's end, or makes it.
+async fn supervise(mut child: Child, end: CancellationToken) -> Option<ExitStatus> {
+    let group = child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
+    // When the runtime goes away in between, the kill still happens.
+    let killer = Killer(group);
+    let status = tokio::select! {
+        status = child.wait() => status.ok(),
+        () = end.cancelled() => {
+            signal(group, Signal::TERM);
+            match tokio::time::timeout(GRACE, child.wait()).await {
+                Ok(status) => status.ok(),
+                Err(_) => {
+                    signal(group, Signal::KILL);
+                    child.wait().await.ok()
+                }
+            }
+        }
+    };
+    drop(killer); // what the child left behind in its group
+    status
+}
+
+/// Kills a group when dropped.
+struct Killer(Option<Pid>);
+
+impl Drop for Killer {
+    fn drop(&mut self) {
+        signal(self.0, Signal::KILL);
+    }
+}
+
+fn signal(group: Option<Pid>, signal: Signal) {
+    if let Some(group) = group
+        && let Err(error) = rustix::process::kill_process_group(group, signal)
+    {
+        tracing::trace!(%error, ?group, "nobody left to signal");
+    }
+}
+
+async fn keep_last(mut pipe: impl AsyncRead + Unpin, kept: Arc<Mutex<Vec<u8>>>) {
+    let mut buffer = [0; 1024];
+    while let Ok(count @ 1..) = pipe.read(&mut buffer).await {
+        let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.extend(buffer.iter().take(count));
+        let excess = kept.len().saturating_sub(STDERR_KEPT);
+        kept.drain(..excess);
+    }
+}

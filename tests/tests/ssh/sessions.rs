@@ -1,0 +1,77 @@
+//! SSH sessions are shared, bounded, and ended.
+
+use crate::{
+    ways::{Journey, Way},
+    world::{World, soon},
+};
+use grit_provider::transport::Target;
+use std::time::Duration;
+
+#[tokio::test]
+async fn many_managers_behind_one_sshd_with_its_default_limits() {
+    let world = World::new();
+    let connector = world.connector();
+    // Each entry demands its own host key text, so that no session is shared.
+    let clients: Vec<_> = (0..60)
+        .map(|index| {
+            let mut target = world.target();
+            target.host_key = Some(format!("{} number-{index}", world.sshd.host_keys()[0]));
+            connector.client(target)
+        })
+        .collect();
+    let answers = soon(futures::future::join_all(clients.iter().map(|client| client.check_status()))).await;
+    for answer in answers {
+        answer.unwrap();
+    }
+    assert_eq!(world.sshd.log().matches("Accepted publickey").count(), 60);
+    // Clients of the same manager share theirs.
+    let clients: Vec<_> = (0..60).map(|_| connector.client(world.target())).collect();
+    let answers = soon(futures::future::join_all(clients.iter().map(|client| client.check_status()))).await;
+    assert!(answers.into_iter().all(|answer| answer.is_ok()));
+    assert_eq!(world.sshd.log().matches("Accepted publickey").count(), 61);
+}
+
+#[tokio::test]
+async fn sessions_end_with_the_last_client_and_say_goodbye() {
+    let world = World::new();
+    let client = world.connector().client(world.target());
+    soon(client.check_status()).await.unwrap();
+    drop(client);
+    soon(async {
+        while !world.sshd.log().contains("Received disconnect from") {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_bastion_is_logged_in_to_once_for_all_managers_behind_it() {
+    let journey = Journey::new(Way::Jump);
+    let connector = journey.connector();
+    let clients: Vec<_> = (0..20)
+        .map(|index| {
+            let host_key = format!("{} number-{index}", journey.world.sshd.host_keys()[0]);
+            connector.client(Target { host_key: Some(host_key), ..journey.target() })
+        })
+        .collect();
+    for answer in soon(futures::future::join_all(clients.iter().map(|client| client.check_status()))).await {
+        answer.unwrap();
+    }
+    assert_eq!(journey.bastions[0].0.log().matches("Accepted publickey").count(), 1);
+    assert_eq!(journey.world.sshd.log().matches("Accepted publickey").count(), 20);
+}
+
+/// Fifty waiters share one failed attempt: they are not refused one after the other, which would lock our address out.
+#[tokio::test]
+async fn a_refused_login_is_one_login_for_all_who_wait_for_it() {
+    let world = World::new();
+    let mut options = world.options();
+    options.username = Some("nobody-here".to_owned());
+    let connector = grit_provider::transport::Connector::new(options);
+    let clients: Vec<_> = (0..50).map(|_| connector.client(world.target())).collect();
+    let answers = soon(futures::future::join_all(clients.iter().map(|client| client.check_status()))).await;
+    assert!(answers.into_iter().all(|answer| answer.is_err_and(|error| !error.retryable())));
+    let refused = world.sshd.log().matches("Invalid user nobody-here").count();
+    assert!((1..=2).contains(&refused), "{}", world.sshd.log());
+}

@@ -1,0 +1,128 @@
+//! The same manager by every way in.
+
+use crate::{stub::Wrapper, world::World};
+use grit_provider::transport::{
+    Connector, HostPort, JumpOptions, Secret, SshOptions, StrategyOptions, Target,
+};
+use grit_tests::sshd::{ClientKey, Sshd};
+
+/// The stand-in for tools that carry a stream.
+pub(crate) const CARRY: &str = env!("CARGO_BIN_EXE_carry");
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Way {
+    Direct,
+    Jump,
+    TwoJumps,
+    ProxyCommand,
+    ProxyCommandSsh,
+    SshCommand,
+}
+
+/// A world with the servers of a way.
+pub(crate) struct Journey {
+    pub(crate) world: World,
+    pub(crate) way: Way,
+    /// The servers on the way, each with its own host key, and a key of ours that no other takes.
+    pub(crate) bastions: Vec<(Sshd, ClientKey)>,
+}
+
+impl Journey {
+    pub(crate) fn new(way: Way) -> Self {
+        let mut world = World::new();
+        let count = match way {
+            Way::Jump | Way::ProxyCommandSsh => 1,
+            Way::TwoJumps => 2,
+            _ => 0,
+        };
+        let bastions = (0..count).map(|index| {
+            let key = ClientKey::generate(world.dir.path(), &format!("hop{index}"), "ed25519", "").unwrap();
+            (Sshd::builder().authorize(&key).start().unwrap(), key)
+        });
+        let bastions = bastions.collect();
+        if way == Way::SshCommand {
+            world.wrapper = Wrapper::tcp(); // OpenSSH has `-W` for sockets since 9.4 only
+        }
+        Self { world, way, bastions }
+    }
+
+    pub(crate) fn target(&self) -> Target {
+        self.world.target()
+    }
+
+    pub(crate) fn connector(&self) -> Connector {
+        Connector::new(self.options())
+    }
+
+    pub(crate) fn options(&self) -> SshOptions {
+        let world = &self.world;
+        let mut options = world.options();
+        options.strategy = match self.way {
+            Way::Direct => StrategyOptions::Direct,
+            Way::Jump | Way::TwoJumps => StrategyOptions::ProxyJump(self.hops()),
+            Way::ProxyCommand => {
+                command(StrategyOptions::ProxyCommand, &[CARRY, "tcp", "{{host}}", "{{port}}"])
+            }
+            Way::ProxyCommandSsh => {
+                let (bastion, key) = &self.bastions[0];
+                StrategyOptions::ProxyCommand(self.ssh(bastion, key, "{{host}}:{{port}}"))
+            }
+            Way::SshCommand => {
+                options.username = None;
+                options.private_key = None;
+                options.trust.known_hosts = None;
+                StrategyOptions::SshCommand(self.ssh(
+                    &world.sshd,
+                    &world.key,
+                    "{{wrapper_host}}:{{wrapper_port}}",
+                ))
+            }
+        };
+        options
+    }
+
+    /// Calls through OpenSSH's client.
+    fn ssh(&self, server: &Sshd, key: &ClientKey, to: &str) -> Vec<String> {
+        let known = self.world.dir.path().join("ssh_known_hosts");
+        std::fs::write(&known, server.known_hosts()).unwrap();
+        let arguments = [
+            "ssh",
+            "-F",
+            "none",
+            "-o",
+            "BatchMode=yes",
+            "-o",
+            "IdentitiesOnly=yes",
+            "-o",
+            &format!("UserKnownHostsFile={}", known.display()),
+            "-i",
+            &key.path.display().to_string(),
+            "-p",
+            &server.address().port().to_string(),
+            "-W",
+            to,
+            &format!("{}@{}", server.username(), server.address().ip()),
+        ];
+        arguments.map(str::to_owned).to_vec()
+    }
+
+    fn hops(&self) -> Vec<JumpOptions> {
+        let hop = |(server, key): &(Sshd, ClientKey)| JumpOptions {
+            address: HostPort::new(&server.address().ip().to_string(), server.address().port()).unwrap(),
+            username: Some(server.username()),
+            private_key: Some(Secret::new(key.private.clone())),
+            private_key_path: None,
+            passphrase: None,
+            certificate_path: None,
+            host_key: Some(server.host_keys()[0].clone()),
+        };
+        self.bastions.iter().map(hop).collect()
+    }
+}
+
+pub(crate) fn command(
+    kind: impl FnOnce(Vec<String>) -> StrategyOptions,
+    arguments: &[&str],
+) -> StrategyOptions {
+    kind(arguments.iter().map(|it| (*it).to_owned()).collect())
+}
