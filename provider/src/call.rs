@@ -1,6 +1,9 @@
 //! What a call from Terraform knows beyond its arguments: whether it should stop, and where to save what it did so far.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::{
+    any::Any,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
@@ -49,6 +52,12 @@ pub(crate) struct Notes {
 
 tokio::task_local! {
     pub(crate) static CALL: Call;
+}
+
+/// What a panic says.
+pub(crate) fn panic_text(payload: &(dyn Any + Send)) -> &str {
+    let text = payload.downcast_ref::<&str>().copied();
+    text.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("it does not say why")
 }
 
 impl Call {

@@ -20,7 +20,7 @@ mod services;
 mod socket;
 mod tls;
 
-use std::process::ExitCode;
+use std::{backtrace::BacktraceStatus, process::ExitCode};
 
 pub use launch::{Launch, Refusal};
 pub use serve::{ServeError, serve};
@@ -69,7 +69,12 @@ fn start(registry: Registry, launch: Launch) -> Result<(), ServeError> {
 fn report_panic(info: &std::panic::PanicHookInfo<'_>) {
     let place = info.location().map(ToString::to_string).unwrap_or_default();
     let backtrace = std::backtrace::Backtrace::capture();
-    tracing::error!(place, %backtrace, "panic: {info}");
+    let text = call::panic_text(info.payload());
+    if backtrace.status() == BacktraceStatus::Captured {
+        tracing::error!(place, %backtrace, "panic: {text}");
+    } else {
+        tracing::error!(place, "panic: {text}");
+    }
     // Fails outside of a call, where nobody waits for the note.
     let _ = call::CALL.try_with(|call| call.note(|notes| notes.panicked_at = Some(place)));
 }

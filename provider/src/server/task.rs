@@ -7,7 +7,7 @@ use tracing::Instrument;
 
 use super::Service;
 use crate::{
-    call::{CALL, Call, Notes, Operation},
+    call::{CALL, Call, Notes, Operation, panic_text},
     schema::{Diagnostics, DiagnosticsExt},
 };
 
@@ -67,11 +67,9 @@ impl Service {
 }
 
 fn panicked(what: &str, payload: &(dyn Any + Send), place: Option<String>) -> Diagnostics {
-    let text = payload.downcast_ref::<&str>().copied();
-    let text = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
     let place = place.map(|place| format!(" at {place}")).unwrap_or_default();
     let mut diags = Diagnostics::default();
-    bug(&mut diags, format!("The {what} panicked{place}: {}", text.unwrap_or("it does not say why")));
+    bug(&mut diags, format!("The {what} panicked{place}: {}", panic_text(payload)));
     diags
 }
 
