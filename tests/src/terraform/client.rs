@@ -38,6 +38,8 @@ pub struct ClientIdentity {
 /// An open connection.
 #[derive(Debug, Clone)]
 pub struct Client {
+    /// For services that have no field here.
+    pub channel: Channel,
     pub provider: ProviderClient<Channel>,
     pub controller: GrpcControllerClient<Channel>,
 }
@@ -61,6 +63,12 @@ impl ClientIdentity {
         let key = KeyPair::generate()?;
         let certificate = CertificateParams::new(vec!["localhost".into()])?.self_signed(&key)?;
         Ok(Self { pem: certificate.pem(), certificate: certificate.der().clone(), key: key.serialize_der() })
+    }
+
+    /// Shows the certificate of another, whose key it does not have.
+    #[must_use]
+    pub fn with_certificate_of(self, other: &Self) -> Self {
+        Self { pem: other.pem.clone(), certificate: other.certificate.clone(), key: self.key }
     }
 }
 
@@ -127,7 +135,8 @@ impl Client {
             provider: ProviderClient::new(channel.clone())
                 .max_decoding_message_size(LARGEST_MESSAGE)
                 .max_encoding_message_size(LARGEST_MESSAGE),
-            controller: GrpcControllerClient::new(channel),
+            controller: GrpcControllerClient::new(channel.clone()),
+            channel,
         })
     }
 }

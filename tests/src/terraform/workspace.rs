@@ -230,6 +230,13 @@ impl Workspace {
         self.folder.path().join("plugins").join(format!("terraform-provider-{name}"))
     }
 
+    /// A provider's program in the environment that Terraform of this workspace would give it.
+    pub fn provider(&self, name: &str) -> Command {
+        let mut command = Command::new(self.provider_program(name));
+        command.env_clear().envs(self.environment.iter().cloned());
+        command
+    }
+
     /// The folder that holds everything, for what has no method here.
     pub fn path(&self) -> &Path {
         self.folder.path()

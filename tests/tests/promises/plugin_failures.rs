@@ -52,6 +52,18 @@ fn a_panic_in_create_is_told_with_its_place_and_the_checkpoint_is_kept() {
 }
 
 #[test]
+fn no_backtrace_gets_into_what_the_user_reads() {
+    for mode in ["fail", "none", "panic"] {
+        let lab = lab(&probe("p", &format!("mode = \"{mode}\""))).env("RUST_BACKTRACE", "1");
+        let run = lab.apply().unwrap().failed();
+        assert_eq!(run.errors().len(), 1);
+        for (_, detail) in run.errors() {
+            assert!(!detail.contains("0:") && detail.lines().count() == 1, "{detail}");
+        }
+    }
+}
+
+#[test]
 fn a_panic_before_anything_was_made_leaves_nothing() {
     let (lab, run) = apply_in("panic_at_once");
     assert_error(run, "Provider bug", "boom in create");

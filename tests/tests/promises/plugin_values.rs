@@ -10,6 +10,25 @@ use crate::probes::{lab, probe, with_header};
 const UNKNOWN: &str = "resource \"terraform_data\" \"later\" {}\n";
 
 #[test]
+fn terraform_takes_the_schema() {
+    let lab = lab("");
+    let run = lab.run(["providers", "schema", "-json"]).unwrap().succeeded();
+    let schema: Json = serde_json::from_str(&run.stdout).unwrap();
+    let lab = &schema["provider_schemas"]["registry.terraform.io/runner-tools/lab"];
+    let probe = &lab["resource_schemas"]["lab_probe"];
+    assert_eq!(probe["version"], 2);
+    let attributes = &probe["block"]["attributes"];
+    assert_eq!(attributes["secret_wo"]["write_only"], true);
+    assert_eq!(attributes["old_name"]["deprecated"], true);
+    let nested = &attributes["items"]["nested_type"];
+    assert_eq!(
+        (&nested["nesting_mode"], &nested["attributes"]["key"]["sensitive"]),
+        (&json!("map"), &json!(true))
+    );
+    assert!(lab["data_source_schemas"]["lab_echo"].is_object() && lab["provider"].is_object());
+}
+
+#[test]
 fn write_only_values_reach_the_provider_and_no_file() {
     let configuration = format!(
         "variable \"secret\" {{\n ephemeral = true\n}}\n{}",

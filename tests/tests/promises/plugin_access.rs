@@ -1,0 +1,132 @@
+//! Who may talk to a provider: the one who started it, and nobody else on the machine.
+
+use std::{
+    fs::{self, Permissions},
+    os::unix::{
+        fs::{MetadataExt as _, PermissionsExt as _},
+        process::CommandExt as _,
+    },
+    path::Path,
+    process::Command,
+};
+
+use grit_proto::tfplugin6 as pb;
+use grit_tests::terraform::{Client, ClientIdentity, Plugin, Workspace, built};
+
+const NOBODY: u32 = 65534;
+
+struct Setup {
+    lab: Workspace,
+    identity: ClientIdentity,
+    plugin: Plugin,
+}
+
+/// A provider started as Terraform does, with or without TLS.
+fn start(tls: bool) -> Setup {
+    let lab = Workspace::new(&["lab"]).unwrap();
+    let identity = ClientIdentity::new().unwrap();
+    let certificate = tls.then_some(identity.pem.as_str());
+    let plugin = Plugin::start(&lab.provider_program("lab"), &lab.tmp(), certificate).unwrap();
+    Setup { lab, identity, plugin }
+}
+
+/// Whether the client gets an answer. A TLS 1.3 client learns of its refusal with its first call.
+async fn is_served(client: Result<Client, grit_tests::terraform::ConnectError>) -> Result<(), String> {
+    let mut client = client.map_err(|error| format!("{error:?}"))?;
+    let answer = client.provider.get_provider_schema(pb::get_provider_schema::Request {}).await;
+    answer.map(|_| ()).map_err(|status| format!("{status:?}"))
+}
+
+#[tokio::test]
+async fn the_announced_client_is_served() {
+    let setup = start(true);
+    assert_eq!(
+        is_served(Client::connect(&setup.plugin.handshake, Some(&setup.identity)).await).await,
+        Ok(())
+    );
+}
+
+#[tokio::test]
+async fn a_client_without_a_certificate_is_refused() {
+    let setup = start(true);
+    assert!(is_served(Client::connect(&setup.plugin.handshake, None).await).await.is_err());
+    // And the refusals leave the server as it was.
+    assert_eq!(
+        is_served(Client::connect(&setup.plugin.handshake, Some(&setup.identity)).await).await,
+        Ok(())
+    );
+}
+
+#[tokio::test]
+async fn a_client_with_another_certificate_is_refused() {
+    let setup = start(true);
+    let other = ClientIdentity::new().unwrap();
+    assert!(is_served(Client::connect(&setup.plugin.handshake, Some(&other)).await).await.is_err());
+}
+
+#[tokio::test]
+async fn a_client_with_the_announced_certificate_and_another_key_is_refused() {
+    let setup = start(true);
+    let thief = ClientIdentity::new().unwrap().with_certificate_of(&setup.identity);
+    assert!(is_served(Client::connect(&setup.plugin.handshake, Some(&thief)).await).await.is_err());
+}
+
+#[tokio::test]
+async fn a_client_without_tls_is_refused() {
+    let setup = start(true);
+    assert!(is_served(Client::connect_plain(&setup.plugin.handshake).await).await.is_err());
+}
+
+#[tokio::test]
+async fn without_tls_our_own_user_is_served() {
+    let setup = start(false);
+    assert!(setup.plugin.handshake.certificate.is_none());
+    assert_eq!(is_served(Client::connect_plain(&setup.plugin.handshake).await).await, Ok(()));
+}
+
+#[test]
+fn nobody_else_can_enter_the_folder() {
+    let setup = start(true);
+    let socket = &setup.plugin.handshake.socket;
+    assert!(socket.starts_with(setup.lab.tmp()));
+    let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o777;
+    assert_eq!(mode(socket), 0o600);
+    assert_eq!(mode(socket.parent().unwrap()), 0o700);
+}
+
+/// Needs to be root in order to become somebody else. As an ordinary user only the first half of the promise can be looked at, and
+/// [`nobody_else_can_enter_the_folder`] does.
+#[test]
+fn another_user_is_refused_even_where_the_folder_lets_him_in() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    for tls in [true, false] {
+        let setup = start(tls);
+        let socket = &setup.plugin.handshake.socket;
+        open_up(&setup.lab.tmp());
+        assert_eq!(knock_as(NOBODY, socket), "connect: PermissionDenied");
+        open_up(socket);
+        assert_eq!(knock_as(NOBODY, socket), "connected\nclosed", "tls: {tls}");
+        // The same knock by our own user is let in.
+        assert_eq!(knock_as(0, socket), "connected\nstill open", "tls: {tls}");
+    }
+}
+
+/// Lets everybody use `path`, with every folder of ours above it.
+fn open_up(path: &Path) {
+    let temporary = std::env::temp_dir();
+    for path in path.ancestors().take_while(|path| *path != temporary && path.parent().is_some()) {
+        fs::set_permissions(path, Permissions::from_mode(0o777)).unwrap();
+    }
+}
+
+fn knock_as(user: u32, socket: &Path) -> String {
+    // A copy, since the build folder may be closed to others.
+    let folder = tempfile::tempdir().unwrap();
+    fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();
+    let program = folder.path().join("socket-knock");
+    fs::copy(built("socket-knock").unwrap(), &program).unwrap();
+    let output = Command::new(program).arg(socket).uid(user).gid(user).output().unwrap();
+    String::from_utf8(output.stdout).unwrap().trim_end().to_owned()
+}
