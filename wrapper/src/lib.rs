@@ -10,11 +10,13 @@
 pub mod callback;
 pub mod health;
 pub mod listen;
+mod lock;
 pub mod logging;
 pub mod process;
 pub mod run;
 pub mod service;
 pub mod settings;
 mod signals;
+pub mod store;
 pub mod supervisor;
 mod wall;

@@ -4,10 +4,16 @@
 fn main() -> std::process::ExitCode {
     use clap::Parser;
     use grit_wrapper::{
-        logging, run,
+        logging,
+        process::gate,
+        run,
         settings::{Command, Settings},
     };
 
+    let mut words = std::env::args_os().skip(1);
+    if words.next().is_some_and(|word| word == gate::ARGUMENT) {
+        return std::process::ExitCode::from(gate::main(words));
+    }
     match Settings::parse().command {
         Command::Run(settings) => {
             logging::init(settings.log_level);

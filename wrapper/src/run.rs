@@ -19,7 +19,8 @@ use crate::{
     service::{self, Own, Services, Upstream},
     settings::Run,
     signals::Signals,
-    supervisor::{End, HandleError, Task},
+    store::{Store, StoreError},
+    supervisor::{End, HandleError, Outcome, Task},
 };
 
 /// Why a wrapper could not do its work.
@@ -31,6 +32,10 @@ pub enum RunError {
     Listen(#[from] ListenError),
     #[error("cannot prepare the process")]
     Prepare(#[source] std::io::Error),
+    #[error("cannot keep the state")]
+    Store(#[from] StoreError),
+    #[error("cannot tell whether the runner of an earlier wrapper lives")]
+    Adopt(#[source] std::io::Error),
     #[error("the supervisor failed; this is a bug in grit-wrapper, please report it")]
     Supervisor(#[from] HandleError),
 }
@@ -48,7 +53,9 @@ impl RunError {
         match self {
             Self::Command(CommandError::NotExecutable(_)) => Self::NOT_EXECUTABLE,
             Self::Command(CommandError::Missing(_) | CommandError::Empty) => Self::NOT_FOUND,
-            Self::Listen(_) | Self::Prepare(_) | Self::Supervisor(_) => Self::FAILED,
+            Self::Listen(_) | Self::Prepare(_) | Self::Store(_) | Self::Adopt(_) | Self::Supervisor(_) => {
+                Self::FAILED
+            }
         }
     }
 }
@@ -61,11 +68,10 @@ impl RunError {
 pub fn run(settings: &Run) -> Result<ExitCode, RunError> {
     // One thread: the work is a few messages a minute, and each thread would cost memory for ever.
     let runtime = runtime::Builder::new_current_thread().enable_all().build().map_err(RunError::Prepare)?;
-    let end = runtime.block_on(supervise(settings))?;
-    Ok(ExitCode::from(exit_code(&end)))
+    runtime.block_on(supervise(settings)).map(ExitCode::from)
 }
 
-async fn supervise(settings: &Run) -> Result<End, RunError> {
+async fn supervise(settings: &Run) -> Result<u8, RunError> {
     let command = CommandLine::new(settings.command.clone())?;
     // A parent that ignores SIGCHLD hands that down, and the kernel would then throw our child's exit status away.
     let _keep_exit_statuses = signal(SignalKind::child()).map_err(RunError::Prepare)?;
@@ -78,7 +84,16 @@ async fn supervise(settings: &Run) -> Result<End, RunError> {
     }
 
     let caller = Caller::new(runtime::Handle::current());
-    let (task, supervisor) = Task::new(settings.policy(), settings.platform(command), caller.clone());
+    let policy = settings.policy();
+    let (mut task, supervisor) = Task::new(policy.clone(), settings.platform(command), caller.clone());
+    if let Some(path) = settings.state_file() {
+        let (store, saved) = Store::open(&path)?;
+        task = task.keep(store);
+        if let Some(saved) = saved {
+            let found = saved.find(&policy).await.map_err(RunError::Adopt)?;
+            task = task.resume(found.supervision, found.child);
+        }
+    }
     let supervision = tokio::spawn(task.run());
     let signals = tokio::spawn(signals.forward(supervisor.clone(), settings.drain_timeout));
     let prober = Prober::new(settings.probes());
@@ -93,8 +108,16 @@ async fn supervise(settings: &Run) -> Result<End, RunError> {
 
     // Callers are served before there is a child, as by upstream's wrapper, and what they ask for counts.
     supervisor.boot().await?;
-    let end = supervision.await.map_err(|_| HandleError::Ended)?;
+    let outcome = supervision.await.map_err(|_| HandleError::Ended)?;
 
+    let end = match outcome {
+        Outcome::Ended(end) => end,
+        // The next wrapper makes the callbacks, and listens in our place.
+        Outcome::Detached => {
+            info!("wrapper ended, the runner lives");
+            return Ok(0);
+        }
+    };
     if !caller.finish(Caller::FINISH_LIMIT).await {
         error!("ending although a shutdown callback has not succeeded");
     }
@@ -105,7 +128,7 @@ async fn supervise(settings: &Run) -> Result<End, RunError> {
     signals.abort();
     probing.abort();
     info!(exit_code = exit_code(&end), reason = end.failure(), "wrapper ended");
-    Ok(end)
+    Ok(exit_code(&end))
 }
 
 fn exit_code(end: &End) -> u8 {

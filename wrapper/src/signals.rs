@@ -5,6 +5,7 @@
 //! | SIGQUIT | drain, then end | nothing more |
 //! | SIGTERM, SIGINT | drain, then end | stop forcefully |
 //! | SIGHUP | passed on | passed on |
+//! | SIGUSR1 | end at once and let the runner live, for the next wrapper | |
 //!
 //! Whatever came before, a signal that follows another within [`ACCIDENT`] does not count as asking again: service managers and
 //! shells are known to send the same signal on two ways at once.
@@ -20,7 +21,7 @@ use tracing::{error, info};
 use crate::supervisor::{Handle, Mode, Stop};
 
 /// The id of drains that a signal asked for.
-const ID: &str = "signal";
+pub(crate) const ID: &str = "signal";
 
 /// Two signals within this time are one.
 const ACCIDENT: Duration = Duration::from_millis(500);
@@ -32,6 +33,7 @@ pub(crate) struct Signals {
     interrupt: Signal,
     quit: Signal,
     hangup: Signal,
+    detach: Signal,
 }
 
 impl Signals {
@@ -41,6 +43,7 @@ impl Signals {
             interrupt: signal(SignalKind::interrupt())?,
             quit: signal(SignalKind::quit())?,
             hangup: signal(SignalKind::hangup())?,
+            detach: signal(SignalKind::user_defined1())?,
         })
     }
 
@@ -55,6 +58,11 @@ impl Signals {
                 _ = self.hangup.recv() => {
                     info!(signal = "SIGHUP", "signal received: passing it on");
                     report(supervisor.reload().await);
+                    continue;
+                }
+                _ = self.detach.recv() => {
+                    info!(signal = "SIGUSR1", "signal received: ending without the runner");
+                    report(supervisor.detach().await);
                     continue;
                 }
             };

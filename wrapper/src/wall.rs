@@ -16,3 +16,14 @@ pub(crate) fn time(moment: Instant) -> SystemTime {
     }
     .unwrap_or(wall)
 }
+
+/// The moment of a wall time. What the clock cannot hold becomes now.
+#[must_use]
+pub(crate) fn moment(time: SystemTime) -> Instant {
+    let now = Instant::now();
+    match time.duration_since(SystemTime::now()) {
+        Ok(ahead) => now.checked_add(ahead),
+        Err(behind) => now.checked_sub(behind.duration()),
+    }
+    .unwrap_or(now)
+}

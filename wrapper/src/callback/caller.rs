@@ -10,7 +10,7 @@ use tokio_util::task::TaskTracker;
 use tracing::{error, info, warn};
 
 use super::{Callback, client};
-use crate::supervisor::Callbacks;
+use crate::supervisor::{Callbacks, Made};
 
 /// What upstream's wrapper gives its one attempt.
 const ATTEMPT_LIMIT: Duration = Duration::from_secs(10);
@@ -48,8 +48,12 @@ impl Caller {
 }
 
 impl Callbacks for Caller {
-    fn call(&mut self, callback: Callback) {
+    fn call(&mut self, callback: Callback, made: Made) {
         let work = make(callback, self.attempt_limit, self.first_pause);
+        let work = async {
+            work.await;
+            made.report().await;
+        };
         self.tasks.spawn_on(work, &self.runtime);
     }
 }
@@ -116,7 +120,8 @@ mod tests {
     async fn an_ending_wrapper_does_not_wait_for_ever() {
         let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let mut caller = Caller::new(Handle::current());
-        caller.call(to(silent.local_addr().unwrap()));
+        let callback = to(silent.local_addr().unwrap());
+        caller.call(callback.clone(), Made::to_nobody(callback));
         let begin = Instant::now();
         assert!(!caller.finish(Caller::FINISH_LIMIT).await);
         assert!(begin.elapsed() < Caller::FINISH_LIMIT + Duration::from_secs(1));

@@ -72,6 +72,13 @@ impl Callback {
         Ok(Self(Arc::new(Parts { uri, method, headers })))
     }
 
+    /// What [`Callback::new`] makes the same one of: for keeping it, with its secrets, where nobody else can read it.
+    pub(crate) fn parts(&self) -> (String, String, HashMap<String, String>) {
+        let text = |value: &HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
+        let headers = self.0.headers.iter().map(|(name, value)| (name.to_string(), text(value))).collect();
+        (self.0.uri.to_string(), self.0.method.to_string(), headers)
+    }
+
     /// Where it goes, without what may be secret in it: no user, no query, no header.
     #[must_use]
     pub fn target(&self) -> Target<'_> {

@@ -2,27 +2,24 @@
 //!
 //! A lock file beside the socket (`PATH.lock`) is held for as long as the wrapper lives. The kernel lets go of it however the wrapper
 //! ends, so who holds it decides without a doubt, and two wrappers that start together cannot both find the old socket dead.
-//! The lock file stays: removing it would let two wrappers hold locks on two files of one name. A listener that takes no part in this,
+//! A listener that takes no part in this,
 //! such as upstream's wrapper, is found by connecting to it.
 
 use std::{
     fs::{self, File},
     io,
     os::unix::{
-        fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt, chown},
+        fs::{FileTypeExt, MetadataExt, PermissionsExt, chown},
         net::{UnixListener, UnixStream},
     },
     path::{Path, PathBuf},
 };
 
-use rustix::{
-    fs::{FlockOperation, flock},
-    io::Errno,
-    process::umask,
-};
+use rustix::process::umask;
 use tracing::warn;
 
 use super::{Address, ListenError};
+use crate::lock;
 
 /// Linux's `sun_path` without its closing zero.
 const MAX_PATH: usize = 107;
@@ -105,20 +102,12 @@ pub(super) fn bind(address: &Address, path: &Path, access: &SocketAccess) -> Res
 }
 
 fn lock(address: &Address, path: &Path) -> Result<File, ListenError> {
-    let io = |what| move |source| ListenError::Io { address: address.clone(), what, source };
-    let mut name = path.as_os_str().to_owned();
-    name.push(".lock");
-    let file = File::options()
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o600)
-        .open(name)
-        .map_err(io("open the lock file beside the socket"))?;
-    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(file),
-        Err(Errno::WOULDBLOCK) => Err(ListenError::Alive { address: address.clone() }),
-        Err(errno) => Err(io("lock the file beside the socket")(errno.into())),
+    match lock::beside(path) {
+        Ok(Some(file)) => Ok(file),
+        Ok(None) => Err(ListenError::Alive { address: address.clone() }),
+        Err(source) => {
+            Err(ListenError::Io { address: address.clone(), what: "lock the file beside the socket", source })
+        }
     }
 }
 

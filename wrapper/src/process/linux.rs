@@ -4,6 +4,9 @@
 //! readable when the process ends, so nothing polls. The end is first *seen* and only later *reaped*: while the dead leader is not
 //! reaped, its number, and with it the number of its group, belongs to nobody else, and what is left of the group can be killed
 //! without a doubt about whom that hits.
+//!
+//! A child of an earlier wrapper can be adopted. It is another's to reap, so how it ended stays unknown, and its number may be given
+//! away as soon as it has ended.
 
 use std::{
     io,
@@ -15,27 +18,41 @@ use std::{
 };
 
 use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
     io::Errno,
     process::{
         Pid, PidfdFlags, WaitId, WaitIdOptions, kill_process_group, pidfd_open, pidfd_send_signal,
-        test_kill_process_group, waitid,
+        test_kill_process, test_kill_process_group, waitid,
     },
 };
 use tokio::io::{Interest, unix::AsyncFd};
 
-use super::{Child, CommandLine, Exit, Platform, Signal, proc_status};
+use super::{
+    Child, CommandLine, Exit, Identity, Platform, Signal,
+    gate::{self, Gate},
+    proc_status,
+};
 
 /// Starts the command line as a child of this process, on its stdout and stderr, with nothing on stdin.
 #[derive(Clone, Debug)]
 pub struct Linux {
     command: CommandLine,
     env: Vec<(String, String)>,
+    gated: bool,
 }
 
 impl Linux {
+    /// Children that run the command at once.
     #[must_use]
     pub fn new(command: CommandLine) -> Self {
-        Self { command, env: Vec::new() }
+        Self { command, env: Vec::new(), gated: false }
+    }
+
+    /// Children that wait for [`Child::release`] at a [`gate`]. Only for the wrapper's own program: the gate is that program.
+    #[must_use]
+    pub fn gated(mut self) -> Self {
+        self.gated = true;
+        self
     }
 
     /// Adds a variable to the child's environment, which is otherwise ours.
@@ -44,22 +61,28 @@ impl Linux {
         self.env.push((name.to_owned(), value.to_owned()));
         self
     }
+
+    fn prepare(&self) -> io::Result<(process::Command, Option<Gate>)> {
+        if self.gated {
+            let (command, gate) = gate::command(&self.command)?;
+            return Ok((command, Some(gate)));
+        }
+        let mut command = process::Command::new(&self.command.program);
+        command.arg0(&self.command.name).args(&self.command.args).stdin(Stdio::null());
+        Ok((command, None))
+    }
 }
 
 impl Platform for Linux {
     type Child = LinuxChild;
 
     fn spawn(&mut self) -> io::Result<LinuxChild> {
+        let (mut command, gate) = self.prepare()?;
         // The group keeps a terminal's Ctrl-C, which is meant for us, away from the child.
-        let mut child = process::Command::new(&self.command.program)
-            .arg0(&self.command.name)
-            .args(&self.command.args)
-            .envs(self.env.iter().map(|(name, value)| (name, value)))
-            .stdin(Stdio::null())
-            .process_group(0)
-            .spawn()?;
-        match hold(&child) {
-            Ok((pid, pidfd)) => Ok(LinuxChild { pid, pidfd }),
+        command.envs(self.env.iter().map(|(name, value)| (name, value))).process_group(0);
+        let mut child = command.spawn()?;
+        match hold(child.id()) {
+            Ok((pid, pidfd)) => Ok(LinuxChild { pid, pidfd, adopted: false, gate }),
             Err(error) => {
                 // Without a pidfd we could neither watch nor stop it.
                 child.kill()?;
@@ -74,22 +97,47 @@ impl Platform for Linux {
     deprecated,
     reason = "the successor is unsafe, for descriptors that may be closed by others; an OwnedFd is ours alone"
 )]
-fn hold(child: &process::Child) -> io::Result<(Pid, AsyncFd<OwnedFd>)> {
-    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw).ok_or(io::ErrorKind::InvalidData)?;
+fn hold(pid: u32) -> io::Result<(Pid, AsyncFd<OwnedFd>)> {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or(io::ErrorKind::InvalidData)?;
     let pidfd = pidfd_open(pid, PidfdFlags::empty())?;
     Ok((pid, AsyncFd::with_interest(pidfd, Interest::READABLE)?))
 }
 
-/// A child made by [`Linux`].
+/// A child made by [`Linux`], or adopted.
 #[derive(Debug)]
 pub struct LinuxChild {
     pid: Pid,
     pidfd: AsyncFd<OwnedFd>,
+    /// It is another's to reap.
+    adopted: bool,
+    gate: Option<Gate>,
 }
 
 impl LinuxChild {
+    /// Takes over a process that an earlier wrapper made; `None` when it has ended, whoever has its number now.
+    ///
+    /// # Errors
+    ///
+    /// Those of `pidfd_open`, but that there is no such process.
+    pub fn adopt(identity: &Identity) -> io::Result<Option<Self>> {
+        match hold(identity.pid) {
+            // Looked at while we hold it: the number cannot change hands between the two.
+            Ok((pid, pidfd)) if identity.is_alive() => {
+                Ok(Some(Self { pid, pidfd, adopted: true, gate: None }))
+            }
+            Ok(_) => Ok(None),
+            Err(error) if error.raw_os_error() == Some(Errno::SRCH.raw_os_error()) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
     /// How the process ended, or `None` while it runs. It stays to be reaped.
     fn peek(&self) -> Option<Exit> {
+        if self.adopted {
+            let mut fds = [PollFd::new(&self.pidfd, PollFlags::IN)];
+            let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+            return poll(&mut fds, Some(&now)).is_ok_and(|ready| ready > 0).then_some(Exit::Unknown);
+        }
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         match waitid(WaitId::PidFd(self.pidfd.as_fd()), options) {
             Ok(None) => None,
@@ -102,11 +150,30 @@ impl LinuxChild {
             Err(_) => Some(Exit::Unknown),
         }
     }
+
+    /// Whether the number of the ended process may be somebody else's by now. While any process is in its group it is not, because the
+    /// kernel keeps the number of a group that exists; so who has it now and is a process is a stranger.
+    fn is_strangers(&self) -> bool {
+        self.adopted && self.peek().is_some() && test_kill_process(self.pid).is_ok()
+    }
 }
 
 impl Child for LinuxChild {
     fn pid(&self) -> u32 {
         self.pid.as_raw_pid().unsigned_abs()
+    }
+
+    fn identity(&self) -> io::Result<Identity> {
+        Identity::of(self.pid())
+    }
+
+    fn release(&mut self) -> io::Result<()> {
+        let Some(gate) = self.gate.take() else { return Ok(()) };
+        gate.open().inspect_err(|_| {
+            // What did not become a runner is on its way out, and nobody else will collect it.
+            let _gone = self.kill_group();
+            let _reaped = waitid(WaitId::PidFd(self.pidfd.as_fd()), WaitIdOptions::EXITED);
+        })
     }
 
     async fn ended(&mut self) -> Exit {
@@ -119,9 +186,6 @@ impl Child for LinuxChild {
                 Ok(mut ready) => ready.clear_ready(),
                 // The runtime is shutting down; whoever asked goes with it.
                 Err(_) => std::future::pending().await,
-            }
-            if let Some(exit) = self.peek() {
-                return exit;
             }
         }
     }
@@ -136,6 +200,9 @@ impl Child for LinuxChild {
     }
 
     fn kill_group(&mut self) -> io::Result<()> {
+        if self.is_strangers() {
+            return Ok(());
+        }
         gone_is_fine(kill_process_group(self.pid, rustix::process::Signal::KILL))
     }
 
@@ -144,9 +211,10 @@ impl Child for LinuxChild {
     }
 
     fn reap(self) -> bool {
-        let reaped = waitid(WaitId::PidFd(self.pidfd.as_fd()), WaitIdOptions::EXITED | WaitIdOptions::NOHANG);
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
+        let ours = self.adopted || waitid(WaitId::PidFd(self.pidfd.as_fd()), options).is_ok();
         // The number may be another's from here on, so this may only look, and its answer is only for the log.
-        reaped.is_ok() && test_kill_process_group(self.pid).is_ok()
+        ours && test_kill_process(self.pid).is_err() && test_kill_process_group(self.pid).is_ok()
     }
 }
 

@@ -5,6 +5,8 @@
 
 mod command;
 mod exit;
+pub mod gate;
+mod identity;
 mod linux;
 mod proc_status;
 
@@ -13,6 +15,7 @@ use std::{fmt, io};
 pub use self::{
     command::{CommandError, CommandLine},
     exit::Exit,
+    identity::{Identity, Program},
     linux::{Linux, LinuxChild},
 };
 
@@ -20,7 +23,7 @@ pub use self::{
 pub trait Platform: Send + 'static {
     type Child: Child;
 
-    /// Starts one child as the leader of a process group of its own; it runs the command when this returns.
+    /// Makes a child, as the leader of a process group of its own. It may run the command at once, or wait for [`Child::release`].
     ///
     /// # Errors
     ///
@@ -31,6 +34,20 @@ pub trait Platform: Send + 'static {
 /// One child process. Its process id is not given to another process before [`Child::reap`].
 pub trait Child: Send {
     fn pid(&self) -> u32;
+
+    /// What tells this process from every other one, before it and after it.
+    ///
+    /// # Errors
+    ///
+    /// When the system does not say.
+    fn identity(&self) -> io::Result<Identity>;
+
+    /// Lets the child run its command; it does when this returns.
+    ///
+    /// # Errors
+    ///
+    /// Those of exec; there is no child then.
+    fn release(&mut self) -> io::Result<()>;
 
     /// Waits until the process has ended, without reaping it. Cancel safe, and answers again when asked again.
     fn ended(&mut self) -> impl Future<Output = Exit> + Send;

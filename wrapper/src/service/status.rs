@@ -19,6 +19,7 @@ pub(super) fn from_handle_error(error: &HandleError) -> Status {
             | Refusal::Leaving
             | Refusal::NotStopping
             | Refusal::OtherStop
+            | Refusal::NoStateFile
             | Refusal::TooLate => Status::failed_precondition(refusal.to_string()),
         },
     }

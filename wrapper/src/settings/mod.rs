@@ -2,7 +2,7 @@
 
 pub(crate) mod duration;
 
-use std::{ffi::OsString, time::Duration};
+use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use tracing::level_filters::LevelFilter;
@@ -58,6 +58,10 @@ pub struct Run {
     /// A runner younger than this is not sent SIGQUIT or SIGHUP, which would end it before it has installed its handlers.
     #[arg(long, env = "GRIT_WRAPPER_START_GRACE", value_name = "DURATION", value_parser = duration::parse, default_value = "3s")]
     pub start_grace: Duration,
+
+    /// Where the next wrapper finds the runner when this one is killed. Default: the first unix socket's path with `.state` added.
+    #[arg(long, env = "GRIT_WRAPPER_STATE_FILE", value_name = "PATH")]
+    pub state_file: Option<PathBuf>,
 
     /// How long a runner lives before its process counts as healthy.
     #[arg(long, env = "GRIT_WRAPPER_MIN_UPTIME", value_name = "DURATION", value_parser = duration::parse, default_value = "2s")]
@@ -129,6 +133,21 @@ impl Run {
         }
     }
 
+    /// Where the next wrapper finds the runner; nowhere without a unix socket, unless it was said.
+    #[must_use]
+    pub fn state_file(&self) -> Option<PathBuf> {
+        self.state_file.clone().or_else(|| {
+            self.grpc_listen.iter().find_map(|address| match address {
+                Address::Unix(path) => {
+                    let mut path = path.clone().into_os_string();
+                    path.push(".state");
+                    Some(PathBuf::from(path))
+                }
+                Address::Tcp(_) => None,
+            })
+        })
+    }
+
     /// How the runner is asked for its health.
     #[must_use]
     pub fn probes(&self) -> health::Settings {
@@ -146,6 +165,9 @@ impl Run {
     #[must_use]
     pub fn platform(&self, command: CommandLine) -> Linux {
         let mut platform = Linux::new(command);
+        if self.state_file().is_some() {
+            platform = platform.gated();
+        }
         if let (None, Some(address)) = (self.source().listen_address, &self.runner_listen_address) {
             platform = platform.env("LISTEN_ADDRESS", address);
         }

@@ -26,6 +26,10 @@ pub(super) enum Request {
     Reload,
     /// End the supervisor once the child has ended, and stop the child in this way.
     Leave(Stop),
+    /// End the supervisor, and let the child live for the next wrapper to adopt.
+    Detach,
+    /// A callback was made, or given up.
+    Called(Callback),
 }
 
 /// A wish that the child ends.
@@ -39,8 +43,10 @@ pub struct Stop {
     pub asked: Instant,
     /// When a graceful stop turns into a forceful one; never by default, since a job may take days.
     pub deadline: Option<Instant>,
-    /// Who is told afterwards. Kept apart by being equal or not: one that is asked twice is made once.
+    /// Who is to be told afterwards. Kept apart by being equal or not: one that is asked twice is made once.
     pub callbacks: Vec<Callback>,
+    /// Who was told, or could not be.
+    pub called: Vec<Callback>,
 }
 
 impl Stop {
@@ -57,6 +63,7 @@ impl Stop {
             asked: Instant::now(),
             deadline: None,
             callbacks: Vec::new(),
+            called: Vec::new(),
         }
     }
 }
@@ -93,6 +100,8 @@ pub enum Refusal {
         "the runner was told to stop already, and cannot take that back; start it again once it has ended"
     )]
     TooLate,
+    #[error("without a state file the next wrapper could not adopt the runner")]
+    NoStateFile,
     #[error("too many different callbacks for one shutdown (at most {max})", max = Stop::MAX_CALLBACKS)]
     TooManyCallbacks,
 }

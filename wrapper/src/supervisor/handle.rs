@@ -97,6 +97,15 @@ impl Handle {
         self.ask(Request::Leave(stop)).await
     }
 
+    /// Ends the supervisor's task and lets the child live, for the next wrapper to adopt.
+    ///
+    /// # Errors
+    ///
+    /// Refused without a state file.
+    pub async fn detach(&self) -> Result<Answer, HandleError> {
+        self.ask(Request::Detach).await
+    }
+
     async fn ask(&self, request: Request) -> Result<Answer, HandleError> {
         let (reply, answer) = oneshot::channel();
         self.commands.try_send(Command { request, reply }).map_err(|error| match error {

@@ -22,5 +22,5 @@ pub use self::{
     handle::{Handle, HandleError},
     policy::{Policy, Restart, RestartWhen},
     state::{ChildInfo, End, Phase, State, Supervision},
-    task::{Callbacks, Task},
+    task::{Callbacks, Made, Outcome, Task},
 };

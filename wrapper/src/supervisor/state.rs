@@ -41,6 +41,8 @@ pub struct Supervision {
     pub state: State,
     /// The wrapper was asked to end.
     pub leaving: bool,
+    /// The stop that is under way was for the end of an earlier wrapper: another child follows.
+    pub revive: bool,
     /// How often a child was started because another had ended by itself.
     pub restarts: u32,
     /// How many of the last children in a row ended by themselves before they were stable.
@@ -49,7 +51,7 @@ pub struct Supervision {
 
 impl Default for Supervision {
     fn default() -> Self {
-        Self { state: State::Idle, leaving: false, restarts: 0, failures: 0 }
+        Self { state: State::Idle, leaving: false, revive: false, restarts: 0, failures: 0 }
     }
 }
 
@@ -126,6 +128,8 @@ pub(super) enum Event {
     Reload,
     /// The wrapper is to end, and this is how its child is stopped for it.
     Leave(Stop),
+    /// A callback was made, or given up.
+    Called(Callback),
 }
 
 /// What has to be done, in order.
@@ -150,7 +154,7 @@ pub(super) struct Step {
 impl Supervision {
     /// What `event` at the moment `now` leads to.
     pub(super) fn on(self, event: Event, now: Instant, policy: &Policy) -> Step {
-        let Self { state, leaving, restarts, failures } = self;
+        let Self { state, leaving, revive, restarts, failures } = self;
         let leaving = leaving || matches!(event, Event::Leave(_));
         let lived = state.child().map(|child| now.saturating_duration_since(child.started));
         let by_itself = matches!(
@@ -159,6 +163,10 @@ impl Supervision {
                 | (State::Starting { stop: None }, Event::SpawnFailed(_))
         );
         let waited = matches!((&state, &event), (State::Backoff { .. }, Event::Tick));
+        let new_owner = match &event {
+            Event::Stop(stop) | Event::Leave(stop) if revive => Some(Arc::clone(&stop.id)),
+            _ => None,
+        };
         let mut effects = Vec::new();
         let (state, answer) = match event {
             Event::Boot => boot(state, leaving, &mut effects),
@@ -171,11 +179,16 @@ impl Supervision {
             Event::Stop(stop) | Event::Leave(stop) => request_stop(state, stop, now, policy, &mut effects),
             Event::Cancel(id) => cancel(state, &id, leaving),
             Event::Reload => reload(state, now, policy),
+            Event::Called(callback) => (called(state, &callback), Ok(Answer::Done)),
         };
-        let mut next = Self { state, leaving, restarts, failures };
+        let mut next = Self { state, leaving, revive, restarts, failures };
+        if let Some(owner) = new_owner {
+            next.hand_over(owner);
+        }
         if by_itself {
             next.consider_restart(lived, now, policy);
         }
+        next.consider_revival(now);
         if waited && matches!(next.state, State::Starting { .. }) {
             next.restarts = next.restarts.saturating_add(1);
         }
@@ -198,6 +211,24 @@ impl Supervision {
             self.state = State::Backoff { until, end: end.clone() };
         }
         self.failures = self.failures.saturating_add(1);
+    }
+
+    /// The stop of an earlier wrapper's end becomes that of somebody who wants the child stopped.
+    fn hand_over(&mut self, owner: Arc<str>) {
+        self.revive = false;
+        if let State::Stopping { stop, .. } = &mut self.state {
+            stop.id = owner;
+        }
+    }
+
+    /// An earlier wrapper stopped its child for its own end only, and that has come.
+    fn consider_revival(&mut self, now: Instant) {
+        if let State::Exited { end, .. } = &self.state
+            && self.revive
+        {
+            self.revive = false;
+            self.state = State::Backoff { until: now, end: end.clone() };
+        }
     }
 
     /// Whether children keep ending before they were of use, one after the other.
@@ -258,6 +289,14 @@ impl State {
             Self::Starting { stop } | Self::Exited { stop, .. } => stop.as_ref(),
             Self::Stopping { stop, .. } => Some(stop),
             Self::Idle | Self::Running { .. } | Self::Backoff { .. } => None,
+        }
+    }
+
+    /// Callbacks of a stop that is over, which were not made yet.
+    pub(super) fn unmade_callbacks(&self) -> Vec<Callback> {
+        match self {
+            Self::Exited { stop: Some(stop), .. } => stop.callbacks.clone(),
+            _ => Vec::new(),
         }
     }
 
@@ -413,9 +452,9 @@ fn request_stop(
 
 /// Adds the callbacks of `wish` that `stop` does not have, and answers which those are.
 fn join(stop: &mut Stop, wish: &Stop) -> Result<Vec<Callback>, Refusal> {
-    let new: Vec<_> =
-        wish.callbacks.iter().filter(|callback| !stop.callbacks.contains(callback)).cloned().collect();
-    if stop.callbacks.len() + new.len() > Stop::MAX_CALLBACKS {
+    let is_new = |callback: &&Callback| !stop.callbacks.contains(callback) && !stop.called.contains(callback);
+    let new: Vec<_> = wish.callbacks.iter().filter(is_new).cloned().collect();
+    if stop.callbacks.len() + stop.called.len() + new.len() > Stop::MAX_CALLBACKS {
         return Err(Refusal::TooManyCallbacks);
     }
     stop.callbacks.extend(new.iter().cloned());
@@ -540,6 +579,16 @@ fn cancel(state: State, id: &str, leaving: bool) -> Answered {
         state @ State::Stopping { .. } => (state, Err(Refusal::TooLate)),
         other => (other, Err(Refusal::NotStopping)),
     }
+}
+
+fn called(mut state: State, callback: &Callback) -> State {
+    if let State::Exited { stop: Some(stop), .. } = &mut state
+        && let Some(at) = stop.callbacks.iter().position(|pending| pending == callback)
+    {
+        let made = stop.callbacks.swap_remove(at);
+        stop.called.push(made);
+    }
+    state
 }
 
 fn reload(state: State, now: Instant, policy: &Policy) -> Answered {

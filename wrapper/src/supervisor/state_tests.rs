@@ -91,6 +91,7 @@ fn events() -> Vec<(&'static str, Event)> {
         ("force", Event::Stop(forceful())),
         ("cancel", Event::Cancel(Arc::from(""))),
         ("reload", Event::Reload),
+        ("called", Event::Called(callback(1))),
         ("leave", Event::Leave(graceful())),
     ]
 }
@@ -244,6 +245,24 @@ fn at_most_so_many_callbacks() {
     }
 }
 
+/// A wrapper that was told to end, and killed before its child had: its successor is wanted to run one.
+#[test]
+fn the_end_of_an_earlier_wrapper_is_followed_by_another_child() {
+    let now = Instant::now();
+    let policy = Policy::default();
+    let (_, state) = states(now).into_iter().find(|(name, _)| *name == "draining").unwrap();
+    let adopted = Supervision { state, revive: true, ..Supervision::default() };
+    let ended = adopted.clone().on(Event::Ended(Exit::Unknown), now, &policy);
+    let again = ended.next.on(Event::Tick, now, &policy);
+    assert_eq!(again.effects, [Effect::Spawn]);
+
+    // Unless somebody wants it stopped by now, who is then the one to name.
+    let joined = adopted.on(Event::Stop(Stop::new("deploy", Mode::Graceful)), now, &policy).next;
+    assert_eq!(&*joined.state.stop().unwrap().id, "deploy");
+    let ended = joined.on(Event::Ended(Exit::Unknown), now, &policy).next;
+    assert!(matches!(ended.state, State::Exited { .. }));
+}
+
 #[test]
 fn a_crash_loop_shows_and_a_stable_child_ends_it() {
     let policy = on_failure();
@@ -282,6 +301,8 @@ enum Happening {
     Cancel,
     Reload,
     Leave,
+    /// Callbacks that were made are reported.
+    Called,
     /// The child dies by itself.
     Crash(u8),
     Handles,
@@ -311,7 +332,8 @@ impl Happening {
             7 => Self::Cancel,
             8 => Self::Reload,
             9 => Self::Leave,
-            10 | 11 => Self::Crash(a % 2),
+            10 => Self::Called,
+            11 => Self::Crash(a % 2),
             12 | 13 => Self::Handles,
             14 | 15 => Self::Wait(a.into()),
             16 | 17 => Self::UntilDue,
@@ -375,6 +397,13 @@ impl World {
             }
             Happening::Reload => self.ignore(&Event::Reload),
             Happening::Leave => self.ignore(&Event::Leave(graceful())),
+            Happening::Called => {
+                let made = |(name, (_, made)): (&u8, &(bool, u32))| (*made > 0).then_some(*name);
+                let made: Vec<_> = self.callbacks.iter().filter_map(made).collect();
+                for name in made {
+                    self.ignore(&Event::Called(callback(name)));
+                }
+            }
             Happening::Crash(code) => self.end(Exit::Code(code.into())),
             Happening::Handles => {
                 if self.supervision.holds_signal() {

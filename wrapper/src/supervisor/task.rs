@@ -1,9 +1,9 @@
 //! The task that owns the child.
 
-use std::{sync::Arc, time::Duration};
+use std::{io, sync::Arc, time::Duration};
 
 use tokio::{
-    sync::{mpsc, watch},
+    sync::{mpsc, oneshot, watch},
     time::{Instant, sleep_until},
 };
 use tracing::{debug, error, info, warn};
@@ -16,7 +16,8 @@ use super::{
 };
 use crate::{
     callback::Callback,
-    process::{Child, Exit, Platform, Signal},
+    process::{Child, Exit, Identity, Platform, Signal},
+    store::Store,
 };
 
 /// Requests that may wait for the task; each takes it microseconds.
@@ -27,7 +28,39 @@ const PROBE_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Makes the callbacks. It must return at once, and make the request elsewhere.
 pub trait Callbacks: Send + 'static {
-    fn call(&mut self, callback: Callback);
+    /// `made` is to be told when the callback was made or given up.
+    fn call(&mut self, callback: Callback, made: Made);
+}
+
+/// The way back to the supervisor for one callback.
+#[derive(Debug)]
+pub struct Made {
+    callback: Callback,
+    commands: mpsc::WeakSender<Command>,
+}
+
+impl Made {
+    /// One whose supervisor has ended.
+    #[cfg(test)]
+    pub(crate) fn to_nobody(callback: Callback) -> Self {
+        Self { callback, commands: mpsc::channel(1).0.downgrade() }
+    }
+
+    /// The callback was made, or nothing more can be hoped for: it need not be made again by a later wrapper.
+    pub async fn report(self) {
+        let Some(commands) = self.commands.upgrade() else { return };
+        let (reply, _nobody_waits) = oneshot::channel();
+        let _ended = commands.send(Command { request: Request::Called(self.callback), reply }).await;
+    }
+}
+
+/// How the supervisor's work ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The child has ended, like this.
+    Ended(End),
+    /// The child lives, and the next wrapper adopts it.
+    Detached,
 }
 
 /// The owner of the child. Nothing happens before [`Task::run`] is polled.
@@ -38,6 +71,10 @@ pub struct Task<P: Platform, C> {
     callbacks: C,
     supervision: Supervision,
     child: Option<P::Child>,
+    store: Option<Store>,
+    /// The child's, for the store.
+    identity: Option<Identity>,
+    callers: mpsc::WeakSender<Command>,
     commands: mpsc::Receiver<Command>,
     published: watch::Sender<Supervision>,
 }
@@ -54,18 +91,62 @@ impl<P: Platform, C: Callbacks> Task<P, C> {
         let (sender, commands) = mpsc::channel(QUEUE);
         let supervision = Supervision::default();
         let (published, receiver) = watch::channel(supervision.clone());
-        let task = Self { policy, platform, callbacks, supervision, child: None, commands, published };
+        let task = Self {
+            policy,
+            platform,
+            callbacks,
+            supervision,
+            child: None,
+            store: None,
+            identity: None,
+            callers: sender.downgrade(),
+            commands,
+            published,
+        };
         (task, Handle { commands: sender, published: receiver })
     }
 
-    /// Works until it was asked to leave and the child has ended; answers how that was.
+    /// Keeps what the next wrapper has to know in `store`, when this one is killed.
+    #[must_use]
+    pub fn keep(mut self, store: Store) -> Self {
+        self.store = Some(store);
+        self
+    }
+
+    /// Takes up what an earlier wrapper left: its state, and its child where that lives.
+    #[must_use]
+    pub fn resume(mut self, supervision: Supervision, child: Option<P::Child>) -> Self {
+        self.identity = child.as_ref().and_then(|child| child.identity().ok());
+        self.child = child;
+        self.supervision = supervision;
+        for callback in self.supervision.state.unmade_callbacks() {
+            self.call(callback);
+        }
+        self.save();
+        self.publish();
+        self
+    }
+
+    /// Works until it was asked to leave and the child has ended, or to detach from it.
     ///
     /// Dropping this future lets the child live on: only a stop ends it.
-    pub async fn run(mut self) -> End {
+    pub async fn run(mut self) -> Outcome {
         loop {
             let (event, reply) = match self.wait().await {
                 Wake::Event(event) => (event, None),
-                Wake::Command(Command { request, reply }) => (Event::from(request), Some(reply)),
+                Wake::Command(Command { request: Request::Detach, reply }) => {
+                    let answer =
+                        if self.store.is_some() { Ok(Answer::Done) } else { Err(Refusal::NoStateFile) };
+                    let _gone = reply.send(answer);
+                    if answer.is_ok() {
+                        return Outcome::Detached;
+                    }
+                    continue;
+                }
+                Wake::Command(Command { request, reply }) => match Event::try_from(request) {
+                    Ok(event) => (event, Some(reply)),
+                    Err(()) => continue,
+                },
             };
             debug!(?event, "event");
             let (left, answer) = self.handle(event);
@@ -74,7 +155,10 @@ impl<P: Platform, C: Callbacks> Task<P, C> {
                 let _gone = reply.send(answer);
             }
             if left && let State::Exited { end, .. } = self.supervision.state {
-                return end;
+                if let Some(store) = self.store {
+                    store.remove();
+                }
+                return Outcome::Ended(end);
             }
         }
     }
@@ -110,6 +194,9 @@ impl<P: Platform, C: Callbacks> Task<P, C> {
     /// Answers whether the task is to end, and what to tell whoever sent the event.
     fn handle(&mut self, event: Event) -> (bool, Result<Answer, Refusal>) {
         let ended = matches!(event, Event::Ended(_));
+        if ended {
+            self.identity = None;
+        }
         let (follows, mut leave, answer) = self.step(event);
         if ended && let Some(child) = self.child.take() {
             self.reap(child);
@@ -134,6 +221,8 @@ impl<P: Platform, C: Callbacks> Task<P, C> {
             info!(from = name, to = next.state.name(), "state");
         }
         self.supervision = next;
+        // Written down before it is done, so that a wrapper that is killed in between leaves no deed that nobody knows of.
+        self.save();
         let leave = effects.contains(&Effect::Leave);
         // Spawn is the one effect that leads to an event, and no step has two of it.
         let follows = effects.into_iter().filter_map(|effect| self.perform(effect)).last();
@@ -157,7 +246,7 @@ impl<P: Platform, C: Callbacks> Task<P, C> {
                 None
             }
             Effect::Callback(callback) => {
-                self.callbacks.call(callback);
+                self.call(callback);
                 None
             }
             Effect::Leave => None,
@@ -165,11 +254,9 @@ impl<P: Platform, C: Callbacks> Task<P, C> {
     }
 
     fn spawn(&mut self) -> Event {
-        match self.platform.spawn() {
-            Ok(child) => {
-                let pid = child.pid();
+        match self.try_spawn() {
+            Ok(pid) => {
                 info!(pid, "runner started");
-                self.child = Some(child);
                 Event::Spawned(pid)
             }
             Err(error) => {
@@ -177,6 +264,30 @@ impl<P: Platform, C: Callbacks> Task<P, C> {
                 Event::SpawnFailed(Arc::from(error.to_string()))
             }
         }
+    }
+
+    fn try_spawn(&mut self) -> io::Result<u32> {
+        let mut child = self.platform.spawn()?;
+        self.identity = Some(child.identity()?);
+        // From here on a later wrapper can find it; only now may it become a runner.
+        self.save();
+        child.release().inspect_err(|_| self.identity = None)?;
+        let pid = child.pid();
+        self.child = Some(child);
+        Ok(pid)
+    }
+
+    fn save(&mut self) {
+        if let Some(store) = &mut self.store
+            && let Err(error) = store.save(&self.supervision, self.identity.as_ref())
+        {
+            error!(%error, "cannot write the state file; a later wrapper will not know what happened since");
+        }
+    }
+
+    fn call(&mut self, callback: Callback) {
+        let made = Made { callback: callback.clone(), commands: self.callers.clone() };
+        self.callbacks.call(callback, made);
     }
 
     fn signal(&mut self, signal: Signal) {
@@ -204,16 +315,21 @@ impl<P: Platform, C: Callbacks> Task<P, C> {
     }
 }
 
-impl From<Request> for Event {
-    fn from(request: Request) -> Self {
-        match request {
+impl TryFrom<Request> for Event {
+    /// It is the task's own, and the table does not know it.
+    type Error = ();
+
+    fn try_from(request: Request) -> Result<Self, ()> {
+        Ok(match request {
             Request::Boot => Self::Boot,
             Request::Start => Self::Start,
             Request::Stop(stop) => Self::Stop(stop),
             Request::Cancel(id) => Self::Cancel(id),
             Request::Reload => Self::Reload,
             Request::Leave(stop) => Self::Leave(stop),
-        }
+            Request::Called(callback) => Self::Called(callback),
+            Request::Detach => return Err(()),
+        })
     }
 }
 

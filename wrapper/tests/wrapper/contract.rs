@@ -4,10 +4,11 @@ use std::path::Path;
 
 use grit_proto::runner_wrapper::Status;
 use grit_wrapper::{
+    callback::Callback,
     listen::{self, Listener, Rules},
     process::{CommandLine, Linux},
     service::{self, Services, Upstream},
-    supervisor::{Callbacks, Mode, Policy, Stop, Task},
+    supervisor::{Callbacks, Made, Mode, Policy, Stop, Task},
 };
 use tokio_util::sync::CancellationToken;
 use tonic::Code;
@@ -20,7 +21,7 @@ use crate::support::{Client, Start, misbehaving_child, tcp_client, unix_channel,
 struct NoCallbacks;
 
 impl Callbacks for NoCallbacks {
-    fn call(&mut self, callback: grit_wrapper::callback::Callback) {
+    fn call(&mut self, callback: Callback, _: Made) {
         panic!("nobody asked for {callback:?}");
     }
 }

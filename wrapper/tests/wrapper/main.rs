@@ -15,3 +15,4 @@ mod race;
 mod signals;
 mod sockets;
 mod support;
+mod survival;

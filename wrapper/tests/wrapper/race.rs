@@ -6,7 +6,7 @@ use std::time::Duration;
 use grit_wrapper::{
     callback::Callback,
     process::{CommandLine, Linux},
-    supervisor::{Callbacks, End, Mode, Policy, State, Stop, Task},
+    supervisor::{Callbacks, End, Made, Mode, Outcome, Policy, State, Stop, Task},
 };
 
 const ROUNDS: usize = 10_000;
@@ -15,7 +15,7 @@ const WORKERS: usize = 8;
 struct NoCallbacks;
 
 impl Callbacks for NoCallbacks {
-    fn call(&mut self, _: Callback) {}
+    fn call(&mut self, _: Callback, _: Made) {}
 }
 
 /// All rounds with real processes and the real supervisor: in every other one the child also ends by itself at about the moment of the
@@ -50,7 +50,7 @@ async fn rounds(worker: usize) {
         // And it stays so, until the end.
         supervisor.leave(Stop::new("test", Mode::Graceful)).await.unwrap();
         let end = task.await.unwrap();
-        assert!(matches!(end, End::Exited { .. }), "{end:?}");
+        assert!(matches!(end, Outcome::Ended(End::Exited { .. })), "{end:?}");
         assert!(matches!(supervisor.now().state, State::Exited { .. }));
     }
 }

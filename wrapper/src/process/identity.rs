@@ -1,0 +1,85 @@
+//! What tells a process from every other one.
+
+use std::{fs, io, os::unix::fs::MetadataExt};
+
+use serde::{Deserialize, Serialize};
+
+/// A process, for ever: numbers are given again, but not at the same moment of the same boot.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Identity {
+    pub pid: u32,
+    /// When it was made, in the kernel's ticks since boot. Running another program does not change it.
+    start_ticks: u64,
+    /// The boot that these ticks are counted from.
+    boot: String,
+}
+
+/// A program file: device and inode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Program {
+    device: u64,
+    inode: u64,
+}
+
+impl Identity {
+    /// The identity of the process that has this number now.
+    ///
+    /// # Errors
+    ///
+    /// When there is none.
+    pub fn of(pid: u32) -> io::Result<Self> {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
+        let start_ticks = start_ticks(&stat).ok_or(io::ErrorKind::InvalidData)?;
+        let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim().to_owned();
+        Ok(Self { pid, start_ticks, boot })
+    }
+
+    /// Whether the process with this number is the same one, and not yet a zombie.
+    #[must_use]
+    pub fn is_alive(&self) -> bool {
+        let zombie =
+            |stat: String| stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with(['Z', 'X']));
+        Self::of(self.pid).is_ok_and(|now| now == *self)
+            && fs::read_to_string(format!("/proc/{}/stat", self.pid)).is_ok_and(|stat| !zombie(stat))
+    }
+}
+
+impl Program {
+    /// The program that a process runs, also when its file was replaced since.
+    ///
+    /// # Errors
+    ///
+    /// When there is no such process, or it is another user's.
+    pub fn of(pid: u32) -> io::Result<Self> {
+        let file = fs::metadata(format!("/proc/{pid}/exe"))?;
+        Ok(Self { device: file.dev(), inode: file.ino() })
+    }
+}
+
+/// Field 22 of `/proc/PID/stat`. The name in field 2 may hold anything, so counting starts behind its last parenthesis.
+fn start_ticks(stat: &str) -> Option<u64> {
+    stat.rsplit_once(") ")?.1.split(' ').nth(22 - 3)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_start_is_found_behind_any_name() {
+        let fields: Vec<_> = (4..=30).map(|field| field.to_string()).collect();
+        let stat = format!("17 (a) R (b) S {}", fields.join(" "));
+        assert_eq!(start_ticks(&stat), Some(22));
+        assert_eq!(start_ticks("17 (x"), None);
+    }
+
+    #[test]
+    fn one_is_oneself_and_nobody_else() {
+        let me = Identity::of(std::process::id()).unwrap();
+        assert!(me.is_alive());
+        assert!(!Identity { start_ticks: me.start_ticks + 1, ..me.clone() }.is_alive());
+        assert!(!Identity { boot: "another".to_owned(), ..me }.is_alive());
+        assert_eq!(Program::of(std::process::id()).unwrap(), Program::of(std::process::id()).unwrap());
+        assert!(Identity::of(u32::MAX).is_err());
+    }
+}

@@ -1,0 +1,104 @@
+//! What the next wrapper has to know when this one is killed: the child, and what was asked of it.
+//!
+//! One small file, replaced as a whole before anything is done that it tells of. A wrapper that ends in good order removes it, so a
+//! file that is found means that its writer did not: then the child is adopted, and a drain goes on. It holds the headers of
+//! callbacks, and is readable for the wrapper's user alone. It is not synced to disk: it outlives a process, and a reboot ends what it
+//! tells of.
+
+mod saved;
+
+use std::{
+    fs::{self, File},
+    io::{self, Write},
+    os::unix::fs::OpenOptionsExt,
+    path::{Path, PathBuf},
+};
+
+use thiserror::Error;
+use tracing::error;
+
+pub use self::saved::{Found, Saved};
+use crate::{lock, process::Identity, supervisor::Supervision};
+
+/// The state file, locked.
+#[derive(Debug)]
+pub struct Store {
+    path: PathBuf,
+    last: Option<Saved>,
+    _lock: File,
+}
+
+/// Why a state file cannot be used. Going on without one could start a second runner.
+#[derive(Debug, Error)]
+pub enum StoreError {
+    #[error("--state-file {path:?}: another wrapper uses it")]
+    Locked { path: PathBuf },
+    #[error("--state-file {path:?}: cannot {what}")]
+    Io {
+        path: PathBuf,
+        what: &'static str,
+        #[source]
+        source: io::Error,
+    },
+    #[error(
+        "--state-file {path:?}: cannot be understood. A runner of an earlier wrapper may still run: make sure that none does, and \
+         remove the file"
+    )]
+    Broken {
+        path: PathBuf,
+        #[source]
+        source: serde_json::Error,
+    },
+}
+
+impl Store {
+    /// Locks the file, and reads what an earlier wrapper left in it.
+    ///
+    /// # Errors
+    ///
+    /// See [`StoreError`].
+    pub fn open(path: &Path) -> Result<(Self, Option<Saved>), StoreError> {
+        let io = |what| move |source| StoreError::Io { path: path.to_owned(), what, source };
+        let lock = lock::beside(path)
+            .map_err(io("lock the file beside it"))?
+            .ok_or_else(|| StoreError::Locked { path: path.to_owned() })?;
+        let saved = match fs::read(path) {
+            Ok(text) => Some(
+                serde_json::from_slice(&text)
+                    .map_err(|source| StoreError::Broken { path: path.to_owned(), source })?,
+            ),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => return Err(io("read it")(error)),
+        };
+        Ok((Self { path: path.to_owned(), last: saved.clone(), _lock: lock }, saved))
+    }
+
+    /// Replaces what is kept, if it differs.
+    ///
+    /// # Errors
+    ///
+    /// Those of writing; the file is as it was before.
+    pub(crate) fn save(&mut self, supervision: &Supervision, child: Option<&Identity>) -> io::Result<()> {
+        let saved = Saved::new(supervision, child);
+        if self.last.as_ref() == Some(&saved) {
+            return Ok(());
+        }
+        let mut fresh = self.path.clone().into_os_string();
+        fresh.push(".new");
+        let mut file = File::options().write(true).create(true).truncate(true).mode(0o600).open(&fresh)?;
+        file.write_all(&serde_json::to_vec(&saved)?)?;
+        drop(file);
+        fs::rename(&fresh, &self.path)?;
+        self.last = Some(saved);
+        Ok(())
+    }
+
+    /// Ends in good order: there is nothing for the next wrapper to take up.
+    pub(crate) fn remove(self) {
+        if let Err(error) = fs::remove_file(&self.path)
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            error!(%error, path = %self.path.display(), "cannot remove the state file");
+        }
+    }
+}

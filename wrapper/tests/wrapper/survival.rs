@@ -1,0 +1,221 @@
+//! What outlives a wrapper that is killed or replaced: the runner, the wish that it ends, and the callback.
+
+use std::{fs, os::unix::fs::PermissionsExt, path::Path, time::Duration};
+
+use grit_proto::{
+    runner_wrapper::{ShutdownCallback, Status},
+    wrapper_v1::{DrainRequest, GetStatusRequest, State},
+};
+use rustix::process::{Signal, kill_process_group};
+use tokio::net::TcpListener;
+
+use crate::support::{Start, Wrapper, eventually, lives, pid};
+
+async fn ready(habits: &[&str]) -> Wrapper {
+    let wrapper = Start::new().flags(&["--start-grace=0s"]).child(habits);
+    drop(wrapper.client().await);
+    wrapper.child_ready().await;
+    wrapper
+}
+
+/// Kills the wrapper, and starts another in its place.
+async fn killed_and_again(mut wrapper: Wrapper, habits: &[&str]) -> Wrapper {
+    wrapper.signal(Signal::KILL);
+    wrapper.ended().await;
+    Start::again(wrapper.into_folder()).flags(&["--start-grace=0s"]).child(habits)
+}
+
+/// The processes that run the misbehaving child for this folder. A gate is none yet.
+fn runners(folder: &Path) -> Vec<u32> {
+    let record = folder.join("record");
+    let is_runner = |pid: u32| {
+        let command = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let words: Vec<_> = command.split(|byte| *byte == 0).collect();
+        words[0].ends_with(b"misbehaving_child") && words.contains(&record.to_str().unwrap().as_bytes())
+    };
+    let processes =
+        fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    processes.filter(|pid| is_runner(*pid) && lives(*pid)).collect()
+}
+
+#[tokio::test]
+async fn a_killed_wrapper_is_succeeded_by_one_that_adopts_its_runner() {
+    let first = ready(&[]).await;
+    let runner = first.child_pid();
+    let second = killed_and_again(first, &[]).await;
+    let mut own = second.own().await;
+    let status = own.get_status(GetStatusRequest {}).await.unwrap().into_inner();
+    assert_eq!((status.state(), status.pid), (State::Running, Some(runner)));
+    assert!(lives(runner));
+
+    let mut client = second.client().await;
+    client.graceful().await;
+    let reason = client.becomes(Status::Stopped).await;
+    assert_eq!(reason, "ended, but its exit status went to another parent");
+    assert_eq!(second.record(), "ready QUIT", "a second runner was started, or the first one hurt");
+}
+
+#[tokio::test]
+async fn a_drain_and_its_callback_survive() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/done", listener.local_addr().unwrap());
+    let habits = ["--jobs-take", "700"];
+    let first = ready(&habits).await;
+    let callback = ShutdownCallback {
+        url,
+        method: "POST".to_owned(),
+        headers: [("Token".to_owned(), "s3cret".to_owned())].into(),
+    };
+    first.client().await.graceful_with(Some(callback)).await.unwrap();
+    first.recorded("ready QUIT").await;
+    let state = first.path("w.sock.state");
+    assert!(fs::read_to_string(&state).unwrap().contains("s3cret"), "the callback is not kept");
+    assert_eq!(fs::metadata(&state).unwrap().permissions().mode() & 0o777, 0o600);
+
+    let second = killed_and_again(first, &habits).await;
+    let mut client = second.client().await;
+    assert_eq!(client.status().await.0, Status::InShutdown);
+    client.becomes(Status::Stopped).await;
+    let (stream, _) = listener.accept().await.unwrap();
+    let mut head = vec![0; 4096];
+    stream.readable().await.unwrap();
+    let read = stream.try_read(&mut head).unwrap();
+    let head = String::from_utf8_lossy(&head[..read]).into_owned();
+    assert!(head.starts_with("POST /done") && head.contains("token: s3cret"), "{head}");
+    assert!(second.record().starts_with("ready QUIT") && second.record().matches("ready").count() == 1);
+}
+
+#[tokio::test]
+async fn what_was_stopped_stays_stopped() {
+    let first = ready(&["--code", "6"]).await;
+    let mut own = first.own().await;
+    own.drain(DrainRequest { id: "deploy-9".to_owned(), ..DrainRequest::default() }).await.unwrap();
+    first.client().await.becomes(Status::Stopped).await;
+    let second = killed_and_again(first, &[]).await;
+    let status = second.own().await.get_status(GetStatusRequest {}).await.unwrap().into_inner();
+    assert_eq!((status.state(), status.failure_reason.as_str()), (State::Stopped, "exit status 6"));
+    assert_eq!(status.drain.unwrap().id, "deploy-9");
+    assert_eq!(second.record(), "ready QUIT", "a drained runner was started again");
+}
+
+#[tokio::test]
+async fn sigterm_is_not_sent_again_and_the_kill_still_comes() {
+    let habits = ["--ignore-term"];
+    let first = ready(&habits).await;
+    first.client().await.forceful().await;
+    first.recorded("ready TERM").await;
+    let mut first = first;
+    first.signal(Signal::KILL);
+    first.ended().await;
+    let second = Start::again(first.into_folder())
+        .flags(&["--start-grace=0s", "--process-termination-timeout=1s"])
+        .child(&habits);
+    second.client().await.becomes(Status::Stopped).await;
+    assert_eq!(second.record(), "ready TERM");
+    assert_eq!(runners(second.folder.path()), [0; 0]);
+}
+
+#[tokio::test]
+async fn a_runner_that_died_meanwhile_is_replaced() {
+    let mut first = ready(&[]).await;
+    let runner = first.child_pid();
+    first.signal(Signal::KILL);
+    first.ended().await;
+    kill_process_group(pid(runner), Signal::KILL).unwrap();
+    let second = Start::again(first.into_folder()).flags(&["--start-grace=0s"]).child(&[]);
+    second.client().await.becomes(Status::Running).await;
+    second.recorded("ready ready").await;
+    assert_eq!(runners(second.folder.path()).len(), 1);
+}
+
+/// As when a service manager stops the wrapper, runs out of patience, and starts it again.
+#[tokio::test]
+async fn a_wrapper_that_was_killed_while_it_ended_is_succeeded_by_one_with_a_runner() {
+    let habits = ["--jobs-take", "500"];
+    let first = ready(&habits).await;
+    first.signal(Signal::TERM);
+    first.recorded("ready QUIT").await;
+    let second = killed_and_again(first, &habits).await;
+    eventually("another runner", async || {
+        let record = second.record();
+        if record.matches("ready").count() == 2 { Ok(()) } else { Err(record) }
+    })
+    .await;
+    second.client().await.becomes(Status::Running).await;
+    assert_eq!(runners(second.folder.path()).len(), 1);
+}
+
+#[tokio::test]
+async fn sigusr1_hands_the_runner_over_to_a_new_wrapper() {
+    let mut first = ready(&[]).await;
+    let runner = first.child_pid();
+    first.signal(Signal::USR1);
+    assert_eq!(first.ended().await.code(), Some(0));
+    assert!(lives(runner));
+    let second = Start::again(first.into_folder()).flags(&["--start-grace=0s"]).child(&[]);
+    let status = second.own().await.get_status(GetStatusRequest {}).await.unwrap().into_inner();
+    assert_eq!(status.pid, Some(runner));
+
+    // Without a state file that would make an orphan.
+    let without = Start::new().without_socket().flags(&["--grpc-listen=tcp://127.0.0.1:0"]).child(&[]);
+    without.child_ready().await;
+    without.signal(Signal::USR1);
+    without.logged("without a state file").await;
+    assert!(lives(without.pid()));
+}
+
+#[tokio::test]
+async fn a_state_file_that_cannot_be_understood_starts_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("w.sock.state"), "{\"version\":\"2\"}").unwrap();
+    let mut wrapper = Start::again(folder).child(&[]);
+    assert_eq!(wrapper.ended().await.code(), Some(125));
+    assert!(wrapper.read("log").contains("make sure that none does, and remove the file"));
+    assert_eq!(wrapper.record(), "");
+}
+
+/// A wrapper that ends in good order leaves nothing to take up.
+#[tokio::test]
+async fn after_a_good_end_the_next_wrapper_starts_anew() {
+    let mut first = ready(&[]).await;
+    first.signal(Signal::TERM);
+    first.ended().await;
+    assert!(!first.path("w.sock.state").exists());
+    let second = Start::again(first.into_folder()).child(&[]);
+    second.recorded("ready QUIT ready").await;
+}
+
+/// 200 wrappers, each killed at a moment that differs: while it reads the state, makes the gate, writes, lets the runner through, or
+/// supervises. From the first runner that is seen on, it is that one that lives, and never a second.
+#[tokio::test]
+async fn two_hundred_killed_wrappers_and_one_runner() {
+    const ROUNDS: u64 = 200;
+    let mut folder = tempfile::tempdir().unwrap();
+    let mut runner = None;
+    for round in 0..ROUNDS {
+        let mut wrapper = Start::again(folder).flags(&["--start-grace=0s"]).child(&[]);
+        tokio::time::sleep(Duration::from_micros(round * 7919 % 40_000)).await;
+        let _gone = rustix::process::kill_process(pid(wrapper.pid()), Signal::KILL);
+        wrapper.ended().await;
+        folder = wrapper.into_folder();
+        let found = runners(folder.path());
+        assert!(found.len() <= 1, "round {round}: two runners: {found:?}");
+        if runner.is_some() {
+            assert_eq!(found.first().copied(), runner, "round {round}: the runner was lost");
+        }
+        runner = found.first().copied();
+    }
+    assert!(runner.is_some(), "no wrapper lived long enough to start a runner, so nothing was tested");
+
+    let last = Start::again(folder).flags(&["--start-grace=0s"]).child(&[]);
+    let mut client = last.client().await;
+    client.becomes(Status::Running).await;
+    client.graceful().await;
+    client.becomes(Status::Stopped).await;
+    eventually("no orphan", async || {
+        let left = runners(last.folder.path());
+        if left.is_empty() { Ok(()) } else { Err(left) }
+    })
+    .await;
+    assert_eq!(last.record(), "ready QUIT");
+}
