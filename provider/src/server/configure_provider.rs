@@ -1,4 +1,4 @@
-//! ConfigureProvider: the provider block, once per process. Values may be unknown while Terraform plans.
+//! ConfigureProvider: the provider block, once per run. Values may be unknown while Terraform plans.
 
 use grit_proto::tfplugin6 as pb;
 
@@ -13,6 +13,7 @@ impl Service {
         &self,
         request: pb::configure_provider::Request,
     ) -> pb::configure_provider::Response {
+        self.0.stops.begin_run();
         let outcome = self
             .run(Operation::Other, "configure", "the provider", move |service, diags| {
                 Box::pin(async move {

@@ -1,6 +1,6 @@
 //! Who has to stop, and when.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio_util::sync::CancellationToken;
 
@@ -9,11 +9,13 @@ use crate::call::Operation;
 /// The tokens that a stop fires.
 ///
 /// Terraform asks once and then waits for the calls in flight without limit. A create that was already on its way when it asked arrives
-/// afterwards, and must not start to wait for an hour: for changes the stop holds for good. Reads and plans that come later are
-/// part of Terraform's own tidying up, or of a later run against a process that stays: only those in flight are stopped.
+/// afterwards, and must not start to wait for an hour: for changes the stop holds until the end of the run. Reads and plans that come
+/// later are part of Terraform's own tidying up: only those in flight are stopped.
+///
+/// A process that stays for several runs (`--debug`) is configured again at the start of each.
 #[derive(Debug, Default)]
 pub(super) struct Stops {
-    changes: CancellationToken,
+    changes: Mutex<CancellationToken>,
     others: Mutex<CancellationToken>,
 }
 
@@ -21,17 +23,27 @@ impl Stops {
     /// A token for one call, fired by the next stop; for a change also by an earlier one.
     pub(super) fn token(&self, operation: Operation) -> CancellationToken {
         match operation {
-            Operation::Create | Operation::Update | Operation::Destroy => self.changes.child_token(),
-            Operation::Read | Operation::Other => {
-                self.others.lock().unwrap_or_else(PoisonError::into_inner).child_token()
-            }
+            Operation::Create | Operation::Update | Operation::Destroy => lock(&self.changes).child_token(),
+            Operation::Read | Operation::Other => lock(&self.others).child_token(),
         }
     }
 
     pub(super) fn stop(&self) {
-        self.changes.cancel();
-        std::mem::take(&mut *self.others.lock().unwrap_or_else(PoisonError::into_inner)).cancel();
+        lock(&self.changes).cancel();
+        std::mem::take(&mut *lock(&self.others)).cancel();
     }
+
+    /// A new run begins: an earlier stop no longer holds.
+    pub(super) fn begin_run(&self) {
+        let mut changes = lock(&self.changes);
+        if changes.is_cancelled() {
+            *changes = CancellationToken::new();
+        }
+    }
+}
+
+fn lock(token: &Mutex<CancellationToken>) -> MutexGuard<'_, CancellationToken> {
+    token.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -60,5 +72,17 @@ mod tests {
         assert!(!read.is_cancelled());
         stops.stop();
         assert!(read.is_cancelled());
+    }
+
+    #[test]
+    fn a_new_run_is_not_stopped_by_the_last_one() {
+        let stops = Stops::default();
+        let before = stops.token(Operation::Create);
+        stops.begin_run();
+        stops.stop();
+        assert!(before.is_cancelled(), "a run that was not stopped keeps its calls");
+        stops.begin_run();
+        assert!(!stops.token(Operation::Create).is_cancelled());
+        assert!(before.is_cancelled());
     }
 }
