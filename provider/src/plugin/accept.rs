@@ -128,3 +128,45 @@ impl AsyncWrite for Connection {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::{io::AsyncReadExt, time::Instant};
+
+    use super::*;
+    use crate::plugin::{socket::Socket, tls::Identity};
+
+    /// Any certificate will do for a client that never shows one.
+    fn acceptor() -> TlsAcceptor {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let client =
+            rcgen::CertificateParams::new(vec!["localhost".into()]).unwrap().self_signed(&key).unwrap();
+        Identity::new(&pem(client.der())).unwrap().acceptor
+    }
+
+    fn pem(der: &[u8]) -> String {
+        use base64::{Engine as _, engine::general_purpose::STANDARD};
+        format!("-----BEGIN CERTIFICATE-----\n{}\n-----END CERTIFICATE-----\n", STANDARD.encode(der))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_says_nothing_is_let_go() {
+        let parent = tempfile::tempdir().unwrap();
+        let (socket, listener) = Socket::bind(&[parent.path().to_owned()], "unit").unwrap();
+        let mut connections = connections(listener, Some(acceptor()));
+        let start = Instant::now();
+        let mut silent = UnixStream::connect(socket.path()).await.unwrap();
+        assert_eq!(silent.read(&mut [0]).await.unwrap(), 0, "the server hangs up");
+        assert_eq!(start.elapsed().as_secs(), HANDSHAKE_LIMIT.as_secs());
+        assert!(connections.try_recv().is_err());
+    }
+
+    #[tokio::test]
+    async fn without_tls_our_own_user_is_handed_on() {
+        let parent = tempfile::tempdir().unwrap();
+        let (socket, listener) = Socket::bind(&[parent.path().to_owned()], "unit").unwrap();
+        let mut connections = connections(listener, None);
+        let _client = UnixStream::connect(socket.path()).await.unwrap();
+        assert!(matches!(connections.recv().await, Some(Ok(Connection::Plain(_)))));
+    }
+}

@@ -38,7 +38,7 @@ pub enum SocketError {
     #[error("cannot listen on {}", path.display())]
     Listen { path: PathBuf, source: io::Error },
     #[error(
-        "the path of the socket would be too long in each of {parents:?}; set TMPDIR to a folder with a shorter path"
+        "the path of the socket would be too long in each of {parents:?}; set TMPDIR (or PLUGIN_UNIX_SOCKET_DIR, if it is set) to a folder with a shorter path"
     )]
     Path { parents: Vec<PathBuf> },
 }

@@ -156,3 +156,63 @@ fn verify_p521(message: &[u8], certificate: &CertificateDer<'_>, signature: &[u8
     let signature = Signature::from_der(signature).ok()?;
     VerifyingKey::from(&key).verify(message, &signature).ok()
 }
+
+#[cfg(test)]
+mod tests {
+    use p521::ecdsa::{DerSignature, SigningKey, signature::Signer};
+
+    use super::*;
+
+    /// As Terraform makes them: P-521, self-signed, a CA. Its key is [`key`]`(7)`, written down because it protects nothing.
+    const CERTIFICATE: &str = "\
+-----BEGIN CERTIFICATE-----
+MIICBzCCAWigAwIBAgIUWq5b3LQG36ZsJ5Y8NqcVQA+YKv0wCgYIKoZIzj0EAwIw
+FDESMBAGA1UEAwwJbG9jYWxob3N0MCAXDTI2MTEyMDExNDYyM1oYDzIxMjYxMDI3
+MTE0NjIzWjAUMRIwEAYDVQQDDAlsb2NhbGhvc3QwgZswEAYHKoZIzj0CAQYFK4EE
+ACMDgYYABADoha5ADJZ07sqM8x9oZBmjMTjbSq6KIAZ9YslNYAuypI2YmqlflhXU
+5brNwETheYAwcvjxM+EV0l6WxVbkab2K0wAOB68fecmbWsdaSfEgzX6MyZXQCSnf
+DTfZQ9gbVaMG1sjA7t+HMgQfA9BzYlrvgfWewWWmqPaobbfSqnJTbTybt6NTMFEw
+HQYDVR0OBBYEFLOCqyGVEXJP+TKzULDCCJlZaWqEMB8GA1UdIwQYMBaAFLOCqyGV
+EXJP+TKzULDCCJlZaWqEMA8GA1UdEwEB/wQFMAMBAf8wCgYIKoZIzj0EAwIDgYwA
+MIGIAkIBz/M+DWg+PF0n5o5i8OYMQFP1ugJ4zxZJ7d5FJAmfNw8opUuaWpi4tKpI
+gskEtJLMZ4OWQGIcxezXtE6wkbiVYSACQgCg/rhMuldfza4YZha75AFxVPxIpa8O
+CEkv60wNBRhdwtdaC009a7o7ogyc6pMzPsk58ZM40e34gId5bGnKOxn9uA==
+-----END CERTIFICATE-----";
+
+    fn certificate() -> CertificateDer<'static> {
+        CertificateDer::from_pem_slice(CERTIFICATE.as_bytes()).unwrap()
+    }
+
+    fn key(filling: u8) -> SigningKey {
+        let mut scalar = [filling; 66];
+        scalar[0] = 0;
+        SigningKey::from_slice(&scalar).unwrap()
+    }
+
+    fn sign(key: &SigningKey, message: &[u8]) -> Vec<u8> {
+        let signature: DerSignature = key.sign(message);
+        signature.as_bytes().to_vec()
+    }
+
+    #[test]
+    fn a_p521_signature_is_taken_from_the_right_key_over_the_right_message_only() {
+        let verify = |message: &[u8], signature: &[u8]| verify_p521(message, &certificate(), signature);
+        let good = sign(&key(7), b"transcript");
+        assert_eq!(verify(b"transcript", &good), Some(()));
+        assert_eq!(verify(b"another transcript", &good), None);
+        assert_eq!(verify(b"transcript", &sign(&key(8), b"transcript")), None);
+        assert_eq!(verify(b"transcript", &good[..good.len() - 1]), None);
+        assert_eq!(verify(b"transcript", b""), None);
+    }
+
+    #[test]
+    fn a_p521_signature_is_not_taken_for_a_certificate_with_another_kind_of_key() {
+        let other = own_certificate(&KeyPair::generate().unwrap()).unwrap();
+        assert_eq!(verify_p521(b"transcript", &other, &sign(&key(7), b"transcript")), None);
+    }
+
+    #[test]
+    fn what_is_no_certificate_is_refused() {
+        assert!(matches!(Identity::new("nonsense"), Err(TlsError::ClientCertificate(_))));
+    }
+}
