@@ -24,6 +24,14 @@ fn a_roll_under_load_loses_no_job() {
 }
 
 #[test]
+fn it_runs_where_no_sshd_is_installed() {
+    let output = demo(&["--embedded-ssh"]);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{text}\n{}", String::from_utf8_lossy(&output.stderr));
+    assert!(text.contains("SSH server of the hosts: the embedded one"), "{text}");
+}
+
+#[test]
 fn jobs_aborted_behind_its_back_make_it_fail() {
     let output = demo(&["--sabotage"]);
     let errors = String::from_utf8_lossy(&output.stderr);

@@ -22,7 +22,7 @@ use self::timeline::Timeline;
 use super::{
     Lab, apply,
     event::{EventLog, What},
-    host::HostSpec,
+    host::{HostSpec, ssh},
     queue::{Queue, Tally},
     verdict,
 };
@@ -52,12 +52,16 @@ pub struct Options {
     /// Abort the jobs of a draining runner behind everyone's back, to see that the demo notices.
     #[arg(long)]
     pub sabotage: bool,
+    /// Use the embedded SSH server even if sshd is installed.
+    #[arg(long)]
+    pub embedded_ssh: bool,
 }
 
 /// Runs the demo, printing as it goes; the books at its end, if everything went as promised.
 pub fn run(options: &Options) -> anyhow::Result<Tally> {
     let lab = Lab::start()?;
-    lab.cloud().shape(|_, spec| *spec = slow_but_honest(spec.clone()));
+    let ssh = if options.embedded_ssh { ssh::Choice::Embedded } else { ssh::Choice::Best };
+    lab.cloud().shape(move |_, spec| *spec = HostSpec { ssh, ..slow_but_honest(spec.clone()) });
     let timeline = Timeline::start(lab.events());
     let outcome = story(&lab, options);
     timeline.finish();
@@ -72,7 +76,7 @@ fn story(lab: &Lab, options: &Options) -> anyhow::Result<Tally> {
     let mut root = Root::create(lab)?;
     let program = terraform::terraform()?;
     events.note("demo", format!("{} ({})", root.version()?, program.display()));
-    events.note("demo", "hosts: real sshd, real grit-wrapper, a stand-in for gitlab-runner");
+    events.note("demo", "each host: an SSH server, grit-wrapper, and a stand-in for gitlab-runner");
 
     chapter(events, "deploy version 1");
     root.set_version("v1");
@@ -199,7 +203,7 @@ fn ssh_in_use(lab: &Lab) -> anyhow::Result<()> {
     let Some(What::InstanceBooted { ssh }) = booted.map(|event| event.what) else {
         bail!("no instance booted")
     };
-    lab.events().note("demo", format!("the hosts' SSH server: {ssh}"));
+    lab.events().note("demo", format!("SSH server of the hosts: {ssh}"));
     Ok(())
 }
 

@@ -3,6 +3,7 @@
 use std::{
     ffi::OsString,
     io::{BufRead, BufReader, Read, Write},
+    os::unix::process::CommandExt,
     path::Path,
     process::{Child, ChildStdin, Command, Stdio},
 };
@@ -34,6 +35,8 @@ impl Init {
             .env("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
             .env("HOME", folder)
             .current_dir(folder)
+            // A Ctrl-C that is meant for the test is none of the host's business: the test ends, and with it the host.
+            .process_group(0)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())

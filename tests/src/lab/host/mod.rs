@@ -55,6 +55,7 @@ pub struct HostSpec {
     pub runner_options: Vec<String>,
     /// Options for `grit-wrapper run`.
     pub wrapper_options: Vec<String>,
+    pub ssh: ssh::Choice,
 }
 
 impl Default for HostSpec {
@@ -68,6 +69,7 @@ impl Default for HostSpec {
             boot_takes: Duration::ZERO,
             runner_options: Vec::new(),
             wrapper_options: Vec::new(),
+            ssh: ssh::Choice::default(),
         }
     }
 }
@@ -133,8 +135,7 @@ impl Host {
     ) -> anyhow::Result<Host> {
         let folder = folder.to_owned();
         fs::create_dir_all(&folder).with_context(|| format!("create {}", folder.display()))?;
-        let ip = own_address();
-        let ssh = Ssh::start(ip, &folder, client)?;
+        let ssh = Ssh::start(spec.ssh, client)?;
         let host = Host {
             shared: Arc::new(Shared {
                 instance_name: instance_name.to_owned(),
@@ -142,10 +143,10 @@ impl Host {
                 events: events.clone(),
                 queue: queue.clone(),
                 address: ssh.address(),
-                username: ssh.username().to_owned(),
+                username: ssh.username(),
                 host_key: ssh.host_key().to_owned(),
                 folder,
-                ip,
+                ip: own_address(),
                 machine: Mutex::default(),
             }),
         };
