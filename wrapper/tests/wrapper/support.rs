@@ -163,13 +163,18 @@ impl Wrapper {
         .await;
     }
 
-    /// The wrapper's child, from its log.
+    /// The wrapper's child, from its log. Waits for the line: a quick child is ready before the wrapper has said that it started it.
     pub(crate) fn child_pid(&self) -> u32 {
-        let log = self.read("log");
-        let line =
-            log.lines().rfind(|line| line.contains("runner started")).unwrap_or_else(|| panic!("{log}"));
-        let line: serde_json::Value = serde_json::from_str(line).unwrap();
-        u32::try_from(line["pid"].as_u64().unwrap()).unwrap()
+        let start = Instant::now();
+        loop {
+            let log = self.read("log");
+            if let Some(line) = log.lines().rfind(|line| line.contains("runner started")) {
+                let line: serde_json::Value = serde_json::from_str(line).unwrap();
+                return u32::try_from(line["pid"].as_u64().unwrap()).unwrap();
+            }
+            assert!(start.elapsed() < LIMIT, "no child: {log}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
     }
 
     /// Waits until the wrapper has ended by itself.
