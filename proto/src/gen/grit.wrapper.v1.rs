@@ -84,6 +84,10 @@ pub struct Health {
     pub jobs: ::core::option::Option<u32>,
     #[prost(message, optional, tag = "9")]
     pub oldest_job: ::core::option::Option<OldestJob>,
+    /// The highest rung on which this runner can be seen: LEVEL_PROCESS when it has no HTTP server to ask. Unspecified before the first
+    /// probe.
+    #[prost(enumeration = "Level", tag = "10")]
+    pub goal: i32,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct OldestJob {

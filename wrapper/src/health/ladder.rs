@@ -50,6 +50,14 @@ pub(super) fn climb(evidence: &Evidence<'_>) -> (Level, Vec<String>) {
     if reasons.is_empty() { (Level::Polling, reasons) } else { (Level::Ready, reasons) }
 }
 
+/// The highest rung on which this runner can be seen: `process` when it is configured and has no HTTP server to ask.
+///
+/// A runner whose configuration is missing or too small is held to more than it can reach, so that this shows.
+pub(super) fn goal(evidence: &Evidence<'_>) -> Level {
+    let configured = evidence.config.is_ok_and(|config| config.sections.len() >= evidence.min_sections);
+    if configured && evidence.answers.is_none() { Level::Process } else { Level::Polling }
+}
+
 fn process_fault(evidence: &Evidence<'_>) -> Option<String> {
     let Some(uptime) = evidence.uptime else {
         return Some("the runner does not run, or is being stopped".to_owned());
@@ -215,8 +223,8 @@ mod tests {
             }
         }
 
-        fn climb(&self) -> (Level, String) {
-            let (level, reasons) = climb(&Evidence {
+        fn evidence(&self) -> Evidence<'_> {
+            Evidence {
                 uptime: self.uptime,
                 min_uptime: 2 * SECOND,
                 restarted: self.restarted,
@@ -225,7 +233,11 @@ mod tests {
                 min_sections: 1,
                 answers: self.answers.as_ref(),
                 polls: &self.polls,
-            });
+            }
+        }
+
+        fn climb(&self) -> (Level, String) {
+            let (level, reasons) = climb(&self.evidence());
             assert_eq!(level == Level::Polling, reasons.is_empty(), "every rung that is missed has a reason");
             (level, reasons.join("; "))
         }
@@ -264,6 +276,18 @@ mod tests {
         let nameless = Answers::default();
         Case { answers: Some(nameless), ..Case::healthy() }.is(Level::Process, "do not say its version");
         Case { polls: Polls::default(), ..Case::healthy() }.is(Level::Ready, "no job request");
+    }
+
+    #[test]
+    fn a_runner_is_held_to_what_can_be_seen_of_it() {
+        let goal = |case: Case| goal(&case.evidence());
+        assert_eq!(goal(Case::healthy()), Level::Polling);
+        assert_eq!(goal(Case { answers: None, ..Case::healthy() }), Level::Process);
+        // Without runners it is no use, also when nobody can ask it.
+        let none = || Case { answers: None, config: Ok(config(&[])), ..Case::healthy() };
+        assert_eq!(goal(none()), Level::Polling);
+        let missing = Err(ConfigError::Missing(PathBuf::from("/etc/x.toml")));
+        assert_eq!(goal(Case { config: missing, ..none() }), Level::Polling);
     }
 
     #[test]

@@ -53,6 +53,8 @@ impl Level {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Health {
     pub level: Level,
+    /// The highest rung on which this runner can be seen at all; `None` before the first probe.
+    pub goal: Level,
     /// Why the next rung is not reached, for people.
     pub reasons: Vec<String>,
     /// What the runner says its version is.

@@ -15,7 +15,7 @@ use super::{
     exposition,
     http::{GetError, Http},
     jobs::{self, Job},
-    ladder::{Answers, Evidence, Polls, climb},
+    ladder::{Answers, Evidence, Polls, climb, goal},
 };
 use crate::supervisor::{ChildInfo, Handle, State, Supervision};
 
@@ -113,7 +113,7 @@ impl Prober {
         if let Some(answers) = &answers {
             memory.polls.update(&answers.facts);
         }
-        let (level, reasons) = climb(&Evidence {
+        let evidence = Evidence {
             uptime: uptime(&supervision.state, child),
             min_uptime: self.settings.min_uptime,
             restarted: supervision.restarts > 0,
@@ -122,11 +122,14 @@ impl Prober {
             min_sections: self.settings.min_sections,
             answers: answers.as_ref(),
             polls: &memory.polls,
-        });
+        };
+        let (level, reasons) = climb(&evidence);
+        let goal = goal(&evidence);
         let facts = answers.map(|answers| answers.facts).unwrap_or_default();
         debug!(?level, ?reasons, "probed");
         Health {
             level,
+            goal,
             reasons,
             version: facts.version,
             revision: facts.revision,

@@ -113,15 +113,13 @@ fn own_health(state: &State, health: &Health) -> v1::Health {
     }
     let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
     // The rung was found before a stop that came since; the stop counts.
-    let level = match health.level {
-        _ if !matches!(state, State::Running { .. }) => v1::Level::None,
-        Level::None => v1::Level::None,
-        Level::Process => v1::Level::Process,
-        Level::Ready => v1::Level::Ready,
-        Level::Polling => v1::Level::Polling,
-    };
+    let runs = matches!(state, State::Running { .. });
+    let level = if runs { rung(health.level) } else { v1::Level::None };
+    // A goal of no rung at all is one that is not known yet.
+    let goal = if health.goal == Level::None { v1::Level::Unspecified } else { rung(health.goal) };
     v1::Health {
         level: level.into(),
+        goal: goal.into(),
         reasons: health.reasons.clone(),
         runner_version: health.version.clone(),
         runner_revision: health.revision.clone(),
@@ -133,6 +131,15 @@ fn own_health(state: &State, health: &Health) -> v1::Health {
             .oldest
             .as_ref()
             .map(|oldest| v1::OldestJob { age: duration(oldest.age), stage: oldest.stage.clone() }),
+    }
+}
+
+fn rung(level: Level) -> v1::Level {
+    match level {
+        Level::None => v1::Level::None,
+        Level::Process => v1::Level::Process,
+        Level::Ready => v1::Level::Ready,
+        Level::Polling => v1::Level::Polling,
     }
 }
 

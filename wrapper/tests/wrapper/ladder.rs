@@ -158,11 +158,13 @@ async fn what_upstreams_wrapper_calls_healthy() {
     let runner = Runner::new().await;
     runner.says("/metrics", 200, VERSION);
     let (_wrapper, mut client) = watched(Some(&runner), None, &[]).await;
-    becomes(&mut client, Level::Process, "config.toml\" does not exist").await;
+    let health = becomes(&mut client, Level::Process, "config.toml\" does not exist").await;
+    assert_eq!(health.goal(), Level::Polling);
     let (_wrapper, mut client) = watched(Some(&runner), Some("concurrent = 1\n"), &[]).await;
     becomes(&mut client, Level::Process, "has 0 [[runners]] sections").await;
     let (_wrapper, mut client) = watched(None, Some(CONFIG), &[]).await;
-    becomes(&mut client, Level::Process, "no HTTP server").await;
+    let health = becomes(&mut client, Level::Process, "no HTTP server").await;
+    assert_eq!(health.goal(), Level::Process);
     let (_wrapper, mut client) = watched(Some(&runner), Some("token = \"s3cret"), &[]).await;
     let health = becomes(&mut client, Level::Process, "not valid TOML").await;
     assert!(!health.reasons.join("").contains("s3cret"));
