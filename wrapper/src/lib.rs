@@ -7,11 +7,13 @@
 //! Linux only: what it promises about processes rests on pidfds and `/proc`.
 #![cfg(target_os = "linux")]
 
+pub mod access;
 pub mod callback;
 pub mod health;
 pub mod listen;
 mod lock;
 pub mod logging;
+pub mod operator;
 pub mod process;
 pub mod run;
 pub mod service;

@@ -4,7 +4,7 @@
 fn main() -> std::process::ExitCode {
     use clap::Parser;
     use grit_wrapper::{
-        logging,
+        logging, operator,
         process::gate,
         run,
         settings::{Command, Settings},
@@ -23,7 +23,22 @@ fn main() -> std::process::ExitCode {
                 std::process::ExitCode::from(code)
             })
         }
+        Command::Operator(command) => match operator::run(command) {
+            Ok(()) => std::process::ExitCode::SUCCESS,
+            Err(error) => {
+                let code = error.exit_code();
+                report(&format!("grit-wrapper: {:#}", anyhow::Error::new(error)));
+                std::process::ExitCode::from(code)
+            }
+        },
     }
+}
+
+/// Says to a person why a command failed.
+#[cfg(target_os = "linux")]
+#[expect(clippy::print_stderr, reason = "the operator's commands talk to people, who read stderr")]
+fn report(text: &str) {
+    eprintln!("{text}");
 }
 
 #[cfg(not(target_os = "linux"))]

@@ -100,8 +100,8 @@ async fn supervise(settings: &Run) -> Result<u8, RunError> {
     let (publish_health, health) = watch::channel(Health::default());
     let probing = tokio::spawn(prober.clone().run(supervisor.clone(), publish_health));
     let services = Services {
-        upstream: Upstream::new(supervisor.clone()),
-        own: Some(Own::new(supervisor.clone(), health, prober)),
+        upstream: Upstream::new(supervisor.clone(), settings.access()),
+        own: Some(Own::new(supervisor.clone(), health, prober, settings.access())),
     };
     let stop_serving = CancellationToken::new();
     let serving = tokio::spawn(service::serve(listeners, services, stop_serving.clone()));

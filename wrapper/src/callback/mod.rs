@@ -79,6 +79,20 @@ impl Callback {
         (self.0.uri.to_string(), self.0.method.to_string(), headers)
     }
 
+    /// Whether it goes to the place of `other`, or to one below its path.
+    pub(crate) fn is_under(&self, other: &Self) -> bool {
+        let place = |callback: &Self| {
+            let uri = &callback.0.uri;
+            let default = if uri.scheme_str() == Some("https") { 443 } else { 80 };
+            let host = uri.host().unwrap_or_default().to_ascii_lowercase();
+            (uri.scheme_str().map(str::to_owned), host, uri.port_u16().unwrap_or(default))
+        };
+        let path = self.0.uri.path();
+        // A server may resolve these to a place above.
+        let climbs = path.split('/').any(|part| part.to_ascii_lowercase().replace("%2e", ".") == "..");
+        place(self) == place(other) && path.starts_with(other.0.uri.path()) && !climbs
+    }
+
     /// Where it goes, without what may be secret in it: no user, no query, no header.
     #[must_use]
     pub fn target(&self) -> Target<'_> {

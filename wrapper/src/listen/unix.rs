@@ -19,7 +19,7 @@ use rustix::process::umask;
 use tracing::warn;
 
 use super::{Address, ListenError};
-use crate::lock;
+use crate::{access, lock};
 
 /// Linux's `sun_path` without its closing zero.
 const MAX_PATH: usize = 107;
@@ -101,6 +101,10 @@ pub(super) fn bind(address: &Address, path: &Path, access: &SocketAccess) -> Res
     Ok(socket)
 }
 
+fn group_id(group: &str) -> Result<u32, ListenError> {
+    access::group_id(group).map_err(|_| ListenError::NoSuchGroup { group: group.to_owned() })
+}
+
 fn lock(address: &Address, path: &Path) -> Result<File, ListenError> {
     match lock::beside(path) {
         Ok(Some(file)) => Ok(file),
@@ -136,37 +140,9 @@ fn identity(path: &Path) -> io::Result<(u64, u64)> {
     fs::symlink_metadata(path).map(|found| (found.dev(), found.ino()))
 }
 
-/// The number of a group, from `/etc/group`. Groups that only a directory service knows are given by number.
-fn group_id(group: &str) -> Result<u32, ListenError> {
-    if let Ok(number) = group.parse() {
-        return Ok(number);
-    }
-    fs::read_to_string("/etc/group")
-        .ok()
-        .and_then(|file| find_group(&file, group))
-        .ok_or_else(|| ListenError::NoSuchGroup { group: group.to_owned() })
-}
-
-fn find_group(file: &str, group: &str) -> Option<u32> {
-    file.lines().find_map(|line| {
-        let mut fields = line.split(':');
-        (fields.next() == Some(group)).then(|| fields.nth(1)?.parse().ok()).flatten()
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn groups_by_name_and_number() {
-        let file = "root:x:0:\nadm:x:4:syslog,me\nbroken\nodd:x:many:\n";
-        assert_eq!(find_group(file, "adm"), Some(4));
-        assert_eq!(find_group(file, "ad"), None);
-        assert_eq!(find_group(file, "odd"), None);
-        assert_eq!(group_id("1234").unwrap(), 1234);
-        assert!(matches!(group_id("no such group"), Err(ListenError::NoSuchGroup { .. })));
-    }
 
     #[tokio::test]
     async fn the_socket_has_its_mode_and_goes_when_dropped() {

@@ -82,7 +82,7 @@ impl Platform for Linux {
         command.envs(self.env.iter().map(|(name, value)| (name, value))).process_group(0);
         let mut child = command.spawn()?;
         match hold(child.id()) {
-            Ok((pid, pidfd)) => Ok(LinuxChild { pid, pidfd, adopted: false, gate }),
+            Ok((pid, pidfd)) => Ok(LinuxChild { pid, pidfd, adopted: None, gate }),
             Err(error) => {
                 // Without a pidfd we could neither watch nor stop it.
                 child.kill()?;
@@ -108,8 +108,8 @@ fn hold(pid: u32) -> io::Result<(Pid, AsyncFd<OwnedFd>)> {
 pub struct LinuxChild {
     pid: Pid,
     pidfd: AsyncFd<OwnedFd>,
-    /// It is another's to reap.
-    adopted: bool,
+    /// There when it is another's to reap.
+    adopted: Option<Identity>,
     gate: Option<Gate>,
 }
 
@@ -123,7 +123,7 @@ impl LinuxChild {
         match hold(identity.pid) {
             // Looked at while we hold it: the number cannot change hands between the two.
             Ok((pid, pidfd)) if identity.is_alive() => {
-                Ok(Some(Self { pid, pidfd, adopted: true, gate: None }))
+                Ok(Some(Self { pid, pidfd, adopted: Some(identity.clone()), gate: None }))
             }
             Ok(_) => Ok(None),
             Err(error) if error.raw_os_error() == Some(Errno::SRCH.raw_os_error()) => Ok(None),
@@ -133,7 +133,7 @@ impl LinuxChild {
 
     /// How the process ended, or `None` while it runs. It stays to be reaped.
     fn peek(&self) -> Option<Exit> {
-        if self.adopted {
+        if self.adopted.is_some() {
             let mut fds = [PollFd::new(&self.pidfd, PollFlags::IN)];
             let now = Timespec { tv_sec: 0, tv_nsec: 0 };
             return poll(&mut fds, Some(&now)).is_ok_and(|ready| ready > 0).then_some(Exit::Unknown);
@@ -151,10 +151,11 @@ impl LinuxChild {
         }
     }
 
-    /// Whether the number of the ended process may be somebody else's by now. While any process is in its group it is not, because the
-    /// kernel keeps the number of a group that exists; so who has it now and is a process is a stranger.
+    /// Whether the number of the ended process is somebody else's by now. While any process is in its group it cannot be, because the
+    /// kernel keeps the number of a group that exists.
     fn is_strangers(&self) -> bool {
-        self.adopted && self.peek().is_some() && test_kill_process(self.pid).is_ok()
+        let is_other = |adopted: &Identity| Identity::of(self.pid()).is_ok_and(|now| now != *adopted);
+        self.adopted.as_ref().is_some_and(is_other)
     }
 }
 
@@ -212,7 +213,7 @@ impl Child for LinuxChild {
 
     fn reap(self) -> bool {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
-        let ours = self.adopted || waitid(WaitId::PidFd(self.pidfd.as_fd()), options).is_ok();
+        let ours = self.adopted.is_some() || waitid(WaitId::PidFd(self.pidfd.as_fd()), options).is_ok();
         // The number may be another's from here on, so this may only look, and its answer is only for the log.
         ours && test_kill_process(self.pid).is_err() && test_kill_process_group(self.pid).is_ok()
     }

@@ -1,6 +1,7 @@
 //! The gRPC surface: upstream's service, our own beside it, and gRPC health. One file per call; [`publish`] turns states into the words
 //! of each API, and [`status`] makes every error.
 
+mod guard;
 mod own;
 mod publish;
 mod server;

@@ -4,6 +4,7 @@ use tonic::Status;
 use tracing::warn;
 
 use crate::{
+    access::{CallbackRefused, Rights},
     callback::CallbackError,
     supervisor::{HandleError, Refusal},
 };
@@ -28,6 +29,20 @@ pub(super) fn from_handle_error(error: &HandleError) -> Status {
 pub(super) fn from_callback_error(error: &CallbackError) -> Status {
     warn!(%error, "shutdown refused, nothing was stopped");
     Status::invalid_argument(format!("shutdownCallback: {error}; nothing was stopped"))
+}
+
+pub(super) fn from_callback_refused(error: CallbackRefused) -> Status {
+    warn!(%error, "shutdown refused, nothing was stopped");
+    Status::permission_denied(format!("callback: {error}; nothing was stopped"))
+}
+
+/// The peer may not do what it asked for.
+pub(super) fn denied(rights: Rights, peer: &str) -> Status {
+    warn!(?rights, peer, "request denied");
+    match rights {
+        Rights::Nothing => Status::permission_denied("this user may not ask the wrapper for anything"),
+        Rights::Read | Rights::Control => Status::permission_denied("this user may only look"),
+    }
 }
 
 /// A field of a request is wrong.

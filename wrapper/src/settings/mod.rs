@@ -8,8 +8,10 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use tracing::level_filters::LevelFilter;
 
 use crate::{
+    access::{Access, CallbackTarget, Who},
     health::{self, Source},
     listen::{Address, Rules, SocketAccess},
+    operator,
     process::{CommandLine, Linux},
     supervisor::{Policy, Restart, RestartWhen},
 };
@@ -25,7 +27,9 @@ pub struct Settings {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Run a command under supervision: `grit-wrapper run -- gitlab-runner run`.
-    Run(Run),
+    Run(Box<Run>),
+    #[command(flatten)]
+    Operator(operator::Command),
 }
 
 #[derive(Clone, Debug, Args)]
@@ -45,6 +49,18 @@ pub struct Run {
     /// Allow a TCP address that other machines can reach. Whoever reaches it can stop the runner.
     #[arg(long)]
     pub insecure_tcp_beyond_loopback: bool,
+
+    /// A user, or a @group, that may stop, cancel and start. With any of the two lists, nobody else may but root and the wrapper's user.
+    #[arg(long, env = "GRIT_WRAPPER_ALLOW_CONTROL", value_name = "WHO", value_delimiter = ',')]
+    pub allow_control: Vec<Who>,
+
+    /// A user, or a @group, that may look.
+    #[arg(long, env = "GRIT_WRAPPER_ALLOW_READ", value_name = "WHO", value_delimiter = ',')]
+    pub allow_read: Vec<Who>,
+
+    /// The beginning of a URL that shutdown callbacks may go to. Without it they may go anywhere.
+    #[arg(long, env = "GRIT_WRAPPER_CALLBACK_ALLOW", value_name = "URL", value_delimiter = ',')]
+    pub callback_allow: Vec<CallbackTarget>,
 
     /// How long the runner may take to end after SIGTERM; then its process group is killed.
     #[arg(long, env = "GRIT_WRAPPER_PROCESS_TERMINATION_TIMEOUT", value_name = "DURATION", value_parser = duration::parse, default_value = "45s")]
@@ -179,6 +195,11 @@ impl Run {
     }
 
     #[must_use]
+    pub fn access(&self) -> Access {
+        Access::new(self.allow_control.clone(), self.allow_read.clone(), self.callback_allow.clone())
+    }
+
+    #[must_use]
     pub fn listen_rules(&self) -> Rules {
         Rules {
             access: SocketAccess { mode: self.socket_mode, group: self.socket_group.clone() },
@@ -217,7 +238,8 @@ mod tests {
     fn run(args: &[&str]) -> Result<Run, clap::Error> {
         let words = ["grit-wrapper", "run"].iter().chain(args).copied();
         Settings::try_parse_from(words).map(|settings| match settings.command {
-            Command::Run(run) => run,
+            Command::Run(run) => *run,
+            Command::Operator(command) => panic!("{command:?}"),
         })
     }
 
@@ -267,6 +289,9 @@ mod tests {
             (&["--drain-timeout=-1s", "--", "x"], "--drain-timeout"),
             (&["--start-grace", "soon", "--", "x"], "--start-grace"),
             (&["--when-stopped", "restart", "--", "x"], "--when-stopped"),
+            (&["--allow-control", "no-such-user", "--", "x"], "--allow-control"),
+            (&["--allow-read", "@no-such-group", "--", "x"], "--allow-read"),
+            (&["--callback-allow", "ci.example", "--", "x"], "--callback-allow"),
             (&["--restart", "maybe", "--", "x"], "--restart"),
             (&["--log-level", "loud", "--", "x"], "--log-level"),
             (&["--no-such-flag", "--", "x"], "--no-such-flag"),

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use grit_proto::runner_wrapper::Status;
 use grit_wrapper::{
+    access::Access,
     callback::Callback,
     listen::{self, Listener, Rules},
     process::{CommandLine, Linux},
@@ -46,7 +47,7 @@ async fn serve(folder: &Path, habits: &[&str]) -> Parts {
     let Listener::Tcp(listener) = &tcp else { panic!("{tcp:?}") };
     let address = listener.local_addr().unwrap().to_string();
     let stop = CancellationToken::new();
-    let services = Services { upstream: Upstream::new(supervisor.clone()), own: None };
+    let services = Services { upstream: Upstream::new(supervisor.clone(), Access::default()), own: None };
     tokio::spawn(service::serve(vec![unix, tcp], services, stop.clone()));
     Parts { supervisor, tcp: address, stop }
 }

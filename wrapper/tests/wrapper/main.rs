@@ -6,10 +6,12 @@
     reason = "a test: failing is what it is for"
 )]
 
+mod access;
 mod callback;
 mod contract;
 mod ladder;
 mod life;
+mod operator;
 mod own;
 mod race;
 mod signals;

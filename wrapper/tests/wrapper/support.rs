@@ -3,6 +3,7 @@
 use std::{
     fmt::Debug,
     fs::{self, File},
+    os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
     sync::LazyLock,
@@ -191,13 +192,12 @@ impl Wrapper {
 
 impl Drop for Wrapper {
     fn drop(&mut self) {
-        let started = self.read("log").contains("runner started");
-        let child = started.then(|| self.child_pid());
         let _gone = self.process.kill();
         let _reaped = self.process.wait();
-        // A group that still exists is the child's: its number cannot be given to another while it does.
-        if let Some(child) = child.filter(|child| is_group_of_ours(*child, self.folder.path())) {
-            let _gone = rustix::process::kill_process_group(pid(child), Signal::KILL);
+        // A runner outlives its wrapper by design, and one may just be on its way.
+        while let Some(left) = processes_of(self.folder.path()).first() {
+            let _gone = rustix::process::kill_process_group(pid(*left), Signal::KILL);
+            std::thread::sleep(Duration::from_millis(1));
         }
         if std::thread::panicking() {
             eprintln!("--- log\n{}--- record\n{}", self.read("log"), self.read("record"));
@@ -205,9 +205,16 @@ impl Drop for Wrapper {
     }
 }
 
-fn is_group_of_ours(child: u32, folder: &Path) -> bool {
-    let command = fs::read_to_string(format!("/proc/{child}/cmdline")).unwrap_or_default();
-    command.contains(folder.to_str().unwrap())
+/// The living processes that have this folder among their arguments.
+pub(crate) fn processes_of(folder: &Path) -> Vec<u32> {
+    let folder = folder.as_os_str().as_bytes();
+    let is_of = |pid: &u32| {
+        let command = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        command.windows(folder.len()).any(|window| window == folder)
+    };
+    let numbers =
+        fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    numbers.filter(|pid| is_of(pid) && lives(*pid)).collect()
 }
 
 pub(crate) fn pid(number: u32) -> Pid {

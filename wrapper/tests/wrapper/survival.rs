@@ -9,7 +9,7 @@ use grit_proto::{
 use rustix::process::{Signal, kill_process_group};
 use tokio::net::TcpListener;
 
-use crate::support::{Start, Wrapper, eventually, lives, pid};
+use crate::support::{Start, Wrapper, eventually, lives, pid, processes_of};
 
 async fn ready(habits: &[&str]) -> Wrapper {
     let wrapper = Start::new().flags(&["--start-grace=0s"]).child(habits);
@@ -27,15 +27,11 @@ async fn killed_and_again(mut wrapper: Wrapper, habits: &[&str]) -> Wrapper {
 
 /// The processes that run the misbehaving child for this folder. A gate is none yet.
 fn runners(folder: &Path) -> Vec<u32> {
-    let record = folder.join("record");
-    let is_runner = |pid: u32| {
+    let is_runner = |pid: &u32| {
         let command = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        let words: Vec<_> = command.split(|byte| *byte == 0).collect();
-        words[0].ends_with(b"misbehaving_child") && words.contains(&record.to_str().unwrap().as_bytes())
+        command.split(|byte| *byte == 0).next().is_some_and(|name| name.ends_with(b"misbehaving_child"))
     };
-    let processes =
-        fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
-    processes.filter(|pid| is_runner(*pid) && lives(*pid)).collect()
+    processes_of(folder).into_iter().filter(is_runner).collect()
 }
 
 #[tokio::test]

@@ -14,8 +14,9 @@ use grit_proto::wrapper_v1::{
 use tokio::sync::watch::Receiver;
 use tonic::{Request, Response, Status, codegen::BoxStream};
 
-use super::publish;
+use super::{guard, publish};
 use crate::{
+    access::{Access, Rights},
     health::{Health, Prober},
     supervisor::Handle,
 };
@@ -26,12 +27,13 @@ pub struct Own {
     supervisor: Handle,
     health: Receiver<Health>,
     prober: Prober,
+    access: Access,
 }
 
 impl Own {
     #[must_use]
-    pub fn new(supervisor: Handle, health: Receiver<Health>, prober: Prober) -> Self {
-        Self { supervisor, health, prober }
+    pub fn new(supervisor: Handle, health: Receiver<Health>, prober: Prober, access: Access) -> Self {
+        Self { supervisor, health, prober, access }
     }
 
     fn status(&self) -> v1::Status {
@@ -42,25 +44,27 @@ impl Own {
 #[tonic::async_trait]
 impl Wrapper for Own {
     async fn get_status(&self, request: Request<GetStatusRequest>) -> Result<Response<v1::Status>, Status> {
-        let GetStatusRequest {} = request.into_inner();
+        let GetStatusRequest {} = guard::open(&self.access, Rights::Read, request)?;
         Ok(Response::new(get_status::get_status(self)))
     }
 
     async fn watch(&self, request: Request<WatchRequest>) -> Result<Response<BoxStream<v1::Status>>, Status> {
-        let WatchRequest {} = request.into_inner();
+        let WatchRequest {} = guard::open(&self.access, Rights::Read, request)?;
         Ok(Response::new(watch::watch(self)))
     }
 
     async fn drain(&self, request: Request<DrainRequest>) -> Result<Response<DrainResponse>, Status> {
-        drain::drain(self, request.into_inner()).await.map(Response::new)
+        let request = guard::open(&self.access, Rights::Control, request)?;
+        drain::drain(self, request).await.map(Response::new)
     }
 
     async fn cancel(&self, request: Request<CancelRequest>) -> Result<Response<CancelResponse>, Status> {
-        cancel::cancel(self, request.into_inner()).await.map(Response::new)
+        let request = guard::open(&self.access, Rights::Control, request)?;
+        cancel::cancel(self, request).await.map(Response::new)
     }
 
     async fn start(&self, request: Request<StartRequest>) -> Result<Response<StartResponse>, Status> {
-        let StartRequest {} = request.into_inner();
+        let StartRequest {} = guard::open(&self.access, Rights::Control, request)?;
         start::start(self).await.map(Response::new)
     }
 
@@ -68,7 +72,7 @@ impl Wrapper for Own {
         &self,
         request: Request<ListJobsRequest>,
     ) -> Result<Response<ListJobsResponse>, Status> {
-        let ListJobsRequest {} = request.into_inner();
+        let ListJobsRequest {} = guard::open(&self.access, Rights::Read, request)?;
         list_jobs::list_jobs(self).await.map(Response::new)
     }
 }

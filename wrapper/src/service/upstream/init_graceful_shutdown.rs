@@ -6,6 +6,7 @@ use grit_proto::runner_wrapper::{InitGracefulShutdownRequest, InitGracefulShutdo
 use tonic::Status;
 
 use crate::{
+    access::Access,
     callback::Callback,
     service::{publish, status},
     supervisor::{Handle, Mode, Stop},
@@ -13,6 +14,7 @@ use crate::{
 
 pub(super) async fn init_graceful_shutdown(
     supervisor: &Handle,
+    access: &Access,
     request: InitGracefulShutdownRequest,
 ) -> Result<InitGracefulShutdownResponse, Status> {
     let mut stop = Stop::new(publish::UPSTREAM, Mode::Graceful);
@@ -20,6 +22,7 @@ pub(super) async fn init_graceful_shutdown(
     if let Some(callback) = request.shutdown_callback.filter(|callback| !callback.url.is_empty()) {
         let callback = Callback::new(&callback.url, &callback.method, &callback.headers)
             .map_err(|error| status::from_callback_error(&error))?;
+        access.check_callback(&callback).map_err(status::from_callback_refused)?;
         stop.callbacks.push(callback);
     }
     supervisor.stop(stop).await.map_err(|error| status::from_handle_error(&error))?;

@@ -10,18 +10,23 @@ use grit_proto::runner_wrapper::{
 };
 use tonic::{Request, Response, Status};
 
-use crate::supervisor::Handle;
+use super::guard;
+use crate::{
+    access::{Access, Rights},
+    supervisor::Handle,
+};
 
 /// Upstream's service on our supervisor.
 #[derive(Clone, Debug)]
 pub struct Upstream {
     supervisor: Handle,
+    access: Access,
 }
 
 impl Upstream {
     #[must_use]
-    pub fn new(supervisor: Handle) -> Self {
-        Self { supervisor }
+    pub fn new(supervisor: Handle, access: Access) -> Self {
+        Self { supervisor, access }
     }
 }
 
@@ -31,7 +36,7 @@ impl ProcessWrapper for Upstream {
         &self,
         request: Request<CheckStatusRequest>,
     ) -> Result<Response<CheckStatusResponse>, Status> {
-        let CheckStatusRequest {} = request.into_inner();
+        let CheckStatusRequest {} = guard::open(&self.access, Rights::Read, request)?;
         Ok(Response::new(check_status::check_status(&self.supervisor)))
     }
 
@@ -39,7 +44,8 @@ impl ProcessWrapper for Upstream {
         &self,
         request: Request<InitGracefulShutdownRequest>,
     ) -> Result<Response<InitGracefulShutdownResponse>, Status> {
-        init_graceful_shutdown::init_graceful_shutdown(&self.supervisor, request.into_inner())
+        let request = guard::open(&self.access, Rights::Control, request)?;
+        init_graceful_shutdown::init_graceful_shutdown(&self.supervisor, &self.access, request)
             .await
             .map(Response::new)
     }
@@ -48,7 +54,7 @@ impl ProcessWrapper for Upstream {
         &self,
         request: Request<InitForcefulShutdownRequest>,
     ) -> Result<Response<InitForcefulShutdownResponse>, Status> {
-        let InitForcefulShutdownRequest {} = request.into_inner();
+        let InitForcefulShutdownRequest {} = guard::open(&self.access, Rights::Control, request)?;
         init_forceful_shutdown::init_forceful_shutdown(&self.supervisor).await.map(Response::new)
     }
 }

@@ -1,0 +1,93 @@
+//! Users and groups of this machine, from `/etc/passwd` and `/etc/group`. What only a directory service knows is given by number.
+
+use std::{fs, str::FromStr};
+
+use thiserror::Error;
+
+/// A user, or everybody in a group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Who {
+    User(u32),
+    /// The group's number, and the users that `/etc/group` puts into it besides those whose first group it is.
+    Group {
+        gid: u32,
+        members: Vec<u32>,
+    },
+}
+
+/// There is no such user or group.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum WhoError {
+    #[error("there is no user {0:?} on this machine")]
+    User(String),
+    #[error("there is no group {0:?} on this machine")]
+    Group(String),
+}
+
+impl Who {
+    pub(super) fn is(&self, uid: u32, gid: u32) -> bool {
+        match self {
+            Self::User(user) => *user == uid,
+            Self::Group { gid: group, members } => *group == gid || members.contains(&uid),
+        }
+    }
+}
+
+impl FromStr for Who {
+    type Err = WhoError;
+
+    /// `alice`, `1000`, `@admins` or `@100`.
+    fn from_str(text: &str) -> Result<Self, WhoError> {
+        let read = |path| fs::read_to_string(path).unwrap_or_default();
+        resolve(text, &read("/etc/passwd"), &read("/etc/group"))
+    }
+}
+
+/// The number of a group, by name or number.
+pub(crate) fn group_id(group: &str) -> Result<u32, WhoError> {
+    match format!("@{group}").parse()? {
+        Who::Group { gid, .. } => Ok(gid),
+        Who::User(_) => Err(WhoError::Group(group.to_owned())),
+    }
+}
+
+fn resolve(text: &str, passwd: &str, group: &str) -> Result<Who, WhoError> {
+    let Some(name) = text.strip_prefix('@') else {
+        let uid = text.parse().ok().or_else(|| number(passwd, text));
+        return uid.map(Who::User).ok_or_else(|| WhoError::User(text.to_owned()));
+    };
+    let Some(gid) = name.parse().ok().or_else(|| number(group, name)) else {
+        return Err(WhoError::Group(name.to_owned()));
+    };
+    let line = group.lines().find(|line| line.split(':').nth(2) == Some(gid.to_string().as_str()));
+    let names = line.and_then(|line| line.split(':').nth(3)).unwrap_or_default();
+    let members = names.split(',').filter_map(|name| number(passwd, name)).collect();
+    Ok(Who::Group { gid, members })
+}
+
+/// The third field of the line that begins with `name`.
+fn number(file: &str, name: &str) -> Option<u32> {
+    file.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        (fields.next() == Some(name)).then(|| fields.nth(1)?.parse().ok()).flatten()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn users_and_groups_by_name_and_number() {
+        let passwd = "root:x:0:0:root:/root:/bin/sh\nalice:x:1000:1000::/:/bin/sh\nbob:x:1001:100::/:/bin/sh\nbroken\n";
+        let group = "root:x:0:\nadmins:x:100:alice,nobody\nodd:x:many:\n";
+        let resolve = |text| resolve(text, passwd, group);
+        assert_eq!(resolve("alice"), Ok(Who::User(1000)));
+        assert_eq!(resolve("77"), Ok(Who::User(77)));
+        assert_eq!(resolve("carol"), Err(WhoError::User("carol".to_owned())));
+        let admins = resolve("@admins").unwrap();
+        assert_eq!(admins, resolve("@100").unwrap());
+        assert!(admins.is(1000, 1000) && admins.is(1001, 100) && !admins.is(1002, 1002));
+        assert_eq!(resolve("@odd"), Err(WhoError::Group("odd".to_owned())));
+    }
+}

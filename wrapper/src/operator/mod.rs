@@ -1,0 +1,221 @@
+//! The operator's commands: `status`, `jobs`, `drain`, `cancel`, `start` and `wait`, which talk to a running wrapper.
+//!
+//! Every command has a view for people and `--json`, and ends with 0 (done), 1 (anything else), 2 (cannot connect) or 3 (timed out).
+
+mod client;
+mod view;
+mod wait;
+
+use std::{
+    io::{self, IsTerminal, Write},
+    time::Duration,
+};
+
+use clap::{Args, Subcommand, ValueEnum};
+use grit_proto::wrapper_v1::{
+    CancelRequest, DrainRequest, GetStatusRequest, ListJobsRequest, Mode, StartRequest, Status,
+};
+use thiserror::Error;
+use tokio::runtime;
+
+use self::client::{Client, connect};
+use crate::{
+    listen::Address,
+    settings::{Run, duration},
+};
+
+/// The wrapper to talk to, and how to answer.
+#[derive(Clone, Debug, Args)]
+pub struct Common {
+    /// Where the wrapper listens: unix:///absolute/path or tcp://host:port.
+    #[arg(long, env = "GRIT_WRAPPER_ADDRESS", value_name = "URL", default_value = Run::GRPC_LISTEN)]
+    pub address: Address,
+
+    /// Answer in JSON, for programs.
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Clone, Debug, Subcommand)]
+pub enum Command {
+    /// What the runner does, and how it is.
+    Status {
+        #[command(flatten)]
+        common: Common,
+    },
+    /// The runner's jobs.
+    Jobs {
+        #[command(flatten)]
+        common: Common,
+    },
+    /// Let the runner finish its jobs and end.
+    Drain {
+        #[command(flatten)]
+        common: Common,
+        /// Abort the jobs instead.
+        #[arg(long)]
+        force: bool,
+        /// The name of this drain; the same one again is the same drain.
+        #[arg(long, default_value = "operator")]
+        id: String,
+        /// Why, for people who look.
+        #[arg(long, default_value = "")]
+        reason: String,
+        /// When the jobs are aborted after all. Default: never.
+        #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+        deadline: Option<Duration>,
+        /// Wait until the runner has ended.
+        #[arg(long)]
+        wait: bool,
+        /// Give up waiting after this time; the drain goes on. Default: never.
+        #[arg(long, value_name = "DURATION", value_parser = duration::parse, requires = "wait")]
+        timeout: Option<Duration>,
+    },
+    /// Take a drain back that the runner was not told of yet.
+    Cancel {
+        #[command(flatten)]
+        common: Common,
+        /// Only the drain of this name.
+        #[arg(long, default_value = "")]
+        id: String,
+    },
+    /// Start the runner after it has ended.
+    Start {
+        #[command(flatten)]
+        common: Common,
+    },
+    /// Wait until the runner has ended, or has become healthy.
+    Wait {
+        #[command(flatten)]
+        common: Common,
+        /// What to wait for.
+        #[arg(long = "for", value_enum, default_value_t = Goal::Stopped)]
+        goal: Goal,
+        /// Give up after this time. Default: never.
+        #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+        timeout: Option<Duration>,
+    },
+}
+
+/// What can be waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Goal {
+    /// The runner has ended.
+    Stopped,
+    /// Its process is healthy.
+    Process,
+    /// It is ready.
+    Ready,
+    /// It polls for jobs.
+    Polling,
+}
+
+/// Why a command did not do what it should.
+#[derive(Debug, Error)]
+pub enum CommandError {
+    #[error("cannot connect to {address}")]
+    Connect {
+        address: Address,
+        #[source]
+        source: tonic::transport::Error,
+    },
+    #[error("{address} is not a grit-wrapper: upstream's wrapper does not have these commands")]
+    NotOurs { address: Address },
+    #[error("the wrapper refused: {0}")]
+    Refused(String),
+    #[error("timed out after {after:?}; the runner {last}")]
+    TimedOut { after: Duration, last: String },
+    #[error("the runner ended ({0}), so it will not become healthy")]
+    Ended(String),
+    #[error("cannot write the answer")]
+    Output(#[from] io::Error),
+}
+
+impl CommandError {
+    /// The exit code for it.
+    #[must_use]
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Connect { .. } => 2,
+            Self::TimedOut { .. } => 3,
+            Self::NotOurs { .. } | Self::Refused(_) | Self::Ended(_) | Self::Output(_) => 1,
+        }
+    }
+}
+
+/// Carries a command out, with its answer on stdout.
+///
+/// # Errors
+///
+/// See [`CommandError`]; the caller says it to people, on stderr.
+pub fn run(command: Command) -> Result<(), CommandError> {
+    let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(carry_out(command))
+}
+
+async fn carry_out(command: Command) -> Result<(), CommandError> {
+    match command {
+        Command::Status { common } => {
+            let status = call(&common, async |client| client.get_status(GetStatusRequest {}).await).await?;
+            show(&common, &status)
+        }
+        Command::Jobs { common } => {
+            let jobs = call(&common, async |client| client.list_jobs(ListJobsRequest {}).await).await?.jobs;
+            let text = if common.json { view::jobs_json(&jobs) } else { view::jobs(&jobs) };
+            print(&text)
+        }
+        Command::Drain { common, force, id, reason, deadline, wait, timeout } => {
+            let request = DrainRequest {
+                id,
+                mode: if force { Mode::Forceful } else { Mode::Graceful }.into(),
+                reason,
+                deadline: deadline.and_then(|deadline| deadline.try_into().ok()),
+                callback: None,
+                // Set in every CI job: one that drains its own runner is told so.
+                job_url: std::env::var("CI_JOB_URL").unwrap_or_default(),
+            };
+            let answer = call(&common, async |client| client.drain(request.clone()).await).await?;
+            if wait {
+                return finish(&common, Goal::Stopped, timeout).await;
+            }
+            show(&common, &answer.status.unwrap_or_default())
+        }
+        Command::Cancel { common, id } => {
+            let request = CancelRequest { id };
+            let answer = call(&common, async |client| client.cancel(request.clone()).await).await?;
+            show(&common, &answer.status.unwrap_or_default())
+        }
+        Command::Start { common } => {
+            let answer = call(&common, async |client| client.start(StartRequest {}).await).await?;
+            show(&common, &answer.status.unwrap_or_default())
+        }
+        Command::Wait { common, goal, timeout } => finish(&common, goal, timeout).await,
+    }
+}
+
+async fn call<T>(
+    common: &Common,
+    ask: impl AsyncFnOnce(&mut Client) -> Result<tonic::Response<T>, tonic::Status>,
+) -> Result<T, CommandError> {
+    let mut client = connect(&common.address).await?;
+    let answer = ask(&mut client).await;
+    answer.map(tonic::Response::into_inner).map_err(|status| client::explain(&common.address, &status))
+}
+
+async fn finish(common: &Common, goal: Goal, timeout: Option<Duration>) -> Result<(), CommandError> {
+    let progress = !common.json && io::stderr().is_terminal();
+    let status = wait::wait(&common.address, goal, timeout, progress).await?;
+    show(common, &status)
+}
+
+fn show(common: &Common, status: &Status) -> Result<(), CommandError> {
+    print(&if common.json { view::status_json(status) } else { view::status(status) })
+}
+
+fn print(text: &str) -> Result<(), CommandError> {
+    match io::stdout().lock().write_all(text.as_bytes()) {
+        // A reader that has seen enough, such as `head`.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        result => Ok(result?),
+    }
+}

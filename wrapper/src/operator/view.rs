@@ -1,0 +1,276 @@
+//! Answers for people and for programs.
+
+use std::{fmt::Write, time::Duration};
+
+use grit_proto::wrapper_v1::{Drain, Exit, Health, Job, Level, Mode, State, Status, exit::How};
+use serde_json::{Value, json};
+use time::{OffsetDateTime, format_description::well_known::Rfc3339};
+
+/// One line: what the runner does, for a progress display and for errors.
+pub(super) fn line(status: &Status) -> String {
+    let mut line = format!("is {}", state(status.state()));
+    if let Some(health) = &status.health {
+        if status.state() == State::Running {
+            let _ = write!(line, " ({})", level(health.level()));
+        }
+        if let Some(jobs) = health.jobs {
+            let _ = write!(line, ", {jobs} jobs");
+        }
+        if let Some(oldest) = &health.oldest_job {
+            let _ = write!(line, ", the oldest {} in {}", age(oldest.age), oldest.stage);
+        }
+    }
+    line
+}
+
+/// The status, a fact a line.
+pub(super) fn status(status: &Status) -> String {
+    let mut text = String::new();
+    let mut fact = |name: &str, value: &str| {
+        let _ = writeln!(text, "{name:<10} {value}");
+    };
+    fact("state", state(status.state()));
+    if let Some(pid) = status.pid {
+        fact("process", &format!("{pid}, since {}", moment(status.started_at).unwrap_or_default()));
+    }
+    if let Some(exit) = &status.exit {
+        fact("ended", &ended(exit));
+    }
+    if !status.failure_reason.is_empty() {
+        fact("reason", &status.failure_reason);
+    }
+    if status.restarts > 0 {
+        let crash_loop = if status.crash_loop { ", a crash loop" } else { "" };
+        fact("restarts", &format!("{}{crash_loop}", status.restarts));
+    }
+    if let Some(health) = status.health.as_ref().filter(|_| status.pid.is_some()) {
+        fact("health", level(health.level()));
+        for reason in &health.reasons {
+            fact("", reason);
+        }
+        if let Some(version) = &health.runner_version {
+            fact("version", version);
+        }
+        fact("jobs", &health.jobs.map_or_else(|| "unknown".to_owned(), |jobs| jobs.to_string()));
+        if let Some(oldest) = &health.oldest_job {
+            fact("oldest", &format!("{} in {}", age(oldest.age), oldest.stage));
+        }
+    }
+    if let Some(drain) = &status.drain {
+        let reason = if drain.reason.is_empty() { String::new() } else { format!(": {}", drain.reason) };
+        fact("drain", &format!("{} by {}{reason}", mode(drain.mode()), drain.id));
+        if let Some(deadline) = moment(drain.deadline) {
+            fact("deadline", &deadline);
+        }
+    }
+    text
+}
+
+pub(super) fn status_json(status: &Status) -> String {
+    line_of(&json!({
+        "state": state(status.state()),
+        "pid": status.pid,
+        "started_at": moment(status.started_at),
+        "exit": status.exit.as_ref().map(exit_json),
+        "failure_reason": status.failure_reason,
+        "restarts": status.restarts,
+        "crash_loop": status.crash_loop,
+        "health": status.health.as_ref().map(health_json),
+        "drain": status.drain.as_ref().map(drain_json),
+        "leaving": status.leaving,
+        "wrapper_version": status.wrapper_version,
+    }))
+}
+
+/// One job a line, the oldest first.
+pub(super) fn jobs(jobs: &[Job]) -> String {
+    let mut jobs: Vec<_> = jobs.iter().collect();
+    jobs.sort_by_key(|job| std::cmp::Reverse(seconds(job.age)));
+    let mut text = format!("{:<12} {:<10} {:<20} {:<20} AGE\n", "JOB", "STATE", "STAGE", "EXECUTOR");
+    for job in jobs {
+        let id = job.id.map_or_else(|| "unknown".to_owned(), |id| id.to_string());
+        let _ = writeln!(
+            text,
+            "{id:<12} {:<10} {:<20} {:<20} {}",
+            job.state,
+            job.stage,
+            job.executor_stage,
+            age(job.age)
+        );
+    }
+    text
+}
+
+pub(super) fn jobs_json(jobs: &[Job]) -> String {
+    let job = |job: &Job| {
+        json!({
+            "id": job.id,
+            "state": job.state,
+            "stage": job.stage,
+            "executor_stage": job.executor_stage,
+            "age_seconds": seconds(job.age),
+        })
+    };
+    line_of(&jobs.iter().map(job).collect())
+}
+
+fn exit_json(exit: &Exit) -> Value {
+    let how = match &exit.how {
+        Some(How::Code(code)) => json!({ "code": code }),
+        Some(How::Signal(signal)) => json!({ "signal": signal }),
+        Some(How::NeverStarted(_)) => json!({ "never_started": true }),
+        Some(How::SpawnError(error)) => json!({ "spawn_error": error }),
+        Some(How::Unknown(_)) | None => json!({ "unknown": true }),
+    };
+    json!({ "how": how, "killed": exit.killed })
+}
+
+fn health_json(health: &Health) -> Value {
+    json!({
+        "level": level(health.level()),
+        "reasons": health.reasons,
+        "runner_version": health.runner_version,
+        "runner_revision": health.runner_revision,
+        "process_state": health.process_state,
+        "sections": health.sections,
+        "polling_sections": health.polling_sections,
+        "jobs": health.jobs,
+        "oldest_job": health.oldest_job.as_ref().map(|oldest| json!({
+            "age_seconds": seconds(oldest.age),
+            "stage": oldest.stage,
+        })),
+    })
+}
+
+fn drain_json(drain: &Drain) -> Value {
+    json!({
+        "id": drain.id,
+        "mode": mode(drain.mode()),
+        "reason": drain.reason,
+        "asked_at": moment(drain.asked_at),
+        "deadline": moment(drain.deadline),
+        "signalled": drain.signalled,
+    })
+}
+
+fn line_of(value: &Value) -> String {
+    format!("{value}\n")
+}
+
+fn ended(exit: &Exit) -> String {
+    let how = match &exit.how {
+        Some(How::Code(code)) => format!("exit code {code}"),
+        Some(How::Signal(signal)) => format!("signal {signal}"),
+        Some(How::NeverStarted(_)) => "was never started".to_owned(),
+        Some(How::SpawnError(error)) => format!("could not be started: {error}"),
+        Some(How::Unknown(_)) | None => "how is not known".to_owned(),
+    };
+    if exit.killed { format!("{how}, killed by the wrapper") } else { how }
+}
+
+fn state(state: State) -> &'static str {
+    match state {
+        State::Unspecified => "unknown",
+        State::Idle => "idle",
+        State::Starting => "starting",
+        State::Running => "running",
+        State::Draining => "draining",
+        State::Forcing => "forcing",
+        State::Backoff => "backoff",
+        State::Stopped => "stopped",
+    }
+}
+
+fn level(level: Level) -> &'static str {
+    match level {
+        Level::Unspecified => "unknown",
+        Level::None => "none",
+        Level::Process => "process",
+        Level::Ready => "ready",
+        Level::Polling => "polling",
+    }
+}
+
+fn mode(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Unspecified => "unknown",
+        Mode::Graceful => "graceful",
+        Mode::Forceful => "forceful",
+    }
+}
+
+fn seconds(age: Option<prost_types::Duration>) -> i64 {
+    age.map_or(0, |age| age.seconds)
+}
+
+fn age(age: Option<prost_types::Duration>) -> String {
+    let seconds = u64::try_from(seconds(age)).unwrap_or_default();
+    let parts = [(seconds / 3600, "h"), (seconds / 60 % 60, "m"), (seconds % 60, "s")];
+    let shown: String =
+        parts.iter().filter(|(count, _)| *count > 0).map(|(count, unit)| format!("{count}{unit}")).collect();
+    if shown.is_empty() { "0s".to_owned() } else { shown }
+}
+
+fn moment(time: Option<prost_types::Timestamp>) -> Option<String> {
+    let time = time?;
+    let nanos = Duration::from_nanos(u64::try_from(time.nanos).unwrap_or_default());
+    (OffsetDateTime::from_unix_timestamp(time.seconds).ok()? + nanos).format(&Rfc3339).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn draining() -> Status {
+        Status {
+            state: State::Draining.into(),
+            pid: Some(17),
+            started_at: Some(prost_types::Timestamp { seconds: 1_700_000_000, nanos: 500_000_000 }),
+            health: Some(Health {
+                level: Level::None.into(),
+                reasons: vec!["the runner does not run, or is being stopped".to_owned()],
+                runner_version: Some("19.2.0".to_owned()),
+                jobs: Some(12),
+                oldest_job: Some(grit_proto::wrapper_v1::OldestJob {
+                    age: Some(prost_types::Duration { seconds: 7803, nanos: 0 }),
+                    stage: "step_script".to_owned(),
+                }),
+                ..Health::default()
+            }),
+            drain: Some(Drain {
+                id: "deploy-7".to_owned(),
+                mode: Mode::Graceful.into(),
+                reason: "version 2".to_owned(),
+                signalled: true,
+                ..Drain::default()
+            }),
+            wrapper_version: "0.1.0".to_owned(),
+            ..Status::default()
+        }
+    }
+
+    #[test]
+    fn for_people() {
+        insta::assert_snapshot!(status(&draining()), @r"
+        state      draining
+        process    17, since 2023-11-14T22:13:20.5Z
+        health     none
+                   the runner does not run, or is being stopped
+        version    19.2.0
+        jobs       12
+        oldest     2h10m3s in step_script
+        drain      graceful by deploy-7: version 2
+        ");
+        assert_eq!(line(&draining()), "is draining, 12 jobs, the oldest 2h10m3s in step_script");
+    }
+
+    #[test]
+    fn for_programs() {
+        let value: Value = serde_json::from_str(&status_json(&draining())).unwrap();
+        assert_eq!(value["state"], "draining");
+        assert_eq!(value["health"]["jobs"], 12);
+        assert_eq!(value["health"]["oldest_job"]["age_seconds"], 7803);
+        assert_eq!(value["health"]["polling_sections"], Value::Null, "unknown is not zero");
+        assert_eq!(value["exit"], Value::Null);
+    }
+}

@@ -1,0 +1,101 @@
+//! Who may ask for what, seen through real connections of other users.
+
+use std::process::{Command, Output};
+
+use grit_proto::runner_wrapper::{ShutdownCallback, Status};
+use tonic::Code;
+
+use crate::support::{Start, Wrapper, tcp_client};
+
+/// A user that this machine need not know. Only root can become one.
+const STRANGER: &str = "4242";
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// Asks as another user, through the wrapper's own program, which a path below /root may hide from that user: so through a copy.
+fn ask_as_stranger(wrapper: &Wrapper, command: &[&str]) -> Output {
+    let folder = tempfile::Builder::new().permissions(open()).tempdir_in("/tmp").unwrap();
+    let program = folder.path().join("grit-wrapper");
+    std::fs::copy(env!("CARGO_BIN_EXE_grit-wrapper"), &program).unwrap();
+    std::fs::set_permissions(wrapper.folder.path(), open()).unwrap();
+    Command::new("setpriv")
+        .args(["--reuid", STRANGER, "--regid", STRANGER, "--clear-groups"])
+        .arg(program)
+        .args(command)
+        .arg("--address")
+        .arg(format!("unix://{}", wrapper.path("w.sock").display()))
+        .output()
+        .unwrap()
+}
+
+fn open() -> std::fs::Permissions {
+    std::os::unix::fs::PermissionsExt::from_mode(0o755)
+}
+
+fn text(output: &Output) -> String {
+    String::from_utf8_lossy(&[&output.stdout[..], &output.stderr[..]].concat()).into_owned()
+}
+
+async fn ready(flags: &[&str]) -> Wrapper {
+    let wrapper = Start::new().flags(&["--start-grace=0s", "--socket-mode=0666"]).flags(flags).child(&[]);
+    drop(wrapper.client().await);
+    wrapper.child_ready().await;
+    wrapper
+}
+
+#[tokio::test]
+async fn another_user_is_refused_and_logged() {
+    if !is_root() {
+        return;
+    }
+    let wrapper = ready(&["--allow-control=4343"]).await;
+    for command in ["status", "drain"] {
+        let answer = ask_as_stranger(&wrapper, &[command]);
+        assert_eq!(answer.status.code(), Some(1), "{}", text(&answer));
+        assert!(text(&answer).contains("may not ask"), "{}", text(&answer));
+    }
+    wrapper.logged("uid 4242 gid 4242").await;
+    assert_eq!(wrapper.record(), "ready");
+}
+
+#[tokio::test]
+async fn a_reader_can_look_but_not_drain() {
+    if !is_root() {
+        return;
+    }
+    let wrapper = ready(&["--allow-read=4242"]).await;
+    let answer = ask_as_stranger(&wrapper, &["status"]);
+    assert_eq!(answer.status.code(), Some(0), "{}", text(&answer));
+    let answer = ask_as_stranger(&wrapper, &["drain"]);
+    assert!(text(&answer).contains("may only look"), "{}", text(&answer));
+    assert_eq!(wrapper.record(), "ready");
+    assert_eq!(wrapper.client().await.graceful().await, Status::InShutdown, "the wrapper's own user may");
+}
+
+#[tokio::test]
+async fn with_a_list_tcp_may_only_look() {
+    let wrapper = ready(&["--allow-control=4343", "--grpc-listen=tcp://127.0.0.1:0"]).await;
+    let log = wrapper.read("log");
+    let line = log.lines().find(|line| line.contains("tcp://127.0.0.1:0")).unwrap();
+    let line: serde_json::Value = serde_json::from_str(line).unwrap();
+    let mut client = tcp_client(line["bound"].as_str().unwrap()).await.unwrap();
+    assert_eq!(client.status().await.0, Status::Running);
+    let refused = client.graceful_with(None).await.unwrap_err();
+    assert_eq!(refused.code(), Code::PermissionDenied);
+    assert_eq!(wrapper.record(), "ready");
+}
+
+#[tokio::test]
+async fn callbacks_that_are_not_allowed_stop_nothing() {
+    let wrapper = ready(&["--callback-allow=https://ci.example/hooks/"]).await;
+    let mut client = wrapper.client().await;
+    let callback =
+        ShutdownCallback { url: "http://169.254.169.254/".to_owned(), ..ShutdownCallback::default() };
+    let refused = client.graceful_with(Some(callback)).await.unwrap_err();
+    assert_eq!(refused.code(), Code::PermissionDenied);
+    assert!(refused.message().contains("--callback-allow"));
+    assert_eq!(client.status().await.0, Status::Running);
+    assert_eq!(wrapper.record(), "ready");
+}

@@ -1,0 +1,106 @@
+//! The operator's commands, as the documentation shows them.
+
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+use crate::support::{Start, Wrapper};
+
+fn operator(wrapper: &Wrapper, command: &[&str]) -> Output {
+    at(&format!("unix://{}", wrapper.path("w.sock").display()), command)
+}
+
+fn at(address: &str, command: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_grit-wrapper"))
+        .args(command)
+        .env("GRIT_WRAPPER_ADDRESS", address)
+        .output()
+        .unwrap()
+}
+
+#[track_caller]
+fn json(output: &Output) -> Value {
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(output));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+async fn ready(flags: &[&str], habits: &[&str]) -> Wrapper {
+    let wrapper = Start::new().flags(&["--start-grace=0s", "--min-uptime=0s"]).flags(flags).child(habits);
+    drop(wrapper.client().await);
+    wrapper.child_ready().await;
+    wrapper
+}
+
+#[tokio::test]
+async fn a_drain_from_its_status_to_its_end_and_a_new_start() {
+    let wrapper = ready(&[], &["--jobs-take", "300", "--code", "4"]).await;
+    assert_eq!(operator(&wrapper, &["wait", "--for", "process"]).status.code(), Some(0));
+    let status = json(&operator(&wrapper, &["status", "--json"]));
+    assert_eq!((&status["state"], &status["pid"]), (&"running".into(), &wrapper.child_pid().into()));
+
+    let drained =
+        operator(&wrapper, &["drain", "--id", "deploy-7", "--reason", "version 2", "--wait", "--json"]);
+    let drained = json(&drained);
+    assert_eq!(drained["state"], "stopped");
+    assert_eq!(drained["exit"]["how"]["code"], 4);
+    assert_eq!(
+        (&drained["drain"]["id"], &drained["drain"]["reason"]),
+        (&"deploy-7".into(), &"version 2".into())
+    );
+    let people = operator(&wrapper, &["status"]);
+    let people = String::from_utf8(people.stdout).unwrap();
+    assert!(people.starts_with("state      stopped\nended      exit code 4\n"), "{people}");
+
+    let hopeless = operator(&wrapper, &["wait", "--for", "ready"]);
+    assert_eq!(hopeless.status.code(), Some(1), "{}", stderr(&hopeless));
+    assert_eq!(json(&operator(&wrapper, &["start", "--json"]))["state"], "running");
+    wrapper.recorded("ready QUIT ready").await;
+}
+
+#[tokio::test]
+async fn a_wait_that_times_out_says_what_it_saw_and_the_drain_goes_on() {
+    let wrapper = ready(&[], &["--ignore-quit"]).await;
+    let late = operator(&wrapper, &["drain", "--wait", "--timeout", "100ms"]);
+    assert_eq!(late.status.code(), Some(3), "{}", stderr(&late));
+    assert!(stderr(&late).contains("timed out after 100ms; the runner is draining"), "{}", stderr(&late));
+    wrapper.recorded("ready QUIT").await;
+    let forced = json(&operator(&wrapper, &["drain", "--force", "--wait", "--json"]));
+    assert_eq!((&forced["state"], &forced["drain"]["mode"]), (&"stopped".into(), &"forceful".into()));
+}
+
+#[tokio::test]
+async fn a_drain_is_cancelled_in_time_and_not_too_late() {
+    let wrapper = Start::new().flags(&["--start-grace=1h"]).child(&[]);
+    drop(wrapper.client().await);
+    wrapper.child_ready().await;
+    assert_eq!(json(&operator(&wrapper, &["drain", "--json"]))["drain"]["signalled"], false);
+    assert_eq!(json(&operator(&wrapper, &["cancel", "--json"]))["state"], "running");
+    let nothing = operator(&wrapper, &["cancel"]);
+    assert_eq!(nothing.status.code(), Some(1));
+    assert!(stderr(&nothing).contains("nothing is being stopped"), "{}", stderr(&nothing));
+}
+
+#[tokio::test]
+async fn no_wrapper_is_exit_code_two() {
+    let folder = tempfile::tempdir().unwrap();
+    let address = format!("unix://{}", folder.path().join("none.sock").display());
+    for command in [&["status"][..], &["jobs"], &["drain"], &["cancel"], &["start"], &["wait"]] {
+        let refused = at(&address, command);
+        assert_eq!(refused.status.code(), Some(2), "{command:?}: {}", stderr(&refused));
+        assert!(stderr(&refused).contains("none.sock"), "{}", stderr(&refused));
+    }
+    let wrong = at("somewhere", &["status"]);
+    assert!(stderr(&wrong).contains("--address"), "{}", stderr(&wrong));
+}
+
+#[tokio::test]
+async fn jobs_that_are_not_told_are_not_none() {
+    let wrapper = ready(&[], &[]).await;
+    let unknown = operator(&wrapper, &["jobs"]);
+    assert_eq!(unknown.status.code(), Some(1));
+    assert!(stderr(&unknown).contains("does not tell its jobs"), "{}", stderr(&unknown));
+}
