@@ -168,6 +168,9 @@ fn bad_key(key: &KeyError) -> Words {
             "Check `ssh.passphrase`; `ssh-keygen -y -f KEY` asks for it and tells whether it fits."
         }
         KeyError::Unreadable { .. } => "Check the path, and that the user who runs Terraform may read it.",
+        KeyError::Certificate { .. } => {
+            "`ssh-keygen -Lf CERTIFICATE` shows what is in it, `ssh-keygen -lf KEY` the key."
+        }
         KeyError::Unusable { .. } => "`ssh-keygen -y -f KEY` tells whether OpenSSH can read it.",
     };
     (Code::InvalidConfig, "SSH key cannot be used", format!("{key}."), next.to_owned())

@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use rustix::process::{Pid, Signal};
 use std::{
     io,
-    os::fd::OwnedFd,
+    os::{fd::OwnedFd, unix::process::ExitStatusExt as _},
     process::{ExitStatus, Stdio},
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
@@ -122,8 +122,13 @@ impl Carrier for Running {
     }
 }
 
+/// `exit status 1`, or `killed by signal 9`.
 fn describe(status: ExitStatus) -> String {
-    status.to_string()
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("exit status {code}"),
+        (None, Some(signal)) => format!("killed by signal {signal}"),
+        (None, None) => status.to_string(),
+    }
 }
 
 /// Waits for the child's end, or makes it.

@@ -2,7 +2,7 @@
 //!
 //! The words a user reads are chosen in [`crate::explain`]; here are the facts, sorted so that they can be chosen.
 
-use crate::transport::{HostPort, WrapperAddress};
+use crate::transport::{HostPort, WrapperAddress, home};
 use std::{fmt, io, time::Duration};
 
 /// A part of the way, in the order in which they are passed.
@@ -257,6 +257,8 @@ pub enum KeyError {
     NoPassphrase { source_name: String },
     #[error("the passphrase does not open the key of {source_name}")]
     WrongPassphrase { source_name: String },
+    #[error("the certificate {source_name} cannot be used: {problem}")]
+    Certificate { source_name: String, problem: String },
     #[error("the key of {source_name} ({format}) cannot be used: {problem}")]
     Unusable { source_name: String, format: String, problem: String },
 }
@@ -296,7 +298,7 @@ pub struct SharedIoError {
 
 impl From<&io::Error> for SharedIoError {
     fn from(error: &io::Error) -> Self {
-        Self { kind: error.kind(), text: error.to_string() }
+        Self { kind: error.kind(), text: home::plain(error) }
     }
 }
 

@@ -1,9 +1,11 @@
 //! The strategies that speak SSH themselves: what differs is what carries the connection to the server.
 
 use crate::transport::{
-    HostPort, Inner, Phase, Route, Strategy, Target, TransportError, Tunnel, Witness, command,
+    HostPort, Inner, Phase, Route, Strategy, Target, TransportError, Tunnel, Witness, WrapperAddress,
+    command,
     credentials::Identity,
     error::{Cause, Evidence, InvalidOption},
+    limits::Deadline,
     pool::{Lease, SessionKey},
     ssh::{Carrier, Login, Session},
     stream::{BoxStream, Transcript},
@@ -109,42 +111,66 @@ async fn channel(
 async fn connect(inner: Arc<Inner>, ask: Ask, way: Way) -> Result<Arc<Session>, TransportError> {
     let Ask { route, identity, host_key } = ask;
     let _turn = inner.gate.enter(&route.host).await;
-    let trust = gather_trust(&inner, host_key, &route.host)
+    let mut trust = gather_trust(&inner, host_key, &route.host)
         .await
         .map_err(|problem| TransportError::at(Phase::Setup, route.clone(), Cause::Option(problem)))?;
-    let limits = inner.limits.clone();
-    let deadline = limits.deadline();
-    let login = Login {
-        username: identity.username,
-        credentials: identity.credentials,
-        trust,
-        limits: limits.clone(),
-        route: route.clone(),
-    };
-    let (stream, carrier): (BoxStream, Option<Arc<dyn Carrier>>) = match way {
+    let mut refused = None;
+    loop {
+        let deadline = inner.limits.deadline();
+        let login = Login {
+            username: identity.username.clone(),
+            credentials: identity.credentials.clone(),
+            trust: trust.clone(),
+            limits: inner.limits.clone(),
+            route: route.clone(),
+        };
+        let (stream, carrier) = carry(&inner, &route, &way, deadline).await?;
+        let error = match Session::establish(stream, carrier, login, deadline).await {
+            Ok(session) => return Ok(Arc::new(session)),
+            Err(error) => error,
+        };
+        match &error.cause {
+            Cause::HostKey(refusal) if trust.exclude(refusal) => {
+                tracing::debug!(host = %route.host, key_type = refusal.key_type, "asking for another type of host key");
+                refused.get_or_insert(error);
+            }
+            // The host has no further types: the first one that it showed is the one to speak of.
+            Cause::NoCommonAlgorithm { .. } => return Err(refused.unwrap_or(error)),
+            _ => return Err(error),
+        }
+    }
+}
+
+/// A stream to an SSH server.
+async fn carry(
+    inner: &Inner,
+    route: &Route,
+    way: &Way,
+    deadline: Deadline,
+) -> Result<(BoxStream, Option<Arc<dyn Carrier>>), TransportError> {
+    Ok(match way {
         Way::Direct => {
-            let limit = deadline.cap(limits.tcp);
+            let limit = deadline.cap(inner.limits.tcp);
             let connected = tokio::time::timeout(limit, tcp::connect(&route.host)).await;
             let stream = connected
                 .unwrap_or(Err(Cause::TimedOut { limit }))
-                .map_err(|cause| TransportError::at(Phase::Tcp, route, cause))?;
+                .map_err(|cause| TransportError::at(Phase::Tcp, route.clone(), cause))?;
             (Box::new(stream), None)
         }
         Way::Command(arguments) => {
-            let (stream, running) = command::spawn(&arguments)
-                .map_err(|cause| TransportError::at(Phase::Command, route, cause))?;
+            let (stream, running) = command::spawn(arguments)
+                .map_err(|cause| TransportError::at(Phase::Command, route.clone(), cause))?;
             (Box::new(stream), Some(running))
         }
         Way::Through { bastion, .. } => {
-            let to = crate::transport::WrapperAddress::Tcp(route.host.clone());
+            let to = WrapperAddress::Tcp(route.host.clone());
             let (stream, _) = bastion.open(&to, deadline).await.map_err(|mut error| {
                 error.route.onward = Some(route.host.clone());
                 error
             })?;
-            (stream, Some(bastion))
+            (stream, Some(Arc::clone(bastion) as Arc<dyn Carrier>))
         }
-    };
-    Session::establish(stream, carrier, login, deadline).await.map(Arc::new)
+    })
 }
 
 async fn gather_trust(

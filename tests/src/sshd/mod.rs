@@ -3,9 +3,11 @@
 //! Each server has a folder, an address in 127.0.0.0/8 and a log of its own, and ends with its value, sessions included. It lets the
 //! user in who runs the test, with the keys that the builder was given.
 
+mod agent;
 mod keys;
 mod tree;
 
+pub use agent::Agent;
 pub use keys::{ClientKey, public_line};
 
 use anyhow::{Context, bail, ensure};
@@ -137,6 +139,24 @@ impl Sshd {
     /// Its public host keys, as in a `.pub` file, without comments.
     pub fn host_keys(&self) -> Vec<String> {
         self.host_keys.iter().filter_map(|path| public_line(path).ok()).collect()
+    }
+
+    /// Makes the server show its first host key in a certificate for these principals, signed by an authority. Takes effect for sessions
+    /// that begin afterwards.
+    pub fn certify(&self, authority: &ClientKey, options: &[&str]) -> anyhow::Result<()> {
+        let path = self.host_keys.first().context("the server has no host key")?;
+        let all = [&["-h", "-I", "test-host"], options].concat();
+        ClientKey::read(path)?.sign(authority, &all)?;
+        // sshd reads its keys again on SIGHUP, which restarts it.
+        let config = self.dir.path().join("sshd_config");
+        let text = fs::read_to_string(&config)?;
+        fs::write(&config, format!("HostCertificate {}-cert.pub\n{text}", path.display()))?;
+        let before = self.log().matches("Server listening").count();
+        signal(self.processes().get(..1).unwrap_or_default(), Signal::HUP);
+        crate::poll::until("sshd restarts with its certificate", START_LIMIT, || {
+            if self.log().matches("Server listening").count() > before { Ok(()) } else { Err(self.log()) }
+        });
+        Ok(())
     }
 
     /// Its lines for a known_hosts file.

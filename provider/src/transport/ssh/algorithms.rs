@@ -32,8 +32,8 @@ pub(super) fn config(trust: &HostTrust, limits: &Limits) -> client::Config {
 /// The types of known keys come first: a server shows the first one that it has, and any other would look like a changed key.
 fn preferred(trust: &HostTrust) -> Preferred {
     let known: Vec<&str> = trust.key_types().collect();
-    let (first, rest): (Vec<_>, Vec<_>) =
-        HOST_KEYS.into_iter().partition(|algorithm| known.contains(&type_of(algorithm)));
+    let wanted = HOST_KEYS.into_iter().filter(|it| !trust.excluded().iter().any(|name| name == type_of(it)));
+    let (first, rest): (Vec<_>, Vec<_>) = wanted.partition(|algorithm| known.contains(&type_of(algorithm)));
     // Certificates are asked for only where an authority is known, because a server that has one shows no bare key then.
     let certificates = if trust.has_authorities() { HOST_KEYS.to_vec() } else { Vec::new() };
     Preferred {

@@ -77,11 +77,7 @@ pub(crate) fn inspect(text: &Secret) -> Result<(), KeyError> {
 
 /// Reads a user certificate (the text of a `-cert.pub` file) and puts it to its key.
 pub(crate) fn load_certificate(text: &str, key: &PrivateKey, source: &str) -> Result<Certified, KeyError> {
-    let unusable = |problem: String| KeyError::Unusable {
-        source_name: source.to_owned(),
-        format: "OpenSSH certificate".to_owned(),
-        problem,
-    };
+    let unusable = |problem| KeyError::Certificate { source_name: source.to_owned(), problem };
     let certificate = Certificate::from_openssh(text.trim())
         .map_err(|error| unusable(format!("it cannot be read ({error})")))?;
     if certificate.public_key() != key.0.public_key().key_data() {

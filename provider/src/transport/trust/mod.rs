@@ -36,6 +36,8 @@ pub(crate) struct HostTrust {
     authorities: Vec<Known>,
     revoked: Vec<Known>,
     searched: Vec<String>,
+    /// Types that are not asked for again.
+    excluded: Vec<String>,
 }
 
 #[derive(Debug, Clone)]
@@ -151,6 +153,23 @@ impl HostTrust {
     pub(crate) fn key_types(&self) -> impl Iterator<Item = &str> {
         let known = self.known.iter().filter_map(|it| it.pin.key_type());
         known.chain(self.fallback.iter().map(|key| key.key_type.as_str()))
+    }
+
+    /// Types that were shown and did not fit.
+    pub(crate) fn excluded(&self) -> &[String] {
+        &self.excluded
+    }
+
+    /// Whether it is worth asking for another type of key after this refusal: where only fingerprints are pinned, nobody can tell which
+    /// of the host's keys is meant. Then the refused type is not asked for again.
+    pub(crate) fn exclude(&mut self, refusal: &HostKeyRefusal) -> bool {
+        let untyped = self.known.iter().any(|known| known.pin.key_type().is_none());
+        let fresh = !self.excluded.contains(&refusal.key_type);
+        let worth = refusal.verdict == HostKeyVerdict::Changed && untyped && fresh;
+        if worth {
+            self.excluded.push(refusal.key_type.clone());
+        }
+        worth
     }
 
     /// A refusal of this key with everything that helps to judge it.

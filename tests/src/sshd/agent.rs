@@ -1,0 +1,59 @@
+//! A real ssh-agent.
+
+use super::ClientKey;
+use anyhow::{Context as _, bail, ensure};
+use std::{
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+/// A running agent. Ends with its value.
+#[derive(Debug)]
+pub struct Agent {
+    socket: PathBuf,
+    child: Child,
+}
+
+impl Agent {
+    /// Starts an agent without keys, its socket in this folder.
+    pub fn start(dir: &Path) -> anyhow::Result<Self> {
+        let socket = dir.join("agent.sock");
+        let mut child = Command::new("ssh-agent")
+            .args(["-D", "-a"])
+            .arg(&socket)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .spawn()
+            .context("start ssh-agent")?;
+        let start = Instant::now();
+        while !socket.exists() {
+            if let Some(status) = child.try_wait()? {
+                bail!("ssh-agent ended with {status}");
+            }
+            ensure!(start.elapsed() < Duration::from_secs(30), "ssh-agent makes no socket");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Ok(Self { socket, child })
+    }
+
+    /// Its socket.
+    pub fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    /// Gives it a key that has no passphrase, and the certificate beside it if there is one.
+    pub fn add(&self, key: &ClientKey) -> anyhow::Result<()> {
+        let output =
+            Command::new("ssh-add").arg("-q").arg(&key.path).env("SSH_AUTH_SOCK", &self.socket).output()?;
+        ensure!(output.status.success(), "ssh-add: {}", String::from_utf8_lossy(&output.stderr));
+        Ok(())
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,192 @@
+//! Commands that carry a connection, and the ways in which they do not.
+
+use crate::{
+    stub::Wrapper,
+    ways::{CARRY, command},
+    world::{World, soon},
+};
+use grit_provider::transport::{Connector, SshOptions, StrategyOptions, Target, TrustOptions};
+use rustix::process::Pid;
+use std::time::Duration;
+
+#[derive(Clone, Copy, PartialEq)]
+enum Kind {
+    Proxy,
+    Ssh,
+}
+
+/// The options for a command that gets these arguments before those that make it work.
+fn options(world: &World, kind: Kind, misbehaviour: &[&str]) -> SshOptions {
+    let arguments = match kind {
+        Kind::Proxy => [&[CARRY], misbehaviour, &["tcp", "{{host}}", "{{port}}"]].concat(),
+        Kind::Ssh => [&[CARRY], misbehaviour, &["unix", "{{wrapper_path}}"]].concat(),
+    };
+    let strategy = match kind {
+        Kind::Proxy => command(StrategyOptions::ProxyCommand, &arguments),
+        Kind::Ssh => command(StrategyOptions::SshCommand, &arguments),
+    };
+    SshOptions { strategy, ..world.options() }
+}
+
+async fn works(options: SshOptions, target: Target) {
+    soon(Connector::new(options).client(target).check_status()).await.unwrap();
+}
+
+async fn words(world: &World, options: SshOptions) -> String {
+    let error = soon(Connector::new(options).client(world.target()).check_status()).await.unwrap_err();
+    world.words(&error).replace(CARRY, "CARRY")
+}
+
+/// As `gcloud compute start-iap-tunnel` when there is no permission.
+const GCLOUD: &str =
+    "ERROR: (gcloud.compute.start-iap-tunnel) Error while connecting [4033: 'not authorized'].\n";
+
+#[tokio::test]
+async fn chatter_on_standard_error_harms_nobody() {
+    let world = World::new();
+    for kind in [Kind::Proxy, Kind::Ssh] {
+        // As IAP does, which warns about NumPy at every start.
+        works(options(&world, kind, &["--stderr", "WARNING: consider installing NumPy\n"]), world.target())
+            .await;
+        works(options(&world, kind, &["--flood", "1000000"]), world.target()).await;
+        works(options(&world, kind, &["--sleep", "1"]), world.target()).await;
+    }
+}
+
+#[tokio::test]
+async fn ssh_command_needs_no_user_no_key_and_no_known_host() {
+    let mut world = World::new();
+    let bare = |world: &World, arguments: &[&str]| SshOptions {
+        strategy: command(StrategyOptions::SshCommand, arguments),
+        username: None,
+        private_key: None,
+        trust: TrustOptions::default(),
+        ..world.options()
+    };
+    works(bare(&world, &[CARRY, "unix", "{{wrapper_path}}"]), world.target()).await;
+    world.wrapper = Wrapper::tcp();
+    works(bare(&world, &[CARRY, "tcp", "{{wrapper_host}}", "{{wrapper_port}}"]), world.target()).await;
+}
+
+#[tokio::test]
+async fn a_command_that_is_not_there() {
+    let world = World::new();
+    let missing = command(StrategyOptions::ProxyCommand, &["no-such-program-here", "{{host}}"]);
+    insta::assert_snapshot!(
+        "command_missing",
+        words(&world, SshOptions { strategy: missing, ..world.options() }).await
+    );
+}
+
+#[tokio::test]
+async fn a_command_that_fails() {
+    let world = World::new();
+    let failing = ["--stderr", GCLOUD, "--exit", "1"];
+    insta::assert_snapshot!(
+        "proxy_command_failing",
+        words(&world, options(&world, Kind::Proxy, &failing)).await
+    );
+    insta::assert_snapshot!("ssh_command_failing", words(&world, options(&world, Kind::Ssh, &failing)).await);
+    let printing = ["--stdout", "Please log in first.\n", "--exit", "3"];
+    insta::assert_snapshot!(
+        "proxy_command_printing",
+        words(&world, options(&world, Kind::Proxy, &printing)).await
+    );
+}
+
+#[tokio::test]
+async fn a_command_that_prints_a_message_of_the_day() {
+    let world = World::new();
+    let motd = ["--stdout", "Welcome to runner-manager-1!\n"];
+    insta::assert_snapshot!("ssh_command_motd", words(&world, options(&world, Kind::Ssh, &motd)).await);
+    // Lines before the banner are allowed in SSH.
+    works(options(&world, Kind::Proxy, &motd), world.target()).await;
+}
+
+#[tokio::test]
+async fn a_command_that_hangs() {
+    let world = World::new();
+    let short = |kind| SshOptions {
+        connect_timeout: Some(Duration::from_secs(2)),
+        call_timeout: Some(Duration::from_secs(1)),
+        ..options(&world, kind, &["--stderr", "Waiting for approval...\n", "--sleep", "600"])
+    };
+    insta::assert_snapshot!("proxy_command_hanging", words(&world, short(Kind::Proxy)).await);
+    insta::assert_snapshot!("ssh_command_hanging", words(&world, short(Kind::Ssh)).await);
+}
+
+#[tokio::test]
+async fn a_command_that_dies_in_a_call() {
+    let world = World::new();
+    for kind in [Kind::Proxy, Kind::Ssh] {
+        let file = world.dir.path().join("helper");
+        let arguments =
+            options(&world, kind, &["--helper", file.to_str().unwrap(), "--stderr", "tunnel up\n"]);
+        let client = Connector::new(arguments).client(world.target());
+        soon(client.check_status()).await.unwrap();
+        world.wrapper.set(|script| script.delay = Duration::from_secs(120));
+        let (error, ()) = tokio::join!(soon(client.check_status()), async {
+            tokio::time::sleep(Duration::from_millis(200)).await;
+            let parent = parent_of(pid_in(&file));
+            rustix::process::kill_process(parent, rustix::process::Signal::KILL).unwrap();
+        });
+        let words = world.words(&error.unwrap_err()).replace(CARRY, "CARRY");
+        let name = if kind == Kind::Proxy { "proxy_command_killed" } else { "ssh_command_killed" };
+        insta::assert_snapshot!(name, words);
+        world.wrapper.set(|script| script.delay = Duration::ZERO);
+        soon(client.check_status()).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn the_whole_process_group_ends_with_the_connection() {
+    let world = World::new();
+    for kind in [Kind::Proxy, Kind::Ssh] {
+        let file = world.dir.path().join("helper");
+        let client = Connector::new(options(&world, kind, &["--helper", file.to_str().unwrap()]))
+            .client(world.target());
+        soon(client.check_status()).await.unwrap();
+        let helper = pid_in(&file);
+        assert!(is_alive(helper));
+        drop(client);
+        soon(async {
+            while is_alive(helper) {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn templates_that_cannot_be_used() {
+    let world = World::new();
+    let template = |arguments: &[&str]| SshOptions {
+        strategy: command(StrategyOptions::ProxyCommand, arguments),
+        ..world.options()
+    };
+    insta::assert_snapshot!("template_unknown_name", words(&world, template(&["nc", "{{hots}}"])).await);
+    insta::assert_snapshot!("template_no_value", words(&world, template(&["nc", "{{wrapper_port}}"])).await);
+    let found = template(&["nc", "{{hots}}"]).check();
+    assert_eq!(found[0].attribute, "ssh.proxy_command[1]");
+    let option = Target { instance_name: "-oProxyCommand=id".to_owned(), ..world.target() };
+    let client = Connector::new(template(&["nc", "{{instance_name}}"])).client(option);
+    let error = soon(client.check_status()).await.unwrap_err();
+    insta::assert_snapshot!("template_option", world.words(&error));
+}
+
+fn pid_in(file: &std::path::Path) -> Pid {
+    Pid::from_raw(std::fs::read_to_string(file).unwrap().parse().unwrap()).unwrap()
+}
+
+fn is_alive(pid: Pid) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()));
+    // One that nobody has reaped yet is as good as gone.
+    stat.is_ok_and(|stat| !stat.rsplit_once(')').unwrap().1.trim_start().starts_with('Z'))
+}
+
+fn parent_of(pid: Pid) -> Pid {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap();
+    let parent = stat.rsplit_once(')').unwrap().1.split_whitespace().nth(1).unwrap();
+    Pid::from_raw(parent.parse().unwrap()).unwrap()
+}

@@ -1,0 +1,190 @@
+//! What one can log in with, and which of several is taken.
+
+use crate::world::{World, soon};
+use grit_provider::{
+    client::ClientError,
+    transport::{AgentOptions, Cause, Connector, Secret, SshOptions, Target},
+};
+use grit_tests::sshd::{Agent, ClientKey, Sshd};
+
+/// A world whose sshd also lets these keys in.
+fn letting_in(kinds: &[&str]) -> (World, Vec<ClientKey>) {
+    let dir = tempfile::tempdir().unwrap();
+    let keys: Vec<ClientKey> = kinds
+        .iter()
+        .enumerate()
+        .map(|(index, kind)| ClientKey::generate(dir.path(), &format!("key{index}"), kind, "").unwrap())
+        .collect();
+    let world = World::with(|builder| keys.iter().fold(builder, |builder, key| builder.authorize(key)));
+    // The files are asked for by name later on.
+    let keys = keys
+        .into_iter()
+        .map(|key| {
+            for extension in ["", ".pub"] {
+                let name = format!("{}{extension}", key.path.file_name().unwrap().to_str().unwrap());
+                std::fs::copy(dir.path().join(&name), world.dir.path().join(&name)).unwrap();
+            }
+            ClientKey { path: world.dir.path().join(key.path.file_name().unwrap()), ..key }
+        })
+        .collect();
+    (world, keys)
+}
+
+async fn works(options: SshOptions, target: Target) {
+    soon(Connector::new(options).client(target).check_status()).await.unwrap();
+}
+
+fn with_agent(world: &World, agent: &Agent, identity: Option<&str>) -> SshOptions {
+    let agent =
+        AgentOptions { socket: Some(agent.socket().to_owned()), identity: identity.map(str::to_owned) };
+    SshOptions { private_key: None, agent: Some(agent), ..world.options() }
+}
+
+#[tokio::test]
+async fn every_type_of_key_logs_in() {
+    let (world, keys) = letting_in(&["ed25519", "ecdsa", "rsa"]);
+    for key in keys {
+        works(SshOptions { private_key: Some(Secret::new(key.private)), ..world.options() }, world.target())
+            .await;
+        let file = SshOptions { private_key: None, private_key_path: Some(key.path), ..world.options() };
+        works(file, world.target()).await;
+    }
+}
+
+#[tokio::test]
+async fn a_path_may_begin_with_the_home_folder() {
+    let world = World::new();
+    let options = SshOptions {
+        private_key: None,
+        private_key_path: Some("~/client".into()),
+        home: Some(world.dir.path().to_owned()),
+        ..world.options()
+    };
+    works(options, world.target()).await;
+}
+
+#[tokio::test]
+async fn the_block_wins_over_the_entry_and_the_environment_stands_in_for_the_block() {
+    let world = World::new();
+    let right = || Some(Secret::new(world.key.private.clone()));
+    let user = world.sshd.username();
+    let wrong_entry = || Target {
+        username: Some("nobody-here".to_owned()),
+        private_key: Some(Secret::new("no key at all")),
+        ..world.target()
+    };
+    works(world.options(), wrong_entry()).await;
+    let silent = || SshOptions { username: None, private_key: None, ..world.options() };
+    works(silent(), Target { username: Some(user.clone()), private_key: right(), ..world.target() }).await;
+    let variables = |name: &str| match name {
+        "GRIT_SSH_USERNAME" => Some(user.clone()),
+        "GRIT_SSH_PRIVATE_KEY" => Some(world.key.private.clone()),
+        _ => None,
+    };
+    works(silent().or_environment(variables), wrong_entry()).await;
+}
+
+#[tokio::test]
+async fn an_agent_offers_its_keys_and_one_can_be_chosen() {
+    let (world, keys) = letting_in(&["rsa"]);
+    let agent = Agent::start(world.dir.path()).unwrap();
+    let other = ClientKey::generate(world.dir.path(), "other", "ed25519", "").unwrap();
+    for key in [&other, &keys[0]] {
+        agent.add(key).unwrap();
+    }
+    works(with_agent(&world, &agent, None), world.target()).await;
+    for name in [&keys[0].public, &keys[0].fingerprint] {
+        works(with_agent(&world, &agent, Some(name)), world.target()).await;
+    }
+    let wrong = Connector::new(with_agent(&world, &agent, Some(&other.fingerprint))).client(world.target());
+    let error = soon(wrong.check_status()).await.unwrap_err();
+    let ClientError::Transport(error) = error else { panic!("{error:?}") };
+    let Cause::AuthRefused { offered, .. } = &error.cause else { panic!("{error:?}") };
+    assert_eq!(offered.as_slice(), [format!("ssh-ed25519 {}", other.fingerprint)]);
+}
+
+#[tokio::test]
+async fn an_agent_with_many_keys_is_not_emptied_at_the_server() {
+    let world = World::new();
+    let agent = Agent::start(world.dir.path()).unwrap();
+    for index in 0..8 {
+        let name = format!("k{index}");
+        agent.add(&ClientKey::generate(world.dir.path(), &name, "ed25519", "").unwrap()).unwrap();
+    }
+    let client = Connector::new(with_agent(&world, &agent, None)).client(world.target());
+    let ClientError::Transport(error) = soon(client.check_status()).await.unwrap_err() else { panic!() };
+    let Cause::AuthRefused { offered, .. } = &error.cause else { panic!("{error:?}") };
+    assert_eq!(offered.len(), 5);
+}
+
+#[tokio::test]
+async fn agents_that_are_of_no_use_are_told_apart() {
+    let world = World::new();
+    let agent = Agent::start(world.dir.path()).unwrap();
+    let words = async |options: SshOptions| {
+        let error = soon(Connector::new(options).client(world.target()).check_status()).await.unwrap_err();
+        world.words(&error)
+    };
+    insta::assert_snapshot!("agent_empty", words(with_agent(&world, &agent, None)).await);
+    agent.add(&world.key).unwrap();
+    insta::assert_snapshot!(
+        "agent_without_the_key",
+        words(with_agent(&world, &agent, Some("SHA256:x"))).await
+    );
+    let missing = AgentOptions { socket: Some("/nonexistent/agent".into()), identity: None };
+    let options = SshOptions { private_key: None, agent: Some(missing), ..world.options() };
+    insta::assert_snapshot!("agent_missing", words(options).await);
+    let unset = SshOptions { private_key: None, agent: Some(AgentOptions::default()), ..world.options() };
+    insta::assert_snapshot!("agent_unset", words(unset).await);
+}
+
+#[tokio::test]
+async fn a_user_certificate_logs_in_from_a_file_and_from_an_agent() {
+    let dir = tempfile::tempdir().unwrap();
+    let authority = ClientKey::generate(dir.path(), "ca", "ed25519", "").unwrap();
+    let ca = format!("{}.pub", authority.path.display());
+    let mut world = World::with(|builder| builder.config(format!("TrustedUserCAKeys {ca}")));
+    // The key alone is not let in.
+    let key = ClientKey::generate(dir.path(), "user", "ecdsa", "").unwrap();
+    world.key = key.clone();
+    let certificate = key.sign(&authority, &["-I", "deploy", "-n", &world.sshd.username()]).unwrap();
+    let certified = SshOptions { certificate_path: Some(certificate.clone()), ..world.options() };
+    works(certified, world.target()).await;
+    let agent = Agent::start(world.dir.path()).unwrap();
+    agent.add(&key).unwrap();
+    works(with_agent(&world, &agent, None), world.target()).await;
+
+    let other = ClientKey::generate(dir.path(), "other", "ed25519", "").unwrap();
+    let mixed = SshOptions {
+        certificate_path: Some(certificate),
+        private_key: Some(Secret::new(other.private.clone())),
+        ..world.options()
+    };
+    let error = soon(Connector::new(mixed).client(world.target()).check_status()).await.unwrap_err();
+    let words = world.words(&error).replace(&other.fingerprint, "SHA256:OTHER");
+    insta::assert_snapshot!(
+        "certificate_of_another_key",
+        words.replace(&dir.path().display().to_string(), "CERTS")
+    );
+}
+
+/// The recipe of the security page: a key that opens one socket, and nothing else.
+#[tokio::test]
+async fn a_key_can_be_confined_to_one_socket() {
+    let dir = tempfile::tempdir().unwrap();
+    let key = ClientKey::generate(dir.path(), "key", "ed25519", "").unwrap();
+    let socket = dir.path().join("wrapper.sock");
+    let line = format!("restrict,port-forwarding,permitopen=\"[{}]:*\" {}", socket.display(), key.public);
+    let sshd = Sshd::builder().authorized_line(line).start().unwrap();
+    let wrapper = crate::stub::Wrapper::unix(&socket);
+    let other = crate::stub::Wrapper::unix(&dir.path().join("other.sock"));
+    let port = crate::stub::Wrapper::tcp();
+    let world = World { sshd, wrapper, key, dir };
+    works(world.options(), world.target()).await;
+    for refused in [&other.address, &port.address] {
+        let target = Target { wrapper_address: refused.parse().unwrap(), ..world.target() };
+        let error = soon(world.connector().client(target).check_status()).await.unwrap_err();
+        let ClientError::Transport(error) = error else { panic!("{error:?}") };
+        assert!(matches!(error.cause, Cause::ChannelRefused { .. }), "{error:?}");
+    }
+}

@@ -1,0 +1,104 @@
+//! Jump chains, and the words for what breaks in them.
+
+use crate::{
+    ways::{Journey, Way},
+    world::soon,
+};
+use grit_provider::transport::{Connector, HostPort, Secret, SshOptions, StrategyOptions, Target};
+use grit_tests::sshd::Sshd;
+use std::time::Duration;
+
+/// The words for a call with changed hops, with what differs from run to run replaced.
+async fn words(journey: &Journey, options: SshOptions, target: Target) -> String {
+    let error = soon(Connector::new(options).client(target).check_status()).await.unwrap_err();
+    let mut words = journey.world.words(&error);
+    for (index, (bastion, key)) in journey.bastions.iter().enumerate() {
+        let address = bastion.address();
+        words = words
+            .replace(&address.to_string(), &format!("HOP{index}:PORT"))
+            .replace(&format!("[{}]:{}", address.ip(), address.port()), &format!("[HOP{index}]:PORT"))
+            .replace(&key.fingerprint, &format!("SHA256:KEY{index}"));
+    }
+    words
+}
+
+fn change(
+    mut options: SshOptions,
+    hop: usize,
+    change: impl FnOnce(&mut grit_provider::transport::JumpOptions),
+) -> SshOptions {
+    let StrategyOptions::ProxyJump(hops) = &mut options.strategy else { panic!("no hops") };
+    change(&mut hops[hop]);
+    options
+}
+
+#[tokio::test]
+async fn each_hop_has_its_own_user_and_key_and_can_inherit_them() {
+    let journey = Journey::new(Way::TwoJumps);
+    let second = journey.bastions[1].1.private.clone();
+    let wrong = change(journey.options(), 1, |hop| hop.private_key = None);
+    insta::assert_snapshot!("hop_refuses", words(&journey, wrong.clone(), journey.target()).await);
+    // Without a key of its own it gets the block's: here the right one for the hop, and the manager refuses it.
+    let inherited = SshOptions { private_key: Some(Secret::new(second)), ..wrong };
+    let words = words(&journey, inherited, journey.target()).await;
+    assert!(words.contains("HOST:PORT refused to let"), "{words}");
+}
+
+#[tokio::test]
+async fn a_hop_that_is_down() {
+    let journey = Journey::new(Way::Jump);
+    let nobody = grit_tests::sshd::free_address().unwrap();
+    let address = HostPort::new(&nobody.ip().to_string(), nobody.port()).unwrap();
+    let options = change(journey.options(), 0, |hop| hop.address = address);
+    let words = words(&journey, options, journey.target()).await.replace(&nobody.to_string(), "NOBODY:PORT");
+    insta::assert_snapshot!("hop_down", words);
+}
+
+#[tokio::test]
+async fn a_hop_with_an_unknown_key() {
+    let journey = Journey::new(Way::Jump);
+    let mut options = change(journey.options(), 0, |hop| hop.host_key = None);
+    options.trust.known_hosts = Some(journey.world.sshd.known_hosts());
+    let words = words(&journey, options, journey.target()).await;
+    assert!(words.contains("HOP0:PORT (hop 1 of `proxy_jump`) shows the ssh-ed25519 key"), "{words}");
+    assert!(words.contains("[HOP0]:PORT ssh-ed25519 AAAA"), "{words}");
+}
+
+#[tokio::test]
+async fn a_manager_that_the_hop_does_not_reach() {
+    let journey = Journey::new(Way::Jump);
+    let nobody = grit_tests::sshd::free_address().unwrap();
+    let address = HostPort::new(&nobody.ip().to_string(), nobody.port()).unwrap();
+    let target = Target { address, ..journey.target() };
+    let words = words(&journey, journey.options(), target).await.replace(&nobody.to_string(), "NOBODY:PORT");
+    insta::assert_snapshot!("hop_does_not_reach", words);
+}
+
+#[tokio::test]
+async fn a_hop_that_forbids_forwarding() {
+    let mut journey = Journey::new(Way::Jump);
+    let key = journey.bastions[0].1.clone();
+    let strict = Sshd::builder().authorize(&key).config("AllowTcpForwarding no").start().unwrap();
+    journey.bastions[0] = (strict, key);
+    insta::assert_snapshot!("hop_forbids", words(&journey, journey.options(), journey.target()).await);
+}
+
+#[tokio::test]
+async fn a_hop_that_freezes_in_a_call() {
+    let journey = Journey::new(Way::Jump);
+    let mut options = journey.options();
+    options.keepalive_interval = Some(Duration::from_secs(1));
+    options.call_timeout = Some(Duration::from_secs(50));
+    let client = Connector::new(options).client(journey.target());
+    soon(client.check_status()).await.unwrap();
+    journey.bastions[0].0.freeze();
+    let error = soon(client.check_status()).await.unwrap_err();
+    assert!(error.retryable(), "{error:?}");
+    journey.bastions[0].0.thaw();
+    soon(async {
+        while client.check_status().await.is_err() {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    })
+    .await;
+}

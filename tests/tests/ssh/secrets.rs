@@ -1,0 +1,118 @@
+//! Secrets are in no text that anybody can read: not in logs at the most verbose level, not in errors or diagnostics, not in what `Debug`
+//! prints, not on a command line, not in the environment of a command.
+
+use crate::{
+    ways::{CARRY, command},
+    world::{World, soon},
+};
+use grit_provider::{
+    explain::explain,
+    transport::{Connector, Secret, SshOptions, StrategyOptions, Target},
+};
+use grit_tests::sshd::ClientKey;
+use std::{
+    io::{self, Write},
+    process::Command,
+    sync::{Arc, Mutex},
+};
+use tracing_subscriber::fmt::MakeWriter;
+
+const PASSPHRASE: &str = "marker-of-the-passphrase";
+
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().extend(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl MakeWriter<'_> for Log {
+    type Writer = Self;
+
+    fn make_writer(&self) -> Self {
+        self.clone()
+    }
+}
+
+#[tokio::test]
+async fn no_secret_in_logs_errors_and_debug_output() {
+    let log = Log::default();
+    let subscriber =
+        tracing_subscriber::fmt().with_max_level(tracing::Level::TRACE).with_writer(log.clone()).finish();
+    // The runtime of this test has one thread, this one.
+    let _guard = tracing::subscriber::set_default(subscriber);
+    let dir = tempfile::tempdir().unwrap();
+    let key = ClientKey::generate(dir.path(), "encrypted", "ed25519", PASSPHRASE).unwrap();
+    let mut world = World::with(|builder| builder.authorize(&key));
+    let body = key.private.lines().nth(2).unwrap().to_owned();
+    world.key = key.clone();
+
+    let mut seen = Vec::new();
+    let block = SshOptions { passphrase: Some(Secret::new(PASSPHRASE)), ..world.options() };
+    let wrong = SshOptions { passphrase: Some(Secret::new(format!("not-{PASSPHRASE}"))), ..world.options() };
+    let damaged =
+        SshOptions { private_key: Some(Secret::new(key.private.replace("AA", "A"))), ..block.clone() };
+    soon(Connector::new(block.clone()).client(world.target()).check_status()).await.unwrap();
+    let unknown = SshOptions { username: Some("nobody-here".to_owned()), ..block.clone() };
+    for options in [unknown, wrong, damaged] {
+        let target = Target { private_key: Some(Secret::new(key.private.clone())), ..world.target() };
+        let connector = Connector::new(options.clone());
+        let client = connector.client(target.clone());
+        let error = soon(client.check_status()).await.unwrap_err();
+        let explained = explain("mgr-1", &error);
+        seen.push(format!("{options:?} {target:?} {connector:?} {client:?} {error:?} {error} {explained:?}"));
+        seen.push(explained.detail());
+        seen.push(format!("{:?}", options.check()));
+    }
+    let known = SshOptions { passphrase: None, private_key: None, ..block };
+    let entry = Target { private_key: Some(Secret::new(key.private.clone())), ..world.target() };
+    let error = soon(Connector::new(known).client(entry).check_status()).await.unwrap_err();
+    seen.push(format!("{error:?} {:?}", explain("mgr-1", &error)));
+    let logged = String::from_utf8_lossy(&log.0.lock().unwrap()).into_owned();
+    assert!(logged.contains("TRACE") || logged.contains("DEBUG"), "nothing was logged: {logged}");
+    seen.push(logged);
+    for text in seen {
+        assert!(!text.contains(PASSPHRASE) && !text.contains(&body), "{text}");
+    }
+}
+
+/// Runs the next test in a process of its own, with our variables set.
+#[test]
+fn no_secret_in_the_environment_and_the_arguments_of_a_command() {
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "secrets::a_command_writes_what_it_sees", "--ignored", "--nocapture"])
+        .env("GRIT_SSH_PASSPHRASE", PASSPHRASE)
+        .env("GRIT_SSH_PRIVATE_KEY", format!("{PASSPHRASE}-key"))
+        .env("GRIT_SSH_USERNAME", "visible")
+        .output()
+        .unwrap();
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{stdout} {}", String::from_utf8_lossy(&output.stderr));
+    assert!(stdout.contains("1 passed"), "{stdout}");
+}
+
+#[tokio::test]
+#[ignore = "the test above runs it"]
+async fn a_command_writes_what_it_sees() {
+    let world = World::new();
+    let seen = world.dir.path().join("seen");
+    let script = format!(
+        "tr '\\0' '\\n' </proc/self/environ >{0}; tr '\\0' ' ' </proc/$$/cmdline >>{0}",
+        seen.display()
+    );
+    let script = format!("{script}; exec {CARRY} tcp \"$1\" \"$2\"");
+    let arguments = ["sh", "-c", &script, "sh", "{{host}}", "{{port}}"];
+    let options =
+        SshOptions { strategy: command(StrategyOptions::ProxyCommand, &arguments), ..world.options() };
+    soon(Connector::new(options).client(world.target()).check_status()).await.unwrap();
+    let seen = std::fs::read_to_string(seen).unwrap();
+    assert!(seen.contains("GRIT_SSH_USERNAME=visible") && seen.contains("PATH="), "{seen}");
+    assert!(!seen.contains(PASSPHRASE) && !seen.contains("PRIVATE KEY"), "{seen}");
+}

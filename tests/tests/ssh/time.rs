@@ -1,0 +1,83 @@
+//! Nothing hangs: a frozen server in each phase ends within that phase's limit, and connections come back by themselves.
+
+use crate::{
+    ways::{Journey, Way},
+    world::{World, soon},
+};
+use grit_provider::{
+    client::{ClientError, ShutdownCallback},
+    transport::{Cause, Connector, Phase, SshOptions},
+};
+use std::time::{Duration, Instant};
+
+#[tokio::test]
+async fn a_frozen_session_does_not_open_channels_for_ever() {
+    let world = World::new();
+    let options = SshOptions { connect_timeout: Some(Duration::from_secs(3)), ..world.options() };
+    let connector = Connector::new(options);
+    let first = connector.client(world.target());
+    soon(first.check_status()).await.unwrap();
+    world.sshd.freeze();
+    // Another client of the same manager gets a channel of the same session, or would.
+    let error = soon(connector.client(world.target()).check_status()).await.unwrap_err();
+    let ClientError::Transport(error) = error else { panic!("{error:?}") };
+    assert!(matches!(error.cause, Cause::TimedOut { .. }) && error.phase == Phase::Channel, "{error:?}");
+    assert!(error.retryable());
+    world.sshd.thaw();
+    soon(connector.client(world.target()).check_status()).await.unwrap();
+}
+
+/// russh leaves a writer waiting for room for ever when its session ends; a call that sends much would never return.
+#[tokio::test]
+async fn a_writer_that_waits_for_room_ends_with_its_session() {
+    for way in [Way::Direct, Way::Jump] {
+        let journey = Journey::new(way);
+        let mut options = journey.options();
+        options.keepalive_interval = Some(Duration::from_secs(1));
+        options.call_timeout = Some(Duration::from_secs(50));
+        let client = Connector::new(options).client(journey.target());
+        soon(client.check_status()).await.unwrap();
+        journey.world.sshd.freeze();
+        let callback = ShutdownCallback {
+            url: "x".repeat(16 << 20),
+            method: "POST".to_owned(),
+            headers: std::collections::HashMap::new(),
+        };
+        let start = Instant::now();
+        let error = soon(client.init_graceful_shutdown(Some(callback))).await.unwrap_err();
+        let ClientError::Transport(error) = error else { panic!("{error:?}") };
+        assert!(matches!(error.cause, Cause::NotAnswering { .. }), "{error:?}");
+        assert!(start.elapsed() < Duration::from_secs(45), "{:?}", start.elapsed());
+        journey.world.sshd.thaw();
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_is_gone_for_a_while_is_found_again() {
+    let mut world = World::new();
+    let client = world.connector().client(world.target());
+    soon(client.check_status()).await.unwrap();
+    world.sshd.kill();
+    for _ in 0..3 {
+        let error = soon(client.check_status()).await.unwrap_err();
+        assert!(error.retryable(), "{error:?}");
+    }
+    world.sshd.restart().unwrap();
+    soon(async {
+        while let Err(error) = client.check_status().await {
+            assert!(error.retryable(), "{error:?}");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_hundred_managers_behind_a_bastion_with_default_limits() {
+    let journey = Journey::new(Way::Jump);
+    let connector = journey.connector();
+    let clients: Vec<_> = (0..100).map(|_| connector.client(journey.target())).collect();
+    for answer in soon(futures::future::join_all(clients.iter().map(|client| client.check_status()))).await {
+        answer.unwrap();
+    }
+}

@@ -1,0 +1,163 @@
+//! Host keys over the wire: what is asked for, what is accepted, and whether OpenSSH's client sees it the same way.
+
+use crate::{
+    fake::{Fake, Then},
+    world::{World, soon},
+};
+use grit_provider::{
+    client::ClientError,
+    transport::{Cause, Connector, HostKeyVerdict, SshOptions, Target, TrustOptions},
+};
+use grit_tests::sshd::ClientKey;
+use std::process::{Command, Stdio};
+
+async fn verdict(world: &World, trust: TrustOptions, target: Target) -> Result<(), HostKeyVerdict> {
+    let client = Connector::new(SshOptions { trust, ..world.options() }).client(target);
+    match soon(client.check_status()).await {
+        Ok(_) => Ok(()),
+        Err(ClientError::Transport(error)) => match error.cause {
+            Cause::HostKey(refusal) => Err(refusal.verdict),
+            cause => panic!("{cause:?}"),
+        },
+        Err(error) => panic!("{error:?}"),
+    }
+}
+
+fn known(text: String) -> TrustOptions {
+    TrustOptions { known_hosts: Some(text), ..TrustOptions::default() }
+}
+
+fn fingerprint(line: &str, dir: &std::path::Path) -> String {
+    let path = dir.join("one.pub");
+    std::fs::write(&path, line).unwrap();
+    let output = Command::new("ssh-keygen").arg("-lf").arg(&path).output().unwrap();
+    String::from_utf8_lossy(&output.stdout).split_whitespace().nth(1).unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn the_known_type_is_asked_for_and_any_key_can_be_pinned() {
+    let world = World::with(|builder| builder.host_keys(&["ed25519", "ecdsa", "rsa"]));
+    let address = world.sshd.address();
+    let name = format!("[{}]:{}", address.ip(), address.port());
+    for key in world.sshd.host_keys() {
+        assert_eq!(verdict(&world, known(format!("{name} {key}\n")), world.target()).await, Ok(()), "{key}");
+        let pinned = TrustOptions { host_keys: vec![key.clone()], ..TrustOptions::default() };
+        assert_eq!(verdict(&world, pinned, world.target()).await, Ok(()), "{key}");
+        // A fingerprint names no type: the host is asked for each in turn.
+        let print = fingerprint(&key, world.dir.path());
+        let target = Target { host_key: Some(print), ..world.target() };
+        assert_eq!(verdict(&world, TrustOptions::default(), target).await, Ok(()), "{key}");
+    }
+    let target = Target { host_key: Some(world.key.fingerprint.clone()), ..world.target() };
+    assert_eq!(verdict(&world, TrustOptions::default(), target).await, Err(HostKeyVerdict::Changed));
+}
+
+#[tokio::test]
+async fn insecure_is_insecure() {
+    let world = World::new();
+    let trust = TrustOptions { insecure_ignore_host_key: true, ..TrustOptions::default() };
+    assert_eq!(verdict(&world, trust, world.target()).await, Ok(()));
+}
+
+#[tokio::test]
+async fn host_certificates() {
+    let world = World::new();
+    let authority = ClientKey::generate(world.dir.path(), "ca", "ed25519", "").unwrap();
+    let foreign = ClientKey::generate(world.dir.path(), "foreign", "ed25519", "").unwrap();
+    let host = world.sshd.address().ip().to_string();
+    world.sshd.certify(&authority, &["-n", &format!("other,{host}"), "-V", "+1h"]).unwrap();
+    let of = |key: &ClientKey| TrustOptions { host_ca: vec![key.public.clone()], ..TrustOptions::default() };
+    let line = |pattern: &str, key: &ClientKey| known(format!("@cert-authority {pattern} {}\n", key.public));
+    let judge = async |trust| verdict(&world, trust, world.target()).await;
+
+    assert_eq!(judge(of(&authority)).await, Ok(()));
+    assert_eq!(judge(line("*", &authority)).await, Ok(()));
+    assert_eq!(judge(line("[127.*]:*", &authority)).await, Ok(()));
+    assert_eq!(judge(line("elsewhere", &authority)).await, Err(HostKeyVerdict::Unknown));
+    assert_eq!(judge(of(&foreign)).await, Err(HostKeyVerdict::Unknown));
+    let revoked = format!("@cert-authority * {0}\n@revoked * {0}\n", authority.public);
+    assert_eq!(judge(known(revoked)).await, Err(HostKeyVerdict::Revoked));
+    // The bare key is known, and an authority of other hosts makes the server show its certificate.
+    let both = TrustOptions { known_hosts: Some(world.sshd.known_hosts()), ..of(&foreign) };
+    assert_eq!(judge(both).await, Ok(()));
+
+    world.sshd.certify(&authority, &["-n", "other", "-V", "+1h"]).unwrap();
+    assert_eq!(judge(of(&authority)).await, Err(HostKeyVerdict::BadCertificate));
+    world.sshd.certify(&authority, &["-n", &host, "-V", "20200101:20210101"]).unwrap();
+    assert_eq!(judge(of(&authority)).await, Err(HostKeyVerdict::BadCertificate));
+    let client =
+        Connector::new(SshOptions { trust: of(&authority), ..world.options() }).client(world.target());
+    let error = soon(client.check_status()).await.unwrap_err();
+    let ClientError::Transport(inner) = &error else { panic!("{error:?}") };
+    let Cause::HostKey(refusal) = &inner.cause else { panic!("{error:?}") };
+    assert_eq!(refusal.problem.as_deref(), Some("it has expired"));
+    let words = world.words(&error).replace(&refusal.fingerprint, "SHA256:HOST");
+    insta::assert_snapshot!("host_certificate_expired", words.replace(&authority.fingerprint, "SHA256:CA"));
+}
+
+/// For each known_hosts text, OpenSSH's client and ours agree on whether the server is the right one.
+#[tokio::test(flavor = "multi_thread")]
+async fn openssh_agrees() {
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let world = World::with(|builder| {
+        builder.host_keys(&["ed25519", "ecdsa"]).config(format!("ListenAddress 127.0.0.1:{port}"))
+    });
+    let (key, ecdsa, other) = (&world.sshd.host_keys()[0], &world.sshd.host_keys()[1], &world.key.public);
+    let name = format!("[localhost]:{port}");
+    let file = world.dir.path().join("table");
+    let hashed = |text: &str| {
+        std::fs::write(&file, text).unwrap();
+        let done = Command::new("ssh-keygen").args(["-H", "-f"]).arg(&file).output().unwrap();
+        assert!(done.status.success());
+        std::fs::read_to_string(&file).unwrap()
+    };
+    let echo = Fake::new(b"hello\n", Then::Close).await;
+    let (mut accepted, mut refused) = (0, 0);
+    for (host, text) in [
+        ("localhost", format!("{name} {key}\n")),
+        ("localhost", format!("{name} {other}\n")),
+        ("localhost", String::new()),
+        ("localhost", format!("localhost {key}\n")),
+        ("localhost", format!("localhost {other}\n")),
+        ("localhost", format!("{name} {other}\nlocalhost {key}\n")),
+        ("localhost", format!("{name} {ecdsa}\n")),
+        ("localhost", hashed(&format!("{name} {key}\n"))),
+        ("LOCALHOST", hashed(&format!("{name} {key}\n"))),
+        ("LOCALHOST", format!("{name} {key}\n")),
+        ("localhost", format!("[LocalHost]:{port} {key}\n")),
+        ("localhost", format!("[local*]:{port} {key}\n")),
+        ("localhost", format!("*,!{name} {key}\n")),
+        ("localhost", format!("a,{name},b {key} a comment\r\n")),
+        ("localhost", format!("  {name}\t{}\n", key.replace(' ', "\t"))),
+        ("localhost", format!("{name} {other}\n{name} {key}\n")),
+        ("localhost", format!("{name} {key}\n@revoked * {key}\n")),
+        ("localhost", format!("@revoked {name} {key}\n{name} {ecdsa}\n")),
+        ("localhost", format!("{name} ssh-ed25519 AAAA\n{name} {key}\n")),
+        ("localhost", format!("{name} ssh-future AAAA\n{name} {key}\n")),
+        ("localhost", format!("@future {name} {key}\n")),
+        ("localhost", format!("@cert-authority {name} {key}\n")),
+        ("localhost", format!("# {name} {key}\n")),
+    ] {
+        std::fs::write(&file, &text).unwrap();
+        let run = || {
+            Command::new("ssh")
+                .args(["-F", "none", "-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=yes"])
+                .args(["-o", "IdentitiesOnly=yes", "-o", "GlobalKnownHostsFile=/dev/null", "-i"])
+                .arg(&world.key.path)
+                .args(["-o", &format!("UserKnownHostsFile={}", file.display()), "-p", &port.to_string()])
+                .args(["-W", &echo.address.to_string(), &format!("{}@{host}", world.sshd.username())])
+                .stdin(Stdio::null())
+                .output()
+                .unwrap()
+        };
+        let output = tokio::task::block_in_place(run);
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        let theirs = output.stdout == b"hello\n";
+        assert!(theirs || stderr.contains("Host key verification failed"), "{text}: {stderr}");
+        let target = Target { address: format!("{host}:{port}").parse().unwrap(), ..world.target() };
+        let ours = verdict(&world, known(text.clone()), target).await;
+        assert_eq!(ours.is_ok(), theirs, "{host} with {text}: {ours:?}, but ssh: {stderr}");
+        if theirs { accepted += 1 } else { refused += 1 }
+    }
+    assert!(accepted > 5 && refused > 5, "{accepted} {refused}");
+}
