@@ -7,7 +7,7 @@ use grit_proto::{
     wrapper_v1::{DrainRequest, GetStatusRequest, State},
 };
 use rustix::process::{Signal, kill_process_group};
-use tokio::net::TcpListener;
+use tokio::{io::AsyncReadExt, net::TcpListener};
 
 use crate::support::{Start, Wrapper, eventually, lives, pid, processes_of};
 
@@ -72,10 +72,9 @@ async fn a_drain_and_its_callback_survive() {
     let mut client = second.client().await;
     assert_eq!(client.status().await.0, Status::InShutdown);
     client.becomes(Status::Stopped).await;
-    let (stream, _) = listener.accept().await.unwrap();
+    let (mut stream, _) = listener.accept().await.unwrap();
     let mut head = vec![0; 4096];
-    stream.readable().await.unwrap();
-    let read = stream.try_read(&mut head).unwrap();
+    let read = stream.read(&mut head).await.unwrap();
     let head = String::from_utf8_lossy(&head[..read]).into_owned();
     assert!(head.starts_with("POST /done") && head.contains("token: s3cret"), "{head}");
     assert!(second.record().starts_with("ready QUIT") && second.record().matches("ready").count() == 1);
