@@ -10,6 +10,7 @@ use std::{
     os::unix::process::ExitStatusExt as _,
     process::{Child, Command, Stdio},
     sync::{Arc, Mutex, PoisonError},
+    thread::JoinHandle,
     time::{Duration, Instant},
 };
 
@@ -22,12 +23,16 @@ use rustix::{
 
 use crate::poll;
 
+/// How long the last lines of a command that has ended are waited for.
+const LAST_LINES: Duration = Duration::from_secs(5);
+
 /// A running command. Dropping it kills the command's whole group.
 #[derive(Debug)]
 pub struct Session {
     child: Child,
     terminal: File,
     output: Arc<Mutex<Vec<u8>>>,
+    reader: JoinHandle<()>,
     ended: bool,
 }
 
@@ -75,14 +80,14 @@ impl Session {
         let terminal = File::from(terminal);
         let output = Arc::<Mutex<Vec<u8>>>::default();
         let (mut reading, shown) = (terminal.try_clone()?, output.clone());
-        std::thread::spawn(move || {
+        let reader = std::thread::spawn(move || {
             let mut buffer = [0; 8192];
             // The end is an error here: nobody holds the other side any more.
             while let Ok(length @ 1..) = reading.read(&mut buffer) {
                 shown.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(&buffer[..length]);
             }
         });
-        Ok(Self { child, terminal, output, ended: false })
+        Ok(Self { child, terminal, output, reader, ended: false })
     }
 
     /// The process id of the command, which is also that of its group and session.
@@ -152,16 +157,13 @@ impl Session {
         });
         self.ended = true;
         let waited = start.elapsed();
-        // The last lines may still be on their way through the reading thread.
-        let mut output = self.output();
-        loop {
-            std::thread::sleep(Duration::from_millis(20));
-            let now = self.output();
-            if now == output {
-                break;
-            }
-            output = now;
+        // The last lines may still be on their way. They have all come when nobody holds the other side any more, which includes
+        // providers that outlive a killed Terraform; those are not waited for here.
+        let patience = Instant::now();
+        while !self.reader.is_finished() && patience.elapsed() < LAST_LINES {
+            std::thread::sleep(Duration::from_millis(5));
         }
+        let output = self.output();
         Ended { code: status.code(), signal: status.signal(), output, waited }
     }
 
