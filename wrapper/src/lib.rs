@@ -22,3 +22,4 @@ mod signals;
 pub mod store;
 pub mod supervisor;
 mod wall;
+pub mod web;

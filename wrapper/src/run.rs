@@ -4,23 +4,25 @@ use std::process::ExitCode;
 
 use thiserror::Error;
 use tokio::{
+    net::TcpListener,
     runtime,
     signal::unix::{SignalKind, signal},
     sync::watch,
 };
-use tokio_util::sync::CancellationToken;
+use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use tracing::{error, info};
 
 use crate::{
     callback::Caller,
     health::{Health, Prober},
-    listen::{self, ListenError},
+    listen::{self, Address, ListenError, Listener},
     process::{CommandError, CommandLine},
     service::{self, Own, Services, Upstream},
     settings::Run,
     signals::Signals,
     store::{Store, StoreError},
     supervisor::{End, HandleError, Outcome, Task},
+    web::Web,
 };
 
 /// Why a wrapper could not do its work.
@@ -28,10 +30,16 @@ use crate::{
 pub enum RunError {
     #[error("cannot run the command")]
     Command(#[from] CommandError),
-    #[error("cannot listen")]
-    Listen(#[from] ListenError),
+    #[error("{flag}")]
+    Listen {
+        flag: &'static str,
+        #[source]
+        source: ListenError,
+    },
     #[error("cannot prepare the process")]
     Prepare(#[source] std::io::Error),
+    #[error("--http-listen: expected tcp://host:port")]
+    HttpAddress,
     #[error("cannot keep the state")]
     Store(#[from] StoreError),
     #[error("cannot tell whether the runner of an earlier wrapper lives")]
@@ -53,9 +61,12 @@ impl RunError {
         match self {
             Self::Command(CommandError::NotExecutable(_)) => Self::NOT_EXECUTABLE,
             Self::Command(CommandError::Missing(_) | CommandError::Empty) => Self::NOT_FOUND,
-            Self::Listen(_) | Self::Prepare(_) | Self::Store(_) | Self::Adopt(_) | Self::Supervisor(_) => {
-                Self::FAILED
-            }
+            Self::Listen { .. }
+            | Self::HttpAddress
+            | Self::Prepare(_)
+            | Self::Store(_)
+            | Self::Adopt(_)
+            | Self::Supervisor(_) => Self::FAILED,
         }
     }
 }
@@ -78,10 +89,12 @@ async fn supervise(settings: &Run) -> Result<u8, RunError> {
     let signals = Signals::new().map_err(RunError::Prepare)?;
     let mut listeners = Vec::new();
     for address in &settings.grpc_listen {
-        let listener = listen::bind(address, &settings.listen_rules()).await?;
+        let listener = listen("--grpc-listen", address, settings).await?;
         info!(%address, bound = %listener, "listening");
         listeners.push(listener);
     }
+
+    let web = bind_http(settings).await?;
 
     let caller = Caller::new(runtime::Handle::current());
     let policy = settings.policy();
@@ -99,10 +112,13 @@ async fn supervise(settings: &Run) -> Result<u8, RunError> {
     let prober = Prober::new(settings.probes());
     let (publish_health, health) = watch::channel(Health::default());
     let probing = tokio::spawn(prober.clone().run(supervisor.clone(), publish_health));
-    let services = Services {
-        upstream: Upstream::new(supervisor.clone(), settings.access()),
-        own: Some(Own::new(supervisor.clone(), health, prober, settings.access())),
-    };
+    let own = Own::new(supervisor.clone(), health, prober, settings.access());
+    let web = web.map(|listener| {
+        let web = Web { own: own.clone(), control: settings.http_allow_control };
+        AbortOnDropHandle::new(tokio::spawn(web.serve(listener)))
+    });
+    let services =
+        Services { upstream: Upstream::new(supervisor.clone(), settings.access()), own: Some(own) };
     let stop_serving = CancellationToken::new();
     let serving = tokio::spawn(service::serve(listeners, services, stop_serving.clone()));
 
@@ -118,6 +134,8 @@ async fn supervise(settings: &Run) -> Result<u8, RunError> {
             return Ok(0);
         }
     };
+    // Metrics are for as long as the runner's end may be looked at.
+    drop(web);
     if !caller.finish(Caller::FINISH_LIMIT).await {
         error!("ending although a shutdown callback has not succeeded");
     }
@@ -129,6 +147,20 @@ async fn supervise(settings: &Run) -> Result<u8, RunError> {
     probing.abort();
     info!(exit_code = exit_code(&end), reason = end.failure(), "wrapper ended");
     Ok(exit_code(&end))
+}
+
+async fn listen(flag: &'static str, address: &Address, settings: &Run) -> Result<Listener, RunError> {
+    listen::bind(address, &settings.listen_rules()).await.map_err(|source| RunError::Listen { flag, source })
+}
+
+async fn bind_http(settings: &Run) -> Result<Option<TcpListener>, RunError> {
+    let Some(address) = &settings.http_listen else { return Ok(None) };
+    let listener = match listen("--http-listen", address, settings).await? {
+        Listener::Tcp(listener) => listener,
+        Listener::Unix(_) => return Err(RunError::HttpAddress),
+    };
+    info!(%address, bound = listener.local_addr().map_err(RunError::Prepare)?.to_string(), "listening for HTTP");
+    Ok(Some(listener))
 }
 
 fn exit_code(end: &End) -> u8 {

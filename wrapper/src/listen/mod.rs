@@ -42,22 +42,22 @@ pub struct Rules {
 /// Why an address cannot be listened on. Each names the address as it was given.
 #[derive(Debug, Error)]
 pub enum ListenError {
-    #[error("--grpc-listen {address}: another process answers there; is a wrapper running already?")]
+    #[error("{address}: another process answers there; is a wrapper running already?")]
     Alive { address: Address },
-    #[error("--grpc-listen {address}: {path:?} exists and is not a socket")]
+    #[error("{address}: {path:?} exists and is not a socket")]
     NotASocket { address: Address, path: PathBuf },
-    #[error("--grpc-listen {address}: the path is too long for a socket (at most 107 bytes)")]
+    #[error("{address}: the path is too long for a socket (at most 107 bytes)")]
     TooLong { address: Address },
     #[error("--socket-group: there is no group {group:?} on this machine")]
     NoSuchGroup { group: String },
     #[error(
-        "--grpc-listen {address}: {resolved} can be reached from other machines, and whoever reaches it can stop the runner; \
+        "{address}: {resolved} can be reached from other machines, and whoever reaches it can stop the runner; \
          listen on loopback, or allow it with --insecure-tcp-beyond-loopback"
     )]
     BeyondLoopback { address: Address, resolved: SocketAddr },
-    #[error("--grpc-listen {address}: the host has no address")]
+    #[error("{address}: the host has no address")]
     NoAddress { address: Address },
-    #[error("--grpc-listen {address}: cannot {what}")]
+    #[error("{address}: cannot {what}")]
     Io {
         address: Address,
         what: &'static str,

@@ -3,7 +3,7 @@
 //! Every command has a view for people and `--json`, and ends with 0 (done), 1 (anything else), 2 (cannot connect) or 3 (timed out).
 
 mod client;
-mod view;
+pub(crate) mod view;
 mod wait;
 
 use std::{

@@ -66,7 +66,7 @@ pub(super) fn status(status: &Status) -> String {
     text
 }
 
-pub(super) fn status_json(status: &Status) -> String {
+pub(crate) fn status_json(status: &Status) -> String {
     line_of(&json!({
         "state": state(status.state()),
         "pid": status.pid,
@@ -101,7 +101,7 @@ pub(super) fn jobs(jobs: &[Job]) -> String {
     text
 }
 
-pub(super) fn jobs_json(jobs: &[Job]) -> String {
+pub(crate) fn jobs_json(jobs: &[Job]) -> String {
     let job = |job: &Job| {
         json!({
             "id": job.id,

@@ -50,6 +50,14 @@ pub struct Run {
     #[arg(long)]
     pub insecure_tcp_beyond_loopback: bool,
 
+    /// Where to serve metrics and REST over HTTP: tcp://host:port. Off by default.
+    #[arg(long, env = "GRIT_WRAPPER_HTTP_LISTEN", value_name = "URL")]
+    pub http_listen: Option<Address>,
+
+    /// Let REST stop, cancel and start. Whoever reaches the address can then do that.
+    #[arg(long)]
+    pub http_allow_control: bool,
+
     /// A user, or a @group, that may stop, cancel and start. With any of the two lists, nobody else may but root and the wrapper's user.
     #[arg(long, env = "GRIT_WRAPPER_ALLOW_CONTROL", value_name = "WHO", value_delimiter = ',')]
     pub allow_control: Vec<Who>,

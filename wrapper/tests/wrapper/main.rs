@@ -18,3 +18,4 @@ mod signals;
 mod sockets;
 mod support;
 mod survival;
+mod web;

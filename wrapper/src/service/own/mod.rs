@@ -18,7 +18,7 @@ use super::{guard, publish};
 use crate::{
     access::{Access, Rights},
     health::{Health, Prober},
-    supervisor::Handle,
+    supervisor::{Handle, Supervision},
 };
 
 /// Our service on the supervisor and what is known about the runner's health.
@@ -36,7 +36,15 @@ impl Own {
         Self { supervisor, health, prober, access }
     }
 
-    fn status(&self) -> v1::Status {
+    pub(crate) fn now(&self) -> Supervision {
+        self.supervisor.now()
+    }
+
+    pub(crate) fn health(&self) -> Health {
+        self.health.borrow().clone()
+    }
+
+    pub(crate) fn status(&self) -> v1::Status {
         publish::own(&self.supervisor.now(), &self.health.borrow())
     }
 }

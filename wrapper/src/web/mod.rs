@@ -1,0 +1,131 @@
+//! HTTP for those who speak no gRPC: `/metrics` for Prometheus, and a small REST surface. Off unless an address is given.
+//!
+//! | request | answer |
+//! | --- | --- |
+//! | `GET /metrics` | the metrics, also before the runner's first start and after its end |
+//! | `GET /status`, `GET /jobs` | what the operator's commands answer with `--json` |
+//! | `POST /drain`, `/cancel`, `/start` | the same as the commands; only with `--http-allow-control` |
+//!
+//! There is no authentication, so it only looks unless more is asked for by name. A web page in a browser on this machine cannot reach
+//! the POSTs even then: they are refused with an `Origin`, and without the content type `application/json`.
+
+mod metrics;
+mod rest;
+
+use std::{convert::Infallible, time::Duration};
+
+use http_body_util::Full;
+use hyper::{
+    Method, Request, Response, StatusCode,
+    body::{Bytes, Incoming},
+    header::{CONTENT_TYPE, HeaderValue},
+    server::conn::http1,
+    service::service_fn,
+};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::time::sleep;
+use tracing::{debug, warn};
+
+use crate::service::Own;
+
+/// A client that sends its request more slowly is let go.
+const HEAD_LIMIT: Duration = Duration::from_secs(10);
+
+/// The pause after a failed accept.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// What is served, and whether it may change anything.
+#[derive(Clone, Debug)]
+pub struct Web {
+    pub own: Own,
+    pub control: bool,
+}
+
+impl Web {
+    /// Answers for ever.
+    pub async fn serve(self, listener: tokio::net::TcpListener) {
+        loop {
+            let stream = match listener.accept().await {
+                Ok((stream, _)) => stream,
+                Err(error) => {
+                    warn!(%error, "cannot accept an HTTP connection");
+                    sleep(ACCEPT_PAUSE).await;
+                    continue;
+                }
+            };
+            let web = self.clone();
+            tokio::spawn(async move {
+                let answer = service_fn(|request| {
+                    let web = web.clone();
+                    async move { Ok::<_, Infallible>(web.answer(request).await) }
+                });
+                let connection = http1::Builder::new()
+                    .timer(TokioTimer::new())
+                    .header_read_timeout(HEAD_LIMIT)
+                    .serve_connection(TokioIo::new(stream), answer);
+                if let Err(error) = connection.await {
+                    debug!(%error, "HTTP connection");
+                }
+            });
+        }
+    }
+
+    async fn answer(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
+        let path = request.uri().path().to_owned();
+        match (request.method(), path.as_str()) {
+            (&Method::GET, "/metrics") => text(metrics::render(&self.own.now(), &self.own.health())),
+            (&Method::GET, "/status") => rest::status(&self.own),
+            (&Method::GET, "/jobs") => rest::jobs(&self.own).await,
+            (&Method::POST, "/drain" | "/cancel" | "/start") => {
+                if let Some(refusal) = self.refuse_post(&request) {
+                    return refusal;
+                }
+                rest::post(&self.own, &path, request).await
+            }
+            (_, "/metrics" | "/status" | "/jobs" | "/drain" | "/cancel" | "/start") => {
+                error(StatusCode::METHOD_NOT_ALLOWED, "another method is needed here")
+            }
+            _ => {
+                error(StatusCode::NOT_FOUND, "there is /metrics, /status, /jobs, /drain, /cancel and /start")
+            }
+        }
+    }
+
+    fn refuse_post(&self, request: &Request<Incoming>) -> Option<Response<Full<Bytes>>> {
+        let is_json = request
+            .headers()
+            .get(CONTENT_TYPE)
+            .is_some_and(|kind| kind.as_bytes().starts_with(b"application/json"));
+        if !self.control {
+            Some(error(
+                StatusCode::FORBIDDEN,
+                "this address only looks; start the wrapper with --http-allow-control",
+            ))
+        } else if request.headers().contains_key("origin") {
+            Some(error(StatusCode::FORBIDDEN, "web pages may not control the runner"))
+        } else if !is_json {
+            Some(error(StatusCode::UNSUPPORTED_MEDIA_TYPE, "expected content type application/json"))
+        } else {
+            None
+        }
+    }
+}
+
+fn text(body: String) -> Response<Full<Bytes>> {
+    answer(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", body)
+}
+
+fn json(status: StatusCode, body: String) -> Response<Full<Bytes>> {
+    answer(status, "application/json", body)
+}
+
+fn error(status: StatusCode, why: &str) -> Response<Full<Bytes>> {
+    json(status, format!("{}\n", serde_json::json!({ "error": why })))
+}
+
+fn answer(status: StatusCode, kind: &'static str, body: String) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(Bytes::from(body)));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    response
+}

@@ -1,0 +1,126 @@
+//! The REST surface: our own API's calls, in JSON.
+
+use std::collections::HashMap;
+
+use grit_proto::wrapper_v1::{
+    Callback, CancelRequest, DrainRequest, ListJobsRequest, Mode, StartRequest, wrapper_server::Wrapper,
+};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::{
+    Request, Response, StatusCode,
+    body::{Bytes, Incoming},
+};
+use serde::Deserialize;
+use tonic::{Code, Status};
+
+use super::{error, json};
+use crate::{operator::view, service::Own, settings::duration};
+
+/// As much as gRPC takes.
+const MAX_BODY: usize = 64 * 1024;
+
+/// The body of `POST /drain`; every field but the id may be left out.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Drain {
+    id: String,
+    #[serde(default)]
+    force: bool,
+    #[serde(default)]
+    reason: String,
+    /// As on the command line: `2h30m`.
+    deadline: Option<String>,
+    callback: Option<DrainCallback>,
+    #[serde(default)]
+    job_url: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct DrainCallback {
+    url: String,
+    #[serde(default)]
+    method: String,
+    #[serde(default)]
+    headers: HashMap<String, String>,
+}
+
+impl std::fmt::Debug for DrainCallback {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("DrainCallback").field("method", &self.method).finish_non_exhaustive()
+    }
+}
+
+/// The body of `POST /cancel`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Cancel {
+    #[serde(default)]
+    id: String,
+}
+
+pub(super) fn status(own: &Own) -> Response<Full<Bytes>> {
+    json(StatusCode::OK, view::status_json(&own.status()))
+}
+
+pub(super) async fn jobs(own: &Own) -> Response<Full<Bytes>> {
+    match own.list_jobs(tonic::Request::new(ListJobsRequest {})).await {
+        Ok(answer) => json(StatusCode::OK, view::jobs_json(&answer.into_inner().jobs)),
+        Err(status) => refused(&status),
+    }
+}
+
+pub(super) async fn post(own: &Own, path: &str, request: Request<Incoming>) -> Response<Full<Bytes>> {
+    let Ok(body) = Limited::new(request.into_body(), MAX_BODY).collect().await else {
+        return error(StatusCode::PAYLOAD_TOO_LARGE, "the body broke off, or is larger than 64 KiB");
+    };
+    let result = match path {
+        "/drain" => drain(own, &body.to_bytes()).await,
+        "/cancel" => cancel(own, &body.to_bytes()).await,
+        _ => own.start(tonic::Request::new(StartRequest {})).await.map(|_| ()),
+    };
+    match result {
+        Ok(()) => status(own),
+        Err(status) => refused(&status),
+    }
+}
+
+async fn drain(own: &Own, body: &[u8]) -> Result<(), Status> {
+    let drain: Drain = parse(body)?;
+    let deadline = drain.deadline.as_deref().map(duration::parse).transpose();
+    let deadline = deadline.map_err(|why| Status::invalid_argument(format!("deadline: {why}")))?;
+    let request = DrainRequest {
+        id: drain.id,
+        mode: if drain.force { Mode::Forceful } else { Mode::Graceful }.into(),
+        reason: drain.reason,
+        deadline: deadline.and_then(|deadline| deadline.try_into().ok()),
+        callback: drain.callback.map(|callback| Callback {
+            url: callback.url,
+            method: callback.method,
+            headers: callback.headers,
+        }),
+        job_url: drain.job_url,
+    };
+    own.drain(tonic::Request::new(request)).await.map(|_| ())
+}
+
+async fn cancel(own: &Own, body: &[u8]) -> Result<(), Status> {
+    let cancel: Cancel = if body.is_empty() { Cancel::default() } else { parse(body)? };
+    own.cancel(tonic::Request::new(CancelRequest { id: cancel.id })).await.map(|_| ())
+}
+
+fn parse<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Status> {
+    serde_json::from_slice(body).map_err(|error| Status::invalid_argument(format!("the body: {error}")))
+}
+
+fn refused(status: &Status) -> Response<Full<Bytes>> {
+    let code = match status.code() {
+        Code::InvalidArgument => StatusCode::BAD_REQUEST,
+        Code::PermissionDenied => StatusCode::FORBIDDEN,
+        Code::FailedPrecondition => StatusCode::CONFLICT,
+        Code::ResourceExhausted => StatusCode::TOO_MANY_REQUESTS,
+        Code::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+        _ => StatusCode::INTERNAL_SERVER_ERROR,
+    };
+    error(code, status.message())
+}

@@ -1,0 +1,86 @@
+//! HTTP: metrics and REST, as a client of plain HTTP sees them.
+
+use grit_proto::runner_wrapper::Status;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+};
+
+use crate::support::{Start, Wrapper};
+
+async fn ready(flags: &[&str]) -> (Wrapper, String) {
+    let wrapper =
+        Start::new().flags(&["--start-grace=0s", "--http-listen=tcp://127.0.0.1:0"]).flags(flags).child(&[]);
+    drop(wrapper.client().await);
+    wrapper.child_ready().await;
+    let log = wrapper.read("log");
+    let line = log.lines().find(|line| line.contains("listening for HTTP")).unwrap();
+    let line: serde_json::Value = serde_json::from_str(line).unwrap();
+    (wrapper, format!("http://{}", line["bound"].as_str().unwrap()))
+}
+
+/// Asks with a body for POST, without one for GET; answers the status and the body.
+async fn ask(url: &str, path: &str, headers: &[&str], body: Option<&str>) -> (u16, String) {
+    let host = url.strip_prefix("http://").unwrap();
+    let method = if body.is_some() { "POST" } else { "GET" };
+    let body = body.unwrap_or_default();
+    let mut request = format!("{method} {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n");
+    for header in headers {
+        request += &format!("{header}\r\n");
+    }
+    request += &format!("Content-Length: {}\r\n\r\n{body}", body.len());
+    let mut stream = TcpStream::connect(host).await.unwrap();
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
+}
+
+const JSON: &str = "Content-Type: application/json";
+
+#[tokio::test]
+async fn metrics_outlive_the_runner() {
+    let (wrapper, url) = ready(&[]).await;
+    let (status, page) = ask(&url, "/metrics", &[], None).await;
+    assert!(status == 200 && page.contains("grit_wrapper_runner_up 1\n"), "{page}");
+    let mut client = wrapper.client().await;
+    client.graceful().await;
+    client.becomes(Status::Stopped).await;
+    let (_, page) = ask(&url, "/metrics", &[], None).await;
+    assert!(page.contains("grit_wrapper_runner_up 0\n") && page.contains("state=\"stopped\"} 1\n"), "{page}");
+    assert!(page.contains("grit_wrapper_runner_last_exit_code 0\n"), "{page}");
+}
+
+#[tokio::test]
+async fn it_only_looks_unless_more_is_asked_for() {
+    let (wrapper, url) = ready(&[]).await;
+    let (status, body) = ask(&url, "/status", &[], None).await;
+    assert!(status == 200 && body.contains("\"state\":\"running\""), "{body}");
+    assert_eq!(ask(&url, "/jobs", &[], None).await.0, 503);
+    assert_eq!(ask(&url, "/drain", &[], None).await.0, 405);
+    assert_eq!(ask(&url, "/nothing", &[], None).await.0, 404);
+    let (status, body) = ask(&url, "/drain", &[JSON], Some("{\"id\":\"x\"}")).await;
+    assert!(status == 403 && body.contains("--http-allow-control"), "{body}");
+    assert_eq!(wrapper.record(), "ready");
+}
+
+#[tokio::test]
+async fn it_drains_and_starts_where_it_may_and_never_for_a_web_page() {
+    let (wrapper, url) = ready(&["--http-allow-control"]).await;
+    let data = Some("{\"id\":\"rest\",\"reason\":\"why not\",\"deadline\":\"2h\"}");
+    assert_eq!(ask(&url, "/drain", &[JSON, "Origin: http://evil.example"], data).await.0, 403);
+    assert_eq!(ask(&url, "/drain", &[], data).await.0, 415, "a form that any page can send");
+    for bad in ["{}", "{\"id\":\"x\",\"deadline\":\"soon\"}", "{\"id\":\"x\",\"forse\":true}", "[]"] {
+        assert_eq!(ask(&url, "/drain", &[JSON], Some(bad)).await.0, 400, "{bad}");
+    }
+    assert_eq!(ask(&url, "/cancel", &[JSON], Some("")).await.0, 409);
+    assert_eq!(wrapper.record(), "ready");
+
+    let (status, body) = ask(&url, "/drain", &[JSON], data).await;
+    assert!(status == 200 && body.contains("\"id\":\"rest\""), "{body}");
+    wrapper.client().await.becomes(Status::Stopped).await;
+    let (status, body) = ask(&url, "/start", &[JSON], Some("")).await;
+    assert!(status == 200 && body.contains("\"state\":\"running\""), "{body}");
+    wrapper.recorded("ready QUIT ready").await;
+}
