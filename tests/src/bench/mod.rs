@@ -94,7 +94,7 @@ pub fn list() -> String {
     ALL.iter().map(|bench| format!("  {:<10} {}\n", bench.name, bench.about)).collect()
 }
 
-/// The head of the table that [`line`]s make.
+/// The head of the table that [`line()`]s make.
 pub fn head() -> String {
     format!(
         "{:<8} {:<46} {:>10} {:<4} {:>7}  {:<34} {:>9}  {}",
