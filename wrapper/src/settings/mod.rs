@@ -91,7 +91,7 @@ pub struct Run {
     #[arg(long, env = "GRIT_WRAPPER_MIN_UPTIME", value_name = "DURATION", value_parser = duration::parse, default_value = "2s")]
     pub min_uptime: Duration,
 
-    /// The least number of [[runners]] sections that a healthy runner has.
+    /// The least number of `[[runners]]` sections that a healthy runner has.
     #[arg(long, env = "GRIT_WRAPPER_MIN_RUNNERS", value_name = "COUNT", default_value_t = 1)]
     pub min_runners: usize,
 
