@@ -13,6 +13,7 @@ pub mod health;
 pub mod listen;
 mod lock;
 pub mod logging;
+pub mod notify;
 pub mod operator;
 pub mod process;
 pub mod run;

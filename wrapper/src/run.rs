@@ -16,6 +16,7 @@ use crate::{
     callback::Caller,
     health::{Health, Prober},
     listen::{self, Address, ListenError, Listener},
+    notify::Notifier,
     process::{CommandError, CommandLine},
     service::{self, Own, Services, Upstream},
     settings::Run,
@@ -112,7 +113,10 @@ async fn supervise(settings: &Run) -> Result<u8, RunError> {
     let prober = Prober::new(settings.probes());
     let (publish_health, health) = watch::channel(Health::default());
     let probing = tokio::spawn(prober.clone().run(supervisor.clone(), publish_health));
-    let own = Own::new(supervisor.clone(), health, prober, settings.access());
+    let own = Own::new(supervisor.clone(), health.clone(), prober, settings.access());
+    let telling = Notifier::from_env().map_err(RunError::Prepare)?.map(|notifier| {
+        tokio::spawn(notifier.run(own.clone(), supervisor.watch(), health, settings.ready_when.level()))
+    });
     let web = web.map(|listener| {
         let web = Web { own: own.clone(), control: settings.http_allow_control };
         AbortOnDropHandle::new(tokio::spawn(web.serve(listener)))
@@ -126,6 +130,10 @@ async fn supervise(settings: &Run) -> Result<u8, RunError> {
     supervisor.boot().await?;
     let outcome = supervision.await.map_err(|_| HandleError::Ended)?;
 
+    if let Some(telling) = telling {
+        // It tells the end, and then has nobody to watch.
+        let _told = telling.await;
+    }
     let end = match outcome {
         Outcome::Ended(end) => end,
         // The next wrapper makes the callbacks, and listens in our place.

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
 /// One line: what the runner does, for a progress display and for errors.
-pub(super) fn line(status: &Status) -> String {
+pub(crate) fn line(status: &Status) -> String {
     let mut line = format!("is {}", state(status.state()));
     if let Some(health) = &status.health {
         if status.state() == State::Running {

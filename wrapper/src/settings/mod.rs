@@ -115,6 +115,10 @@ pub struct Run {
     #[arg(long, env = "GRIT_WRAPPER_RESTART_MAX_DELAY", value_name = "DURATION", value_parser = duration::parse, default_value = "60s")]
     pub restart_max_delay: Duration,
 
+    /// What systemd is told to be ready (`Type=notify`).
+    #[arg(long, env = "GRIT_WRAPPER_READY_WHEN", value_enum, default_value_t = ReadyWhen::Process)]
+    pub ready_when: ReadyWhen,
+
     /// What the wrapper does when the runner has ended and is not started again.
     #[arg(long, env = "GRIT_WRAPPER_WHEN_STOPPED", value_enum, default_value_t = WhenStopped::Stay)]
     pub when_stopped: WhenStopped,
@@ -134,6 +138,28 @@ pub enum WhenStopped {
     Stay,
     /// End with the runner's exit code, for a service manager that restarts the wrapper.
     Exit,
+}
+
+/// The rung of health that READY stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ReadyWhen {
+    /// The process is healthy.
+    Process,
+    /// It is ready.
+    Ready,
+    /// It polls for jobs.
+    Polling,
+}
+
+impl ReadyWhen {
+    #[must_use]
+    pub fn level(self) -> health::Level {
+        match self {
+            Self::Process => health::Level::Process,
+            Self::Ready => health::Level::Ready,
+            Self::Polling => health::Level::Polling,
+        }
+    }
 }
 
 impl Run {

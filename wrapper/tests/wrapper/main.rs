@@ -18,4 +18,5 @@ mod signals;
 mod sockets;
 mod support;
 mod survival;
+mod systemd;
 mod web;

@@ -1,0 +1,160 @@
+//! Telling systemd how it goes: `Type=notify`, a status line, and the watchdog.
+//!
+//! READY is told when the runner has reached the rung that was asked for, once, and not earlier; so units that are ordered after this one
+//! start when the runner is of use. Without `NOTIFY_SOCKET` in the environment there is nobody to tell, and nothing is done.
+
+use std::{
+    env,
+    ffi::OsStr,
+    io,
+    os::{
+        linux::net::SocketAddrExt,
+        unix::{
+            ffi::OsStrExt,
+            net::{SocketAddr, UnixDatagram},
+        },
+    },
+    time::Duration,
+};
+
+use grit_proto::wrapper_v1::{self as v1, State};
+use tokio::{
+    sync::watch,
+    time::{MissedTickBehavior, interval},
+};
+use tracing::warn;
+
+use crate::{
+    health::{Health, Level},
+    operator::view,
+    service::Own,
+};
+
+/// The variables that are meant for the wrapper, and not for its runner.
+pub(crate) const VARIABLES: [&str; 3] = ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"];
+
+/// The way to the service manager.
+#[derive(Debug)]
+pub struct Notifier {
+    socket: UnixDatagram,
+    manager: SocketAddr,
+    /// How often it wants to hear that we live.
+    watchdog: Option<Duration>,
+}
+
+impl Notifier {
+    /// The service manager of this process; `None` when there is none that wants to be told.
+    ///
+    /// # Errors
+    ///
+    /// When the address in the environment is none.
+    pub fn from_env() -> io::Result<Option<Self>> {
+        let Some(address) = env::var_os("NOTIFY_SOCKET").filter(|address| !address.is_empty()) else {
+            return Ok(None);
+        };
+        let socket = UnixDatagram::unbound()?;
+        socket.set_nonblocking(true)?;
+        Ok(Some(Self { socket, manager: manager(&address)?, watchdog: watchdog() }))
+    }
+
+    /// Tells for as long as the supervisor lives; `ready` is the rung that READY stands for.
+    pub async fn run(
+        self,
+        own: Own,
+        mut supervision: watch::Receiver<crate::supervisor::Supervision>,
+        mut health: watch::Receiver<Health>,
+        ready: Level,
+    ) {
+        // Half of what is allowed, as systemd advises. Without a watchdog, a pause that does not matter.
+        let mut alive = interval(self.watchdog.map_or(Duration::from_secs(3600), |limit| limit / 2));
+        alive.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut told = Told::default();
+        loop {
+            // First forget, then look: what changes in between is looked at again.
+            supervision.mark_unchanged();
+            let message = told.message(&own.status(), health.borrow_and_update().level >= ready);
+            if !message.is_empty() {
+                self.send(&message);
+            }
+            tokio::select! {
+                changed = supervision.changed() => if changed.is_err() { return },
+                Ok(()) = health.changed() => {}
+                _ = alive.tick() => if self.watchdog.is_some() { self.send("WATCHDOG=1\n") },
+            }
+        }
+    }
+
+    fn send(&self, message: &str) {
+        if let Err(error) = self.socket.send_to_addr(message.as_bytes(), &self.manager) {
+            warn!(%error, "cannot tell the service manager");
+        }
+    }
+}
+
+/// What was told already.
+#[derive(Debug, Default)]
+struct Told {
+    ready: bool,
+    stopping: bool,
+    status: String,
+}
+
+impl Told {
+    /// What is new, in the manager's form; empty when nothing is.
+    fn message(&mut self, status: &v1::Status, is_ready: bool) -> String {
+        let mut message = String::new();
+        if !self.ready && is_ready && status.state() == State::Running {
+            self.ready = true;
+            message += "READY=1\n";
+        }
+        if !self.stopping && status.leaving {
+            self.stopping = true;
+            message += "STOPPING=1\n";
+        }
+        let line = format!("The runner {}", view::line(status));
+        if line != self.status {
+            message += &format!("STATUS={line}\n");
+            self.status = line;
+        }
+        message
+    }
+}
+
+/// A path, or a name in the abstract namespace, which begins with `@`.
+fn manager(address: &OsStr) -> io::Result<SocketAddr> {
+    match address.as_bytes() {
+        [b'@', name @ ..] => SocketAddr::from_abstract_name(name),
+        _ => SocketAddr::from_pathname(address),
+    }
+}
+
+fn watchdog() -> Option<Duration> {
+    let number = |name| env::var(name).ok()?.parse::<u64>().ok();
+    let for_us = number("WATCHDOG_PID").is_none_or(|pid| pid == u64::from(std::process::id()));
+    number("WATCHDOG_USEC").filter(|micros| for_us && *micros > 0).map(Duration::from_micros)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ready_and_stopping_are_told_once() {
+        let mut told = Told::default();
+        let mut status = v1::Status { state: State::Starting.into(), ..v1::Status::default() };
+        assert_eq!(told.message(&status, false), "STATUS=The runner is starting\n");
+        status.state = State::Running.into();
+        assert_eq!(told.message(&status, true), "READY=1\nSTATUS=The runner is running\n");
+        assert_eq!(told.message(&status, true), "");
+        status.state = State::Draining.into();
+        status.leaving = true;
+        assert_eq!(told.message(&status, false), "STOPPING=1\nSTATUS=The runner is draining\n");
+        assert_eq!(told.message(&status, false), "");
+    }
+
+    #[test]
+    fn managers_have_paths_or_abstract_names() {
+        assert!(manager(OsStr::new("/run/systemd/notify")).unwrap().as_pathname().is_some());
+        assert_eq!(manager(OsStr::new("@x")).unwrap().as_abstract_name(), Some(&b"x"[..]));
+    }
+}

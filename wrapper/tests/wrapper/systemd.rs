@@ -1,0 +1,111 @@
+//! What systemd is told, and the units that ship.
+
+use std::{fs, path::Path, process::Command, time::Duration};
+
+use rustix::process::Signal;
+use tokio::net::UnixDatagram;
+
+use crate::support::{Start, eventually};
+
+/// Collects what is told until it holds `wanted`.
+async fn told(manager: &UnixDatagram, all: &mut String, wanted: &str) {
+    let mut message = [0; 4096];
+    while !all.contains(wanted) {
+        let read = tokio::time::timeout(crate::support::LIMIT, manager.recv(&mut message)).await;
+        let read = read.unwrap_or_else(|_| panic!("{wanted} was not told: {all}")).unwrap();
+        *all += std::str::from_utf8(&message[..read]).unwrap();
+    }
+}
+
+#[tokio::test]
+async fn the_manager_hears_of_ready_life_and_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("notify");
+    let manager = UnixDatagram::bind(&path).unwrap();
+    let mut wrapper = Start::again(folder)
+        .flags(&["--start-grace=0s", "--min-uptime=300ms", "--probe-interval=100ms"])
+        .env("NOTIFY_SOCKET", path.to_str().unwrap())
+        .env("WATCHDOG_USEC", "200000")
+        .child(&["--jobs-take", "300"]);
+    let mut all = String::new();
+    told(&manager, &mut all, "STATUS=The runner is running (none)").await;
+    assert!(!all.contains("READY=1"), "told before its rung: {all}");
+    told(&manager, &mut all, "READY=1").await;
+    all.clear();
+    told(&manager, &mut all, "WATCHDOG=1").await;
+    wrapper.child_ready().await;
+    let environment = fs::read(format!("/proc/{}/environ", wrapper.child_pid())).unwrap();
+    assert!(
+        !String::from_utf8_lossy(&environment).contains("NOTIFY_SOCKET"),
+        "the runner could speak for us"
+    );
+    wrapper.signal(Signal::TERM);
+    told(&manager, &mut all, "STOPPING=1").await;
+    told(&manager, &mut all, "STATUS=The runner is stopped").await;
+    assert_eq!(wrapper.ended().await.code(), Some(0));
+}
+
+#[tokio::test]
+async fn a_rung_that_is_not_reached_is_not_ready() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("notify");
+    let manager = UnixDatagram::bind(&path).unwrap();
+    let wrapper = Start::again(folder)
+        .flags(&["--ready-when=polling", "--min-uptime=0s", "--probe-interval=100ms"])
+        .env("NOTIFY_SOCKET", path.to_str().unwrap())
+        .child(&[]);
+    let mut all = String::new();
+    told(&manager, &mut all, "STATUS=The runner is running (process)").await;
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let mut message = [0; 4096];
+    while let Ok(read) = manager.try_recv(&mut message) {
+        all += std::str::from_utf8(&message[..read]).unwrap();
+    }
+    assert!(!all.contains("READY"), "{all}");
+    drop(wrapper);
+}
+
+/// `systemd-analyze verify` wants the programs to exist, so they are put where this machine has them.
+#[tokio::test]
+async fn the_units_that_ship_are_valid() {
+    if Command::new("systemd-analyze").arg("--version").output().is_err() {
+        return;
+    }
+    let packaging = Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging/systemd");
+    let here = |text: String| {
+        text.replace("/usr/bin/grit-wrapper", env!("CARGO_BIN_EXE_grit-wrapper"))
+            .replace("/usr/bin/gitlab-runner", "/bin/true")
+    };
+    let read = |name: &str| here(fs::read_to_string(packaging.join(name)).unwrap());
+    let folder = tempfile::tempdir().unwrap();
+    let unit = folder.path().join("grit-wrapper.service");
+    fs::write(&unit, read("grit-wrapper.service")).unwrap();
+    let packaged = folder.path().join("gitlab-runner.service");
+    fs::write(
+        &packaged,
+        "[Unit]\nDescription=GitLab Runner\n[Service]\nExecStart=/bin/true\nRestart=always\n",
+    )
+    .unwrap();
+    fs::create_dir(folder.path().join("gitlab-runner.service.d")).unwrap();
+    fs::write(
+        folder.path().join("gitlab-runner.service.d/grit-wrapper.conf"),
+        read("gitlab-runner.service.d/grit-wrapper.conf"),
+    )
+    .unwrap();
+    eventually("verify", async || {
+        let output = Command::new("systemd-analyze")
+            .args(["verify", "--man=no"])
+            .args([&unit, &packaged])
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        // What it says of the machine's other units is not about ours.
+        let ours: Vec<_> = text
+            .lines()
+            .filter(|line| line.contains("grit-wrapper") || line.contains("gitlab-runner"))
+            .collect();
+        assert!(ours.is_empty(), "{ours:#?}");
+        if output.status.success() { Ok(()) } else { Err(text) }
+    })
+    .await;
+}
