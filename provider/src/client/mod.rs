@@ -1,8 +1,10 @@
 //! Typed client of a wrapper: the calls of upstream's service, each with its deadline, over a tunnel that comes back when it is lost.
 
 mod error;
+mod own;
 
 pub use error::ClientError;
+pub use own::{Detail, DrainInfo, DrainRequest, Level, Look, Start};
 
 use crate::transport::{Connector, Target, Witness};
 use grit_proto::runner_wrapper::{self as wire, process_wrapper_client::ProcessWrapperClient};
@@ -11,7 +13,10 @@ use std::{
     collections::HashMap,
     error::Error as _,
     fmt, io,
-    sync::{Arc, Mutex as BlockingMutex, PoisonError},
+    sync::{
+        Arc, Mutex as BlockingMutex, PoisonError,
+        atomic::{AtomicU8, Ordering},
+    },
 };
 use tokio::sync::Mutex;
 use tonic::transport::{Channel, Endpoint};
@@ -31,6 +36,9 @@ struct Shared {
     target: Target,
     connector: Connector,
     live: Mutex<Option<Live>>,
+    /// A [`own::Kind`], found out over the tunnel that is open.
+    kind: AtomicU8,
+    watch: Mutex<Option<tonic::Streaming<grit_proto::wrapper_v1::Status>>>,
 }
 
 /// A tunnel with gRPC on it.
@@ -43,7 +51,9 @@ struct Live {
 impl Connector {
     /// A client of this manager's wrapper. Connects to nothing yet.
     pub fn client(&self, target: Target) -> WrapperClient {
-        WrapperClient { shared: Arc::new(Shared { target, connector: self.clone(), live: Mutex::new(None) }) }
+        let (live, watch) = (Mutex::new(None), Mutex::new(None));
+        let kind = AtomicU8::new(own::Kind::NotKnown as u8);
+        WrapperClient { shared: Arc::new(Shared { target, connector: self.clone(), live, kind, watch }) }
     }
 }
 
@@ -55,7 +65,8 @@ impl WrapperClient {
 
     /// What the runner process does now.
     pub async fn check_status(&self) -> Result<StatusReport, ClientError> {
-        let call = |mut grpc: Grpc| async move { grpc.check_status(wire::CheckStatusRequest {}).await };
+        let call =
+            |channel| async move { Grpc::new(channel).check_status(wire::CheckStatusRequest {}).await };
         let wire::CheckStatusResponse { status, failure_reason } = self.call("CheckStatus", call).await?;
         Ok(StatusReport { status: status.into(), failure_reason })
     }
@@ -69,7 +80,7 @@ impl WrapperClient {
         let shutdown_callback = callback
             .map(|ShutdownCallback { url, method, headers }| wire::ShutdownCallback { url, method, headers });
         let request = wire::InitGracefulShutdownRequest { shutdown_callback };
-        let call = |mut grpc: Grpc| async move { grpc.init_graceful_shutdown(request).await };
+        let call = |channel| async move { Grpc::new(channel).init_graceful_shutdown(request).await };
         let wire::InitGracefulShutdownResponse { status, failure_reason } =
             self.call("InitGracefulShutdown", call).await?;
         Ok(StatusReport { status: status.into(), failure_reason })
@@ -77,8 +88,8 @@ impl WrapperClient {
 
     /// Asks for a forceful shutdown: running jobs are aborted. Returns when the wrapper has taken the order.
     pub async fn init_forceful_shutdown(&self) -> Result<StatusReport, ClientError> {
-        let call = |mut grpc: Grpc| async move {
-            grpc.init_forceful_shutdown(wire::InitForcefulShutdownRequest {}).await
+        let call = |channel| async move {
+            Grpc::new(channel).init_forceful_shutdown(wire::InitForcefulShutdownRequest {}).await
         };
         let wire::InitForcefulShutdownResponse { status, failure_reason } =
             self.call("InitForcefulShutdown", call).await?;
@@ -86,14 +97,18 @@ impl WrapperClient {
     }
 
     /// Makes one call, with its limit; a tunnel that broke is forgotten, and its witness heard.
-    async fn call<T, F>(&self, method: &'static str, call: impl FnOnce(Grpc) -> F) -> Result<T, ClientError>
+    async fn call<T, F>(
+        &self,
+        method: &'static str,
+        call: impl FnOnce(Channel) -> F,
+    ) -> Result<T, ClientError>
     where
         F: Future<Output = Result<tonic::Response<T>, tonic::Status>>,
     {
         let live = self.live().await?;
         let route = || Box::new(live.witness.route().clone());
         let limit = self.shared.connector.limits().call + live.witness.patience();
-        let answer = tokio::time::timeout(limit, call(ProcessWrapperClient::new(live.channel.clone()))).await;
+        let answer = tokio::time::timeout(limit, call(live.channel.clone())).await;
         match answer {
             Ok(Ok(response)) => Ok(response.into_inner()),
             // Only errors that were made on our side have a source: the tunnel broke, or what came out of it was no gRPC.
@@ -152,6 +167,7 @@ impl WrapperClient {
         let mut live = self.shared.live.lock().await;
         if live.as_ref().is_some_and(|live| Arc::ptr_eq(&live.witness, &broken.witness)) {
             *live = None;
+            self.shared.kind.store(own::Kind::NotKnown as u8, Ordering::Relaxed);
         }
     }
 }

@@ -2,9 +2,13 @@
 
 use crate::{
     args::duration::human,
-    client::{ClientError, RunnerStatus, StatusReport},
+    client::{ClientError, Look, RunnerStatus, Start},
     explain::{Code, Explained, explain},
-    fleet::{drain::NotDrained, health::NotHealthy},
+    fleet::{
+        drain::NotDrained,
+        health::{Missing, NotHealthy},
+        jobs_left,
+    },
 };
 
 /// Explains why `manager` is not known to be healthy. `others` tells how the other managers of the map fared.
@@ -15,35 +19,25 @@ pub fn not_healthy(manager: &str, failure: &NotHealthy<ClientError>, others: &st
             append(&mut explained.happened, &tries(*attempts, *waited));
             explained
         }
-        NotHealthy::TimedOut { waited, last } => Explained::new(
+        NotHealthy::TimedOut { waited, last: None, .. } => Explained::new(
             Code::TimedOut,
             "Runner manager is not healthy",
-            match last {
-                None => format!(
-                    "Runner manager {manager:?}: the wrapper has not answered within {}.",
+            format!("Runner manager {manager:?}: the wrapper has not answered within {}.", human(*waited)),
+            "Look at the log of the wrapper on the host. If the host only needs more time, raise `timeouts`.",
+        ),
+        NotHealthy::TimedOut { waited, last: Some(look), missing } => {
+            let (lacks, next_step) = lacking(look, missing);
+            Explained::new(
+                Code::TimedOut,
+                "Runner manager is not healthy",
+                format!(
+                    "Runner manager {manager:?}: the wrapper answers, but within {} {lacks}",
                     human(*waited)
                 ),
-                Some(_) => format!(
-                    "Runner manager {manager:?}: the wrapper answers, but the runner was not `running` within {}. {}",
-                    human(*waited),
-                    last_seen(last.as_ref())
-                ),
-            },
-            match last.as_ref().map(|report| report.status) {
-                Some(RunnerStatus::InShutdown) => {
-                    "A runner that shuts down takes no jobs. Start it again on the host, or replace the instance."
-                }
-                Some(RunnerStatus::Running) => {
-                    "It was running, but not for the whole of `stable_for` without a break. Look for restarts in the log of the \
-                     wrapper on the host."
-                }
-                _ => {
-                    "Look at the log of the wrapper on the host: it has not started the runner. If the host only needs more time, \
-                     raise `timeouts`."
-                }
-            },
-        ),
-        NotHealthy::Stopped { waited, reason } => Explained::new(
+                next_step,
+            )
+        }
+        NotHealthy::Stopped { waited, reason, start } => Explained::new(
             Code::WrapperError,
             "Runner has ended",
             format!(
@@ -52,7 +46,28 @@ pub fn not_healthy(manager: &str, failure: &NotHealthy<ClientError>, others: &st
                 human(*waited),
                 reason_given(reason)
             ),
-            "Look at the log of the runner on the host, and start it again or replace the instance.",
+            match start {
+                None => {
+                    "Look at the log of the runner on the host, and start it again or replace the instance; \
+                     `start_if_stopped = true` starts it from here, where the host runs grit-wrapper."
+                }
+                Some(Start::Requested) => {
+                    "It was started once from here (`start_if_stopped`). Look at the log of the runner on the host for why it ended."
+                }
+                Some(Start::NotSupported) => {
+                    "`start_if_stopped` needs grit-wrapper on the host: upstream's wrapper cannot start a runner. Start it on the \
+                     host, or replace the instance."
+                }
+            },
+        ),
+        NotHealthy::NotProvable { wanted } => Explained::new(
+            Code::WrapperError,
+            "Wrapper cannot tell what is wanted",
+            format!(
+                "Runner manager {manager:?}: the host runs upstream's `gitlab-runner wrapper`, which tells that the process was started, \
+                 and nothing of `{wanted}`."
+            ),
+            format!("Run grit-wrapper on the host, or remove `{wanted}`."),
         ),
         NotHealthy::Interrupted { waited, last } => Explained::new(
             Code::Interrupted,
@@ -176,14 +191,51 @@ fn tries(attempts: u32, waited: std::time::Duration) -> String {
     }
 }
 
-fn last_seen(last: Option<&StatusReport>) -> String {
-    match last {
-        None => "It has not answered yet.".to_owned(),
-        Some(report) if report.failure_reason.is_empty() => format!("Last status: `{}`.", report.status),
-        Some(report) => {
-            format!("Last status: `{}`, with the reason: {}.", report.status, report.failure_reason)
-        }
+/// What a runner lacks, as the end of a sentence, and what to do about it.
+fn lacking(look: &Look, missing: &Missing) -> (String, &'static str) {
+    match missing {
+        Missing::Running => (
+            format!("the runner was not `running`. {}", last_seen(Some(look))),
+            if look.report.status == RunnerStatus::InShutdown {
+                "A runner that shuts down takes no jobs. Start it again on the host, or replace the instance."
+            } else {
+                "Look at the log of the wrapper on the host: it has not started the runner. If the host only needs more time, raise \
+                 `timeouts`."
+            },
+        ),
+        Missing::Time => (
+            "the runner was not healthy for the whole of `stable_for` without a break.".to_owned(),
+            "Look for restarts in the log of the wrapper on the host, or give `timeouts` more than `stable_for`.",
+        ),
+        Missing::Level { wanted, reasons } => (
+            format!("the runner, which runs, did not reach level `{wanted}`: {}.", reasons.join("; ")),
+            "Mend that on the host or in GitLab. A lower `level` proves less: `process` is only that the process lives.",
+        ),
+        Missing::Version { wanted, found: Some(found) } => (
+            format!("the runner was version {found}, and `expected_version` is {wanted}."),
+            "Check which version the host installs, or correct `expected_version`.",
+        ),
+        Missing::Version { wanted, found: None } => (
+            format!("the runner did not tell its version, and `expected_version` is {wanted}."),
+            "The version comes from the runner's metrics: set `listen_address` in its configuration.",
+        ),
     }
+}
+
+fn last_seen(last: Option<&Look>) -> String {
+    let Some(look) = last else { return "It has not answered yet.".to_owned() };
+    let report = &look.report;
+    let mut text = format!("Last status: `{}`", report.status);
+    if !report.failure_reason.is_empty() {
+        text.push_str(&format!(", with the reason: {}", report.failure_reason));
+    }
+    if report.status == RunnerStatus::InShutdown
+        && let Some(jobs) = jobs_left(look)
+    {
+        text.push_str(&format!(", {jobs}"));
+    }
+    text.push('.');
+    text
 }
 
 fn reason_given(reason: &str) -> String {
@@ -206,10 +258,11 @@ fn append(text: &mut String, sentence: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::client::Level;
     use std::{fmt::Write as _, time::Duration};
 
-    fn report(status: RunnerStatus, reason: &str) -> Option<StatusReport> {
-        Some(StatusReport { status, failure_reason: reason.to_owned() })
+    fn seen(status: RunnerStatus) -> Option<Look> {
+        Some(status.into())
     }
 
     fn lost() -> ClientError {
@@ -239,20 +292,29 @@ mod tests {
     #[test]
     fn words_of_a_failed_health_wait() {
         let minutes = |n: u64| Duration::from_secs(60 * n);
-        let timed_out = |last| NotHealthy::TimedOut { waited: minutes(10), last };
+        let timed_out = |last, missing| NotHealthy::TimedOut { waited: minutes(10), last, missing };
+        let running = || seen(RunnerStatus::Running);
+        let reasons = vec!["runner \"a\" (abc): GitLab rejects its token".to_owned()];
+        let version = |found: Option<&str>| Missing::Version {
+            wanted: "19.3.0".into(),
+            found: found.map(str::to_owned),
+        };
+        let stopped =
+            |reason: &str, start| NotHealthy::Stopped { waited: minutes(1), reason: reason.into(), start };
         let others = "1 of 2 are healthy: m1.";
         insta::assert_snapshot!(all(vec![
-            not_healthy("m2", &timed_out(report(RunnerStatus::Unknown(0), "")), others),
-            not_healthy("m2", &timed_out(report(RunnerStatus::InShutdown, "")), ""),
-            not_healthy("m2", &timed_out(report(RunnerStatus::Running, "")), ""),
-            not_healthy("m2", &timed_out(None), ""),
+            not_healthy("m2", &timed_out(seen(RunnerStatus::Unknown(0)), Missing::Running), others),
+            not_healthy("m2", &timed_out(seen(RunnerStatus::InShutdown), Missing::Running), ""),
+            not_healthy("m2", &timed_out(running(), Missing::Time), ""),
+            not_healthy("m2", &timed_out(running(), Missing::Level { wanted: Level::Polling, reasons }), ""),
+            not_healthy("m2", &timed_out(running(), version(Some("19.2.0"))), ""),
+            not_healthy("m2", &timed_out(running(), version(None)), ""),
+            not_healthy("m2", &timed_out(None, Missing::Running), ""),
             not_healthy("m2", &NotHealthy::Connect { attempts: 7, waited: minutes(2), error: lost() }, ""),
-            not_healthy(
-                "m2",
-                &NotHealthy::Stopped { waited: minutes(1), reason: "exit status 1".into() },
-                ""
-            ),
-            not_healthy("m2", &NotHealthy::Stopped { waited: minutes(1), reason: String::new() }, ""),
+            not_healthy("m2", &stopped("exit status 1", None), ""),
+            not_healthy("m2", &stopped("", Some(Start::Requested)), ""),
+            not_healthy("m2", &stopped("", Some(Start::NotSupported)), ""),
+            not_healthy("m2", &NotHealthy::NotProvable { wanted: "level" }, ""),
             not_healthy("m2", &NotHealthy::Interrupted { waited: minutes(3), last: None }, ""),
         ]));
     }
@@ -260,7 +322,7 @@ mod tests {
     #[test]
     fn words_of_a_failed_drain() {
         let hours = |n: u64| Duration::from_secs(3600 * n);
-        let last = || report(RunnerStatus::InShutdown, "");
+        let last = || seen(RunnerStatus::InShutdown);
         let timed_out =
             |forced| NotDrained::TimedOut { waited: hours(3), requested: true, forced, last: last() };
         let unreached =

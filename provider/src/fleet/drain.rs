@@ -5,10 +5,10 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use super::{Fault, Progress, Retry, Wrapper, poll_interval};
+use super::{Fault, Progress, Retry, Wrapper, jobs_left, poll_interval};
 use crate::{
     args::duration::human,
-    client::{RunnerStatus, ShutdownCallback, StatusReport},
+    client::{DrainRequest, Look, RunnerStatus},
 };
 
 /// How long a runner may take to end after a forceful shutdown that followed a timeout: GitLab Runner's own `shutdown_timeout`
@@ -53,7 +53,8 @@ pub struct DrainPolicy {
     pub timeout: Duration,
     pub on_timeout: OnTimeout,
     pub on_unreachable: OnUnreachable,
-    pub callback: Option<ShutdownCallback>,
+    /// Who asks and why; `forceful` in it is decided here.
+    pub request: DrainRequest,
     /// Applies until the shutdown was accepted. From then on a lost connection is tried again until the deadline, unless
     /// `on_unreachable` says what a lost host means.
     pub retry: Retry,
@@ -74,8 +75,8 @@ pub enum Drained<E> {
 #[derive(Debug)]
 pub enum NotDrained<E> {
     Connect { attempts: u32, waited: Duration, requested: bool, error: E },
-    TimedOut { waited: Duration, requested: bool, forced: bool, last: Option<StatusReport> },
-    Interrupted { waited: Duration, requested: bool, last: Option<StatusReport> },
+    TimedOut { waited: Duration, requested: bool, forced: bool, last: Option<Look> },
+    Interrupted { waited: Duration, requested: bool, last: Option<Look> },
 }
 
 /// Asks for the shutdown unless it is under way, and waits until the wrapper reports `stopped`.
@@ -108,7 +109,7 @@ pub async fn run<W: Wrapper>(
             Ok(None) => {
                 (drain.failures, lost) = (0, None);
                 backoff.reset();
-                poll_interval(drain.start.elapsed())
+                poll_interval(drain.start.elapsed(), drain.last.as_ref())
             }
             Err(error) => {
                 drain.failures += 1;
@@ -132,6 +133,7 @@ pub async fn run<W: Wrapper>(
             biased;
             () = stop.cancelled() => return Err(drain.interrupted()),
             () = sleep_until(drain.deadline) => drain.past_deadline(lost.take())?,
+            () = wrapper.changed(), if lost.is_none() => {}
             () = tokio::time::sleep(pause) => {}
         }
     }
@@ -158,7 +160,7 @@ struct Drain<'a, W> {
     /// A request was sent; it may have arrived even if its answer did not.
     requested: bool,
     failures: u32,
-    last: Option<StatusReport>,
+    last: Option<Look>,
 }
 
 impl<'a, W: Wrapper> Drain<'a, W> {
@@ -181,20 +183,19 @@ impl<'a, W: Wrapper> Drain<'a, W> {
 
     /// Looks, asks when that is due, and tells whether the runner has ended.
     async fn step(&mut self) -> Result<Option<Drained<W::Error>>, W::Error> {
-        let mut report = self.wrapper.check_status().await?;
-        self.heard(&report);
-        if self.must_ask(report.status) {
+        let mut look = self.wrapper.look().await?;
+        self.heard(&look);
+        if self.must_ask(look.report.status) {
             self.requested = true;
-            report = match self.want {
-                Mode::Graceful => self.wrapper.init_graceful_shutdown(self.policy.callback.clone()).await?,
-                Mode::Forceful => self.wrapper.init_forceful_shutdown().await?,
-            };
-            tracing::info!(manager = self.manager, mode = ?self.want, status = %report.status, "shutdown requested");
+            let forceful = self.want == Mode::Forceful;
+            let request = DrainRequest { forceful, ..self.policy.request.clone() };
+            look = self.wrapper.drain(&request).await?;
+            tracing::info!(manager = self.manager, forceful, status = %look.report.status, "shutdown requested");
             self.asked = Some(Instant::now());
-            self.heard(&report);
+            self.heard(&look);
         }
-        Ok((report.status == RunnerStatus::Stopped).then(|| {
-            let reason = report.failure_reason;
+        Ok((look.report.status == RunnerStatus::Stopped).then(|| {
+            let reason = look.report.failure_reason;
             if self.requested {
                 Drained::Terminated { waited: self.start.elapsed(), forced: self.forced, reason }
             } else {
@@ -268,11 +269,13 @@ impl<'a, W: Wrapper> Drain<'a, W> {
         }
     }
 
-    fn heard(&mut self, report: &StatusReport) {
-        if self.last.as_ref() != Some(report) {
-            tracing::info!(manager = self.manager, status = %report.status, "runner status");
-            self.last = Some(report.clone());
+    fn heard(&mut self, look: &Look) {
+        if self.last.as_ref().is_none_or(|last| last.report != look.report) {
+            let drain = look.detail.as_deref().and_then(|detail| detail.drain.as_ref());
+            let drained_by = drain.map(|drain| drain.id.as_str());
+            tracing::info!(manager = self.manager, status = %look.report.status, drained_by, "runner status");
         }
+        self.last = Some(look.clone());
     }
 
     fn log_progress(&self, lost: Option<&W::Error>) {
@@ -285,11 +288,15 @@ impl<'a, W: Wrapper> Drain<'a, W> {
                     "waiting for the runner to end; not reachable now: {error}"
                 );
             }
-            None => tracing::info!(
-                manager = self.manager,
-                waited,
-                "waiting for the runner to finish its jobs and end"
-            ),
+            None => {
+                let left = self.last.as_ref().and_then(jobs_left);
+                tracing::info!(
+                    manager = self.manager,
+                    waited,
+                    left,
+                    "waiting for the runner to finish its jobs and end"
+                );
+            }
         }
     }
 }
@@ -305,7 +312,7 @@ mod tests {
             timeout: Duration::from_secs(3 * 3600),
             on_timeout: OnTimeout::Fail,
             on_unreachable: OnUnreachable::Fail,
-            callback: None,
+            request: DrainRequest::default(),
             retry: retry(Some(5)),
         }
     }
@@ -378,7 +385,7 @@ mod tests {
         let error = drained(&policy, &unknown).await.unwrap_err();
         assert!(matches!(error, NotDrained::TimedOut { .. }), "{error:?}");
 
-        let down = Scripted::new(|_| Err(ScriptedFault::Down));
+        let down = Scripted::new(|_| Err::<RunnerStatus, _>(ScriptedFault::Down));
         let error = drained(&policy, &down).await.unwrap_err();
         assert!(matches!(error, NotDrained::Connect { attempts: 5, requested: false, .. }), "{error:?}");
     }
@@ -397,12 +404,12 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_gone_host_is_terminated_only_where_the_user_said_so() {
         let policy = DrainPolicy { on_unreachable: OnUnreachable::AssumeTerminated, ..policy() };
-        let down = Scripted::new(|_| Err(ScriptedFault::Down));
+        let down = Scripted::new(|_| Err::<RunnerStatus, _>(ScriptedFault::Down));
         let outcome = drained(&policy, &down).await.unwrap();
         assert!(matches!(outcome, Drained::AssumedTerminated { attempts: 5, .. }), "{outcome:?}");
 
         // A host that answers and refuses is not gone.
-        let refusing = Scripted::new(|_| Err(ScriptedFault::Refused));
+        let refusing = Scripted::new(|_| Err::<RunnerStatus, _>(ScriptedFault::Refused));
         let error = drained(&policy, &refusing).await.unwrap_err();
         assert!(matches!(error, NotDrained::Connect { .. }), "{error:?}");
     }

@@ -8,11 +8,11 @@ use tokio_util::sync::CancellationToken;
 use super::{Fault, Progress, Retry, Wrapper, poll_interval};
 use crate::{
     args::duration::human,
-    client::{RunnerStatus, StatusReport},
+    client::{Level, Look, RunnerStatus, Start},
 };
 
-/// How long `stopped` is taken for a restart in progress. After that the wait fails early: upstream's wrapper never starts its
-/// runner again, so nothing would change until the deadline.
+/// How long `stopped` is taken for a restart in progress. After that the wait fails early: a wrapper that reports it will not start its
+/// runner again by itself, so nothing would change until the deadline.
 const STOPPED_GRACE: Duration = Duration::from_secs(30);
 
 /// What counts as healthy, and for how long it is waited for.
@@ -20,16 +20,23 @@ const STOPPED_GRACE: Duration = Duration::from_secs(30);
 pub struct HealthPolicy {
     /// Overall limit.
     pub timeout: Duration,
-    /// How long `running` has to hold without a break.
+    /// How long it has to be healthy without a break.
     pub stable_for: Duration,
+    /// The rung to reach; `None`: the highest on which the wrapper can see this runner.
+    pub level: Option<Level>,
+    /// The version that the runner has to tell.
+    pub expected_version: Option<String>,
+    /// Start a runner that has ended.
+    pub start_if_stopped: bool,
     pub retry: Retry,
 }
 
 /// Proof that a manager is healthy.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Healthy {
     /// From the start of the wait to the proof.
     pub waited: Duration,
+    pub look: Look,
 }
 
 /// Why a manager is not known to be healthy.
@@ -37,18 +44,33 @@ pub struct Healthy {
 pub enum NotHealthy<E> {
     /// The wrapper was not reached, or no longer: attempts exhausted, deadline passed while disconnected, or a final refusal.
     Connect { attempts: u32, waited: Duration, error: E },
-    /// The wrapper answered, but not with a lasting `running`, until the deadline.
-    TimedOut { waited: Duration, last: Option<StatusReport> },
+    /// The wrapper answered, but not with lasting health, until the deadline. `missing` says what was wanting at last.
+    TimedOut { waited: Duration, last: Option<Look>, missing: Missing },
     /// The wrapper says that the runner ended, and nothing started it again.
-    Stopped { waited: Duration, reason: String },
+    Stopped { waited: Duration, reason: String, start: Option<Start> },
+    /// What is wanted cannot be seen through upstream's wrapper.
+    NotProvable { wanted: &'static str },
     /// The stop token fired.
-    Interrupted { waited: Duration, last: Option<StatusReport> },
+    Interrupted { waited: Duration, last: Option<Look> },
 }
 
-/// Waits until the wrapper reports `running` for `stable_for` without a break.
+/// What a runner lacks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Missing {
+    /// Nothing but time: it was healthy, and not yet for long enough.
+    Time,
+    /// It does not run.
+    Running,
+    /// It runs, and has not reached the rung; the wrapper's reasons.
+    Level { wanted: Level, reasons: Vec<String> },
+    /// It tells another version, or none.
+    Version { wanted: String, found: Option<String> },
+}
+
+/// Waits until the runner is healthy for `stable_for` without a break.
 ///
-/// Only `running` counts: a draining runner takes no jobs, and `unknown` is a runner that was not started yet. May be dropped at
-/// any moment: it changes nothing on the host.
+/// Only `running` counts: a draining runner takes no jobs, and `unknown` is a runner that was not started yet. Changes nothing on the
+/// host, unless it was told to start a runner that has ended. May be dropped at any moment.
 pub async fn wait<W: Wrapper>(
     manager: &str,
     wrapper: &W,
@@ -57,7 +79,7 @@ pub async fn wait<W: Wrapper>(
 ) -> Result<Healthy, NotHealthy<W::Error>> {
     let start = Instant::now();
     let deadline = start + policy.timeout;
-    let mut waiting = Waiting { manager, start, last: None, running_since: None, stopped_since: None };
+    let mut waiting = Waiting::new(manager, policy, start);
     let mut backoff = policy.retry.backoff();
     let mut progress = Progress::new();
     let mut failures = 0;
@@ -66,22 +88,22 @@ pub async fn wait<W: Wrapper>(
         let answer = tokio::select! {
             // Stop before deadline before answer: a user who presses Ctrl-C waits for nothing.
             biased;
-            () = stop.cancelled() => return Err(NotHealthy::Interrupted { waited: start.elapsed(), last: waiting.last }),
+            () = stop.cancelled() => return Err(waiting.interrupted()),
             () = sleep_until(deadline) => return Err(waiting.timed_out(failures, lost)),
-            answer = wrapper.check_status() => answer,
+            answer = waiting.step(wrapper) => answer,
         };
         let pause = match answer {
-            Ok(report) => {
+            Ok(outcome) => {
                 (failures, lost) = (0, None);
                 backoff.reset();
-                if let Some(outcome) = waiting.heard(report, policy) {
+                if let Some(outcome) = outcome {
                     return outcome;
                 }
-                poll_interval(start.elapsed())
+                waiting.pause()
             }
             Err(error) => {
                 failures += 1;
-                waiting.running_since = None;
+                waiting.healthy_since = None;
                 if !error.retryable() || policy.retry.exhausted(failures) {
                     return Err(NotHealthy::Connect { attempts: failures, waited: start.elapsed(), error });
                 }
@@ -95,8 +117,9 @@ pub async fn wait<W: Wrapper>(
         }
         tokio::select! {
             biased;
-            () = stop.cancelled() => return Err(NotHealthy::Interrupted { waited: start.elapsed(), last: waiting.last }),
+            () = stop.cancelled() => return Err(waiting.interrupted()),
             () = sleep_until(deadline) => return Err(waiting.timed_out(failures, lost)),
+            () = wrapper.changed(), if lost.is_none() => {}
             () = tokio::time::sleep(pause) => {}
         }
     }
@@ -105,43 +128,80 @@ pub async fn wait<W: Wrapper>(
 /// What was seen of one manager so far.
 struct Waiting<'a> {
     manager: &'a str,
+    policy: &'a HealthPolicy,
     start: Instant,
-    last: Option<StatusReport>,
-    running_since: Option<Instant>,
+    last: Option<Look>,
+    missing: Missing,
+    healthy_since: Option<Instant>,
     stopped_since: Option<Instant>,
+    started: Option<Start>,
 }
 
-impl Waiting<'_> {
-    /// Takes an answer in; an outcome when it decides the wait.
-    fn heard<E>(
-        &mut self,
-        report: StatusReport,
-        policy: &HealthPolicy,
-    ) -> Option<Result<Healthy, NotHealthy<E>>> {
-        if self.last.as_ref() != Some(&report) {
-            tracing::info!(manager = self.manager, status = %report.status, "runner status");
+type Outcome<E> = Result<Healthy, NotHealthy<E>>;
+
+impl<'a> Waiting<'a> {
+    fn new(manager: &'a str, policy: &'a HealthPolicy, start: Instant) -> Self {
+        Self {
+            manager,
+            policy,
+            start,
+            last: None,
+            missing: Missing::Running,
+            healthy_since: None,
+            stopped_since: None,
+            started: None,
         }
+    }
+
+    /// Looks, starts the runner when that is wanted, and takes in what was seen; an outcome when it decides the wait.
+    async fn step<W: Wrapper>(&mut self, wrapper: &W) -> Result<Option<Outcome<W::Error>>, W::Error> {
+        let look = wrapper.look().await?;
+        if look.report.status == RunnerStatus::Stopped
+            && self.policy.start_if_stopped
+            && self.started.is_none()
+        {
+            self.started = Some(wrapper.start().await?);
+            tracing::info!(manager = self.manager, outcome = ?self.started, "asked the wrapper to start the runner");
+        }
+        Ok(self.heard(look))
+    }
+
+    fn heard<E>(&mut self, look: Look) -> Option<Outcome<E>> {
+        self.log_change(&look);
         let now = Instant::now();
-        let status = report.status;
-        let reason = report.failure_reason.clone();
-        self.last = Some(report);
-        if status != RunnerStatus::Running {
-            self.running_since = None;
-        }
-        if status != RunnerStatus::Stopped {
+        let waited = now - self.start;
+        if look.report.status == RunnerStatus::Stopped {
+            let since = *self.stopped_since.get_or_insert(now);
+            if now - since >= STOPPED_GRACE {
+                let reason = look.report.failure_reason;
+                return Some(Err(NotHealthy::Stopped { waited, reason, start: self.started }));
+            }
+        } else {
             self.stopped_since = None;
         }
-        match status {
-            RunnerStatus::Running => {
-                let since = *self.running_since.get_or_insert(now);
-                (now - since >= policy.stable_for).then(|| Ok(Healthy { waited: now - self.start }))
+        let missing = match missing(&look, self.policy) {
+            Ok(missing) => missing,
+            Err(wanted) => return Some(Err(NotHealthy::NotProvable { wanted })),
+        };
+        self.last = Some(look.clone());
+        if let Some(missing) = missing {
+            self.missing = missing;
+            self.healthy_since = None;
+            return None;
+        }
+        self.missing = Missing::Time;
+        let since = *self.healthy_since.get_or_insert(now);
+        (now - since >= self.policy.stable_for).then(|| Ok(Healthy { waited, look }))
+    }
+
+    /// The time to the next look; not past the moment at which health has lasted long enough.
+    fn pause(&self) -> Duration {
+        let pause = poll_interval(self.start.elapsed(), self.last.as_ref());
+        match self.healthy_since {
+            Some(since) => {
+                pause.min((since + self.policy.stable_for).saturating_duration_since(Instant::now()))
             }
-            RunnerStatus::Stopped => {
-                let since = *self.stopped_since.get_or_insert(now);
-                (now - since >= STOPPED_GRACE)
-                    .then(|| Err(NotHealthy::Stopped { waited: now - self.start, reason }))
-            }
-            RunnerStatus::InShutdown | RunnerStatus::Unknown(_) => None,
+            None => pause,
         }
     }
 
@@ -150,7 +210,19 @@ impl Waiting<'_> {
         let waited = self.start.elapsed();
         match lost {
             Some(error) => NotHealthy::Connect { attempts: failures, waited, error },
-            None => NotHealthy::TimedOut { waited, last: self.last },
+            None => NotHealthy::TimedOut { waited, last: self.last, missing: self.missing },
+        }
+    }
+
+    fn interrupted<E>(self) -> NotHealthy<E> {
+        NotHealthy::Interrupted { waited: self.start.elapsed(), last: self.last }
+    }
+
+    fn log_change(&self, look: &Look) {
+        let level = |look: &Look| look.detail.as_deref().map(|detail| detail.level);
+        if self.last.as_ref().is_none_or(|last| last.report != look.report || level(last) != level(look)) {
+            let level = level(look).map(Level::as_str);
+            tracing::info!(manager = self.manager, status = %look.report.status, level, "runner status");
         }
     }
 
@@ -160,8 +232,9 @@ impl Waiting<'_> {
             (Some(error), _) => {
                 tracing::info!(manager = self.manager, waited, "waiting for a healthy runner: {error}");
             }
-            (None, Some(report)) => {
-                tracing::info!(manager = self.manager, waited, status = %report.status, "waiting for a healthy runner");
+            (None, Some(look)) => {
+                let (status, missing) = (look.report.status, &self.missing);
+                tracing::info!(manager = self.manager, waited, %status, ?missing, "waiting for a healthy runner");
             }
             (None, None) => {
                 tracing::info!(manager = self.manager, waited, "waiting for the wrapper's first answer");
@@ -170,22 +243,52 @@ impl Waiting<'_> {
     }
 }
 
+/// What the runner lacks; an error names what upstream's wrapper cannot tell.
+fn missing(look: &Look, policy: &HealthPolicy) -> Result<Option<Missing>, &'static str> {
+    let Some(detail) = look.detail.as_deref() else {
+        if matches!(policy.level, Some(Level::Ready | Level::Polling)) {
+            return Err("level");
+        }
+        if policy.expected_version.is_some() {
+            return Err("expected_version");
+        }
+        return Ok((look.report.status != RunnerStatus::Running).then_some(Missing::Running));
+    };
+    if look.report.status != RunnerStatus::Running {
+        return Ok(Some(Missing::Running));
+    }
+    // Before the wrapper's first probe nobody knows how far the runner can be seen: then it is not healthy yet.
+    let wanted = policy.level.or(detail.goal).unwrap_or(Level::Polling);
+    if detail.level < wanted {
+        return Ok(Some(Missing::Level { wanted, reasons: detail.reasons.clone() }));
+    }
+    Ok(policy
+        .expected_version
+        .as_ref()
+        .filter(|wanted| detail.runner_version.as_ref() != Some(*wanted))
+        .map(|wanted| Missing::Version { wanted: wanted.clone(), found: detail.runner_version.clone() }))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::client::Detail;
     use crate::fleet::scripted::{Scene, Scripted, ScriptedFault, retry};
 
     fn policy(timeout: u64, stable_for: u64, attempts: Option<u32>) -> HealthPolicy {
         HealthPolicy {
             timeout: Duration::from_secs(timeout),
             stable_for: Duration::from_secs(stable_for),
+            level: None,
+            expected_version: None,
+            start_if_stopped: false,
             retry: retry(attempts),
         }
     }
 
-    async fn run(
+    async fn run<S: Into<Look> + Send>(
         policy: &HealthPolicy,
-        script: impl Fn(Scene) -> Result<RunnerStatus, ScriptedFault> + Sync,
+        script: impl Fn(Scene) -> Result<S, ScriptedFault> + Sync,
     ) -> Result<Healthy, NotHealthy<ScriptedFault>> {
         wait("m1", &Scripted::new(script), policy, &CancellationToken::new()).await
     }
@@ -207,7 +310,7 @@ mod tests {
     async fn a_draining_runner_is_not_healthy() {
         let error = run(&policy(60, 0, None), |_| Ok(RunnerStatus::InShutdown)).await.unwrap_err();
         assert!(
-            matches!(&error, NotHealthy::TimedOut { last: Some(report), .. } if report.status == RunnerStatus::InShutdown),
+            matches!(&error, NotHealthy::TimedOut { last: Some(look), .. } if look.report.status == RunnerStatus::InShutdown),
             "{error:?}"
         );
     }
@@ -226,7 +329,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn attempts_bound_the_connection_and_not_the_wait() {
-        let error = run(&policy(600, 0, Some(3)), |_| Err(ScriptedFault::Down)).await.unwrap_err();
+        let error = run(&policy(600, 0, Some(3)), |_| down()).await.unwrap_err();
         assert!(matches!(error, NotHealthy::Connect { attempts: 3, .. }), "{error:?}");
 
         let policy = policy(600, 0, Some(3));
@@ -238,13 +341,14 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_deadline_without_a_connection_is_a_connection_failure() {
-        let error = run(&policy(60, 0, None), |_| Err(ScriptedFault::Down)).await.unwrap_err();
+        let error = run(&policy(60, 0, None), |_| down()).await.unwrap_err();
         assert!(matches!(error, NotHealthy::Connect { error: ScriptedFault::Down, .. }), "{error:?}");
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_refusal_is_not_tried_again() {
-        let error = run(&policy(600, 0, None), |_| Err(ScriptedFault::Refused)).await.unwrap_err();
+        let error =
+            run(&policy(600, 0, None), |_| Err::<RunnerStatus, _>(ScriptedFault::Refused)).await.unwrap_err();
         assert!(matches!(error, NotHealthy::Connect { attempts: 1, .. }), "{error:?}");
     }
 
@@ -266,5 +370,85 @@ mod tests {
         });
         let Err(NotHealthy::Interrupted { waited, .. }) = outcome else { panic!("{outcome:?}") };
         assert_eq!(waited.as_secs(), 100);
+    }
+
+    fn down() -> Result<RunnerStatus, ScriptedFault> {
+        Err(ScriptedFault::Down)
+    }
+
+    /// A runner behind our own wrapper.
+    fn seen(level: Level, goal: Option<Level>, version: Option<&str>) -> Look {
+        let mut look = Look::from(RunnerStatus::Running);
+        look.detail = Some(Box::new(Detail {
+            wrapper_version: "0.1.0".into(),
+            level,
+            goal,
+            reasons: vec!["no job request was answered yet".into()],
+            runner_version: version.map(str::to_owned),
+            pid: Some(1),
+            started_at: None,
+            jobs: None,
+            oldest_job: None,
+            drain: None,
+        }));
+        look
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn automatic_is_the_highest_rung_that_can_be_seen() {
+        let climbing = |scene: Scene| {
+            Ok(match scene.elapsed.as_secs() {
+                0..5 => seen(Level::None, None, None),
+                5..60 => seen(Level::Ready, Some(Level::Polling), None),
+                _ => seen(Level::Polling, Some(Level::Polling), None),
+            })
+        };
+        let healthy = run(&policy(600, 0, None), climbing).await.unwrap();
+        assert!(healthy.waited >= Duration::from_secs(60), "{healthy:?}");
+
+        let blind =
+            run(&policy(600, 0, None), |_| Ok(seen(Level::Process, Some(Level::Process), None))).await;
+        assert!(blind.is_ok(), "{blind:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_rung_and_a_version_are_waited_for_and_named_when_they_do_not_come() {
+        let strict = HealthPolicy { level: Some(Level::Polling), ..policy(60, 0, None) };
+        let error = run(&strict, |_| Ok(seen(Level::Ready, Some(Level::Polling), None))).await.unwrap_err();
+        let NotHealthy::TimedOut { missing: Missing::Level { wanted, reasons }, .. } = error else {
+            panic!("{error:?}")
+        };
+        assert_eq!((wanted, reasons.len()), (Level::Polling, 1));
+
+        let versioned = HealthPolicy { expected_version: Some("19.3.0".into()), ..policy(60, 0, None) };
+        let old = seen(Level::Polling, Some(Level::Polling), Some("19.2.0"));
+        let error = run(&versioned, |_| Ok(old.clone())).await.unwrap_err();
+        let NotHealthy::TimedOut { missing: Missing::Version { found, .. }, .. } = error else {
+            panic!("{error:?}")
+        };
+        assert_eq!(found.as_deref(), Some("19.2.0"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_upstreams_wrapper_cannot_tell_is_said_at_once() {
+        let strict = HealthPolicy { level: Some(Level::Ready), ..policy(600, 0, None) };
+        let error = run(&strict, |_| Ok(RunnerStatus::Running)).await.unwrap_err();
+        assert!(matches!(error, NotHealthy::NotProvable { wanted: "level" }), "{error:?}");
+        let process = HealthPolicy { level: Some(Level::Process), ..policy(600, 0, None) };
+        assert!(run(&process, |_| Ok(RunnerStatus::Running)).await.is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stopped_runner_is_started_once_where_that_is_wanted() {
+        let starting = HealthPolicy { start_if_stopped: true, ..policy(600, 0, None) };
+        let wrapper = Scripted::new(|scene: Scene| {
+            Ok(if scene.starts == 0 { RunnerStatus::Stopped } else { RunnerStatus::Running })
+        });
+        wait("m1", &wrapper, &starting, &CancellationToken::new()).await.unwrap();
+
+        // It ends again at once: not started for ever.
+        let wrapper = Scripted::new(|_| Ok(RunnerStatus::Stopped));
+        let error = wait("m1", &wrapper, &starting, &CancellationToken::new()).await.unwrap_err();
+        assert!(matches!(error, NotHealthy::Stopped { start: Some(Start::Requested), .. }), "{error:?}");
     }
 }

@@ -23,7 +23,9 @@ pub use wrapper::{Fault, Wrapper};
 use backoff::Backoff;
 use tokio::time::Instant;
 
-/// How often a wrapper without a watch stream is asked for its status.
+use crate::{args::duration::human, client::Look};
+
+/// How often a wrapper that does not tell of changes is looked at.
 ///
 /// Quick at first, because most waits are short; never slower than half a second, so that a change is seen after a quarter of a
 /// second on average. A call over an open tunnel costs both ends less than a millisecond.
@@ -55,9 +57,28 @@ impl Retry {
     }
 }
 
-/// The time between two status calls, `waited` into a wait.
-fn poll_interval(waited: Duration) -> Duration {
-    (waited / 20).clamp(POLL_FIRST, POLL_SLOWEST)
+/// Where the wrapper tells of changes, looking is only for what is missed when its stream breaks.
+const POLL_WATCHED: Duration = Duration::from_secs(5);
+
+/// The time to the next look, `waited` into a wait.
+fn poll_interval(waited: Duration, last: Option<&Look>) -> Duration {
+    if last.is_some_and(|look| look.detail.is_some()) {
+        POLL_WATCHED
+    } else {
+        (waited / 20).clamp(POLL_FIRST, POLL_SLOWEST)
+    }
+}
+
+/// Jobs left and the oldest job, as far as they are known: `12 jobs left, oldest 2h10m (step_script)`.
+pub fn jobs_left(look: &Look) -> Option<String> {
+    let detail = look.detail.as_deref()?;
+    let jobs = detail.jobs?;
+    let noun = if jobs == 1 { "job" } else { "jobs" };
+    Some(match &detail.oldest_job {
+        Some((age, stage)) if stage.is_empty() => format!("{jobs} {noun} left, oldest {}", human(*age)),
+        Some((age, stage)) => format!("{jobs} {noun} left, oldest {} ({stage})", human(*age)),
+        None => format!("{jobs} {noun} left"),
+    })
 }
 
 /// Says when a progress line is due.

@@ -1,11 +1,18 @@
 //! A wrapper that follows a script, on tokio's paused clock.
 
-use std::{fmt, sync::Mutex, time::Duration};
+use std::{
+    fmt,
+    sync::{
+        Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
 use tokio::time::Instant;
 
 use super::{Fault, Retry, Wrapper};
-use crate::client::{RunnerStatus, ShutdownCallback, StatusReport};
+use crate::client::{DrainRequest, Look, RunnerStatus, Start, StatusReport};
 
 /// What the script decides from.
 #[derive(Debug, Clone, Copy, Default)]
@@ -16,6 +23,8 @@ pub(super) struct Scene {
     pub graceful: Option<Duration>,
     /// Since the first forceful request.
     pub forceful: Option<Duration>,
+    /// Requests to start the runner so far.
+    pub starts: usize,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,17 +45,16 @@ impl Fault for ScriptedFault {
     }
 }
 
-type Answer = Result<RunnerStatus, ScriptedFault>;
-
 pub(super) struct Scripted<F> {
     script: F,
     start: Instant,
     asked: Mutex<(Vec<Instant>, Vec<Instant>)>,
+    starts: AtomicUsize,
 }
 
-impl<F: Fn(Scene) -> Answer + Sync> Scripted<F> {
+impl<F: Fn(Scene) -> Result<S, ScriptedFault> + Sync, S: Into<Look>> Scripted<F> {
     pub(super) fn new(script: F) -> Self {
-        Self { script, start: Instant::now(), asked: Mutex::default() }
+        Self { script, start: Instant::now(), asked: Mutex::default(), starts: AtomicUsize::new(0) }
     }
 
     /// Graceful and forceful requests so far.
@@ -55,35 +63,49 @@ impl<F: Fn(Scene) -> Answer + Sync> Scripted<F> {
         (asked.0.len(), asked.1.len())
     }
 
-    fn answer(&self) -> Result<StatusReport, ScriptedFault> {
+    fn answer(&self) -> Result<Look, ScriptedFault> {
         let asked = self.asked.lock().unwrap();
         let since = |asks: &[Instant]| asks.first().map(Instant::elapsed);
-        let scene =
-            Scene { elapsed: self.start.elapsed(), graceful: since(&asked.0), forceful: since(&asked.1) };
-        (self.script)(scene).map(|status| StatusReport { status, failure_reason: String::new() })
+        let scene = Scene {
+            elapsed: self.start.elapsed(),
+            graceful: since(&asked.0),
+            forceful: since(&asked.1),
+            starts: self.starts.load(Ordering::SeqCst),
+        };
+        (self.script)(scene).map(Into::into)
     }
 }
 
-impl<F: Fn(Scene) -> Answer + Sync> Wrapper for Scripted<F> {
+impl From<RunnerStatus> for Look {
+    fn from(status: RunnerStatus) -> Self {
+        Self { report: StatusReport { status, failure_reason: String::new() }, detail: None }
+    }
+}
+
+impl<F: Fn(Scene) -> Result<S, ScriptedFault> + Sync, S: Into<Look>> Wrapper for Scripted<F> {
     type Error = ScriptedFault;
 
-    async fn check_status(&self) -> Result<StatusReport, ScriptedFault> {
+    async fn look(&self) -> Result<Look, ScriptedFault> {
         self.answer()
     }
 
-    async fn init_graceful_shutdown(
-        &self,
-        _: Option<ShutdownCallback>,
-    ) -> Result<StatusReport, ScriptedFault> {
+    async fn changed(&self) {
+        std::future::pending::<()>().await;
+    }
+
+    async fn drain(&self, request: &DrainRequest) -> Result<Look, ScriptedFault> {
         self.answer()?;
-        self.asked.lock().unwrap().0.push(Instant::now());
+        {
+            let mut asked = self.asked.lock().unwrap();
+            if request.forceful { asked.1.push(Instant::now()) } else { asked.0.push(Instant::now()) }
+        }
         self.answer()
     }
 
-    async fn init_forceful_shutdown(&self) -> Result<StatusReport, ScriptedFault> {
+    async fn start(&self) -> Result<Start, ScriptedFault> {
         self.answer()?;
-        self.asked.lock().unwrap().1.push(Instant::now());
-        self.answer()
+        self.starts.fetch_add(1, Ordering::SeqCst);
+        Ok(Start::Requested)
     }
 }
 

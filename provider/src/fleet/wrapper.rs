@@ -2,7 +2,7 @@
 
 use std::{fmt::Display, future::Future};
 
-use crate::client::{ClientError, ShutdownCallback, StatusReport, WrapperClient};
+use crate::client::{ClientError, DrainRequest, Look, Start, WrapperClient};
 
 /// A wrapper that can be asked; `client::WrapperClient` over SSH, a script in tests.
 ///
@@ -10,17 +10,17 @@ use crate::client::{ClientError, ShutdownCallback, StatusReport, WrapperClient};
 pub trait Wrapper: Sync {
     type Error: Fault;
 
-    /// The runner's status as the wrapper knows it.
-    fn check_status(&self) -> impl Future<Output = Result<StatusReport, Self::Error>> + Send;
+    /// What is true of the runner now.
+    fn look(&self) -> impl Future<Output = Result<Look, Self::Error>> + Send;
 
-    /// Asks for a graceful shutdown; returns when the wrapper has taken the request, not when the runner has ended.
-    fn init_graceful_shutdown(
-        &self,
-        callback: Option<ShutdownCallback>,
-    ) -> impl Future<Output = Result<StatusReport, Self::Error>> + Send;
+    /// Returns when something changed; never, where the wrapper does not tell.
+    fn changed(&self) -> impl Future<Output = ()> + Send;
 
-    /// Asks for a forceful shutdown; returns when the wrapper has taken the request.
-    fn init_forceful_shutdown(&self) -> impl Future<Output = Result<StatusReport, Self::Error>> + Send;
+    /// Asks for a shutdown; returns when the wrapper has taken the request, not when the runner has ended.
+    fn drain(&self, request: &DrainRequest) -> impl Future<Output = Result<Look, Self::Error>> + Send;
+
+    /// Starts a runner that has ended, where the wrapper can.
+    fn start(&self) -> impl Future<Output = Result<Start, Self::Error>> + Send;
 }
 
 /// An error of a call: is it worth another attempt?
@@ -32,19 +32,20 @@ pub trait Fault: Display + Send {
 impl Wrapper for WrapperClient {
     type Error = ClientError;
 
-    async fn check_status(&self) -> Result<StatusReport, ClientError> {
-        Self::check_status(self).await
+    async fn look(&self) -> Result<Look, ClientError> {
+        Self::look(self).await
     }
 
-    async fn init_graceful_shutdown(
-        &self,
-        callback: Option<ShutdownCallback>,
-    ) -> Result<StatusReport, ClientError> {
-        Self::init_graceful_shutdown(self, callback).await
+    async fn changed(&self) {
+        Self::changed(self).await;
     }
 
-    async fn init_forceful_shutdown(&self) -> Result<StatusReport, ClientError> {
-        Self::init_forceful_shutdown(self).await
+    async fn drain(&self, request: &DrainRequest) -> Result<Look, ClientError> {
+        Self::drain(self, request).await
+    }
+
+    async fn start(&self) -> Result<Start, ClientError> {
+        Self::start(self).await
     }
 }
 

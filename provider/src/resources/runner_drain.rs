@@ -19,7 +19,7 @@ use crate::{
         timeouts::{DeleteTimeout, duration_or},
     },
     call::call,
-    client::{RunnerStatus, ShutdownCallback, WrapperClient},
+    client::{DrainRequest, RunnerStatus, ShutdownCallback, WrapperClient},
     config::{Known, Shared},
     explain::{self, Code, Explained, operation},
     fleet::{
@@ -107,8 +107,8 @@ impl RunnerDrain {
         diags: &mut Diagnostics,
     ) -> Option<()> {
         let Value::Value(guard) = &state.guard else { return Some(()) };
-        if let Ok(report) = client.check_status().await
-            && matches!(report.status, RunnerStatus::InShutdown | RunnerStatus::Stopped)
+        if let Ok(look) = client.look().await
+            && matches!(look.report.status, RunnerStatus::InShutdown | RunnerStatus::Stopped)
         {
             return Some(());
         }
@@ -120,9 +120,9 @@ impl RunnerDrain {
         let looks = fleet::for_each(targets, known.max_parallel, |key, target| async move {
             let target = target.map_err(|error| format!("{key} ({error})"))?;
             let client = known.connector.client(target);
-            match tokio::time::timeout(PEER_LIMIT, client.check_status()).await {
-                Ok(Ok(report)) if report.status == RunnerStatus::Running => Ok(()),
-                Ok(Ok(report)) => Err(format!("{key} (status `{}`)", report.status)),
+            match tokio::time::timeout(PEER_LIMIT, client.look()).await {
+                Ok(Ok(look)) if look.report.status == RunnerStatus::Running => Ok(()),
+                Ok(Ok(look)) => Err(format!("{key} (status `{}`)", look.report.status)),
                 Ok(Err(error)) => Err(format!("{key} ({error})")),
                 Err(_) => Err(format!("{key} (no answer within {})", human(PEER_LIMIT))),
             }
@@ -165,8 +165,20 @@ impl DrainState {
             timeout: self.timeout(),
             on_timeout: member(&self.on_timeout),
             on_unreachable: member(&self.on_unreachable),
-            callback: self.shutdown_callback.as_ref_option().and_then(CallbackArgs::callback),
+            request: self.request(),
             retry: known.retry(self.retry.as_ref_option(), Some(ATTEMPTS)),
+        }
+    }
+
+    /// Who asks the wrapper, and why. The guard's identifier makes a repeated destroy the same drain.
+    fn request(&self) -> DrainRequest {
+        DrainRequest {
+            id: self.id.as_ref_option().cloned().unwrap_or_default(),
+            reason: self.reason.as_ref_option().cloned().unwrap_or_default(),
+            forceful: false,
+            callback: self.shutdown_callback.as_ref_option().and_then(CallbackArgs::callback),
+            // Set by GitLab Runner for the jobs it runs, such as the one that may be running this apply.
+            job_url: std::env::var("CI_JOB_URL").unwrap_or_default(),
         }
     }
 
@@ -383,7 +395,12 @@ impl Resource for RunnerDrain {
                         "An HTTP request that the wrapper makes once the runner process has ended.",
                     ),
                 ),
-                ("reason", text("Why the runner is drained, for the log.")),
+                (
+                    "reason",
+                    text(
+                        "Why the runner is drained: for the log here, and for whoever asks the wrapper on the host.",
+                    ),
+                ),
                 (
                     "retry",
                     optional(

@@ -13,12 +13,13 @@ use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 use super::{add_error, configured, unique_suffix};
 use crate::{
     args::{
+        closed::{self, Closed, member},
         manager::{self, InvalidManager, RunnerManagerArgs, RunnerManagers},
         retry::RetryArgs,
         timeouts::{WaitTimeouts, check_duration, duration_or},
     },
     call::call,
-    client::{ClientError, RunnerStatus},
+    client::{ClientError, Level, Look, RunnerStatus},
     config::{Known, Settings, Shared},
     explain::{Code, Explained, operation},
     fleet::{
@@ -51,7 +52,10 @@ pub struct HealthState {
     id: Value<String>,
     runner_managers: RunnerManagers,
     guards: Value<BTreeMap<String, Value<String>>>,
+    level: Value<String>,
     stable_for: Value<String>,
+    expected_version: Value<String>,
+    start_if_stopped: Value<bool>,
     retry: Value<RetryArgs>,
     triggers: Value<BTreeMap<String, Value<String>>>,
     timeouts: Value<WaitTimeouts>,
@@ -64,8 +68,61 @@ pub struct HealthState {
 struct Evidence {
     /// The runner's state as the wrapper reported it last; `unreachable` when nobody answered.
     state: Value<String>,
+    /// The rung of the ladder that was proved.
+    level: Value<String>,
+    version: Value<String>,
+    pid: Value<i64>,
+    started_at: Value<String>,
+    jobs: Value<i64>,
+    wrapper: Value<String>,
     /// When the manager was proved healthy, RFC 3339 in UTC.
     proved_at: Value<String>,
+}
+
+/// The words of `level`. `Auto` is the highest rung on which the wrapper can see the runner.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Wanted {
+    Auto,
+    Level(Level),
+}
+
+impl Closed for Wanted {
+    const WORDS: &'static [(Self, &'static str)] = &[
+        (Self::Auto, "auto"),
+        (Self::Level(Level::Process), Level::Process.as_str()),
+        (Self::Level(Level::Ready), Level::Ready.as_str()),
+        (Self::Level(Level::Polling), Level::Polling.as_str()),
+    ];
+}
+
+impl Evidence {
+    /// What `look` proves at the moment `now`. Through upstream's wrapper only that the process was started.
+    fn new(look: &Look, now: OffsetDateTime) -> Self {
+        let detail = look.detail.as_deref();
+        let level = detail.map_or(Level::Process, |detail| detail.level);
+        Self {
+            state: Value::Value(look.report.status.to_string()),
+            level: Value::Value(level.to_string()),
+            version: optional_value(detail.and_then(|detail| detail.runner_version.clone())),
+            pid: optional_value(detail.and_then(|detail| detail.pid).map(i64::from)),
+            started_at: optional_value(detail.and_then(|detail| detail.started_at).and_then(rfc3339)),
+            jobs: optional_value(detail.and_then(|detail| detail.jobs).map(i64::from)),
+            wrapper: Value::Value(detail.map_or_else(
+                || "upstream".to_owned(),
+                |detail| format!("grit-wrapper {}", detail.wrapper_version),
+            )),
+            proved_at: optional_value(rfc3339(now)),
+        }
+    }
+}
+
+fn optional_value<T>(value: Option<T>) -> Value<T> {
+    value.map_or(Value::Null, Value::Value)
+}
+
+/// In UTC, to the second.
+fn rfc3339(moment: OffsetDateTime) -> Option<String> {
+    moment.replace_nanosecond(0).ok()?.format(&Rfc3339).ok()
 }
 
 /// How one manager's wait ended.
@@ -98,14 +155,13 @@ impl RunnerHealth {
         if report_failures(diags, &outcomes) {
             return None;
         }
-        let now = OffsetDateTime::now_utc().replace_nanosecond(0).unwrap_or(OffsetDateTime::UNIX_EPOCH);
-        let now = now.format(&Rfc3339).unwrap_or_default();
-        let evidence = |key: String| {
-            let state = Value::Value(RunnerStatus::Running.to_string());
-            (key, Value::Value(Evidence { state, proved_at: Value::Value(now.clone()) }))
-        };
+        let now = OffsetDateTime::now_utc();
+        let proved = outcomes.into_iter().filter_map(|(key, outcome)| {
+            let evidence = Evidence::new(&outcome.ok()?.look, now);
+            Some((key, Value::Value(evidence)))
+        });
+        planned.managers = Value::Value(proved.collect());
         planned.status = Value::Value(HEALTHY.to_owned());
-        planned.managers = Value::Value(outcomes.into_keys().map(evidence).collect());
         Some(planned)
     }
 }
@@ -171,6 +227,12 @@ impl HealthState {
         HealthPolicy {
             timeout,
             stable_for: duration_or(&self.stable_for, Duration::ZERO),
+            level: match member(&self.level) {
+                Wanted::Auto => None,
+                Wanted::Level(level) => Some(level),
+            },
+            expected_version: self.expected_version.as_ref_option().filter(|text| !text.is_empty()).cloned(),
+            start_if_stopped: self.start_if_stopped.unwrap_or(false),
             // A host that boots refuses connections for minutes: the timeout is the limit, unless the user sets another.
             retry: known.retry(self.retry.as_ref_option(), None),
         }
@@ -182,6 +244,7 @@ impl HealthState {
 
     fn check(&self, diags: &mut Diagnostics) {
         manager::check_all(&self.runner_managers, &AttributePath::new("runner_managers"), diags);
+        closed::check::<Wanted>(&self.level, AttributePath::new("level"), diags);
         check_duration(&self.stable_for, AttributePath::new("stable_for"), diags);
         if let Value::Value(retry) = &self.retry {
             retry.check(&AttributePath::new("retry"), diags);
@@ -210,6 +273,12 @@ impl Resource for RunnerHealth {
                     "The runner's state as the wrapper reported it last; `unreachable` when nobody answered.",
                 ),
             ),
+            ("level", computed(AttributeType::String, "The level that was proved.")),
+            ("version", computed(AttributeType::String, "The version that the runner tells.")),
+            ("pid", computed(AttributeType::Number, "The runner's process.")),
+            ("started_at", computed(AttributeType::String, "When that process was started (RFC 3339, UTC).")),
+            ("jobs", computed(AttributeType::Number, "Jobs that ran when it was proved healthy.")),
+            ("wrapper", computed(AttributeType::String, "`grit-wrapper` and its version, or `upstream`.")),
             ("proved_at", computed(AttributeType::String, "When it was proved healthy (RFC 3339, UTC).")),
         ]);
         Some(schema(
@@ -231,6 +300,32 @@ impl Resource for RunnerHealth {
                         texts(),
                         "Identifiers of the `grit_runner_drain` of these managers. They are passed through: with them this gate changes \
                      whenever a guard is new, and old guards are destroyed only after it.",
+                    ),
+                ),
+                (
+                    "level",
+                    optional(
+                        AttributeType::String,
+                        &format!(
+                            "What counts as healthy: {}. `process`: the process lives; `ready`: it says that it is ready; `polling`: \
+                             GitLab accepts its job requests. `auto` is the highest that can be seen: `polling` where the runner has \
+                             `listen_address`, else `process`. Above `process` needs grit-wrapper on the host.",
+                            Wanted::choices()
+                        ),
+                    ),
+                ),
+                (
+                    "expected_version",
+                    optional(
+                        AttributeType::String,
+                        "The version that the runner has to tell. Needs grit-wrapper on the host.",
+                    ),
+                ),
+                (
+                    "start_if_stopped",
+                    optional(
+                        AttributeType::Bool,
+                        "Start a runner that has ended, once. Needs grit-wrapper on the host. Default `false`.",
                     ),
                 ),
                 (
@@ -289,9 +384,9 @@ impl Resource for RunnerHealth {
             let known = known.clone();
             async move {
                 let client = known.connector.client(manager.target(&key).ok()?);
-                let answer = tokio::time::timeout(LOOK_LIMIT, client.check_status()).await;
+                let answer = tokio::time::timeout(LOOK_LIMIT, client.look()).await;
                 match answer {
-                    Ok(Ok(report)) => Some(report.status),
+                    Ok(Ok(look)) => Some(look.report.status),
                     Ok(Err(error)) => {
                         tracing::info!(manager = key, "not reached by the refresh: {error}");
                         None
