@@ -2,6 +2,7 @@
 //! of each API, and [`status`] makes every error.
 
 mod guard;
+mod limited;
 mod own;
 mod publish;
 mod server;

@@ -1,13 +1,13 @@
 //! Serving the services on the listeners, within limits.
 
-use std::{io, time::Duration};
+use std::{io, sync::Arc, time::Duration};
 
 use futures::stream::{self, Stream};
 use grit_proto::{
     runner_wrapper::process_wrapper_server::ProcessWrapperServer, wrapper_v1::wrapper_server::WrapperServer,
 };
 use thiserror::Error;
-use tokio::{task::JoinSet, time::sleep};
+use tokio::{sync::Semaphore, task::JoinSet, time::sleep};
 use tokio_util::sync::CancellationToken;
 use tonic::transport::{
     Server,
@@ -16,11 +16,14 @@ use tonic::transport::{
 use tonic_health::server::health_reporter;
 use tracing::warn;
 
-use super::{Own, Upstream};
+use super::{Own, Upstream, limited::Limited};
 use crate::listen::Listener;
 
 /// The largest message is a callback with its headers.
 const MAX_MESSAGE: usize = 64 * 1024;
+
+/// Connections at one time on one listener; a deployment needs one.
+const MAX_CONNECTIONS: usize = 64;
 
 /// Calls at one time on one connection.
 const MAX_STREAMS: u32 = 32;
@@ -140,12 +143,16 @@ impl Accept for tokio::net::TcpListener {
     }
 }
 
-/// Connections without end: an accept that fails is tried again, since a wrapper that stops listening has lost its purpose.
-fn incoming<L: Accept>(listener: L) -> impl Stream<Item = io::Result<L::Io>> {
-    stream::unfold(listener, |listener| async move {
+/// Connections without end: an accept that fails is tried again, since a wrapper that stops listening has lost its purpose. One
+/// connection too many waits until another has gone; those of the other listeners do not count.
+fn incoming<L: Accept>(listener: L) -> impl Stream<Item = io::Result<Limited<L::Io>>> {
+    let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    stream::unfold((listener, places), |(listener, places)| async move {
+        // The semaphore is never closed.
+        let place = Arc::clone(&places).acquire_owned().await.ok()?;
         loop {
             match listener.accept().await {
-                Ok(stream) => return Some((Ok(stream), listener)),
+                Ok(stream) => return Some((Ok(Limited::new(stream, place)), (listener, places))),
                 Err(error) => warn!(%error, "cannot accept a connection"),
             }
             sleep(ACCEPT_PAUSE).await;
