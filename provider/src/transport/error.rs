@@ -274,7 +274,7 @@ pub struct InvalidOption {
 }
 
 /// What was seen besides the cause.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Clone, Default, PartialEq, Eq)]
 pub struct Evidence {
     /// The first bytes received, 512 at most; of interest when they were not the protocol.
     pub received: Vec<u8>,
@@ -286,6 +286,19 @@ pub struct Evidence {
     pub host_key: Option<String>,
     /// The last lines that a command wrote to its standard error.
     pub stderr: Option<String>,
+}
+
+/// Shows the received bytes as text.
+impl fmt::Debug for Evidence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Evidence")
+            .field("received", &format_args!("{}", self.received.escape_ascii()))
+            .field("disconnect", &self.disconnect)
+            .field("banner", &self.banner)
+            .field("host_key", &self.host_key)
+            .field("stderr", &self.stderr)
+            .finish()
+    }
 }
 
 /// An I/O error that several waiters can share.

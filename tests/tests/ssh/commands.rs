@@ -71,7 +71,7 @@ async fn ssh_command_needs_no_user_no_key_and_no_known_host() {
 #[tokio::test]
 async fn a_command_that_is_not_there() {
     let world = World::new();
-    let missing = command(StrategyOptions::ProxyCommand, &["no-such-program-here", "{{host}}"]);
+    let missing = command(StrategyOptions::ProxyCommand, &["/nonexistent/program", "{{host}}"]);
     insta::assert_snapshot!(
         "command_missing",
         words(&world, SshOptions { strategy: missing, ..world.options() }).await

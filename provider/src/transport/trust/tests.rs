@@ -1,4 +1,5 @@
 use super::*;
+use proptest::prelude::*;
 use std::{collections::BTreeSet, process::Command};
 
 const ED25519: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIElNXKZbIZrqk5rLVCYc1gTSkSkJy1V/dCsWHxKqWHVz";
@@ -203,4 +204,38 @@ fn hash(name: &str) -> String {
     let salt = [7; 20];
     let mac = Hmac::<sha1::Sha1>::new_from_slice(&salt).unwrap().chain_update(name.as_bytes()).finalize();
     format!("|1|{}|{}", STANDARD.encode(salt), STANDARD.encode(mac.into_bytes()))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+    /// Whatever stands in a file, nothing breaks, and a good line at its end is found.
+    #[test]
+    fn any_bytes_before_a_line_harm_nothing(noise in proptest::collection::vec(any::<u8>(), 0..200)) {
+        let text = [noise, format!("\nh {ED25519}\n").into_bytes()].concat();
+        prop_assert!(trust(&text, "h").judge(&key(ED25519)).is_ok());
+    }
+
+    /// Lines that are nearly right are read without harm, and a key is accepted only by a line that holds it.
+    #[test]
+    fn nearly_right_lines(
+        marker in "(@revoked |@cert-authority |@x )?",
+        hosts in "[|*?!,a-zH1\\[\\]:=]{0,12}",
+        space in "[ \t]{1,3}",
+        key_type in "ssh-ed25519|ssh-rsa|",
+        blob in "[A-Za-z0-9+/=]{0,80}",
+    ) {
+        let text = format!("{marker}{hosts}{space}{key_type}{space}{blob}\n");
+        prop_assert!(trust(text.as_bytes(), "h").judge(&key(ED25519)).is_err());
+        let text = format!("{marker}{hosts}{space}{ED25519}\n");
+        let judged = trust(text.as_bytes(), "h").judge(&key(ED25519));
+        prop_assert!(judged.is_err() || marker.is_empty());
+    }
+
+    #[test]
+    fn any_pin_is_read_or_refused(text in "(SHA256:)?[A-Za-z0-9+/= ]{0,60}|\\PC{0,40}") {
+        if let Ok(pin) = text.parse::<Pin>() {
+            prop_assert!(pin.fingerprint().starts_with("SHA256:"));
+        }
+    }
 }

@@ -1,4 +1,5 @@
 use super::*;
+use proptest::prelude::*;
 use std::{path::Path, process::Command};
 
 fn generate(dir: &Path, name: &str, args: &[&str]) -> String {
@@ -132,4 +133,47 @@ fn a_certificate_belongs_to_its_key() {
     assert!(load_certificate(&certificate, &key(&text), "cert").is_ok());
     let error = load_certificate(&certificate, &key(&other), "cert").unwrap_err().to_string();
     assert!(error.contains("another key"), "{error}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(500))]
+
+    /// Whatever is given as a key is refused without quoting it, and never panics.
+    #[test]
+    fn any_text_is_refused(
+        label in "OPENSSH PRIVATE KEY|RSA PRIVATE KEY|EC PRIVATE KEY|PRIVATE KEY|ENCRYPTED PRIVATE KEY|X",
+        headers in "(Proc-Type: 4,ENCRYPTED\nDEK-Info: AES-128-CBC,[0-9A-F]{0,32}\n\n)?",
+        body in "[A-Za-z0-9+/=\n ]{24,300}",
+        end in any::<bool>(),
+    ) {
+        let foot = if end { format!("-----END {label}-----\n") } else { String::new() };
+        let text = format!("-----BEGIN {label}-----\n{headers}{body}\n{foot}");
+        for passphrase in [None, Some("geheim")] {
+            let error = loaded(&text, passphrase).unwrap_err().to_string();
+            prop_assert!(!error.contains(body.trim()), "{}", error);
+        }
+    }
+
+    #[test]
+    fn repair_never_panics_and_leaves_no_blank_lines(text in "(-----|BEGIN|END| |\\n|\n|\r|: |[A-Za-z0-9+/=]|\\PC){0,60}") {
+        let repaired = repair(&text);
+        prop_assert!(repaired.lines().all(|line| !line.is_empty()), "{}", *repaired);
+        drop(loaded(&text, None));
+    }
+}
+
+/// A bit that flips anywhere in a key is noticed or harmless, never a panic.
+#[test]
+fn flipped_bits_never_panic() {
+    let dir = tempfile::tempdir().unwrap();
+    for args in [vec!["-t", "ed25519", "-N", ""], vec!["-t", "ecdsa", "-m", "PEM", "-N", ""]] {
+        let text = generate(dir.path(), &args.join(""), &args);
+        for index in (0..text.len()).step_by(3) {
+            let mut bytes = text.clone().into_bytes();
+            bytes[index] ^= 1 << (index % 7);
+            if let Ok(damaged) = String::from_utf8(bytes) {
+                drop(loaded(&damaged, Some("geheim")));
+            }
+        }
+    }
 }
