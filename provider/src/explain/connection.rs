@@ -437,6 +437,15 @@ fn status(method: &str, code: tonic::Code, message: &str, route: &Route) -> Word
             "Set `wrapper_address` to the address that the wrapper listens on.".to_owned(),
         );
     }
+    if code == tonic::Code::FailedPrecondition {
+        // The wrapper's own words say what is in the way, and what to do.
+        return (
+            Code::Refused,
+            "Wrapper refused the call",
+            format!("the wrapper at {} refused {method}: {message}.", route.wrapper),
+            String::new(),
+        );
+    }
     let denied = matches!(code, tonic::Code::PermissionDenied | tonic::Code::Unauthenticated);
     (
         if denied { Code::Refused } else { Code::WrapperError },

@@ -95,6 +95,8 @@ pub fn not_drained(manager: &str, failure: &NotDrained<ClientError>) -> Explaine
                 if *requested {
                     "The shutdown was requested before: the runner goes on draining without us. Its end was not seen, so the \
                      instance was kept."
+                } else if explained.code == Code::Refused {
+                    "No shutdown was requested, and the instance was kept."
                 } else {
                     "No shutdown was requested, nobody knows whether jobs run there, and the instance was kept."
                 },

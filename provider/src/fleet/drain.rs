@@ -186,10 +186,18 @@ impl<'a, W: Wrapper> Drain<'a, W> {
         let mut look = self.wrapper.look().await?;
         self.heard(&look);
         if self.must_ask(look.report.status) {
-            self.requested = true;
+            // Before the call, which may be dropped in the middle.
+            let before = std::mem::replace(&mut self.requested, true);
             let forceful = self.want == Mode::Forceful;
             let request = DrainRequest { forceful, ..self.policy.request.clone() };
-            look = self.wrapper.drain(&request).await?;
+            look = match self.wrapper.drain(&request).await {
+                Ok(look) => look,
+                Err(error) => {
+                    // A refusal is an answer: nothing was taken. What got no answer may have arrived.
+                    self.requested = before || error.retryable();
+                    return Err(error);
+                }
+            };
             tracing::info!(manager = self.manager, forceful, status = %look.report.status, "shutdown requested");
             self.asked = Some(Instant::now());
             self.heard(&look);
@@ -388,6 +396,18 @@ mod tests {
         let down = Scripted::new(|_| Err::<RunnerStatus, _>(ScriptedFault::Down));
         let error = drained(&policy, &down).await.unwrap_err();
         assert!(matches!(error, NotDrained::Connect { attempts: 5, requested: false, .. }), "{error:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_that_was_refused_is_not_one_that_was_made() {
+        // It looks well, and refuses the request, as for a job that would drain its own runner.
+        let looks = std::sync::atomic::AtomicUsize::new(0);
+        let wrapper = Scripted::new(|_| match looks.fetch_add(1, std::sync::atomic::Ordering::SeqCst) {
+            0 => Ok(RunnerStatus::Running),
+            _ => Err(ScriptedFault::Refused),
+        });
+        let error = drained(&policy(), &wrapper).await.unwrap_err();
+        assert!(matches!(error, NotDrained::Connect { requested: false, .. }), "{error:?}");
     }
 
     #[tokio::test(start_paused = true)]

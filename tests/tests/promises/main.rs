@@ -4,6 +4,7 @@
 mod demo;
 mod drain_options;
 mod faults;
+mod health_levels;
 mod interruptions;
 mod lab_host;
 mod plan_guard;
