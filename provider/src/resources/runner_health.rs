@@ -4,125 +4,35 @@
 //! state, so that the next apply waits again (terraform-ordering, section 3f: a gate that kept its planned state would let the old
 //! runners be drained although the new ones never became healthy).
 
-use std::{collections::BTreeMap, fmt::Write as _, sync::Arc, time::Duration};
+mod state;
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use serde::{Deserialize, Serialize};
-use time::{OffsetDateTime, format_description::well_known::Rfc3339};
+use time::OffsetDateTime;
 
 use super::{add_error, configured, unique_suffix};
 use crate::{
-    args::{
-        closed::{self, Closed, member},
-        manager::{self, InvalidManager, RunnerManagerArgs, RunnerManagers},
-        retry::RetryArgs,
-        timeouts::{WaitTimeouts, check_duration, duration_or},
-    },
+    args::manager::{InvalidManager, RunnerManagerArgs},
     call::call,
-    client::{ClientError, Level, Look, RunnerStatus},
+    client::{ClientError, RunnerStatus},
     config::{Known, Settings, Shared},
     explain::{Code, Explained, operation},
     fleet::{
         self, Outcomes,
         health::{HealthPolicy, Healthy, NotHealthy},
     },
-    schema::{
-        AttributePath, AttributeType, Diagnostics, DiagnosticsExt, Resource, ResourceExt, Schema, Value,
-        ValueEmpty, attributes, computed, optional, required, schema,
-    },
+    schema::{AttributePath, Diagnostics, DiagnosticsExt, Resource, ResourceExt, Schema, Value, ValueEmpty},
 };
-
-const TIMEOUT: Duration = Duration::from_secs(600);
+use state::{Evidence, HEALTHY, HealthState, UNHEALTHY, unhealthy_list};
 
 /// How long a refresh looks at each manager. All are looked at side by side, so this bounds a plan, too.
 const LOOK_LIMIT: Duration = Duration::from_secs(10);
-
-const HEALTHY: &str = "healthy";
-const UNHEALTHY: &str = "unhealthy";
 
 /// The resource.
 #[derive(Debug)]
 pub struct RunnerHealth {
     shared: Arc<Shared>,
-}
-
-/// State and configuration. It has no `Debug`: a manager may hold a private key.
-#[derive(Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct HealthState {
-    id: Value<String>,
-    runner_managers: RunnerManagers,
-    guards: Value<BTreeMap<String, Value<String>>>,
-    level: Value<String>,
-    stable_for: Value<String>,
-    expected_version: Value<String>,
-    start_if_stopped: Value<bool>,
-    retry: Value<RetryArgs>,
-    triggers: Value<BTreeMap<String, Value<String>>>,
-    timeouts: Value<WaitTimeouts>,
-    status: Value<String>,
-    managers: Value<BTreeMap<String, Value<Evidence>>>,
-}
-
-/// What was proved of one manager.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-struct Evidence {
-    /// The runner's state as the wrapper reported it last; `unreachable` when nobody answered.
-    state: Value<String>,
-    /// The rung of the ladder that was proved.
-    level: Value<String>,
-    version: Value<String>,
-    pid: Value<i64>,
-    started_at: Value<String>,
-    jobs: Value<i64>,
-    wrapper: Value<String>,
-    /// When the manager was proved healthy, RFC 3339 in UTC.
-    proved_at: Value<String>,
-}
-
-/// The words of `level`. `Auto` is the highest rung on which the wrapper can see the runner.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Wanted {
-    Auto,
-    Level(Level),
-}
-
-impl Closed for Wanted {
-    const WORDS: &'static [(Self, &'static str)] = &[
-        (Self::Auto, "auto"),
-        (Self::Level(Level::Process), Level::Process.as_str()),
-        (Self::Level(Level::Ready), Level::Ready.as_str()),
-        (Self::Level(Level::Polling), Level::Polling.as_str()),
-    ];
-}
-
-impl Evidence {
-    /// What `look` proves at the moment `now`. Through upstream's wrapper only that the process was started.
-    fn new(look: &Look, now: OffsetDateTime) -> Self {
-        let detail = look.detail.as_deref();
-        let level = detail.map_or(Level::Process, |detail| detail.level);
-        Self {
-            state: Value::Value(look.report.status.to_string()),
-            level: Value::Value(level.to_string()),
-            version: optional_value(detail.and_then(|detail| detail.runner_version.clone())),
-            pid: optional_value(detail.and_then(|detail| detail.pid).map(i64::from)),
-            started_at: optional_value(detail.and_then(|detail| detail.started_at).and_then(rfc3339)),
-            jobs: optional_value(detail.and_then(|detail| detail.jobs).map(i64::from)),
-            wrapper: Value::Value(detail.map_or_else(
-                || "upstream".to_owned(),
-                |detail| format!("grit-wrapper {}", detail.wrapper_version),
-            )),
-            proved_at: optional_value(rfc3339(now)),
-        }
-    }
-}
-
-fn optional_value<T>(value: Option<T>) -> Value<T> {
-    value.map_or(Value::Null, Value::Value)
-}
-
-/// In UTC, to the second.
-fn rfc3339(moment: OffsetDateTime) -> Option<String> {
-    moment.replace_nanosecond(0).ok()?.format(&Rfc3339).ok()
 }
 
 /// How one manager's wait ended.
@@ -216,45 +126,6 @@ fn report_failures(diags: &mut Diagnostics, outcomes: &Outcomes<Outcome>) -> boo
     healthy.len() < outcomes.len()
 }
 
-impl HealthState {
-    /// The managers by key. At apply every value is known.
-    fn known_managers(&self) -> BTreeMap<String, RunnerManagerArgs> {
-        let entries = self.runner_managers.iter().flatten();
-        entries.filter_map(|(key, manager)| Some((key.clone(), manager.as_ref_option()?.clone()))).collect()
-    }
-
-    fn policy(&self, known: &Known, timeout: Duration) -> HealthPolicy {
-        HealthPolicy {
-            timeout,
-            stable_for: duration_or(&self.stable_for, Duration::ZERO),
-            level: match member(&self.level) {
-                Wanted::Auto => None,
-                Wanted::Level(level) => Some(level),
-            },
-            expected_version: self.expected_version.as_ref_option().filter(|text| !text.is_empty()).cloned(),
-            start_if_stopped: self.start_if_stopped.unwrap_or(false),
-            // A host that boots refuses connections for minutes: the timeout is the limit, unless the user sets another.
-            retry: known.retry(self.retry.as_ref_option(), None),
-        }
-    }
-
-    fn timeout(&self, pick: fn(&WaitTimeouts) -> &Value<String>) -> Duration {
-        self.timeouts.as_ref_option().map_or(TIMEOUT, |timeouts| duration_or(pick(timeouts), TIMEOUT))
-    }
-
-    fn check(&self, diags: &mut Diagnostics) {
-        manager::check_all(&self.runner_managers, &AttributePath::new("runner_managers"), diags);
-        closed::check::<Wanted>(&self.level, AttributePath::new("level"), diags);
-        check_duration(&self.stable_for, AttributePath::new("stable_for"), diags);
-        if let Value::Value(retry) = &self.retry {
-            retry.check(&AttributePath::new("retry"), diags);
-        }
-        if let Value::Value(timeouts) = &self.timeouts {
-            timeouts.check(&AttributePath::new("timeouts"), diags);
-        }
-    }
-}
-
 impl ResourceExt for RunnerHealth {}
 
 #[async_trait]
@@ -264,105 +135,7 @@ impl Resource for RunnerHealth {
     type ProviderMetaState<'a> = ValueEmpty;
 
     fn schema(&self, _: &mut Diagnostics) -> Option<Schema> {
-        let texts = || AttributeType::Map(Box::new(AttributeType::String));
-        let evidence = attributes([
-            (
-                "state",
-                computed(
-                    AttributeType::String,
-                    "The runner's state as the wrapper reported it last; `unreachable` when nobody answered.",
-                ),
-            ),
-            ("level", computed(AttributeType::String, "The level that was proved.")),
-            ("version", computed(AttributeType::String, "The version that the runner tells.")),
-            ("pid", computed(AttributeType::Number, "The runner's process.")),
-            ("started_at", computed(AttributeType::String, "When that process was started (RFC 3339, UTC).")),
-            ("jobs", computed(AttributeType::Number, "Jobs that ran when it was proved healthy.")),
-            ("wrapper", computed(AttributeType::String, "`grit-wrapper` and its version, or `upstream`.")),
-            ("proved_at", computed(AttributeType::String, "When it was proved healthy (RFC 3339, UTC).")),
-        ]);
-        Some(schema(
-            0,
-            "Waits, at create and at every change, until all runner managers of a map are healthy: their wrappers report `running`. \
-             What depends on this resource is created after that, and what this resource depends on is destroyed after that.",
-            [
-                ("id", computed(AttributeType::String, "Unique.")),
-                (
-                    "runner_managers",
-                    required(
-                        AttributeType::AttributeMap(RunnerManagerArgs::attributes()),
-                        "The runner managers, by a key that names them in every message. May be empty.",
-                    ),
-                ),
-                (
-                    "guards",
-                    optional(
-                        texts(),
-                        "Identifiers of the `grit_runner_drain` of these managers. They are passed through: with them this gate changes \
-                     whenever a guard is new, and old guards are destroyed only after it.",
-                    ),
-                ),
-                (
-                    "level",
-                    optional(
-                        AttributeType::String,
-                        &format!(
-                            "What counts as healthy: {}. `process`: the process lives; `ready`: it says that it is ready; `polling`: \
-                             GitLab accepts its job requests. `auto` is the highest that can be seen: `polling` where the runner has \
-                             `listen_address`, else `process`. Above `process` needs grit-wrapper on the host.",
-                            Wanted::choices()
-                        ),
-                    ),
-                ),
-                (
-                    "expected_version",
-                    optional(
-                        AttributeType::String,
-                        "The version that the runner has to tell. Needs grit-wrapper on the host.",
-                    ),
-                ),
-                (
-                    "start_if_stopped",
-                    optional(
-                        AttributeType::Bool,
-                        "Start a runner that has ended, once. Needs grit-wrapper on the host. Default `false`.",
-                    ),
-                ),
-                (
-                    "stable_for",
-                    optional(
-                        AttributeType::String,
-                        "How long a manager has to stay healthy without a break. Default `0s`.",
-                    ),
-                ),
-                (
-                    "retry",
-                    optional(
-                        AttributeType::AttributeSingle(RetryArgs::attributes("until the timeout")),
-                        "What to do about connections that fail.",
-                    ),
-                ),
-                ("triggers", optional(texts(), "Values whose change waits again.")),
-                (
-                    "timeouts",
-                    optional(AttributeType::AttributeSingle(WaitTimeouts::attributes("10m")), "Time limits."),
-                ),
-                (
-                    "status",
-                    computed(
-                        AttributeType::String,
-                        "`healthy`, or `unhealthy` when a refresh found a manager that is not: the next apply waits again.",
-                    ),
-                ),
-                (
-                    "managers",
-                    computed(
-                        AttributeType::AttributeMap(evidence),
-                        "What was proved of each manager, by key.",
-                    ),
-                ),
-            ],
-        ))
+        Some(state::schema())
     }
 
     async fn validate<'a>(&self, diags: &mut Diagnostics, config: HealthState) -> Option<()> {
@@ -500,19 +273,4 @@ impl Resource for RunnerHealth {
         );
         None
     }
-}
-
-/// What the last refresh saw, for the warning at plan.
-fn unhealthy_list(state: &HealthState) -> String {
-    let mut text = "The last refresh found: ".to_owned();
-    let mut separator = "";
-    for (key, evidence) in state.managers.iter().flatten() {
-        let Value::Value(Evidence { state: Value::Value(seen), .. }) = evidence else { continue };
-        if *seen != RunnerStatus::Running.to_string() {
-            let _ = write!(text, "{separator}{key} is `{seen}`");
-            separator = ", ";
-        }
-    }
-    text.push_str(". The apply waits for all of them again.");
-    text
 }
