@@ -17,3 +17,4 @@ mod plugin_values;
 mod probes;
 mod rollout;
 mod runner_stand_in;
+mod upstream_wrapper;
