@@ -5,7 +5,7 @@ resource "grit_runner_drain" "example" {
   runner_manager = {
     instance_name   = aws_instance.example.tags["Name"]
     address         = aws_instance.example.private_ip
-    wrapper_address = "unix:///run/grit-wrapper/grit-wrapper.sock"
+    wrapper_address = "unix:///run/grit-wrapper/wrapper.sock"
   }
 
   timeouts = {
