@@ -54,8 +54,8 @@ resource "grit_runner_health" "all" {
   runner_managers = { for key, drain in grit_runner_drain.manager : key => drain.runner_manager }
   guards          = { for key, drain in grit_runner_drain.manager : key => drain.id }
 
-  # The gate sees a process, not yet whether it takes jobs: that has to show within this time.
-  stable_for = "2s"
+  # Healthy is more than a process: the job queue accepts the job requests of every runner.
+  level = "polling"
 
   timeouts = {
     create = "2m"
