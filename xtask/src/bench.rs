@@ -7,8 +7,8 @@ use crate::{
     steps::{cargo, programs, run as execute},
 };
 
-/// What the benchmarks measure, and they themselves.
-const PROGRAMS: [&str; 3] = ["terraform-provider-grit", "grit-wrapper", "bench"];
+/// What the benchmarks measure, their stand-ins, and they themselves.
+const PROGRAMS: [&str; 5] = ["terraform-provider-grit", "grit-wrapper", "bench", "carry", "runner-stand-in"];
 
 pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
     setup::terraform()?;

@@ -6,7 +6,14 @@
 //!
 //! A new benchmark is one more line in [`ALL`], and a file beside this one.
 
+mod connect;
+pub mod crowd;
+mod fanout;
+mod machine;
 mod plugin;
+mod site;
+mod watch;
+mod wrapper;
 
 use std::time::{Duration, Instant};
 
@@ -21,11 +28,33 @@ struct Bench {
 }
 
 /// Every benchmark, in the order in which they run.
-const ALL: &[Bench] = &[Bench {
-    name: "plugin",
-    about: "how Terraform sees us: start, one call, many resources, memory",
-    run: plugin::run,
-}];
+const ALL: &[Bench] = &[
+    Bench {
+        name: "plugin",
+        about: "how Terraform sees us: start, one call, many resources, memory",
+        run: plugin::run,
+    },
+    Bench {
+        name: "connect",
+        about: "start to first answer of one wrapper, by every way in, beside OpenSSH's client",
+        run: connect::run,
+    },
+    Bench {
+        name: "fanout",
+        about: "1 to 200 managers at once behind one sshd, beside OpenSSH's clients and the server's own work",
+        run: fanout::run,
+    },
+    Bench {
+        name: "watch",
+        about: "a change on the host until our call returns, told and polled",
+        run: watch::run,
+    },
+    Bench {
+        name: "wrapper",
+        about: "the wrapper on its host: start, memory, wake-ups, sizes",
+        run: wrapper::run,
+    },
+];
 
 /// How to measure.
 #[derive(Debug, Clone, Copy, Default)]
@@ -67,6 +96,17 @@ impl Row {
         Row { ratio: Some(self.median / median), against: Some(what.into()), ..self }
     }
 
+    /// Judges the ratio: the median may be at most so many times what it was compared with.
+    fn budget_ratio(self, most: f64) -> Row {
+        match self.ratio {
+            Some(ratio) if ratio > 0.0 => {
+                let against = self.median / ratio;
+                self.budget(most * against)
+            }
+            _ => self,
+        }
+    }
+
     /// Judges the median.
     fn budget(self, most: f64) -> Row {
         if cfg!(debug_assertions) {
@@ -97,7 +137,7 @@ pub fn list() -> String {
 /// The head of the table that [`line()`]s make.
 pub fn head() -> String {
     format!(
-        "{:<8} {:<46} {:>10} {:<4} {:>7}  {:<34} {:>9}  {}",
+        "{:<8} {:<50} {:>10} {:<4} {:>7}  {:<37} {:>9}  {}",
         "bench", "row", "median", "unit", "ratio", "against", "budget", "met"
     )
 }
@@ -112,7 +152,7 @@ pub fn line(row: &Row) -> String {
         None => "",
     };
     format!(
-        "{:<8} {:<46} {:>10.3} {:<4} {:>7}  {:<34} {:>9}  {met}",
+        "{:<8} {:<50} {:>10.3} {:<4} {:>7}  {:<37} {:>9}  {met}",
         row.bench,
         row.row,
         row.median,
@@ -132,6 +172,14 @@ fn median(samples: &[f64]) -> f64 {
         (length, middle) if length % 2 == 1 => sorted[middle],
         (_, middle) => f64::midpoint(sorted[middle - 1], sorted[middle]),
     }
+}
+
+/// The value that this part of the samples does not exceed. 0 of none.
+fn quantile(samples: &[f64], part: f64) -> f64 {
+    let mut sorted = samples.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let rank = (part * sorted.len() as f64).ceil() as usize;
+    sorted.get(rank.clamp(1, sorted.len().max(1)) - 1).copied().unwrap_or_default()
 }
 
 /// Time as milliseconds.
@@ -155,6 +203,14 @@ mod tests {
         assert_eq!(median(&[]), 0.0);
         assert_eq!(median(&[3.0, 1.0, 2.0]), 2.0);
         assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), 2.5);
+    }
+
+    #[test]
+    fn a_quantile_is_a_sample() {
+        let samples: Vec<f64> = (1..=100).rev().map(f64::from).collect();
+        assert_eq!(quantile(&samples, 0.99), 99.0);
+        assert_eq!(quantile(&[7.0], 0.99), 7.0);
+        assert_eq!(quantile(&[], 0.5), 0.0);
     }
 
     #[test]

@@ -170,6 +170,11 @@ impl Sshd {
         fs::read_to_string(self.dir.path().join("log")).unwrap_or_default()
     }
 
+    /// The process that listens, below which are those of the sessions.
+    pub fn listener(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Its listener and all processes of its sessions, the listener first.
     pub fn processes(&self) -> Vec<Pid> {
         Pid::from_raw(self.child.id().cast_signed()).map(tree::with_descendants).unwrap_or_default()

@@ -1,0 +1,219 @@
+//! Start to first answer of one wrapper, by every way in.
+//!
+//! Our client runs in this process, on a runtime as the provider has it, with a connector made anew for each sample: key, known hosts and
+//! session included, the start of a process not. What OpenSSH's client does is measured as the strategy `ssh_command` runs
+//! it, its process included; `ssh -W` for sockets is missing in OpenSSH before 9.4, so it goes to the wrapper's TCP port.
+
+use std::{
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, bail, ensure};
+use grit_provider::{
+    client::{RunnerStatus, WrapperClient},
+    transport::{Connector, SshOptions, StrategyOptions, Target},
+};
+use tokio::runtime::Runtime;
+
+use super::{
+    Row, Settings, machine, median, milliseconds,
+    site::{self, Site},
+};
+use crate::{sshd::Sshd, terraform};
+
+const BENCH: &str = "connect";
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// OpenSSH's fastest key exchange, and the one that we use with a server of this age.
+const CURVE25519: [&str; 2] = ["-o", "KexAlgorithms=curve25519-sha256"];
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    NoSsh,
+    DirectUnix,
+    DirectTcp,
+    Jump,
+    JumpShared,
+    ProxyCommand,
+    ProxyCommandSsh,
+    SshDefault,
+    SshCurve25519,
+    SshForward,
+}
+
+const WAYS: [(Way, &str); 10] = [
+    (Way::NoSsh, "no SSH: unix socket"),
+    (Way::DirectUnix, "direct, unix socket"),
+    (Way::DirectTcp, "direct, TCP"),
+    (Way::Jump, "proxy_jump, own bastion session"),
+    (Way::JumpShared, "proxy_jump, shared bastion session"),
+    (Way::ProxyCommand, "proxy_command, as nc"),
+    (Way::ProxyCommandSsh, "proxy_command, ssh -W bastion"),
+    (Way::SshCurve25519, "ssh_command, ssh -W, curve25519"),
+    (Way::SshDefault, "ssh_command, ssh -W, default KEX"),
+    (Way::SshForward, "ssh -L and connect, default KEX"),
+];
+
+/// How long it took, and what CPU time our process and OpenSSH's clients used for it, in milliseconds.
+#[derive(Debug, Clone, Copy)]
+struct Sample {
+    wall: f64,
+    cpu: f64,
+}
+
+pub(super) fn run(settings: &Settings) -> anyhow::Result<Vec<Row>> {
+    let site = Site::new(&[])?;
+    let bastion = Sshd::builder().authorize(&site.key).start()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let bench = Bench { site, bastion, runtime };
+
+    let mut samples = WAYS.map(|_| Vec::new());
+    // The first round warms the machine's caches.
+    for round in 0..=settings.samples(25) {
+        for ((way, name), samples) in WAYS.iter().zip(&mut samples) {
+            let sample = bench.sample(*way).with_context(|| (*name).to_owned())?;
+            if round > 0 {
+                samples.push(sample);
+            }
+        }
+    }
+    Ok(rows(&samples))
+}
+
+fn rows(samples: &[Vec<Sample>; WAYS.len()]) -> Vec<Row> {
+    let of = |way: Way, value: fn(&Sample) -> f64| {
+        let index = WAYS.iter().position(|(it, _)| *it == way).unwrap_or_default();
+        median(&samples[index].iter().map(value).collect::<Vec<_>>())
+    };
+    let (wall, cpu) = (of(Way::SshCurve25519, |it| it.wall), of(Way::SshCurve25519, |it| it.cpu));
+    let judged = [Way::DirectUnix, Way::DirectTcp];
+    let first = WAYS.iter().map(|(way, name)| {
+        let row = Row::new(BENCH, format!("first answer: {name}"), of(*way, |it| it.wall), "ms")
+            .against(format!("ssh -W curve25519, {wall:.0} ms"), wall);
+        if judged.contains(way) { row.budget_ratio(0.30) } else { row }
+    });
+    let used = WAYS.iter().map(|(way, name)| {
+        let row = Row::new(BENCH, format!("client CPU: {name}"), of(*way, |it| it.cpu), "ms")
+            .against(format!("ssh -W curve25519, {cpu:.1} ms"), cpu);
+        if judged.contains(way) { row.budget(1.5) } else { row }
+    });
+    first.chain(used).collect()
+}
+
+struct Bench {
+    site: Site,
+    bastion: Sshd,
+    runtime: Runtime,
+}
+
+impl Bench {
+    fn sample(&self, way: Way) -> anyhow::Result<Sample> {
+        let sample = match way {
+            Way::NoSsh => measure(|| self.runtime.block_on(site::first_answer(&self.site.wrapper.socket))),
+            Way::SshForward => self.forward(),
+            _ => self.connector(way),
+        }?;
+        site::settle(&self.site.sshd)?;
+        site::settle(&self.bastion)?;
+        Ok(sample)
+    }
+
+    fn connector(&self, way: Way) -> anyhow::Result<Sample> {
+        // Sessions say goodbye on the runtime.
+        let _entered = self.runtime.enter();
+        let (options, wrapper) = self.options(way)?;
+        let target = |number| self.site.target(number, &wrapper);
+        if way == Way::JumpShared {
+            let connector = Connector::new(options);
+            // Held, so that the bastion's session stays; the other number keeps the two from sharing the last session, too.
+            let _first = self.ask(&connector, target(1)?)?;
+            let second = target(2)?;
+            return measure(|| self.ask(&connector, second));
+        }
+        let target = target(0)?;
+        measure(|| self.ask(&Connector::new(options), target))
+    }
+
+    fn ask(&self, connector: &Connector, target: Target) -> anyhow::Result<WrapperClient> {
+        let client = connector.client(target);
+        let report = self.runtime.block_on(client.check_status())?;
+        ensure!(report.status == RunnerStatus::Running, "the wrapper says {}", report.status);
+        Ok(client)
+    }
+
+    /// The provider block of a way, and where the wrapper is.
+    fn options(&self, way: Way) -> anyhow::Result<(SshOptions, String)> {
+        let site = &self.site;
+        let (unix, tcp) = (site.wrapper.unix_address(), site.wrapper.tcp_address());
+        let (strategy, wrapper) = match way {
+            Way::NoSsh | Way::SshForward => bail!("this way has no connector"),
+            Way::DirectUnix => (StrategyOptions::Direct, unix),
+            Way::DirectTcp => (StrategyOptions::Direct, tcp),
+            Way::Jump | Way::JumpShared => (StrategyOptions::ProxyJump(vec![site.hop(&self.bastion)?]), unix),
+            Way::ProxyCommand => {
+                let carry = terraform::built("carry")?.display().to_string();
+                let command = [carry.as_str(), "tcp", "{{host}}", "{{port}}"].map(str::to_owned);
+                (StrategyOptions::ProxyCommand(command.to_vec()), unix)
+            }
+            Way::ProxyCommandSsh => {
+                let command = site.ssh(&self.bastion, &["-W", "{{host}}:{{port}}"])?;
+                (StrategyOptions::ProxyCommand(command), unix)
+            }
+            Way::SshDefault | Way::SshCurve25519 => {
+                let to = ["-W", "{{wrapper_host}}:{{wrapper_port}}"];
+                let kex: &[&str] = if way == Way::SshCurve25519 { &CURVE25519 } else { &[] };
+                let command = site.ssh(&site.sshd, &[kex, &to].concat())?;
+                (StrategyOptions::SshCommand(command), tcp)
+            }
+        };
+        Ok((SshOptions { strategy, ..site.options() }, wrapper))
+    }
+
+    /// What people do by hand: a forwarded socket, asked again and again until it answers.
+    fn forward(&self) -> anyhow::Result<Sample> {
+        let local = self.site.dir.path().join("forwarded.sock");
+        let forward = format!("{}:{}", local.display(), self.site.wrapper.tcp);
+        let command =
+            self.site.ssh(&self.site.sshd, &["-N", "-o", "ExitOnForwardFailure=yes", "-L", &forward])?;
+        let mut running = None;
+        let sample = measure(|| {
+            let (program, arguments) = command.split_first().context("no command")?;
+            let child =
+                Command::new(program).args(arguments).stdin(Stdio::null()).spawn().context("start ssh")?;
+            running = Some(Killed(child));
+            let start = Instant::now();
+            while let Err(error) = self.runtime.block_on(site::first_answer(&local)) {
+                if start.elapsed() > LIMIT {
+                    return Err(error);
+                }
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            Ok(())
+        });
+        drop(running);
+        match std::fs::remove_file(&local) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error.into()),
+            _ => sample,
+        }
+    }
+}
+
+/// Runs something that ends with an answer. OpenSSH's clients must still be there when it returns.
+fn measure<T>(work: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<Sample> {
+    let (cpu, start) = (machine::own_cpu(), Instant::now());
+    let held = work()?;
+    let (wall, own) = (start.elapsed(), machine::own_cpu() - cpu);
+    let theirs: Duration = machine::ssh_clients().into_iter().map(machine::cpu).sum();
+    drop(held);
+    Ok(Sample { wall: milliseconds(wall), cpu: milliseconds(own + theirs) })
+}
+
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}

@@ -1,0 +1,123 @@
+//! A client of many managers at once, as a process of its own: `bench --crowd`.
+//!
+//! It reads a [`Spec`] from its standard input, asks every manager once, all at the same time, holds the connections, writes a [`Report`]
+//! to its standard output, and ends when its standard input does. In a process of its own, memory is what the connections
+//! take and not what an earlier sample left behind.
+
+use std::{
+    io::{BufRead as _, Read as _, Write as _},
+    time::{Duration, Instant},
+};
+
+use anyhow::Context;
+use futures::future::join_all;
+use grit_provider::{
+    client::RunnerStatus,
+    transport::{Connector, Secret, SshOptions, StrategyOptions, Target, TrustOptions},
+};
+use serde::{Deserialize, Serialize};
+
+use super::{machine, milliseconds};
+
+/// Whom to ask, and how.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Spec {
+    pub managers: usize,
+    /// Whether the managers share one session, as those with the same host, user and key do.
+    pub shared: bool,
+    pub address: String,
+    /// The managers take turns in using them.
+    pub wrapper_addresses: Vec<String>,
+    pub username: String,
+    pub private_key: String,
+    pub known_hosts: String,
+    pub host_key: String,
+    /// `ssh_command` in place of our own SSH.
+    pub ssh_command: Option<Vec<String>>,
+}
+
+/// What it took. Times in milliseconds, memory in KB (1000 bytes).
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Report {
+    /// From the start to the last answer.
+    pub wall: f64,
+    /// CPU time of this process, and of OpenSSH's clients below it.
+    pub cpu: f64,
+    /// Idle time of all cores meanwhile.
+    pub idle: f64,
+    /// What the connections added to this process's resident memory, and that of OpenSSH's clients.
+    pub memory: f64,
+    /// What went wrong, an entry for each manager that gave no good answer.
+    pub failures: Vec<String>,
+}
+
+/// The whole program.
+pub fn main() -> anyhow::Result<()> {
+    let mut input = std::io::stdin().lock();
+    let mut line = String::new();
+    input.read_line(&mut line)?;
+    let spec: Spec = serde_json::from_str(&line).context("read the spec")?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let connector = Connector::new(options(&spec));
+    let clients: Vec<_> = (0..spec.managers)
+        .map(|number| Ok(connector.client(target(&spec, number)?)))
+        .collect::<anyhow::Result<_>>()?;
+
+    let own = std::process::id();
+    let (memory, cpu, idle) = (machine::resident(own), machine::own_cpu(), machine::idle());
+    let start = Instant::now();
+    let answers = runtime.block_on(join_all(clients.iter().map(|client| client.check_status())));
+    let wall = start.elapsed();
+    let (cpu, idle) = (machine::own_cpu() - cpu, machine::idle().saturating_sub(idle));
+    let children = machine::ssh_clients();
+    let their_memory: f64 = children.iter().map(|pid| machine::resident(*pid)).sum();
+    let their_cpu: Duration = children.into_iter().map(machine::cpu).sum();
+    let failures = answers.into_iter().filter_map(|answer| match answer {
+        Ok(report) if report.status == RunnerStatus::Running => None,
+        Ok(report) => Some(format!("the wrapper says {}", report.status)),
+        Err(error) => Some(format!("{error:?}")),
+    });
+    let report = Report {
+        wall: milliseconds(wall),
+        cpu: milliseconds(cpu + their_cpu),
+        idle: milliseconds(idle),
+        memory: machine::resident(own) - memory + their_memory,
+        failures: failures.collect(),
+    };
+    let mut output = std::io::stdout().lock();
+    writeln!(output, "{}", serde_json::to_string(&report)?)?;
+    output.flush()?;
+    input.read_to_end(&mut Vec::new())?;
+    let _entered = runtime.enter();
+    drop((clients, connector));
+    Ok(())
+}
+
+fn options(spec: &Spec) -> SshOptions {
+    let trust = TrustOptions { known_hosts: Some(spec.known_hosts.clone()), ..TrustOptions::default() };
+    let strategy = spec.ssh_command.clone().map_or(StrategyOptions::Direct, StrategyOptions::SshCommand);
+    SshOptions {
+        username: Some(spec.username.clone()),
+        private_key: Some(Secret::new(spec.private_key.clone())),
+        trust,
+        strategy,
+        ..SshOptions::default()
+    }
+}
+
+fn target(spec: &Spec, number: usize) -> anyhow::Result<Target> {
+    // The same key in other words: such managers share no session, like managers on different hosts.
+    let own_key = (!spec.shared).then(|| format!("{} number-{number}", spec.host_key));
+    let turn = number.checked_rem(spec.wrapper_addresses.len()).context("no wrapper")?;
+    let wrapper = &spec.wrapper_addresses[turn];
+    Ok(Target {
+        manager: format!("mgr-{number}"),
+        instance_name: format!("runner-manager-{number}"),
+        instance_id: None,
+        address: spec.address.parse()?,
+        wrapper_address: wrapper.parse()?,
+        username: None,
+        private_key: None,
+        host_key: own_key,
+    })
+}

@@ -1,0 +1,98 @@
+//! What processes cost, read from the kernel.
+
+use std::{fs, num::NonZero, time::Duration};
+
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::lab::host::procs;
+
+/// The kernel's unit in `/proc/PID/stat` and `/proc/stat`, the same on every architecture that it shows to programs.
+const TICKS_PER_SECOND: f64 = 100.0;
+
+/// CPU time that this process has used, all threads together, to the nanosecond.
+pub(super) fn own_cpu() -> Duration {
+    let now = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::new(now.tv_sec.unsigned_abs(), u32::try_from(now.tv_nsec).unwrap_or_default())
+}
+
+/// CPU time that a living process has used, all threads together, to the nanosecond. 0 when it is gone.
+pub(super) fn cpu(pid: u32) -> Duration {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let used = threads.filter_map(|thread| {
+        let line = fs::read_to_string(thread.path().join("schedstat")).ok()?;
+        line.split_whitespace().next()?.parse::<u64>().ok()
+    });
+    Duration::from_nanos(used.sum())
+}
+
+/// CPU time of the children that a process has waited for, and of theirs, to 10 ms. 0 when it is gone.
+pub(super) fn cpu_of_the_dead(pid: u32) -> Duration {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // The name stands in brackets and may hold anything; `cutime` and `cstime` are fields 16 and 17, the state is 3.
+    let fields = stat.rsplit_once(')').map(|(_, fields)| fields).unwrap_or_default();
+    let ticks: f64 = fields.split_whitespace().skip(13).take(2).filter_map(|it| it.parse::<f64>().ok()).sum();
+    Duration::from_secs_f64(ticks / TICKS_PER_SECOND)
+}
+
+/// Time that the machine's cores spent idle since it started, all cores together, to 10 ms.
+pub(super) fn idle() -> Duration {
+    let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
+    // cpu user nice system idle iowait ...
+    let line = stat.lines().next().unwrap_or_default();
+    let ticks: f64 = line.split_whitespace().skip(4).take(2).filter_map(|it| it.parse::<f64>().ok()).sum();
+    Duration::from_secs_f64(ticks / TICKS_PER_SECOND)
+}
+
+/// How many cores there are for us.
+pub(super) fn cores() -> f64 {
+    std::thread::available_parallelism().map_or(1.0, |cores| NonZero::get(cores) as f64)
+}
+
+/// A field of `/proc/PID/status` that is a number: `VmRSS` (KiB), `voluntary_ctxt_switches`... 0 when it is gone.
+pub(super) fn status(pid: u32, field: &str) -> f64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let value = status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+    value.and_then(|value| value.split_whitespace().next()?.parse().ok()).unwrap_or_default()
+}
+
+/// The resident memory of a process in KB (1000 bytes), shared pages included.
+pub(super) fn resident(pid: u32) -> f64 {
+    status(pid, "VmRSS") * 1.024
+}
+
+/// The living descendants of this process that run OpenSSH's client.
+pub(super) fn ssh_clients() -> Vec<u32> {
+    let all = procs::descendants(std::process::id()).into_iter();
+    all.filter(|process| process.program == "ssh").map(|process| process.pid).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{process::Command, time::Instant};
+
+    #[test]
+    fn work_is_seen_while_it_lives_and_when_it_is_dead() {
+        let own = std::process::id();
+        let (before, before_by_threads) = (own_cpu(), cpu(own));
+        let start = Instant::now();
+        while own_cpu() < before + Duration::from_millis(20) {
+            assert!(start.elapsed() < Duration::from_secs(30), "a busy loop uses no CPU");
+        }
+        assert!(cpu(own) > before_by_threads);
+
+        let dead = cpu_of_the_dead(own);
+        let script = "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done";
+        assert!(Command::new("sh").args(["-c", script]).status().unwrap().success());
+        assert!(cpu_of_the_dead(own) > dead);
+    }
+
+    #[test]
+    fn what_the_kernel_tells_is_read() {
+        let own = std::process::id();
+        assert!(resident(own) > 500.0, "{}", resident(own));
+        assert!(status(own, "voluntary_ctxt_switches") >= 0.0 && status(own, "Threads") >= 1.0);
+        assert!(idle() > Duration::ZERO && cores() >= 1.0);
+        assert_eq!(resident(u32::MAX), 0.0);
+    }
+}
