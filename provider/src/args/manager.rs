@@ -153,6 +153,7 @@ fn check_parsed<T: FromStr<Err: std::fmt::Display>>(
     if let Value::Value(text) = value
         && let Err(error) = text.parse::<T>()
     {
-        diags.fail_at(path, "Malformed address", format!("{error}."));
+        let detail = format!("`{path}`: {error}.");
+        diags.fail_at(path, "Malformed address", detail);
     }
 }

@@ -73,14 +73,17 @@ pub fn duration_or(value: &Value<String>, default: Duration) -> Duration {
 }
 
 /// Refuses a text that is no duration. Null and unknown pass.
+///
+/// The text names the attribute, because Terraform points at the whole block when the attribute is in an object.
 pub fn check_duration(value: &Value<String>, path: AttributePath, diags: &mut Diagnostics) {
     if let Value::Value(text) = value
         && let Err(error) = duration::parse(text)
     {
+        let named = format!("`{path}`: {text:?}");
         diags.fail_at(
             path,
             "Malformed duration",
-            format!("{text:?} cannot be read as a duration: {error}. Accepted: {}.", duration::ACCEPTED),
+            format!("{named} cannot be read as a duration: {error}. Accepted: {}.", duration::ACCEPTED),
         );
     }
 }

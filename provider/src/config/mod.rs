@@ -1,12 +1,15 @@
 //! The provider block: what it says, and how resources get at it.
 //!
-//! Configuring connects to nothing and reads no file; it takes unknown and null values, because Terraform plans with them. What is
-//! missing shows when a connection needs it.
+//! Validating reads the files that the block names, and never the network. Configuring connects to nothing and reads no file; it takes
+//! unknown and null values, because Terraform plans with them. What is missing shows when a connection needs it.
 
 mod args;
+mod proxy_jump;
+mod ssh;
 
 use std::{
     num::NonZeroUsize,
+    path::PathBuf,
     sync::{Arc, PoisonError, RwLock},
 };
 
@@ -83,7 +86,8 @@ impl Provider for Grit {
     }
 
     async fn validate(&self, diags: &mut Diagnostics, config: ProviderArgs) -> Option<()> {
-        config.check(diags);
+        let home = std::env::var_os("HOME").filter(|home| !home.is_empty()).map(PathBuf::from);
+        config.check(home, diags);
         (!diags.has_errors()).then_some(())
     }
 

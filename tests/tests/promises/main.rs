@@ -15,6 +15,7 @@ mod plugin_start;
 mod plugin_stop;
 mod plugin_values;
 mod probes;
+mod provider_block;
 mod rollout;
 mod runner_stand_in;
 mod upstream_wrapper;

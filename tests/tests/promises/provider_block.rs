@@ -1,0 +1,99 @@
+//! The `ssh` object of the provider block: what `terraform validate` finds in it and where it points, and what each plan warns about.
+
+use grit_tests::terraform::Workspace;
+use serde_json::Value as Json;
+
+const HEAD: &str = "terraform {\n  required_providers {\n    grit = {\n      source = \"runner-tools/grit\"\n    }\n  }\n}\n";
+const GATE: &str = "resource \"grit_runner_health\" \"all\" {\n  runner_managers = {}\n}\n";
+
+/// What `validate` says about an `ssh` object, each finding with the line of the configuration that it points at: Terraform points at the
+/// block when an attribute is in an object, so that the text has to name it. The exact paths are tested where they are made.
+fn findings(ssh: &str) -> String {
+    let workspace = Workspace::new(&["grit"]).unwrap();
+    let text =
+        format!("{HEAD}variable \"late\" {{}}\nprovider \"grit\" {{\n  ssh = {{\n{ssh}  }}\n}}\n{GATE}");
+    workspace.write("main.tf", &text).unwrap();
+    let run = workspace.validate().unwrap();
+    let report: Json = serde_json::from_str(&run.stdout).unwrap();
+    let finding = |finding: &Json| {
+        let line = finding["range"]["start"]["line"].as_u64().unwrap();
+        let pointed = text.lines().nth(usize::try_from(line).unwrap() - 1).unwrap().trim();
+        let said = |key: &str| finding[key].as_str().unwrap().to_owned();
+        format!("{pointed}\n  {}\n  {}\n", said("summary"), said("detail"))
+    };
+    let errors = report["diagnostics"].as_array().unwrap().iter().filter(|it| it["severity"] == "error");
+    let mut all: Vec<_> = errors.map(finding).collect();
+    all.sort();
+    all.join("\n")
+}
+
+#[test]
+fn validate_points_at_what_is_wrong_with_credentials_and_trust() {
+    insta::assert_snapshot!(findings(
+        r#"
+    private_key_path = "/nonexistent/id_ed25519"
+    certificate_path = "/nonexistent/id_ed25519-cert.pub"
+    host_keys        = ["SHA256:short"]
+    host_ca          = ["not a key"]
+    known_hosts      = "nothing"
+    connect_timeout  = "5 minutes"
+    call_timeout     = "10"
+"#
+    ));
+}
+
+#[test]
+fn validate_points_at_what_is_wrong_with_a_hop() {
+    insta::assert_snapshot!(findings(
+        r#"
+    private_key = "not a key"
+    proxy_jump = [
+      { address = var.late, host_key = "no key" },
+      { address = "h:99999", private_key_path = "/nonexistent/hop" },
+    ]
+"#
+    ));
+}
+
+#[test]
+fn validate_points_at_two_strategies_and_unknown_names() {
+    insta::assert_snapshot!(findings(
+        r#"
+    proxy_command = ["ssh", var.late, "-W", "{{hots}}:{{port}}"]
+    ssh_command   = ["nc", "{{wrapper_path}}"]
+"#
+    ));
+    insta::assert_snapshot!(
+        "validate_ssh_command",
+        findings("    ssh_command = [\"nc\", \"{{wrapper_pat\"]\n")
+    );
+}
+
+#[test]
+fn validate_takes_what_is_right_and_what_is_not_known_yet() {
+    let found = findings(
+        r#"
+    username      = var.late
+    private_key   = var.late
+    agent         = { identity = "deploy" }
+    host_ca       = [var.late]
+    proxy_jump    = [{ address = "bastion.example.com", username = "jump" }]
+    proxy_command = null
+    call_timeout  = "20s"
+"#,
+    );
+    assert_eq!(found, "");
+}
+
+#[test]
+fn every_plan_warns_when_host_keys_are_not_verified() {
+    let workspace = Workspace::new(&["grit"]).unwrap();
+    let provider = "provider \"grit\" {\n  ssh = { insecure_ignore_host_key = true }\n}\n";
+    workspace.write("main.tf", &format!("{HEAD}{provider}{GATE}")).unwrap();
+    for _ in 0..2 {
+        let plan = workspace.plan().unwrap().succeeded();
+        let titles: Vec<_> = plan.warnings().into_iter().map(|(summary, _)| summary).collect();
+        assert_eq!(titles, ["Host keys are not verified"]);
+        workspace.apply().unwrap().succeeded();
+    }
+}
