@@ -46,13 +46,19 @@ pub(crate) fn spawn(arguments: &[String]) -> Result<(UnixStream, Arc<Running>), 
         .stdout(Stdio::from(OwnedFd::from(output)))
         .stderr(Stdio::piped())
         .process_group(0);
-    for variable in SECRETS {
+    let inherited = std::env::vars_os().map(|(name, _)| name);
+    for variable in inherited.filter(|name| is_secret(&name.to_string_lossy())) {
         command.env_remove(variable);
     }
     let child = command.spawn().map_err(failed)?;
     drop(command); // it holds the child's end of the pair open, and we would never see its end
     let stream = UnixStream::from_std(ours).map_err(failed)?;
     Ok((stream, Arc::new(Running::new(program, child))))
+}
+
+/// Terraform hands its whole environment on to us, with the values of its variables and its tokens in it; a command needs none of them.
+fn is_secret(variable: &str) -> bool {
+    SECRETS.contains(&variable) || ["TF_VAR_", "TF_TOKEN_"].iter().any(|start| variable.starts_with(start))
 }
 
 /// A program that was started. Dropping it ends its process group.

@@ -1,0 +1,102 @@
+//! A roll over each way in. Bastions are real servers, and OpenSSH's client is the command that carries.
+
+use grit_tests::{
+    rollout::{PATIENCE, Rollout},
+    sshd::{ClientKey, Sshd},
+};
+use serde_json::{Value as Json, json};
+
+/// A server on the way, which takes one key of its own.
+struct Bastion {
+    sshd: Sshd,
+    key: ClientKey,
+}
+
+impl Bastion {
+    fn start(rollout: &Rollout, name: &str) -> Self {
+        let key = ClientKey::generate(rollout.lab.folder(), name, "ed25519", "").unwrap();
+        Self { sshd: Sshd::builder().authorize(&key).start().unwrap(), key }
+    }
+
+    fn hop(&self) -> Json {
+        json!({
+            "address": self.sshd.address().to_string(),
+            "username": self.sshd.username(),
+            "private_key_path": self.key.path,
+            "host_key": self.sshd.host_keys()[0],
+        })
+    }
+
+    /// `ssh` to this server, with what follows.
+    fn ssh(&self, rollout: &Rollout, rest: &[&str]) -> Vec<String> {
+        let known = rollout.lab.folder().join("bastion_known_hosts");
+        std::fs::write(&known, self.sshd.known_hosts()).unwrap();
+        let known = format!("UserKnownHostsFile={}", known.display());
+        let (key, port) = (self.key.path.display().to_string(), self.sshd.address().port().to_string());
+        let to = format!("{}@{}", self.sshd.username(), self.sshd.address().ip());
+        let own = ["ssh", "-F", "none", "-o", "BatchMode=yes", "-o", &known, "-i", &key, "-p", &port];
+        own.iter().chain(rest).map(|it| (*it).to_owned()).chain([to]).collect()
+    }
+
+    /// How many logins it has seen.
+    fn logins(&self) -> usize {
+        self.sshd.log().matches("Accepted publickey").count()
+    }
+}
+
+/// Version 1, a roll to version 2 with a job in flight, and the end, over what `ssh` says.
+fn rolls(mut rollout: Rollout, ssh: &Json) {
+    rollout.set("ssh", ssh.clone()).unwrap();
+    rollout.managers(&["m1-v1"]).unwrap();
+    rollout.workspace.apply().unwrap().succeeded();
+    let jobs = rollout.hold_jobs(1);
+    rollout.managers(&["m1-v2"]).unwrap();
+    let roll = rollout.apply_while(|| {
+        rollout.wait_for_drain("m1-v1");
+        rollout.lab.queue().release(&jobs);
+    });
+    roll.unwrap().succeeded();
+    assert_eq!(rollout.hosts(), ["m1-v2"]);
+    assert_eq!(rollout.workspace.plan().unwrap().succeeded().planned(), Vec::<String>::new());
+    rollout.workspace.destroy().unwrap().succeeded();
+    let tally = rollout.lab.queue().tally();
+    assert_eq!((tally.finished, tally.lost, tally.open()), (1, 0, 0));
+    rollout.workspace.providers().assert_none_left(PATIENCE);
+}
+
+#[test]
+fn a_roll_through_two_bastions() {
+    let rollout = Rollout::start().unwrap();
+    let hops = [Bastion::start(&rollout, "hop1"), Bastion::start(&rollout, "hop2")];
+    let ssh = json!({
+        "private_key_path": rollout.lab.client_key().path,
+        "proxy_jump": [hops[0].hop(), hops[1].hop()],
+    });
+    rolls(rollout, &ssh);
+    assert!(hops.iter().all(|hop| hop.logins() > 0), "a hop was left out");
+}
+
+#[test]
+fn a_roll_through_a_proxy_command() {
+    let rollout = Rollout::start().unwrap();
+    let bastion = Bastion::start(&rollout, "bastion");
+    let ssh = json!({
+        "private_key_path": rollout.lab.client_key().path,
+        "proxy_command": bastion.ssh(&rollout, &["-W", "{{host}}:{{port}}"]),
+    });
+    rolls(rollout, &ssh);
+    assert!(bastion.logins() > 0, "the bastion was left out");
+}
+
+/// The command logs in to a server on the same machine, and a program there opens the wrapper's socket: what `nc -U` does, which not every
+/// machine has. There is neither a key nor a host key in the provider block.
+#[test]
+fn a_roll_through_an_ssh_command() {
+    let rollout = Rollout::start().unwrap();
+    let bastion = Bastion::start(&rollout, "bastion");
+    let carry = env!("CARGO_BIN_EXE_carry");
+    let mut command = bastion.ssh(&rollout, &["-T"]);
+    command.push(format!("{carry} unix {{{{wrapper_path}}}}"));
+    rolls(rollout, &json!({ "ssh_command": command }));
+    assert!(bastion.logins() > 0, "the server was left out");
+}
