@@ -73,7 +73,7 @@ fn idle(settings: Settings, runtime: &Runtime) -> anyhow::Result<Vec<Row>> {
             .against(format!("sleep, {sleep:.1} MB"), sleep)
             .budget(6.0),
         Row::new(BENCH, "of it not from files (RssAnon)", own, "MB"),
-        Row::new(BENCH, "wake-ups a second, a probe each 5 s", wakes, "/s"),
+        Row::new(BENCH, "wake-ups a second, probes included", wakes, "/s"),
         Row::new(BENCH, "CPU a second", used, "ms"),
         Row::new(BENCH, "threads", threads, ""),
     ])
