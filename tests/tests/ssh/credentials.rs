@@ -174,7 +174,7 @@ async fn a_key_can_be_confined_to_one_socket() {
     let dir = tempfile::tempdir().unwrap();
     let key = ClientKey::generate(dir.path(), "key", "ed25519", "").unwrap();
     let socket = dir.path().join("wrapper.sock");
-    let line = format!("restrict,port-forwarding,permitopen=\"[{}]:*\" {}", socket.display(), key.public);
+    let line = confined(&socket.display().to_string(), &key.public);
     let sshd = Sshd::builder().authorized_line(line).start().unwrap();
     let wrapper = crate::stub::Wrapper::unix(&socket);
     let other = crate::stub::Wrapper::unix(&dir.path().join("other.sock"));
@@ -187,4 +187,20 @@ async fn a_key_can_be_confined_to_one_socket() {
         let ClientError::Transport(error) = error else { panic!("{error:?}") };
         assert!(matches!(error.cause, Cause::ChannelRefused { .. }), "{error:?}");
     }
+    // `restrict` alone would let it run commands.
+    let known = world.dir.path().join("known");
+    std::fs::write(&known, world.sshd.known_hosts()).unwrap();
+    let address = world.sshd.address();
+    let output = std::process::Command::new("ssh")
+        .args(["-F", "none", "-o", "BatchMode=yes", "-o", &format!("UserKnownHostsFile={}", known.display())])
+        .args(["-i", &world.key.path.display().to_string(), "-p", &address.port().to_string()])
+        .args([&format!("{}@{}", world.sshd.username(), address.ip()), "echo reached"])
+        .output()
+        .unwrap();
+    assert_eq!((output.status.code(), output.stdout), (Some(1), Vec::new()));
+}
+
+/// The line of `authorized_keys` that confines a key to one socket, as the security guide shows it.
+pub(crate) fn confined(socket: &str, key: &str) -> String {
+    format!("restrict,port-forwarding,command=\"/bin/false\",permitopen=\"[{socket}]:*\" {key}")
 }
