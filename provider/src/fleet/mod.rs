@@ -27,10 +27,10 @@ use crate::{args::duration::human, client::Look};
 
 /// How often a wrapper that does not tell of changes is looked at.
 ///
-/// Quick at first, because most waits are short; never slower than half a second, so that a change is seen after a quarter of a
+/// Quick at first, because most waits are short; never slower than this, so that a change is seen after a fifth of a
 /// second on average. A call over an open tunnel costs both ends less than a millisecond.
 const POLL_FIRST: Duration = Duration::from_millis(100);
-const POLL_SLOWEST: Duration = Duration::from_millis(500);
+const POLL_SLOWEST: Duration = Duration::from_millis(400);
 
 /// How often a long wait says in the log where it stands.
 const PROGRESS_EVERY: Duration = Duration::from_secs(30);
