@@ -19,6 +19,9 @@ struct Habits {
     /// Write a line here for everything that happens: `ready`, and the name of each signal.
     #[arg(long)]
     record: Option<PathBuf>,
+    /// End when this process has gone: that of the test, so that nothing outlives a test that was killed.
+    #[arg(long)]
+    lives_with: Option<i32>,
     /// Install the handlers only after so many milliseconds.
     #[arg(long, default_value_t = 0)]
     handlers_after: u64,
@@ -60,9 +63,14 @@ async fn main() -> std::io::Result<ExitCode> {
         None => Ok(()),
     };
 
+    if let Some(test) = habits.lives_with {
+        std::thread::spawn(move || end_with(test));
+    }
     if let Some(path) = &habits.grandchild {
-        let script = "trap '' QUIT TERM HUP INT; while :; do sleep 1; done";
-        let child = std::process::Command::new("sh").args(["-c", script]).spawn()?;
+        let script = "trap '' QUIT TERM HUP INT; while kill -0 $0 2>/dev/null; do sleep 1; done";
+        // It goes with the test as well; without one, with the first process, and so never.
+        let test = habits.lives_with.unwrap_or(1).to_string();
+        let child = std::process::Command::new("sh").args(["-c", script, &test]).spawn()?;
         std::fs::write(path, child.id().to_string())?;
     }
     if let Some(bytes) = habits.flood {
@@ -99,6 +107,15 @@ async fn main() -> std::io::Result<ExitCode> {
             }
         }
     }
+}
+
+/// Ends this process as soon as `test` is no more, whatever its habits are.
+fn end_with(test: i32) {
+    let lives = |test| rustix::process::test_kill_process(test).is_ok();
+    while rustix::process::Pid::from_raw(test).is_some_and(lives) {
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    std::process::exit(1);
 }
 
 async fn after(time: Option<Duration>) {

@@ -36,6 +36,7 @@ struct Parts {
 
 async fn serve(folder: &Path, habits: &[&str]) -> Parts {
     let mut words = vec![misbehaving_child().into_os_string()];
+    words.extend(["--lives-with".into(), std::process::id().to_string().into()]);
     words.extend(habits.iter().map(Into::into));
     let policy = Policy { start_grace: std::time::Duration::ZERO, ..Policy::default() };
     let (task, supervisor) = Task::new(policy, Linux::new(CommandLine::new(words).unwrap()), NoCallbacks);

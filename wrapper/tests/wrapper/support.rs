@@ -37,7 +37,10 @@ pub(crate) fn misbehaving_child() -> PathBuf {
     static CHILD: LazyLock<PathBuf> = LazyLock::new(|| {
         let tests = std::env::current_exe().unwrap();
         let child = tests.ancestors().nth(2).unwrap().join("examples/misbehaving_child");
-        if !child.exists() {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/misbehaving_child.rs");
+        let changed = |path: &Path| fs::metadata(path).and_then(|found| found.modified()).ok();
+        // A missing one is older than any.
+        if changed(&child) < changed(&source) {
             let build = ["build", "--quiet", "-p", "grit-wrapper", "--example", "misbehaving_child"];
             assert!(Command::new(env!("CARGO")).args(build).status().unwrap().success());
         }
@@ -84,7 +87,8 @@ impl Start {
     pub(crate) fn child(self, habits: &[&str]) -> Wrapper {
         let record = self.folder.path().join("record").to_str().unwrap().to_owned();
         let child = misbehaving_child().to_str().unwrap().to_owned();
-        let mut words = vec![child.as_str(), "--record", &record];
+        let test = std::process::id().to_string();
+        let mut words = vec![child.as_str(), "--record", &record, "--lives-with", &test];
         words.extend(habits);
         self.command(&words)
     }

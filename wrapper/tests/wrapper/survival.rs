@@ -1,6 +1,12 @@
 //! What outlives a wrapper that is killed or replaced: the runner, the wish that it ends, and the callback.
 
-use std::{fs, os::unix::fs::PermissionsExt, path::Path, time::Duration};
+use std::{
+    fs,
+    os::unix::{fs::PermissionsExt, process::CommandExt},
+    path::Path,
+    process::Command,
+    time::Duration,
+};
 
 use grit_proto::{
     runner_wrapper::{ShutdownCallback, Status},
@@ -9,7 +15,7 @@ use grit_proto::{
 use rustix::process::{Signal, kill_process_group};
 use tokio::{io::AsyncReadExt, net::TcpListener};
 
-use crate::support::{Start, Wrapper, eventually, lives, pid, processes_of};
+use crate::support::{Start, Wrapper, eventually, lives, misbehaving_child, pid, processes_of};
 
 async fn ready(habits: &[&str]) -> Wrapper {
     let wrapper = Start::new().flags(&["--start-grace=0s"]).child(habits);
@@ -178,6 +184,32 @@ async fn after_a_good_end_the_next_wrapper_starts_anew() {
     assert!(!first.path("w.sock.state").exists());
     let second = Start::again(first.into_folder()).child(&[]);
     second.recorded("ready QUIT ready").await;
+}
+
+/// The children of these tests outlive wrappers on purpose. What they must not outlive is a test that was killed, as by an impatient
+/// user, when nothing is left that could end them.
+#[tokio::test]
+async fn a_killed_test_leaves_nothing_behind() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let mut test = Command::new("sleep").arg("1000").spawn().unwrap();
+    let mut child = Command::new(misbehaving_child())
+        .args(["--lives-with", &test.id().to_string(), "--ignore-quit", "--ignore-term"])
+        .args(["--record", &path("record"), "--grandchild", &path("grandchild")])
+        .process_group(0)
+        .spawn()
+        .unwrap();
+    eventually("the child is ready", async || {
+        let record = fs::read_to_string(path("record")).unwrap_or_default();
+        if record == "ready\n" { Ok(()) } else { Err(record) }
+    })
+    .await;
+    let grandchild: u32 = fs::read_to_string(path("grandchild")).unwrap().parse().unwrap();
+    assert!(lives(grandchild) && child.try_wait().unwrap().is_none());
+    test.kill().unwrap();
+    test.wait().unwrap();
+    eventually("the child ends", async || child.try_wait().unwrap().ok_or(())).await;
+    eventually("the grandchild ends", async || if lives(grandchild) { Err(()) } else { Ok(()) }).await;
 }
 
 /// 200 wrappers, each killed at a moment that differs: while it reads the state, makes the gate, writes, lets the runner through, or
