@@ -1,6 +1,6 @@
 //! The runner's life, from its start to what it leaves behind.
 
-use std::fs;
+use std::{collections::BTreeSet, fs};
 
 use grit_proto::runner_wrapper::Status;
 use rustix::process::Signal;
@@ -181,4 +181,19 @@ async fn between_two_lives_the_status_is_not_stopped() {
     assert_eq!(status, Status::Unknown);
     assert!(reason.contains("exit status 0"), "{reason}");
     assert_eq!(client.graceful().await, Status::Stopped);
+}
+
+/// What a host has to have: a C library, and the loader and kernel parts that come with it.
+#[tokio::test]
+async fn it_needs_no_shared_library_but_libc() {
+    let wrapper = Start::new().child(&[]);
+    drop(wrapper.client().await);
+    let maps = fs::read_to_string(format!("/proc/{}/maps", wrapper.pid())).unwrap();
+    let libraries: BTreeSet<_> = maps
+        .lines()
+        .filter_map(|line| line.split_whitespace().nth(5)?.rsplit('/').next())
+        .filter(|name| name.contains(".so"))
+        .filter(|name| !["libc", "libm", "ld-"].iter().any(|known| name.starts_with(known)))
+        .collect();
+    assert!(libraries.is_empty(), "{libraries:?}");
 }
