@@ -21,3 +21,4 @@ mod rollout;
 mod runner_stand_in;
 mod strategies;
 mod upstream_wrapper;
+mod wrapper_survival;

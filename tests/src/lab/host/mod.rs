@@ -55,6 +55,8 @@ pub struct HostSpec {
     pub runner_options: Vec<String>,
     /// Options for `grit-wrapper run`.
     pub wrapper_options: Vec<String>,
+    /// Where the wrapper's program is; `None` is the one that was built here.
+    pub wrapper_program: Option<PathBuf>,
     pub ssh: ssh::Choice,
 }
 
@@ -69,6 +71,7 @@ impl Default for HostSpec {
             boot_takes: Duration::ZERO,
             runner_options: Vec::new(),
             wrapper_options: Vec::new(),
+            wrapper_program: None,
             ssh: ssh::Choice::default(),
         }
     }
@@ -266,8 +269,12 @@ impl Shared {
     }
 
     fn command(&self, spec: &HostSpec) -> anyhow::Result<Vec<OsString>> {
+        let wrapper = match &spec.wrapper_program {
+            Some(path) => path.clone(),
+            None => terraform::built(WRAPPER)?,
+        };
         let mut command: Vec<OsString> = vec![
-            terraform::built(WRAPPER)?.into(),
+            wrapper.into(),
             "run".into(),
             "--grpc-listen".into(),
             format!("unix://{}", self.socket().display()).into(),

@@ -1,0 +1,156 @@
+//! Whatever becomes of the wrapper while jobs flow: no job is lost, there is one runner, and a drain that was asked for goes on.
+
+use std::{
+    fs,
+    path::Path,
+    process::Command,
+    time::{Duration, Instant},
+};
+
+use grit_tests::{
+    lab::{Lab, event::What, host::Host},
+    poll,
+    rollout::is_signal,
+    terraform,
+};
+use rustix::process::{Pid, Signal, kill_process};
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// How often the wrapper is killed; a quarter of that while the runner drains.
+const KILLS: u32 = 200;
+
+/// A host whose runner takes jobs.
+fn host(lab: &Lab) -> Host {
+    let (_, host) = lab.cloud().create("blue", "19.2.0").unwrap();
+    lab.events()
+        .wait_for("the runner takes jobs", LIMIT, |event| matches!(event.what, What::RunnerPolling { .. }));
+    host
+}
+
+/// An answer of the operator's command, from a wrapper that may be on its way.
+fn ask(host: &Host, words: &[&str]) -> serde_json::Value {
+    let address = host.wrapper_address();
+    let program = terraform::built("grit-wrapper").unwrap();
+    poll::until("the wrapper answers", LIMIT, || {
+        let asked =
+            Command::new(&program).args(words).args(["--json", "--address", &address]).output().unwrap();
+        match asked.status.success() {
+            true => Ok(serde_json::from_slice(&asked.stdout).unwrap()),
+            false => Err(String::from_utf8_lossy(&asked.stderr).into_owned()),
+        }
+    })
+}
+
+/// Waits for the wrapper's process, lets it work for a time that differs from round to round, kills it, and starts the next.
+fn kill(host: &Host, round: u32) {
+    let pid = poll::until("a wrapper runs", LIMIT, || host.wrapper_pid().ok_or(()));
+    let moment = Instant::now() + Duration::from_micros(u64::from(round) * 7919 % 60_000);
+    std::thread::sleep(moment.saturating_duration_since(Instant::now()));
+    kill_process(Pid::from_raw(pid.cast_signed()).unwrap(), Signal::KILL).unwrap();
+    poll::until("the wrapper is dead", LIMIT, || host.wrapper_pid().map_or(Ok(()), Err));
+    host.start_wrapper().unwrap();
+}
+
+fn starts(lab: &Lab) -> usize {
+    lab.events().all().iter().filter(|event| matches!(event.what, What::RunnerStarted { .. })).count()
+}
+
+#[test]
+fn wrappers_killed_under_load_lose_no_job_and_no_drain() {
+    let lab = Lab::start().unwrap();
+    let host = host(&lab);
+    let runner = host.runner_pid();
+    let mut jobs = 0;
+    for round in 0..KILLS - KILLS / 4 {
+        jobs += lab.queue().submit(1, Duration::from_millis(30)).len();
+        kill(&host, round);
+        assert_eq!(host.runner_pid(), runner, "round {round}");
+    }
+
+    let held = lab.queue().submit_held(2);
+    jobs += held.len();
+    poll::until("the held jobs run", LIMIT, || match lab.queue().tally() {
+        tally if tally.queued == 0 && tally.running >= held.len() => Ok(()),
+        tally => Err(tally),
+    });
+    ask(&host, &["drain", "--id", "deploy-7"]);
+    lab.events().wait_for("the drain", LIMIT, |event| is_signal(event, "SIGQUIT"));
+    for round in 0..KILLS / 4 {
+        kill(&host, round);
+        assert_eq!(host.runner_pid(), runner, "round {round} of the drain");
+    }
+    let status = ask(&host, &["status"]);
+    assert_eq!(
+        (&status["state"], &status["drain"]["id"]),
+        (&"draining".into(), &"deploy-7".into()),
+        "{status}"
+    );
+    lab.queue().release(&held);
+    poll::until("the runner ends", LIMIT, || host.runner_pid().map_or(Ok(()), Err));
+    kill(&host, 0);
+
+    // The next one neither starts a runner nor forgets why none runs.
+    let status = poll::until("the wrapper knows", LIMIT, || match ask(&host, &["status"]) {
+        status if status["state"] == "stopped" => Ok(status),
+        status => Err(status),
+    });
+    assert_eq!(status["drain"]["id"], "deploy-7", "{status}");
+    let tally = lab.queue().tally();
+    assert_eq!((tally.finished, tally.lost, tally.open()), (jobs, 0, 0));
+    assert_eq!(starts(&lab), 1, "there was a second runner");
+    let signals: Vec<_> = lab
+        .events()
+        .all()
+        .into_iter()
+        .filter(|event| matches!(event.what, What::RunnerSignal { .. }))
+        .collect();
+    assert!(signals.iter().all(|event| is_signal(event, "SIGQUIT")), "{signals:?}");
+    let left: Vec<_> =
+        host.processes().into_iter().filter(|process| process.program != "grit-wrapper").collect();
+    assert!(left.is_empty(), "orphans: {left:?}");
+}
+
+#[test]
+fn a_wrapper_upgraded_in_place_under_load_loses_no_job() {
+    let lab = Lab::start().unwrap();
+    let built = terraform::built("grit-wrapper").unwrap();
+    let installed = lab.folder().join("grit-wrapper");
+    replace(&built, &installed);
+    lab.cloud().shape({
+        let installed = installed.clone();
+        move |_, spec| spec.wrapper_program = Some(installed.clone())
+    });
+    let host = host(&lab);
+    let runner = host.runner_pid();
+    let held = lab.queue().submit_held(1);
+    for _ in 0..5 {
+        lab.queue().submit(4, Duration::from_millis(50));
+        let before = poll::until("a wrapper runs", LIMIT, || host.wrapper_pid().ok_or(()));
+        ask(&host, &["status"]);
+        replace(&built, &installed);
+        kill_process(Pid::from_raw(before.cast_signed()).unwrap(), Signal::USR1).unwrap();
+        poll::until("the old wrapper ends", LIMIT, || {
+            match host.processes().iter().any(|process| process.pid == before) {
+                true => Err(()),
+                false => Ok(()),
+            }
+        });
+        host.start_wrapper().unwrap();
+        let status = ask(&host, &["status"]);
+        assert_eq!(status["pid"].as_u64(), runner.map(u64::from), "{status}");
+    }
+    lab.queue().release(&held);
+    let tally = lab.queue().wait_all_ended(LIMIT).unwrap();
+    assert_eq!((tally.finished, tally.lost), (21, 0));
+    assert_eq!(starts(&lab), 1, "there was a second runner");
+    assert_eq!(host.runner_pid(), runner);
+}
+
+/// As a package manager does it: the new file beside the old one, then in its place.
+fn replace(program: &Path, installed: &Path) {
+    let new = installed.with_extension("new");
+    // Not by this process: a child that another test starts just then would hold the new program open for writing.
+    assert!(Command::new("cp").args([program, &new]).status().unwrap().success());
+    fs::rename(new, installed).unwrap();
+}
