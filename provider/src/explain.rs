@@ -4,6 +4,7 @@
 //! word that pipelines can tell failures apart by. Everything that names a manager names it by its key in the map.
 
 mod connection;
+mod host_key;
 pub mod operation;
 
 use crate::client::ClientError;

@@ -3,16 +3,15 @@
 use crate::{
     args::duration::human,
     client::ClientError,
-    explain::{Code, Explained},
+    explain::{Code, Explained, host_key::host_key},
     transport::{
-        Cause, ChannelRefusal, HostKeyRefusal, HostKeyVerdict, KeyError, Phase, Route, SharedIoError,
-        TransportError, WrapperAddress,
+        Cause, ChannelRefusal, KeyError, Phase, Route, SharedIoError, TransportError, WrapperAddress,
     },
 };
 use std::io::ErrorKind;
 
 /// What is said about one failure: its kind, a title, what happened, and what to do.
-type Words = (Code, &'static str, String, String);
+pub(super) type Words = (Code, &'static str, String, String);
 
 /// Explains why a call to the wrapper of `manager` failed.
 pub(super) fn explain(manager: &str, error: &ClientError) -> Explained {
@@ -244,54 +243,6 @@ fn timed_out(error: &TransportError, limit: &str) -> Words {
     (Code::ConnectFailed, summary, happened, next.to_owned())
 }
 
-fn host_key(route: &Route, refusal: &HostKeyRefusal) -> Words {
-    let HostKeyRefusal { key_type, fingerprint, expected, line, searched, problem, .. } = refusal;
-    let shown = format!("{} shows the {key_type} key {fingerprint}", place(route));
-    let known: Vec<String> = expected
-        .iter()
-        .map(|known| format!("{} {} ({})", known.key_type, known.fingerprint, known.source))
-        .collect();
-    let known = known.join(", ");
-    let (summary, happened, next) = match refusal.verdict {
-        HostKeyVerdict::Unknown => (
-            "Unknown host key",
-            format!("{shown}, and nothing is known about this host. Looked in {}.", listed(searched)),
-            format!(
-                "Compare the fingerprint with the one on the host (`ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub`, or the console \
-                 log of its first start). If it is the same, set `host_key` in the entry of the manager, or add this line to a \
-                 known_hosts source:\n\n{line}"
-            ),
-        ),
-        HostKeyVerdict::Changed => (
-            "Host key has changed",
-            format!("{shown}, but known for this host is {known}. Somebody may be listening in."),
-            format!(
-                "Find out why before anything else. If the host was replaced, remove the old line and add this one:\n\n{line}"
-            ),
-        ),
-        HostKeyVerdict::Revoked => (
-            "Host key is revoked",
-            format!("{shown}, which is marked as revoked ({known})."),
-            "Give the host a new key. A revoked one is accepted by no other entry.".to_owned(),
-        ),
-        HostKeyVerdict::BadCertificate => (
-            "Host certificate is not accepted",
-            format!(
-                "{shown} in a certificate that is not accepted: {}.",
-                problem.as_deref().unwrap_or("it is not valid")
-            ),
-            format!("Sign the key of the host anew with a known authority: {known}."),
-        ),
-    };
-    let mut happened = happened;
-    if refusal.verdict != HostKeyVerdict::BadCertificate
-        && let Some(problem) = problem
-    {
-        happened.push_str(&format!(" As to its certificate: {problem}."));
-    }
-    (Code::Refused, summary, happened, next)
-}
-
 fn auth_refused(route: &Route, offered: &[String], remaining: &[String]) -> Words {
     let offered = if offered.is_empty() { "no key".to_owned() } else { offered.join(", ") };
     let happened = format!("{} refused to let {} in with {offered}.", place(route), user(route));
@@ -456,7 +407,7 @@ fn status(method: &str, code: tonic::Code, message: &str, route: &Route) -> Word
 }
 
 /// The SSH server, as `h:22`, or `h:22 (hop 1 of `proxy_jump`)`.
-fn place(route: &Route) -> String {
+pub(super) fn place(route: &Route) -> String {
     match route.hop {
         Some(hop) => format!("{} (hop {hop} of `proxy_jump`)", route.host),
         None => route.host.to_string(),
@@ -477,10 +428,6 @@ fn logged_in(route: &Route) -> String {
 
 fn onward(route: &Route) -> String {
     route.onward.as_ref().map_or_else(|| route.wrapper.to_string(), ToString::to_string)
-}
-
-fn listed(places: &[String]) -> String {
-    if places.is_empty() { "no place at all".to_owned() } else { places.join(", ") }
 }
 
 /// What a command printed in place of the SSH connection that it should carry.
