@@ -421,6 +421,86 @@ mod tests {
         assert_eq!(wrapper.requests(), (1, 0));
     }
 
+    /// A connection that nobody closed: calls do not fail, they hang until their own limit, or for ever where there is none.
+    struct HalfOpen<F> {
+        wrapper: Scripted<F>,
+        cut: std::ops::Range<u64>,
+        limit: Option<Duration>,
+    }
+
+    impl<F: Fn(Scene) -> Result<RunnerStatus, ScriptedFault> + Sync> HalfOpen<F> {
+        async fn pass(&self) -> Result<(), ScriptedFault> {
+            if !self.cut.contains(&self.wrapper.elapsed().as_secs()) {
+                return Ok(());
+            }
+            match self.limit {
+                Some(limit) => tokio::time::sleep(limit).await,
+                None => std::future::pending().await,
+            }
+            Err(ScriptedFault::Down)
+        }
+    }
+
+    impl<F: Fn(Scene) -> Result<RunnerStatus, ScriptedFault> + Sync> Wrapper for HalfOpen<F> {
+        type Error = ScriptedFault;
+
+        async fn look(&self) -> Result<Look, ScriptedFault> {
+            self.pass().await?;
+            self.wrapper.look().await
+        }
+
+        async fn changed(&self) {
+            self.wrapper.changed().await;
+        }
+
+        async fn drain(&self, request: &DrainRequest) -> Result<Look, ScriptedFault> {
+            self.pass().await?;
+            self.wrapper.drain(request).await
+        }
+
+        async fn start(&self) -> Result<crate::client::Start, ScriptedFault> {
+            self.pass().await?;
+            self.wrapper.start().await
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_cut_that_leaves_calls_hanging_is_waited_out_too() {
+        // The default limits of a connection and a call, together.
+        let limit = Some(Duration::from_secs(40));
+        let wrapper = HalfOpen { wrapper: Scripted::new(draining(900)), cut: 100..700, limit };
+        let start = Instant::now();
+        let outcome = drained(&policy(), &wrapper).await.unwrap();
+        assert!(matches!(outcome, Drained::Terminated { forced: false, .. }), "{outcome:?}");
+        assert_eq!(wrapper.wrapper.requests(), (1, 0));
+        assert!(start.elapsed() < Duration::from_secs(910), "{:?}", start.elapsed());
+
+        // The runner ends during the cut: that is seen at most one call and one pause after it.
+        let wrapper = HalfOpen { wrapper: Scripted::new(draining(300)), cut: 100..700, limit };
+        let start = Instant::now();
+        assert!(drained(&policy(), &wrapper).await.is_ok());
+        assert!((700..=752).contains(&start.elapsed().as_secs()), "{:?}", start.elapsed());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_that_never_returns_holds_up_neither_deadline_nor_stop() {
+        let hung = || HalfOpen { wrapper: Scripted::new(draining(900)), cut: 100..u64::MAX, limit: None };
+        let short = DrainPolicy { timeout: Duration::from_secs(600), ..policy() };
+        let start = Instant::now();
+        let error = drained(&short, &hung()).await.unwrap_err();
+        assert!(matches!(error, NotDrained::TimedOut { requested: true, last: Some(_), .. }), "{error:?}");
+        assert_eq!(start.elapsed().as_secs(), 600);
+
+        let (stop, wrapper, policy) = (CancellationToken::new(), hung(), policy());
+        let start = Instant::now();
+        let (outcome, ()) = tokio::join!(run("m1", &wrapper, &policy, &stop), async {
+            tokio::time::sleep(Duration::from_secs(200)).await;
+            stop.cancel();
+        });
+        assert!(matches!(outcome, Err(NotDrained::Interrupted { requested: true, .. })), "{outcome:?}");
+        assert_eq!(start.elapsed().as_secs(), 200);
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_gone_host_is_terminated_only_where_the_user_said_so() {
         let policy = DrainPolicy { on_unreachable: OnUnreachable::AssumeTerminated, ..policy() };

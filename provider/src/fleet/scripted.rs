@@ -57,6 +57,11 @@ impl<F: Fn(Scene) -> Result<S, ScriptedFault> + Sync, S: Into<Look>> Scripted<F>
         Self { script, start: Instant::now(), asked: Mutex::default(), starts: AtomicUsize::new(0) }
     }
 
+    /// Since the start.
+    pub(super) fn elapsed(&self) -> Duration {
+        self.start.elapsed()
+    }
+
     /// Graceful and forceful requests so far.
     pub(super) fn requests(&self) -> (usize, usize) {
         let asked = self.asked.lock().unwrap();
