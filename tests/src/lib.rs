@@ -3,6 +3,7 @@
 pub mod bench;
 pub mod lab;
 pub mod lab_provider;
+pub mod link;
 pub mod poll;
 pub mod rollout;
 pub mod ssh_server;

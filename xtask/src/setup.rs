@@ -19,7 +19,7 @@ pub(crate) fn terraform() -> anyhow::Result<PathBuf> {
     }
 }
 
-/// Makes sure of everything that the tests need. Installs openssh-server when it is missing and we may.
+/// Makes sure of everything that the tests need. Installs openssh-server and iproute2 when they are missing and we may.
 pub(crate) fn for_tests() -> anyhow::Result<()> {
     let terraform = terraform()?;
     println!("using {}", terraform.display());
@@ -27,27 +27,34 @@ pub(crate) fn for_tests() -> anyhow::Result<()> {
         bail!("setsid is not on PATH: install util-linux");
     }
     if sshd().is_none() {
-        install_sshd()?;
+        install("sshd", "openssh-server")?;
     }
     match sshd() {
         Some(path) => println!("using {}", path.display()),
         None => bail!("openssh-server was installed, and there is still no sshd in PATH or /usr/sbin"),
     }
+    // One test is the poorer without it, and says so itself.
+    if ip().is_none()
+        && let Err(error) = install("ip", "iproute2")
+    {
+        println!("NOT COVERED: a drain over a cut network cable, because {error:#}");
+    }
     Ok(())
 }
 
-fn install_sshd() -> anyhow::Result<()> {
+/// Installs the package that has a program.
+fn install(program: &str, package: &str) -> anyhow::Result<()> {
     let Some(apt) = find("apt-get") else {
-        bail!("sshd is missing: install openssh-server with this system's package manager");
+        bail!("{program} is missing: install {package} with this system's package manager");
     };
     if !is_root() {
-        bail!("sshd is missing: run `sudo apt-get install openssh-server`, or run this as root");
+        bail!("{program} is missing: run `sudo apt-get install {package}`, or run this as root");
     }
-    println!("sshd is missing: installing openssh-server");
+    println!("{program} is missing: installing {package}");
     let install = || {
         let mut command = Command::new(&apt);
         command
-            .args(["install", "--yes", "--no-install-recommends", "openssh-server"])
+            .args(["install", "--yes", "--no-install-recommends", package])
             .env("DEBIAN_FRONTEND", "noninteractive");
         command
     };
@@ -60,11 +67,18 @@ fn install_sshd() -> anyhow::Result<()> {
 }
 
 fn sshd() -> Option<PathBuf> {
-    find("sshd").or_else(|| {
-        ["/usr/sbin/sshd", "/usr/local/sbin/sshd", "/sbin/sshd"]
-            .iter()
-            .map(PathBuf::from)
-            .find(|path| path.is_file())
+    find_with_sbin("sshd")
+}
+
+fn ip() -> Option<PathBuf> {
+    find_with_sbin("ip")
+}
+
+/// Also where the programs of administrators are, which are not on everybody's PATH.
+fn find_with_sbin(name: &str) -> Option<PathBuf> {
+    find(name).or_else(|| {
+        let folders = ["/usr/sbin", "/usr/local/sbin", "/sbin"].iter();
+        folders.map(|folder| Path::new(folder).join(name)).find(|path| path.is_file())
     })
 }
 

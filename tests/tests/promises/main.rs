@@ -7,6 +7,7 @@ mod faults;
 mod health_levels;
 mod interruptions;
 mod lab_host;
+mod network_cut;
 mod no_secrets;
 mod plan_guard;
 mod plugin_access;

@@ -1,0 +1,96 @@
+//! A TCP relay that can stop forwarding.
+
+use std::net::{Ipv4Addr, SocketAddr};
+
+use anyhow::Context as _;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::{
+        TcpListener, TcpStream,
+        tcp::{OwnedReadHalf, OwnedWriteHalf},
+    },
+    runtime::Runtime,
+    sync::watch,
+};
+
+/// Forwards connections to one address. Needs no rights.
+///
+/// While it is cut, nothing passes in either direction and nothing is closed: connections that stand fall silent, new ones are accepted
+/// by the kernel and never hear a word. Once restored, what waited goes on. Ends with its value.
+#[derive(Debug)]
+pub struct Relay {
+    address: SocketAddr,
+    passing: watch::Sender<bool>,
+    runtime: Option<Runtime>,
+}
+
+impl Relay {
+    /// A relay on a free port of loopback.
+    pub fn start(to: SocketAddr) -> anyhow::Result<Self> {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+        let listener = runtime
+            .block_on(TcpListener::bind((Ipv4Addr::LOCALHOST, 0)))
+            .context("find a port for the relay")?;
+        let address = listener.local_addr()?;
+        let (passing, passes) = watch::channel(true);
+        runtime.spawn(async move {
+            while let Ok((near, _)) = listener.accept().await {
+                tokio::spawn(forward(near, to, passes.clone()));
+            }
+        });
+        Ok(Self { address, passing, runtime: Some(runtime) })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Lets nothing pass from now on.
+    pub fn cut(&self) {
+        self.passing.send_replace(false);
+    }
+
+    /// Lets everything pass again.
+    pub fn restore(&self) {
+        self.passing.send_replace(true);
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+async fn forward(near: TcpStream, to: SocketAddr, mut passes: watch::Receiver<bool>) {
+    if passes.wait_for(|passes| *passes).await.is_err() {
+        return;
+    }
+    // A host that refuses is one that closes at once, seen from behind the relay.
+    let Ok(far) = TcpStream::connect(to).await else { return };
+    let ((near_in, near_out), (far_in, far_out)) = (near.into_split(), far.into_split());
+    tokio::join!(pump(near_in, far_out, passes.clone()), pump(far_in, near_out, passes));
+}
+
+/// Copies one direction, its end included, as long as the relay passes anything.
+async fn pump(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut passes: watch::Receiver<bool>) {
+    let mut buffer = vec![0; 16 << 10];
+    loop {
+        let read = from.read(&mut buffer).await.unwrap_or(0);
+        // After the read: what was under way when the link was cut waits here.
+        if passes.wait_for(|passes| *passes).await.is_err() {
+            return;
+        }
+        let whole = buffer.get(..read).unwrap_or_default();
+        if whole.is_empty() {
+            let _ = to.shutdown().await;
+            return;
+        }
+        if to.write_all(whole).await.is_err() {
+            return;
+        }
+    }
+}
