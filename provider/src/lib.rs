@@ -10,6 +10,9 @@ pub mod client;
 pub mod config;
 pub mod explain;
 pub mod fleet;
+#[cfg(any(test, feature = "fuzzing"))]
+#[doc(hidden)]
+pub mod fuzz;
 pub mod plugin;
 pub mod resources;
 pub mod schema;

@@ -17,6 +17,8 @@ mod check;
 mod command;
 mod credentials;
 mod error;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzz;
 mod home;
 mod limits;
 mod options;

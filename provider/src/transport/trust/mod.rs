@@ -83,6 +83,14 @@ impl HostTrust {
         Ok(trust)
     }
 
+    /// What the text of a known_hosts file alone tells.
+    #[cfg(any(test, feature = "fuzzing"))]
+    pub(crate) fn of_text(text: &[u8], host: &HostPort) -> Self {
+        let mut trust = Self { name: lookup_name(host.host(), host.port()), ..Self::default() };
+        trust.lines("known_hosts", text, host);
+        trust
+    }
+
     /// What is wrong with the options whatever the host: pins and authorities that are none, known_hosts text without a line.
     pub(crate) fn check(options: &TrustOptions) -> Vec<InvalidOption> {
         let mut found = Vec::new();

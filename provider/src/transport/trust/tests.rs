@@ -11,10 +11,7 @@ fn key(line: &str) -> HostKey {
 }
 
 fn trust(text: &[u8], host: &str) -> HostTrust {
-    let host: HostPort = host.parse().unwrap();
-    let mut trust = HostTrust { name: lookup_name(host.host(), host.port()), ..HostTrust::default() };
-    trust.lines("known_hosts", text, &host);
-    trust
+    HostTrust::of_text(text, &host.parse().unwrap())
 }
 
 fn verdict(text: &str, host: &str, shown: &str) -> Option<HostKeyVerdict> {

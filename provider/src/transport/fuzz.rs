@@ -1,0 +1,109 @@
+//! The promises of the parsers, for [`crate::fuzz`].
+
+use crate::transport::{
+    HostPort, Secret, Target, WrapperAddress,
+    ssh::load_key,
+    template::Template,
+    trust::{HostKey, HostTrust},
+};
+
+/// Stands at the end of every known_hosts file.
+const LAST: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIElNXKZbIZrqk5rLVCYc1gTSkSkJy1V/dCsWHxKqWHVz";
+/// Stands in none.
+const STRANGER: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHTbRzYTfK3c2W8H5lGPKh3d6Q/9gJ1JDtRHZvMOGhZq";
+/// So much of a key's text in a row is a part of the key; less can be chance.
+const TELLING: usize = 20;
+
+/// Whatever a known_hosts file holds, no other line suffers from it, and no key is accepted that no line holds.
+#[expect(clippy::panic, reason = "a fuzzer wants panics")]
+pub fn known_hosts(bytes: &[u8]) {
+    let (Some(last), Some(stranger)) = (HostKey::parse(LAST), HostKey::parse(STRANGER)) else {
+        panic!("the keys of this file cannot be read");
+    };
+    for host in ["h", "h:2222", "10.0.0.1", "a.example.com", "2001:db8::7"] {
+        let host = self::host(host);
+        let alone = HostTrust::of_text(bytes, &host);
+        assert!(alone.judge(&stranger).is_err(), "a key was accepted that no line holds");
+        assert!(!alone.is_authority(&stranger));
+        let name = crate::transport::trust::lookup_name(host.host(), host.port());
+        let text = [bytes, format!("\n{name} {LAST}\n").as_bytes()].concat();
+        let trust = HostTrust::of_text(&text, &host);
+        assert!(trust.judge(&last).is_ok(), "a line was not found");
+        if let Err(refusal) = trust.judge(&stranger) {
+            assert!(!refusal.expected.is_empty(), "the last line is a key that was expected");
+        }
+    }
+}
+
+/// Whatever is given as a key: it is loaded or refused, the same each time, indented or not, and what it is refused with quotes no part
+/// of it.
+#[expect(clippy::panic, reason = "a fuzzer wants panics")]
+pub fn private_key(bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes);
+    let passphrase = Secret::new("geheim");
+    for passphrase in [None, Some(&passphrase)] {
+        let loaded = load_key(&Secret::new(text.as_ref()), passphrase, "fuzz");
+        match &loaded {
+            Ok(key) => {
+                let again = load_key(&Secret::new(format!("\n\n{text}\n\n")), passphrase, "fuzz");
+                let Ok(again) = again else { panic!("blank lines around it make a key unusable: {again:?}") };
+                assert_eq!(key.fingerprint(), again.fingerprint());
+            }
+            Err(error) => {
+                let said = format!("{error} {error:?}");
+                for line in text.lines() {
+                    let body: Vec<char> = line.trim().chars().collect();
+                    for part in body.chunks_exact(TELLING) {
+                        let part: String = part.iter().collect();
+                        let tells = part.chars().all(|it| it.is_ascii_alphanumeric() || "+/=".contains(it));
+                        assert!(!tells || !said.contains(&part), "an error quotes the key");
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Whatever is given as a template, one argument a line: it is expanded argument by argument, or refused. Text without names stays as it
+/// is, and no value that a program could misunderstand gets through.
+pub fn template(bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes);
+    let arguments: Vec<String> = text.split('\n').map(str::to_owned).collect();
+    let Ok(template) = Template::parse(&arguments) else { return };
+    let expand = |instance_name: &str| template.expand(&target(instance_name), Some("deploy"));
+    let plain = expand("plain");
+    if let Ok(expanded) = &plain {
+        assert_eq!(expanded.len(), arguments.len(), "an argument more or less");
+        for (before, after) in arguments.iter().zip(expanded) {
+            assert!(before.contains("{{") || before == after, "a text without names was changed");
+        }
+    }
+    // The name stands for a value like any other: braces in it are no name, dashes and control characters are refused.
+    if let (Ok(plain), Ok(braces)) = (&plain, expand("{{host}}")) {
+        let uses_it = plain != &braces;
+        for (plain, braces) in plain.iter().zip(&braces) {
+            assert!(plain == braces || braces.contains("{{host}}"), "a value was expanded again");
+        }
+        for hostile in ["-oProxyCommand=x", "a\nb", "a\0b"] {
+            assert!(!uses_it || expand(hostile).is_err(), "a hostile value got through");
+        }
+    }
+}
+
+fn target(instance_name: &str) -> Target {
+    Target {
+        manager: "m1".to_owned(),
+        instance_name: instance_name.to_owned(),
+        instance_id: Some("i-07".to_owned()),
+        address: host("h:2222"),
+        wrapper_address: WrapperAddress::Unix("/run/w.sock".to_owned()),
+        username: None,
+        private_key: None,
+        host_key: None,
+    }
+}
+
+#[expect(clippy::panic, reason = "only for the texts of this file")]
+fn host(text: &str) -> HostPort {
+    text.parse().unwrap_or_else(|error| panic!("{text} cannot be read: {error}"))
+}
