@@ -8,6 +8,7 @@ mod embedded;
 mod fake;
 mod faults;
 mod hops;
+mod phases;
 mod recipes;
 mod secrets;
 mod sessions;
