@@ -20,6 +20,7 @@ mod probes;
 mod provider_block;
 mod rollout;
 mod runner_stand_in;
+mod russh_log;
 mod strategies;
 mod upstream_wrapper;
 mod wrapper_survival;

@@ -10,6 +10,7 @@ mod faults;
 mod hops;
 mod phases;
 mod recipes;
+mod russh_log;
 mod secrets;
 mod sessions;
 mod stub;

@@ -1,0 +1,25 @@
+//! russh logs what it does packet by packet, through the `log` crate, which ends up in our log. The provider holds that back, at the most
+//! verbose level too; what would come without that is in the tests of the SSH client.
+
+use grit_tests::rollout::Rollout;
+
+#[test]
+fn only_warnings_of_russh_come_through() {
+    let mut rollout = Rollout::start().unwrap();
+    let path = rollout.workspace.tmp().join("provider.log");
+    rollout.workspace.set_env("TF_LOG_PROVIDER", "TRACE");
+    rollout.workspace.set_env("TF_LOG_PATH", &path);
+    rollout.managers(&["m1-v1"]).unwrap();
+    rollout.workspace.apply().unwrap().succeeded();
+    rollout.workspace.destroy().unwrap().succeeded();
+
+    let log = std::fs::read_to_string(path).unwrap();
+    assert!(log.contains("SSH session established"), "our own lines are there: {log}");
+    for line in log.lines().filter(|line| line.contains("russh::") || line.contains("@module=log")) {
+        assert!(line.contains("[WARN]") || line.contains("[ERROR]"), "{line}");
+    }
+    let key = rollout.lab.client_key().pem().unwrap();
+    for body in key.lines().filter(|line| !line.starts_with('-')) {
+        assert!(!log.contains(body), "a line of the private key is in the log");
+    }
+}
