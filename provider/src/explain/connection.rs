@@ -10,6 +10,9 @@ use crate::{
 };
 use std::io::ErrorKind;
 
+/// Linux has 108 bytes for a socket's path and the zero behind it.
+const LONGEST_SOCKET: usize = 107;
+
 /// What is said about one failure: its kind, a title, what happened, and what to do.
 pub(super) type Words = (Code, &'static str, String, String);
 
@@ -271,9 +274,19 @@ fn channel_refused(route: &Route, reason: ChannelRefusal, text: &str) -> Words {
             "Forwarding is forbidden",
             Code::Refused,
             format!("{}, but its SSH server forbids connections to {target}{said}.", logged_in(route)),
-            "Allow it: `AllowTcpForwarding local` and `PermitOpen` in sshd_config, and `permitopen` in the authorized_keys line of the \
-             key."
+            "Allow it: `AllowTcpForwarding local` and `PermitOpen` in sshd_config, and in the authorized_keys line of the key \
+             `permitopen`, and `port-forwarding` if it has `restrict`."
                 .to_owned(),
+        ),
+        (ChannelRefusal::ConnectFailed, None, WrapperAddress::Unix(path)) if path.len() > LONGEST_SOCKET => (
+            "Wrapper is not reachable",
+            Code::InvalidConfig,
+            format!("{}, but {target} could not be opened there.", logged_in(route)),
+            format!(
+                "The path of a socket has {LONGEST_SOCKET} bytes at most, and this one has {}: let the wrapper listen on a shorter one, \
+                 and set `wrapper_address` to it.",
+                path.len()
+            ),
         ),
         (ChannelRefusal::ConnectFailed, None, WrapperAddress::Unix(path)) => (
             "Wrapper is not reachable",

@@ -5,7 +5,7 @@
 
 mod agent;
 mod keys;
-mod tree;
+pub mod tree;
 
 pub use agent::Agent;
 pub use keys::{ClientKey, public_line};

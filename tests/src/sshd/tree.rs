@@ -4,7 +4,7 @@ use rustix::process::Pid;
 use std::fs;
 
 /// A process and all that stem from it, parents before children.
-pub(super) fn with_descendants(root: Pid) -> Vec<Pid> {
+pub fn with_descendants(root: Pid) -> Vec<Pid> {
     let all = parents();
     let mut found = vec![root.as_raw_nonzero().get()];
     let mut next = 0;

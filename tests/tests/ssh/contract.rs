@@ -1,4 +1,4 @@
-//! What holds over every strategy.
+//! What holds over every strategy. The long call, a watch, is in [`crate::own_wrapper`]: it takes a wrapper that has it.
 
 use crate::{
     stub::Wrapper,
@@ -47,6 +47,11 @@ macro_rules! over_every_way {
             }
 
             #[tokio::test]
+            async fn a_host_that_restarts_is_found_again() {
+                super::a_host_that_restarts_is_found_again(Journey::new(Way::$way)).await;
+            }
+
+            #[tokio::test]
             async fn ports_and_sockets() {
                 super::ports_and_sockets(Journey::new(Way::$way)).await;
             }
@@ -61,6 +66,7 @@ over_every_way!(
     proxy_command: ProxyCommand,
     proxy_command_ssh: ProxyCommandSsh,
     ssh_command: SshCommand,
+    ssh_command_socket: SshCommandSocket,
 );
 
 async fn calls_are_answered(journey: Journey) {
@@ -80,9 +86,10 @@ async fn calls_are_answered(journey: Journey) {
 }
 
 async fn ports_and_sockets(mut journey: Journey) {
-    if journey.way != Way::SshCommand {
-        journey.world.wrapper = Wrapper::tcp();
+    if matches!(journey.way, Way::SshCommand | Way::SshCommandSocket) {
+        return; // each can do one of the two, which the other tests use
     }
+    journey.world.wrapper = Wrapper::tcp();
     soon(journey.connector().client(journey.target()).check_status()).await.unwrap();
 }
 
@@ -107,8 +114,29 @@ async fn a_wrapper_that_comes_back_is_found_again(mut journey: Journey) {
     assert!(gone.retryable(), "{gone:?}");
     journey.world.wrapper.start();
     soon(until_answered(&client)).await;
-    let sessions = journey.world.sshd.log().matches("Accepted publickey").count();
-    assert_eq!(sessions, 1, "{}", journey.world.sshd.log());
+    if journey.way != Way::SshCommandSocket {
+        let sessions = journey.world.sshd.log().matches("Accepted publickey").count();
+        assert_eq!(sessions, 1, "{}", journey.world.sshd.log());
+    }
+}
+
+/// First the manager's sshd dies with all its sessions, then, where there are some, the bastions.
+async fn a_host_that_restarts_is_found_again(mut journey: Journey) {
+    if journey.way == Way::SshCommandSocket {
+        return; // no sshd stands on its way
+    }
+    let client = journey.connector().client(journey.target());
+    soon(client.check_status()).await.unwrap();
+    let Journey { world, bastions, .. } = &mut journey;
+    for sshd in std::iter::once(&mut world.sshd).chain(bastions.iter_mut().map(|(sshd, _)| sshd)) {
+        sshd.kill();
+        for _ in 0..2 {
+            let error = soon(client.check_status()).await.unwrap_err();
+            assert!(error.retryable(), "{error:?}");
+        }
+        sshd.restart().unwrap();
+        soon(until_answered(&client)).await;
+    }
 }
 
 async fn a_slow_wrapper_is_given_up_and_can_be_asked_again(journey: Journey) {
@@ -132,6 +160,9 @@ async fn a_dropped_call_harms_no_other(journey: Journey) {
 }
 
 async fn killed_sessions_are_noticed_and_replaced(journey: Journey) {
+    if journey.way == Way::SshCommandSocket {
+        return; // its sessions are the command, which `commands::a_command_that_dies_in_a_call` kills
+    }
     let client = journey.connector().client(journey.target());
     soon(client.check_status()).await.unwrap();
     journey.world.wrapper.set(|script| script.delay = Duration::from_secs(120));

@@ -1,4 +1,40 @@
 //! Every way in which a connection can fail, and the words that it ends in. One snapshot each.
+//!
+//! The rows are what can happen between us and a wrapper, in the order in which it is met; the tests are of this file unless they say
+//! otherwise.
+//!
+//! | fault | test |
+//! |---|---|
+//! | TCP refused; name unknown | `tcp::refused`; `tcp::unknown_name` |
+//! | TCP not answered | `phases::tcp` |
+//! | mute server, banner in drops, SSH 1.5 | `handshake::mute`, `::half_a_banner`, `::dripping_lines`, `::ssh_1` |
+//! | HTTP server; text, then the end | `handshake::http` |
+//! | endless line | `handshake::an_endless_line` |
+//! | garbage after the banner; the end after it; the end before it | `handshake::garbage_after_the_banner`, `::closed_after_the_banner`, `::closed_at_once` |
+//! | MaxStartups, PerSourcePenalties | `handshake::max_startups`, `::not_allowed_at_this_time`, `::max_startups_of_a_real_server_are_worth_another_try` |
+//! | no common algorithm | `handshake::no_common_algorithm` |
+//! | host key wrong, unknown, revoked, not the pinned one | `host_key::*` |
+//! | host known under another key type | `trust::*`: it is asked for, and works |
+//! | host certificate of no use | `trust::host_certificates` |
+//! | unknown user, wrong key, user not allowed | `auth::unknown_user`, `::wrong_key`, `::user_not_allowed` |
+//! | too many failures | `auth::too_many_failures` |
+//! | connection lost during the login | `auth::lost` |
+//! | no method of ours; more than a key wanted | `auth::keys_are_not_taken`, `::more_than_a_key` |
+//! | hang during the login | `auth::hang` |
+//! | no user, no key, a key of no use | `auth::nothing_to_log_in_with`, `::bad_keys`; agents: `credentials` |
+//! | port: AllowTcpForwarding no, PermitOpen, `restrict`, `permitopen` of a key | `channel::ports_forbidden`, `::permit_open`, `::a_restricted_key` |
+//! | port closed; its name unknown | `channel::port_closed`, `::unknown_name` |
+//! | behind a bastion: closed, name unknown, forbidden, refused login | `hops::a_manager_that_the_hop_does_not_reach`, `hops::a_manager_whose_name_the_hop_does_not_know`, `hops::a_hop_that_forbids_forwarding`, `hops::each_hop_…` |
+//! | socket: AllowStreamLocalForwarding no or remote, `restrict` | `channel::sockets_forbidden`, `::sockets_forbidden_but_remote`, `::a_restricted_key` |
+//! | socket missing, stale, without permission, path too long | `channel::socket_missing`, `::socket_stale`, `::socket_without_permission`, `::path_too_long` |
+//! | port speaks HTTP/1.1; is mute; closes | `call::http_1`, `::mute`, `::closed` |
+//! | command exits, prints, dies, hangs, is not there | `commands::a_command_that_…` |
+//! | command prints a message of the day | `commands::a_command_that_prints_a_message_of_the_day` |
+//! | sshd killed in a call | `call::sessions_killed` |
+//! | wrapper killed in a call; comes back | `call::wrapper_killed`; `contract::…::a_wrapper_that_comes_back_is_found_again` |
+//! | sshd stopped, in each phase | `call::host_frozen`, `phases::*` |
+//! | wrapper stopped | `call::wrapper_hangs` |
+//! | sshd stopped while we write much | `time::a_writer_that_waits_for_room_ends_with_its_session` |
 
 use crate::{
     fake::{Fake, Then},
@@ -41,6 +77,17 @@ async fn fake(name: &str, bytes: &'static [u8], then: Then) {
     insta::assert_snapshot!(name, words);
 }
 
+/// Words about a name that is not known, the same whatever this machine's resolver says about it.
+pub(crate) fn resolved_alike(words: &str) -> String {
+    [
+        "Name or service not known",
+        "Temporary failure in name resolution",
+        "No address associated with hostname",
+    ]
+    .iter()
+    .fold(words.to_owned(), |words, text| words.replace(text, "RESOLVER-SAYS"))
+}
+
 mod tcp {
     use super::*;
 
@@ -60,8 +107,7 @@ mod tcp {
         let target = Target { address: "no-such-host.invalid".parse().unwrap(), ..world.target() };
         let error = failure(&world.options(), target).await;
         assert!(error.retryable());
-        let words = world.words(&error);
-        assert!(words.contains("no address is known for no-such-host.invalid:22"), "{words}");
+        insta::assert_snapshot!("tcp_unknown_name", resolved_alike(&world.words(&error)));
     }
 }
 
@@ -122,6 +168,12 @@ mod handshake {
     #[tokio::test]
     async fn max_startups() {
         fake("handshake_max_startups", b"Exceeded MaxStartups\r\n", Then::Close).await;
+    }
+
+    /// sshd since 9.8 says this for MaxStartups and for penalties alike.
+    #[tokio::test]
+    async fn not_allowed_at_this_time() {
+        fake("handshake_not_allowed_at_this_time", b"Not allowed at this time\r\n", Then::Close).await;
     }
 
     #[tokio::test]
@@ -383,14 +435,56 @@ mod channel {
     async fn path_too_long() {
         let world = World::new();
         let target = to(&world, &format!("unix:///{}", "x".repeat(200)));
-        let words = world.words(&failure(&world.options(), target).await);
-        assert!(words.contains("could not be opened there"), "{words}");
+        words!("channel_path_too_long", world, world.options(), target);
     }
 
     #[tokio::test]
     async fn sockets_forbidden() {
         let world = World::with(|builder| builder.config("AllowStreamLocalForwarding no"));
         words!("channel_sockets_forbidden", world, world.options(), world.target());
+    }
+
+    #[tokio::test]
+    async fn sockets_forbidden_but_remote() {
+        let world = World::with(|builder| builder.config("AllowStreamLocalForwarding remote"));
+        let error = failure(&world.options(), world.target()).await;
+        insta::assert_snapshot!("channel_sockets_forbidden", world.words(&error));
+    }
+
+    /// A key that may do nothing, and one that may open one port, which is another one.
+    #[tokio::test]
+    async fn a_restricted_key() {
+        for (options, snapshot) in [
+            ("restrict", "channel_restricted"),
+            ("restrict,port-forwarding,permitopen=\"127.0.0.1:1\"", "channel_permitopen_of_a_key"),
+        ] {
+            let dir = tempfile::tempdir().unwrap();
+            let key = ClientKey::generate(dir.path(), "restricted", "ed25519", "").unwrap();
+            let mut world =
+                World::with(|builder| builder.authorized_line(format!("{options} {}", key.public)));
+            world.key = key;
+            if options == "restrict" {
+                let error = failure(&world.options(), world.target()).await;
+                insta::assert_snapshot!("channel_restricted_socket", world.words(&error));
+            }
+            world.wrapper = Wrapper::tcp();
+            let error = failure(&world.options(), world.target()).await;
+            assert!(!error.retryable(), "{error:?}");
+            let words = world.words(&error).replace(&world.wrapper.address, "tcp://WRAPPER");
+            insta::assert_snapshot!(snapshot, words);
+        }
+    }
+
+    #[tokio::test]
+    async fn permit_open() {
+        let mut world = World::with(|builder| builder.config("PermitOpen 127.0.0.1:1"));
+        world.wrapper = Wrapper::tcp();
+        let error = failure(&world.options(), world.target()).await;
+        assert!(!error.retryable());
+        insta::assert_snapshot!(
+            "channel_permit_open",
+            world.words(&error).replace(&world.wrapper.address, "tcp://WRAPPER")
+        );
     }
 
     #[tokio::test]
@@ -421,8 +515,7 @@ mod channel {
     async fn unknown_name() {
         let world = World::new();
         let error = failure(&world.options(), to(&world, "tcp://no-such-host.invalid:7")).await;
-        let words = world.words(&error);
-        assert!(words.contains("tcp://no-such-host.invalid:7 could not be reached from there"), "{words}");
+        insta::assert_snapshot!("channel_unknown_name", resolved_alike(&world.words(&error)));
     }
 }
 
@@ -468,6 +561,29 @@ mod call {
             world.sshd.kill_sessions();
         });
         insta::assert_snapshot!("call_sessions_killed", world.words(&error));
+    }
+
+    /// A wrapper that dies with a call in its hands.
+    #[tokio::test]
+    async fn wrapper_killed() {
+        let world = World::new();
+        // No more than a way to the program that is to be killed: it speaks first, as gRPC does, and holds the call.
+        let socket = world.dir.path().join("killed.sock");
+        let mut wrapper = crate::own_wrapper::OwnWrapper::start(format!("unix://{}", socket.display()));
+        let target = Target { wrapper_address: wrapper.address.parse().unwrap(), ..world.target() };
+        let client = Connector::new(world.options()).client(target);
+        soon(async {
+            while client.look().await.is_err() {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        })
+        .await;
+        wrapper.stop();
+        let (error, ()) = tokio::join!(soon(client.check_status()), async {
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            wrapper.kill();
+        });
+        insta::assert_snapshot!("call_wrapper_killed", world.words(&error.unwrap_err()));
     }
 
     #[tokio::test]

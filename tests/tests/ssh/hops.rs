@@ -75,6 +75,14 @@ async fn a_manager_that_the_hop_does_not_reach() {
 }
 
 #[tokio::test]
+async fn a_manager_whose_name_the_hop_does_not_know() {
+    let journey = Journey::new(Way::Jump);
+    let target = Target { address: "no-such-host.invalid:22".parse().unwrap(), ..journey.target() };
+    let words = words(&journey, journey.options(), target).await;
+    insta::assert_snapshot!("hop_does_not_know", crate::faults::resolved_alike(&words));
+}
+
+#[tokio::test]
 async fn a_hop_that_forbids_forwarding() {
     let mut journey = Journey::new(Way::Jump);
     let key = journey.bastions[0].1.clone();

@@ -8,6 +8,7 @@ mod embedded;
 mod fake;
 mod faults;
 mod hops;
+mod own_wrapper;
 mod phases;
 mod recipes;
 mod russh_log;

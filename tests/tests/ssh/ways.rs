@@ -16,7 +16,10 @@ pub(crate) enum Way {
     TwoJumps,
     ProxyCommand,
     ProxyCommandSsh,
+    /// OpenSSH's client, to a port.
     SshCommand,
+    /// A stand-in for tools that end at a socket: no SSH of ours and no sshd on the way.
+    SshCommandSocket,
 }
 
 /// A world with the servers of a way.
@@ -67,10 +70,12 @@ impl Journey {
                 let (bastion, key) = &self.bastions[0];
                 StrategyOptions::ProxyCommand(self.ssh(bastion, key, "{{host}}:{{port}}"))
             }
+            Way::SshCommandSocket => {
+                (options.username, options.private_key, options.trust.known_hosts) = (None, None, None);
+                command(StrategyOptions::SshCommand, &[CARRY, "unix", "{{wrapper_path}}"])
+            }
             Way::SshCommand => {
-                options.username = None;
-                options.private_key = None;
-                options.trust.known_hosts = None;
+                (options.username, options.private_key, options.trust.known_hosts) = (None, None, None);
                 StrategyOptions::SshCommand(self.ssh(
                     &world.sshd,
                     &world.key,

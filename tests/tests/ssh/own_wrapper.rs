@@ -1,0 +1,124 @@
+//! The `grit-wrapper` program behind every way in: a watch is a call that lasts for hours, and hears of what happens when it happens.
+
+use crate::{
+    ways::{Journey, Way},
+    world::soon,
+};
+use grit_provider::{
+    client::{DrainRequest, RunnerStatus},
+    transport::{Connector, SshOptions, Target},
+};
+use grit_tests::{
+    sshd::{free_address, tree},
+    terraform::built,
+};
+use rustix::process::{Pid, Signal, kill_process};
+use std::{
+    process::{Child, Command, Stdio},
+    time::Duration,
+};
+
+/// A wrapper whose runner is a `sleep`, which ends at the first signal.
+pub(crate) struct OwnWrapper {
+    child: Child,
+    /// As a manager's `wrapper_address`.
+    pub(crate) address: String,
+}
+
+impl OwnWrapper {
+    pub(crate) fn start(address: String) -> Self {
+        let mut command = Command::new(built("grit-wrapper").unwrap());
+        command.args(["run", "--grpc-listen", &address, "--", "/usr/bin/sleep", "600"]);
+        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        Self { child, address }
+    }
+
+    /// Stops it in its tracks.
+    pub(crate) fn stop(&self) {
+        kill_process(self.pid(), Signal::STOP).unwrap();
+    }
+
+    /// Kills it, and its runner, which would outlive it.
+    pub(crate) fn kill(&mut self) {
+        for pid in tree::with_descendants(self.pid()) {
+            // A runner may have gone with its wrapper.
+            let _ = kill_process(pid, Signal::KILL);
+        }
+        self.child.wait().unwrap();
+    }
+
+    fn pid(&self) -> Pid {
+        Pid::from_raw(self.child.id().cast_signed()).unwrap()
+    }
+}
+
+impl Drop for OwnWrapper {
+    fn drop(&mut self) {
+        if matches!(self.child.try_wait(), Ok(None)) {
+            self.kill();
+        }
+    }
+}
+
+async fn a_long_watch(way: Way, socket: bool) {
+    let journey = Journey::new(way);
+    let address = if socket {
+        format!("unix://{}", journey.world.dir.path().join("own.sock").display())
+    } else {
+        format!("tcp://{}", free_address().unwrap())
+    };
+    let wrapper = OwnWrapper::start(address);
+    let target = Target { wrapper_address: wrapper.address.parse().unwrap(), ..journey.target() };
+    // A call gets a second, the watch as long as it takes.
+    let limit = Duration::from_secs(1);
+    let options = SshOptions { call_timeout: Some(limit), ..journey.options() };
+    let (watcher, other) =
+        (Connector::new(options.clone()).client(target.clone()), Connector::new(options).client(target));
+    let running = async {
+        while !matches!(watcher.look().await, Ok(look) if look.report.status == RunnerStatus::Running) {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    soon(running).await;
+    assert!(watcher.look().await.unwrap().detail.is_some(), "our own API");
+
+    // The first news is what is true now; what the wrapper finds out in its first seconds follows.
+    soon(watcher.changed()).await;
+    let quiet = async { while tokio::time::timeout(limit * 3, watcher.changed()).await.is_ok() {} };
+    soon(quiet).await;
+
+    let news = async {
+        loop {
+            watcher.changed().await;
+            if watcher.look().await.unwrap().report.status == RunnerStatus::Stopped {
+                return;
+            }
+        }
+    };
+    let request =
+        DrainRequest { id: "d-1".to_owned(), reason: "a test".to_owned(), ..DrainRequest::default() };
+    let both = Box::pin(async { tokio::join!(other.drain(&request), news) });
+    let (look, ()) = soon(both).await;
+    assert!(look.unwrap().detail.is_some());
+}
+
+macro_rules! over_every_way {
+    ($($name:ident: $way:ident, $socket:literal;)+) => {$(
+        #[tokio::test]
+        async fn $name() {
+            a_long_watch(Way::$way, $socket).await;
+        }
+    )+};
+}
+
+over_every_way! {
+    direct: Direct, true;
+    direct_to_a_port: Direct, false;
+    proxy_jump: Jump, true;
+    proxy_jump_twice: TwoJumps, true;
+    proxy_jump_twice_to_a_port: TwoJumps, false;
+    proxy_command: ProxyCommand, true;
+    proxy_command_ssh: ProxyCommandSsh, false;
+    ssh_command: SshCommand, false;
+    ssh_command_to_a_socket: SshCommandSocket, true;
+}
