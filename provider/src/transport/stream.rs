@@ -145,7 +145,16 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Tap<S> {
         if bytes.is_empty() {
             return Poll::Ready(Ok(0)); // russh's channels call it an error
         }
-        let polled = Pin::new(&mut self.inner).poll_write(cx, bytes);
+        let polled = match Pin::new(&mut self.inner).poll_write(cx, bytes) {
+            // The other side is gone, and reading tells that, too, but only after what it said before it went: a command that prints
+            // why it gives up, and ends, would lose its words to whoever writes first.
+            Poll::Ready(Err(error))
+                if matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset) =>
+            {
+                Poll::Ready(Ok(bytes.len()))
+            }
+            polled => polled,
+        };
         self.or_ended(cx, polled)
     }
 
@@ -174,6 +183,19 @@ mod tests {
         let mut buffer = [0; 700];
         tap.read_exact(&mut buffer).await.unwrap();
         assert_eq!(first.first(), [b'x'; 512]);
+    }
+
+    #[tokio::test]
+    async fn the_last_words_of_the_other_side_are_read_although_it_no_longer_listens() {
+        let (near, mut far) = tokio::net::UnixStream::pair().unwrap();
+        let mut tap = Tap::new(near, Transcript::default(), CancellationToken::new());
+        far.write_all(b"Please log in first.").await.unwrap();
+        drop(far);
+        tap.write_all(b"SSH-2.0-test\r\n").await.unwrap();
+        let mut heard = [0; 20];
+        tap.read_exact(&mut heard).await.unwrap();
+        assert_eq!(&heard, b"Please log in first.");
+        assert_eq!(tap.read(&mut heard).await.ok(), Some(0), "and then the end");
     }
 
     #[tokio::test]
