@@ -6,8 +6,7 @@
 //! such as upstream's wrapper, is found by connecting to it.
 
 use std::{
-    fs::{self, File},
-    io,
+    fs, io,
     os::unix::{
         fs::{FileTypeExt, MetadataExt, PermissionsExt, chown},
         net::{UnixListener, UnixStream},
@@ -15,14 +14,23 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use rustix::process::umask;
+use rustix::{
+    fs::{Mode, fchmod},
+    net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType},
+};
 use tracing::warn;
 
 use super::{Address, ListenError};
-use crate::{access, lock};
+use crate::{
+    access,
+    lock::{self, Lock},
+};
 
 /// Linux's `sun_path` without its closing zero.
 const MAX_PATH: usize = 107;
+
+/// Connections that wait for us to take them; Linux's own limit (`net.core.somaxconn`) may be lower.
+const BACKLOG: i32 = 128;
 
 /// Who may connect to a socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,7 +59,7 @@ pub struct UnixSocket {
     path: PathBuf,
     /// Device and inode of the socket that we made.
     identity: (u64, u64),
-    _lock: File,
+    _lock: Lock,
 }
 
 impl UnixSocket {
@@ -85,27 +93,34 @@ pub(super) fn bind(address: &Address, path: &Path, access: &SocketAccess) -> Res
     let lock = lock(address, path)?;
     clear(address, path)?;
 
-    // Nobody may connect before mode and group are right. The umask is the process's, and nothing else runs yet.
-    let before = umask(rustix::fs::Mode::from_raw_mode(0o177));
-    let bound = UnixListener::bind(path);
-    umask(before);
-    let bound = bound.map_err(io("listen"))?;
+    let bound = listen(path).map_err(io("listen"))?;
     let made = identity(path).map_err(io("look at the new socket"))?;
     let mut socket = UnixSocket { listener: None, path: path.to_owned(), identity: made, _lock: lock };
     if let Some(group) = group {
         chown(path, None, Some(group)).map_err(io("give the socket to --socket-group"))?;
     }
     fs::set_permissions(path, fs::Permissions::from_mode(access.mode)).map_err(io("set --socket-mode"))?;
-    bound.set_nonblocking(true).map_err(io("listen"))?;
     socket.listener = Some(tokio::net::UnixListener::from_std(bound).map_err(io("listen"))?);
     Ok(socket)
+}
+
+/// Listens with nobody's right to connect, so that nobody does before owner and mode are set.
+///
+/// Linux makes the path with the mode that the socket itself has at bind (measured, and a test below). A umask would be the whole process's.
+fn listen(path: &Path) -> io::Result<UnixListener> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    fchmod(&socket, Mode::empty())?;
+    net::bind(&socket, &SocketAddrUnix::new(path)?)?;
+    net::listen(&socket, BACKLOG)?;
+    Ok(socket.into())
 }
 
 fn group_id(group: &str) -> Result<u32, ListenError> {
     access::group_id(group).map_err(|_| ListenError::NoSuchGroup { group: group.to_owned() })
 }
 
-fn lock(address: &Address, path: &Path) -> Result<File, ListenError> {
+fn lock(address: &Address, path: &Path) -> Result<Lock, ListenError> {
     match lock::beside(path) {
         Ok(Some(file)) => Ok(file),
         Ok(None) => Err(ListenError::Alive { address: address.clone() }),
@@ -154,6 +169,14 @@ mod tests {
         assert!(matches!(bind(&address, &path, &SocketAccess::default()), Err(ListenError::Alive { .. })));
         drop(socket);
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_new_socket_is_nobodys() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("w.sock");
+        let _socket = listen(&path).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0);
     }
 
     #[tokio::test]

@@ -18,14 +18,18 @@ use thiserror::Error;
 use tracing::error;
 
 pub use self::saved::{Found, Saved};
-use crate::{lock, process::Identity, supervisor::Supervision};
+use crate::{
+    lock::{self, Lock},
+    process::Identity,
+    supervisor::Supervision,
+};
 
 /// The state file, locked.
 #[derive(Debug)]
 pub struct Store {
     path: PathBuf,
     last: Option<Saved>,
-    _lock: File,
+    _lock: Lock,
 }
 
 /// Why a state file cannot be used. Going on without one could start a second runner.
