@@ -1,7 +1,7 @@
 //! What can be known to be wrong with options before anything is connected.
 
 use crate::transport::{
-    SshOptions, StrategyOptions,
+    Secret, SshOptions, StrategyOptions,
     error::{InvalidOption, KeyError},
     home,
     proxy_command::invalid,
@@ -9,7 +9,7 @@ use crate::transport::{
     template::Template,
     trust::HostTrust,
 };
-use std::{fs::File, path::Path};
+use std::path::{Path, PathBuf};
 
 /// Everything that is wrong, in the order of the attributes.
 pub(super) fn check(options: &SshOptions) -> Vec<InvalidOption> {
@@ -18,17 +18,21 @@ pub(super) fn check(options: &SshOptions) -> Vec<InvalidOption> {
         found.extend(problem.map(|problem| InvalidOption { attribute: attribute.to_owned(), problem }));
     };
     let home = options.home.as_deref();
-    let key = |text: &crate::transport::Secret| ssh::inspect_key(text).err().as_ref().map(key_problem);
-    let file = |path: &std::path::PathBuf| unreadable(&home::expand(path, home));
+    let key = |text: &Secret| ssh::inspect_key(text).err().as_ref().map(key_problem);
+    let file = |path: &PathBuf| read(&home::expand(path, home)).err();
+    let key_file = |path: &PathBuf| match read(&home::expand(path, home)) {
+        Ok(text) => key(&text),
+        Err(problem) => Some(problem),
+    };
 
     note("ssh.private_key", options.private_key.as_ref().and_then(key));
-    note("ssh.private_key_path", options.private_key_path.as_ref().and_then(file));
+    note("ssh.private_key_path", options.private_key_path.as_ref().and_then(key_file));
     note("ssh.certificate_path", options.certificate_path.as_ref().and_then(file));
     if let StrategyOptions::ProxyJump(hops) = &options.strategy {
         for (index, hop) in hops.iter().enumerate() {
             let name = |attribute: &str| format!("ssh.proxy_jump[{index}].{attribute}");
             note(&name("private_key"), hop.private_key.as_ref().and_then(key));
-            note(&name("private_key_path"), hop.private_key_path.as_ref().and_then(file));
+            note(&name("private_key_path"), hop.private_key_path.as_ref().and_then(key_file));
             note(&name("certificate_path"), hop.certificate_path.as_ref().and_then(file));
             let pins = HostTrust::check_pins(&name("host_key"), hop.host_key.as_deref().unwrap_or_default());
             note(&name("host_key"), pins.err().map(|error| error.problem));
@@ -48,9 +52,8 @@ pub(super) fn check(options: &SshOptions) -> Vec<InvalidOption> {
     found
 }
 
-fn unreadable(path: &Path) -> Option<String> {
-    let error = File::open(path).err()?;
-    Some(format!("{} cannot be read: {}", path.display(), home::plain(&error)))
+fn read(path: &Path) -> Result<Secret, String> {
+    home::read_text(path).map_err(|problem| format!("{} cannot be read: {problem}", path.display()))
 }
 
 /// The problem alone: the attribute stands before it.

@@ -24,11 +24,14 @@ pub(crate) struct Identity {
     pub(crate) name: String,
 }
 
-/// Keys that were decrypted, by the digest of their text and passphrase: decryption costs 150 ms and more, and happens once.
+/// Keys that were decrypted, or could not be, by the digest of their source, text and passphrase: decryption costs 150 ms and more, and
+/// is tried once.
 #[derive(Debug, Default)]
 pub(crate) struct Keyring {
-    keys: Mutex<HashMap<[u8; 32], Arc<OnceCell<PrivateKey>>>>,
+    keys: Mutex<HashMap<[u8; 32], Arc<OnceCell<Loaded>>>>,
 }
+
+type Loaded = Result<PrivateKey, KeyError>;
 
 /// The attributes of one place that can hold a key.
 struct Place<'a> {
@@ -91,8 +94,8 @@ impl Keyring {
             name.push_str(&key.fingerprint());
             if let Some(path) = place.certificate {
                 let path = home::expand(path, home);
-                let text = read(&path).await.map_err(Cause::Key)?;
                 let source = path.display().to_string();
+                let text = read(path).await.map_err(Cause::Key)?;
                 let certified = ssh::load_certificate(text.expose(), &key, &source).map_err(Cause::Key)?;
                 let _ = write!(name, "+{}", digest(&[text.expose()]).escape_ascii());
                 credentials.push(Credential::Certified(certified));
@@ -116,12 +119,13 @@ impl Keyring {
             (Some(text), _) => (text.clone(), place.name.clone()),
             (None, Some(path)) => {
                 let path = home::expand(path, home);
-                (read(&path).await?, path.display().to_string())
+                let source = format!("{}_path ({})", place.name, path.display());
+                (read(path).await?, source)
             }
             (None, None) => return Err(unreadable(&place.name, "no key is named".to_owned())),
         };
         let passphrase = place.passphrase.cloned();
-        let id = digest(&[text.expose(), passphrase.as_ref().map_or("", Secret::expose)]);
+        let id = digest(&[&source, text.expose(), passphrase.as_ref().map_or("", Secret::expose)]);
         let cell = {
             let mut keys = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
             Arc::clone(keys.entry(id).or_default())
@@ -133,7 +137,7 @@ impl Keyring {
             });
             blocking.await.unwrap_or_else(|error| Err(unreadable(&source, error.to_string())))
         };
-        cell.get_or_try_init(load).await.cloned()
+        cell.get_or_init(load).await.clone()
     }
 }
 
@@ -159,11 +163,11 @@ fn entry<'a>(options: &'a SshOptions, target: &'a Target) -> Place<'a> {
     }
 }
 
-async fn read(path: &Path) -> Result<Secret, KeyError> {
-    match tokio::fs::read_to_string(path).await {
-        Ok(text) => Ok(Secret::new(text)),
-        Err(error) => Err(unreadable(&path.display().to_string(), home::plain(&error))),
-    }
+async fn read(path: PathBuf) -> Result<Secret, KeyError> {
+    let name = path.display().to_string();
+    let reading = tokio::task::spawn_blocking(move || home::read_text(&path));
+    let read = reading.await.unwrap_or_else(|error| Err(error.to_string()));
+    read.map_err(|problem| unreadable(&name, problem))
 }
 
 fn unreadable(path: &str, problem: String) -> KeyError {

@@ -1,9 +1,15 @@
 //! Files of the user: `~` in paths, and errors of the file system in few words.
 
+use crate::transport::Secret;
 use std::{
-    io,
+    fs::File,
+    io::{self, Read as _},
+    os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
 };
+
+/// The largest file that is read. A known_hosts file of this size names a hundred thousand hosts.
+const LARGEST: u64 = 16 << 20;
 
 /// Replaces a leading `~` by the home folder. Without a home folder the path stays as it is.
 pub(crate) fn expand(path: &Path, home: Option<&Path>) -> PathBuf {
@@ -13,8 +19,64 @@ pub(crate) fn expand(path: &Path, home: Option<&Path>) -> PathBuf {
     }
 }
 
+/// Reads a file that a user named. Blocks, but never for long: what is no file (a folder, a pipe that nobody writes to, a device without
+/// an end) and what is larger than 16 MiB is refused in words.
+pub(crate) fn read(path: &Path) -> Result<Vec<u8>, String> {
+    let read = || -> io::Result<Result<Vec<u8>, String>> {
+        // Opening a pipe would wait for a writer. It makes no difference to a file.
+        let flags = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
+        let mut file = File::options().read(true).custom_flags(flags).open(path)?;
+        let kind = file.metadata()?.file_type();
+        if kind.is_dir() {
+            return Ok(Err("it is a folder".to_owned()));
+        } else if !kind.is_file() {
+            return Ok(Err("it is no regular file".to_owned()));
+        }
+        let mut bytes = Vec::new();
+        file.by_ref().take(LARGEST + 1).read_to_end(&mut bytes)?;
+        let is_too_large = bytes.len() as u64 > LARGEST;
+        Ok(if is_too_large { Err("it is larger than 16 MiB".to_owned()) } else { Ok(bytes) })
+    };
+    read().unwrap_or_else(|error| Err(plain(&error)))
+}
+
+/// As [`read`], a file of text that may be secret.
+pub(crate) fn read_text(path: &Path) -> Result<Secret, String> {
+    let bytes = zeroize::Zeroizing::new(read(path)?);
+    str::from_utf8(&bytes).map(Secret::new).map_err(|_| "it is no text".to_owned())
+}
+
 /// An I/O error without its number: `No such file or directory`.
 pub(crate) fn plain(error: &io::Error) -> String {
     let text = error.to_string();
     text.split_once(" (os error").map_or(text.clone(), |(plain, _)| plain.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_files_are_read_and_nothing_waits() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        let refused = |path: &Path| read(path).unwrap_err();
+        std::fs::write(path("file"), "text").unwrap();
+        assert_eq!(read(&path("file")), Ok(b"text".to_vec()));
+        std::os::unix::fs::symlink(path("file"), path("link")).unwrap();
+        assert_eq!(read(&path("link")), Ok(b"text".to_vec()));
+        std::fs::write(path("empty"), "").unwrap();
+        assert_eq!(read(&path("empty")), Ok(Vec::new()));
+
+        assert_eq!(refused(dir.path()), "it is a folder");
+        rustix::fs::mkfifoat(rustix::fs::CWD, path("pipe"), rustix::fs::Mode::RUSR).unwrap();
+        assert_eq!(refused(&path("pipe")), "it is no regular file");
+        assert_eq!(refused(Path::new("/dev/zero")), "it is no regular file");
+        let _listener = std::os::unix::net::UnixListener::bind(path("socket")).unwrap();
+        assert!(refused(&path("socket")).contains("No such device"), "{}", refused(&path("socket")));
+        assert_eq!(refused(&path("missing")), "No such file or directory");
+        let large = File::create(path("large")).unwrap();
+        large.set_len(LARGEST + 1).unwrap();
+        assert_eq!(refused(&path("large")), "it is larger than 16 MiB");
+    }
 }

@@ -210,9 +210,9 @@ impl HostTrust {
 
     fn file(&mut self, path: &Path, host: &HostPort) {
         let name = path.display().to_string();
-        match std::fs::read(path) {
+        match home::read(path) {
             Ok(text) => self.lines(&name, &text, host),
-            Err(error) => self.searched.push(format!("{name} ({})", home::plain(&error))),
+            Err(problem) => self.searched.push(format!("{name} ({problem})")),
         }
     }
 
