@@ -169,6 +169,10 @@ fn bad_key(key: &KeyError) -> Words {
         KeyError::WrongPassphrase { .. } => {
             "Check `ssh.passphrase`; `ssh-keygen -y -f KEY` asks for it and tells whether it fits."
         }
+        KeyError::TooCostly { .. } => {
+            "`ssh-keygen -p -a 100 -f FILE` writes it anew at a sane cost, after doing all that work once. If you did not ask for so much, \
+             make a new key: `ssh-keygen -t ed25519 -f FILE`."
+        }
         KeyError::Unreadable { .. } => "Check the path, and that the user who runs Terraform may read it.",
         KeyError::Certificate { .. } => {
             "`ssh-keygen -Lf CERTIFICATE` shows what is in it, `ssh-keygen -lf KEY` the key."

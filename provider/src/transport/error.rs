@@ -257,6 +257,11 @@ pub enum KeyError {
     NoPassphrase { source_name: String },
     #[error("the passphrase does not open the key of {source_name}")]
     WrongPassphrase { source_name: String },
+    /// Its encryption was made to be slow, or to take much memory, beyond what anybody needs.
+    #[error(
+        "the key of {source_name} asks for {asked} before a passphrase can be tried, and the most that is done is {limit}"
+    )]
+    TooCostly { source_name: String, asked: String, limit: String },
     #[error("the certificate {source_name} cannot be used: {problem}")]
     Certificate { source_name: String, problem: String },
     #[error("the key of {source_name} ({format}) cannot be used: {problem}")]

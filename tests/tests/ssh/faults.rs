@@ -21,7 +21,7 @@
 //! | connection lost during the login | `auth::lost` |
 //! | no method of ours; more than a key wanted | `auth::keys_are_not_taken`, `::more_than_a_key` |
 //! | hang during the login | `auth::hang` |
-//! | no user, no key, a key of no use | `auth::nothing_to_log_in_with`, `::bad_keys`; agents: `credentials` |
+//! | no user, no key, a key of no use | `auth::nothing_to_log_in_with`, `::bad_keys`, `::a_key_that_costs_too_much`; agents: `credentials` |
 //! | port: AllowTcpForwarding no, PermitOpen, `restrict`, `permitopen` of a key | `channel::ports_forbidden`, `::permit_open`, `::a_restricted_key` |
 //! | port closed; its name unknown | `channel::port_closed`, `::unknown_name` |
 //! | behind a bastion: closed, name unknown, forbidden, refused login | `hops::a_manager_that_the_hop_does_not_reach`, `hops::a_manager_whose_name_the_hop_does_not_know`, `hops::a_hop_that_forbids_forwarding`, `hops::each_hop_…` |
@@ -384,6 +384,36 @@ mod auth {
         words!("setup_missing_key_file", world, missing, world.target());
         let entry = Target { private_key: Some(Secret::new("hello")), ..world.target() };
         words!("setup_bad_entry_key", world, SshOptions { private_key: None, ..world.options() }, entry);
+    }
+
+    /// A file that asks for a year of work before a passphrase can be tried. It is refused at once, and `validate` sees it, too.
+    #[tokio::test]
+    async fn a_key_that_costs_too_much() {
+        let world = World::new();
+        let encrypted = ClientKey::generate(world.dir.path(), "encrypted", "ed25519", "geheim").unwrap();
+        let path = world.dir.path().join("costly");
+        std::fs::write(&path, asking_for_rounds(&encrypted.private, u32::MAX)).unwrap();
+        let options = SshOptions {
+            private_key: None,
+            private_key_path: Some(path),
+            passphrase: Some(Secret::new("geheim")),
+            ..world.options()
+        };
+        let found = options.check();
+        assert_eq!(found[0].attribute, "ssh.private_key_path");
+        assert!(found[0].problem.contains("4294967295 rounds of bcrypt"), "{found:?}");
+        words!("setup_costly_key", world, options, world.target());
+    }
+
+    /// An encrypted key of ssh-keygen with another number of rounds in it.
+    fn asking_for_rounds(pem: &str, rounds: u32) -> String {
+        use base64::{Engine as _, engine::general_purpose::STANDARD};
+        let lines: Vec<&str> = pem.lines().collect();
+        let mut body = STANDARD.decode(lines[1..lines.len() - 1].concat()).unwrap();
+        // After the name: the lengths of the options and of the salt, the salt, the rounds.
+        let at = body.windows(6).position(|it| it == b"bcrypt").unwrap() + 6 + 4 + 4 + 16;
+        body.splice(at..at + 4, rounds.to_be_bytes());
+        format!("{}\n{}\n{}\n", lines[0], STANDARD.encode(body), lines[lines.len() - 1])
     }
 }
 

@@ -1,9 +1,17 @@
 //! Private keys and user certificates from text, with the damage repaired that texts suffer on their way through HCL.
 
+mod cost;
+
 use crate::transport::{Secret, error::KeyError};
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+pub(crate) use cost::Limits;
+use cost::Objection;
 use russh::keys::{self, Certificate, HashAlg, decode_secret_key, ssh_key};
 use std::{fmt, sync::Arc};
 use zeroize::Zeroizing;
+
+/// An RSA key of 16384 bits has 13 000 bytes. The arithmetic of longer ones takes the square of their length.
+const LONGEST: usize = 64 << 10;
 
 /// A decrypted private key. Cheap to clone; `Debug` shows its type and fingerprint.
 #[derive(Clone)]
@@ -34,36 +42,63 @@ pub(crate) struct Certified {
     pub(super) certificate: Box<Certificate>,
 }
 
-/// Reads and decrypts a private key. Blocks: an encrypted key costs a tenth of a second and more.
+/// Reads and decrypts a private key. Blocks: an encrypted key costs a tenth of a second and more, up to half a minute where its file asks
+/// for that; one that asks for more is refused.
 ///
 /// `source` names where the text came from. A passphrase is ignored when the key is not encrypted.
 pub(crate) fn load(text: &Secret, passphrase: Option<&Secret>, source: &str) -> Result<PrivateKey, KeyError> {
+    load_within(&Limits::USUAL, text, passphrase, source)
+}
+
+/// As [`load`], with limits on what is done for the passphrase.
+pub(crate) fn load_within(
+    limits: &Limits,
+    text: &Secret,
+    passphrase: Option<&Secret>,
+    source: &str,
+) -> Result<PrivateKey, KeyError> {
     let text = repair(text.expose());
-    let format = Format::of(&text);
+    let block = Block::of(&text);
+    let source_name = || source.to_owned();
     let unusable = |problem: &str| KeyError::Unusable {
-        source_name: source.to_owned(),
-        format: format.to_string(),
+        source_name: source_name(),
+        format: block.format.to_string(),
         problem: problem.to_owned(),
     };
-    if let Some(problem) = format.refused() {
+    // The decoder's words are of use to programmers only, and could quote the text.
+    let damaged = || unusable("the text is damaged or not complete");
+    if let Some(problem) = block.format.refused() {
         return Err(unusable(problem));
     }
-    let encrypted = format.is_encrypted(&text);
+    if block.text.len() > LONGEST {
+        return Err(unusable("it has more than 64 KiB, which is more than any key"));
+    }
+    if !block.is_sound {
+        return Err(damaged());
+    }
+    let encrypted = block.is_encrypted();
+    if encrypted {
+        cost::check(&block, limits).map_err(|objection| match objection {
+            Objection::Damaged => damaged(),
+            Objection::TooCostly { asked, limit } => {
+                KeyError::TooCostly { source_name: source_name(), asked, limit }
+            }
+        })?;
+    }
     let passphrase = passphrase.filter(|_| encrypted).map(Secret::expose);
     if encrypted && passphrase.is_none() {
-        return Err(KeyError::NoPassphrase { source_name: source.to_owned() });
+        return Err(KeyError::NoPassphrase { source_name: source_name() });
     }
-    match decode_secret_key(&text, passphrase) {
+    match decode_secret_key(block.text, passphrase) {
         Ok(key) => Ok(PrivateKey(Arc::new(key))),
-        Err(keys::Error::KeyIsEncrypted) => Err(KeyError::NoPassphrase { source_name: source.to_owned() }),
-        Err(error) if encrypted && format.fails_by_passphrase(&error) => {
-            Err(KeyError::WrongPassphrase { source_name: source.to_owned() })
+        Err(keys::Error::KeyIsEncrypted) => Err(KeyError::NoPassphrase { source_name: source_name() }),
+        Err(error) if encrypted && block.format.fails_by_passphrase(&error) => {
+            Err(KeyError::WrongPassphrase { source_name: source_name() })
         }
         Err(_) if encrypted => Err(unusable(
             "its encryption is not supported, or the passphrase is wrong; `ssh-keygen -p -f KEY` writes it anew in OpenSSH's own format",
         )),
-        // The decoder's words are of use to programmers only, and could quote the text.
-        Err(_) => Err(unusable("the text is damaged or not complete")),
+        Err(_) => Err(damaged()),
     }
 }
 
@@ -86,6 +121,58 @@ pub(crate) fn load_certificate(text: &str, key: &PrivateKey, source: &str) -> Re
     Ok(Certified { key: key.clone(), certificate: Box::new(certificate) })
 }
 
+/// The part of a repaired text that is the key. The decoder gets this part and nothing else, so that it reads what was looked at here.
+struct Block<'a> {
+    format: Format,
+    text: &'a str,
+    /// What its base64 stands for; empty in formats that are not PEM.
+    body: Zeroizing<Vec<u8>>,
+    /// Whether it is one block of base64 that can be read in one way only.
+    is_sound: bool,
+}
+
+impl<'a> Block<'a> {
+    fn of(text: &'a str) -> Self {
+        let found =
+            Format::LABELS.into_iter().filter_map(|(label, format)| Some((text.find(label)?, format)));
+        let Some((start, format)) = found.min_by_key(|(start, _)| *start) else {
+            return Self {
+                format: Format::without_label(text),
+                text,
+                body: Zeroizing::default(),
+                is_sound: true,
+            };
+        };
+        let text = text.get(start..).unwrap_or_default();
+        let end = text.find("\n-----END ").unwrap_or(text.len());
+        let inside = text.get(..end).unwrap_or_default();
+        let mut base64 = Zeroizing::new(String::with_capacity(inside.len()));
+        for line in inside.lines().skip(1).filter(|line| looks_like_base64(line)) {
+            base64.push_str(line);
+        }
+        let body = STANDARD.decode(base64.as_bytes()).map(Zeroizing::new);
+        let is_sound = body.is_ok() && inside.matches("-----BEGIN ").count() == 1;
+        Self { format, text: inside, body: body.unwrap_or_default(), is_sound }
+    }
+
+    fn is_encrypted(&self) -> bool {
+        match self.format {
+            Format::OpenSsh => {
+                ssh_key::PrivateKey::from_bytes(&self.body).is_ok_and(|key| key.is_encrypted())
+            }
+            Format::Pkcs1 | Format::Sec1 => {
+                self.text.contains("Proc-Type:") && self.text.contains("ENCRYPTED")
+            }
+            Format::Pkcs8Encrypted => true,
+            Format::Putty => self
+                .text
+                .lines()
+                .any(|line| line.strip_prefix("Encryption:").is_some_and(|cipher| cipher.trim() != "none")),
+            _ => false,
+        }
+    }
+}
+
 /// Formats of private keys, and what is often taken for one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Format {
@@ -101,21 +188,22 @@ enum Format {
 }
 
 impl Format {
-    fn of(text: &str) -> Self {
-        let begin = |label: &str| text.contains(&format!("-----BEGIN {label}-----"));
-        if begin("OPENSSH PRIVATE KEY") {
-            Self::OpenSsh
-        } else if begin("RSA PRIVATE KEY") {
-            Self::Pkcs1
-        } else if begin("EC PRIVATE KEY") {
-            Self::Sec1
-        } else if begin("ENCRYPTED PRIVATE KEY") {
-            Self::Pkcs8Encrypted
-        } else if begin("PRIVATE KEY") {
-            Self::Pkcs8
-        } else if text.starts_with("PuTTY-User-Key-File-") {
+    /// How the formats begin that say so.
+    const LABELS: [(&str, Self); 5] = [
+        ("-----BEGIN OPENSSH PRIVATE KEY-----", Self::OpenSsh),
+        ("-----BEGIN RSA PRIVATE KEY-----", Self::Pkcs1),
+        ("-----BEGIN EC PRIVATE KEY-----", Self::Sec1),
+        ("-----BEGIN ENCRYPTED PRIVATE KEY-----", Self::Pkcs8Encrypted),
+        ("-----BEGIN PRIVATE KEY-----", Self::Pkcs8),
+    ];
+
+    fn without_label(text: &str) -> Self {
+        if text.starts_with("PuTTY-User-Key-File-") {
             Self::Putty
-        } else if begin("PUBLIC KEY") || text.starts_with("ssh-") || text.starts_with("ecdsa-") {
+        } else if text.contains("-----BEGIN PUBLIC KEY-----")
+            || text.starts_with("ssh-")
+            || text.starts_with("ecdsa-")
+        {
             Self::PublicKey
         } else if !text.trim().contains('\n') && text.starts_with(['/', '~', '.']) && text.len() < 4096 {
             Self::Path
@@ -135,18 +223,6 @@ impl Format {
                 "it is none of the formats that OpenSSH writes; the text must begin with -----BEGIN …-----",
             ),
             _ => None,
-        }
-    }
-
-    fn is_encrypted(self, text: &str) -> bool {
-        match self {
-            Self::OpenSsh => ssh_key::PrivateKey::from_openssh(text).is_ok_and(|key| key.is_encrypted()),
-            Self::Pkcs1 | Self::Sec1 => text.contains("Proc-Type:") && text.contains("ENCRYPTED"),
-            Self::Pkcs8Encrypted => true,
-            Self::Putty => text
-                .lines()
-                .any(|line| line.strip_prefix("Encryption:").is_some_and(|cipher| cipher.trim() != "none")),
-            _ => false,
         }
     }
 

@@ -14,6 +14,8 @@ mod keys;
 
 pub(crate) use agent::Agent;
 pub(crate) use auth::Credential;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) use keys::{Limits as KeyLimits, load_within as load_key_within};
 pub(crate) use keys::{PrivateKey, load_certificate};
 pub(crate) use keys::{inspect as inspect_key, load as load_key};
 

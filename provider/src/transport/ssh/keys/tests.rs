@@ -1,4 +1,9 @@
 use super::*;
+use pkcs8::{
+    EncryptedPrivateKeyInfoRef,
+    der::Encode as _,
+    pkcs5::{EncryptionScheme, pbes2::Kdf},
+};
 use proptest::prelude::*;
 use std::{path::Path, process::Command};
 
@@ -176,4 +181,139 @@ fn flipped_bits_never_panic() {
             }
         }
     }
+}
+
+/// What is inside a PEM text, changed.
+fn changed(pem: &str, change: impl FnOnce(&[u8]) -> Vec<u8>) -> String {
+    let lines: Vec<&str> = pem.lines().collect();
+    let body = STANDARD.decode(lines[1..lines.len() - 1].concat()).unwrap();
+    let base64 = STANDARD.encode(change(&body));
+    let wrapped: Vec<&str> = base64.as_bytes().chunks(70).map(|it| str::from_utf8(it).unwrap()).collect();
+    format!("{}\n{}\n{}\n", lines[0], wrapped.join("\n"), lines[lines.len() - 1])
+}
+
+/// An encrypted key of ssh-keygen that asks for other rounds of bcrypt than it was made with.
+fn with_rounds(pem: &str, rounds: u32) -> String {
+    changed(pem, |body| {
+        let mut body = body.to_vec();
+        let kdf = body.windows(6).position(|it| it == b"bcrypt").unwrap();
+        // The name, the length of the options, the length of the salt, the salt, the rounds.
+        let at = kdf + 6 + 4 + 4 + 16;
+        body.splice(at..at + 4, rounds.to_be_bytes());
+        body
+    })
+}
+
+/// An encrypted key of openssl that asks for another derivation than it was made with.
+fn with_kdf(pem: &str, change: impl FnOnce(&mut Kdf)) -> String {
+    changed(pem, |body| {
+        let mut info = EncryptedPrivateKeyInfoRef::try_from(body).unwrap();
+        let EncryptionScheme::Pbes2(pbes2) = &mut info.encryption_algorithm else { panic!("no PBES2") };
+        change(&mut pbes2.kdf);
+        info.to_der().unwrap()
+    })
+}
+
+fn openssl(dir: &Path, args: &[&str]) -> String {
+    let output = Command::new("openssl").args(args).current_dir(dir).output().unwrap();
+    assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// A key file says itself what it costs to try a passphrase: years, and more memory than there is, when somebody made it so. What people
+/// write who mean to be careful passes.
+#[test]
+fn what_a_passphrase_may_cost_is_limited() {
+    let dir = tempfile::tempdir().unwrap();
+    let bcrypt = generate(dir.path(), "bcrypt", &["-t", "ed25519", "-N", "geheim", "-a", "1"]);
+    openssl(dir.path(), &["genpkey", "-algorithm", "ed25519", "-out", "plain"]);
+    let encrypt = |args: &[&str]| {
+        let all = [&["pkcs8", "-topk8", "-in", "plain", "-passout", "pass:geheim"], args].concat();
+        openssl(dir.path(), &all)
+    };
+    let (pbkdf2, scrypt) = (encrypt(&["-iter", "2"]), encrypt(&["-scrypt", "-scrypt_N", "16"]));
+    let iterations = |count| {
+        with_kdf(&pbkdf2, |kdf| {
+            let Kdf::Pbkdf2(kdf) = kdf else { panic!() };
+            kdf.iteration_count = count;
+        })
+    };
+    let costs = |n, r, p| {
+        with_kdf(&scrypt, |kdf| {
+            let Kdf::Scrypt(kdf) = kdf else { panic!() };
+            (kdf.cost_parameter, kdf.block_size, kdf.parallelization) = (n, r, p);
+        })
+    };
+    let putty = |mib: u64, passes: u64| {
+        format!(
+            "PuTTY-User-Key-File-3: ssh-ed25519\nEncryption: aes256-cbc\nArgon2-Memory: {}\nArgon2-Passes: {passes}\n",
+            mib << 10
+        )
+    };
+    // Unchanged they are opened, so what is changed here is what the decoder goes by.
+    for text in [&bcrypt, &pbkdf2, &scrypt] {
+        loaded(text, Some("geheim")).unwrap();
+    }
+    for allowed in [
+        with_rounds(&bcrypt, 1_000),
+        with_rounds(&bcrypt, 2_000),
+        iterations(2_048),
+        iterations(1_000_000),
+        iterations(10_000_000),
+        costs(1 << 14, 8, 1),
+        costs(1 << 17, 8, 1),
+        costs(1 << 14, 8, 16),
+        putty(8, 34),
+        putty(256, 64),
+    ] {
+        let error = loaded(&allowed, None).unwrap_err();
+        assert!(matches!(error, KeyError::NoPassphrase { .. }), "{allowed}: {error:?}");
+    }
+    for (refused, words) in [
+        (with_rounds(&bcrypt, 2_001), "2001 rounds of bcrypt"),
+        (with_rounds(&bcrypt, u32::MAX), "4294967295 rounds of bcrypt"),
+        (iterations(10_000_001), "10000001 iterations of PBKDF2"),
+        (iterations(u32::MAX), "4294967295 iterations of PBKDF2"),
+        (costs(1 << 18, 9, 1), "which takes 288 MiB"),
+        (costs(1 << 63, 8, 1), "which takes"),
+        (costs(2, u16::MAX, u16::MAX), "which takes 524"),
+        (costs(1 << 17, 8, 17), "N x r x p = 17825792"),
+        (costs(u64::MAX, u16::MAX, u16::MAX), "which takes"),
+        (putty(257, 1), "Argon2 with 257 MiB"),
+        (putty(256, 65), "Argon2 with 65 passes over 256 MiB"),
+        (putty(u64::from(u32::MAX) >> 10, u64::MAX), "Argon2 with 4194303 MiB"),
+    ] {
+        for passphrase in [None, Some("geheim")] {
+            let error = loaded(&refused, passphrase).unwrap_err();
+            assert!(matches!(error, KeyError::TooCostly { .. }), "{words}: {error:?}");
+            assert!(error.to_string().contains(words), "{words}: {error}");
+        }
+    }
+    // The decoder would take its logarithm, and panic.
+    let error = loaded(&costs(0, 8, 1), Some("geheim")).unwrap_err();
+    assert!(matches!(error, KeyError::Unusable { .. }), "{error:?}");
+}
+
+/// An RSA key has any size that somebody gives it, and its arithmetic takes the square of that.
+#[test]
+fn a_text_that_is_larger_than_any_key_is_not_read() {
+    let long = "A".repeat(70_000);
+    let text = format!("-----BEGIN RSA PRIVATE KEY-----\n{long}\n-----END RSA PRIVATE KEY-----\n");
+    let error = loaded(&text, None).unwrap_err().to_string();
+    assert!(error.contains("more than any key") && !error.contains("AAAA"), "{error}");
+}
+
+/// The decoder reads the block that the limits were put to: not one that hides behind another, or inside it.
+#[test]
+fn only_one_block_is_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let plain = generate(dir.path(), "plain", &["-t", "ed25519", "-N", ""]);
+    let costly =
+        with_rounds(&generate(dir.path(), "costly", &["-t", "ed25519", "-N", "geheim", "-a", "1"]), u32::MAX);
+    assert_eq!(loaded(&format!("{plain}{costly}"), Some("geheim")), Ok(public(dir.path(), "plain")));
+    let error = loaded(&format!("{costly}{plain}"), Some("geheim")).unwrap_err();
+    assert!(matches!(error, KeyError::TooCostly { .. }), "{error:?}");
+    let nested = format!("-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\n{costly}");
+    let error = loaded(&nested, Some("geheim")).unwrap_err();
+    assert!(matches!(error, KeyError::Unusable { .. }), "{error:?}");
 }

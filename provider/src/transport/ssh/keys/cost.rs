@@ -1,0 +1,137 @@
+//! What it costs to try a passphrase, which an encrypted key says itself: read and held to limits before anything is derived.
+//!
+//! Without limits a key file would decide how long the provider computes (2^32 rounds of bcrypt are a year) and how much memory it takes
+//! (scrypt and Argon2 can ask for terabytes). Each limit is some seconds on a small machine, and many times what tools write.
+
+use super::{Block, Format};
+use pkcs8::{
+    EncryptedPrivateKeyInfoRef,
+    pkcs5::{EncryptionScheme, pbes2::Kdf},
+};
+use russh::keys::ssh_key;
+
+/// The most that is done for a passphrase.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limits {
+    bcrypt_rounds: u32,
+    pbkdf2_iterations: u32,
+    /// N x r x p.
+    scrypt_blocks: u64,
+    /// Memory in MiB times passes.
+    argon2_work: u64,
+    /// Memory in MiB of scrypt and Argon2.
+    mib: u64,
+}
+
+impl Limits {
+    /// What the provider does. Beside each, what one unit takes here, and what tools write by themselves.
+    pub(crate) const USUAL: Self = Self {
+        bcrypt_rounds: 2_000,          // 9 ms; ssh-keygen 16 or 24, `-a 100` is what people choose
+        pbkdf2_iterations: 10_000_000, // 1 µs; OpenSSL 2048, and 600 000 is what is advised for passwords
+        scrypt_blocks: 1 << 24,        // 0.5 µs; OpenSSL 2^17
+        argon2_work: 16 << 10,         // 1 ms; puttygen 8 MiB and a dozen passes
+        mib: 256,
+    };
+
+    /// Enough for keys that were made to be cheap, and quick in a debug build.
+    #[cfg(any(test, feature = "fuzzing"))]
+    pub(crate) const TINY: Self =
+        Self { bcrypt_rounds: 2, pbkdf2_iterations: 2_000, scrypt_blocks: 256, argon2_work: 1, mib: 1 };
+}
+
+/// How a passphrase becomes a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Derivation {
+    Bcrypt { rounds: u32 },
+    Pbkdf2 { iterations: u32 },
+    Scrypt { n: u64, r: u64, p: u64 },
+    Argon2 { kib: u64, passes: u64 },
+}
+
+/// What is wrong with the derivation that a key asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Objection {
+    /// It is none.
+    Damaged,
+    /// What is asked for, and what is allowed at most.
+    TooCostly { asked: String, limit: String },
+}
+
+/// Holds an encrypted key to the limits. One that names no derivation (PKCS#1 has a fixed one) costs nothing worth a limit.
+pub(super) fn check(block: &Block<'_>, limits: &Limits) -> Result<(), Objection> {
+    Derivation::of(block).map_or(Ok(()), |derivation| derivation.check(limits))
+}
+
+impl Derivation {
+    fn of(block: &Block<'_>) -> Option<Self> {
+        match block.format {
+            Format::OpenSsh => match ssh_key::PrivateKey::from_bytes(&block.body).ok()?.kdf() {
+                ssh_key::Kdf::Bcrypt { rounds, .. } => Some(Self::Bcrypt { rounds: *rounds }),
+                _ => None,
+            },
+            Format::Putty => {
+                // A name that stands there twice counts with its largest value.
+                let largest = |name| {
+                    let lines = block.text.lines().filter_map(|line| line.split_once(": "));
+                    lines.filter(|(it, _)| *it == name).filter_map(|(_, value)| value.parse().ok()).max()
+                };
+                Some(Self::Argon2 { kib: largest("Argon2-Memory")?, passes: largest("Argon2-Passes")? })
+            }
+            // Whatever the label says: the decoder goes by what is inside.
+            _ => match EncryptedPrivateKeyInfoRef::try_from(block.body.as_slice()).ok()?.encryption_algorithm
+            {
+                EncryptionScheme::Pbes2(pbes2) => match pbes2.kdf {
+                    Kdf::Pbkdf2(kdf) => Some(Self::Pbkdf2 { iterations: kdf.iteration_count }),
+                    Kdf::Scrypt(kdf) => Some(Self::Scrypt {
+                        n: kdf.cost_parameter,
+                        r: kdf.block_size.into(),
+                        p: kdf.parallelization.into(),
+                    }),
+                    _ => None,
+                },
+                _ => None,
+            },
+        }
+    }
+
+    fn check(self, limits: &Limits) -> Result<(), Objection> {
+        let Limits { bcrypt_rounds, pbkdf2_iterations, scrypt_blocks, argon2_work, mib: most } = *limits;
+        let too_costly = |asked, limit| Err(Objection::TooCostly { asked, limit });
+        match self {
+            Self::Bcrypt { rounds } if rounds > bcrypt_rounds => {
+                too_costly(format!("{rounds} rounds of bcrypt"), bcrypt_rounds.to_string())
+            }
+            Self::Pbkdf2 { iterations } if iterations > pbkdf2_iterations => {
+                too_costly(format!("{iterations} iterations of PBKDF2"), pbkdf2_iterations.to_string())
+            }
+            // The decoder would take the logarithm of N.
+            Self::Scrypt { n: 0, .. } => Err(Objection::Damaged),
+            Self::Scrypt { n, r, p } => {
+                let asked = |what| format!("scrypt with N={n}, r={r}, p={p}, {what}");
+                let [n, r, p] = [n, r, p].map(u128::from);
+                let (mib, blocks) = (r.saturating_mul(n + p) >> 13, n.saturating_mul(r * p));
+                if mib > u128::from(most) {
+                    too_costly(asked(format!("which takes {mib} MiB")), format!("{most} MiB"))
+                } else if blocks > u128::from(scrypt_blocks) {
+                    too_costly(asked(format!("which is N x r x p = {blocks}")), scrypt_blocks.to_string())
+                } else {
+                    Ok(())
+                }
+            }
+            Self::Argon2 { kib, passes } => {
+                let (mib, work) = (kib >> 10, (kib >> 10).saturating_mul(passes));
+                if mib > most {
+                    too_costly(format!("Argon2 with {mib} MiB"), format!("{most} MiB"))
+                } else if work > argon2_work {
+                    too_costly(
+                        format!("Argon2 with {passes} passes over {mib} MiB"),
+                        format!("{argon2_work} MiB in all passes together"),
+                    )
+                } else {
+                    Ok(())
+                }
+            }
+            Self::Bcrypt { .. } | Self::Pbkdf2 { .. } => Ok(()),
+        }
+    }
+}
