@@ -1,6 +1,7 @@
 //! The harness of the end-to-end tests and of the demo: real peers, and the stand-ins where the real thing cannot be had.
 
 pub mod bench;
+pub mod debian;
 pub mod lab;
 pub mod lab_provider;
 pub mod link;

@@ -1,4 +1,4 @@
-//! The project's commands: `cargo xtask demo | test | bench | gen`.
+//! The project's commands: `cargo xtask demo | test | bench | package | gen`.
 //!
 //! Kept small, on std, so that a fresh clone can run them after compiling next to nothing: what a command does lives in the
 //! crates, and this program builds and starts it.
@@ -8,6 +8,7 @@
 mod bench;
 mod demo;
 mod generate;
+mod package;
 mod setup;
 mod steps;
 mod test;
@@ -22,6 +23,8 @@ Usage: cargo xtask COMMAND
                          everything that CI checks; installs openssh-server through apt-get when it is missing and it may
   bench [NAME…] [--quick] [--json]
                          benchmarks, with a release build; --quick is a smoke run with the debug build
+  package [--program PATH] [--version VERSION] [--output FOLDER] [--quick]
+                         the wrapper's Debian package, from a release build; --quick packs the debug build
   gen                    makes generated files again: the Rust code of proto/
 
 Needs Rust, and terraform or tofu on PATH.";
@@ -36,6 +39,7 @@ fn main() -> ExitCode {
         "demo" => demo::run(rest),
         "test" => test::run(rest),
         "bench" => bench::run(rest),
+        "package" => package::run(rest),
         "gen" => generate::run(rest),
         "help" | "--help" | "-h" => {
             println!("{USAGE}");

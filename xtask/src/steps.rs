@@ -37,6 +37,18 @@ pub(crate) fn run(command: &mut Command) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Runs a command to its end, and gives what it printed, trimmed; anything but success is an error with what it complained about.
+pub(crate) fn output(command: &mut Command) -> anyhow::Result<String> {
+    let program = command.get_program().to_string_lossy().into_owned();
+    let output = command.output().with_context(|| format!("cannot start {program}"))?;
+    if !output.status.success() {
+        bail!("{program} ended with {}: {}", output.status, String::from_utf8_lossy(&output.stderr).trim());
+    }
+    String::from_utf8(output.stdout)
+        .map(|text| text.trim().to_owned())
+        .with_context(|| format!("what {program} printed"))
+}
+
 /// A row of steps. The first that fails ends it, and gives the error its name.
 #[derive(Debug)]
 pub(crate) struct Steps {

@@ -9,6 +9,7 @@ mod interruptions;
 mod lab_host;
 mod network_cut;
 mod no_secrets;
+mod package;
 mod plan_guard;
 mod plugin_access;
 mod plugin_calls;

@@ -1,0 +1,48 @@
+//! The wrapper's Debian package, and places to install it in.
+
+pub mod scratch;
+
+use std::{
+    path::{Path, PathBuf},
+    process::{Command, Output},
+};
+
+use anyhow::{Context as _, bail};
+
+use crate::terraform;
+
+/// The time in every package that tests make.
+pub const EPOCH: &str = "1700000000";
+
+/// Makes the package of the program that was built here with the real command, `cargo xtask package`, and answers where it is.
+pub fn package(version: &str, folder: &Path) -> anyhow::Result<PathBuf> {
+    let program = terraform::built("grit-wrapper")?;
+    let mut command = Command::new(terraform::built("xtask")?);
+    command.args(["package", "--quick", "--version", version]).env("SOURCE_DATE_EPOCH", EPOCH);
+    command.arg("--program").arg(program).arg("--output").arg(folder);
+    Ok(PathBuf::from(succeeded(&mut command)?.trim()))
+}
+
+/// What a command printed on stdout; an error with all that it said when it failed.
+pub fn succeeded(command: &mut Command) -> anyhow::Result<String> {
+    let output = command.output().with_context(|| format!("start {:?}", command.get_program()))?;
+    if !output.status.success() {
+        bail!("{command:?} ended with {}: {}", output.status, both(&output));
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// Everything that a command printed.
+pub fn both(output: &Output) -> String {
+    [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text)).concat()
+}
+
+/// Whether packages can be made and installed here, and otherwise why not.
+pub fn is_debian() -> anyhow::Result<()> {
+    for program in ["dpkg", "dpkg-deb", "deb-systemd-helper", "systemd-sysusers"] {
+        if terraform::on_path(program).is_none() {
+            bail!("there is no {program} on PATH");
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,112 @@
+//! The wrapper's Debian package: what is in it, and what becomes of a root folder that it is installed in, upgraded, removed and purged.
+//! What it does to a system that runs is in `systemd_boot.rs`.
+
+use std::{
+    fs,
+    io::Write as _,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use grit_tests::debian::{self, both, scratch::Scratch, succeeded};
+
+/// Says on a system without dpkg that nothing was tested.
+fn can_package() -> bool {
+    let possible = debian::is_debian();
+    if let Err(why) = &possible {
+        let line = format!("NOT COVERED: the Debian package, because {why:#}\n");
+        std::io::stderr().write_all(line.as_bytes()).unwrap();
+    }
+    possible.is_ok()
+}
+
+fn package(version: &str) -> (tempfile::TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let package = debian::package(version, folder.path()).unwrap();
+    (folder, package)
+}
+
+#[test]
+fn it_holds_what_it_says_and_is_the_same_each_time() {
+    if !can_package() {
+        return;
+    }
+    let (_folder, package) = package("1.0.0~rc.1");
+    let deb = |words: &[&str]| succeeded(Command::new("dpkg-deb").args(words).arg(&package)).unwrap();
+    let field = |name: &str| {
+        succeeded(Command::new("dpkg-deb").arg("--field").arg(&package).arg(name)).unwrap().trim().to_owned()
+    };
+    assert_eq!(field("Version"), "1.0.0~rc.1");
+    assert_eq!(
+        field("Architecture"),
+        succeeded(Command::new("dpkg").arg("--print-architecture")).unwrap().trim()
+    );
+    assert!(field("Depends").starts_with("libc6 (>= 2."), "{}", field("Depends"));
+
+    // Owner, mode, time and name; the size of a program is its own affair.
+    let listing = deb(&["--contents"]);
+    let files = listing.lines().map(|line| {
+        let mut columns = line.split_whitespace();
+        let [mode, owner, _size, day, time, name] = [(); 6].map(|()| columns.next().unwrap());
+        assert_eq!((owner, day, time), ("root/root", "2023-11-14", "22:13"), "{line}");
+        format!("{mode} {name}")
+    });
+    insta::assert_snapshot!("package_contents", files.collect::<Vec<_>>().join("\n"));
+
+    // The same from another folder, by somebody whose files nobody else may read.
+    let again = tempfile::tempdir().unwrap();
+    let script = format!(
+        "umask 077; exec {} package --quick --version 1.0.0-rc.1 --program {} --output {}",
+        grit_tests::terraform::built("xtask").unwrap().display(),
+        grit_tests::terraform::built("grit-wrapper").unwrap().display(),
+        again.path().display()
+    );
+    let mut shell = Command::new("sh");
+    shell.arg("-c").arg(script).env("SOURCE_DATE_EPOCH", debian::EPOCH).env("GRIT_WRAPPER_LOG", "debug");
+    let second = PathBuf::from(succeeded(&mut shell).unwrap().trim());
+    assert_eq!(second.file_name(), package.file_name());
+    assert!(fs::read(&package).unwrap() == fs::read(second).unwrap(), "two builds, two packages");
+}
+
+#[test]
+fn it_comes_and_goes_in_a_root_folder() {
+    if !can_package() {
+        return;
+    }
+    let scratch = Scratch::new().unwrap();
+    let dpkg = |action: &str, operand: &Path| {
+        let output = scratch.dpkg(action, operand).unwrap();
+        assert!(output.status.success(), "dpkg {action}: {}", both(&output));
+    };
+    let enabled = scratch.path("etc/systemd/system/multi-user.target.wants/grit-wrapper.service");
+    let settings = scratch.path("etc/default/grit-wrapper");
+    let program = scratch.path("usr/bin/grit-wrapper");
+
+    let (_first_folder, first) = package("1.0.0");
+    dpkg("--install", &first);
+    assert_eq!(scratch.status().unwrap(), "install ok installed");
+    let printed = succeeded(Command::new(&program).arg("--version")).unwrap();
+    assert!(printed.starts_with("grit-wrapper "), "{printed}");
+    assert!(fs::read_to_string(scratch.path("etc/group")).unwrap().contains("grit-wrapper:"));
+    assert!(fs::symlink_metadata(&enabled).is_err(), "whether it starts at boot is not for a package to say");
+
+    // What the administrator decides stays.
+    fs::create_dir_all(enabled.parent().unwrap()).unwrap();
+    std::os::unix::fs::symlink("/usr/lib/systemd/system/grit-wrapper.service", &enabled).unwrap();
+    fs::write(&settings, "GRIT_WRAPPER_LOG=debug\n").unwrap();
+    let (_second_folder, second) = package("2.0.0");
+    dpkg("--install", &second);
+    assert_eq!(scratch.status().unwrap(), "install ok installed");
+    assert!(fs::symlink_metadata(&enabled).is_ok());
+    assert_eq!(fs::read_to_string(&settings).unwrap(), "GRIT_WRAPPER_LOG=debug\n");
+
+    dpkg("--remove", Path::new("grit-wrapper"));
+    assert_eq!(scratch.status().unwrap(), "deinstall ok config-files");
+    assert!(!program.exists());
+    assert!(settings.exists());
+
+    dpkg("--purge", Path::new("grit-wrapper"));
+    assert_eq!(scratch.status().unwrap(), "");
+    assert!(!settings.exists());
+    assert!(fs::symlink_metadata(&enabled).is_err(), "a link to a unit that is gone");
+}

@@ -1,0 +1,179 @@
+//! What the package holds, and where.
+
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::Context;
+
+use super::{elf::Elf, write};
+use crate::steps::{output, root};
+
+/// Files that are installed as they are: from `packaging/` and `docs/`, to.
+const AS_THEY_ARE: [(&str, &str); 6] = [
+    ("packaging/systemd/grit-wrapper.service", "usr/lib/systemd/system/grit-wrapper.service"),
+    (
+        "packaging/systemd/gitlab-runner.service.d/grit-wrapper.conf",
+        "usr/share/grit-wrapper/gitlab-runner.service.d/grit-wrapper.conf",
+    ),
+    ("packaging/deb/default", "etc/default/grit-wrapper"),
+    ("packaging/deb/needrestart.conf", "etc/needrestart/conf.d/grit-wrapper.conf"),
+    ("packaging/deb/sysusers.conf", "usr/lib/sysusers.d/grit-wrapper.conf"),
+    ("packaging/deb/copyright", "usr/share/doc/grit-wrapper/copyright"),
+];
+
+pub(super) struct Contents<'a> {
+    pub(super) program: &'a Path,
+    pub(super) elf: &'a Elf,
+    pub(super) version: &'a str,
+    pub(super) epoch: &'a str,
+}
+
+impl Contents<'_> {
+    /// Makes the tree that `dpkg-deb --build` packs.
+    pub(super) fn lay_out(&self, tree: &Path) -> anyhow::Result<()> {
+        let program = tree.join("usr/bin/grit-wrapper");
+        write(&program, [], 0o755)?;
+        output(Command::new("strip").args(["--strip-unneeded", "-o"]).args([&program, self.program]))?;
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755))
+            .context("set the mode of the program")?;
+        for (from, to) in AS_THEY_ARE {
+            write(&tree.join(to), read(from)?, 0o644)?;
+        }
+        let documents = tree.join("usr/share/doc/grit-wrapper");
+        compressed(&documents.join("wrapper.md"), &read("docs/wrapper.md")?)?;
+        compressed(&documents.join("changelog"), &self.changelog()?)?;
+        compressed(&tree.join("usr/share/man/man8/grit-wrapper.8"), &self.manual()?)?;
+
+        let installed = files(tree)?;
+        let control = tree.join("DEBIAN");
+        write(&control.join("control"), self.control(tree, &installed)?, 0o644)?;
+        write(&control.join("conffiles"), read("packaging/deb/conffiles")?, 0o644)?;
+        for script in ["postinst", "prerm", "postrm"] {
+            write(&control.join(script), read(&format!("packaging/deb/{script}"))?, 0o755)?;
+        }
+        let sums = output(Command::new("md5sum").arg("--").args(&installed).current_dir(tree))?;
+        write(&control.join("md5sums"), sums + "\n", 0o644)?;
+        folders_for_all(tree)
+    }
+
+    fn control(&self, tree: &Path, installed: &[PathBuf]) -> anyhow::Result<String> {
+        // As dpkg-gencontrol counts: each file in whole KiB.
+        let size = |path: &PathBuf| fs::metadata(tree.join(path)).map(|found| found.len().div_ceil(1024));
+        let sizes: Result<Vec<u64>, _> = installed.iter().map(size).collect();
+        let size: u64 = sizes.context("look at the files")?.iter().sum();
+        let mut depends = self.elf.depends();
+        // The group is made by systemd-sysusers.
+        depends.push("systemd | systemd-standalone-sysusers | systemd-sysusers".to_owned());
+        Ok(read("packaging/deb/control.in")?
+            .replace("@VERSION@", self.version)
+            .replace("@ARCHITECTURE@", self.elf.architecture)
+            .replace("@INSTALLED_SIZE@", &size.to_string())
+            .replace("@DEPENDS@", &depends.join(", ")))
+    }
+
+    /// The lines of CHANGELOG.md that are about the wrapper, in Debian's form.
+    fn changelog(&self) -> anyhow::Result<String> {
+        let changes = read("CHANGELOG.md")?;
+        let lines = changes.lines().filter_map(|line| line.strip_prefix("- wrapper: "));
+        let lines: Vec<String> = lines.map(|line| format!("  * {line}\n")).collect();
+        let date = output(Command::new("date").env("LC_ALL", "C").args([
+            "--utc",
+            "--rfc-email",
+            "--date",
+            &format!("@{}", self.epoch),
+        ]))?;
+        let (version, lines) = (self.version, lines.concat());
+        Ok(format!(
+            "grit-wrapper ({version}) stable; urgency=medium\n\n{lines}\n -- runner-tools <runner-tools@users.noreply.github.com>  {date}\n"
+        ))
+    }
+
+    /// A manual page that is what the program itself says.
+    fn manual(&self) -> anyhow::Result<String> {
+        let help = |words: &[&str]| {
+            let mut command = Command::new(self.program);
+            // It shows the variables of its own environment.
+            command.args(words).arg("--help").env_clear().env("COLUMNS", "80");
+            output(&mut command)
+        };
+        let overview = help(&[])?;
+        let mut page = format!(
+            ".TH GRIT\\-WRAPPER 8 \"\" \"grit\\-wrapper {}\"\n.SH NAME\n\
+             grit\\-wrapper \\- supervises gitlab\\-runner and stops it gracefully\n\
+             .SH DESCRIPTION\n.nf\n{}.fi\n",
+            self.version,
+            verbatim(&overview)
+        );
+        for command in commands(&overview) {
+            let text = verbatim(&help(&[command])?);
+            page += &format!(".SH {}\n.nf\n{text}.fi\n", command.to_uppercase());
+        }
+        page += ".SH SEE ALSO\n/usr/share/doc/grit\\-wrapper/wrapper.md.gz\n";
+        Ok(page)
+    }
+}
+
+/// Text of which nothing is meant for troff.
+fn verbatim(text: &str) -> String {
+    text.lines().map(|line| format!("\\&{}\n", line.replace('\\', "\\e").replace('-', "\\-"))).collect()
+}
+
+/// The commands that an overview lists: the first word of each line below `Commands:`.
+fn commands(overview: &str) -> impl Iterator<Item = &str> {
+    let lines = overview.lines().skip_while(|line| *line != "Commands:").skip(1);
+    // Deeper lines go on with what the one before says.
+    let first = lines.take_while(|line| !line.is_empty()).filter(|line| !line.starts_with("   "));
+    first.filter_map(|line| line.split_whitespace().next()).filter(|command| *command != "help")
+}
+
+/// Text of a file of this repository.
+fn read(path: &str) -> anyhow::Result<String> {
+    fs::read_to_string(root().join(path)).with_context(|| format!("read {path}"))
+}
+
+/// Writes `PATH.gz`, without name and time in it.
+fn compressed(path: &Path, text: &str) -> anyhow::Result<()> {
+    write(path, text, 0o644)?;
+    output(Command::new("gzip").args(["-9", "--no-name", "--force"]).arg(path))?;
+    Ok(())
+}
+
+/// All files below a folder, relative to it and sorted.
+fn files(tree: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    walk(tree, &mut |path, is_folder| {
+        if !is_folder {
+            found.push(path.strip_prefix(tree)?.to_owned());
+        }
+        Ok(())
+    })?;
+    found.sort();
+    Ok(found)
+}
+
+/// Folders that everybody may look into, whatever the umask was.
+fn folders_for_all(tree: &Path) -> anyhow::Result<()> {
+    let open = |path: &Path| {
+        fs::set_permissions(path, fs::Permissions::from_mode(0o755))
+            .with_context(|| format!("set the mode of {}", path.display()))
+    };
+    open(tree)?;
+    walk(tree, &mut |path, is_folder| if is_folder { open(path) } else { Ok(()) })
+}
+
+fn walk(folder: &Path, visit: &mut impl FnMut(&Path, bool) -> anyhow::Result<()>) -> anyhow::Result<()> {
+    let entries = fs::read_dir(folder).with_context(|| format!("read {}", folder.display()))?;
+    for entry in entries {
+        let entry = entry.with_context(|| format!("read {}", folder.display()))?;
+        let is_folder = entry.file_type().context("tell a file from a folder")?.is_dir();
+        visit(&entry.path(), is_folder)?;
+        if is_folder {
+            walk(&entry.path(), visit)?;
+        }
+    }
+    Ok(())
+}

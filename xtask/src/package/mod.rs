@@ -1,0 +1,120 @@
+//! `cargo xtask package`: the Debian package of the wrapper, made by `dpkg-deb` from what is under `packaging/`.
+//!
+//! The same inputs give the same file, byte for byte: owners, modes and times do not depend on who builds it, and when. The time is
+//! `SOURCE_DATE_EPOCH`, or that of the last commit.
+
+mod contents;
+mod elf;
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::{Context, bail, ensure};
+
+use self::{contents::Contents, elf::Elf};
+use crate::steps::{cargo, output, programs, root, run as execute};
+
+const USAGE: &str = "cargo xtask package [--program PATH] [--version VERSION] [--output FOLDER] [--quick]";
+
+struct Options {
+    /// A wrapper that was built already.
+    program: Option<PathBuf>,
+    version: String,
+    output: PathBuf,
+    /// The debug build, hardly compressed.
+    quick: bool,
+}
+
+pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
+    let options = Options::parse(arguments)?;
+    let program = match &options.program {
+        Some(program) => program.clone(),
+        None => build(options.quick)?,
+    };
+    let elf = Elf::read(&program)?;
+    let work = options.output.join("grit-wrapper.work");
+    if work.exists() {
+        fs::remove_dir_all(&work).with_context(|| format!("remove {}", work.display()))?;
+    }
+    let epoch = epoch()?;
+    let contents = Contents { program: &program, elf: &elf, version: &options.version, epoch: &epoch };
+    contents.lay_out(&work)?;
+
+    let name = format!("grit-wrapper_{}_{}.deb", options.version, elf.architecture);
+    let package = options.output.join(name);
+    let mut command = Command::new("dpkg-deb");
+    // Every dpkg that is still in use reads xz.
+    command.args(if options.quick { ["-Zgzip", "-z1"] } else { ["-Zxz", "-z6"] });
+    command.args(["--root-owner-group", "--build"]).args([&work, &package]);
+    output(command.env("SOURCE_DATE_EPOCH", &epoch))?;
+    fs::remove_dir_all(&work).with_context(|| format!("remove {}", work.display()))?;
+    println!("{}", package.display());
+    Ok(())
+}
+
+impl Options {
+    fn parse(arguments: &[String]) -> anyhow::Result<Options> {
+        let mut options = Options {
+            program: None,
+            version: debian_version(env!("CARGO_PKG_VERSION")),
+            output: programs("package"),
+            quick: false,
+        };
+        let mut words = arguments.iter();
+        while let Some(word) = words.next() {
+            let mut value = || words.next().with_context(|| format!("{word} needs a value: {USAGE}"));
+            match word.as_str() {
+                "--program" => options.program = Some(value()?.into()),
+                "--version" => options.version = debian_version(value()?),
+                "--output" => options.output = value()?.into(),
+                "--quick" => options.quick = true,
+                other => bail!("unknown option {other}: {USAGE}"),
+            }
+        }
+        let is_part = |byte: u8| byte.is_ascii_alphanumeric() || b".+~".contains(&byte);
+        let version = &options.version;
+        ensure!(
+            version.starts_with(|first: char| first.is_ascii_digit()) && version.bytes().all(is_part),
+            "{version:?} cannot be a version of a Debian package without revision"
+        );
+        Ok(options)
+    }
+}
+
+/// What comes before a release has to be less than it, which `~` is and `-` is not.
+fn debian_version(version: &str) -> String {
+    version.replace('-', "~")
+}
+
+fn build(quick: bool) -> anyhow::Result<PathBuf> {
+    let mut command = cargo(&["build", "--package", "grit-wrapper", "--bins"]);
+    if !quick {
+        command.arg("--release");
+    }
+    execute(&mut command)?;
+    Ok(programs(if quick { "debug" } else { "release" }).join("grit-wrapper"))
+}
+
+/// Seconds since 1970 that every time in the package is.
+fn epoch() -> anyhow::Result<String> {
+    if let Ok(epoch) = std::env::var("SOURCE_DATE_EPOCH") {
+        return Ok(epoch);
+    }
+    let mut git = Command::new("git");
+    git.args(["log", "-1", "--format=%ct"]).current_dir(root());
+    output(&mut git).context("no git checkout to take a time from: set SOURCE_DATE_EPOCH")
+}
+
+/// Writes a file with these permissions, whatever the umask is, and the folders above it.
+fn write(path: &Path, text: impl AsRef<[u8]>, mode: u32) -> anyhow::Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder).with_context(|| format!("create {}", folder.display()))?;
+    }
+    fs::write(path, text).with_context(|| format!("write {}", path.display()))?;
+    fs::set_permissions(path, fs::Permissions::from_mode(mode))
+        .with_context(|| format!("set the mode of {}", path.display()))
+}
