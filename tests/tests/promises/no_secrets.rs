@@ -1,17 +1,26 @@
-//! Secrets of the provider block are in no file and no output of Terraform, however it ends, and in no process that the provider starts.
+//! Secrets of the provider block are in no file and no output of Terraform, however it ends, in no command line, and in no process that
+//! the provider starts: by every way in, wherever they come from.
+
+mod processes;
+mod saved_plan;
 
 use std::{
     fs,
+    io::{Read as _, Write as _},
+    net::TcpListener,
     path::{Path, PathBuf},
     process::Command,
+    sync::{Arc, Mutex},
 };
 
-use grit_tests::{rollout::Rollout, sshd::ClientKey};
-use serde_json::json;
+use grit_tests::{
+    rollout::Rollout,
+    sshd::{Agent, ClientKey, Sshd},
+};
+use processes::Watch;
+use serde_json::{Value as Json, json};
 
-const PASSPHRASE: &str = "marker-of-the-passphrase";
-
-/// Where the secret comes from.
+/// Where the secrets come from.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Source {
     Ephemeral,
@@ -19,92 +28,267 @@ enum Source {
     Environment,
 }
 
+/// How the hosts are reached.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Way {
+    Direct,
+    /// A bastion with a key of its own.
+    ProxyJump,
+    ProxyCommand,
+    /// It needs none of the secrets, and gets none.
+    SshCommand,
+    Agent,
+}
+
 /// A lab whose hosts take an encrypted key, and all that a run of Terraform leaves.
 struct Secrets {
     rollout: Rollout,
-    key: ClientKey,
-    /// What the command that carries the connection has seen: its environment and its arguments.
+    source: Source,
+    way: Way,
+    /// What the `ssh` object says besides secrets.
+    ssh: Json,
+    passphrase: String,
+    /// A header of the callback, which the state holds because it is an attribute of a resource.
+    token: String,
+    /// The passphrase, and a line of each key, which is as good as the whole.
+    secrets: Vec<String>,
+    /// What a command that carries the connection has seen: its environment and its arguments.
     seen: PathBuf,
-    outputs: Vec<String>,
+    outputs: Vec<(String, String)>,
+    called_back: Arc<Mutex<String>>,
+    watch: Watch,
+    _servers: (Option<Sshd>, Option<Agent>),
 }
 
 impl Secrets {
-    fn new(source: Source) -> Self {
+    fn new(source: Source, way: Way) -> Self {
         let mut rollout = Rollout::start().unwrap();
         let folder = rollout.lab.folder().to_owned();
-        // The hosts know the lab's key; here it is encrypted.
-        let plain = rollout.lab.client_key().path.clone();
-        let encrypted = folder.join("encrypted");
-        fs::copy(&plain, &encrypted).unwrap();
-        let keygen = Command::new("ssh-keygen")
-            .args(["-q", "-p", "-P", "", "-N", PASSPHRASE, "-f"])
-            .arg(&encrypted)
-            .output()
-            .unwrap();
-        assert!(keygen.status.success(), "{}", String::from_utf8_lossy(&keygen.stderr));
-        fs::write(folder.join("encrypted.pub"), &rollout.lab.client_key().public).unwrap();
-        let key = ClientKey::read(&encrypted).unwrap();
+        let unique = uuid::Uuid::new_v4();
+        let (passphrase, token) =
+            (format!("marker-of-the-passphrase-{unique}"), format!("marker-of-the-token-{unique}"));
+        let key = encrypted(&folder, &rollout.lab.client_key().path, &passphrase);
+        let hop_key = ClientKey::generate(&folder, "hop", "ed25519", &passphrase).unwrap();
+        let plain = rollout.lab.client_key().pem().unwrap();
+        let lines =
+            [&key.private, &hop_key.private, &plain].map(|key| key.lines().nth(2).unwrap().to_owned());
+        let secrets = [vec![passphrase.clone()], lines.to_vec()].concat();
 
         let seen = folder.join("seen");
-        let script = format!(
-            "tr '\\0' '\\n' </proc/$$/environ >>{0}; tr '\\0' ' ' </proc/$$/cmdline >>{0}; \
-             tr '\\0' ' ' </proc/$PPID/cmdline >>{0}; exec {1} tcp \"$1\" \"$2\"",
-            seen.display(),
-            env!("CARGO_BIN_EXE_carry")
-        );
-        let command = json!(["sh", "-c", script, "sh", "{{host}}", "{{port}}"]);
-        let main = fs::read_to_string(rollout.workspace.root().join("main.tf")).unwrap();
-        let kind = if source == Source::Ephemeral { "ephemeral = true" } else { "" };
-        let (block, variables) = match source {
-            Source::Environment => ("var.ssh", String::new()),
-            _ => (
-                "merge(var.ssh, { private_key = var.key, passphrase = var.passphrase })",
-                format!("variable \"key\" {{\n {kind}\n}}\nvariable \"passphrase\" {{\n {kind}\n}}\n"),
-            ),
+        let carry = |to: &str| {
+            format!(
+                "tr '\\0' '\\n' </proc/$$/environ >>{0}; tr '\\0' ' ' </proc/$$/cmdline >>{0}; \
+                 tr '\\0' ' ' </proc/$PPID/cmdline >>{0}; exec {1} {to}",
+                seen.display(),
+                env!("CARGO_BIN_EXE_carry")
+            )
         };
-        let main = main.replace("ssh = var.ssh", &format!("ssh = {block}")) + &variables;
-        rollout.workspace.write("main.tf", &main).unwrap();
-        for (name, value) in [("KEY", &*key.private), ("PASSPHRASE", PASSPHRASE)] {
-            match (source, name) {
-                (Source::Environment, "KEY") => rollout.workspace.set_env("GRIT_SSH_PRIVATE_KEY", value),
-                (Source::Environment, _) => rollout.workspace.set_env("GRIT_SSH_PASSPHRASE", value),
-                _ => rollout.workspace.set_env(format!("TF_VAR_{}", name.to_lowercase()), value),
+        let mut servers = (None, None);
+        let ssh = match way {
+            Way::Direct => json!({}),
+            Way::ProxyJump => {
+                let sshd = Sshd::builder().authorize(&hop_key).start().unwrap();
+                let hop = json!({
+                    "address": sshd.address().to_string(), "username": sshd.username(), "host_key": sshd.host_keys()[0],
+                });
+                servers.0 = Some(sshd);
+                json!({ "proxy_jump": [hop] })
+            }
+            Way::ProxyCommand => {
+                json!({ "proxy_command": ["sh", "-c", carry("tcp \"$1\" \"$2\""), "sh", "{{host}}", "{{port}}"] })
+            }
+            Way::SshCommand => {
+                json!({ "ssh_command": ["sh", "-c", carry("unix \"$1\""), "sh", "{{wrapper_path}}"] })
+            }
+            Way::Agent => {
+                let agent = Agent::start(&folder).unwrap();
+                let public = rollout.lab.client_key();
+                fs::write(public.path.with_extension("pub"), &public.public).unwrap();
+                agent.add(&ClientKey::read(&public.path).unwrap()).unwrap();
+                let ssh = json!({ "agent": { "socket": agent.socket() } });
+                servers.1 = Some(agent);
+                ssh
+            }
+        };
+
+        let called_back = Arc::default();
+        let callback = answer(&called_back);
+        let mut main = fs::read_to_string(rollout.workspace.root().join("main.tf")).unwrap();
+        main = main.replace(
+            "  mode           = var.drain.mode",
+            &format!(
+                "  shutdown_callback = {{ url = \"{callback}\", headers = {{ X-Token = var.token }} }}\n  mode = var.drain.mode"
+            ),
+        );
+        let in_block = match (source, way) {
+            (Source::Environment, _) => "{}",
+            (_, Way::Agent) => "{ passphrase = var.passphrase }",
+            (_, Way::ProxyJump) => {
+                "{ private_key = var.private_key, passphrase = var.passphrase, \
+                 proxy_jump = [merge(var.ssh.proxy_jump[0], { private_key = var.hop_key })] }"
+            }
+            _ => "{ private_key = var.private_key, passphrase = var.passphrase }",
+        };
+        main = main.replace("ssh = var.ssh", &format!("ssh = merge(var.ssh, {in_block})"));
+        main += "variable \"token\" {}\n";
+        let kind = if source == Source::Ephemeral { "ephemeral = true" } else { "" };
+        for (name, value) in
+            [("private_key", &key.private), ("passphrase", &passphrase), ("hop_key", &hop_key.private)]
+        {
+            if source == Source::Environment {
+                if name == "hop_key" {
+                    continue; // there is no variable for it
+                }
+                rollout.workspace.set_env(format!("GRIT_SSH_{}", name.to_uppercase()), value);
+            } else {
+                main += &format!("variable \"{name}\" {{\n {kind}\n}}\n");
+                rollout.workspace.set_env(format!("TF_VAR_{name}"), value);
             }
         }
+        rollout.workspace.write("main.tf", &main).unwrap();
+        rollout.workspace.set_env("TF_VAR_token", &token);
         rollout.workspace.set_env("TF_LOG", "trace");
-        rollout.set("ssh", json!({ "proxy_command": command })).unwrap();
-        Self { rollout, key, seen, outputs: Vec::new() }
+        rollout.set("ssh", ssh.clone()).unwrap();
+        rollout.set("drain", json!({ "attempts": 2 })).unwrap();
+        let watched = [secrets.clone(), vec![token.clone()]].concat();
+        let watch = Watch::start(rollout.workspace.providers(), watched);
+        Self {
+            rollout,
+            source,
+            way,
+            ssh,
+            passphrase,
+            token,
+            secrets,
+            seen,
+            outputs: Vec::new(),
+            called_back,
+            watch,
+            _servers: servers,
+        }
     }
 
     fn run(&mut self, arguments: &[&str], code: i32) {
         let run = self.rollout.workspace.run(arguments).unwrap();
         assert_eq!(run.code, Some(code), "{arguments:?}: {}\n{}", run.stdout, run.stderr);
-        self.outputs.extend([run.stdout, run.stderr]);
+        self.outputs.push((arguments.join(" "), run.stdout));
+        self.outputs.push((arguments.join(" "), run.stderr));
     }
 
-    /// Panics when something that was written holds a secret. A line of the key's text is as good as the whole.
-    fn assert_hidden(&self) {
-        let line = self.key.private.lines().nth(2).unwrap();
-        let secrets = [PASSPHRASE, line];
-        for output in &self.outputs {
-            assert_free("an output", output, &secrets);
+    /// Makes every connection fail, or lets them be made again.
+    fn connections(&mut self, work: bool) {
+        let right = self.ssh.clone();
+        match self.way {
+            Way::SshCommand => {
+                let failing = json!({ "ssh_command": ["sh", "-c", "echo no >&2; exit 3"] });
+                self.rollout.set("ssh", if work { right } else { failing }).unwrap();
+            }
+            Way::Agent => {
+                let mut other = right.clone();
+                other["agent"]["identity"] = "SHA256:another".into();
+                self.rollout.set("ssh", if work { right } else { other }).unwrap();
+            }
+            _ => {
+                let in_block = if self.source == Source::Environment {
+                    "GRIT_SSH_PASSPHRASE"
+                } else {
+                    "TF_VAR_passphrase"
+                };
+                let not = if work { "" } else { "not-" };
+                self.rollout.workspace.set_env(in_block, format!("{not}{}", self.passphrase));
+            }
         }
-        assert!(self.outputs.iter().any(|it| it.contains("[TRACE]")), "nothing was traced");
-        let seen = fs::read_to_string(&self.seen).unwrap();
-        assert!(seen.contains("PATH=") && seen.contains("terraform-provider-grit"), "{seen}");
-        assert_free("the process of a command", &seen, &secrets);
+        let wait = if work { "60s" } else { "5s" };
+        self.rollout.set("health", json!({ "create": wait, "update": wait })).unwrap();
     }
 
-    /// The same for the state, its backup, and all other files of the workspace.
-    fn assert_files_hidden(&self) {
-        let line = self.key.private.lines().nth(2).unwrap();
+    /// A plan that is saved holds the values of plain variables, which Terraform saves whatever a provider does, and no other secret.
+    fn assert_plan_hidden(&self) {
+        let plan = fs::read(self.rollout.workspace.root().join("plan")).unwrap();
+        let parts = saved_plan::parts(&plan);
+        let holds = |secret: &str| {
+            parts.iter().any(|(_, content)| content.windows(secret.len()).any(|it| it == secret.as_bytes()))
+        };
+        assert!(
+            holds(&self.token),
+            "nothing was read: {:?}",
+            parts.iter().map(|(name, _)| name).collect::<Vec<_>>()
+        );
+        for secret in &self.secrets {
+            assert!(self.source == Source::Variable || !holds(secret), "the plan holds {secret}");
+        }
+        assert_eq!(holds(&self.passphrase), self.source == Source::Variable);
+    }
+
+    /// Panics when something that was written or shown holds a secret.
+    fn assert_hidden(self) {
+        for (command, output) in &self.outputs {
+            assert_free(command, output, &self.secrets);
+            // `show -json` is for programs, and shows what is marked as sensitive.
+            if !command.starts_with("show") {
+                assert_free(command, output, std::slice::from_ref(&self.token));
+            }
+        }
+        assert!(self.outputs.iter().any(|(_, it)| it.contains("[TRACE]")), "nothing was traced");
+        assert!(
+            self.outputs.iter().any(|(_, it)| it.contains("SSH session established"))
+                || self.way == Way::SshCommand
+        );
+        let called_back = self.called_back.lock().unwrap().clone();
+        assert!(called_back.contains(&self.token), "nobody called back: {called_back:?}");
+
+        let starts_a_command = matches!(self.way, Way::ProxyCommand | Way::SshCommand);
+        if starts_a_command {
+            let seen = fs::read_to_string(&self.seen).unwrap();
+            assert!(seen.contains("PATH=") && seen.contains("terraform-provider-grit"), "{seen}");
+            assert_free("the process of a command", &seen, &self.secrets);
+            assert_free("the process of a command", &seen, std::slice::from_ref(&self.token));
+        }
+        let seen = self.watch.end();
+        assert!(!seen.providers.is_empty(), "no provider was seen");
+        assert_eq!(starts_a_command, !seen.children.is_empty(), "{:?}", seen.children);
+        assert!(seen.leaks.is_empty(), "{:?}", seen.leaks);
+
+        // The state, its backups, and all other files of the workspace.
         each_file(&self.rollout.workspace.root(), &mut |path, text| {
-            assert_free(&path.display().to_string(), text, &[PASSPHRASE, line]);
+            assert_free(&path.display().to_string(), text, &self.secrets);
         });
     }
 }
 
-fn assert_free(place: &str, text: &str, secrets: &[&str]) {
+/// The key of the hosts, encrypted.
+fn encrypted(folder: &Path, plain: &Path, passphrase: &str) -> ClientKey {
+    let path = folder.join("encrypted");
+    fs::copy(plain, &path).unwrap();
+    let keygen = Command::new("ssh-keygen")
+        .args(["-q", "-p", "-P", "", "-N", passphrase, "-f"])
+        .arg(&path)
+        .output()
+        .unwrap();
+    assert!(keygen.status.success(), "{}", String::from_utf8_lossy(&keygen.stderr));
+    let public = Command::new("ssh-keygen").args(["-y", "-P", passphrase, "-f"]).arg(&path).output().unwrap();
+    fs::write(folder.join("encrypted.pub"), public.stdout).unwrap();
+    ClientKey::read(&path).unwrap()
+}
+
+/// Listens for callbacks, and keeps what they say. The thread ends with the process.
+fn answer(called: &Arc<Mutex<String>>) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/drained", listener.local_addr().unwrap());
+    let called = Arc::clone(called);
+    std::thread::spawn(move || {
+        while let Ok((mut stream, _)) = listener.accept() {
+            let mut head = [0; 4096];
+            let count = stream.read(&mut head).unwrap_or_default();
+            called.lock().unwrap().push_str(&String::from_utf8_lossy(&head[..count]));
+            // The caller may be gone already.
+            let _ = stream.write_all(b"HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n");
+        }
+    });
+    url
+}
+
+fn assert_free(place: &str, text: &str, secrets: &[String]) {
     for secret in secrets {
         if let Some(at) = text.find(secret) {
             let from = text[..at].char_indices().rev().nth(200).map_or(0, |(index, _)| index);
@@ -124,41 +308,59 @@ fn each_file(folder: &Path, check: &mut impl FnMut(&Path, &str)) {
     }
 }
 
-fn stay_hidden(source: Source) {
-    let mut secrets = Secrets::new(source);
+fn stay_hidden(source: Source, way: Way) {
+    let mut secrets = Secrets::new(source, way);
     secrets.rollout.managers(&["m1-v1"]).unwrap();
-    // Of a plan that is saved, the readable form is searched. It has the values of plain variables in it, which Terraform saves whatever
-    // a provider does.
     secrets.run(&["plan", "-out=plan"], 0);
+    secrets.assert_plan_hidden();
     if source != Source::Variable {
         secrets.run(&["show", "-json", "plan"], 0);
     }
     secrets.run(&["apply", "-auto-approve"], 0);
-    // One that fails: a wrong passphrase, and then the way back.
-    let name = if source == Source::Environment { "GRIT_SSH_PASSPHRASE" } else { "TF_VAR_passphrase" };
-    secrets.rollout.workspace.set_env(name, format!("not-{PASSPHRASE}"));
+    secrets.connections(false);
     secrets.rollout.managers(&["m1-v2"]).unwrap();
     secrets.run(&["apply", "-auto-approve"], 1);
-    secrets.rollout.workspace.set_env(name, PASSPHRASE);
+    secrets.run(&["destroy", "-auto-approve"], 1);
+    secrets.connections(true);
     secrets.run(&["show", "-json"], 0);
+    secrets.run(&["show"], 0);
     secrets.run(&["destroy", "-auto-approve"], 0);
     secrets.assert_hidden();
-    secrets.assert_files_hidden();
 }
 
 #[test]
 fn secrets_of_an_ephemeral_variable_stay_hidden() {
-    stay_hidden(Source::Ephemeral);
+    stay_hidden(Source::Ephemeral, Way::ProxyCommand);
 }
 
 #[test]
 fn secrets_of_a_plain_variable_stay_hidden() {
-    stay_hidden(Source::Variable);
+    stay_hidden(Source::Variable, Way::ProxyCommand);
 }
 
 #[test]
 fn secrets_of_the_environment_stay_hidden() {
-    stay_hidden(Source::Environment);
+    stay_hidden(Source::Environment, Way::ProxyCommand);
+}
+
+#[test]
+fn secrets_of_a_direct_connection_stay_hidden() {
+    stay_hidden(Source::Ephemeral, Way::Direct);
+}
+
+#[test]
+fn secrets_of_a_bastion_stay_hidden() {
+    stay_hidden(Source::Ephemeral, Way::ProxyJump);
+}
+
+#[test]
+fn secrets_that_an_ssh_command_does_not_need_stay_hidden() {
+    stay_hidden(Source::Environment, Way::SshCommand);
+}
+
+#[test]
+fn secrets_in_an_agent_stay_hidden() {
+    stay_hidden(Source::Ephemeral, Way::Agent);
 }
 
 /// The documented exception: a key in the entry of a manager is in the state, because it is an attribute of a resource; but no output shows
@@ -184,6 +386,6 @@ fn a_key_in_the_entry_of_a_manager_is_in_the_state_and_in_no_output() {
         outputs.extend([run.stdout, run.stderr]);
     }
     for output in outputs {
-        assert_free("an output", &output, &[&line]);
+        assert_free("an output", &output, std::slice::from_ref(&line));
     }
 }
