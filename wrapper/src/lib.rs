@@ -2,13 +2,14 @@
 //!
 //! `main` reads [`settings`] and hands them to [`run`], which tells the story from the first listener to the exit code. The parts:
 //! [`listen`] binds and cleans up, [`service`] answers gRPC, [`supervisor`] decides, [`process`] deals with the platform, [`callback`]
-//! tells others.
+//! tells others, [`counters`] counts.
 //!
 //! Linux only: what it promises about processes rests on pidfds and `/proc`.
 #![cfg(target_os = "linux")]
 
 pub mod access;
 pub mod callback;
+pub mod counters;
 pub mod health;
 pub mod listen;
 mod lock;

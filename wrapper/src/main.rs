@@ -2,7 +2,6 @@
 
 #[cfg(target_os = "linux")]
 fn main() -> std::process::ExitCode {
-    use clap::Parser;
     use grit_wrapper::{
         logging, operator,
         process::gate,
@@ -14,7 +13,7 @@ fn main() -> std::process::ExitCode {
     if words.next().is_some_and(|word| word == gate::ARGUMENT) {
         return std::process::ExitCode::from(gate::main(words));
     }
-    match Settings::parse().command {
+    match Settings::from_process().command {
         Command::Run(settings) => {
             logging::init(settings.log_level);
             run::run(&settings).unwrap_or_else(|error| {

@@ -1,6 +1,6 @@
 //! The story of one wrapper: bind, supervise, serve, drain, say how it ended.
 
-use std::process::ExitCode;
+use std::{process::ExitCode, sync::Arc};
 
 use thiserror::Error;
 use tokio::{
@@ -14,11 +14,12 @@ use tracing::{error, info};
 
 use crate::{
     callback::Caller,
+    counters::Counters,
     health::{Health, Prober},
     listen::{self, Address, ListenError, Listener},
     notify::Notifier,
     process::{CommandError, CommandLine},
-    service::{self, Own, Services, Upstream},
+    service::{self, Guard, Own, Services, Upstream},
     settings::Run,
     signals::Signals,
     store::{Store, StoreError},
@@ -97,9 +98,11 @@ async fn supervise(settings: &Run) -> Result<u8, RunError> {
 
     let web = bind_http(settings).await?;
 
-    let caller = Caller::new(runtime::Handle::current());
+    let counters = Arc::new(Counters::default());
+    let caller = Caller::new(runtime::Handle::current(), Arc::clone(&counters));
     let policy = settings.policy();
     let (mut task, supervisor) = Task::new(policy.clone(), settings.platform(command), caller.clone());
+    task = task.count(Arc::clone(&counters));
     if let Some(path) = settings.state_file() {
         let (store, saved) = Store::open(&path)?;
         task = task.keep(store);
@@ -113,16 +116,21 @@ async fn supervise(settings: &Run) -> Result<u8, RunError> {
     let prober = Prober::new(settings.probes());
     let (publish_health, health) = watch::channel(Health::default());
     let probing = tokio::spawn(prober.clone().run(supervisor.clone(), publish_health));
-    let own = Own::new(supervisor.clone(), health.clone(), prober, settings.access());
+    let guard = Guard::new(settings.access(), Arc::clone(&counters));
+    let own = Own::new(supervisor.clone(), health.clone(), prober, guard.clone());
     let telling = Notifier::from_env().map_err(RunError::Prepare)?.map(|notifier| {
         tokio::spawn(notifier.run(own.clone(), supervisor.watch(), health, settings.ready_when.level()))
     });
     let web = web.map(|listener| {
-        let web = Web { own: own.clone(), control: settings.http_allow_control };
+        let web = Web {
+            own: own.clone(),
+            control: settings.http_allow_control,
+            counters: Arc::clone(&counters),
+            labels: settings.label.clone(),
+        };
         AbortOnDropHandle::new(tokio::spawn(web.serve(listener)))
     });
-    let services =
-        Services { upstream: Upstream::new(supervisor.clone(), settings.access()), own: Some(own) };
+    let services = Services { upstream: Upstream::new(supervisor.clone(), guard), own: Some(own), counters };
     let stop_serving = CancellationToken::new();
     let serving = tokio::spawn(service::serve(listeners, services, stop_serving.clone()));
 

@@ -1,6 +1,6 @@
 //! Making callbacks, again when they fail, without anybody waiting for them but the wrapper's own end.
 
-use std::{error::Error, time::Duration};
+use std::{error::Error, sync::Arc, time::Duration};
 
 use tokio::{
     runtime::Handle,
@@ -10,7 +10,10 @@ use tokio_util::task::TaskTracker;
 use tracing::{error, info, warn};
 
 use super::{Callback, client};
-use crate::supervisor::{Callbacks, Made};
+use crate::{
+    counters::{CallbackResult, Counters},
+    supervisor::{Callbacks, Made},
+};
 
 /// What upstream's wrapper gives its one attempt.
 const ATTEMPT_LIMIT: Duration = Duration::from_secs(10);
@@ -26,6 +29,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(500);
 pub struct Caller {
     tasks: TaskTracker,
     runtime: Handle,
+    counters: Arc<Counters>,
     attempt_limit: Duration,
     first_pause: Duration,
 }
@@ -34,10 +38,11 @@ impl Caller {
     /// How long an ending wrapper waits for callbacks that still fail: two hanging attempts, or all that fail quickly.
     pub const FINISH_LIMIT: Duration = Duration::from_secs(25);
 
-    /// A caller whose tasks run on `runtime`.
+    /// A caller whose tasks run on `runtime`, and whose attempts are counted in `counters`.
     #[must_use]
-    pub fn new(runtime: Handle) -> Self {
-        Self { tasks: TaskTracker::new(), runtime, attempt_limit: ATTEMPT_LIMIT, first_pause: FIRST_PAUSE }
+    pub fn new(runtime: Handle, counters: Arc<Counters>) -> Self {
+        let tasks = TaskTracker::new();
+        Self { tasks, runtime, counters, attempt_limit: ATTEMPT_LIMIT, first_pause: FIRST_PAUSE }
     }
 
     /// Waits for all callbacks, at most for `limit`; answers whether all have come to an end.
@@ -49,9 +54,9 @@ impl Caller {
 
 impl Callbacks for Caller {
     fn call(&mut self, callback: Callback, made: Made) {
-        let work = make(callback, self.attempt_limit, self.first_pause);
-        let work = async {
-            work.await;
+        let (limit, pause, counters) = (self.attempt_limit, self.first_pause, Arc::clone(&self.counters));
+        let work = async move {
+            make(callback, limit, pause, &counters).await;
             made.report().await;
         };
         self.tasks.spawn_on(work, &self.runtime);
@@ -59,18 +64,21 @@ impl Callbacks for Caller {
 }
 
 /// Makes the callback until it succeeds or nothing more can be hoped for, and logs which it was.
-async fn make(callback: Callback, attempt_limit: Duration, first_pause: Duration) {
+async fn make(callback: Callback, attempt_limit: Duration, first_pause: Duration, counters: &Counters) {
     let mut pause = first_pause;
     for attempt in 1..=ATTEMPTS {
         match client::attempt(&callback, attempt_limit).await {
             Ok(status) => {
+                counters.attempted(CallbackResult::Success);
                 info!(target_url = %callback.target(), status = status.as_u16(), attempt, "shutdown callback made");
                 return;
             }
             Err(cause) if cause.is_transient() && attempt < ATTEMPTS => {
+                counters.attempted(CallbackResult::Retry);
                 warn!(target_url = %callback.target(), attempt, error = chain(&cause), "shutdown callback failed; trying again");
             }
             Err(cause) => {
+                counters.attempted(CallbackResult::GivenUp);
                 error!(target_url = %callback.target(), attempt, error = chain(&cause), "shutdown callback given up");
                 return;
             }
@@ -109,7 +117,10 @@ mod tests {
     async fn a_server_that_never_answers_costs_ten_seconds_an_attempt_and_is_given_up() {
         let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let begin = Instant::now();
-        make(to(silent.local_addr().unwrap()), ATTEMPT_LIMIT, FIRST_PAUSE).await;
+        let counters = Counters::default();
+        make(to(silent.local_addr().unwrap()), ATTEMPT_LIMIT, FIRST_PAUSE, &counters).await;
+        let attempts = CallbackResult::ALL.map(|result| counters.attempts(result));
+        assert_eq!(attempts, [0, u64::from(ATTEMPTS) - 1, 1]);
         let pauses = FIRST_PAUSE * (1 + 2 + 4 + 8 + 16);
         let took = begin.elapsed();
         assert!(took >= ATTEMPT_LIMIT * ATTEMPTS + pauses, "{took:?}");
@@ -119,7 +130,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_ending_wrapper_does_not_wait_for_ever() {
         let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let mut caller = Caller::new(Handle::current());
+        let mut caller = Caller::new(Handle::current(), Arc::default());
         let callback = to(silent.local_addr().unwrap());
         caller.call(callback.clone(), Made::to_nobody(callback));
         let begin = Instant::now();

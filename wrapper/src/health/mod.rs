@@ -20,6 +20,8 @@ mod prober;
 
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 pub use self::{
     config::{ConfigError, RunnerConfig, Section, Source},
     jobs::Job,
@@ -69,6 +71,8 @@ pub struct Health {
     pub jobs: Option<usize>,
     /// The job that has run longest, when the runner lists its jobs and has one.
     pub oldest: Option<Oldest>,
+    /// When the jobs were last seen to become fewer; `None` when that was not seen of this runner.
+    pub fewer_jobs: Option<Instant>,
 }
 
 /// The job that has run longest.

@@ -59,6 +59,19 @@ pub struct Prober {
 struct Memory {
     child: Option<u32>,
     polls: Polls,
+    jobs: Option<usize>,
+    fewer_jobs: Option<Instant>,
+}
+
+impl Memory {
+    /// Remembers how many jobs there are; a count that is not known changes nothing.
+    fn count_jobs(&mut self, jobs: Option<usize>, now: Instant) {
+        let Some(jobs) = jobs else { return };
+        if self.jobs.is_some_and(|before| jobs < before) {
+            self.fewer_jobs = Some(now);
+        }
+        self.jobs = Some(jobs);
+    }
 }
 
 impl Prober {
@@ -126,6 +139,8 @@ impl Prober {
         let (level, reasons) = climb(&evidence);
         let goal = goal(&evidence);
         let facts = answers.map(|answers| answers.facts).unwrap_or_default();
+        let count = jobs.as_ref().map(Vec::len).or(facts.jobs);
+        memory.count_jobs(count, Instant::now());
         debug!(?level, ?reasons, "probed");
         Health {
             level,
@@ -136,8 +151,9 @@ impl Prober {
             process_state: facts.process_state,
             sections: config.as_ref().ok().map(|config| config.sections.len()),
             polling_sections: config.as_ref().ok().map(|config| memory.polls.polling(config)),
-            jobs: jobs.as_ref().map(Vec::len).or(facts.jobs),
+            jobs: count,
             oldest: jobs.as_deref().and_then(oldest),
+            fewer_jobs: memory.fewer_jobs,
         }
     }
 
@@ -192,5 +208,26 @@ async fn pause(now: &Supervision, health: &Health, interval: Duration) {
             sleep(interval).await;
         }
         State::Running { .. } | State::Stopping { .. } => sleep(EAGER.min(interval)).await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_fewer_jobs_are_progress() {
+        let mut memory = Memory::default();
+        let begin = Instant::now();
+        let mut seen = |jobs, second| {
+            memory.count_jobs(jobs, begin + Duration::from_secs(second));
+            memory.fewer_jobs.map(|moment| (moment - begin).as_secs())
+        };
+        assert_eq!(
+            (seen(None, 0), seen(Some(3), 1), seen(Some(3), 2), seen(Some(5), 3)),
+            (None, None, None, None)
+        );
+        assert_eq!((seen(Some(4), 4), seen(None, 5), seen(Some(4), 6)), (Some(4), Some(4), Some(4)));
+        assert_eq!(seen(Some(2), 7), Some(7), "while nobody could look, two ended");
     }
 }

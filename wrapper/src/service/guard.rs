@@ -1,21 +1,41 @@
 //! Whether a request may be served.
 
+use std::sync::Arc;
+
 use tonic::{Request, Status, transport::server::UdsConnectInfo};
 
 use super::status;
-use crate::access::{Access, Rights};
+use crate::{
+    access::{Access, Rights},
+    counters::Counters,
+};
 
-/// The message of a request whose sender has these rights.
-///
-/// # Errors
-///
-/// `PERMISSION_DENIED`, which is logged with the user.
-pub(super) fn open<T>(access: &Access, needed: Rights, request: Request<T>) -> Result<T, Status> {
-    let rights = access.of_request(request.extensions());
-    if rights < needed {
-        return Err(status::denied(rights, &peer(&request)));
+/// Lets requests through whose senders have the rights, and counts those that have not.
+#[derive(Clone, Debug, Default)]
+pub struct Guard {
+    pub(super) access: Access,
+    counters: Arc<Counters>,
+}
+
+impl Guard {
+    #[must_use]
+    pub fn new(access: Access, counters: Arc<Counters>) -> Self {
+        Self { access, counters }
     }
-    Ok(request.into_inner())
+
+    /// The message of a request whose sender has these rights.
+    ///
+    /// # Errors
+    ///
+    /// `PERMISSION_DENIED`, which is logged with the user.
+    pub(super) fn open<T>(&self, needed: Rights, request: Request<T>) -> Result<T, Status> {
+        let rights = self.access.of_request(request.extensions());
+        if rights < needed {
+            self.counters.denied();
+            return Err(status::denied(rights, &peer(&request)));
+        }
+        Ok(request.into_inner())
+    }
 }
 
 fn peer<T>(request: &Request<T>) -> String {

@@ -1,6 +1,7 @@
 //! The gRPC surface: upstream's service, our own beside it, and gRPC health. One file per call; [`publish`] turns states into the words
 //! of each API, and [`status`] makes every error.
 
+mod counted;
 mod guard;
 mod limited;
 mod own;
@@ -10,6 +11,7 @@ mod status;
 mod upstream;
 
 pub use self::{
+    guard::Guard,
     own::Own,
     server::{ServeError, Services, serve},
     upstream::Upstream,

@@ -14,10 +14,11 @@ use tonic::transport::{
     server::{Connected, Router},
 };
 use tonic_health::server::health_reporter;
+use tower::layer::util::{Identity, Stack};
 use tracing::warn;
 
-use super::{Own, Upstream, limited::Limited};
-use crate::listen::Listener;
+use super::{Own, Upstream, counted::Counting, limited::Limited};
+use crate::{counters::Counters, listen::Listener};
 
 /// The largest message is a callback with its headers.
 const MAX_MESSAGE: usize = 64 * 1024;
@@ -48,6 +49,8 @@ pub struct Services {
     pub upstream: Upstream,
     /// Ours; left out, the wrapper looks to clients as upstream's does.
     pub own: Option<Own>,
+    /// Where the calls are counted.
+    pub counters: Arc<Counters>,
 }
 
 /// Answers on all `listeners` until `stop` is cancelled; then lets the calls under way end, for a moment at most.
@@ -97,7 +100,7 @@ async fn all(servers: &mut JoinSet<Result<(), tonic::transport::Error>>) -> Resu
     Ok(())
 }
 
-async fn router(services: Services) -> Router {
+async fn router(services: Services) -> Router<Stack<Counting, Identity>> {
     let upstream = ProcessWrapperServer::new(services.upstream)
         .max_decoding_message_size(MAX_MESSAGE)
         .max_encoding_message_size(MAX_MESSAGE);
@@ -113,6 +116,7 @@ async fn router(services: Services) -> Router {
     Server::builder()
         .max_concurrent_streams(MAX_STREAMS)
         .http2_keepalive_interval(Some(KEEPALIVE))
+        .layer(Counting(services.counters))
         .add_service(health)
         .add_service(upstream)
         .add_optional_service(own)

@@ -1,12 +1,14 @@
 //! Flags and environment, turned into typed settings. Each default is a constant where its type is, with its reason.
 
 pub(crate) mod duration;
+mod label;
 
 use std::{ffi::OsString, path::PathBuf, time::Duration};
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum, error::ErrorKind};
 use tracing::level_filters::LevelFilter;
 
+pub use self::label::Label;
 use crate::{
     access::{Access, CallbackTarget, Who},
     health::{self, Source},
@@ -22,6 +24,22 @@ use crate::{
 pub struct Settings {
     #[command(subcommand)]
     pub command: Command,
+}
+
+impl Settings {
+    /// Reads this process' command line and environment. On anything that is wrong there the process ends, and says what it is.
+    #[must_use]
+    pub fn from_process() -> Self {
+        Self::from_words(std::env::args_os()).unwrap_or_else(|error| error.exit())
+    }
+
+    fn from_words(words: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> Result<Self, clap::Error> {
+        let settings = Self::try_parse_from(words)?;
+        if let Command::Run(run) = &settings.command {
+            run.check().map_err(|why| Self::command().error(ErrorKind::ValueValidation, why))?;
+        }
+        Ok(settings)
+    }
 }
 
 #[derive(Debug, Subcommand)]
@@ -57,6 +75,10 @@ pub struct Run {
     /// Let REST stop, cancel and start. Whoever reaches the address can then do that.
     #[arg(long)]
     pub http_allow_control: bool,
+
+    /// A label for grit_wrapper_info among the metrics, such as deployment_version=v2. May be given several times.
+    #[arg(long, env = "GRIT_WRAPPER_LABEL", value_name = "NAME=VALUE", value_delimiter = ',')]
+    pub label: Vec<Label>,
 
     /// A user, or a @group, that may stop, cancel and start. With any of the two lists, nobody else may but root and the wrapper's user.
     #[arg(long, env = "GRIT_WRAPPER_ALLOW_CONTROL", value_name = "WHO", value_delimiter = ',')]
@@ -167,6 +189,14 @@ impl Run {
     /// process, a CI job included, can use to stop the runner.
     pub const GRPC_LISTEN: &'static str = "unix:///var/run/gitlab-runner-wrapper.sock";
 
+    /// What no flag can tell alone.
+    fn check(&self) -> Result<(), String> {
+        match label::twice(&self.label) {
+            Some(name) => Err(format!("--label: {name} is given twice")),
+            None => Ok(()),
+        }
+    }
+
     #[must_use]
     pub fn policy(&self) -> Policy {
         Policy {
@@ -265,13 +295,11 @@ fn level(text: &str) -> Result<LevelFilter, String> {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     fn run(args: &[&str]) -> Result<Run, clap::Error> {
         let words = ["grit-wrapper", "run"].iter().chain(args).copied();
-        Settings::try_parse_from(words).map(|settings| match settings.command {
+        Settings::from_words(words).map(|settings| match settings.command {
             Command::Run(run) => *run,
             Command::Operator(command) => panic!("{command:?}"),
         })
@@ -327,6 +355,8 @@ mod tests {
             (&["--allow-read", "@no-such-group", "--", "x"], "--allow-read"),
             (&["--callback-allow", "ci.example", "--", "x"], "--callback-allow"),
             (&["--restart", "maybe", "--", "x"], "--restart"),
+            (&["--label", "shard", "--", "x"], "--label"),
+            (&["--label=shard=a", "--label=shard=b", "--", "x"], "--label: shard is given twice"),
             (&["--log-level", "loud", "--", "x"], "--log-level"),
             (&["--no-such-flag", "--", "x"], "--no-such-flag"),
             (&[], "COMMAND"),

@@ -4,6 +4,7 @@
 //!   process, no channel. Whatever must never happen is ruled out there and tested there.
 //! - [`task`] owns the child. It turns the child's end, commands and the passing of time into events, and effects into deeds, one
 //!   at a time; so nobody else can change the state between a decision and its deed.
+//! - [`tally`] tells what happened between two states, for the metrics.
 //! - [`handle`] is how the rest of the program talks to that task; [`command`] is what may be said.
 //!
 //! It is not a process manager: one child, and no knowledge of what the child does beyond its signals.
@@ -12,6 +13,7 @@ pub mod command;
 mod handle;
 mod policy;
 mod state;
+mod tally;
 mod task;
 
 #[cfg(test)]
@@ -22,5 +24,6 @@ pub use self::{
     handle::{Handle, HandleError},
     policy::{Policy, Restart, RestartWhen},
     state::{ChildInfo, End, Phase, State, Supervision},
+    tally::{DrainResult, Drained, ExitReason, Happened},
     task::{Callbacks, Made, Outcome, Task},
 };

@@ -13,9 +13,11 @@ use super::{
     handle::Handle,
     policy::Policy,
     state::{Effect, End, Event, State, Step, Supervision},
+    tally::Tally,
 };
 use crate::{
     callback::Callback,
+    counters::Counters,
     process::{Child, Exit, Identity, Platform, Signal},
     store::Store,
 };
@@ -70,6 +72,8 @@ pub struct Task<P: Platform, C> {
     platform: P,
     callbacks: C,
     supervision: Supervision,
+    tally: Tally,
+    counters: Arc<Counters>,
     child: Option<P::Child>,
     store: Option<Store>,
     /// The child's, for the store.
@@ -96,6 +100,8 @@ impl<P: Platform, C: Callbacks> Task<P, C> {
             platform,
             callbacks,
             supervision,
+            tally: Tally::default(),
+            counters: Arc::default(),
             child: None,
             store: None,
             identity: None,
@@ -113,11 +119,19 @@ impl<P: Platform, C: Callbacks> Task<P, C> {
         self
     }
 
+    /// Counts what happens in `counters`.
+    #[must_use]
+    pub fn count(mut self, counters: Arc<Counters>) -> Self {
+        self.counters = counters;
+        self
+    }
+
     /// Takes up what an earlier wrapper left: its state, and its child where that lives.
     #[must_use]
     pub fn resume(mut self, supervision: Supervision, child: Option<P::Child>) -> Self {
         self.identity = child.as_ref().and_then(|child| child.identity().ok());
         self.child = child;
+        self.tally = Tally::of(&supervision.state);
         self.supervision = supervision;
         for callback in self.supervision.state.unmade_callbacks() {
             self.call(callback);
@@ -216,10 +230,12 @@ impl<P: Platform, C: Callbacks> Task<P, C> {
     fn step(&mut self, event: Event) -> (Option<Event>, bool, Result<Answer, Refusal>) {
         let before = std::mem::take(&mut self.supervision);
         let name = before.state.name();
-        let Step { next, effects, answer } = before.on(event, Instant::now(), &self.policy);
+        let now = Instant::now();
+        let Step { next, effects, answer } = before.on(event, now, &self.policy);
         if next.state.name() != name {
             info!(from = name, to = next.state.name(), "state");
         }
+        self.counters.happened(self.tally.see(&next.state, now));
         self.supervision = next;
         // Written down before it is done, so that a wrapper that is killed in between leaves no deed that nobody knows of.
         self.save();

@@ -10,9 +10,10 @@
 //! the POSTs even then: they are refused with an `Origin`, and without the content type `application/json`.
 
 mod metrics;
+mod page;
 mod rest;
 
-use std::{convert::Infallible, time::Duration};
+use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use http_body_util::Full;
 use hyper::{
@@ -26,7 +27,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::time::sleep;
 use tracing::{debug, warn};
 
-use crate::service::Own;
+use crate::{counters::Counters, service::Own, settings::Label};
 
 /// A client that sends its request more slowly is let go.
 const HEAD_LIMIT: Duration = Duration::from_secs(10);
@@ -39,6 +40,9 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 pub struct Web {
     pub own: Own,
     pub control: bool,
+    pub counters: Arc<Counters>,
+    /// The deployment's, for its metrics.
+    pub labels: Vec<Label>,
 }
 
 impl Web {
@@ -73,7 +77,7 @@ impl Web {
     async fn answer(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
         let path = request.uri().path().to_owned();
         match (request.method(), path.as_str()) {
-            (&Method::GET, "/metrics") => text(metrics::render(&self.own.now(), &self.own.health())),
+            (&Method::GET, "/metrics") => text(metrics::render(self)),
             (&Method::GET, "/status") => rest::status(&self.own),
             (&Method::GET, "/jobs") => rest::jobs(&self.own).await,
             (&Method::POST, "/drain" | "/cancel" | "/start") => {

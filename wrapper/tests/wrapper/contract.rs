@@ -1,14 +1,13 @@
 //! Upstream's contract: a client made from upstream's service definition alone sees the right statuses through a whole life.
 
-use std::path::Path;
+use std::{path::Path, sync::Arc};
 
 use grit_proto::runner_wrapper::Status;
 use grit_wrapper::{
-    access::Access,
     callback::Callback,
     listen::{self, Listener, Rules},
     process::{CommandLine, Linux},
-    service::{self, Services, Upstream},
+    service::{self, Guard, Services, Upstream},
     supervisor::{Callbacks, Made, Mode, Policy, Stop, Task},
 };
 use tokio_util::sync::CancellationToken;
@@ -48,7 +47,11 @@ async fn serve(folder: &Path, habits: &[&str]) -> Parts {
     let Listener::Tcp(listener) = &tcp else { panic!("{tcp:?}") };
     let address = listener.local_addr().unwrap().to_string();
     let stop = CancellationToken::new();
-    let services = Services { upstream: Upstream::new(supervisor.clone(), Access::default()), own: None };
+    let services = Services {
+        upstream: Upstream::new(supervisor.clone(), Guard::default()),
+        own: None,
+        counters: Arc::default(),
+    };
     tokio::spawn(service::serve(vec![unix, tcp], services, stop.clone()));
     Parts { supervisor, tcp: address, stop }
 }

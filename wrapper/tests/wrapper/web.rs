@@ -1,12 +1,12 @@
 //! HTTP: metrics and REST, as a client of plain HTTP sees them.
 
-use grit_proto::runner_wrapper::Status;
+use grit_proto::runner_wrapper::{ShutdownCallback, Status};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
 };
 
-use crate::support::{Start, Wrapper};
+use crate::support::{Start, Wrapper, tcp_client};
 
 async fn ready(flags: &[&str]) -> (Wrapper, String) {
     let wrapper =
@@ -50,6 +50,49 @@ async fn metrics_outlive_the_runner() {
     let (_, page) = ask(&url, "/metrics", &[], None).await;
     assert!(page.contains("grit_wrapper_runner_up 0\n") && page.contains("state=\"stopped\"} 1\n"), "{page}");
     assert!(page.contains("grit_wrapper_runner_last_exit_code 0\n"), "{page}");
+    has(
+        &page,
+        &[
+            "runner_exits_total{reason=\"success\"} 1",
+            "drains_total{mode=\"graceful\",result=\"finished\"} 1",
+            "drain_duration_seconds_count{mode=\"graceful\"} 1",
+            "rpc_requests_total{method=\"gitlab_com.gitlab_runner.runner_wrapper.ProcessWrapper/InitGracefulShutdown\",code=\"OK\"} 1",
+        ],
+    );
+}
+
+#[track_caller]
+fn has(page: &str, lines: &[&str]) {
+    for line in lines {
+        assert!(page.contains(&format!("grit_wrapper_{line}\n")), "{line}\n{page}");
+    }
+}
+
+#[tokio::test]
+async fn labels_refusals_and_callbacks_are_counted() {
+    let lists = ["--allow-control=4343", "--grpc-listen=tcp://127.0.0.1:0", "--label=shard=a\"b"];
+    let (wrapper, url) = ready(&lists).await;
+    let log = wrapper.read("log");
+    let line = log.lines().find(|line| line.contains("tcp://127.0.0.1:0") && !line.contains("HTTP")).unwrap();
+    let line: serde_json::Value = serde_json::from_str(line).unwrap();
+    let mut stranger = tcp_client(line["bound"].as_str().unwrap()).await.unwrap();
+    stranger.graceful_with(None).await.unwrap_err();
+    // Nobody listens there, and the wrapper tries again.
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let callback = ShutdownCallback { url: format!("http://{free}/"), ..ShutdownCallback::default() };
+    wrapper.client().await.graceful_with(Some(callback)).await.unwrap();
+    wrapper.logged("shutdown callback failed").await;
+    let (_, page) = ask(&url, "/metrics", &[], None).await;
+    has(
+        &page,
+        &[
+            "info{shard=\"a\\\"b\"} 1",
+            "rpc_peer_denied_total 1",
+            "rpc_requests_total{method=\"gitlab_com.gitlab_runner.runner_wrapper.ProcessWrapper/InitGracefulShutdown\",code=\"PermissionDenied\"} 1",
+            "callback_attempts_total{result=\"success\"} 0",
+        ],
+    );
+    assert!(!page.contains("callback_attempts_total{result=\"retry\"} 0"), "{page}");
 }
 
 #[tokio::test]

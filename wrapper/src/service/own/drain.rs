@@ -23,7 +23,7 @@ const MAX_DEADLINE: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 pub(super) async fn drain(own: &Own, request: DrainRequest) -> Result<DrainResponse, Status> {
     let stop = stop(&request)?;
     for callback in &stop.callbacks {
-        own.access.check_callback(callback).map_err(status::from_callback_refused)?;
+        own.guard.access.check_callback(callback).map_err(status::from_callback_refused)?;
     }
     refuse_self_drain(own, &request.job_url).await?;
     let answer = own.supervisor.stop(stop).await.map_err(|error| status::from_handle_error(&error))?;

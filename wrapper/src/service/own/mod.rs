@@ -14,9 +14,9 @@ use grit_proto::wrapper_v1::{
 use tokio::sync::watch::Receiver;
 use tonic::{Request, Response, Status, codegen::BoxStream};
 
-use super::{guard, publish};
+use super::{Guard, publish};
 use crate::{
-    access::{Access, Rights},
+    access::Rights,
     health::{Health, Prober},
     supervisor::{Handle, Supervision},
 };
@@ -27,13 +27,13 @@ pub struct Own {
     supervisor: Handle,
     health: Receiver<Health>,
     prober: Prober,
-    access: Access,
+    guard: Guard,
 }
 
 impl Own {
     #[must_use]
-    pub fn new(supervisor: Handle, health: Receiver<Health>, prober: Prober, access: Access) -> Self {
-        Self { supervisor, health, prober, access }
+    pub fn new(supervisor: Handle, health: Receiver<Health>, prober: Prober, guard: Guard) -> Self {
+        Self { supervisor, health, prober, guard }
     }
 
     pub(crate) fn now(&self) -> Supervision {
@@ -52,27 +52,27 @@ impl Own {
 #[tonic::async_trait]
 impl Wrapper for Own {
     async fn get_status(&self, request: Request<GetStatusRequest>) -> Result<Response<v1::Status>, Status> {
-        let GetStatusRequest {} = guard::open(&self.access, Rights::Read, request)?;
+        let GetStatusRequest {} = self.guard.open(Rights::Read, request)?;
         Ok(Response::new(get_status::get_status(self)))
     }
 
     async fn watch(&self, request: Request<WatchRequest>) -> Result<Response<BoxStream<v1::Status>>, Status> {
-        let WatchRequest {} = guard::open(&self.access, Rights::Read, request)?;
+        let WatchRequest {} = self.guard.open(Rights::Read, request)?;
         Ok(Response::new(watch::watch(self)))
     }
 
     async fn drain(&self, request: Request<DrainRequest>) -> Result<Response<DrainResponse>, Status> {
-        let request = guard::open(&self.access, Rights::Control, request)?;
+        let request = self.guard.open(Rights::Control, request)?;
         drain::drain(self, request).await.map(Response::new)
     }
 
     async fn cancel(&self, request: Request<CancelRequest>) -> Result<Response<CancelResponse>, Status> {
-        let request = guard::open(&self.access, Rights::Control, request)?;
+        let request = self.guard.open(Rights::Control, request)?;
         cancel::cancel(self, request).await.map(Response::new)
     }
 
     async fn start(&self, request: Request<StartRequest>) -> Result<Response<StartResponse>, Status> {
-        let StartRequest {} = guard::open(&self.access, Rights::Control, request)?;
+        let StartRequest {} = self.guard.open(Rights::Control, request)?;
         start::start(self).await.map(Response::new)
     }
 
@@ -80,7 +80,7 @@ impl Wrapper for Own {
         &self,
         request: Request<ListJobsRequest>,
     ) -> Result<Response<ListJobsResponse>, Status> {
-        let ListJobsRequest {} = guard::open(&self.access, Rights::Read, request)?;
+        let ListJobsRequest {} = self.guard.open(Rights::Read, request)?;
         list_jobs::list_jobs(self).await.map(Response::new)
     }
 }

@@ -10,23 +10,20 @@ use grit_proto::runner_wrapper::{
 };
 use tonic::{Request, Response, Status};
 
-use super::guard;
-use crate::{
-    access::{Access, Rights},
-    supervisor::Handle,
-};
+use super::Guard;
+use crate::{access::Rights, supervisor::Handle};
 
 /// Upstream's service on our supervisor.
 #[derive(Clone, Debug)]
 pub struct Upstream {
     supervisor: Handle,
-    access: Access,
+    guard: Guard,
 }
 
 impl Upstream {
     #[must_use]
-    pub fn new(supervisor: Handle, access: Access) -> Self {
-        Self { supervisor, access }
+    pub fn new(supervisor: Handle, guard: Guard) -> Self {
+        Self { supervisor, guard }
     }
 }
 
@@ -36,7 +33,7 @@ impl ProcessWrapper for Upstream {
         &self,
         request: Request<CheckStatusRequest>,
     ) -> Result<Response<CheckStatusResponse>, Status> {
-        let CheckStatusRequest {} = guard::open(&self.access, Rights::Read, request)?;
+        let CheckStatusRequest {} = self.guard.open(Rights::Read, request)?;
         Ok(Response::new(check_status::check_status(&self.supervisor)))
     }
 
@@ -44,8 +41,8 @@ impl ProcessWrapper for Upstream {
         &self,
         request: Request<InitGracefulShutdownRequest>,
     ) -> Result<Response<InitGracefulShutdownResponse>, Status> {
-        let request = guard::open(&self.access, Rights::Control, request)?;
-        init_graceful_shutdown::init_graceful_shutdown(&self.supervisor, &self.access, request)
+        let request = self.guard.open(Rights::Control, request)?;
+        init_graceful_shutdown::init_graceful_shutdown(&self.supervisor, &self.guard.access, request)
             .await
             .map(Response::new)
     }
@@ -54,7 +51,7 @@ impl ProcessWrapper for Upstream {
         &self,
         request: Request<InitForcefulShutdownRequest>,
     ) -> Result<Response<InitForcefulShutdownResponse>, Status> {
-        let InitForcefulShutdownRequest {} = guard::open(&self.access, Rights::Control, request)?;
+        let InitForcefulShutdownRequest {} = self.guard.open(Rights::Control, request)?;
         init_forceful_shutdown::init_forceful_shutdown(&self.supervisor).await.map(Response::new)
     }
 }
