@@ -61,6 +61,11 @@ impl HostTrust {
             ..Self::default()
         };
         trust.pins("host_key", entry_key.into_iter().flat_map(str::lines))?;
+        if !trust.known.is_empty() {
+            // It says which key this very host has; what else is known of it may be older. A key that is revoked stays so.
+            trust.revoked = Self::gather(options, home, None, host)?.revoked;
+            return Ok(trust);
+        }
         for (index, text) in options.host_keys.iter().enumerate() {
             trust.pins(&format!("ssh.host_keys[{index}]"), text.lines())?;
         }

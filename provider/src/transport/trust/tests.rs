@@ -121,6 +121,28 @@ fn pins_are_keys_and_fingerprints() {
     }
 }
 
+/// The key that the entry of a manager names is the only one for this host, whatever older sources say.
+#[test]
+fn the_key_of_an_entry_replaces_every_other_source() {
+    let options = TrustOptions {
+        known_hosts: Some(format!("h {OTHER}\n@cert-authority * {OTHER}\n@revoked h {ECDSA}\n")),
+        host_keys: vec![OTHER.to_owned()],
+        host_ca: vec![OTHER.to_owned()],
+        ..TrustOptions::default()
+    };
+    let judge = |pin: Option<&str>, shown: &str| {
+        let trust = HostTrust::gather(&options, None, pin, &"h".parse().unwrap()).unwrap();
+        assert_eq!(trust.has_authorities(), !pin.is_some_and(|pin| pin.contains(' ')));
+        trust.judge(&key(shown)).map_err(|refusal| refusal.verdict)
+    };
+    assert_eq!(judge(Some(ED25519), ED25519), Ok(()));
+    assert_eq!(judge(Some(ED25519), OTHER), Err(HostKeyVerdict::Changed));
+    assert_eq!(judge(Some(ECDSA), ECDSA), Err(HostKeyVerdict::Revoked), "a pin is no pardon");
+    for none in [None, Some(""), Some("\n#\n")] {
+        assert_eq!(judge(none, OTHER), Ok(()), "{none:?}");
+    }
+}
+
 #[test]
 fn what_cannot_be_read_is_named() {
     let options =
