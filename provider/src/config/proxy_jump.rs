@@ -60,7 +60,7 @@ impl HopArgs {
             let detail = format!("`{path}`: {error}.");
             diags.fail_at(path, "Malformed address", detail);
         }
-        if self.private_key.is_value() && self.private_key_path.is_value() {
+        if set(&self.private_key).is_some() && set(&self.private_key_path).is_some() {
             diags.fail_at(
                 path.clone().attribute("private_key_path"),
                 "Two private keys",

@@ -1,6 +1,6 @@
 //! The `ssh` object of the provider block: how runner managers are reached.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
@@ -45,6 +45,9 @@ struct AgentArgs {
 
 /// What stands for a value that is not known yet, so that what surrounds it can be checked. No host has this name (RFC 2606).
 pub(super) const UNKNOWN: &str = "unknown.invalid";
+
+/// The least that a limit may be. Keepalives more often than that would be a flood.
+const SHORTEST: Duration = Duration::from_millis(100);
 
 pub(super) fn text(description: &str) -> Attribute {
     optional(AttributeType::String, description)
@@ -157,10 +160,10 @@ impl SshArgs {
     /// what `~` in their paths stands for.
     pub(super) fn check(&self, path: &AttributePath, home: Option<PathBuf>, diags: &mut Diagnostics) {
         let at = |name: &'static str| path.clone().attribute(name);
-        check_duration(&self.connect_timeout, at("connect_timeout"), diags);
-        check_duration(&self.call_timeout, at("call_timeout"), diags);
-        check_duration(&self.keepalive_interval, at("keepalive_interval"), diags);
-        if self.private_key.is_value() && self.private_key_path.is_value() {
+        check_limit(&self.connect_timeout, at("connect_timeout"), diags);
+        check_limit(&self.call_timeout, at("call_timeout"), diags);
+        check_limit(&self.keepalive_interval, at("keepalive_interval"), diags);
+        if set(&self.private_key).is_some() && set(&self.private_key_path).is_some() {
             diags.fail_at(
                 at("private_key_path"),
                 "Two private keys",
@@ -279,6 +282,17 @@ impl SshArgs {
     }
 }
 
+/// A time in which something has to be done. Nothing can be done in none at all.
+fn check_limit(value: &Value<String>, path: AttributePath, diags: &mut Diagnostics) {
+    check_duration(value, path.clone(), diags);
+    if let Value::Value(text) = value
+        && duration::parse(text).is_ok_and(|time| time < SHORTEST)
+    {
+        let detail = format!("`{path}`: {text:?} is too short for any connection: give 100ms or more.");
+        diags.fail_at(path, "Duration is too short", detail);
+    }
+}
+
 fn check_elements<T>(list: &Value<Vec<Value<T>>>, path: &AttributePath, diags: &mut Diagnostics) {
     for (index, element) in (0i64..).zip(list.iter().flatten()) {
         if element.is_null() {
@@ -363,6 +377,54 @@ mod tests {
             "ssh.host_ca[0]",
         ];
         assert_eq!(paths, wanted.map(path_of));
+    }
+
+    #[test]
+    fn limits_of_nothing_are_refused() {
+        let value = |text: &str| Value::Value(text.to_owned());
+        let check = |text: &str| {
+            let args = SshArgs {
+                connect_timeout: value(text),
+                call_timeout: value(text),
+                keepalive_interval: value(text),
+                ..SshArgs::default()
+            };
+            let mut diags = Diagnostics::default();
+            args.check(&AttributePath::new("ssh"), None, &mut diags);
+            diags.errors.into_iter().map(|error| error.attribute).collect::<Vec<_>>()
+        };
+        assert_eq!(check("100ms"), []);
+        let all = ["ssh.connect_timeout", "ssh.call_timeout", "ssh.keepalive_interval"].map(path_of);
+        for short in ["0s", "0h", "99ms", "0.01s"] {
+            assert_eq!(check(short), all, "{short}");
+        }
+        assert_eq!(check(""), all, "an empty text is no duration");
+    }
+
+    /// As modules write it whose variables default to the empty text.
+    #[test]
+    fn an_empty_text_is_as_good_as_none() {
+        let (value, empty) = (|text: &str| Value::Value(text.to_owned()), || Value::Value(String::new()));
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("key");
+        let keygen = std::process::Command::new("ssh-keygen");
+        let made = { keygen }.args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(&path).status().unwrap();
+        assert!(made.success());
+        let args = SshArgs {
+            username: empty(),
+            private_key: empty(),
+            private_key_path: value(path.to_str().unwrap()),
+            passphrase: empty(),
+            certificate_path: empty(),
+            known_hosts: empty(),
+            known_hosts_path: empty(),
+            ..SshArgs::default()
+        };
+        let mut diags = Diagnostics::default();
+        args.check(&AttributePath::new("ssh"), None, &mut diags);
+        assert_eq!(diags.errors.len(), 0, "{:?}", diags.errors);
+        let options = args.options();
+        assert!(options.username.is_none() && options.private_key.is_none() && options.passphrase.is_none());
     }
 
     #[test]

@@ -19,7 +19,10 @@ pub(super) fn check(options: &SshOptions) -> Vec<InvalidOption> {
     };
     let home = options.home.as_deref();
     let key = |text: &Secret| ssh::inspect_key(text).err().as_ref().map(key_problem);
-    let file = |path: &PathBuf| read(&home::expand(path, home)).err();
+    let certificate_file = |path: &PathBuf| match read(&home::expand(path, home)) {
+        Ok(text) => ssh::read_certificate(text.expose()).err(),
+        Err(problem) => Some(problem),
+    };
     let key_file = |path: &PathBuf| match read(&home::expand(path, home)) {
         Ok(text) => key(&text),
         Err(problem) => Some(problem),
@@ -27,13 +30,13 @@ pub(super) fn check(options: &SshOptions) -> Vec<InvalidOption> {
 
     note("ssh.private_key", options.private_key.as_ref().and_then(key));
     note("ssh.private_key_path", options.private_key_path.as_ref().and_then(key_file));
-    note("ssh.certificate_path", options.certificate_path.as_ref().and_then(file));
+    note("ssh.certificate_path", options.certificate_path.as_ref().and_then(certificate_file));
     if let StrategyOptions::ProxyJump(hops) = &options.strategy {
         for (index, hop) in hops.iter().enumerate() {
             let name = |attribute: &str| format!("ssh.proxy_jump[{index}].{attribute}");
             note(&name("private_key"), hop.private_key.as_ref().and_then(key));
             note(&name("private_key_path"), hop.private_key_path.as_ref().and_then(key_file));
-            note(&name("certificate_path"), hop.certificate_path.as_ref().and_then(file));
+            note(&name("certificate_path"), hop.certificate_path.as_ref().and_then(certificate_file));
             let pins = HostTrust::check_pins(&name("host_key"), hop.host_key.as_deref().unwrap_or_default());
             note(&name("host_key"), pins.err().map(|error| error.problem));
         }

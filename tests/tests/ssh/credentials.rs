@@ -6,6 +6,8 @@ use grit_provider::{
     transport::{AgentOptions, Cause, Connector, Secret, SshOptions, Target},
 };
 use grit_tests::sshd::{Agent, ClientKey, Sshd};
+use std::time::Duration;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 /// A world whose sshd also lets these keys in.
 fn letting_in(kinds: &[&str]) -> (World, Vec<ClientKey>) {
@@ -136,6 +138,54 @@ async fn agents_that_are_of_no_use_are_told_apart() {
     insta::assert_snapshot!("agent_missing", words(options).await);
     let unset = SshOptions { private_key: None, agent: Some(AgentOptions::default()), ..world.options() };
     insta::assert_snapshot!("agent_unset", words(unset).await);
+}
+
+/// An agent that hangs is not the server's fault: before it lists its keys, and when it is to sign.
+#[tokio::test]
+async fn an_agent_that_hangs_is_named() {
+    let world = World::new();
+    let agent = Agent::start(world.dir.path()).unwrap();
+    agent.add(&world.key).unwrap();
+    let short = |options: SshOptions| SshOptions { connect_timeout: Some(Duration::from_secs(4)), ..options };
+    let words = async |options: SshOptions| {
+        let error = soon(Connector::new(options).client(world.target()).check_status()).await.unwrap_err();
+        world.words(&error)
+    };
+    // Its socket takes the connection, and nobody reads from it.
+    let deaf = world.dir.path().join("deaf.sock");
+    let _listener = std::os::unix::net::UnixListener::bind(&deaf).unwrap();
+    let options = SshOptions {
+        agent: Some(AgentOptions { socket: Some(deaf), identity: None }),
+        ..with_agent(&world, &agent, None)
+    };
+    insta::assert_snapshot!("agent_deaf", words(short(options)).await);
+    // It lists its keys, and waits for a confirmation that nobody gives before it signs.
+    let relay = world.dir.path().join("waiting.sock");
+    let waiting = tokio::spawn(lists_and_never_signs(
+        tokio::net::UnixListener::bind(&relay).unwrap(),
+        agent.socket().to_owned(),
+    ));
+    let options = SshOptions {
+        agent: Some(AgentOptions { socket: Some(relay), identity: None }),
+        ..with_agent(&world, &agent, None)
+    };
+    insta::assert_snapshot!("agent_waiting", words(short(options)).await);
+    waiting.abort();
+}
+
+/// Stands between a client and an agent, and hands on the first request and its answer.
+async fn lists_and_never_signs(listener: tokio::net::UnixListener, agent: std::path::PathBuf) {
+    let (mut client, _) = listener.accept().await.unwrap();
+    let mut agent = tokio::net::UnixStream::connect(agent).await.unwrap();
+    for to_agent in [true, false] {
+        let (from, to) = if to_agent { (&mut client, &mut agent) } else { (&mut agent, &mut client) };
+        let length = from.read_u32().await.unwrap();
+        let mut message = vec![0; length as usize];
+        from.read_exact(&mut message).await.unwrap();
+        to.write_u32(length).await.unwrap();
+        to.write_all(&message).await.unwrap();
+    }
+    std::future::pending::<()>().await;
 }
 
 #[tokio::test]

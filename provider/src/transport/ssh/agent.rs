@@ -1,11 +1,17 @@
 //! Keys that live in ssh-agent.
 
 use crate::transport::error::Cause;
-use russh::keys::{
-    HashAlg,
-    agent::{AgentIdentity, client::AgentClient},
+use russh::{
+    AgentAuthError, Signer,
+    keys::{
+        HashAlg,
+        agent::{AgentIdentity, client::AgentClient},
+    },
 };
-use std::path::{Path, PathBuf};
+use std::{
+    path::{Path, PathBuf},
+    sync::{Mutex, PoisonError},
+};
 use tokio::net::UnixStream;
 
 /// An agent, and which of its keys is wanted.
@@ -24,26 +30,73 @@ pub(super) struct Opened {
 
 impl Agent {
     pub(super) async fn open(&self) -> Result<Opened, Cause> {
-        let cannot = |problem: String| Cause::Agent { socket: self.socket.display().to_string(), problem };
         let stream = UnixStream::connect(&self.socket)
             .await
-            .map_err(|error| cannot(crate::transport::home::plain(&error)))?;
+            .map_err(|error| self.cannot(crate::transport::home::plain(&error)))?;
         let mut client = AgentClient::connect(stream);
-        let mut identities = client.request_identities().await.map_err(|error| cannot(error.to_string()))?;
+        let mut identities =
+            client.request_identities().await.map_err(|error| self.cannot(error.to_string()))?;
         if identities.is_empty() {
-            return Err(cannot("it holds no key".to_owned()));
+            return Err(self.cannot("it holds no key".to_owned()));
         }
         if let Some(wanted) = &self.identity {
             identities.retain(|identity| is_wanted(identity, wanted.trim()));
             if identities.is_empty() {
-                return Err(cannot(format!("it holds no key that is {wanted:?}")));
+                return Err(self.cannot(format!("it holds no key that is {wanted:?}")));
             }
         }
         Ok(Opened { client, identities })
     }
 
+    /// The error that it is of no use.
+    pub(super) fn cannot(&self, problem: String) -> Cause {
+        Cause::Agent { socket: self.socket.display().to_string(), problem }
+    }
+
     pub(crate) fn new(socket: &Path, identity: Option<String>) -> Self {
         Self { socket: socket.to_owned(), identity }
+    }
+}
+
+/// Which agent is waited for. One that never answers looks like a server that hangs, unless somebody keeps count.
+#[derive(Debug, Default)]
+pub(super) struct Waiting(Mutex<Option<Agent>>);
+
+impl Waiting {
+    /// The agent that was being waited for when a login was given up.
+    pub(super) fn agent(&self) -> Option<Agent> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(super) async fn during<T>(&self, agent: &Agent, asking: impl Future<Output = T>) -> T {
+        self.set(Some(agent.clone()));
+        let answer = asking.await;
+        self.set(None);
+        answer
+    }
+
+    fn set(&self, agent: Option<Agent>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = agent;
+    }
+}
+
+/// Has an agent sign, and notes that it is waited for.
+pub(super) struct Signing<'a> {
+    pub(super) client: &'a mut AgentClient<UnixStream>,
+    pub(super) agent: &'a Agent,
+    pub(super) waiting: &'a Waiting,
+}
+
+impl Signer for Signing<'_> {
+    type Error = AgentAuthError;
+
+    async fn auth_sign(
+        &mut self,
+        key: &AgentIdentity,
+        hash: Option<HashAlg>,
+        to_sign: Vec<u8>,
+    ) -> Result<Vec<u8>, AgentAuthError> {
+        self.waiting.during(self.agent, self.client.auth_sign(key, hash, to_sign)).await
     }
 }
 

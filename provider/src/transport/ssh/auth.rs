@@ -2,16 +2,19 @@
 
 use super::{
     TESTIMONY,
-    agent::Agent,
+    agent::{Agent, Signing, Waiting},
     handler::{Handler, Observed},
     keys::{Certified, PrivateKey},
 };
-use crate::transport::{error::Cause, limits::Limits};
+use crate::{
+    args::duration::human,
+    transport::{error::Cause, limits::Limits},
+};
 use russh::{
     client::{AuthResult, Handle},
     keys::{HashAlg, PrivateKeyWithHashAlg, agent::AgentIdentity},
 };
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 /// sshd ends a session at the sixth refused key, and counts all of them against our address.
 const MOST_KEYS: usize = 5;
@@ -24,36 +27,51 @@ pub(crate) enum Credential {
     Agent(Agent),
 }
 
-/// Logs in with the first credential that the server takes.
+/// Logs in with the first credential that the server takes, within a limit.
 pub(super) async fn authenticate(
     handle: &mut Handle<Handler>,
     observed: &Observed,
     username: &str,
     credentials: &[Credential],
+    limit: Duration,
 ) -> Result<(), Cause> {
-    let mut attempts = Attempts { handle, observed, username, offered: Vec::new(), remaining: None };
-    for credential in credentials {
-        let accepted = match credential {
-            Credential::Key(key) => attempts.key(key).await?,
-            Credential::Certified(certified) => attempts.certified(certified).await?,
-            Credential::Agent(agent) => attempts.agent(agent).await?,
-        };
-        if accepted {
-            return Ok(());
-        }
-    }
-    Err(Cause::AuthRefused { offered: attempts.offered, remaining: attempts.remaining.unwrap_or_default() })
+    let waiting = Waiting::default();
+    let attempts =
+        Attempts { handle, observed, username, waiting: &waiting, offered: Vec::new(), remaining: None };
+    let done = tokio::time::timeout(limit, Box::pin(attempts.all(credentials))).await;
+    done.unwrap_or_else(|_| match waiting.agent() {
+        Some(agent) => Err(agent.cannot(format!(
+            "it did not answer within {}; it may wait for somebody to confirm, or to touch a security key",
+            human(limit)
+        ))),
+        None => Err(Cause::TimedOut { limit }),
+    })
 }
 
 struct Attempts<'a> {
     handle: &'a mut Handle<Handler>,
     observed: &'a Observed,
     username: &'a str,
+    waiting: &'a Waiting,
     offered: Vec<String>,
     remaining: Option<Vec<String>>,
 }
 
 impl Attempts<'_> {
+    async fn all(mut self, credentials: &[Credential]) -> Result<(), Cause> {
+        for credential in credentials {
+            let accepted = match credential {
+                Credential::Key(key) => self.key(key).await?,
+                Credential::Certified(certified) => self.certified(certified).await?,
+                Credential::Agent(agent) => self.agent(agent).await?,
+            };
+            if accepted {
+                return Ok(());
+            }
+        }
+        Err(Cause::AuthRefused { offered: self.offered, remaining: self.remaining.unwrap_or_default() })
+    }
+
     async fn key(&mut self, key: &PrivateKey) -> Result<bool, Cause> {
         if self.is_over() {
             return Ok(false);
@@ -77,7 +95,7 @@ impl Attempts<'_> {
     }
 
     async fn agent(&mut self, agent: &Agent) -> Result<bool, Cause> {
-        let mut opened = agent.open().await?;
+        let mut opened = self.waiting.during(agent, agent.open()).await?;
         for identity in opened.identities {
             if self.is_over() {
                 return Ok(false);
@@ -85,7 +103,7 @@ impl Attempts<'_> {
             let key = identity.public_key().into_owned();
             let described = format!("{} {}", key.algorithm().as_str(), key.fingerprint(HashAlg::Sha256));
             let hash = self.rsa_hash(key.algorithm().is_rsa()).await?;
-            let signer = &mut opened.client;
+            let signer = &mut Signing { client: &mut opened.client, agent, waiting: self.waiting };
             let result = match identity {
                 AgentIdentity::PublicKey { .. } => {
                     self.offered.push(described);
@@ -100,8 +118,7 @@ impl Attempts<'_> {
                 Ok(result) => self.conclude(Ok(result)).await?,
                 Err(russh::AgentAuthError::Send(_)) => self.conclude(Err(russh::Error::SendError)).await?,
                 Err(russh::AgentAuthError::Key(error)) => {
-                    let problem = format!("it did not sign: {error}");
-                    return Err(Cause::Agent { socket: agent.socket.display().to_string(), problem });
+                    return Err(agent.cannot(format!("it did not sign: {error}")));
                 }
             };
             if accepted {

@@ -113,12 +113,18 @@ pub(crate) fn inspect(text: &Secret) -> Result<(), KeyError> {
 /// Reads a user certificate (the text of a `-cert.pub` file) and puts it to its key.
 pub(crate) fn load_certificate(text: &str, key: &PrivateKey, source: &str) -> Result<Certified, KeyError> {
     let unusable = |problem| KeyError::Certificate { source_name: source.to_owned(), problem };
-    let certificate = Certificate::from_openssh(text.trim())
-        .map_err(|error| unusable(format!("it cannot be read ({error})")))?;
+    let certificate = read_certificate(text).map_err(unusable)?;
     if certificate.public_key() != key.0.public_key().key_data() {
         return Err(unusable(format!("it belongs to another key than {}", key.describe())));
     }
     Ok(Certified { key: key.clone(), certificate: Box::new(certificate) })
+}
+
+/// A certificate, whatever its key.
+pub(crate) fn read_certificate(text: &str) -> Result<Certificate, String> {
+    Certificate::from_openssh(text.trim()).map_err(|error| {
+        format!("it cannot be read ({error}); it must be the file ending in -cert.pub that `ssh-keygen -s` made")
+    })
 }
 
 /// The part of a repaired text that is the key. The decoder gets this part and nothing else, so that it reads what was looked at here.

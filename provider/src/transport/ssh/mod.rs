@@ -16,7 +16,7 @@ pub(crate) use agent::Agent;
 pub(crate) use auth::Credential;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) use keys::{Limits as KeyLimits, load_within as load_key_within};
-pub(crate) use keys::{PrivateKey, load_certificate};
+pub(crate) use keys::{PrivateKey, load_certificate, read_certificate};
 pub(crate) use keys::{inspect as inspect_key, load as load_key};
 
 use crate::transport::{
@@ -121,11 +121,9 @@ impl Session {
         };
 
         let limit = deadline.cap(session.limits.auth);
-        let authenticating = auth::authenticate(&mut handle, &session.observed, &username, &credentials);
-        match tokio::time::timeout(limit, Box::pin(authenticating)).await {
-            Ok(Ok(())) => {}
-            Ok(Err(cause)) => return Err(session.failure(Phase::Auth, cause).await),
-            Err(_) => return Err(session.failure(Phase::Auth, Cause::TimedOut { limit }).await),
+        let login = auth::authenticate(&mut handle, &session.observed, &username, &credentials, limit);
+        if let Err(cause) = login.await {
+            return Err(session.failure(Phase::Auth, cause).await);
         }
         session.handle = Some(Arc::new(handle));
         on_failure.disarm();
