@@ -116,6 +116,16 @@ async fn a_command_that_hangs() {
 }
 
 #[tokio::test]
+async fn a_command_that_closes_its_output() {
+    let world = World::new();
+    let strategy = command(StrategyOptions::SshCommand, &["sh", "-c", "exec <&- >&-; sleep 600"]);
+    insta::assert_snapshot!(
+        "ssh_command_closing",
+        words(&world, SshOptions { strategy, ..world.options() }).await
+    );
+}
+
+#[tokio::test]
 async fn a_command_that_dies_in_a_call() {
     let world = World::new();
     for kind in [Kind::Proxy, Kind::Ssh] {

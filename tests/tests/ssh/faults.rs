@@ -1,4 +1,5 @@
-//! Every way in which a connection can fail, and the words that it ends in. One snapshot each.
+//! Every way in which a connection can fail, and the words that it ends in. One snapshot each; [`crate::guide`] holds the guide's table of
+//! faults to them.
 //!
 //! The rows are what can happen between us and a wrapper, in the order in which it is met; the tests are of this file unless they say
 //! otherwise.
@@ -28,12 +29,12 @@
 //! | socket: AllowStreamLocalForwarding no or remote, `restrict` | `channel::sockets_forbidden`, `::sockets_forbidden_but_remote`, `::a_restricted_key` |
 //! | socket missing, stale, without permission, path too long | `channel::socket_missing`, `::socket_stale`, `::socket_without_permission`, `::path_too_long` |
 //! | port speaks HTTP/1.1; is mute; closes | `call::http_1`, `::mute`, `::closed` |
-//! | command exits, prints, dies, hangs, is not there | `commands::a_command_that_…` |
+//! | command exits, prints, dies, hangs, closes its output, is not there | `commands::a_command_that_…` |
 //! | command prints a message of the day | `commands::a_command_that_prints_a_message_of_the_day` |
 //! | sshd killed in a call | `call::sessions_killed` |
 //! | wrapper killed in a call; comes back | `call::wrapper_killed`; `contract::…::a_wrapper_that_comes_back_is_found_again` |
 //! | sshd stopped, in each phase | `call::host_frozen`, `phases::*` |
-//! | wrapper stopped | `call::wrapper_hangs` |
+//! | wrapper stopped; refuses; fails; is another server | `call::wrapper_hangs`, `::wrapper_refuses` |
 //! | sshd stopped while we write much | `time::a_writer_that_waits_for_room_ends_with_its_session` |
 
 use crate::{
@@ -648,5 +649,10 @@ mod call {
         words!("call_wrapper_refuses", world, world.options(), world.target());
         world.wrapper.set(|script| script.refuse = Some(tonic::Status::internal("no child")));
         words!("call_wrapper_error", world, world.options(), world.target());
+        let guard = tonic::Status::failed_precondition("the runner drains for somebody else");
+        world.wrapper.set(|script| script.refuse = Some(guard));
+        words!("call_wrapper_in_the_way", world, world.options(), world.target());
+        world.wrapper.set(|script| script.refuse = Some(tonic::Status::unimplemented("")));
+        words!("call_unimplemented", world, world.options(), world.target());
     }
 }

@@ -7,6 +7,7 @@ mod credentials;
 mod embedded;
 mod fake;
 mod faults;
+mod guide;
 mod hops;
 mod own_wrapper;
 mod phases;

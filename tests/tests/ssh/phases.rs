@@ -26,16 +26,17 @@ fn options(world: &World) -> SshOptions {
 }
 
 /// Calls once, and demands that the phase was given up at its limit.
-async fn given_up(connector: &Connector, target: Target, phase: Phase, limit: Duration) {
+async fn given_up(connector: &Connector, target: Target, phase: Phase, limit: Duration) -> ClientError {
     let client = connector.client(target);
     let start = Instant::now();
     let error = soon(client.check_status()).await.unwrap_err();
     let took = start.elapsed();
     assert!(error.retryable(), "{error:?}");
-    let ClientError::Transport(error) = error else { panic!("{error:?}") };
-    assert_eq!(error.phase, phase, "{error:?}");
-    assert!(matches!(error.cause, Cause::TimedOut { limit: was } if was == limit), "{error:?}");
+    let ClientError::Transport(inner) = &error else { panic!("{error:?}") };
+    assert_eq!(inner.phase, phase, "{error:?}");
+    assert!(matches!(inner.cause, Cause::TimedOut { limit: was } if was == limit), "{error:?}");
     assert!(took >= limit && took < limit + SLACK, "{took:?} for a limit of {limit:?}");
+    error
 }
 
 /// A stopped listener whose queue of connections is full: the kernel answers no further SYN.
@@ -48,7 +49,8 @@ async fn tcp() {
         queue.push(stream);
         assert!(queue.len() < 10_000, "the queue of the listener has no end");
     }
-    given_up(&Connector::new(options(&world)), world.target(), Phase::Tcp, THIRD).await;
+    let error = given_up(&Connector::new(options(&world)), world.target(), Phase::Tcp, THIRD).await;
+    insta::assert_snapshot!("tcp_not_answered", world.words(&error));
     drop(queue);
     world.sshd.thaw();
 }
@@ -101,7 +103,8 @@ async fn channel() {
     let first = connector.client(world.target());
     soon(first.check_status()).await.unwrap();
     world.sshd.freeze();
-    given_up(&connector, world.target(), Phase::Channel, THIRD).await;
+    let error = given_up(&connector, world.target(), Phase::Channel, THIRD).await;
+    insta::assert_snapshot!("channel_not_answered", world.words(&error));
     world.sshd.thaw();
     soon(first.check_status()).await.unwrap();
 }

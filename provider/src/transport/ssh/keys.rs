@@ -123,7 +123,9 @@ pub(crate) fn load_certificate(text: &str, key: &PrivateKey, source: &str) -> Re
 /// A certificate, whatever its key.
 pub(crate) fn read_certificate(text: &str) -> Result<Certificate, String> {
     Certificate::from_openssh(text.trim()).map_err(|error| {
-        format!("it cannot be read ({error}); it must be the file ending in -cert.pub that `ssh-keygen -s` made")
+        format!(
+            "it cannot be read ({error}); it must be the file ending in -cert.pub that `ssh-keygen -s` made"
+        )
     })
 }
 

@@ -1,0 +1,130 @@
+//! The table of faults in docs/guides/ssh.md says what the tests of faults see: the same titles and codes, and all of them.
+
+use std::{collections::BTreeSet, fs, path::Path};
+
+const GUIDE: &str = include_str!("../../../docs/guides/ssh.md");
+const WORDS: &str = include_str!("../../../provider/src/explain/connection.rs");
+
+/// The snapshots that show a row of the guide, row by row. A row without one is of words that no server here brings about.
+const SHOWN: &[&[&str]] = &[
+    &["faults__auth__setup_no_username"],
+    &["faults__auth__setup_no_key"],
+    &["faults__auth__setup_missing_key_file"],
+    &["faults__auth__setup_public_key", "faults__auth__setup_bad_entry_key"],
+    &["faults__auth__setup_no_passphrase", "faults__auth__setup_wrong_passphrase"],
+    &["faults__auth__setup_costly_key"],
+    &["credentials__certificate_of_another_key"],
+    &["credentials__agent_missing", "credentials__agent_unset"],
+    &["credentials__agent_empty", "credentials__agent_without_the_key"],
+    &["credentials__agent_deaf", "credentials__agent_waiting"],
+    &["commands__template_unknown_name", "commands__template_no_value", "commands__template_option"],
+    &["commands__command_missing"],
+    &[
+        "commands__proxy_command_failing",
+        "commands__proxy_command_printing",
+        "commands__proxy_command_killed",
+        "commands__ssh_command_failing",
+        "commands__ssh_command_killed",
+    ],
+    &["commands__proxy_command_hanging", "commands__ssh_command_hanging"],
+    &["commands__ssh_command_closing"],
+    &["commands__ssh_command_motd"],
+    &["faults__tcp__tcp_unknown_name"],
+    &["faults__tcp__tcp_refused", "hops__hop_down", "phases__tcp_not_answered"],
+    &["hops__hop_does_not_reach", "hops__hop_does_not_know"],
+    &[
+        "faults__handshake_http",
+        "faults__handshake_an_endless_line",
+        "faults__handshake_dripping_lines",
+        "faults__handshake_ssh_1",
+    ],
+    &["faults__handshake_mute", "faults__handshake_half_a_banner", "faults__handshake__handshake_frozen"],
+    &["faults__auth__auth_hang"],
+    &["phases__channel_not_answered"],
+    &["faults__handshake_max_startups", "faults__handshake_not_allowed_at_this_time"],
+    &["faults__handshake_garbage"],
+    &["faults__handshake__handshake_no_common_algorithm"],
+    &["faults__handshake_closed_at_once", "faults__handshake_closed_after_banner", "faults__auth__auth_lost"],
+    &["faults__call__call_sessions_killed", "faults__call__call_host_frozen"],
+    &["faults__host_key__host_key_unknown"],
+    &["faults__host_key__host_key_changed", "faults__host_key__host_key_another_pin"],
+    &["faults__host_key__host_key_revoked"],
+    &["trust__host_certificate_expired"],
+    &[
+        "faults__auth__auth_unknown_user",
+        "faults__auth__auth_user_not_allowed",
+        "faults__auth__auth_wrong_key",
+        "hops__hop_refuses",
+    ],
+    &["faults__auth__auth_too_many_failures"],
+    &["faults__auth__auth_keys_are_not_taken"],
+    &["faults__auth__auth_more_than_a_key"],
+    &[
+        "faults__channel__channel_ports_forbidden",
+        "faults__channel__channel_permit_open",
+        "faults__channel__channel_permitopen_of_a_key",
+        "faults__channel__channel_restricted",
+        "hops__hop_forbids",
+    ],
+    &[],
+    &[],
+    &[
+        "faults__channel__channel_socket_missing",
+        "faults__channel__channel_socket_stale",
+        "faults__channel__channel_socket_without_permission",
+        "faults__channel__channel_sockets_forbidden",
+        "faults__channel__channel_restricted_socket",
+    ],
+    &["faults__channel__channel_port_closed", "faults__channel__channel_unknown_name"],
+    &["faults__channel__channel_path_too_long"],
+    &["faults__call__call_http_1"],
+    &["faults__call__call_unimplemented"],
+    &["faults__call__call_closed", "faults__call__call_wrapper_killed"],
+    &["faults__call__call_mute", "faults__call__call_wrapper_hangs"],
+    &["faults__call__call_wrapper_refuses", "faults__call__call_wrapper_in_the_way"],
+    &["faults__call__call_wrapper_error"],
+];
+
+/// The rows of the guide's table: title and code.
+fn rows() -> Vec<(&'static str, &'static str)> {
+    let table = GUIDE.split("| Terraform shows |").nth(1).unwrap();
+    let cells = |line: &'static str| line.trim_matches('|').split(" | ").map(str::trim).collect::<Vec<_>>();
+    let lines = table.lines().skip(2).take_while(|line| line.starts_with('|'));
+    lines
+        .map(|line| match *cells(line) {
+            [title, code, cause, what] if !cause.is_empty() && !what.is_empty() => {
+                (title, code.trim_matches('`'))
+            }
+            _ => panic!("a row has four cells: {line}"),
+        })
+        .collect()
+}
+
+/// Title and code of a diagnostic.
+fn shown(snapshot: &str) -> (&str, &str) {
+    let body = snapshot.splitn(3, "---\n").nth(2).unwrap();
+    (body.lines().next().unwrap(), body.trim_end().rsplit_once("Code: ").unwrap().1)
+}
+
+#[test]
+fn the_guide_lists_every_fault_with_its_title_and_code() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/ssh/snapshots");
+    let file = |name: &str| format!("ssh__{name}.snap");
+    let rows = rows();
+    assert_eq!(rows.len(), SHOWN.len(), "each row of the guide has its tests here");
+    for ((title, code), names) in rows.iter().zip(SHOWN) {
+        assert!(WORDS.contains(&format!("\"{title}\"")) || !names.is_empty(), "nothing says {title:?}");
+        for name in *names {
+            let text =
+                fs::read_to_string(folder.join(file(name))).unwrap_or_else(|error| panic!("{name}: {error}"));
+            assert_eq!(shown(&text), (*title, *code), "{name}");
+        }
+    }
+    let named: BTreeSet<String> =
+        SHOWN.iter().flat_map(|names| names.iter()).map(|name| file(name)).collect();
+    let there: BTreeSet<String> = fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    assert_eq!(named, there, "a fault that is tested stands in the guide");
+}
