@@ -19,7 +19,8 @@ pub(crate) fn terraform() -> anyhow::Result<PathBuf> {
     }
 }
 
-/// Makes sure of everything that the tests need. Installs openssh-server and iproute2 when they are missing and we may.
+/// Makes sure of everything that the tests need. Installs openssh-server and iproute2, and unpacks Prometheus, when they are missing and we
+/// may.
 pub(crate) fn for_tests() -> anyhow::Result<()> {
     let terraform = terraform()?;
     println!("using {}", terraform.display());
@@ -33,11 +34,51 @@ pub(crate) fn for_tests() -> anyhow::Result<()> {
         Some(path) => println!("using {}", path.display()),
         None => bail!("openssh-server was installed, and there is still no sshd in PATH or /usr/sbin"),
     }
+    prometheus()?;
     // One test is the poorer without it, and says so itself.
     if ip().is_none()
         && let Err(error) = install("ip", "iproute2")
     {
         println!("NOT COVERED: a drain over a cut network cable, because {error:#}");
+    }
+    Ok(())
+}
+
+/// Puts Debian's Prometheus (a download of 19 MB, once) below the target folder, where the wrapper's tests look for it. Unpacked and not
+/// installed: a service of that name is nothing that a test should leave on a machine.
+fn prometheus() -> anyhow::Result<()> {
+    let folder = steps::target().join("prometheus");
+    let is_there = |name| find(name).is_some() || folder.join("usr/bin").join(name).is_file();
+    if is_there("prometheus") && is_there("promtool") {
+        return Ok(());
+    }
+    let (Some(apt), Some(unpack)) = (find("apt-get"), find("dpkg-deb")) else {
+        bail!("prometheus and promtool are missing: install prometheus with this system's package manager");
+    };
+    println!("prometheus is missing: unpacking Debian's below {}", folder.display());
+    std::fs::create_dir_all(&folder)?;
+    let download = || {
+        let mut command = Command::new(&apt);
+        // As the user that we are: apt's own could not write there.
+        command.args(["download", "--option", "APT::Sandbox::User=root", "prometheus"]).current_dir(&folder);
+        command
+    };
+    // Anybody may download; only root may renew the list of packages.
+    if !download().stderr(Stdio::null()).status().is_ok_and(|status| status.success()) {
+        if !is_root() {
+            bail!(
+                "prometheus cannot be downloaded: run `sudo apt-get install prometheus`, or run this as root"
+            );
+        }
+        steps::run(Command::new(&apt).arg("update"))?;
+        steps::run(&mut download())?;
+    }
+    for file in std::fs::read_dir(&folder)? {
+        let path = file?.path();
+        if path.extension().is_some_and(|extension| extension == "deb") {
+            steps::run(Command::new(&unpack).arg("--extract").arg(&path).arg(&folder))?;
+            std::fs::remove_file(path)?;
+        }
     }
     Ok(())
 }

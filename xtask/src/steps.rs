@@ -20,9 +20,14 @@ pub(crate) fn cargo(arguments: &[&str]) -> Command {
     command
 }
 
+/// Cargo's folder for what it makes.
+pub(crate) fn target() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
+}
+
 /// The folder of built programs, `target/debug` say.
 pub(crate) fn programs(profile: &str) -> PathBuf {
-    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from).join(profile)
+    target().join(profile)
 }
 
 /// Runs a command to its end, with our standard streams; anything but success is an error.

@@ -13,6 +13,7 @@ mod ladder;
 mod life;
 mod operator;
 mod own;
+mod prometheus;
 mod race;
 mod signals;
 mod sockets;

@@ -9,8 +9,13 @@ use tokio::{
 use crate::support::{Start, Wrapper, tcp_client};
 
 async fn ready(flags: &[&str]) -> (Wrapper, String) {
-    let wrapper =
-        Start::new().flags(&["--start-grace=0s", "--http-listen=tcp://127.0.0.1:0"]).flags(flags).child(&[]);
+    ready_with(flags, &[]).await
+}
+
+/// A wrapper whose child is ready, and the URL of its HTTP server.
+pub(crate) async fn ready_with(flags: &[&str], habits: &[&str]) -> (Wrapper, String) {
+    let always = ["--start-grace=0s", "--http-listen=tcp://127.0.0.1:0"];
+    let wrapper = Start::new().flags(&always).flags(flags).child(habits);
     drop(wrapper.client().await);
     wrapper.child_ready().await;
     let log = wrapper.read("log");
@@ -20,7 +25,7 @@ async fn ready(flags: &[&str]) -> (Wrapper, String) {
 }
 
 /// Asks with a body for POST, without one for GET; answers the status and the body.
-async fn ask(url: &str, path: &str, headers: &[&str], body: Option<&str>) -> (u16, String) {
+pub(crate) async fn ask(url: &str, path: &str, headers: &[&str], body: Option<&str>) -> (u16, String) {
     let host = url.strip_prefix("http://").unwrap();
     let method = if body.is_some() { "POST" } else { "GET" };
     let body = body.unwrap_or_default();
