@@ -5,7 +5,7 @@ use std::{fs, os::unix::fs::MetadataExt};
 use grit_proto::runner_wrapper::Status;
 use rustix::process::Signal;
 
-use crate::support::{Start, tcp_client};
+use crate::support::{Start, kill_group, tcp_client};
 
 #[tokio::test]
 async fn mode_and_group_are_as_asked() {
@@ -29,7 +29,7 @@ async fn a_socket_that_a_killed_wrapper_left_is_replaced() {
     let orphan = wrapper.child_pid();
     wrapper.signal(Signal::KILL);
     wrapper.ended().await;
-    rustix::process::kill_process_group(crate::support::pid(orphan), Signal::KILL).unwrap();
+    kill_group(orphan).await;
     assert!(wrapper.path("w.sock").exists(), "nothing to recover from");
 
     let wrapper = Start::again(wrapper.into_folder()).child(&[]);

@@ -231,6 +231,12 @@ pub(crate) fn lives(number: u32) -> bool {
     test_kill_process(pid(number)).is_ok() && !zombie
 }
 
+/// Kills a runner's group, and waits until the runner is gone: a signal is sent before it is served.
+pub(crate) async fn kill_group(runner: u32) {
+    rustix::process::kill_process_group(pid(runner), Signal::KILL).unwrap();
+    eventually("the runner is gone", async || if lives(runner) { Err(runner) } else { Ok(()) }).await;
+}
+
 /// Upstream's client, with the answers as plain values.
 #[derive(Clone)]
 pub(crate) struct Client(pub(crate) ProcessWrapperClient<Channel>);

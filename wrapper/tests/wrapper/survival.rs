@@ -12,10 +12,10 @@ use grit_proto::{
     runner_wrapper::{ShutdownCallback, Status},
     wrapper_v1::{DrainRequest, GetStatusRequest, State},
 };
-use rustix::process::{Signal, kill_process_group};
+use rustix::process::Signal;
 use tokio::{io::AsyncReadExt, net::TcpListener};
 
-use crate::support::{Start, Wrapper, eventually, lives, misbehaving_child, pid, processes_of};
+use crate::support::{Start, Wrapper, eventually, kill_group, lives, misbehaving_child, pid, processes_of};
 
 async fn ready(habits: &[&str]) -> Wrapper {
     let wrapper = Start::new().flags(&["--start-grace=0s"]).child(habits);
@@ -122,7 +122,7 @@ async fn a_runner_that_died_meanwhile_is_replaced() {
     let runner = first.child_pid();
     first.signal(Signal::KILL);
     first.ended().await;
-    kill_process_group(pid(runner), Signal::KILL).unwrap();
+    kill_group(runner).await;
     let second = Start::again(first.into_folder()).flags(&["--start-grace=0s"]).child(&[]);
     second.client().await.becomes(Status::Running).await;
     second.recorded("ready ready").await;
