@@ -254,3 +254,8 @@ async fn a_key_can_be_confined_to_one_socket() {
 pub(crate) fn confined(socket: &str, key: &str) -> String {
     format!("restrict,port-forwarding,command=\"/bin/false\",permitopen=\"[{socket}]:*\" {key}")
 }
+
+/// The same for a key that runs one program and forwards nothing.
+pub(crate) fn confined_to_a_program(socket: &str, key: &str) -> String {
+    format!("restrict,command=\"socat - UNIX-CONNECT:{socket}\" {key}")
+}
