@@ -13,22 +13,12 @@ use grit_tests::{
 use rustix::process::Signal;
 use serde_json::{Value as Json, json};
 
-fn manager(instance: &Instance) -> Json {
-    json!({
-        "instance_name": instance.instance_name,
-        "address": instance.address,
-        "wrapper_address": instance.wrapper_address,
-        "username": instance.username,
-        "host_key": instance.host_key,
-    })
-}
-
 /// A workspace with one drain, whose optional attributes a test gives.
 fn drain(lab: &Lab, instance: &Instance, options: &Json) -> Workspace {
     let workspace = Workspace::new(&["grit"]).unwrap();
     let mut attributes = json!({
         "instance_id": instance.id,
-        "runner_manager": manager(instance),
+        "runner_manager": instance.runner_manager(),
         "retry": { "attempts": 2, "min_delay": "100ms" },
         "timeouts": { "delete": "60s" },
     });
@@ -48,7 +38,7 @@ fn a_guard_refuses_while_too_few_peers_are_healthy() {
     let lab = Lab::start().unwrap();
     let (first, _first_host) = lab.cloud().create("m1", "19.2.0").unwrap();
     let (peer, peer_host) = lab.cloud().create("m2", "19.2.0").unwrap();
-    let workspace = drain(&lab, &first, &json!({ "guard": { "peers": { "m2": manager(&peer) } } }));
+    let workspace = drain(&lab, &first, &json!({ "guard": { "peers": { "m2": peer.runner_manager() } } }));
     lab.events().wait_for("the first runner runs", PATIENCE, |event| {
         event.subject == "m1" && matches!(event.what, grit_tests::lab::event::What::RunnerPolling { .. })
     });
@@ -72,7 +62,7 @@ fn a_guard_refuses_while_too_few_peers_are_healthy() {
     });
     let text = std::fs::read_to_string(workspace.root().join("main.tf.json")).unwrap();
     let mut main: Json = serde_json::from_str(&text).unwrap();
-    main["resource"]["grit_runner_drain"]["m1"]["guard"]["peers"]["m3"] = manager(&other);
+    main["resource"]["grit_runner_drain"]["m1"]["guard"]["peers"]["m3"] = other.runner_manager();
     workspace.write("main.tf.json", &main.to_string()).unwrap();
     workspace.apply().unwrap().succeeded();
     workspace.destroy().unwrap().succeeded();

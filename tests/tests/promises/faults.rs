@@ -53,13 +53,7 @@ impl Fault {
         let (instance, host) = lab.cloud().create("m1", "19.2.0").unwrap();
         let workspace = Workspace::new(&["grit"]).unwrap();
         workspace.write("main.tf", MAIN).unwrap();
-        let manager = json!({
-            "instance_name": instance.instance_name,
-            "address": instance.address,
-            "wrapper_address": instance.wrapper_address,
-            "username": instance.username,
-            "host_key": instance.host_key,
-        });
+        let manager = instance.runner_manager();
         let ssh = json!({ "private_key_path": lab.client_key().path });
         Self { workspace, lab, host, manager, ssh }
     }

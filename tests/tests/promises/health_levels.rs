@@ -28,13 +28,7 @@ impl Gate {
     fn apply(&self, options: &Json) -> Run {
         let instance = &self.instance;
         let mut gate = json!({
-            "runner_managers": { "m1": {
-                "instance_name": instance.instance_name,
-                "address": instance.address,
-                "wrapper_address": instance.wrapper_address,
-                "username": instance.username,
-                "host_key": instance.host_key,
-            } },
+            "runner_managers": { "m1": instance.runner_manager() },
             "timeouts": { "create": "60s", "update": "60s" },
         });
         gate.as_object_mut().unwrap().extend(options.as_object().unwrap().clone());
@@ -166,13 +160,7 @@ fn a_job_does_not_drain_its_own_runner() {
         "provider": { "grit": { "ssh": { "private_key_path": gate.lab.client_key().path } } },
         "resource": { "grit_runner_drain": { "m1": {
             "instance_id": instance.id,
-            "runner_manager": {
-                "instance_name": instance.instance_name,
-                "address": instance.address,
-                "wrapper_address": instance.wrapper_address,
-                "username": instance.username,
-                "host_key": instance.host_key,
-            },
+            "runner_manager": instance.runner_manager(),
         } } },
     });
     let workspace = Workspace::new(&["grit"]).unwrap().env("CI_JOB_URL", url);

@@ -20,13 +20,9 @@ fn drain(lab: &Lab, instance: &Instance, address: SocketAddr, host_key: &str) ->
     let log = workspace.tmp().join("provider.log");
     workspace.set_env("TF_LOG_PROVIDER", "DEBUG");
     workspace.set_env("TF_LOG_PATH", &log);
-    let manager = json!({
-        "instance_name": instance.instance_name,
-        "address": address.to_string(),
-        "wrapper_address": instance.wrapper_address,
-        "username": instance.username,
-        "host_key": host_key,
-    });
+    let manager =
+        Instance { address: address.to_string(), host_key: host_key.to_owned(), ..instance.clone() }
+            .runner_manager();
     let main = json!({
         "terraform": { "required_providers": { "grit": { "source": "runner-tools/grit" } } },
         "provider": { "grit": { "ssh": {

@@ -115,13 +115,7 @@ impl ProcessWrapper for Upstream {
 }
 
 fn manager(instance: &Instance, wrapper: SocketAddr) -> Json {
-    json!({
-        "instance_name": instance.instance_name,
-        "address": instance.address,
-        "wrapper_address": format!("tcp://{wrapper}"),
-        "username": instance.username,
-        "host_key": instance.host_key,
-    })
+    Instance { wrapper_address: format!("tcp://{wrapper}"), ..instance.clone() }.runner_manager()
 }
 
 /// A workspace with one resource of this type over a host whose SSH server is the lab's.

@@ -42,6 +42,19 @@ pub struct Instance {
     pub host_key: String,
 }
 
+impl Instance {
+    /// The entry of a `runner_managers` map.
+    pub fn runner_manager(&self) -> serde_json::Value {
+        serde_json::json!({
+            "instance_name": self.instance_name,
+            "address": self.address,
+            "wrapper_address": self.wrapper_address,
+            "username": self.username,
+            "host_key": self.host_key,
+        })
+    }
+}
+
 /// A handle to the cloud; clones are the same one.
 #[derive(Debug, Clone)]
 pub struct Cloud {
