@@ -12,12 +12,16 @@ use std::{
 use anyhow::Context;
 use futures::future::join_all;
 use grit_provider::{
-    client::RunnerStatus,
+    client::{ClientError, RunnerStatus, StatusReport, WrapperClient},
     transport::{Connector, Secret, SshOptions, StrategyOptions, Target, TrustOptions},
 };
 use serde::{Deserialize, Serialize};
 
 use super::{machine, milliseconds};
+
+/// Drain's own: twelve attempts, half a second before the second.
+const ATTEMPTS: u32 = 12;
+const PAUSE: Duration = Duration::from_millis(500);
 
 /// Whom to ask, and how.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -66,7 +70,7 @@ pub fn main() -> anyhow::Result<()> {
     let own = std::process::id();
     let (memory, cpu, idle) = (machine::resident(own), machine::own_cpu(), machine::idle());
     let start = Instant::now();
-    let answers = runtime.block_on(join_all(clients.iter().map(|client| client.check_status())));
+    let answers = runtime.block_on(join_all(clients.iter().map(ask)));
     let wall = start.elapsed();
     let (cpu, idle) = (machine::own_cpu() - cpu, machine::idle().saturating_sub(idle));
     let children = machine::ssh_clients();
@@ -91,6 +95,18 @@ pub fn main() -> anyhow::Result<()> {
     let _entered = runtime.enter();
     drop((clients, connector));
     Ok(())
+}
+
+/// Asks once, and again where sshd turned the connection away, as health and drain do.
+async fn ask(client: &WrapperClient) -> Result<StatusReport, ClientError> {
+    let mut left = ATTEMPTS;
+    loop {
+        left -= 1;
+        match client.check_status().await {
+            Err(error) if left > 0 && error.retryable() => tokio::time::sleep(PAUSE).await,
+            answer => return answer,
+        }
+    }
 }
 
 fn options(spec: &Spec) -> SshOptions {
