@@ -43,6 +43,14 @@ impl FromStr for Who {
     }
 }
 
+/// The number of a user, by name or number.
+pub(crate) fn user_id(user: &str) -> Result<u32, WhoError> {
+    match user.parse()? {
+        Who::User(uid) => Ok(uid),
+        Who::Group { .. } => Err(WhoError::User(user.to_owned())),
+    }
+}
+
 /// The number of a group, by name or number.
 pub(crate) fn group_id(group: &str) -> Result<u32, WhoError> {
     match format!("@{group}").parse()? {

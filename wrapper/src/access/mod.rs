@@ -10,8 +10,8 @@ use std::fmt;
 use thiserror::Error;
 use tonic::{Extensions, transport::server::UdsConnectInfo};
 
-pub(crate) use self::accounts::group_id;
 pub use self::accounts::{Who, WhoError};
+pub(crate) use self::accounts::{group_id, user_id};
 use crate::callback::Callback;
 
 /// What a peer may do. The later includes the earlier.

@@ -48,6 +48,8 @@ pub enum ListenError {
     NotASocket { address: Address, path: PathBuf },
     #[error("{address}: the path is too long for a socket (at most 107 bytes)")]
     TooLong { address: Address },
+    #[error("--socket-owner: there is no user {user:?} on this machine")]
+    NoSuchUser { user: String },
     #[error("--socket-group: there is no group {group:?} on this machine")]
     NoSuchGroup { group: String },
     #[error(

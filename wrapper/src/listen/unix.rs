@@ -37,6 +37,8 @@ const BACKLOG: i32 = 128;
 pub struct SocketAccess {
     /// Permission bits; connecting takes the right to write.
     pub mode: u32,
+    /// The name or number of the user that owns the socket; the wrapper's own when there is none.
+    pub owner: Option<String>,
     /// The name or number of the group that owns the socket; the wrapper's own when there is none.
     pub group: Option<String>,
 }
@@ -48,7 +50,7 @@ impl SocketAccess {
 
 impl Default for SocketAccess {
     fn default() -> Self {
-        Self { mode: Self::DEFAULT_MODE, group: None }
+        Self { mode: Self::DEFAULT_MODE, owner: None, group: None }
     }
 }
 
@@ -89,6 +91,7 @@ pub(super) fn bind(address: &Address, path: &Path, access: &SocketAccess) -> Res
     if path.as_os_str().len() > MAX_PATH {
         return Err(ListenError::TooLong { address: address.clone() });
     }
+    let owner = access.owner.as_deref().map(user_id).transpose()?;
     let group = access.group.as_deref().map(group_id).transpose()?;
     let lock = lock(address, path)?;
     clear(address, path)?;
@@ -96,10 +99,14 @@ pub(super) fn bind(address: &Address, path: &Path, access: &SocketAccess) -> Res
     let bound = listen(path).map_err(io("listen"))?;
     let made = identity(path).map_err(io("look at the new socket"))?;
     let mut socket = UnixSocket { listener: None, path: path.to_owned(), identity: made, _lock: lock };
+    // The owner last, since the mode of another's file may not be ours to set; and the group before its rights.
     if let Some(group) = group {
         chown(path, None, Some(group)).map_err(io("give the socket to --socket-group"))?;
     }
     fs::set_permissions(path, fs::Permissions::from_mode(access.mode)).map_err(io("set --socket-mode"))?;
+    if let Some(owner) = owner {
+        chown(path, Some(owner), None).map_err(io("give the socket to --socket-owner"))?;
+    }
     socket.listener = Some(tokio::net::UnixListener::from_std(bound).map_err(io("listen"))?);
     Ok(socket)
 }
@@ -114,6 +121,10 @@ fn listen(path: &Path) -> io::Result<UnixListener> {
     net::bind(&socket, &SocketAddrUnix::new(path)?)?;
     net::listen(&socket, BACKLOG)?;
     Ok(socket.into())
+}
+
+fn user_id(user: &str) -> Result<u32, ListenError> {
+    access::user_id(user).map_err(|_| ListenError::NoSuchUser { user: user.to_owned() })
 }
 
 fn group_id(group: &str) -> Result<u32, ListenError> {
@@ -164,7 +175,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("w.sock");
         let address = Address::Unix(path.clone());
-        let socket = bind(&address, &path, &SocketAccess { mode: 0o620, group: None }).unwrap();
+        let socket = bind(&address, &path, &SocketAccess { mode: 0o620, ..SocketAccess::default() }).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o620);
         assert!(matches!(bind(&address, &path, &SocketAccess::default()), Err(ListenError::Alive { .. })));
         drop(socket);

@@ -60,6 +60,10 @@ pub struct Run {
     #[arg(long, env = "GRIT_WRAPPER_SOCKET_MODE", value_name = "MODE", value_parser = octal_mode, default_value = "0660")]
     pub socket_mode: u32,
 
+    /// User that owns the unix socket, by name or number. Default: the wrapper's own.
+    #[arg(long, env = "GRIT_WRAPPER_SOCKET_OWNER", value_name = "USER")]
+    pub socket_owner: Option<String>,
+
     /// Group that owns the unix socket, by name or number. Default: the wrapper's own.
     #[arg(long, env = "GRIT_WRAPPER_SOCKET_GROUP", value_name = "GROUP")]
     pub socket_group: Option<String>,
@@ -266,7 +270,11 @@ impl Run {
     #[must_use]
     pub fn listen_rules(&self) -> Rules {
         Rules {
-            access: SocketAccess { mode: self.socket_mode, group: self.socket_group.clone() },
+            access: SocketAccess {
+                mode: self.socket_mode,
+                owner: self.socket_owner.clone(),
+                group: self.socket_group.clone(),
+            },
             beyond_loopback: self.insecure_tcp_beyond_loopback,
         }
     }

@@ -22,6 +22,23 @@ async fn mode_and_group_are_as_asked() {
 }
 
 #[tokio::test]
+async fn a_socket_can_be_given_to_another_user() {
+    let me = rustix::process::geteuid();
+    // Only root can give a file away; everybody can name oneself.
+    let owner = if me.is_root() { 4242 } else { me.as_raw() };
+    let flags = ["--socket-mode=0600".to_owned(), format!("--socket-owner={owner}")];
+    let wrapper = Start::new().flags(&flags.each_ref().map(String::as_str)).child(&[]);
+    drop(wrapper.client().await);
+    let socket = fs::metadata(wrapper.path("w.sock")).unwrap();
+    assert_eq!((socket.uid(), socket.mode() & 0o777), (owner, 0o600));
+
+    let mut nobody = Start::new().flags(&["--socket-owner=no-such-user"]).child(&[]);
+    assert_eq!(nobody.ended().await.code(), Some(125));
+    assert!(nobody.read("log").contains("--socket-owner: there is no user"), "{}", nobody.read("log"));
+    assert!(!nobody.path("w.sock").exists() && nobody.record().is_empty());
+}
+
+#[tokio::test]
 async fn a_socket_that_a_killed_wrapper_left_is_replaced() {
     let mut wrapper = Start::new().flags(&["--start-grace=0s"]).child(&[]);
     drop(wrapper.client().await);
