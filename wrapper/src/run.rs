@@ -16,7 +16,7 @@ use crate::{
     callback::Caller,
     counters::Counters,
     health::{Health, Prober},
-    listen::{self, Address, ListenError, Listener},
+    listen::{self, ListenError, Listener, Passed, PassedError},
     notify::Notifier,
     process::{CommandError, CommandLine},
     service::{self, Guard, Own, Services, Upstream},
@@ -38,6 +38,8 @@ pub enum RunError {
         #[source]
         source: ListenError,
     },
+    #[error("socket activation")]
+    Passed(#[from] PassedError),
     #[error("cannot prepare the process")]
     Prepare(#[source] std::io::Error),
     #[error("--http-listen: expected tcp://host:port")]
@@ -64,6 +66,7 @@ impl RunError {
             Self::Command(CommandError::NotExecutable(_)) => Self::NOT_EXECUTABLE,
             Self::Command(CommandError::Missing(_) | CommandError::Empty) => Self::NOT_FOUND,
             Self::Listen { .. }
+            | Self::Passed(_)
             | Self::HttpAddress
             | Self::Prepare(_)
             | Self::Store(_)
@@ -79,31 +82,38 @@ impl RunError {
 ///
 /// Nothing was started when this fails.
 pub fn run(settings: &Run) -> Result<ExitCode, RunError> {
+    // Before anything is opened whose number could be taken for a passed socket's.
+    let passed = Passed::from_env()?;
     // One thread: the work is a few messages a minute, and each thread would cost memory for ever.
     let runtime = runtime::Builder::new_current_thread().enable_all().build().map_err(RunError::Prepare)?;
-    runtime.block_on(supervise(settings)).map(ExitCode::from)
+    runtime.block_on(supervise(settings, passed)).map(ExitCode::from)
 }
 
-async fn supervise(settings: &Run) -> Result<u8, RunError> {
+async fn supervise(settings: &Run, mut passed: Passed) -> Result<u8, RunError> {
     let command = CommandLine::new(settings.command.clone())?;
     // A parent that ignores SIGCHLD hands that down, and the kernel would then throw our child's exit status away.
     let _keep_exit_statuses = signal(SignalKind::child()).map_err(RunError::Prepare)?;
     let signals = Signals::new().map_err(RunError::Prepare)?;
     let mut listeners = Vec::new();
     for address in &settings.grpc_listen {
-        let listener = listen("--grpc-listen", address, settings).await?;
-        info!(%address, bound = %listener, "listening");
-        listeners.push(listener);
+        let opened = listen::open(address, &settings.listen_rules(), &mut passed).await;
+        for listener in opened.map_err(|source| RunError::Listen { flag: "--grpc-listen", source })? {
+            info!(%address, bound = %listener, "listening");
+            listeners.push(listener);
+        }
     }
-
+    // What nobody takes is closed, and not left to the runner.
+    drop(passed);
+    let state_file = settings.state_file(listeners.iter().find_map(Listener::path));
     let web = bind_http(settings).await?;
 
     let counters = Arc::new(Counters::default());
     let caller = Caller::new(runtime::Handle::current(), Arc::clone(&counters));
     let policy = settings.policy();
-    let (mut task, supervisor) = Task::new(policy.clone(), settings.platform(command), caller.clone());
+    let (mut task, supervisor) =
+        Task::new(policy.clone(), settings.platform(command, state_file.is_some()), caller.clone());
     task = task.count(Arc::clone(&counters));
-    if let Some(path) = settings.state_file() {
+    if let Some(path) = state_file {
         let (store, saved) = Store::open(&path)?;
         task = task.keep(store);
         if let Some(saved) = saved {
@@ -165,13 +175,10 @@ async fn supervise(settings: &Run) -> Result<u8, RunError> {
     Ok(exit_code(&end))
 }
 
-async fn listen(flag: &'static str, address: &Address, settings: &Run) -> Result<Listener, RunError> {
-    listen::bind(address, &settings.listen_rules()).await.map_err(|source| RunError::Listen { flag, source })
-}
-
 async fn bind_http(settings: &Run) -> Result<Option<TcpListener>, RunError> {
     let Some(address) = &settings.http_listen else { return Ok(None) };
-    let listener = match listen("--http-listen", address, settings).await? {
+    let bound = listen::bind(address, &settings.listen_rules()).await;
+    let listener = match bound.map_err(|source| RunError::Listen { flag: "--http-listen", source })? {
         Listener::Tcp(listener) => listener,
         Listener::Unix(_) => return Err(RunError::HttpAddress),
     };

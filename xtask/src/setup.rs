@@ -34,6 +34,10 @@ pub(crate) fn for_tests() -> anyhow::Result<()> {
         Some(path) => println!("using {}", path.display()),
         None => bail!("openssh-server was installed, and there is still no sshd in PATH or /usr/sbin"),
     }
+    // For systemd-analyze and systemd-socket-activate; no service of it has to run.
+    if find("systemd-socket-activate").is_none() {
+        install("systemd-socket-activate", "systemd")?;
+    }
     prometheus()?;
     // One test is the poorer without it, and says so itself.
     if ip().is_none()

@@ -17,6 +17,14 @@ pub enum Address {
     Tcp(String),
 }
 
+/// What the gRPC services listen on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Source {
+    Address(Address),
+    /// `fd://NAME`: the sockets of this name that the service manager passed, or all when the name is empty.
+    Passed(String),
+}
+
 /// What is wrong with an address.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum AddressError {
@@ -58,9 +66,37 @@ impl fmt::Display for Address {
     }
 }
 
+impl FromStr for Source {
+    type Err = AddressError;
+
+    fn from_str(text: &str) -> Result<Self, AddressError> {
+        match text.strip_prefix("fd://") {
+            Some(name) => Ok(Self::Passed(name.to_owned())),
+            None => text.parse().map(Self::Address),
+        }
+    }
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Address(address) => address.fmt(f),
+            Self::Passed(name) => write!(f, "fd://{name}"),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn passed_sockets_have_a_form_of_their_own() {
+        for good in ["fd://", "fd://grpc", "unix:///run/w.sock"] {
+            assert_eq!(good.parse::<Source>().unwrap().to_string(), good);
+        }
+        assert_eq!("fd://".parse::<Address>(), Err(AddressError::Scheme), "nobody can connect to it");
+    }
 
     #[test]
     fn upstream_forms() {

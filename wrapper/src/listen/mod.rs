@@ -1,15 +1,22 @@
 //! Where the wrapper listens: addresses as upstream writes them, and binding them without harming a wrapper that is alive.
 
 mod address;
+mod passed;
 mod tcp;
 mod unix;
 
-use std::{fmt, io, net::SocketAddr, path::PathBuf};
+use std::{
+    fmt, io,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+};
 
 use thiserror::Error;
 
+pub(crate) use self::passed::VARIABLES;
 pub use self::{
-    address::{Address, AddressError},
+    address::{Address, AddressError, Source},
+    passed::{Passed, PassedError},
     unix::{SocketAccess, UnixSocket},
 };
 
@@ -18,6 +25,17 @@ pub use self::{
 pub enum Listener {
     Unix(UnixSocket),
     Tcp(tokio::net::TcpListener),
+}
+
+impl Listener {
+    /// Where the socket is in the file system, if it is there.
+    #[must_use]
+    pub fn path(&self) -> Option<&Path> {
+        match self {
+            Self::Unix(socket) => Some(socket.path()).filter(|path| !path.as_os_str().is_empty()),
+            Self::Tcp(_) => None,
+        }
+    }
 }
 
 impl fmt::Display for Listener {
@@ -57,6 +75,11 @@ pub enum ListenError {
          listen on loopback, or allow it with --insecure-tcp-beyond-loopback"
     )]
     BeyondLoopback { address: Address, resolved: SocketAddr },
+    #[error(
+        "fd://{name}: the service manager passed no such socket (LISTEN_FDS, LISTEN_FDNAMES); it does when a .socket unit of this service \
+         is active"
+    )]
+    NotPassed { name: String },
     #[error("{address}: the host has no address")]
     NoAddress { address: Address },
     #[error("{address}: cannot {what}")]
@@ -66,6 +89,18 @@ pub enum ListenError {
         #[source]
         source: io::Error,
     },
+}
+
+/// Listens where `source` says: on one address, or on sockets that were passed.
+///
+/// # Errors
+///
+/// See [`bind`].
+pub async fn open(source: &Source, rules: &Rules, passed: &mut Passed) -> Result<Vec<Listener>, ListenError> {
+    match source {
+        Source::Address(address) => bind(address, rules).await.map(|listener| vec![listener]),
+        Source::Passed(name) => passed.take(name, rules),
+    }
 }
 
 /// Listens on `address`. A socket that a dead wrapper left is replaced; a live one is not touched.

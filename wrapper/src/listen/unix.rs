@@ -54,17 +54,28 @@ impl Default for SocketAccess {
     }
 }
 
-/// A listening socket. Dropping it removes the path, if the path still leads to it.
+/// A listening socket. Dropping one that we made removes the path, if the path still leads to it.
 #[derive(Debug)]
 pub struct UnixSocket {
     listener: Option<tokio::net::UnixListener>,
     path: PathBuf,
-    /// Device and inode of the socket that we made.
+    /// Not there for a socket of the service manager's.
+    made: Option<Made>,
+}
+
+#[derive(Debug)]
+struct Made {
+    /// Device and inode.
     identity: (u64, u64),
     _lock: Lock,
 }
 
 impl UnixSocket {
+    /// One that another made, and removes.
+    pub(super) fn passed(listener: tokio::net::UnixListener, path: PathBuf) -> Self {
+        Self { listener: Some(listener), path, made: None }
+    }
+
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -78,7 +89,8 @@ impl UnixSocket {
 
 impl Drop for UnixSocket {
     fn drop(&mut self) {
-        if identity(&self.path).is_ok_and(|found| found == self.identity)
+        if let Some(made) = &self.made
+            && identity(&self.path).is_ok_and(|found| found == made.identity)
             && let Err(error) = fs::remove_file(&self.path)
         {
             warn!(%error, path = %self.path.display(), "cannot remove our socket");
@@ -97,8 +109,9 @@ pub(super) fn bind(address: &Address, path: &Path, access: &SocketAccess) -> Res
     clear(address, path)?;
 
     let bound = listen(path).map_err(io("listen"))?;
-    let made = identity(path).map_err(io("look at the new socket"))?;
-    let mut socket = UnixSocket { listener: None, path: path.to_owned(), identity: made, _lock: lock };
+    let identity = identity(path).map_err(io("look at the new socket"))?;
+    let made = Some(Made { identity, _lock: lock });
+    let mut socket = UnixSocket { listener: None, path: path.to_owned(), made };
     // The owner last, since the mode of another's file may not be ours to set; and the group before its rights.
     if let Some(group) = group {
         chown(path, None, Some(group)).map_err(io("give the socket to --socket-group"))?;

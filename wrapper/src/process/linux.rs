@@ -32,7 +32,7 @@ use super::{
     gate::{self, Gate},
     proc_status,
 };
-use crate::notify;
+use crate::{listen, notify};
 
 /// Starts the command line as a child of this process, on its stdout and stderr, with nothing on stdin.
 #[derive(Clone, Debug)]
@@ -80,7 +80,7 @@ impl Platform for Linux {
     fn spawn(&mut self) -> io::Result<LinuxChild> {
         let (mut command, gate) = self.prepare()?;
         // The group keeps a terminal's Ctrl-C, which is meant for us, away from the child.
-        for variable in notify::VARIABLES {
+        for variable in notify::VARIABLES.iter().chain(&listen::VARIABLES) {
             command.env_remove(variable);
         }
         command.envs(self.env.iter().map(|(name, value)| (name, value))).process_group(0);

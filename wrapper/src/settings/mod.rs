@@ -3,7 +3,11 @@
 pub(crate) mod duration;
 mod label;
 
-use std::{ffi::OsString, path::PathBuf, time::Duration};
+use std::{
+    ffi::OsString,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum, error::ErrorKind};
 use tracing::level_filters::LevelFilter;
@@ -12,7 +16,7 @@ pub use self::label::Label;
 use crate::{
     access::{Access, CallbackTarget, Who},
     health::{self, Source},
-    listen::{Address, Rules, SocketAccess},
+    listen::{Address, Rules, SocketAccess, Source as ListenOn},
     operator,
     process::{CommandLine, Linux},
     supervisor::{Policy, Restart, RestartWhen},
@@ -52,9 +56,10 @@ pub enum Command {
 
 #[derive(Clone, Debug, Args)]
 pub struct Run {
-    /// Where to listen: unix:///absolute/path or tcp://host:port. May be given several times.
+    /// Where to listen: unix:///absolute/path, tcp://host:port, or fd:// for the sockets that systemd passes (fd://NAME for those of one
+    /// name). May be given several times.
     #[arg(long, env = "GRIT_WRAPPER_GRPC_LISTEN", value_name = "URL", value_delimiter = ',', default_value = Run::GRPC_LISTEN)]
-    pub grpc_listen: Vec<Address>,
+    pub grpc_listen: Vec<ListenOn>,
 
     /// Permissions of the unix socket, octal. Connecting takes the right to write.
     #[arg(long, env = "GRIT_WRAPPER_SOCKET_MODE", value_name = "MODE", value_parser = octal_mode, default_value = "0660")]
@@ -217,18 +222,13 @@ impl Run {
         }
     }
 
-    /// Where the next wrapper finds the runner; nowhere without a unix socket, unless it was said.
+    /// Where the next wrapper finds the runner: beside the first unix socket that was bound, unless it was said.
     #[must_use]
-    pub fn state_file(&self) -> Option<PathBuf> {
+    pub fn state_file(&self, socket: Option<&Path>) -> Option<PathBuf> {
         self.state_file.clone().or_else(|| {
-            self.grpc_listen.iter().find_map(|address| match address {
-                Address::Unix(path) => {
-                    let mut path = path.clone().into_os_string();
-                    path.push(".state");
-                    Some(PathBuf::from(path))
-                }
-                Address::Tcp(_) => None,
-            })
+            let mut path = socket?.as_os_str().to_owned();
+            path.push(".state");
+            Some(PathBuf::from(path))
         })
     }
 
@@ -245,11 +245,11 @@ impl Run {
         }
     }
 
-    /// How the runner is started.
+    /// How the runner is started; `gated` where there is a state file to write it down in before.
     #[must_use]
-    pub fn platform(&self, command: CommandLine) -> Linux {
+    pub fn platform(&self, command: CommandLine, gated: bool) -> Linux {
         let mut platform = Linux::new(command);
-        if self.state_file().is_some() {
+        if gated {
             platform = platform.gated();
         }
         if let (None, Some(address)) = (self.source().listen_address, &self.runner_listen_address) {

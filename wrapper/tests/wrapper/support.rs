@@ -55,11 +55,13 @@ pub(crate) struct Start {
     flags: Vec<String>,
     env: Vec<(String, String)>,
     listen: bool,
+    through: Vec<String>,
 }
 
 impl Start {
     pub(crate) fn new() -> Self {
-        Self { folder: tempfile::tempdir().unwrap(), flags: Vec::new(), env: Vec::new(), listen: true }
+        let folder = tempfile::tempdir().unwrap();
+        Self { folder, flags: Vec::new(), env: Vec::new(), listen: true, through: Vec::new() }
     }
 
     /// In the folder of an earlier wrapper, as after a restart of the service.
@@ -74,6 +76,12 @@ impl Start {
 
     pub(crate) fn env(mut self, name: &str, value: &str) -> Self {
         self.env.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// Started by another program, which becomes the wrapper by exec.
+    pub(crate) fn through(mut self, words: &[&str]) -> Self {
+        self.through = words.iter().map(|&word| word.to_owned()).collect();
         self
     }
 
@@ -97,8 +105,10 @@ impl Start {
         let folder = self.folder;
         let log = File::options().create(true).append(true).open(folder.path().join("log")).unwrap();
         let out = File::create(folder.path().join("out")).unwrap();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_grit-wrapper"));
-        command.arg("run").envs(self.env).stdin(Stdio::null()).stdout(out).stderr(log);
+        let mut before = self.through;
+        before.push(env!("CARGO_BIN_EXE_grit-wrapper").to_owned());
+        let mut command = Command::new(&before[0]);
+        command.args(&before[1..]).arg("run").envs(self.env).stdin(Stdio::null()).stdout(out).stderr(log);
         if self.listen {
             command.arg(format!("--grpc-listen=unix://{}", folder.path().join("w.sock").display()));
         }

@@ -1,0 +1,138 @@
+//! Sockets that the service manager made before it started us: socket activation, as of a systemd `.socket` unit.
+//!
+//! `LISTEN_FDS` says how many there are, from descriptor 3 on, and `LISTEN_PID` for whom; `LISTEN_FDNAMES` has their names. They are the
+//! manager's: their paths, owners and modes are its business, and stay when we end, so that clients wait and are not refused while a wrapper is
+//! replaced.
+
+use std::{
+    env, io,
+    net::TcpListener,
+    os::unix::net::UnixListener,
+    path::{Path, PathBuf},
+};
+
+use listenfd::ListenFd;
+use rustix::net::sockopt::socket_acceptconn;
+use thiserror::Error;
+use tracing::warn;
+
+use super::{Address, ListenError, Listener, Rules, UnixSocket};
+
+/// The variables that tell of them, which are not the runner's.
+pub(crate) const VARIABLES: [&str; 3] = ["LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES"];
+
+/// The sockets that were passed and not taken yet.
+#[derive(Debug, Default)]
+pub struct Passed(Vec<(String, Socket)>);
+
+#[derive(Debug)]
+enum Socket {
+    Unix(UnixListener),
+    Tcp(TcpListener),
+}
+
+/// A descriptor that was passed is nothing to listen on.
+#[derive(Debug, Error)]
+#[error(
+    "socket {number} of the {count} that the service manager passed is no listening stream socket, unix or TCP (Accept=no)"
+)]
+pub struct PassedError {
+    number: usize,
+    count: usize,
+    #[source]
+    source: io::Error,
+}
+
+impl Passed {
+    /// Takes what was passed to this process. Has to come before anything else is opened: whoever sets the environment says which descriptors
+    /// are meant.
+    ///
+    /// # Errors
+    ///
+    /// When one of them is no listening socket.
+    pub fn from_env() -> Result<Self, PassedError> {
+        let for_us = env::var("LISTEN_PID").is_ok_and(|pid| pid == std::process::id().to_string());
+        if !for_us {
+            return Ok(Self::default());
+        }
+        let names = env::var("LISTEN_FDNAMES").unwrap_or_default();
+        let mut names = names.split(':').map(str::to_owned);
+        let mut found = ListenFd::from_env();
+        let count = found.len();
+        let mut sockets = Vec::new();
+        for number in 1..=count {
+            let socket =
+                take(&mut found, number - 1).map_err(|source| PassedError { number, count, source })?;
+            sockets.push((names.next().unwrap_or_default(), socket));
+        }
+        Ok(Self(sockets))
+    }
+
+    /// Takes those of this name, or all when it is empty. To be called within the runtime.
+    pub(super) fn take(&mut self, name: &str, rules: &Rules) -> Result<Vec<Listener>, ListenError> {
+        let is_meant = |(found, _): &mut (String, Socket)| name.is_empty() || found == name;
+        let taken: Vec<_> = self.0.extract_if(.., is_meant).collect();
+        if taken.is_empty() {
+            return Err(ListenError::NotPassed { name: name.to_owned() });
+        }
+        taken.into_iter().map(|(_, socket)| socket.listen(rules)).collect()
+    }
+}
+
+impl Drop for Passed {
+    fn drop(&mut self) {
+        for (name, socket) in &self.0 {
+            warn!(name, ?socket, "the service manager passed a socket that no --grpc-listen takes (fd://)");
+        }
+    }
+}
+
+impl Socket {
+    fn listen(self, rules: &Rules) -> Result<Listener, ListenError> {
+        match self {
+            Self::Unix(socket) => {
+                let path = path(&socket);
+                let io = io(Address::Unix(path.clone()));
+                let listener = tokio::net::UnixListener::from_std(socket).map_err(io)?;
+                Ok(Listener::Unix(UnixSocket::passed(listener, path)))
+            }
+            Self::Tcp(socket) => {
+                let bound = socket.local_addr().map_err(io(Address::Tcp(String::new())))?;
+                let address = Address::Tcp(bound.to_string());
+                if !bound.ip().is_loopback() && !rules.beyond_loopback {
+                    return Err(ListenError::BeyondLoopback { address, resolved: bound });
+                }
+                tokio::net::TcpListener::from_std(socket).map(Listener::Tcp).map_err(io(address))
+            }
+        }
+    }
+}
+
+fn take(found: &mut ListenFd, at: usize) -> io::Result<Socket> {
+    let socket = match found.take_unix_listener(at) {
+        Ok(socket) => socket.map(Socket::Unix),
+        Err(_) => found.take_tcp_listener(at)?.map(Socket::Tcp),
+    };
+    let socket = socket.ok_or(io::ErrorKind::NotFound)?;
+    let listens = match &socket {
+        Socket::Unix(socket) => {
+            socket.set_nonblocking(true)?;
+            socket_acceptconn(socket)?
+        }
+        Socket::Tcp(socket) => {
+            socket.set_nonblocking(true)?;
+            socket_acceptconn(socket)?
+        }
+    };
+    if listens { Ok(socket) } else { Err(io::ErrorKind::NotConnected.into()) }
+}
+
+/// Empty for a socket without one.
+fn path(socket: &UnixListener) -> PathBuf {
+    let address = socket.local_addr().ok();
+    address.as_ref().and_then(|address| address.as_pathname()).map(Path::to_owned).unwrap_or_default()
+}
+
+fn io(address: Address) -> impl FnOnce(io::Error) -> ListenError {
+    move |source| ListenError::Io { address, what: "listen on the socket that was passed", source }
+}
