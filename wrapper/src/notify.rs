@@ -1,7 +1,8 @@
 //! Telling systemd how it goes: `Type=notify`, a status line, and the watchdog.
 //!
 //! READY is told when the runner has reached the rung that was asked for, once, and not earlier; so units that are ordered after this one
-//! start when the runner is of use. Without `NOTIFY_SOCKET` in the environment there is nobody to tell, and nothing is done.
+//! start when the runner is of use. A wrapper that finds its runner drained, or draining, has no rung to wait for, and is ready at once: systemd
+//! would lose its patience with it, and start another, with another runner. Without `NOTIFY_SOCKET` in the environment there is nobody to tell, and nothing is done.
 
 use std::{
     env,
@@ -103,7 +104,8 @@ impl Told {
     /// What is new, in the manager's form; empty when nothing is.
     fn message(&mut self, status: &v1::Status, is_ready: bool) -> String {
         let mut message = String::new();
-        if !self.ready && is_ready && status.state() == State::Running {
+        let is_up = is_ready && status.state() == State::Running;
+        if !self.ready && (is_up || status.drain.is_some()) {
             self.ready = true;
             message += "READY=1\n";
         }
@@ -150,6 +152,18 @@ mod tests {
         status.leaving = true;
         assert_eq!(told.message(&status, false), "STOPPING=1\nSTATUS=The runner is draining\n");
         assert_eq!(told.message(&status, false), "");
+    }
+
+    #[test]
+    fn a_runner_that_is_to_end_has_no_rung_to_reach() {
+        let drain = Some(v1::Drain { id: "deploy-7".to_owned(), ..v1::Drain::default() });
+        for state in [State::Draining, State::Forcing, State::Stopped] {
+            let status = v1::Status { state: state.into(), drain: drain.clone(), ..v1::Status::default() };
+            assert!(Told::default().message(&status, false).starts_with("READY=1\n"), "{state:?}");
+        }
+        // One that ended by itself, and is not started again, never became what the unit is for.
+        let status = v1::Status { state: State::Stopped.into(), ..v1::Status::default() };
+        assert!(!Told::default().message(&status, false).contains("READY"));
     }
 
     #[test]
