@@ -19,8 +19,8 @@ pub(crate) fn terraform() -> anyhow::Result<PathBuf> {
     }
 }
 
-/// Makes sure of everything that the tests need. Installs openssh-server and iproute2, and unpacks Prometheus, when they are missing and we
-/// may.
+/// Makes sure of everything that the tests need. Installs openssh-server, iproute2 and systemd, and unpacks Prometheus, when they are missing
+/// and we may.
 pub(crate) fn for_tests() -> anyhow::Result<()> {
     let terraform = terraform()?;
     println!("using {}", terraform.display());
@@ -34,7 +34,7 @@ pub(crate) fn for_tests() -> anyhow::Result<()> {
         Some(path) => println!("using {}", path.display()),
         None => bail!("openssh-server was installed, and there is still no sshd in PATH or /usr/sbin"),
     }
-    // For systemd-analyze and systemd-socket-activate; no service of it has to run.
+    // For systemd-analyze, systemd-socket-activate, and to boot it in namespaces; the package alone does not make it this machine's init.
     if find("systemd-socket-activate").is_none() {
         install("systemd-socket-activate", "systemd")?;
     }

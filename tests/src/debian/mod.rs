@@ -1,5 +1,7 @@
 //! The wrapper's Debian package, and places to install it in.
 
+pub mod booted;
+pub mod machine;
 pub mod scratch;
 
 use std::{

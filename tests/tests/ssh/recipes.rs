@@ -190,7 +190,7 @@ async fn openssh_carries_its_recipes() {
 #[test]
 fn the_security_guide_shows_the_lines_that_are_tested() {
     let guide = include_str!("../../../docs/guides/security.md");
-    let socket = "/run/grit-wrapper/grit-wrapper.sock";
+    let socket = "/run/grit-wrapper/wrapper.sock";
     let key = "ssh-ed25519 AAAA… deploy";
     assert!(guide.contains(&crate::credentials::confined(socket, key)));
     assert!(guide.contains(&crate::credentials::confined_to_a_program(socket, key)));

@@ -1,6 +1,6 @@
 //! What systemd is told, and the units that ship.
 
-use std::{fs, path::Path, process::Command, time::Duration};
+use std::{fs, io::Write as _, path::Path, process::Command, time::Duration};
 
 use rustix::process::Signal;
 use tokio::net::UnixDatagram;
@@ -68,7 +68,10 @@ async fn a_rung_that_is_not_reached_is_not_ready() {
 /// `systemd-analyze verify` wants the programs to exist, so they are put where this machine has them.
 #[tokio::test]
 async fn the_units_that_ship_are_valid() {
-    if Command::new("systemd-analyze").arg("--version").output().is_err() {
+    if let Err(why) = Command::new("systemd-analyze").arg("--version").output() {
+        // Past the capture of a test's output: nobody is to take this for a test that ran.
+        let line = format!("NOT COVERED: the units, because systemd-analyze cannot be started: {why}\n");
+        std::io::stderr().write_all(line.as_bytes()).unwrap();
         return;
     }
     let packaging = Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging/systemd");

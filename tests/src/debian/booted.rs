@@ -1,0 +1,119 @@
+//! A systemd that really runs: booted in namespaces of its own, as the first process of a copy-on-write copy of this machine's root. What
+//! is installed and written there is gone with it. It shares the machine's network, so that it reaches servers of tests on loopback.
+
+use std::{
+    fs::{self, File},
+    path::{Path, PathBuf},
+    process::{Child, Command, Output, Stdio},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, bail};
+use rustix::process::geteuid;
+
+use super::succeeded;
+use crate::lab::host::procs;
+
+/// A boot takes a fraction of a second.
+const BOOT_LIMIT: Duration = Duration::from_secs(60);
+
+/// A booted system. Dropping it ends every process in it.
+#[derive(Debug)]
+pub struct System {
+    /// Lives as long as its standard input is open.
+    script: Child,
+    /// The number of its first process, as seen from here.
+    init: u32,
+    _folder: tempfile::TempDir,
+}
+
+impl System {
+    /// Boots one; the error says what is missing for that. It takes root, and a kernel and a systemd that make namespaces.
+    pub fn boot() -> anyhow::Result<Self> {
+        if !geteuid().is_root() {
+            bail!("only root may boot a systemd");
+        }
+        if !Path::new("/lib/systemd/systemd").is_file() {
+            bail!("there is no systemd on this machine");
+        }
+        super::is_debian()?;
+        let folder = tempfile::Builder::new().prefix("boot-").tempdir()?;
+        let log = folder.path().join("log");
+        let system = folder.path().join("system");
+        fs::create_dir(&system).context("make a folder for it")?;
+        let said = File::create(&log).context("make its log")?;
+        let script = Command::new("unshare")
+            .args(["--mount", "sh", "-c", include_str!("boot.sh"), "boot.sh"])
+            .arg(&system)
+            .stdin(Stdio::piped())
+            .stdout(said.try_clone().context("make its log")?)
+            .stderr(said)
+            .spawn()
+            .context("start unshare")?;
+        let mut booted = Self { script, init: 0, _folder: folder };
+        let limit = Instant::now() + BOOT_LIMIT;
+        loop {
+            let said = || fs::read_to_string(&log).unwrap_or_default();
+            if let Some(status) = booted.script.try_wait().context("look after it")? {
+                bail!("it did not boot: {status}: {}", said());
+            }
+            if booted.is_up() {
+                return Ok(booted);
+            }
+            if Instant::now() > limit {
+                bail!("it did not boot within {BOOT_LIMIT:?}: {}", said());
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn is_up(&mut self) -> bool {
+        let mut below = procs::descendants(self.script.id()).into_iter();
+        let Some(init) = below.find(|process| process.program == "systemd") else { return false };
+        self.init = init.pid;
+        self.run(&["systemctl", "is-system-running"])
+            .is_ok_and(|output| output.stdout.starts_with(b"running"))
+    }
+
+    /// The number of its first process, as seen from here.
+    #[must_use]
+    pub fn init(&self) -> u32 {
+        self.init
+    }
+
+    /// A path in it, as seen from here.
+    #[must_use]
+    pub fn path(&self, path: &str) -> PathBuf {
+        Path::new("/proc").join(self.init.to_string()).join("root").join(path.trim_start_matches('/'))
+    }
+
+    /// Runs a command in it, to its end.
+    pub fn run(&self, words: &[&str]) -> anyhow::Result<Output> {
+        self.command(words).output().context("start nsenter")
+    }
+
+    /// Runs a command in it that has to succeed, and answers what it printed on stdout, trimmed.
+    pub fn succeeds(&self, words: &[&str]) -> anyhow::Result<String> {
+        Ok(succeeded(&mut self.command(words))?.trim().to_owned())
+    }
+
+    /// A command that runs in it, for 90 s at most.
+    #[must_use]
+    pub fn command(&self, words: &[&str]) -> Command {
+        let mut command = Command::new("nsenter");
+        // A test that fails elsewhere would wait for ever for a command that waits for the test.
+        command.args(["--all", "--target", &self.init.to_string(), "--", "timeout", "90"]);
+        command.args(words).stdin(Stdio::null());
+        command.env_clear().env("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
+        command.env("DEBIAN_FRONTEND", "noninteractive").env("LC_ALL", "C.UTF-8");
+        command
+    }
+}
+
+impl Drop for System {
+    fn drop(&mut self) {
+        drop(self.script.stdin.take());
+        // It can only fail if somebody else waited for our child.
+        let _ = self.script.wait();
+    }
+}

@@ -1,0 +1,166 @@
+//! A booted system with a runner on it, which takes jobs from the queue of a lab: what the wrapper's package is installed on.
+
+use std::{fs, os::unix::fs::PermissionsExt as _, process::Command, time::Duration};
+
+use anyhow::Context as _;
+
+use super::{booted::System, both, package, succeeded};
+use crate::{
+    lab::{Lab, event::What, host::procs, queue::JobId},
+    poll, terraform,
+};
+
+/// So long may anything take before a test gives up on it.
+pub const LIMIT: Duration = Duration::from_secs(60);
+
+/// Where the packaged units listen.
+pub const ADDRESS: &str = "unix:///run/grit-wrapper/wrapper.sock";
+
+const RUNNER: &str = "runner-stand-in";
+
+/// A lab, and a booted system. `gitlab-runner` on it is the stand-in, with the arguments that it does not know left out.
+#[derive(Debug)]
+pub struct Machine {
+    pub lab: Lab,
+    pub system: System,
+    packages: tempfile::TempDir,
+}
+
+impl Machine {
+    /// Boots one, whose runner has these options of the stand-in; the error says what is missing for that.
+    pub fn boot(options: &[&str]) -> anyhow::Result<Self> {
+        let system = System::boot()?;
+        let lab = Lab::start()?;
+        let program = system.path("/usr/bin/runner-stand-in");
+        let strip = ["--strip-unneeded", "-o"];
+        succeeded(Command::new("strip").args(strip).arg(&program).arg(terraform::built("runner-stand-in")?))?;
+        let script = format!(
+            "#!/bin/sh\nexec /usr/bin/{RUNNER} run --config /etc/gitlab-runner/config.toml --lab {} {}\n",
+            lab.queue().url(),
+            options.join(" ")
+        );
+        let runner = system.path("/usr/bin/gitlab-runner");
+        fs::write(&runner, script).context("write the runner")?;
+        fs::set_permissions(&runner, fs::Permissions::from_mode(0o755)).context("write the runner")?;
+
+        let [a, b, c, ..] = uuid::Uuid::new_v4().into_bytes();
+        let folder = system.path("/etc/gitlab-runner");
+        fs::create_dir_all(&folder).context("make the runner's folder")?;
+        fs::write(folder.join(".runner_system_id"), "machine").context("name the runner")?;
+        let config = format!(
+            "concurrent = 8\ncheck_interval = 0.1\nlisten_address = \"127.{}.{b}.{}:9252\"\n\
+             [[runners]]\n  name = \"machine\"\n  url = \"{}\"\n  token = \"glrt-machine\"\n",
+            a.max(1),
+            c.clamp(1, 254),
+            lab.queue().url()
+        );
+        fs::write(folder.join("config.toml"), config).context("configure the runner")?;
+        Ok(Self { lab, system, packages: tempfile::tempdir()? })
+    }
+
+    /// Runs a command that has to succeed.
+    #[track_caller]
+    pub fn run(&self, words: &[&str]) -> String {
+        self.system.succeeds(words).unwrap_or_else(|error| fail(&format!("{error:#}\n{}", self.journal())))
+    }
+
+    /// Installs this version of the wrapper with dpkg, and answers what that said.
+    #[track_caller]
+    pub fn install(&self, version: &str) -> String {
+        let made = package(version, self.packages.path()).and_then(|made| {
+            let there = self.system.path("/tmp/wrapper.deb");
+            fs::copy(made, there).context("copy the package")
+        });
+        made.unwrap_or_else(|error| fail(&format!("{error:#}")));
+        let output = self.system.run(&["dpkg", "--install", "/tmp/wrapper.deb"]);
+        let output = output.unwrap_or_else(|error| fail(&format!("{error:#}")));
+        let said = both(&output);
+        if output.status.success() { said } else { fail(&format!("{said}\n{}", self.journal())) }
+    }
+
+    /// A property of a unit, as `systemctl show` tells it.
+    #[track_caller]
+    pub fn property(&self, unit: &str, name: &str) -> String {
+        self.run(&["systemctl", "show", "--value", "--property", name, unit])
+    }
+
+    /// Waits until a property of a unit is, or holds, this.
+    #[track_caller]
+    pub fn wait_property(&self, unit: &str, name: &str, wanted: &str) {
+        poll::until(&format!("{name} of {unit} is {wanted}"), LIMIT, || match self.property(unit, name) {
+            value if value.contains(wanted) => Ok(()),
+            value => Err((value, self.journal())),
+        });
+    }
+
+    /// An answer of the wrapper.
+    #[track_caller]
+    pub fn ask(&self, words: &[&str]) -> serde_json::Value {
+        let words = [&["grit-wrapper"], words, &["--json", "--address", ADDRESS]].concat();
+        poll::until("the wrapper answers", LIMIT, || {
+            let text = self.system.succeeds(&words).map_err(|error| format!("{error:#}"))?;
+            serde_json::from_str(&text).map_err(|error| error.to_string())
+        })
+    }
+
+    /// Submits jobs that run until they are released, and waits until they do.
+    #[track_caller]
+    pub fn hold_jobs(&self, count: usize) -> Vec<JobId> {
+        let jobs = self.lab.queue().submit_held(count);
+        poll::until("the jobs run", LIMIT, || match self.lab.queue().tally() {
+            tally if tally.queued == 0 && tally.running >= count => Ok(()),
+            tally => Err((tally, self.journal())),
+        });
+        jobs
+    }
+
+    /// The runner's number, as seen from outside; `None` when none runs.
+    #[track_caller]
+    pub fn runner(&self) -> Option<u32> {
+        let mut runners = procs::descendants(self.system.init()).into_iter();
+        let first = runners.find(|process| process.program == RUNNER);
+        match runners.find(|process| process.program == RUNNER) {
+            Some(second) => fail(&format!("two runners: {first:?} and {second:?}\n{}", self.journal())),
+            None => first.map(|process| process.pid),
+        }
+    }
+
+    /// Every signal that runners took up, in order.
+    #[must_use]
+    pub fn signals(&self) -> Vec<String> {
+        let signal = |event: crate::lab::event::Event| match event.what {
+            What::RunnerSignal { signal, .. } => Some(signal),
+            _ => None,
+        };
+        self.lab.events().all().into_iter().filter_map(signal).collect()
+    }
+
+    /// Waits until runners took up so many signals.
+    #[track_caller]
+    pub fn wait_signals(&self, count: usize) {
+        poll::until("a signal to the runner", LIMIT, || match self.signals() {
+            signals if signals.len() == count => Ok(()),
+            signals => Err((signals, self.journal())),
+        });
+    }
+
+    /// How many runners were started.
+    #[must_use]
+    pub fn starts(&self) -> usize {
+        let is_start = |event: &&crate::lab::event::Event| matches!(event.what, What::RunnerStarted { .. });
+        self.lab.events().all().iter().filter(is_start).count()
+    }
+
+    /// What services said, for the message of a test that fails.
+    #[must_use]
+    pub fn journal(&self) -> String {
+        let words = ["journalctl", "--no-pager", "--lines", "60", "--output", "cat"];
+        self.system.succeeds(&words).unwrap_or_else(|error| format!("{error:#}"))
+    }
+}
+
+#[track_caller]
+#[expect(clippy::panic, reason = "a test helper: failing the test is its purpose")]
+fn fail(why: &str) -> ! {
+    panic!("{why}")
+}

@@ -1,0 +1,175 @@
+//! The wrapper under a systemd that runs: how its service starts, stops and comes back, and what becomes of the runner each time.
+
+use std::{fs, io::Write as _};
+
+use grit_tests::{
+    debian::machine::{LIMIT, Machine},
+    poll,
+};
+
+const UNIT: &str = "grit-wrapper.service";
+
+/// A machine; says so where none can be booted, and nothing is tested.
+pub(crate) fn machine(options: &[&str]) -> Option<Machine> {
+    match Machine::boot(options) {
+        Ok(machine) => Some(machine),
+        Err(why) => {
+            let line = format!("NOT COVERED: the wrapper under a systemd that runs, because {why:#}\n");
+            std::io::stderr().write_all(line.as_bytes()).unwrap();
+            None
+        }
+    }
+}
+
+/// Settings of the administrator for our unit.
+fn adjust(machine: &Machine, settings: &str) {
+    let folder = machine.system.path("/etc/systemd/system/grit-wrapper.service.d");
+    fs::create_dir_all(&folder).unwrap();
+    fs::write(folder.join("test.conf"), format!("[Service]\n{settings}\n")).unwrap();
+    machine.run(&["systemctl", "daemon-reload"]);
+}
+
+/// Kills the wrapper, and waits until systemd has started the next.
+fn crash(machine: &Machine) {
+    let restarts: u32 = machine.property(UNIT, "NRestarts").parse().unwrap();
+    machine.run(&["systemctl", "kill", "--kill-who=main", "--signal=KILL", UNIT]);
+    machine.wait_property(UNIT, "NRestarts", &(restarts + 1).to_string());
+}
+
+#[test]
+fn a_start_waits_for_its_rung_and_a_stop_is_one_sigquit() {
+    let Some(machine) = machine(&["--boot-verify", "3s"]) else { return };
+    machine.install("1.0.0");
+    assert_eq!(machine.property(UNIT, "ActiveState"), "inactive");
+    assert_eq!(machine.property(UNIT, "UnitFileState"), "disabled");
+    assert_eq!(machine.runner(), None);
+
+    adjust(&machine, "Environment=GRIT_WRAPPER_READY_WHEN=polling");
+    machine.run(&["systemctl", "start", "--no-block", UNIT]);
+    machine.wait_property(UNIT, "StatusText", "The runner is running (process)");
+    assert_eq!(machine.property(UNIT, "ActiveState"), "activating", "ready before its rung");
+    // Joins the start that is under way.
+    machine.run(&["systemctl", "start", UNIT]);
+    assert!(machine.property(UNIT, "StatusText").contains("(polling)"));
+    let socket = machine.run(&["stat", "--format=%A %U %G", "/run/grit-wrapper/wrapper.sock"]);
+    assert_eq!(socket, "srw-rw---- root grit-wrapper");
+    assert_eq!(machine.run(&["stat", "--format=%A", "/run/grit-wrapper/wrapper.sock.state"]), "-rw-------");
+    // Without an address: also where GRIT's modules look.
+    assert!(machine.run(&["grit-wrapper", "status"]).contains("running"));
+
+    let jobs = machine.hold_jobs(2);
+    std::thread::scope(|scope| {
+        let stop = scope.spawn(|| machine.run(&["systemctl", "stop", UNIT]));
+        machine.wait_signals(1);
+        machine.wait_property(UNIT, "StatusText", "The runner is draining, 2 jobs");
+        assert_eq!(machine.property(UNIT, "ActiveState"), "deactivating");
+        assert!(!stop.is_finished());
+        machine.lab.queue().release(&jobs);
+        stop.join().unwrap();
+    });
+    assert_eq!(machine.property(UNIT, "ActiveState"), "inactive");
+    assert_eq!(machine.property(UNIT, "Result"), "success");
+    assert_eq!(machine.property(UNIT, "ExecMainStatus"), "0");
+    assert_eq!(machine.signals(), ["SIGQUIT"], "nobody else signals the runner");
+    assert_eq!(machine.runner(), None);
+    let tally = machine.lab.queue().tally();
+    assert_eq!((tally.finished, tally.lost), (2, 0));
+}
+
+#[test]
+fn a_runner_outlives_its_wrapper_whatever_ends_that() {
+    let Some(machine) = machine(&[]) else { return };
+    machine.install("1.0.0");
+    adjust(&machine, "WatchdogSec=2s");
+    machine.run(&["systemctl", "start", UNIT]);
+    let jobs = machine.hold_jobs(1);
+    let runner = machine.runner();
+
+    crash(&machine);
+    machine.wait_property(UNIT, "ActiveState", "active");
+    assert_eq!(machine.ask(&["status"])["state"], "running");
+    assert_eq!(machine.runner(), runner);
+
+    // One that hangs.
+    machine.run(&["systemctl", "kill", "--kill-who=main", "--signal=STOP", UNIT]);
+    machine.wait_property(UNIT, "NRestarts", "2");
+    assert_eq!(machine.ask(&["status"])["state"], "running");
+    assert_eq!(machine.runner(), runner);
+
+    machine.run(&["systemctl", "reload", UNIT]);
+    poll::until("the reload", LIMIT, || match machine.journal() {
+        journal if journal.matches("Configuration loaded").count() == 2 => Ok(()),
+        journal => Err(journal),
+    });
+
+    // One that dies while its service is stopped is not started again, and so the runner is left with nobody. The next start finds it.
+    machine.run(&["systemctl", "stop", "--no-block", UNIT]);
+    machine.wait_signals(1);
+    machine.run(&["systemctl", "kill", "--kill-who=main", "--signal=KILL", UNIT]);
+    machine.wait_property(UNIT, "ActiveState", "failed");
+    assert_eq!(machine.runner(), runner);
+    machine.run(&["systemctl", "start", UNIT]);
+    assert_eq!(machine.runner(), runner);
+    assert_eq!(machine.starts(), 1);
+    machine.lab.queue().release(&jobs);
+
+    // It was only the service that was to end, and that has been started again.
+    poll::until("another runner", LIMIT, || match machine.starts() {
+        2 => Ok(()),
+        count => Err(count),
+    });
+    let tally = machine.lab.queue().wait_all_ended(LIMIT).unwrap();
+    assert_eq!((tally.finished, tally.lost), (1, 0));
+    assert!(machine.signals().iter().all(|signal| signal != "SIGTERM"), "{:?}", machine.signals());
+}
+
+/// A wrapper whose runner was drained has nothing to become ready with. If systemd lost its patience with it, the next one would start a
+/// runner, on a host that is about to be destroyed.
+#[test]
+fn a_drained_runner_is_not_started_by_the_next_wrapper() {
+    let Some(machine) = machine(&[]) else { return };
+    machine.install("1.0.0");
+    adjust(&machine, "TimeoutStartSec=3s");
+    machine.run(&["systemctl", "start", UNIT]);
+    let jobs = machine.hold_jobs(1);
+    machine.ask(&["drain", "--id", "deploy-7"]);
+    machine.wait_signals(1);
+
+    crash(&machine);
+    machine.wait_property(UNIT, "ActiveState", "active");
+    machine.wait_property(UNIT, "StatusText", "draining");
+    machine.lab.queue().release(&jobs);
+    machine.wait_property(UNIT, "StatusText", "stopped");
+
+    crash(&machine);
+    machine.wait_property(UNIT, "ActiveState", "active");
+    let status = machine.ask(&["status"]);
+    assert_eq!(
+        (&status["state"], &status["drain"]["id"]),
+        (&"stopped".into(), &"deploy-7".into()),
+        "{status}"
+    );
+    assert_eq!((machine.runner(), machine.starts()), (None, 1));
+}
+
+/// As when the machine goes down: what jobs run in has to be there until the runner has ended.
+#[test]
+fn the_runner_ends_before_docker_does() {
+    let Some(machine) = machine(&[]) else { return };
+    machine.install("1.0.0");
+    let docker = "[Service]\nExecStart=/bin/sleep infinity\n";
+    fs::write(machine.system.path("/etc/systemd/system/docker.service"), docker).unwrap();
+    let target = "[Unit]\nRequires=basic.target\nAllowIsolate=yes\n";
+    fs::write(machine.system.path("/etc/systemd/system/quiet.target"), target).unwrap();
+    machine.run(&["systemctl", "daemon-reload"]);
+    machine.run(&["systemctl", "start", "docker.service", UNIT]);
+    let jobs = machine.hold_jobs(1);
+    // Stops them in one go, as a shutdown does.
+    machine.run(&["systemctl", "isolate", "--no-block", "quiet.target"]);
+    machine.wait_signals(1);
+    assert_eq!(machine.property("docker.service", "ActiveState"), "active");
+    machine.lab.queue().release(&jobs);
+    machine.wait_property("docker.service", "ActiveState", "inactive");
+    assert_eq!(machine.property(UNIT, "ActiveState"), "inactive");
+    assert_eq!(machine.lab.queue().tally().lost, 0);
+}

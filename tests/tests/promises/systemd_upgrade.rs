@@ -1,0 +1,218 @@
+//! The wrapper's package on a machine that runs, and the ways on which a runner comes under the wrapper and leaves it again. The commands
+//! are those of docs/wrapper.md, taken from there.
+
+use std::{
+    fs,
+    sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
+};
+
+use grit_tests::{
+    debian::machine::{LIMIT, Machine},
+    poll,
+};
+
+use crate::systemd_stop::machine;
+
+const OURS: &str = "grit-wrapper.service";
+const THEIRS: &str = "gitlab-runner.service";
+const PROGRAM: &str = "/usr/bin/grit-wrapper";
+const DOCUMENT: &str = include_str!("../../../docs/wrapper.md");
+
+/// The commands in the first block of code below a heading of the document.
+fn documented(heading: &str) -> Vec<&'static str> {
+    let (_, below) = DOCUMENT.split_once(&format!("\n### {heading}\n")).expect(heading);
+    let block = below.lines().skip_while(|line| !line.starts_with("    "));
+    block.take_while(|line| line.starts_with("    ")).map(str::trim).collect()
+}
+
+/// Runs commands of the document as an administrator does, up to the first that fails.
+fn follow(machine: &Machine, commands: &[&str]) {
+    machine.run(&["sh", "-e", "-c", &commands.join("\n")]);
+}
+
+fn wrapper(machine: &Machine, unit: &str) -> u32 {
+    machine.property(unit, "MainPID").parse().unwrap()
+}
+
+/// Whether the unit's main process runs the program that is installed.
+fn runs_installed(machine: &Machine, unit: &str) -> bool {
+    let test = format!("[ /proc/{}/exe -ef {PROGRAM} ]", wrapper(machine, unit));
+    machine.system.run(&["sh", "-c", &test]).unwrap().status.success()
+}
+
+/// The service as GitLab's package makes it.
+fn plain_service(machine: &Machine, command: &str) {
+    let unit = format!(
+        "[Unit]\nDescription=GitLab Runner\nConditionFileIsExecutable=/usr/bin/gitlab-runner\nAfter=network.target\n\
+         [Service]\nStartLimitInterval=5\nStartLimitBurst=10\nExecStart={command}\nRestart=always\nRestartSec=120\n\
+         EnvironmentFile=-/etc/sysconfig/gitlab-runner\n[Install]\nWantedBy=multi-user.target\n"
+    );
+    fs::write(machine.system.path("/etc/systemd/system/gitlab-runner.service"), unit).unwrap();
+    machine.run(&["systemctl", "daemon-reload"]);
+    machine.run(&["systemctl", "enable", "--now", THEIRS]);
+}
+
+const PLAIN: &str = "/usr/bin/gitlab-runner \"run\" \"--config\" \"/etc/gitlab-runner/config.toml\" \
+                     \"--working-directory\" \"/home/gitlab-runner\" \"--service\" \"gitlab-runner\" \"--user\" \"gitlab-runner\"";
+
+#[test]
+fn an_upgrade_keeps_the_runner_and_a_removal_drains_it() {
+    let Some(machine) = machine(&[]) else { return };
+    machine.install("1.0.0");
+    machine.run(&["systemctl", "enable", "--now", OURS]);
+    let held = machine.hold_jobs(2);
+    let runner = machine.runner();
+
+    // Jobs flow all the time.
+    let upgraded = AtomicBool::new(false);
+    let flowed = std::thread::scope(|scope| {
+        let flow = scope.spawn(|| {
+            let mut count = 0;
+            while !upgraded.load(Ordering::Relaxed) {
+                count += machine.lab.queue().submit(1, Duration::from_millis(30)).len();
+                std::thread::sleep(Duration::from_millis(50));
+            }
+            count
+        });
+        for version in ["2.0.0", "3.0.0"] {
+            let before = wrapper(&machine, OURS);
+            let said = machine.install(version);
+            assert!(said.contains("goes on under the new program, with the same runner"), "{said}");
+            assert_eq!(machine.property(OURS, "ActiveState"), "active");
+            assert_ne!(wrapper(&machine, OURS), before);
+            assert!(runs_installed(&machine, OURS));
+            assert_eq!(machine.runner(), runner);
+        }
+        upgraded.store(true, Ordering::Relaxed);
+        flow.join().unwrap()
+    });
+    assert_eq!(machine.property(OURS, "NRestarts"), "2");
+    assert_eq!(machine.signals(), [""; 0]);
+
+    // While the service is stopped nobody takes over, or the runner would be left with nobody.
+    machine.run(&["systemctl", "stop", "--no-block", OURS]);
+    machine.wait_signals(1);
+    let said = machine.install("4.0.0");
+    assert!(said.contains("is being stopped, and goes on with that"), "{said}");
+    assert_eq!(machine.property(OURS, "ActiveState"), "deactivating");
+    assert_eq!(machine.runner(), runner);
+    machine.lab.queue().release(&held);
+    machine.wait_property(OURS, "ActiveState", "inactive");
+    let tally = machine.lab.queue().tally();
+    assert_eq!((tally.finished, tally.lost, tally.open()), (flowed + held.len(), 0, 0));
+    assert_eq!((machine.starts(), machine.signals().as_slice()), (1, &["SIGQUIT".to_owned()][..]));
+
+    machine.run(&["systemctl", "start", OURS]);
+    let held = machine.hold_jobs(1);
+    std::thread::scope(|scope| {
+        let removal = scope.spawn(|| machine.run(&["dpkg", "--remove", "grit-wrapper"]));
+        machine.wait_signals(2);
+        assert!(!removal.is_finished());
+        machine.lab.queue().release(&held);
+        let said = removal.join().unwrap();
+        assert!(said.contains("its runner finishes its jobs first"), "{said}");
+    });
+    assert_eq!(machine.runner(), None);
+    assert_eq!(machine.property(OURS, "LoadState"), "not-found");
+    assert_eq!(machine.lab.queue().tally().lost, 0);
+    machine.run(&["dpkg", "--purge", "grit-wrapper"]);
+    let left = "/etc/systemd/system/multi-user.target.wants/grit-wrapper.service";
+    assert!(fs::symlink_metadata(machine.system.path(left)).is_err());
+    assert!(!machine.system.path("/run/grit-wrapper").exists());
+}
+
+#[test]
+fn from_the_plain_service_to_the_wrapper_and_back() {
+    let Some(machine) = machine(&[]) else { return };
+    plain_service(&machine, PLAIN);
+    let held = machine.hold_jobs(1);
+    let plain = machine.runner();
+    machine.install("1.0.0");
+    assert_eq!(machine.runner(), plain, "an installation is no reason for anything");
+    assert_eq!(machine.signals(), [""; 0]);
+
+    // The last command waits for the drain, which is the one that the switch needs.
+    let commands = documented("From the plain service");
+    std::thread::scope(|scope| {
+        let switch = scope.spawn(|| follow(&machine, &commands));
+        machine.wait_signals(1);
+        assert_eq!(machine.runner(), plain);
+        machine.lab.queue().release(&held);
+        switch.join().unwrap();
+    });
+    poll::until("the wrapper", LIMIT, || match machine.starts() {
+        2 => Ok(()),
+        count => Err((count, machine.journal())),
+    });
+    machine.wait_property(THEIRS, "ActiveState", "active");
+    assert!(runs_installed(&machine, THEIRS));
+    assert_eq!(machine.signals(), ["SIGQUIT"]);
+
+    // An upgrade of the wrapper finds it in this service as well, and a removal is refused.
+    let held = machine.hold_jobs(1);
+    let runner = machine.runner();
+    let said = machine.install("2.0.0");
+    assert!(said.contains("gitlab-runner.service goes on under the new program"), "{said}");
+    assert_eq!(machine.runner(), runner);
+    let refused = machine.system.run(&["dpkg", "--remove", "grit-wrapper"]).unwrap();
+    let said = grit_tests::debian::both(&refused);
+    assert!(!refused.status.success() && said.contains("still used by: gitlab-runner.service"), "{said}");
+    assert_eq!(machine.runner(), runner);
+
+    // GitLab's package stops the service, writes it anew, and starts it, at each of its upgrades. Now that is a drain.
+    std::thread::scope(|scope| {
+        let upgrade = scope.spawn(|| {
+            machine.run(&["systemctl", "stop", THEIRS]);
+            machine.run(&["systemctl", "disable", THEIRS]);
+            fs::remove_file(machine.system.path("/etc/systemd/system/gitlab-runner.service")).unwrap();
+            plain_service(&machine, PLAIN);
+        });
+        machine.wait_signals(2);
+        assert!(!upgrade.is_finished());
+        machine.lab.queue().release(&held);
+        upgrade.join().unwrap();
+    });
+    assert!(runs_installed(&machine, THEIRS), "the drop-in outlives the service that it is for");
+
+    let held = machine.hold_jobs(1);
+    let commands = documented("And back");
+    std::thread::scope(|scope| {
+        let switch = scope.spawn(|| follow(&machine, &commands));
+        machine.wait_signals(3);
+        machine.lab.queue().release(&held);
+        switch.join().unwrap();
+    });
+    assert!(!runs_installed(&machine, THEIRS));
+    machine.wait_property(THEIRS, "ActiveState", "active");
+    assert_eq!(machine.hold_jobs(1).len(), 1);
+    assert_eq!(machine.lab.queue().tally().lost, 0);
+    assert!(machine.signals().iter().all(|signal| signal == "SIGQUIT"), "{:?}", machine.signals());
+    machine.run(&["dpkg", "--purge", "grit-wrapper"]);
+    assert_eq!(machine.property(THEIRS, "ActiveState"), "active");
+}
+
+/// Upstream's wrapper in the service, as GRIT's modules put it there. It passes no signal on that would drain, and stays when the runner
+/// has ended.
+#[test]
+fn from_upstreams_wrapper_to_ours() {
+    let Some(machine) = machine(&[]) else { return };
+    let script = "#!/bin/sh\ntrap '' QUIT\n/usr/bin/gitlab-runner run &\nwait\nwhile :; do sleep 0.1; done\n";
+    let program = machine.system.path("/usr/bin/upstream-wrapper");
+    fs::write(&program, script).unwrap();
+    machine.run(&["chmod", "755", "/usr/bin/upstream-wrapper"]);
+    plain_service(&machine, "/usr/bin/upstream-wrapper");
+    let held = machine.hold_jobs(1);
+    machine.install("1.0.0");
+    let commands = documented("From upstream's wrapper");
+    std::thread::scope(|scope| {
+        let switch = scope.spawn(|| follow(&machine, &commands));
+        machine.wait_signals(1);
+        machine.lab.queue().release(&held);
+        switch.join().unwrap();
+    });
+    assert!(runs_installed(&machine, THEIRS));
+    assert_eq!(machine.hold_jobs(1).len(), 1);
+    assert_eq!((machine.starts(), machine.lab.queue().tally().lost), (2, 0));
+    assert_eq!(machine.signals(), ["SIGQUIT"]);
+}
