@@ -1,7 +1,7 @@
-//! What holds over every strategy. The long call, a watch, is in [`crate::own_wrapper`]: it takes a wrapper that has it.
+//! What holds over every strategy, to sockets and to ports. The long call, a watch, and the death of a wrapper in a call are in
+//! [`crate::own_wrapper`]: they take the real program. What stands still is in [`crate::phases`].
 
 use crate::{
-    stub::Wrapper,
     ways::{Journey, Way},
     world::soon,
 };
@@ -12,62 +12,62 @@ use grit_provider::{
 use std::time::Duration;
 
 macro_rules! over_every_way {
-    ($($name:ident: $way:ident),+ $(,)?) => {$(
+    ($($name:ident: $journey:expr;)+) => {$(
         mod $name {
             use super::*;
 
             #[tokio::test]
             async fn calls_are_answered() {
-                super::calls_are_answered(Journey::new(Way::$way)).await;
+                super::calls_are_answered($journey).await;
             }
 
             #[tokio::test]
             async fn big_answers_come_through() {
-                super::big_answers_come_through(Journey::new(Way::$way)).await;
+                super::big_answers_come_through($journey).await;
             }
 
             #[tokio::test]
             async fn a_wrapper_that_comes_back_is_found_again() {
-                super::a_wrapper_that_comes_back_is_found_again(Journey::new(Way::$way)).await;
+                super::a_wrapper_that_comes_back_is_found_again($journey).await;
             }
 
             #[tokio::test]
             async fn a_slow_wrapper_is_given_up_and_can_be_asked_again() {
-                super::a_slow_wrapper_is_given_up_and_can_be_asked_again(Journey::new(Way::$way)).await;
+                super::a_slow_wrapper_is_given_up_and_can_be_asked_again($journey).await;
             }
 
             #[tokio::test]
             async fn a_dropped_call_harms_no_other() {
-                super::a_dropped_call_harms_no_other(Journey::new(Way::$way)).await;
+                super::a_dropped_call_harms_no_other($journey).await;
             }
 
             #[tokio::test]
             async fn killed_sessions_are_noticed_and_replaced() {
-                super::killed_sessions_are_noticed_and_replaced(Journey::new(Way::$way)).await;
+                super::killed_sessions_are_noticed_and_replaced($journey).await;
             }
 
             #[tokio::test]
             async fn a_host_that_restarts_is_found_again() {
-                super::a_host_that_restarts_is_found_again(Journey::new(Way::$way)).await;
-            }
-
-            #[tokio::test]
-            async fn ports_and_sockets() {
-                super::ports_and_sockets(Journey::new(Way::$way)).await;
+                super::a_host_that_restarts_is_found_again($journey).await;
             }
         }
     )+};
 }
 
-over_every_way!(
-    direct: Direct,
-    proxy_jump: Jump,
-    proxy_jump_twice: TwoJumps,
-    proxy_command: ProxyCommand,
-    proxy_command_ssh: ProxyCommandSsh,
-    ssh_command: SshCommand,
-    ssh_command_socket: SshCommandSocket,
-);
+over_every_way! {
+    direct: Journey::new(Way::Direct);
+    direct_to_a_port: Journey::to_a_port(Way::Direct);
+    proxy_jump: Journey::new(Way::Jump);
+    proxy_jump_to_a_port: Journey::to_a_port(Way::Jump);
+    proxy_jump_twice: Journey::new(Way::TwoJumps);
+    proxy_jump_twice_to_a_port: Journey::to_a_port(Way::TwoJumps);
+    proxy_command: Journey::new(Way::ProxyCommand);
+    proxy_command_to_a_port: Journey::to_a_port(Way::ProxyCommand);
+    proxy_command_ssh: Journey::new(Way::ProxyCommandSsh);
+    // OpenSSH's client goes to ports, the stand-in for other tools to sockets.
+    ssh_command_to_a_port: Journey::new(Way::SshCommand);
+    ssh_command: Journey::new(Way::SshCommandSocket);
+}
 
 async fn calls_are_answered(journey: Journey) {
     let client = journey.connector().client(journey.target());
@@ -85,14 +85,6 @@ async fn calls_are_answered(journey: Journey) {
     assert_eq!(script.forceful, 1);
 }
 
-async fn ports_and_sockets(mut journey: Journey) {
-    if matches!(journey.way, Way::SshCommand | Way::SshCommandSocket) {
-        return; // each can do one of the two, which the other tests use
-    }
-    journey.world.wrapper = Wrapper::tcp();
-    soon(journey.connector().client(journey.target()).check_status()).await.unwrap();
-}
-
 async fn big_answers_come_through(journey: Journey) {
     let big = "x".repeat(3 << 20);
     journey.world.wrapper.set(|script| (script.status, script.failure_reason) = (7, big.clone()));
@@ -104,9 +96,6 @@ async fn big_answers_come_through(journey: Journey) {
 }
 
 async fn a_wrapper_that_comes_back_is_found_again(mut journey: Journey) {
-    if journey.way == Way::SshCommand {
-        return; // its wrapper listens on a port of this process, which cannot be taken away and given back
-    }
     let client = journey.connector().client(journey.target());
     soon(client.check_status()).await.unwrap();
     soon(journey.world.wrapper.stop()).await;
@@ -114,7 +103,7 @@ async fn a_wrapper_that_comes_back_is_found_again(mut journey: Journey) {
     assert!(gone.retryable(), "{gone:?}");
     journey.world.wrapper.start();
     soon(until_answered(&client)).await;
-    if journey.way != Way::SshCommandSocket {
+    if journey.way.is_over_ssh() {
         let sessions = journey.world.sshd.log().matches("Accepted publickey").count();
         assert_eq!(sessions, 1, "{}", journey.world.sshd.log());
     }

@@ -1,11 +1,12 @@
-//! The `grit-wrapper` program behind every way in: a watch is a call that lasts for hours, and hears of what happens when it happens.
+//! The `grit-wrapper` program behind every way in: a watch is a call that lasts for hours, and hears of what happens when it happens; and a
+//! program can be killed in the middle of a call.
 
 use crate::{
     ways::{Journey, Way},
     world::soon,
 };
 use grit_provider::{
-    client::{DrainRequest, RunnerStatus},
+    client::{ClientError, DrainRequest, RunnerStatus},
     transport::{Connector, SshOptions, Target},
 };
 use grit_tests::{
@@ -62,12 +63,7 @@ impl Drop for OwnWrapper {
 
 async fn a_long_watch(way: Way, socket: bool) {
     let journey = Journey::new(way);
-    let address = if socket {
-        format!("unix://{}", journey.world.dir.path().join("own.sock").display())
-    } else {
-        format!("tcp://{}", free_address().unwrap())
-    };
-    let wrapper = OwnWrapper::start(address);
+    let wrapper = OwnWrapper::start(address(&journey, socket));
     let target = Target { wrapper_address: wrapper.address.parse().unwrap(), ..journey.target() };
     // A call gets a second, the watch as long as it takes.
     let limit = Duration::from_secs(1);
@@ -102,11 +98,57 @@ async fn a_long_watch(way: Way, socket: bool) {
     assert!(look.unwrap().detail.is_some());
 }
 
+/// A wrapper that is killed with a call in its hands: the call fails at once, and its successor on the same address is found.
+async fn a_death_in_a_call(way: Way, socket: bool) {
+    let journey = Journey::new(way);
+    let address = address(&journey, socket);
+    let mut wrapper = OwnWrapper::start(address.clone());
+    let target = Target { wrapper_address: address.parse().unwrap(), ..journey.target() };
+    let client = Connector::new(journey.options()).client(target);
+    let answered = async || {
+        while let Err(error) = client.check_status().await {
+            assert!(error.retryable(), "{error:?}");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    soon(answered()).await;
+    wrapper.stop();
+    let (error, ()) = tokio::join!(soon(client.check_status()), async {
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        wrapper.kill();
+    });
+    let error = error.unwrap_err();
+    assert!(error.retryable(), "{error:?}");
+    assert!(!matches!(error, ClientError::NoAnswer { .. }), "noticed, not given up: {error:?}");
+    let gone = soon(client.check_status()).await.unwrap_err();
+    assert!(gone.retryable(), "{gone:?}");
+    let _successor = OwnWrapper::start(address);
+    soon(answered()).await;
+}
+
+/// Where a wrapper listens on the host of a journey.
+fn address(journey: &Journey, socket: bool) -> String {
+    if socket {
+        format!("unix://{}", journey.world.dir.path().join("own.sock").display())
+    } else {
+        format!("tcp://{}", free_address().unwrap())
+    }
+}
+
 macro_rules! over_every_way {
     ($($name:ident: $way:ident, $socket:literal;)+) => {$(
-        #[tokio::test]
-        async fn $name() {
-            a_long_watch(Way::$way, $socket).await;
+        mod $name {
+            use super::*;
+
+            #[tokio::test]
+            async fn a_long_watch() {
+                super::a_long_watch(Way::$way, $socket).await;
+            }
+
+            #[tokio::test]
+            async fn a_death_in_a_call() {
+                super::a_death_in_a_call(Way::$way, $socket).await;
+            }
         }
     )+};
 }
@@ -115,10 +157,12 @@ over_every_way! {
     direct: Direct, true;
     direct_to_a_port: Direct, false;
     proxy_jump: Jump, true;
+    proxy_jump_to_a_port: Jump, false;
     proxy_jump_twice: TwoJumps, true;
     proxy_jump_twice_to_a_port: TwoJumps, false;
     proxy_command: ProxyCommand, true;
+    proxy_command_to_a_port: ProxyCommand, false;
     proxy_command_ssh: ProxyCommandSsh, false;
-    ssh_command: SshCommand, false;
-    ssh_command_to_a_socket: SshCommandSocket, true;
+    ssh_command_to_a_port: SshCommand, false;
+    ssh_command: SshCommandSocket, true;
 }

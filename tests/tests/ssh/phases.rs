@@ -1,14 +1,15 @@
-//! A server that is stopped in a phase ends that phase at its limit, not at the limit of the whole, and never later.
+//! A server that is stopped in a phase ends that phase at its limit, not at the limit of the whole, and never later; by every way in.
 
 use crate::{
     fake::{Fake, Then},
+    ways::{Journey, Way},
     world::{World, soon},
 };
 use grit_provider::{
     client::ClientError,
     transport::{Cause, Connector, HostPort, Phase, SshOptions, Target},
 };
-use grit_tests::sshd::Sshd;
+use grit_tests::sshd::{Builder, Sshd};
 use std::{
     net::TcpStream,
     time::{Duration, Instant},
@@ -55,16 +56,6 @@ async fn tcp() {
     world.sshd.thaw();
 }
 
-/// The kernel accepts the connection, and no banner comes.
-#[tokio::test]
-async fn banner() {
-    let world = World::new();
-    world.sshd.freeze();
-    given_up(&Connector::new(options(&world)), world.target(), Phase::Handshake, HALF).await;
-    world.sshd.thaw();
-    soon(world.connector().client(world.target()).check_status()).await.unwrap();
-}
-
 /// A banner, and then nothing: as sshd that was stopped between the two.
 #[tokio::test]
 async fn key_exchange() {
@@ -75,24 +66,18 @@ async fn key_exchange() {
     given_up(&Connector::new(options(&world)), target, Phase::Handshake, HALF).await;
 }
 
-/// Stopped while it asks a command of its own whether the key may in.
-#[tokio::test]
-async fn authentication() {
-    let world = World::with(|builder| {
-        builder
-            .config("AuthorizedKeysCommand /usr/bin/sleep 300")
-            .config(format!("AuthorizedKeysCommandUser {}", grit_tests::sshd::username()))
-            .config("AuthorizedKeysFile none")
-    });
-    let connector = Connector::new(options(&world));
-    tokio::join!(given_up(&connector, world.target(), Phase::Auth, HALF), async {
-        while world.sshd.processes().len() < 4 {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-        world.sshd.freeze();
-    });
-    world.sshd.thaw();
-    world.sshd.kill_sessions();
+/// Asks a command of its own whether a key may in, which takes for ever.
+fn thinking(builder: Builder) -> Builder {
+    builder
+        .config("AuthorizedKeysCommand /usr/bin/sleep 300")
+        .config(format!("AuthorizedKeysCommandUser {}", grit_tests::sshd::username()))
+        .config("AuthorizedKeysFile none")
+}
+
+async fn until_it_thinks(sshd: &Sshd) {
+    while sshd.processes().len() < 4 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
 }
 
 #[tokio::test]
@@ -109,35 +94,101 @@ async fn channel() {
     soon(first.check_status()).await.unwrap();
 }
 
-#[tokio::test]
-async fn call() {
-    let limit = Duration::from_secs(2);
-    let world = World::new();
-    let client =
-        Connector::new(SshOptions { call_timeout: Some(limit), ..options(&world) }).client(world.target());
+/// The limit of the call, where a phase has none of its own.
+const CALL: Duration = Duration::from_secs(2);
+
+macro_rules! over_every_way {
+    ($($name:ident: $way:ident,)+) => {$(
+        mod $name {
+            use super::*;
+
+            #[tokio::test]
+            async fn handshake() {
+                super::handshake(Journey::new(Way::$way)).await;
+            }
+
+            #[tokio::test]
+            async fn authentication() {
+                super::authentication(Journey::with(Way::$way, thinking)).await;
+            }
+
+            #[tokio::test]
+            async fn channel() {
+                super::channel_of(Journey::new(Way::$way)).await;
+            }
+
+            #[tokio::test]
+            async fn call() {
+                super::call(Journey::new(Way::$way)).await;
+            }
+        }
+    )+};
+}
+
+over_every_way! {
+    direct: Direct,
+    proxy_jump: Jump,
+    proxy_jump_twice: TwoJumps,
+    proxy_command: ProxyCommand,
+    proxy_command_ssh: ProxyCommandSsh,
+    ssh_command: SshCommand,
+}
+
+/// A connector with these limits, and what is given up where the server stands still in a phase. What an `ssh_command` does is one phase to
+/// us, which has the time of a whole connection and of the call that waits for it.
+fn limited(journey: &Journey, phase: Phase, limit: Duration) -> (Connector, Phase, Duration) {
+    let connect = if journey.way.is_over_ssh() { CONNECT } else { THIRD };
+    let options =
+        SshOptions { connect_timeout: Some(connect), call_timeout: Some(CALL), ..journey.options() };
+    let (phase, limit) =
+        if journey.way.is_over_ssh() { (phase, limit) } else { (Phase::Command, connect + CALL) };
+    (Connector::new(options), phase, limit)
+}
+
+/// The server of the manager, and each of those before it.
+async fn handshake(journey: Journey) {
+    let bastions = journey.bastions.iter().map(|(sshd, _)| sshd);
+    for sshd in std::iter::once(&journey.world.sshd).chain(bastions) {
+        let (connector, phase, limit) = limited(&journey, Phase::Handshake, HALF);
+        sshd.freeze();
+        given_up(&connector, journey.target(), phase, limit).await;
+        sshd.thaw();
+    }
+}
+
+/// Stopped while it asks a command of its own whether the key may in.
+async fn authentication(journey: Journey) {
+    let (connector, phase, limit) = limited(&journey, Phase::Auth, HALF);
+    let sshd = &journey.world.sshd;
+    tokio::join!(given_up(&connector, journey.target(), phase, limit), async {
+        until_it_thinks(sshd).await;
+        sshd.freeze();
+    });
+    sshd.thaw();
+    sshd.kill_sessions();
+}
+
+/// On a session that stands.
+async fn channel_of(journey: Journey) {
+    let (connector, phase, limit) = limited(&journey, Phase::Channel, THIRD);
+    let first = connector.client(journey.target());
+    soon(first.check_status()).await.unwrap();
+    journey.world.sshd.freeze();
+    given_up(&connector, journey.target(), phase, limit).await;
+    journey.world.sshd.thaw();
+    soon(first.check_status()).await.unwrap();
+}
+
+async fn call(journey: Journey) {
+    let (connector, ..) = limited(&journey, Phase::Call, CALL);
+    let client = connector.client(journey.target());
     soon(client.check_status()).await.unwrap();
-    world.sshd.freeze();
+    journey.world.sshd.freeze();
     let start = Instant::now();
     let error = soon(client.check_status()).await.unwrap_err();
     let took = start.elapsed();
-    assert!(matches!(error, ClientError::NoAnswer { limit: was, .. } if was == limit), "{error:?}");
-    assert!(took >= limit && took < limit + SLACK, "{took:?}");
-    world.sshd.thaw();
-    soon(client.check_status()).await.unwrap();
-}
-
-/// A bastion that stops carries nobody on, and its own phase is the one that ends.
-#[tokio::test]
-async fn the_second_handshake_of_a_jump() {
-    use crate::ways::{Journey, Way};
-    let journey = Journey::new(Way::Jump);
-    let connector = Connector::new(SshOptions { connect_timeout: Some(CONNECT), ..journey.options() });
-    journey.world.sshd.freeze();
-    given_up(&connector, journey.target(), Phase::Handshake, HALF).await;
+    assert!(matches!(error, ClientError::NoAnswer { limit: was, .. } if was == CALL), "{error:?}");
+    assert!(took >= CALL && took < CALL + SLACK, "{took:?}");
     journey.world.sshd.thaw();
-    let bastion: &Sshd = &journey.bastions[0].0;
-    bastion.freeze();
-    let again = Connector::new(SshOptions { connect_timeout: Some(CONNECT), ..journey.options() });
-    given_up(&again, journey.target(), Phase::Handshake, HALF).await;
-    bastion.thaw();
+    soon(client.check_status()).await.unwrap();
 }

@@ -6,11 +6,16 @@ use grit_proto::runner_wrapper::{
     process_wrapper_server::{ProcessWrapper, ProcessWrapperServer},
 };
 use std::{
+    net::SocketAddr,
     path::{Path, PathBuf},
     sync::{Arc, Mutex},
     time::Duration,
 };
-use tokio::{net::UnixListener, sync::oneshot, task::JoinHandle};
+use tokio::{
+    net::{TcpListener, UnixListener},
+    sync::oneshot,
+    task::JoinHandle,
+};
 use tokio_stream::wrappers::{TcpListenerStream, UnixListenerStream};
 use tonic::{Request, Response, Status};
 
@@ -31,7 +36,12 @@ pub(crate) struct Wrapper {
     /// As a manager's `wrapper_address`.
     pub(crate) address: String,
     server: Option<(oneshot::Sender<()>, JoinHandle<()>)>,
-    path: Option<PathBuf>,
+    listens: Listens,
+}
+
+enum Listens {
+    Unix(PathBuf),
+    Tcp(SocketAddr),
 }
 
 #[derive(Clone)]
@@ -39,51 +49,46 @@ struct Service(Arc<Mutex<Script>>);
 
 impl Wrapper {
     pub(crate) fn unix(path: &Path) -> Self {
-        let mut wrapper = Self {
-            script: Arc::new(Mutex::new(Script {
-                status: RunnerStatus::Running as i32,
-                ..Script::default()
-            })),
-            address: format!("unix://{}", path.display()),
-            server: None,
-            path: Some(path.to_owned()),
-        };
+        Self::new(format!("unix://{}", path.display()), Listens::Unix(path.to_owned()))
+    }
+
+    /// On an address that nobody else takes while it is stopped.
+    pub(crate) fn tcp() -> Self {
+        let address = grit_tests::sshd::free_address().unwrap();
+        Self::new(format!("tcp://{address}"), Listens::Tcp(address))
+    }
+
+    fn new(address: String, listens: Listens) -> Self {
+        let script = Script { status: RunnerStatus::Running as i32, ..Script::default() };
+        let mut wrapper = Self { script: Arc::new(Mutex::new(script)), address, server: None, listens };
         wrapper.start();
         wrapper
     }
 
-    pub(crate) fn tcp() -> Self {
-        let script =
-            Arc::new(Mutex::new(Script { status: RunnerStatus::Running as i32, ..Script::default() }));
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        listener.set_nonblocking(true).unwrap();
-        let address = format!("tcp://{}", listener.local_addr().unwrap());
-        let incoming = TcpListenerStream::new(tokio::net::TcpListener::from_std(listener).unwrap());
-        let service = ProcessWrapperServer::new(Service(Arc::clone(&script)));
-        let server = tonic::transport::Server::builder().add_service(service);
-        let (stop, stopped) = oneshot::channel::<()>();
-        let task = tokio::spawn(async move {
-            tokio::select! {
-                ended = server.serve_with_incoming(incoming) => ended.unwrap(),
-                _ = stopped => {}
-            }
-        });
-        Self { script, address, server: Some((stop, task)), path: None }
-    }
-
-    /// Starts it again on its socket.
+    /// Starts it again on its address.
     pub(crate) fn start(&mut self) {
-        let path = self.path.as_ref().unwrap();
-        let _ = std::fs::remove_file(path);
-        let incoming = UnixListenerStream::new(UnixListener::bind(path).unwrap());
         let service = ProcessWrapperServer::new(Service(Arc::clone(&self.script)));
         let server = tonic::transport::Server::builder().add_service(service);
         let (stop, stopped) = oneshot::channel::<()>();
+        let closing = async { drop(stopped.await) };
         // A runtime of its own would be needed to cut connections; dropping the whole server task leaves them to tonic's own tasks.
-        let task = tokio::spawn(async move {
-            let closing = async { drop(stopped.await) };
-            server.serve_with_incoming_shutdown(incoming, closing).await.unwrap();
-        });
+        let task = match &self.listens {
+            Listens::Unix(path) => {
+                let _ = std::fs::remove_file(path);
+                let incoming = UnixListenerStream::new(UnixListener::bind(path).unwrap());
+                tokio::spawn(async move {
+                    server.serve_with_incoming_shutdown(incoming, closing).await.unwrap();
+                })
+            }
+            Listens::Tcp(address) => {
+                let listener = std::net::TcpListener::bind(address).unwrap();
+                listener.set_nonblocking(true).unwrap();
+                let incoming = TcpListenerStream::new(TcpListener::from_std(listener).unwrap());
+                tokio::spawn(async move {
+                    server.serve_with_incoming_shutdown(incoming, closing).await.unwrap();
+                })
+            }
+        };
         self.server = Some((stop, task));
     }
 

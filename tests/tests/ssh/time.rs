@@ -6,8 +6,9 @@ use crate::{
 };
 use grit_provider::{
     client::{ClientError, ShutdownCallback},
-    transport::{Cause, Connector, Phase, SshOptions},
+    transport::{Cause, Connector, Phase, SshOptions, StrategyOptions},
 };
+use grit_tests::link::Relay;
 use std::time::{Duration, Instant};
 
 #[tokio::test]
@@ -80,4 +81,86 @@ async fn a_hundred_managers_behind_a_bastion_with_default_limits() {
     for answer in soon(futures::future::join_all(clients.iter().map(|client| client.check_status()))).await {
         answer.unwrap();
     }
+}
+
+/// A network that lets nothing through and closes nothing, and comes back: every way in notices within its limits, and finds the host again.
+async fn a_link_that_falls_silent(way: Way) {
+    let journey = Journey::new(way);
+    // The first server on the way stands behind the link.
+    let first = journey.bastions.first().map_or(&journey.world.sshd, |(sshd, _)| sshd);
+    let to = first.address();
+    let relay = tokio::task::spawn_blocking(move || Relay::start(to)).await.unwrap().unwrap();
+    let (here, there) = (relay.address(), to);
+    let moved = |text: &str| {
+        let known = text.replace(
+            &format!("[{}]:{}", there.ip(), there.port()),
+            &format!("[{}]:{}", here.ip(), here.port()),
+        );
+        known
+            .replace(&there.to_string(), &here.to_string())
+            .replace(&format!("@{}", there.ip()), &format!("@{}", here.ip()))
+    };
+    let mut options = SshOptions {
+        keepalive_interval: Some(Duration::from_secs(1)),
+        connect_timeout: Some(Duration::from_secs(3)),
+        call_timeout: Some(Duration::from_secs(2)),
+        ..journey.options()
+    };
+    options.trust.known_hosts = options.trust.known_hosts.as_deref().map(moved);
+    let mut target = journey.target();
+    match &mut options.strategy {
+        StrategyOptions::ProxyJump(hops) => hops[0].address = here.to_string().parse().unwrap(),
+        StrategyOptions::ProxyCommand(arguments) | StrategyOptions::SshCommand(arguments)
+            if arguments[0] == "ssh" =>
+        {
+            let known = journey.world.dir.path().join("ssh_known_hosts");
+            std::fs::write(&known, moved(&std::fs::read_to_string(&known).unwrap())).unwrap();
+            let port = arguments.iter().position(|it| it == "-p").unwrap() + 1;
+            arguments[port] = here.port().to_string();
+            let last = arguments.last_mut().unwrap();
+            *last = moved(last);
+        }
+        _ => target.address = here.to_string().parse().unwrap(),
+    }
+    let connector = Connector::new(options);
+    let client = connector.client(target);
+    soon(client.check_status()).await.unwrap();
+    relay.cut();
+    for _ in 0..3 {
+        let start = Instant::now();
+        let error = soon(client.check_status()).await.unwrap_err();
+        assert!(error.retryable(), "{error:?}");
+        assert!(start.elapsed() < Duration::from_secs(12), "{:?}", start.elapsed());
+    }
+    relay.restore();
+    soon(async {
+        while let Err(error) = client.check_status().await {
+            assert!(error.retryable(), "{error:?}");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await;
+}
+
+macro_rules! over_every_way {
+    ($($name:ident: $way:ident,)+) => {
+        mod a_link_that_falls_silent {
+            use super::*;
+            $(
+                #[tokio::test]
+                async fn $name() {
+                    super::a_link_that_falls_silent(Way::$way).await;
+                }
+            )+
+        }
+    };
+}
+
+over_every_way! {
+    direct: Direct,
+    proxy_jump: Jump,
+    proxy_jump_twice: TwoJumps,
+    proxy_command: ProxyCommand,
+    proxy_command_ssh: ProxyCommandSsh,
+    ssh_command: SshCommand,
 }

@@ -4,7 +4,7 @@ use crate::{stub::Wrapper, world::World};
 use grit_provider::transport::{
     Connector, HostPort, JumpOptions, Secret, SshOptions, StrategyOptions, Target,
 };
-use grit_tests::sshd::{ClientKey, Sshd};
+use grit_tests::sshd::{Builder, ClientKey, Sshd};
 
 /// The stand-in for tools that carry a stream.
 pub(crate) const CARRY: &str = env!("CARGO_BIN_EXE_carry");
@@ -22,6 +22,13 @@ pub(crate) enum Way {
     SshCommandSocket,
 }
 
+impl Way {
+    /// Whether the provider speaks SSH itself on it.
+    pub(crate) fn is_over_ssh(self) -> bool {
+        !matches!(self, Self::SshCommand | Self::SshCommandSocket)
+    }
+}
+
 /// A world with the servers of a way.
 pub(crate) struct Journey {
     pub(crate) world: World,
@@ -32,7 +39,12 @@ pub(crate) struct Journey {
 
 impl Journey {
     pub(crate) fn new(way: Way) -> Self {
-        let mut world = World::new();
+        Self::with(way, |builder| builder)
+    }
+
+    /// With a change to the manager's server.
+    pub(crate) fn with(way: Way, change: impl FnOnce(Builder) -> Builder) -> Self {
+        let mut world = World::with(change);
         let count = match way {
             Way::Jump | Way::ProxyCommandSsh => 1,
             Way::TwoJumps => 2,
@@ -47,6 +59,13 @@ impl Journey {
             world.wrapper = Wrapper::tcp(); // OpenSSH has `-W` for sockets since 9.4 only
         }
         Self { world, way, bastions }
+    }
+
+    /// With a wrapper on a port in place of a socket.
+    pub(crate) fn to_a_port(way: Way) -> Self {
+        let mut journey = Self::new(way);
+        journey.world.wrapper = Wrapper::tcp();
+        journey
     }
 
     pub(crate) fn target(&self) -> Target {
