@@ -110,14 +110,28 @@ impl Gate {
         // The host first: who waits for a busy host keeps nobody from another one. The semaphores are never closed.
         let of_host = of_host.acquire_owned().await.ok();
         let of_all = Arc::clone(&self.all).acquire_owned().await.ok();
-        Turn { _permits: (of_host, of_all) }
+        Turn { of_host, _of_all: of_all }
     }
 }
 
 /// The right to run a handshake.
 #[derive(Debug)]
 pub(crate) struct Turn {
-    _permits: (Option<OwnedSemaphorePermit>, Option<OwnedSemaphorePermit>),
+    of_host: Option<OwnedSemaphorePermit>,
+    _of_all: Option<OwnedSemaphorePermit>,
+}
+
+impl Turn {
+    /// The handshake is over for us, but not yet for the host.
+    pub(crate) fn only_at_host(mut self) -> HostTurn {
+        HostTurn { _of_host: self.of_host.take() }
+    }
+}
+
+/// A place among the handshakes of one host.
+#[derive(Debug)]
+pub(crate) struct HostTurn {
+    _of_host: Option<OwnedSemaphorePermit>,
 }
 
 #[cfg(test)]
@@ -135,8 +149,20 @@ mod tests {
         }
         assert!(gate.enter(&host).now_or_never().is_none());
         assert!(gate.enter(&"other".parse().unwrap()).now_or_never().is_some());
-        turns.pop();
+        let kept = turns.pop().map(Turn::only_at_host);
+        assert!(gate.enter(&host).now_or_never().is_none());
+        drop(kept);
         assert!(gate.enter(&host).now_or_never().is_some());
+    }
+
+    #[tokio::test]
+    async fn a_place_at_a_host_keeps_nobody_from_another() {
+        let gate = Gate::new(Some(1));
+        let host = |name: &str| name.parse::<HostPort>().unwrap();
+        let turn = gate.enter(&host("h")).await;
+        assert!(gate.enter(&host("other")).now_or_never().is_none());
+        let _kept = turn.only_at_host();
+        assert!(gate.enter(&host("other")).now_or_never().is_some());
     }
 
     #[test]

@@ -110,7 +110,7 @@ async fn channel(
 
 async fn connect(inner: Arc<Inner>, ask: Ask, way: Way) -> Result<Arc<Session>, TransportError> {
     let Ask { route, identity, host_key } = ask;
-    let _turn = inner.gate.enter(&route.host).await;
+    let turn = inner.gate.enter(&route.host).await;
     let mut trust = gather_trust(&inner, host_key, &route.host)
         .await
         .map_err(|problem| TransportError::at(Phase::Setup, route.clone(), Cause::Option(problem)))?;
@@ -126,7 +126,7 @@ async fn connect(inner: Arc<Inner>, ask: Ask, way: Way) -> Result<Arc<Session>, 
         };
         let (stream, carrier) = carry(&inner, &route, &way, deadline).await?;
         let error = match Session::establish(stream, carrier, login, deadline).await {
-            Ok(session) => return Ok(Arc::new(session)),
+            Ok(session) => return Ok(Arc::new(session.unsettled(turn.only_at_host()))),
             Err(error) => error,
         };
         match &error.cause {

@@ -134,7 +134,7 @@ impl Entry {
     }
 }
 
-/// The use of a session. It stays open for a moment after the last lease is dropped.
+/// The use of a session, which is settled with it at the latest. It stays open for a moment after the last lease is dropped.
 #[derive(Debug)]
 pub(crate) struct Lease {
     session: Arc<Session>,
@@ -158,6 +158,7 @@ impl Deref for Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
+        self.session.settle();
         if self.session.is_closed() || self.closing.is_cancelled() {
             return;
         }

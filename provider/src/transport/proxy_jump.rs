@@ -27,6 +27,8 @@ impl Strategy for ProxyJump {
             let key = format!("{:?}", ask.key(&way));
             let lease =
                 over_ssh::session(inner, ask, &way).await.map_err(|error| error.for_target(target))?;
+            // What comes next needs a turn of its own before it opens a channel here.
+            lease.settle();
             way = Way::Through { bastion: lease.shared(), key };
             last = Some(lease);
         }

@@ -22,7 +22,7 @@ pub(crate) use keys::{inspect as inspect_key, load as load_key};
 use crate::transport::{
     Phase, Route, TransportError, WrapperAddress,
     error::{Cause, Evidence},
-    limits::{Deadline, Limits},
+    limits::{Deadline, HostTurn, Limits},
     stream::{BoxStream, ByteStream, Tap, Transcript},
     trust::HostTrust,
 };
@@ -32,7 +32,7 @@ use russh::client::{self, Handle};
 use std::{
     fmt,
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicUsize, Ordering},
     },
     time::Duration,
@@ -72,6 +72,7 @@ pub(crate) struct Session {
     end: CancellationToken,
     opening: AtomicUsize,
     carrier: Option<Arc<dyn Carrier>>,
+    turn: Mutex<Option<HostTurn>>,
 }
 
 impl Session {
@@ -104,6 +105,7 @@ impl Session {
             end: end.clone(),
             opening: AtomicUsize::new(0),
             carrier,
+            turn: Mutex::default(),
         };
         let mut handle = match shaken {
             Ok(Ok(handle)) => handle,
@@ -131,6 +133,20 @@ impl Session {
         Ok(session)
     }
 
+    /// Keeps the place among the handshakes of its host until [`Self::settle`].
+    ///
+    /// sshd tells us of a successful login before it takes the connection off its count for MaxStartups; on a busy machine some more come
+    /// meanwhile, and the count goes over the limit. It has done so when it opens a channel.
+    pub(crate) fn unsettled(mut self, turn: HostTurn) -> Self {
+        self.turn = Mutex::new(Some(turn));
+        self
+    }
+
+    /// The server has answered after the login, or nobody is going to ask it.
+    pub(crate) fn settle(&self) {
+        drop(self.turn.lock().unwrap_or_else(PoisonError::into_inner).take());
+    }
+
     /// Whether the session has ended, and is of use to nobody.
     pub(crate) fn is_closed(&self) -> bool {
         self.observed.ended().is_cancelled() || self.handle.as_ref().is_none_or(|handle| handle.is_closed())
@@ -143,7 +159,9 @@ impl Session {
         deadline: Deadline,
     ) -> Result<(BoxStream, Transcript), TransportError> {
         let limit = deadline.cap(self.limits.channel);
-        match tokio::time::timeout(limit, self.open_unlimited(to)).await {
+        let opened = tokio::time::timeout(limit, self.open_unlimited(to)).await;
+        self.settle();
+        match opened {
             Ok(Ok(channel)) => {
                 let transcript = Transcript::default();
                 let tap = Tap::new(channel.into_stream(), transcript.clone(), self.observed.ended().clone());
