@@ -30,6 +30,8 @@ pub enum Source {
 pub enum AddressError {
     #[error("expected unix:///absolute/path or tcp://host:port")]
     Scheme,
+    #[error("expected unix:///absolute/path, tcp://host:port, or fd:// for sockets that systemd passes")]
+    Source,
     #[error("the path of a unix address must be absolute: unix:///run/wrapper.sock")]
     Relative,
     #[error("expected a host and a port from 0 to 65535: tcp://127.0.0.1:7777")]
@@ -72,7 +74,10 @@ impl FromStr for Source {
     fn from_str(text: &str) -> Result<Self, AddressError> {
         match text.strip_prefix("fd://") {
             Some(name) => Ok(Self::Passed(name.to_owned())),
-            None => text.parse().map(Self::Address),
+            None => text.parse().map(Self::Address).map_err(|error| match error {
+                AddressError::Scheme => AddressError::Source,
+                error => error,
+            }),
         }
     }
 }

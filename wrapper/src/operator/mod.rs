@@ -62,7 +62,7 @@ pub enum Command {
         #[arg(long, default_value = "")]
         reason: String,
         /// When the jobs are aborted after all. Default: never.
-        #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+        #[arg(long, value_name = "DURATION", value_parser = duration::parse_limit)]
         deadline: Option<Duration>,
         /// Wait until the runner has ended.
         #[arg(long)]

@@ -155,6 +155,11 @@ impl LinuxChild {
         }
     }
 
+    fn kill_and_collect(&mut self) {
+        let _gone = self.kill_group();
+        let _reaped = waitid(WaitId::PidFd(self.pidfd.as_fd()), WaitIdOptions::EXITED);
+    }
+
     /// Whether the number of the ended process is somebody else's by now. While any process is in its group it cannot be, because the
     /// kernel keeps the number of a group that exists.
     fn is_strangers(&self) -> bool {
@@ -174,11 +179,12 @@ impl Child for LinuxChild {
 
     fn release(&mut self) -> io::Result<()> {
         let Some(gate) = self.gate.take() else { return Ok(()) };
-        gate.open().inspect_err(|_| {
-            // What did not become a runner is on its way out, and nobody else will collect it.
-            let _gone = self.kill_group();
-            let _reaped = waitid(WaitId::PidFd(self.pidfd.as_fd()), WaitIdOptions::EXITED);
-        })
+        // What did not become a runner is on its way out, and nobody else will collect it.
+        gate.open().inspect_err(|_| self.kill_and_collect())
+    }
+
+    fn discard(mut self) {
+        self.kill_and_collect();
     }
 
     async fn ended(&mut self) -> Exit {

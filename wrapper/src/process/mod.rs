@@ -49,6 +49,9 @@ pub trait Child: Send {
     /// Those of exec; there is no child then.
     fn release(&mut self) -> io::Result<()>;
 
+    /// Ends a child that was not released, and collects it.
+    fn discard(self);
+
     /// Waits until the process has ended, without reaping it. Cancel safe, and answers again when asked again.
     fn ended(&mut self) -> impl Future<Output = Exit> + Send;
 

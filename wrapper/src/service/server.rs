@@ -30,7 +30,7 @@ const MAX_CONNECTIONS: usize = 64;
 const MAX_STREAMS: u32 = 32;
 
 /// A connection without traffic is asked for a sign of life this often, so that the dead ones go.
-const KEEPALIVE: Duration = Duration::from_secs(60);
+pub(super) const KEEPALIVE: Duration = Duration::from_secs(60);
 
 /// The pause after a failed accept: the usual cause is that the process is out of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);

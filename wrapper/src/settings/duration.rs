@@ -33,6 +33,14 @@ pub(crate) fn parse(text: &str) -> Result<Duration, String> {
     if text.is_empty() || total > MAX { Err(wrong()) } else { Ok(total) }
 }
 
+/// Parses a duration that is not zero: where no time at all would abort jobs at once, and somebody may mean "no limit".
+pub(crate) fn parse_limit(text: &str) -> Result<Duration, String> {
+    match parse(text)? {
+        Duration::ZERO => Err("0 would abort the jobs at once; leave the flag out for no limit".to_owned()),
+        limit => Ok(limit),
+    }
+}
+
 const MAX: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 #[cfg(test)]

@@ -107,7 +107,7 @@ pub struct Run {
 
     /// How long the runner may finish its jobs when the wrapper is told to end by a signal; then it is stopped forcefully. Default: as
     /// long as it takes.
-    #[arg(long, env = "GRIT_WRAPPER_DRAIN_TIMEOUT", value_name = "DURATION", value_parser = duration::parse)]
+    #[arg(long, env = "GRIT_WRAPPER_DRAIN_TIMEOUT", value_name = "DURATION", value_parser = duration::parse_limit)]
     pub drain_timeout: Option<Duration>,
 
     /// A runner younger than this is not sent SIGQUIT or SIGHUP, which would end it before it has installed its handlers.
@@ -200,9 +200,12 @@ impl Run {
 
     /// What no flag can tell alone.
     fn check(&self) -> Result<(), String> {
-        match label::twice(&self.label) {
-            Some(name) => Err(format!("--label: {name} is given twice")),
-            None => Ok(()),
+        if let Some(name) = label::twice(&self.label) {
+            return Err(format!("--label: {name} is given twice"));
+        }
+        match &self.http_listen {
+            Some(Address::Unix(_)) => Err("--http-listen: expected tcp://host:port".to_owned()),
+            Some(Address::Tcp(_)) | None => Ok(()),
         }
     }
 
@@ -357,6 +360,9 @@ mod tests {
             (&["--socket-mode", "7777", "--", "x"], "--socket-mode"),
             (&["--process-termination-timeout", "10", "--", "x"], "--process-termination-timeout"),
             (&["--drain-timeout=-1s", "--", "x"], "--drain-timeout"),
+            (&["--drain-timeout=0", "--", "x"], "leave the flag out for no limit"),
+            (&["--grpc-listen", "fd", "--", "x"], "or fd://"),
+            (&["--http-listen", "unix:///run/x", "--", "x"], "--http-listen"),
             (&["--start-grace", "soon", "--", "x"], "--start-grace"),
             (&["--when-stopped", "restart", "--", "x"], "--when-stopped"),
             (&["--allow-control", "no-such-user", "--", "x"], "--allow-control"),

@@ -3,7 +3,7 @@
 //! One small file, replaced as a whole before anything is done that it tells of. A wrapper that ends in good order removes it, so a
 //! file that is found means that its writer did not: then the child is adopted, and a drain goes on. It holds the headers of
 //! callbacks, and is readable for the wrapper's user alone. It is not synced to disk: it outlives a process, and a reboot ends what it
-//! tells of.
+//! tells of, so that an empty one is as good as none.
 
 mod saved;
 
@@ -15,7 +15,7 @@ use std::{
 };
 
 use thiserror::Error;
-use tracing::error;
+use tracing::{error, warn};
 
 pub use self::saved::{Found, Saved};
 use crate::{
@@ -67,6 +67,11 @@ impl Store {
             .map_err(io("lock the file beside it"))?
             .ok_or_else(|| StoreError::Locked { path: path.to_owned() })?;
         let saved = match fs::read(path) {
+            // No writer that was killed leaves this, since files are replaced as a whole; a machine that lost its power does.
+            Ok(text) if text.iter().all(|byte| *byte == 0) => {
+                warn!(path = %path.display(), "the state file is empty, as after a loss of power, which ended the runner as well");
+                None
+            }
             Ok(text) => Some(
                 serde_json::from_slice(&text)
                     .map_err(|source| StoreError::Broken { path: path.to_owned(), source })?,
@@ -89,10 +94,10 @@ impl Store {
         }
         let mut fresh = self.path.clone().into_os_string();
         fresh.push(".new");
-        let mut file = File::options().write(true).create(true).truncate(true).mode(0o600).open(&fresh)?;
-        file.write_all(&serde_json::to_vec(&saved)?)?;
-        drop(file);
-        fs::rename(&fresh, &self.path)?;
+        replace(&self.path, Path::new(&fresh), &serde_json::to_vec(&saved)?).inspect_err(|_| {
+            // On a full disk even the half of a file is in the way.
+            let _not_made = fs::remove_file(&fresh);
+        })?;
         self.last = Some(saved);
         Ok(())
     }
@@ -105,4 +110,12 @@ impl Store {
             error!(%error, path = %self.path.display(), "cannot remove the state file");
         }
     }
+}
+
+/// Writes `fresh`, which then takes the place of `path`.
+fn replace(path: &Path, fresh: &Path, text: &[u8]) -> io::Result<()> {
+    let mut file = File::options().write(true).create(true).truncate(true).mode(0o600).open(fresh)?;
+    file.write_all(text)?;
+    drop(file);
+    fs::rename(fresh, path)
 }

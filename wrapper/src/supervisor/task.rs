@@ -28,6 +28,9 @@ const QUEUE: usize = 64;
 /// How often a child is looked at while a signal waits for its handlers.
 const PROBE_INTERVAL: Duration = Duration::from_millis(20);
 
+/// The pause before a state file is written again that could not be written.
+const SAVE_AGAIN: Duration = Duration::from_secs(1);
+
 /// Makes the callbacks. It must return at once, and make the request elsewhere.
 pub trait Callbacks: Send + 'static {
     /// `made` is to be told when the callback was made or given up.
@@ -76,6 +79,8 @@ pub struct Task<P: Platform, C> {
     counters: Arc<Counters>,
     child: Option<P::Child>,
     store: Option<Store>,
+    /// The state file does not tell the present, and is written again then.
+    save_again: Option<Instant>,
     /// The child's, for the store.
     identity: Option<Identity>,
     callers: mpsc::WeakSender<Command>,
@@ -87,6 +92,7 @@ pub struct Task<P: Platform, C> {
 enum Wake {
     Event(Event),
     Command(Command),
+    SaveAgain,
 }
 
 impl<P: Platform, C: Callbacks> Task<P, C> {
@@ -104,6 +110,7 @@ impl<P: Platform, C: Callbacks> Task<P, C> {
             counters: Arc::default(),
             child: None,
             store: None,
+            save_again: None,
             identity: None,
             callers: sender.downgrade(),
             commands,
@@ -148,6 +155,10 @@ impl<P: Platform, C: Callbacks> Task<P, C> {
         loop {
             let (event, reply) = match self.wait().await {
                 Wake::Event(event) => (event, None),
+                Wake::SaveAgain => {
+                    self.save();
+                    continue;
+                }
                 Wake::Command(Command { request: Request::Detach, reply }) => {
                     let answer =
                         if self.store.is_some() { Ok(Answer::Done) } else { Err(Refusal::NoStateFile) };
@@ -192,6 +203,7 @@ impl<P: Platform, C: Callbacks> Task<P, C> {
                 None => std::future::pending().await,
             },
             () = until(probe) => Wake::Event(self.probe()),
+            () = until(self.save_again) => Wake::SaveAgain,
         }
     }
 
@@ -286,18 +298,36 @@ impl<P: Platform, C: Callbacks> Task<P, C> {
         let mut child = self.platform.spawn()?;
         self.identity = Some(child.identity()?);
         // From here on a later wrapper can find it; only now may it become a runner.
-        self.save();
+        if let Err(error) = self.save_now() {
+            self.identity = None;
+            child.discard();
+            let why = "the state file cannot be written, so a later wrapper could start a second runner";
+            return Err(io::Error::new(error.kind(), format!("{why}: {error}")));
+        }
         child.release().inspect_err(|_| self.identity = None)?;
         let pid = child.pid();
         self.child = Some(child);
         Ok(pid)
     }
 
+    /// Writes the state down. What cannot be written is tried again until it is: a drain must not wait for a disk.
     fn save(&mut self) {
-        if let Some(store) = &mut self.store
-            && let Err(error) = store.save(&self.supervision, self.identity.as_ref())
-        {
-            error!(%error, "cannot write the state file; a later wrapper will not know what happened since");
+        match self.save_now() {
+            Ok(()) if self.save_again.take().is_some() => info!("the state file is written again"),
+            Ok(()) => {}
+            Err(error) => {
+                if self.save_again.is_none() {
+                    error!(%error, "cannot write the state file; until it can be, a later wrapper will not know what happened since");
+                }
+                self.save_again = Some(Instant::now() + SAVE_AGAIN);
+            }
+        }
+    }
+
+    fn save_now(&mut self) -> io::Result<()> {
+        match &mut self.store {
+            Some(store) => store.save(&self.supervision, self.identity.as_ref()),
+            None => Ok(()),
         }
     }
 

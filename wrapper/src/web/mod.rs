@@ -23,14 +23,20 @@ use hyper::{
     server::conn::http1,
     service::service_fn,
 };
-use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::time::sleep;
+use hyper_util::rt::TokioIo;
+use tokio::{
+    sync::Semaphore,
+    time::{sleep, timeout},
+};
 use tracing::{debug, warn};
 
 use crate::{counters::Counters, service::Own, settings::Label};
 
-/// A client that sends its request more slowly is let go.
-const HEAD_LIMIT: Duration = Duration::from_secs(10);
+/// A client that takes longer for its request and the answer is let go; each request has a connection of its own.
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// Connections at one time. The next waits, and takes no descriptor that the runner's start or the state file may need.
+const MAX_CONNECTIONS: usize = 32;
 
 /// The pause after a failed accept.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -48,7 +54,9 @@ pub struct Web {
 impl Web {
     /// Answers for ever.
     pub async fn serve(self, listener: tokio::net::TcpListener) {
-        loop {
+        let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+        // The semaphore is never closed.
+        while let Ok(place) = Arc::clone(&places).acquire_owned().await {
             let stream = match listener.accept().await {
                 Ok((stream, _)) => stream,
                 Err(error) => {
@@ -63,13 +71,14 @@ impl Web {
                     let web = web.clone();
                     async move { Ok::<_, Infallible>(web.answer(request).await) }
                 });
-                let connection = http1::Builder::new()
-                    .timer(TokioTimer::new())
-                    .header_read_timeout(HEAD_LIMIT)
-                    .serve_connection(TokioIo::new(stream), answer);
-                if let Err(error) = connection.await {
-                    debug!(%error, "HTTP connection");
+                let connection =
+                    http1::Builder::new().keep_alive(false).serve_connection(TokioIo::new(stream), answer);
+                match timeout(LIMIT, connection).await {
+                    Ok(Ok(())) => {}
+                    Ok(Err(error)) => debug!(%error, "HTTP connection"),
+                    Err(_) => debug!("HTTP connection: too slow"),
                 }
+                drop(place);
             });
         }
     }

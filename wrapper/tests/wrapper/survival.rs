@@ -10,7 +10,7 @@ use std::{
 
 use grit_proto::{
     runner_wrapper::{ShutdownCallback, Status},
-    wrapper_v1::{DrainRequest, GetStatusRequest, State},
+    wrapper_v1::{DrainRequest, GetStatusRequest, StartRequest, State},
 };
 use rustix::process::Signal;
 use tokio::{io::AsyncReadExt, net::TcpListener};
@@ -167,12 +167,58 @@ async fn sigusr1_hands_the_runner_over_to_a_new_wrapper() {
 
 #[tokio::test]
 async fn a_state_file_that_cannot_be_understood_starts_nothing() {
+    // Of a later version; broken off; of something else.
+    for text in ["{\"version\":\"2\"}", "{\"version\":\"1\",\"chi", "hello"] {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("w.sock.state"), text).unwrap();
+        let mut wrapper = Start::again(folder).child(&[]);
+        assert_eq!(wrapper.ended().await.code(), Some(125), "{text}");
+        assert!(wrapper.read("log").contains("make sure that none does, and remove the file"));
+        assert_eq!(wrapper.record(), "");
+        assert_eq!(wrapper.read("w.sock.state"), text, "what may tell of a runner was overwritten");
+    }
+}
+
+/// A folder in the way of the new file stands for a full disk: it stops every user's wrapper, root's as well.
+#[tokio::test]
+async fn a_state_file_that_cannot_be_written_starts_no_runner_and_stops_no_drain() {
     let folder = tempfile::tempdir().unwrap();
-    fs::write(folder.path().join("w.sock.state"), "{\"version\":\"2\"}").unwrap();
-    let mut wrapper = Start::again(folder).child(&[]);
-    assert_eq!(wrapper.ended().await.code(), Some(125));
-    assert!(wrapper.read("log").contains("make sure that none does, and remove the file"));
-    assert_eq!(wrapper.record(), "");
+    let in_the_way = folder.path().join("w.sock.state.new");
+    fs::create_dir(&in_the_way).unwrap();
+    let mut first = Start::again(folder).flags(&["--start-grace=0s"]).child(&["--ignore-quit"]);
+    let reason = first.client().await.becomes(Status::Stopped).await;
+    assert!(reason.contains("a later wrapper could start a second runner"), "{reason}");
+    assert_eq!((first.record().as_str(), runners(first.folder.path())), ("", vec![]));
+    fs::remove_dir(&in_the_way).unwrap();
+    first.own().await.start(StartRequest {}).await.unwrap();
+    first.recorded("ready").await;
+
+    fs::create_dir(&in_the_way).unwrap();
+    first.client().await.graceful().await;
+    first.recorded("ready QUIT").await;
+    fs::remove_dir(&in_the_way).unwrap();
+    let written = "the state file is written again";
+    eventually(written, async || {
+        let log = first.read("log");
+        if log.matches(written).count() == 2 { Ok(()) } else { Err(log) }
+    })
+    .await;
+    first.signal(Signal::KILL);
+    first.ended().await;
+    let second = Start::again(first.into_folder()).flags(&["--start-grace=0s"]).child(&[]);
+    assert_eq!(second.client().await.status().await.0, Status::InShutdown, "the drain was lost");
+}
+
+/// As after a loss of power: the name is there, and what was to be in the file is not.
+#[tokio::test]
+async fn an_empty_state_file_is_none() {
+    for text in ["", "\0\0\0\0"] {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("w.sock.state"), text).unwrap();
+        let wrapper = Start::again(folder).child(&[]);
+        wrapper.client().await.becomes(Status::Running).await;
+        assert!(wrapper.read("log").contains("as after a loss of power"));
+    }
 }
 
 /// A wrapper that ends in good order leaves nothing to take up.

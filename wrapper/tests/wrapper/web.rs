@@ -132,3 +132,20 @@ async fn it_drains_and_starts_where_it_may_and_never_for_a_web_page() {
     assert!(status == 200 && body.contains("\"state\":\"running\""), "{body}");
     wrapper.recorded("ready QUIT ready").await;
 }
+
+/// Any process of the machine can reach a TCP port. It must not use up the descriptors that the wrapper needs.
+#[tokio::test]
+async fn one_http_connection_too_many_waits_for_its_turn() {
+    let (wrapper, url) = ready(&[]).await;
+    let host = url.strip_prefix("http://").unwrap().to_owned();
+    // Fewer than the queue of the socket holds, so that each connects at once.
+    let mut hogs: Vec<_> = (0..90).map(|_| std::net::TcpStream::connect(&host).unwrap()).collect();
+    let waiting = tokio::spawn(async move { ask(&url, "/metrics", &[], None).await.0 });
+    tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+    assert!(!waiting.is_finished(), "there is no limit");
+    let descriptors = std::fs::read_dir(format!("/proc/{}/fd", wrapper.pid())).unwrap().count();
+    assert!(descriptors < 70, "{descriptors} descriptors are open");
+    assert_eq!(wrapper.client().await.status().await.0, Status::Running, "gRPC suffers");
+    hogs.clear();
+    assert_eq!(waiting.await.unwrap(), 200);
+}
