@@ -1,7 +1,8 @@
 //! The supervisor: one child, one task that owns it, one table that decides.
 //!
-//! - [`state`] is the table: what a moment's state and one event lead to, and what has to be done about it. It is pure: no clock, no
-//!   process, no channel. Whatever must never happen is ruled out there and tested there.
+//! - [`state`] has the states, and [`table`] what a moment's state and one event lead to, and what has to be done about it. It is pure: no
+//!   clock, no process, no channel. Whatever must never happen is ruled out there and tested there. [`stop`] and [`restart`] are parts of
+//!   it: how a child is ended, and what follows an end that nobody asked for.
 //! - [`task`] owns the child. It turns the child's end, commands and the passing of time into events, and effects into deeds, one
 //!   at a time; so nobody else can change the state between a decision and its deed.
 //! - [`tally`] tells what happened between two states, for the metrics.
@@ -12,12 +13,15 @@
 pub mod command;
 mod handle;
 mod policy;
+mod restart;
 mod state;
+mod stop;
+mod table;
 mod tally;
 mod task;
 
 #[cfg(test)]
-mod state_tests;
+mod table_tests;
 
 pub use self::{
     command::{Answer, Mode, Refusal, Stop},

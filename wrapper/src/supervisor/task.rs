@@ -12,7 +12,8 @@ use super::{
     command::{Answer, Command, Refusal, Request},
     handle::Handle,
     policy::Policy,
-    state::{Effect, End, Event, State, Step, Supervision},
+    state::{End, State, Supervision},
+    table::{Effect, Event, Step},
     tally::Tally,
 };
 use crate::{

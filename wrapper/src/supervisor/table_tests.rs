@@ -1,4 +1,4 @@
-//! The table, read as a table, and the promises of [`super::state`] held against random lives of a runner.
+//! The table, read as a table, and the promises of [`super::table`] held against random lives of a runner.
 
 use std::{
     collections::HashMap,
@@ -13,7 +13,8 @@ use tokio::time::Instant;
 use super::{
     command::{Answer, Mode, Refusal, Stop},
     policy::{Policy, Restart, RestartWhen},
-    state::{ChildInfo, Effect, End, Event, Phase, State, Step, Supervision},
+    state::{ChildInfo, End, Phase, State, Supervision},
+    table::{Effect, Event, Step},
 };
 use crate::{
     callback::Callback,
