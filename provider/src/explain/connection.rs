@@ -167,7 +167,8 @@ fn bad_key(key: &KeyError) -> Words {
             "Set `ssh.passphrase` in the provider block, or GRIT_SSH_PASSPHRASE."
         }
         KeyError::WrongPassphrase { .. } => {
-            "Check `ssh.passphrase`; `ssh-keygen -y -f KEY` asks for it and tells whether it fits."
+            "Check `ssh.passphrase`; `ssh-keygen -y -f KEY` asks for it and tells whether it fits. One that `file()` reads may end in a line \
+             break, which `trimspace()` takes away."
         }
         KeyError::TooCostly { .. } => {
             "`ssh-keygen -p -a 100 -f FILE` writes it anew at a sane cost, after doing all that work once. If you did not ask for so much, \

@@ -23,8 +23,11 @@ pub(super) fn host_key(route: &Route, refusal: &HostKeyRefusal) -> Words {
             format!("{shown}, and nothing is known about this host. Looked in {}.", listed(searched)),
             format!(
                 "Compare the fingerprint with the one on the host (`ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub`, or the console \
-                 log of its first start). If it is the same, set `host_key` in the entry of the manager, or add this line to a \
-                 known_hosts source:\n\n{line}"
+                 log of its first start). If it is the same, set `host_key` {}, or add this line to a known_hosts source:\n\n{line}",
+                match route.hop {
+                    Some(hop) => format!("of hop {hop} in `ssh.proxy_jump`"),
+                    None => "in the entry of the manager".to_owned(),
+                }
             ),
         ),
         HostKeyVerdict::Changed => (

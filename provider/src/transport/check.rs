@@ -56,7 +56,7 @@ pub(super) fn check(options: &SshOptions) -> Vec<InvalidOption> {
 }
 
 fn read(path: &Path) -> Result<Secret, String> {
-    home::read_text(path).map_err(|problem| format!("{} cannot be read: {problem}", path.display()))
+    home::read_text(path).map_err(|problem| format!("{} cannot be read: {problem}", home::shown(path)))
 }
 
 /// The problem alone: the attribute stands before it.

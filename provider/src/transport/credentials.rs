@@ -94,7 +94,7 @@ impl Keyring {
             name.push_str(&key.fingerprint());
             if let Some(path) = place.certificate {
                 let path = home::expand(path, home);
-                let source = path.display().to_string();
+                let source = home::shown(&path);
                 let text = read(path).await.map_err(Cause::Key)?;
                 let certified = ssh::load_certificate(text.expose(), &key, &source).map_err(Cause::Key)?;
                 let _ = write!(name, "+{}", digest(&[text.expose()]).escape_ascii());
@@ -119,7 +119,7 @@ impl Keyring {
             (Some(text), _) => (text.clone(), place.name.clone()),
             (None, Some(path)) => {
                 let path = home::expand(path, home);
-                let source = format!("{}_path ({})", place.name, path.display());
+                let source = format!("{}_path ({})", place.name, home::shown(&path));
                 (read(path).await?, source)
             }
             (None, None) => return Err(unreadable(&place.name, "no key is named".to_owned())),
@@ -164,7 +164,7 @@ fn entry<'a>(options: &'a SshOptions, target: &'a Target) -> Place<'a> {
 }
 
 async fn read(path: PathBuf) -> Result<Secret, KeyError> {
-    let name = path.display().to_string();
+    let name = home::shown(&path);
     let reading = tokio::task::spawn_blocking(move || home::read_text(&path));
     let read = reading.await.unwrap_or_else(|error| Err(error.to_string()));
     read.map_err(|problem| unreadable(&name, problem))

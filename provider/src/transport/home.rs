@@ -19,6 +19,13 @@ pub(crate) fn expand(path: &Path, home: Option<&Path>) -> PathBuf {
     }
 }
 
+/// A path as errors and logs show it. The text of a key that somebody put in place of a path is not shown.
+pub(crate) fn shown(path: &Path) -> String {
+    let text = path.display().to_string();
+    let is_no_path = text.contains("-----") || text.contains(char::is_control) || text.len() > 4096;
+    if is_no_path { "(a text that is no path)".to_owned() } else { text }
+}
+
 /// Reads a file that a user named. Blocks, but never for long: what is no file (a folder, a pipe that nobody writes to, a device without
 /// an end) and what is larger than 16 MiB is refused in words.
 pub(crate) fn read(path: &Path) -> Result<Vec<u8>, String> {
@@ -55,6 +62,15 @@ pub(crate) fn plain(error: &io::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_key_in_place_of_a_path_is_not_shown() {
+        assert_eq!(shown(Path::new("/home/me/.ssh/id_ed25519")), "/home/me/.ssh/id_ed25519");
+        for key in ["-----BEGIN OPENSSH PRIVATE KEY----- b3BlbnNz", "b3BlbnNz\nc2VjcmV0\n", &"A".repeat(5000)]
+        {
+            assert_eq!(shown(Path::new(key)), "(a text that is no path)");
+        }
+    }
 
     #[test]
     fn only_files_are_read_and_nothing_waits() {

@@ -10,7 +10,7 @@ use crate::transport::{
     ssh::{Carrier, Login, Session},
     stream::{BoxStream, Transcript},
     tcp,
-    trust::HostTrust,
+    trust::{HostTrust, Pinned},
 };
 use async_trait::async_trait;
 use futures::FutureExt;
@@ -20,7 +20,7 @@ use std::sync::Arc;
 pub(crate) struct Ask {
     pub(crate) route: Route,
     pub(crate) identity: Identity,
-    pub(crate) host_key: Option<String>,
+    pub(crate) host_key: Option<Pinned>,
 }
 
 /// What carries the connection to an SSH server.
@@ -63,7 +63,7 @@ pub(crate) async fn target_ask(
         Ok(identity) => Ok(Ask {
             route: Route { username: Some(identity.username.clone()), ..route },
             identity,
-            host_key: target.host_key.clone(),
+            host_key: target.host_key.clone().map(|keys| Pinned { attribute: "host_key".to_owned(), keys }),
         }),
         Err(cause) => Err(TransportError::at(Phase::Setup, route, cause)),
     }
@@ -175,13 +175,13 @@ async fn carry(
 
 async fn gather_trust(
     inner: &Arc<Inner>,
-    host_key: Option<String>,
+    host_key: Option<Pinned>,
     host: &HostPort,
 ) -> Result<HostTrust, InvalidOption> {
     let (inner, host) = (Arc::clone(inner), host.clone());
     let gathered = tokio::task::spawn_blocking(move || {
         let options = &inner.options;
-        HostTrust::gather(&options.trust, options.home.as_deref(), host_key.as_deref(), &host)
+        HostTrust::gather(&options.trust, options.home.as_deref(), host_key.as_ref(), &host)
     });
     gathered.await.unwrap_or_else(|error| {
         Err(InvalidOption { attribute: "ssh.known_hosts_path".to_owned(), problem: error.to_string() })

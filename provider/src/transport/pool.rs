@@ -1,6 +1,6 @@
 //! SSH sessions that are shared: one for each way, host, user and key.
 
-use crate::transport::{HostPort, TransportError, ssh::Session};
+use crate::transport::{HostPort, TransportError, ssh::Session, trust::Pinned};
 use futures::{
     FutureExt,
     future::{BoxFuture, Shared, WeakShared},
@@ -25,8 +25,8 @@ pub(crate) struct SessionKey {
     pub(crate) username: String,
     /// The name of the identity; holds no secret.
     pub(crate) identity: String,
-    /// The host key that the manager's entry demands.
-    pub(crate) host_key: Option<String>,
+    /// The host key that the manager's entry, or the hop, demands.
+    pub(crate) host_key: Option<Pinned>,
 }
 
 /// The sessions that are open or being opened. Dropping it ends those that nobody uses.

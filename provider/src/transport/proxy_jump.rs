@@ -4,6 +4,7 @@
 use crate::transport::{
     Inner, JumpOptions, Phase, Route, Strategy, Target, TransportError, Tunnel,
     over_ssh::{self, Ask, Way},
+    trust::Pinned,
 };
 use async_trait::async_trait;
 use std::sync::Arc;
@@ -53,7 +54,10 @@ impl ProxyJump {
             Ok(identity) => Ok(Ask {
                 route: Route { username: Some(identity.username.clone()), ..route },
                 identity,
-                host_key: hop.host_key.clone(),
+                host_key: hop
+                    .host_key
+                    .clone()
+                    .map(|keys| Pinned { attribute: format!("ssh.proxy_jump[{index}].host_key"), keys }),
             }),
             Err(cause) => Err(TransportError::at(Phase::Setup, route, cause)),
         }

@@ -61,7 +61,30 @@ async fn a_hop_with_an_unknown_key() {
     options.trust.known_hosts = Some(journey.world.sshd.known_hosts());
     let words = words(&journey, options, journey.target()).await;
     assert!(words.contains("HOP0:PORT (hop 1 of `proxy_jump`) shows the ssh-ed25519 key"), "{words}");
+    assert!(words.contains("set `host_key` of hop 1 in `ssh.proxy_jump`"), "{words}");
     assert!(words.contains("[HOP0]:PORT ssh-ed25519 AAAA"), "{words}");
+}
+
+/// A hop that was replaced: the words name its own attribute, not that of the manager.
+#[tokio::test]
+async fn a_hop_with_another_key_than_the_pinned_one() {
+    let journey = Journey::new(Way::TwoJumps);
+    let options =
+        change(journey.options(), 1, |hop| hop.host_key = Some("SHA256:".to_owned() + &"A".repeat(43)));
+    let words = words(&journey, options, journey.target()).await;
+    assert!(words.contains("Host key has changed") && words.contains("hop 2 of `proxy_jump`"), "{words}");
+    assert!(words.contains("set `ssh.proxy_jump[1].host_key` to its new key"), "{words}");
+}
+
+/// With one handshake at a time over all hosts, a chain does not wait for itself.
+#[tokio::test]
+async fn a_chain_with_one_handshake_at_a_time() {
+    let journey = Journey::new(Way::TwoJumps);
+    let connector = Connector::new(SshOptions { max_handshakes: Some(1), ..journey.options() });
+    let clients = [connector.client(journey.target()), connector.client(journey.target())];
+    for answer in soon(futures::future::join_all(clients.iter().map(|client| client.check_status()))).await {
+        answer.unwrap();
+    }
 }
 
 #[tokio::test]

@@ -7,7 +7,7 @@ use crate::{
 };
 use grit_provider::{
     explain::explain,
-    transport::{Connector, Secret, SshOptions, StrategyOptions, Target},
+    transport::{AgentOptions, Connector, Secret, SshOptions, StrategyOptions, Target, TrustOptions},
 };
 use grit_tests::sshd::ClientKey;
 use std::{
@@ -89,6 +89,25 @@ async fn everything_that_is_said() {
         seen.push(format!("{options:?} {target:?} {connector:?} {client:?} {error:?} {error} {explained:?}"));
         seen.push(explained.detail());
         seen.push(format!("{:?}", options.check()));
+    }
+    // The text of a key where a path belongs.
+    let path = Some(std::path::PathBuf::from(&key.private));
+    for misplaced in [
+        SshOptions { private_key: None, private_key_path: path.clone(), ..block.clone() },
+        SshOptions { certificate_path: path.clone(), ..block.clone() },
+        SshOptions {
+            private_key: None,
+            agent: Some(AgentOptions { socket: path.clone(), identity: None }),
+            ..block.clone()
+        },
+        SshOptions {
+            trust: TrustOptions { known_hosts_path: path.clone(), ..TrustOptions::default() },
+            ..block.clone()
+        },
+    ] {
+        let client = Connector::new(misplaced.clone()).client(world.target());
+        let error = soon(client.check_status()).await.unwrap_err();
+        seen.push(format!("{error:?} {error} {:?} {:?}", explain("mgr-1", &error), misplaced.check()));
     }
     let known = SshOptions { passphrase: None, private_key: None, ..block };
     let entry = Target { private_key: Some(Secret::new(key.private.clone())), ..world.target() };

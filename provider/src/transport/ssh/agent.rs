@@ -50,7 +50,7 @@ impl Agent {
 
     /// The error that it is of no use.
     pub(super) fn cannot(&self, problem: String) -> Cause {
-        Cause::Agent { socket: self.socket.display().to_string(), problem }
+        Cause::Agent { socket: crate::transport::home::shown(&self.socket), problem }
     }
 
     pub(crate) fn new(socket: &Path, identity: Option<String>) -> Self {

@@ -24,6 +24,15 @@ use std::path::Path;
 /// The files that are read when no source of trust is configured, as the `ssh` command reads them.
 const DEFAULT_FILES: [&str; 3] = ["~/.ssh/known_hosts", "~/.ssh/known_hosts2", "/etc/ssh/ssh_known_hosts"];
 
+/// The keys that the entry of a manager, or a hop, names for its own host.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Pinned {
+    /// Where they stand, as `host_key` or `ssh.proxy_jump[0].host_key`.
+    pub(crate) attribute: String,
+    /// Public keys and fingerprints, one a line.
+    pub(crate) keys: String,
+}
+
 /// Everything that is known about the keys of one host.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct HostTrust {
@@ -47,12 +56,12 @@ struct Known {
 }
 
 impl HostTrust {
-    /// Collects what the options, and the `host_key` of the entry, tell about a host. Reads the files anew each time, so that a line that
+    /// Collects what the options, and the `host_key` of the entry or the hop, tell about a host. Reads the files anew each time, so that a line that
     /// somebody adds during a long wait counts. A file that cannot be read makes no error here: it is named when a key is refused.
     pub(crate) fn gather(
         options: &TrustOptions,
         home: Option<&Path>,
-        entry_key: Option<&str>,
+        pinned: Option<&Pinned>,
         host: &HostPort,
     ) -> Result<Self, InvalidOption> {
         let mut trust = Self {
@@ -60,7 +69,9 @@ impl HostTrust {
             accept_any: options.insecure_ignore_host_key,
             ..Self::default()
         };
-        trust.pins("host_key", entry_key.into_iter().flat_map(str::lines))?;
+        if let Some(Pinned { attribute, keys }) = pinned {
+            trust.pins(attribute, keys.lines())?;
+        }
         if !trust.known.is_empty() {
             // It says which key this very host has; what else is known of it may be older. A key that is revoked stays so.
             trust.revoked = Self::gather(options, home, None, host)?.revoked;
@@ -214,7 +225,7 @@ impl HostTrust {
     }
 
     fn file(&mut self, path: &Path, host: &HostPort) {
-        let name = path.display().to_string();
+        let name = home::shown(path);
         match home::read(path) {
             Ok(text) => self.lines(&name, &text, host),
             Err(problem) => self.searched.push(format!("{name} ({problem})")),

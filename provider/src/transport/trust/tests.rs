@@ -131,7 +131,8 @@ fn the_key_of_an_entry_replaces_every_other_source() {
         ..TrustOptions::default()
     };
     let judge = |pin: Option<&str>, shown: &str| {
-        let trust = HostTrust::gather(&options, None, pin, &"h".parse().unwrap()).unwrap();
+        let pinned = pin.map(|keys| Pinned { attribute: "host_key".to_owned(), keys: keys.to_owned() });
+        let trust = HostTrust::gather(&options, None, pinned.as_ref(), &"h".parse().unwrap()).unwrap();
         assert_eq!(trust.has_authorities(), !pin.is_some_and(|pin| pin.contains(' ')));
         trust.judge(&key(shown)).map_err(|refusal| refusal.verdict)
     };
