@@ -99,7 +99,15 @@ fn install(program: &str, package: &str) -> anyhow::Result<()> {
     let install = || {
         let mut command = Command::new(&apt);
         command
-            .args(["install", "--yes", "--no-install-recommends", package])
+            // A machine that has just started may be installing something by itself.
+            .args([
+                "install",
+                "--yes",
+                "--no-install-recommends",
+                "--option",
+                "DPkg::Lock::Timeout=120",
+                package,
+            ])
             .env("DEBIAN_FRONTEND", "noninteractive");
         command
     };
