@@ -21,6 +21,8 @@ const KEEPALIVE: Duration = Duration::from_secs(10);
 const KEEPALIVE_MAX: usize = 2;
 /// sshd's MaxStartups lets 10 unauthenticated connections in before it turns some away.
 const HANDSHAKES_PER_HOST: usize = 8;
+/// Before a server that turned us away is asked again. A login takes sshd some 30 ms, and longer on a busy machine.
+const FIRST_PAUSE: Duration = Duration::from_millis(250);
 /// Handshakes at once over all hosts, when nothing is configured.
 const HANDSHAKES: usize = 64;
 
@@ -66,6 +68,15 @@ impl Limits {
     /// How long a session lives without a byte. Longer than the keepalive needs, it ends only what that cannot: a socket write that blocks.
     pub(crate) fn inactivity(&self) -> Duration {
         self.keepalive_silence() + self.keepalive_interval + Duration::from_secs(5)
+    }
+
+    /// The pauses before a server that turns connections away is asked again: each twice as long as the one before, a third of the whole in all.
+    pub(crate) fn patience(&self) -> impl Iterator<Item = Duration> + use<> {
+        let (first, mut left) = (FIRST_PAUSE, self.connect / 3);
+        (0..).map(move |turn| first * 2_u32.saturating_pow(turn)).map_while(move |pause| {
+            left = left.checked_sub(pause)?;
+            Some(pause)
+        })
     }
 
     /// The deadline of a connection that begins now.
@@ -172,5 +183,9 @@ mod tests {
         assert_eq!(limits.handshake, Duration::from_secs(15));
         assert_eq!(limits.keepalive_silence(), Duration::from_secs(30));
         assert_eq!(limits.inactivity(), Duration::from_secs(45));
+        // A third of 30 s: 0.25, 0.5, 1, 2 and 4 s; 8 s more would be too long.
+        assert_eq!(limits.patience().count(), 5);
+        assert_eq!(limits.patience().sum::<Duration>(), Duration::from_millis(7750));
+        assert_eq!(Limits::new(Some(Duration::from_millis(300)), None, None).patience().count(), 0);
     }
 }

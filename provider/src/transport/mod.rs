@@ -5,10 +5,11 @@
 //!
 //! - a strategy turns a [`Target`] into a tunnel: a stream to the wrapper's socket, and a witness who can tell later why it ended;
 //! - SSH sessions are shared: one for each (strategy, host, port, user, key), with a channel for each wrapper;
-//! - at most 8 handshakes run at once per host, and 64 over all, because sshd turns the others away (`MaxStartups`);
+//! - at most 8 handshakes run at once per host, and 64 over all, because sshd turns the others away (`MaxStartups`); one that is
+//!   turned away all the same is begun again, for a third of the connection's time;
 //! - every phase has its limit, and every failure is a [`TransportError`] with the phase, what was tried, the cause and what was seen.
 //!
-//! Nothing here retries. Whether an error deserves it is [`TransportError::retryable`]; the loop belongs to the callers.
+//! Nothing else is tried again here. Whether an error deserves it is [`TransportError::retryable`]; the loop belongs to the callers.
 //!
 //! [`WrapperClient`]: crate::client::WrapperClient
 

@@ -108,10 +108,29 @@ async fn channel(
     Ok(Tunnel { stream, witness: Arc::new(witness) })
 }
 
+/// A new session. A server that turns us away has too many logins under way, others' or ours that it has not put away yet, and is
+/// asked again while that makes sense.
 async fn connect(inner: Arc<Inner>, ask: Ask, way: Way) -> Result<Arc<Session>, TransportError> {
+    let mut patience = inner.limits.patience();
+    loop {
+        match login(&inner, &ask, &way).await {
+            Err(error) if matches!(error.cause, Cause::TooBusy) => match patience.next() {
+                Some(pause) => {
+                    tracing::debug!(host = %ask.route.host, ?pause, "turned away, asking again");
+                    tokio::time::sleep(pause).await;
+                }
+                None => return Err(error),
+            },
+            done => return done,
+        }
+    }
+}
+
+/// One login, in its turn.
+async fn login(inner: &Arc<Inner>, ask: &Ask, way: &Way) -> Result<Arc<Session>, TransportError> {
     let Ask { route, identity, host_key } = ask;
     let turn = inner.gate.enter(&route.host).await;
-    let mut trust = gather_trust(&inner, host_key, &route.host)
+    let mut trust = gather_trust(inner, host_key.clone(), &route.host)
         .await
         .map_err(|problem| TransportError::at(Phase::Setup, route.clone(), Cause::Option(problem)))?;
     let mut refused = None;
@@ -124,7 +143,7 @@ async fn connect(inner: Arc<Inner>, ask: Ask, way: Way) -> Result<Arc<Session>, 
             limits: inner.limits.clone(),
             route: route.clone(),
         };
-        let (stream, carrier) = carry(&inner, &route, &way, deadline).await?;
+        let (stream, carrier) = carry(inner, route, way, deadline).await?;
         let error = match Session::establish(stream, carrier, login, deadline).await {
             Ok(session) => return Ok(Arc::new(session.unsettled(turn.only_at_host()))),
             Err(error) => error,

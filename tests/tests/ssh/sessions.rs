@@ -30,13 +30,29 @@ async fn many_managers_behind_one_sshd_with_its_default_limits() {
         answer.unwrap();
     }
     assert_eq!(world.sshd.log().matches("Accepted publickey").count(), 200);
-    assert!(!world.sshd.log().contains("MaxStartups"), "{}", world.sshd.log());
     // Clients of the same manager share theirs.
     let clients: Vec<_> = (0..200).map(|_| connector.client(world.target())).collect();
     let answers =
         in_the_end(futures::future::join_all(clients.iter().map(|client| client.check_status()))).await;
     assert!(answers.into_iter().all(|answer| answer.is_ok()));
     assert_eq!(world.sshd.log().matches("Accepted publickey").count(), 201);
+}
+
+/// A server that is busy with logins, ours or those of others, turns connections away at random; the user never hears of it.
+#[tokio::test]
+async fn a_server_that_turns_us_away_is_asked_again() {
+    let world = World::with(|builder| builder.config("MaxStartups 1:100:1"));
+    let other = tokio::net::TcpStream::connect(world.sshd.address()).await.unwrap();
+    let client = world.connector().client(world.target());
+    let asked = tokio::spawn(async move { client.check_status().await });
+    soon(async {
+        while !world.sshd.log().contains("MaxStartups") {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    })
+    .await;
+    drop(other);
+    soon(asked).await.unwrap().unwrap();
 }
 
 #[tokio::test]
