@@ -6,6 +6,7 @@ pub mod lab;
 pub mod lab_provider;
 pub mod link;
 pub mod poll;
+pub mod program;
 pub mod rollout;
 pub mod ssh_server;
 pub mod sshd;

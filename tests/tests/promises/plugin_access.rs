@@ -11,7 +11,10 @@ use std::{
 };
 
 use grit_proto::tfplugin6 as pb;
-use grit_tests::terraform::{Client, ClientIdentity, Plugin, Workspace, built};
+use grit_tests::{
+    program,
+    terraform::{Client, ClientIdentity, Plugin, Workspace, built},
+};
 
 const NOBODY: u32 = 65534;
 
@@ -125,8 +128,8 @@ fn knock_as(user: u32, socket: &Path) -> String {
     // A copy, since the build folder may be closed to others.
     let folder = tempfile::tempdir().unwrap();
     fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();
-    let program = folder.path().join("socket-knock");
-    fs::copy(built("socket-knock").unwrap(), &program).unwrap();
-    let output = Command::new(program).arg(socket).uid(user).gid(user).output().unwrap();
+    let knock = folder.path().join("socket-knock");
+    program::copy(&built("socket-knock").unwrap(), &knock).unwrap();
+    let output = Command::new(knock).arg(socket).uid(user).gid(user).output().unwrap();
     String::from_utf8(output.stdout).unwrap().trim_end().to_owned()
 }

@@ -7,8 +7,8 @@ use crate::{
     world::{World, soon},
 };
 use grit_provider::transport::{Connector, SshOptions, StrategyOptions, Target};
-use grit_tests::sshd::ClientKey;
-use std::{fs, os::unix::fs::PermissionsExt as _, path::Path, process::Command, time::Duration};
+use grit_tests::{program, sshd::ClientKey};
+use std::{fs, process::Command, time::Duration};
 
 const GUIDE: &str = include_str!("../../../docs/guides/ssh.md");
 
@@ -60,11 +60,6 @@ fn recipes() -> Vec<(&'static str, Vec<String>)> {
     assignments.map(|(name, list)| (name, read(list))).collect()
 }
 
-fn script(path: &Path, text: &str) {
-    fs::write(path, format!("#!/bin/sh\n{text}\n")).unwrap();
-    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
-}
-
 #[tokio::test]
 async fn every_recipe_of_the_guide_carries_a_call() {
     let world = World::new();
@@ -72,7 +67,7 @@ async fn every_recipe_of_the_guide_carries_a_call() {
     let address = world.sshd.address();
     let socket = world.wrapper.address.trim_start_matches("unix://");
     let on_port = port.address.trim_start_matches("tcp://");
-    script(&world.dir.path().join("nc"), &format!("exec {CARRY} tcp \"$@\""));
+    program::script(&world.dir.path().join("nc"), &format!("exec {CARRY} tcp \"$@\"")).unwrap();
     let recipes = recipes();
     assert_eq!(recipes.len(), TOOLS.len());
     for (index, ((strategy, mut arguments), tool)) in recipes.into_iter().zip(TOOLS).enumerate() {
@@ -104,7 +99,7 @@ async fn every_recipe_of_the_guide_carries_a_call() {
         let work = work.map_or_else(|| format!("exec {CARRY} {carry}"), filled);
         let check =
             format!("[ \"$*\" = '{wanted}' ] || {{ echo \"ERROR: unexpected arguments: $*\" >&2; exit 2; }}");
-        script(&program, &format!("{check}\necho '{chatter}' >&2\n{work}"));
+        program::script(&program, &format!("{check}\necho '{chatter}' >&2\n{work}")).unwrap();
         let options = SshOptions { strategy, ..world.options() };
         assert_eq!(options.check(), []);
         let wrapper = if to_port { &port.address } else { &world.wrapper.address };
@@ -124,8 +119,9 @@ async fn openssh_carries_its_recipes() {
     let dir = tempfile::tempdir().unwrap();
     let tools = dir.path().display().to_string();
     let socat = format!("[ \"$1\" = - ] || exit 2; exec {CARRY} unix \"${{2#UNIX-CONNECT:}}\"");
-    script(&dir.path().join("socat"), &socat);
-    script(&dir.path().join("nc"), &format!("[ \"$1\" = -U ] || exit 2; exec {CARRY} unix \"$2\""));
+    program::script(&dir.path().join("socat"), &socat).unwrap();
+    program::script(&dir.path().join("nc"), &format!("[ \"$1\" = -U ] || exit 2; exec {CARRY} unix \"$2\""))
+        .unwrap();
     let confined = ClientKey::generate(dir.path(), "confined", "ed25519", "").unwrap();
     // The key may do this and nothing else, whatever it is used for.
     let socket = dir.path().join("wrapper.sock");
