@@ -13,11 +13,15 @@ use super::{elf::Elf, write};
 use crate::steps::{output, root};
 
 /// Files that are installed as they are: from `packaging/` and `docs/`, to.
-const AS_THEY_ARE: [(&str, &str); 6] = [
+const AS_THEY_ARE: [(&str, &str); 7] = [
     ("packaging/systemd/grit-wrapper.service", "usr/lib/systemd/system/grit-wrapper.service"),
     (
         "packaging/systemd/gitlab-runner.service.d/grit-wrapper.conf",
         "usr/share/grit-wrapper/gitlab-runner.service.d/grit-wrapper.conf",
+    ),
+    (
+        "packaging/systemd/grit-wrapper.service.d/jobs-elsewhere.conf",
+        "usr/share/grit-wrapper/grit-wrapper.service.d/jobs-elsewhere.conf",
     ),
     ("packaging/deb/default", "etc/default/grit-wrapper"),
     ("packaging/deb/needrestart.conf", "etc/needrestart/conf.d/grit-wrapper.conf"),
