@@ -1,4 +1,4 @@
-//! The gRPC surface: upstream's service, our own beside it, and gRPC health. One file per call; [`publish`] turns states into the words
+//! The gRPC surface: upstream's service, our own beside it, gRPC health and reflection. One file per call; [`publish`] turns states into the words
 //! of each API, and [`status`] makes every error.
 
 mod counted;
@@ -6,6 +6,7 @@ mod guard;
 mod limited;
 mod own;
 mod publish;
+mod reflection;
 mod server;
 mod status;
 mod upstream;

@@ -4,20 +4,29 @@ use std::{io, sync::Arc, time::Duration};
 
 use futures::stream::{self, Stream};
 use grit_proto::{
+    reflection::server_reflection_server::ServerReflectionServer,
     runner_wrapper::process_wrapper_server::ProcessWrapperServer, wrapper_v1::wrapper_server::WrapperServer,
 };
 use thiserror::Error;
 use tokio::{sync::Semaphore, task::JoinSet, time::sleep};
 use tokio_util::sync::CancellationToken;
-use tonic::transport::{
-    Server,
-    server::{Connected, Router},
+use tonic::{
+    server::NamedService,
+    transport::{
+        Server,
+        server::{Connected, Router},
+    },
 };
 use tonic_health::server::health_reporter;
 use tower::layer::util::{Identity, Stack};
 use tracing::warn;
 
-use super::{Own, Upstream, counted::Counting, limited::Limited};
+use super::{
+    Own, Upstream,
+    counted::Counting,
+    limited::Limited,
+    reflection::{Older, Reflection},
+};
 use crate::{counters::Counters, listen::Listener};
 
 /// The largest message is a callback with its headers.
@@ -101,6 +110,9 @@ async fn all(servers: &mut JoinSet<Result<(), tonic::transport::Error>>) -> Resu
 }
 
 async fn router(services: Services) -> Router<Stack<Counting, Identity>> {
+    let hidden: &[_] = if services.own.is_some() { &[] } else { &[WrapperServer::<Own>::NAME] };
+    let reflection = Reflection { guard: services.upstream.guard().clone(), hidden };
+    let reflection = ServerReflectionServer::new(reflection).max_decoding_message_size(MAX_MESSAGE);
     let upstream = ProcessWrapperServer::new(services.upstream)
         .max_decoding_message_size(MAX_MESSAGE)
         .max_encoding_message_size(MAX_MESSAGE);
@@ -118,6 +130,8 @@ async fn router(services: Services) -> Router<Stack<Counting, Identity>> {
         .http2_keepalive_interval(Some(KEEPALIVE))
         .layer(Counting(services.counters))
         .add_service(health)
+        .add_service(Older(reflection.clone()))
+        .add_service(reflection)
         .add_service(upstream)
         .add_optional_service(own)
 }

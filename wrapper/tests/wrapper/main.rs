@@ -15,6 +15,7 @@ mod operator;
 mod own;
 mod prometheus;
 mod race;
+mod reflection;
 mod signals;
 mod sockets;
 mod support;

@@ -25,6 +25,10 @@ impl Upstream {
     pub fn new(supervisor: Handle, guard: Guard) -> Self {
         Self { supervisor, guard }
     }
+
+    pub(super) fn guard(&self) -> &Guard {
+        &self.guard
+    }
 }
 
 #[tonic::async_trait]
