@@ -3,12 +3,14 @@
 use std::{
     fs::File,
     io::{Read, Write},
-    path::PathBuf,
+    os::unix::ffi::OsStrExt,
+    path::{Path, PathBuf},
     process::ExitCode,
     time::Duration,
 };
 
 use clap::Parser;
+use rustix::process::Pid;
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
     time::sleep,
@@ -19,7 +21,8 @@ struct Habits {
     /// Write a line here for everything that happens: `ready`, and the name of each signal.
     #[arg(long)]
     record: Option<PathBuf>,
-    /// End when this process has gone: that of the test, so that nothing outlives a test that was killed.
+    /// End when this process has gone: that of the test, so that nothing outlives a test that was killed. Whatever else has the folder of
+    /// the record among its arguments, such as the wrapper, is the test's as well and is killed.
     #[arg(long)]
     lives_with: Option<i32>,
     /// Install the handlers only after so many milliseconds.
@@ -64,7 +67,8 @@ async fn main() -> std::io::Result<ExitCode> {
     };
 
     if let Some(test) = habits.lives_with {
-        std::thread::spawn(move || end_with(test));
+        let folder = habits.record.as_deref().and_then(Path::parent).map(Path::to_owned);
+        std::thread::spawn(move || end_with(test, folder.as_deref()));
     }
     if let Some(path) = &habits.grandchild {
         let script = "trap '' QUIT TERM HUP INT; while kill -0 $0 2>/dev/null; do sleep 1; done";
@@ -109,13 +113,29 @@ async fn main() -> std::io::Result<ExitCode> {
     }
 }
 
-/// Ends this process as soon as `test` is no more, whatever its habits are.
-fn end_with(test: i32) {
+/// Ends this process as soon as `test` is no more, whatever its habits are, and with it everything that has to do with `folder`.
+fn end_with(test: i32, folder: Option<&Path>) {
     let lives = |test| rustix::process::test_kill_process(test).is_ok();
-    while rustix::process::Pid::from_raw(test).is_some_and(lives) {
+    while Pid::from_raw(test).is_some_and(lives) {
         std::thread::sleep(Duration::from_millis(200));
     }
+    for process in folder.map(processes_of).unwrap_or_default() {
+        let _gone = rustix::process::kill_process(process, rustix::process::Signal::KILL);
+    }
     std::process::exit(1);
+}
+
+/// The other processes that have this folder, whose name is like no other, among their arguments.
+fn processes_of(folder: &Path) -> Vec<Pid> {
+    let folder = folder.as_os_str().as_bytes();
+    let is_of = |pid: &Pid| {
+        let command = std::fs::read(format!("/proc/{}/cmdline", pid.as_raw_pid())).unwrap_or_default();
+        command.windows(folder.len().max(1)).any(|window| window == folder)
+    };
+    let entries = std::fs::read_dir("/proc").into_iter().flatten();
+    let numbers = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    let me = i32::try_from(std::process::id()).ok();
+    numbers.filter(|number| Some(*number) != me).filter_map(Pid::from_raw).filter(is_of).collect()
 }
 
 async fn after(time: Option<Duration>) {

@@ -74,7 +74,7 @@ async fn whole_life(mut client: Client, other: &mut Client, parts: &Parts) {
 #[tokio::test]
 async fn a_whole_life_over_a_unix_socket() {
     let folder = tempfile::tempdir().unwrap();
-    let parts = serve(folder.path(), &["--jobs-take", "300"]).await;
+    let parts = serve(folder.path(), &["--jobs-take", "1000"]).await;
     let client = unix_client(&folder.path().join("w.sock")).await.unwrap();
     whole_life(client, &mut tcp_client(&parts.tcp).await.unwrap(), &parts).await;
 }
@@ -82,7 +82,7 @@ async fn a_whole_life_over_a_unix_socket() {
 #[tokio::test]
 async fn a_whole_life_over_tcp() {
     let folder = tempfile::tempdir().unwrap();
-    let parts = serve(folder.path(), &["--jobs-take", "300"]).await;
+    let parts = serve(folder.path(), &["--jobs-take", "1000"]).await;
     let client = tcp_client(&parts.tcp).await.unwrap();
     whole_life(client, &mut unix_client(&folder.path().join("w.sock")).await.unwrap(), &parts).await;
 }

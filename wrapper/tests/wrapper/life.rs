@@ -14,7 +14,7 @@ fn quick() -> Start {
 
 #[tokio::test]
 async fn a_graceful_shutdown_waits_for_the_jobs() {
-    let wrapper = quick().child(&["--jobs-take", "400"]);
+    let wrapper = quick().child(&["--jobs-take", "1000"]);
     let mut client = wrapper.client().await;
     wrapper.child_ready().await;
     assert_eq!(client.graceful().await, Status::InShutdown);

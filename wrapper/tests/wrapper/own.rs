@@ -148,3 +148,28 @@ async fn wrong_requests_stop_nothing() {
     assert_eq!(status(&mut client).await.state(), State::Running);
     assert_eq!(wrapper.record(), "ready");
 }
+
+/// Streams that nobody reads cost their own connection its calls, and nobody else anything.
+#[tokio::test]
+async fn calls_on_one_connection_are_limited_and_unread_streams_hold_nobody_up() {
+    let (wrapper, mut hog) = ready(&[], &["--jobs-take", "100"]).await;
+    let mut unread = Vec::new();
+    for _ in 0..32 {
+        unread.push(hog.watch(WatchRequest {}).await.unwrap());
+    }
+    let mut waiting = tokio::spawn({
+        let mut hog = hog.clone();
+        async move { status(&mut hog).await.state() }
+    });
+    let early = tokio::time::timeout(Duration::from_millis(300), &mut waiting).await;
+    assert!(early.is_err(), "there is no limit");
+
+    let mut other = wrapper.own().await;
+    for _ in 0..20 {
+        other.drain(drain("d")).await.unwrap();
+        wrapper.client().await.becomes(grit_proto::runner_wrapper::Status::Stopped).await;
+        other.start(StartRequest {}).await.unwrap();
+    }
+    drop(unread);
+    assert_eq!(waiting.await.unwrap(), State::Running);
+}

@@ -3,15 +3,15 @@
 use std::{
     fs::{self, File},
     io::Write,
+    os::unix::process::CommandExt,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
 };
 
 use rustix::process::Signal;
-use tempfile::TempDir;
 
 use crate::{
-    support::eventually,
+    support::{Wrapper, eventually},
     web::{ask, ready_with},
 };
 
@@ -30,14 +30,13 @@ fn program(name: &str) -> PathBuf {
 struct Prometheus {
     process: Child,
     url: String,
-    _folder: TempDir,
 }
 
 impl Prometheus {
-    async fn scraping(wrapper: &str) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let path = |name: &str| folder.path().join(name);
-        let target = wrapper.strip_prefix("http://").unwrap();
+    /// In the wrapper's folder, so that it goes with a test that is killed.
+    async fn scraping(wrapper: &Wrapper, url: &str) -> Self {
+        let path = |name: &str| wrapper.path(name);
+        let target = url.strip_prefix("http://").unwrap();
         let config = format!(
             "global: {{scrape_interval: 200ms, scrape_timeout: 200ms}}\n\
              scrape_configs: [{{job_name: wrapper, static_configs: [{{targets: ['{target}']}}]}}]\n"
@@ -48,11 +47,12 @@ impl Prometheus {
             .arg(format!("--config.file={}", path("prometheus.yml").display()))
             .arg(format!("--storage.tsdb.path={}", path("data").display()))
             .arg("--web.listen-address=127.0.0.1:0")
+            .process_group(0)
             .stdout(Stdio::null())
             .stderr(File::create(&log).unwrap())
             .spawn()
             .unwrap();
-        let mut server = Self { process, url: String::new(), _folder: folder };
+        let mut server = Self { process, url: String::new() };
         server.url = eventually("Prometheus listens", async || {
             let log = fs::read_to_string(&log).unwrap();
             let line = log.lines().find(|line| line.contains("msg=\"Listening on\""));
@@ -105,7 +105,7 @@ async fn checked_by_promtool(url: &str) {
 #[tokio::test]
 async fn a_whole_life_is_scraped_before_during_and_after_the_drain() {
     let (mut wrapper, url) = ready_with(&["--label=shard=blue"], &["--ignore-quit"]).await;
-    let prometheus = Prometheus::scraping(&url).await;
+    let prometheus = Prometheus::scraping(&wrapper, &url).await;
     prometheus.sees("grit_wrapper_runner_up", "1").await;
     prometheus.sees("grit_wrapper_runner_state{state=\"running\"}", "1").await;
     prometheus.sees("grit_wrapper_info{shard=\"blue\"}", "1").await;

@@ -258,6 +258,20 @@ async fn a_killed_test_leaves_nothing_behind() {
     eventually("the grandchild ends", async || if lives(grandchild) { Err(()) } else { Ok(()) }).await;
 }
 
+/// As the one before, with a wrapper between: it would stay, idle, and answer `stopped` for ever.
+#[tokio::test]
+async fn a_killed_test_leaves_no_wrapper_behind() {
+    let mut test = Command::new("sleep").arg("1000").spawn().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let record = folder.path().join("record").to_str().unwrap().to_owned();
+    let (child, number) = (misbehaving_child().to_str().unwrap().to_owned(), test.id().to_string());
+    let mut wrapper = Start::again(folder).command(&[&child, "--record", &record, "--lives-with", &number]);
+    wrapper.child_ready().await;
+    test.kill().unwrap();
+    test.wait().unwrap();
+    wrapper.ended().await;
+}
+
 /// 200 wrappers, each killed at a moment that differs: while it reads the state, makes the gate, writes, lets the runner through, or
 /// supervises. From the first runner that is seen on, it is that one that lives, and never a second.
 #[tokio::test]
