@@ -41,8 +41,14 @@ fn runs_installed(machine: &Machine, unit: &str) -> bool {
     machine.system.run(&["sh", "-c", &test]).unwrap().status.success()
 }
 
-/// The service as GitLab's package makes it.
+/// The service as GitLab's package makes it, running.
 fn plain_service(machine: &Machine, command: &str) {
+    plain_unit(machine, command);
+    machine.run(&["systemctl", "enable", "--now", THEIRS]);
+}
+
+/// The same, as in an image.
+pub(crate) fn plain_unit(machine: &Machine, command: &str) {
     let unit = format!(
         "[Unit]\nDescription=GitLab Runner\nConditionFileIsExecutable=/usr/bin/gitlab-runner\nAfter=network.target\n\
          [Service]\nStartLimitInterval=5\nStartLimitBurst=10\nExecStart={command}\nRestart=always\nRestartSec=120\n\
@@ -50,10 +56,9 @@ fn plain_service(machine: &Machine, command: &str) {
     );
     fs::write(machine.system.path("/etc/systemd/system/gitlab-runner.service"), unit).unwrap();
     machine.run(&["systemctl", "daemon-reload"]);
-    machine.run(&["systemctl", "enable", "--now", THEIRS]);
 }
 
-const PLAIN: &str = "/usr/bin/gitlab-runner \"run\" \"--config\" \"/etc/gitlab-runner/config.toml\" \
+pub(crate) const PLAIN: &str = "/usr/bin/gitlab-runner \"run\" \"--config\" \"/etc/gitlab-runner/config.toml\" \
                      \"--working-directory\" \"/home/gitlab-runner\" \"--service\" \"gitlab-runner\" \"--user\" \"gitlab-runner\"";
 
 #[test]
