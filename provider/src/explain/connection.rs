@@ -52,6 +52,12 @@ fn of_transport(error: &TransportError) -> Words {
             "Start ssh-agent where Terraform runs, add the key with `ssh-add`, and see it with `ssh-add -l`; or set `ssh.private_key`."
                 .to_owned(),
         ),
+        Cause::AgentSilent { socket, limit } => (
+            Code::ConnectFailed,
+            "SSH agent does not answer",
+            format!("the agent at {socket} was asked, and did not answer within {}.", human(*limit)),
+            "It hangs (`ssh-add -l` shows whether it answers), or waits for somebody to confirm or to touch a security key.".to_owned(),
+        ),
         Cause::Resolve(io) => (
             Code::ConnectFailed,
             "Host name cannot be resolved",

@@ -85,6 +85,7 @@ impl TransportError {
             | Cause::Lost(_)
             | Cause::TooBusy
             | Cause::NotAnswering { .. }
+            | Cause::AgentSilent { .. }
             | Cause::WrapperClosed => true,
             // A host that boots has no socket yet, and sshd does not say which refusals are of policy.
             Cause::ChannelRefused { reason, .. } => *reason != ChannelRefusal::Prohibited,
@@ -169,6 +170,9 @@ pub enum Cause {
     /// The agent cannot be asked, or holds no key that fits.
     #[error("ssh-agent at {socket}: {problem}")]
     Agent { socket: String, problem: String },
+    /// The agent hangs, or waits for a hand. Unlike a refusal this may pass.
+    #[error("ssh-agent at {socket} did not answer within {}", humantime::format_duration(*limit))]
+    AgentSilent { socket: String, limit: Duration },
     /// The command of a command strategy ended.
     #[error("the command ended: {status}")]
     CommandEnded { program: String, status: String },

@@ -149,6 +149,7 @@ async fn an_agent_that_hangs_is_named() {
     let short = |options: SshOptions| SshOptions { connect_timeout: Some(Duration::from_secs(4)), ..options };
     let words = async |options: SshOptions| {
         let error = soon(Connector::new(options).client(world.target()).check_status()).await.unwrap_err();
+        assert!(error.retryable(), "nobody has refused anything: {error:?}");
         world.words(&error)
     };
     // Its socket takes the connection, and nobody reads from it.

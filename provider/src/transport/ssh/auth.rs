@@ -6,10 +6,7 @@ use super::{
     handler::{Handler, Observed},
     keys::{Certified, PrivateKey},
 };
-use crate::{
-    args::duration::human,
-    transport::{error::Cause, limits::Limits},
-};
+use crate::transport::{error::Cause, limits::Limits};
 use russh::{
     client::{AuthResult, Handle},
     keys::{HashAlg, PrivateKeyWithHashAlg, agent::AgentIdentity},
@@ -40,10 +37,7 @@ pub(super) async fn authenticate(
         Attempts { handle, observed, username, waiting: &waiting, offered: Vec::new(), remaining: None };
     let done = tokio::time::timeout(limit, Box::pin(attempts.all(credentials))).await;
     done.unwrap_or_else(|_| match waiting.agent() {
-        Some(agent) => Err(agent.cannot(format!(
-            "it did not answer within {}; it may wait for somebody to confirm, or to touch a security key",
-            human(limit)
-        ))),
+        Some(agent) => Err(agent.silent(limit)),
         None => Err(Cause::TimedOut { limit }),
     })
 }
