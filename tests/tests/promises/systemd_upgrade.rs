@@ -95,6 +95,12 @@ fn an_upgrade_keeps_the_runner_and_a_removal_drains_it() {
     assert_eq!(machine.property(OURS, "NRestarts"), "2");
     assert_eq!(machine.signals(), [""; 0]);
 
+    // A runner that is being stopped leaves to others what it has not taken.
+    poll::until("no job waits", LIMIT, || match machine.lab.queue().tally() {
+        tally if tally.queued == 0 => Ok(()),
+        tally => Err(tally),
+    });
+
     // While the service is stopped nobody takes over, or the runner would be left with nobody.
     machine.run(&["systemctl", "stop", "--no-block", OURS]);
     machine.wait_signals(1);
