@@ -209,6 +209,50 @@ async fn a_state_file_that_cannot_be_written_starts_no_runner_and_stops_no_drain
     assert_eq!(second.client().await.status().await.0, Status::InShutdown, "the drain was lost");
 }
 
+/// Two units that were written by copying one: their sockets differ, and their state file does not.
+#[tokio::test]
+async fn a_second_wrapper_does_not_take_the_state_file_of_the_first() {
+    let first = ready(&[]).await;
+    let state = format!("--state-file={}", first.path("w.sock.state").display());
+    let before = fs::read(first.path("w.sock.state")).unwrap();
+    let mut second = Start::new().flags(&[&state]).child(&[]);
+    assert_eq!(second.ended().await.code(), Some(125));
+    assert!(second.read("log").contains("another wrapper uses it"), "{}", second.read("log"));
+    assert_eq!(second.record(), "", "a second runner was started");
+    assert_eq!(fs::read(first.path("w.sock.state")).unwrap(), before);
+}
+
+/// As while a package is replaced, or a file system is away.
+#[tokio::test]
+async fn a_runner_whose_program_is_gone_comes_back_with_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("runner");
+    let put = || {
+        // By another process, so that no child of ours holds it open for writing.
+        let copied = Command::new("cp").arg(misbehaving_child()).arg(&program).status().unwrap();
+        assert!(copied.success());
+    };
+    put();
+    let (words, record) = (program.to_str().unwrap().to_owned(), folder.path().join("record"));
+    let (record, test) = (record.to_str().unwrap().to_owned(), std::process::id().to_string());
+    let wrapper = Start::again(folder)
+        .flags(&["--start-grace=0s", "--restart=always", "--restart-delay=50ms", "--restart-max-delay=200ms"])
+        .command(&[&words, "--record", &record, "--lives-with", &test]);
+    wrapper.child_ready().await;
+    fs::remove_file(&program).unwrap();
+    kill_group(wrapper.child_pid()).await;
+    let mut own = wrapper.own().await;
+    eventually("the reason", async || {
+        let status = own.get_status(GetStatusRequest {}).await.unwrap().into_inner();
+        let told = status.failure_reason.contains("No such file or directory") && status.crash_loop;
+        if told { Ok(()) } else { Err(status) }
+    })
+    .await;
+    put();
+    wrapper.recorded("ready ready").await;
+    wrapper.client().await.becomes(Status::Running).await;
+}
+
 /// As after a loss of power: the name is there, and what was to be in the file is not.
 #[tokio::test]
 async fn an_empty_state_file_is_none() {
