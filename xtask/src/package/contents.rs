@@ -82,8 +82,7 @@ impl Contents<'_> {
     /// The lines of CHANGELOG.md that are about the wrapper, in Debian's form.
     fn changelog(&self) -> anyhow::Result<String> {
         let changes = read("CHANGELOG.md")?;
-        let lines = changes.lines().filter_map(|line| line.strip_prefix("- wrapper: "));
-        let lines: Vec<String> = lines.map(|line| format!("  * {line}\n")).collect();
+        let lines: Vec<String> = entries(&changes).iter().map(|entry| wrapped(entry)).collect();
         let date = output(Command::new("date").env("LC_ALL", "C").args([
             "--utc",
             "--rfc-email",
@@ -119,6 +118,35 @@ impl Contents<'_> {
         page += ".SH SEE ALSO\n/usr/share/doc/grit\\-wrapper/wrapper.md.gz\n";
         Ok(page)
     }
+}
+
+/// What a changelog in Markdown says about the wrapper: its items, each with the lines that it goes on in.
+fn entries(changes: &str) -> Vec<String> {
+    let mut items: Vec<String> = Vec::new();
+    for line in changes.lines() {
+        match (line.strip_prefix("- "), line.strip_prefix("  "), items.last_mut()) {
+            (Some(item), _, _) => items.push(item.to_owned()),
+            (None, Some(more), Some(item)) => *item += &format!(" {}", more.trim()),
+            _ => {}
+        }
+    }
+    items.iter().filter_map(|item| item.strip_prefix("wrapper: ")).map(str::to_owned).collect()
+}
+
+/// An item of a Debian changelog, in lines of 78 characters at most where words allow it.
+fn wrapped(entry: &str) -> String {
+    let mut text = String::new();
+    let mut line = "  *".to_owned();
+    for word in entry.split_whitespace() {
+        if line.len() + 1 + word.len() > 78 {
+            text += &line;
+            text.push('\n');
+            line = "   ".to_owned();
+        }
+        line.push(' ');
+        line += word;
+    }
+    text + &line + "\n"
 }
 
 /// Text of which nothing is meant for troff.
@@ -180,4 +208,23 @@ fn walk(folder: &Path, visit: &mut impl FnMut(&Path, bool) -> anyhow::Result<()>
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_changelog_has_whole_items_in_short_lines() {
+        let long = "word ".repeat(30);
+        let changes =
+            format!("# Changelog\n\n- provider: else\n- wrapper: {long}\n  and more.\n\n- wrapper: last.\n");
+        let entries = entries(&changes);
+        assert_eq!(entries.len(), 2);
+        assert!(entries[0].ends_with("and more."));
+        let text = wrapped(&entries[0]);
+        assert!(text.lines().all(|line| line.len() <= 78) && text.lines().count() == 3, "{text}");
+        assert!(text.starts_with("  * word") && text.contains("\n    word"), "{text}");
+        assert_eq!(wrapped(&entries[1]), "  * last.\n");
+    }
 }
