@@ -21,14 +21,22 @@ pub(crate) fn expand(path: &Path, home: Option<&Path>) -> PathBuf {
 
 /// A path as errors and logs show it. The text of a key that somebody put in place of a path is not shown.
 pub(crate) fn shown(path: &Path) -> String {
-    let text = path.display().to_string();
-    let is_no_path = text.contains("-----") || text.contains(char::is_control) || text.len() > 4096;
-    if is_no_path { "(a text that is no path)".to_owned() } else { text }
+    if is_no_path(path) { "(a text that is no path)".to_owned() } else { path.display().to_string() }
+}
+
+fn is_no_path(path: &Path) -> bool {
+    let text = path.to_string_lossy();
+    text.contains("-----") || text.contains(char::is_control) || text.len() > 4096
 }
 
 /// Reads a file that a user named. Blocks, but never for long: what is no file (a folder, a pipe that nobody writes to, a device without
 /// an end) and what is larger than 16 MiB is refused in words.
 pub(crate) fn read(path: &Path) -> Result<Vec<u8>, String> {
+    if is_no_path(path) {
+        return Err(
+            "the path of a file is wanted here; the text itself has an attribute of its own".to_owned()
+        );
+    }
     let read = || -> io::Result<Result<Vec<u8>, String>> {
         // Opening a pipe would wait for a writer. It makes no difference to a file.
         let flags = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
@@ -69,6 +77,7 @@ mod tests {
         for key in ["-----BEGIN OPENSSH PRIVATE KEY----- b3BlbnNz", "b3BlbnNz\nc2VjcmV0\n", &"A".repeat(5000)]
         {
             assert_eq!(shown(Path::new(key)), "(a text that is no path)");
+            assert!(read(Path::new(key)).unwrap_err().contains("the path of a file is wanted"));
         }
     }
 
