@@ -7,7 +7,7 @@ use std::{fs, path::PathBuf};
 pub struct Process {
     pub pid: u32,
     pub parent: u32,
-    /// File name of its executable; empty when it cannot be read.
+    /// File name of its executable; the first 15 bytes of its name where that cannot be read.
     pub program: String,
 }
 
@@ -34,13 +34,17 @@ pub fn descendants(root: u32) -> Vec<Process> {
 fn read(pid: u32) -> Option<Process> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name in parentheses may hold anything, parentheses and spaces too; what follows the last one is regular.
-    let mut fields = stat[stat.rfind(')')? + 1..].split_whitespace();
+    let (name, rest) = stat.rsplit_once(')')?;
+    let (_, name) = name.split_once('(')?;
+    let mut fields = rest.split_whitespace();
     let state = fields.next()?;
     let parent = fields.next()?.parse().ok()?;
     if matches!(state, "Z" | "X") {
         return None;
     }
-    let exe = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_else(|_| PathBuf::new());
+    // A process that is ending gives its memory back, and with it the name of its executable, before it closes its files: it is still
+    // there, with its locks and sockets.
+    let exe = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_else(|_| PathBuf::from(name));
     let program = exe.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     Some(Process { pid, parent, program })
 }
