@@ -1,29 +1,151 @@
 //! Moments of the two clocks, turned into each other.
+//!
+//! Waiting goes by the monotonic clock; only what is told or kept is turned into wall time, so a clock that is set changes no deadline.
+//! What is told is always by the wall clock of now: when that is set, told moments move with it, and what a reader finds between one of
+//! them and the time of day has really passed. As long as it is not set, a moment is always told as the same time: the kernel slews both
+//! clocks together, so how far the one is ahead of the other has to be read once only.
 
-use std::time::SystemTime;
+use std::{
+    cell::Cell,
+    time::{Duration, SystemTime},
+};
 
+use rustix::time::{ClockId, clock_gettime};
 use tokio::time::Instant;
 
-/// The wall time of a moment. Waiting goes by the monotonic clock, and only what is told or kept is turned into wall time, so a clock
-/// that is set changes no deadline.
+/// The wall time of a moment.
 #[must_use]
 pub(crate) fn time(moment: Instant) -> SystemTime {
-    let now = Instant::now();
-    let wall = SystemTime::now();
-    match moment.checked_duration_since(now) {
-        Some(ahead) => wall.checked_add(ahead),
-        None => wall.checked_sub(now.saturating_duration_since(moment)),
-    }
-    .unwrap_or(wall)
+    Clocks::now().time(moment)
 }
 
-/// The moment of a wall time. What the clock cannot hold becomes now.
-#[must_use]
-pub(crate) fn moment(time: SystemTime) -> Instant {
-    let now = Instant::now();
-    match time.duration_since(SystemTime::now()) {
-        Ok(ahead) => now.checked_add(ahead),
-        Err(behind) => now.checked_sub(behind.duration()),
+/// How the clocks stood to each other when they were read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Clocks {
+    moment: Instant,
+    wall: SystemTime,
+    /// Since the boot, as every process of this boot reads it; [`Instant`] does not tell.
+    monotonic: Duration,
+}
+
+impl Clocks {
+    /// Readings apart by more than this mean that the wall clock was set. Less is as good as the same.
+    const SET: Duration = Duration::from_millis(50);
+
+    /// Other processes may run between the readings of two clocks; what took longer is read again, so many times.
+    const QUICK: Duration = Duration::from_micros(100);
+    const ATTEMPTS: usize = 5;
+
+    /// As they stand now: an earlier reading of this thread, unless the wall clock was set since.
+    #[must_use]
+    pub(crate) fn now() -> Self {
+        thread_local!(static LAST: Cell<Option<Clocks>> = const { Cell::new(None) });
+        let (read, took) = Self::read();
+        let last = LAST.get().filter(|last| apart(last.time(read.moment), read.wall) <= Self::SET + took);
+        let now = last.unwrap_or(read);
+        LAST.set(Some(now));
+        now
     }
-    .unwrap_or(now)
+
+    /// The quickest of a few readings, and how long it took.
+    fn read() -> (Self, Duration) {
+        let mut best = Self::read_once();
+        for _ in 1..Self::ATTEMPTS {
+            if best.1 <= Self::QUICK {
+                break;
+            }
+            let next = Self::read_once();
+            if next.1 < best.1 {
+                best = next;
+            }
+        }
+        best
+    }
+
+    fn read_once() -> (Self, Duration) {
+        let moment = Instant::now();
+        let wall = SystemTime::now();
+        let monotonic = clock_gettime(ClockId::Monotonic).try_into().unwrap_or_default();
+        (Self { moment, wall, monotonic }, moment.elapsed())
+    }
+
+    /// The wall time of a moment. What the clock cannot hold becomes now.
+    #[must_use]
+    pub(crate) fn time(&self, moment: Instant) -> SystemTime {
+        match moment.checked_duration_since(self.moment) {
+            Some(ahead) => self.wall.checked_add(ahead),
+            None => self.wall.checked_sub(self.moment.saturating_duration_since(moment)),
+        }
+        .unwrap_or(self.wall)
+    }
+
+    /// The moment of a wall time. What the clock cannot hold becomes now.
+    #[must_use]
+    pub(crate) fn moment(&self, time: SystemTime) -> Instant {
+        match time.duration_since(self.wall) {
+            Ok(ahead) => self.moment.checked_add(ahead),
+            Err(behind) => self.moment.checked_sub(behind.duration()),
+        }
+        .unwrap_or(self.moment)
+    }
+
+    /// How far the wall clock is ahead of the monotonic one, in milliseconds. It changes when the wall clock is set, and then only.
+    #[must_use]
+    pub(crate) fn ahead(&self) -> i64 {
+        let since_1970 = self.wall.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let millis = |time: Duration| i64::try_from(time.as_millis()).unwrap_or(i64::MAX);
+        match since_1970.checked_sub(self.monotonic) {
+            Some(ahead) => millis(ahead),
+            None => -millis(self.monotonic.saturating_sub(since_1970)),
+        }
+    }
+}
+
+fn apart(one: SystemTime, other: SystemTime) -> Duration {
+    one.duration_since(other).unwrap_or_else(|error| error.duration())
+}
+
+#[cfg(test)]
+impl Clocks {
+    /// As if somebody had set the wall clock forward, or back, by so many milliseconds.
+    pub(crate) fn set_by(self, millis: i64) -> Self {
+        let by = Duration::from_millis(millis.unsigned_abs());
+        Self { wall: if millis < 0 { self.wall - by } else { self.wall + by }, ..self }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    #[test]
+    fn a_moment_is_told_as_the_same_time_each_time() {
+        let moment = Instant::now() - HOUR;
+        let told = time(moment);
+        for _ in 0..1000 {
+            assert_eq!(time(moment), told);
+        }
+        assert!(apart(told + HOUR, SystemTime::now()) < HOUR / 60);
+    }
+
+    #[test]
+    fn there_and_back() {
+        let clocks = Clocks::now();
+        for moment in [clocks.moment + HOUR, clocks.moment, clocks.moment - HOUR] {
+            assert_eq!(clocks.moment(clocks.time(moment)), moment);
+        }
+    }
+
+    #[test]
+    fn when_the_wall_clock_is_set_so_is_what_is_told() {
+        let clocks = Clocks::now();
+        for millis in [-3_600_000, -1, 0, 1, 3_600_000] {
+            let set = clocks.set_by(millis);
+            assert_eq!(set.ahead() - clocks.ahead(), millis);
+            let moved = apart(set.time(clocks.moment), clocks.time(clocks.moment));
+            assert_eq!(moved, Duration::from_millis(millis.unsigned_abs()));
+        }
+    }
 }

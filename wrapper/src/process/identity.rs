@@ -30,8 +30,7 @@ impl Identity {
     pub fn of(pid: u32) -> io::Result<Self> {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
         let start_ticks = start_ticks(&stat).ok_or(io::ErrorKind::InvalidData)?;
-        let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim().to_owned();
-        Ok(Self { pid, start_ticks, boot })
+        Ok(Self { pid, start_ticks, boot: boot_id()? })
     }
 
     /// Whether the process with this number is the same one, and not yet a zombie.
@@ -54,6 +53,15 @@ impl Program {
         let file = fs::metadata(format!("/proc/{pid}/exe"))?;
         Ok(Self { device: file.dev(), inode: file.ino() })
     }
+}
+
+/// The name of this boot, which no other one has.
+///
+/// # Errors
+///
+/// When there is no `/proc`.
+pub(crate) fn boot_id() -> io::Result<String> {
+    Ok(fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim().to_owned())
 }
 
 /// Field 22 of `/proc/PID/stat`. The name in field 2 may hold anything, so counting starts behind its last parenthesis.

@@ -12,6 +12,7 @@ mod proc_status;
 
 use std::{fmt, io};
 
+pub(crate) use self::identity::boot_id;
 pub use self::{
     command::{CommandError, CommandLine},
     exit::Exit,

@@ -5,6 +5,7 @@
 //! callbacks, and is readable for the wrapper's user alone. It is not synced to disk: it outlives a process, and a reboot ends what it
 //! tells of, so that an empty one is as good as none.
 
+mod clock;
 mod saved;
 
 use std::{
@@ -17,6 +18,7 @@ use std::{
 use thiserror::Error;
 use tracing::{error, warn};
 
+use self::saved::Unreadable;
 pub use self::saved::{Found, Saved};
 use crate::{
     lock::{self, Lock},
@@ -44,6 +46,16 @@ pub enum StoreError {
         #[source]
         source: io::Error,
     },
+    /// It was written by another release, which alone knows what must not be overlooked in it.
+    #[error(
+        "--state-file {path:?}: is of a newer grit-wrapper (form {form:?}; this is {version}, which knows form {known:?}). Nothing was \
+         changed: {runner} may still run. Start the newer grit-wrapper again, which goes on with it. To go back to this one, first stop \
+         the service with the newer one, which drains the runner and removes the file",
+        version = env!("CARGO_PKG_VERSION"),
+        known = saved::FORM,
+        runner = .runner.map_or_else(|| "a runner".to_owned(), |pid| format!("the runner, process {pid},")),
+    )]
+    Newer { path: PathBuf, form: String, runner: Option<u32> },
     #[error(
         "--state-file {path:?}: cannot be understood. A runner of an earlier wrapper may still run: make sure that none does, and \
          remove the file"
@@ -72,10 +84,12 @@ impl Store {
                 warn!(path = %path.display(), "the state file is empty, as after a loss of power, which ended the runner as well");
                 None
             }
-            Ok(text) => Some(
-                serde_json::from_slice(&text)
-                    .map_err(|source| StoreError::Broken { path: path.to_owned(), source })?,
-            ),
+            Ok(text) => Some(Saved::parse(&text).map_err(|unreadable| match unreadable {
+                Unreadable::OtherForm { form, runner } => {
+                    StoreError::Newer { path: path.to_owned(), form, runner }
+                }
+                Unreadable::Broken(source) => StoreError::Broken { path: path.to_owned(), source },
+            })?),
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => return Err(io("read it")(error)),
         };

@@ -1,47 +1,60 @@
 //! The form of the state file, and the way back from it.
 
-use std::{
-    collections::HashMap,
-    io,
-    sync::Arc,
-    time::{Duration, SystemTime},
-};
+use std::{collections::HashMap, io, sync::Arc, time::Duration};
 
 use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, sleep};
 use tracing::{info, warn};
 
+use super::clock::{self, SavedClock, Times};
 use crate::{
     callback::Callback,
     process::{Exit, Identity, LinuxChild, Program},
     signals,
     supervisor::{ChildInfo, End, Mode, Phase, Policy, State, Stop, Supervision},
-    wall,
+    wall::Clocks,
 };
 
 /// How long a gate may take to see that its wrapper is gone, or to become the runner.
 const GATE_LIMIT: Duration = Duration::from_secs(10);
 
-/// What is kept. Times are milliseconds since 1970.
+/// What is kept. Times are milliseconds since 1970, as the wall clock of `clock` shows them.
+///
+/// A field that this program does not know is passed over, so that one can go back to an earlier wrapper. What must not be passed over
+/// therefore comes with another version.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Saved {
-    /// Of this form. Another one is not understood.
     version: Version,
+    /// Not there in files of wrappers that went by the wall clock alone.
+    clock: Option<SavedClock>,
     child: Option<SavedChild>,
     stop: Option<SavedStop>,
     restarts: u32,
     failures: u32,
 }
 
+/// The form of the file, [`FORM`]. Another one is not understood.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 enum Version {
     #[serde(rename = "1")]
     One,
 }
 
+/// The one form that there is so far.
+pub(super) const FORM: &str = "1";
+
+/// Why a file cannot be read.
+#[derive(Debug)]
+pub(super) enum Unreadable {
+    /// `runner` is its process, if that is still where it is here.
+    OtherForm {
+        form: String,
+        runner: Option<u32>,
+    },
+    Broken(serde_json::Error),
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 struct SavedChild {
     identity: Identity,
     /// The program of its gate, while it waits there.
@@ -50,7 +63,6 @@ struct SavedChild {
 }
 
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 struct SavedStop {
     id: String,
     reason: String,
@@ -73,7 +85,6 @@ enum SavedEnd {
 }
 
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 struct SavedCallback {
     url: String,
     method: String,
@@ -97,20 +108,38 @@ impl std::fmt::Debug for SavedStop {
 }
 
 impl Saved {
+    /// Reads a file of this form.
+    pub(super) fn parse(text: &[u8]) -> Result<Self, Unreadable> {
+        let json: serde_json::Value = serde_json::from_slice(text).map_err(Unreadable::Broken)?;
+        match json["version"].as_str() {
+            Some(form) if form != FORM => {
+                let pid = json["child"]["identity"]["pid"].as_u64();
+                let runner = pid.and_then(|pid| pid.try_into().ok());
+                Err(Unreadable::OtherForm { form: form.to_owned(), runner })
+            }
+            _ => serde_json::from_value(json).map_err(Unreadable::Broken),
+        }
+    }
+
     pub(super) fn new(supervision: &Supervision, child: Option<&Identity>) -> Self {
+        Self::by(&Clocks::now(), supervision, child)
+    }
+
+    fn by(clocks: &Clocks, supervision: &Supervision, child: Option<&Identity>) -> Self {
         let state = &supervision.state;
         let gate = matches!(state, State::Starting { .. })
             .then(|| child.and_then(|child| Program::of(child.pid).ok()))
             .flatten();
-        let started = state.child().map_or_else(SystemTime::now, |child| wall::time(child.started));
+        let started = state.child().map_or_else(Instant::now, |child| child.started);
         Self {
             version: Version::One,
+            clock: SavedClock::new(clocks),
             child: child.map(|identity| SavedChild {
                 identity: identity.clone(),
                 gate,
-                started: millis(started),
+                started: clock::millis(clocks, started),
             }),
-            stop: state.stop().map(|stop| SavedStop::new(state, stop)),
+            stop: state.stop().map(|stop| SavedStop::new(clocks, state, stop)),
             restarts: supervision.restarts,
             failures: supervision.failures,
         }
@@ -126,16 +155,17 @@ impl Saved {
             Some(child) if child.is_runner().await => LinuxChild::adopt(&child.identity)?,
             _ => None,
         };
+        let times = Times::new(self.clock.as_ref(), Clocks::now());
         let wrappers_own = self.stop.as_ref().is_some_and(|stop| stop.id == signals::ID);
         let state = match (&child, self.child, self.stop) {
             (Some(_), Some(saved), stop) => {
-                let info = ChildInfo { pid: saved.identity.pid, started: moment(saved.started) };
+                let info = ChildInfo { pid: saved.identity.pid, started: times.past(saved.started) };
                 info!(
                     pid = info.pid,
                     stop = stop.as_ref().map(|stop| &stop.id),
                     "adopting the runner of an earlier wrapper"
                 );
-                adopted(info, stop, policy)
+                adopted(&times, info, stop, policy)
             }
             // What was to end was the earlier wrapper, and it has.
             (_, _, Some(_)) if wrappers_own => State::Idle,
@@ -147,7 +177,7 @@ impl Saved {
                     killed: false,
                 });
                 let end = stop.end.clone().map_or(unseen, SavedEnd::restore);
-                State::Exited { end, stop: Some(stop.restore()) }
+                State::Exited { end, stop: Some(stop.restore(&times)) }
             }
             (_, saved, None) => {
                 if saved.is_some() {
@@ -163,12 +193,14 @@ impl Saved {
     }
 }
 
-fn adopted(child: ChildInfo, stop: Option<SavedStop>, policy: &Policy) -> State {
+fn adopted(times: &Times, child: ChildInfo, stop: Option<SavedStop>, policy: &Policy) -> State {
     let Some(saved) = stop else { return State::Running { child, reload: None } };
-    let stop = saved.restore();
+    let stop = saved.restore(times);
     let phase = match saved.kill_at {
         // SIGTERM was sent, or was about to be. It is never sent again; the kill comes either way.
-        Some(at) => Phase::Terminating { until: moment(at).min(Instant::now() + policy.termination_timeout) },
+        Some(at) => {
+            Phase::Terminating { until: times.moment(at).min(Instant::now() + policy.termination_timeout) }
+        }
         // Whether SIGTERM was reached is not written down before it is sent, so a forceful stop without it has yet to begin.
         None if stop.mode == Mode::Forceful => Phase::Spacing { until: Instant::now() },
         // SIGQUIT may have been sent. Again it does no harm, and without it the runner would never end.
@@ -193,9 +225,11 @@ impl SavedChild {
 }
 
 impl SavedStop {
-    fn new(state: &State, stop: &Stop) -> Self {
+    fn new(clocks: &Clocks, state: &State, stop: &Stop) -> Self {
         let kill_at = match state {
-            State::Stopping { phase: Phase::Terminating { until }, .. } => Some(millis(wall::time(*until))),
+            State::Stopping { phase: Phase::Terminating { until }, .. } => {
+                Some(clock::millis(clocks, *until))
+            }
             State::Stopping { phase: Phase::Killed, .. } => Some(0),
             _ => None,
         };
@@ -204,8 +238,8 @@ impl SavedStop {
             id: stop.id.to_string(),
             reason: stop.reason.to_string(),
             forceful: stop.mode == Mode::Forceful,
-            asked: millis(wall::time(stop.asked)),
-            deadline: stop.deadline.map(|deadline| millis(wall::time(deadline))),
+            asked: clock::millis(clocks, stop.asked),
+            deadline: stop.deadline.map(|deadline| clock::millis(clocks, deadline)),
             callbacks: save(&stop.callbacks),
             called: save(&stop.called),
             kill_at,
@@ -216,15 +250,15 @@ impl SavedStop {
         }
     }
 
-    fn restore(&self) -> Stop {
+    fn restore(&self, times: &Times) -> Stop {
         let restore =
             |callbacks: &[SavedCallback]| callbacks.iter().filter_map(SavedCallback::restore).collect();
         Stop {
             id: Arc::from(self.id.as_str()),
             reason: Arc::from(self.reason.as_str()),
             mode: if self.forceful { Mode::Forceful } else { Mode::Graceful },
-            asked: moment(self.asked),
-            deadline: self.deadline.map(moment),
+            asked: times.past(self.asked),
+            deadline: self.deadline.map(|deadline| times.moment(deadline)),
             callbacks: restore(&self.callbacks),
             called: restore(&self.called),
         }
@@ -260,11 +294,5 @@ impl SavedCallback {
     }
 }
 
-fn millis(time: SystemTime) -> u64 {
-    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
-}
-
-fn moment(millis: u64) -> Instant {
-    wall::moment(SystemTime::UNIX_EPOCH + Duration::from_millis(millis))
-}
+#[cfg(test)]
+mod tests;

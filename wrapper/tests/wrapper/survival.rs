@@ -165,15 +165,129 @@ async fn sigusr1_hands_the_runner_over_to_a_new_wrapper() {
     assert!(lives(without.pid()));
 }
 
+/// A wrapper with a drain whose runner goes on, which was killed, and whose state file was then changed.
+async fn killed_while_it_drains(deadline: Duration, change: impl FnOnce(&mut serde_json::Value)) -> Wrapper {
+    let habits = ["--ignore-quit"];
+    let mut first = ready(&habits).await;
+    let deadline = Some(deadline.try_into().unwrap());
+    let drain = DrainRequest { id: "deploy-9".to_owned(), deadline, ..DrainRequest::default() };
+    first.own().await.drain(drain).await.unwrap();
+    first.recorded("ready QUIT").await;
+    first.signal(Signal::KILL);
+    first.ended().await;
+    let path = first.path("w.sock.state");
+    let mut state = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    change(&mut state);
+    fs::write(&path, state.to_string()).unwrap();
+    Start::again(first.into_folder()).flags(&["--start-grace=0s"]).child(&habits)
+}
+
+/// As if everything had been written while the wall clock was wrong by so many milliseconds.
+fn by_a_wrong_clock(state: &mut serde_json::Value, millis: i64) {
+    for place in ["/clock/ahead", "/child/started", "/stop/asked", "/stop/deadline"] {
+        let number = state.pointer_mut(place).unwrap();
+        *number = (number.as_i64().unwrap() + millis).into();
+    }
+}
+
+/// How far a time that was told is from now, in seconds; negative when it is over.
+fn from_now(told: Option<prost_types::Timestamp>) -> i64 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    told.unwrap().seconds - i64::try_from(now.as_secs()).unwrap()
+}
+
+const TEN_DAYS: i64 = 10 * 24 * 3600 * 1000;
+
+#[tokio::test]
+async fn a_wall_clock_that_was_set_moves_no_deadline() {
+    for millis in [TEN_DAYS, -TEN_DAYS] {
+        let second =
+            killed_while_it_drains(Duration::from_secs(3600), |state| by_a_wrong_clock(state, millis)).await;
+        let status = second.own().await.get_status(GetStatusRequest {}).await.unwrap().into_inner();
+        assert_eq!(status.state(), State::Draining);
+        let drain = status.drain.unwrap();
+        for (what, told, wanted) in
+            [("start", status.started_at, 0), ("wish", drain.asked_at, 0), ("deadline", drain.deadline, 3600)]
+        {
+            let found = from_now(told);
+            assert!((wanted - 300..=wanted).contains(&found), "{what}: {found} s from now");
+        }
+    }
+    // The clock that wrote it was ahead, so by today's the deadline would be in ten days.
+    let second =
+        killed_while_it_drains(Duration::from_secs(2), |state| by_a_wrong_clock(state, TEN_DAYS)).await;
+    second.client().await.becomes(Status::Stopped).await;
+    assert!(second.record().ends_with("TERM"), "{}", second.record());
+}
+
+/// Written before the monotonic clock was kept, or by a release to come whose additions are no matter to this one.
+#[tokio::test]
+async fn state_files_of_other_releases_are_taken_up() {
+    let before = |state: &mut serde_json::Value| {
+        state.as_object_mut().unwrap().remove("clock").unwrap();
+    };
+    let later = |state: &mut serde_json::Value| state["child"]["added"] = "by a release to come".into();
+    let changes: [&dyn Fn(&mut serde_json::Value); 2] = [&before, &later];
+    for change in changes {
+        let second = killed_while_it_drains(Duration::from_secs(3600), change).await;
+        let status = second.own().await.get_status(GetStatusRequest {}).await.unwrap().into_inner();
+        let drain = status.drain.unwrap();
+        assert_eq!(
+            (status.pid, drain.id.as_str()),
+            (runners(second.folder.path()).first().copied(), "deploy-9")
+        );
+        let left = from_now(drain.deadline);
+        assert!((3300..=3600).contains(&left), "{left} s");
+        assert!(second.record().starts_with("ready QUIT") && second.record().matches("ready").count() == 1);
+    }
+}
+
+/// As after going back to an earlier release while a runner runs. Nothing is lost: the release that wrote the file goes on.
+#[tokio::test]
+async fn a_state_file_of_a_newer_form_is_left_alone_and_so_is_its_runner() {
+    let mut first = ready(&[]).await;
+    let runner = first.child_pid();
+    first.signal(Signal::KILL);
+    first.ended().await;
+    let path = first.path("w.sock.state");
+    let ours = fs::read_to_string(&path).unwrap();
+    let newer = ours.replace("\"version\":\"1\"", "\"version\":\"2\"");
+    assert_ne!(newer, ours);
+    fs::write(&path, &newer).unwrap();
+    let mut second = Start::again(first.into_folder()).child(&[]);
+    assert_eq!(second.ended().await.code(), Some(125));
+    let log = second.read("log");
+    for text in [
+        "form \\\"2\\\"",
+        &format!("the runner, process {runner}, may still run"),
+        "w.sock.state",
+        "Start the newer grit-wrapper again",
+    ] {
+        assert!(log.contains(text), "{text}: {log}");
+    }
+    assert_eq!(fs::read_to_string(&path).unwrap(), newer);
+    assert_eq!(runners(second.folder.path()), [runner]);
+
+    fs::write(&path, ours).unwrap();
+    let third = Start::again(second.into_folder()).child(&[]);
+    let status = third.own().await.get_status(GetStatusRequest {}).await.unwrap().into_inner();
+    assert_eq!(status.pid, Some(runner));
+    assert_eq!(third.record(), "ready");
+}
+
 #[tokio::test]
 async fn a_state_file_that_cannot_be_understood_starts_nothing() {
-    // Of a later version; broken off; of something else.
-    for text in ["{\"version\":\"2\"}", "{\"version\":\"1\",\"chi", "hello"] {
+    // Of a later version that is nothing like ours; broken off; of something else.
+    for (text, why) in [
+        ("{\"version\":\"2\"}", "a runner may still run. Start the newer grit-wrapper again"),
+        ("{\"version\":\"1\",\"chi", "make sure that none does, and remove the file"),
+        ("hello", "make sure that none does, and remove the file"),
+    ] {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("w.sock.state"), text).unwrap();
         let mut wrapper = Start::again(folder).child(&[]);
         assert_eq!(wrapper.ended().await.code(), Some(125), "{text}");
-        assert!(wrapper.read("log").contains("make sure that none does, and remove the file"));
+        assert!(wrapper.read("log").contains(why), "{}", wrapper.read("log"));
         assert_eq!(wrapper.record(), "");
         assert_eq!(wrapper.read("w.sock.state"), text, "what may tell of a runner was overwritten");
     }

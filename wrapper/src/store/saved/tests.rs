@@ -1,0 +1,57 @@
+//! Forms of the state file that are read, and that are not.
+
+use super::*;
+
+/// As grit-wrapper 0.1.0 wrote it at first, and no later one may fail to read it: a runner may run.
+const FIRST: &str = r#"{"version":"1",
+    "child":{"identity":{"pid":4242,"start_ticks":17,"boot":"b"},"gate":{"device":1,"inode":2},"started":1700000000000},
+    "stop":{"id":"deploy-7","reason":"why","forceful":false,"asked":1700000000001,"deadline":1700003600001,
+        "callbacks":[{"url":"https://ci.example.com/","method":"POST","headers":{"Token":"s"}}],"called":[],
+        "kill_at":null,"end":{"Exited":{"pid":4242,"exit":{"Code":1},"killed":false}}},
+    "restarts":3,"failures":2}"#;
+
+fn first() -> serde_json::Value {
+    serde_json::from_str(FIRST).unwrap()
+}
+
+fn parse(json: &serde_json::Value) -> Result<Saved, Unreadable> {
+    Saved::parse(json.to_string().as_bytes())
+}
+
+#[test]
+fn the_first_form_is_read() {
+    let saved = parse(&first()).unwrap();
+    assert!(saved.clock.is_none() && saved.child.is_some() && saved.restarts == 3);
+    let stop = saved.stop.unwrap();
+    assert_eq!((stop.deadline, stop.callbacks.len(), stop.end.is_some()), (Some(1_700_003_600_001), 1, true));
+}
+
+#[test]
+fn what_a_later_release_adds_is_passed_over() {
+    let mut json = first();
+    for place in ["", "/child", "/child/identity", "/stop", "/stop/callbacks/0"] {
+        json.pointer_mut(place).unwrap()["added"] = serde_json::json!({"in": "a later release"});
+    }
+    assert_eq!(parse(&json).unwrap(), parse(&first()).unwrap());
+}
+
+#[test]
+fn another_form_is_refused_whatever_else_is_there() {
+    let mut json = first();
+    json["version"] = "2".into();
+    let refused = |json: &_| matches!(parse(json), Err(Unreadable::OtherForm { form, runner: Some(4242) }) if form == "2");
+    assert!(refused(&json));
+    json["stop"] = "of another kind".into();
+    assert!(refused(&json));
+    json["version"] = serde_json::Value::Null;
+    assert!(matches!(parse(&json), Err(Unreadable::Broken(_))));
+}
+
+#[test]
+fn without_what_was_always_there_nothing_is_read() {
+    for field in ["version", "restarts", "failures"] {
+        let mut json = first();
+        json.as_object_mut().unwrap().remove(field);
+        assert!(matches!(parse(&json), Err(Unreadable::Broken(_))), "{field}");
+    }
+}
