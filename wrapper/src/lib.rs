@@ -11,6 +11,7 @@ pub mod access;
 pub mod callback;
 pub mod counters;
 pub mod health;
+mod holder;
 pub mod listen;
 mod lock;
 pub mod logging;

@@ -1,6 +1,12 @@
 //! Lock files: the kernel lets go of them however their holder ends.
 
-use std::{ffi::OsString, fs::File, io, os::unix::fs::OpenOptionsExt, path::Path};
+use std::{
+    ffi::OsString,
+    fs::File,
+    io::{self, Read, Write},
+    os::unix::fs::OpenOptionsExt,
+    path::Path,
+};
 
 use rustix::{
     fs::{FlockOperation, flock},
@@ -8,22 +14,45 @@ use rustix::{
 };
 use tracing::warn;
 
+use crate::holder::{self, Attempt, Holder};
+
 /// A lock that is held until this value is dropped.
 #[derive(Debug)]
 pub(crate) struct Lock(File);
 
-/// Locks `PATH.lock`; `None` when somebody else holds it.
+/// Locks `PATH.lock`, unless somebody who lives holds it. The file names its holder, for whoever comes second.
 ///
 /// The file stays: removing it would let two processes hold locks on two files of one name.
-pub(crate) fn beside(path: &Path) -> io::Result<Option<Lock>> {
+pub(crate) async fn beside(path: &Path) -> io::Result<Attempt<Lock>> {
     let mut name = OsString::from(path);
     name.push(".lock");
-    let file = File::options().write(true).create(true).truncate(false).mode(0o600).open(name)?;
-    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(Some(Lock(file))),
-        Err(Errno::WOULDBLOCK) => Ok(None),
-        Err(errno) => Err(errno.into()),
-    }
+    let open = || File::options().read(true).write(true).create(true).truncate(false).mode(0o600).open(&name);
+    holder::take(|| {
+        let mut file = open()?;
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {
+                if let Err(error) = sign(&mut file) {
+                    warn!(%error, file = %name.display(), "cannot write our number into a lock file; the lock holds all the same");
+                }
+                Ok(Attempt::Ours(Lock(file)))
+            }
+            Err(Errno::WOULDBLOCK) => Ok(Attempt::Taken(signature(&mut file))),
+            Err(errno) => Err(errno.into()),
+        }
+    })
+    .await
+}
+
+fn sign(file: &mut File) -> io::Result<()> {
+    file.set_len(0)?;
+    file.write_all(format!("{}\n", std::process::id()).as_bytes())
+}
+
+/// Nobody that is known, where the holder has not written yet, or is a wrapper that did not write.
+fn signature(file: &mut File) -> Holder {
+    let mut text = String::new();
+    let read = file.take(16).read_to_string(&mut text);
+    Holder::new(read.ok().and_then(|_| text.trim().parse().ok()))
 }
 
 impl Drop for Lock {
@@ -38,17 +67,46 @@ impl Drop for Lock {
 
 #[cfg(test)]
 mod tests {
+    use std::{fs, thread, time::Duration};
+
     use super::*;
 
-    #[test]
-    fn a_copy_of_the_descriptor_does_not_keep_the_lock() {
+    async fn locked(path: &Path) -> Lock {
+        match beside(path).await.unwrap() {
+            Attempt::Ours(lock) => lock,
+            Attempt::Taken(holder) => panic!("{holder}"),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_copy_of_the_descriptor_does_not_keep_the_lock() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("it");
-        let held = beside(&path).unwrap().unwrap();
+        let held = locked(&path).await;
         let copy = held.0.try_clone().unwrap();
-        assert!(beside(&path).unwrap().is_none());
+        let us = Holder::new(Some(std::process::id()));
+        assert!(matches!(beside(&path).await.unwrap(), Attempt::Taken(holder) if holder == us));
         drop(held);
-        assert!(beside(&path).unwrap().is_some());
+        locked(&path).await;
         drop(copy);
+    }
+
+    /// As the child of a wrapper that was killed between fork and exec, and a wrapper of an earlier version, which names nobody.
+    #[tokio::test]
+    async fn a_lock_that_is_left_over_is_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, file) = (folder.path().join("it"), folder.path().join("it.lock"));
+        for text in ["4294967295\n", "", "what\n"] {
+            fs::write(&file, text).unwrap();
+            let left = File::open(&file).unwrap();
+            flock(&left, FlockOperation::LockExclusive).unwrap();
+            let goes = thread::spawn(move || {
+                thread::sleep(Duration::from_millis(50));
+                drop(left);
+            });
+            locked(&path).await;
+            goes.join().unwrap();
+            assert_eq!(fs::read_to_string(&file).unwrap(), format!("{}\n", std::process::id()));
+        }
     }
 }

@@ -114,7 +114,7 @@ async fn supervise(settings: &Run, mut passed: Passed) -> Result<u8, RunError> {
         Task::new(policy.clone(), settings.platform(command, state_file.is_some()), caller.clone());
     task = task.count(Arc::clone(&counters));
     if let Some(path) = state_file {
-        let (store, saved) = Store::open(&path)?;
+        let (store, saved) = Store::open(&path).await?;
         task = task.keep(store);
         if let Some(saved) = saved {
             let found = saved.find(&policy).await.map_err(RunError::Adopt)?;

@@ -19,6 +19,7 @@ pub use self::{
     passed::{Passed, PassedError},
     unix::{SocketAccess, UnixSocket},
 };
+pub use crate::holder::Holder;
 
 /// One bound address.
 #[derive(Debug)]
@@ -60,8 +61,11 @@ pub struct Rules {
 /// Why an address cannot be listened on. Each names the address as it was given.
 #[derive(Debug, Error)]
 pub enum ListenError {
-    #[error("{address}: another process answers there; is a wrapper running already?")]
-    Alive { address: Address },
+    #[error(
+        "{address}: {holder} listens there; is a wrapper running already? End that one first (SIGTERM lets its runner finish its jobs), \
+         or let this one listen elsewhere"
+    )]
+    Alive { address: Address, holder: Holder },
     #[error("{address}: {path:?} exists and is not a socket")]
     NotASocket { address: Address, path: PathBuf },
     #[error("{address}: the path is too long for a socket (at most 107 bytes)")]
@@ -103,14 +107,15 @@ pub async fn open(source: &Source, rules: &Rules, passed: &mut Passed) -> Result
     }
 }
 
-/// Listens on `address`. A socket that a dead wrapper left is replaced; a live one is not touched.
+/// Listens on `address`. A socket that a dead wrapper left is replaced; a live one is not touched. A wrapper that was killed and still ends
+/// is waited for, for 2 s.
 ///
 /// # Errors
 ///
 /// See [`ListenError`]; nothing of ours is left behind then.
 pub async fn bind(address: &Address, rules: &Rules) -> Result<Listener, ListenError> {
     match address {
-        Address::Unix(path) => unix::bind(address, path, &rules.access).map(Listener::Unix),
+        Address::Unix(path) => unix::bind(address, path, &rules.access).await.map(Listener::Unix),
         Address::Tcp(host) => tcp::bind(address, host, rules.beyond_loopback).await.map(Listener::Tcp),
     }
 }

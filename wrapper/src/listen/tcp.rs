@@ -1,8 +1,11 @@
 //! TCP listeners, on loopback unless something else was asked for by name.
 
+use std::io;
+
 use tokio::net::{TcpListener, lookup_host};
 
 use super::{Address, ListenError};
+use crate::holder::{self, Attempt, Holder};
 
 /// Listens on the first address of `host`, IPv4 before IPv6, as Go's `net.Listen` does for upstream's wrapper.
 pub(super) async fn bind(
@@ -17,5 +20,17 @@ pub(super) async fn bind(
     if !resolved.ip().is_loopback() && !beyond_loopback {
         return Err(ListenError::BeyondLoopback { address: address.clone(), resolved });
     }
-    TcpListener::bind(resolved).await.map_err(io("listen"))
+    let attempt = holder::take(|| match std::net::TcpListener::bind(resolved) {
+        Ok(listener) => Ok(Attempt::Ours(listener)),
+        // Whose it is cannot be asked.
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse => Ok(Attempt::Taken(Holder::new(None))),
+        Err(error) => Err(error),
+    });
+    match attempt.await.map_err(io("listen"))? {
+        Attempt::Taken(holder) => Err(ListenError::Alive { address: address.clone(), holder }),
+        Attempt::Ours(listener) => {
+            listener.set_nonblocking(true).map_err(io("listen"))?;
+            TcpListener::from_std(listener).map_err(io("listen"))
+        }
+    }
 }

@@ -2,27 +2,29 @@
 //!
 //! A lock file beside the socket (`PATH.lock`) is held for as long as the wrapper lives. The kernel lets go of it however the wrapper
 //! ends, so who holds it decides without a doubt, and two wrappers that start together cannot both find the old socket dead.
-//! A listener that takes no part in this,
-//! such as upstream's wrapper, is found by connecting to it.
+//! A listener that takes no part in this, such as upstream's wrapper, is found by connecting to it. So is a predecessor that was killed and
+//! whose lock is gone already, but not yet its socket.
 
 use std::{
     fs, io,
     os::unix::{
         fs::{FileTypeExt, MetadataExt, PermissionsExt, chown},
-        net::{UnixListener, UnixStream},
+        net::UnixListener,
     },
     path::{Path, PathBuf},
 };
 
 use rustix::{
     fs::{Mode, fchmod},
-    net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType},
+    io::Errno,
+    net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt::socket_peercred},
 };
 use tracing::warn;
 
 use super::{Address, ListenError};
 use crate::{
     access,
+    holder::{self, Attempt, Holder},
     lock::{self, Lock},
 };
 
@@ -98,15 +100,26 @@ impl Drop for UnixSocket {
     }
 }
 
-pub(super) fn bind(address: &Address, path: &Path, access: &SocketAccess) -> Result<UnixSocket, ListenError> {
+pub(super) async fn bind(
+    address: &Address,
+    path: &Path,
+    access: &SocketAccess,
+) -> Result<UnixSocket, ListenError> {
     let io = |what| move |source| ListenError::Io { address: address.clone(), what, source };
     if path.as_os_str().len() > MAX_PATH {
         return Err(ListenError::TooLong { address: address.clone() });
     }
     let owner = access.owner.as_deref().map(user_id).transpose()?;
     let group = access.group.as_deref().map(group_id).transpose()?;
-    let lock = lock(address, path)?;
-    clear(address, path)?;
+    let alive = |holder| ListenError::Alive { address: address.clone(), holder };
+    let lock = match lock::beside(path).await.map_err(io("lock the file beside the socket"))? {
+        Attempt::Ours(lock) => lock,
+        Attempt::Taken(holder) => return Err(alive(holder)),
+    };
+    match holder::take(|| clear(address, path)).await? {
+        Attempt::Ours(()) => {}
+        Attempt::Taken(holder) => return Err(alive(holder)),
+    }
 
     let bound = listen(path).map_err(io("listen"))?;
     let identity = identity(path).map_err(io("look at the new socket"))?;
@@ -144,34 +157,40 @@ fn group_id(group: &str) -> Result<u32, ListenError> {
     access::group_id(group).map_err(|_| ListenError::NoSuchGroup { group: group.to_owned() })
 }
 
-fn lock(address: &Address, path: &Path) -> Result<Lock, ListenError> {
-    match lock::beside(path) {
-        Ok(Some(file)) => Ok(file),
-        Ok(None) => Err(ListenError::Alive { address: address.clone() }),
-        Err(source) => {
-            Err(ListenError::Io { address: address.clone(), what: "lock the file beside the socket", source })
-        }
-    }
-}
-
 /// Removes a socket on which nobody listens.
-fn clear(address: &Address, path: &Path) -> Result<(), ListenError> {
+fn clear(address: &Address, path: &Path) -> Result<Attempt<()>, ListenError> {
     let io = |what| move |source| ListenError::Io { address: address.clone(), what, source };
     match fs::symlink_metadata(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Attempt::Ours(())),
         Err(error) => return Err(io("look at the path")(error)),
         Ok(found) if !found.file_type().is_socket() => {
             return Err(ListenError::NotASocket { address: address.clone(), path: path.to_owned() });
         }
         Ok(_) => {}
     }
-    match UnixStream::connect(path) {
-        Ok(_) => Err(ListenError::Alive { address: address.clone() }),
+    match listener(path) {
+        Ok(holder) => Ok(Attempt::Taken(holder)),
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
             warn!(path = %path.display(), "replacing a socket on which nobody listens");
-            fs::remove_file(path).map_err(io("remove the dead socket"))
+            fs::remove_file(path).map_err(io("remove the dead socket"))?;
+            Ok(Attempt::Ours(()))
         }
         Err(error) => Err(io("tell whether the socket there is alive")(error)),
+    }
+}
+
+/// Who listens on a socket, by connecting to it. Never waits: one that takes no connections would keep us for ever.
+fn listener(path: &Path) -> io::Result<Holder> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    match net::connect(&socket, &SocketAddrUnix::new(path)?) {
+        Ok(()) => {
+            let peer = socket_peercred(&socket)?;
+            Ok(Holder::new(u32::try_from(peer.pid.as_raw_pid()).ok()))
+        }
+        // Its queue is full.
+        Err(Errno::AGAIN) => Ok(Holder::new(None)),
+        Err(errno) => Err(errno.into()),
     }
 }
 
@@ -188,9 +207,13 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("w.sock");
         let address = Address::Unix(path.clone());
-        let socket = bind(&address, &path, &SocketAccess { mode: 0o620, ..SocketAccess::default() }).unwrap();
+        let socket =
+            bind(&address, &path, &SocketAccess { mode: 0o620, ..SocketAccess::default() }).await.unwrap();
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o620);
-        assert!(matches!(bind(&address, &path, &SocketAccess::default()), Err(ListenError::Alive { .. })));
+        assert!(matches!(
+            bind(&address, &path, &SocketAccess::default()).await,
+            Err(ListenError::Alive { .. })
+        ));
         drop(socket);
         assert!(!path.exists());
     }
@@ -209,19 +232,22 @@ mod tests {
         let path = folder.path().join("w.sock");
         let address = Address::Unix(path.clone());
         drop(UnixListener::bind(&path).unwrap());
-        let ours = bind(&address, &path, &SocketAccess::default()).unwrap();
+        let ours = bind(&address, &path, &SocketAccess::default()).await.unwrap();
 
         // Somebody takes the path from us: it is theirs, and we leave it to them.
         fs::remove_file(&path).unwrap();
         let theirs = UnixListener::bind(&path).unwrap();
         drop(ours);
         assert!(path.exists());
-        assert!(matches!(bind(&address, &path, &SocketAccess::default()), Err(ListenError::Alive { .. })));
+        assert!(matches!(
+            bind(&address, &path, &SocketAccess::default()).await,
+            Err(ListenError::Alive { .. })
+        ));
         drop(theirs);
 
         fs::remove_file(&path).unwrap();
         fs::write(&path, "precious").unwrap();
-        let refused = bind(&address, &path, &SocketAccess::default());
+        let refused = bind(&address, &path, &SocketAccess::default()).await;
         assert!(matches!(refused, Err(ListenError::NotASocket { .. })));
         assert_eq!(fs::read_to_string(&path).unwrap(), "precious");
     }
@@ -229,7 +255,7 @@ mod tests {
     #[tokio::test]
     async fn a_path_that_no_socket_can_have() {
         let path = PathBuf::from(format!("/tmp/{}", "x".repeat(104)));
-        let refused = bind(&Address::Unix(path.clone()), &path, &SocketAccess::default());
+        let refused = bind(&Address::Unix(path.clone()), &path, &SocketAccess::default()).await;
         assert!(matches!(refused, Err(ListenError::TooLong { .. })));
     }
 }

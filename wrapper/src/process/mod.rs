@@ -12,13 +12,13 @@ mod proc_status;
 
 use std::{fmt, io};
 
-pub(crate) use self::identity::boot_id;
 pub use self::{
     command::{CommandError, CommandLine},
     exit::Exit,
     identity::{Identity, Program},
     linux::{Linux, LinuxChild},
 };
+pub(crate) use self::{identity::boot_id, proc_status::is_ending};
 
 /// Makes children.
 pub trait Platform: Send + 'static {

@@ -21,6 +21,7 @@ use tracing::{error, warn};
 use self::saved::Unreadable;
 pub use self::saved::{Found, Saved};
 use crate::{
+    holder::{Attempt, Holder},
     lock::{self, Lock},
     process::Identity,
     supervisor::Supervision,
@@ -37,8 +38,11 @@ pub struct Store {
 /// Why a state file cannot be used. Going on without one could start a second runner.
 #[derive(Debug, Error)]
 pub enum StoreError {
-    #[error("--state-file {path:?}: another wrapper uses it")]
-    Locked { path: PathBuf },
+    #[error(
+        "--state-file {path:?}: {holder} uses it. One wrapper can: end that one first (SIGTERM lets its runner finish its jobs), or give this \
+         one another file"
+    )]
+    Locked { path: PathBuf, holder: Holder },
     #[error("--state-file {path:?}: cannot {what}")]
     Io {
         path: PathBuf,
@@ -68,16 +72,17 @@ pub enum StoreError {
 }
 
 impl Store {
-    /// Locks the file, and reads what an earlier wrapper left in it.
+    /// Locks the file, and reads what an earlier wrapper left in it. One that was killed and still ends is waited for, for 2 s.
     ///
     /// # Errors
     ///
     /// See [`StoreError`].
-    pub fn open(path: &Path) -> Result<(Self, Option<Saved>), StoreError> {
+    pub async fn open(path: &Path) -> Result<(Self, Option<Saved>), StoreError> {
         let io = |what| move |source| StoreError::Io { path: path.to_owned(), what, source };
-        let lock = lock::beside(path)
-            .map_err(io("lock the file beside it"))?
-            .ok_or_else(|| StoreError::Locked { path: path.to_owned() })?;
+        let lock = match lock::beside(path).await.map_err(io("lock the file beside it"))? {
+            Attempt::Ours(lock) => lock,
+            Attempt::Taken(holder) => return Err(StoreError::Locked { path: path.to_owned(), holder }),
+        };
         let saved = match fs::read(path) {
             // No writer that was killed leaves this, since files are replaced as a whole; a machine that lost its power does.
             Ok(text) if text.iter().all(|byte| *byte == 0) => {

@@ -1,6 +1,10 @@
 //! Sockets: who may connect, what a dead wrapper leaves, what a live one keeps.
 
-use std::{fs, os::unix::fs::MetadataExt};
+use std::{
+    fs,
+    os::unix::fs::MetadataExt,
+    time::{Duration, Instant},
+};
 
 use grit_proto::runner_wrapper::Status;
 use rustix::process::Signal;
@@ -59,12 +63,40 @@ async fn a_second_wrapper_does_not_take_the_socket_of_the_first() {
     let first = Start::new().child(&[]);
     let mut client = first.client().await;
     let listen = format!("--grpc-listen=unix://{}", first.path("w.sock").display());
+    let begin = Instant::now();
     let mut second = Start::new().without_socket().flags(&[&listen]).child(&[]);
     assert_eq!(second.ended().await.code(), Some(125));
-    assert!(second.read("log").contains("is a wrapper running already?"), "{}", second.read("log"));
+    assert!(begin.elapsed() < Duration::from_secs(2), "one that lives is waited for");
+    let told = format!("process {} (grit-wrapper) listens there; is a wrapper running already?", first.pid());
+    assert!(second.read("log").contains(&told), "{}", second.read("log"));
     assert_eq!(second.record(), "", "a second runner was started");
+    // As one that is stopped does.
+    first.signal(Signal::STOP);
+    let mut third = Start::new().without_socket().flags(&[&listen]).child(&[]);
+    assert_eq!(third.ended().await.code(), Some(125));
+    assert!(third.read("log").contains(&told), "{}", third.read("log"));
+    first.signal(Signal::CONT);
     assert_eq!(client.status().await.0, Status::Running);
     first.client().await.becomes(Status::Running).await;
+}
+
+/// Such as upstream's wrapper, which has no lock; and its queue is full, so that nobody can connect.
+#[tokio::test]
+async fn a_listener_that_takes_no_connections_is_respected_and_does_not_keep_us() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("w.sock");
+    let theirs = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    rustix::net::listen(&theirs, 0).unwrap();
+    let mut wrapper = Start::again(folder).child(&[]);
+    assert_eq!(wrapper.ended().await.code(), Some(125));
+    let told = format!("process {} (wrapper", std::process::id());
+    assert!(wrapper.read("log").contains(&told), "{}", wrapper.read("log"));
+
+    // The first one's connection still waits to be taken, and there is no room for another.
+    let mut wrapper = Start::again(wrapper.into_folder()).child(&[]);
+    assert_eq!(wrapper.ended().await.code(), Some(125));
+    assert!(wrapper.read("log").contains("another process listens there"), "{}", wrapper.read("log"));
+    assert!(socket.exists() && wrapper.record().is_empty());
 }
 
 #[tokio::test]
@@ -91,6 +123,11 @@ async fn several_addresses_and_tcp_on_loopback_only() {
     let line: serde_json::Value = serde_json::from_str(line).unwrap();
     let mut client = tcp_client(line["bound"].as_str().unwrap()).await.unwrap();
     assert_eq!(client.status().await.0, Status::Running);
+
+    let taken = format!("--grpc-listen=tcp://{}", line["bound"].as_str().unwrap());
+    let mut second = Start::new().without_socket().flags(&[&taken]).child(&[]);
+    assert_eq!(second.ended().await.code(), Some(125));
+    assert!(second.read("log").contains("another process listens there"), "{}", second.read("log"));
 
     let mut beyond = Start::new().without_socket().flags(&["--grpc-listen=tcp://0.0.0.0:0"]).child(&[]);
     assert_eq!(beyond.ended().await.code(), Some(125));
@@ -161,7 +198,7 @@ async fn the_service_manager_passes_its_sockets() {
 }
 
 /// systemd's tool takes no port of 0.
-fn free_port() -> u16 {
+pub(crate) fn free_port() -> u16 {
     std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 

@@ -198,9 +198,21 @@ impl Wrapper {
         eventually("the wrapper ends", async || process.try_wait().unwrap().ok_or("running")).await
     }
 
+    /// Whether it has not ended.
+    pub(crate) fn runs(&mut self) -> bool {
+        self.process.try_wait().unwrap().is_none()
+    }
+
     /// The folder, without the wrapper that is gone already.
     pub(crate) fn into_folder(mut self) -> TempDir {
         std::mem::replace(&mut self.folder, tempfile::tempdir().unwrap())
+    }
+
+    /// The wrapper, which the caller has to reap, and the folder.
+    pub(crate) fn into_parts(mut self) -> (Child, TempDir) {
+        let nothing = Command::new("true").spawn().unwrap();
+        let process = std::mem::replace(&mut self.process, nothing);
+        (process, std::mem::replace(&mut self.folder, tempfile::tempdir().unwrap()))
     }
 }
 

@@ -331,7 +331,8 @@ async fn a_second_wrapper_does_not_take_the_state_file_of_the_first() {
     let before = fs::read(first.path("w.sock.state")).unwrap();
     let mut second = Start::new().flags(&[&state]).child(&[]);
     assert_eq!(second.ended().await.code(), Some(125));
-    assert!(second.read("log").contains("another wrapper uses it"), "{}", second.read("log"));
+    let holder = format!("process {} (grit-wrapper) uses it. One wrapper can", first.pid());
+    assert!(second.read("log").contains(&holder), "{}", second.read("log"));
     assert_eq!(second.record(), "", "a second runner was started");
     assert_eq!(fs::read(first.path("w.sock.state")).unwrap(), before);
 }
@@ -428,6 +429,35 @@ async fn a_killed_test_leaves_no_wrapper_behind() {
     test.kill().unwrap();
     test.wait().unwrap();
     wrapper.ended().await;
+}
+
+/// What a service manager does, and faster: the next wrapper is there while the kernel still closes the files of the one before, or even
+/// before that has noticed its death.
+#[tokio::test]
+async fn a_wrapper_that_comes_before_its_predecessor_is_gone_waits_for_it() {
+    const ROUNDS: usize = 40;
+    let tcp = format!("--grpc-listen=tcp://127.0.0.1:{}", crate::sockets::free_port());
+    let flags = ["--start-grace=0s", tcp.as_str()];
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().to_owned();
+    let mut wrapper = Start::again(folder).flags(&flags).child(&[]);
+    wrapper.child_ready().await;
+    let runner = wrapper.child_pid();
+    for round in 0..ROUNDS {
+        wrapper.signal(Signal::KILL);
+        // Not reaped yet, and perhaps not dead.
+        let (mut old, folder) = wrapper.into_parts();
+        wrapper = Start::again(folder).flags(&flags).child(&[]);
+        eventually("the runner is adopted", async || {
+            let log = wrapper.read("log");
+            assert!(wrapper.runs(), "round {round}: {log}");
+            if log.matches("adopting the runner").count() == round + 1 { Ok(()) } else { Err(log) }
+        })
+        .await;
+        old.wait().unwrap();
+    }
+    assert_eq!(runners(&socket), [runner]);
+    assert_eq!(wrapper.record(), "ready");
 }
 
 /// 200 wrappers, each killed at a moment that differs: while it reads the state, makes the gate, writes, lets the runner through, or
