@@ -9,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+use tokio::time::Instant;
 use tonic::Code;
 
 use crate::supervisor::{DrainResult, Drained, ExitReason, Happened, Mode};
@@ -16,6 +17,7 @@ use crate::supervisor::{DrainResult, Drained, ExitReason, Happened, Mode};
 /// All numbers of one wrapper.
 #[derive(Debug, Default)]
 pub struct Counters {
+    since: Since,
     exits: Numbers<{ ExitReason::ALL.len() }>,
     drains: [Numbers<{ DrainResult::ALL.len() }>; 2],
     drain_durations: [Histogram; 2],
@@ -72,7 +74,22 @@ pub const CODES: usize = 17;
 pub const DRAIN_STEPS: [u64; 13] =
     [1, 10, 60, 300, 900, 1_800, 3_600, 7_200, 14_400, 28_800, 86_400, 259_200, 604_800];
 
+#[derive(Debug)]
+struct Since(Instant);
+
+impl Default for Since {
+    fn default() -> Self {
+        Self(Instant::now())
+    }
+}
+
 impl Counters {
+    /// When they began.
+    #[must_use]
+    pub fn since(&self) -> Instant {
+        self.since.0
+    }
+
     /// What happened to the runner in one step.
     pub(crate) fn happened(&self, happened: Happened) {
         if let Some(reason) = happened.exit {

@@ -45,7 +45,7 @@ pub(super) fn render(web: &Web) -> String {
 
 fn page(supervision: &Supervision, health: &Health, counters: &Counters, labels: &[Label]) -> String {
     let mut page = Page::default();
-    about(&mut page, labels);
+    about(&mut page, counters, labels);
     runner(&mut page, supervision, health);
     ends(&mut page, supervision, counters);
     jobs(&mut page, &supervision.state, health);
@@ -55,12 +55,13 @@ fn page(supervision: &Supervision, health: &Health, counters: &Counters, labels:
     page.into_text()
 }
 
-fn about(page: &mut Page, labels: &[Label]) {
+fn about(page: &mut Page, counters: &Counters, labels: &[Label]) {
     page.gauge("build_info", "The wrapper's version, and the revision of its source.");
     let version = ("version", env!("CARGO_PKG_VERSION"));
     // For who builds packages: a revision that the build found by itself would be wrong as often as right.
     let revision = ("revision", option_env!("GRIT_REVISION").unwrap_or_default());
     page.sample("build_info", &[version, revision], 1);
+    page.moment("start_timestamp_seconds", "When this wrapper was started.", counters.since());
     if !labels.is_empty() {
         page.gauge("info", "The deployment's labels, as they were given.");
         let labels: Vec<_> = labels.iter().map(|label| (label.name.as_str(), label.value.as_str())).collect();
@@ -81,6 +82,10 @@ fn runner(page: &mut Page, supervision: &Supervision, health: &Health) {
     page.sample("runner_ready", &[], u8::from(level >= Level::Ready));
     page.gauge("runner_health_level", "How healthy the runner is: 0 not, 1 process, 2 ready, 3 polling.");
     page.sample("runner_health_level", &[], level as u8);
+    if state.child().is_some() && health.goal > Level::None {
+        page.gauge("runner_health_goal", "The highest level on which this runner can be seen.");
+        page.sample("runner_health_goal", &[], health.goal as u8);
+    }
     if let Some(child) = state.child() {
         page.moment("runner_start_timestamp_seconds", "When the runner was started.", child.started);
     }
@@ -192,6 +197,9 @@ fn state_name(state: &State) -> &'static str {
 }
 
 #[cfg(test)]
+mod rules;
+
+#[cfg(test)]
 mod tests {
     use std::{collections::BTreeSet, fs, time::Duration};
 
@@ -201,7 +209,7 @@ mod tests {
         supervisor::{ChildInfo, Drained, Happened, Stop},
     };
 
-    fn render(state: State, health: &Health) -> String {
+    pub(super) fn render(state: State, health: &Health) -> String {
         let supervision = Supervision { state, ..Supervision::default() };
         page(&supervision, health, &Counters::default(), &["shard=blue".parse().unwrap()])
     }
@@ -210,12 +218,13 @@ mod tests {
         ChildInfo { pid: 1, started: Instant::now() }
     }
 
-    fn busy() -> Health {
+    pub(super) fn busy() -> Health {
         let oldest = Oldest { age: Duration::from_secs(7), stage: String::new() };
-        Health { level: Level::Polling, jobs: Some(3), oldest: Some(oldest), ..Health::default() }
+        let (level, goal) = (Level::Polling, Level::Polling);
+        Health { level, goal, jobs: Some(3), oldest: Some(oldest), ..Health::default() }
     }
 
-    fn lives() -> Vec<State> {
+    pub(super) fn lives() -> Vec<State> {
         let deadline = Some(Instant::now() + Duration::from_secs(60));
         let stop = Stop { deadline, ..Stop::new("d", Mode::Graceful) };
         let end = |exit| End::Exited { pid: 1, exit, killed: false };
@@ -241,7 +250,14 @@ mod tests {
         }
         let [before, during, draining, after, failed] = pages.try_into().unwrap();
         assert!(before.contains("grit_wrapper_runner_up 0") && !before.contains("grit_wrapper_runner_jobs "));
-        for line in ["runner_up 1", "runner_ready 1", "runner_health_level 3", "runner_jobs 3"] {
+        assert!(!before.contains("runner_health_goal"), "it was not looked at yet");
+        for line in [
+            "runner_up 1",
+            "runner_ready 1",
+            "runner_health_level 3",
+            "runner_health_goal 3",
+            "runner_jobs 3",
+        ] {
             assert!(during.contains(&format!("grit_wrapper_{line}\n")), "{line}: {during}");
         }
         assert!(draining.contains("drain_last_progress_timestamp_seconds"));

@@ -20,17 +20,17 @@ use crate::support::{Start, Wrapper, eventually};
 
 const CONFIG: &str = "concurrent = 10\n[[runners]]\nname = \"a\"\ntoken = \"glrt-aaaaaaaaaaaa\"\n\
                       [[runners]]\nname = \"b\"\ntoken = \"glrt-bbbbbbbbbbbb\"\n";
-const VERSION: &str = "gitlab_runner_version_info{revision=\"r1\",version=\"19.2.0\"} 1\n";
+pub(crate) const VERSION: &str = "gitlab_runner_version_info{revision=\"r1\",version=\"19.2.0\"} 1\n";
 
 /// A runner's HTTP server: pages by path, 404 for what is not there, as with an older runner.
 #[derive(Clone)]
-struct Runner {
-    address: String,
+pub(crate) struct Runner {
+    pub(crate) address: String,
     pages: Arc<Mutex<HashMap<&'static str, (u16, String)>>>,
 }
 
 impl Runner {
-    async fn new() -> Self {
+    pub(crate) async fn new() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let runner = Self { address: listener.local_addr().unwrap().to_string(), pages: Arc::default() };
         let server = runner.clone();
@@ -42,7 +42,7 @@ impl Runner {
         runner
     }
 
-    fn says(&self, path: &'static str, status: u16, text: &str) {
+    pub(crate) fn says(&self, path: &'static str, status: u16, text: &str) {
         self.pages.lock().unwrap().insert(path, (status, text.to_owned()));
     }
 
@@ -67,7 +67,7 @@ impl Runner {
     }
 }
 
-fn polls(section: &str, status: u16, count: u64) -> String {
+pub(crate) fn polls(section: &str, status: u16, count: u64) -> String {
     format!(
         "gitlab_runner_api_request_statuses_total{{endpoint=\"request_job\",runner=\"{section}\",status=\"{status}\"}} {count}\n"
     )

@@ -11,8 +11,9 @@ use std::{
 use rustix::process::Signal;
 
 use crate::{
-    support::{Wrapper, eventually},
-    web::{ask, ready_with},
+    ladder::{Runner, VERSION, polls},
+    support::{Start, Wrapper, eventually, kill_group},
+    web::{ask, ready_at, ready_with},
 };
 
 /// A program of Debian's `prometheus` package: on PATH, or where `cargo xtask test` unpacks it.
@@ -33,14 +34,20 @@ struct Prometheus {
 }
 
 impl Prometheus {
-    /// In the wrapper's folder, so that it goes with a test that is killed.
     async fn scraping(wrapper: &Wrapper, url: &str) -> Self {
+        Self::with_rules(wrapper, url, "").await
+    }
+
+    /// In the wrapper's folder, so that it goes with a test that is killed.
+    async fn with_rules(wrapper: &Wrapper, url: &str, rules: &str) -> Self {
         let path = |name: &str| wrapper.path(name);
         let target = url.strip_prefix("http://").unwrap();
         let config = format!(
-            "global: {{scrape_interval: 200ms, scrape_timeout: 200ms}}\n\
-             scrape_configs: [{{job_name: wrapper, static_configs: [{{targets: ['{target}']}}]}}]\n"
+            "global: {{scrape_interval: 200ms, scrape_timeout: 200ms, evaluation_interval: 200ms}}\n\
+             rule_files: [rules.yml]\n\
+             scrape_configs: [{{job_name: grit-wrapper, static_configs: [{{targets: ['{target}']}}]}}]\n"
         );
+        fs::write(path("rules.yml"), rules).unwrap();
         fs::write(path("prometheus.yml"), config).unwrap();
         let log = path("prometheus.log");
         let process = Command::new(program("prometheus"))
@@ -77,6 +84,20 @@ impl Prometheus {
             }
         })
         .await;
+    }
+
+    /// Waits until this alert fires, and answers its summary.
+    async fn fires(&self, alert: &str) -> String {
+        eventually(alert, async || {
+            let (_, body) = ask(&self.url, "/api/v1/alerts", &[], None).await;
+            let answer: serde_json::Value = serde_json::from_str(&body).map_err(|_| body.clone())?;
+            let alerts = answer["data"]["alerts"].as_array().cloned().unwrap_or_default();
+            let found = alerts
+                .iter()
+                .find(|found| found["labels"]["alertname"] == alert && found["state"] == "firing");
+            found.and_then(|found| Some(found["annotations"]["summary"].as_str()?.to_owned())).ok_or(body)
+        })
+        .await
     }
 }
 
@@ -138,4 +159,73 @@ async fn between_two_lives_the_page_is_clean() {
     checked_by_promtool(&url).await;
     let (_, page) = ask(&url, "/metrics", &[], None).await;
     assert!(page.contains("grit_wrapper_runner_exits_total{reason=\"error\"} 1\n"), "{page}");
+}
+
+fn rules() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging/prometheus")
+}
+
+/// The rules that ship, with less patience: none where they wait before they fire, and a second in place of an hour.
+fn impatient_rules() -> String {
+    let text = fs::read_to_string(rules().join("grit-wrapper.rules.yml")).unwrap();
+    let lines = text.lines().filter(|line| !line.trim_start().starts_with("for: "));
+    let text = lines.map(|line| format!("{line}\n")).collect::<String>();
+    assert!(text.contains("_seconds > 3600"), "the rule on drains that stand still has another limit");
+    text.replace("_seconds > 3600", "_seconds > 1")
+}
+
+/// Each fires, and does not fire, on series that are written beside the rules.
+#[test]
+fn the_rules_that_ship_do_what_they_say() {
+    for words in
+        [["check", "rules", "grit-wrapper.rules.yml"], ["test", "rules", "grit-wrapper.rules.test.yml"]]
+    {
+        let output = Command::new(program("promtool")).args(words).current_dir(rules()).output().unwrap();
+        assert!(output.status.success(), "{words:?}: {output:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_runner_that_keeps_crashing_fires_an_alert() {
+    let flags = ["--restart=always", "--restart-delay=100ms", "--restart-max-delay=100ms"];
+    let (wrapper, url) = ready_with(&flags, &["--exit-after", "1", "--code", "3"]).await;
+    let prometheus = Prometheus::with_rules(&wrapper, &url, &impatient_rules()).await;
+    let summary = prometheus.fires("GritWrapperRunnerCrashLoop").await;
+    assert!(
+        summary.starts_with("The runner on 127.0.0.1:") && summary.ends_with("again and again"),
+        "{summary}"
+    );
+}
+
+/// A runner that GitLab gives no jobs, then drains without coming closer to its end, has no jobs left and does not end, and is killed.
+#[tokio::test]
+async fn a_drain_that_goes_wrong_fires_one_alert_after_the_other() {
+    let runner = Runner::new().await;
+    let jobs = |count: u32| format!("{VERSION}gitlab_runner_jobs{{state=\"running\"}} {count}\n");
+    runner.says("/metrics", 200, &(jobs(2) + &polls("aaaaaaaaa", 403, 1)));
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("config.toml");
+    fs::write(&config, "[[runners]]\nname = \"a\"\ntoken = \"glrt-aaaaaaaaaaaa\"\n").unwrap();
+    let wrapper = Start::again(folder)
+        .flags(&["--start-grace=0s", "--min-uptime=50ms", "--probe-interval=100ms"])
+        .flags(&["--http-listen=tcp://127.0.0.1:0", "--process-termination-timeout=1h"])
+        .env("CONFIG_FILE", config.to_str().unwrap())
+        .env("LISTEN_ADDRESS", &runner.address)
+        .child(&["--ignore-quit", "--ignore-term"]);
+    let url = ready_at(&wrapper).await;
+    let prometheus = Prometheus::with_rules(&wrapper, &url, &impatient_rules()).await;
+    prometheus.fires("GritWrapperRunnerNotPolling").await;
+
+    let mut client = wrapper.client().await;
+    client.graceful().await;
+    let summary = prometheus.fires("GritWrapperDrainStalled").await;
+    assert!(summary.ends_with("stands still with 2 jobs left"), "{summary}");
+    runner.says("/metrics", 200, &jobs(0));
+    prometheus.fires("GritWrapperDrainDoesNotEnd").await;
+    runner.says("/metrics", 500, "");
+    prometheus.fires("GritWrapperDrainBlind").await;
+    client.forceful().await;
+    prometheus.fires("GritWrapperStopHangs").await;
+    kill_group(wrapper.child_pid()).await;
+    prometheus.fires("GritWrapperDrainAbortedJobs").await;
 }

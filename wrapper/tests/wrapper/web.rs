@@ -16,12 +16,18 @@ async fn ready(flags: &[&str]) -> (Wrapper, String) {
 pub(crate) async fn ready_with(flags: &[&str], habits: &[&str]) -> (Wrapper, String) {
     let always = ["--start-grace=0s", "--http-listen=tcp://127.0.0.1:0"];
     let wrapper = Start::new().flags(&always).flags(flags).child(habits);
+    let url = ready_at(&wrapper).await;
+    (wrapper, url)
+}
+
+/// The URL of its HTTP server, once its child is ready.
+pub(crate) async fn ready_at(wrapper: &Wrapper) -> String {
     drop(wrapper.client().await);
     wrapper.child_ready().await;
     let log = wrapper.read("log");
     let line = log.lines().find(|line| line.contains("listening for HTTP")).unwrap();
     let line: serde_json::Value = serde_json::from_str(line).unwrap();
-    (wrapper, format!("http://{}", line["bound"].as_str().unwrap()))
+    format!("http://{}", line["bound"].as_str().unwrap())
 }
 
 /// Asks with a body for POST, without one for GET; answers the status and the body.

@@ -13,7 +13,7 @@ use super::{elf::Elf, write};
 use crate::steps::{output, root};
 
 /// Files that are installed as they are: from `packaging/` and `docs/`, to.
-const AS_THEY_ARE: [(&str, &str); 7] = [
+const AS_THEY_ARE: [(&str, &str); 8] = [
     ("packaging/systemd/grit-wrapper.service", "usr/lib/systemd/system/grit-wrapper.service"),
     (
         "packaging/systemd/gitlab-runner.service.d/grit-wrapper.conf",
@@ -22,6 +22,10 @@ const AS_THEY_ARE: [(&str, &str); 7] = [
     (
         "packaging/systemd/grit-wrapper.service.d/jobs-elsewhere.conf",
         "usr/share/grit-wrapper/grit-wrapper.service.d/jobs-elsewhere.conf",
+    ),
+    (
+        "packaging/prometheus/grit-wrapper.rules.yml",
+        "usr/share/grit-wrapper/prometheus/grit-wrapper.rules.yml",
     ),
     ("packaging/deb/default", "etc/default/grit-wrapper"),
     ("packaging/deb/needrestart.conf", "etc/needrestart/conf.d/grit-wrapper.conf"),

@@ -1,0 +1,118 @@
+//! The alert rules that ship, held against the page: a rule on a metric that was renamed would never fire again, and nobody would notice.
+
+use std::{collections::BTreeSet, fs};
+
+use super::tests::{busy, lives, render};
+
+const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../packaging/prometheus");
+
+/// What Prometheus adds to every sample.
+const OF_THE_TARGET: [&str; 2] = ["job", "instance"];
+
+fn read(name: &str) -> String {
+    fs::read_to_string(format!("{FOLDER}/{name}")).unwrap()
+}
+
+/// A series as rules and their tests name it: a metric, and what its labels are to be.
+#[derive(Debug, PartialEq)]
+struct Selector {
+    metric: String,
+    labels: Vec<(String, Vec<String>)>,
+}
+
+/// The selectors of our metrics in a file; what the rules themselves record is named with colons.
+fn selectors(text: &str) -> Vec<Selector> {
+    let of_a_name = |character: char| character.is_ascii_alphanumeric() || matches!(character, '_' | ':');
+    let mut found = Vec::new();
+    for (start, _) in text.match_indices("grit_wrapper_") {
+        let rest = &text[start..];
+        let (name, rest) = rest.split_at(rest.find(|character| !of_a_name(character)).unwrap_or(rest.len()));
+        if text[..start].ends_with(of_a_name) || name.contains(':') {
+            continue;
+        }
+        let inside =
+            rest.strip_prefix('{').and_then(|rest| rest.split_once('}')).map_or("", |(inside, _)| inside);
+        let matchers = inside.split(',').map(str::trim).filter(|matcher| !matcher.is_empty());
+        let label = |matcher: &str| {
+            let (label, value) = matcher.split_once('=').unwrap();
+            let is_pattern = value.starts_with('~');
+            let value = value.trim_start_matches('~').trim_matches('"');
+            let values = if is_pattern { value.split('|').collect() } else { vec![value] };
+            (label.to_owned(), values.into_iter().map(str::to_owned).collect())
+        };
+        found.push(Selector { metric: name.to_owned(), labels: matchers.map(label).collect() });
+    }
+    found
+}
+
+/// The lines of pages through a runner's life.
+fn told() -> BTreeSet<String> {
+    let pages = lives().into_iter().map(|state| render(state, &busy()));
+    pages.flat_map(|page| page.lines().map(str::to_owned).collect::<Vec<_>>()).collect()
+}
+
+fn is_told(told: &BTreeSet<String>, selector: &Selector) -> bool {
+    let samples = told.iter().filter_map(|line| line.strip_prefix(&selector.metric));
+    let samples: Vec<_> = samples.filter(|rest| rest.starts_with(['{', ' '])).collect();
+    let ours = selector.labels.iter().filter(|(label, _)| !OF_THE_TARGET.contains(&label.as_str()));
+    let pairs =
+        ours.flat_map(|(label, values)| values.iter().map(move |value| format!("{label}=\"{value}\"")));
+    let pairs: Vec<_> = pairs.collect();
+    !samples.is_empty() && pairs.iter().all(|pair| samples.iter().any(|sample| sample.contains(pair)))
+}
+
+#[test]
+fn rules_and_their_tests_name_what_is_told() {
+    let told = told();
+    for file in ["grit-wrapper.rules.yml", "grit-wrapper.rules.test.yml"] {
+        let selectors = selectors(&read(file));
+        assert!(selectors.len() > 20, "{file}: {selectors:?}");
+        for selector in selectors {
+            assert!(is_told(&told, &selector), "{file}: the wrapper tells no {selector:?}");
+        }
+    }
+}
+
+#[test]
+fn a_series_that_is_not_told_is_noticed() {
+    let found = selectors(
+        r#"increase(grit_wrapper_drains_total{mode="graceful",result=~"forced|killed"}[1h]) > job:grit_wrapper_x:sum"#,
+    );
+    let labels = |pairs: &[(&str, &[&str])]| {
+        let owned = |values: &[&str]| values.iter().map(|&value| value.to_owned()).collect();
+        pairs.iter().map(|(label, values)| ((*label).to_owned(), owned(values))).collect::<Vec<_>>()
+    };
+    let wanted = labels(&[("mode", &["graceful"]), ("result", &["forced", "killed"])]);
+    assert_eq!(found, [Selector { metric: "grit_wrapper_drains_total".to_owned(), labels: wanted }]);
+    let told = told();
+    assert!(is_told(&told, &found[0]));
+    for text in [
+        "grit_wrapper_drain_total",
+        "grit_wrapper_drains",
+        r#"grit_wrapper_runner_state{state="paused"}"#,
+        r#"grit_wrapper_drains_total{result=~"forced|aborted"}"#,
+        r#"grit_wrapper_runner_up{state="running"}"#,
+    ] {
+        assert!(!is_told(&told, &selectors(text)[0]), "{text}");
+    }
+}
+
+#[test]
+fn the_documentation_lists_every_alert_and_each_is_tested_both_ways() {
+    let (rules, tests) = (read("grit-wrapper.rules.yml"), read("grit-wrapper.rules.test.yml"));
+    let after = |text: &str, word: &str| {
+        let lines = text.lines().filter_map(|line| line.trim().strip_prefix(word).map(str::to_owned));
+        lines.collect::<BTreeSet<_>>()
+    };
+    let alerts = after(&rules, "- alert: ");
+    assert!(alerts.len() > 10, "{alerts:?}");
+    assert_eq!(after(&tests, "- alertname: "), alerts, "where an alert fires");
+    let silent = after(&tests, "- { alertname: ");
+    let silent: BTreeSet<_> = silent.iter().filter(|test| test.ends_with("exp_alerts: [] }")).collect();
+    let silent: BTreeSet<_> = silent.iter().map(|test| test.split(',').next().unwrap().to_owned()).collect();
+    assert_eq!(silent, alerts, "where an alert does not fire");
+
+    let docs = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/wrapper.md")).unwrap();
+    let rows = docs.lines().filter_map(|line| line.strip_prefix("| `GritWrapper")?.split_once('`'));
+    assert_eq!(rows.map(|(name, _)| format!("GritWrapper{name}")).collect::<BTreeSet<_>>(), alerts);
+}
