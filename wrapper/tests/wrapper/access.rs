@@ -1,40 +1,22 @@
 //! Who may ask for what, seen through real connections of other users.
 
-use std::process::{Command, Output};
+use std::{path::Path, process::Output};
 
 use grit_proto::runner_wrapper::{ShutdownCallback, Status};
 use tonic::Code;
 
-use crate::support::{Start, Wrapper, tcp_client};
+use crate::support::{STRANGER, Start, Wrapper, as_user, is_root, not_covered, tcp_client};
 
-/// A user that this machine need not know. Only root can become one.
-const STRANGER: &str = "4242";
-
-fn is_root() -> bool {
-    rustix::process::geteuid().is_root()
-}
-
-/// Asks as another user, through the wrapper's own program, which a path below /root may hide from that user: so through a copy.
+/// Asks as another user, through the wrapper's own program.
 fn ask_as_stranger(wrapper: &Wrapper, command: &[&str]) -> Output {
-    let folder = tempfile::Builder::new().permissions(open()).tempdir_in("/tmp").unwrap();
-    let program = folder.path().join("grit-wrapper");
-    // Copied by another process: a child that is forked here while we write the file would hold it open, and nobody could run it.
-    let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_grit-wrapper")).arg(&program).status().unwrap();
-    assert!(copied.success());
-    std::fs::set_permissions(wrapper.folder.path(), open()).unwrap();
-    Command::new("setpriv")
-        .args(["--reuid", STRANGER, "--regid", STRANGER, "--clear-groups"])
-        .arg(program)
-        .args(command)
-        .arg("--address")
-        .arg(format!("unix://{}", wrapper.path("w.sock").display()))
-        .output()
-        .unwrap()
+    let (mut stranger, _program) = as_user(STRANGER, Path::new(env!("CARGO_BIN_EXE_grit-wrapper")));
+    wrapper.open_folder();
+    let address = format!("unix://{}", wrapper.path("w.sock").display());
+    stranger.args(command).arg("--address").arg(address).output().unwrap()
 }
 
-fn open() -> std::fs::Permissions {
-    std::os::unix::fs::PermissionsExt::from_mode(0o755)
-}
+/// Why most of this cannot be seen otherwise: the kernel names the user who runs the tests, and that is the wrapper's own.
+const ONLY_ROOT: &str = "only root can run a program as another user";
 
 fn text(output: &Output) -> String {
     String::from_utf8_lossy(&[&output.stdout[..], &output.stderr[..]].concat()).into_owned()
@@ -50,7 +32,7 @@ async fn ready(flags: &[&str]) -> Wrapper {
 #[tokio::test]
 async fn another_user_is_refused_and_logged() {
     if !is_root() {
-        return;
+        return not_covered("that another user is refused", ONLY_ROOT);
     }
     let wrapper = ready(&["--allow-control=4343"]).await;
     for command in ["status", "drain"] {
@@ -65,7 +47,7 @@ async fn another_user_is_refused_and_logged() {
 #[tokio::test]
 async fn a_reader_can_look_but_not_drain() {
     if !is_root() {
-        return;
+        return not_covered("that a reader can look but not drain", ONLY_ROOT);
     }
     let wrapper = ready(&["--allow-read=4242"]).await;
     let answer = ask_as_stranger(&wrapper, &["status"]);

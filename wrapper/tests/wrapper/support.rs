@@ -3,6 +3,7 @@
 use std::{
     fmt::Debug,
     fs::{self, File},
+    io::Write,
     os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
@@ -32,22 +33,25 @@ pub(crate) struct Wrapper {
     pub(crate) folder: TempDir,
 }
 
-/// The helper whose habits the tests choose. `cargo test` builds it with all targets; `cargo test --test wrapper` alone does not.
+/// The helper whose habits the tests choose.
 pub(crate) fn misbehaving_child() -> PathBuf {
-    static CHILD: LazyLock<PathBuf> = LazyLock::new(|| {
-        let tests = std::env::current_exe().unwrap();
-        let child = tests.ancestors().nth(2).unwrap().join("examples/misbehaving_child");
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/misbehaving_child.rs");
-        let changed = |path: &Path| fs::metadata(path).and_then(|found| found.modified()).ok();
-        // A missing one is older than any.
-        if changed(&child) < changed(&source) {
-            let build = ["build", "--quiet", "-p", "grit-wrapper", "--example", "misbehaving_child"];
-            assert!(Command::new(env!("CARGO")).args(build).status().unwrap().success());
-        }
-        assert!(child.exists(), "{child:?} is missing: cargo build -p grit-wrapper --examples");
-        child
-    });
+    static CHILD: LazyLock<PathBuf> = LazyLock::new(|| example("misbehaving_child"));
     CHILD.clone()
+}
+
+/// `cargo test` builds them with all targets; `cargo test --test wrapper` alone does not.
+fn example(name: &str) -> PathBuf {
+    let tests = std::env::current_exe().unwrap();
+    let example = tests.ancestors().nth(2).unwrap().join("examples").join(name);
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("examples/{name}.rs"));
+    let changed = |path: &Path| fs::metadata(path).and_then(|found| found.modified()).ok();
+    // A missing one is older than any.
+    if changed(&example) < changed(&source) {
+        let build = ["build", "--quiet", "-p", "grit-wrapper", "--example", name];
+        assert!(Command::new(env!("CARGO")).args(build).status().unwrap().success());
+    }
+    assert!(example.exists(), "{example:?} is missing: cargo build -p grit-wrapper --examples");
+    example
 }
 
 pub(crate) struct Start {
@@ -128,6 +132,12 @@ impl Wrapper {
 
     pub(crate) fn read(&self, name: &str) -> String {
         fs::read_to_string(self.path(name)).unwrap_or_default()
+    }
+
+    /// Lets other users reach the socket, as far as its own mode allows.
+    pub(crate) fn open_folder(&self) {
+        let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        fs::set_permissions(self.folder.path(), open).unwrap();
     }
 
     /// What the child recorded, in words.
@@ -229,6 +239,31 @@ impl Drop for Wrapper {
             eprintln!("--- log\n{}--- record\n{}", self.read("log"), self.read("record"));
         }
     }
+}
+
+pub(crate) fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// A user that this machine need not know.
+pub(crate) const STRANGER: &str = "4242";
+
+/// A program in the hands of another user, which only root can put it into. A path below /root may hide the program from that user: so it is
+/// a copy, which goes with the folder.
+pub(crate) fn as_user(user: &str, program: &Path) -> (Command, TempDir) {
+    let open = || std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    let folder = tempfile::Builder::new().permissions(open()).tempdir_in("/tmp").unwrap();
+    let copy = folder.path().join("program");
+    // Copied by another process: a child that is forked here while we write the file would hold it open, and nobody could run it.
+    assert!(Command::new("cp").arg(program).arg(&copy).status().unwrap().success());
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid", user, "--regid", user, "--clear-groups"]).arg(copy);
+    (command, folder)
+}
+
+/// Says that something was not tested, past the capture of a test's output: nobody is to take this for a test that ran.
+pub(crate) fn not_covered(what: &str, why: &str) {
+    std::io::stderr().write_all(format!("NOT COVERED: {what}, because {why}\n").as_bytes()).unwrap();
 }
 
 /// The living processes that have this folder among their arguments.
