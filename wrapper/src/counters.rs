@@ -23,6 +23,7 @@ pub struct Counters {
     drain_durations: [Histogram; 2],
     requests: [Numbers<CODES>; METHODS.len()],
     denied: Numbers<1>,
+    turned_away: Numbers<1>,
     attempts: Numbers<{ CallbackResult::ALL.len() }>,
 }
 
@@ -115,6 +116,11 @@ impl Counters {
         self.denied.add(0);
     }
 
+    /// A connection came for which there was no place.
+    pub(crate) fn turned_away(&self) {
+        self.turned_away.add(0);
+    }
+
     pub(crate) fn attempted(&self, result: CallbackResult) {
         self.attempts.add(result as usize);
     }
@@ -143,6 +149,11 @@ impl Counters {
     #[must_use]
     pub fn denials(&self) -> u64 {
         self.denied.get(0)
+    }
+
+    #[must_use]
+    pub fn connections_turned_away(&self) -> u64 {
+        self.turned_away.get(0)
     }
 
     #[must_use]

@@ -47,8 +47,7 @@ impl Access {
     #[must_use]
     pub fn of_user(&self, uid: u32, gid: u32) -> Rights {
         let is_in = |list: &[Who]| list.iter().any(|who| who.is(uid, gid));
-        if uid == 0 || uid == rustix::process::geteuid().as_raw() || !self.is_listed() || is_in(&self.control)
-        {
+        if is_host(uid) || !self.is_listed() || is_in(&self.control) {
             Rights::Control
         } else if is_in(&self.read) {
             Rights::Read
@@ -81,6 +80,11 @@ impl Access {
     fn is_listed(&self) -> bool {
         !self.control.is_empty() || !self.read.is_empty()
     }
+}
+
+/// Whether this is root or the wrapper's own user.
+pub(crate) fn is_host(uid: u32) -> bool {
+    uid == 0 || uid == rustix::process::geteuid().as_raw()
 }
 
 /// A part of the web that callbacks may go to: scheme, host, port, and the beginning of a path.

@@ -1,7 +1,7 @@
-//! A connection that counts against its listener's limit for as long as it is open, and is not open for nothing.
+//! A connection that has one of its listener's places for as long as it is open, and is not open for nothing.
 //!
 //! Silence ends it: a peer that connects and says nothing would else hold one of a few places for ever. HTTP/2's own signs of life are
-//! no help against that, since they begin when the peer has spoken.
+//! no help against that, since they begin when the peer has spoken. That its place is wanted ends it as well (see [`super::places`]).
 
 use std::{
     io,
@@ -12,10 +12,12 @@ use std::{
 
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
-    sync::OwnedSemaphorePermit,
     time::{Instant, Sleep, sleep},
 };
+use tokio_util::sync::WaitForCancellationFutureOwned;
 use tonic::transport::server::Connected;
+
+use super::{places::Place, seated::Peer};
 
 /// How long a peer may take to say its first word; a tunnel may be slow.
 const FIRST_WORD: Duration = Duration::from_secs(30);
@@ -27,20 +29,22 @@ const SILENCE: Duration = Duration::from_secs(2 * super::server::KEEPALIVE.as_se
 pub(super) struct Limited<S> {
     stream: S,
     silent: Pin<Box<Sleep>>,
-    _place: OwnedSemaphorePermit,
+    wanted: Pin<Box<WaitForCancellationFutureOwned>>,
+    place: Place,
 }
 
 impl<S> Limited<S> {
-    pub(super) fn new(stream: S, place: OwnedSemaphorePermit) -> Self {
-        Self { stream, silent: Box::pin(sleep(FIRST_WORD)), _place: place }
+    pub(super) fn new(stream: S, place: Place) -> Self {
+        let wanted = Box::pin(place.wanted());
+        Self { stream, silent: Box::pin(sleep(FIRST_WORD)), wanted, place }
     }
 }
 
 impl<S: Connected> Connected for Limited<S> {
-    type ConnectInfo = S::ConnectInfo;
+    type ConnectInfo = Peer<S::ConnectInfo>;
 
     fn connect_info(&self) -> Self::ConnectInfo {
-        self.stream.connect_info()
+        Peer { info: self.stream.connect_info(), seat: self.place.seat() }
     }
 }
 
@@ -50,6 +54,9 @@ impl<S: AsyncRead + Unpin> AsyncRead for Limited<S> {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        if self.wanted.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
+        }
         match Pin::new(&mut self.stream).poll_read(cx, buf) {
             Poll::Ready(read) => {
                 self.silent.as_mut().reset(Instant::now() + SILENCE);
@@ -91,22 +98,28 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Limited<S> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use tokio::{
         io::{AsyncReadExt, AsyncWriteExt},
-        sync::Semaphore,
         time::advance,
     };
 
     use super::*;
+    use crate::service::places::{ALL, Guest, Places};
+
+    /// A connection that has the last place.
+    fn last<S>(places: &Places, stream: S) -> (Limited<S>, Vec<Place>) {
+        let others = (1..ALL).map(|_| places.take(Guest::Unknown).unwrap()).collect();
+        let limited = Limited::new(stream, places.take(Guest::Unknown).unwrap());
+        assert!(places.take(Guest::Unknown).is_none());
+        (limited, others)
+    }
 
     #[tokio::test(start_paused = true)]
     async fn who_is_silent_loses_the_place() {
-        let places = Arc::new(Semaphore::new(1));
-        let place = Arc::clone(&places).try_acquire_owned().unwrap();
+        let places = Places::default();
         let (mut peer, stream) = tokio::io::duplex(64);
-        let mut limited = Limited::new(stream, place);
+        let (mut limited, others) = last(&places, stream);
+        let _calls: Vec<_> = others.iter().map(|place| place.seat().call()).collect();
         let begin = Instant::now();
         // Each word buys time.
         advance(FIRST_WORD - Duration::from_secs(1)).await;
@@ -116,15 +129,29 @@ mod tests {
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
         assert!(begin.elapsed() >= FIRST_WORD - Duration::from_secs(1) + SILENCE);
         drop(limited);
-        assert_eq!(places.available_permits(), 1);
+        assert!(places.take(Guest::Unknown).is_some());
     }
 
     #[tokio::test(start_paused = true)]
     async fn the_first_word_has_its_time() {
-        let place = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
         let (_peer, stream) = tokio::io::duplex(64);
+        let (mut limited, _others) = last(&Places::default(), stream);
         let begin = Instant::now();
-        assert!(Limited::new(stream, place).read_u8().await.is_err());
+        assert!(limited.read_u8().await.is_err());
         assert!(begin.elapsed() >= FIRST_WORD && begin.elapsed() < SILENCE);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_asks_nothing_leaves_when_the_place_is_wanted_whatever_it_says() {
+        let places = Places::default();
+        let (mut peer, stream) = tokio::io::duplex(64);
+        let (mut limited, others) = last(&places, stream);
+        let _calls: Vec<_> = others.iter().map(|place| place.seat().call()).collect();
+        peer.write_all(b"xy").await.unwrap();
+        assert_eq!(limited.read_u8().await.unwrap(), b'x');
+        advance(FIRST_WORD / 2).await;
+        assert!(places.take(Guest::Unknown).is_some());
+        let error = limited.read_u8().await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionAborted);
     }
 }

@@ -3,10 +3,13 @@
 
 mod counted;
 mod guard;
+mod incoming;
 mod limited;
 mod own;
+mod places;
 mod publish;
 mod reflection;
+mod seated;
 mod server;
 mod status;
 mod upstream;

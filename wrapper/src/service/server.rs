@@ -1,48 +1,38 @@
 //! Serving the services on the listeners, within limits.
 
-use std::{io, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
-use futures::stream::{self, Stream};
 use grit_proto::{
     reflection::server_reflection_server::ServerReflectionServer,
     runner_wrapper::process_wrapper_server::ProcessWrapperServer, wrapper_v1::wrapper_server::WrapperServer,
 };
 use thiserror::Error;
-use tokio::{sync::Semaphore, task::JoinSet, time::sleep};
+use tokio::{task::JoinSet, time::sleep};
 use tokio_util::sync::CancellationToken;
 use tonic::{
     server::NamedService,
-    transport::{
-        Server,
-        server::{Connected, Router},
-    },
+    transport::{Server, server::Router},
 };
 use tonic_health::server::health_reporter;
 use tower::layer::util::{Identity, Stack};
-use tracing::warn;
 
 use super::{
     Own, Upstream,
     counted::Counting,
-    limited::Limited,
+    incoming::incoming,
     reflection::{Older, Reflection},
+    seated::Seating,
 };
 use crate::{counters::Counters, listen::Listener};
 
 /// The largest message is a callback with its headers.
 const MAX_MESSAGE: usize = 64 * 1024;
 
-/// Connections at one time on one listener; a deployment needs one.
-const MAX_CONNECTIONS: usize = 64;
-
 /// Calls at one time on one connection.
 const MAX_STREAMS: u32 = 32;
 
 /// A connection without traffic is asked for a sign of life this often, so that the dead ones go.
 pub(super) const KEEPALIVE: Duration = Duration::from_secs(60);
-
-/// The pause after a failed accept: the usual cause is that the process is out of file descriptors.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// How long an ending server waits for the calls under way.
 const DRAIN_LIMIT: Duration = Duration::from_secs(2);
@@ -76,17 +66,18 @@ pub async fn serve(
     let mut servers = JoinSet::new();
     for listener in listeners {
         let router = router(services.clone()).await;
+        let counters = Arc::clone(&services.counters);
         let stop = stop.clone().cancelled_owned();
         match listener {
             Listener::Unix(mut socket) => {
                 if let Some(listener) = socket.take() {
-                    servers.spawn(router.serve_with_incoming_shutdown(incoming(listener), stop));
+                    servers.spawn(router.serve_with_incoming_shutdown(incoming(listener, counters), stop));
                 }
                 // Its path goes when the server has ended.
                 sockets.push(socket);
             }
             Listener::Tcp(listener) => {
-                servers.spawn(router.serve_with_incoming_shutdown(incoming(listener), stop));
+                servers.spawn(router.serve_with_incoming_shutdown(incoming(listener, counters), stop));
             }
         }
     }
@@ -109,7 +100,7 @@ async fn all(servers: &mut JoinSet<Result<(), tonic::transport::Error>>) -> Resu
     Ok(())
 }
 
-async fn router(services: Services) -> Router<Stack<Counting, Identity>> {
+async fn router(services: Services) -> Router<Stack<Seating, Stack<Counting, Identity>>> {
     let hidden: &[_] = if services.own.is_some() { &[] } else { &[WrapperServer::<Own>::NAME] };
     let reflection = Reflection { guard: services.upstream.guard().clone(), hidden };
     let reflection = ServerReflectionServer::new(reflection).max_decoding_message_size(MAX_MESSAGE);
@@ -129,51 +120,10 @@ async fn router(services: Services) -> Router<Stack<Counting, Identity>> {
         .max_concurrent_streams(MAX_STREAMS)
         .http2_keepalive_interval(Some(KEEPALIVE))
         .layer(Counting(services.counters))
+        .layer(Seating)
         .add_service(health)
         .add_service(Older(reflection.clone()))
         .add_service(reflection)
         .add_service(upstream)
         .add_optional_service(own)
-}
-
-/// What can accept connections.
-trait Accept: Send + 'static {
-    type Io: Connected + Send + 'static;
-
-    fn accept(&self) -> impl Future<Output = io::Result<Self::Io>> + Send;
-}
-
-impl Accept for tokio::net::UnixListener {
-    type Io = tokio::net::UnixStream;
-
-    async fn accept(&self) -> io::Result<Self::Io> {
-        Self::accept(self).await.map(|(stream, _)| stream)
-    }
-}
-
-impl Accept for tokio::net::TcpListener {
-    type Io = tokio::net::TcpStream;
-
-    async fn accept(&self) -> io::Result<Self::Io> {
-        let (stream, _) = Self::accept(self).await?;
-        stream.set_nodelay(true)?;
-        Ok(stream)
-    }
-}
-
-/// Connections without end: an accept that fails is tried again, since a wrapper that stops listening has lost its purpose. One
-/// connection too many waits until another has gone; those of the other listeners do not count.
-fn incoming<L: Accept>(listener: L) -> impl Stream<Item = io::Result<Limited<L::Io>>> {
-    let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
-    stream::unfold((listener, places), |(listener, places)| async move {
-        // The semaphore is never closed.
-        let place = Arc::clone(&places).acquire_owned().await.ok()?;
-        loop {
-            match listener.accept().await {
-                Ok(stream) => return Some((Ok(Limited::new(stream, place)), (listener, places))),
-                Err(error) => warn!(%error, "cannot accept a connection"),
-            }
-            sleep(ACCEPT_PAUSE).await;
-        }
-    })
 }

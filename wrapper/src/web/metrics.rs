@@ -176,6 +176,8 @@ fn peers(page: &mut Page, counters: &Counters) {
     }
     page.counter("rpc_peer_denied_total", "gRPC calls that were refused because of who asked.");
     page.sample("rpc_peer_denied_total", &[], counters.denials());
+    page.counter("rpc_connections_refused_total", "gRPC connections that were closed for want of a place.");
+    page.sample("rpc_connections_refused_total", &[], counters.connections_turned_away());
     page.counter("callback_attempts_total", "Attempts at shutdown callbacks, by what became of them.");
     for result in CallbackResult::ALL {
         page.sample("callback_attempts_total", &[("result", result.name())], counters.attempts(result));

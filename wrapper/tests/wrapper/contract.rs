@@ -121,25 +121,6 @@ async fn health_says_that_the_wrapper_answers() {
 }
 
 #[tokio::test]
-async fn one_connection_too_many_waits_for_its_turn() {
-    let wrapper = Start::new().child(&[]);
-    let mut first = wrapper.client().await;
-    first.becomes(Status::Running).await;
-    let socket = wrapper.path("w.sock");
-    let connect = || std::os::unix::net::UnixStream::connect(&socket).unwrap();
-    let mut hogs: Vec<_> = (0..64).map(|_| connect()).collect();
-    assert_eq!(first.status().await.0, Status::Running, "who is in stays in");
-    let waiting = tokio::spawn({
-        let socket = socket.clone();
-        async move { unix_client(&socket).await.unwrap().status().await.0 }
-    });
-    tokio::time::sleep(std::time::Duration::from_millis(200)).await;
-    assert!(!waiting.is_finished(), "there is no limit");
-    hogs.clear();
-    assert_eq!(waiting.await.unwrap(), Status::Running);
-}
-
-#[tokio::test]
 async fn a_message_that_is_too_large_is_refused() {
     let wrapper = Start::new().child(&[]);
     let mut client = wrapper.client().await;

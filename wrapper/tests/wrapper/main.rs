@@ -9,6 +9,7 @@
 mod access;
 mod callback;
 mod contract;
+mod hostile;
 mod ladder;
 mod life;
 mod operator;

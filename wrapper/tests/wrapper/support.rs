@@ -39,6 +39,12 @@ pub(crate) fn misbehaving_child() -> PathBuf {
     CHILD.clone()
 }
 
+/// The helper that is many clients.
+pub(crate) fn crowd() -> PathBuf {
+    static CROWD: LazyLock<PathBuf> = LazyLock::new(|| example("crowd"));
+    CROWD.clone()
+}
+
 /// `cargo test` builds them with all targets; `cargo test --test wrapper` alone does not.
 fn example(name: &str) -> PathBuf {
     let tests = std::env::current_exe().unwrap();

@@ -1,0 +1,118 @@
+//! Taking connections: each gets a place, or is closed.
+
+use std::{io, sync::Arc, time::Duration};
+
+use futures::stream::{self, Stream};
+use tokio::{
+    net::{TcpListener, TcpStream, UnixListener, UnixStream},
+    time::{Instant, sleep},
+};
+use tonic::transport::server::Connected;
+use tracing::warn;
+
+use super::{
+    limited::Limited,
+    places::{Guest, Places},
+};
+use crate::{access, counters::Counters};
+
+/// The pause after a failed accept: the usual cause is that the process is out of file descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// The pause between two lines of the log about the same. Who connects without end is not to fill the log as well.
+const QUIET: Duration = Duration::from_secs(60);
+
+/// What can accept connections.
+pub(super) trait Accept: Send + 'static {
+    type Io: Connected + Send + 'static;
+
+    fn accept(&self) -> impl Future<Output = io::Result<(Self::Io, Guest)>> + Send;
+}
+
+impl Accept for UnixListener {
+    type Io = UnixStream;
+
+    async fn accept(&self) -> io::Result<(UnixStream, Guest)> {
+        let (stream, _) = Self::accept(self).await?;
+        let guest = match stream.peer_cred()?.uid() {
+            uid if access::is_host(uid) => Guest::Host,
+            uid => Guest::User(uid),
+        };
+        Ok((stream, guest))
+    }
+}
+
+impl Accept for TcpListener {
+    type Io = TcpStream;
+
+    async fn accept(&self) -> io::Result<(TcpStream, Guest)> {
+        let (stream, _) = Self::accept(self).await?;
+        stream.set_nodelay(true)?;
+        Ok((stream, Guest::Unknown))
+    }
+}
+
+/// Connections without end: an accept that fails is tried again, since a wrapper that stops listening has lost its purpose. A connection
+/// for which there is no place is closed at once; those of the other listeners do not count.
+pub(super) fn incoming<L: Accept>(
+    listener: L,
+    counters: Arc<Counters>,
+) -> impl Stream<Item = io::Result<Limited<L::Io>>> {
+    let door = Door {
+        listener,
+        counters,
+        places: Places::default(),
+        refusals: Quiet::default(),
+        failures: Quiet::default(),
+    };
+    stream::unfold(door, |mut door| async move { Some((Ok(door.next().await), door)) })
+}
+
+#[derive(Debug)]
+struct Door<L> {
+    listener: L,
+    counters: Arc<Counters>,
+    places: Places,
+    refusals: Quiet,
+    failures: Quiet,
+}
+
+impl<L: Accept> Door<L> {
+    async fn next(&mut self) -> Limited<L::Io> {
+        loop {
+            match self.listener.accept().await {
+                Ok((stream, guest)) => match self.places.take(guest) {
+                    Some(place) => return Limited::new(stream, place),
+                    None => self.refuse(guest),
+                },
+                Err(error) => {
+                    if self.failures.is_over() {
+                        warn!(%error, "cannot accept a connection");
+                    }
+                    sleep(ACCEPT_PAUSE).await;
+                }
+            }
+        }
+    }
+
+    fn refuse(&mut self, guest: Guest) {
+        self.counters.turned_away();
+        if self.refusals.is_over() {
+            warn!(?guest, "a connection is closed at once: all places that its user can have are in use");
+        }
+    }
+}
+
+/// Whether something may be said again.
+#[derive(Debug, Default)]
+struct Quiet(Option<Instant>);
+
+impl Quiet {
+    fn is_over(&mut self) -> bool {
+        let over = self.0.is_none_or(|said| said.elapsed() >= QUIET);
+        if over {
+            self.0 = Some(Instant::now());
+        }
+        over
+    }
+}
