@@ -73,6 +73,8 @@ pub struct Health {
     pub oldest: Option<Oldest>,
     /// When the jobs were last seen to become fewer; `None` when that was not seen of this runner.
     pub fewer_jobs: Option<Instant>,
+    /// When GitLab was last seen to have answered a job request well, whichever section's; `None` when that was not seen of this runner.
+    pub last_poll: Option<Instant>,
 }
 
 /// The job that has run longest.

@@ -12,7 +12,7 @@ use tracing::{debug, info};
 use super::{
     Health, Level, Oldest,
     config::Source,
-    exposition,
+    exposition::{self, Facts},
     http::{GetError, Http},
     jobs::{self, Job},
     ladder::{Answers, Evidence, Polls, climb, goal},
@@ -61,9 +61,25 @@ struct Memory {
     polls: Polls,
     jobs: Option<usize>,
     fewer_jobs: Option<Instant>,
+    accepted: u64,
+    last_poll: Option<Instant>,
 }
 
 impl Memory {
+    /// Remembers how many job requests were answered well. Those of before the first look, as of an adopted runner, count as of now: an
+    /// answer that is thought to be too young costs a late alert, and one that is thought to be too old a false one.
+    fn count_polls(&mut self, facts: &Facts, now: Instant) {
+        // A page that could not be had is no new beginning.
+        if facts.sections.is_empty() {
+            return;
+        }
+        let accepted = facts.sections.values().map(|requests| requests.accepted).sum();
+        if accepted > self.accepted {
+            self.last_poll = Some(now);
+        }
+        self.accepted = accepted;
+    }
+
     /// Remembers how many jobs there are; a count that is not known changes nothing.
     fn count_jobs(&mut self, jobs: Option<usize>, now: Instant) {
         let Some(jobs) = jobs else { return };
@@ -125,6 +141,7 @@ impl Prober {
         };
         if let Some(answers) = &answers {
             memory.polls.update(&answers.facts);
+            memory.count_polls(&answers.facts, Instant::now());
         }
         let evidence = Evidence {
             uptime: uptime(&supervision.state, child),
@@ -154,6 +171,7 @@ impl Prober {
             jobs: count,
             oldest: jobs.as_deref().and_then(oldest),
             fewer_jobs: memory.fewer_jobs,
+            last_poll: memory.last_poll,
         }
     }
 
@@ -214,6 +232,7 @@ async fn pause(now: &Supervision, health: &Health, interval: Duration) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::health::exposition::Requests;
 
     #[test]
     fn only_fewer_jobs_are_progress() {
@@ -229,5 +248,26 @@ mod tests {
         );
         assert_eq!((seen(Some(4), 4), seen(None, 5), seen(Some(4), 6)), (Some(4), Some(4), Some(4)));
         assert_eq!(seen(Some(2), 7), Some(7), "while nobody could look, two ended");
+    }
+
+    #[test]
+    fn only_more_good_answers_are_polls() {
+        let mut memory = Memory::default();
+        let begin = Instant::now();
+        let mut seen = |accepted: &[u64], rejected, second| {
+            let requests = |accepted| Requests { accepted, rejected, ..Requests::default() };
+            let named =
+                accepted.iter().enumerate().map(|(name, accepted)| (name.to_string(), requests(*accepted)));
+            let facts = Facts { sections: named.collect(), ..Facts::default() };
+            memory.count_polls(&facts, begin + Duration::from_secs(second));
+            memory.last_poll.map(|moment| (moment - begin).as_secs())
+        };
+        assert_eq!((seen(&[], 0, 0), seen(&[0, 0], 5, 1)), (None, None));
+        assert_eq!(
+            (seen(&[3, 0], 5, 2), seen(&[3, 0], 9, 3), seen(&[3, 1], 9, 4)),
+            (Some(2), Some(2), Some(4))
+        );
+        assert_eq!((seen(&[], 0, 5), seen(&[3, 1], 9, 6)), (Some(4), Some(4)), "the page was away");
+        assert_eq!(seen(&[4, 1], 9, 7), Some(7));
     }
 }

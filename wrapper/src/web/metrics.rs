@@ -86,6 +86,12 @@ fn runner(page: &mut Page, supervision: &Supervision, health: &Health) {
         page.gauge("runner_health_goal", "The highest level on which this runner can be seen.");
         page.sample("runner_health_goal", &[], health.goal as u8);
     }
+    if state.child().is_some()
+        && let Some(polled) = health.last_poll
+    {
+        let help = "When GitLab was last seen to have answered a request for jobs well.";
+        page.moment("runner_last_poll_timestamp_seconds", help, polled);
+    }
     if let Some(child) = state.child() {
         page.moment("runner_start_timestamp_seconds", "When the runner was started.", child.started);
     }
@@ -223,7 +229,8 @@ mod tests {
     pub(super) fn busy() -> Health {
         let oldest = Oldest { age: Duration::from_secs(7), stage: String::new() };
         let (level, goal) = (Level::Polling, Level::Polling);
-        Health { level, goal, jobs: Some(3), oldest: Some(oldest), ..Health::default() }
+        let last_poll = Some(Instant::now());
+        Health { level, goal, last_poll, jobs: Some(3), oldest: Some(oldest), ..Health::default() }
     }
 
     pub(super) fn lives() -> Vec<State> {

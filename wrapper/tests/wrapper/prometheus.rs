@@ -165,13 +165,15 @@ fn rules() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging/prometheus")
 }
 
-/// The rules that ship, with less patience: none where they wait before they fire, and a second in place of an hour.
+/// The rules that ship, with less patience: none where they wait before they fire, and a second in place of an hour or ten minutes.
 fn impatient_rules() -> String {
     let text = fs::read_to_string(rules().join("grit-wrapper.rules.yml")).unwrap();
     let lines = text.lines().filter(|line| !line.trim_start().starts_with("for: "));
     let text = lines.map(|line| format!("{line}\n")).collect::<String>();
-    assert!(text.contains("_seconds > 3600"), "the rule on drains that stand still has another limit");
-    text.replace("_seconds > 3600", "_seconds > 1")
+    ["_seconds > 3600", "_seconds > 600"].iter().fold(text, |text, limit| {
+        assert!(text.contains(limit), "the rules have another limit than {limit}");
+        text.replace(limit, "_seconds > 1")
+    })
 }
 
 /// Each fires, and does not fire, on series that are written beside the rules.
@@ -197,12 +199,13 @@ async fn a_runner_that_keeps_crashing_fires_an_alert() {
     );
 }
 
-/// A runner that GitLab gives no jobs, then drains without coming closer to its end, has no jobs left and does not end, and is killed.
+/// A runner that GitLab answers no more, then rejects, and that drains without coming closer to its end, has no jobs left and does not end, and is killed.
 #[tokio::test]
 async fn a_drain_that_goes_wrong_fires_one_alert_after_the_other() {
     let runner = Runner::new().await;
     let jobs = |count: u32| format!("{VERSION}gitlab_runner_jobs{{state=\"running\"}} {count}\n");
-    runner.says("/metrics", 200, &(jobs(2) + &polls("aaaaaaaaa", 403, 1)));
+    let accepted = polls("aaaaaaaaa", 204, 7);
+    runner.says("/metrics", 200, &(jobs(0) + &accepted));
     let folder = tempfile::tempdir().unwrap();
     let config = folder.path().join("config.toml");
     fs::write(&config, "[[runners]]\nname = \"a\"\ntoken = \"glrt-aaaaaaaaaaaa\"\n").unwrap();
@@ -214,6 +217,8 @@ async fn a_drain_that_goes_wrong_fires_one_alert_after_the_other() {
         .child(&["--ignore-quit", "--ignore-term"]);
     let url = ready_at(&wrapper).await;
     let prometheus = Prometheus::with_rules(&wrapper, &url, &impatient_rules()).await;
+    prometheus.fires("GritWrapperRunnerCutOff").await;
+    runner.says("/metrics", 200, &(jobs(2) + &accepted + &polls("aaaaaaaaa", 403, 1)));
     prometheus.fires("GritWrapperRunnerNotPolling").await;
 
     let mut client = wrapper.client().await;
