@@ -41,10 +41,14 @@ impl Clocks {
     pub(crate) fn now() -> Self {
         thread_local!(static LAST: Cell<Option<Clocks>> = const { Cell::new(None) });
         let (read, took) = Self::read();
-        let last = LAST.get().filter(|last| apart(last.time(read.moment), read.wall) <= Self::SET + took);
-        let now = last.unwrap_or(read);
+        let now = LAST.get().filter(|last| last.still_holds(&read, took)).unwrap_or(read);
         LAST.set(Some(now));
         now
+    }
+
+    /// Whether the wall clock was not set between these readings, the later of which took so long.
+    fn still_holds(&self, later: &Self, took: Duration) -> bool {
+        apart(self.time(later.moment), later.wall) <= Self::SET + took
     }
 
     /// The quickest of a few readings, and how long it took.
@@ -128,6 +132,26 @@ mod tests {
             assert_eq!(time(moment), told);
         }
         assert!(apart(told + HOUR, SystemTime::now()) < HOUR / 60);
+    }
+
+    #[test]
+    fn a_clock_that_was_set_is_told_from_a_slow_reading() {
+        let clocks = Clocks::now();
+        let (quick, slow) = (Duration::from_millis(10), Duration::from_secs(1));
+        for (millis, took, holds) in [
+            (0, quick, true),
+            (20, quick, true),
+            (-500, quick, false),
+            (500, quick, false),
+            (500, slow, true),
+            (-2_000, slow, false),
+        ] {
+            assert_eq!(
+                clocks.still_holds(&clocks.set_by(millis), took),
+                holds,
+                "{millis} ms, read in {took:?}"
+            );
+        }
     }
 
     #[test]

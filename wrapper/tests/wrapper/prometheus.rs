@@ -187,6 +187,23 @@ fn the_rules_that_ship_do_what_they_say() {
     }
 }
 
+#[test]
+fn the_configuration_in_the_documentation_is_one() {
+    let docs = fs::read_to_string(rules().join("../../docs/wrapper.md")).unwrap();
+    let lines = docs.lines().skip_while(|line| line.trim() != "# prometheus.yml");
+    let config: String =
+        lines.map_while(|line| line.strip_prefix("    ")).map(|line| format!("{line}\n")).collect();
+    assert!(config.contains("scrape_configs"), "{config}");
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("prometheus.yml"), config).unwrap();
+    fs::copy(rules().join("grit-wrapper.rules.yml"), folder.path().join("grit-wrapper.rules.yml")).unwrap();
+    let mut promtool = Command::new(program("promtool"));
+    let output =
+        promtool.args(["check", "config", "prometheus.yml"]).current_dir(folder.path()).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stdout).contains("rules found"), "{output:?}");
+}
+
 #[tokio::test]
 async fn a_runner_that_keeps_crashing_fires_an_alert() {
     let flags = ["--restart=always", "--restart-delay=100ms", "--restart-max-delay=100ms"];
