@@ -4,14 +4,17 @@
 //!   clock, no process, no channel. Whatever must never happen is ruled out there and tested there. [`stop`] and [`restart`] are parts of
 //!   it: how a child is ended, and what follows an end that nobody asked for.
 //! - [`task`] owns the child. It turns the child's end, commands and the passing of time into events, and effects into deeds, one
-//!   at a time; so nobody else can change the state between a decision and its deed.
+//!   at a time; so nobody else can change the state between a decision and its deed. [`keeper`] writes the state file for it, and
+//!   [`callbacks`] is what makes a stop's callbacks.
 //! - [`tally`] tells what happened between two states, for the metrics.
 //! - [`handle`] is how the rest of the program talks to that task; [`command`] is what may be said.
 //!
 //! It is not a process manager: one child, and no knowledge of what the child does beyond its signals.
 
+mod callbacks;
 pub mod command;
 mod handle;
+mod keeper;
 mod policy;
 mod restart;
 mod state;
@@ -24,10 +27,11 @@ mod task;
 mod table_tests;
 
 pub use self::{
+    callbacks::{Callbacks, Made},
     command::{Answer, Mode, Refusal, Stop},
     handle::{Handle, HandleError},
     policy::{Policy, Restart, RestartWhen},
     state::{ChildInfo, End, Phase, State, Supervision},
     tally::{DrainResult, Drained, ExitReason, Happened},
-    task::{Callbacks, Made, Outcome, Task},
+    task::{Outcome, Task},
 };

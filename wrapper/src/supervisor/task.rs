@@ -3,14 +3,16 @@
 use std::{io, sync::Arc, time::Duration};
 
 use tokio::{
-    sync::{mpsc, oneshot, watch},
+    sync::{mpsc, watch},
     time::{Instant, sleep_until},
 };
 use tracing::{debug, error, info, warn};
 
 use super::{
+    callbacks::{Callbacks, Made},
     command::{Answer, Command, Refusal, Request},
     handle::Handle,
+    keeper::Keeper,
     policy::Policy,
     state::{End, State, Supervision},
     table::{Effect, Event, Step},
@@ -28,37 +30,6 @@ const QUEUE: usize = 64;
 
 /// How often a child is looked at while a signal waits for its handlers.
 const PROBE_INTERVAL: Duration = Duration::from_millis(20);
-
-/// The pause before a state file is written again that could not be written.
-const SAVE_AGAIN: Duration = Duration::from_secs(1);
-
-/// Makes the callbacks. It must return at once, and make the request elsewhere.
-pub trait Callbacks: Send + 'static {
-    /// `made` is to be told when the callback was made or given up.
-    fn call(&mut self, callback: Callback, made: Made);
-}
-
-/// The way back to the supervisor for one callback.
-#[derive(Debug)]
-pub struct Made {
-    callback: Callback,
-    commands: mpsc::WeakSender<Command>,
-}
-
-impl Made {
-    /// One whose supervisor has ended.
-    #[cfg(test)]
-    pub(crate) fn to_nobody(callback: Callback) -> Self {
-        Self { callback, commands: mpsc::channel(1).0.downgrade() }
-    }
-
-    /// The callback was made, or nothing more can be hoped for: it need not be made again by a later wrapper.
-    pub async fn report(self) {
-        let Some(commands) = self.commands.upgrade() else { return };
-        let (reply, _nobody_waits) = oneshot::channel();
-        let _ended = commands.send(Command { request: Request::Called(self.callback), reply }).await;
-    }
-}
 
 /// How the supervisor's work ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,10 +50,8 @@ pub struct Task<P: Platform, C> {
     tally: Tally,
     counters: Arc<Counters>,
     child: Option<P::Child>,
-    store: Option<Store>,
-    /// The state file does not tell the present, and is written again then.
-    save_again: Option<Instant>,
-    /// The child's, for the store.
+    keeper: Keeper,
+    /// The child's, for the state file.
     identity: Option<Identity>,
     callers: mpsc::WeakSender<Command>,
     commands: mpsc::Receiver<Command>,
@@ -110,8 +79,7 @@ impl<P: Platform, C: Callbacks> Task<P, C> {
             tally: Tally::default(),
             counters: Arc::default(),
             child: None,
-            store: None,
-            save_again: None,
+            keeper: Keeper::default(),
             identity: None,
             callers: sender.downgrade(),
             commands,
@@ -123,7 +91,7 @@ impl<P: Platform, C: Callbacks> Task<P, C> {
     /// Keeps what the next wrapper has to know in `store`, when this one is killed.
     #[must_use]
     pub fn keep(mut self, store: Store) -> Self {
-        self.store = Some(store);
+        self.keeper = Keeper::new(store);
         self
     }
 
@@ -162,7 +130,7 @@ impl<P: Platform, C: Callbacks> Task<P, C> {
                 }
                 Wake::Command(Command { request: Request::Detach, reply }) => {
                     let answer =
-                        if self.store.is_some() { Ok(Answer::Done) } else { Err(Refusal::NoStateFile) };
+                        if self.keeper.keeps() { Ok(Answer::Done) } else { Err(Refusal::NoStateFile) };
                     let _gone = reply.send(answer);
                     if answer.is_ok() {
                         return Outcome::Detached;
@@ -181,9 +149,7 @@ impl<P: Platform, C: Callbacks> Task<P, C> {
                 let _gone = reply.send(answer);
             }
             if left && let State::Exited { end, .. } = self.supervision.state {
-                if let Some(store) = self.store {
-                    store.remove();
-                }
+                self.keeper.finish();
                 return Outcome::Ended(end);
             }
         }
@@ -204,7 +170,7 @@ impl<P: Platform, C: Callbacks> Task<P, C> {
                 None => std::future::pending().await,
             },
             () = until(probe) => Wake::Event(self.probe()),
-            () = until(self.save_again) => Wake::SaveAgain,
+            () = until(self.keeper.due()) => Wake::SaveAgain,
         }
     }
 
@@ -299,7 +265,7 @@ impl<P: Platform, C: Callbacks> Task<P, C> {
         let mut child = self.platform.spawn()?;
         self.identity = Some(child.identity()?);
         // From here on a later wrapper can find it; only now may it become a runner.
-        if let Err(error) = self.save_now() {
+        if let Err(error) = self.keeper.try_save(&self.supervision, self.identity.as_ref()) {
             self.identity = None;
             child.discard();
             let why = "the state file cannot be written, so a later wrapper could start a second runner";
@@ -311,29 +277,12 @@ impl<P: Platform, C: Callbacks> Task<P, C> {
         Ok(pid)
     }
 
-    /// Writes the state down. What cannot be written is tried again until it is: a drain must not wait for a disk.
     fn save(&mut self) {
-        match self.save_now() {
-            Ok(()) if self.save_again.take().is_some() => info!("the state file is written again"),
-            Ok(()) => {}
-            Err(error) => {
-                if self.save_again.is_none() {
-                    error!(%error, "cannot write the state file; until it can be, a later wrapper will not know what happened since");
-                }
-                self.save_again = Some(Instant::now() + SAVE_AGAIN);
-            }
-        }
-    }
-
-    fn save_now(&mut self) -> io::Result<()> {
-        match &mut self.store {
-            Some(store) => store.save(&self.supervision, self.identity.as_ref()),
-            None => Ok(()),
-        }
+        self.keeper.save(&self.supervision, self.identity.as_ref());
     }
 
     fn call(&mut self, callback: Callback) {
-        let made = Made { callback: callback.clone(), commands: self.callers.clone() };
+        let made = Made::new(callback.clone(), self.callers.clone());
         self.callbacks.call(callback, made);
     }
 
