@@ -239,6 +239,8 @@ impl Drop for Wrapper {
         // A runner outlives its wrapper by design, and one may just be on its way.
         while let Some(left) = processes_of(self.folder.path()).first() {
             let _gone = rustix::process::kill_process_group(pid(*left), Signal::KILL);
+            // One that leads no group.
+            let _gone = kill_process(pid(*left), Signal::KILL);
             std::thread::sleep(Duration::from_millis(1));
         }
         if std::thread::panicking() {
