@@ -1,8 +1,8 @@
 //! The wrapper: supervises one `gitlab-runner`, tells the truth about it, and stops it gracefully.
 //!
 //! `main` reads [`settings`] and hands them to [`run`], which tells the story from the first listener to the exit code. The parts:
-//! [`listen`] binds and cleans up, [`service`] answers gRPC, [`supervisor`] decides, [`process`] deals with the platform, [`callback`]
-//! tells others, [`counters`] counts.
+//! [`listen`] binds and cleans up, [`service`] answers gRPC, [`supervisor`] decides, [`process`] deals with the platform, [`output`]
+//! reads the end of a failed runner's log, [`callback`] tells others, [`counters`] counts.
 //!
 //! Linux only: what it promises about processes rests on pidfds and `/proc`.
 #![cfg(target_os = "linux")]
@@ -17,6 +17,7 @@ mod lock;
 pub mod logging;
 pub mod notify;
 pub mod operator;
+pub mod output;
 pub mod process;
 pub mod run;
 pub mod service;

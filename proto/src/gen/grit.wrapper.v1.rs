@@ -11,7 +11,7 @@ pub struct Status {
     /// How the last runner ended, while none runs.
     #[prost(message, optional, tag = "4")]
     pub exit: ::core::option::Option<Exit>,
-    /// What went wrong, for people; empty when all is well.
+    /// What went wrong, for people; empty when all is well. Further lines, if any, are the last ones of the runner's log.
     #[prost(string, tag = "5")]
     pub failure_reason: ::prost::alloc::string::String,
     /// How often a runner was started because another had ended by itself.
@@ -30,6 +30,9 @@ pub struct Status {
     pub leaving: bool,
     #[prost(string, tag = "11")]
     pub wrapper_version: ::prost::alloc::string::String,
+    /// The last lines of the failed runner's log are being read, and will be in `failure_reason` in moments.
+    #[prost(bool, tag = "12")]
+    pub reading_log: bool,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Exit {

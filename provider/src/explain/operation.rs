@@ -81,6 +81,7 @@ pub fn not_healthy(manager: &str, failure: &NotHealthy<ClientError>, others: &st
         ),
     };
     append(&mut explained.happened, others);
+    append_log(&mut explained.happened, failure);
     explained
 }
 
@@ -229,7 +230,7 @@ fn last_seen(last: Option<&Look>) -> String {
     let report = &look.report;
     let mut text = format!("Last status: `{}`", report.status);
     if !report.failure_reason.is_empty() {
-        text.push_str(&format!(", with the reason: {}", report.failure_reason));
+        text.push_str(&format!(", with the reason: {}", first_line(&report.failure_reason)));
     }
     if report.status == RunnerStatus::InShutdown
         && let Some(jobs) = jobs_left(look)
@@ -244,7 +245,30 @@ fn reason_given(reason: &str) -> String {
     if reason.is_empty() {
         "The wrapper gives no reason.".to_owned()
     } else {
-        format!("The wrapper's reason: {reason}.")
+        format!("The wrapper's reason: {}.", first_line(reason))
+    }
+}
+
+/// A reason without the lines of the runner's log that a wrapper may have added.
+fn first_line(reason: &str) -> &str {
+    reason.split_once('\n').map_or(reason, |(first, _)| first)
+}
+
+/// Adds those lines, as a paragraph of their own.
+fn append_log(text: &mut String, failure: &NotHealthy<ClientError>) {
+    let reason = match failure {
+        NotHealthy::Stopped { reason, .. } => reason,
+        NotHealthy::TimedOut { last: Some(look), .. } | NotHealthy::Interrupted { last: Some(look), .. } => {
+            &look.report.failure_reason
+        }
+        NotHealthy::TimedOut { last: None, .. }
+        | NotHealthy::Interrupted { last: None, .. }
+        | NotHealthy::Connect { .. }
+        | NotHealthy::NotProvable { .. } => return,
+    };
+    if let Some((_, log)) = reason.split_once('\n') {
+        text.push_str("\n\n");
+        text.push_str(log.trim_end());
     }
 }
 
@@ -303,6 +327,9 @@ mod tests {
         };
         let stopped =
             |reason: &str, start| NotHealthy::Stopped { waited: minutes(1), reason: reason.into(), start };
+        let mut failing = Look::from(RunnerStatus::Unknown(0));
+        failing.report.failure_reason =
+            "waiting\nThe last lines of the runner's log:\n  FATAL: no".to_owned();
         let others = "1 of 2 are healthy: m1.";
         insta::assert_snapshot!(all(vec![
             not_healthy("m2", &timed_out(seen(RunnerStatus::Unknown(0)), Missing::Running), others),
@@ -314,6 +341,12 @@ mod tests {
             not_healthy("m2", &timed_out(None, Missing::Running), ""),
             not_healthy("m2", &NotHealthy::Connect { attempts: 7, waited: minutes(2), error: lost() }, ""),
             not_healthy("m2", &stopped("exit status 1", None), ""),
+            not_healthy(
+                "m2",
+                &stopped("exit status 1\nThe last lines of the runner's log:\n  FATAL: no", None),
+                others
+            ),
+            not_healthy("m2", &timed_out(Some(failing), Missing::Running), others),
             not_healthy("m2", &stopped("", Some(Start::Requested)), ""),
             not_healthy("m2", &stopped("", Some(Start::NotSupported)), ""),
             not_healthy("m2", &NotHealthy::NotProvable { wanted: "level" }, ""),

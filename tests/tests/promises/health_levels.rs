@@ -2,9 +2,9 @@
 
 use grit_tests::{
     lab::{Lab, cloud::Instance, event::What, host::HostSpec},
-    poll,
+    poll, program,
     rollout::PATIENCE,
-    terraform::{Run, Workspace},
+    terraform::{Run, Workspace, built},
 };
 use rustix::process::Signal;
 use serde_json::{Value as Json, json};
@@ -121,6 +121,24 @@ fn a_boot_verification_is_waited_for() {
     let detail = gate.refusal(json!({ "level": "ready" }));
     assert!(detail.contains("boot-verify pending"), "{detail}");
     gate.apply(&json!({ "level": "ready" })).succeeded();
+}
+
+/// As under a unit with `StandardError=append:`.
+#[test]
+fn a_runner_that_fails_says_why() {
+    let folder = tempfile::tempdir().unwrap();
+    let wrapper = folder.path().join("wrapper");
+    let (program, log) = (built("grit-wrapper").unwrap(), folder.path().join("log"));
+    program::script(&wrapper, &format!("exec {} \"$@\" 2>>{}", program.display(), log.display())).unwrap();
+    let gate = Gate::over(move |_, spec| {
+        *spec = std::mem::take(spec).runner(&["--boot-verify-fails"]);
+        spec.wrapper_program = Some(wrapper.clone());
+    });
+    let detail = gate.refusal(json!({}));
+    assert!(detail.contains("Last status: `stopped`, with the reason: exit status 1."), "{detail}");
+    let log = "\n\nThe last lines of the runner's log:\n  runner: ";
+    assert!(detail.contains(log) && detail.contains("\n  runner: Boot-verify canary failed"), "{detail}");
+    assert!(!detail.contains("glrt-m1"), "a token is a secret: {detail}");
 }
 
 #[test]

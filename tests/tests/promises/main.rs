@@ -24,6 +24,7 @@ mod rollout;
 mod runner_stand_in;
 mod russh_log;
 mod strategies;
+mod systemd_log;
 mod systemd_socket;
 mod systemd_stop;
 mod systemd_upgrade;

@@ -22,7 +22,7 @@ pub(crate) fn machine(options: &[&str]) -> Option<Machine> {
 }
 
 /// Settings of the administrator for our unit.
-fn adjust(machine: &Machine, settings: &str) {
+pub(crate) fn adjust(machine: &Machine, settings: &str) {
     let folder = machine.system.path("/etc/systemd/system/grit-wrapper.service.d");
     fs::create_dir_all(&folder).unwrap();
     fs::write(folder.join("test.conf"), format!("[Service]\n{settings}\n")).unwrap();

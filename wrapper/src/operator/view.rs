@@ -27,7 +27,10 @@ pub(crate) fn line(status: &Status) -> String {
 pub(super) fn status(status: &Status) -> String {
     let mut text = String::new();
     let mut fact = |name: &str, value: &str| {
-        let _ = writeln!(text, "{name:<10} {value}");
+        for (number, line) in value.split('\n').enumerate() {
+            let name = if number == 0 { name } else { "" };
+            let _ = writeln!(text, "{name:<10} {line}");
+        }
     };
     fact("state", state(status.state()));
     if let Some(pid) = status.pid {

@@ -62,7 +62,7 @@ async fn watch(
             if is_reached(goal, &status) {
                 return Ok(status);
             }
-            if goal != Goal::Stopped && status.state() == State::Stopped {
+            if goal != Goal::Stopped && status.state() == State::Stopped && !status.reading_log {
                 return Err(CommandError::Ended(status.failure_reason));
             }
         }

@@ -25,14 +25,20 @@ use rustix::{
         test_kill_process, test_kill_process_group, waitid,
     },
 };
-use tokio::io::{Interest, unix::AsyncFd};
+use tokio::{
+    io::{Interest, unix::AsyncFd},
+    time::Instant,
+};
 
 use super::{
     Child, CommandLine, Exit, Identity, Platform, Signal,
     gate::{self, Gate},
     proc_status,
 };
-use crate::{listen, notify};
+use crate::{
+    listen, notify,
+    output::{LastLines, Output},
+};
 
 /// Starts the command line as a child of this process, on its stdout and stderr, with nothing on stdin.
 #[derive(Clone, Debug)]
@@ -40,13 +46,14 @@ pub struct Linux {
     command: CommandLine,
     env: Vec<(String, String)>,
     gated: bool,
+    output: Output,
 }
 
 impl Linux {
     /// Children that run the command at once.
     #[must_use]
     pub fn new(command: CommandLine) -> Self {
-        Self { command, env: Vec::new(), gated: false }
+        Self { command, env: Vec::new(), gated: false, output: Output::of_stderr() }
     }
 
     /// Children that wait for [`Child::release`] at a [`gate`]. Only for the wrapper's own program: the gate is that program.
@@ -84,6 +91,7 @@ impl Platform for Linux {
             command.env_remove(variable);
         }
         command.envs(self.env.iter().map(|(name, value)| (name, value))).process_group(0);
+        self.output.begin();
         let mut child = command.spawn()?;
         match hold(child.id()) {
             Ok((pid, pidfd)) => Ok(LinuxChild { pid, pidfd, adopted: None, gate }),
@@ -94,6 +102,10 @@ impl Platform for Linux {
                 Err(error)
             }
         }
+    }
+
+    fn last_lines(&self, pid: u32, since: Instant) -> Option<LastLines> {
+        self.output.last_lines(pid, since)
     }
 }
 

@@ -12,6 +12,8 @@ mod proc_status;
 
 use std::{fmt, io};
 
+use tokio::time::Instant;
+
 pub use self::{
     command::{CommandError, CommandLine},
     exit::Exit,
@@ -19,6 +21,7 @@ pub use self::{
     linux::{Linux, LinuxChild},
 };
 pub(crate) use self::{identity::boot_id, proc_status::is_ending};
+use crate::output::LastLines;
 
 /// Makes children.
 pub trait Platform: Send + 'static {
@@ -30,6 +33,9 @@ pub trait Platform: Send + 'static {
     ///
     /// Those of fork and exec: the command is missing, may not be executed, or there is no memory or process slot left.
     fn spawn(&mut self) -> io::Result<Self::Child>;
+
+    /// The last lines in the log of a child that was started at `since` and has ended; `None` when nobody can read them back.
+    fn last_lines(&self, pid: u32, since: Instant) -> Option<LastLines>;
 }
 
 /// One child process. Its process id is not given to another process before [`Child::reap`].

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use crate::{
     health::{Health, Level},
     process::Exit,
-    supervisor::{End, Mode, Phase, State, Stop, Supervision},
+    supervisor::{End, LastLines, Mode, Phase, State, Stop, Supervision},
     wall,
 };
 
@@ -53,6 +53,7 @@ pub(super) fn own(supervision: &Supervision, health: &Health) -> v1::Status {
         drain: state.stop().map(|stop| drain(state, stop)),
         leaving: supervision.leaving,
         wrapper_version: env!("CARGO_PKG_VERSION").to_owned(),
+        reading_log: supervision.last_lines == LastLines::Reading,
     }
 }
 
@@ -61,7 +62,7 @@ pub(super) fn duration(duration: Duration) -> Option<prost_types::Duration> {
 }
 
 fn failure(supervision: &Supervision) -> String {
-    match &supervision.state {
+    let mut text = match &supervision.state {
         State::Backoff { end, .. } => {
             let why = end.failure().unwrap_or_else(|| "exit status 0".to_owned());
             let times = supervision.failures;
@@ -71,7 +72,18 @@ fn failure(supervision: &Supervision) -> String {
         State::Idle | State::Starting { .. } | State::Running { .. } | State::Stopping { .. } => {
             String::new()
         }
+    };
+    if let LastLines::Read(lines) = &supervision.last_lines
+        && !text.is_empty()
+        && !lines.is_empty()
+    {
+        text.push_str("\nThe last lines of the runner's log:");
+        for line in lines.iter() {
+            text.push_str("\n  ");
+            text.push_str(line);
+        }
     }
+    text
 }
 
 fn own_state(state: &State) -> v1::State {

@@ -187,8 +187,13 @@ impl Saved {
             }
         };
         let revive = wrappers_own && child.is_some();
-        let supervision =
-            Supervision { state, leaving: false, revive, restarts: self.restarts, failures: self.failures };
+        let supervision = Supervision {
+            state,
+            revive,
+            restarts: self.restarts,
+            failures: self.failures,
+            ..Supervision::default()
+        };
         Ok(Found { supervision, child })
     }
 }

@@ -31,7 +31,7 @@ pub use self::{
     command::{Answer, Mode, Refusal, Stop},
     handle::{Handle, HandleError},
     policy::{Policy, Restart, RestartWhen},
-    state::{ChildInfo, End, Phase, State, Supervision},
+    state::{ChildInfo, End, LastLines, Phase, State, Supervision},
     tally::{DrainResult, Drained, ExitReason, Happened},
     task::{Outcome, Task},
 };

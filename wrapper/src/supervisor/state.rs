@@ -19,12 +19,32 @@ pub struct Supervision {
     pub restarts: u32,
     /// How many of the last children in a row ended by themselves before they were stable.
     pub failures: u32,
+    /// What the last child wrote before it failed.
+    pub last_lines: LastLines,
 }
 
 impl Default for Supervision {
     fn default() -> Self {
-        Self { state: State::Idle, leaving: false, revive: false, restarts: 0, failures: 0 }
+        Self {
+            state: State::Idle,
+            leaving: false,
+            revive: false,
+            restarts: 0,
+            failures: 0,
+            last_lines: LastLines::NotRead,
+        }
     }
+}
+
+/// The end of a failed child's log.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum LastLines {
+    /// There is no failed child, or its log cannot be read.
+    #[default]
+    NotRead,
+    /// They will be known in moments.
+    Reading,
+    Read(Arc<[String]>),
 }
 
 /// Where the child is in its life.
@@ -91,6 +111,21 @@ impl Supervision {
                 Phase::Spacing { until } | Phase::Terminating { until } => Some(until),
                 Phase::Killed => None,
             },
+        }
+    }
+
+    /// The child that has just ended, when its end is a failure that its log may explain.
+    pub(super) fn failed_child(&self) -> Option<u32> {
+        match &self.state {
+            // As asked, for all that is known.
+            State::Exited { end: End::Exited { exit: Exit::Unknown, killed: false, .. }, stop: Some(_) } => {
+                None
+            }
+            State::Backoff { end, .. } | State::Exited { end, .. } => match end {
+                End::Exited { pid, .. } if !end.is_success() => Some(*pid),
+                End::NeverStarted | End::SpawnFailed(_) | End::Exited { .. } => None,
+            },
+            State::Idle | State::Starting { .. } | State::Running { .. } | State::Stopping { .. } => None,
         }
     }
 

@@ -29,7 +29,7 @@ use tokio::time::Instant;
 use super::{
     command::{Answer, Mode, Refusal, Stop},
     policy::Policy,
-    state::{ChildInfo, End, Phase, State, Supervision},
+    state::{ChildInfo, End, LastLines, Phase, State, Supervision},
     stop::{begin_stop, cancel, escalate, release, request_stop, terminate},
 };
 use crate::{
@@ -59,6 +59,8 @@ pub(super) enum Event {
     Leave(Stop),
     /// A callback was made, or given up.
     Called(Callback),
+    /// The last lines of a failed child's log, as far as they can be had.
+    LogRead(Arc<[String]>),
 }
 
 /// What has to be done, in order.
@@ -68,6 +70,11 @@ pub(super) enum Effect {
     Signal(Signal),
     KillGroup,
     Callback(Callback),
+    /// Of the child with this number, which was started then. [`Event::LogRead`] follows.
+    ReadLog {
+        pid: u32,
+        started: Instant,
+    },
     /// The supervisor's work is over.
     Leave,
 }
@@ -83,34 +90,38 @@ pub(super) struct Step {
 impl Supervision {
     /// What `event` at the moment `now` leads to.
     pub(super) fn on(self, event: Event, now: Instant, policy: &Policy) -> Step {
-        let Self { state, leaving, revive, restarts, failures } = self;
+        let Self { state, leaving, revive, restarts, failures, last_lines } = self;
         let leaving = leaving || matches!(event, Event::Leave(_));
-        let lived = state.child().map(|child| now.saturating_duration_since(child.started));
+        let child = state.child();
+        let lived = child.map(|child| now.saturating_duration_since(child.started));
         let by_itself = matches!(
             (&state, &event),
             (State::Running { .. }, Event::Ended(_))
                 | (State::Starting { stop: None }, Event::SpawnFailed(_))
         );
+        let ended = matches!(event, Event::Ended(_));
         let waited = matches!((&state, &event), (State::Backoff { .. }, Event::Tick));
         let new_owner = match &event {
             Event::Stop(stop) | Event::Leave(stop) if revive => Some(Arc::clone(&stop.id)),
             _ => None,
         };
+        let last_lines = last_lines.after(&event);
         let mut effects = Vec::new();
         let (state, answer) = match event {
             Event::Boot => boot(state, leaving, &mut effects),
             Event::Start => start(state, leaving, &mut effects),
             Event::Spawned(pid) => (spawned(state, pid, now, policy, &mut effects), Ok(Answer::Done)),
             Event::SpawnFailed(why) => (spawn_failed(state, why, &mut effects), Ok(Answer::Done)),
-            Event::Ended(exit) => (ended(state, exit, &mut effects), Ok(Answer::Done)),
+            Event::Ended(exit) => (self::ended(state, exit, &mut effects), Ok(Answer::Done)),
             Event::HandlesQuit => (release(state, now, policy, false, &mut effects), Ok(Answer::Done)),
             Event::Tick => (tick(state, now, policy, &mut effects), Ok(Answer::Done)),
             Event::Stop(stop) | Event::Leave(stop) => request_stop(state, stop, now, policy, &mut effects),
             Event::Cancel(id) => cancel(state, &id, leaving),
             Event::Reload => reload(state, now, policy),
             Event::Called(callback) => (called(state, &callback), Ok(Answer::Done)),
+            Event::LogRead(_) => (state, Ok(Answer::Done)),
         };
-        let mut next = Self { state, leaving, revive, restarts, failures };
+        let mut next = Self { state, leaving, revive, restarts, failures, last_lines };
         if let Some(owner) = new_owner {
             next.hand_over(owner);
         }
@@ -118,6 +129,10 @@ impl Supervision {
             next.consider_restart(lived, now, policy);
         }
         next.consider_revival(now);
+        if ended && let (Some(pid), Some(child)) = (next.failed_child(), child) {
+            next.last_lines = LastLines::Reading;
+            effects.push(Effect::ReadLog { pid, started: child.started });
+        }
         if waited && matches!(next.state, State::Starting { .. }) {
             next.restarts = next.restarts.saturating_add(1);
         }
@@ -127,6 +142,17 @@ impl Supervision {
             effects.push(Effect::Leave);
         }
         Step { next, effects, answer }
+    }
+}
+
+impl LastLines {
+    /// They are told until there is another child, which may fail for another reason.
+    fn after(self, event: &Event) -> Self {
+        match (self, event) {
+            (_, Event::Spawned(_) | Event::SpawnFailed(_)) => Self::NotRead,
+            (Self::Reading, Event::LogRead(lines)) => Self::Read(Arc::clone(lines)),
+            (other, _) => other,
+        }
     }
 }
 

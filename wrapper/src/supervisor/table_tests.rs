@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use super::{
     command::{Answer, Mode, Refusal, Stop},
     policy::{Policy, Restart, RestartWhen},
-    state::{ChildInfo, End, Phase, State, Supervision},
+    state::{ChildInfo, End, LastLines, Phase, State, Supervision},
     table::{Effect, Event, Step},
 };
 use crate::{
@@ -93,6 +93,7 @@ fn events() -> Vec<(&'static str, Event)> {
         ("cancel", Event::Cancel(Arc::from(""))),
         ("reload", Event::Reload),
         ("called", Event::Called(callback(1))),
+        ("log read", Event::LogRead(Arc::default())),
         ("leave", Event::Leave(graceful())),
     ]
 }
@@ -107,6 +108,7 @@ fn word(effect: &Effect) -> String {
         Effect::Signal(signal) => signal.to_string(),
         Effect::KillGroup => "SIGKILL group".to_owned(),
         Effect::Callback(_) => "callback".to_owned(),
+        Effect::ReadLog { pid, .. } => format!("read log of {pid}"),
         Effect::Leave => "leave".to_owned(),
     }
 }
@@ -289,6 +291,36 @@ fn a_crash_loop_shows_and_a_stable_child_ends_it() {
     assert_eq!(supervision.due(), Some(now + policy.restart.first_delay));
 }
 
+/// A failed child's last lines are told until there is another; those of one that ended well, or as asked, are not even read.
+#[test]
+fn the_last_lines_of_a_failed_child() {
+    let now = Instant::now();
+    let lines = LastLines::Read(Arc::from(["why".to_owned()]));
+    let read = Event::LogRead(Arc::from(["why".to_owned()]));
+    for policy in [Policy::default(), on_failure()] {
+        let on = |before: Supervision, event| before.on(event, now, &policy).next;
+        let running = || on(on(Supervision::default(), Event::Boot), Event::Spawned(PID));
+        let wants = |event, wanted: bool| {
+            let step = running().on(event, now, &policy);
+            let effect = Effect::ReadLog { pid: PID, started: now };
+            assert_eq!(step.effects.contains(&effect), wanted, "{:?}", step.next);
+            step.next
+        };
+        let ended = wants(Event::Ended(Exit::Code(0)), false);
+        assert_eq!(on(ended, read.clone()).last_lines, LastLines::NotRead);
+        wants(Event::Ended(Exit::Unknown), true);
+        wants(Event::Ended(Exit::Signal(9)), true);
+        let failed = on(wants(Event::Ended(Exit::Code(1)), true), read.clone());
+        assert_eq!(failed.last_lines, lines);
+        let again = on(on(failed, Event::Start), Event::Spawned(PID));
+        assert_eq!(again.last_lines, LastLines::NotRead);
+
+        let stopping = on(running(), Event::Stop(forceful()));
+        assert_eq!(on(stopping.clone(), Event::Ended(Exit::Unknown)).last_lines, LastLines::NotRead);
+        assert_eq!(on(stopping, Event::Ended(Exit::Code(1))).last_lines, LastLines::Reading);
+    }
+}
+
 /// One thing that happens in a random life.
 #[derive(Clone, Debug)]
 enum Happening {
@@ -314,6 +346,8 @@ enum Happening {
     /// The next child takes this many happenings to exist, or cannot be made.
     SpawnTakes(u8),
     SpawnFails,
+    /// A log was read to its end, by now or long ago.
+    LogRead,
 }
 
 impl Happening {
@@ -322,7 +356,7 @@ impl Happening {
     fn from_number(number: u32) -> Self {
         let [kind, a, b, c] = number.to_be_bytes();
         let some = |byte: u8| (byte % 3 == 1).then_some(byte / 3);
-        match kind % 20 {
+        match kind % 21 {
             0 | 1 => Self::Boot,
             2 => Self::Start,
             3..=6 => Self::Stop {
@@ -339,7 +373,8 @@ impl Happening {
             14 | 15 => Self::Wait(a.into()),
             16 | 17 => Self::UntilDue,
             18 => Self::SpawnTakes(a % 3),
-            _ => Self::SpawnFails,
+            19 => Self::SpawnFails,
+            _ => Self::LogRead,
         }
     }
 }
@@ -358,6 +393,8 @@ struct World {
     /// Callbacks that a stop of the present child was accepted with, and how often each was made.
     callbacks: HashMap<u8, (bool, u32)>,
     left: bool,
+    /// The log of the last child is being read.
+    reading: bool,
 }
 
 impl World {
@@ -372,6 +409,7 @@ impl World {
             spawn_fails: false,
             callbacks: HashMap::new(),
             left: false,
+            reading: false,
         }
     }
 
@@ -417,6 +455,10 @@ impl World {
                     self.pass(due.saturating_duration_since(self.now));
                 }
             }
+            Happening::LogRead => {
+                self.reading = false;
+                self.ignore(&Event::LogRead(Arc::default()));
+            }
             Happening::SpawnTakes(happenings) => self.spawn_takes = happenings,
             Happening::SpawnFails => self.spawn_fails = true,
         }
@@ -429,6 +471,7 @@ impl World {
     }
 
     fn spawned(&mut self) {
+        self.reading = false;
         if std::mem::take(&mut self.spawn_fails) {
             self.ignore(&Event::SpawnFailed(Arc::from("no")));
         } else {
@@ -486,6 +529,10 @@ impl World {
                 let name = (0..4).find(|name| callback(*name) == made).unwrap();
                 self.callbacks.get_mut(&name).expect("a callback that nobody asked for").1 += 1;
             }
+            Effect::ReadLog { pid, .. } => {
+                assert!(!self.reading && pid == PID);
+                self.reading = true;
+            }
             Effect::Leave => self.left = true,
         }
     }
@@ -497,6 +544,7 @@ impl World {
             State::Running { .. } | State::Stopping { .. } => assert!(self.child.is_some()),
         }
         assert!(self.callbacks.values().all(|(_, made)| *made <= 1), "a callback was made twice");
+        assert_eq!(self.supervision.last_lines == LastLines::Reading, self.reading);
     }
 
     /// Lets time pass, with a child that finishes its jobs in its time and dies when it is killed, until nothing moves any more.

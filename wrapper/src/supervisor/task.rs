@@ -1,6 +1,6 @@
 //! The task that owns the child.
 
-use std::{io, sync::Arc, time::Duration};
+use std::{fmt, io, sync::Arc, time::Duration};
 
 use tokio::{
     sync::{mpsc, watch},
@@ -21,6 +21,7 @@ use super::{
 use crate::{
     callback::Callback,
     counters::Counters,
+    output::LastLines,
     process::{Child, Exit, Identity, Platform, Signal},
     store::Store,
 };
@@ -53,9 +54,19 @@ pub struct Task<P: Platform, C> {
     keeper: Keeper,
     /// The child's, for the state file.
     identity: Option<Identity>,
+    reading: Option<Reading>,
     callers: mpsc::WeakSender<Command>,
     commands: mpsc::Receiver<Command>,
     published: watch::Sender<Supervision>,
+}
+
+/// The last lines of a failed child's log, while they are being read.
+struct Reading(LastLines);
+
+impl fmt::Debug for Reading {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Reading")
+    }
 }
 
 /// What woke the task up.
@@ -81,6 +92,7 @@ impl<P: Platform, C: Callbacks> Task<P, C> {
             child: None,
             keeper: Keeper::default(),
             identity: None,
+            reading: None,
             callers: sender.downgrade(),
             commands,
             published,
@@ -170,6 +182,10 @@ impl<P: Platform, C: Callbacks> Task<P, C> {
                 None => std::future::pending().await,
             },
             () = until(probe) => Wake::Event(self.probe()),
+            lines = read(self.reading.as_mut()) => {
+                self.reading = None;
+                Wake::Event(Event::LogRead(lines.into()))
+            }
             () = until(self.keeper.due()) => Wake::SaveAgain,
         }
     }
@@ -219,7 +235,7 @@ impl<P: Platform, C: Callbacks> Task<P, C> {
         // Written down before it is done, so that a wrapper that is killed in between leaves no deed that nobody knows of.
         self.save();
         let leave = effects.contains(&Effect::Leave);
-        // Spawn is the one effect that leads to an event, and no step has two of it.
+        // Spawn and ReadLog are the effects that may lead to an event, and no step has more than one of them.
         let follows = effects.into_iter().filter_map(|effect| self.perform(effect)).last();
         self.publish();
         (follows, leave, answer)
@@ -244,11 +260,17 @@ impl<P: Platform, C: Callbacks> Task<P, C> {
                 self.call(callback);
                 None
             }
+            Effect::ReadLog { pid, started } => {
+                self.reading = self.platform.last_lines(pid, started).map(Reading);
+                self.reading.is_none().then(|| Event::LogRead(Arc::default()))
+            }
             Effect::Leave => None,
         }
     }
 
     fn spawn(&mut self) -> Event {
+        // It would tell of another child.
+        self.reading = None;
         match self.try_spawn() {
             Ok(pid) => {
                 info!(pid, "runner started");
@@ -332,6 +354,13 @@ impl TryFrom<Request> for Event {
 async fn ended<C: Child>(child: Option<&mut C>) -> Exit {
     match child {
         Some(child) => child.ended().await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn read(reading: Option<&mut Reading>) -> Vec<String> {
+    match reading {
+        Some(Reading(lines)) => lines.await,
         None => std::future::pending().await,
     }
 }

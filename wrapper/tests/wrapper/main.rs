@@ -11,6 +11,7 @@ mod callback;
 mod contract;
 mod hostile;
 mod ladder;
+mod last_lines;
 mod life;
 mod operator;
 mod own;

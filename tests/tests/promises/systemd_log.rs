@@ -1,0 +1,71 @@
+//! Under a systemd that runs, a failed runner's last lines come from the journal.
+
+use std::time::Duration;
+
+use grit_tests::{
+    debian::machine::{LIMIT, Machine},
+    poll, program,
+};
+
+use crate::systemd_stop::{adjust, machine};
+
+const UNIT: &str = "grit-wrapper.service";
+
+/// Waits until a failure's reason is known, with the log.
+fn reason(machine: &Machine, wanted: &str) -> String {
+    poll::until(wanted, LIMIT, || {
+        match machine.ask(&["status"])["failure_reason"].as_str().unwrap_or_default() {
+            reason if reason.contains(wanted) => Ok(reason.to_owned()),
+            reason => Err((reason.to_owned(), machine.journal())),
+        }
+    })
+}
+
+#[test]
+fn the_journal_tells_why_a_runner_failed() {
+    let Some(machine) = machine(&[]) else { return };
+    machine.install("1.0.0");
+    // The runner's process alone is listened to: not what it starts, and not the wrapper.
+    let script = "echo 'said on stdout'; echo 'FATAL: no config for glrt-0123456789abcdef' >&2
+        sh -c 'echo of a job >&2'; test -e /run/lives && exec sleep 1000; exit 3";
+    program::script(&machine.system.path("/usr/bin/gitlab-runner"), script).unwrap();
+    adjust(&machine, "Environment=GRIT_WRAPPER_RESTART=never");
+    machine.run(&["systemctl", "start", "--no-block", UNIT]);
+    assert_eq!(
+        reason(&machine, "FATAL"),
+        "exit status 3\nThe last lines of the runner's log:\n  said on stdout\n  FATAL: no config for glrt-[hidden]"
+    );
+
+    // How an adopted one ended is known to nobody, so its lines are all there is.
+    machine.run(&["touch", "/run/lives"]);
+    machine.run(&["grit-wrapper", "start"]);
+    machine.run(&["systemctl", "kill", "--kill-who=main", "--signal=SIGKILL", UNIT]);
+    machine.wait_property(UNIT, "NRestarts", "1");
+    let runner = poll::until("the runner is adopted", LIMIT, || {
+        machine.ask(&["status"])["pid"].as_u64().ok_or_else(|| machine.journal())
+    });
+    machine.run(&["kill", "-s", "KILL", &runner.to_string()]);
+    let adopted = reason(&machine, "FATAL");
+    assert!(adopted.starts_with("ended, but its exit status went to another parent\n"), "{adopted}");
+}
+
+/// A journal that does not answer holds nothing up.
+#[test]
+fn a_journal_that_hangs_delays_the_lines_alone() {
+    let Some(machine) = machine(&[]) else { return };
+    machine.install("1.0.0");
+    program::script(&machine.system.path("/usr/bin/gitlab-runner"), "echo FATAL >&2; exit 3").unwrap();
+    std::fs::create_dir(machine.system.path("/opt/hangs")).unwrap();
+    program::script(&machine.system.path("/opt/hangs/journalctl"), "exec sleep 1000").unwrap();
+    adjust(&machine, "Environment=GRIT_WRAPPER_RESTART=never PATH=/opt/hangs:/usr/bin:/bin");
+    machine.run(&["systemctl", "start", "--no-block", UNIT]);
+    poll::until("the runner has failed", LIMIT, || match machine.ask(&["status"]) {
+        status if status["state"] == "stopped" => Ok(()),
+        status => Err((status, machine.journal())),
+    });
+    poll::until("the reading is given up", Duration::from_secs(60), || {
+        let readers = machine.system.run(&["pgrep", "--full", "[s]leep 1000"]).unwrap();
+        if readers.stdout.is_empty() { Ok(()) } else { Err(readers) }
+    });
+    assert_eq!(machine.ask(&["status"])["failure_reason"], "exit status 3");
+}

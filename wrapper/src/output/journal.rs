@@ -1,0 +1,109 @@
+//! Last lines from systemd's journal, by `journalctl`: its files have no other reader that is stable.
+
+use std::{io, os::fd::BorrowedFd, process::Stdio, time::Duration};
+
+use rustix::{
+    fs::fstat,
+    time::{ClockId, clock_gettime},
+};
+use serde_json::Value;
+use tokio::{process::Command, time::sleep};
+
+/// So many messages are asked for. Some may be empty.
+const MESSAGES: &str = "--lines=40";
+
+/// The runner may have written before its start was noted.
+const SLACK: Duration = Duration::from_secs(1);
+
+/// How long the journal gets to write a message down where it cannot be asked to.
+const SETTLE: Duration = Duration::from_millis(200);
+
+/// Whether this is the file that `JOURNAL_STREAM` names, as `device:inode` (systemd.exec(5)).
+pub(super) fn is_stream(fd: BorrowedFd<'_>, stream: &str) -> bool {
+    fstat(fd).is_ok_and(|stat| format!("{}:{}", stat.st_dev, stat.st_ino) == stream)
+}
+
+/// The last messages of the process that had this number, and was started so long ago.
+///
+/// # Errors
+///
+/// When there is no `journalctl`, or it fails. A user who may not read the journal sees nothing of it, which is no error.
+pub(super) async fn read(pid: u32, age: Duration) -> io::Result<Vec<String>> {
+    // A message that was written is not yet one that can be read. Only root may ask for that.
+    if !journalctl(&["--sync"]).await.is_ok_and(|output| output.status.success()) {
+        sleep(SETTLE).await;
+    }
+    let of_pid = format!("_PID={pid}");
+    let words = ["--quiet", "--no-pager", "--boot", "--output=json", "--output-fields=MESSAGE", MESSAGES];
+    let output = journalctl(&[&words[..], &[&of_pid]].concat()).await?;
+    if !output.status.success() {
+        return Err(io::Error::other(String::from_utf8_lossy(&output.stderr).trim().to_owned()));
+    }
+    let since = monotonic().saturating_sub(age).saturating_sub(SLACK);
+    Ok(messages(&String::from_utf8_lossy(&output.stdout), since))
+}
+
+async fn journalctl(words: &[&str]) -> io::Result<std::process::Output> {
+    let mut command = Command::new("journalctl");
+    command.args(words).env("LC_ALL", "C").stdin(Stdio::null()).kill_on_drop(true);
+    command.output().await
+}
+
+/// The time by which the journal stamps messages, besides the wall clock, which may be set.
+fn monotonic() -> Duration {
+    let now = clock_gettime(ClockId::Monotonic);
+    Duration::new(now.tv_sec.unsigned_abs(), u32::try_from(now.tv_nsec).unwrap_or_default())
+}
+
+/// The messages since a moment, of one JSON object a line: an earlier process may have had the same number.
+fn messages(text: &str, since: Duration) -> Vec<String> {
+    let entries = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let ours = entries.filter(|entry| {
+        // A number as text (systemd.journal-fields(7)).
+        let at = entry["__MONOTONIC_TIMESTAMP"].as_str().and_then(|micros| micros.parse().ok());
+        at.is_none_or(|micros| Duration::from_micros(micros) >= since)
+    });
+    ours.filter_map(|entry| message(&entry["MESSAGE"])).collect()
+}
+
+/// A message: a text, or a list of bytes where it is none. One that is too long is null.
+fn message(value: &Value) -> Option<String> {
+    match value {
+        Value::String(text) => Some(text.clone()),
+        Value::Array(bytes) => {
+            let byte = |value: &Value| value.as_u64().and_then(|byte| u8::try_from(byte).ok());
+            let bytes: Vec<u8> = bytes.iter().filter_map(byte).collect();
+            Some(String::from_utf8_lossy(&bytes).into_owned())
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+
+    use super::*;
+
+    #[test]
+    fn messages_in_each_of_their_forms_and_none_of_an_earlier_process() {
+        let text = r#"
+{"__MONOTONIC_TIMESTAMP":"1000000","MESSAGE":"of another"}
+{"__MONOTONIC_TIMESTAMP":"3000000","MESSAGE":"first"}
+{"__MONOTONIC_TIMESTAMP":"3000001","MESSAGE":[27,91,48,109,98,255]}
+{"__MONOTONIC_TIMESTAMP":"3000002","MESSAGE":null}
+not JSON
+{"__MONOTONIC_TIMESTAMP":"3000003","MESSAGE":"last"}"#;
+        let found = messages(text, Duration::from_secs(2));
+        assert_eq!(found, ["first", "\u{1b}[0mb\u{fffd}", "last"]);
+    }
+
+    #[test]
+    fn a_stream_is_known_by_device_and_inode() {
+        let file = tempfile::tempfile().unwrap();
+        let stat = fstat(&file).unwrap();
+        assert!(is_stream(file.as_fd(), &format!("{}:{}", stat.st_dev, stat.st_ino)));
+        assert!(!is_stream(file.as_fd(), &format!("{}:{}", stat.st_dev, stat.st_ino + 1)));
+        assert!(!is_stream(file.as_fd(), ""));
+    }
+}

@@ -1,0 +1,217 @@
+//! Lines of a log that are fit to be shown to others: in an error of Terraform, by `status`, over REST.
+//!
+//! Whoever may look at the runner may not know its tokens, nor the projects of its jobs, which URLs name. What looks like either is hidden,
+//! even where it then hides more.
+
+use std::mem;
+
+/// So many lines are shown.
+const LINES: usize = 10;
+
+/// Characters of a line that are shown.
+const WIDTH: usize = 300;
+
+/// What stands in place of a secret.
+const HIDDEN: &str = "[hidden]";
+
+/// No token of GitLab's has fewer characters behind the part that tells its kind.
+const SHORTEST: usize = 16;
+
+/// Parts of names whose values are secrets.
+const SECRETS: [&str; 7] = ["token", "password", "passwd", "secret", "authorization", "credential", "key"];
+
+/// The last of these lines, without control characters and secrets, and not too long.
+pub(super) fn presentable(raw: &[String]) -> Vec<String> {
+    let full = raw.iter().map(|line| cut(&conceal(&plain(line)))).filter(|line| !line.is_empty());
+    let mut lines: Vec<_> = full.collect();
+    lines.drain(..lines.len().saturating_sub(LINES));
+    lines
+}
+
+fn cut(line: &str) -> String {
+    match line.char_indices().nth(WIDTH) {
+        Some((end, _)) => format!("{}…", line.get(..end).unwrap_or_default()),
+        None => line.to_owned(),
+    }
+}
+
+/// A line without escape sequences (ECMA-48) and other control characters.
+fn plain(line: &str) -> String {
+    let mut text = String::new();
+    let mut characters = line.chars().peekable();
+    while let Some(character) = characters.next() {
+        match character {
+            '\u{1b}' => match characters.next() {
+                // A control sequence ends with a letter or the like; a command, with BEL or another ESC.
+                Some('[') => drop(characters.by_ref().find(|end| ('@'..='~').contains(end))),
+                Some(']') => drop(characters.by_ref().find(|end| ['\u{7}', '\u{1b}'].contains(end))),
+                _ => {}
+            },
+            '\t' => text.push(' '),
+            character if character.is_control() => {}
+            character => text.push(character),
+        }
+    }
+    text.trim_end().to_owned()
+}
+
+/// A line whose secrets are hidden, word by word.
+fn conceal(line: &str) -> String {
+    let mut hide_next = false;
+    let words = line.split(' ').map(|word| {
+        if word.is_empty() {
+            return String::new();
+        }
+        let word = conceal_url(word);
+        let follows = announces_secret(&word);
+        if mem::replace(&mut hide_next, follows) && !follows {
+            return HIDDEN.to_owned();
+        }
+        conceal_tokens(&conceal_value(&word))
+    });
+    words.collect::<Vec<_>>().join(" ")
+}
+
+/// Whether the next word is a secret: `Authorization: Bearer x`, `token = x`.
+fn announces_secret(word: &str) -> bool {
+    let lower = word.to_lowercase();
+    let name = lower.trim_matches(['"', '\'', ',', '(']);
+    matches!(name, "bearer" | "basic" | "=" | ":") || name.strip_suffix([':', '=']).is_some_and(is_secret)
+}
+
+fn is_secret(name: &str) -> bool {
+    SECRETS.iter().any(|secret| name.contains(secret))
+}
+
+/// `name=x` and `name:x` with a name whose value is a secret, also within a word of JSON: all that follows is hidden.
+fn conceal_value(word: &str) -> String {
+    let ends = word.match_indices(['=', ':']).map(|(at, _)| at);
+    let secret = ends.filter(|at| at + 1 < word.len()).find(|at| {
+        let name = word[..*at].rsplit(['{', ',', '&', ';', '?']).next().unwrap_or_default();
+        is_secret(&name.to_lowercase())
+    });
+    match secret {
+        Some(at) => format!("{}{HIDDEN}", &word[..=at]),
+        None => word.to_owned(),
+    }
+}
+
+/// Of a URL the scheme and the host are shown.
+fn conceal_url(word: &str) -> String {
+    let Some((before, rest)) = word.split_once("://") else { return word.to_owned() };
+    let end = rest.find(['/', '?', '#', '"', '\'', ')', '>', ',', '\\']).unwrap_or(rest.len());
+    let (authority, path) = rest.split_at(end);
+    let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+    let path = match path {
+        "" | "/" => "",
+        path if path.starts_with(['/', '?', '#']) => "/…",
+        _ => "…",
+    };
+    format!("{before}://{host}{path}")
+}
+
+/// GitLab's tokens: `glrt-`, `glpat-` and the like, and the registration tokens of old, which all begin with `GR1348941`.
+fn conceal_tokens(word: &str) -> String {
+    let mut shown = String::new();
+    let mut rest = word;
+    while let Some((at, prefix)) = find_token(rest) {
+        let (before, token) = rest.split_at(at);
+        let end = token.find(|c: char| !is_token_character(c)).unwrap_or(token.len());
+        shown.push_str(before);
+        shown.push_str(prefix);
+        shown.push_str(HIDDEN);
+        rest = &token[end..];
+    }
+    shown.push_str(rest);
+    shown
+}
+
+/// Where the first token begins, and the part of it that tells its kind.
+fn find_token(text: &str) -> Option<(usize, &str)> {
+    let starts = text.char_indices().filter(|(at, _)| {
+        !text[..*at].chars().next_back().is_some_and(|before| before.is_ascii_alphanumeric())
+    });
+    starts.filter_map(|(at, _)| token_prefix(&text[at..]).map(|prefix| (at, prefix))).next()
+}
+
+fn token_prefix(text: &str) -> Option<&str> {
+    const OF_OLD: &str = "GR1348941";
+    if text.starts_with(OF_OLD) {
+        return text.get(..OF_OLD.len());
+    }
+    let (kind, secret) = text.strip_prefix("gl")?.split_once('-')?;
+    let is_kind = (1..=8).contains(&kind.len()) && kind.bytes().all(|byte| byte.is_ascii_lowercase());
+    let length = secret.chars().take_while(|c| is_token_character(*c)).count();
+    (is_kind && length >= SHORTEST).then(|| text.get(..kind.len() + 3)).flatten()
+}
+
+fn is_token_character(character: char) -> bool {
+    character.is_ascii_alphanumeric() || "-_.=".contains(character)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(line: &str) -> String {
+        presentable(&[line.to_owned()]).concat()
+    }
+
+    #[test]
+    fn the_last_ten_lines_that_say_something() {
+        let raw: Vec<_> = (1..=30).flat_map(|number| [format!("line {number}"), "  ".to_owned()]).collect();
+        let lines = presentable(&raw);
+        assert_eq!((lines.len(), lines[0].as_str(), lines[9].as_str()), (10, "line 21", "line 30"));
+        assert_eq!(presentable(&[]), [""; 0]);
+    }
+
+    #[test]
+    fn a_long_line_is_cut_between_characters() {
+        let line = shown(&"ä".repeat(1000));
+        assert_eq!(line.chars().count(), WIDTH + 1);
+        assert!(line.ends_with("ä…"));
+    }
+
+    #[test]
+    fn what_moves_a_cursor_or_paints_is_left_out() {
+        assert_eq!(shown("\u{1b}[31;1mERROR:\u{1b}[0;m no\tconfig \r"), "ERROR: no config");
+        assert_eq!(shown("\u{1b}]0;title\u{7}a\u{1b}cb\u{0}\u{9b}2J"), "ab2J");
+        assert_eq!(shown("a\u{1b}["), "a");
+    }
+
+    #[test]
+    fn what_a_runner_says_stays_readable() {
+        for line in [
+            "FATAL: open /etc/gitlab-runner/config.toml: no such file or directory",
+            "ERROR: Verifying runner... is not valid  runner=abcd12345 status=403 Forbidden",
+            "panic: runtime error: index out of range [3] with length 3",
+            r#"{"level":"fatal","msg":"listen tcp 127.0.0.1:9252: bind: address already in use","time":"2026-01-01T00:00:00Z"}"#,
+            "the glob-pattern and glow-in-the-dark words, and gl-x, are none",
+        ] {
+            assert_eq!(shown(line), line);
+        }
+    }
+
+    #[test]
+    fn secrets_are_hidden() {
+        insta::assert_snapshot!(
+            [
+                "token glrt-t3_0123456789abcdefghij for runner=\"glrt-0123456789-ab.01.0abc\"",
+                "registration-token=GR1348941abcdefghijklmnop",
+                "(GR1348941abcdefghijklmnop)",
+                "PRIVATE-TOKEN: abcdefghij",
+                "Authorization: Bearer abcdefghij now",
+                "S3 SecretKey = abcdefghij",
+                "password:hunter2 x",
+                "JOB-TOKEN=\"abc\"",
+                r#"{"level":"info","runner_token":"abc","msg":"x"}"#,
+                "cannot GET https://user:hunter2@gitlab.example.com:8443/group/project?private_token=x: 403",
+                "proxy=http://user:p@ss@proxy:3128",
+                "see https://gitlab.example.com/ or <https://gitlab.example.com>",
+                "two in a row: glrt-0123456789abcdef,glpat-0123456789abcdef",
+            ]
+            .map(shown)
+            .join("\n")
+        );
+    }
+}
