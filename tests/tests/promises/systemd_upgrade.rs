@@ -133,6 +133,34 @@ fn an_upgrade_keeps_the_runner_and_a_removal_drains_it() {
     assert!(!machine.system.path("/run/grit-wrapper").exists());
 }
 
+/// A state file that a release to come wrote, and the older one does not know the form of.
+#[test]
+fn a_step_back_to_a_release_that_cannot_read_the_state_loses_nothing() {
+    let Some(machine) = machine(&[]) else { return };
+    machine.install("2.0.0");
+    machine.run(&["systemctl", "start", OURS]);
+    let held = machine.hold_jobs(2);
+    let runner = machine.runner();
+    let state = machine.system.path("/run/grit-wrapper/wrapper.sock.state");
+    let ours = fs::read_to_string(&state).unwrap();
+    fs::write(&state, ours.replacen("\"version\":\"1\"", "\"version\":\"2\"", 1)).unwrap();
+
+    let said = machine.install("1.0.0");
+    assert!(said.contains("is not up again yet, and its runner lives"), "{said}");
+    let journal = machine.journal();
+    assert!(journal.contains("Start the newer grit-wrapper again"), "{journal}");
+    assert_eq!((machine.runner(), machine.starts(), machine.signals().len()), (runner, 1, 0));
+
+    // As when the newer release, which can read the file, is there again: the service never gave up.
+    fs::write(&state, ours).unwrap();
+    machine.wait_property(OURS, "ActiveState", "active");
+    assert_eq!((machine.runner(), machine.starts()), (runner, 1));
+    machine.lab.queue().release(&held);
+    machine.run(&["systemctl", "stop", OURS]);
+    let tally = machine.lab.queue().tally();
+    assert_eq!((tally.finished, tally.lost, machine.signals()), (held.len(), 0, vec!["SIGQUIT".to_owned()]));
+}
+
 #[test]
 fn from_the_plain_service_to_the_wrapper_and_back() {
     let Some(machine) = machine(&[]) else { return };
