@@ -5,6 +5,7 @@ mod mask;
 mod raw;
 mod rewrite;
 mod to_proto;
+mod visible;
 
 pub(crate) use mask::Mask;
 pub(crate) use raw::{Encoded, Probe, Raw, encode, message, null_message};

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use grit_proto::tfplugin6 as pb;
 
+use super::visible::visible;
 use crate::schema::{
     Attribute, AttributeConstraint, AttributePath, AttributePathStep, AttributeType, Block, Diagnostic,
     Diagnostics, NestedBlock, Schema, StringKind,
@@ -27,8 +28,8 @@ pub(crate) fn diagnostics(diags: Diagnostics) -> Vec<pb::Diagnostic> {
     let message = |severity: Severity| {
         move |diag: Diagnostic| pb::Diagnostic {
             severity: severity.into(),
-            summary: diag.summary.into_owned(),
-            detail: diag.detail.into_owned(),
+            summary: visible(diag.summary),
+            detail: visible(diag.detail),
             attribute: (!diag.attribute.steps.is_empty()).then(|| attribute_path(&diag.attribute)),
         }
     };

@@ -1,0 +1,49 @@
+//! Texts as a terminal may show them.
+//!
+//! A diagnostic quotes hosts: a server's banner, what a command wrote, the reason that a wrapper gives. Terraform prints it as it is, so
+//! a host could paint over other lines, change a title or reverse the reading direction. Such characters are shown by their number.
+
+use std::borrow::Cow;
+
+/// The text with control characters, but for line breaks and tabs, and those that change the reading direction, written as `\u{1b}`.
+pub(super) fn visible(text: Cow<'static, str>) -> String {
+    if !text.contains(is_active) {
+        return text.into_owned();
+    }
+    let mut shown = String::with_capacity(text.len());
+    let mut characters = text.chars().peekable();
+    while let Some(character) = characters.next() {
+        match character {
+            // A line break of SSH and of Windows.
+            '\r' if characters.peek() == Some(&'\n') => {}
+            character if is_active(character) => shown.extend(character.escape_unicode()),
+            character => shown.push(character),
+        }
+    }
+    shown
+}
+
+fn is_active(character: char) -> bool {
+    let is_layout = matches!(character, '\n' | '\t');
+    // The explicit ones of Unicode's bidirectional algorithm (UAX #9).
+    let turns = matches!(character, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    turns || character.is_control() && !is_layout
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_would_act_on_a_terminal_is_shown_by_its_number() {
+        let text = "a\u{1b}]0;title\u{7}\tb\r\nc\rd\u{9b}2J \u{202e}gnirts";
+        let shown = "a\\u{1b}]0;title\\u{7}\tb\nc\\u{d}d\\u{9b}2J \\u{202e}gnirts";
+        assert_eq!(visible(text.into()), shown);
+    }
+
+    #[test]
+    fn other_texts_stay_as_they_are() {
+        let text = "mänager \"m1\":\n\n\tжурнал 日誌 ✓";
+        assert_eq!(visible(text.into()), text);
+    }
+}
