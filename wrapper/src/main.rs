@@ -13,7 +13,11 @@ fn main() -> std::process::ExitCode {
     if words.next().is_some_and(|word| word == gate::ARGUMENT) {
         return std::process::ExitCode::from(gate::main(words));
     }
-    match Settings::from_process().command {
+    let settings = match Settings::from_process() {
+        Ok(settings) => settings,
+        Err(code) => return code,
+    };
+    match settings.command {
         Command::Run(settings) => {
             logging::init(settings.log_level);
             run::run(&settings).unwrap_or_else(|error| {
@@ -25,8 +29,9 @@ fn main() -> std::process::ExitCode {
         Command::Operator(command) => match operator::run(command) {
             Ok(()) => std::process::ExitCode::SUCCESS,
             Err(error) => {
-                let code = error.exit_code();
+                let (code, next_step) = (error.exit_code(), error.next_step());
                 report(&format!("grit-wrapper: {:#}", anyhow::Error::new(error)));
+                next_step.into_iter().for_each(report);
                 std::process::ExitCode::from(code)
             }
         },

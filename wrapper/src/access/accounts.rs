@@ -59,6 +59,27 @@ pub(crate) fn group_id(group: &str) -> Result<u32, WhoError> {
     }
 }
 
+/// The name of a user, or the number where it has none.
+pub(crate) fn user_name(uid: u32) -> String {
+    name(&fs::read_to_string("/etc/passwd").unwrap_or_default(), uid)
+}
+
+/// The name of a group, or the number where it has none.
+pub(crate) fn group_name(gid: u32) -> String {
+    name(&fs::read_to_string("/etc/group").unwrap_or_default(), gid)
+}
+
+/// The first field of the line whose third is `number`.
+fn name(file: &str, number: u32) -> String {
+    let number = number.to_string();
+    let mut lines = file.lines().map(|line| line.split(':'));
+    let found = lines.find_map(|mut fields| {
+        let name = fields.next()?;
+        (fields.nth(1) == Some(number.as_str())).then(|| name.to_owned())
+    });
+    found.unwrap_or(number)
+}
+
 fn resolve(text: &str, passwd: &str, group: &str) -> Result<Who, WhoError> {
     let Some(name) = text.strip_prefix('@') else {
         let uid = text.parse().ok().or_else(|| number(passwd, text));
@@ -96,6 +117,8 @@ mod tests {
         let admins = resolve("@admins").unwrap();
         assert_eq!(admins, resolve("@100").unwrap());
         assert!(admins.is(1000, 1000) && admins.is(1001, 100) && !admins.is(1002, 1002));
+        assert_eq!((name(passwd, 1001).as_str(), name(group, 100).as_str()), ("bob", "admins"));
+        assert_eq!(name(passwd, 1002), "1002");
         assert_eq!(resolve("@odd"), Err(WhoError::Group("odd".to_owned())));
     }
 }

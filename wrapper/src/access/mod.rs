@@ -11,7 +11,7 @@ use thiserror::Error;
 use tonic::{Extensions, transport::server::UdsConnectInfo};
 
 pub use self::accounts::{Who, WhoError};
-pub(crate) use self::accounts::{group_id, user_id};
+pub(crate) use self::accounts::{group_id, group_name, user_id, user_name};
 use crate::callback::Callback;
 
 /// What a peer may do. The later includes the earlier.

@@ -30,6 +30,8 @@ pub enum Source {
 pub enum AddressError {
     #[error("expected unix:///absolute/path or tcp://host:port")]
     Scheme,
+    #[error("a path needs its scheme, as in unix:///run/wrapper.sock")]
+    BarePath,
     #[error("expected unix:///absolute/path, tcp://host:port, or fd:// for sockets that systemd passes")]
     Source,
     #[error("the path of a unix address must be absolute: unix:///run/wrapper.sock")]
@@ -48,6 +50,9 @@ impl FromStr for Address {
                 true => Ok(Self::Unix(path.to_owned())),
                 false => Err(AddressError::Relative),
             };
+        }
+        if text.starts_with('/') {
+            return Err(AddressError::BarePath);
         }
         let host = text.strip_prefix("tcp://").ok_or(AddressError::Scheme)?;
         match host.rsplit_once(':') {
@@ -112,6 +117,7 @@ mod tests {
             ("unix://run/w.sock", AddressError::Relative),
             ("unix:///", AddressError::Relative),
             ("unix:run/w.sock", AddressError::Scheme),
+            ("/run/w.sock", AddressError::BarePath),
             ("localhost:7777", AddressError::Scheme),
             ("http://localhost:7777", AddressError::Scheme),
             ("tcp://localhost", AddressError::HostPort),

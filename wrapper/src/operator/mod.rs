@@ -3,6 +3,8 @@
 //! Every command has a view for people and `--json`, and ends with 0 (done), 1 (anything else), 2 (cannot connect) or 3 (timed out).
 
 mod client;
+mod error;
+mod stream;
 pub(crate) mod view;
 mod wait;
 
@@ -14,11 +16,13 @@ use std::{
 use clap::{Args, Subcommand, ValueEnum};
 use grit_proto::wrapper_v1::{
     CancelRequest, DrainRequest, GetStatusRequest, ListJobsRequest, Mode, StartRequest, Status,
+    wrapper_client::WrapperClient,
 };
-use thiserror::Error;
 use tokio::runtime;
+use tonic::{Response, transport::Channel};
 
-use self::client::{Client, connect};
+use self::client::Client;
+pub use self::error::{CommandError, ConnectError};
 use crate::{
     listen::Address,
     settings::{Run, duration},
@@ -110,39 +114,6 @@ pub enum Goal {
     Polling,
 }
 
-/// Why a command did not do what it should.
-#[derive(Debug, Error)]
-pub enum CommandError {
-    #[error("cannot connect to {address}")]
-    Connect {
-        address: Address,
-        #[source]
-        source: tonic::transport::Error,
-    },
-    #[error("{address} is not a grit-wrapper: upstream's wrapper does not have these commands")]
-    NotOurs { address: Address },
-    #[error("the wrapper refused: {0}")]
-    Refused(String),
-    #[error("timed out after {after:?}; the runner {last}")]
-    TimedOut { after: Duration, last: String },
-    #[error("the runner ended ({0}), so it will not become healthy")]
-    Ended(String),
-    #[error("cannot write the answer")]
-    Output(#[from] io::Error),
-}
-
-impl CommandError {
-    /// The exit code for it.
-    #[must_use]
-    pub fn exit_code(&self) -> u8 {
-        match self {
-            Self::Connect { .. } => 2,
-            Self::TimedOut { .. } => 3,
-            Self::NotOurs { .. } | Self::Refused(_) | Self::Ended(_) | Self::Output(_) => 1,
-        }
-    }
-}
-
 /// Carries a command out, with its answer on stdout.
 ///
 /// # Errors
@@ -195,11 +166,9 @@ async fn carry_out(command: Command) -> Result<(), CommandError> {
 
 async fn call<T>(
     common: &Common,
-    ask: impl AsyncFnOnce(&mut Client) -> Result<tonic::Response<T>, tonic::Status>,
+    ask: impl AsyncFnOnce(&mut WrapperClient<Channel>) -> Result<Response<T>, tonic::Status>,
 ) -> Result<T, CommandError> {
-    let mut client = connect(&common.address).await?;
-    let answer = ask(&mut client).await;
-    answer.map(tonic::Response::into_inner).map_err(|status| client::explain(&common.address, &status))
+    Client::connect(&common.address).await?.ask(ask).await
 }
 
 async fn finish(common: &Common, goal: Goal, timeout: Option<Duration>) -> Result<(), CommandError> {

@@ -8,11 +8,7 @@ use std::{
 use grit_proto::wrapper_v1::{Level, State, Status, WatchRequest};
 use tokio::time::{Instant, sleep, timeout_at};
 
-use super::{
-    CommandError, Goal,
-    client::{Client, connect, explain},
-    view,
-};
+use super::{CommandError, Goal, client::Client, view};
 use crate::listen::Address;
 
 /// The pause before a lost wrapper is asked again: it may just be replaced.
@@ -26,10 +22,9 @@ pub(super) async fn wait(
     progress: bool,
 ) -> Result<Status, CommandError> {
     let begin = Instant::now();
-    let mut last = "was not seen yet".to_owned();
-    // That there is no wrapper at all is worth saying at once.
-    let client = connect(address).await?;
-    let watch = watch(address, client, goal, progress, &mut last);
+    let mut watcher =
+        Watcher { goal, progress, last: "was not seen yet".to_owned(), seen: false, lost: false };
+    let watch = watcher.watch(address);
     let result = match limit {
         Some(limit) => timeout_at(begin + limit, watch).await,
         None => Ok(watch.await),
@@ -37,40 +32,75 @@ pub(super) async fn wait(
     if progress {
         writeln!(io::stderr().lock())?;
     }
-    result.unwrap_or_else(|_| Err(CommandError::TimedOut { after: limit.unwrap_or_default(), last }))
+    result.unwrap_or_else(|_| {
+        Err(CommandError::TimedOut { after: limit.unwrap_or_default(), last: watcher.last })
+    })
 }
 
-async fn watch(
-    address: &Address,
-    mut client: Client,
+/// What was seen so far.
+struct Watcher {
     goal: Goal,
+    /// Whether it goes into one line of a terminal.
     progress: bool,
-    last: &mut String,
-) -> Result<Status, CommandError> {
-    loop {
-        let mut statuses = match client.watch(WatchRequest {}).await {
-            Ok(statuses) => Some(statuses.into_inner()),
-            Err(status) if status.code() == tonic::Code::Unavailable => None,
-            Err(status) => return Err(explain(address, &status)),
-        };
-        while let Some(open) = &mut statuses {
-            let Ok(Some(status)) = open.message().await else { break };
-            *last = view::line(&status);
-            if progress {
-                write!(io::stderr().lock(), "\r\x1b[K{last}")?;
+    last: String,
+    /// Whether there was a wrapper at all.
+    seen: bool,
+    /// Whether it is gone now.
+    lost: bool,
+}
+
+impl Watcher {
+    async fn watch(&mut self, address: &Address) -> Result<Status, CommandError> {
+        loop {
+            match self.follow(address).await {
+                Ok(Some(status)) => return Ok(status),
+                Ok(None) | Err(CommandError::Broken { .. }) => self.lose()?,
+                Err(CommandError::Connect { .. }) if self.seen => self.lose()?,
+                // That there is no wrapper at all is worth saying at once.
+                Err(error) => return Err(error),
             }
-            if is_reached(goal, &status) {
-                return Ok(status);
+            sleep(RECONNECT).await;
+        }
+    }
+
+    /// Over one connection: the status that was waited for, or nothing when it breaks.
+    async fn follow(&mut self, address: &Address) -> Result<Option<Status>, CommandError> {
+        let client = Client::connect(address).await?;
+        let mut statuses = client.ask(async |wrapper| wrapper.watch(WatchRequest {}).await).await?;
+        while let Ok(Some(status)) = statuses.message().await {
+            self.find()?;
+            self.last = view::line(&status);
+            self.show()?;
+            if is_reached(self.goal, &status) {
+                return Ok(Some(status));
             }
-            if goal != Goal::Stopped && status.state() == State::Stopped && !status.reading_log {
+            if self.goal != Goal::Stopped && status.state() == State::Stopped && !status.reading_log {
                 return Err(CommandError::Ended(status.failure_reason));
             }
         }
-        sleep(RECONNECT).await;
-        match connect(address).await {
-            Ok(fresh) => client = fresh,
-            Err(_) => *last = "cannot be asked: its wrapper does not answer".to_owned(),
+        Ok(None)
+    }
+
+    fn lose(&mut self) -> io::Result<()> {
+        "cannot be asked: its wrapper does not answer".clone_into(&mut self.last);
+        if !std::mem::replace(&mut self.lost, true) {
+            self.say("the wrapper does not answer any more; waiting for it to come back")?;
         }
+        self.show()
+    }
+
+    fn find(&mut self) -> io::Result<()> {
+        self.seen = true;
+        if std::mem::take(&mut self.lost) { self.say("the wrapper is back") } else { Ok(()) }
+    }
+
+    /// Something that a log of a pipeline should have; a terminal has the line.
+    fn say(&self, text: &str) -> io::Result<()> {
+        if self.progress { Ok(()) } else { writeln!(io::stderr().lock(), "grit-wrapper: {text}") }
+    }
+
+    fn show(&self) -> io::Result<()> {
+        if self.progress { write!(io::stderr().lock(), "\r\x1b[K{}", self.last) } else { Ok(()) }
     }
 }
 

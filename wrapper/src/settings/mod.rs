@@ -6,6 +6,7 @@ mod label;
 use std::{
     ffi::OsString,
     path::{Path, PathBuf},
+    process::ExitCode,
     time::Duration,
 };
 
@@ -31,10 +32,24 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Reads this process' command line and environment. On anything that is wrong there the process ends, and says what it is.
-    #[must_use]
-    pub fn from_process() -> Self {
-        Self::from_words(std::env::args_os()).unwrap_or_else(|error| error.exit())
+    /// Reads this process' command line and environment.
+    ///
+    /// # Errors
+    ///
+    /// The code to exit with, when something there is wrong, or only help was wanted; people have been told.
+    pub fn from_process() -> Result<Self, ExitCode> {
+        Self::from_words(std::env::args_os()).map_err(|error| {
+            // Nobody is left to be told that nobody could be told.
+            let _told = error.print();
+            let is_operators =
+                std::env::args().nth(1).is_some_and(|word| operator::Command::has_subcommand(&word));
+            let code = match error.exit_code() {
+                // Where a script takes 2 for a wrapper that cannot be reached.
+                2 if is_operators => 1,
+                code => u8::try_from(code).unwrap_or(1),
+            };
+            ExitCode::from(code)
+        })
     }
 
     fn from_words(words: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> Result<Self, clap::Error> {

@@ -125,6 +125,6 @@ async fn who_asks_nothing_makes_room_for_who_does() {
     assert_eq!(answer, Status::Running);
     assert!(begin.elapsed() < Duration::from_secs(60), "it came for another reason");
     // The call that was there before is there still.
-    wrapper.client().await.graceful().await;
+    eventually("a drain", async || wrapper.client().await.graceful_with(None).await).await;
     watch.message().await.unwrap().unwrap();
 }

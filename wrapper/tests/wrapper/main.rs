@@ -14,6 +14,7 @@ mod ladder;
 mod last_lines;
 mod life;
 mod operator;
+mod operator_errors;
 mod own;
 mod prometheus;
 mod race;

@@ -1,0 +1,326 @@
+//! What the operator's commands say when they cannot do what they should, word for word: what happened, what to do, and the exit code.
+
+use std::{
+    fs,
+    io::{Read, Write},
+    net::TcpListener,
+    os::unix::{fs::PermissionsExt, net::UnixListener},
+    path::Path,
+    process::{Command, Output},
+    thread,
+};
+
+use futures::stream::{self, BoxStream};
+use grit_proto::{
+    runner_wrapper::{
+        CheckStatusRequest, CheckStatusResponse, InitForcefulShutdownRequest, InitForcefulShutdownResponse,
+        InitGracefulShutdownRequest, InitGracefulShutdownResponse,
+        process_wrapper_server::{ProcessWrapper, ProcessWrapperServer},
+    },
+    wrapper_v1::{
+        CancelRequest, CancelResponse, DrainRequest, DrainResponse, GetStatusRequest, ListJobsRequest,
+        ListJobsResponse, StartRequest, StartResponse, Status, WatchRequest,
+        wrapper_server::{Wrapper as Own, WrapperServer},
+    },
+};
+use rustix::process::Signal;
+use tokio_stream::wrappers::UnixListenerStream;
+use tonic::{Request, Response, transport::Server};
+
+use crate::{
+    support::{STRANGER, Start, as_user, eventually, is_root},
+    web::{self, ready_with},
+};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_grit-wrapper");
+
+fn ask(address: &str, words: &[&str]) -> Output {
+    Command::new(PROGRAM).args(words).args(["--address", address]).output().unwrap()
+}
+
+/// What a command says and how it ends, with names for what differs from run to run.
+fn told(title: &str, output: &Output, names: &[(&str, &str)]) -> String {
+    let mut text = String::from_utf8(output.stderr.clone()).unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "", "{title}");
+    for (what, name) in names {
+        text = text.replace(what, name);
+    }
+    format!("--- {title}: exit code {}\n{text}\n", output.status.code().unwrap())
+}
+
+fn at(path: &Path) -> String {
+    format!("unix://{}", path.display())
+}
+
+#[tokio::test]
+async fn nobody_to_ask() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    fs::write(path("file"), "").unwrap();
+    drop(UnixListener::bind(path("stale.sock")).unwrap());
+    let full = UnixListener::bind(path("full.sock")).unwrap();
+    rustix::net::listen(&full, 0).unwrap();
+    let _first = std::os::unix::net::UnixStream::connect(path("full.sock")).unwrap();
+    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let root = folder.path().to_str().unwrap();
+    let names = [(root, "/run/x"), (free.as_str(), "127.0.0.1:7777")];
+    let mut text = String::new();
+    for (title, address) in [
+        ("no socket", at(&path("none.sock"))),
+        ("no folder", at(&path("none/w.sock"))),
+        ("a folder", at(folder.path())),
+        ("a file", at(&path("file"))),
+        ("below a file", at(&path("file/w.sock"))),
+        ("a socket that is left over", at(&path("stale.sock"))),
+        ("a full queue", at(&path("full.sock"))),
+        ("a long path", format!("unix:///run/{}", "x".repeat(104))),
+        ("a free port", format!("tcp://{free}")),
+    ] {
+        text += &told(title, &ask(&address, &["status"]), &names);
+    }
+    insta::assert_snapshot!(text);
+}
+
+/// Without root, sockets and folders are closed to oneself in place of a stranger.
+#[tokio::test]
+async fn closed_to_this_user() {
+    let folder = tempfile::Builder::new().tempdir_in("/tmp").unwrap();
+    let open = |mode| PermissionsExt::from_mode(mode);
+    let inner = folder.path().join("inner");
+    fs::create_dir(&inner).unwrap();
+    let socket = inner.join("w.sock");
+    let _listener = UnixListener::bind(&socket).unwrap();
+    fs::set_permissions(folder.path(), open(0o755)).unwrap();
+    fs::set_permissions(&socket, open(0o440)).unwrap();
+    let ask = || {
+        let (mut command, _program) = if is_root() {
+            let (command, program) = as_user(STRANGER, Path::new(PROGRAM));
+            (command, Some(program))
+        } else {
+            (Command::new(PROGRAM), None)
+        };
+        command.args(["status", "--address", &at(&socket)]).output().unwrap()
+    };
+    let me = |flag| Command::new("id").arg(flag).arg("-n").output().unwrap().stdout;
+    let (user, group) = (String::from_utf8(me("-u")).unwrap(), String::from_utf8(me("-g")).unwrap());
+    let owner = format!("user {} and group {}", user.trim(), group.trim());
+    let asks = if is_root() { STRANGER } else { user.trim() };
+    let asks = format!("this user ({asks})");
+    let names = [
+        (folder.path().to_str().unwrap(), "/run/x"),
+        (owner.as_str(), "user OWNER and group GROUP"),
+        (asks.as_str(), "this user (WHO)"),
+    ];
+    let mut text = told("a socket", &ask(), &names);
+    fs::set_permissions(&socket, open(0o666)).unwrap();
+    fs::set_permissions(&inner, open(0o600)).unwrap();
+    text += &told("a folder", &ask(), &names);
+    fs::set_permissions(&inner, open(0o700)).unwrap();
+    insta::assert_snapshot!(text);
+}
+
+/// Serves one connection after another in a thread, which ends with the test.
+fn serve(folder: &Path, each: impl Fn(&mut std::os::unix::net::UnixStream) + Send + 'static) -> String {
+    let socket = folder.join("w.sock");
+    let listener = UnixListener::bind(&socket).unwrap();
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            each(&mut stream.unwrap());
+        }
+    });
+    at(&socket)
+}
+
+/// What stands there takes connections, and is no wrapper, or one that is on its way out.
+#[tokio::test]
+async fn no_wrapper_at_the_other_end() {
+    let folders = [(); 4].map(|()| tempfile::tempdir().unwrap());
+    let names = folders.each_ref().map(|folder| (folder.path().to_str().unwrap(), "/run/x"));
+    let closes = serve(folders[0].path(), |_| {});
+    let speaks_http1 = serve(folders[1].path(), |stream| {
+        stream.write_all(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n").unwrap();
+        // Until the client has read it and goes.
+        let _end = stream.read_to_end(&mut Vec::new());
+    });
+    // The settings of HTTP/2, and the end as soon as the client has taken note of them.
+    let breaks = serve(folders[2].path(), |stream| {
+        stream.write_all(&[0, 0, 0, 4, 0, 0, 0, 0, 0]).unwrap();
+        let (mut heard, mut byte) = (Vec::new(), [0]);
+        while !heard.ends_with(&[0, 0, 0, 4, 1, 0, 0, 0, 0]) {
+            stream.read_exact(&mut byte).unwrap();
+            heard.extend(byte);
+        }
+    });
+    let mut text = told("it closes", &ask(&closes, &["status"]), &names);
+    text += &told("it speaks HTTP/1.1", &ask(&speaks_http1, &["status"]), &names);
+    for command in [&["status"][..], &["drain"], &["cancel"], &["start"], &["jobs"]] {
+        text += &told(&format!("it breaks, {}", command[0]), &ask(&breaks, command), &names);
+    }
+    let (_wrapper, url) = ready_with(&[], &[]).await;
+    let http = url.strip_prefix("http://").unwrap();
+    let names = [(http, "127.0.0.1:9253")];
+    text += &told("--http-listen", &ask(&format!("tcp://{http}"), &["drain"]), &names);
+    insta::assert_snapshot!(text);
+}
+
+/// A wrapper that hangs, and one that hangs while somebody waits.
+#[tokio::test]
+async fn a_wrapper_that_hangs() {
+    let wrapper = Start::new().child(&[]);
+    drop(wrapper.client().await);
+    wrapper.child_ready().await;
+    wrapper.signal(Signal::STOP);
+    let address = at(&wrapper.path("w.sock"));
+    let names = [(wrapper.folder.path().to_str().unwrap(), "/run/x")];
+    let status = thread::spawn({
+        let address = address.clone();
+        move || ask(&address, &["status"])
+    });
+    let mut text = told("wait", &ask(&address, &["wait", "--timeout", "200ms"]), &names);
+    text += &told("status", &status.join().unwrap(), &names);
+    wrapper.signal(Signal::CONT);
+    insta::assert_snapshot!(text);
+}
+
+/// Upstream's service, and ours with the calls of an older version.
+struct Peer;
+
+#[tonic::async_trait]
+impl ProcessWrapper for Peer {
+    async fn check_status(
+        &self,
+        _: Request<CheckStatusRequest>,
+    ) -> Result<Response<CheckStatusResponse>, tonic::Status> {
+        Ok(Response::new(CheckStatusResponse::default()))
+    }
+
+    async fn init_graceful_shutdown(
+        &self,
+        _: Request<InitGracefulShutdownRequest>,
+    ) -> Result<Response<InitGracefulShutdownResponse>, tonic::Status> {
+        Err(tonic::Status::internal("not for this test"))
+    }
+
+    async fn init_forceful_shutdown(
+        &self,
+        _: Request<InitForcefulShutdownRequest>,
+    ) -> Result<Response<InitForcefulShutdownResponse>, tonic::Status> {
+        Err(tonic::Status::internal("not for this test"))
+    }
+}
+
+#[tonic::async_trait]
+impl Own for Peer {
+    async fn get_status(&self, _: Request<GetStatusRequest>) -> Result<Response<Status>, tonic::Status> {
+        Ok(Response::new(Status { wrapper_version: "0.0.9".to_owned(), ..Status::default() }))
+    }
+
+    async fn watch(
+        &self,
+        _: Request<WatchRequest>,
+    ) -> Result<Response<BoxStream<'static, Result<Status, tonic::Status>>>, tonic::Status> {
+        Ok(Response::new(Box::pin(stream::pending())))
+    }
+
+    async fn drain(&self, _: Request<DrainRequest>) -> Result<Response<DrainResponse>, tonic::Status> {
+        Err(tonic::Status::permission_denied("this user may only look"))
+    }
+
+    async fn cancel(&self, _: Request<CancelRequest>) -> Result<Response<CancelResponse>, tonic::Status> {
+        Err(tonic::Status::failed_precondition("nothing is being stopped"))
+    }
+
+    async fn start(&self, _: Request<StartRequest>) -> Result<Response<StartResponse>, tonic::Status> {
+        Err(tonic::Status::unimplemented(""))
+    }
+
+    async fn list_jobs(
+        &self,
+        _: Request<ListJobsRequest>,
+    ) -> Result<Response<ListJobsResponse>, tonic::Status> {
+        Err(tonic::Status::unimplemented(""))
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn wrappers_that_have_not_what_is_wanted() {
+    let folders = [(); 3].map(|()| tempfile::tempdir().unwrap());
+    let names = folders.each_ref().map(|folder| (folder.path().to_str().unwrap(), "/run/x"));
+    let sockets = folders.each_ref().map(|folder| folder.path().join("w.sock"));
+    let listener = |at: usize| UnixListenerStream::new(tokio::net::UnixListener::bind(&sockets[at]).unwrap());
+    let (_, health) = tonic_health::server::health_reporter();
+    let upstream = Server::builder().add_service(ProcessWrapperServer::new(Peer));
+    let older = Server::builder().add_service(WrapperServer::new(Peer));
+    tokio::spawn(upstream.serve_with_incoming(listener(0)));
+    tokio::spawn(older.serve_with_incoming(listener(1)));
+    tokio::spawn(Server::builder().add_service(health).serve_with_incoming(listener(2)));
+    let [upstream, older, other] = sockets.each_ref().map(|socket| at(socket));
+    let mut text = String::new();
+    for (title, address, command) in [
+        ("upstream's wrapper", &upstream, "status"),
+        ("upstream's wrapper", &upstream, "wait"),
+        ("an older wrapper", &older, "jobs"),
+        ("another gRPC server", &other, "drain"),
+        ("no right", &older, "drain"),
+        ("not now", &older, "cancel"),
+    ] {
+        text += &told(&format!("{title}, {command}"), &ask(address, &[command]), &names);
+    }
+    insta::assert_snapshot!(text);
+}
+
+/// 2 is for a wrapper that cannot be reached, which a script may try again; a typing mistake is none.
+#[test]
+fn what_is_wrong_on_the_command_line_is_exit_code_one() {
+    let code = |words: &[&str]| {
+        let output = Command::new(PROGRAM).args(words).env_remove("GRIT_WRAPPER_ADDRESS").output().unwrap();
+        (output.status.code().unwrap(), String::from_utf8(output.stderr).unwrap())
+    };
+    for words in [
+        &["status", "--address", "somewhere"][..],
+        &["status", "--address", "fd://"],
+        &["drain", "--forse"],
+        &["drain", "--timeout", "1h"],
+        &["wait", "--for", "godot"],
+    ] {
+        let (code, text) = code(words);
+        assert!(code == 1 && text.starts_with("error: "), "{words:?}: {code}: {text}");
+    }
+    assert_eq!(code(&["run", "--forse"]).0, 2, "as documented for `run`");
+    assert_eq!(code(&["drain", "--help"]).0, 0);
+    let (_, text) = code(&["status", "--address", "/run/w.sock"]);
+    assert!(text.contains("a path needs its scheme"), "{text}");
+}
+
+#[tokio::test]
+async fn a_wait_tells_that_its_wrapper_is_gone_and_finds_the_next_one() {
+    let (mut wrapper, url) = ready_with(&[], &[]).await;
+    let errors = wrapper.path("errors");
+    let mut waits = Command::new(PROGRAM)
+        .args(["wait", "--address", &at(&wrapper.path("w.sock"))])
+        .stderr(fs::File::create(&errors).unwrap())
+        .stdout(fs::File::create(wrapper.path("answer")).unwrap())
+        .spawn()
+        .unwrap();
+    let says = async |text: &str| {
+        eventually(text, async || {
+            let errors = fs::read_to_string(&errors).unwrap();
+            if errors.contains(text) { Ok(()) } else { Err(errors) }
+        })
+        .await;
+    };
+    eventually("it watches", async || {
+        let (_, page) = web::ask(&url, "/metrics", &[], None).await;
+        if page.contains("Wrapper/Watch\",code=\"OK\"} 1") { Ok(()) } else { Err(page) }
+    })
+    .await;
+    wrapper.signal(Signal::KILL);
+    wrapper.ended().await;
+    says("the wrapper does not answer any more; waiting for it to come back").await;
+    let wrapper = Start::again(wrapper.into_folder()).flags(&["--start-grace=0s"]).child(&[]);
+    says("the wrapper is back").await;
+    wrapper.client().await.graceful().await;
+    let code = eventually("the wait ends", async || waits.try_wait().unwrap().ok_or("running")).await;
+    assert!(code.success());
+    assert!(wrapper.read("answer").starts_with("state      stopped\n"), "{}", wrapper.read("answer"));
+}
