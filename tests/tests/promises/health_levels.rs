@@ -1,4 +1,5 @@
-//! What "healthy" means on a host that runs grit-wrapper: every rung of the ladder, and every reason why a runner that runs is no use.
+//! What "healthy" means on a host that runs grit-wrapper: every rung of the ladder, and what it does not take for healthy. The reasons that
+//! are not here are in `health_reasons.rs`.
 
 use grit_tests::{
     lab::{Lab, cloud::Instance, event::What, host::HostSpec},
@@ -10,22 +11,37 @@ use rustix::process::Signal;
 use serde_json::{Value as Json, json};
 
 /// A lab with one host, and a workspace with a gate over it.
-struct Gate {
+pub(super) struct Gate {
     workspace: Workspace,
-    lab: Lab,
+    pub(super) lab: Lab,
     instance: Instance,
 }
 
 impl Gate {
-    fn over(shape: impl Fn(&str, &mut HostSpec) + Send + Sync + 'static) -> Self {
+    pub(super) fn over(shape: impl Fn(&str, &mut HostSpec) + Send + Sync + 'static) -> Self {
         let lab = Lab::start().unwrap();
         lab.cloud().shape(shape);
         let (instance, _host) = lab.cloud().create("m1", "19.2.0").unwrap();
         Self { workspace: Workspace::new(&["grit"]).unwrap(), lab, instance }
     }
 
+    /// A healthy manager whose wrapper looks at its runner all the time.
+    pub(super) fn healthy() -> Self {
+        let gate = Self::over(|_, spec| {
+            *spec = std::mem::take(spec).wrapper(&["--probe-interval=100ms"]);
+        });
+        gate.apply(&json!({})).succeeded();
+        gate
+    }
+
+    /// What the gate says when it looks again, for longer than the wrapper takes to see what has happened since.
+    #[track_caller]
+    pub(super) fn refusal_now(&self, again: &str) -> String {
+        self.refusal(json!({ "triggers": { "again": again }, "stable_for": "2s" }))
+    }
+
     /// Applies the gate with these optional attributes.
-    fn apply(&self, options: &Json) -> Run {
+    pub(super) fn apply(&self, options: &Json) -> Run {
         let instance = &self.instance;
         let mut gate = json!({
             "runner_managers": { "m1": instance.runner_manager() },
@@ -49,9 +65,10 @@ impl Gate {
 
     /// Applies with a short timeout, and returns the one error's detail.
     #[track_caller]
-    fn refusal(&self, options: Json) -> String {
+    pub(super) fn refusal(&self, options: Json) -> String {
         let mut options = options;
-        options["timeouts"] = json!({ "create": "5s", "update": "5s" });
+        let limit = options.get("timeouts").map_or(json!("5s"), |limits| limits["create"].clone());
+        options["timeouts"] = json!({ "create": limit, "update": limit });
         let failed = self.apply(&options).failed();
         let errors = failed.errors();
         assert_eq!(errors.len(), 1, "{errors:?}");

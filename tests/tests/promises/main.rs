@@ -5,6 +5,7 @@ mod demo;
 mod drain_options;
 mod faults;
 mod health_levels;
+mod health_reasons;
 mod hosts_guide;
 mod interruptions;
 mod lab_host;

@@ -96,6 +96,10 @@ fn ready_faults(evidence: &Evidence<'_>) -> Vec<String> {
         return reasons;
     }
     match (&answers.ready, answers.facts.process_state.as_deref()) {
+        // Somebody told it so behind our back. It takes no jobs any more, and /health/ready is as it was.
+        (_, Some(state)) if state.ends_with("-shutdown") => {
+            reasons.push(format!("the runner's process state is {state}"));
+        }
         (Some((true, _)), _) | (None, Some("running")) => {}
         (Some((false, text)), _) => reasons.push(format!("the runner says it is not ready: {text}")),
         (None, Some(state)) => reasons.push(format!("the runner's process state is {state}")),
@@ -128,6 +132,8 @@ pub(super) struct Polls {
 enum Last {
     Nothing,
     Accepted,
+    /// It cannot be told: both happened since the look before.
+    Mixed,
     Rejected,
     Failed,
 }
@@ -137,12 +143,16 @@ impl Polls {
         for (section, now) in &facts.sections {
             let (before, last) =
                 self.seen.get(section).copied().unwrap_or((Requests::default(), Last::Nothing));
-            let rose = |count: fn(&Requests) -> u64| count(now) > count(&before);
-            let last = if rose(|requests| requests.accepted) {
-                Last::Accepted
-            } else if rose(|requests| requests.rejected) {
+            let rise = |count: fn(&Requests) -> u64| count(now).saturating_sub(count(&before));
+            let failures = rise(|requests| requests.health_failures);
+            // So many failures since the last look may have come after what was accepted. Then the section is disabled, and for an hour
+            // no request will correct us. What a runner did before our first look is judged the same way.
+            let disabling = failures.max(rise(|requests| requests.rejected)) >= DISABLED_AFTER;
+            let last = if rise(|requests| requests.accepted) > 0 {
+                if disabling { Last::Mixed } else { Last::Accepted }
+            } else if rise(|requests| requests.rejected) > 0 {
                 Last::Rejected
-            } else if rose(|requests| requests.other) || rose(|requests| requests.health_failures) {
+            } else if rise(|requests| requests.other) > 0 || failures > 0 {
                 Last::Failed
             } else {
                 last
@@ -164,6 +174,9 @@ impl Polls {
         };
         match last {
             Last::Accepted => None,
+            Last::Mixed => Some(format!(
+                "of its job requests since the last look some were accepted, some failed, and which came last is not known{disabled}"
+            )),
             Last::Rejected => Some(format!("GitLab rejects its token{disabled}")),
             Last::Failed => Some(format!("its job requests fail{disabled}")),
             Last::Nothing => Some(format!("no job request was answered yet{disabled}")),
@@ -273,6 +286,13 @@ mod tests {
             ..Answers::default()
         };
         Case { answers: Some(starting), ..Case::healthy() }.is(Level::Process, "process state is starting");
+        let leaving = Answers {
+            ready: Some((true, "ready".to_owned())),
+            facts: Facts { process_state: Some("graceful-shutdown".to_owned()), ..facts(&[]) },
+            ..Answers::default()
+        };
+        Case { answers: Some(leaving), ..Case::healthy() }
+            .is(Level::Process, "process state is graceful-shutdown");
         let nameless = Answers::default();
         Case { answers: Some(nameless), ..Case::healthy() }.is(Level::Process, "do not say its version");
         Case { polls: Polls::default(), ..Case::healthy() }.is(Level::Ready, "no job request");
@@ -302,5 +322,35 @@ mod tests {
         case.is(Level::Ready, "disabled it for an hour");
         case.polls.update(&facts(&[("b", Requests { accepted: 2, ..rejected(3) })]));
         case.is(Level::Polling, "");
+    }
+
+    /// A wrapper that adopts a runner, or looks seldom, sees sums: a token may have been accepted a hundred times, and be of no use since.
+    #[test]
+    fn what_may_have_been_disabled_since_is_not_trusted() {
+        let counts = |accepted, rejected| {
+            facts(&[("a", Requests { accepted, rejected, other: 0, health_failures: rejected })])
+        };
+        let first_look = |accepted, rejected| {
+            let mut case = Case { config: Ok(config(&["a"])), polls: Polls::default(), ..Case::healthy() };
+            case.polls.update(&counts(accepted, rejected));
+            case
+        };
+        first_look(100, 0).is(Level::Polling, "");
+        first_look(100, 2).is(Level::Polling, "");
+        let mut adopted = first_look(100, 3);
+        adopted.is(Level::Ready, "disabled it for an hour");
+        adopted.polls.update(&counts(100, 3));
+        adopted.is(Level::Ready, "which came last is not known");
+        adopted.polls.update(&counts(100, 4));
+        adopted.is(Level::Ready, "rejects its token");
+        adopted.polls.update(&counts(101, 4));
+        adopted.is(Level::Polling, "");
+        adopted.polls.update(&counts(102, 7));
+        adopted.is(Level::Ready, "disabled it for an hour");
+
+        // GitLab that cannot be reached counts as failed health checks alone.
+        let mut case = Case { config: Ok(config(&["a"])), polls: Polls::default(), ..Case::healthy() };
+        case.polls.update(&facts(&[("a", Requests { health_failures: 3, ..accepted(100) })]));
+        case.is(Level::Ready, "which came last is not known; 3 health checks failed");
     }
 }

@@ -5,7 +5,7 @@ use std::{fmt::Write as _, sync::Arc, time::Instant, time::SystemTime};
 use hyper::{Method, Request, StatusCode, body::Incoming};
 
 use super::{
-    Version,
+    Metrics, Version,
     state::{Inner, State},
 };
 use crate::lab::http::{self, Answer};
@@ -15,6 +15,7 @@ use crate::lab::http::{self, Answer};
 pub(super) struct Endpoints {
     pub(super) state: Arc<State>,
     pub(super) version: Version,
+    pub(super) metrics: Metrics,
     pub(super) system_id: String,
     pub(super) started: SystemTime,
 }
@@ -22,7 +23,12 @@ pub(super) struct Endpoints {
 pub(super) async fn serve(listener: tokio::net::TcpListener, endpoints: Arc<Endpoints>) {
     http::serve(listener, move |request| {
         let endpoints = Arc::clone(&endpoints);
-        async move { endpoints.answer(&request) }
+        async move {
+            if endpoints.metrics == Metrics::Silent && request.uri().path() == "/metrics" {
+                std::future::pending::<()>().await;
+            }
+            endpoints.answer(&request)
+        }
     })
     .await;
 }
@@ -34,7 +40,11 @@ impl Endpoints {
             "/metrics" if request.method() != Method::GET && request.method() != Method::HEAD => {
                 http::text(StatusCode::METHOD_NOT_ALLOWED, "Method Not Allowed\n")
             }
-            "/metrics" => http::text(StatusCode::OK, self.metrics(&inner)),
+            "/metrics" => match self.metrics {
+                Metrics::Full | Metrics::Silent => http::text(StatusCode::OK, self.metrics(&inner)),
+                Metrics::Foreign => http::text(StatusCode::OK, "# TYPE node_load1 gauge\nnode_load1 0.5\n"),
+                Metrics::Broken => http::text(StatusCode::INTERNAL_SERVER_ERROR, "out of order\n"),
+            },
             "/debug/jobs/list" => {
                 let mut answer = http::text(StatusCode::OK, jobs_list(&inner));
                 if let Answer::Reply(reply) = &mut answer {

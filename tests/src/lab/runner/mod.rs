@@ -85,6 +85,9 @@ pub struct Options {
     /// How long `/health/ready` answers 503.
     #[arg(long, value_parser = humantime::parse_duration, default_value = "0ms")]
     pub boot_verify: Duration,
+    /// What `/metrics` answers.
+    #[arg(long, value_enum, default_value_t)]
+    pub metrics: Metrics,
     /// The boot verification fails: exit 1.
     #[arg(long)]
     pub boot_verify_fails: bool,
@@ -103,6 +106,19 @@ pub struct Options {
     /// Where to tell of one's life: the URL of the job queue.
     #[arg(long, env = "LAB_URL")]
     pub lab: Option<String>,
+}
+
+/// What `/metrics` answers.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Metrics {
+    #[default]
+    Full,
+    /// Something else than a runner's metrics, as from another exporter on its port.
+    Foreign,
+    /// 500.
+    Broken,
+    /// Nothing, for ever.
+    Silent,
 }
 
 /// A version of GitLab Runner.
@@ -174,6 +190,7 @@ async fn open_endpoints(options: &Options, link: &Link, state: &Arc<State>) -> R
     let endpoints = Endpoints {
         state: Arc::clone(state),
         version: options.emulate_version,
+        metrics: options.metrics,
         system_id: link.process().system_id.clone(),
         started: SystemTime::now(),
     };
