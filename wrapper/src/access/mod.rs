@@ -141,15 +141,34 @@ mod tests {
             ("https://CI.example:443/hooks/7", true),
             ("https://ci.example/hooks/../admin", false),
             ("https://ci.example/hooks/%2e%2E/admin", false),
+            ("https://ci.example/hooks/..%2fadmin", false),
+            ("https://ci.example/hooks/%2E%2e%2Fadmin", false),
+            ("https://ci.example/hooks/..%5Cadmin", false),
+            ("https://ci.example/hooks/..;/admin", false),
+            ("https://ci.example/hooks/a..b/...", true),
             ("https://ci.example/hooksy", false),
             ("https://ci.example:8443/hooks/7", false),
             ("http://ci.example/hooks/7", false),
             ("https://ci.example.evil/hooks/7", false),
             ("https://ci.example@evil/hooks/7", false),
+            ("https://ci.example:443@evil/hooks/7", false),
+            ("https://u:p@ci.example/hooks/7", true),
+            ("https://ci.example./hooks/7", false),
+            ("https://[::1]/hooks/7", false),
         ] {
             let callback = Callback::new(url, "", &HashMap::new()).unwrap();
             assert_eq!(access.check_callback(&callback).is_ok(), may, "{url}");
             assert!(Access::default().check_callback(&callback).is_ok());
+        }
+        let access = Access::new(Vec::new(), Vec::new(), vec!["http://[::1]:8080".parse().unwrap()]);
+        for (url, may) in [
+            ("http://[::1]:8080/any/7", true),
+            ("http://[::1]/any/7", false),
+            ("http://[::2]:8080/", false),
+            ("http://127.0.0.1:8080/", false),
+        ] {
+            let callback = Callback::new(url, "", &HashMap::new()).unwrap();
+            assert_eq!(access.check_callback(&callback).is_ok(), may, "{url}");
         }
     }
 }

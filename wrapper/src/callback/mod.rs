@@ -88,9 +88,7 @@ impl Callback {
             (uri.scheme_str().map(str::to_owned), host, uri.port_u16().unwrap_or(default))
         };
         let path = self.0.uri.path();
-        // A server may resolve these to a place above.
-        let climbs = path.split('/').any(|part| part.to_ascii_lowercase().replace("%2e", ".") == "..");
-        place(self) == place(other) && path.starts_with(other.0.uri.path()) && !climbs
+        place(self) == place(other) && path.starts_with(other.0.uri.path()) && !climbs(path)
     }
 
     /// Where it goes, without what may be secret in it: no user, no query, no header.
@@ -98,6 +96,13 @@ impl Callback {
     pub fn target(&self) -> Target<'_> {
         Target(&self.0.uri)
     }
+}
+
+/// Whether a server may resolve this path to a place above: some unescape before they look for `..`, take `\` for `/`, or cut off what
+/// follows a `;`.
+fn climbs(path: &str) -> bool {
+    let path = path.to_ascii_lowercase().replace("%2e", ".").replace("%2f", "/").replace("%5c", "/");
+    path.split(['/', '\\']).any(|part| part.split(';').next() == Some(".."))
 }
 
 impl fmt::Debug for Callback {
