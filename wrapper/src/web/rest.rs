@@ -87,7 +87,7 @@ pub(super) async fn post(own: &Own, path: &str, request: Request<Incoming>) -> R
 
 async fn drain(own: &Own, body: &[u8]) -> Result<(), Status> {
     let drain: Drain = parse(body)?;
-    let deadline = drain.deadline.as_deref().map(duration::parse).transpose();
+    let deadline = drain.deadline.as_deref().map(duration::parse_limit).transpose();
     let deadline = deadline.map_err(|why| Status::invalid_argument(format!("deadline: {why}")))?;
     let request = DrainRequest {
         id: drain.id,
