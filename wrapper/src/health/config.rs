@@ -63,8 +63,8 @@ impl Source {
     /// Where to connect to the runner's HTTP server, if it has one.
     #[must_use]
     pub fn endpoint(&self, config: Option<&RunnerConfig>) -> Option<String> {
-        let address = self.listen_address.as_deref().or(config?.listen_address.as_deref())?;
-        Some(connectable(address))
+        let configured = || config?.listen_address.as_deref();
+        self.listen_address.as_deref().or_else(configured).map(connectable)
     }
 
     /// Reads the configuration file.
@@ -174,7 +174,9 @@ mod tests {
             ("/env.toml".into(), Some(":1".to_owned()))
         );
         let file = RunnerConfig { listen_address: Some(":3".to_owned()), ..RunnerConfig::default() };
-        assert_eq!(env.endpoint(Some(&file)).as_deref(), Some("127.0.0.1:1"));
+        for config in [Some(&file), None] {
+            assert_eq!(env.endpoint(config).as_deref(), Some("127.0.0.1:1"), "{config:?}");
+        }
         let bare = source(&["run", "-c", "/x.toml"], &[]);
         assert_eq!(bare.config, PathBuf::from("/x.toml"));
         assert_eq!(bare.endpoint(Some(&file)).as_deref(), Some("127.0.0.1:3"));
