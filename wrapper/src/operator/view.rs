@@ -14,7 +14,7 @@ pub(crate) fn line(status: &Status) -> String {
             let _ = write!(line, " ({})", level(health.level()));
         }
         if let Some(jobs) = health.jobs {
-            let _ = write!(line, ", {jobs} jobs");
+            let _ = write!(line, ", {jobs} {}", if jobs == 1 { "job" } else { "jobs" });
         }
         if let Some(oldest) = &health.oldest_job {
             let _ = write!(line, ", the oldest {} in {}", age(oldest.age), oldest.stage);

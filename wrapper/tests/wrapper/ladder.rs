@@ -18,7 +18,7 @@ use tonic::{Code, transport::Channel};
 
 use crate::support::{Start, Wrapper, eventually};
 
-const CONFIG: &str = "concurrent = 10\n[[runners]]\nname = \"a\"\ntoken = \"glrt-aaaaaaaaaaaa\"\n\
+pub(crate) const CONFIG: &str = "concurrent = 10\n[[runners]]\nname = \"a\"\ntoken = \"glrt-aaaaaaaaaaaa\"\n\
                       [[runners]]\nname = \"b\"\ntoken = \"glrt-bbbbbbbbbbbb\"\n";
 pub(crate) const VERSION: &str = "gitlab_runner_version_info{revision=\"r1\",version=\"19.2.0\"} 1\n";
 
@@ -73,7 +73,7 @@ pub(crate) fn polls(section: &str, status: u16, count: u64) -> String {
     )
 }
 
-async fn watched(
+pub(crate) async fn watched(
     runner: Option<&Runner>,
     config: Option<&str>,
     habits: &[&str],
@@ -159,6 +159,8 @@ async fn what_upstreams_wrapper_calls_healthy() {
     runner.says("/metrics", 200, VERSION);
     let (_wrapper, mut client) = watched(Some(&runner), None, &[]).await;
     let health = becomes(&mut client, Level::Process, "config.toml\" does not exist").await;
+    assert!(!health.reasons.join("").contains("no HTTP server"), "it has one: {:?}", health.reasons);
+    assert_eq!(health.runner_version.as_deref(), Some("19.2.0"));
     assert_eq!(health.goal(), Level::Polling);
     let (_wrapper, mut client) = watched(Some(&runner), Some("concurrent = 1\n"), &[]).await;
     becomes(&mut client, Level::Process, "has 0 [[runners]] sections").await;

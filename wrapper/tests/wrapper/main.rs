@@ -9,6 +9,7 @@
 mod access;
 mod callback;
 mod contract;
+mod documented;
 mod hostile;
 mod ladder;
 mod last_lines;

@@ -1,0 +1,281 @@
+//! The commands and requests that docs/wrapper.md shows, as they stand there: each is run, for people and for programs.
+
+use std::{
+    io::Read as _,
+    process::{Child, Command, Output, Stdio},
+    sync::{Arc, Mutex},
+};
+
+use serde_json::Value;
+
+use crate::{
+    ladder::{CONFIG, Runner, VERSION, polls, watched},
+    support::{Start, Wrapper, eventually},
+    web::{ask, ready_at},
+};
+
+const DOCUMENT: &str = include_str!("../../../docs/wrapper.md");
+
+/// The examples of one section that begin with `program`. Whoever takes one out has to check it, and none may be left.
+struct Examples(Vec<&'static str>);
+
+impl Examples {
+    fn of(section: &str, program: &str) -> Self {
+        let (_, rest) = DOCUMENT.split_once(&format!("\n## {section}\n")).unwrap();
+        let section = rest.split("\n## ").next().unwrap();
+        let lines = section.lines().filter_map(|line| line.strip_prefix("    "));
+        Self(lines.filter(|line| line.starts_with(program)).collect())
+    }
+
+    fn take(&mut self, beginning: &str) -> &'static str {
+        let at = self.0.iter().position(|line| line.starts_with(beginning));
+        self.0.remove(at.unwrap_or_else(|| panic!("{beginning} is not among {:?}", self.0)))
+    }
+}
+
+impl Drop for Examples {
+    fn drop(&mut self) {
+        assert!(std::thread::panicking() || self.0.is_empty(), "shown, and not run: {:?}", self.0);
+    }
+}
+
+/// Runs a line as somebody would who has typed it in.
+fn typed(wrapper: &Wrapper, line: &str) -> Output {
+    let mut shell = Command::new("sh");
+    shell.args(["-c", line]).env_remove("CI_JOB_URL").stdin(Stdio::null());
+    on_path(&mut shell, wrapper).output().unwrap()
+}
+
+/// With our program first on PATH, and the wrapper where it looks.
+fn on_path<'a>(command: &'a mut Command, wrapper: &Wrapper) -> &'a mut Command {
+    let program = std::path::Path::new(env!("CARGO_BIN_EXE_grit-wrapper"));
+    let path = format!("{}:{}", program.parent().unwrap().display(), std::env::var("PATH").unwrap());
+    let address = format!("unix://{}", wrapper.path("w.sock").display());
+    command.env("PATH", path).env("GRIT_WRAPPER_ADDRESS", address)
+}
+
+#[track_caller]
+fn people(wrapper: &Wrapper, line: &str) -> String {
+    let output = typed(wrapper, line);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!((output.status.code(), errors.as_str()), (Some(0), ""), "{line}: {text}");
+    text
+}
+
+#[track_caller]
+fn programs(wrapper: &Wrapper, line: &str) -> Value {
+    let command = line.split('#').next().unwrap().trim_end();
+    serde_json::from_str(&people(wrapper, &format!("{command} --json"))).unwrap()
+}
+
+#[track_caller]
+fn shows(text: &str, lines: &[&str]) {
+    for line in lines {
+        assert!(text.lines().any(|found| found.starts_with(line)), "{line}: {text}");
+    }
+}
+
+const JOBS: &str = "url=https://gitlab.example/secret/project/-/jobs/18 state=running stage=prepare_script executor_stage=docker_run duration=4.5s\n\
+                    url=https://gitlab.example/secret/project/-/jobs/17 state=running stage=step_script executor_stage=docker_run duration=2h10m3s\n";
+
+/// A runner that polls and has two jobs, and takes this many milliseconds to drain.
+async fn busy(runner: &Runner, takes: &str) -> Wrapper {
+    runner.says("/health/ready", 200, "ready\n");
+    let both = polls("aaaaaaaaa", 204, 1) + &polls("bbbbbbbbb", 201, 1);
+    runner.says("/metrics", 200, &(VERSION.to_owned() + &both));
+    runner.says("/debug/jobs/list", 200, JOBS);
+    let (wrapper, _) = watched(Some(runner), Some(CONFIG), &["--jobs-take", takes]).await;
+    wrapper.child_ready().await;
+    wrapper
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_command_does_what_is_said_of_it() {
+    let runner = Runner::new().await;
+    let wrapper = busy(&runner, "200").await;
+    let mut shown = Examples::of("Commands", "grit-wrapper ");
+
+    let wait = shown.take("grit-wrapper wait --for polling");
+    shows(&people(&wrapper, wait), &["state      running", "health     polling"]);
+    assert_eq!(programs(&wrapper, wait)["health"]["level"], "polling");
+
+    let status = shown.take("grit-wrapper status");
+    shows(
+        &people(&wrapper, status),
+        &[
+            "state      running",
+            "process ",
+            "version    19.2.0",
+            "jobs       2",
+            "oldest     2h10m3s in step_script",
+        ],
+    );
+    let told = programs(&wrapper, status);
+    assert_eq!((&told["pid"], &told["health"]["jobs"]), (&wrapper.child_pid().into(), &2.into()), "{told}");
+
+    let jobs = shown.take("grit-wrapper jobs");
+    let text = people(&wrapper, jobs);
+    let columns: Vec<Vec<_>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(
+        columns,
+        [
+            ["JOB", "STATE", "STAGE", "EXECUTOR", "AGE"],
+            ["17", "running", "step_script", "docker_run", "2h10m3s"],
+            ["18", "running", "prepare_script", "docker_run", "4s"],
+        ]
+    );
+    let told = programs(&wrapper, jobs);
+    assert_eq!(told[0]["id"].as_u64().max(told[1]["id"].as_u64()), Some(18), "{told}");
+    assert!(!format!("{text}{told}").contains("gitlab.example"), "a project shows");
+
+    let start = shown.take("grit-wrapper start");
+    let drain = shown.take("grit-wrapper drain --id deploy-7");
+    let drained =
+        ["state      stopped", "ended      exit code 0", "drain      graceful by deploy-7: version 2"];
+    shows(&people(&wrapper, drain), &drained);
+    shows(&people(&wrapper, start), &["state      running"]);
+    let told = programs(&wrapper, drain);
+    assert_eq!(
+        (&told["state"], &told["drain"]["reason"]),
+        (&"stopped".into(), &"version 2".into()),
+        "{told}"
+    );
+    assert_eq!(programs(&wrapper, start)["state"], "running");
+
+    let force = shown.take("grit-wrapper drain --force");
+    shows(&people(&wrapper, force), &["state      stopped", "drain      forceful by operator"]);
+    people(&wrapper, start);
+    assert_eq!(programs(&wrapper, force)["drain"]["mode"], "forceful");
+    people(&wrapper, start);
+
+    let dated = shown.take("grit-wrapper drain --deadline 2h");
+    shows(&people(&wrapper, dated), &["drain      graceful by operator", "deadline   20"]);
+    people(&wrapper, "grit-wrapper wait && grit-wrapper start");
+    assert!(programs(&wrapper, dated)["drain"]["deadline"].is_string());
+
+    // As long as the runner was not told.
+    let young = Start::new().flags(&["--start-grace=1h"]).child(&[]);
+    drop(young.client().await);
+    young.child_ready().await;
+    let cancel = shown.take("grit-wrapper cancel");
+    people(&young, "grit-wrapper drain");
+    shows(&people(&young, cancel), &["state      running"]);
+    people(&young, "grit-wrapper drain");
+    assert_eq!(programs(&young, cancel)["drain"], Value::Null);
+}
+
+/// Asks as `curl` would be asked to, with the shell's idea of its arguments.
+async fn curl(url: &str, line: &str) -> (u16, String) {
+    let script = format!("curl() {{ printf '%s\\n' \"$@\"; }}; {line}");
+    let words = Command::new("sh").args(["-c", &script]).output().unwrap().stdout;
+    let words = String::from_utf8(words).unwrap();
+    let (mut headers, mut body, mut path) = (Vec::new(), None, None);
+    let mut words = words.lines();
+    while let Some(word) = words.next() {
+        match word {
+            "-H" => headers.push(words.next().unwrap()),
+            "-d" => body = words.next(),
+            address => path = address.strip_prefix("http://127.0.0.1:9253"),
+        }
+    }
+    ask(url, path.unwrap(), &headers, body).await
+}
+
+#[tokio::test]
+async fn every_request_does_what_is_said_of_it() {
+    let runner = Runner::new().await;
+    runner.says("/debug/jobs/list", 200, JOBS);
+    let address = format!("--runner-listen-address={}", runner.address);
+    let flags =
+        ["--http-listen=tcp://127.0.0.1:0", "--http-allow-control", "--start-grace=1h", address.as_str()];
+    let wrapper = Start::new().flags(&flags).child(&[]);
+    let url = ready_at(&wrapper).await;
+    let mut shown = Examples::of("Metrics and REST", "curl ");
+    let told = async |line: &str| {
+        let (status, body) = curl(&url, line).await;
+        assert_eq!(status, 200, "{line}: {body}");
+        serde_json::from_str::<Value>(&body).unwrap()
+    };
+    let metrics = shown.take("curl http://127.0.0.1:9253/metrics");
+    assert!(curl(&url, metrics).await.1.contains("grit_wrapper_runner_up 1\n"));
+    let status = shown.take("curl http://127.0.0.1:9253/status");
+    assert_eq!(told(status).await["pid"], wrapper.child_pid());
+    let jobs = shown.take("curl http://127.0.0.1:9253/jobs");
+    assert_eq!(told(jobs).await[1]["id"], 17);
+    let mut posts = shown.0.drain(..).collect::<Vec<_>>().into_iter();
+    let draining = told(posts.next().unwrap()).await;
+    assert_eq!(
+        (&draining["drain"]["id"], draining["drain"]["deadline"].is_string()),
+        (&"deploy-7".into(), true),
+        "{draining}"
+    );
+    assert_eq!(told(posts.next().unwrap()).await["drain"], Value::Null, "it was cancelled");
+    assert_eq!(told(posts.next().unwrap()).await["state"], "running");
+    assert_eq!(posts.next(), None);
+    assert_eq!(wrapper.record(), "ready");
+}
+
+/// A command on a terminal, which util-linux' `script` makes; it ends with its test.
+struct Terminal {
+    process: Child,
+    seen: Arc<Mutex<Vec<u8>>>,
+}
+
+impl Terminal {
+    fn new(wrapper: &Wrapper, line: &str) -> Self {
+        let mut script = Command::new("script");
+        script.args(["--quiet", "--flush", "--return", "--command", line, "/dev/null"]);
+        let script = on_path(&mut script, wrapper).stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut process = script.spawn().unwrap();
+        let mut output = process.stdout.take().unwrap();
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let kept = Arc::clone(&seen);
+        std::thread::spawn(move || {
+            let mut part = [0; 4096];
+            while let Ok(read @ 1..) = output.read(&mut part) {
+                kept.lock().unwrap().extend(&part[..read]);
+            }
+        });
+        Self { process, seen }
+    }
+
+    async fn shows(&self, text: &str) {
+        eventually(text, async || {
+            let seen = String::from_utf8_lossy(&self.seen.lock().unwrap()).into_owned();
+            if seen.contains(text) { Ok(()) } else { Err(seen) }
+        })
+        .await;
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        // What runs on the terminal is hung up.
+        let _gone = self.process.kill();
+        let _reaped = self.process.wait();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_wait_shows_its_progress_in_one_line_of_a_terminal() {
+    let runner = Runner::new().await;
+    let mut wrapper = busy(&runner, "60000").await;
+    people(&wrapper, "grit-wrapper drain --id deploy-7");
+    let mut terminal = Terminal::new(&wrapper, "grit-wrapper wait");
+    terminal.shows("\r\u{1b}[Kis draining, 2 jobs, the oldest 2h10m3s in step_script").await;
+    let (_, last) = JOBS.split_once('\n').unwrap();
+    runner.says("/debug/jobs/list", 200, last);
+    terminal.shows("\r\u{1b}[Kis draining, 1 job, the oldest 2h10m3s in step_script").await;
+
+    // The wrapper is replaced meanwhile, and the wait goes on.
+    wrapper.signal(rustix::process::Signal::USR1);
+    terminal.shows("\r\u{1b}[Kcannot be asked: its wrapper does not answer").await;
+    assert_eq!(terminal.process.try_wait().unwrap(), None);
+    wrapper.ended().await;
+    let next = Start::again(wrapper.into_folder()).flags(&["--start-grace=0s"]).child(&[]);
+    drop(next.client().await);
+    people(&next, "grit-wrapper drain --force");
+    terminal.shows("\r\nstate      stopped\r\n").await;
+    assert_eq!(terminal.process.wait().unwrap().code(), Some(0));
+}
