@@ -20,8 +20,8 @@ Usage: cargo xtask COMMAND
 
   demo                   the main job on this machine: deploy version 1 under load, roll to version 2, destroy
   test [--no-setup] [-- TEST ARGUMENTS]
-                         everything that CI checks; installs openssh-server, iproute2 and systemd, and unpacks Prometheus, through
-                         apt-get when they are missing and it may
+                         everything that CI checks; installs openssh-server, iproute2, systemd and python3-grpcio, and unpacks
+                         Prometheus, through apt-get when they are missing and it may
   bench [NAME…] [--quick] [--json]
                          benchmarks, with a release build; --quick is a smoke run with the debug build
   package [--program PATH] [--version VERSION] [--output FOLDER] [--quick]

@@ -19,8 +19,8 @@ pub(crate) fn terraform() -> anyhow::Result<PathBuf> {
     }
 }
 
-/// Makes sure of everything that the tests need. Installs openssh-server, iproute2 and systemd, and unpacks Prometheus, when they are missing
-/// and we may.
+/// Makes sure of everything that the tests need. Installs openssh-server, iproute2, systemd and python3-grpcio, and unpacks Prometheus, when they are
+/// missing and we may.
 pub(crate) fn for_tests() -> anyhow::Result<()> {
     let terraform = terraform()?;
     println!("using {}", terraform.display());
@@ -37,6 +37,9 @@ pub(crate) fn for_tests() -> anyhow::Result<()> {
     // For systemd-analyze, systemd-socket-activate, and to boot it in namespaces; the package alone does not make it this machine's init.
     if find("systemd-socket-activate").is_none() {
         install("systemd-socket-activate", "systemd")?;
+    }
+    if !has_grpc() {
+        install("gRPC for /usr/bin/python3", "python3-grpcio")?;
     }
     prometheus()?;
     // One test is the poorer without it, and says so itself.
@@ -117,6 +120,13 @@ fn install(program: &str, package: &str) -> anyhow::Result<()> {
         steps::run(&mut install())?;
     }
     Ok(())
+}
+
+/// A client that is not made of our libraries.
+fn has_grpc() -> bool {
+    let mut import = Command::new("/usr/bin/python3");
+    import.args(["-c", "import grpc"]).stderr(Stdio::null());
+    import.status().is_ok_and(|status| status.success())
 }
 
 fn sshd() -> Option<PathBuf> {

@@ -11,6 +11,7 @@ use tonic::transport::server::Connected;
 use tracing::warn;
 
 use super::{
+    authority::AnyAuthority,
     limited::Limited,
     places::{Guest, Places},
 };
@@ -57,7 +58,7 @@ impl Accept for TcpListener {
 pub(super) fn incoming<L: Accept>(
     listener: L,
     counters: Arc<Counters>,
-) -> impl Stream<Item = io::Result<Limited<L::Io>>> {
+) -> impl Stream<Item = io::Result<Limited<AnyAuthority<L::Io>>>> {
     let door = Door {
         listener,
         counters,
@@ -78,11 +79,11 @@ struct Door<L> {
 }
 
 impl<L: Accept> Door<L> {
-    async fn next(&mut self) -> Limited<L::Io> {
+    async fn next(&mut self) -> Limited<AnyAuthority<L::Io>> {
         loop {
             match self.listener.accept().await {
                 Ok((stream, guest)) => match self.places.take(guest) {
-                    Some(place) => return Limited::new(stream, place),
+                    Some(place) => return Limited::new(AnyAuthority::new(stream), place),
                     None => self.refuse(guest),
                 },
                 Err(error) => {

@@ -1,6 +1,7 @@
 //! The gRPC surface: upstream's service, our own beside it, gRPC health and reflection. One file per call; [`publish`] turns states into the words
 //! of each API, and [`status`] makes every error.
 
+mod authority;
 mod counted;
 mod guard;
 mod incoming;

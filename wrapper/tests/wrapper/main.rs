@@ -16,6 +16,7 @@ mod last_lines;
 mod life;
 mod operator;
 mod operator_errors;
+mod other_clients;
 mod own;
 mod prometheus;
 mod race;

@@ -1,0 +1,96 @@
+//! Upstream's API for a client that has nothing of ours and nothing of tonic: gRPC's C-core, in Debian's `python3-grpcio`. What upstream's own
+//! client is made of, grpc-go, cannot be had here; what it sends can.
+
+use std::process::Command;
+
+use grit_proto::runner_wrapper::Status;
+use serde_json::Value as Json;
+use tokio::{io::AsyncReadExt, net::TcpListener};
+
+use crate::support::{Start, Wrapper, eventually};
+
+/// Of Debian, whatever else of that name is on PATH.
+const PYTHON: &str = "/usr/bin/python3";
+
+/// The answers to these calls.
+fn calls(target: &str, authority: &str, calls: &[&str]) -> Vec<(i64, String)> {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/wrapper/other_clients.py");
+    let output = Command::new(PYTHON).args([script, target, authority]).args(calls).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!said.contains("No module named"), "install python3-grpcio, as `cargo xtask test` does: {said}");
+    assert!(output.status.success(), "{target} {authority:?} {calls:?}: {said}");
+    let line = |line: &str| {
+        let answer: Json = serde_json::from_str(line).unwrap();
+        (answer["status"].as_i64().unwrap(), answer["failureReason"].as_str().unwrap().to_owned())
+    };
+    String::from_utf8(output.stdout).unwrap().lines().map(line).collect()
+}
+
+fn told(status: Status) -> (i64, String) {
+    (i64::from(i32::from(status)), String::new())
+}
+
+async fn wrapper(habits: &[&str]) -> (Wrapper, [String; 2]) {
+    let wrapper = Start::new().flags(&["--grpc-listen=tcp://localhost:0", "--start-grace=0s"]).child(habits);
+    wrapper.child_ready().await;
+    let unix = format!("unix:{}", wrapper.path("w.sock").display());
+    let bound = wrapper.read("log").lines().find_map(|line| {
+        let line: Json = serde_json::from_str(line).ok()?;
+        (line["address"] == "tcp://localhost:0").then(|| line["bound"].as_str().unwrap().to_owned())
+    });
+    (wrapper, [unix, bound.unwrap()])
+}
+
+#[tokio::test]
+async fn all_three_calls_with_their_statuses_and_the_callback() {
+    for listener in [0, 1] {
+        let (wrapper, targets) = wrapper(&["--jobs-take", "700"]).await;
+        let target = &targets[listener];
+        let hook = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let graceful = format!("InitGracefulShutdown=http://{}/done", hook.local_addr().unwrap());
+        let answers = calls(target, "", &["CheckStatus", &graceful, "CheckStatus"]);
+        assert_eq!(answers, [told(Status::Running), told(Status::InShutdown), told(Status::InShutdown)]);
+        let (mut stream, _) = hook.accept().await.unwrap();
+        let mut head = vec![0; 4096];
+        let read = stream.read(&mut head).await.unwrap();
+        let head = String::from_utf8_lossy(&head[..read]).to_lowercase();
+        assert!(head.starts_with("post /done") && head.contains("x-token: s3cret"), "{head}");
+        assert_eq!(calls(target, "", &["CheckStatus"]), [told(Status::Stopped)]);
+        assert_eq!(wrapper.record(), "ready QUIT");
+    }
+}
+
+#[tokio::test]
+async fn a_forceful_shutdown() {
+    let (wrapper, [unix, tcp]) = wrapper(&["--jobs-take", "700", "--code", "3"]).await;
+    assert_eq!(calls(&unix, "", &["InitForcefulShutdown"]), [told(Status::InShutdown)]);
+    eventually("the runner has ended", async || {
+        let answers = calls(&tcp, "", &["CheckStatus"]);
+        if answers[0].0 == i64::from(i32::from(Status::Stopped)) { Ok(answers) } else { Err(answers) }
+    })
+    .await;
+    assert_eq!(calls(&tcp, "", &["CheckStatus"])[0].1, "exit status 3");
+    assert_eq!(wrapper.record(), "ready TERM");
+}
+
+/// What clients call a server that has no name.
+#[tokio::test]
+async fn a_request_may_be_addressed_to_anything() {
+    let (_wrapper, targets) = wrapper(&[]).await;
+    for authority in [
+        // grpc-go for `unix:`, and since 1.57 for what its dialer gets as it is, which upstream's client does for `tcp:`.
+        "localhost",
+        "tcp:%2F%2Flocalhost:7777",
+        // grpc-go before that.
+        "tcp://localhost:7777",
+        // C-core since 1.57, and grpc-java.
+        "%2Frun%2Fgrit-wrapper%2Fwrapper.sock",
+        "/run/grit-wrapper/wrapper.sock",
+        "a b",
+    ] {
+        for target in &targets {
+            let answers = calls(target, authority, &["CheckStatus", "CheckStatus"]);
+            assert_eq!(answers, [told(Status::Running), told(Status::Running)], "{target} as {authority:?}");
+        }
+    }
+}
