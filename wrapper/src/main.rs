@@ -42,7 +42,7 @@ fn main() -> std::process::ExitCode {
 #[cfg(target_os = "linux")]
 #[expect(clippy::print_stderr, reason = "the operator's commands talk to people, who read stderr")]
 fn report(text: &str) {
-    eprintln!("{text}");
+    eprintln!("{}", grit_wrapper::operator::visible(text));
 }
 
 #[cfg(not(target_os = "linux"))]

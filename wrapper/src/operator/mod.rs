@@ -6,6 +6,7 @@ mod client;
 mod error;
 mod stream;
 pub(crate) mod view;
+mod visible;
 mod wait;
 
 use std::{
@@ -22,7 +23,10 @@ use tokio::runtime;
 use tonic::{Response, transport::Channel};
 
 use self::client::Client;
-pub use self::error::{CommandError, ConnectError};
+pub use self::{
+    error::{CommandError, ConnectError},
+    visible::visible,
+};
 use crate::{
     listen::Address,
     settings::{Run, duration},

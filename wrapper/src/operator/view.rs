@@ -6,6 +6,8 @@ use grit_proto::wrapper_v1::{Drain, Exit, Health, Job, Level, Mode, State, Statu
 use serde_json::{Value, json};
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
+use super::visible::{visible, visible_line};
+
 /// One line: what the runner does, for a progress display and for errors.
 pub(crate) fn line(status: &Status) -> String {
     let mut line = format!("is {}", state(status.state()));
@@ -17,7 +19,7 @@ pub(crate) fn line(status: &Status) -> String {
             let _ = write!(line, ", {jobs} {}", if jobs == 1 { "job" } else { "jobs" });
         }
         if let Some(oldest) = &health.oldest_job {
-            let _ = write!(line, ", the oldest {} in {}", age(oldest.age), oldest.stage);
+            let _ = write!(line, ", the oldest {} in {}", age(oldest.age), visible_line(&oldest.stage));
         }
     }
     line
@@ -29,7 +31,7 @@ pub(super) fn status(status: &Status) -> String {
     let mut fact = |name: &str, value: &str| {
         for (number, line) in value.split('\n').enumerate() {
             let name = if number == 0 { name } else { "" };
-            let _ = writeln!(text, "{name:<10} {line}");
+            let _ = writeln!(text, "{name:<10} {}", visible(line));
         }
     };
     fact("state", state(status.state()));
@@ -95,9 +97,9 @@ pub(super) fn jobs(jobs: &[Job]) -> String {
         let _ = writeln!(
             text,
             "{id:<12} {:<10} {:<20} {:<20} {}",
-            job.state,
-            job.stage,
-            job.executor_stage,
+            visible_line(&job.state),
+            visible_line(&job.stage),
+            visible_line(&job.executor_stage),
             age(job.age)
         );
     }
@@ -265,6 +267,17 @@ mod tests {
         drain      graceful by deploy-7: version 2
         ");
         assert_eq!(line(&draining()), "is draining, 12 jobs, the oldest 2h10m3s in step_script");
+    }
+
+    #[test]
+    fn what_others_wrote_paints_on_no_terminal() {
+        let mut status = draining();
+        status.drain.as_mut().unwrap().reason = "\u{1b}[2Jgone\nstate      stopped".to_owned();
+        status.health.as_mut().unwrap().oldest_job.as_mut().unwrap().stage = "a\nMAINPID=1".to_owned();
+        let text = super::status(&status);
+        let drain = "drain      graceful by deploy-7: \\u{1b}[2Jgone\n           state      stopped\n";
+        assert!(text.contains(drain), "{text}");
+        assert!(!line(&status).contains('\n'), "systemd would take it for an assignment: {}", line(&status));
     }
 
     #[test]
