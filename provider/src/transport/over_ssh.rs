@@ -192,17 +192,22 @@ async fn carry(
     })
 }
 
+/// What is known of a host's key; files are read off the async threads.
 async fn gather_trust(
     inner: &Arc<Inner>,
     host_key: Option<Pinned>,
     host: &HostPort,
 ) -> Result<HostTrust, InvalidOption> {
+    let at_hand = HostTrust::is_at_hand(&inner.options.trust);
     let (inner, host) = (Arc::clone(inner), host.clone());
-    let gathered = tokio::task::spawn_blocking(move || {
+    let gather = move || {
         let options = &inner.options;
         HostTrust::gather(&options.trust, options.home.as_deref(), host_key.as_ref(), &host)
-    });
-    gathered.await.unwrap_or_else(|error| {
+    };
+    if at_hand {
+        return gather();
+    }
+    tokio::task::spawn_blocking(gather).await.unwrap_or_else(|error| {
         Err(InvalidOption { attribute: "ssh.known_hosts_path".to_owned(), problem: error.to_string() })
     })
 }

@@ -24,6 +24,9 @@ use std::path::Path;
 /// The files that are read when no source of trust is configured, as the `ssh` command reads them.
 const DEFAULT_FILES: [&str; 3] = ["~/.ssh/known_hosts", "~/.ssh/known_hosts2", "/etc/ssh/ssh_known_hosts"];
 
+/// So much known_hosts text, some 100 lines, is read in a tenth of a millisecond.
+const SHORT: usize = 16 << 10;
+
 /// The keys that the entry of a manager, or a hop, names for its own host.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Pinned {
@@ -88,15 +91,15 @@ impl HostTrust {
         if let Some(text) = &options.known_hosts {
             trust.lines("ssh.known_hosts", text.as_bytes(), host);
         }
-        if let Some(path) = &options.known_hosts_path {
+        for path in files(options) {
             trust.file(&home::expand(path, home), host);
         }
-        if trust.searched.is_empty() && options.host_ca.is_empty() && !trust.accept_any {
-            for path in DEFAULT_FILES {
-                trust.file(&home::expand(Path::new(path), home), host);
-            }
-        }
         Ok(trust)
+    }
+
+    /// Whether [`Self::gather`] blocks for nothing: it reads no file, and little text.
+    pub(crate) fn is_at_hand(options: &TrustOptions) -> bool {
+        files(options).is_empty() && options.known_hosts.as_ref().is_none_or(|text| text.len() <= SHORT)
     }
 
     /// What the text of a known_hosts file alone tells.
@@ -212,8 +215,7 @@ impl HostTrust {
     }
 
     fn pins<'a>(&mut self, source: &str, lines: impl Iterator<Item = &'a str>) -> Result<(), InvalidOption> {
-        let lines = lines.map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
-        for line in lines {
+        for line in lines.filter_map(significant) {
             let pin =
                 line.parse().map_err(|problem| InvalidOption { attribute: source.to_owned(), problem })?;
             self.known.push(Known { pin, source: source.to_owned() });
@@ -251,6 +253,24 @@ impl HostTrust {
             }
         }
     }
+}
+
+/// The known_hosts files that are read: the one that is named, or the usual ones where nothing is named at all.
+fn files(options: &TrustOptions) -> Vec<&Path> {
+    if let Some(path) = &options.known_hosts_path {
+        return vec![path];
+    }
+    let pins = options.host_keys.iter().any(|text| text.lines().any(|line| significant(line).is_some()));
+    let named = pins
+        || options.known_hosts.is_some()
+        || !options.host_ca.is_empty()
+        || options.insecure_ignore_host_key;
+    if named { Vec::new() } else { DEFAULT_FILES.map(Path::new).to_vec() }
+}
+
+/// What a line of pinned keys says: not the empty ones, nor comments.
+fn significant(line: &str) -> Option<&str> {
+    Some(line.trim()).filter(|line| !line.is_empty() && !line.starts_with('#'))
 }
 
 fn authority(attribute: &str, text: &str) -> Result<HostKey, InvalidOption> {

@@ -144,6 +144,33 @@ fn the_key_of_an_entry_replaces_every_other_source() {
     }
 }
 
+/// Whoever reads files says so before, because that is not for the async threads.
+#[test]
+fn files_are_read_only_where_nothing_else_is_named() {
+    let silent = TrustOptions::default;
+    let named = Some("h ssh-ed25519 AAAA".to_owned());
+    for (case, options, at_hand) in [
+        ("nothing: the usual files", silent(), false),
+        ("text", TrustOptions { known_hosts: named.clone(), ..silent() }, true),
+        ("much text", TrustOptions { known_hosts: Some("#\n".repeat(SHORT)), ..silent() }, false),
+        ("pins", TrustOptions { host_keys: vec![ED25519.to_owned()], ..silent() }, true),
+        ("pins that are none", TrustOptions { host_keys: vec!["\n# later\n".to_owned()], ..silent() }, false),
+        ("an authority", TrustOptions { host_ca: vec![ED25519.to_owned()], ..silent() }, true),
+        ("anything goes", TrustOptions { insecure_ignore_host_key: true, ..silent() }, true),
+        (
+            "a file beside text",
+            TrustOptions { known_hosts: named, known_hosts_path: Some("/nonexistent".into()), ..silent() },
+            false,
+        ),
+    ] {
+        assert_eq!(HostTrust::is_at_hand(&options), at_hand, "{case}");
+        let home = tempfile::tempdir().unwrap();
+        let trust = HostTrust::gather(&options, Some(home.path()), None, &"h".parse().unwrap()).unwrap();
+        let files = trust.searched.iter().any(|source| source.starts_with('/'));
+        assert_eq!(files, !at_hand && case != "much text", "{case}: {:?}", trust.searched);
+    }
+}
+
 #[test]
 fn what_cannot_be_read_is_named() {
     let options =
