@@ -13,6 +13,9 @@ use zeroize::Zeroizing;
 /// An RSA key of 16384 bits has 13 000 bytes. The arithmetic of longer ones takes the square of their length.
 const LONGEST: usize = 64 << 10;
 
+/// How the body of a key in OpenSSH's own format begins whose cipher is `none`: the magic, a length, and the name.
+const OPENSSH_NOT_ENCRYPTED: &[u8] = b"openssh-key-v1\0\0\0\0\x04none";
+
 /// A decrypted private key. Cheap to clone; `Debug` shows its type and fingerprint.
 #[derive(Clone)]
 pub(crate) struct PrivateKey(pub(super) Arc<keys::PrivateKey>);
@@ -165,6 +168,8 @@ impl<'a> Block<'a> {
 
     fn is_encrypted(&self) -> bool {
         match self.format {
+            // Reading a key makes its public half from it, which costs as much as a signature: the decoder does so anyway.
+            Format::OpenSsh if self.body.starts_with(OPENSSH_NOT_ENCRYPTED) => false,
             Format::OpenSsh => {
                 ssh_key::PrivateKey::from_bytes(&self.body).is_ok_and(|key| key.is_encrypted())
             }
