@@ -37,10 +37,14 @@ use std::{
     },
     time::Duration,
 };
+use tokio::io::BufReader;
 use tokio_util::sync::CancellationToken;
 
 /// How long a handler is given to tell what it saw, after the call that failed because of it has returned.
 const TESTIMONY: Duration = Duration::from_millis(500);
+/// russh reads the length of each packet by itself. From a buffer, that is not two calls of the kernel a packet (and as many that ask for
+/// quick acknowledgement), but one for all packets that have arrived.
+const READ_BUFFER: usize = 4 << 10;
 /// How long a session is given to say goodbye.
 const GOODBYE: Duration = Duration::from_secs(1);
 
@@ -88,6 +92,7 @@ impl Session {
         let on_failure = end.clone().drop_guard();
         let transcript = Transcript::default();
         let tap = Tap::new(stream, transcript.clone(), end.clone());
+        let tap = BufReader::with_capacity(READ_BUFFER, tap);
         let observed = Arc::new(Observed::default());
         let host = route.host.clone();
         let config = algorithms::config(&trust, &limits);
