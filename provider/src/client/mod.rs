@@ -1,5 +1,6 @@
 //! Typed client of a wrapper: the calls of upstream's service, each with its deadline, over a tunnel that comes back when it is lost.
 
+mod channel;
 mod error;
 mod own;
 
@@ -7,19 +8,19 @@ pub use error::ClientError;
 pub use own::{Detail, DrainInfo, DrainRequest, Level, Look, Start};
 
 use crate::transport::{Connector, Target, Witness};
+use channel::Channel;
 use grit_proto::runner_wrapper::{self as wire, process_wrapper_client::ProcessWrapperClient};
-use hyper_util::rt::TokioIo;
 use std::{
     collections::HashMap,
     error::Error as _,
-    fmt, io,
+    fmt,
     sync::{
-        Arc, Mutex as BlockingMutex, PoisonError,
+        Arc,
         atomic::{AtomicU8, Ordering},
     },
 };
 use tokio::sync::Mutex;
-use tonic::transport::{Channel, Endpoint};
+use tonic::codegen::http::Uri;
 
 /// Talks to the wrapper of one runner manager. Cheap to clone; clones share the connection.
 ///
@@ -65,8 +66,7 @@ impl WrapperClient {
 
     /// What the runner process does now.
     pub async fn check_status(&self) -> Result<StatusReport, ClientError> {
-        let call =
-            |channel| async move { Grpc::new(channel).check_status(wire::CheckStatusRequest {}).await };
+        let call = |channel| async move { grpc(channel).check_status(wire::CheckStatusRequest {}).await };
         let wire::CheckStatusResponse { status, failure_reason } = self.call("CheckStatus", call).await?;
         Ok(StatusReport { status: status.into(), failure_reason })
     }
@@ -80,7 +80,7 @@ impl WrapperClient {
         let shutdown_callback = callback
             .map(|ShutdownCallback { url, method, headers }| wire::ShutdownCallback { url, method, headers });
         let request = wire::InitGracefulShutdownRequest { shutdown_callback };
-        let call = |channel| async move { Grpc::new(channel).init_graceful_shutdown(request).await };
+        let call = |channel| async move { grpc(channel).init_graceful_shutdown(request).await };
         let wire::InitGracefulShutdownResponse { status, failure_reason } =
             self.call("InitGracefulShutdown", call).await?;
         Ok(StatusReport { status: status.into(), failure_reason })
@@ -89,7 +89,7 @@ impl WrapperClient {
     /// Asks for a forceful shutdown: running jobs are aborted. Returns when the wrapper has taken the order.
     pub async fn init_forceful_shutdown(&self) -> Result<StatusReport, ClientError> {
         let call = |channel| async move {
-            Grpc::new(channel).init_forceful_shutdown(wire::InitForcefulShutdownRequest {}).await
+            grpc(channel).init_forceful_shutdown(wire::InitForcefulShutdownRequest {}).await
         };
         let wire::InitForcefulShutdownResponse { status, failure_reason } =
             self.call("InitForcefulShutdown", call).await?;
@@ -138,22 +138,17 @@ impl WrapperClient {
             return Ok(live.clone());
         }
         let tunnel = self.shared.connector.open(&self.shared.target).await?;
-        // gRPC may ask for a second connection when the first is lost. It gets none: the next call opens a new tunnel, and knows why.
-        let once = Arc::new(BlockingMutex::new(Some(TokioIo::new(tunnel.stream))));
-        let connector = tower::service_fn(move |_| {
-            let stream = once.lock().unwrap_or_else(PoisonError::into_inner).take();
-            async move { stream.ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected)) }
-        });
-        // The stream leads to the wrapper already; the name is only what HTTP wants to read.
-        let endpoint = Endpoint::from_static("http://localhost");
-        let channel = match endpoint.connect_with_connector(connector).await {
+        let channel = match Channel::over(tunnel.stream).await {
             Ok(channel) => channel,
             Err(error) => {
                 let told = tunnel.witness.testimony().await;
                 return Err(told.map_or_else(
                     || {
-                        let status = tonic::Status::unavailable(error.to_string());
-                        ClientError::status("connect", &status, Box::new(tunnel.witness.route().clone()))
+                        ClientError::status(
+                            "connect",
+                            &error.into(),
+                            Box::new(tunnel.witness.route().clone()),
+                        )
                     },
                     ClientError::from,
                 ));
@@ -172,7 +167,14 @@ impl WrapperClient {
     }
 }
 
-type Grpc = ProcessWrapperClient<Channel>;
+fn grpc(channel: Channel) -> ProcessWrapperClient<Channel> {
+    ProcessWrapperClient::with_origin(channel, origin())
+}
+
+/// What HTTP wants to read; the stream leads to the wrapper already.
+fn origin() -> Uri {
+    Uri::from_static("http://localhost")
+}
 
 impl fmt::Debug for Shared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -3,9 +3,10 @@
 use grit_proto::wrapper_v1::{self as v1, wrapper_client::WrapperClient as Grpc};
 use std::{fmt, future::pending, sync::atomic::Ordering, time::Duration};
 use time::OffsetDateTime;
-use tonic::transport::Channel;
 
-use super::{ClientError, RunnerStatus, ShutdownCallback, StatusReport, WrapperClient};
+use super::{
+    ClientError, RunnerStatus, ShutdownCallback, StatusReport, WrapperClient, channel::Channel, origin,
+};
 
 /// What is known of a runner at one moment.
 #[derive(Debug, Clone, PartialEq)]
@@ -106,7 +107,7 @@ impl WrapperClient {
     /// What is true of the runner now, as well as this wrapper can tell.
     pub async fn look(&self) -> Result<Look, ClientError> {
         if self.kind() != Kind::Upstream {
-            let call = |channel| async move { Grpc::new(channel).get_status(v1::GetStatusRequest {}).await };
+            let call = |channel| async move { grpc(channel).get_status(v1::GetStatusRequest {}).await };
             match self.own("GetStatus", call).await? {
                 Some(status) => return Ok(status.into()),
                 None => {
@@ -130,7 +131,7 @@ impl WrapperClient {
         }
         let mut watch = self.shared.watch.lock().await;
         if watch.is_none() {
-            let call = |channel| async move { Grpc::new(channel).watch(v1::WatchRequest {}).await };
+            let call = |channel| async move { grpc(channel).watch(v1::WatchRequest {}).await };
             *watch = self.own("Watch", call).await.ok().flatten();
         }
         let heard = match &mut *watch {
@@ -149,7 +150,7 @@ impl WrapperClient {
     pub async fn drain(&self, request: &DrainRequest) -> Result<Look, ClientError> {
         if self.kind() != Kind::Upstream {
             let wire = v1::DrainRequest::from(request);
-            let call = |channel| async move { Grpc::new(channel).drain(wire).await };
+            let call = |channel| async move { grpc(channel).drain(wire).await };
             if let Some(v1::DrainResponse { status: Some(status), .. }) = self.own("Drain", call).await? {
                 return Ok(status.into());
             }
@@ -167,7 +168,7 @@ impl WrapperClient {
         if self.kind() == Kind::Upstream {
             return Ok(Start::NotSupported);
         }
-        let call = |channel| async move { Grpc::new(channel).start(v1::StartRequest {}).await };
+        let call = |channel| async move { grpc(channel).start(v1::StartRequest {}).await };
         Ok(self.own("Start", call).await?.map_or(Start::NotSupported, |_| Start::Requested))
     }
 
@@ -201,6 +202,10 @@ impl WrapperClient {
             _ => Kind::NotKnown,
         }
     }
+}
+
+fn grpc(channel: Channel) -> Grpc<Channel> {
+    Grpc::with_origin(channel, origin())
 }
 
 impl From<&DrainRequest> for v1::DrainRequest {

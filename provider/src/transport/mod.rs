@@ -48,7 +48,8 @@ use credentials::Keyring;
 use limits::{Gate, Limits};
 use pool::Pool;
 use std::{fmt, sync::Arc, time::Duration};
-use stream::{BoxStream, Transcript};
+pub(crate) use stream::BoxStream;
+use stream::Transcript;
 use template::Template;
 
 /// A runner manager: one entry of the `runner_managers` map.

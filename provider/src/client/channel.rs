@@ -1,0 +1,103 @@
+//! gRPC over one byte stream: one HTTP/2 connection, and never a second.
+//!
+//! tonic's own channel is made to connect again and to be shared by threads without end: it keeps a queue with a task, hyper keeps two more,
+//! and each call passes through all of them. A tunnel is opened by us and ends once, and what rides on it is a call now and then, so a
+//! single task drives the connection, and whoever calls hands its frames to that.
+
+use std::{
+    pin::Pin,
+    task::{Context, Poll, ready},
+};
+
+use futures::future::BoxFuture;
+use h2::{RecvStream, client::SendRequest};
+use http_body::{Body, Frame};
+use http_body_util::BodyExt as _;
+use tokio::io::BufWriter;
+use tonic::{
+    Status,
+    body::Body as Message,
+    codegen::{Bytes, Service, http},
+};
+
+use crate::transport::BoxStream;
+
+/// What is written before it is sent: the connection's preface, its settings and the first call become one packet of SSH's.
+const WRITE_BUFFER: usize = 1 << 10;
+/// The most that all headers, or trailers, of an answer may take.
+const MAX_HEADERS: u32 = 16 << 10;
+
+/// A connection to a gRPC server. Clones share it; it ends with the last of them and the last call.
+#[derive(Clone, Debug)]
+pub(super) struct Channel {
+    requests: SendRequest<Bytes>,
+}
+
+impl Channel {
+    /// Begins to speak HTTP/2. What goes wrong with the stream shows in the calls.
+    pub(super) async fn over(stream: BoxStream) -> Result<Self, h2::Error> {
+        let stream = BufWriter::with_capacity(WRITE_BUFFER, stream);
+        let (requests, connection) = h2::client::Builder::new()
+            .enable_push(false)
+            .max_header_list_size(MAX_HEADERS)
+            .handshake(stream)
+            .await?;
+        tokio::spawn(async move {
+            if let Err(error) = connection.await {
+                tracing::debug!(%error, "an HTTP/2 connection broke");
+            }
+        });
+        Ok(Self { requests })
+    }
+}
+
+impl Service<http::Request<Message>> for Channel {
+    type Response = http::Response<Answer>;
+    type Error = Status;
+    type Future = BoxFuture<'static, Result<Self::Response, Status>>;
+
+    /// Always: [`Self::call`] waits for its turn.
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Status>> {
+        Poll::Ready(Ok(()))
+    }
+
+    /// One call. The request must be finite, as all of ours are: it is gathered before it is sent.
+    fn call(&mut self, request: http::Request<Message>) -> Self::Future {
+        let requests = self.requests.clone();
+        Box::pin(async move {
+            let (head, body) = request.into_parts();
+            let message = body.collect().await?.to_bytes();
+            let mut requests = requests.ready().await?;
+            let (response, mut request) =
+                requests.send_request(http::Request::from_parts(head, ()), false)?;
+            request.send_data(message, true)?;
+            Ok(response.await?.map(Answer))
+        })
+    }
+}
+
+/// What the server answers: messages, and the trailers with the call's status.
+pub(super) struct Answer(RecvStream);
+
+impl Body for Answer {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        if let Some(data) = ready!(self.0.poll_data(cx)) {
+            let data = data?;
+            // It is taken over at once, so there is room for as much again.
+            self.0.flow_control().release_capacity(data.len())?;
+            return Poll::Ready(Some(Ok(Frame::data(data))));
+        }
+        let trailers = ready!(self.0.poll_trailers(cx))?;
+        Poll::Ready(trailers.map(|trailers| Ok(Frame::trailers(trailers))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.0.is_end_stream()
+    }
+}
