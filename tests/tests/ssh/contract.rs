@@ -2,7 +2,7 @@
 //! [`crate::own_wrapper`]: they take the real program. What stands still is in [`crate::phases`].
 
 use crate::{
-    ways::{Journey, Way},
+    ways::{Journey, Way, over_every_way},
     world::soon,
 };
 use grit_provider::{
@@ -11,63 +11,16 @@ use grit_provider::{
 };
 use std::time::Duration;
 
-macro_rules! over_every_way {
-    ($($name:ident: $journey:expr;)+) => {$(
-        mod $name {
-            use super::*;
-
-            #[tokio::test]
-            async fn calls_are_answered() {
-                super::calls_are_answered($journey).await;
-            }
-
-            #[tokio::test]
-            async fn big_answers_come_through() {
-                super::big_answers_come_through($journey).await;
-            }
-
-            #[tokio::test]
-            async fn a_wrapper_that_comes_back_is_found_again() {
-                super::a_wrapper_that_comes_back_is_found_again($journey).await;
-            }
-
-            #[tokio::test]
-            async fn a_slow_wrapper_is_given_up_and_can_be_asked_again() {
-                super::a_slow_wrapper_is_given_up_and_can_be_asked_again($journey).await;
-            }
-
-            #[tokio::test]
-            async fn a_dropped_call_harms_no_other() {
-                super::a_dropped_call_harms_no_other($journey).await;
-            }
-
-            #[tokio::test]
-            async fn killed_sessions_are_noticed_and_replaced() {
-                super::killed_sessions_are_noticed_and_replaced($journey).await;
-            }
-
-            #[tokio::test]
-            async fn a_host_that_restarts_is_found_again() {
-                super::a_host_that_restarts_is_found_again($journey).await;
-            }
-        }
-    )+};
-}
-
-over_every_way! {
-    direct: Journey::new(Way::Direct);
-    direct_to_a_port: Journey::to_a_port(Way::Direct);
-    proxy_jump: Journey::new(Way::Jump);
-    proxy_jump_to_a_port: Journey::to_a_port(Way::Jump);
-    proxy_jump_twice: Journey::new(Way::TwoJumps);
-    proxy_jump_twice_to_a_port: Journey::to_a_port(Way::TwoJumps);
-    proxy_command: Journey::new(Way::ProxyCommand);
-    proxy_command_to_a_port: Journey::to_a_port(Way::ProxyCommand);
-    proxy_command_ssh: Journey::new(Way::ProxyCommandSsh);
-    // OpenSSH's client goes to ports, the stand-in for other tools to sockets.
-    ssh_command_to_a_port: Journey::new(Way::SshCommand);
-    ssh_command: Journey::new(Way::SshCommandSocket);
-}
+over_every_way!(
+    to sockets and ports:
+    calls_are_answered,
+    big_answers_come_through,
+    a_wrapper_that_comes_back_is_found_again,
+    a_slow_wrapper_is_given_up_and_can_be_asked_again,
+    a_dropped_call_harms_no_other,
+    killed_sessions_are_noticed_and_replaced,
+    a_host_that_restarts_is_found_again,
+);
 
 async fn calls_are_answered(journey: Journey) {
     let client = journey.connector().client(journey.target());

@@ -32,7 +32,7 @@
 //! | command exits, prints, dies, hangs, closes its output, is not there | `commands::a_command_that_…` |
 //! | command prints a message of the day | `commands::a_command_that_prints_a_message_of_the_day` |
 //! | sshd killed in a call | `call::sessions_killed` |
-//! | wrapper killed in a call; comes back | `call::wrapper_killed`, `own_wrapper::…::a_death_in_a_call`; `contract::…::a_wrapper_that_comes_back_is_found_again` |
+//! | wrapper killed in a call; comes back | `call::wrapper_killed`, `own_wrapper::a_death_in_a_call::*`; `contract::a_wrapper_that_comes_back_is_found_again::*` |
 //! | sshd stopped, in each phase | `call::host_frozen`, `phases::*` |
 //! | wrapper stopped; refuses; fails; is another server | `call::wrapper_hangs`, `::wrapper_refuses` |
 //! | the network goes silent, and comes back | `time::a_link_that_falls_silent::*`, over every way |

@@ -2,7 +2,7 @@
 //! program can be killed in the middle of a call.
 
 use crate::{
-    ways::{Journey, Way},
+    ways::{Journey, over_every_way},
     world::soon,
 };
 use grit_provider::{
@@ -61,9 +61,10 @@ impl Drop for OwnWrapper {
     }
 }
 
-async fn a_long_watch(way: Way, socket: bool) {
-    let journey = Journey::new(way);
-    let wrapper = OwnWrapper::start(address(&journey, socket));
+over_every_way!(to sockets and ports: a_long_watch, a_death_in_a_call);
+
+async fn a_long_watch(journey: Journey) {
+    let wrapper = OwnWrapper::start(address(&journey));
     let target = Target { wrapper_address: wrapper.address.parse().unwrap(), ..journey.target() };
     // A call gets a second, the watch as long as it takes.
     let limit = Duration::from_secs(1);
@@ -99,9 +100,8 @@ async fn a_long_watch(way: Way, socket: bool) {
 }
 
 /// A wrapper that is killed with a call in its hands: the call fails at once, and its successor on the same address is found.
-async fn a_death_in_a_call(way: Way, socket: bool) {
-    let journey = Journey::new(way);
-    let address = address(&journey, socket);
+async fn a_death_in_a_call(journey: Journey) {
+    let address = address(&journey);
     let mut wrapper = OwnWrapper::start(address.clone());
     let target = Target { wrapper_address: address.parse().unwrap(), ..journey.target() };
     let client = Connector::new(journey.options()).client(target);
@@ -126,43 +126,11 @@ async fn a_death_in_a_call(way: Way, socket: bool) {
     soon(answered()).await;
 }
 
-/// Where a wrapper listens on the host of a journey.
-fn address(journey: &Journey, socket: bool) -> String {
-    if socket {
+/// Where the program listens in place of the journey's own wrapper: on a socket like that, or on a port.
+fn address(journey: &Journey) -> String {
+    if journey.world.wrapper.address.starts_with("unix:") {
         format!("unix://{}", journey.world.dir.path().join("own.sock").display())
     } else {
         format!("tcp://{}", free_address().unwrap())
     }
-}
-
-macro_rules! over_every_way {
-    ($($name:ident: $way:ident, $socket:literal;)+) => {$(
-        mod $name {
-            use super::*;
-
-            #[tokio::test]
-            async fn a_long_watch() {
-                super::a_long_watch(Way::$way, $socket).await;
-            }
-
-            #[tokio::test]
-            async fn a_death_in_a_call() {
-                super::a_death_in_a_call(Way::$way, $socket).await;
-            }
-        }
-    )+};
-}
-
-over_every_way! {
-    direct: Direct, true;
-    direct_to_a_port: Direct, false;
-    proxy_jump: Jump, true;
-    proxy_jump_to_a_port: Jump, false;
-    proxy_jump_twice: TwoJumps, true;
-    proxy_jump_twice_to_a_port: TwoJumps, false;
-    proxy_command: ProxyCommand, true;
-    proxy_command_to_a_port: ProxyCommand, false;
-    proxy_command_ssh: ProxyCommandSsh, false;
-    ssh_command_to_a_port: SshCommand, false;
-    ssh_command: SshCommandSocket, true;
 }

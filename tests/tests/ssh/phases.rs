@@ -2,7 +2,7 @@
 
 use crate::{
     fake::{Fake, Then},
-    ways::{Journey, Way},
+    ways::{Journey, Way, over_every_way},
     world::{World, soon},
 };
 use grit_provider::{
@@ -97,42 +97,7 @@ async fn channel() {
 /// The limit of the call, where a phase has none of its own.
 const CALL: Duration = Duration::from_secs(2);
 
-macro_rules! over_every_way {
-    ($($name:ident: $way:ident,)+) => {$(
-        mod $name {
-            use super::*;
-
-            #[tokio::test]
-            async fn handshake() {
-                super::handshake(Journey::new(Way::$way)).await;
-            }
-
-            #[tokio::test]
-            async fn authentication() {
-                super::authentication(Journey::with(Way::$way, thinking)).await;
-            }
-
-            #[tokio::test]
-            async fn channel() {
-                super::channel_of(Journey::new(Way::$way)).await;
-            }
-
-            #[tokio::test]
-            async fn call() {
-                super::call(Journey::new(Way::$way)).await;
-            }
-        }
-    )+};
-}
-
-over_every_way! {
-    direct: Direct,
-    proxy_jump: Jump,
-    proxy_jump_twice: TwoJumps,
-    proxy_command: ProxyCommand,
-    proxy_command_ssh: ProxyCommandSsh,
-    ssh_command: SshCommand,
-}
+over_every_way!(handshake, authentication, channel_of_a_session, call);
 
 /// A connector with these limits, and what is given up where the server stands still in a phase. What an `ssh_command` does is one phase to
 /// us, which has the time of a whole connection and of the call that waits for it.
@@ -146,7 +111,8 @@ fn limited(journey: &Journey, phase: Phase, limit: Duration) -> (Connector, Phas
 }
 
 /// The server of the manager, and each of those before it.
-async fn handshake(journey: Journey) {
+async fn handshake(way: Way) {
+    let journey = Journey::new(way);
     let bastions = journey.bastions.iter().map(|(sshd, _)| sshd);
     for sshd in std::iter::once(&journey.world.sshd).chain(bastions) {
         let (connector, phase, limit) = limited(&journey, Phase::Handshake, HALF);
@@ -157,7 +123,8 @@ async fn handshake(journey: Journey) {
 }
 
 /// Stopped while it asks a command of its own whether the key may in.
-async fn authentication(journey: Journey) {
+async fn authentication(way: Way) {
+    let journey = Journey::with(way, thinking);
     let (connector, phase, limit) = limited(&journey, Phase::Auth, HALF);
     let sshd = &journey.world.sshd;
     tokio::join!(given_up(&connector, journey.target(), phase, limit), async {
@@ -169,7 +136,8 @@ async fn authentication(journey: Journey) {
 }
 
 /// On a session that stands.
-async fn channel_of(journey: Journey) {
+async fn channel_of_a_session(way: Way) {
+    let journey = Journey::new(way);
     let (connector, phase, limit) = limited(&journey, Phase::Channel, THIRD);
     let first = connector.client(journey.target());
     soon(first.check_status()).await.unwrap();
@@ -179,7 +147,8 @@ async fn channel_of(journey: Journey) {
     soon(first.check_status()).await.unwrap();
 }
 
-async fn call(journey: Journey) {
+async fn call(way: Way) {
+    let journey = Journey::new(way);
     let (connector, ..) = limited(&journey, Phase::Call, CALL);
     let client = connector.client(journey.target());
     soon(client.check_status()).await.unwrap();

@@ -1,7 +1,7 @@
 //! Nothing hangs: a frozen server in each phase ends within that phase's limit, and connections come back by themselves.
 
 use crate::{
-    ways::{Journey, Way},
+    ways::{Journey, Way, over_every_way},
     world::{World, soon},
 };
 use grit_provider::{
@@ -83,6 +83,8 @@ async fn a_hundred_managers_behind_a_bastion_with_default_limits() {
     }
 }
 
+over_every_way!(a_link_that_falls_silent);
+
 /// A network that lets nothing through and closes nothing, and comes back: every way in notices within its limits, and finds the host again.
 async fn a_link_that_falls_silent(way: Way) {
     let journey = Journey::new(way);
@@ -140,27 +142,4 @@ async fn a_link_that_falls_silent(way: Way) {
         }
     })
     .await;
-}
-
-macro_rules! over_every_way {
-    ($($name:ident: $way:ident,)+) => {
-        mod a_link_that_falls_silent {
-            use super::*;
-            $(
-                #[tokio::test]
-                async fn $name() {
-                    super::a_link_that_falls_silent(Way::$way).await;
-                }
-            )+
-        }
-    };
-}
-
-over_every_way! {
-    direct: Direct,
-    proxy_jump: Jump,
-    proxy_jump_twice: TwoJumps,
-    proxy_command: ProxyCommand,
-    proxy_command_ssh: ProxyCommandSsh,
-    ssh_command: SshCommand,
 }

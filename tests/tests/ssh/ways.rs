@@ -29,6 +29,58 @@ impl Way {
     }
 }
 
+/// `over_every_way!(test, …)`: what holds whatever the way in. Makes `test::direct`, `test::proxy_jump`… of `async fn test(way: Way)`.
+///
+/// `over_every_way!(to sockets and ports: test, …)`: what holds besides wherever the wrapper listens, of `async fn test(journey: Journey)`.
+macro_rules! over_every_way {
+    (to sockets and ports: $($test:ident),+ $(,)?) => {$(
+        mod $test {
+            use crate::ways::{Journey, Way};
+            crate::ways::tests! {
+                super::$test:
+                direct => Journey::new(Way::Direct),
+                direct_to_a_port => Journey::to_a_port(Way::Direct),
+                proxy_jump => Journey::new(Way::Jump),
+                proxy_jump_to_a_port => Journey::to_a_port(Way::Jump),
+                proxy_jump_twice => Journey::new(Way::TwoJumps),
+                proxy_jump_twice_to_a_port => Journey::to_a_port(Way::TwoJumps),
+                proxy_command => Journey::new(Way::ProxyCommand),
+                proxy_command_to_a_port => Journey::to_a_port(Way::ProxyCommand),
+                proxy_command_ssh => Journey::new(Way::ProxyCommandSsh),
+                // OpenSSH's client goes to ports, the stand-in for other tools to sockets.
+                ssh_command => Journey::new(Way::SshCommandSocket),
+                ssh_command_to_a_port => Journey::new(Way::SshCommand),
+            }
+        }
+    )+};
+    ($($test:ident),+ $(,)?) => {$(
+        mod $test {
+            use crate::ways::Way;
+            crate::ways::tests! {
+                super::$test:
+                direct => Way::Direct,
+                proxy_jump => Way::Jump,
+                proxy_jump_twice => Way::TwoJumps,
+                proxy_command => Way::ProxyCommand,
+                proxy_command_ssh => Way::ProxyCommandSsh,
+                ssh_command => Way::SshCommand,
+            }
+        }
+    )+};
+}
+
+/// A test for each line, which gives its value to the function.
+macro_rules! tests {
+    ($test:path: $($name:ident => $argument:expr,)+) => {$(
+        #[tokio::test]
+        async fn $name() {
+            $test($argument).await;
+        }
+    )+};
+}
+
+pub(crate) use {over_every_way, tests};
+
 /// A world with the servers of a way.
 pub(crate) struct Journey {
     pub(crate) world: World,
