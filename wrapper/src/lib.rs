@@ -10,6 +10,7 @@
 pub mod access;
 pub mod callback;
 pub mod counters;
+mod door;
 pub mod health;
 mod holder;
 pub mod listen;

@@ -11,7 +11,9 @@ use tracing_subscriber::{filter::Targets, fmt, layer::SubscriberExt, util::Subsc
 pub fn init(level: LevelFilter) {
     let filter = Targets::new()
         .with_default(level.min(LevelFilter::WARN))
-        .with_target(env!("CARGO_CRATE_NAME"), level);
+        .with_target(env!("CARGO_CRATE_NAME"), level)
+        // It warns of what a peer does wrong, as often as the peer likes.
+        .with_target("h2", level.min(LevelFilter::ERROR));
     let lines = fmt::layer()
         .json()
         .flatten_event(true)

@@ -1,6 +1,6 @@
 //! Whether a request may be served.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use tonic::{Request, Status, transport::server::UdsConnectInfo};
 
@@ -8,31 +8,43 @@ use super::status;
 use crate::{
     access::{Access, Rights},
     counters::Counters,
+    door::Quiet,
 };
 
+/// Refusals that are logged in a minute. More would push the rest out of the journal, and the runner's lines with it.
+const LINES: u32 = 20;
+
 /// Lets requests through whose senders have the rights, and counts those that have not.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Guard {
     pub(super) access: Access,
     counters: Arc<Counters>,
+    quiet: Arc<Mutex<Quiet>>,
+}
+
+impl Default for Guard {
+    fn default() -> Self {
+        Self::new(Access::default(), Arc::default())
+    }
 }
 
 impl Guard {
     #[must_use]
     pub fn new(access: Access, counters: Arc<Counters>) -> Self {
-        Self { access, counters }
+        Self { access, counters, quiet: Arc::new(Mutex::new(Quiet::after(LINES))) }
     }
 
     /// The message of a request whose sender has these rights.
     ///
     /// # Errors
     ///
-    /// `PERMISSION_DENIED`, which is logged with the user.
+    /// `PERMISSION_DENIED`, which is logged with the user, and counted where there are too many for the log.
     pub(super) fn open<T>(&self, needed: Rights, request: Request<T>) -> Result<T, Status> {
         let rights = self.access.of_request(request.extensions());
         if rights < needed {
             self.counters.denied();
-            return Err(status::denied(rights, &peer(&request)));
+            let is_logged = self.quiet.lock().unwrap_or_else(PoisonError::into_inner).may_speak();
+            return Err(status::denied(rights, is_logged.then(|| peer(&request))));
         }
         Ok(request.into_inner())
     }

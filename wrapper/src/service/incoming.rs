@@ -1,11 +1,11 @@
 //! Taking connections: each gets a place, or is closed.
 
-use std::{io, sync::Arc, time::Duration};
+use std::{io, os::fd::AsFd, sync::Arc, time::Duration};
 
 use futures::stream::{self, Stream};
 use tokio::{
     net::{TcpListener, TcpStream, UnixListener, UnixStream},
-    time::{Instant, sleep},
+    time::sleep,
 };
 use tonic::transport::server::Connected;
 use tracing::warn;
@@ -15,17 +15,18 @@ use super::{
     limited::Limited,
     places::{Guest, Places},
 };
-use crate::{access, counters::Counters};
+use crate::{
+    access,
+    counters::Counters,
+    door::{self, Quiet},
+};
 
 /// The pause after a failed accept: the usual cause is that the process is out of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// The pause between two lines of the log about the same. Who connects without end is not to fill the log as well.
-const QUIET: Duration = Duration::from_secs(60);
-
 /// What can accept connections.
 pub(super) trait Accept: Send + 'static {
-    type Io: Connected + Send + 'static;
+    type Io: Connected + AsFd + Send + 'static;
 
     fn accept(&self) -> impl Future<Output = io::Result<(Self::Io, Guest)>> + Send;
 }
@@ -63,8 +64,8 @@ pub(super) fn incoming<L: Accept>(
         listener,
         counters,
         places: Places::default(),
-        refusals: Quiet::default(),
-        failures: Quiet::default(),
+        refusals: Quiet::after(1),
+        failures: Quiet::after(1),
     };
     stream::unfold(door, |mut door| async move { Some((Ok(door.next().await), door)) })
 }
@@ -82,12 +83,17 @@ impl<L: Accept> Door<L> {
     async fn next(&mut self) -> Limited<AnyAuthority<L::Io>> {
         loop {
             match self.listener.accept().await {
-                Ok((stream, guest)) => match self.places.take(guest) {
-                    Some(place) => return Limited::new(AnyAuthority::new(stream), place),
-                    None => self.refuse(guest),
-                },
+                Ok((stream, guest)) => {
+                    if door::has_one_of_the_last(&stream) {
+                        self.refuse(guest, "the process has few file descriptors left (LimitNOFILE)");
+                    } else if let Some(place) = self.places.take(guest) {
+                        return Limited::new(AnyAuthority::new(stream), place);
+                    } else {
+                        self.refuse(guest, "all places that its user can have are in use");
+                    }
+                }
                 Err(error) => {
-                    if self.failures.is_over() {
+                    if self.failures.may_speak() {
                         warn!(%error, "cannot accept a connection");
                     }
                     sleep(ACCEPT_PAUSE).await;
@@ -96,24 +102,10 @@ impl<L: Accept> Door<L> {
         }
     }
 
-    fn refuse(&mut self, guest: Guest) {
+    fn refuse(&mut self, guest: Guest, why: &str) {
         self.counters.turned_away();
-        if self.refusals.is_over() {
-            warn!(?guest, "a connection is closed at once: all places that its user can have are in use");
+        if self.refusals.may_speak() {
+            warn!(?guest, why, "connections are closed at once");
         }
-    }
-}
-
-/// Whether something may be said again.
-#[derive(Debug, Default)]
-struct Quiet(Option<Instant>);
-
-impl Quiet {
-    fn is_over(&mut self) -> bool {
-        let over = self.0.is_none_or(|said| said.elapsed() >= QUIET);
-        if over {
-            self.0 = Some(Instant::now());
-        }
-        over
     }
 }

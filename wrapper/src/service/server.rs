@@ -28,8 +28,11 @@ use crate::{counters::Counters, listen::Listener};
 /// The largest message is a callback with its headers.
 const MAX_MESSAGE: usize = 64 * 1024;
 
-/// Calls at one time on one connection.
-const MAX_STREAMS: u32 = 32;
+/// Calls at one time on one connection. Each may hold a message that has not come to its end.
+const MAX_STREAMS: u32 = 8;
+
+/// How long a call may take until its answer begins. The longest is a start, whose exec may hang for half of it.
+const CALL_LIMIT: Duration = Duration::from_secs(60);
 
 /// A connection without traffic is asked for a sign of life this often, so that the dead ones go.
 pub(super) const KEEPALIVE: Duration = Duration::from_secs(60);
@@ -118,6 +121,7 @@ async fn router(services: Services) -> Router<Stack<Seating, Stack<Counting, Ide
     }
     Server::builder()
         .max_concurrent_streams(MAX_STREAMS)
+        .timeout(CALL_LIMIT)
         .http2_keepalive_interval(Some(KEEPALIVE))
         .layer(Counting(services.counters))
         .layer(Seating)

@@ -36,9 +36,11 @@ pub(super) fn from_callback_refused(error: CallbackRefused) -> Status {
     Status::permission_denied(format!("callback: {error}; nothing was stopped"))
 }
 
-/// The peer may not do what it asked for.
-pub(super) fn denied(rights: Rights, peer: &str) -> Status {
-    warn!(?rights, peer, "request denied");
+/// The peer may not do what it asked for. It is logged where it is named.
+pub(super) fn denied(rights: Rights, peer: Option<String>) -> Status {
+    if let Some(peer) = peer {
+        warn!(?rights, peer, "request denied");
+    }
     match rights {
         Rights::Nothing => Status::permission_denied("this user may not ask the wrapper for anything"),
         Rights::Read | Rights::Control => Status::permission_denied("this user may only look"),

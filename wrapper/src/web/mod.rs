@@ -23,20 +23,28 @@ use hyper::{
     server::conn::http1,
     service::service_fn,
 };
-use hyper_util::rt::TokioIo;
+use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{
     sync::Semaphore,
     time::{sleep, timeout},
 };
 use tracing::{debug, warn};
 
-use crate::{counters::Counters, service::Own, settings::Label};
+use crate::{
+    counters::Counters,
+    door::{self, Quiet},
+    service::Own,
+    settings::Label,
+};
 
 /// A client that takes longer for its request and the answer is let go; each request has a connection of its own.
 const LIMIT: Duration = Duration::from_secs(30);
 
 /// Connections at one time. The next waits, and takes no descriptor that the runner's start or the state file may need.
 const MAX_CONNECTIONS: usize = 32;
+
+/// How long the head of a request may take, which is one small packet. So who connects and asks nothing cannot keep others waiting for long.
+const HEAD_LIMIT: Duration = Duration::from_secs(2);
 
 /// The pause after a failed accept.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -55,12 +63,23 @@ impl Web {
     /// Answers for ever.
     pub async fn serve(self, listener: tokio::net::TcpListener) {
         let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+        let mut failures = Quiet::after(1);
         // The semaphore is never closed.
         while let Ok(place) = Arc::clone(&places).acquire_owned().await {
             let stream = match listener.accept().await {
+                Ok((stream, _)) if door::has_one_of_the_last(&stream) => {
+                    if failures.may_speak() {
+                        warn!(
+                            "HTTP connections are closed at once: few file descriptors are left (LimitNOFILE)"
+                        );
+                    }
+                    continue;
+                }
                 Ok((stream, _)) => stream,
                 Err(error) => {
-                    warn!(%error, "cannot accept an HTTP connection");
+                    if failures.may_speak() {
+                        warn!(%error, "cannot accept an HTTP connection");
+                    }
                     sleep(ACCEPT_PAUSE).await;
                     continue;
                 }
@@ -71,8 +90,11 @@ impl Web {
                     let web = web.clone();
                     async move { Ok::<_, Infallible>(web.answer(request).await) }
                 });
-                let connection =
-                    http1::Builder::new().keep_alive(false).serve_connection(TokioIo::new(stream), answer);
+                let connection = http1::Builder::new()
+                    .keep_alive(false)
+                    .timer(TokioTimer::new())
+                    .header_read_timeout(HEAD_LIMIT)
+                    .serve_connection(TokioIo::new(stream), answer);
                 match timeout(LIMIT, connection).await {
                     Ok(Ok(())) => {}
                     Ok(Err(error)) => debug!(%error, "HTTP connection"),

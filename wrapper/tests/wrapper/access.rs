@@ -5,7 +5,10 @@ use std::{path::Path, process::Output};
 use grit_proto::runner_wrapper::{ShutdownCallback, Status};
 use tonic::Code;
 
-use crate::support::{STRANGER, Start, Wrapper, as_user, is_root, not_covered, tcp_client};
+use crate::{
+    support::{STRANGER, Start, Wrapper, as_user, is_root, not_covered, tcp_client},
+    web::{ask, ready_with},
+};
 
 /// Asks as another user, through the wrapper's own program.
 fn ask_as_stranger(wrapper: &Wrapper, command: &[&str]) -> Output {
@@ -71,6 +74,23 @@ async fn with_a_list_tcp_may_only_look() {
     let refused = client.graceful_with(None).await.unwrap_err();
     assert_eq!(refused.code(), Code::PermissionDenied);
     assert_eq!(wrapper.record(), "ready");
+}
+
+/// The journal takes so many lines of a service in a time, and the runner's are among them.
+#[tokio::test]
+async fn refusals_do_not_fill_the_log() {
+    let lists = ["--allow-control=4343", "--grpc-listen=tcp://127.0.0.1:0"];
+    let (wrapper, url) = ready_with(&lists, &[]).await;
+    let log = wrapper.read("log");
+    let line = log.lines().find(|line| line.contains("\"address\":\"tcp") && !line.contains("HTTP")).unwrap();
+    let line: serde_json::Value = serde_json::from_str(line).unwrap();
+    let mut client = tcp_client(line["bound"].as_str().unwrap()).await.unwrap();
+    for _ in 0..100 {
+        client.graceful_with(None).await.unwrap_err();
+    }
+    assert_eq!(wrapper.read("log").matches("request denied").count(), 20);
+    let (_, page) = ask(&url, "/metrics", &[], None).await;
+    assert!(page.contains("grit_wrapper_rpc_peer_denied_total 100\n"), "{page}");
 }
 
 #[tokio::test]

@@ -1,7 +1,7 @@
 //! Local peers that mean harm: what they can take from others, and what they cannot.
 
 use std::{
-    io::{BufRead, BufReader},
+    io::{BufRead, BufReader, Read, Write},
     path::Path,
     process::{Child, ChildStdout, Stdio},
     time::{Duration, Instant},
@@ -15,7 +15,8 @@ use tempfile::TempDir;
 
 use crate::{
     support::{
-        STRANGER, Start, Wrapper, as_user, crowd, eventually, is_root, not_covered, unix_channel, unix_client,
+        STRANGER, Start, Wrapper, as_user, crowd, eventually, is_root, kill_group, not_covered, unix_channel,
+        unix_client,
     },
     web::{ask, ready_with},
 };
@@ -91,7 +92,7 @@ async fn one_user_cannot_lock_the_others_out() {
         page.lines().find_map(|line| line.strip_prefix("grit_wrapper_rpc_connections_refused_total "));
     assert!(refused.unwrap().parse::<usize>().unwrap() >= 3 * 84, "{refused:?}");
     let log = wrapper.read("log");
-    assert_eq!(log.matches("all places that its user can have").count(), 1, "the log is filled: {log}");
+    assert_eq!(log.matches("connections are closed at once").count(), 1, "the log is filled: {log}");
 
     drop(eve);
     let freed = "the places are free again";
@@ -127,4 +128,173 @@ async fn who_asks_nothing_makes_room_for_who_does() {
     // The call that was there before is there still.
     eventually("a drain", async || wrapper.client().await.graceful_with(None).await).await;
     watch.message().await.unwrap().unwrap();
+}
+
+/// As in a container with a low limit: connections take no descriptor that the wrapper needs for its runner and its state.
+#[tokio::test]
+async fn connections_leave_the_descriptors_that_a_runner_needs() {
+    let tcp = "--grpc-listen=tcp://127.0.0.1:0";
+    let flags = ["--start-grace=0s", "--restart=always", "--restart-delay=50ms", tcp];
+    let http = "--http-listen=tcp://127.0.0.1:0";
+    let wrapper =
+        Start::new().through(&["prlimit", "--nofile=48:48"]).flags(&flags).flags(&[http]).child(&[]);
+    wrapper.child_ready().await;
+    let bound = |text: &str| {
+        let log = wrapper.read("log");
+        let line = log.lines().find(|line| line.contains(text)).unwrap().to_owned();
+        let line: serde_json::Value = serde_json::from_str(&line).unwrap();
+        line["bound"].as_str().unwrap().to_owned()
+    };
+    let addresses = [bound("\"listening\",\"address\":\"tcp"), bound("listening for HTTP")];
+    let socket = wrapper.path("w.sock");
+    let mut crowd = Vec::new();
+    for _ in 0..30 {
+        for address in &addresses {
+            crowd.push(std::os::fd::OwnedFd::from(std::net::TcpStream::connect(address).unwrap()));
+        }
+        crowd.push(std::os::unix::net::UnixStream::connect(&socket).unwrap().into());
+    }
+    wrapper.logged("few file descriptors").await;
+    let open = || std::fs::read_dir(format!("/proc/{}/fd", wrapper.pid())).unwrap().count();
+    assert!((28..40).contains(&open()), "{} descriptors are open", open());
+
+    let first = wrapper.child_pid();
+    kill_group(first).await;
+    wrapper.recorded("ready ready").await;
+    assert!(!wrapper.read("log").contains("Too many open files"), "{}", wrapper.read("log"));
+    drop(crowd);
+    let now = eventually("a place", async || status(&socket).await).await;
+    assert_eq!(now, Status::Running);
+}
+
+/// The parts of HTTP/2 that a peer needs to be a nuisance.
+mod frames {
+    pub(super) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+    pub(super) const DATA: u8 = 0;
+    pub(super) const HEADERS: u8 = 1;
+    pub(super) const SETTINGS: u8 = 4;
+    pub(super) const PING: u8 = 6;
+    pub(super) const WINDOW_UPDATE: u8 = 8;
+    pub(super) const CONTINUATION: u8 = 9;
+    pub(super) const END_HEADERS: u8 = 4;
+
+    pub(super) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+        let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
+        [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
+    }
+
+    /// The head of a call, with the names and values written out.
+    pub(super) fn head(path: &str) -> Vec<u8> {
+        [
+            (":method", "POST"),
+            (":scheme", "http"),
+            (":path", path),
+            ("content-type", "application/grpc"),
+            ("te", "trailers"),
+        ]
+        .map(|(name, value)| field(name, value))
+        .concat()
+    }
+
+    pub(super) fn field(name: &str, value: &str) -> Vec<u8> {
+        [&[0][..], &text(name), &text(value)].concat()
+    }
+
+    fn text(text: &str) -> Vec<u8> {
+        let length = u8::try_from(text.len()).unwrap();
+        assert!(length < 127, "needs a longer form");
+        [&[length], text.as_bytes()].concat()
+    }
+}
+
+fn resident(process: u32) -> usize {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().strip_suffix(" kB").unwrap().parse().unwrap()
+}
+
+/// Whatever is sent to it, the wrapper serves others at once, and does not grow.
+#[tokio::test]
+async fn nonsense_costs_the_wrapper_nothing() {
+    use frames::{CONTINUATION, END_HEADERS, HEADERS, PING, PREFACE, SETTINGS, frame, head};
+    let wrapper = Start::new().child(&[]);
+    wrapper.client().await.becomes(Status::Running).await;
+    let socket = wrapper.path("w.sock");
+    let watch = head("/grit.wrapper.v1.Wrapper/Watch");
+    let big = [watch.clone(), frames::field("x", &"x".repeat(126)).repeat(100)].concat();
+    let resets = |stream: u32| {
+        let stream = 2 * stream + 1;
+        [frame(HEADERS, END_HEADERS, stream, &watch), frame(3, 0, stream, &8_u32.to_be_bytes())].concat()
+    };
+    // What comes first, and what comes then without end.
+    type Endless<'a> = Box<dyn Fn(u32) -> Vec<u8> + 'a>;
+    let cases: [(&str, Vec<u8>, Endless<'_>); 8] = [
+        ("HTTP/1.1", b"GET /metrics HTTP/1.1\r\n".to_vec(), Box::new(|at| format!("X-{at}: y\r\n").into())),
+        ("no HTTP", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(), Box::new(|at| vec![at as u8; 1000])),
+        (
+            "headers",
+            [PREFACE, &frame(HEADERS, 0, 1, &big)].concat(),
+            Box::new(|_| frame(CONTINUATION, 0, 1, &big[500..])),
+        ),
+        (
+            "empty headers",
+            [PREFACE, &frame(HEADERS, 0, 1, &watch)].concat(),
+            Box::new(|_| frame(CONTINUATION, 0, 1, &[])),
+        ),
+        ("pings", PREFACE.to_vec(), Box::new(|_| frame(PING, 0, 0, b"12345678"))),
+        ("settings", PREFACE.to_vec(), Box::new(|_| frame(SETTINGS, 0, 0, &[]))),
+        ("resets", PREFACE.to_vec(), Box::new(resets)),
+        ("calls", PREFACE.to_vec(), Box::new(|at| frame(HEADERS, END_HEADERS, 2 * at + 1, &watch))),
+    ];
+    let before = resident(wrapper.pid());
+    let mut open = Vec::new();
+    for (what, first, then) in cases {
+        let mut peer = std::os::unix::net::UnixStream::connect(&socket).unwrap();
+        // Nothing is ever read, so a wrapper that answers all has to stop reading.
+        peer.set_write_timeout(Some(Duration::from_millis(300))).unwrap();
+        peer.write_all(&first).unwrap();
+        let ended = (0..50_000).find_map(|at| peer.write_all(&then(at)).err());
+        assert!(ended.is_some(), "{what}: all of it was taken");
+        assert_eq!(status(&socket).await, Ok(Status::Running), "{what}");
+        open.push(peer);
+    }
+    let grown = resident(wrapper.pid()).saturating_sub(before);
+    assert!(grown < 8_000, "the wrapper has grown by {grown} kB");
+    let log = wrapper.read("log");
+    assert!(log.lines().count() < 20, "the log is filled: {log}");
+}
+
+/// Messages that are announced and never end, over all connections that one user can have and more.
+#[tokio::test]
+async fn unfinished_messages_take_little_memory() {
+    use frames::{DATA, END_HEADERS, HEADERS, PREFACE, WINDOW_UPDATE, frame, head};
+    let wrapper = Start::new().child(&[]);
+    wrapper.client().await.becomes(Status::Running).await;
+    let socket = wrapper.path("w.sock");
+    let before = resident(wrapper.pid());
+    let call = head("/grit.wrapper.v1.Wrapper/Drain");
+    let message = [&[0][..], &65_000_u32.to_be_bytes(), &[b'x'; 60_000]].concat();
+    let mut open = Vec::new();
+    for _ in 0..50 {
+        let mut peer = std::os::unix::net::UnixStream::connect(&socket).unwrap();
+        peer.set_write_timeout(Some(Duration::from_millis(300))).unwrap();
+        peer.write_all(PREFACE).unwrap();
+        // What is sent before there is room for it ends the connection.
+        let (mut heard, mut byte) = (Vec::new(), [0]);
+        while !heard.ends_with(&frame(WINDOW_UPDATE, 0, 0, &[])[3..]) {
+            peer.read_exact(&mut byte).unwrap();
+            heard.extend(byte);
+        }
+        for stream in 0..16 {
+            let stream = 2 * stream + 1;
+            peer.write_all(&frame(HEADERS, END_HEADERS, stream, &call)).unwrap();
+            for part in message.chunks(16_000) {
+                peer.write_all(&frame(DATA, 0, stream, part)).unwrap();
+            }
+        }
+        open.push(peer);
+    }
+    assert_eq!(status(&socket).await, Ok(Status::Running));
+    let grown = resident(wrapper.pid()).saturating_sub(before);
+    assert!(grown < 50_000, "the wrapper has grown by {grown} kB");
 }

@@ -154,7 +154,7 @@ async fn wrong_requests_stop_nothing() {
 async fn calls_on_one_connection_are_limited_and_unread_streams_hold_nobody_up() {
     let (wrapper, mut hog) = ready(&[], &["--jobs-take", "100"]).await;
     let mut unread = Vec::new();
-    for _ in 0..32 {
+    for _ in 0..8 {
         unread.push(hog.watch(WatchRequest {}).await.unwrap());
     }
     let mut waiting = tokio::spawn({
