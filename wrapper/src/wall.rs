@@ -111,6 +111,11 @@ fn apart(one: SystemTime, other: SystemTime) -> Duration {
 
 #[cfg(test)]
 impl Clocks {
+    /// As if it were that moment.
+    pub(crate) fn at(moment: Instant) -> Self {
+        Self { moment, ..Self::now() }
+    }
+
     /// As if somebody had set the wall clock forward, or back, by so many milliseconds.
     pub(crate) fn set_by(self, millis: i64) -> Self {
         let by = Duration::from_millis(millis.unsigned_abs());

@@ -101,7 +101,8 @@ pub struct OldestJob {
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Drain {
-    /// Who asked first: the id that they gave, `upstream` for upstream's API, `signal` for a signal to the wrapper.
+    /// Who asked first: the id that they gave, `upstream` for upstream's API, `signal` for a signal to the wrapper, until
+    /// somebody joins that.
     #[prost(string, tag = "1")]
     pub id: ::prost::alloc::string::String,
     #[prost(enumeration = "Mode", tag = "2")]

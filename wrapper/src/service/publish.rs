@@ -158,7 +158,7 @@ fn rung(level: Level) -> v1::Level {
 fn drain(state: &State, stop: &Stop) -> v1::Drain {
     let (deadline, signalled) = match state {
         State::Stopping { phase, .. } => match *phase {
-            Phase::Holding { .. } => (stop.deadline, false),
+            Phase::Holding { told, .. } => (stop.deadline, told.is_some()),
             Phase::Draining { .. } => (stop.deadline, true),
             Phase::Terminating { until } => (Some(until), true),
             Phase::Spacing { .. } | Phase::Killed => (None, true),

@@ -39,17 +39,18 @@ pub(super) struct Times {
     clocks: Clocks,
     /// How much the wall clock was set forward since the file was written, in milliseconds.
     set: i64,
+    /// The moment at which the file is read.
+    pub(super) now: Instant,
 }
 
 impl Times {
     /// For times that were kept by the wall clock of `saved`.
-    pub(super) fn new(saved: Option<&SavedClock>, clocks: Clocks) -> Self {
-        let now = SavedClock::new(&clocks);
-        let set = match (saved, now) {
+    pub(super) fn new(saved: Option<&SavedClock>, clocks: Clocks, read: Instant) -> Self {
+        let set = match (saved, SavedClock::new(&clocks)) {
             (Some(then), Some(now)) if then.boot == now.boot => now.ahead.saturating_sub(then.ahead),
             _ => 0,
         };
-        Self { clocks, set }
+        Self { clocks, set, now: read }
     }
 
     pub(super) fn moment(&self, millis: u64) -> Instant {
@@ -57,13 +58,13 @@ impl Times {
         // Whatever is written there: one that the clock cannot hold becomes now.
         match SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(millis)) {
             Some(time) => self.clocks.moment(time),
-            None => Instant::now(),
+            None => self.now,
         }
     }
 
     /// The moment of something that has happened, which is not to come, whatever the clocks say.
     pub(super) fn past(&self, millis: u64) -> Instant {
-        self.moment(millis).min(Instant::now())
+        self.moment(millis).min(self.now)
     }
 }
 
@@ -92,7 +93,7 @@ mod tests {
             let (saved, kept) = (SavedClock::new(&then), millis(&then, moment));
             let text = serde_json::to_string(&saved).unwrap();
             let saved: Option<SavedClock> = serde_json::from_str(&text).unwrap();
-            let times = Times::new(saved.as_ref(), then.set_by(after));
+            let times = Times::new(saved.as_ref(), then.set_by(after), Instant::now());
             assert!(apart(times.moment(kept), moment) <= LITTLE);
             assert!(times.past(kept) <= Instant::now());
         }
@@ -102,7 +103,7 @@ mod tests {
         fn whatever_is_written_there_is_a_moment(kept: u64, ahead: i64) {
             let clocks = Clocks::now();
             let saved = SavedClock { ahead, ..SavedClock::new(&clocks).unwrap() };
-            let times = Times::new(Some(&saved), clocks);
+            let times = Times::new(Some(&saved), clocks, Instant::now());
             assert!(times.past(kept) <= Instant::now());
         }
     }
@@ -113,7 +114,7 @@ mod tests {
         let kept = millis(&clocks, Instant::now() + HOUR);
         let other = SavedClock { boot: "another".to_owned(), ahead: 0 };
         for saved in [None, Some(&other)] {
-            let left = Times::new(saved, clocks).moment(kept) - Instant::now();
+            let left = Times::new(saved, clocks, Instant::now()).moment(kept) - Instant::now();
             assert!(left <= HOUR && left > HOUR - HOUR / 60, "{left:?}");
         }
     }

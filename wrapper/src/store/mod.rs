@@ -19,6 +19,8 @@ use thiserror::Error;
 use tracing::{error, warn};
 
 use self::saved::Unreadable;
+#[cfg(test)]
+pub(crate) use self::saved::handed_over;
 pub use self::saved::{Found, Saved};
 use crate::{
     holder::{Attempt, Holder},

@@ -71,6 +71,8 @@ struct SavedStop {
     deadline: Option<u64>,
     callbacks: Vec<SavedCallback>,
     called: Vec<SavedCallback>,
+    /// When SIGQUIT was sent. Not there in files of wrappers that did not know.
+    told_at: Option<u64>,
     /// When the group is killed; there once SIGTERM was sent.
     kill_at: Option<u64>,
     /// How the child had ended, when it had.
@@ -122,15 +124,15 @@ impl Saved {
     }
 
     pub(super) fn new(supervision: &Supervision, child: Option<&Identity>) -> Self {
-        Self::by(&Clocks::now(), supervision, child)
+        Self::by(&Clocks::now(), Instant::now(), supervision, child)
     }
 
-    fn by(clocks: &Clocks, supervision: &Supervision, child: Option<&Identity>) -> Self {
+    fn by(clocks: &Clocks, now: Instant, supervision: &Supervision, child: Option<&Identity>) -> Self {
         let state = &supervision.state;
         let gate = matches!(state, State::Starting { .. })
             .then(|| child.and_then(|child| Program::of(child.pid).ok()))
             .flatten();
-        let started = state.child().map_or_else(Instant::now, |child| child.started);
+        let started = state.child().map_or(now, |child| child.started);
         Self {
             version: Version::One,
             clock: SavedClock::new(clocks),
@@ -155,21 +157,26 @@ impl Saved {
             Some(child) if child.is_runner().await => LinuxChild::adopt(&child.identity)?,
             _ => None,
         };
-        let times = Times::new(self.clock.as_ref(), Clocks::now());
+        let times = Times::new(self.clock.as_ref(), Clocks::now(), Instant::now());
+        Ok(Found { supervision: self.taken_up(child.is_some(), &times, policy), child })
+    }
+
+    /// The state that follows from what was kept, when the child lives or not.
+    fn taken_up(self, lives: bool, times: &Times, policy: &Policy) -> Supervision {
         let wrappers_own = self.stop.as_ref().is_some_and(|stop| stop.id == signals::ID);
-        let state = match (&child, self.child, self.stop) {
-            (Some(_), Some(saved), stop) => {
+        let state = match (self.child, self.stop) {
+            (Some(saved), stop) if lives => {
                 let info = ChildInfo { pid: saved.identity.pid, started: times.past(saved.started) };
                 info!(
                     pid = info.pid,
                     stop = stop.as_ref().map(|stop| &stop.id),
                     "adopting the runner of an earlier wrapper"
                 );
-                adopted(&times, info, stop, policy)
+                adopted(times, info, stop, policy)
             }
             // What was to end was the earlier wrapper, and it has.
-            (_, _, Some(_)) if wrappers_own => State::Idle,
-            (_, saved, Some(stop)) => {
+            (_, Some(_)) if wrappers_own => State::Idle,
+            (saved, Some(stop)) => {
                 info!(stop = stop.id, "an earlier wrapper was asked to stop its runner, which has ended");
                 let unseen = saved.map_or(End::NeverStarted, |saved| End::Exited {
                     pid: saved.identity.pid,
@@ -177,24 +184,22 @@ impl Saved {
                     killed: false,
                 });
                 let end = stop.end.clone().map_or(unseen, SavedEnd::restore);
-                State::Exited { end, stop: Some(stop.restore(&times)) }
+                State::Exited { end, stop: Some(stop.restore(times)) }
             }
-            (_, saved, None) => {
+            (saved, None) => {
                 if saved.is_some() {
                     warn!("the runner of an earlier wrapper has ended; starting another");
                 }
                 State::Idle
             }
         };
-        let revive = wrappers_own && child.is_some();
-        let supervision = Supervision {
+        Supervision {
             state,
-            revive,
+            revive: wrappers_own && lives,
             restarts: self.restarts,
             failures: self.failures,
             ..Supervision::default()
-        };
-        Ok(Found { supervision, child })
+        }
     }
 }
 
@@ -204,12 +209,15 @@ fn adopted(times: &Times, child: ChildInfo, stop: Option<SavedStop>, policy: &Po
     let phase = match saved.kill_at {
         // SIGTERM was sent, or was about to be. It is never sent again; the kill comes either way.
         Some(at) => {
-            Phase::Terminating { until: times.moment(at).min(Instant::now() + policy.termination_timeout) }
+            Phase::Terminating { until: times.moment(at).min(times.now + policy.termination_timeout) }
         }
-        // Whether SIGTERM was reached is not written down before it is sent, so a forceful stop without it has yet to begin.
-        None if stop.mode == Mode::Forceful => Phase::Spacing { until: Instant::now() },
+        // SIGTERM is written down before it is sent, so it was not. SIGQUIT may have been, just now.
+        None if stop.mode == Mode::Forceful => Phase::Spacing { until: times.now + policy.signal_spacing },
         // SIGQUIT may have been sent. Again it does no harm, and without it the runner would never end.
-        None => Phase::Holding { until: Instant::now() + policy.handler_wait },
+        None => Phase::Holding {
+            until: times.now + policy.handler_wait,
+            told: saved.told_at.map(|at| times.past(at)),
+        },
     };
     State::Stopping { child, stop, phase }
 }
@@ -238,6 +246,11 @@ impl SavedStop {
             State::Stopping { phase: Phase::Killed, .. } => Some(0),
             _ => None,
         };
+        let told_at = match state {
+            State::Stopping { phase: Phase::Draining { since }, .. } => Some(*since),
+            State::Stopping { phase: Phase::Holding { told, .. }, .. } => *told,
+            _ => None,
+        };
         let save = |callbacks: &[Callback]| callbacks.iter().map(SavedCallback::new).collect();
         Self {
             id: stop.id.to_string(),
@@ -247,6 +260,7 @@ impl SavedStop {
             deadline: stop.deadline.map(|deadline| clock::millis(clocks, deadline)),
             callbacks: save(&stop.callbacks),
             called: save(&stop.called),
+            told_at: told_at.map(|told| clock::millis(clocks, told)),
             kill_at,
             end: match state {
                 State::Exited { end, .. } => Some(SavedEnd::new(end)),
@@ -297,6 +311,22 @@ impl SavedCallback {
     fn restore(&self) -> Option<Callback> {
         Callback::new(&self.url, &self.method, &self.headers).ok()
     }
+}
+
+/// What a wrapper takes up that comes after one in this state, and finds its child alive or not: through the text of the file.
+#[cfg(test)]
+pub(crate) fn handed_over(
+    before: &Supervision,
+    child: Option<&Identity>,
+    lives: bool,
+    now: Instant,
+    policy: &Policy,
+) -> Supervision {
+    let clocks = Clocks::at(now);
+    let text = serde_json::to_vec(&Saved::by(&clocks, now, before, child)).unwrap();
+    let saved = Saved::parse(&text).unwrap();
+    let times = Times::new(saved.clock.as_ref(), clocks, now);
+    saved.taken_up(lives, &times, policy)
 }
 
 #[cfg(test)]

@@ -24,6 +24,8 @@ mod tally;
 mod task;
 
 #[cfg(test)]
+mod lives_tests;
+#[cfg(test)]
 mod table_tests;
 
 pub use self::{

@@ -29,7 +29,10 @@ impl Supervision {
     /// The stop of an earlier wrapper's end becomes that of somebody who wants the child stopped.
     pub(super) fn hand_over(&mut self, owner: Arc<str>) {
         self.revive = false;
-        if let State::Stopping { stop, .. } = &mut self.state {
+        if let State::Starting { stop: Some(stop) }
+        | State::Stopping { stop, .. }
+        | State::Exited { stop: Some(stop), .. } = &mut self.state
+        {
             stop.id = owner;
         }
     }

@@ -75,7 +75,8 @@ pub struct ChildInfo {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
     /// Graceful. SIGQUIT waits for the child to handle it, but not past `until`.
-    Holding { until: Instant },
+    /// `told` is when an earlier wrapper sent it, or was about to: then it is sent again, to be sure.
+    Holding { until: Instant, told: Option<Instant> },
     /// Graceful. SIGQUIT was sent; the child finishes its jobs.
     Draining { since: Instant },
     /// Forceful. SIGTERM waits until the child has surely taken SIGQUIT.
@@ -106,7 +107,9 @@ impl Supervision {
             State::Running { reload, .. } => *reload,
             State::Backoff { until, .. } => Some(*until),
             State::Stopping { stop, phase, .. } => match *phase {
-                Phase::Holding { until } => Some(stop.deadline.map_or(until, |deadline| deadline.min(until))),
+                Phase::Holding { until, .. } => {
+                    Some(stop.deadline.map_or(until, |deadline| deadline.min(until)))
+                }
                 Phase::Draining { .. } => stop.deadline,
                 Phase::Spacing { until } | Phase::Terminating { until } => Some(until),
                 Phase::Killed => None,

@@ -73,7 +73,7 @@ pub(super) fn begin_stop(
 ) -> State {
     match stop.mode {
         Mode::Graceful => {
-            let phase = Phase::Holding { until: child.patience(now, policy) };
+            let phase = Phase::Holding { until: child.patience(now, policy), told: None };
             State::Stopping { child, stop, phase }
         }
         Mode::Forceful => terminate(child, stop, now, policy, effects),
@@ -92,8 +92,8 @@ pub(super) fn escalate(
     stop.mode = Mode::Forceful;
     match phase {
         // SIGQUIT was never sent, so nothing has to be waited for. A child that is too young to handle SIGTERM has no jobs.
-        Phase::Holding { .. } => terminate(child, stop, now, policy, effects),
-        Phase::Draining { since } => {
+        Phase::Holding { told: None, .. } => terminate(child, stop, now, policy, effects),
+        Phase::Holding { told: Some(since), .. } | Phase::Draining { since } => {
             let until = since + policy.signal_spacing;
             if now >= until {
                 terminate(child, stop, now, policy, effects)
@@ -152,7 +152,7 @@ pub(super) fn cancel(state: State, id: &str, leaving: bool) -> Answered {
             (state, Err(Refusal::OtherStop))
         }
         State::Starting { stop: Some(_) } => (State::Starting { stop: None }, Ok(Answer::Done)),
-        State::Stopping { child, phase: Phase::Holding { .. }, .. } => {
+        State::Stopping { child, phase: Phase::Holding { told: None, .. }, .. } => {
             (State::Running { child, reload: None }, Ok(Answer::Done))
         }
         state @ State::Stopping { .. } => (state, Err(Refusal::TooLate)),

@@ -35,6 +35,7 @@ use super::{
 use crate::{
     callback::Callback,
     process::{Exit, Signal},
+    signals,
 };
 
 /// What can happen.
@@ -101,8 +102,11 @@ impl Supervision {
         );
         let ended = matches!(event, Event::Ended(_));
         let waited = matches!((&state, &event), (State::Backoff { .. }, Event::Tick));
+        // Who joins a stop that is for the wrapper's own end wants the child stopped, also by the next wrapper.
+        let for_the_end = revive || state.stop().is_some_and(|stop| *stop.id == *signals::ID);
         let new_owner = match &event {
-            Event::Stop(stop) | Event::Leave(stop) if revive => Some(Arc::clone(&stop.id)),
+            Event::Stop(stop) if for_the_end => Some(Arc::clone(&stop.id)),
+            Event::Leave(stop) if revive => Some(Arc::clone(&stop.id)),
             _ => None,
         };
         let last_lines = last_lines.after(&event);
@@ -122,7 +126,7 @@ impl Supervision {
             Event::LogRead(_) => (state, Ok(Answer::Done)),
         };
         let mut next = Self { state, leaving, revive, restarts, failures, last_lines };
-        if let Some(owner) = new_owner {
+        if let (Some(owner), Ok(_)) = (new_owner, &answer) {
             next.hand_over(owner);
         }
         if by_itself {
@@ -237,7 +241,7 @@ fn tick(state: State, now: Instant, policy: &Policy, effects: &mut Vec<Effect>) 
                 Phase::Holding { .. } | Phase::Draining { .. } if late => {
                     escalate(child, stop, phase, now, policy, effects)
                 }
-                Phase::Holding { until } if now >= until => {
+                Phase::Holding { until, .. } if now >= until => {
                     release(State::Stopping { child, stop, phase }, now, policy, true, effects)
                 }
                 Phase::Spacing { until } if now >= until => terminate(child, stop, now, policy, effects),

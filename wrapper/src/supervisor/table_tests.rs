@@ -1,4 +1,4 @@
-//! The table, read as a table, and the promises of [`super::table`] held against random lives of a runner.
+//! The table, read as a table; what holds of each of its steps, and of some stories.
 
 use std::{
     collections::HashMap,
@@ -7,7 +7,6 @@ use std::{
     time::Duration,
 };
 
-use proptest::prelude::*;
 use tokio::time::Instant;
 
 use super::{
@@ -16,15 +15,12 @@ use super::{
     state::{ChildInfo, End, LastLines, Phase, State, Supervision},
     table::{Effect, Event, Step},
 };
-use crate::{
-    callback::Callback,
-    process::{Exit, Signal},
-};
+use crate::{callback::Callback, process::Exit};
 
-const SECOND: Duration = Duration::from_secs(1);
-const PID: u32 = 7;
+pub(super) const SECOND: Duration = Duration::from_secs(1);
+pub(super) const PID: u32 = 7;
 
-fn callback(name: u8) -> Callback {
+pub(super) fn callback(name: u8) -> Callback {
     static MADE: LazyLock<Vec<Callback>> = LazyLock::new(|| {
         let make = |name| Callback::new(&format!("http://host/{name}"), "", &HashMap::new()).unwrap();
         (0..=u8::MAX).map(make).collect()
@@ -32,11 +28,11 @@ fn callback(name: u8) -> Callback {
     MADE[usize::from(name)].clone()
 }
 
-fn graceful() -> Stop {
+pub(super) fn graceful() -> Stop {
     Stop::new("test", Mode::Graceful)
 }
 
-fn forceful() -> Stop {
+pub(super) fn forceful() -> Stop {
     Stop::new("test", Mode::Forceful)
 }
 
@@ -58,9 +54,11 @@ fn states(now: Instant) -> Vec<(&'static str, State)> {
         ("running", State::Running { child, reload: None }),
         ("running, reload held", State::Running { child, reload: Some(later) }),
         ("running, reload due", State::Running { child, reload: Some(now) }),
-        ("holding", stopping(graceful(), Phase::Holding { until: later })),
-        ("holding, due", stopping(graceful(), Phase::Holding { until: now })),
-        ("holding, past deadline", stopping(dated.clone(), Phase::Holding { until: later })),
+        ("holding", stopping(graceful(), Phase::Holding { until: later, told: None })),
+        ("holding, due", stopping(graceful(), Phase::Holding { until: now, told: None })),
+        ("holding, past deadline", stopping(dated.clone(), Phase::Holding { until: later, told: None })),
+        ("holding, told", stopping(graceful(), Phase::Holding { until: later, told: Some(child.started) })),
+        ("holding, told now", stopping(graceful(), Phase::Holding { until: later, told: Some(now) })),
         ("draining", stopping(graceful(), Phase::Draining { since: child.started })),
         ("draining since now", stopping(graceful(), Phase::Draining { since: now })),
         ("draining, past deadline", stopping(dated, Phase::Draining { since: child.started })),
@@ -165,7 +163,13 @@ fn every_single_step_keeps_the_promises() {
     }
 }
 
-fn check_step(before: &Supervision, event: &Event, step: &Step, policy: &Policy, context: &dyn Display) {
+pub(super) fn check_step(
+    before: &Supervision,
+    event: &Event,
+    step: &Step,
+    policy: &Policy,
+    context: &dyn Display,
+) {
     let Step { next, effects, answer } = step;
     let count = |wanted: &Effect| effects.iter().filter(|effect| *effect == wanted).count();
     assert!(effects.iter().filter(|effect| matches!(effect, Effect::Signal(_))).count() <= 1, "{context}");
@@ -183,6 +187,12 @@ fn check_step(before: &Supervision, event: &Event, step: &Step, policy: &Policy,
         assert!(effects.iter().all(|effect| *effect == Effect::Leave), "{context}: {effects:?}");
     }
     let leaves = matches!(next.state, State::Exited { .. }) && next.leaving;
+    let is_over = matches!(next.state, State::Exited { .. });
+    assert!(next.leaving || !is_over || !policy.leave_when_stopped, "{context}: nobody says how it ended");
+    if let (State::Stopping { stop, .. }, Event::Ended(_)) = (&before.state, event) {
+        let is_forceful = stop.mode == Mode::Forceful;
+        assert_eq!(count(&Effect::KillGroup) == 1, is_forceful, "{context}: what it leaves behind");
+    }
     assert_eq!(count(&Effect::Leave) == 1, leaves, "{context}");
     if before.leaving {
         assert!(next.leaving, "{context}");
@@ -318,293 +328,5 @@ fn the_last_lines_of_a_failed_child() {
         let stopping = on(running(), Event::Stop(forceful()));
         assert_eq!(on(stopping.clone(), Event::Ended(Exit::Unknown)).last_lines, LastLines::NotRead);
         assert_eq!(on(stopping, Event::Ended(Exit::Code(1))).last_lines, LastLines::Reading);
-    }
-}
-
-/// One thing that happens in a random life.
-#[derive(Clone, Debug)]
-enum Happening {
-    Boot,
-    Start,
-    Stop {
-        mode: Mode,
-        deadline: Option<u16>,
-        callback: Option<u8>,
-    },
-    Cancel,
-    Reload,
-    Leave,
-    /// Callbacks that were made are reported.
-    Called,
-    /// The child dies by itself.
-    Crash(u8),
-    Handles,
-    /// Time passes, in tenths of a second.
-    Wait(u16),
-    /// Time passes until something is due.
-    UntilDue,
-    /// The next child takes this many happenings to exist, or cannot be made.
-    SpawnTakes(u8),
-    SpawnFails,
-    /// A log was read to its end, by now or long ago.
-    LogRead,
-}
-
-impl Happening {
-    /// Every number is a happening: drawing numbers is an order of magnitude faster than drawing variants, and smaller numbers
-    /// are simpler happenings, so that a failure still shrinks.
-    fn from_number(number: u32) -> Self {
-        let [kind, a, b, c] = number.to_be_bytes();
-        let some = |byte: u8| (byte % 3 == 1).then_some(byte / 3);
-        match kind % 21 {
-            0 | 1 => Self::Boot,
-            2 => Self::Start,
-            3..=6 => Self::Stop {
-                mode: if a % 2 == 0 { Mode::Graceful } else { Mode::Forceful },
-                deadline: some(b).map(u16::from),
-                callback: some(c).map(|name| name % 4),
-            },
-            7 => Self::Cancel,
-            8 => Self::Reload,
-            9 => Self::Leave,
-            10 => Self::Called,
-            11 => Self::Crash(a % 2),
-            12 | 13 => Self::Handles,
-            14 | 15 => Self::Wait(a.into()),
-            16 | 17 => Self::UntilDue,
-            18 => Self::SpawnTakes(a % 3),
-            19 => Self::SpawnFails,
-            _ => Self::LogRead,
-        }
-    }
-}
-
-/// A world around the table: a child that lives or not, and everything that was done to it.
-struct World {
-    policy: Policy,
-    now: Instant,
-    supervision: Supervision,
-    /// The child, and whether its process lives.
-    child: Option<Vec<Signal>>,
-    /// Happenings left until a spawn that is under way has its result.
-    spawning: Option<u8>,
-    spawn_takes: u8,
-    spawn_fails: bool,
-    /// Callbacks that a stop of the present child was accepted with, and how often each was made.
-    callbacks: HashMap<u8, (bool, u32)>,
-    left: bool,
-    /// The log of the last child is being read.
-    reading: bool,
-}
-
-impl World {
-    fn new(policy: Policy) -> Self {
-        Self {
-            policy,
-            now: Instant::now(),
-            supervision: Supervision::default(),
-            child: None,
-            spawning: None,
-            spawn_takes: 0,
-            spawn_fails: false,
-            callbacks: HashMap::new(),
-            left: false,
-            reading: false,
-        }
-    }
-
-    fn happen(&mut self, happening: &Happening) {
-        match *happening {
-            Happening::Boot => self.ignore(&Event::Boot),
-            Happening::Start => {
-                if self.tell(&Event::Start) == Ok(Answer::Done) {
-                    self.callbacks.clear();
-                }
-            }
-            Happening::Stop { mode, deadline, callback: name } => {
-                let deadline = deadline.map(|tenths| self.now + SECOND * u32::from(tenths) / 10);
-                let callbacks = name.map(callback).into_iter().collect();
-                if let Some(name) = name {
-                    self.callbacks.entry(name).or_default().0 = true;
-                }
-                self.tell(&Event::Stop(Stop { deadline, callbacks, ..Stop::new("test", mode) })).unwrap();
-            }
-            Happening::Cancel => {
-                if self.tell(&Event::Cancel(Arc::from(""))).is_ok() {
-                    self.callbacks.clear();
-                }
-            }
-            Happening::Reload => self.ignore(&Event::Reload),
-            Happening::Leave => self.ignore(&Event::Leave(graceful())),
-            Happening::Called => {
-                let made = |(name, (_, made)): (&u8, &(bool, u32))| (*made > 0).then_some(*name);
-                let made: Vec<_> = self.callbacks.iter().filter_map(made).collect();
-                for name in made {
-                    self.ignore(&Event::Called(callback(name)));
-                }
-            }
-            Happening::Crash(code) => self.end(Exit::Code(code.into())),
-            Happening::Handles => {
-                if self.supervision.holds_signal() {
-                    self.ignore(&Event::HandlesQuit);
-                }
-            }
-            Happening::Wait(tenths) => self.pass(SECOND * u32::from(tenths) / 10),
-            Happening::UntilDue => {
-                if let Some(due) = self.supervision.due() {
-                    self.pass(due.saturating_duration_since(self.now));
-                }
-            }
-            Happening::LogRead => {
-                self.reading = false;
-                self.ignore(&Event::LogRead(Arc::default()));
-            }
-            Happening::SpawnTakes(happenings) => self.spawn_takes = happenings,
-            Happening::SpawnFails => self.spawn_fails = true,
-        }
-        if let Some(left) = self.spawning {
-            self.spawning = left.checked_sub(1);
-            if self.spawning.is_none() {
-                self.spawned();
-            }
-        }
-    }
-
-    fn spawned(&mut self) {
-        self.reading = false;
-        if std::mem::take(&mut self.spawn_fails) {
-            self.ignore(&Event::SpawnFailed(Arc::from("no")));
-        } else {
-            assert!(self.child.is_none(), "a second child");
-            self.child = Some(Vec::new());
-            self.ignore(&Event::Spawned(PID));
-        }
-    }
-
-    fn end(&mut self, exit: Exit) {
-        if self.child.is_some() {
-            self.ignore(&Event::Ended(exit));
-            self.child = None;
-        }
-    }
-
-    fn pass(&mut self, time: Duration) {
-        self.now += time;
-        if self.supervision.due().is_some_and(|due| due <= self.now) {
-            self.ignore(&Event::Tick);
-        }
-    }
-
-    fn tell(&mut self, event: &Event) -> Result<Answer, Refusal> {
-        let before = self.supervision.clone();
-        let step = before.clone().on(event.clone(), self.now, &self.policy);
-        check_step(&before, event, &step, &self.policy, &format_args!("{before:?} + {event:?}"));
-        self.supervision = step.next;
-        for effect in step.effects {
-            self.perform(effect);
-        }
-        self.check();
-        step.answer
-    }
-
-    /// Tells what may be refused, too.
-    fn ignore(&mut self, event: &Event) {
-        let _answer = self.tell(event);
-    }
-
-    fn perform(&mut self, effect: Effect) {
-        match effect {
-            Effect::Spawn => {
-                assert!(self.child.is_none() && self.spawning.is_none(), "a second child");
-                self.spawning = Some(self.spawn_takes);
-            }
-            Effect::Signal(signal) => {
-                let signals = self.child.as_mut().expect("a signal to nobody");
-                assert!(!signals.contains(&Signal::Terminate), "{signal} after SIGTERM");
-                assert!(signal == Signal::Reload || !signals.contains(&signal), "{signal} twice");
-                signals.push(signal);
-            }
-            Effect::KillGroup => assert!(self.child.is_some(), "a kill to nobody"),
-            Effect::Callback(made) => {
-                let name = (0..4).find(|name| callback(*name) == made).unwrap();
-                self.callbacks.get_mut(&name).expect("a callback that nobody asked for").1 += 1;
-            }
-            Effect::ReadLog { pid, .. } => {
-                assert!(!self.reading && pid == PID);
-                self.reading = true;
-            }
-            Effect::Leave => self.left = true,
-        }
-    }
-
-    fn check(&self) {
-        match &self.supervision.state {
-            State::Exited { .. } | State::Backoff { .. } | State::Idle => assert!(self.spawning.is_none()),
-            State::Starting { .. } => {}
-            State::Running { .. } | State::Stopping { .. } => assert!(self.child.is_some()),
-        }
-        assert!(self.callbacks.values().all(|(_, made)| *made <= 1), "a callback was made twice");
-        assert_eq!(self.supervision.last_lines == LastLines::Reading, self.reading);
-    }
-
-    /// Lets time pass, with a child that finishes its jobs in its time and dies when it is killed, until nothing moves any more.
-    fn settle(&mut self) {
-        for _ in 0..32 {
-            if self.spawning.take().is_some() {
-                self.spawned();
-            }
-            match &self.supervision.state {
-                State::Stopping { phase: Phase::Draining { .. } | Phase::Killed, .. } => {
-                    self.end(Exit::Code(0));
-                }
-                State::Backoff { .. } => {
-                    self.pass(self.policy.restart.max_delay);
-                    self.spawn_fails = false;
-                }
-                _ => match self.supervision.due() {
-                    Some(due) => self.pass(due.saturating_duration_since(self.now)),
-                    None => return,
-                },
-            }
-        }
-        panic!("stuck: {:?}", self.supervision);
-    }
-}
-
-fn policies() -> impl Strategy<Value = Policy> {
-    (
-        prop::sample::select(vec![RestartWhen::Never, RestartWhen::OnFailure, RestartWhen::Always]),
-        any::<bool>(),
-    )
-        .prop_map(|(when, leave_when_stopped)| Policy {
-            restart: Restart { when, ..Restart::default() },
-            leave_when_stopped,
-            ..Policy::default()
-        })
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 100_000, failure_persistence: None, ..ProptestConfig::default() })]
-
-    /// Random lives: terminal is final, SIGTERM at most once and nothing after it, no second child, no callback twice or for nothing,
-    /// and no state in which a life gets stuck: left alone, each comes to rest, stopped if it was asked to stop.
-    #[test]
-    fn random_lives_keep_the_promises(policy in policies(), life in prop::collection::vec(any::<u32>(), 1..16)) {
-        let mut world = World::new(policy);
-        for number in life {
-            world.happen(&Happening::from_number(number));
-        }
-        world.settle();
-        let state = &world.supervision.state;
-        prop_assert!(
-            matches!(state, State::Idle | State::Running { .. } | State::Exited { .. }),
-            "came to rest in {state:?}"
-        );
-        let stopped = matches!(state, State::Exited { .. });
-        prop_assert_eq!(stopped, world.child.is_none() && *state != State::Idle);
-        prop_assert!(!world.supervision.leaving || world.left, "asked to leave, and still there");
-        for (name, (asked, made)) in &world.callbacks {
-            prop_assert!(!(*asked && stopped) || *made == 1, "callback {} asked for and not made", name);
-        }
     }
 }

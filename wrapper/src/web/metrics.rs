@@ -147,7 +147,8 @@ fn drain(page: &mut Page, state: &State, health: &Health) {
 fn last_progress(asked: Instant, phase: Phase, health: &Health) -> Instant {
     let signalled = match phase {
         Phase::Draining { since } => since,
-        Phase::Holding { .. } | Phase::Spacing { .. } | Phase::Terminating { .. } | Phase::Killed => asked,
+        Phase::Holding { told, .. } => told.unwrap_or(asked),
+        Phase::Spacing { .. } | Phase::Terminating { .. } | Phase::Killed => asked,
     };
     asked.max(signalled).max(health.fewer_jobs.unwrap_or(asked))
 }
@@ -281,7 +282,7 @@ mod tests {
         let (asked, since) = (at(10), at(20));
         let jobs = |moment| Health { fewer_jobs: Some(moment), ..Health::default() };
         let draining = Phase::Draining { since };
-        assert_eq!(last_progress(asked, Phase::Holding { until: at(30) }, &jobs(at(0))), asked);
+        assert_eq!(last_progress(asked, Phase::Holding { until: at(30), told: None }, &jobs(at(0))), asked);
         assert_eq!(last_progress(asked, draining, &jobs(asked)), since);
         let later = at(40);
         assert_eq!(last_progress(asked, draining, &jobs(later)), later);

@@ -19,13 +19,13 @@ use tonic::Code;
 use crate::support::{Start, Wrapper, eventually};
 
 /// An HTTP server that keeps the heads of all requests, and answers each with the next of its statuses, the last one for ever.
-struct Hook {
-    url: String,
+pub(crate) struct Hook {
+    pub(crate) url: String,
     heads: Arc<Mutex<Vec<String>>>,
 }
 
 impl Hook {
-    async fn new(answers: &'static [&'static str]) -> Self {
+    pub(crate) async fn new(answers: &'static [&'static str]) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/hook?secret=s3cret", listener.local_addr().unwrap());
         let heads = Arc::new(Mutex::new(Vec::new()));
@@ -38,11 +38,11 @@ impl Hook {
         Self { url, heads }
     }
 
-    fn heads(&self) -> Vec<String> {
+    pub(crate) fn heads(&self) -> Vec<String> {
         self.heads.lock().unwrap().clone()
     }
 
-    async fn called(&self, times: usize) -> Vec<String> {
+    pub(crate) async fn called(&self, times: usize) -> Vec<String> {
         eventually("calls", async || {
             let heads = self.heads();
             if heads.len() >= times { Ok(heads) } else { Err(heads) }

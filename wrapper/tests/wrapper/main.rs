@@ -10,6 +10,7 @@ mod access;
 mod callback;
 mod contract;
 mod documented;
+mod handover;
 mod hostile;
 mod ladder;
 mod last_lines;

@@ -10,6 +10,7 @@ use super::Own;
 use crate::{
     callback::Callback,
     service::status,
+    signals,
     supervisor::{Answer, Mode, Stop},
 };
 
@@ -37,6 +38,9 @@ fn stop(request: &DrainRequest) -> Result<Stop, Status> {
     };
     if request.id.is_empty() || request.id.chars().count() > MAX_ID {
         return Err(status::wrong("id", "expected 1 to 200 characters"));
+    }
+    if request.id == signals::ID {
+        return Err(status::wrong("id", "\"signal\" is the name of drains for the wrapper's own end"));
     }
     if request.reason.chars().count() > MAX_REASON {
         return Err(status::wrong("reason", "expected at most 1000 characters"));

@@ -1,0 +1,148 @@
+//! What the next wrapper has to know of moments in which somebody killed the one before: between a signal and its word, while a runner
+//! was made, after a callback.
+
+use std::{fs, time::Duration};
+
+use grit_proto::{
+    runner_wrapper::{ShutdownCallback, Status},
+    wrapper_v1::{CancelRequest, DrainRequest, GetStatusRequest, State},
+};
+use rustix::process::Signal;
+use tonic::Code;
+
+use crate::{
+    callback::Hook,
+    support::{Start, Wrapper, eventually, kill_group, lives, pid, processes_of},
+};
+
+fn start(folder: tempfile::TempDir, habits: &[&str]) -> Wrapper {
+    Start::again(folder).flags(&["--start-grace=0s"]).child(habits)
+}
+
+async fn ready(habits: &[&str]) -> Wrapper {
+    let wrapper = start(tempfile::tempdir().unwrap(), habits);
+    drop(wrapper.client().await);
+    wrapper.child_ready().await;
+    wrapper
+}
+
+async fn killed(mut wrapper: Wrapper) -> tempfile::TempDir {
+    wrapper.signal(Signal::KILL);
+    wrapper.ended().await;
+    wrapper.into_folder()
+}
+
+/// The runner drains, whatever the wrapper that told it has become of.
+#[tokio::test]
+async fn a_drain_that_an_earlier_wrapper_told_cannot_be_taken_back() {
+    let habits = ["--jobs-take", "60000"];
+    let first = ready(&habits).await;
+    let drain = DrainRequest { id: "deploy-7".to_owned(), ..DrainRequest::default() };
+    first.own().await.drain(drain).await.unwrap();
+    first.recorded("ready QUIT").await;
+    // To this one, the runner is too young to be told again, so that there is time to ask.
+    let second = Start::again(killed(first).await).flags(&["--start-grace=1h"]).child(&habits);
+    let mut own = second.own().await;
+    let status = own.get_status(GetStatusRequest {}).await.unwrap().into_inner();
+    let drain = status.drain.clone().unwrap();
+    assert_eq!((status.state(), drain.id.as_str(), drain.signalled), (State::Draining, "deploy-7", true));
+    let late = own.cancel(CancelRequest::default()).await.unwrap_err();
+    assert_eq!(late.code(), Code::FailedPrecondition, "{late:?}");
+    assert!(late.message().contains("was told to stop already"), "{late:?}");
+}
+
+/// As when a host's service is stopped while a deployment waits for the same runner's end.
+#[tokio::test]
+async fn who_joins_the_wrappers_own_end_is_not_forgotten_with_it() {
+    let hook = Hook::new(&["200 OK"]).await;
+    let habits = ["--jobs-take", "800"];
+    let first = ready(&habits).await;
+    first.signal(Signal::TERM);
+    first.recorded("ready QUIT").await;
+    let callback = ShutdownCallback { url: hook.url.clone(), ..ShutdownCallback::default() };
+    first.client().await.graceful_with(Some(callback)).await.unwrap();
+    let second = start(killed(first).await, &habits);
+    second.client().await.becomes(Status::Stopped).await;
+    hook.called(1).await;
+    let status = second.own().await.get_status(GetStatusRequest {}).await.unwrap().into_inner();
+    assert_eq!(status.drain.unwrap().id, "upstream");
+    assert_eq!(
+        second.record().matches("ready").count(),
+        1,
+        "the runner that was to stay stopped was started again"
+    );
+
+    // Its own name is nobody else's.
+    let drain = DrainRequest { id: "signal".to_owned(), ..DrainRequest::default() };
+    let refused = second.own().await.drain(drain).await.unwrap_err();
+    assert_eq!(refused.code(), Code::InvalidArgument);
+}
+
+#[tokio::test]
+async fn a_callback_that_was_made_is_not_made_by_the_next_wrapper() {
+    let hook = Hook::new(&["200 OK"]).await;
+    let other = Hook::new(&["200 OK"]).await;
+    let first = ready(&[]).await;
+    let callback =
+        |hook: &Hook| Some(ShutdownCallback { url: hook.url.clone(), ..ShutdownCallback::default() });
+    first.client().await.graceful_with(callback(&hook)).await.unwrap();
+    hook.called(1).await;
+    eventually("it is written down", async || {
+        let state = fs::read_to_string(first.path("w.sock.state")).unwrap();
+        if state.contains("\"callbacks\":[]") { Ok(()) } else { Err(state) }
+    })
+    .await;
+    let second = start(killed(first).await, &[]);
+    // Made after whatever was left to make.
+    second.client().await.graceful_with(callback(&other)).await.unwrap();
+    other.called(1).await;
+    second.client().await.graceful_with(callback(&hook)).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert_eq!(hook.heads().len(), 1);
+}
+
+/// The runners of this folder. A gate is none yet.
+fn runners(wrapper: &Wrapper) -> Vec<u32> {
+    let is_runner = |pid: &u32| {
+        let command = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        command.split(|byte| *byte == 0).next().is_some_and(|name| name.ends_with(b"misbehaving_child"))
+    };
+    processes_of(wrapper.folder.path()).into_iter().filter(is_runner).collect()
+}
+
+/// Each round from the beginning, so that each kill comes while the first runner is made: before its gate, while its number is written
+/// down, when it is let through, or just after.
+#[tokio::test]
+async fn wrappers_killed_while_they_make_their_runner_leave_one_that_is_known_or_none() {
+    const ROUNDS: u64 = 60;
+    let mut folder = tempfile::tempdir().unwrap();
+    let (mut adopted, mut started) = (0, 0);
+    for round in 0..ROUNDS {
+        let mut first = start(folder, &[]);
+        // From the moment at which it works on, and not from that of its exec, which a busy machine delays.
+        first.logged("\"to\":\"starting\"").await;
+        tokio::time::sleep(Duration::from_micros(round * 7919 % 6_000)).await;
+        let _gone = rustix::process::kill_process(pid(first.pid()), Signal::KILL);
+        first.ended().await;
+        let second = start(first.into_folder(), &[]);
+        let status = second.own().await.get_status(GetStatusRequest {}).await.unwrap().into_inner();
+        assert_eq!(status.state(), State::Running, "round {round}: {status:?}");
+        let known = status.pid.unwrap();
+        eventually("just the runner that is known", async || match runners(&second) {
+            found if found == [known] => Ok(()),
+            found => Err((known, found)),
+        })
+        .await;
+        match second.read("log").contains("adopting the runner") {
+            true => adopted += 1,
+            false => started += 1,
+        }
+        kill_group(known).await;
+        assert!(!lives(known));
+        folder = killed(second).await;
+        for name in ["log", "record", "w.sock.state"] {
+            let _none = fs::remove_file(folder.path().join(name));
+        }
+    }
+    assert!(adopted > 0 && started > 0, "of one kind only, so the moments are wrong: {adopted}, {started}");
+}
