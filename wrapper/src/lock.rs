@@ -9,12 +9,15 @@ use std::{
 };
 
 use rustix::{
-    fs::{FlockOperation, flock},
+    fs::{FlockOperation, OFlags, flock},
     io::Errno,
 };
 use tracing::warn;
 
 use crate::holder::{self, Attempt, Holder};
+
+/// A flag of `open`: what stands there as a link is refused.
+pub(crate) const NO_LINK: i32 = OFlags::NOFOLLOW.bits().cast_signed();
 
 /// A lock that is held until this value is dropped.
 #[derive(Debug)]
@@ -26,9 +29,11 @@ pub(crate) struct Lock(File);
 pub(crate) async fn beside(path: &Path) -> io::Result<Attempt<Lock>> {
     let mut name = OsString::from(path);
     name.push(".lock");
-    let open = || File::options().read(true).write(true).create(true).truncate(false).mode(0o600).open(&name);
+    let mut options = File::options();
+    // In a folder that others may write to, a link there would have us write into a file of its choice.
+    options.read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(NO_LINK);
     holder::take(|| {
-        let mut file = open()?;
+        let mut file = options.open(&name)?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {
                 if let Err(error) = sign(&mut file) {
@@ -89,6 +94,16 @@ mod tests {
         drop(held);
         locked(&path).await;
         drop(copy);
+    }
+
+    #[tokio::test]
+    async fn a_link_is_not_followed() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, precious) = (folder.path().join("it"), folder.path().join("precious"));
+        fs::write(&precious, "precious").unwrap();
+        std::os::unix::fs::symlink(&precious, folder.path().join("it.lock")).unwrap();
+        assert_eq!(beside(&path).await.unwrap_err().raw_os_error(), Some(Errno::LOOP.raw_os_error()));
+        assert_eq!(fs::read_to_string(&precious).unwrap(), "precious");
     }
 
     /// As the child of a wrapper that was killed between fork and exec, and a wrapper of an earlier version, which names nobody.

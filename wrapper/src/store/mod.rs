@@ -135,8 +135,26 @@ impl Store {
 
 /// Writes `fresh`, which then takes the place of `path`.
 fn replace(path: &Path, fresh: &Path, text: &[u8]) -> io::Result<()> {
-    let mut file = File::options().write(true).create(true).truncate(true).mode(0o600).open(fresh)?;
+    let mut options = File::options();
+    options.write(true).create(true).truncate(true).mode(0o600).custom_flags(lock::NO_LINK);
+    let mut file = options.open(fresh)?;
     file.write_all(text)?;
     drop(file);
     fs::rename(fresh, path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_in_the_way_is_not_followed() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        fs::write(path("precious"), "precious").unwrap();
+        std::os::unix::fs::symlink(path("precious"), path("state.new")).unwrap();
+        let refused = replace(&path("state"), &path("state.new"), b"{}").unwrap_err();
+        assert_eq!(refused.raw_os_error(), Some(rustix::io::Errno::LOOP.raw_os_error()));
+        assert_eq!(fs::read_to_string(path("precious")).unwrap(), "precious");
+    }
 }
