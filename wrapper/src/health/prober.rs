@@ -1,10 +1,10 @@
 //! The task that asks the runner how it is.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use hyper::StatusCode;
 use tokio::{
-    sync::watch,
+    sync::{Mutex, watch},
     time::{Instant, sleep},
 };
 use tracing::{debug, info};
@@ -52,6 +52,14 @@ const RESTART_WINDOW: Duration = Duration::from_secs(60);
 pub struct Prober {
     settings: Settings,
     http: Http,
+    list: Arc<Mutex<List>>,
+}
+
+/// The last list of jobs, and when it was asked for.
+#[derive(Debug, Default)]
+struct List {
+    asked: Option<Instant>,
+    jobs: Option<Vec<Job>>,
 }
 
 /// What is remembered about one child between two probes.
@@ -93,11 +101,24 @@ impl Memory {
 impl Prober {
     #[must_use]
     pub fn new(settings: Settings) -> Self {
-        Self { settings, http: Http::new() }
+        Self { settings, http: Http::new(), list: Arc::default() }
     }
 
     /// The runner's jobs now; `None` when it does not say.
+    ///
+    /// One question at a time, however many ask: who came before it was put has its answer as well.
     pub async fn jobs(&self) -> Option<Vec<Job>> {
+        let came = Instant::now();
+        let mut list = self.list.lock().await;
+        if list.asked.is_none_or(|asked| asked < came) {
+            let asked = Instant::now();
+            let jobs = self.ask_for_jobs().await;
+            *list = List { asked: Some(asked), jobs };
+        }
+        list.jobs.clone()
+    }
+
+    async fn ask_for_jobs(&self) -> Option<Vec<Job>> {
         let endpoint = self.endpoint()?;
         let (status, list) = self.http.get(&endpoint, "/debug/jobs/list").await.ok()?;
         (status == StatusCode::OK).then(|| jobs::parse(&list))

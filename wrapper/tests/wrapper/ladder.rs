@@ -4,6 +4,7 @@ use std::{
     collections::HashMap,
     fs,
     sync::{Arc, Mutex},
+    time::Duration,
 };
 
 use grit_proto::wrapper_v1::{
@@ -27,12 +28,15 @@ pub(crate) const VERSION: &str = "gitlab_runner_version_info{revision=\"r1\",ver
 pub(crate) struct Runner {
     pub(crate) address: String,
     pages: Arc<Mutex<HashMap<&'static str, (u16, String)>>>,
+    /// How often the list of jobs was asked for, and how long it takes.
+    list: Arc<Mutex<(usize, Duration)>>,
 }
 
 impl Runner {
     pub(crate) async fn new() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let runner = Self { address: listener.local_addr().unwrap().to_string(), pages: Arc::default() };
+        let address = listener.local_addr().unwrap().to_string();
+        let runner = Self { address, pages: Arc::default(), list: Arc::default() };
         let server = runner.clone();
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
@@ -52,6 +56,14 @@ impl Runner {
         let mut path = None;
         while stream.read_line(&mut line).await.is_ok_and(|read| read > 0) {
             if line == "\r\n" {
+                if path.as_deref() == Some("/debug/jobs/list") {
+                    let takes = {
+                        let mut list = self.list.lock().unwrap();
+                        list.0 += 1;
+                        list.1
+                    };
+                    tokio::time::sleep(takes).await;
+                }
                 let page = self.pages.lock().unwrap().get(path.as_deref().unwrap_or_default()).cloned();
                 let (status, text) = page.unwrap_or((404, String::new()));
                 let answer = format!("HTTP/1.1 {status} X\r\nContent-Length: {}\r\n\r\n{text}", text.len());
@@ -170,6 +182,27 @@ async fn what_upstreams_wrapper_calls_healthy() {
     let (_wrapper, mut client) = watched(Some(&runner), Some("token = \"s3cret"), &[]).await;
     let health = becomes(&mut client, Level::Process, "not valid TOML").await;
     assert!(!health.reasons.join("").contains("s3cret"));
+}
+
+/// Each question of a peer's was one to the runner, which has better things to do, and a descriptor of the wrapper's.
+#[tokio::test]
+async fn the_runner_is_asked_once_for_many_who_want_its_jobs() {
+    let runner = Runner::new().await;
+    runner.says("/metrics", 200, VERSION);
+    runner.says("/debug/jobs/list", 200, "");
+    let (_wrapper, mut client) = watched(Some(&runner), Some(CONFIG), &[]).await;
+    becomes(&mut client, Level::Ready, "").await;
+    *runner.list.lock().unwrap() = (0, Duration::from_millis(300));
+    let asks = (0..100).map(|_| {
+        let mut client = client.clone();
+        tokio::spawn(async move { client.list_jobs(ListJobsRequest {}).await.unwrap() })
+    });
+    for asked in asks.collect::<Vec<_>>() {
+        asked.await.unwrap();
+    }
+    // Eight calls at a time are served of one connection, and the wrapper asks for its own health as well.
+    let times = runner.list.lock().unwrap().0;
+    assert!((2..50).contains(&times), "{times} times");
 }
 
 #[tokio::test]
