@@ -1,5 +1,9 @@
 //! The `ssh` object of the provider block: how runner managers are reached.
 
+mod schema;
+
+pub(super) use schema::{schema, text};
+
 use std::{path::PathBuf, time::Duration};
 
 use serde::{Deserialize, Serialize};
@@ -7,10 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::proxy_jump::HopArgs;
 use crate::{
     args::{duration, timeouts::check_duration},
-    schema::{
-        Attribute, AttributePath, AttributeType, Diagnostics, DiagnosticsExt, Value, attributes, optional,
-        sensitive,
-    },
+    schema::{AttributePath, Diagnostics, DiagnosticsExt, Value},
     transport::{AgentOptions, InvalidOption, Secret, SshOptions, StrategyOptions, TrustOptions},
 };
 
@@ -49,110 +50,9 @@ pub(super) const UNKNOWN: &str = "unknown.invalid";
 /// The least that a limit may be. Keepalives more often than that would be a flood.
 const SHORTEST: Duration = Duration::from_millis(100);
 
-pub(super) fn text(description: &str) -> Attribute {
-    optional(AttributeType::String, description)
-}
-
-fn texts(description: &str) -> Attribute {
-    optional(AttributeType::List(Box::new(AttributeType::String)), description)
-}
-
 /// A text that is set; the empty one counts as not set.
 pub(super) fn set(value: &Value<String>) -> Option<String> {
     value.as_ref_option().filter(|text| !text.is_empty()).cloned()
-}
-
-pub(super) fn schema() -> Attribute {
-    let agent = attributes([
-        ("socket", text("Socket of the agent. Environment: `SSH_AUTH_SOCK`.")),
-        (
-            "identity",
-            text(
-                "The one key to use, by its public key, its `SHA256:` fingerprint or its comment. Without it five keys are tried at most.",
-            ),
-        ),
-    ]);
-    let ssh = attributes([
-        (
-            "username",
-            text("SSH user; wins over `username` of a runner manager. Environment: `GRIT_SSH_USERNAME`."),
-        ),
-        (
-            "private_key",
-            sensitive(text(
-                "Text of a private key; wins over `ssh_key_pem` of a runner manager. Environment: `GRIT_SSH_PRIVATE_KEY`.",
-            )),
-        ),
-        ("private_key_path", text("File with a private key. Environment: `GRIT_SSH_PRIVATE_KEY_PATH`.")),
-        ("passphrase", sensitive(text("Passphrase of the private key. Environment: `GRIT_SSH_PASSPHRASE`."))),
-        (
-            "certificate_path",
-            text(
-                "File with an OpenSSH user certificate of the private key. Environment: `GRIT_SSH_CERTIFICATE_PATH`.",
-            ),
-        ),
-        (
-            "agent",
-            optional(
-                AttributeType::AttributeSingle(agent),
-                "Take the key from ssh-agent; `{}` asks the agent at `SSH_AUTH_SOCK`.",
-            ),
-        ),
-        ("known_hosts", text("Lines in the format of `known_hosts`. Environment: `GRIT_SSH_KNOWN_HOSTS`.")),
-        (
-            "known_hosts_path",
-            text(
-                "A `known_hosts` file. Environment: `GRIT_SSH_KNOWN_HOSTS_PATH`. With no source of trust at all, \
-                 `~/.ssh/known_hosts` and `/etc/ssh/ssh_known_hosts` are read.",
-            ),
-        ),
-        (
-            "host_keys",
-            texts("Public keys and `SHA256:` fingerprints that are accepted from any runner manager."),
-        ),
-        ("host_ca", texts("Public keys of authorities whose host certificates are accepted.")),
-        (
-            "insecure_ignore_host_key",
-            optional(
-                AttributeType::Bool,
-                "Accept any host key. Whoever answers at the address gets the commands; warned about at every run.",
-            ),
-        ),
-        ("connect_timeout", text("The longest time to an open tunnel. Default `30s`.")),
-        ("call_timeout", text("The longest time that one call to a wrapper may take. Default `10s`.")),
-        (
-            "keepalive_interval",
-            text(
-                "After this long without a packet the server is asked whether it lives; after three unanswered questions the session \
-                 ends. Default `10s`.",
-            ),
-        ),
-        (
-            "proxy_jump",
-            optional(
-                AttributeType::AttributeList(HopArgs::attributes()),
-                "SSH servers on the way, in order; the first one is connected to directly. At most one of `proxy_jump`, `proxy_command` \
-                 and `ssh_command`.",
-            ),
-        ),
-        (
-            "proxy_command",
-            texts(
-                "Program and arguments; its standard input and output carry the SSH connection. No shell; names in `{{ }}`.",
-            ),
-        ),
-        (
-            "ssh_command",
-            texts(
-                "Program and arguments; its standard input and output are the connection to the wrapper, so neither user nor key nor \
-                 host key is needed. No shell; names in `{{ }}`.",
-            ),
-        ),
-    ]);
-    optional(
-        AttributeType::AttributeSingle(ssh),
-        "How the runner managers are reached. What is set here wins over the entry of a runner manager.",
-    )
 }
 
 impl SshArgs {
@@ -330,112 +230,4 @@ fn path_of(attribute: &str) -> AttributePath {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn paths_are_read_from_the_names_that_the_transport_gives() {
-        let ssh = || AttributePath::new("ssh");
-        assert_eq!(path_of("ssh.private_key"), ssh().attribute("private_key"));
-        assert_eq!(path_of("ssh.proxy_command[1]"), ssh().attribute("proxy_command").index(1));
-        let hop = ssh().attribute("proxy_jump").index(0).attribute("host_key");
-        assert_eq!(path_of("ssh.proxy_jump[0].host_key"), hop);
-    }
-
-    #[test]
-    fn what_is_unknown_keeps_the_rest_from_no_check() {
-        let value = |text: &str| Value::Value(text.to_owned());
-        let command = vec![value("ssh"), Value::Unknown, value("{{hots}}")];
-        let args = SshArgs { proxy_command: Value::Value(command), ..SshArgs::default() };
-        assert!(!args.is_known());
-        let mut diags = Diagnostics::default();
-        args.check(&AttributePath::new("ssh"), None, &mut diags);
-        let paths: Vec<_> = diags.errors.into_iter().map(|error| error.attribute).collect();
-        assert_eq!(paths, [path_of("ssh.proxy_command[2]")]);
-    }
-
-    #[test]
-    fn each_error_has_the_path_of_its_attribute() {
-        let value = |text: &str| Value::Value(text.to_owned());
-        let args = SshArgs {
-            private_key_path: value("/nonexistent/key"),
-            call_timeout: value("10"),
-            host_ca: Value::Value(vec![value("no key")]),
-            proxy_jump: Value::Value(vec![Value::Value(HopArgs::default()), Value::Null]),
-            ssh_command: Value::Value(vec![value("nc"), Value::Null]),
-            ..SshArgs::default()
-        };
-        let mut diags = Diagnostics::default();
-        args.check(&AttributePath::new("ssh"), None, &mut diags);
-        let paths: Vec<_> = diags.errors.into_iter().map(|error| error.attribute).collect();
-        let wanted = [
-            "ssh.call_timeout",
-            "ssh.ssh_command",
-            "ssh.ssh_command[1]",
-            "ssh.proxy_jump[1]",
-            "ssh.private_key_path",
-            "ssh.host_ca[0]",
-        ];
-        assert_eq!(paths, wanted.map(path_of));
-    }
-
-    #[test]
-    fn limits_of_nothing_are_refused() {
-        let value = |text: &str| Value::Value(text.to_owned());
-        let check = |text: &str| {
-            let args = SshArgs {
-                connect_timeout: value(text),
-                call_timeout: value(text),
-                keepalive_interval: value(text),
-                ..SshArgs::default()
-            };
-            let mut diags = Diagnostics::default();
-            args.check(&AttributePath::new("ssh"), None, &mut diags);
-            diags.errors.into_iter().map(|error| error.attribute).collect::<Vec<_>>()
-        };
-        assert_eq!(check("100ms"), []);
-        let all = ["ssh.connect_timeout", "ssh.call_timeout", "ssh.keepalive_interval"].map(path_of);
-        for short in ["0s", "0h", "99ms", "0.01s"] {
-            assert_eq!(check(short), all, "{short}");
-        }
-        assert_eq!(check(""), all, "an empty text is no duration");
-    }
-
-    /// As modules write it whose variables default to the empty text.
-    #[test]
-    fn an_empty_text_is_as_good_as_none() {
-        let (value, empty) = (|text: &str| Value::Value(text.to_owned()), || Value::Value(String::new()));
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("key");
-        let keygen = std::process::Command::new("ssh-keygen");
-        let made = { keygen }.args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(&path).status().unwrap();
-        assert!(made.success());
-        let args = SshArgs {
-            username: empty(),
-            private_key: empty(),
-            private_key_path: value(path.to_str().unwrap()),
-            passphrase: empty(),
-            certificate_path: empty(),
-            known_hosts: empty(),
-            known_hosts_path: empty(),
-            ..SshArgs::default()
-        };
-        let mut diags = Diagnostics::default();
-        args.check(&AttributePath::new("ssh"), None, &mut diags);
-        assert_eq!(diags.errors.len(), 0, "{:?}", diags.errors);
-        let options = args.options();
-        assert!(options.username.is_none() && options.private_key.is_none() && options.passphrase.is_none());
-    }
-
-    #[test]
-    fn something_unknown_in_a_hop_makes_all_unknown() {
-        let hop = |hop| SshArgs { proxy_jump: Value::Value(vec![hop]), ..SshArgs::default() };
-        assert!(hop(Value::Value(HopArgs::default())).is_known());
-        assert!(!hop(Value::Unknown).is_known());
-        let mut unknown = HopArgs::default();
-        unknown.passphrase = Value::Unknown;
-        assert!(!hop(Value::Value(unknown)).is_known());
-        let agent = AgentArgs { identity: Value::Unknown, ..AgentArgs::default() };
-        assert!(!SshArgs { agent: Value::Value(agent), ..SshArgs::default() }.is_known());
-    }
-}
+mod tests;

@@ -1,0 +1,107 @@
+use super::*;
+
+#[test]
+fn paths_are_read_from_the_names_that_the_transport_gives() {
+    let ssh = || AttributePath::new("ssh");
+    assert_eq!(path_of("ssh.private_key"), ssh().attribute("private_key"));
+    assert_eq!(path_of("ssh.proxy_command[1]"), ssh().attribute("proxy_command").index(1));
+    let hop = ssh().attribute("proxy_jump").index(0).attribute("host_key");
+    assert_eq!(path_of("ssh.proxy_jump[0].host_key"), hop);
+}
+
+#[test]
+fn what_is_unknown_keeps_the_rest_from_no_check() {
+    let value = |text: &str| Value::Value(text.to_owned());
+    let command = vec![value("ssh"), Value::Unknown, value("{{hots}}")];
+    let args = SshArgs { proxy_command: Value::Value(command), ..SshArgs::default() };
+    assert!(!args.is_known());
+    let mut diags = Diagnostics::default();
+    args.check(&AttributePath::new("ssh"), None, &mut diags);
+    let paths: Vec<_> = diags.errors.into_iter().map(|error| error.attribute).collect();
+    assert_eq!(paths, [path_of("ssh.proxy_command[2]")]);
+}
+
+#[test]
+fn each_error_has_the_path_of_its_attribute() {
+    let value = |text: &str| Value::Value(text.to_owned());
+    let args = SshArgs {
+        private_key_path: value("/nonexistent/key"),
+        call_timeout: value("10"),
+        host_ca: Value::Value(vec![value("no key")]),
+        proxy_jump: Value::Value(vec![Value::Value(HopArgs::default()), Value::Null]),
+        ssh_command: Value::Value(vec![value("nc"), Value::Null]),
+        ..SshArgs::default()
+    };
+    let mut diags = Diagnostics::default();
+    args.check(&AttributePath::new("ssh"), None, &mut diags);
+    let paths: Vec<_> = diags.errors.into_iter().map(|error| error.attribute).collect();
+    let wanted = [
+        "ssh.call_timeout",
+        "ssh.ssh_command",
+        "ssh.ssh_command[1]",
+        "ssh.proxy_jump[1]",
+        "ssh.private_key_path",
+        "ssh.host_ca[0]",
+    ];
+    assert_eq!(paths, wanted.map(path_of));
+}
+
+#[test]
+fn limits_of_nothing_are_refused() {
+    let value = |text: &str| Value::Value(text.to_owned());
+    let check = |text: &str| {
+        let args = SshArgs {
+            connect_timeout: value(text),
+            call_timeout: value(text),
+            keepalive_interval: value(text),
+            ..SshArgs::default()
+        };
+        let mut diags = Diagnostics::default();
+        args.check(&AttributePath::new("ssh"), None, &mut diags);
+        diags.errors.into_iter().map(|error| error.attribute).collect::<Vec<_>>()
+    };
+    assert_eq!(check("100ms"), []);
+    let all = ["ssh.connect_timeout", "ssh.call_timeout", "ssh.keepalive_interval"].map(path_of);
+    for short in ["0s", "0h", "99ms", "0.01s"] {
+        assert_eq!(check(short), all, "{short}");
+    }
+    assert_eq!(check(""), all, "an empty text is no duration");
+}
+
+/// As modules write it whose variables default to the empty text.
+#[test]
+fn an_empty_text_is_as_good_as_none() {
+    let (value, empty) = (|text: &str| Value::Value(text.to_owned()), || Value::Value(String::new()));
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("key");
+    let keygen = std::process::Command::new("ssh-keygen");
+    let made = { keygen }.args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(&path).status().unwrap();
+    assert!(made.success());
+    let args = SshArgs {
+        username: empty(),
+        private_key: empty(),
+        private_key_path: value(path.to_str().unwrap()),
+        passphrase: empty(),
+        certificate_path: empty(),
+        known_hosts: empty(),
+        known_hosts_path: empty(),
+        ..SshArgs::default()
+    };
+    let mut diags = Diagnostics::default();
+    args.check(&AttributePath::new("ssh"), None, &mut diags);
+    assert_eq!(diags.errors.len(), 0, "{:?}", diags.errors);
+    let options = args.options();
+    assert!(options.username.is_none() && options.private_key.is_none() && options.passphrase.is_none());
+}
+
+#[test]
+fn something_unknown_in_a_hop_makes_all_unknown() {
+    let hop = |hop| SshArgs { proxy_jump: Value::Value(vec![hop]), ..SshArgs::default() };
+    assert!(hop(Value::Value(HopArgs::default())).is_known());
+    assert!(!hop(Value::Unknown).is_known());
+    let mut unknown = HopArgs::default();
+    unknown.passphrase = Value::Unknown;
+    assert!(!hop(Value::Value(unknown)).is_known());
+    let agent = AgentArgs { identity: Value::Unknown, ..AgentArgs::default() };
+    assert!(!SshArgs { agent: Value::Value(agent), ..SshArgs::default() }.is_known());
+}
