@@ -6,6 +6,7 @@
 mod connection;
 mod host_key;
 pub mod operation;
+mod phrases;
 
 use crate::client::ClientError;
 use std::fmt;

@@ -1,10 +1,7 @@
 //! The words for a host key that is refused.
 
 use crate::{
-    explain::{
-        Code,
-        connection::{Words, place},
-    },
+    explain::{Code, connection::Words, phrases::place},
     transport::{ExpectedKey, HostKeyRefusal, HostKeyVerdict, Route},
 };
 
