@@ -5,7 +5,9 @@
 //! with OK and forgotten.
 
 use std::{
+    io::{BufRead as _, BufReader},
     net::SocketAddr,
+    process::{Command, Stdio},
     sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
@@ -190,4 +192,42 @@ fn a_shutdown_that_it_forgot_is_asked_for_again() {
     workspace.destroy().unwrap().succeeded();
     assert_eq!(upstream.status(), i32::from(RunnerStatus::Stopped));
     assert!(upstream.requests() >= 2, "{}", upstream.requests());
+}
+
+/// A server of gRPC's C-core, in the place of upstream's on grpc-go, which cannot be had here either.
+#[test]
+fn it_need_not_be_made_of_our_libraries() {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/promises/upstream_wrapper/server.py");
+    let mut command = Command::new("/usr/bin/python3");
+    let mut server = command
+        .arg(script)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("install python3-grpcio");
+    let mut said = BufReader::new(server.stdout.take().unwrap()).lines();
+    let port = said.next().expect("install python3-grpcio").unwrap().parse().unwrap();
+    let wrapper = SocketAddr::from(([127, 0, 0, 1], port));
+
+    let lab = Lab::start().unwrap();
+    let (instance, _host) = lab.cloud().create("m1", "19.2.0").unwrap();
+    let runner_manager = manager(&instance, wrapper);
+    let gate = json!({ "runner_managers": { "m1": runner_manager } });
+    workspace(&lab, "grit_runner_health", &gate).apply().unwrap().succeeded();
+    let drain = json!({
+        "instance_id": instance.id,
+        "runner_manager": runner_manager,
+        "shutdown_callback": { "url": "http://localhost/x", "method": "POST", "headers": { "a": "b" } },
+    });
+    let workspace = workspace(&lab, "grit_runner_drain", &drain);
+    workspace.apply().unwrap().succeeded();
+    workspace.destroy().unwrap().succeeded();
+
+    drop(server.stdin.take());
+    assert!(server.wait().unwrap().success());
+    let calls: Vec<_> = said.map(Result::unwrap).collect();
+    let callback =
+        "0a22 0a12 687474703a2f2f6c6f63616c686f73742f78 1204 504f5354 1a06 0a0161 120162".replace(' ', "");
+    let wanted = ["CheckStatus ".to_owned(), format!("InitGracefulShutdown {callback}")];
+    assert!(wanted.iter().all(|call| calls.contains(call)), "{calls:?}");
 }
