@@ -10,6 +10,7 @@ use grit_wrapper::{
     service::{self, Guard, Services, Upstream},
     supervisor::{Callbacks, Made, Mode, Policy, Stop, Task},
 };
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_util::sync::CancellationToken;
 use tonic::Code;
 use tonic_health::pb::{
@@ -118,6 +119,30 @@ async fn health_says_that_the_wrapper_answers() {
         let request = HealthCheckRequest { service: service.to_owned() };
         assert_eq!(health.check(request).await.unwrap().into_inner().status(), ServingStatus::Serving);
     }
+}
+
+/// The clock runs ahead while nobody does anything.
+#[tokio::test(start_paused = true)]
+async fn a_call_whose_message_does_not_come_is_answered_all_the_same() {
+    use crate::hostile::frames::{END_HEADERS, HEADERS, PREFACE, frame, head};
+    let folder = tempfile::tempdir().unwrap();
+    let _parts = serve(folder.path(), &[]).await;
+    let mut peer = tokio::net::UnixStream::connect(folder.path().join("w.sock")).await.unwrap();
+    let call = head("/gitlab_com.gitlab_runner.runner_wrapper.ProcessWrapper/InitForcefulShutdown");
+    peer.write_all(PREFACE).await.unwrap();
+    peer.write_all(&frame(HEADERS, END_HEADERS, 1, &call)).await.unwrap();
+    let begin = tokio::time::Instant::now();
+    loop {
+        let (mut frame, mut content) = ([0; 9], Vec::new());
+        peer.read_exact(&mut frame).await.unwrap();
+        let [a, b, c, kind, ..] = frame;
+        content.resize(u32::from_be_bytes([0, a, b, c]).try_into().unwrap(), 0);
+        peer.read_exact(&mut content).await.unwrap();
+        if kind == HEADERS {
+            break;
+        }
+    }
+    assert!(begin.elapsed() >= std::time::Duration::from_secs(60), "{:?}", begin.elapsed());
 }
 
 #[tokio::test]

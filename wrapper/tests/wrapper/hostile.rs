@@ -168,23 +168,23 @@ async fn connections_leave_the_descriptors_that_a_runner_needs() {
 }
 
 /// The parts of HTTP/2 that a peer needs to be a nuisance.
-mod frames {
-    pub(super) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
-    pub(super) const DATA: u8 = 0;
-    pub(super) const HEADERS: u8 = 1;
-    pub(super) const SETTINGS: u8 = 4;
-    pub(super) const PING: u8 = 6;
-    pub(super) const WINDOW_UPDATE: u8 = 8;
-    pub(super) const CONTINUATION: u8 = 9;
-    pub(super) const END_HEADERS: u8 = 4;
+pub(crate) mod frames {
+    pub(crate) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+    pub(crate) const DATA: u8 = 0;
+    pub(crate) const HEADERS: u8 = 1;
+    pub(crate) const SETTINGS: u8 = 4;
+    pub(crate) const PING: u8 = 6;
+    pub(crate) const WINDOW_UPDATE: u8 = 8;
+    pub(crate) const CONTINUATION: u8 = 9;
+    pub(crate) const END_HEADERS: u8 = 4;
 
-    pub(super) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
         let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
         [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
     }
 
     /// The head of a call, with the names and values written out.
-    pub(super) fn head(path: &str) -> Vec<u8> {
+    pub(crate) fn head(path: &str) -> Vec<u8> {
         [
             (":method", "POST"),
             (":scheme", "http"),
@@ -196,7 +196,7 @@ mod frames {
         .concat()
     }
 
-    pub(super) fn field(name: &str, value: &str) -> Vec<u8> {
+    pub(crate) fn field(name: &str, value: &str) -> Vec<u8> {
         [&[0][..], &text(name), &text(value)].concat()
     }
 
