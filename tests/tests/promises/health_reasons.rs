@@ -44,6 +44,17 @@ fn a_runner_that_ended_by_itself_is_unhealthy_for_a_while() {
     assert!(detail.contains("the runner ended by itself and was restarted less than 60s ago"), "{detail}");
 }
 
+/// As by a debugger, or a memory pressure daemon: it lives, and does nothing.
+#[test]
+fn a_runner_that_is_suspended_is_unhealthy() {
+    let gate = Gate::healthy();
+    let host = gate.lab.cloud().host("m1").unwrap();
+    host.signal_runner(Signal::STOP).unwrap();
+    let detail = gate.refusal_now("1");
+    assert!(detail.contains("does nothing until it gets SIGCONT"), "{detail}");
+    host.signal_runner(Signal::CONT).unwrap();
+}
+
 #[test]
 fn a_runner_that_drains_is_unhealthy() {
     let gate = Gate::healthy();

@@ -17,6 +17,8 @@ pub(super) struct Evidence<'a> {
     /// How long the child has lived; `None` when there is none, or it is on its way out.
     pub(super) uptime: Option<Duration>,
     pub(super) min_uptime: Duration,
+    /// The child was stopped, and has not ended.
+    pub(super) suspended: bool,
     /// The child replaced one that had ended by itself.
     pub(super) restarted: bool,
     pub(super) restart_window: Duration,
@@ -59,6 +61,13 @@ pub(super) fn goal(evidence: &Evidence<'_>) -> Level {
 }
 
 fn process_fault(evidence: &Evidence<'_>) -> Option<String> {
+    if evidence.suspended {
+        // A drain does not even begin then: SIGQUIT waits as well.
+        return Some(
+            "the runner's process is stopped (SIGSTOP, or a debugger) and does nothing until it gets SIGCONT"
+                .to_owned(),
+        );
+    }
     let Some(uptime) = evidence.uptime else {
         return Some("the runner does not run, or is being stopped".to_owned());
     };
@@ -217,6 +226,7 @@ mod tests {
     struct Case {
         uptime: Option<Duration>,
         restarted: bool,
+        suspended: bool,
         config: Result<RunnerConfig, ConfigError>,
         answers: Option<Answers>,
         polls: Polls,
@@ -230,6 +240,7 @@ mod tests {
             Self {
                 uptime: Some(5 * SECOND),
                 restarted: false,
+                suspended: false,
                 config: Ok(config(&["a", "b"])),
                 answers: Some(answers),
                 polls,
@@ -241,6 +252,7 @@ mod tests {
                 uptime: self.uptime,
                 min_uptime: 2 * SECOND,
                 restarted: self.restarted,
+                suspended: self.suspended,
                 restart_window: 60 * SECOND,
                 config: self.config.as_ref(),
                 min_sections: 1,
@@ -267,6 +279,8 @@ mod tests {
         Case::healthy().is(Level::Polling, "");
         Case { uptime: None, ..Case::healthy() }.is(Level::None, "does not run");
         Case { uptime: Some(SECOND), ..Case::healthy() }.is(Level::None, "less than 2s");
+        Case { suspended: true, ..Case::healthy() }.is(Level::None, "until it gets SIGCONT");
+        Case { suspended: true, uptime: None, ..Case::healthy() }.is(Level::None, "until it gets SIGCONT");
         Case { restarted: true, ..Case::healthy() }.is(Level::None, "restarted");
         Case { restarted: true, uptime: Some(61 * SECOND), ..Case::healthy() }.is(Level::Polling, "");
         let missing = Err(ConfigError::Missing(PathBuf::from("/etc/x.toml")));

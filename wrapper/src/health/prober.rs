@@ -17,7 +17,10 @@ use super::{
     jobs::{self, Job},
     ladder::{Answers, Evidence, Polls, climb, goal},
 };
-use crate::supervisor::{ChildInfo, Handle, State, Supervision};
+use crate::{
+    process,
+    supervisor::{ChildInfo, Handle, State, Supervision},
+};
 
 /// What the prober works with.
 #[derive(Clone, Debug)]
@@ -152,7 +155,10 @@ impl Prober {
         }
         let config = self.settings.source.read();
         let endpoint = self.settings.source.endpoint(config.as_ref().ok());
+        let suspended = process::is_suspended(child.pid);
         let (answers, jobs) = match &endpoint {
+            // Nothing would come, after all the time that an answer may take.
+            Some(_) if suspended => (Some(Answers::default()), None),
             Some(endpoint) => {
                 let answers = self.ask(endpoint).await;
                 let jobs = if answers.fault.is_none() { self.jobs().await } else { None };
@@ -167,6 +173,7 @@ impl Prober {
         let evidence = Evidence {
             uptime: uptime(&supervision.state, child),
             min_uptime: self.settings.min_uptime,
+            suspended,
             restarted: supervision.restarts > 0,
             restart_window: RESTART_WINDOW,
             config: config.as_ref(),

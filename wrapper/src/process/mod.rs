@@ -20,7 +20,10 @@ pub use self::{
     identity::{Identity, Program},
     linux::{Linux, LinuxChild},
 };
-pub(crate) use self::{identity::boot_id, proc_status::is_ending};
+pub(crate) use self::{
+    identity::boot_id,
+    proc_status::{is_ending, is_suspended},
+};
 use crate::output::LastLines;
 
 /// Makes children.

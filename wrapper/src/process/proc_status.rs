@@ -24,6 +24,12 @@ pub(crate) fn is_ending(pid: u32) -> bool {
     mask_has(&status, &["SigPnd:", "ShdPnd:"], SIGKILL) || stat_is_ending(&stat)
 }
 
+/// Whether process `pid` was stopped, by SIGSTOP or a debugger, and does nothing until it is let go on.
+pub(crate) fn is_suspended(pid: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat"));
+    stat.is_ok_and(|stat| stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with(['T', 't'])))
+}
+
 fn mask_has(status: &str, masks: &[&str], signal: u32) -> bool {
     status
         .lines()
