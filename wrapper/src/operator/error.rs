@@ -32,6 +32,8 @@ pub enum CommandError {
     Refused(String),
     #[error("timed out after {}; the runner {last}", duration(*.after))]
     TimedOut { after: Duration, last: String },
+    #[error("the runner could not be started{}", because(.0))]
+    NotStarted(String),
     #[error("the runner has ended, so it will not become healthy{}", because(.0))]
     Ended(String),
     #[error("cannot write the answer")]
@@ -80,6 +82,7 @@ impl CommandError {
             | Self::TooOld { .. }
             | Self::Denied(_)
             | Self::Refused(_)
+            | Self::NotStarted(_)
             | Self::Ended(_)
             | Self::Output(_) => 1,
         }
@@ -110,7 +113,7 @@ impl CommandError {
                 "Only the waiting has ended: what was asked for goes on. `grit-wrapper wait` waits again."
             }
             Self::Ended(_) => "`grit-wrapper start` starts it again.",
-            Self::Refused(_) | Self::Output(_) => return None,
+            Self::Refused(_) | Self::NotStarted(_) | Self::Output(_) => return None,
         })
     }
 }

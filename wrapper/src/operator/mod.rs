@@ -16,7 +16,7 @@ use std::{
 
 use clap::{Args, Subcommand, ValueEnum};
 use grit_proto::wrapper_v1::{
-    CancelRequest, DrainRequest, GetStatusRequest, ListJobsRequest, Mode, StartRequest, Status,
+    CancelRequest, DrainRequest, GetStatusRequest, ListJobsRequest, Mode, StartRequest, Status, exit::How,
     wrapper_client::WrapperClient,
 };
 use tokio::runtime;
@@ -162,7 +162,12 @@ async fn carry_out(command: Command) -> Result<(), CommandError> {
         }
         Command::Start { common } => {
             let answer = call(&common, async |client| client.start(StartRequest {}).await).await?;
-            show(&common, &answer.status.unwrap_or_default())
+            let status = answer.status.unwrap_or_default();
+            match status.exit.as_ref().and_then(|exit| exit.how.as_ref()) {
+                // Of this start: a runner that is there shows no earlier end.
+                Some(How::SpawnError(why)) => Err(CommandError::NotStarted(why.clone())),
+                _ => show(&common, &status),
+            }
         }
         Command::Wait { common, goal, timeout } => finish(&common, goal, timeout).await,
     }

@@ -61,6 +61,23 @@ async fn a_drain_from_its_status_to_its_end_and_a_new_start() {
     wrapper.recorded("ready QUIT ready").await;
 }
 
+/// A folder in the way of the state file stands for a full disk.
+#[tokio::test]
+async fn a_start_that_fails_is_no_success() {
+    let wrapper = ready(&[], &[]).await;
+    json(&operator(&wrapper, &["drain", "--wait", "--json"]));
+    std::fs::create_dir(wrapper.path("w.sock.state.new")).unwrap();
+    let failed = operator(&wrapper, &["start"]);
+    assert_eq!(failed.status.code(), Some(1), "{}", stderr(&failed));
+    assert!(
+        stderr(&failed).contains("the runner could not be started: the state file"),
+        "{}",
+        stderr(&failed)
+    );
+    std::fs::remove_dir(wrapper.path("w.sock.state.new")).unwrap();
+    assert_eq!(json(&operator(&wrapper, &["start", "--json"]))["state"], "running");
+}
+
 #[tokio::test]
 async fn a_wait_that_times_out_says_what_it_saw_and_the_drain_goes_on() {
     let wrapper = ready(&[], &["--ignore-quit"]).await;
