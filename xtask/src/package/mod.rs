@@ -45,11 +45,14 @@ pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
 
     let name = format!("grit-wrapper_{}_{}.deb", options.version, elf.architecture);
     let package = options.output.join(name);
+    // Whoever sees the package sees the whole of it.
+    let unfinished = options.output.join("grit-wrapper.unfinished");
     let mut command = Command::new("dpkg-deb");
     // Every dpkg that is still in use reads xz.
     command.args(if options.quick { ["-Zgzip", "-z1"] } else { ["-Zxz", "-z6"] });
-    command.args(["--root-owner-group", "--build"]).args([&work, &package]);
+    command.args(["--root-owner-group", "--build"]).args([&work, &unfinished]);
     output(command.env("SOURCE_DATE_EPOCH", &epoch))?;
+    fs::rename(&unfinished, &package).with_context(|| format!("put {} in its place", package.display()))?;
     fs::remove_dir_all(&work).with_context(|| format!("remove {}", work.display()))?;
     println!("{}", package.display());
     Ok(())
