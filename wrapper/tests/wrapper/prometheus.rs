@@ -150,6 +150,50 @@ async fn a_whole_life_is_scraped_before_during_and_after_the_drain() {
     prometheus.sees("up", "0").await;
 }
 
+/// What describes the runner and its drain goes on with the wrapper that adopts it.
+#[tokio::test]
+async fn a_drain_is_scraped_through_the_death_of_its_wrapper() {
+    let (mut first, url) = ready_with(&["--restart=always"], &["--ignore-quit"]).await;
+    let prometheus = Prometheus::scraping(&first, &url).await;
+    first.client().await.graceful().await;
+    first.recorded("ready QUIT").await;
+    prometheus.sees("grit_wrapper_runner_state{state=\"draining\"}", "1").await;
+    let moments = ["runner_start_timestamp_seconds", "drain_start_timestamp_seconds"];
+    let before = samples(&url, moments).await;
+
+    first.signal(Signal::KILL);
+    first.ended().await;
+    prometheus.sees("up", "0").await;
+    let listen = url.replace("http://", "--http-listen=tcp://");
+    let second =
+        Start::again(first.into_folder()).flags(&["--start-grace=0s", &listen]).child(&["--ignore-quit"]);
+    drop(second.client().await);
+    prometheus.sees("up", "1").await;
+    prometheus.sees("grit_wrapper_runner_up", "1").await;
+    prometheus.sees("grit_wrapper_runner_state{state=\"draining\"}", "1").await;
+    let after = samples(&url, moments).await;
+    assert!(
+        before.iter().zip(&after).all(|(before, after)| (before - after).abs() < 0.1),
+        "{before:?} {after:?}"
+    );
+    checked_by_promtool(&url).await;
+
+    second.client().await.forceful().await;
+    prometheus.sees("grit_wrapper_runner_up", "0").await;
+    prometheus.sees("grit_wrapper_runner_exits_total{reason=\"unknown\"}", "1").await;
+    prometheus.sees("grit_wrapper_drains_total{mode=\"graceful\",result=\"forced\"}", "1").await;
+    checked_by_promtool(&url).await;
+}
+
+/// What the page says of these now.
+async fn samples<const COUNT: usize>(url: &str, names: [&str; COUNT]) -> [f64; COUNT] {
+    let (_, page) = ask(url, "/metrics", &[], None).await;
+    names.map(|name| {
+        let line = page.lines().find_map(|line| line.strip_prefix(&format!("grit_wrapper_{name} ")));
+        line.unwrap_or_else(|| panic!("no {name}: {page}")).parse().unwrap()
+    })
+}
+
 /// No runner runs, and one will: what a wrapper tells before its first one is the same but for how the last one ended.
 #[tokio::test]
 async fn between_two_lives_the_page_is_clean() {

@@ -129,10 +129,15 @@ async fn several_addresses_and_tcp_on_loopback_only() {
     assert_eq!(second.ended().await.code(), Some(125));
     assert!(second.read("log").contains("another process listens there"), "{}", second.read("log"));
 
-    let mut beyond = Start::new().without_socket().flags(&["--grpc-listen=tcp://0.0.0.0:0"]).child(&[]);
-    assert_eq!(beyond.ended().await.code(), Some(125));
-    assert!(beyond.read("log").contains("--insecure-tcp-beyond-loopback"));
-    assert_eq!(beyond.record(), "");
+    for address in ["0.0.0.0", "0", "[::]", "[::ffff:127.0.0.1]", "192.0.2.7"] {
+        for flag in ["--grpc-listen", "--http-listen"] {
+            let flag = format!("{flag}=tcp://{address}:0");
+            let mut beyond = Start::new().flags(&[&flag]).child(&[]);
+            assert_eq!(beyond.ended().await.code(), Some(125), "{flag}");
+            assert!(beyond.read("log").contains("--insecure-tcp-beyond-loopback"), "{flag}");
+            assert_eq!(beyond.record(), "", "{flag}");
+        }
+    }
 
     let asked =
         Start::new().flags(&["--grpc-listen=tcp://0.0.0.0:0", "--insecure-tcp-beyond-loopback"]).child(&[]);

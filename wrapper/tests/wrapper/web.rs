@@ -139,6 +139,23 @@ async fn it_drains_and_starts_where_it_may_and_never_for_a_web_page() {
     wrapper.recorded("ready QUIT ready").await;
 }
 
+/// Nobody is named for the other end, so who may control is not to be told from who may look.
+#[tokio::test]
+async fn with_a_list_it_only_looks_whatever_else_is_allowed() {
+    for list in ["--allow-control=4343", "--allow-read=4343"] {
+        let (wrapper, url) = ready(&["--http-allow-control", list]).await;
+        for path in ["/status", "/metrics"] {
+            assert_eq!(ask(&url, path, &[], None).await.0, 200);
+        }
+        for path in ["/drain", "/cancel", "/start"] {
+            let (status, body) = ask(&url, path, &[JSON], Some("{\"id\":\"x\"}")).await;
+            // `start` has no fields, and is refused all the same.
+            assert!(status == 403 && body.contains("may only look"), "{list} {path}: {status} {body}");
+        }
+        assert_eq!(wrapper.record(), "ready");
+    }
+}
+
 /// Any process of the machine can reach a TCP port. It must not use up the descriptors that the wrapper needs.
 #[tokio::test]
 async fn one_http_connection_too_many_waits_for_its_turn() {
