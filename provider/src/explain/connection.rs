@@ -127,7 +127,7 @@ fn of_transport(error: &TransportError) -> Words {
             Code::ConnectFailed,
             "Wrapper closed the connection",
             format!("{}, and the wrapper at {} closed the connection.", logged_in(route), route.wrapper),
-            "It ended or was restarted. Look at its log on the host.".to_owned(),
+            "It ended, was restarted, or has as many connections of this user as it takes. Look at its log on the host.".to_owned(),
         ),
         Cause::NotAWrapper => not_a_wrapper(error),
         Cause::CommandNotStarted { program, source } => (
