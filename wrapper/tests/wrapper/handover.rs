@@ -119,9 +119,12 @@ async fn wrappers_killed_while_they_make_their_runner_leave_one_that_is_known_or
     let (mut adopted, mut started) = (0, 0);
     for round in 0..ROUNDS {
         let mut first = start(folder, &[]);
-        // From the moment at which it works on, and not from that of its exec, which a busy machine delays.
-        first.logged("\"to\":\"starting\"").await;
-        tokio::time::sleep(Duration::from_micros(round * 7919 % 6_000)).await;
+        match round % 10 {
+            // Before anything, and after it, however busy the machine is.
+            0 => {}
+            1 => first.logged("runner started").await,
+            _ => tokio::time::sleep(Duration::from_micros(round * 7919 % 30_000)).await,
+        }
         let _gone = rustix::process::kill_process(pid(first.pid()), Signal::KILL);
         first.ended().await;
         let second = start(first.into_folder(), &[]);
@@ -145,4 +148,44 @@ async fn wrappers_killed_while_they_make_their_runner_leave_one_that_is_known_or
         }
     }
     assert!(adopted > 0 && started > 0, "of one kind only, so the moments are wrong: {adopted}, {started}");
+}
+
+/// Whoever was told that the drain is under way can rely on it, at whatever moment between the wish and the runner's end the wrapper is
+/// killed. Who was not told may ask again.
+#[tokio::test]
+async fn wrappers_killed_while_their_runner_drains_forget_nothing_that_was_promised() {
+    const ROUNDS: u64 = 50;
+    let (mut promised, mut ended) = (0, 0);
+    for round in 0..ROUNDS {
+        let habits = ["--jobs-take", "15"];
+        let first = ready(&habits).await;
+        let mut own = first.own().await;
+        let drain = DrainRequest { id: format!("deploy-{round}"), ..DrainRequest::default() };
+        let asked = tokio::spawn(async move { own.drain(drain).await.is_ok() });
+        match round % 10 {
+            // After the promise, and after the end, however busy the machine is.
+            0 => first.recorded("ready QUIT").await,
+            1 => drop(first.client().await.becomes(Status::Stopped).await),
+            _ => tokio::time::sleep(Duration::from_micros(round * 7919 % 30_000)).await,
+        }
+        let folder = killed(first).await;
+        let was_promised = asked.await.unwrap();
+        let second = start(folder, &habits);
+        let mut client = second.client().await;
+        if was_promised {
+            promised += 1;
+            client.becomes(Status::Stopped).await;
+            let status = second.own().await.get_status(GetStatusRequest {}).await.unwrap().into_inner();
+            assert_eq!(status.drain.unwrap().id, format!("deploy-{round}"));
+            assert_eq!(runners(&second), [0; 0], "round {round}: an orphan");
+            let record = second.record();
+            assert_eq!(record.matches("ready").count(), 1, "round {round}: another runner: {record}");
+            assert!(!record.contains("TERM"), "round {round}: {record}");
+            ended += usize::from(second.read("log").contains("which has ended"));
+        }
+    }
+    assert!(
+        promised > 0 && ended > 0,
+        "the moments are wrong: of {promised} promises, {ended} runners ended alone"
+    );
 }
