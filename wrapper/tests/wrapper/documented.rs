@@ -129,6 +129,13 @@ async fn every_command_does_what_is_said_of_it() {
     assert_eq!(told[0]["id"].as_u64().max(told[1]["id"].as_u64()), Some(18), "{told}");
     assert!(!format!("{text}{told}").contains("gitlab.example"), "a project shows");
 
+    // In a job of this very runner, as in every CI job, CI_JOB_URL is set.
+    let own = "CI_JOB_URL=https://gitlab.example/secret/project/-/jobs/17";
+    let refused = typed(&wrapper, &format!("{own} grit-wrapper drain --wait"));
+    let errors = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(refused.status.code() == Some(1) && errors.contains("run it on another runner"), "{errors}");
+    assert_eq!(wrapper.record(), "ready");
+
     let start = shown.take("grit-wrapper start");
     let drain = shown.take("grit-wrapper drain --id deploy-7");
     let drained =
@@ -203,6 +210,9 @@ async fn every_request_does_what_is_said_of_it() {
     assert_eq!(told(status).await["pid"], wrapper.child_pid());
     let jobs = shown.take("curl http://127.0.0.1:9253/jobs");
     assert_eq!(told(jobs).await[1]["id"], 17);
+    let own = r#"{"id": "x", "job_url": "https://gitlab.example/secret/project/-/jobs/17"}"#;
+    let (status, body) = ask(&url, "/drain", &["Content-Type: application/json"], Some(own)).await;
+    assert!(status == 409 && body.contains("run it on another runner"), "{status} {body}");
     let mut posts = shown.0.drain(..).collect::<Vec<_>>().into_iter();
     let draining = told(posts.next().unwrap()).await;
     assert_eq!(
