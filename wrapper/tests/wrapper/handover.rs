@@ -189,3 +189,29 @@ async fn wrappers_killed_while_their_runner_drains_forget_nothing_that_was_promi
         "the moments are wrong: of {promised} promises, {ended} runners ended alone"
     );
 }
+
+/// A number that was given again: another process has the runner's by now.
+#[tokio::test]
+async fn a_stranger_with_the_runners_number_is_neither_adopted_nor_touched() {
+    let mut stranger = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+    let first = ready(&[]).await;
+    let runner = first.child_pid();
+    let folder = killed(first).await;
+    kill_group(runner).await;
+    let path = folder.path().join("w.sock.state");
+    let state = fs::read_to_string(&path).unwrap();
+    let changed = state.replace(&format!("\"pid\":{runner},"), &format!("\"pid\":{},", stranger.id()));
+    assert_ne!(state, changed, "the file has another form");
+    fs::write(&path, changed).unwrap();
+
+    let second = start(folder, &[]);
+    second.client().await.becomes(Status::Running).await;
+    second.recorded("ready ready").await;
+    let status = second.own().await.get_status(GetStatusRequest {}).await.unwrap().into_inner();
+    assert_ne!(status.pid, Some(stranger.id()));
+    second.client().await.forceful().await;
+    second.client().await.becomes(Status::Stopped).await;
+    assert_eq!(stranger.try_wait().unwrap(), None, "a stranger was signalled");
+    stranger.kill().unwrap();
+    stranger.wait().unwrap();
+}
