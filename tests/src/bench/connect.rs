@@ -137,7 +137,10 @@ impl Bench {
 
     fn ask(&self, connector: &Connector, target: Target) -> anyhow::Result<WrapperClient> {
         let client = connector.client(target);
-        let report = self.runtime.block_on(client.check_status())?;
+        // In a task, as Terraform's calls run: from outside of the runtime, each step of a connection wakes one more thread.
+        let asked = client.clone();
+        let report =
+            self.runtime.block_on(self.runtime.spawn(async move { asked.check_status().await }))??;
         ensure!(report.status == RunnerStatus::Running, "the wrapper says {}", report.status);
         Ok(client)
     }
