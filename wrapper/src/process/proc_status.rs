@@ -2,6 +2,11 @@
 
 use std::fs;
 
+use rustix::{
+    io::Errno,
+    process::{Pid, test_kill_process},
+};
+
 /// The numbers of signals, as masks count: bit 0 is signal 1.
 const SIGQUIT: u32 = 3;
 const SIGKILL: u32 = 9;
@@ -19,8 +24,8 @@ pub(super) fn handles_quit(pid: u32) -> bool {
 /// them. So has a stopped or a hanging process, which is not ending.
 pub(crate) fn is_ending(pid: u32) -> bool {
     // In this order: a SIGKILL stays pending until the flags tell of it.
-    let Ok(status) = fs::read_to_string(format!("/proc/{pid}/status")) else { return true };
-    let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else { return true };
+    let read = |name| fs::read_to_string(format!("/proc/{pid}/{name}"));
+    let (Ok(status), Ok(stat)) = (read("status"), read("stat")) else { return is_gone(pid) };
     mask_has(&status, &["SigPnd:", "ShdPnd:"], SIGKILL) || stat_is_ending(&stat)
 }
 
@@ -28,6 +33,12 @@ pub(crate) fn is_ending(pid: u32) -> bool {
 pub(crate) fn is_suspended(pid: u32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat"));
     stat.is_ok_and(|stat| stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with(['T', 't'])))
+}
+
+/// Asked where `/proc` does not tell, as for other users' processes where it is mounted with `hidepid`.
+fn is_gone(pid: u32) -> bool {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    pid.is_none_or(|pid| test_kill_process(pid) == Err(Errno::SRCH))
 }
 
 fn mask_has(status: &str, masks: &[&str], signal: u32) -> bool {
@@ -84,8 +95,9 @@ mod tests {
         assert!(!is_ending(child.id()));
         child.kill().unwrap();
         assert!(is_ending(child.id()));
+        assert!(!is_gone(child.id()), "nobody has reaped it");
         child.wait().unwrap();
-        assert!(is_ending(child.id()));
+        assert!(is_ending(child.id()) && is_gone(child.id()));
         assert!(!is_ending(std::process::id()));
     }
 
