@@ -215,3 +215,25 @@ async fn a_stranger_with_the_runners_number_is_neither_adopted_nor_touched() {
     stranger.kill().unwrap();
     stranger.wait().unwrap();
 }
+
+/// As when a package is upgraded in the middle of a deployment.
+#[tokio::test]
+async fn a_drain_goes_on_under_the_wrapper_that_an_upgrade_brings() {
+    let hook = Hook::new(&["200 OK"]).await;
+    let habits = ["--jobs-take", "900"];
+    let mut first = ready(&habits).await;
+    let runner = first.child_pid();
+    let callback = ShutdownCallback { url: hook.url.clone(), ..ShutdownCallback::default() };
+    first.client().await.graceful_with(Some(callback)).await.unwrap();
+    first.recorded("ready QUIT").await;
+    first.signal(Signal::USR1);
+    assert_eq!(first.ended().await.code(), Some(0));
+    assert!(lives(runner));
+    let second = start(first.into_folder(), &habits);
+    let status = second.own().await.get_status(GetStatusRequest {}).await.unwrap().into_inner();
+    assert_eq!((status.state(), status.pid), (State::Draining, Some(runner)));
+    assert_eq!(hook.heads(), [""; 0], "called before the runner has ended");
+    second.client().await.becomes(Status::Stopped).await;
+    hook.called(1).await;
+    assert_eq!(second.record().matches("ready").count(), 1, "{}", second.record());
+}
