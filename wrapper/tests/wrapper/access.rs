@@ -2,12 +2,15 @@
 
 use std::{path::Path, process::Output};
 
-use grit_proto::runner_wrapper::{ShutdownCallback, Status};
+use grit_proto::{
+    runner_wrapper::{ShutdownCallback, Status},
+    wrapper_v1::{Callback, DrainRequest},
+};
 use tonic::Code;
 
 use crate::{
     support::{STRANGER, Start, Wrapper, as_user, is_root, not_covered, tcp_client},
-    web::{ask, ready_with},
+    web::{ask, ready_at, ready_with},
 };
 
 /// Asks as another user, through the wrapper's own program.
@@ -95,13 +98,28 @@ async fn refusals_do_not_fill_the_log() {
 
 #[tokio::test]
 async fn callbacks_that_are_not_allowed_stop_nothing() {
-    let wrapper = ready(&["--callback-allow=https://ci.example/hooks/"]).await;
+    let flags = [
+        "--callback-allow=https://ci.example/hooks/",
+        "--http-listen=tcp://127.0.0.1:0",
+        "--http-allow-control",
+    ];
+    let wrapper = ready(&flags).await;
     let mut client = wrapper.client().await;
     let callback =
         ShutdownCallback { url: "http://169.254.169.254/".to_owned(), ..ShutdownCallback::default() };
     let refused = client.graceful_with(Some(callback)).await.unwrap_err();
     assert_eq!(refused.code(), Code::PermissionDenied);
     assert!(refused.message().contains("--callback-allow"));
+    // On every way to a drain.
+    let callback = Callback { url: "https://ci.example/admin".to_owned(), ..Callback::default() };
+    let drain = DrainRequest { id: "d".to_owned(), callback: Some(callback), ..DrainRequest::default() };
+    let refused = wrapper.own().await.drain(drain).await.unwrap_err();
+    assert_eq!(refused.code(), Code::PermissionDenied);
+    assert!(refused.message().contains("--callback-allow"));
+    let url = ready_at(&wrapper).await;
+    let body = r#"{"id": "d", "callback": {"url": "https://ci.example.evil/hooks/"}}"#;
+    let (code, text) = ask(&url, "/drain", &["Content-Type: application/json"], Some(body)).await;
+    assert!(code == 403 && text.contains("--callback-allow"), "{code} {text}");
     assert_eq!(client.status().await.0, Status::Running);
     assert_eq!(wrapper.record(), "ready");
 }
