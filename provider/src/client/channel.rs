@@ -101,3 +101,58 @@ impl Body for Answer {
         self.0.is_end_stream()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io;
+    use tokio::{
+        io::{AsyncRead, AsyncWrite, ReadBuf},
+        sync::mpsc,
+    };
+
+    /// Tells of each write by itself, and never answers.
+    struct Told(mpsc::UnboundedSender<Vec<u8>>);
+
+    impl AsyncRead for Told {
+        fn poll_read(self: Pin<&mut Self>, _: &mut Context<'_>, _: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+            Poll::Pending
+        }
+    }
+
+    impl AsyncWrite for Told {
+        fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+            self.0.send(bytes.to_vec()).unwrap();
+            Poll::Ready(Ok(bytes.len()))
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    /// Each write would be a packet of SSH's, with its work on both sides.
+    #[tokio::test]
+    async fn the_preface_and_the_first_call_leave_together() {
+        let (writes, mut told) = mpsc::unbounded_channel();
+        let channel = Channel::over(Box::new(Told(writes))).await.unwrap();
+        let calling = async move {
+            let mut client = crate::client::grpc(channel);
+            client.check_status(grit_proto::runner_wrapper::CheckStatusRequest {}).await
+        };
+        let asked = async {
+            let first = told.recv().await.unwrap();
+            assert!(first.starts_with(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"), "{}", first.escape_ascii());
+            // A message without fields: not compressed, no bytes.
+            assert!(first.ends_with(&[0; 5]), "the whole call is in it: {}", first.escape_ascii());
+        };
+        tokio::select! {
+            answer = calling => panic!("nobody answered: {answer:?}"),
+            () = asked => {}
+        }
+    }
+}
