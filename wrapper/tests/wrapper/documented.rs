@@ -289,3 +289,21 @@ async fn a_wait_shows_its_progress_in_one_line_of_a_terminal() {
     terminal.shows("\r\nstate      stopped\r\n").await;
     assert_eq!(terminal.process.wait().unwrap().code(), Some(0));
 }
+
+/// Each rung is waited for, and not the one below.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_wait_ends_at_its_rung_and_not_before() {
+    let runner = Runner::new().await;
+    runner.says("/health/ready", 503, "boot-verify pending\n");
+    runner.says("/metrics", 200, VERSION);
+    let (wrapper, _) = watched(Some(&runner), Some(CONFIG), &[]).await;
+    let wait = |rung: &str, limit: &str| {
+        typed(&wrapper, &format!("grit-wrapper wait --for {rung} --timeout {limit}")).status.code()
+    };
+    assert_eq!((wait("process", "60s"), wait("ready", "300ms")), (Some(0), Some(3)));
+    runner.says("/health/ready", 200, "ready\n");
+    assert_eq!((wait("ready", "60s"), wait("polling", "300ms")), (Some(0), Some(3)));
+    let both = polls("aaaaaaaaa", 204, 1) + &polls("bbbbbbbbb", 201, 1);
+    runner.says("/metrics", 200, &(VERSION.to_owned() + &both));
+    assert_eq!((wait("polling", "60s"), wait("stopped", "300ms")), (Some(0), Some(3)));
+}
