@@ -11,7 +11,6 @@ use tonic::transport::server::Connected;
 use tracing::warn;
 
 use super::{
-    authority::AnyAuthority,
     limited::Limited,
     places::{Guest, Places},
 };
@@ -59,7 +58,7 @@ impl Accept for TcpListener {
 pub(super) fn incoming<L: Accept>(
     listener: L,
     counters: Arc<Counters>,
-) -> impl Stream<Item = io::Result<Limited<AnyAuthority<L::Io>>>> {
+) -> impl Stream<Item = io::Result<Limited<L::Io>>> {
     let door = Door {
         listener,
         counters,
@@ -80,14 +79,14 @@ struct Door<L> {
 }
 
 impl<L: Accept> Door<L> {
-    async fn next(&mut self) -> Limited<AnyAuthority<L::Io>> {
+    async fn next(&mut self) -> Limited<L::Io> {
         loop {
             match self.listener.accept().await {
                 Ok((stream, guest)) => {
                     if door::has_one_of_the_last(&stream) {
                         self.refuse(guest, "the process has few file descriptors left (LimitNOFILE)");
                     } else if let Some(place) = self.places.take(guest) {
-                        return Limited::new(AnyAuthority::new(stream), place);
+                        return Limited::new(stream, place);
                     } else {
                         self.refuse(guest, "all places that its user can have are in use");
                     }

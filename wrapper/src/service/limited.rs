@@ -17,7 +17,7 @@ use tokio::{
 use tokio_util::sync::WaitForCancellationFutureOwned;
 use tonic::transport::server::Connected;
 
-use super::{places::Place, seated::Peer};
+use super::{authority::AnyAuthority, places::Place, seated::Peer};
 
 /// How long a peer may take to say its first word; a tunnel may be slow.
 const FIRST_WORD: Duration = Duration::from_secs(30);
@@ -28,6 +28,7 @@ const SILENCE: Duration = Duration::from_secs(2 * super::server::KEEPALIVE.as_se
 #[derive(Debug)]
 pub(super) struct Limited<S> {
     stream: S,
+    authority: AnyAuthority,
     silent: Pin<Box<Sleep>>,
     wanted: Pin<Box<WaitForCancellationFutureOwned>>,
     place: Place,
@@ -36,7 +37,13 @@ pub(super) struct Limited<S> {
 impl<S> Limited<S> {
     pub(super) fn new(stream: S, place: Place) -> Self {
         let wanted = Box::pin(place.wanted());
-        Self { stream, silent: Box::pin(sleep(FIRST_WORD)), wanted, place }
+        Self {
+            stream,
+            authority: AnyAuthority::default(),
+            silent: Box::pin(sleep(FIRST_WORD)),
+            wanted,
+            place,
+        }
     }
 }
 
@@ -57,13 +64,14 @@ impl<S: AsyncRead + Unpin> AsyncRead for Limited<S> {
         if self.wanted.as_mut().poll(cx).is_ready() {
             return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
         }
-        match Pin::new(&mut self.stream).poll_read(cx, buf) {
+        let this = &mut *self;
+        match this.authority.poll_read(&mut this.stream, cx, buf) {
             Poll::Ready(read) => {
-                self.silent.as_mut().reset(Instant::now() + SILENCE);
+                this.silent.as_mut().reset(Instant::now() + SILENCE);
                 Poll::Ready(read)
             }
             Poll::Pending => {
-                ready!(self.silent.as_mut().poll(cx));
+                ready!(this.silent.as_mut().poll(cx));
                 Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
             }
         }
