@@ -194,6 +194,8 @@ async fn wrappers_killed_while_their_runner_drains_forget_nothing_that_was_promi
 #[tokio::test]
 async fn a_stranger_with_the_runners_number_is_neither_adopted_nor_touched() {
     let mut stranger = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+    // The kernel tells when a process was made by ticks of 10 ms, in which no number comes round; these two are not to be of the same.
+    tokio::time::sleep(Duration::from_millis(30)).await;
     let first = ready(&[]).await;
     let runner = first.child_pid();
     let folder = killed(first).await;
