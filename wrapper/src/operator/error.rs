@@ -7,7 +7,7 @@ use std::{io, time::Duration};
 
 use thiserror::Error;
 
-use crate::listen::Address;
+use crate::{listen::Address, settings::duration};
 
 /// Why a command did not do what it should.
 #[derive(Debug, Error)]
@@ -30,7 +30,7 @@ pub enum CommandError {
     Denied(String),
     #[error("the wrapper refused: {0}")]
     Refused(String),
-    #[error("timed out after {}; the runner {last}", duration(*.after))]
+    #[error("timed out after {}; the runner {last}", duration::show(*.after))]
     TimedOut { after: Duration, last: String },
     #[error("the runner could not be started{}", because(.0))]
     NotStarted(String),
@@ -57,11 +57,11 @@ pub enum ConnectError {
     Denied { user: String, barrier: String },
     #[error("nobody listens there")]
     Nobody,
-    #[error("no connection within {}", duration(*.0))]
+    #[error("no connection within {}", duration::show(*.0))]
     Unreachable(Duration),
     #[error("the connection was closed before a word was said")]
     Closed,
-    #[error("whoever listens there took the connection, and has said nothing for {}", duration(*.0))]
+    #[error("whoever listens there took the connection, and has said nothing for {}", duration::show(*.0))]
     Silent(Duration),
     #[error("whoever listens there does not speak gRPC")]
     NotGrpc,
@@ -161,38 +161,9 @@ fn because(reason: &str) -> String {
     if reason.is_empty() { String::new() } else { format!(": {reason}") }
 }
 
-/// As on the command line: `4h`, `1m30s`, `100ms`.
-fn duration(duration: Duration) -> String {
-    let seconds = duration.as_secs();
-    let parts = [
-        (seconds / 3600, "h"),
-        (seconds / 60 % 60, "m"),
-        (seconds % 60, "s"),
-        (duration.subsec_millis().into(), "ms"),
-    ];
-    let text: String =
-        parts.iter().filter(|(count, _)| *count > 0).map(|(count, unit)| format!("{count}{unit}")).collect();
-    if text.is_empty() { "0s".to_owned() } else { text }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn durations_are_those_of_the_command_line() {
-        for (millis, text) in [
-            (0, "0s"),
-            (100, "100ms"),
-            (14_400_000, "4h"),
-            (90_000, "1m30s"),
-            (3_661_001, "1h1m1s1ms"),
-            (90_061_000, "25h1m1s"),
-        ] {
-            assert_eq!(duration(Duration::from_millis(millis)), text);
-            assert_eq!(crate::settings::duration::parse(text), Ok(Duration::from_millis(millis)));
-        }
-    }
 
     /// Those that a test cannot bring about on every machine; the others are seen in the tests of the program.
     #[test]

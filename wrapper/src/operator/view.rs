@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
 use super::visible::{visible, visible_line};
+use crate::settings::duration;
 
 /// One line: what the runner does, for a progress display and for errors.
 pub(crate) fn line(status: &Status) -> String {
@@ -209,11 +210,7 @@ fn seconds(age: Option<prost_types::Duration>) -> i64 {
 }
 
 fn age(age: Option<prost_types::Duration>) -> String {
-    let seconds = u64::try_from(seconds(age)).unwrap_or_default();
-    let parts = [(seconds / 3600, "h"), (seconds / 60 % 60, "m"), (seconds % 60, "s")];
-    let shown: String =
-        parts.iter().filter(|(count, _)| *count > 0).map(|(count, unit)| format!("{count}{unit}")).collect();
-    if shown.is_empty() { "0s".to_owned() } else { shown }
+    duration::show(Duration::from_secs(u64::try_from(seconds(age)).unwrap_or_default()))
 }
 
 fn moment(time: Option<prost_types::Timestamp>) -> Option<String> {

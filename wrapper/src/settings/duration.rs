@@ -43,6 +43,20 @@ pub(crate) fn parse_limit(text: &str) -> Result<Duration, String> {
 
 const MAX: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
+/// As it is written: `4h`, `1m30s`, `100ms`.
+pub(crate) fn show(duration: Duration) -> String {
+    let seconds = duration.as_secs();
+    let parts = [
+        (seconds / 3600, "h"),
+        (seconds / 60 % 60, "m"),
+        (seconds % 60, "s"),
+        (duration.subsec_millis().into(), "ms"),
+    ];
+    let text: String =
+        parts.iter().filter(|(count, _)| *count > 0).map(|(count, unit)| format!("{count}{unit}")).collect();
+    if text.is_empty() { "0s".to_owned() } else { text }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -77,6 +91,21 @@ mod tests {
             "infs",
         ] {
             assert!(parse(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_shown_can_be_parsed() {
+        for (millis, text) in [
+            (0, "0s"),
+            (100, "100ms"),
+            (14_400_000, "4h"),
+            (90_000, "1m30s"),
+            (3_661_001, "1h1m1s1ms"),
+            (90_061_000, "25h1m1s"),
+        ] {
+            assert_eq!(show(Duration::from_millis(millis)), text);
+            assert_eq!(parse(text), Ok(Duration::from_millis(millis)));
         }
     }
 }
