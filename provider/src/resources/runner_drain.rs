@@ -1,7 +1,7 @@
 //! `grit_runner_drain`: a guard on one runner manager. Its destroy drains the runner, and what it refers to is destroyed after it.
 //!
 //! Create, read and update touch no network and cannot fail: a create that failed would leave a tainted guard, whose replacement
-//! drains a live runner (terraform-ordering, section 3f). All work is in the destroy, which can be repeated at any time.
+//! drains a live runner (docs/adr/0002-order-of-operations.md). All work is in the destroy, which can be repeated at any time.
 
 mod state;
 

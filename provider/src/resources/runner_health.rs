@@ -1,7 +1,7 @@
 //! `grit_runner_health`: a gate over a map of runner managers. Its create and update return when every one of them is healthy.
 //!
 //! No attribute replaces it, and any change waits again for all. A failed create leaves nothing, a failed update leaves the prior
-//! state, so that the next apply waits again (terraform-ordering, section 3f: a gate that kept its planned state would let the old
+//! state, so that the next apply waits again (docs/adr/0002-order-of-operations.md: a gate that kept its planned state would let the old
 //! runners be drained although the new ones never became healthy).
 
 mod state;
