@@ -86,7 +86,10 @@ pub fn run(settings: &Run) -> Result<ExitCode, RunError> {
     let passed = Passed::from_env()?;
     // One thread: the work is a few messages a minute, and each thread would cost memory for ever.
     let runtime = runtime::Builder::new_current_thread().enable_all().build().map_err(RunError::Prepare)?;
-    runtime.block_on(supervise(settings, passed)).map(ExitCode::from)
+    let code = runtime.block_on(supervise(settings, passed));
+    // A look-up of a name that hangs does not hold the end up.
+    runtime.shutdown_background();
+    code.map(ExitCode::from)
 }
 
 async fn supervise(settings: &Run, mut passed: Passed) -> Result<u8, RunError> {

@@ -2,8 +2,8 @@
 
 use std::{
     ffi::{OsStr, OsString},
-    fs,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use serde::Deserialize;
@@ -44,6 +44,10 @@ pub enum ConfigError {
     Missing(PathBuf),
     #[error("the runner's configuration {path:?} cannot be read: {why}")]
     Unreadable { path: PathBuf, why: String },
+    #[error(
+        "the runner's configuration {path:?} cannot be read: its file system did not answer within {limit:?}"
+    )]
+    TooSlow { path: PathBuf, limit: Duration },
 }
 
 impl Source {
@@ -65,19 +69,6 @@ impl Source {
     pub fn endpoint(&self, config: Option<&RunnerConfig>) -> Option<String> {
         let configured = || config?.listen_address.as_deref();
         self.listen_address.as_deref().or_else(configured).map(connectable)
-    }
-
-    /// Reads the configuration file.
-    ///
-    /// # Errors
-    ///
-    /// When there is none, or it cannot be read or understood.
-    pub fn read(&self) -> Result<RunnerConfig, ConfigError> {
-        let text = fs::read_to_string(&self.config).map_err(|error| match error.kind() {
-            std::io::ErrorKind::NotFound => ConfigError::Missing(self.config.clone()),
-            _ => ConfigError::Unreadable { path: self.config.clone(), why: error.to_string() },
-        })?;
-        parse(&text).map_err(|why| ConfigError::Unreadable { path: self.config.clone(), why })
     }
 }
 
@@ -122,7 +113,7 @@ fn connectable(address: &str) -> String {
     format!("{host}:{port}")
 }
 
-fn parse(text: &str) -> Result<RunnerConfig, String> {
+pub(super) fn parse(text: &str) -> Result<RunnerConfig, String> {
     #[derive(Deserialize)]
     struct File {
         listen_address: Option<String>,
@@ -208,11 +199,5 @@ mod tests {
         assert_eq!(parse("").unwrap(), RunnerConfig::default());
         let error = parse("[[runners]]\ntoken = \"s3cret\n").unwrap_err();
         assert!(!error.contains("s3cret"), "{error}");
-    }
-
-    #[test]
-    fn a_missing_file_is_named() {
-        let source = source(&["run", "--config", "/no/such.toml"], &[]);
-        assert_eq!(source.read(), Err(ConfigError::Missing("/no/such.toml".into())));
     }
 }

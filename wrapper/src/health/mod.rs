@@ -17,6 +17,7 @@ mod http;
 mod jobs;
 mod ladder;
 mod prober;
+mod read;
 
 use std::time::Duration;
 

@@ -16,6 +16,7 @@ use super::{
     http::{GetError, Http},
     jobs::{self, Job},
     ladder::{Answers, Evidence, Polls, climb, goal},
+    read::Reader,
 };
 use crate::{
     process,
@@ -54,6 +55,7 @@ const RESTART_WINDOW: Duration = Duration::from_secs(60);
 #[derive(Clone, Debug)]
 pub struct Prober {
     settings: Settings,
+    reader: Reader,
     http: Http,
     list: Arc<Mutex<List>>,
 }
@@ -104,26 +106,31 @@ impl Memory {
 impl Prober {
     #[must_use]
     pub fn new(settings: Settings) -> Self {
-        Self { settings, http: Http::new(), list: Arc::default() }
+        let reader = Reader::new(settings.source.clone());
+        Self { settings, reader, http: Http::new(), list: Arc::default() }
     }
 
     /// The runner's jobs now; `None` when it does not say.
     ///
     /// One question at a time, however many ask: who came before it was put has its answer as well.
     pub async fn jobs(&self) -> Option<Vec<Job>> {
+        let config = self.reader.read().await.ok();
+        self.jobs_at(&self.reader.endpoint(config.as_deref())?).await
+    }
+
+    async fn jobs_at(&self, endpoint: &str) -> Option<Vec<Job>> {
         let came = Instant::now();
         let mut list = self.list.lock().await;
         if list.asked.is_none_or(|asked| asked < came) {
             let asked = Instant::now();
-            let jobs = self.ask_for_jobs().await;
+            let jobs = self.ask_for_jobs(endpoint).await;
             *list = List { asked: Some(asked), jobs };
         }
         list.jobs.clone()
     }
 
-    async fn ask_for_jobs(&self) -> Option<Vec<Job>> {
-        let endpoint = self.endpoint()?;
-        let (status, list) = self.http.get(&endpoint, "/debug/jobs/list").await.ok()?;
+    async fn ask_for_jobs(&self, endpoint: &str) -> Option<Vec<Job>> {
+        let (status, list) = self.http.get(endpoint, "/debug/jobs/list").await.ok()?;
         (status == StatusCode::OK).then(|| jobs::parse(&list))
     }
 
@@ -153,15 +160,16 @@ impl Prober {
         if memory.child != Some(child.pid) {
             *memory = Memory { child: Some(child.pid), ..Memory::default() };
         }
-        let config = self.settings.source.read();
-        let endpoint = self.settings.source.endpoint(config.as_ref().ok());
+        let config = self.reader.read().await;
+        let config = config.as_deref();
+        let endpoint = self.reader.endpoint(config.ok());
         let suspended = process::is_suspended(child.pid);
         let (answers, jobs) = match &endpoint {
             // Nothing would come, after all the time that an answer may take.
             Some(_) if suspended => (Some(Answers::default()), None),
             Some(endpoint) => {
                 let answers = self.ask(endpoint).await;
-                let jobs = if answers.fault.is_none() { self.jobs().await } else { None };
+                let jobs = if answers.fault.is_none() { self.jobs_at(endpoint).await } else { None };
                 (Some(answers), jobs)
             }
             None => (None, None),
@@ -176,7 +184,7 @@ impl Prober {
             suspended,
             restarted: supervision.restarts > 0,
             restart_window: RESTART_WINDOW,
-            config: config.as_ref(),
+            config,
             min_sections: self.settings.min_sections,
             answers: answers.as_ref(),
             polls: &memory.polls,
@@ -194,8 +202,8 @@ impl Prober {
             version: facts.version,
             revision: facts.revision,
             process_state: facts.process_state,
-            sections: config.as_ref().ok().map(|config| config.sections.len()),
-            polling_sections: config.as_ref().ok().map(|config| memory.polls.polling(config)),
+            sections: config.ok().map(|config| config.sections.len()),
+            polling_sections: config.ok().map(|config| memory.polls.polling(config)),
             jobs: count,
             oldest: jobs.as_deref().and_then(oldest),
             fewer_jobs: memory.fewer_jobs,
@@ -225,10 +233,6 @@ impl Prober {
 
     async fn pages(&self, endpoint: &str) -> Result<((StatusCode, String), (StatusCode, String)), GetError> {
         Ok((self.http.get(endpoint, "/health/ready").await?, self.http.get(endpoint, "/metrics").await?))
-    }
-
-    fn endpoint(&self) -> Option<String> {
-        self.settings.source.endpoint(self.settings.source.read().ok().as_ref())
     }
 }
 

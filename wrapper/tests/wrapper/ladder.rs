@@ -261,3 +261,23 @@ async fn jobs_are_counted_listed_without_their_project_and_known_again() {
     .await;
     assert_eq!(wrapper.client().await.status().await.0, grit_proto::runner_wrapper::Status::InShutdown);
 }
+
+/// A configuration that hangs is the runner's trouble; the wrapper answers, and says what is in the way.
+#[tokio::test]
+async fn a_configuration_that_is_a_fifo_holds_nobody_up() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("config.toml");
+    let fifo = rustix::fs::FileType::Fifo;
+    rustix::fs::mknodat(rustix::fs::CWD, &config, fifo, rustix::fs::Mode::RWXU, 0).unwrap();
+    let wrapper = Start::again(folder)
+        .flags(&["--start-grace=0s", "--min-uptime=50ms", "--probe-interval=100ms"])
+        .env("CONFIG_FILE", config.to_str().unwrap())
+        .child(&[]);
+    let mut client = wrapper.own().await;
+    becomes(&mut client, Level::Process, "config.toml\" cannot be read: it is not a regular file").await;
+    assert_eq!(client.list_jobs(ListJobsRequest {}).await.unwrap_err().code(), Code::Unavailable);
+    wrapper.child_ready().await;
+    let drain = DrainRequest { id: "d".to_owned(), ..DrainRequest::default() };
+    client.drain(drain).await.unwrap();
+    wrapper.client().await.becomes(grit_proto::runner_wrapper::Status::Stopped).await;
+}
