@@ -5,8 +5,6 @@ use std::{
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-/// How long one parser is fuzzed, when nothing else is asked for.
-const SECONDS: u64 = 5;
 /// No input may take longer than this, in a debug build on a busy machine.
 const SLOWEST: Duration = Duration::from_secs(20);
 /// Beyond this inputs become slow, and no more telling.
@@ -14,7 +12,7 @@ const LONGEST: usize = 16 << 10;
 
 /// Feeds a target with the corpus and what grows from it, until its time is over. Fails with the seed and the input.
 pub(super) fn feed(target: impl Fn(&[u8]), corpus: &[Vec<u8>], dictionary: &[&str]) {
-    let seconds = variable("GRIT_FUZZ_SECONDS").unwrap_or(SECONDS);
+    let seconds = variable("GRIT_FUZZ_SECONDS").unwrap_or(grit_testkit::rounds(2, 10));
     let clock = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as u64;
     let seed = variable("GRIT_FUZZ_SEED").unwrap_or(clock);
     let mut random = Random(seed);

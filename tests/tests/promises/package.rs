@@ -3,19 +3,17 @@
 
 use std::{
     fs,
-    io::Write as _,
     path::{Path, PathBuf},
     process::Command,
 };
 
 use grit_tests::debian::{self, both, scratch::Scratch, succeeded};
 
-/// Says on a system without dpkg that nothing was tested.
+/// Whether this system has dpkg; without it the test is reported as not covered.
 fn can_package() -> bool {
     let possible = debian::is_debian();
     if let Err(why) = &possible {
-        let line = format!("NOT COVERED: the Debian package, because {why:#}\n");
-        std::io::stderr().write_all(line.as_bytes()).unwrap();
+        grit_testkit::not_covered("the Debian package", &format!("{why:#}"));
     }
     possible.is_ok()
 }

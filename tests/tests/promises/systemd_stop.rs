@@ -1,6 +1,6 @@
 //! The wrapper under a systemd that runs: how its service starts, stops and comes back, and what becomes of the runner each time.
 
-use std::{fs, io::Write as _};
+use std::fs;
 
 use grit_tests::{
     debian::machine::{LIMIT, Machine},
@@ -9,13 +9,12 @@ use grit_tests::{
 
 const UNIT: &str = "grit-wrapper.service";
 
-/// A machine; says so where none can be booted, and nothing is tested.
+/// A machine. Where none can be booted, the test is reported as not covered.
 pub(crate) fn machine(options: &[&str]) -> Option<Machine> {
     match Machine::boot(options) {
         Ok(machine) => Some(machine),
         Err(why) => {
-            let line = format!("NOT COVERED: the wrapper under a systemd that runs, because {why:#}\n");
-            std::io::stderr().write_all(line.as_bytes()).unwrap();
+            grit_testkit::not_covered("the wrapper under a systemd that runs", &format!("{why:#}"));
             None
         }
     }

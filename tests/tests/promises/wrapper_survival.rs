@@ -7,6 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use grit_testkit::rounds;
 use grit_tests::{
     lab::{Lab, event::What, host::Host},
     poll,
@@ -16,12 +17,6 @@ use grit_tests::{
 use rustix::process::{Pid, Signal, kill_process};
 
 const LIMIT: Duration = Duration::from_secs(60);
-
-/// How often the wrapper is killed; a quarter of that while the runner drains.
-const KILLS: u32 = 200;
-
-/// How often its program is replaced.
-const UPGRADES: usize = 200;
 
 /// A host whose runner takes jobs.
 fn host(lab: &Lab) -> Host {
@@ -61,11 +56,13 @@ fn starts(lab: &Lab) -> usize {
 
 #[test]
 fn wrappers_killed_under_load_lose_no_job_and_no_drain() {
+    // A quarter of them while the runner drains.
+    let kills: u32 = rounds(40, 200);
     let lab = Lab::start().unwrap();
     let host = host(&lab);
     let runner = host.runner_pid();
     let mut jobs = 0;
-    for round in 0..KILLS - KILLS / 4 {
+    for round in 0..kills - kills / 4 {
         jobs += lab.queue().submit(1, Duration::from_millis(30)).len();
         kill(&host, round);
         assert_eq!(host.runner_pid(), runner, "round {round}");
@@ -79,7 +76,7 @@ fn wrappers_killed_under_load_lose_no_job_and_no_drain() {
     });
     ask(&host, &["drain", "--id", "deploy-7"]);
     lab.events().wait_for("the drain", LIMIT, |event| is_signal(event, "SIGQUIT"));
-    for round in 0..KILLS / 4 {
+    for round in 0..kills / 4 {
         kill(&host, round);
         assert_eq!(host.runner_pid(), runner, "round {round} of the drain");
     }
@@ -116,6 +113,7 @@ fn wrappers_killed_under_load_lose_no_job_and_no_drain() {
 
 #[test]
 fn a_wrapper_upgraded_in_place_under_load_loses_no_job() {
+    let upgrades: usize = rounds(40, 200);
     let lab = Lab::start().unwrap();
     let built = lab.folder().join("built");
     let installed = lab.folder().join("grit-wrapper");
@@ -131,7 +129,7 @@ fn a_wrapper_upgraded_in_place_under_load_loses_no_job() {
     let host = host(&lab);
     let runner = host.runner_pid();
     let held = lab.queue().submit_held(1);
-    for _ in 0..UPGRADES {
+    for _ in 0..upgrades {
         lab.queue().submit(4, Duration::from_millis(50));
         let before = poll::until("a wrapper runs", LIMIT, || host.wrapper_pid().ok_or(()));
         ask(&host, &["status"]);
@@ -149,7 +147,7 @@ fn a_wrapper_upgraded_in_place_under_load_loses_no_job() {
     }
     lab.queue().release(&held);
     let tally = lab.queue().wait_all_ended(LIMIT).unwrap();
-    assert_eq!((tally.finished, tally.lost), (4 * UPGRADES + 1, 0));
+    assert_eq!((tally.finished, tally.lost), (4 * upgrades + 1, 0));
     assert_eq!(starts(&lab), 1, "there was a second runner");
     assert_eq!(host.runner_pid(), runner);
 }

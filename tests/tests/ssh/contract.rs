@@ -2,7 +2,7 @@
 //! [`crate::own_wrapper`]: they take the real program. What stands still is in [`crate::phases`].
 
 use crate::{
-    ways::{Journey, Way, over_every_way},
+    ways::{Journey, over_every_way},
     world::soon,
 };
 use grit_provider::{
@@ -18,6 +18,11 @@ over_every_way!(
     a_wrapper_that_comes_back_is_found_again,
     a_slow_wrapper_is_given_up_and_can_be_asked_again,
     a_dropped_call_harms_no_other,
+);
+
+// Where no sshd is on the way, there is no session but the command, which `commands::a_command_that_dies_in_a_call` kills.
+over_every_way!(
+    through an sshd:
     killed_sessions_are_noticed_and_replaced,
     a_host_that_restarts_is_found_again,
 );
@@ -64,9 +69,6 @@ async fn a_wrapper_that_comes_back_is_found_again(mut journey: Journey) {
 
 /// First the manager's sshd dies with all its sessions, then, where there are some, the bastions.
 async fn a_host_that_restarts_is_found_again(mut journey: Journey) {
-    if journey.way == Way::SshCommandSocket {
-        return; // no sshd stands on its way
-    }
     let client = journey.connector().client(journey.target());
     soon(client.check_status()).await.unwrap();
     let Journey { world, bastions, .. } = &mut journey;
@@ -102,9 +104,6 @@ async fn a_dropped_call_harms_no_other(journey: Journey) {
 }
 
 async fn killed_sessions_are_noticed_and_replaced(journey: Journey) {
-    if journey.way == Way::SshCommandSocket {
-        return; // its sessions are the command, which `commands::a_command_that_dies_in_a_call` kills
-    }
     let client = journey.connector().client(journey.target());
     soon(client.check_status()).await.unwrap();
     journey.world.wrapper.set(|script| script.delay = Duration::from_secs(120));

@@ -32,8 +32,22 @@ impl Way {
 /// `over_every_way!(test, …)`: what holds whatever the way in. Makes `test::direct`, `test::proxy_jump`… of `async fn test(way: Way)`.
 ///
 /// `over_every_way!(to sockets and ports: test, …)`: what holds besides wherever the wrapper listens, of `async fn test(journey: Journey)`.
+///
+/// `over_every_way!(through an sshd: test, …)`: the same, without the one way that has no sshd on it.
 macro_rules! over_every_way {
-    (to sockets and ports: $($test:ident),+ $(,)?) => {$(
+    (to sockets and ports: $($test:ident),+ $(,)?) => {
+        crate::ways::over_every_way!(@of [
+            // OpenSSH's client goes to ports, the stand-in for other tools to sockets.
+            ssh_command => Journey::new(Way::SshCommandSocket),
+        ] $($test)+);
+    };
+    (through an sshd: $($test:ident),+ $(,)?) => {
+        crate::ways::over_every_way!(@of [] $($test)+);
+    };
+    (@of $others:tt $($test:ident)+) => {
+        $(crate::ways::over_every_way!(@one $others $test);)+
+    };
+    (@one [$($others:tt)*] $test:ident) => {
         mod $test {
             use crate::ways::{Journey, Way};
             crate::ways::tests! {
@@ -47,12 +61,11 @@ macro_rules! over_every_way {
                 proxy_command => Journey::new(Way::ProxyCommand),
                 proxy_command_to_a_port => Journey::to_a_port(Way::ProxyCommand),
                 proxy_command_ssh => Journey::new(Way::ProxyCommandSsh),
-                // OpenSSH's client goes to ports, the stand-in for other tools to sockets.
-                ssh_command => Journey::new(Way::SshCommandSocket),
                 ssh_command_to_a_port => Journey::new(Way::SshCommand),
+                $($others)*
             }
         }
-    )+};
+    };
     ($($test:ident),+ $(,)?) => {$(
         mod $test {
             use crate::ways::Way;

@@ -390,7 +390,7 @@ fn policies() -> impl Strategy<Value = Policy> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 100_000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: grit_testkit::rounds(10_000, 100_000), failure_persistence: None, ..ProptestConfig::default() })]
 
     /// Random lives: terminal is final, SIGTERM at most once and nothing after it, no second child, no callback twice or for nothing,
     /// no signal too early, and no state in which a life gets stuck: left alone, each comes to rest, stopped if it was asked to stop. All

@@ -9,7 +9,7 @@ use grit_proto::{
 use tonic::Code;
 
 use crate::{
-    support::{STRANGER, Start, Wrapper, as_user, is_root, not_covered, tcp_client},
+    support::{STRANGER, Start, Wrapper, as_user, is_root, tcp_client},
     web::{ask, ready_at, ready_with},
 };
 
@@ -38,7 +38,7 @@ async fn ready(flags: &[&str]) -> Wrapper {
 #[tokio::test]
 async fn another_user_is_refused_and_logged() {
     if !is_root() {
-        return not_covered("that another user is refused", ONLY_ROOT);
+        return grit_testkit::not_covered("that another user is refused", ONLY_ROOT);
     }
     let wrapper = ready(&["--allow-control=4343"]).await;
     for command in ["status", "drain"] {
@@ -53,7 +53,7 @@ async fn another_user_is_refused_and_logged() {
 #[tokio::test]
 async fn a_reader_can_look_but_not_drain() {
     if !is_root() {
-        return not_covered("that a reader can look but not drain", ONLY_ROOT);
+        return grit_testkit::not_covered("that a reader can look but not drain", ONLY_ROOT);
     }
     let wrapper = ready(&["--allow-read=4242"]).await;
     let answer = ask_as_stranger(&wrapper, &["status"]);

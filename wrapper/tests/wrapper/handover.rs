@@ -114,10 +114,9 @@ fn runners(wrapper: &Wrapper) -> Vec<u32> {
 /// down, when it is let through, or just after.
 #[tokio::test]
 async fn wrappers_killed_while_they_make_their_runner_leave_one_that_is_known_or_none() {
-    const ROUNDS: u64 = 60;
     let mut folder = tempfile::tempdir().unwrap();
     let (mut adopted, mut started) = (0, 0);
-    for round in 0..ROUNDS {
+    for round in 0..grit_testkit::rounds(20_u64, 60) {
         let mut first = start(folder, &[]);
         match round % 10 {
             // Before anything, and after it, however busy the machine is.
@@ -154,9 +153,8 @@ async fn wrappers_killed_while_they_make_their_runner_leave_one_that_is_known_or
 /// killed. Who was not told may ask again.
 #[tokio::test]
 async fn wrappers_killed_while_their_runner_drains_forget_nothing_that_was_promised() {
-    const ROUNDS: u64 = 50;
     let (mut promised, mut ended) = (0, 0);
-    for round in 0..ROUNDS {
+    for round in 0..grit_testkit::rounds(20_u64, 50) {
         let habits = ["--jobs-take", "15"];
         let first = ready(&habits).await;
         let mut own = first.own().await;

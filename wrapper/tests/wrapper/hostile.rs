@@ -15,8 +15,7 @@ use tempfile::TempDir;
 
 use crate::{
     support::{
-        STRANGER, Start, Wrapper, as_user, crowd, eventually, is_root, kill_group, not_covered, unix_channel,
-        unix_client,
+        STRANGER, Start, Wrapper, as_user, crowd, eventually, is_root, kill_group, unix_channel, unix_client,
     },
     web::{ask, ready_with},
 };
@@ -68,7 +67,10 @@ fn status_as(user: &str, wrapper: &Wrapper) -> bool {
 #[tokio::test]
 async fn one_user_cannot_lock_the_others_out() {
     if !is_root() {
-        return not_covered("that one user cannot lock the others out", "only root can be several users");
+        return grit_testkit::not_covered(
+            "that one user cannot lock the others out",
+            "only root can be several users",
+        );
     }
     let (wrapper, url) = ready_with(&["--socket-mode=0666"], &[]).await;
     wrapper.open_folder();

@@ -1,4 +1,4 @@
-//! A child that exits within 0 ms of SIGQUIT, 10 000 times: upstream's wrapper can answer `in_shutdown` for ever then, because the
+//! A child that exits within 0 ms of SIGQUIT, thousands of times: upstream's wrapper can answer `in_shutdown` for ever then, because the
 //! status that follows the signal is written after the one that follows the exit.
 
 use std::time::Duration;
@@ -9,7 +9,6 @@ use grit_wrapper::{
     supervisor::{Callbacks, End, Made, Mode, Outcome, Policy, State, Stop, Task},
 };
 
-const ROUNDS: usize = 10_000;
 const WORKERS: usize = 8;
 
 struct NoCallbacks;
@@ -21,19 +20,20 @@ impl Callbacks for NoCallbacks {
 /// All rounds with real processes and the real supervisor: in every other one the child also ends by itself at about the moment of the
 /// signal, so that the end comes before, between and after the request, the signal and the answer.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn ten_thousand_children_that_end_at_once() {
-    let workers: Vec<_> = (0..WORKERS).map(|worker| tokio::spawn(rounds(worker))).collect();
+async fn thousands_of_children_that_end_at_once() {
+    let each = grit_testkit::rounds(2_000, 10_000) / WORKERS;
+    let workers: Vec<_> = (0..WORKERS).map(|worker| tokio::spawn(rounds(worker, each))).collect();
     for worker in workers {
         worker.await.unwrap();
     }
 }
 
-async fn rounds(worker: usize) {
+async fn rounds(worker: usize, rounds: usize) {
     // No handler, no grace, no waiting for one: the signal ends the child in the kernel.
     let policy = Policy { start_grace: Duration::ZERO, handler_wait: Duration::ZERO, ..Policy::default() };
     let mut lasting = CommandLine::new(vec!["sleep".into(), "1000".into()]).unwrap();
     let mut fleeting = CommandLine::new(vec!["true".into()]).unwrap();
-    for round in 0..ROUNDS / WORKERS {
+    for round in 0..rounds {
         let command = if (round + worker).is_multiple_of(2) { &mut lasting } else { &mut fleeting };
         let (task, supervisor) = Task::new(policy.clone(), Linux::new(command.clone()), NoCallbacks);
         let task = tokio::spawn(task.run());

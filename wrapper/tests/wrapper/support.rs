@@ -3,7 +3,6 @@
 use std::{
     fmt::Debug,
     fs::{self, File},
-    io::Write,
     os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
@@ -267,11 +266,6 @@ pub(crate) fn as_user(user: &str, program: &Path) -> (Command, TempDir) {
     let mut command = Command::new("setpriv");
     command.args(["--reuid", user, "--regid", user, "--clear-groups"]).arg(copy);
     (command, folder)
-}
-
-/// Says that something was not tested, past the capture of a test's output: nobody is to take this for a test that ran.
-pub(crate) fn not_covered(what: &str, why: &str) {
-    std::io::stderr().write_all(format!("NOT COVERED: {what}, because {why}\n").as_bytes()).unwrap();
 }
 
 /// The living processes that have this folder among their arguments.

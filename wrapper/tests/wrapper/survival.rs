@@ -435,7 +435,6 @@ async fn a_killed_test_leaves_no_wrapper_behind() {
 /// before that has noticed its death.
 #[tokio::test]
 async fn a_wrapper_that_comes_before_its_predecessor_is_gone_waits_for_it() {
-    const ROUNDS: usize = 40;
     let tcp = format!("--grpc-listen=tcp://127.0.0.1:{}", crate::sockets::free_port());
     let flags = ["--start-grace=0s", tcp.as_str()];
     let folder = tempfile::tempdir().unwrap();
@@ -443,7 +442,7 @@ async fn a_wrapper_that_comes_before_its_predecessor_is_gone_waits_for_it() {
     let mut wrapper = Start::again(folder).flags(&flags).child(&[]);
     wrapper.child_ready().await;
     let runner = wrapper.child_pid();
-    for round in 0..ROUNDS {
+    for round in 0..grit_testkit::rounds(10, 40) {
         wrapper.signal(Signal::KILL);
         // Not reaped yet, and perhaps not dead.
         let (mut old, folder) = wrapper.into_parts();
@@ -460,14 +459,13 @@ async fn a_wrapper_that_comes_before_its_predecessor_is_gone_waits_for_it() {
     assert_eq!(wrapper.record(), "ready");
 }
 
-/// 200 wrappers, each killed at a moment that differs: while it reads the state, makes the gate, writes, lets the runner through, or
+/// Up to 200 wrappers, each killed at a moment that differs: while it reads the state, makes the gate, writes, lets the runner through, or
 /// supervises. From the first runner that is seen on, it is that one that lives, and never a second.
 #[tokio::test]
-async fn two_hundred_killed_wrappers_and_one_runner() {
-    const ROUNDS: u64 = 200;
+async fn killed_wrappers_and_one_runner() {
     let mut folder = tempfile::tempdir().unwrap();
     let mut runner = None;
-    for round in 0..ROUNDS {
+    for round in 0..grit_testkit::rounds(50_u64, 200) {
         let mut wrapper = Start::again(folder).flags(&["--start-grace=0s"]).child(&[]);
         tokio::time::sleep(Duration::from_micros(round * 7919 % 40_000)).await;
         let _gone = rustix::process::kill_process(pid(wrapper.pid()), Signal::KILL);

@@ -5,7 +5,7 @@ use std::{fs, path::Path, process::Command, time::Duration};
 use rustix::process::Signal;
 use tokio::net::UnixDatagram;
 
-use crate::support::{Start, eventually, not_covered};
+use crate::support::{Start, eventually};
 
 /// Collects what is told until it holds `wanted`.
 async fn told(manager: &UnixDatagram, all: &mut String, wanted: &str) {
@@ -69,7 +69,7 @@ async fn a_rung_that_is_not_reached_is_not_ready() {
 #[tokio::test]
 async fn the_units_that_ship_are_valid() {
     if let Err(why) = Command::new("systemd-analyze").arg("--version").output() {
-        return not_covered("the units", &format!("systemd-analyze cannot be started: {why}"));
+        return grit_testkit::not_covered("the units", &format!("systemd-analyze cannot be started: {why}"));
     }
     let packaging = Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging/systemd");
     let here = |text: String| {

@@ -254,7 +254,7 @@ fn hash(name: &str) -> String {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2_000))]
+    #![proptest_config(ProptestConfig::with_cases(grit_testkit::rounds(500, 2_000)))]
 
     /// Whatever stands in a file, nothing breaks, and a good line at its end is found.
     #[test]

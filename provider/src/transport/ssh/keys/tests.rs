@@ -141,7 +141,7 @@ fn a_certificate_belongs_to_its_key() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(500))]
+    #![proptest_config(ProptestConfig::with_cases(grit_testkit::rounds(100, 500)))]
 
     /// Whatever is given as a key is refused without quoting it, and never panics.
     #[test]
