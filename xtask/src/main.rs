@@ -19,9 +19,13 @@ const USAGE: &str = "\
 Usage: cargo xtask COMMAND
 
   demo                   the main job on this machine: deploy version 1 under load, roll to version 2, destroy
-  test [--no-setup] [-- TEST ARGUMENTS]
+  test [--nightly] [--allow-missing] [--no-setup] [--core NAME]… [-- TEST ARGUMENTS]
                          everything that CI checks; installs openssh-server, iproute2, systemd and python3-grpcio, and unpacks
-                         Prometheus, through apt-get when they are missing and it may
+                         Prometheus, through apt-get when they are missing and it may; what a test needs and is missing is a
+                         failure, or with --allow-missing an entry of a list at the end; --nightly runs the long tests in full,
+                         and all Terraform cores of tests/cores.txt; --core runs the promises on one of them (1.6, tofu, all, or a
+                         program's path) and nothing else;
+                         TEST ARGUMENTS are libtest's, as after `cargo test --`
   bench [NAME…] [--quick] [--json]
                          benchmarks, with a release build; --quick is a smoke run with the debug build
   package [--program PATH] [--version VERSION] [--output FOLDER] [--quick]

@@ -15,12 +15,18 @@ pub enum MissingBinary {
     Unknown(#[source] std::io::Error),
 }
 
-/// The first of `terraform` and `tofu` on PATH.
+/// Names the core to run in place of the one on PATH. `cargo xtask test --core` sets it.
+const CORE: &str = "GRIT_TEST_CORE";
+
+/// The core of this run: the one that [`CORE`] names, otherwise the first of `terraform` and `tofu` on PATH.
 ///
 /// # Errors
 ///
 /// When neither is there.
 pub fn terraform() -> Result<PathBuf, MissingBinary> {
+    if let Some(core) = std::env::var_os(CORE).filter(|core| !core.is_empty()) {
+        return Ok(core.into());
+    }
     on_path("terraform").or_else(|| on_path("tofu")).ok_or(MissingBinary::Terraform)
 }
 

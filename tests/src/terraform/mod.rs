@@ -8,6 +8,7 @@
 
 mod binaries;
 mod client;
+mod core;
 mod events;
 mod plugin;
 mod processes;
@@ -17,6 +18,7 @@ mod workspace;
 
 pub use binaries::{MissingBinary, built, on_path, terraform};
 pub use client::{Client, ClientIdentity, ConnectError};
+pub use core::{Core, Product, core};
 pub use events::{Event, Hook, Severity};
 pub use plugin::{Handshake, Plugin};
 pub use processes::Processes;

@@ -64,7 +64,9 @@ impl Session {
         let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
         let side = rustix::fs::open(name.as_c_str(), flags, Mode::empty()).context("opening the terminal")?;
         let mut wrapped = Command::new("setsid");
-        wrapped.arg("--ctty").arg(command.get_program()).args(command.get_args());
+        // With every signal as a terminal's shell has it: under `nohup` we ignore SIGHUP, and what we start would, too.
+        wrapped.args(["--ctty", "env", "--default-signal"]);
+        wrapped.arg(command.get_program()).args(command.get_args());
         wrapped.env_clear();
         wrapped.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
         if let Some(folder) = command.get_current_dir() {

@@ -8,7 +8,7 @@ use std::{
 
 use grit_tests::{
     poll,
-    terraform::{ClientIdentity, Plugin, Workspace},
+    terraform::{ClientIdentity, Plugin, Workspace, core},
 };
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value as Json;
@@ -56,7 +56,10 @@ fn one_attached_process_serves_many_commands() {
     BufReader::new(provider.stdout.take().unwrap()).read_line(&mut line).unwrap();
     let providers =
         line.trim_end().strip_prefix("export TF_REATTACH_PROVIDERS='").unwrap().strip_suffix('\'').unwrap();
-    let socket = serde_json::from_str::<Json>(providers).unwrap()["registry.terraform.io/runner-tools/lab"]["Addr"]["String"]
+    // The provider names the registry that its documentation is in; a core looks for its own.
+    let providers = providers.replace("registry.terraform.io", core().registry());
+    let address = format!("{}/runner-tools/lab", core().registry());
+    let socket = serde_json::from_str::<Json>(&providers).unwrap()[address]["Addr"]["String"]
         .as_str()
         .unwrap()
         .to_owned();

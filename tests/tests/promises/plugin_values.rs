@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use grit_tests::terraform::Workspace;
+use grit_tests::terraform::{Workspace, core};
 use serde_json::{Value as Json, json};
 
 use crate::probes::{lab, probe, with_header};
@@ -14,7 +14,7 @@ fn terraform_takes_the_schema() {
     let lab = lab("");
     let run = lab.run(["providers", "schema", "-json"]).unwrap().succeeded();
     let schema: Json = serde_json::from_str(&run.stdout).unwrap();
-    let lab = &schema["provider_schemas"]["registry.terraform.io/runner-tools/lab"];
+    let lab = &schema["provider_schemas"][format!("{}/runner-tools/lab", core().registry())];
     let probe = &lab["resource_schemas"]["lab_probe"];
     assert_eq!(probe["version"], 2);
     let attributes = &probe["block"]["attributes"];

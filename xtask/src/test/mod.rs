@@ -1,72 +1,113 @@
-//! `cargo xtask test`: everything that CI checks, each step named and timed; stops at the first that fails.
+//! `cargo xtask test`: everything that CI checks, each step named and timed; stops at the first step that fails.
 
-use std::process::Command;
+mod binaries;
+mod cores;
+mod options;
+mod pools;
+mod report;
+mod running;
+
+use std::{path::PathBuf, process::Command};
 
 use crate::{
     setup,
-    steps::{Steps, cargo, programs, root, run as execute},
+    steps::{Steps, cargo, programs, root, run as execute, target},
 };
+use options::Options;
+use report::Report;
 
-/// Tests that run at the same time. Most of them wait for processes, so two cores carry more than two; above this the
-/// machine is busy all the time, and timing noise grows without the suite getting faster.
-const TEST_THREADS: &str = "8";
+/// Run the long tests in full. Read by `grit_testkit`.
+const NIGHTLY: &str = "GRIT_TEST_NIGHTLY";
+
+/// Where tests list what this machine could not test. Read by `grit_testkit`.
+const NOT_COVERED: &str = "GRIT_TEST_NOT_COVERED";
 
 pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
-    let (ours, theirs) = match arguments.iter().position(|argument| argument == "--") {
-        Some(place) => (&arguments[..place], &arguments[place + 1..]),
-        None => (arguments, [].as_slice()),
-    };
-    let mut set_up = true;
-    for argument in ours {
-        match argument.as_str() {
-            "--no-setup" => set_up = false,
-            other => anyhow::bail!("unknown option {other}"),
-        }
-    }
-
+    let options = Options::parse(arguments)?;
     let mut steps = Steps::new();
-    if set_up {
-        steps.step("set-up", setup::for_tests)?;
+    let mut report = Report::new(target().join("not-covered"), options.allow_missing)?;
+    if options.set_up {
+        steps.step("set-up", || {
+            let missing = setup::for_tests(options.allow_missing)?;
+            missing.into_iter().for_each(|line| report.not_covered("set-up", line));
+            Ok(())
+        })?;
     }
-    steps.step("fmt", || execute(&mut cargo(&["fmt", "--all", "--check"])))?;
-    steps.step("clippy", || {
-        // With what the crate in fuzz/ calls, which is built by nobody else here.
-        let features = ["--features", "terraform-provider-grit/fuzzing"];
-        execute(
-            cargo(&["clippy", "--workspace", "--all-targets"]).args(features).args(["--", "-D", "warnings"]),
-        )
+    let mut cores = Vec::new();
+    steps.step("cores", || {
+        for core in cores::chosen(&options)? {
+            match core.prepare(options.set_up) {
+                Ok(()) => cores.push(core),
+                Err(error) if options.allow_missing => report.not_covered("cores", format!("{error:#}")),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
     })?;
+    let everything = options.cores.is_empty();
+    if everything {
+        steps.step("fmt", || execute(&mut cargo(&["fmt", "--all", "--check"])))?;
+        steps.step("terraform fmt", terraform_fmt)?;
+        steps.step("clippy", || {
+            // With what the crate in fuzz/ calls, which no other step here builds.
+            let features = ["--features", "terraform-provider-grit/fuzzing"];
+            let mut command = cargo(&["clippy", "--workspace", "--all-targets"]);
+            execute(command.args(features).args(["--", "-D", "warnings"]))
+        })?;
+    }
     // All targets at once: with the programs alone, cargo would compile much of the workspace twice.
-    steps.step("build", || execute(&mut cargo(&["build", "--workspace", "--all-targets"])))?;
-    steps.step("test", || {
-        let mut command = cargo(&["test", "--workspace"]);
-        if !theirs.is_empty() {
-            command.arg("--").args(theirs);
-        }
-        if std::env::var_os("RUST_TEST_THREADS").is_none() {
-            command.env("RUST_TEST_THREADS", TEST_THREADS);
-        }
-        execute(&mut command)
+    let mut tests = Vec::new();
+    steps.step("build", || {
+        tests = binaries::build()?;
+        Ok(())
     })?;
+    steps.step("test", || {
+        let jobs = pools::jobs(&tests, &cores, &options)?;
+        running::run(jobs, &options, &environment(&options), &mut report)
+    })?;
+    if everything {
+        more_steps(&mut steps, &options)?;
+    }
+    steps.summary();
+    report.print();
+    Ok(())
+}
+
+fn more_steps(steps: &mut Steps, options: &Options) -> anyhow::Result<()> {
+    if options.nightly {
+        // Few, and each costs a compiler's start.
+        steps.step("doc tests", || execute(&mut cargo(&["test", "--workspace", "--doc"])))?;
+    }
     steps.step("bench --quick", || execute(Command::new(programs("debug").join("bench")).arg("--quick")))?;
-    // For who works here: nothing is published as a library, so private items are part of the docs and may be linked to.
+    // For people who work here: nothing is published as a library, so private items are part of the docs and may be linked to.
     steps.step("doc", || {
         let mut command = cargo(&["doc", "--workspace", "--no-deps", "--document-private-items"]);
         execute(command.env("RUSTDOCFLAGS", "-D warnings -A rustdoc::private_intra_doc_links"))
-    })?;
-    steps.step("terraform fmt", || {
-        let terraform = setup::terraform()?;
-        ["examples", "tests/src"]
-            .iter()
-            .map(|folder| root().join(folder))
-            .filter(|folder| folder.is_dir())
-            .try_for_each(|folder| {
-                let mut command = Command::new(&terraform);
-                // The machine's own CLI configuration has nothing to do with ours, and may be broken.
-                command.env("TF_CLI_CONFIG_FILE", "/dev/null");
-                execute(command.args(["fmt", "-check", "-recursive", "-diff"]).arg(folder))
-            })
-    })?;
-    steps.summary();
-    Ok(())
+    })
+}
+
+/// What every test is started with.
+fn environment(options: &Options) -> Vec<(&'static str, PathBuf)> {
+    let mut variables = vec![("INSTA_WORKSPACE_ROOT", root())];
+    if options.nightly {
+        variables.push((NIGHTLY, "1".into()));
+    }
+    if options.allow_missing {
+        variables.push((NOT_COVERED, target().join("not-covered")));
+    }
+    variables
+}
+
+fn terraform_fmt() -> anyhow::Result<()> {
+    let terraform = setup::terraform()?;
+    ["examples", "tests/src"]
+        .iter()
+        .map(|folder| root().join(folder))
+        .filter(|folder| folder.is_dir())
+        .try_for_each(|folder| {
+            let mut command = Command::new(&terraform);
+            // The machine's own CLI configuration has nothing to do with ours, and may be broken.
+            command.env("TF_CLI_CONFIG_FILE", "/dev/null");
+            execute(command.args(["fmt", "-check", "-recursive", "-diff"]).arg(folder))
+        })
 }

@@ -1,0 +1,117 @@
+//! The core that the promises are kept on, and everything in which cores differ from each other as far as a promise sees it.
+//!
+//! A test asks here for what it has to expect. It never accepts two answers.
+
+use std::{process::Command, sync::OnceLock};
+
+use super::binaries;
+
+/// Whose core it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Product {
+    Terraform,
+    OpenTofu,
+}
+
+/// A core.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Core {
+    pub product: Product,
+    /// Major and minor.
+    pub version: (u32, u32),
+}
+
+/// The core of this run.
+///
+/// # Panics
+///
+/// When there is none, or it does not answer.
+#[expect(clippy::expect_used, reason = "a test cannot go on without a core")]
+pub fn core() -> Core {
+    static CORE: OnceLock<Core> = OnceLock::new();
+    *CORE.get_or_init(|| {
+        let program = binaries::terraform().expect("a core");
+        let mut command = Command::new(program);
+        command.arg("version").env("TF_CLI_CONFIG_FILE", "/dev/null").env("CHECKPOINT_DISABLE", "1");
+        let output = command.output().expect("the core starts");
+        let text = String::from_utf8_lossy(&output.stdout);
+        Core::parse(&text).unwrap_or_else(|| unknown(&text))
+    })
+}
+
+#[expect(clippy::panic, reason = "a test cannot go on without a core")]
+fn unknown(text: &str) -> Core {
+    panic!("not a version of Terraform or OpenTofu: {text:?}")
+}
+
+impl Core {
+    /// `Terraform v1.11.4`, `OpenTofu v1.13.0-dev`.
+    fn parse(text: &str) -> Option<Self> {
+        let (name, version) = text.lines().next()?.split_once(" v")?;
+        let product = match name {
+            "Terraform" => Product::Terraform,
+            "OpenTofu" => Product::OpenTofu,
+            _ => return None,
+        };
+        let mut parts = version.split('.');
+        let version = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+        Some(Self { product, version })
+    }
+
+    /// The registry of a provider whose source names none.
+    pub fn registry(self) -> &'static str {
+        match self.product {
+            Product::Terraform => "registry.terraform.io",
+            Product::OpenTofu => "registry.opentofu.org",
+        }
+    }
+
+    /// Whether a `moved` block may lead from one resource type to another.
+    pub fn moves_between_types(self) -> bool {
+        self.since((1, 8), (1, 10))
+    }
+
+    /// Whether variables can be ephemeral.
+    pub fn has_ephemeral_values(self) -> bool {
+        self.since((1, 10), (1, 11))
+    }
+
+    /// Whether attributes can be write-only.
+    pub fn has_write_only_attributes(self) -> bool {
+        self.since((1, 11), (1, 11))
+    }
+
+    /// Whether a finding in an attribute of an object points at the line of that attribute; otherwise it points at the block around it.
+    pub fn points_into_objects(self) -> bool {
+        self.product == Product::Terraform && self.version >= (1, 15)
+    }
+
+    /// Whether the state on disk has each object as soon as it is there. OpenTofu writes 20 s later at the earliest, so a killed one has forgotten
+    /// what it made just before.
+    pub fn saves_each_step(self) -> bool {
+        self.product == Product::Terraform
+    }
+
+    fn since(self, terraform: (u32, u32), opentofu: (u32, u32)) -> bool {
+        match self.product {
+            Product::Terraform => self.version >= terraform,
+            Product::OpenTofu => self.version >= opentofu,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_version_is_read() {
+        let core = Core::parse("Terraform v1.6.6\non linux_amd64\n").unwrap();
+        assert_eq!(core, Core { product: Product::Terraform, version: (1, 6) });
+        assert!(!core.moves_between_types() && core.saves_each_step());
+        let core = Core::parse("OpenTofu v1.13.0-dev\non linux_amd64\n").unwrap();
+        assert_eq!(core, Core { product: Product::OpenTofu, version: (1, 13) });
+        assert!(core.has_write_only_attributes() && !core.points_into_objects());
+        assert_eq!(Core::parse("bash: no such file"), None);
+    }
+}

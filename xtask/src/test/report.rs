@@ -1,0 +1,172 @@
+//! What came of the tests.
+
+use std::{collections::BTreeSet, fs, io, path::PathBuf, time::Duration};
+
+use anyhow::Context as _;
+
+/// How many of the slowest are named.
+const SLOWEST: usize = 10;
+
+/// The sum of all runs.
+#[derive(Debug)]
+pub(crate) struct Report {
+    /// Where tests add a line each for what they could not test.
+    file: PathBuf,
+    /// Whether missing things are allowed.
+    allow_missing: bool,
+    passed: usize,
+    ignored: usize,
+    failed: Vec<String>,
+    /// How many tests those are.
+    tests_failed: usize,
+    /// What was not tested: by whom, and why.
+    not_covered: BTreeSet<(String, String)>,
+    /// How many tests are in it.
+    tests_not_covered: usize,
+    times: Vec<(Duration, String)>,
+}
+
+/// What a process said of its tests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Tally {
+    pub(crate) passed: usize,
+    pub(crate) failed: usize,
+    pub(crate) ignored: usize,
+}
+
+impl Tally {
+    /// Reads libtest's line `test result: ok. 1 passed; 0 failed; 0 ignored; …`.
+    pub(crate) fn parse(output: &str) -> Option<Tally> {
+        let line = output.lines().rev().find_map(|line| line.trim().strip_prefix("test result: "))?;
+        let number = |word: &str| -> Option<usize> {
+            line.split([';', '.']).find_map(|part| part.trim().strip_suffix(word)?.trim().parse().ok())
+        };
+        Some(Tally { passed: number("passed")?, failed: number("failed")?, ignored: number("ignored")? })
+    }
+}
+
+impl Report {
+    /// With an empty file for what is not tested.
+    pub(crate) fn new(file: PathBuf, allow_missing: bool) -> anyhow::Result<Report> {
+        match fs::remove_file(&file) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(error).with_context(|| format!("cannot remove {}", file.display()));
+            }
+            _ => {}
+        }
+        Ok(Report {
+            file,
+            allow_missing,
+            passed: 0,
+            ignored: 0,
+            failed: Vec::new(),
+            tests_failed: 0,
+            not_covered: BTreeSet::new(),
+            tests_not_covered: 0,
+            times: Vec::new(),
+        })
+    }
+
+    /// A process that ended.
+    pub(crate) fn ended(&mut self, name: &str, tally: Tally, failed: bool, took: Duration) {
+        self.passed += tally.passed;
+        self.ignored += tally.ignored;
+        if failed {
+            self.failed.push(name.to_owned());
+            self.tests_failed += tally.failed.max(1);
+        }
+        self.times.push((took, name.to_owned()));
+    }
+
+    /// Something that is not a test and could not be done.
+    pub(crate) fn not_covered(&mut self, who: &str, why: String) {
+        self.not_covered.insert((who.to_owned(), why));
+    }
+
+    /// Takes what the tests wrote. A test that wrote and passed did not test what it is for: it counts as not covered, and not as passed.
+    pub(crate) fn collect(&mut self) -> anyhow::Result<()> {
+        let text = match fs::read_to_string(&self.file) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            other => other.with_context(|| format!("cannot read {}", self.file.display()))?,
+        };
+        let mut tests = BTreeSet::new();
+        for line in text.lines() {
+            let (test, why) = line.split_once('\t').unwrap_or(("a test", line));
+            tests.insert(test.to_owned());
+            self.not_covered(test, why.to_owned());
+        }
+        self.tests_not_covered = tests.len();
+        self.passed = self.passed.saturating_sub(tests.len());
+        Ok(())
+    }
+
+    pub(crate) fn failures(&self) -> &[String] {
+        &self.failed
+    }
+
+    /// The slowest, what is not covered, and one line for all.
+    pub(crate) fn print(&self) {
+        let mut times = self.times.clone();
+        times.sort_unstable_by(|one, other| other.cmp(one));
+        println!("\nThe slowest:");
+        for (took, name) in times.iter().take(SLOWEST) {
+            println!("{:>8.1} s  {name}", took.as_secs_f64());
+        }
+        if !self.not_covered.is_empty() {
+            println!("\nNot covered on this machine:");
+            for (who, why) in &self.not_covered {
+                println!("  {who}: {why}");
+            }
+        }
+        if !self.failed.is_empty() {
+            println!("\nFailed:");
+            self.failed.iter().for_each(|name| println!("  {name}"));
+        }
+        println!("\n{}", self.line());
+    }
+
+    fn line(&self) -> String {
+        let ignored = match self.ignored {
+            0 => String::new(),
+            ignored => format!(", {ignored} ignored"),
+        };
+        let not_covered = match (self.allow_missing, self.not_covered.len()) {
+            (false, 0) => "0 not covered".to_owned(),
+            (_, all) if all > self.tests_not_covered => {
+                format!(
+                    "{} not covered, and {} things of the set-up",
+                    self.tests_not_covered,
+                    all - self.tests_not_covered
+                )
+            }
+            _ => format!("{} not covered", self.tests_not_covered),
+        };
+        format!("tests: {} passed, {} failed, {not_covered}{ignored}", self.passed, self.tests_failed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_result_line_is_read() {
+        let output = "\nrunning 3 tests\n...\n\ntest result: ok. 2 passed; 0 failed; 1 ignored; 0 measured; 188 filtered out; finished in 0.01s\n\n";
+        assert_eq!(Tally::parse(output), Some(Tally { passed: 2, failed: 0, ignored: 1 }));
+        let failed = "test result: FAILED. 0 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.01s";
+        assert_eq!(Tally::parse(failed), Some(Tally { passed: 0, failed: 1, ignored: 0 }));
+        assert_eq!(Tally::parse("Killed"), None);
+    }
+
+    #[test]
+    fn a_test_that_could_not_run_is_not_counted_as_passed() {
+        let file = std::env::temp_dir().join(format!("grit-report-{}", std::process::id()));
+        let mut report = Report::new(file.clone(), true).unwrap();
+        report.ended("a", Tally { passed: 3, ..Tally::default() }, false, Duration::ZERO);
+        report.ended("b", Tally { failed: 1, ..Tally::default() }, true, Duration::ZERO);
+        fs::write(&file, "a::x\tthe cable, because there is no ip\na::x\tand more\n").unwrap();
+        report.collect().unwrap();
+        fs::remove_file(file).unwrap();
+        assert_eq!(report.line(), "tests: 2 passed, 1 failed, 1 not covered");
+    }
+}

@@ -1,0 +1,206 @@
+//! Runs jobs, as many at a time as their pools are wide.
+
+use std::{
+    collections::VecDeque,
+    io::{Read as _, Write as _},
+    path::PathBuf,
+    process::ExitStatus,
+    sync::{Mutex, PoisonError, mpsc},
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, bail};
+
+use super::{
+    cores,
+    options::Options,
+    pools::{Job, Pool, Width},
+    report::{Report, Tally},
+};
+
+/// A test that takes longer hangs.
+const LIMIT: Duration = Duration::from_secs(15 * 60);
+const LIMIT_NIGHTLY: Duration = Duration::from_secs(2 * 60 * 60);
+
+/// A word on how far we are, so often.
+const PROGRESS: Duration = Duration::from_secs(30);
+
+/// How often we look whether a process has ended.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// So long after the end of its process may a test's output stay open. A process that a test leaves behind keeps it open for ever.
+const LEFTOVERS: Duration = Duration::from_secs(30);
+
+/// What became of one job.
+struct Done {
+    job: Job,
+    outcome: anyhow::Result<Ended>,
+}
+
+/// How its process ended.
+struct Ended {
+    status: ExitStatus,
+    /// What it printed; `None` where that was shown as it came.
+    output: Option<Vec<u8>>,
+    took: Duration,
+    /// It was killed at the limit.
+    hangs: bool,
+    /// Processes that it started did not end with it.
+    leftovers: bool,
+}
+
+/// Runs all jobs, to the end also when some fail, and shows what the failed ones printed. An error names those that failed.
+pub(crate) fn run(
+    jobs: Vec<Job>,
+    options: &Options,
+    environment: &[(&'static str, PathBuf)],
+    report: &mut Report,
+) -> anyhow::Result<()> {
+    let width = Width::new(options)?;
+    let all = jobs.len();
+    let (sleepers, burners): (VecDeque<_>, VecDeque<_>) =
+        jobs.into_iter().partition(|job| job.pool == Pool::Sleepers);
+    println!(
+        "{} processes that wait, {} at a time; {} that are busy, {} at a time",
+        sleepers.len(),
+        width.sleepers,
+        burners.len(),
+        width.burners
+    );
+    let queues = [(Mutex::new(sleepers), width.sleepers), (Mutex::new(burners), width.burners)];
+    thread::scope(|scope| {
+        let (tell, told) = mpsc::channel();
+        for (queue, width) in &queues {
+            for _ in 0..*width {
+                let tell = tell.clone();
+                scope.spawn(move || {
+                    loop {
+                        let next = queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+                        let Some(job) = next else { return };
+                        let outcome = run_one(&job, options, environment);
+                        // The receiver lives as long as this scope.
+                        let _ = tell.send(Done { job, outcome });
+                    }
+                });
+            }
+        }
+        drop(tell);
+        let (mut ended, mut progress) = (0, Instant::now());
+        for done in told {
+            ended += 1;
+            tell_of(&done, options, report);
+            if progress.elapsed() >= PROGRESS {
+                progress = Instant::now();
+                println!("{ended} of {all} ended");
+            }
+        }
+    });
+    report.collect()?;
+    match report.failures() {
+        [] => Ok(()),
+        failed => {
+            report.print();
+            bail!("{} failed: {}", failed.len(), failed.join(", "))
+        }
+    }
+}
+
+fn run_one(job: &Job, options: &Options, environment: &[(&'static str, PathBuf)]) -> anyhow::Result<Ended> {
+    let mut command = job.binary.command();
+    command.args(&job.arguments).args(options.flags()).envs(environment.iter().cloned());
+    if let Some(core) = &job.core {
+        command.env(cores::VARIABLE, &core.program);
+    }
+    let mut reading = None;
+    if !options.shows_output() {
+        // One pipe for both, so that lines stand in the order in which they were written.
+        let (mut reader, writer) = std::io::pipe().context("cannot make a pipe")?;
+        command.stdout(writer.try_clone()?).stderr(writer);
+        reading = Some(thread::spawn(move || {
+            let mut output = Vec::new();
+            let read = reader.read_to_end(&mut output);
+            read.map(|_| output)
+        }));
+    }
+    let started = Instant::now();
+    let limit = if options.nightly { LIMIT_NIGHTLY } else { LIMIT };
+    let mut child = command.spawn().with_context(|| format!("cannot start {}", job.binary.path.display()))?;
+    // It holds the writing ends of the pipe.
+    drop(command);
+    let mut hangs = false;
+    let status = loop {
+        if let Some(status) = child.try_wait().context("cannot wait for it")? {
+            break status;
+        }
+        if !hangs && started.elapsed() > limit {
+            hangs = true;
+            child.kill().context("it hangs, and cannot be killed")?;
+        }
+        thread::sleep(LOOK);
+    };
+    let ended = Instant::now();
+    let took = started.elapsed();
+    let Some(reading) = reading else {
+        return Ok(Ended { status, output: None, took, hangs, leftovers: false });
+    };
+    while !reading.is_finished() && ended.elapsed() < LEFTOVERS {
+        thread::sleep(LOOK);
+    }
+    if !reading.is_finished() {
+        return Ok(Ended { status, output: None, took, hangs, leftovers: true });
+    }
+    match reading.join() {
+        Ok(output) => {
+            let output = Some(output.context("cannot read what it prints")?);
+            Ok(Ended { status, output, took, hangs, leftovers: false })
+        }
+        Err(panic) => std::panic::resume_unwind(panic),
+    }
+}
+
+/// Counts it; shows what a failed one printed.
+fn tell_of(done: &Done, options: &Options, report: &mut Report) {
+    let Done { job, outcome } = done;
+    let (tally, failure, took) = match outcome {
+        Err(error) => (Tally::default(), Some(format!("{error:#}")), Duration::ZERO),
+        Ok(ended) => {
+            let (tally, failure) = ended.judge(job.tests, options);
+            (tally, failure, ended.took)
+        }
+    };
+    if let Some(why) = &failure {
+        println!("--- FAILED: {}, after {:.1} s: {why}", job.name, took.as_secs_f64());
+        if let Ok(Ended { output: Some(output), .. }) = outcome {
+            // A terminal that is gone is no reason to end before the tests.
+            let _ = std::io::stdout().lock().write_all(output);
+        }
+        println!("---");
+    }
+    report.ended(&job.name, tally, failure.is_some(), took);
+}
+
+impl Ended {
+    /// How many of `tests` did what, and why the process failed if it did.
+    fn judge(&self, tests: usize, options: &Options) -> (Tally, Option<String>) {
+        if self.hangs {
+            return (Tally::default(), Some("it did not end in time, and was killed".to_owned()));
+        }
+        if self.leftovers {
+            let why = format!(
+                "{} s after its end, processes that it started still hold its output",
+                LEFTOVERS.as_secs()
+            );
+            return (Tally::default(), Some(why));
+        }
+        if options.shows_output() && self.status.success() {
+            return (Tally { passed: tests, ..Tally::default() }, None);
+        }
+        let output = self.output.as_deref().map(String::from_utf8_lossy);
+        match output.and_then(|output| Tally::parse(&output)) {
+            Some(tally) if self.status.success() && tally.passed + tally.ignored == tests => (tally, None),
+            Some(tally) => (tally, Some(format!("{}, {} of {tests} passed", self.status, tally.passed))),
+            None => (Tally::default(), Some(format!("{}, without a result", self.status))),
+        }
+    }
+}
