@@ -1,7 +1,8 @@
 //! Telling systemd how it goes: `Type=notify`, a status line, and the watchdog.
 //!
 //! READY is told when the runner has reached the rung that was asked for, once, and not earlier; so units that are ordered after this one
-//! start when the runner is of use. A wrapper that finds its runner drained, or draining, has no rung to wait for, and is ready at once: systemd
+//! start when the runner is of use. A rung that cannot be seen of this runner, for want of an HTTP server, is no rung to wait for: then READY is
+//! told at the highest that can be seen, and the log warns. A wrapper that finds its runner drained, or draining, has no rung to wait for, and is ready at once: systemd
 //! would lose its patience with it, and start another, with another runner. Without `NOTIFY_SOCKET` in the environment there is nobody to tell, and nothing is done.
 
 use std::{
@@ -73,7 +74,17 @@ impl Notifier {
         loop {
             // First forget, then look: what changes in between is looked at again.
             supervision.mark_unchanged();
-            let message = told.message(&own.status(), health.borrow_and_update().level >= ready);
+            let seen = health.borrow_and_update().of(&own.now().state);
+            let is_ready = is_ready(&seen, ready);
+            if is_ready && seen.level < ready && !told.ready {
+                warn!(
+                    ready_when = ready.name(),
+                    level = seen.level.name(),
+                    reasons = ?seen.reasons,
+                    "ready at the highest level that can be seen of this runner; set listen_address in its configuration, or --runner-listen-address"
+                );
+            }
+            let message = told.message(&own.status(), is_ready);
             if !message.is_empty() {
                 self.send(&message);
             }
@@ -90,6 +101,11 @@ impl Notifier {
             warn!(%error, "cannot tell the service manager");
         }
     }
+}
+
+/// Whether the runner is on the wanted rung, or on the highest on which it can be seen.
+fn is_ready(health: &Health, wanted: Level) -> bool {
+    health.goal != Level::None && health.level >= wanted.min(health.goal)
 }
 
 /// What was told already.
@@ -164,6 +180,22 @@ mod tests {
         // One that ended by itself, and is not started again, never became what the unit is for.
         let status = v1::Status { state: State::Stopped.into(), ..v1::Status::default() };
         assert!(!Told::default().message(&status, false).contains("READY"));
+    }
+
+    #[test]
+    fn a_rung_that_cannot_be_seen_is_not_waited_for() {
+        let health = |level, goal| Health { level, goal, ..Health::default() };
+        for (level, goal, wanted, ready) in [
+            (Level::Process, Level::Process, Level::Polling, true),
+            (Level::Process, Level::Process, Level::Process, true),
+            (Level::Process, Level::Polling, Level::Polling, false),
+            (Level::Ready, Level::Polling, Level::Ready, true),
+            (Level::None, Level::Process, Level::Polling, false),
+            // Before the first look nothing is known, and nothing is promised.
+            (Level::None, Level::None, Level::Process, false),
+        ] {
+            assert_eq!(is_ready(&health(level, goal), wanted), ready, "{level:?} {goal:?} {wanted:?}");
+        }
     }
 
     #[test]
