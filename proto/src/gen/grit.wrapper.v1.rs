@@ -117,6 +117,9 @@ pub struct Drain {
     /// The runner was told, so that the drain can no longer be cancelled.
     #[prost(bool, tag = "6")]
     pub signalled: bool,
+    /// What the drain came to. Unspecified while it is under way, and from wrappers that do not have this field.
+    #[prost(enumeration = "DrainOutcome", tag = "7")]
+    pub outcome: i32,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct GetStatusRequest {}
@@ -324,6 +327,54 @@ impl Mode {
             "MODE_UNSPECIFIED" => Some(Self::Unspecified),
             "MODE_GRACEFUL" => Some(Self::Graceful),
             "MODE_FORCEFUL" => Some(Self::Forceful),
+            _ => None,
+        }
+    }
+}
+/// What a drain that is over came to. Only DRAIN_OUTCOME_CLEAN and DRAIN_OUTCOME_NO_RUNNER mean that the drain aborted no job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum DrainOutcome {
+    Unspecified = 0,
+    /// The runner was asked to finish its jobs, and ended by itself with exit code 0.
+    Clean = 1,
+    /// The runner was asked to abort its jobs (a forceful drain, or a graceful one whose deadline passed), and ended with exit code 0.
+    JobsAborted = 2,
+    /// The runner did not end in time after SIGTERM, and the wrapper killed it with its jobs.
+    Killed = 3,
+    /// The runner ended with another exit code, or was ended by a signal of someone else. Its jobs may have been aborted.
+    Failed = 4,
+    /// The runner ended, and its exit code is not known: it had been adopted. Its jobs may have been aborted.
+    Unknown = 5,
+    /// No runner ran when the drain was asked for.
+    NoRunner = 6,
+}
+impl DrainOutcome {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "DRAIN_OUTCOME_UNSPECIFIED",
+            Self::Clean => "DRAIN_OUTCOME_CLEAN",
+            Self::JobsAborted => "DRAIN_OUTCOME_JOBS_ABORTED",
+            Self::Killed => "DRAIN_OUTCOME_KILLED",
+            Self::Failed => "DRAIN_OUTCOME_FAILED",
+            Self::Unknown => "DRAIN_OUTCOME_UNKNOWN",
+            Self::NoRunner => "DRAIN_OUTCOME_NO_RUNNER",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "DRAIN_OUTCOME_UNSPECIFIED" => Some(Self::Unspecified),
+            "DRAIN_OUTCOME_CLEAN" => Some(Self::Clean),
+            "DRAIN_OUTCOME_JOBS_ABORTED" => Some(Self::JobsAborted),
+            "DRAIN_OUTCOME_KILLED" => Some(Self::Killed),
+            "DRAIN_OUTCOME_FAILED" => Some(Self::Failed),
+            "DRAIN_OUTCOME_UNKNOWN" => Some(Self::Unknown),
+            "DRAIN_OUTCOME_NO_RUNNER" => Some(Self::NoRunner),
             _ => None,
         }
     }

@@ -1,7 +1,7 @@
 //! Why a command did not do what it should: what happened, what to do next, and the exit code.
 //!
 //! The code tells three cases apart for scripts. 2: nobody was asked anything, because no wrapper could be reached. 3: the time given for waiting
-//! is over. 1: everything else, a call whose outcome is not known among it.
+//! is over. 4: the runner has ended as asked, and the drain was not clean. 1: everything else, a call whose outcome is not known among it.
 
 use std::{io, time::Duration};
 
@@ -36,6 +36,8 @@ pub enum CommandError {
     NotStarted(String),
     #[error("the runner has ended, so it will not become healthy{}", because(.0))]
     Ended(String),
+    #[error("the runner has ended, and the drain was not clean: {0}")]
+    NotClean(&'static str),
     #[error("cannot write the answer")]
     Output(#[from] io::Error),
 }
@@ -76,6 +78,7 @@ impl CommandError {
         match self {
             Self::Connect { .. } => 2,
             Self::TimedOut { .. } => 3,
+            Self::NotClean(_) => 4,
             Self::Broken { .. }
             | Self::Upstream { .. }
             | Self::NoWrapper { .. }
@@ -111,6 +114,10 @@ impl CommandError {
             }
             Self::TimedOut { .. } => {
                 "Only the waiting has ended: what was asked for goes on. `grit-wrapper wait` waits again."
+            }
+            Self::NotClean(_) => {
+                "Jobs that the runner did not finish show in GitLab as failed or stuck: look there, and retry them. `grit-wrapper status` and the \
+                 wrapper's log have the runner's exit code and its last lines."
             }
             Self::Ended(_) => "`grit-wrapper start` starts it again.",
             Self::Refused(_) | Self::NotStarted(_) | Self::Output(_) => return None,
@@ -174,6 +181,7 @@ mod tests {
             connect(ConnectError::Unreachable(Duration::from_secs(10))),
             connect(ConnectError::Io(io::Error::other("failed to lookup address information"))),
             CommandError::Output(io::Error::from_raw_os_error(28)),
+            CommandError::NotClean("killed: it did not end in time"),
             CommandError::Ended(String::new()),
             CommandError::TimedOut { after: Duration::from_secs(90), last: "is draining, 3 jobs".to_owned() },
         ];

@@ -1,6 +1,7 @@
 //! The operator's commands: `status`, `jobs`, `drain`, `cancel`, `start` and `wait`, which talk to a running wrapper.
 //!
-//! Every command has a view for people and `--json`, and ends with 0 (done), 1 (anything else), 2 (cannot connect) or 3 (timed out).
+//! Every command has a view for people and `--json`, and ends with 0 (done), 1 (anything else), 2 (cannot connect), 3 (timed out) or 4 (the
+//! runner has ended, and not cleanly).
 
 mod client;
 mod error;
@@ -16,8 +17,8 @@ use std::{
 
 use clap::{Args, Subcommand, ValueEnum};
 use grit_proto::wrapper_v1::{
-    CancelRequest, DrainRequest, GetStatusRequest, ListJobsRequest, Mode, StartRequest, Status, exit::How,
-    wrapper_client::WrapperClient,
+    CancelRequest, DrainOutcome, DrainRequest, GetStatusRequest, ListJobsRequest, Mode, StartRequest, Status,
+    exit::How, wrapper_client::WrapperClient,
 };
 use tokio::runtime;
 use tonic::{Response, transport::Channel};
@@ -72,7 +73,9 @@ pub enum Command {
         /// When the jobs are aborted after all. Default: never.
         #[arg(long, value_name = "DURATION", value_parser = duration::parse_limit)]
         deadline: Option<Duration>,
-        /// Wait until the runner has ended.
+        /// Wait until the runner has ended. The exit code is then 0 only if the drain was clean: the runner finished its jobs and ended with
+        /// exit code 0 (with --force: it ended in time with exit code 0). It is 4 if jobs were aborted at a deadline, or if the runner was
+        /// killed, failed, or ended with an unknown exit code; `outcome` in the answer says which.
         #[arg(long)]
         wait: bool,
         /// Give up waiting after this time; the drain goes on. Default: never.
@@ -92,7 +95,7 @@ pub enum Command {
         #[command(flatten)]
         common: Common,
     },
-    /// Wait until the runner has ended, or has become healthy.
+    /// Wait until the runner has ended, or has become healthy. After a drain that was not clean the exit code is 4, as with `drain --wait`.
     Wait {
         #[command(flatten)]
         common: Common,
@@ -151,7 +154,7 @@ async fn carry_out(command: Command) -> Result<(), CommandError> {
             };
             let answer = call(&common, async |client| client.drain(request.clone()).await).await?;
             if wait {
-                return finish(&common, Goal::Stopped, timeout).await;
+                return finish(&common, Goal::Stopped, timeout, force).await;
             }
             show(&common, &answer.status.unwrap_or_default())
         }
@@ -169,7 +172,7 @@ async fn carry_out(command: Command) -> Result<(), CommandError> {
                 _ => show(&common, &status),
             }
         }
-        Command::Wait { common, goal, timeout } => finish(&common, goal, timeout).await,
+        Command::Wait { common, goal, timeout } => finish(&common, goal, timeout, false).await,
     }
 }
 
@@ -180,10 +183,24 @@ async fn call<T>(
     Client::connect(&common.address).await?.ask(ask).await
 }
 
-async fn finish(common: &Common, goal: Goal, timeout: Option<Duration>) -> Result<(), CommandError> {
+/// `abort_asked`: this very command asked for jobs to be aborted, so that is no failure.
+async fn finish(
+    common: &Common,
+    goal: Goal,
+    timeout: Option<Duration>,
+    abort_asked: bool,
+) -> Result<(), CommandError> {
     let progress = !common.json && io::stderr().is_terminal();
     let status = wait::wait(&common.address, goal, timeout, progress).await?;
-    show(common, &status)
+    show(common, &status)?;
+    let outcome = status.drain.map(|drain| drain.outcome()).unwrap_or_default();
+    match outcome {
+        DrainOutcome::Unspecified | DrainOutcome::Clean | DrainOutcome::NoRunner => Ok(()),
+        DrainOutcome::JobsAborted if abort_asked => Ok(()),
+        DrainOutcome::JobsAborted | DrainOutcome::Killed | DrainOutcome::Failed | DrainOutcome::Unknown => {
+            Err(CommandError::NotClean(view::outcome_words(outcome).unwrap_or_default()))
+        }
+    }
 }
 
 fn show(common: &Common, status: &Status) -> Result<(), CommandError> {

@@ -2,7 +2,7 @@
 
 use std::{fmt::Write, time::Duration};
 
-use grit_proto::wrapper_v1::{Drain, Exit, Health, Job, Level, Mode, State, Status, exit::How};
+use grit_proto::wrapper_v1::{Drain, DrainOutcome, Exit, Health, Job, Level, Mode, State, Status, exit::How};
 use serde_json::{Value, json};
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
@@ -65,6 +65,9 @@ pub(super) fn status(status: &Status) -> String {
     if let Some(drain) = &status.drain {
         let reason = if drain.reason.is_empty() { String::new() } else { format!(": {}", drain.reason) };
         fact("drain", &format!("{} by {}{reason}", mode(drain.mode()), drain.id));
+        if let Some(outcome) = outcome_words(drain.outcome()) {
+            fact("outcome", outcome);
+        }
         if let Some(deadline) = moment(drain.deadline) {
             fact("deadline", &deadline);
         }
@@ -157,6 +160,7 @@ fn drain_json(drain: &Drain) -> Value {
         "asked_at": moment(drain.asked_at),
         "deadline": moment(drain.deadline),
         "signalled": drain.signalled,
+        "outcome": outcome(drain.outcome()),
     })
 }
 
@@ -204,6 +208,36 @@ fn mode(mode: Mode) -> &'static str {
         Mode::Graceful => "graceful",
         Mode::Forceful => "forceful",
     }
+}
+
+/// One word for programs; none while the drain is under way.
+fn outcome(outcome: DrainOutcome) -> Option<&'static str> {
+    Some(match outcome {
+        DrainOutcome::Unspecified => return None,
+        DrainOutcome::Clean => "clean",
+        DrainOutcome::JobsAborted => "jobs_aborted",
+        DrainOutcome::Killed => "killed",
+        DrainOutcome::Failed => "failed",
+        DrainOutcome::Unknown => "unknown",
+        DrainOutcome::NoRunner => "no_runner",
+    })
+}
+
+/// The same for people.
+pub(super) fn outcome_words(outcome: DrainOutcome) -> Option<&'static str> {
+    Some(match outcome {
+        DrainOutcome::Unspecified => return None,
+        DrainOutcome::Clean => "clean: the runner finished its jobs and ended",
+        DrainOutcome::JobsAborted => {
+            "jobs aborted: the runner was asked to abort the jobs that still ran, and ended"
+        }
+        DrainOutcome::Killed => "killed: the runner did not end in time, and was killed with its jobs",
+        DrainOutcome::Failed => "failed: the runner ended with an error, so jobs may have been aborted",
+        DrainOutcome::Unknown => {
+            "unknown: the runner ended, and its exit code is not known, so jobs may have been aborted"
+        }
+        DrainOutcome::NoRunner => "no runner: none ran",
+    })
 }
 
 fn seconds(age: Option<prost_types::Duration>) -> i64 {

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use crate::{
     health::{Health, Level},
     process::Exit,
-    supervisor::{End, LastLines, Mode, Phase, State, Stop, Supervision},
+    supervisor::{DrainOutcome, End, LastLines, Mode, Phase, State, Stop, Supervision},
     wall,
 };
 
@@ -171,6 +171,18 @@ fn drain(state: &State, stop: &Stop) -> v1::Drain {
         asked_at: Some(timestamp(stop.asked)),
         deadline: deadline.map(timestamp),
         signalled,
+        outcome: stop.outcome.map_or(v1::DrainOutcome::Unspecified, outcome).into(),
+    }
+}
+
+fn outcome(outcome: DrainOutcome) -> v1::DrainOutcome {
+    match outcome {
+        DrainOutcome::Clean => v1::DrainOutcome::Clean,
+        DrainOutcome::JobsAborted => v1::DrainOutcome::JobsAborted,
+        DrainOutcome::Killed => v1::DrainOutcome::Killed,
+        DrainOutcome::Failed => v1::DrainOutcome::Failed,
+        DrainOutcome::Unknown => v1::DrainOutcome::Unknown,
+        DrainOutcome::NoRunner => v1::DrainOutcome::NoRunner,
     }
 }
 

@@ -11,7 +11,7 @@ use crate::{
     callback::Callback,
     process::{Exit, Identity, LinuxChild, Program},
     signals,
-    supervisor::{ChildInfo, End, Mode, Phase, Policy, State, Stop, Supervision},
+    supervisor::{ChildInfo, DrainOutcome, End, Mode, Phase, Policy, State, Stop, Supervision},
     wall::Clocks,
 };
 
@@ -80,6 +80,8 @@ struct SavedStop {
     kill_at: Option<u64>,
     /// How the child had ended, when it had.
     end: Option<SavedEnd>,
+    /// What it came to. Not there in files of wrappers that did not know.
+    outcome: Option<DrainOutcome>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -188,7 +190,10 @@ impl Saved {
                     killed: false,
                 });
                 let end = stop.end.clone().map_or(unseen, SavedEnd::restore);
-                State::Exited { end, stop: Some(stop.restore(times)) }
+                let mut stop = stop.restore(times);
+                let outcome = DrainOutcome::of(stop.mode, &end);
+                stop.outcome.get_or_insert(outcome);
+                State::Exited { end, stop: Some(stop) }
             }
             (saved, None) => {
                 if saved.is_some() {
@@ -273,6 +278,7 @@ impl SavedStop {
                 State::Exited { end, .. } => Some(SavedEnd::new(end)),
                 _ => None,
             },
+            outcome: stop.outcome,
         }
     }
 
@@ -287,6 +293,7 @@ impl SavedStop {
             deadline: self.deadline.map(|deadline| times.moment(deadline)),
             callbacks: restore(&self.callbacks),
             called: restore(&self.called),
+            outcome: self.outcome,
         }
     }
 }

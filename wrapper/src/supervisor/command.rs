@@ -5,6 +5,7 @@ use std::sync::Arc;
 use thiserror::Error;
 use tokio::{sync::oneshot, time::Instant};
 
+use super::outcome::DrainOutcome;
 use crate::callback::Callback;
 
 /// One thing asked, with the way back for the answer.
@@ -47,6 +48,8 @@ pub struct Stop {
     pub callbacks: Vec<Callback>,
     /// Who was told, or could not be.
     pub called: Vec<Callback>,
+    /// What it came to, once it is over.
+    pub outcome: Option<DrainOutcome>,
 }
 
 impl Stop {
@@ -64,6 +67,7 @@ impl Stop {
             deadline: None,
             callbacks: Vec::new(),
             called: Vec::new(),
+            outcome: None,
         }
     }
 }

@@ -6,7 +6,7 @@
 //! - [`task`] owns the child. It turns the child's end, commands and the passing of time into events, and effects into deeds, one
 //!   at a time; so nobody else can change the state between a decision and its deed. [`keeper`] writes the state file for it, and
 //!   [`callbacks`] is what makes a stop's callbacks.
-//! - [`tally`] tells what happened between two states, for the metrics.
+//! - [`outcome`] is what a stop came to. [`tally`] tells what happened between two states, for the metrics.
 //! - [`handle`] is how the rest of the program talks to that task; [`command`] is what may be said.
 //!
 //! It is not a process manager: one child, and no knowledge of what the child does beyond its signals.
@@ -15,6 +15,7 @@ mod callbacks;
 pub mod command;
 mod handle;
 mod keeper;
+mod outcome;
 mod policy;
 mod restart;
 mod state;
@@ -32,6 +33,7 @@ pub use self::{
     callbacks::{Callbacks, Made},
     command::{Answer, Mode, Refusal, Stop},
     handle::{Handle, HandleError},
+    outcome::DrainOutcome,
     policy::{Policy, Restart, RestartWhen},
     state::{ChildInfo, End, LastLines, Phase, State, Supervision},
     tally::{DrainResult, Drained, ExitReason, Happened},

@@ -4,6 +4,7 @@ use tokio::time::Instant;
 
 use super::{
     command::{Answer, Mode, Refusal, Stop},
+    outcome::DrainOutcome,
     policy::Policy,
     state::{ChildInfo, End, Phase, State},
     table::{Answered, Effect, exited},
@@ -41,7 +42,9 @@ pub(super) fn request_stop(
         State::Backoff { end, .. } => (exited(end, Some(wish), effects), Ok(Answer::Done)),
         State::Exited { end, stop } => {
             // Whoever asks for a callback after the end would wait for ever if it were only kept.
-            let mut known = stop.unwrap_or_else(|| Stop { callbacks: Vec::new(), ..wish.clone() });
+            let fresh =
+                || Stop { callbacks: Vec::new(), outcome: Some(DrainOutcome::NoRunner), ..wish.clone() };
+            let mut known = stop.unwrap_or_else(fresh);
             match join(&mut known, &wish) {
                 Ok(new) => {
                     effects.extend(new.into_iter().map(Effect::Callback));

@@ -28,6 +28,7 @@ use tokio::time::Instant;
 
 use super::{
     command::{Answer, Mode, Refusal, Stop},
+    outcome::DrainOutcome,
     policy::Policy,
     state::{ChildInfo, End, LastLines, Phase, State, Supervision},
     stop::{begin_stop, cancel, escalate, release, request_stop, terminate},
@@ -215,13 +216,14 @@ fn ended(state: State, exit: Exit, effects: &mut Vec<Effect>) -> State {
         State::Running { child, .. } => {
             exited(End::Exited { pid: child.pid, exit, killed: false }, None, effects)
         }
-        State::Stopping { child, stop, phase } => {
+        State::Stopping { child, mut stop, phase } => {
             if stop.mode == Mode::Forceful {
                 // A forceful stop leaves nothing behind, whether the leader ended by itself or not.
                 effects.push(Effect::KillGroup);
             }
-            let killed = phase == Phase::Killed;
-            exited(End::Exited { pid: child.pid, exit, killed }, Some(stop), effects)
+            let end = End::Exited { pid: child.pid, exit, killed: phase == Phase::Killed };
+            stop.outcome = Some(DrainOutcome::of(stop.mode, &end));
+            exited(end, Some(stop), effects)
         }
         // Nothing else has a child that could end.
         other @ (State::Idle | State::Starting { .. } | State::Backoff { .. } | State::Exited { .. }) => {
@@ -230,7 +232,11 @@ fn ended(state: State, exit: Exit, effects: &mut Vec<Effect>) -> State {
     }
 }
 
-pub(super) fn exited(end: End, stop: Option<Stop>, effects: &mut Vec<Effect>) -> State {
+/// The stop is over. One whose outcome is not known by now met no child.
+pub(super) fn exited(end: End, mut stop: Option<Stop>, effects: &mut Vec<Effect>) -> State {
+    if let Some(stop) = &mut stop {
+        stop.outcome.get_or_insert(DrainOutcome::NoRunner);
+    }
     effects.extend(stop.iter().flat_map(|stop| &stop.callbacks).cloned().map(Effect::Callback));
     State::Exited { end, stop }
 }

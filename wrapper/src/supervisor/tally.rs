@@ -28,8 +28,12 @@ pub enum ExitReason {
 /// How a drain came to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DrainResult {
-    /// The runner ended as it was asked to.
+    /// The runner ended as it was asked to, with exit code 0.
     Finished,
+    /// It ended with another exit code, or by a signal that was not the wrapper's.
+    Failed,
+    /// It had been adopted, and its exit code is not known.
+    Unknown,
     /// A graceful one became forceful, and the runner ended then.
     Forced,
     /// The runner's group was killed.
@@ -107,12 +111,22 @@ impl ExitReason {
 }
 
 impl DrainResult {
-    pub const ALL: [Self; 5] = [Self::Finished, Self::Forced, Self::Killed, Self::Cancelled, Self::NoRunner];
+    pub const ALL: [Self; 7] = [
+        Self::Finished,
+        Self::Failed,
+        Self::Unknown,
+        Self::Forced,
+        Self::Killed,
+        Self::Cancelled,
+        Self::NoRunner,
+    ];
 
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Finished => "finished",
+            Self::Failed => "failed",
+            Self::Unknown => "unknown",
             Self::Forced => "forced",
             Self::Killed => "killed",
             Self::Cancelled => "cancelled",
@@ -170,6 +184,8 @@ impl Wish {
             End::NeverStarted | End::SpawnFailed(_) => DrainResult::NoRunner,
             End::Exited { killed: true, .. } => DrainResult::Killed,
             End::Exited { .. } if self.latest != self.mode => DrainResult::Forced,
+            End::Exited { exit: Exit::Unknown, .. } => DrainResult::Unknown,
+            End::Exited { exit, .. } if !exit.is_success() => DrainResult::Failed,
             End::Exited { .. } => DrainResult::Finished,
         };
         let took = (result != DrainResult::NoRunner).then(|| now.saturating_duration_since(self.asked));
@@ -252,9 +268,13 @@ mod tests {
             (
                 vec![stopping(Graceful), over(Exit::Unknown, false)],
                 vec![ExitReason::Unknown],
-                vec![(Graceful, Finished)],
+                vec![(Graceful, DrainResult::Unknown)],
             ),
-            (vec![stopping(Graceful), backoff()], vec![ExitReason::Error], vec![(Graceful, Finished)]),
+            (
+                vec![stopping(Graceful), backoff()],
+                vec![ExitReason::Error],
+                vec![(Graceful, DrainResult::Failed)],
+            ),
             (vec![running(), backoff(), starting(None), running()], vec![ExitReason::Error], vec![]),
         ] {
             assert_eq!(counted(&states), (exits, drains), "{states:?}");

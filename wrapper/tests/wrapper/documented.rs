@@ -287,7 +287,8 @@ async fn a_wait_shows_its_progress_in_one_line_of_a_terminal() {
     drop(next.client().await);
     people(&next, "grit-wrapper drain --force");
     terminal.shows("\r\nstate      stopped\r\n").await;
-    assert_eq!(terminal.process.wait().unwrap().code(), Some(0));
+    // Somebody else had the jobs aborted, and that is no clean end.
+    assert_eq!(terminal.process.wait().unwrap().code(), Some(4));
 }
 
 /// Each rung is waited for, and not the one below.

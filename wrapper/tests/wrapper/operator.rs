@@ -44,7 +44,9 @@ async fn a_drain_from_its_status_to_its_end_and_a_new_start() {
 
     let drained =
         operator(&wrapper, &["drain", "--id", "deploy-7", "--reason", "version 2", "--wait", "--json"]);
-    let drained = json(&drained);
+    // The runner failed, and that is told.
+    assert_eq!(drained.status.code(), Some(4), "{}", stderr(&drained));
+    let drained: Value = serde_json::from_slice(&drained.stdout).unwrap();
     assert_eq!(drained["state"], "stopped");
     assert_eq!(drained["exit"]["how"]["code"], 4);
     assert_eq!(
@@ -59,6 +61,32 @@ async fn a_drain_from_its_status_to_its_end_and_a_new_start() {
     assert_eq!(hopeless.status.code(), Some(1), "{}", stderr(&hopeless));
     assert_eq!(json(&operator(&wrapper, &["start", "--json"]))["state"], "running");
     wrapper.recorded("ready QUIT ready").await;
+}
+
+#[tokio::test]
+async fn drain_wait_exits_with_4_unless_the_drain_was_clean() {
+    let limits = ["--process-termination-timeout=300ms"];
+    let stubborn = &["--ignore-quit", "--ignore-term"][..];
+    for (habits, words, outcome, code) in [
+        (&[][..], &["drain", "--wait"][..], "clean", 0),
+        (&[], &["drain", "--force", "--wait"], "jobs_aborted", 0),
+        (&["--ignore-quit"], &["drain", "--deadline", "100ms", "--wait"], "jobs_aborted", 4),
+        (&["--code", "1"], &["drain", "--wait"], "failed", 4),
+        (&["--code", "1"], &["drain", "--force", "--wait"], "failed", 4),
+        (stubborn, &["drain", "--deadline", "100ms", "--wait"], "killed", 4),
+        (stubborn, &["drain", "--force", "--wait"], "killed", 4),
+    ] {
+        let wrapper = ready(&limits, habits).await;
+        let output = operator(&wrapper, &[words, &["--json"]].concat());
+        let errors = stderr(&output);
+        assert_eq!(output.status.code(), Some(code), "{habits:?} {words:?}: {errors}");
+        let status: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(status["drain"]["outcome"], outcome, "{habits:?} {words:?}: {status}");
+        assert_eq!(errors.contains("the drain was not clean"), code == 4, "{errors}");
+        // Whoever looks later sees the same.
+        assert_eq!(json(&operator(&wrapper, &["status", "--json"]))["drain"]["outcome"], outcome);
+        assert_eq!(operator(&wrapper, &["wait"]).status.code(), Some(if outcome == "clean" { 0 } else { 4 }));
+    }
 }
 
 /// A folder in the way of the state file stands for a full disk.
