@@ -216,7 +216,8 @@ fn a_manager_that_ended_behind_our_back_is_drift_and_not_an_error() {
 #[test]
 fn a_new_manager_is_stable_before_it_counts() {
     let mut rollout = Rollout::start().unwrap();
-    rollout.set("health", json!({ "stable_for": "2s" })).unwrap();
+    // Longer than the two seconds for which a wrapper itself waits before it calls a new runner healthy.
+    rollout.set("health", json!({ "stable_for": "7s" })).unwrap();
     rollout.managers(&["m1-v1"]).unwrap();
     rollout.workspace.apply().unwrap().succeeded();
     let started = rollout
@@ -225,7 +226,7 @@ fn a_new_manager_is_stable_before_it_counts() {
         .wait_for("the runner starts", PATIENCE, |event| matches!(event.what, What::RunnerStarted { .. }));
     let now = rollout.lab.events().note("test", "applied");
     assert!(
-        now.at - started.at >= std::time::Duration::from_secs(2),
+        now.at - started.at >= std::time::Duration::from_secs(7),
         "{} {}",
         started.at.as_secs_f64(),
         now.at.as_secs_f64()
