@@ -39,7 +39,7 @@ pub enum Refusal {
     )]
     StartedByHand { name: String },
     #[error(
-        "terraform-provider-{name} speaks plugin protocol {PROTOCOL}, and its caller only {offered}: use Terraform 1.0 or newer, or OpenTofu."
+        "terraform-provider-{name} speaks plugin protocol {PROTOCOL}, and its caller only {offered}: use Terraform 1.6 or newer, or OpenTofu."
     )]
     Protocol { name: String, offered: String },
 }

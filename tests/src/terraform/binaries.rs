@@ -7,7 +7,7 @@ use thiserror::Error;
 /// A program that a test needs is not there.
 #[derive(Debug, Error)]
 pub enum MissingBinary {
-    #[error("neither `terraform` nor `tofu` is on PATH: install one of them, version 1.8 or newer")]
+    #[error("neither `terraform` nor `tofu` is on PATH: install one of them")]
     Terraform,
     #[error("{} is missing: build it with `cargo build --workspace --bins`, or run the tests with `cargo xtask test`", path.display())]
     NotBuilt { path: PathBuf },

@@ -31,7 +31,7 @@ fn by_hand_it_says_one_sentence_and_fails() {
         ),
         (
             &[COOKIE, ("PLUGIN_PROTOCOL_VERSIONS", "4,5")][..],
-            "terraform-provider-lab speaks plugin protocol 6, and its caller only 4,5: use Terraform 1.0 or newer, or OpenTofu.\n",
+            "terraform-provider-lab speaks plugin protocol 6, and its caller only 4,5: use Terraform 1.6 or newer, or OpenTofu.\n",
         ),
     ] {
         let output = run(variables);

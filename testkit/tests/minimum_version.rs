@@ -1,0 +1,59 @@
+//! The oldest core that the suite runs on is the one that the documentation and every configuration name.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+const CORES: &str = include_str!("../../tests/cores.txt");
+
+/// `1.6`.
+fn minimum() -> String {
+    let line = CORES.lines().find(|line| !line.starts_with('#')).unwrap();
+    let version = line.split_whitespace().next().unwrap();
+    version.rsplit_once('.').unwrap().0.to_owned()
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+fn configurations(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            configurations(&path, found);
+        } else if path.extension().is_some_and(|extension| extension == "tf") {
+            found.push(path);
+        }
+    }
+}
+
+#[test]
+fn the_documentation_names_the_oldest_core_that_is_tested() {
+    let wanted = format!("Terraform {} or newer", minimum());
+    for document in ["README.md", "docs/index.md", "provider/src/plugin/launch.rs"] {
+        let text = fs::read_to_string(root().join(document)).unwrap();
+        assert!(text.contains(&wanted), "{document} does not say `{wanted}`");
+    }
+}
+
+#[test]
+fn every_configuration_that_requires_a_version_requires_that_one() {
+    let mut files = Vec::new();
+    for folder in ["examples", "tests/src"] {
+        configurations(&root().join(folder), &mut files);
+    }
+    let wanted = format!("required_version = \">= {}\"", minimum());
+    let mut count = 0;
+    for file in files {
+        for line in
+            fs::read_to_string(&file).unwrap().lines().filter(|line| line.contains("required_version"))
+        {
+            assert_eq!(line.trim(), wanted, "{}", file.display());
+            count += 1;
+        }
+    }
+    assert!(count > 0, "no configuration requires a version");
+}
