@@ -19,7 +19,7 @@ const USAGE: &str = "\
 Usage: cargo xtask COMMAND
 
   demo                   the main job on this machine: deploy version 1 under load, roll to version 2, destroy
-  test [--nightly] [--allow-missing] [--no-setup] [--core NAME]… [-- TEST ARGUMENTS]
+  test [--nightly] [--allow-missing] [--no-setup] [--no-run] [--core NAME]… [-- TEST ARGUMENTS]
                          everything that CI checks; installs openssh-server, iproute2, systemd and python3-grpcio, and unpacks
                          Prometheus, through apt-get when they are missing and it may; what a test needs and is missing is a
                          failure, or with --allow-missing an entry of a list at the end; --nightly runs the long tests in full,

@@ -73,6 +73,20 @@ const QUICK: [&str; 5] = [
     "plugin_stop::ctrl_c_in_a_create",
 ];
 
+/// The promises about something that older cores of the table do not have: what it is, and the version that brought it.
+const NEEDS: [(&str, &str, (u32, u32)); 8] = [
+    ("no_secrets::secrets_of_an_ephemeral_variable", EPHEMERAL, (1, 10)),
+    ("no_secrets::secrets_of_a_direct_connection", EPHEMERAL, (1, 10)),
+    ("no_secrets::secrets_of_a_bastion", EPHEMERAL, (1, 10)),
+    ("no_secrets::secrets_in_an_agent", EPHEMERAL, (1, 10)),
+    ("plugin_values::a_secret_in_the_provider_block", EPHEMERAL, (1, 10)),
+    ("plugin_values::write_only_values", WRITE_ONLY, (1, 11)),
+    ("plugin_values::terraform_takes_the_schema", WRITE_ONLY, (1, 11)),
+    ("plugin_values::an_object_of_another_type", "moves between types", (1, 8)),
+];
+const EPHEMERAL: &str = "ephemeral variables";
+const WRITE_ONLY: &str = "write-only attributes";
+
 /// A core.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Core {
@@ -146,6 +160,16 @@ pub(crate) fn is_kept(test: &str, quick: bool) -> bool {
 }
 
 impl Core {
+    /// What a promise needs and this core does not have.
+    pub(crate) fn lacks(&self, test: &str) -> Option<&'static str> {
+        let mut parts = self.name.split('.').map(str::parse);
+        // Other cores than those of the table are recent.
+        let (Some(Ok(major)), Some(Ok(minor))) = (parts.next(), parts.next()) else { return None };
+        let (_, what, _) =
+            NEEDS.iter().find(|(name, _, since)| test.starts_with(name) && (major, minor) < *since)?;
+        Some(what)
+    }
+
     /// Makes its program, unless it is there, and asks for its version.
     pub(crate) fn prepare(&self, may_download: bool) -> anyhow::Result<()> {
         if let Some(package) = &self.package
@@ -245,5 +269,8 @@ mod tests {
         assert!(is_kept("rollout::one_apply_rolls", true) && is_kept("rollout::one_apply_rolls", false));
         assert!(!is_kept("faults::x", true) && is_kept("faults::x", false));
         assert!(!is_kept("systemd_stop::x", false));
+        let lacks = |core: usize| table()[core].lacks("plugin_values::write_only_values_reach");
+        assert_eq!((lacks(0), lacks(6)), (Some(WRITE_ONLY), None));
+        assert_eq!(table()[0].lacks("rollout::one_apply"), None);
     }
 }

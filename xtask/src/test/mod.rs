@@ -24,6 +24,9 @@ const NOT_COVERED: &str = "GRIT_TEST_NOT_COVERED";
 
 pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
     let options = Options::parse(arguments)?;
+    if options.build_only {
+        return binaries::build().map(drop);
+    }
     let mut steps = Steps::new();
     let mut report = Report::new(target().join("not-covered"), options.allow_missing)?;
     if options.set_up {

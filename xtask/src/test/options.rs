@@ -5,6 +5,8 @@
 pub(crate) struct Options {
     /// Install what is missing.
     pub(crate) set_up: bool,
+    /// Build, and run nothing.
+    pub(crate) build_only: bool,
     /// Run the long tests in full.
     pub(crate) nightly: bool,
     /// List what this machine cannot test, in place of failing.
@@ -23,6 +25,7 @@ impl Options {
         };
         let mut options = Options {
             set_up: true,
+            build_only: false,
             nightly: false,
             allow_missing: false,
             cores: Vec::new(),
@@ -35,6 +38,7 @@ impl Options {
                     Some(name) => options.cores.push(name.clone()),
                     None => anyhow::bail!("--core takes the name of a core"),
                 },
+                "--no-run" => options.build_only = true,
                 "--no-setup" => options.set_up = false,
                 "--nightly" => options.nightly = true,
                 "--allow-missing" => options.allow_missing = true,

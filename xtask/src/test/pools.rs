@@ -1,5 +1,6 @@
-//! Which tests run side by side. Most tests wait: for a process, a server, a timeout. Many of those run at the same time. Some tests keep a
-//! processor busy from beginning to end: as many of those run as there are processors.
+//! Which tests run side by side. Most tests wait: for a process, a server, a timeout. Many of those run at the same time, but few of those
+//! that start Terraform, which is busy for half a second at each start. Some tests keep a processor busy from beginning to end: as many of
+//! those run as there are processors.
 
 use std::thread::available_parallelism;
 
@@ -9,8 +10,9 @@ use super::{
     options::Options,
 };
 
-/// How many tests that mostly wait run at the same time.
-const SLEEPERS: usize = 24;
+/// How many tests that mostly wait run at the same time: those that start Terraform, and the others.
+const PROMISES_AT_A_TIME: usize = 8;
+const OTHERS_AT_A_TIME: usize = 16;
 
 /// Tests that keep a processor busy, by program and beginning of the name.
 const BURNERS: [(&str, &str); 9] = [
@@ -41,7 +43,8 @@ const PROMISES: &str = "promises";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pool {
-    Sleepers,
+    Promises,
+    Others,
     Burners,
 }
 
@@ -63,7 +66,8 @@ pub(crate) struct Job {
 /// How many jobs of each pool run at the same time.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Width {
-    pub(crate) sleepers: usize,
+    pub(crate) promises: usize,
+    pub(crate) others: usize,
     pub(crate) burners: usize,
 }
 
@@ -71,8 +75,8 @@ impl Width {
     pub(crate) fn new(options: &Options) -> anyhow::Result<Width> {
         let processors = available_parallelism().map_or(2, usize::from);
         Ok(match options.threads()? {
-            None => Width { sleepers: SLEEPERS, burners: processors },
-            Some(threads) => Width { sleepers: threads, burners: processors.min(threads) },
+            None => Width { promises: PROMISES_AT_A_TIME, others: OTHERS_AT_A_TIME, burners: processors },
+            Some(threads) => Width { promises: 0, others: threads, burners: 0 },
         })
     }
 }
@@ -86,7 +90,13 @@ pub(crate) fn jobs(binaries: &[Binary], cores: &[Core], options: &Options) -> an
             let quick = options.cores.is_empty() && !options.nightly;
             let kept: Vec<_> = names.iter().filter(|name| cores::is_kept(name, quick)).cloned().collect();
             for core in cores {
-                jobs.extend(jobs_of(binary, kept.clone()).into_iter().map(|job| job.on(core)));
+                let (kept, lacking): (Vec<_>, Vec<_>) =
+                    kept.iter().cloned().partition(|name| core.lacks(name).is_none());
+                for name in lacking {
+                    let what = core.lacks(&name).unwrap_or_default();
+                    println!("not on {}, which has no {what}: {name}", core.name);
+                }
+                jobs.extend(jobs_of(binary, kept).into_iter().map(|job| job.on(core)));
             }
         }
         if options.cores.is_empty() {
@@ -95,6 +105,10 @@ pub(crate) fn jobs(binaries: &[Binary], cores: &[Core], options: &Options) -> an
     }
     if jobs.is_empty() {
         anyhow::bail!("no test has a name that `{}` chooses", options.tests.join(" "));
+    }
+    if options.threads()?.is_some() {
+        // So many in all: one queue.
+        jobs.iter_mut().for_each(|job| job.pool = Pool::Others);
     }
     jobs.sort_by_key(|job| !is_one_of(&LONG, job));
     Ok(jobs)
@@ -115,13 +129,14 @@ fn jobs_of(binary: &Binary, names: Vec<String>) -> Vec<Job> {
     let (burners, others): (Vec<_>, Vec<_>) = names.into_iter().partition(is_burner);
     let mut jobs: Vec<_> = burners.into_iter().map(|name| one(name, Pool::Burners)).collect();
     if !binary.unit {
-        jobs.extend(others.into_iter().map(|name| one(name, Pool::Sleepers)));
+        let pool = if binary.name == PROMISES { Pool::Promises } else { Pool::Others };
+        jobs.extend(others.into_iter().map(|name| one(name, pool)));
     } else if !others.is_empty() {
         let tests = others.len();
         let name = format!("{} ({tests} unit tests)", binary.name);
         let arguments = ["--exact".to_owned()].into_iter().chain(others).collect();
         let binary = binary.clone();
-        jobs.push(Job { binary, name, arguments, tests, pool: Pool::Sleepers, core: None });
+        jobs.push(Job { binary, name, arguments, tests, pool: Pool::Others, core: None });
     }
     jobs
 }
@@ -158,7 +173,7 @@ mod tests {
             shown,
             [
                 ("grit_provider fuzz::tests::template", 1, Pool::Burners),
-                ("grit_provider (2 unit tests)", 2, Pool::Sleepers)
+                ("grit_provider (2 unit tests)", 2, Pool::Others)
             ]
         );
         assert_eq!(jobs[1].arguments, ["--exact", "config::empty", "config::full"]);

@@ -59,16 +59,21 @@ pub(crate) fn run(
 ) -> anyhow::Result<()> {
     let width = Width::new(options)?;
     let all = jobs.len();
-    let (sleepers, burners): (VecDeque<_>, VecDeque<_>) =
-        jobs.into_iter().partition(|job| job.pool == Pool::Sleepers);
-    println!(
-        "{} processes that wait, {} at a time; {} that are busy, {} at a time",
-        sleepers.len(),
-        width.sleepers,
-        burners.len(),
-        width.burners
-    );
-    let queues = [(Mutex::new(sleepers), width.sleepers), (Mutex::new(burners), width.burners)];
+    let mut queues = [
+        ("promises", Pool::Promises, width.promises),
+        ("other tests that wait", Pool::Others, width.others),
+        ("busy tests", Pool::Burners, width.burners),
+    ]
+    .map(|(name, pool, width)| (name, pool, width, VecDeque::new()));
+    for job in jobs {
+        if let Some((.., queue)) = queues.iter_mut().find(|(_, pool, ..)| *pool == job.pool) {
+            queue.push_back(job);
+        }
+    }
+    for (name, _, width, queue) in &queues {
+        println!("{} {name}, {width} at a time", queue.len());
+    }
+    let queues = queues.map(|(_, _, width, queue)| (Mutex::new(queue), width));
     thread::scope(|scope| {
         let (tell, told) = mpsc::channel();
         for (queue, width) in &queues {
