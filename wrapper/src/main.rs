@@ -19,12 +19,17 @@ fn main() -> std::process::ExitCode {
     };
     match settings.command {
         Command::Run(settings) => {
-            logging::init(settings.log_level);
-            run::run(&settings).unwrap_or_else(|error| {
+            if let Err(error) = logging::init(settings.log_level) {
+                report(&format!("grit-wrapper: cannot start the thread that writes the log: {error}"));
+                return std::process::ExitCode::from(run::RunError::FAILED);
+            }
+            let code = run::run(&settings).unwrap_or_else(|error| {
                 let code = error.exit_code();
                 tracing::error!(exit_code = code, "{:#}", anyhow::Error::new(error));
                 std::process::ExitCode::from(code)
-            })
+            });
+            logging::flush();
+            code
         }
         Command::Operator(command) => match operator::run(command) {
             Ok(()) => std::process::ExitCode::SUCCESS,
@@ -38,9 +43,12 @@ fn main() -> std::process::ExitCode {
     }
 }
 
-/// Says to a person why a command failed.
+/// Writes to stderr why the program failed.
 #[cfg(target_os = "linux")]
-#[expect(clippy::print_stderr, reason = "the operator's commands talk to people, who read stderr")]
+#[expect(
+    clippy::print_stderr,
+    reason = "for people who read stderr, before there is a log or in a command of an operator"
+)]
 fn report(text: &str) {
     eprintln!("{}", grit_wrapper::operator::visible(text));
 }

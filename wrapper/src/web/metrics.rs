@@ -8,6 +8,7 @@ use super::{Web, page::Page};
 use crate::{
     counters::{CODES, CallbackResult, Counters, METHODS},
     health::{Health, Level},
+    logging,
     process::Exit,
     settings::Label,
     supervisor::{DrainResult, End, ExitReason, Mode, Phase, State, Supervision},
@@ -44,7 +45,6 @@ pub(super) fn render(web: &Web) -> String {
 }
 
 fn page(supervision: &Supervision, health: &Health, counters: &Counters, labels: &[Label]) -> String {
-    let health = &health.of(&supervision.state);
     let mut page = Page::default();
     about(&mut page, counters, labels);
     runner(&mut page, supervision, health);
@@ -63,6 +63,8 @@ fn about(page: &mut Page, counters: &Counters, labels: &[Label]) {
     let revision = ("revision", option_env!("GRIT_REVISION").unwrap_or_default());
     page.sample("build_info", &[version, revision], 1);
     page.moment("start_timestamp_seconds", "When this wrapper was started.", counters.since());
+    page.counter("log_lines_dropped_total", "Lines of the wrapper's log that could not be written in time.");
+    page.sample("log_lines_dropped_total", &[], logging::dropped());
     if !labels.is_empty() {
         page.gauge("info", "The deployment's labels, as they were given.");
         let labels: Vec<_> = labels.iter().map(|label| (label.name.as_str(), label.value.as_str())).collect();
@@ -78,16 +80,18 @@ fn runner(page: &mut Page, supervision: &Supervision, health: &Health) {
     }
     page.gauge("runner_up", "Whether the runner's process lives.");
     page.sample("runner_up", &[], u8::from(state.child().is_some()));
-    let level = health.level;
+    let level = if matches!(state, State::Running { .. }) { health.level } else { Level::None };
     page.gauge("runner_ready", "Whether the runner is ready to take jobs.");
     page.sample("runner_ready", &[], u8::from(level >= Level::Ready));
     page.gauge("runner_health_level", "How healthy the runner is: 0 not, 1 process, 2 ready, 3 polling.");
     page.sample("runner_health_level", &[], level as u8);
-    if health.goal > Level::None {
+    if state.child().is_some() && health.goal > Level::None {
         page.gauge("runner_health_goal", "The highest level on which this runner can be seen.");
         page.sample("runner_health_goal", &[], health.goal as u8);
     }
-    if let Some(polled) = health.last_poll {
+    if state.child().is_some()
+        && let Some(polled) = health.last_poll
+    {
         let help = "When GitLab was last seen to have answered a request for jobs well.";
         page.moment("runner_last_poll_timestamp_seconds", help, polled);
     }
@@ -123,7 +127,7 @@ fn jobs(page: &mut Page, state: &State, health: &Health) {
     }
     if let Some(oldest) = &health.oldest {
         page.gauge("runner_oldest_job_age_seconds", "The age of the job that has run longest.");
-        page.sample("runner_oldest_job_age_seconds", &[], oldest.age().as_secs_f64());
+        page.sample("runner_oldest_job_age_seconds", &[], oldest.age.as_secs_f64());
     }
 }
 
