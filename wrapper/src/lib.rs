@@ -19,6 +19,7 @@ pub mod logging;
 pub mod notify;
 pub mod operator;
 pub mod output;
+mod parts;
 pub mod process;
 pub mod run;
 pub mod service;

@@ -1,8 +1,7 @@
 //! Telling systemd how it goes: `Type=notify`, a status line, and the watchdog.
 //!
 //! READY is told when the runner has reached the rung that was asked for, once, and not earlier; so units that are ordered after this one
-//! start when the runner is of use. A rung that cannot be seen of this runner, for want of an HTTP server, is no rung to wait for: then READY is
-//! told at the highest that can be seen, and the log warns. A wrapper that finds its runner drained, or draining, has no rung to wait for, and is ready at once: systemd
+//! start when the runner is of use. A wrapper that finds its runner drained, or draining, has no rung to wait for, and is ready at once: systemd
 //! would lose its patience with it, and start another, with another runner. Without `NOTIFY_SOCKET` in the environment there is nobody to tell, and nothing is done.
 
 use std::{
@@ -22,7 +21,7 @@ use std::{
 use grit_proto::wrapper_v1::{self as v1, State};
 use tokio::{
     sync::watch,
-    time::{MissedTickBehavior, interval},
+    time::{MissedTickBehavior, interval, sleep},
 };
 use tracing::warn;
 
@@ -30,10 +29,14 @@ use crate::{
     health::{Health, Level},
     operator::view,
     service::Own,
+    supervisor::Handle,
 };
 
 /// The variables that are meant for the wrapper, and not for its runner.
 pub(crate) const VARIABLES: [&str; 3] = ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"];
+
+/// The pause before a message is sent again that could not be sent: the manager's queue may be full for a moment.
+const SEND_AGAIN: Duration = Duration::from_secs(1);
 
 /// The way to the service manager.
 #[derive(Debug)]
@@ -60,56 +63,59 @@ impl Notifier {
     }
 
     /// Tells for as long as the supervisor lives; `ready` is the rung that READY stands for.
-    pub async fn run(
-        self,
-        own: Own,
-        mut supervision: watch::Receiver<crate::supervisor::Supervision>,
-        mut health: watch::Receiver<Health>,
-        ready: Level,
-    ) {
+    pub async fn run(self, own: Own, supervisor: Handle, mut health: watch::Receiver<Health>, ready: Level) {
         // Half of what is allowed, as systemd advises. Without a watchdog, a pause that does not matter.
         let mut alive = interval(self.watchdog.map_or(Duration::from_secs(3600), |limit| limit / 2));
         alive.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut supervision = supervisor.watch();
         let mut told = Told::default();
+        let mut trouble = false;
         loop {
             // First forget, then look: what changes in between is looked at again.
             supervision.mark_unchanged();
-            let seen = health.borrow_and_update().of(&own.now().state);
-            let is_ready = is_ready(&seen, ready);
-            if is_ready && seen.level < ready && !told.ready {
-                warn!(
-                    ready_when = ready.name(),
-                    level = seen.level.name(),
-                    reasons = ?seen.reasons,
-                    "ready at the highest level that can be seen of this runner; set listen_address in its configuration, or --runner-listen-address"
-                );
-            }
-            let message = told.message(&own.status(), is_ready);
+            let (message, next) = told.news(&own.status(), health.borrow_and_update().level >= ready);
+            let mut is_told = true;
             if !message.is_empty() {
-                self.send(&message);
+                is_told = self.send(&message, &mut trouble);
+            }
+            if is_told {
+                told = next;
             }
             tokio::select! {
                 changed = supervision.changed() => if changed.is_err() { return },
                 Ok(()) = health.changed() => {}
-                _ = alive.tick() => if self.watchdog.is_some() { self.send("WATCHDOG=1\n") },
+                () = sleep(SEND_AGAIN), if !is_told => {}
+                _ = alive.tick() => if self.watchdog.is_some() {
+                    // The supervisor shows that it works, and with it the thread that all parts share.
+                    // After its end there is nothing to ask: its last state is told by the other branch.
+                    if supervisor.ping().await.is_ok() {
+                        self.send("WATCHDOG=1\n", &mut trouble);
+                    }
+                },
             }
         }
     }
 
-    fn send(&self, message: &str) {
-        if let Err(error) = self.socket.send_to_addr(message.as_bytes(), &self.manager) {
-            warn!(%error, "cannot tell the service manager");
+    /// Answers whether the manager was told. `trouble` is whether the time before it was not.
+    fn send(&self, message: &str, trouble: &mut bool) -> bool {
+        match self.socket.send_to_addr(message.as_bytes(), &self.manager) {
+            Ok(_) => {
+                *trouble = false;
+                true
+            }
+            Err(error) => {
+                if !*trouble {
+                    warn!(%error, "cannot tell the service manager; trying again each second");
+                }
+                *trouble = true;
+                false
+            }
         }
     }
 }
 
-/// Whether the runner is on the wanted rung, or on the highest on which it can be seen.
-fn is_ready(health: &Health, wanted: Level) -> bool {
-    health.goal != Level::None && health.level >= wanted.min(health.goal)
-}
-
 /// What was told already.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Told {
     ready: bool,
     stopping: bool,
@@ -117,7 +123,13 @@ struct Told {
 }
 
 impl Told {
-    /// What is new, in the manager's form; empty when nothing is.
+    /// What is new, in the manager's form, and what is told once that has been sent. The text is empty when nothing is new.
+    fn news(&self, status: &v1::Status, is_ready: bool) -> (String, Self) {
+        let mut next = self.clone();
+        let message = next.message(status, is_ready);
+        (message, next)
+    }
+
     fn message(&mut self, status: &v1::Status, is_ready: bool) -> String {
         let mut message = String::new();
         let is_up = is_ready && status.state() == State::Running;
@@ -154,7 +166,17 @@ fn watchdog() -> Option<Duration> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+    use crate::{
+        callback::Callback,
+        health::Prober,
+        process::{CommandLine, Linux},
+        service::Guard,
+        settings::{Command, Settings},
+        supervisor::{Callbacks, Made, Policy, Task},
+    };
 
     #[test]
     fn ready_and_stopping_are_told_once() {
@@ -182,20 +204,42 @@ mod tests {
         assert!(!Told::default().message(&status, false).contains("READY"));
     }
 
-    #[test]
-    fn a_rung_that_cannot_be_seen_is_not_waited_for() {
-        let health = |level, goal| Health { level, goal, ..Health::default() };
-        for (level, goal, wanted, ready) in [
-            (Level::Process, Level::Process, Level::Polling, true),
-            (Level::Process, Level::Process, Level::Process, true),
-            (Level::Process, Level::Polling, Level::Polling, false),
-            (Level::Ready, Level::Polling, Level::Ready, true),
-            (Level::None, Level::Process, Level::Polling, false),
-            // Before the first look nothing is known, and nothing is promised.
-            (Level::None, Level::None, Level::Process, false),
-        ] {
-            assert_eq!(is_ready(&health(level, goal), wanted), ready, "{level:?} {goal:?} {wanted:?}");
-        }
+    struct NoCallbacks;
+
+    impl Callbacks for NoCallbacks {
+        fn call(&mut self, _: Callback, _: Made) {}
+    }
+
+    #[tokio::test]
+    async fn the_watchdog_is_fed_only_while_the_supervisor_works() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("notify");
+        let manager = tokio::net::UnixDatagram::bind(&path).unwrap();
+        let socket = UnixDatagram::unbound().unwrap();
+        socket.set_nonblocking(true).unwrap();
+        let watchdog = Some(Duration::from_millis(20));
+        let notifier = Notifier { socket, manager: super::manager(path.as_os_str()).unwrap(), watchdog };
+        let command = CommandLine::new(vec!["true".into()]).unwrap();
+        let (task, supervisor) = Task::new(Policy::default(), Linux::new(command), NoCallbacks);
+        let settings = Settings::from_words(["grit-wrapper", "run", "--", "true"]).unwrap();
+        let Command::Run(settings) = settings.command else { panic!("not the command run") };
+        let guard = Guard::new(settings.access(), Arc::default());
+        let (_publish, health) = watch::channel(Health::default());
+        let own = Own::new(supervisor.clone(), health.clone(), Prober::new(settings.probes()), guard);
+        let _notifier = tokio::spawn(notifier.run(own, supervisor, health, Level::Process));
+        let mut message = [0; 4096];
+        let mut feeds = async || {
+            loop {
+                let read = manager.recv(&mut message).await.unwrap();
+                if &message[..read] == b"WATCHDOG=1\n" {
+                    return;
+                }
+            }
+        };
+        let fed = tokio::time::timeout(Duration::from_millis(300), feeds()).await;
+        assert!(fed.is_err(), "told that all is well while the supervisor hangs");
+        let _supervision = tokio::spawn(task.run());
+        tokio::time::timeout(Duration::from_secs(60), feeds()).await.unwrap();
     }
 
     #[test]

@@ -8,8 +8,9 @@ use tokio::{
     runtime,
     signal::unix::{SignalKind, signal},
     sync::watch,
+    task::JoinHandle,
 };
-use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
+use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
 
 use crate::{
@@ -18,12 +19,13 @@ use crate::{
     health::{Health, Prober},
     listen::{self, ListenError, Listener, Passed, PassedError},
     notify::Notifier,
+    parts::{Broken, Parts},
     process::{CommandError, CommandLine},
     service::{self, Guard, Own, Services, Upstream},
     settings::Run,
     signals::Signals,
     store::{Store, StoreError},
-    supervisor::{End, HandleError, Outcome, Task},
+    supervisor::{End, Outcome, Task},
     web::Web,
 };
 
@@ -48,8 +50,8 @@ pub enum RunError {
     Store(#[from] StoreError),
     #[error("cannot tell whether the runner of an earlier wrapper lives")]
     Adopt(#[source] std::io::Error),
-    #[error("the supervisor failed; this is a bug in grit-wrapper, please report it")]
-    Supervisor(#[from] HandleError),
+    #[error(transparent)]
+    Broken(#[from] Broken),
 }
 
 impl RunError {
@@ -71,7 +73,7 @@ impl RunError {
             | Self::Prepare(_)
             | Self::Store(_)
             | Self::Adopt(_)
-            | Self::Supervisor(_) => Self::FAILED,
+            | Self::Broken(_) => Self::FAILED,
         }
     }
 }
@@ -80,22 +82,25 @@ impl RunError {
 ///
 /// # Errors
 ///
-/// Nothing was started when this fails.
+/// Nothing was started when this fails, but for [`RunError::Broken`].
 pub fn run(settings: &Run) -> Result<ExitCode, RunError> {
     // Before anything is opened whose number could be taken for a passed socket's.
     let passed = Passed::from_env()?;
     // One thread: the work is a few messages a minute, and each thread would cost memory for ever.
     let runtime = runtime::Builder::new_current_thread().enable_all().build().map_err(RunError::Prepare)?;
-    let code = runtime.block_on(supervise(settings, passed));
-    // A look-up of a name that hangs does not hold the end up.
+    let result = runtime.block_on(supervise(settings, passed));
+    // What still runs are calls that hang in a file system or the name service. Nothing waits for them.
     runtime.shutdown_background();
-    code.map(ExitCode::from)
+    result.map(ExitCode::from)
 }
 
 async fn supervise(settings: &Run, mut passed: Passed) -> Result<u8, RunError> {
     let command = CommandLine::new(settings.command.clone())?;
     // A parent that ignores SIGCHLD hands that down, and the kernel would then throw our child's exit status away.
     let _keep_exit_statuses = signal(SignalKind::child()).map_err(RunError::Prepare)?;
+    // A limit on the size of files (LimitFSIZE) is met as a full disk is, and does not end the wrapper. The runner does not inherit this.
+    let _keep_writing =
+        signal(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw())).map_err(RunError::Prepare)?;
     let signals = Signals::new().map_err(RunError::Prepare)?;
     let mut listeners = Vec::new();
     for address in &settings.grpc_listen {
@@ -125,36 +130,38 @@ async fn supervise(settings: &Run, mut passed: Passed) -> Result<u8, RunError> {
         }
     }
     let supervision = tokio::spawn(task.run());
-    let signals = tokio::spawn(signals.forward(supervisor.clone(), settings.drain_timeout));
+    let mut parts = Parts::default();
+    parts.spawn(SIGNALS, signals.forward(supervisor.clone(), settings.drain_timeout));
     let prober = Prober::new(settings.probes());
     let (publish_health, health) = watch::channel(Health::default());
-    let probing = tokio::spawn(prober.clone().run(supervisor.clone(), publish_health));
+    parts.spawn(PROBER, prober.clone().run(supervisor.clone(), publish_health));
     let guard = Guard::new(settings.access(), Arc::clone(&counters));
     let own = Own::new(supervisor.clone(), health.clone(), prober, guard.clone());
-    let telling = Notifier::from_env().map_err(RunError::Prepare)?.map(|notifier| {
-        tokio::spawn(notifier.run(own.clone(), supervisor.watch(), health, settings.ready_when.level()))
-    });
-    let web = web.map(|listener| {
+    if let Some(notifier) = Notifier::from_env().map_err(RunError::Prepare)? {
+        let ready = settings.ready_when.level();
+        parts.spawn(NOTIFIER, notifier.run(own.clone(), supervisor.clone(), health, ready));
+    }
+    if let Some(listener) = web {
         let web = Web {
             own: own.clone(),
             control: settings.http_allow_control,
             counters: Arc::clone(&counters),
             labels: settings.label.clone(),
         };
-        AbortOnDropHandle::new(tokio::spawn(web.serve(listener)))
-    });
+        parts.spawn(HTTP, web.serve(listener));
+    }
     let services = Services { upstream: Upstream::new(supervisor.clone(), guard), own: Some(own), counters };
     let stop_serving = CancellationToken::new();
-    let serving = tokio::spawn(service::serve(listeners, services, stop_serving.clone()));
+    parts.spawn_fallible(GRPC, service::serve(listeners, services, stop_serving.clone()));
 
     // Callers are served before there is a child, as by upstream's wrapper, and what they ask for counts.
-    supervisor.boot().await?;
-    let outcome = supervision.await.map_err(|_| HandleError::Ended)?;
-
-    if let Some(telling) = telling {
-        // It tells the end, and then has nobody to watch.
-        let _told = telling.await;
+    if let Err(error) = supervisor.boot().await {
+        error!(%error, "cannot ask for the first start");
     }
+    let outcome = outcome(supervision, &mut parts).await?;
+
+    // It tells the end, and then has nobody to watch.
+    parts.end_of(NOTIFIER).await?;
     let end = match outcome {
         Outcome::Ended(end) => end,
         // The next wrapper makes the callbacks, and listens in our place.
@@ -163,19 +170,33 @@ async fn supervise(settings: &Run, mut passed: Passed) -> Result<u8, RunError> {
             return Ok(0);
         }
     };
-    // Metrics are for as long as the runner's end may be looked at.
-    drop(web);
     if !caller.finish(Caller::FINISH_LIMIT).await {
         error!("ending although a shutdown callback has not succeeded");
     }
     stop_serving.cancel();
-    if let Ok(Err(error)) = serving.await {
+    if let Err(error) = parts.end_of(GRPC).await {
         error!(%error, "gRPC server");
     }
-    signals.abort();
-    probing.abort();
     info!(exit_code = exit_code(&end), reason = end.failure(), "wrapper ended");
     Ok(exit_code(&end))
+}
+
+/// The names of the parts.
+const SUPERVISOR: &str = "supervisor";
+const SIGNALS: &str = "signals";
+const PROBER: &str = "health prober";
+const NOTIFIER: &str = "service manager notifier";
+const HTTP: &str = "HTTP server";
+const GRPC: &str = "gRPC server";
+
+/// Waits for the end of the supervisor's work, as long as no part breaks.
+async fn outcome(supervision: JoinHandle<Outcome>, parts: &mut Parts) -> Result<Outcome, Broken> {
+    tokio::select! {
+        biased;
+        // First: with the supervisor the prober and the notifier end as well.
+        outcome = supervision => outcome.map_err(|error| Broken::new(SUPERVISOR, error)),
+        broken = parts.broken() => Err(broken),
+    }
 }
 
 async fn bind_http(settings: &Run) -> Result<Option<TcpListener>, RunError> {

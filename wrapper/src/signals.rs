@@ -14,17 +14,20 @@ use std::{io, sync::Arc, time::Duration};
 
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
-    time::Instant,
+    time::{Instant, sleep},
 };
 use tracing::{error, info};
 
-use crate::supervisor::{Handle, Mode, Stop};
+use crate::supervisor::{Answer, Handle, HandleError, Mode, Stop};
 
 /// The id of drains that a signal asked for.
 pub(crate) const ID: &str = "signal";
 
 /// Two signals within this time are one.
 const ACCIDENT: Duration = Duration::from_millis(500);
+
+/// The pause before the supervisor is asked again that had too many requests waiting.
+const AGAIN: Duration = Duration::from_millis(10);
 
 /// The signals that the wrapper takes; from the moment this exists, none of them ends it.
 #[derive(Debug)]
@@ -49,7 +52,7 @@ impl Signals {
 
     /// Turns signals into requests, for ever. A drain that a signal started becomes forceful after `drain_timeout`.
     pub(crate) async fn forward(mut self, supervisor: Handle, drain_timeout: Option<Duration>) {
-        let mut asked: Option<Instant> = None;
+        let mut asking = Asking { supervisor, drain_timeout, asked: None };
         loop {
             let (name, hastens) = tokio::select! {
                 _ = self.terminate.recv() => ("SIGTERM", true),
@@ -57,41 +60,127 @@ impl Signals {
                 _ = self.quit.recv() => ("SIGQUIT", false),
                 _ = self.hangup.recv() => {
                     info!(signal = "SIGHUP", "signal received: passing it on");
-                    report(supervisor.reload().await);
+                    report("SIGHUP", accepted(|| asking.supervisor.reload()).await);
                     continue;
                 }
                 _ = self.detach.recv() => {
                     info!(signal = "SIGUSR1", "signal received: ending without the runner");
-                    report(supervisor.detach().await);
+                    report("SIGUSR1", accepted(|| asking.supervisor.detach()).await);
                     continue;
                 }
             };
-            let now = Instant::now();
-            let result = match asked {
-                None => {
-                    asked = Some(now);
-                    info!(signal = name, "signal received: draining, then ending");
-                    let deadline = drain_timeout.map(|limit| now + limit);
-                    supervisor
-                        .leave(Stop { deadline, reason: Arc::from(name), ..Stop::new(ID, Mode::Graceful) })
-                        .await
-                }
-                Some(first) if hastens && now >= first + ACCIDENT => {
-                    info!(signal = name, "signal received again: stopping forcefully");
-                    supervisor.stop(Stop::new(ID, Mode::Forceful)).await
-                }
-                Some(_) => {
-                    info!(signal = name, "signal received again: draining already");
-                    continue;
-                }
-            };
-            report(result);
+            asking.received(name, hastens).await;
         }
     }
 }
 
-fn report<T, E: std::fmt::Display>(result: Result<T, E>) {
-    if let Err(error) = result {
-        error!(%error, "a signal could not be acted on");
+/// What signals have asked for so far.
+#[derive(Debug)]
+struct Asking {
+    supervisor: Handle,
+    drain_timeout: Option<Duration>,
+    /// When the first signal came that was acted on.
+    asked: Option<Instant>,
+}
+
+impl Asking {
+    async fn received(&mut self, name: &'static str, hastens: bool) {
+        let now = Instant::now();
+        match self.asked {
+            None => {
+                info!(signal = name, "signal received: draining, then ending");
+                let deadline = self.drain_timeout.map(|limit| now + limit);
+                let stop = Stop { deadline, reason: Arc::from(name), ..Stop::new(ID, Mode::Graceful) };
+                let result = accepted(|| self.supervisor.leave(stop.clone())).await;
+                // Only a drain that was begun can be hastened by the next signal.
+                if report(name, result) {
+                    self.asked = Some(now);
+                }
+            }
+            Some(first) if hastens && now >= first + ACCIDENT => {
+                info!(signal = name, "signal received again: stopping forcefully");
+                let result = accepted(|| self.supervisor.stop(Stop::new(ID, Mode::Forceful))).await;
+                report(name, result);
+            }
+            Some(_) => info!(signal = name, "signal received again: draining already"),
+        }
+    }
+}
+
+/// Asks until there is a place among the requests that wait for the supervisor: a signal is not sent again by itself.
+async fn accepted<F>(ask: impl Fn() -> F) -> Result<Answer, HandleError>
+where
+    F: Future<Output = Result<Answer, HandleError>>,
+{
+    loop {
+        match ask().await {
+            Err(HandleError::Busy) => sleep(AGAIN).await,
+            result => return result,
+        }
+    }
+}
+
+/// Answers whether the signal had its effect.
+fn report(signal: &str, result: Result<Answer, HandleError>) -> bool {
+    match result {
+        Ok(_) => true,
+        Err(error) => {
+            error!(%error, signal, "signal ignored");
+            false
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        callback::Callback,
+        process::{CommandLine, Linux},
+        supervisor::{Callbacks, Made, Policy, Task},
+    };
+
+    struct NoCallbacks;
+
+    impl Callbacks for NoCallbacks {
+        fn call(&mut self, _: Callback, _: Made) {}
+    }
+
+    /// The runner of this supervisor is never started: a stop comes first.
+    #[tokio::test(start_paused = true)]
+    async fn a_signal_that_finds_the_supervisor_busy_is_not_lost_and_the_next_one_does_not_force() {
+        let command = CommandLine::new(vec!["true".into()]).unwrap();
+        let (task, supervisor) = Task::new(Policy::default(), Linux::new(command), NoCallbacks);
+        let mut asking = Asking { supervisor: supervisor.clone(), drain_timeout: None, asked: None };
+        let mut waiting = Vec::new();
+        // Until the queue is full.
+        loop {
+            let mut reload = Box::pin(async { supervisor.reload().await });
+            match futures::FutureExt::now_or_never(reload.as_mut()) {
+                Some(Err(HandleError::Busy)) => break,
+                Some(other) => panic!("{other:?}"),
+                None => waiting.push(reload),
+            }
+        }
+        let mut first = Box::pin(asking.received("SIGTERM", true));
+        let result = tokio::time::timeout(2 * ACCIDENT, first.as_mut()).await;
+        assert!(result.is_err(), "the signal was lost");
+        let ended = tokio::spawn(task.run());
+        first.await;
+        drop(waiting);
+        ended.await.unwrap();
+        let now = supervisor.now();
+        assert_eq!(now.state.stop().map(|stop| stop.mode), Some(Mode::Graceful));
+        assert!(now.leaving && asking.asked.is_some());
+    }
+
+    #[tokio::test]
+    async fn a_signal_without_effect_does_not_count_as_the_first_one() {
+        let command = CommandLine::new(vec!["true".into()]).unwrap();
+        let (task, supervisor) = Task::new(Policy::default(), Linux::new(command), NoCallbacks);
+        drop(task);
+        let mut asking = Asking { supervisor, drain_timeout: None, asked: None };
+        asking.received("SIGTERM", true).await;
+        assert_eq!(asking.asked, None);
     }
 }

@@ -7,7 +7,10 @@ use grit_proto::{
     runner_wrapper::process_wrapper_server::ProcessWrapperServer, wrapper_v1::wrapper_server::WrapperServer,
 };
 use thiserror::Error;
-use tokio::{task::JoinSet, time::sleep};
+use tokio::{
+    task::{JoinError, JoinSet},
+    time::sleep,
+};
 use tokio_util::sync::CancellationToken;
 use tonic::{
     server::NamedService,
@@ -40,10 +43,14 @@ pub(super) const KEEPALIVE: Duration = Duration::from_secs(60);
 /// How long an ending server waits for the calls under way.
 const DRAIN_LIMIT: Duration = Duration::from_secs(2);
 
-/// The server broke; the supervisor works on.
+/// Why serving ended although nobody had stopped it.
 #[derive(Debug, Error)]
-#[error("the gRPC server failed")]
-pub struct ServeError(#[from] tonic::transport::Error);
+pub enum ServeError {
+    #[error("cannot serve a listener: {0}")]
+    Transport(#[from] tonic::transport::Error),
+    #[error("serving a listener {}", .0.as_ref().map_or_else(|| "ended".to_owned(), ToString::to_string))]
+    Ended(Option<JoinError>),
+}
 
 /// What is served on every listener.
 #[derive(Clone, Debug)]
@@ -89,15 +96,20 @@ pub async fn serve(
         sleep(DRAIN_LIMIT).await;
     };
     tokio::select! {
-        result = all(&mut servers) => result,
+        result = all(&mut servers, &stop) => result,
         () = drained => Ok(()),
     }
 }
 
-async fn all(servers: &mut JoinSet<Result<(), tonic::transport::Error>>) -> Result<(), ServeError> {
+/// Waits until every server was stopped. One that ends before leaves a listener that does not answer any more.
+async fn all(
+    servers: &mut JoinSet<Result<(), tonic::transport::Error>>,
+    stop: &CancellationToken,
+) -> Result<(), ServeError> {
     while let Some(ended) = servers.join_next().await {
-        if let Ok(result) = ended {
-            result?;
+        ended.map_err(|error| ServeError::Ended(Some(error)))??;
+        if !stop.is_cancelled() {
+            return Err(ServeError::Ended(None));
         }
     }
     Ok(())

@@ -52,7 +52,9 @@ impl Settings {
         })
     }
 
-    fn from_words(words: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> Result<Self, clap::Error> {
+    pub(crate) fn from_words(
+        words: impl IntoIterator<Item = impl Into<OsString> + Clone>,
+    ) -> Result<Self, clap::Error> {
         let settings = Self::try_parse_from(words)?;
         if let Command::Run(run) = &settings.command {
             run.check().map_err(|why| Self::command().error(ErrorKind::ValueValidation, why))?;

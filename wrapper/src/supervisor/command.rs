@@ -31,6 +31,8 @@ pub(super) enum Request {
     Detach,
     /// A callback was made, or given up.
     Called(Callback),
+    /// Show that the supervisor works.
+    Ping,
 }
 
 /// A wish that the child ends.

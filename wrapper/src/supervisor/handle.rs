@@ -106,6 +106,19 @@ impl Handle {
         self.ask(Request::Detach).await
     }
 
+    /// Returns when the supervisor has answered, which shows that it works. Waits for its turn when other requests wait.
+    ///
+    /// # Errors
+    ///
+    /// [`HandleError::Ended`].
+    pub async fn ping(&self) -> Result<(), HandleError> {
+        let (reply, answer) = oneshot::channel();
+        let command = Command { request: Request::Ping, reply };
+        self.commands.send(command).await.map_err(|_| HandleError::Ended)?;
+        answer.await.map_err(|_| HandleError::Ended)??;
+        Ok(())
+    }
+
     async fn ask(&self, request: Request) -> Result<Answer, HandleError> {
         let (reply, answer) = oneshot::channel();
         self.commands.try_send(Command { request, reply }).map_err(|error| match error {

@@ -28,6 +28,8 @@ mod task;
 mod lives_tests;
 #[cfg(test)]
 mod table_tests;
+#[cfg(test)]
+mod task_tests;
 
 pub use self::{
     callbacks::{Callbacks, Made},

@@ -149,6 +149,10 @@ impl<P: Platform, C: Callbacks> Task<P, C> {
                     }
                     continue;
                 }
+                Wake::Command(Command { request: Request::Ping, reply }) => {
+                    let _gone = reply.send(Ok(Answer::Already));
+                    continue;
+                }
                 Wake::Command(Command { request, reply }) => match Event::try_from(request) {
                     Ok(event) => (event, Some(reply)),
                     Err(()) => continue,
@@ -176,11 +180,8 @@ impl<P: Platform, C: Callbacks> Task<P, C> {
             exit = ended(self.child.as_mut()) => Wake::Event(Event::Ended(exit)),
             // Then time, which cannot starve the others because each moment comes once.
             () = until(due) => Wake::Event(Event::Tick),
-            command = self.commands.recv() => match command {
-                Some(command) => Wake::Command(command),
-                // Every handle is gone, so nobody will ask for the end either; the child is watched on.
-                None => std::future::pending().await,
-            },
+            // Once every handle is gone, nobody asks for anything any more; the child is watched on.
+            Some(command) = self.commands.recv() => Wake::Command(command),
             () = until(probe) => Wake::Event(self.probe()),
             lines = read(self.reading.as_mut()) => {
                 self.reading = None;
@@ -334,7 +335,7 @@ impl<P: Platform, C: Callbacks> Task<P, C> {
 }
 
 impl TryFrom<Request> for Event {
-    /// It is the task's own, and the table does not know it.
+    /// The task answers some by itself, and the table does not know them.
     type Error = ();
 
     fn try_from(request: Request) -> Result<Self, ()> {
@@ -346,7 +347,7 @@ impl TryFrom<Request> for Event {
             Request::Reload => Self::Reload,
             Request::Leave(stop) => Self::Leave(stop),
             Request::Called(callback) => Self::Called(callback),
-            Request::Detach => return Err(()),
+            Request::Detach | Request::Ping => return Err(()),
         })
     }
 }

@@ -7,11 +7,11 @@
 )]
 
 mod access;
+mod blocked;
 mod callback;
 mod contract;
 mod documented;
 mod handover;
-mod health_of_child;
 mod hostile;
 mod ladder;
 mod last_lines;

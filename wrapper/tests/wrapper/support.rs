@@ -3,7 +3,7 @@
 use std::{
     fmt::Debug,
     fs::{self, File},
-    os::unix::ffi::OsStrExt,
+    os::{fd::OwnedFd, unix::ffi::OsStrExt},
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
     sync::LazyLock,
@@ -65,12 +65,13 @@ pub(crate) struct Start {
     env: Vec<(String, String)>,
     listen: bool,
     through: Vec<String>,
+    stderr: Option<OwnedFd>,
 }
 
 impl Start {
     pub(crate) fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
-        Self { folder, flags: Vec::new(), env: Vec::new(), listen: true, through: Vec::new() }
+        Self { folder, flags: Vec::new(), env: Vec::new(), listen: true, through: Vec::new(), stderr: None }
     }
 
     /// In the folder of an earlier wrapper, as after a restart of the service.
@@ -94,6 +95,12 @@ impl Start {
         self
     }
 
+    /// Writes its log here, and not into the folder.
+    pub(crate) fn stderr(mut self, stderr: OwnedFd) -> Self {
+        self.stderr = Some(stderr);
+        self
+    }
+
     /// Leaves `--grpc-listen` to the flags.
     pub(crate) fn without_socket(mut self) -> Self {
         self.listen = false;
@@ -112,12 +119,19 @@ impl Start {
 
     pub(crate) fn command(self, words: &[&str]) -> Wrapper {
         let folder = self.folder;
-        let log = File::options().create(true).append(true).open(folder.path().join("log")).unwrap();
+        let stderr = self.stderr.map_or_else(
+            || {
+                Stdio::from(
+                    File::options().create(true).append(true).open(folder.path().join("log")).unwrap(),
+                )
+            },
+            Stdio::from,
+        );
         let out = File::create(folder.path().join("out")).unwrap();
         let mut before = self.through;
         before.push(env!("CARGO_BIN_EXE_grit-wrapper").to_owned());
         let mut command = Command::new(&before[0]);
-        command.args(&before[1..]).arg("run").envs(self.env).stdin(Stdio::null()).stdout(out).stderr(log);
+        command.args(&before[1..]).arg("run").envs(self.env).stdin(Stdio::null()).stdout(out).stderr(stderr);
         if self.listen {
             command.arg(format!("--grpc-listen=unix://{}", folder.path().join("w.sock").display()));
         }

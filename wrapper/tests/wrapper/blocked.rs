@@ -1,0 +1,73 @@
+//! What the wrapper depends on hangs or is full: the reader of its log, the runner's configuration, its disk. Supervision goes on.
+
+use std::{
+    io,
+    os::fd::OwnedFd,
+    time::{Duration, Instant},
+};
+
+use grit_proto::{
+    runner_wrapper::Status,
+    wrapper_v1::{DrainRequest, GetStatusRequest},
+};
+use rustix::{
+    fs::{CWD, FileType, Mode, OFlags, fcntl_getfl, fcntl_setfl, mknodat},
+    pipe::PipeFlags,
+    process::{Resource, Rlimit, Signal, prlimit},
+};
+
+use crate::support::{Start, eventually, lives, pid};
+
+/// The writing end of a pipe that is full, and whose reader does not read. Whoever writes to it waits.
+fn full_pipe() -> (OwnedFd, OwnedFd) {
+    let (reader, writer) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC).unwrap();
+    let flags = fcntl_getfl(&writer).unwrap();
+    fcntl_setfl(&writer, flags | OFlags::NONBLOCK).unwrap();
+    while rustix::io::write(&writer, &[b'x'; 4096]).is_ok() {}
+    while rustix::io::write(&writer, b"x").is_ok() {}
+    fcntl_setfl(&writer, flags).unwrap();
+    (reader, writer)
+}
+
+/// From here on the process cannot write a byte to any file, as on a full disk: each attempt fails.
+fn fill_the_disk(process: u32) {
+    let nothing = Rlimit { current: Some(0), maximum: None };
+    prlimit(Some(pid(process)), Resource::Fsize, nothing).unwrap();
+}
+
+#[tokio::test]
+async fn a_hanging_log_reader_and_configuration_and_a_full_disk_delay_no_deadline() {
+    let (reader, writer) = full_pipe();
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("config.toml");
+    mknodat(CWD, &config, FileType::Fifo, Mode::RWXU, 0).unwrap();
+    let mut wrapper = Start::again(folder)
+        .stderr(writer)
+        .env("CONFIG_FILE", config.to_str().unwrap())
+        .flags(&["--start-grace=0s", "--log-level=trace", "--process-termination-timeout=2s"])
+        .child(&["--ignore-quit", "--ignore-term"]);
+    wrapper.recorded("ready").await;
+    let mut own = wrapper.own().await;
+    let status = own.get_status(GetStatusRequest {}).await.unwrap().into_inner();
+    let runner = status.pid.unwrap();
+    fill_the_disk(wrapper.pid());
+
+    let begin = Instant::now();
+    let deadline = Some(Duration::from_secs(2).try_into().unwrap());
+    own.drain(DrainRequest { id: "deploy-7".to_owned(), deadline, ..DrainRequest::default() }).await.unwrap();
+    // SIGQUIT, SIGTERM after 2 s, SIGKILL after 2 s more.
+    eventually("the runner is killed", async || if lives(runner) { Err(runner) } else { Ok(()) }).await;
+    let took = begin.elapsed();
+    assert!(took >= Duration::from_secs(4), "{took:?}");
+    // A second in the wrapper, and what a busy machine takes.
+    assert!(took < Duration::from_secs(9), "{took:?}");
+    let reason = wrapper.client().await.becomes(Status::Stopped).await;
+    assert!(reason.contains("SIGKILL"), "{reason}");
+    assert_eq!(wrapper.record(), "ready QUIT TERM");
+
+    // It also ends, although its last lines are not read.
+    wrapper.signal(Signal::TERM);
+    assert_eq!(wrapper.ended().await.code(), Some(137));
+    let log = io::read_to_string(std::fs::File::from(reader)).unwrap();
+    assert!(log.trim_start_matches('x').is_empty(), "the pipe was not full: {log}");
+}
