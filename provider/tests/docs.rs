@@ -1,11 +1,12 @@
-//! The registry pages name every attribute, and show the examples as they stand under `examples/`.
+//! The registry pages describe the schema: every attribute at its place, with its type, default and sensitivity, and nothing that the
+//! schema does not have. The examples are shown as they stand under `examples/`.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
+mod pages;
+
 use std::{
-    collections::HashMap,
-    fs,
-    path::{Path, PathBuf},
+    collections::{BTreeMap, HashMap},
     sync::Arc,
 };
 
@@ -14,59 +15,155 @@ use grit_provider::{
     resources::{RunnerDrain, RunnerHealth},
     schema::{Attribute, AttributeConstraint, AttributeType, Diagnostics, Provider, Resource, Schema},
 };
+use pages::{Entry, default_in, entries, read};
 
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+/// Where the object is described that another page or place refers to with "in the shape of".
+const MANAGER: (&str, &str) = ("docs/resources/runner_drain.md", "runner_manager");
+
+fn nested(attr_type: &AttributeType) -> Option<&HashMap<String, Attribute>> {
+    match attr_type {
+        AttributeType::AttributeSingle(nested)
+        | AttributeType::AttributeMap(nested)
+        | AttributeType::AttributeList(nested)
+        | AttributeType::AttributeSet(nested) => Some(nested),
+        _ => None,
+    }
 }
 
-fn read(path: &str) -> String {
-    fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+/// A type in the words of the pages.
+fn words(attr_type: &AttributeType) -> String {
+    match attr_type {
+        AttributeType::String => "string".to_owned(),
+        AttributeType::Bool => "bool".to_owned(),
+        AttributeType::Number => "number".to_owned(),
+        AttributeType::Map(of) => format!("map of {}s", words(of)),
+        AttributeType::List(of) => format!("list of {}s", words(of)),
+        AttributeType::Set(of) => format!("set of {}s", words(of)),
+        AttributeType::AttributeSingle(_) => "object".to_owned(),
+        AttributeType::AttributeMap(_) => "map of objects".to_owned(),
+        AttributeType::AttributeList(_) => "list of objects".to_owned(),
+        other => panic!("the pages have no words for {other:?}"),
+    }
 }
 
-/// Every attribute of the page that the schema has, at any depth, as ``- `name` (type…)``.
-fn check_attributes(page: &str, attributes: &HashMap<String, Attribute>) {
-    let text = read(page);
-    for (name, attribute) in attributes {
-        let entry = text.lines().find(|line| line.trim_start().starts_with(&format!("- `{name}` (")));
-        let nested = match &attribute.attr_type {
-            AttributeType::AttributeSingle(nested)
-            | AttributeType::AttributeMap(nested)
-            | AttributeType::AttributeList(nested)
-            | AttributeType::AttributeSet(nested) => Some(nested),
-            _ => None,
-        };
-        let Some(entry) = entry else {
-            // Objects that another page describes are referred to in words, with their attributes between backticks.
-            assert!(text.contains(&format!("`{name}`")), "{page} does not mention `{name}`");
+/// What a page should say of one attribute between the parentheses.
+fn meta(attribute: &Attribute) -> String {
+    let mut meta = words(&attribute.attr_type);
+    if attribute.constraint == AttributeConstraint::Required {
+        meta += ", required";
+    }
+    if attribute.sensitive {
+        meta += ", sensitive";
+    }
+    meta
+}
+
+/// Everything in which a page and a schema differ.
+fn differences(
+    page: &BTreeMap<String, Entry>,
+    schema: &HashMap<String, Attribute>,
+    path: &str,
+    manager: &HashMap<String, Attribute>,
+) -> Vec<String> {
+    let mut found = Vec::new();
+    for name in page.keys().filter(|name| !schema.contains_key(*name)) {
+        found.push(format!("{path}{name} is described and does not exist"));
+    }
+    for (name, attribute) in schema {
+        let here = format!("{path}{name}");
+        let Some(entry) = page.get(name) else {
+            found.push(format!("{here} is not described"));
             continue;
         };
-        let in_text = |word: &str| entry.split(')').next().unwrap_or_default().contains(word);
-        assert_eq!(in_text("sensitive"), attribute.sensitive, "{page}: is `{name}` sensitive?");
-        if let Some(nested) = nested
-            && !text.contains("in the shape of")
-        {
-            check_attributes(page, nested);
+        if entry.meta != meta(attribute) {
+            found.push(format!("{here} is described as ({}) and is ({})", entry.meta, meta(attribute)));
         }
-        assert!(
-            attribute.constraint != AttributeConstraint::Computed || !in_text("required"),
-            "{page}: `{name}` is computed"
-        );
+        let computed = attribute.constraint == AttributeConstraint::Computed;
+        if entry.section != if computed { "Attributes" } else { "Arguments" } {
+            found.push(format!("{here} stands under {}", entry.section));
+        }
+        let described = attribute.description.content.as_ref();
+        if default_in(&entry.text) != default_in(described) {
+            let (page, schema) = (default_in(&entry.text), default_in(described));
+            found.push(format!("{here} has the default {schema:?}, and the page says {page:?}"));
+        }
+        let Some(inner) = nested(&attribute.attr_type) else { continue };
+        if entry.text.contains("in the shape of") {
+            let same = |one: &HashMap<String, Attribute>, other: &HashMap<String, Attribute>| {
+                one.len() == other.len()
+                    && one
+                        .iter()
+                        .all(|(name, one)| other.get(name).is_some_and(|other| meta(one) == meta(other)))
+            };
+            if !same(inner, manager) {
+                found.push(format!("{here} does not have the shape of {} on {}", MANAGER.1, MANAGER.0));
+            }
+        }
+        // GRIT's own object has that name too: only an entry without entries of its own refers to another place.
+        if !entry.children.is_empty() || !entry.text.contains("in the shape of") {
+            found.extend(differences(&entry.children, inner, &format!("{here}."), manager));
+        }
     }
+    found.sort();
+    found
 }
 
 fn schema_of(resource: &impl Resource) -> Schema {
     resource.schema(&mut Diagnostics::default()).unwrap()
 }
 
-#[test]
-fn pages_name_every_attribute() {
+/// Each page with the attributes that it describes.
+fn schemas() -> [(&'static str, HashMap<String, Attribute>); 3] {
     let shared = Arc::<Shared>::default();
     let provider = Grit::new(shared.clone()).schema(&mut Diagnostics::default()).unwrap();
-    check_attributes("docs/index.md", &provider.block.attributes);
-    let drain = schema_of(&RunnerDrain::new(shared.clone()));
-    check_attributes("docs/resources/runner_drain.md", &drain.block.attributes);
-    let health = schema_of(&RunnerHealth::new(shared));
-    check_attributes("docs/resources/runner_health.md", &health.block.attributes);
+    [
+        ("docs/index.md", provider.block.attributes),
+        (MANAGER.0, schema_of(&RunnerDrain::new(shared.clone())).block.attributes),
+        ("docs/resources/runner_health.md", schema_of(&RunnerHealth::new(shared)).block.attributes),
+    ]
+}
+
+#[test]
+fn pages_describe_the_schema() {
+    let schemas = schemas();
+    let manager = nested(&schemas[1].1[MANAGER.1].attr_type).unwrap();
+    for (page, schema) in &schemas {
+        let found = differences(&entries(&read(page)), schema, "", manager);
+        assert!(found.is_empty(), "{page}:\n{}", found.join("\n"));
+    }
+}
+
+#[test]
+fn each_kind_of_difference_is_found() {
+    let schemas = schemas();
+    let manager = nested(&schemas[1].1[MANAGER.1].attr_type).unwrap();
+    let page = read(MANAGER.0);
+    for (right, wrong, finding) in [
+        ("- `reason` (string)", "- `reasons` (string)", "reasons is described and does not exist"),
+        (
+            "- `url` (string, required)",
+            "- `uri` (string, required)",
+            "shutdown_callback.url is not described",
+        ),
+        (
+            "- `min_healthy` (number)",
+            "- `min_healthy` (string)",
+            "guard.min_healthy is described as (string)",
+        ),
+        ("- `mode` (string)", "- `mode` (string, required)", "mode is described as (string, required)"),
+        ("(string, sensitive): SSH private key", "(string): SSH private key", "ssh_key_pem is described as"),
+        ("Default `POST`", "Default `GET`", "shutdown_callback.method has the default"),
+        ("`graceful` (default) or `forceful`", "`graceful` or `forceful` (default)", "mode has the default"),
+        (
+            "- `peers` (map of objects, required)",
+            "- `peers` (object, required)",
+            "guard.peers is described as",
+        ),
+    ] {
+        assert!(page.contains(right), "the page no longer says {right:?}");
+        let found = differences(&entries(&page.replacen(right, wrong, 1)), &schemas[1].1, "", manager);
+        assert!(found.iter().any(|line| line.contains(finding)), "{wrong:?}: {found:?}");
+    }
 }
 
 #[test]

@@ -180,7 +180,7 @@ pub(super) fn schema() -> Schema {
     ]);
     schema_of(
         0,
-        "Waits, at create and at every change, until all runner managers of a map are healthy: their wrappers report `running`. \
+        "Waits, at create and at every change, until all runner managers of a map are healthy: they take jobs, as far as that can be seen. \
              What depends on this resource is created after that, and what this resource depends on is destroyed after that.",
         [
             ("id", computed(AttributeType::String, "Unique.")),
