@@ -1,5 +1,5 @@
 //! The wrapper's Debian package: what is in it, and what becomes of a root folder that it is installed in, upgraded, removed and purged.
-//! What it does to a system that runs is in `systemd_boot.rs`.
+//! What it does to a system that runs is in `systemd_upgrade.rs` and `systemd_stop.rs`.
 
 use std::{
     fs,

@@ -1,6 +1,6 @@
-# The rollout of the demo: one root module, deployment versions as keys (docs/guides/rollouts.md tells why it is shaped like
-# this). Moving `active_versions` from ["v1"] to ["v2"] is one apply: new instances and guards, the health gate, then the drain of
-# the old runners, then the end of the old instances.
+# The rollout of the demo: one root module, deployment versions as keys (docs/guides/rollout.md explains this shape).
+# Moving `active_versions` from ["v1"] to ["v2"] is one apply: new instances and guards, the health gate, then the drain of the old
+# runners, then the end of the old instances.
 
 locals {
   versions = {
