@@ -1,24 +1,4 @@
-# Versions as keys, in one root module: the shape of examples/rollouts/versions-as-keys, on the lab's cloud.
-
-terraform {
-  required_providers {
-    grit = {
-      source = "runner-tools/grit"
-    }
-    lab = {
-      source = "runner-tools/lab"
-    }
-  }
-}
-
-variable "cloud" {
-  type = string
-}
-
-variable "ssh" {
-  description = "The `ssh` object of the provider block."
-  type        = any
-}
+# Versions as keys, in one root module, with settings for tests. `tests/tests/promises/example.rs` applies the example itself.
 
 variable "managers" {
   description = "Runner version of each manager, by a key that names the version, too."
@@ -45,14 +25,6 @@ variable "drain" {
     attempts       = optional(number)
   })
   default = {}
-}
-
-provider "lab" {
-  cloud = var.cloud
-}
-
-provider "grit" {
-  ssh = var.ssh
 }
 
 resource "lab_instance" "manager" {

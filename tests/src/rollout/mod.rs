@@ -1,4 +1,5 @@
-//! A deployment in the lab: Terraform with the configuration `main.tf` beside this file, and the hosts that it makes.
+//! A deployment in the lab: Terraform with the configuration `main.tf` beside this file or one of the test's own, and the hosts that it
+//! makes.
 
 use std::time::Duration;
 
@@ -29,13 +30,20 @@ pub struct Rollout {
 impl Rollout {
     /// A deployment without managers.
     pub fn start() -> anyhow::Result<Self> {
+        let mut rollout = Self::of(include_str!("main.tf"))?;
+        rollout.set("managers", json!({}))?;
+        Ok(rollout)
+    }
+
+    /// A deployment with a `main.tf` of the test's own; `providers.tf` stands beside it.
+    pub fn of(main: &str) -> anyhow::Result<Self> {
         let lab = Lab::start()?;
         let workspace = Workspace::new(&["grit", "lab"])?;
-        workspace.write("main.tf", include_str!("main.tf"))?;
+        workspace.write("providers.tf", include_str!("providers.tf"))?;
+        workspace.write("main.tf", main)?;
         let variables = Map::from_iter([
             ("cloud".to_owned(), json!(lab.cloud().endpoint())),
             ("ssh".to_owned(), json!({ "private_key_path": lab.client_key().path })),
-            ("managers".to_owned(), json!({})),
         ]);
         let rollout = Self { workspace, lab, variables };
         rollout.write()?;
@@ -107,6 +115,15 @@ impl Rollout {
                 _ => None,
             })
             .collect()
+    }
+
+    /// Whether the runner of an instance still ran when the instance was destroyed; `None` while the instance is there.
+    pub fn runner_was_alive_at_the_end_of(&self, host: &str) -> Option<bool> {
+        let events = self.lab.events().all();
+        events.into_iter().filter(|event| event.subject == host).find_map(|event| match event.what {
+            What::InstanceTerminating { runner_alive, .. } => Some(runner_alive),
+            _ => None,
+        })
     }
 
     /// Runs `apply` while `meanwhile` happens; fails the test when that panics, and waits for the apply in any case.

@@ -71,6 +71,16 @@ impl Core {
         self.since((1, 8), (1, 10))
     }
 
+    /// Whether a `removed` block can forget a resource (`destroy = false`).
+    pub fn has_removed_blocks(self) -> bool {
+        self.since((1, 7), (1, 10))
+    }
+
+    /// Whether a resource's `lifecycle` takes `destroy = false`, and plans take `-exclude`.
+    pub fn has_destroy_false_and_exclude(self) -> bool {
+        self.product == Product::OpenTofu && self.version >= (1, 12)
+    }
+
     /// Whether variables can be ephemeral.
     pub fn has_ephemeral_values(self) -> bool {
         self.since((1, 10), (1, 11))

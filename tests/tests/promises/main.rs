@@ -24,6 +24,7 @@ mod provider_block;
 mod rollout;
 mod runner_stand_in;
 mod russh_log;
+mod shapes;
 mod strategies;
 mod systemd_log;
 mod systemd_socket;

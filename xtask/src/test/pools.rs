@@ -28,9 +28,11 @@ const BURNERS: [(&str, &str); 9] = [
 ];
 
 /// Tests that take long, by program and beginning of the name. They start first, so that the end of the run does not wait for one of them.
-const LONG: [(&str, &str); 7] = [
+const LONG: [(&str, &str); 9] = [
     ("promises", "demo::"),
     ("promises", "rollout::"),
+    ("promises", "shapes::"),
+    ("promises", "many_managers::"),
     ("promises", "network_cut::"),
     ("promises", "systemd_"),
     ("promises", "hosts_guide::"),

@@ -1,0 +1,74 @@
+//! Pieces of Terraform configurations: an instance of the lab, its guard, a gate.
+
+/// The version that boots at once.
+pub(super) const OLD: &str = "19.2.1";
+/// The version that a roll goes to.
+pub(super) const NEW: &str = "19.2.2";
+
+/// The line that decides most of these cases.
+pub(super) const CREATE_FIRST: &str = "lifecycle {\n    create_before_destroy = true\n  }";
+
+/// A static `lab_instance`. Its name is the name of its host; the second host of that name gets `.2` behind it.
+pub(super) fn instance(name: &str, version: &str, more: &str) -> String {
+    format!(
+        r#"
+resource "lab_instance" "{name}" {{
+  name           = "{name}"
+  runner_version = "{version}"
+  {more}
+}}
+"#
+    )
+}
+
+/// A static `grit_runner_drain` on the instance of the same name.
+pub(super) fn drain(name: &str, more: &str) -> String {
+    drain_with(name, &format!("lab_instance.{name}.id"), more)
+}
+
+/// A static `grit_runner_drain` on the instance of the same name, with another expression for `instance_id`.
+pub(super) fn drain_with(name: &str, instance_id: &str, more: &str) -> String {
+    let manager = manager(&format!("lab_instance.{name}"));
+    format!(
+        r#"
+resource "grit_runner_drain" "{name}" {{
+  instance_id    = {instance_id}
+  runner_manager = {manager}
+  timeouts       = {{ delete = "60s" }}
+  {more}
+}}
+"#
+    )
+}
+
+/// The entry of an instance in a map of runner managers.
+pub(super) fn manager(instance: &str) -> String {
+    let attribute = |name: &str| format!("    {name} = {instance}.{name}\n");
+    let attributes = ["instance_name", "address", "wrapper_address", "username", "host_key"].map(attribute);
+    format!("{{\n{}  }}", attributes.concat())
+}
+
+/// A gate; `of` is what follows in the block.
+pub(super) fn gate(name: &str, of: &str, timeout: &str, more: &str) -> String {
+    format!(
+        r#"
+resource "grit_runner_health" "{name}" {{
+  {of}
+  timeouts = {{ create = "{timeout}", update = "{timeout}" }}
+  {more}
+}}
+"#
+    )
+}
+
+/// What a gate over one guard says: the reference that orders a roll.
+pub(super) fn over_the_guard(drain: &str) -> String {
+    format!(
+        "runner_managers = {{ m = grit_runner_drain.{drain}.runner_manager }}\n  guards = {{ m = grit_runner_drain.{drain}.id }}"
+    )
+}
+
+/// What a gate says that looks at the instance and not at its guard.
+pub(super) fn over_the_instance(instance: &str) -> String {
+    format!("runner_managers = {{ m = {} }}", manager(&format!("lab_instance.{instance}")))
+}
