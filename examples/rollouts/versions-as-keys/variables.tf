@@ -18,3 +18,15 @@ variable "active_versions" {
     error_message = "Name at least one version; to take everything down, run terraform destroy."
   }
 }
+
+variable "deploy_key_path" {
+  description = "File with the private key of the deploy user. Without it, GRIT_SSH_PRIVATE_KEY and the like are used."
+  type        = string
+  default     = null
+}
+
+variable "host_keys" {
+  description = "Public host keys of the managers, for example one that user data or the image gives to all of them."
+  type        = list(string)
+  nullable    = false
+}

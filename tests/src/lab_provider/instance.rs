@@ -45,7 +45,8 @@ impl LabInstance {
         *self.cloud.lock().unwrap_or_else(PoisonError::into_inner) = cloud.map(str::to_owned);
     }
 
-    fn cloud(&self, diags: &mut Diagnostics) -> Option<String> {
+    /// The URL of the cloud; without one there is an error.
+    pub(super) fn cloud(&self, diags: &mut Diagnostics) -> Option<String> {
         let configured = self.cloud.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let cloud = configured.or_else(|| std::env::var(CLOUD).ok());
         if cloud.is_none() {

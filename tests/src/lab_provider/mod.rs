@@ -3,6 +3,7 @@
 //! It is served by the same plugin host as the real provider, so what holds for its resources holds for all. Each of its resources
 //! writes what happens to it into a journal, which tests wait for and read ([`journal`]).
 
+pub mod aws_instance;
 pub mod echo;
 pub mod instance;
 pub mod journal;
@@ -23,6 +24,7 @@ pub const ADDRESS: &str = "registry.terraform.io/runner-tools/lab";
 pub fn registry() -> Registry {
     let instance = instance::LabInstance::default();
     Registry::new(ADDRESS, Lab { instance: instance.clone() })
+        .resource("aws_instance", aws_instance::AwsInstance(instance.clone()))
         .resource("lab_instance", instance)
         .resource("lab_probe", probe::Probe)
         .data_source("lab_echo", echo::Echo)

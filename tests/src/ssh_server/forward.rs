@@ -4,6 +4,7 @@ use russh::{
     Channel, ChannelOpenFailure,
     server::{ChannelOpenHandle, Msg},
 };
+use std::path::PathBuf;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::{TcpStream, UnixStream},
@@ -13,7 +14,7 @@ pub(super) fn to_tcp(channel: Channel<Msg>, reply: ChannelOpenHandle, host: Stri
     tokio::spawn(async move { carry(channel, reply, TcpStream::connect((host, port)).await).await });
 }
 
-pub(super) fn to_unix(channel: Channel<Msg>, reply: ChannelOpenHandle, path: String) {
+pub(super) fn to_unix(channel: Channel<Msg>, reply: ChannelOpenHandle, path: PathBuf) {
     tokio::spawn(async move { carry(channel, reply, UnixStream::connect(path).await).await });
 }
 

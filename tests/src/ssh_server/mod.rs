@@ -11,7 +11,7 @@ use russh::{
     keys::{Algorithm, PrivateKey, PublicKey, ssh_key::LineEnding},
     server::{self, Auth, ChannelOpenHandle, Msg, PublicKeyOffer, Session, VerifiedPublicKey},
 };
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{collections::HashMap, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 use tokio::{net::TcpListener, runtime::Runtime};
 
 /// A key pair that was made without ssh-keygen.
@@ -43,11 +43,25 @@ impl SshServer {
     /// Starts a server on a free port of 127.0.0.1 that lets in whoever holds one of these keys (lines of `authorized_keys` without
     /// options), under any name.
     pub fn start(authorized: &[&str]) -> anyhow::Result<Self> {
+        Self::start_with(authorized, None, HashMap::new())
+    }
+
+    /// Starts a server with this host key (an OpenSSH private key; `None` makes one), on a machine where unix sockets are found at other
+    /// paths: a request for a key of `sockets` is connected to its value.
+    pub fn start_with(
+        authorized: &[&str],
+        host_key: Option<&str>,
+        sockets: HashMap<String, PathBuf>,
+    ) -> anyhow::Result<Self> {
+        let sockets = Arc::new(sockets);
         let authorized = authorized
             .iter()
             .map(|line| PublicKey::from_openssh(line).with_context(|| format!("{line:?} is no public key")))
             .collect::<anyhow::Result<Arc<[PublicKey]>>>()?;
-        let key = random_key()?;
+        let key = match host_key {
+            Some(text) => PrivateKey::from_openssh(text).context("read the host key")?,
+            None => random_key()?,
+        };
         let host_key = key.public_key().to_openssh().context("write the host key")?;
         let config = Arc::new(server::Config {
             keys: vec![key],
@@ -74,12 +88,14 @@ impl SshServer {
             loop {
                 match listener.accept().await {
                     Ok((stream, _)) => {
-                        let (config, authorized) = (Arc::clone(&config), Arc::clone(&authorized));
+                        let config = Arc::clone(&config);
+                        let handler =
+                            Handler { authorized: Arc::clone(&authorized), sockets: Arc::clone(&sockets) };
                         tokio::spawn(async move {
                             if stream.set_nodelay(true).is_err() {
                                 return; // gone again
                             }
-                            let session = server::run_stream(config, stream, Handler { authorized }).await;
+                            let session = server::run_stream(config, stream, handler).await;
                             if let Err(error) = async { session?.await }.await {
                                 tracing::debug!(%error, "an SSH session ended");
                             }
@@ -121,6 +137,7 @@ impl Drop for SshServer {
 
 struct Handler {
     authorized: Arc<[PublicKey]>,
+    sockets: Arc<HashMap<String, PathBuf>>,
 }
 
 impl Handler {
@@ -173,7 +190,8 @@ impl server::Handler for Handler {
         reply: ChannelOpenHandle,
         _: &mut Session,
     ) -> Result<(), russh::Error> {
-        forward::to_unix(channel, reply, path.to_owned());
+        let path = self.sockets.get(path).cloned().unwrap_or_else(|| path.into());
+        forward::to_unix(channel, reply, path);
         Ok(())
     }
 }

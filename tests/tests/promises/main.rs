@@ -3,6 +3,7 @@
 
 mod demo;
 mod drain_options;
+mod example;
 mod faults;
 mod health_levels;
 mod health_reasons;

@@ -61,7 +61,7 @@ pub struct Options {
 pub fn run(options: &Options) -> anyhow::Result<Tally> {
     let lab = Lab::start()?;
     let ssh = if options.embedded_ssh { ssh::Choice::Embedded } else { ssh::Choice::Best };
-    lab.cloud().shape(move |_, spec| *spec = HostSpec { ssh, ..slow_but_honest(spec.clone()) });
+    lab.cloud().shape(move |_, spec| *spec = HostSpec { ssh: ssh.clone(), ..slow_but_honest(spec.clone()) });
     let timeline = Timeline::start(lab.events());
     let outcome = story(&lab, options);
     timeline.finish();

@@ -35,6 +35,8 @@ use crate::terraform;
 /// The program names in the process tree.
 const RUNNER: &str = "runner-stand-in";
 const WRAPPER: &str = "grit-wrapper";
+/// The wrapper's socket, in the host's folder.
+const SOCKET: &str = "wrapper.sock";
 
 /// What a host is to be like. The default is a well-behaved one.
 #[derive(Debug, Clone)]
@@ -121,6 +123,8 @@ struct Shared {
 struct Machine {
     ssh: Option<Ssh>,
     init: Option<Init>,
+    /// What its first process starts, once it was powered on.
+    command: Vec<OsString>,
     terminated: bool,
 }
 
@@ -138,7 +142,7 @@ impl Host {
     ) -> anyhow::Result<Host> {
         let folder = folder.to_owned();
         fs::create_dir_all(&folder).with_context(|| format!("create {}", folder.display()))?;
-        let ssh = Ssh::start(spec.ssh, client)?;
+        let ssh = Ssh::start(&spec.ssh, client, &folder.join(SOCKET))?;
         let host = Host {
             shared: Arc::new(Shared {
                 instance_name: instance_name.to_owned(),
@@ -253,6 +257,12 @@ impl Host {
         self.shared.machine().ssh = None;
     }
 
+    /// Ends every process of the host at once and starts it again, as a reset does: SSH answers at the same address with the same key, `/run`
+    /// is empty, and the wrapper is started at boot. Returns when SSH answers and the wrapper has been started.
+    pub fn reboot(&self) -> anyhow::Result<()> {
+        self.shared.reboot()
+    }
+
     /// Destroys the host as a cloud destroys a VM. Returns how many jobs were lost. Does nothing the second time.
     pub fn terminate(&self) -> usize {
         self.shared.terminate()
@@ -265,7 +275,7 @@ impl Shared {
     }
 
     fn socket(&self) -> PathBuf {
-        self.folder.join("wrapper.sock")
+        self.folder.join(SOCKET)
     }
 
     fn command(&self, spec: &HostSpec) -> anyhow::Result<Vec<OsString>> {
@@ -319,8 +329,31 @@ impl Shared {
             events.record(&name, What::Log { line });
         };
         machine.init = Some(Init::start(command, &self.folder, log)?);
+        machine.command = command.to_vec();
         self.events.record(&self.instance_name, What::InstanceBooted { ssh });
         Ok(())
+    }
+
+    fn reboot(&self) -> anyhow::Result<()> {
+        let (command, kind) = {
+            let mut machine = self.machine();
+            machine.init = None;
+            let ssh = machine.ssh.as_mut().context("the host was destroyed or cut off")?;
+            ssh.stop();
+            let kind = ssh.kind().to_owned();
+            (machine.command.clone(), kind)
+        };
+        self.queue.host_vanished(&self.instance_name, "its host was reset");
+        // The socket and the state file live in `/run` on a real host.
+        for entry in fs::read_dir(&self.folder).context("list the host's files")? {
+            let path = entry?.path();
+            if path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(SOCKET)) {
+                fs::remove_file(&path).with_context(|| format!("remove {}", path.display()))?;
+            }
+        }
+        self.events.note(&self.instance_name, "the host was reset");
+        self.machine().ssh.as_mut().context("the host was destroyed meanwhile")?.start_again()?;
+        self.power_on(&command, kind)
     }
 
     fn processes(&self) -> Vec<Process> {

@@ -1,6 +1,7 @@
 //! The SSH server of a host: the real sshd where it is installed, else the embedded one.
 
 use std::{
+    collections::HashMap,
     fs,
     io::Write,
     os::unix::fs::OpenOptionsExt,
@@ -14,14 +15,20 @@ use crate::{
     sshd::{self, Sshd},
 };
 
+/// Where the wrapper's socket is on a host of a real fleet.
+pub const USUAL_SOCKET: &str = "/run/grit-wrapper/wrapper.sock";
+
 /// Which server to run.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Choice {
     /// The real one if it is installed.
     #[default]
     Best,
     /// The embedded one in any case.
     Embedded,
+    /// The embedded one with this host key (an OpenSSH private key), where the wrapper's socket is found at [`USUAL_SOCKET`]: what a
+    /// configuration for a real fleet expects of a host.
+    Image { host_key: String },
 }
 
 /// The key that logs in to every host of a lab. Made without ssh-keygen, which a machine without sshd may not have.
@@ -67,16 +74,38 @@ enum Server {
 }
 
 impl Ssh {
-    /// Starts a server with a host key of its own, that `client` may log in to. It answers when this returns.
-    pub fn start(choice: Choice, client: &ClientKey) -> anyhow::Result<Ssh> {
-        if choice == Choice::Embedded || !sshd::is_installed() {
-            let server = SshServer::start(&[&client.public])?;
+    /// Starts a server that `client` may log in to, on a host whose wrapper listens at `socket`. It answers when this returns.
+    pub fn start(choice: &Choice, client: &ClientKey, socket: &Path) -> anyhow::Result<Ssh> {
+        let embedded = match choice {
+            Choice::Best if sshd::is_installed() => None,
+            Choice::Best | Choice::Embedded => Some(SshServer::start(&[&client.public])?),
+            Choice::Image { host_key } => {
+                let sockets = HashMap::from([(USUAL_SOCKET.to_owned(), socket.to_owned())]);
+                Some(SshServer::start_with(&[&client.public], Some(host_key), sockets)?)
+            }
+        };
+        if let Some(server) = embedded {
             return Ok(Ssh { host_key: server.host_key().to_owned(), server: Server::Embedded(server) });
         }
         // Drains of many hosts at once come as many connections to one host, here.
         let server = Sshd::builder().authorized_line(&client.public).config("MaxStartups 200").start()?;
         let host_key = server.host_keys().into_iter().next().context("sshd has no host key")?;
         Ok(Ssh { server: Server::Real(server), host_key })
+    }
+
+    /// Ends the server and its sessions. The embedded one stays: only the wrapper behind it goes.
+    pub fn stop(&mut self) {
+        if let Server::Real(server) = &mut self.server {
+            server.kill();
+        }
+    }
+
+    /// Starts the server again at the same address with the same key.
+    pub fn start_again(&mut self) -> anyhow::Result<()> {
+        match &mut self.server {
+            Server::Real(server) => server.restart(),
+            Server::Embedded(_) => Ok(()),
+        }
     }
 
     /// `host:port`.
