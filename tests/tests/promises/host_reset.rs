@@ -1,0 +1,31 @@
+//! A host that is reset in the middle of a drain: its jobs are lost with it, and the runner that boots again is drained, too.
+
+use grit_tests::{
+    lab::event::What,
+    rollout::{PATIENCE, Rollout},
+};
+
+#[test]
+fn a_host_that_is_reset_in_a_drain_is_drained_again_before_its_instance_is_destroyed() {
+    let mut rollout = Rollout::start().unwrap();
+    rollout.managers(&["m1-v1"]).unwrap();
+    rollout.workspace.apply().unwrap().succeeded();
+    rollout.hold_jobs(1);
+    rollout.managers(&["m1-v2"]).unwrap();
+    let roll = rollout
+        .apply_while(|| {
+            rollout.wait_for_drain("m1-v1");
+            let before = rollout.host("m1-v1").runner_pid();
+            rollout.host("m1-v1").reboot().unwrap();
+            rollout.lab.events().wait_for("the runner starts at boot", PATIENCE, |event| {
+                event.subject == "m1-v1"
+                    && matches!(event.what, What::RunnerStarted { pid, .. } if Some(pid) != before)
+            });
+        })
+        .unwrap()
+        .succeeded();
+    assert_eq!(rollout.runner_was_alive_at_the_end_of("m1-v1"), Some(false), "{:?}", roll.timeline());
+    assert_eq!(rollout.signals("m1-v1"), ["SIGQUIT", "SIGQUIT"], "one for each runner process");
+    assert_eq!(rollout.lab.queue().tally().lost, 1, "the job ended with the host");
+    println!("{:?}", roll.warnings());
+}
