@@ -18,7 +18,7 @@ pub const ADDRESS: &str = "unix:///run/grit-wrapper/wrapper.sock";
 
 const RUNNER: &str = "runner-stand-in";
 
-/// A lab, and a booted system. `gitlab-runner` on it is the stand-in, with the arguments that it does not know left out.
+/// A lab, and a booted system. `gitlab-runner` on it is the stand-in, which takes the arguments of the unit and options of its own.
 #[derive(Debug)]
 pub struct Machine {
     pub lab: Lab,
@@ -35,7 +35,7 @@ impl Machine {
         let strip = ["--strip-unneeded", "-o"];
         succeeded(Command::new("strip").args(strip).arg(&program).arg(terraform::built("runner-stand-in")?))?;
         let script = format!(
-            "#!/bin/sh\nexec /usr/bin/{RUNNER} run --config /etc/gitlab-runner/config.toml --lab {} {}\n",
+            "#!/bin/sh\nexec /usr/bin/{RUNNER} \"$@\" --lab {} {}\n",
             lab.queue().url(),
             options.join(" ")
         );

@@ -28,17 +28,28 @@ struct Runner {
 
 impl Runner {
     fn start(lab: &Lab, name: &str, sections: &[&str], options: &[&str]) -> Runner {
+        let text = (!sections.is_empty()).then(|| configuration(lab, sections));
+        Self::configured(lab, name, text.as_deref(), options)
+    }
+
+    /// One with this configuration file, or none.
+    fn configured(lab: &Lab, name: &str, text: Option<&str>, options: &[&str]) -> Runner {
+        Self::with_env(lab, name, text, options, &[])
+    }
+
+    fn with_env(lab: &Lab, name: &str, text: Option<&str>, options: &[&str], env: &[(&str, &str)]) -> Runner {
         let folder = lab.folder().join(name);
         std::fs::create_dir_all(&folder).unwrap();
         std::fs::write(folder.join(".runner_system_id"), name).unwrap();
         let config = folder.join("config.toml");
-        if !sections.is_empty() {
-            std::fs::write(&config, configuration(lab, sections)).unwrap();
+        if let Some(text) = text {
+            std::fs::write(&config, text).unwrap();
         }
         let log = std::fs::File::create(folder.join("stderr")).unwrap();
         let listens = !options.contains(&"--silent");
         let address = listens.then(free_address);
         let mut command = Command::new(env!("CARGO_BIN_EXE_runner-stand-in"));
+        command.envs(env.iter().copied());
         command.arg("run").arg("--config").arg(&config).args(["--lab", &lab.queue().url()]);
         if let Some(address) = &address {
             command.args(["--listen-address", address]);
@@ -239,7 +250,9 @@ fn endpoints_come_with_the_version() {
         assert_eq!(runner.get("/health/ready").unwrap().0, ready, "{version}");
         let metrics = poll::until("the answered poll is counted", LIMIT, || {
             let (_, metrics) = runner.get("/metrics").ok_or("no answer".to_owned())?;
-            match metrics.contains("gitlab_runner_api_request_statuses_total{endpoint=\"request_job\"") {
+            match metrics
+                .contains("gitlab_runner_api_request_statuses_total{endpoint=\"request_job\",method=\"post\"")
+            {
                 true => Ok(metrics),
                 false => Err(metrics),
             }
@@ -260,6 +273,102 @@ fn boot_verification_gates_readiness_and_jobs() {
     let mut failing = Runner::start(&lab, "b", &["t"], &["--boot-verify-fails"]);
     assert_eq!(failing.wait().code(), Some(1));
     assert_eq!(lab.queue().runner("a").polls + lab.queue().runner("b").polls, 0);
+}
+
+#[test]
+fn a_stop_during_the_boot_verification_exits_1_whichever_signal_it_was() {
+    for signal in [Signal::QUIT, Signal::TERM, Signal::INT] {
+        let lab = Lab::start().unwrap();
+        let mut runner = Runner::start(&lab, "a", &["t"], &["--boot-verify", "1h"]);
+        poll::until("an answer", LIMIT, || runner.get("/health/ready").ok_or("none"));
+        // The handlers follow the server.
+        poll::until("the handlers", LIMIT, || {
+            runner.signal(signal);
+            runner.child.try_wait().unwrap().ok_or("it lives")
+        });
+        let exit = place(&lab, "exit", |event| matches!(event.what, What::RunnerExiting { code: 1, .. }));
+        assert!(exit > 0);
+        assert_eq!((runner.wait().code(), lab.queue().runner("a").polls), (Some(1), 0), "{signal:?}");
+    }
+}
+
+#[test]
+fn a_configuration_without_any_worker_is_fatal() {
+    let lab = Lab::start().unwrap();
+    let none = configuration(&lab, &["t"]).replace("concurrent = 4", "concurrent = 0");
+    let mut at_start = Runner::configured(&lab, "a", Some(&none), &[]);
+    assert_eq!(at_start.wait().code(), Some(1));
+    let mut at_reload = Runner::start(&lab, "b", &["t"], &[]);
+    at_reload.wait_state("running");
+    std::fs::write(&at_reload.config, none).unwrap();
+    at_reload.signal(Signal::HUP);
+    assert_eq!(at_reload.wait().code(), Some(1));
+}
+
+#[test]
+fn a_section_is_disabled_as_its_configuration_says() {
+    let lab = Lab::start().unwrap();
+    lab.queue().refuse_token("t");
+    let text = configuration(&lab, &["t"]);
+    let five = format!("{text}  unhealthy_requests_limit = 5\n  unhealthy_interval = \"1h\"\n");
+    let short = format!("{text}  unhealthy_interval = \"100ms\"\n");
+    let _runners = [("five", five), ("short", short)]
+        .map(|(name, text)| Runner::configured(&lab, name, Some(&text), &["--silent"]));
+    poll::until("more than three refusals, and then more", LIMIT, || {
+        match (lab.queue().runner("five").refused, lab.queue().runner("short").refused) {
+            (5, short) if short > 6 => Ok(()),
+            counts => Err(counts),
+        }
+    });
+    assert_eq!(lab.queue().runner("five").refused, 5, "then the section is left alone");
+}
+
+/// The processes of jobs: `sh` with this name, below no runner once that has ended.
+fn job_processes(of: &str) -> Vec<Pid> {
+    let numbers = std::fs::read_dir("/proc").unwrap();
+    let numbers = numbers.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok());
+    let is_job = |number: &i32| {
+        let environment = std::fs::read(format!("/proc/{number}/environ")).unwrap_or_default();
+        let line = std::fs::read(format!("/proc/{number}/cmdline")).unwrap_or_default();
+        environment.windows(of.len()).any(|window| window == of.as_bytes())
+            && String::from_utf8_lossy(&line).contains("job-of-runner-stand-in")
+    };
+    numbers.filter(is_job).filter_map(Pid::from_raw).collect()
+}
+
+#[test]
+fn jobs_are_process_groups_that_a_forceful_stop_may_leave_behind() {
+    for (kind, code, left) in [("obedient", 0, 0), ("stubborn", 1, 2)] {
+        let lab = Lab::start().unwrap();
+        let mark = format!("JOBS_OF={}", lab.folder().display());
+        let text = configuration(&lab, &["t"]).replace("shutdown_timeout = 30", "shutdown_timeout = 0.3");
+        let (name, value) = mark.split_once('=').unwrap();
+        let mut runner = Runner::with_env(&lab, "a", Some(&text), &["--job-process", kind], &[(name, value)]);
+        let done = lab.queue().submit_held(1);
+        jobs_running(&lab, 1);
+        poll::until("the job's process", LIMIT, || match job_processes(&mark).len() {
+            1 => Ok(()),
+            count => Err(count),
+        });
+        lab.queue().release(&done);
+        lab.queue().wait_all_ended(LIMIT).unwrap();
+        poll::until("its end", LIMIT, || match job_processes(&mark).len() {
+            0 => Ok(()),
+            count => Err(count),
+        });
+        lab.queue().submit_held(2);
+        poll::until("two more", LIMIT, || match job_processes(&mark).len() {
+            2 => Ok(()),
+            count => Err(count),
+        });
+        runner.signal(Signal::TERM);
+        assert_eq!(runner.wait().code(), Some(code), "{kind}");
+        let behind = job_processes(&mark);
+        for process in &behind {
+            let _gone = rustix::process::kill_process_group(*process, Signal::KILL);
+        }
+        assert_eq!(behind.len(), left, "{kind}");
+    }
 }
 
 #[test]

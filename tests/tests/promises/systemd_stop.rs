@@ -57,6 +57,11 @@ fn a_start_waits_for_its_rung_and_a_stop_is_one_sigquit() {
     // Without an address: also where GRIT's modules look.
     assert!(machine.run(&["grit-wrapper", "status"]).contains("running"));
 
+    let runner = machine.runner().unwrap();
+    let arguments = fs::read_to_string(format!("/proc/{runner}/cmdline")).unwrap().replace('\0', " ");
+    let wanted = "run --config /etc/gitlab-runner/config.toml --working-directory /var/lib/gitlab-runner ";
+    assert!(arguments.contains(wanted), "the unit's own: {arguments}");
+
     let jobs = machine.hold_jobs(2);
     std::thread::scope(|scope| {
         let stop = scope.spawn(|| machine.run(&["systemctl", "stop", UNIT]));

@@ -45,6 +45,8 @@ pub struct HostSpec {
     pub runner_version: String,
     /// Jobs at once.
     pub concurrent: usize,
+    /// How long the runner waits for its jobs in a forceful shutdown; `None` is its default.
+    pub shutdown_timeout: Option<Duration>,
     /// The tokens of the `[[runners]]` sections; `None` is one section with a token named after the instance.
     pub tokens: Option<Vec<String>>,
     /// Whether there is a configuration file at all.
@@ -67,6 +69,7 @@ impl Default for HostSpec {
         HostSpec {
             runner_version: "19.2.0".to_owned(),
             concurrent: 4,
+            shutdown_timeout: None,
             tokens: None,
             configured: true,
             listen: true,
@@ -311,6 +314,9 @@ impl Shared {
         }
         let tokens = spec.tokens.clone().unwrap_or_else(|| vec![format!("glrt-{}", self.instance_name)]);
         let mut text = format!("concurrent = {}\ncheck_interval = 0.1\n", spec.concurrent);
+        if let Some(timeout) = spec.shutdown_timeout {
+            text += &format!("shutdown_timeout = {}\n", timeout.as_secs_f64());
+        }
         for token in tokens {
             let (name, url) = (&self.instance_name, self.queue.url());
             text +=

@@ -1,5 +1,6 @@
 //! `config.toml`, as far as the stand-in reads it: `concurrent`, `check_interval`, `shutdown_timeout`, `listen_address`, and
-//! the sections `[[runners]]` with `name`, `url`, `token`, `limit`. Tables below a section are skipped.
+//! the sections `[[runners]]` with `name`, `url`, `token`, `limit`, `unhealthy_requests_limit`, `unhealthy_interval`. Tables below a section
+//! are skipped.
 
 use std::{io, path::Path, time::Duration};
 
@@ -17,13 +18,30 @@ pub(super) struct Config {
 }
 
 /// One `[[runners]]` section.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Section {
     pub(super) name: String,
     pub(super) url: String,
     pub(super) token: String,
     /// Jobs at once of this section; 0 is no limit.
     pub(super) limit: usize,
+    /// Failed requests in a row that disable the section.
+    pub(super) unhealthy_requests_limit: usize,
+    /// How long a disabled section sends no requests.
+    pub(super) unhealthy_interval: Duration,
+}
+
+impl Default for Section {
+    fn default() -> Section {
+        Section {
+            name: String::new(),
+            url: String::new(),
+            token: String::new(),
+            limit: 0,
+            unhealthy_requests_limit: 3,
+            unhealthy_interval: Duration::from_secs(3600),
+        }
+    }
 }
 
 /// Why a file was not taken.
@@ -96,6 +114,18 @@ impl Config {
                 (Table::Runner, "url", Some(section)) => section.url = string(value).map_err(syntax)?,
                 (Table::Runner, "token", Some(section)) => section.token = string(value).map_err(syntax)?,
                 (Table::Runner, "limit", Some(section)) => section.limit = number(value).map_err(syntax)?,
+                (Table::Runner, "unhealthy_requests_limit", Some(section)) => {
+                    // Less than 1 is the default.
+                    section.unhealthy_requests_limit = match number(value).map_err(syntax)? {
+                        0 => Section::default().unhealthy_requests_limit,
+                        limit => limit,
+                    };
+                }
+                (Table::Runner, "unhealthy_interval", Some(section)) => {
+                    let text = string(value).map_err(syntax)?;
+                    let parsed = humantime::parse_duration(&text);
+                    section.unhealthy_interval = parsed.map_err(|error| syntax(error.to_string()))?;
+                }
                 _ => {}
             }
         }
@@ -148,6 +178,8 @@ mod tests {
               url = "http://127.0.0.1:1"
               token = "glrt-1"
               limit = 2
+              unhealthy_requests_limit = 5
+              unhealthy_interval = "2m30s"
               [runners.docker]
                 name = "not mine"
             [[runners]]
@@ -161,6 +193,9 @@ mod tests {
         let names: Vec<_> = config.runners.iter().map(|section| section.name.as_str()).collect();
         assert_eq!(names, ["one", "two"]);
         assert_eq!(config.runners[0].limit, 2);
+        let unhealthy =
+            |section: &Section| (section.unhealthy_requests_limit, section.unhealthy_interval.as_secs());
+        assert_eq!((unhealthy(&config.runners[0]), unhealthy(&config.runners[1])), ((5, 150), (3, 3600)));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The HTTP server that `listen_address` opens.
 
-use std::{fmt::Write as _, sync::Arc, time::Instant, time::SystemTime};
+use std::{fmt::Write as _, sync::Arc, time::Instant};
 
 use hyper::{Method, Request, StatusCode, body::Incoming};
 
@@ -17,7 +17,8 @@ pub(super) struct Endpoints {
     pub(super) version: Version,
     pub(super) metrics: Metrics,
     pub(super) system_id: String,
-    pub(super) started: SystemTime,
+    /// Since 1970.
+    pub(super) started: std::time::Duration,
 }
 
 pub(super) async fn serve(listener: tokio::net::TcpListener, endpoints: Arc<Endpoints>) {
@@ -132,9 +133,7 @@ impl Endpoints {
         text.family("gitlab_runner_worker_slots_number", "gauge");
         text.sample("gitlab_runner_worker_slots_number", &[], inner.config.concurrent as f64);
         text.family("process_start_time_seconds", "gauge");
-        let since_epoch =
-            self.started.duration_since(SystemTime::UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64());
-        text.sample("process_start_time_seconds", &[], since_epoch);
+        text.sample("process_start_time_seconds", &[], self.started.as_secs_f64());
         text.text
     }
 

@@ -17,15 +17,17 @@
 //! | SIGHUP | reload of the configuration (also when the file's time changes, looked at every 3 s) | |
 //!
 //! Before the handlers are there, SIGQUIT makes a Go program print its stacks and exit 2, and the others kill it. A signal
-//! that comes right behind another is dropped: see `signals.rs`.
+//! that comes right behind another is dropped: see `signals.rs`. A stop signal during the boot verification cancels that, and the runner exits
+//! 1, whichever signal it was: upstream takes a cancelled verification for a failed one.
 //!
 //! **Zero jobs is not the end.** After the last job the executors shut down (`--executor-shutdown`), and the process is still
 //! there; in that time the endpoints answer.
 //!
 //! **Jobs.** One request at a time for each `[[runners]]` section, within `concurrent` and `limit`; a long poll that is held
-//! while there is nothing to do. 403 counts as unhealthy, and so does a request without an answer; three in a row disable the
-//! section for an hour, while the process runs on. The end of a job is reported until somebody takes note, also during a
-//! graceful shutdown.
+//! while there is nothing to do. 403 counts as unhealthy, and so does a request without an answer; `unhealthy_requests_limit` of them in a row
+//! (3) disable the section for its `unhealthy_interval` (an hour), while the process runs on. `concurrent = 0` is fatal, at the start and
+//! at a reload. The end of a job is reported until somebody takes note, also during a graceful shutdown. With `--job-process` each job has a
+//! process group of its own, which a forceful shutdown may leave behind: see `job.rs`.
 //!
 //! **Endpoints**, only with a listen address (the option beats the file): `/metrics`, `/debug/jobs/list`, from 19.1 on
 //! `/debug/process/state`, from 19.2 on `/health/ready`; `--emulate-version` decides. The metrics are the ones that say
@@ -36,23 +38,17 @@
 
 mod config;
 mod endpoints;
+mod job;
 mod link;
 mod signals;
 mod state;
 mod work;
 
-use std::{
-    fmt,
-    io::Write,
-    net::SocketAddr,
-    path::PathBuf,
-    str::FromStr,
-    sync::Arc,
-    time::{Duration, SystemTime},
-};
+use std::{fmt, io::Write, net::SocketAddr, path::PathBuf, str::FromStr, sync::Arc, time::Duration};
 
 use config::Config;
 use endpoints::Endpoints;
+pub use job::JobProcess;
 use link::Link;
 use signals::{Stop, StopSignals};
 use state::{ProcessState, State};
@@ -62,17 +58,31 @@ use super::{event::What, queue::RunnerProcess};
 
 /// How often the configuration file is looked at.
 const CONFIG_CHECK: Duration = Duration::from_secs(3);
+/// What is said of a boot verification that failed or was cancelled.
+const BOOT_VERIFY_FAILED: &str = "Boot-verify canary failed, draining and exiting";
 /// The exit code of a Go program that SIGQUIT ended.
 const GO_QUIT: i32 = 2;
 
-/// The options of `run`. The first two are GitLab Runner's, the others say how badly to behave.
+/// The options of `run`. The first six are GitLab Runner's, the others say how badly to behave.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Options {
-    #[arg(long, default_value = "/etc/gitlab-runner/config.toml")]
+    #[arg(long, short, env = "CONFIG_FILE", default_value = "/etc/gitlab-runner/config.toml")]
     pub config: PathBuf,
     /// Beats the configuration file.
     #[arg(long, env = "LISTEN_ADDRESS")]
     pub listen_address: Option<String>,
+    /// GitLab Runner's, and without a meaning here: no job has files.
+    #[arg(long, short = 'd')]
+    pub working_directory: Option<PathBuf>,
+    /// GitLab Runner's, for the log's lines.
+    #[arg(long, short = 'n')]
+    pub service: Option<String>,
+    /// GitLab Runner's, and without a meaning here: no job has a shell.
+    #[arg(long, short = 'u')]
+    pub user: Option<String>,
+    /// GitLab Runner's, and without a meaning here: the log goes to stderr.
+    #[arg(long)]
+    pub syslog: bool,
     /// The version to be: decides which endpoints exist.
     #[arg(long, default_value = "19.2.0")]
     pub emulate_version: Version,
@@ -97,6 +107,9 @@ pub struct Options {
     /// How long a job takes to be aborted.
     #[arg(long, value_parser = humantime::parse_duration, default_value = "0ms")]
     pub abort_takes: Duration,
+    /// Each job is a process group of its own, which is told to end when the job is aborted.
+    #[arg(long, value_enum)]
+    pub job_process: Option<JobProcess>,
     /// Crash with this code...
     #[arg(long, requires = "crash_after")]
     pub crash_code: Option<i32>,
@@ -192,34 +205,80 @@ async fn open_endpoints(options: &Options, link: &Link, state: &Arc<State>) -> R
         version: options.emulate_version,
         metrics: options.metrics,
         system_id: link.process().system_id.clone(),
-        started: SystemTime::now(),
+        started: process_started().map_err(|error| failed(&error))?,
     };
     tokio::spawn(endpoints::serve(listener, Arc::new(endpoints)));
     Ok(())
 }
 
-/// The working life: ends only by a failed boot verification or a crash.
+/// When this process was started, by the kernel's clock, as Prometheus' client for Go tells it. That counts it anew at each scrape from the
+/// present boot time; here once, so a wall clock that is set later does not show.
+fn process_started() -> std::io::Result<Duration> {
+    let broken = || std::io::Error::other("/proc does not tell when this process was started");
+    let boot = std::fs::read_to_string("/proc/stat")?;
+    let boot: u64 =
+        boot.lines().find_map(|line| line.strip_prefix("btime ")?.trim().parse().ok()).ok_or_else(broken)?;
+    let own = std::fs::read_to_string("/proc/self/stat")?;
+    let own = own.rsplit_once(") ").ok_or_else(broken)?.1;
+    let ticks: u64 = own.split(' ').nth(22 - 3).and_then(|ticks| ticks.parse().ok()).ok_or_else(broken)?;
+    Ok(Duration::from_secs(boot) + Duration::from_millis(ticks * 10))
+}
+
+/// The working life: ends only by a failed boot verification, a configuration that is fatal, or a crash.
 async fn serve(options: &Options, link: &Link, state: &Arc<State>) -> (i32, String) {
     tokio::time::sleep(options.boot_verify).await;
+    if state.stopping.is_cancelled() {
+        // The verification was cancelled; what comes of that is in `stop`.
+        return std::future::pending().await;
+    }
     if options.boot_verify_fails {
-        return (1, "Boot-verify canary failed, draining and exiting".to_owned());
+        return (1, BOOT_VERIFY_FAILED.to_owned());
     }
     {
         let mut inner = state.lock();
         inner.boot_verified = true;
         inner.process = ProcessState::Running;
     }
-    tokio::spawn(work::feed(Arc::clone(state), link.clone(), options.abort_takes));
-    if let (Some(after), Some(code)) = (options.crash_after, options.crash_code) {
-        tokio::time::sleep(after).await;
-        return (code, "panic: runtime error: as ordered".to_owned());
+    let abort = work::Abort { takes: options.abort_takes, process: options.job_process };
+    tokio::spawn(work::feed(Arc::clone(state), link.clone(), abort));
+    let crash = async {
+        if let (Some(after), Some(code)) = (options.crash_after, options.crash_code) {
+            tokio::time::sleep(after).await;
+            return (code, "panic: runtime error: as ordered".to_owned());
+        }
+        std::future::pending().await
+    };
+    tokio::select! {
+        crash = crash => crash,
+        () = no_workers(state) => {
+            (1, "FATAL: Current configuration 'concurrent = 0' means that no jobs will be processed".to_owned())
+        }
     }
-    std::future::pending().await
+}
+
+/// Waits until the configuration allows no jobs at all; once a shutdown has begun nobody looks any more.
+async fn no_workers(state: &State) {
+    loop {
+        let changed = state.changed.notified();
+        if state.lock().config.concurrent == 0 && !state.stopping.is_cancelled() {
+            return;
+        }
+        changed.await;
+    }
 }
 
 /// Waits for the first stop signal, and takes it from there.
 async fn stop(mut signals: StopSignals, options: &Options, link: &Link, state: &Arc<State>) -> (i32, String) {
     let mut received = take(&mut signals, link, state).await;
+    if !options.boot_verify.is_zero() && !state.lock().boot_verified {
+        state.lock().process = match received {
+            Stop::Quit => ProcessState::GracefulShutdown,
+            Stop::Term | Stop::Int => ProcessState::ForcefulShutdown,
+        };
+        state.stopping.cancel();
+        tokio::time::sleep(options.executor_shutdown).await;
+        return (1, format!("{BOOT_VERIFY_FAILED}: context canceled"));
+    }
     if received == Stop::Quit {
         state.lock().process = ProcessState::GracefulShutdown;
         state.stopping.cancel();

@@ -7,6 +7,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     config::Section,
+    job::{Group, JobProcess},
     link::Link,
     say,
     state::{RunningJob, State},
@@ -19,15 +20,11 @@ use crate::lab::{
     },
 };
 
-/// Failed requests in a row that disable a section.
-const UNHEALTHY_LIMIT: usize = 3;
-/// How long a disabled section is left alone.
-const UNHEALTHY_INTERVAL: Duration = Duration::from_secs(3600);
 /// Rest between two tries to report the end of a job.
 const REPORT_RETRY: Duration = Duration::from_millis(200);
 
 /// Runs one worker per section of the configuration until shutdown begins, following reloads.
-pub(super) async fn feed(state: Arc<State>, link: Link, abort_takes: Duration) {
+pub(super) async fn feed(state: Arc<State>, link: Link, abort: Abort) {
     let mut workers: BTreeMap<String, CancellationToken> = BTreeMap::new();
     while !state.stopping.is_cancelled() {
         let changed = state.changed.notified();
@@ -47,7 +44,7 @@ pub(super) async fn feed(state: Arc<State>, link: Link, abort_takes: Duration) {
                     link: link.clone(),
                     section,
                     enough: enough.clone(),
-                    abort_takes,
+                    abort,
                 };
                 tokio::spawn(worker.run());
                 enough
@@ -66,7 +63,16 @@ struct Worker {
     link: Link,
     section: Section,
     enough: CancellationToken,
-    abort_takes: Duration,
+    abort: Abort,
+}
+
+/// What the jobs are made of, and how they end when they are aborted.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Abort {
+    /// How long a job takes to be aborted.
+    pub(super) takes: Duration,
+    /// The process of each job, if it has one.
+    pub(super) process: Option<JobProcess>,
 }
 
 /// How a poll went.
@@ -110,13 +116,14 @@ impl Worker {
                 None => Duration::ZERO,
             };
             self.free_slot();
-            let rest = if failures >= UNHEALTHY_LIMIT {
+            let rest = if failures >= self.section.unhealthy_requests_limit {
                 failures = 0;
+                let interval = self.section.unhealthy_interval;
                 say(&format!(
-                    "Runner {:?} is unhealthy and will be disabled for 3600 seconds!",
+                    "Runner {:?} is unhealthy and will be disabled for {interval:?} seconds!",
                     self.section.name
                 ));
-                UNHEALTHY_INTERVAL
+                interval
             } else {
                 rest
             };
@@ -163,7 +170,7 @@ impl Worker {
                 return Polled::Unhealthy;
             }
         };
-        self.state.count_answer(&self.section.token, "request_job", reply.status.as_u16(), "POST");
+        self.state.count_answer(&self.section.token, "request_job", reply.status.as_u16(), "post");
         match reply.status {
             StatusCode::CREATED => match reply.json() {
                 Ok(offer) => Polled::Job(offer),
@@ -212,17 +219,32 @@ impl Worker {
             link: self.link.clone(),
             section: self.section.clone(),
             enough: self.enough.clone(),
-            abort_takes: self.abort_takes,
+            abort: self.abort,
         };
         tokio::spawn(async move { job.run_job(offer).await });
         true
     }
 
     async fn run_job(self, offer: JobOffer) {
+        let mut group = self.abort.process.and_then(|process| match Group::start(process) {
+            Ok(group) => Some(group),
+            Err(error) => {
+                say(&format!("job {}: no process: {error}", offer.id));
+                None
+            }
+        });
         let (end, reason) = tokio::select! {
-            () = self.work(&offer) => (ReportedState::Success, None),
+            () = self.work(&offer) => {
+                if let Some(group) = &mut group {
+                    group.kill().await;
+                }
+                (ReportedState::Success, None)
+            }
             () = self.state.aborting.cancelled() => {
-                tokio::time::sleep(self.abort_takes).await;
+                tokio::time::sleep(self.abort.takes).await;
+                if let Some(group) = &mut group {
+                    group.terminate().await;
+                }
                 (ReportedState::Failed, Some("aborted: forceful shutdown of the runner"))
             }
         };
@@ -264,7 +286,7 @@ impl Worker {
         };
         let url = format!("{}/api/v4/jobs/{}", self.section.url, offer.id);
         let reply = http::send("PUT", &url, Some(&report)).await?;
-        self.state.count_answer(&self.section.token, "update_job", reply.status.as_u16(), "PUT");
+        self.state.count_answer(&self.section.token, "update_job", reply.status.as_u16(), "put");
         Ok(reply.status)
     }
 }
