@@ -1,47 +1,32 @@
-//! What "healthy" means on a host that runs grit-wrapper: every rung of the ladder, and what it does not take for healthy. The reasons that
-//! are not here are in `health_reasons.rs`.
+//! What "healthy" means on a host that runs grit-wrapper: every rung of the ladder, and what the proof says. What is not healthy is in
+//! `health_reasons.rs`.
 
 use grit_tests::{
     lab::{Lab, cloud::Instance, event::What, host::HostSpec},
-    poll, program,
+    poll,
     rollout::PATIENCE,
-    terraform::{Run, Workspace, built},
+    terraform::{Run, Workspace},
 };
 use rustix::process::Signal;
 use serde_json::{Value as Json, json};
 
 /// A lab with one host, and a workspace with a gate over it.
-pub(super) struct Gate {
+struct Gate {
     workspace: Workspace,
-    pub(super) lab: Lab,
+    lab: Lab,
     instance: Instance,
 }
 
 impl Gate {
-    pub(super) fn over(shape: impl Fn(&str, &mut HostSpec) + Send + Sync + 'static) -> Self {
+    fn over(shape: impl Fn(&str, &mut HostSpec) + Send + Sync + 'static) -> Self {
         let lab = Lab::start().unwrap();
         lab.cloud().shape(shape);
         let (instance, _host) = lab.cloud().create("m1", "19.2.0").unwrap();
         Self { workspace: Workspace::new(&["grit"]).unwrap(), lab, instance }
     }
 
-    /// A healthy manager whose wrapper looks at its runner all the time.
-    pub(super) fn healthy() -> Self {
-        let gate = Self::over(|_, spec| {
-            *spec = std::mem::take(spec).wrapper(&["--probe-interval=100ms"]);
-        });
-        gate.apply(&json!({})).succeeded();
-        gate
-    }
-
-    /// What the gate says when it looks again, for longer than the wrapper takes to see what has happened since.
-    #[track_caller]
-    pub(super) fn refusal_now(&self, again: &str) -> String {
-        self.refusal(json!({ "triggers": { "again": again }, "stable_for": "2s" }))
-    }
-
     /// Applies the gate with these optional attributes.
-    pub(super) fn apply(&self, options: &Json) -> Run {
+    fn apply(&self, options: &Json) -> Run {
         let instance = &self.instance;
         let mut gate = json!({
             "runner_managers": { "m1": instance.runner_manager() },
@@ -62,18 +47,6 @@ impl Gate {
         let state = self.workspace.state().unwrap();
         state.at("grit_runner_health.all")[0].attributes["managers"]["m1"].clone()
     }
-
-    /// Applies with a short timeout, and returns the one error's detail.
-    #[track_caller]
-    pub(super) fn refusal(&self, options: Json) -> String {
-        let mut options = options;
-        let limit = options.get("timeouts").map_or(json!("5s"), |limits| limits["create"].clone());
-        options["timeouts"] = json!({ "create": limit, "update": limit });
-        let failed = self.apply(&options).failed();
-        let errors = failed.errors();
-        assert_eq!(errors.len(), 1, "{errors:?}");
-        errors[0].1.to_owned()
-    }
 }
 
 #[test]
@@ -92,8 +65,6 @@ fn the_proof_says_what_was_seen() {
 #[test]
 fn a_runner_without_an_http_server_is_seen_as_far_as_its_process() {
     let gate = Gate::over(|_, spec| spec.listen = false);
-    let detail = gate.refusal(json!({ "level": "ready" }));
-    assert!(detail.contains("no HTTP server"), "{detail}");
     gate.apply(&json!({})).succeeded();
     let evidence = gate.evidence();
     assert_eq!((&evidence["level"], &evidence["jobs"]), (&json!("process"), &Json::Null), "{evidence}");
@@ -104,65 +75,6 @@ fn an_older_runner_is_asked_for_what_it_has() {
     let gate = Gate::over(|_, spec| spec.runner_version = "18.0.0".to_owned());
     gate.apply(&json!({})).succeeded();
     assert_eq!(gate.evidence()["level"], "polling");
-}
-
-#[test]
-fn a_missing_configuration_is_unhealthy() {
-    let gate = Gate::over(|_, spec| spec.configured = false);
-    let detail = gate.refusal(json!({}));
-    assert!(detail.contains("config.toml\" does not exist"), "{detail}");
-    assert!(detail.ends_with("Code: timed_out"), "{detail}");
-}
-
-#[test]
-fn a_configuration_without_runners_is_unhealthy() {
-    let gate = Gate::over(|_, spec| spec.tokens = Some(Vec::new()));
-    let detail = gate.refusal(json!({}));
-    assert!(detail.contains("has 0 [[runners]] sections"), "{detail}");
-}
-
-#[test]
-fn a_rejected_token_is_unhealthy() {
-    let gate = Gate::over(|_, spec| spec.tokens = Some(vec!["glrt-good".into(), "glrt-bad".into()]));
-    gate.lab.queue().refuse_token("glrt-bad");
-    let detail = gate.refusal(json!({}));
-    assert!(detail.contains("GitLab rejects its token"), "{detail}");
-    assert!(!detail.contains("glrt-bad"), "a token is a secret: {detail}");
-    // It says that it is ready all the same.
-    gate.apply(&json!({ "level": "ready" })).succeeded();
-}
-
-#[test]
-fn a_boot_verification_is_waited_for() {
-    let gate = Gate::over(|_, spec| *spec = std::mem::take(spec).runner(&["--boot-verify=8s"]));
-    let detail = gate.refusal(json!({ "level": "ready" }));
-    assert!(detail.contains("boot-verify pending"), "{detail}");
-    gate.apply(&json!({ "level": "ready" })).succeeded();
-}
-
-/// As under a unit with `StandardError=append:`.
-#[test]
-fn a_runner_that_fails_says_why() {
-    let folder = tempfile::tempdir().unwrap();
-    let wrapper = folder.path().join("wrapper");
-    let (program, log) = (built("grit-wrapper").unwrap(), folder.path().join("log"));
-    program::script(&wrapper, &format!("exec {} \"$@\" 2>>{}", program.display(), log.display())).unwrap();
-    let gate = Gate::over(move |_, spec| {
-        *spec = std::mem::take(spec).runner(&["--boot-verify-fails"]);
-        spec.wrapper_program = Some(wrapper.clone());
-    });
-    let detail = gate.refusal(json!({}));
-    assert!(detail.contains("Last status: `stopped`, with the reason: exit status 1."), "{detail}");
-    let log = "\n\nThe last lines of the runner's log:\n  runner: ";
-    assert!(detail.contains(log) && detail.contains("\n  runner: Boot-verify canary failed"), "{detail}");
-    assert!(!detail.contains("glrt-m1"), "a token is a secret: {detail}");
-}
-
-#[test]
-fn another_version_is_unhealthy() {
-    let gate = Gate::over(|_, _| {});
-    let detail = gate.refusal(json!({ "expected_version": "19.9.9" }));
-    assert!(detail.contains("version 19.2.0, and `expected_version` is 19.9.9"), "{detail}");
 }
 
 #[test]

@@ -1,167 +1,305 @@
-//! Each reason why a runner that runs is no use, from a host that is just so to the refusal of `terraform apply`.
+//! Each reason why a runner that runs is no use, from a host that is just so to the refusal of `terraform apply`: one apply over a map of
+//! managers, each broken in another way, which reports every one of them.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, path::PathBuf, process::Command, time::Duration};
 
 use grit_tests::{
-    lab::{event::What, host::HostSpec, queue::Weather},
-    poll,
+    lab::{
+        Lab,
+        cloud::Instance,
+        event::What,
+        host::{Host, HostSpec},
+        queue::{JobId, Weather},
+    },
+    poll, program,
     rollout::PATIENCE,
+    terraform::{Workspace, built},
 };
 use rustix::process::Signal;
-use serde_json::json;
+use serde_json::{Map, Value as Json, json};
 
-use crate::health_levels::Gate;
+/// A manager that is no use: its name, how it comes to be so, and what the refusal says.
+struct Broken {
+    name: &'static str,
+    shape: Box<dyn Fn(&mut HostSpec) + Send + Sync>,
+    reason: &'static str,
+}
 
-/// Each on a host of its own, at `level`, with what the refusal says.
+fn broken(
+    name: &'static str,
+    reason: &'static str,
+    shape: impl Fn(&mut HostSpec) + Send + Sync + 'static,
+) -> Broken {
+    Broken { name, shape: Box::new(shape), reason }
+}
+
+fn with_runner(options: &'static [&str]) -> impl Fn(&mut HostSpec) {
+    move |spec| *spec = std::mem::take(spec).runner(options)
+}
+
+fn with_wrapper(options: &'static [&str]) -> impl Fn(&mut HostSpec) {
+    move |spec| *spec = std::mem::take(spec).wrapper(options)
+}
+
+/// A wrapper whose log, and so the runner's, is a file, as under a unit with `StandardError=append:`.
+fn with_log(folder: &tempfile::TempDir) -> PathBuf {
+    let wrapper = folder.path().join("wrapper");
+    let (program, log) = (built("grit-wrapper").unwrap(), folder.path().join("log"));
+    program::script(&wrapper, &format!("exec {} \"$@\" 2>>{}", program.display(), log.display())).unwrap();
+    wrapper
+}
+
+/// A map of managers, whose keys are the hosts' names.
+struct Site {
+    workspace: Workspace,
+    hosts: BTreeMap<String, (Instance, Host, String)>,
+}
+
+impl Site {
+    fn new() -> Self {
+        Self { workspace: Workspace::new(&["grit"]).unwrap(), hosts: BTreeMap::new() }
+    }
+
+    fn add(&mut self, lab: &Lab, name: &str) {
+        let (instance, host) = lab.cloud().create(name, "19.2.0").unwrap();
+        self.hosts.insert(name.to_owned(), (instance, host, lab.client_key().pem().unwrap()));
+    }
+
+    fn host(&self, name: &str) -> &Host {
+        &self.hosts[name].1
+    }
+
+    /// A gate over these managers, as the resource's attributes.
+    fn gate<'a>(&'a self, names: impl IntoIterator<Item = &'a str>, options: &Json) -> Json {
+        let manager = |name: &'a str| {
+            let (instance, _, key) = &self.hosts[name];
+            let mut manager = instance.runner_manager();
+            manager["ssh_key_pem"] = json!(key);
+            (name.to_owned(), manager)
+        };
+        let managers: Map<String, Json> = names.into_iter().map(manager).collect();
+        let mut gate = json!({ "runner_managers": managers });
+        gate.as_object_mut().unwrap().extend(options.as_object().unwrap().clone());
+        gate
+    }
+
+    /// Applies these gates, and answers the details of the errors.
+    fn apply(&self, gates: &Json) -> Result<(), Vec<String>> {
+        let main = json!({
+            "terraform": { "required_providers": { "grit": { "source": "runner-tools/grit" } } },
+            "resource": { "grit_runner_health": gates },
+        });
+        self.workspace.write("main.tf.json", &main.to_string()).unwrap();
+        let run = self.workspace.apply().unwrap();
+        let errors: Vec<String> = run.errors().iter().map(|(_, detail)| (*detail).to_owned()).collect();
+        if errors.is_empty() {
+            run.succeeded();
+            return Ok(());
+        }
+        run.failed();
+        Err(errors)
+    }
+
+    /// Waits until the wrapper of each says why its runner is no use, so that the time of the gate need not suffice for that.
+    fn wait_for_reasons<'a>(&self, reasons: impl IntoIterator<Item = (&'a str, &'a str)>) {
+        for (name, reason) in reasons {
+            poll::until(&format!("the reason of {name}"), PATIENCE, || {
+                let status = self.status(name)?;
+                let lines = status["health"]["reasons"].as_array().cloned().unwrap_or_default();
+                let told: Vec<_> =
+                    lines.iter().chain([&status["failure_reason"]]).filter_map(Json::as_str).collect();
+                if told.join("; ").contains(reason) { Ok(()) } else { Err(status.to_string()) }
+            });
+        }
+    }
+
+    fn status(&self, name: &str) -> Result<Json, String> {
+        let mut command = Command::new(built("grit-wrapper").unwrap());
+        command.args(["status", "--json", "--address", &self.host(name).wrapper_address()]);
+        let output = command.output().unwrap();
+        serde_json::from_slice(&output.stdout)
+            .map_err(|error| format!("{error}: {}", String::from_utf8_lossy(&output.stderr)))
+    }
+}
+
+/// Each manager has just one error, with its name, its reason, and the code.
 #[track_caller]
-fn is_unhealthy(level: &str, reason: &str, shape: impl Fn(&mut HostSpec) + Send + Sync + 'static) {
-    let gate = Gate::over(move |_, spec| shape(spec));
-    let detail = gate.refusal(json!({ "level": level }));
-    assert!(detail.contains(reason) && detail.ends_with("Code: timed_out"), "{detail}");
+fn each_is_refused<'a>(errors: &[String], wanted: impl IntoIterator<Item = (&'a str, &'a str)>) {
+    let mut count = 0;
+    for (name, reason) in wanted {
+        count += 1;
+        let of_it: Vec<_> =
+            errors.iter().filter(|detail| detail.contains(&format!("Runner manager {name:?}"))).collect();
+        let [detail] = of_it[..] else { panic!("{name} has {of_it:#?} among {errors:#?}") };
+        assert!(detail.contains(reason) && detail.ends_with("Code: timed_out"), "{name}: {detail}");
+    }
+    assert_eq!(errors.len(), count, "{errors:#?}");
+    // A token is a secret.
+    assert!(
+        errors.iter().all(|detail| !detail.contains("glrt-") && !detail.contains("s3cret")),
+        "{errors:#?}"
+    );
+}
+
+/// Long enough for a look at each manager on a busy machine: their reasons are there already.
+fn briefly() -> Json {
+    json!({ "create": "15s", "update": "15s" })
 }
 
 #[test]
-fn a_young_process_is_unhealthy() {
-    is_unhealthy("process", "the runner has run for less than 3600s", |spec| {
-        *spec = std::mem::take(spec).wrapper(&["--min-uptime=1h"]);
+fn every_manager_that_is_no_use_is_reported_with_its_reason() {
+    let folder = tempfile::tempdir().unwrap();
+    let wrapper = with_log(&folder);
+    let cases = [
+        broken("young", "the runner has run for less than 3600s", with_wrapper(&["--min-uptime=1h"])),
+        // It has no /health/ready yet, and says it by its process state.
+        broken("starting", "the runner's process state is starting", |spec| {
+            *spec = HostSpec::version("19.1.0").runner(&["--boot-verify=1h"]);
+        }),
+        broken("verifying", "boot-verify pending", with_runner(&["--boot-verify=1h"])),
+        broken("early", ":9252: no connection", with_runner(&["--start-delay=1h"])),
+        broken("foreign", "the runner's metrics do not say its version", |spec| {
+            *spec = HostSpec::version("18.0.0").runner(&["--metrics=foreign"]);
+        }),
+        broken("failing", ":9252: 500 Internal Server Error", with_runner(&["--metrics=broken"])),
+        broken("silent", ":9252: no answer within 3s", with_runner(&["--metrics=silent"])),
+        broken("few", "has 1 [[runners]] sections, and 2 are needed", with_wrapper(&["--min-runners=2"])),
+        broken("bare", "config.toml\" does not exist", |spec| spec.configured = false),
+        broken("empty", "has 0 [[runners]] sections", |spec| spec.tokens = Some(Vec::new())),
+        broken("closed", "no HTTP server", |spec| spec.listen = false),
+        broken("rejected", "GitLab rejects its token", |spec| {
+            spec.tokens = Some(vec!["glrt-good".into(), "glrt-bad".into()]);
+        }),
+        broken("dead", "runner: Boot-verify canary failed", move |spec| {
+            *spec = std::mem::take(spec).runner(&["--boot-verify-fails"]);
+            spec.wrapper_program = Some(wrapper.clone());
+        }),
+    ];
+    let reasons: Vec<_> = cases.iter().map(|case| (case.name, case.reason)).collect();
+    let lab = Lab::start().unwrap();
+    lab.queue().refuse_token("glrt-bad");
+    lab.cloud().shape(move |name, spec| {
+        if let Some(case) = cases.iter().find(|case| case.name == name) {
+            (case.shape)(spec);
+        }
     });
-}
-
-#[test]
-fn a_runner_that_ended_by_itself_is_unhealthy_for_a_while() {
-    let gate = Gate::over(|_, spec| {
-        *spec = std::mem::take(spec).wrapper(&["--restart=always", "--restart-delay=10ms"]);
+    let mut site = Site::new();
+    let names: Vec<_> = reasons.iter().map(|(name, _)| *name).chain(["healthy", "other"]).collect();
+    for name in &names {
+        site.add(&lab, name);
+    }
+    site.wait_for_reasons(reasons.iter().copied());
+    // The healthy one among them is no error, and neither is a token that GitLab rejects to a gate that does not ask for polling.
+    let in_one = names.iter().copied().filter(|name| *name != "other");
+    let gates = json!({
+        "all": site.gate(in_one, &json!({ "level": "polling", "timeouts": briefly() })),
+        "ready": site.gate(["rejected"], &json!({ "level": "ready" })),
+        "version": site.gate(["other"], &json!({ "expected_version": "19.9.9", "timeouts": briefly() })),
     });
-    gate.apply(&json!({})).succeeded();
-    let host = gate.lab.cloud().host("m1").unwrap();
-    let first = host.runner_pid();
-    host.signal_runner(Signal::KILL).unwrap();
-    poll::until("another runner", PATIENCE, || match host.runner_pid() {
-        Some(pid) if Some(pid) != first => Ok(()),
-        other => Err(other),
+    let errors = site.apply(&gates).unwrap_err();
+    let version = ("other", "version 19.2.0, and `expected_version` is 19.9.9");
+    each_is_refused(&errors, reasons.into_iter().chain([version]));
+    let dead = errors.iter().find(|detail| detail.contains("\"dead\"")).unwrap();
+    assert!(dead.contains("Last status: `stopped`, with the reason: exit status 1."), "{dead}");
+    assert!(dead.contains("\n\nThe last lines of the runner's log:\n  runner: "), "{dead}");
+    let state = site.workspace.state().unwrap();
+    assert_eq!(state.at("grit_runner_health.ready").len(), 1, "it says that it is ready all the same");
+    assert!(state.at("grit_runner_health.all").is_empty(), "it was not proven");
+}
+
+/// Each was proven healthy, and is no use since.
+#[test]
+fn every_manager_that_broke_since_is_reported_with_its_reason() {
+    let lab = Lab::start().unwrap();
+    lab.cloud().shape(|name, spec| {
+        *spec = std::mem::take(spec).wrapper(&["--probe-interval=100ms"]);
+        if name == "crashed" {
+            *spec = std::mem::take(spec).wrapper(&["--restart=always", "--restart-delay=10ms"]);
+        }
     });
-    let detail = gate.refusal(json!({ "triggers": { "again": "1" } }));
-    assert!(detail.contains("the runner ended by itself and was restarted less than 60s ago"), "{detail}");
-}
+    let names = ["adopted", "crashed", "draining", "rejected", "rewritten", "suspended"];
+    let mut site = Site::new();
+    for name in names {
+        site.add(&lab, name);
+    }
+    let gate = |options: &Json| json!({ "all": site.gate(names, options) });
+    site.apply(&gate(&json!({}))).unwrap();
 
-/// As by a debugger, or a memory pressure daemon: it lives, and does nothing.
-#[test]
-fn a_runner_that_is_suspended_is_unhealthy() {
-    let gate = Gate::healthy();
-    let host = gate.lab.cloud().host("m1").unwrap();
-    host.signal_runner(Signal::STOP).unwrap();
-    let detail = gate.refusal_now("1");
-    assert!(detail.contains("does nothing until it gets SIGCONT"), "{detail}");
-    host.signal_runner(Signal::CONT).unwrap();
-}
-
-#[test]
-fn a_runner_that_drains_is_unhealthy() {
-    let gate = Gate::healthy();
-    let held = gate.lab.queue().submit_held(1);
-    gate.lab
-        .events()
-        .wait_for("the job runs", PATIENCE, |event| matches!(event.what, What::JobStarted { .. }));
-    // Behind the wrapper's back: only the runner itself knows.
-    gate.lab.cloud().host("m1").unwrap().signal_runner(Signal::QUIT).unwrap();
-    let detail = gate.refusal_now("1");
-    assert!(detail.contains("the runner's process state is graceful-shutdown"), "{detail}");
-    gate.lab.queue().release(&held);
-}
-
-#[test]
-fn a_runner_that_is_still_starting_is_unhealthy() {
-    // It has no /health/ready yet, and says it by its process state.
-    is_unhealthy("ready", "the runner's process state is starting", |spec| {
-        *spec = HostSpec::version("19.1.0").runner(&["--boot-verify=1h"]);
-    });
-}
-
-#[test]
-fn an_http_server_that_is_not_there_yet_is_unhealthy() {
-    is_unhealthy("ready", ":9252: no connection", |spec| {
-        *spec = std::mem::take(spec).runner(&["--start-delay=1h"]);
-    });
-}
-
-#[test]
-fn an_http_server_that_is_no_runners_is_unhealthy() {
-    is_unhealthy("ready", "the runner's metrics do not say its version", |spec| {
-        *spec = HostSpec::version("18.0.0").runner(&["--metrics=foreign"]);
-    });
-}
-
-#[test]
-fn an_http_server_that_fails_is_unhealthy() {
-    is_unhealthy("ready", ":9252: 500 Internal Server Error", |spec| {
-        *spec = std::mem::take(spec).runner(&["--metrics=broken"]);
-    });
-}
-
-#[test]
-fn an_http_server_that_never_answers_is_unhealthy() {
-    is_unhealthy("ready", ":9252: no answer within 3s", |spec| {
-        *spec = std::mem::take(spec).runner(&["--metrics=silent"]);
-    });
-}
-
-#[test]
-fn too_few_runners_are_unhealthy() {
-    is_unhealthy("ready", "has 1 [[runners]] sections, and 2 are needed", |spec| {
-        *spec = std::mem::take(spec).wrapper(&["--min-runners=2"]);
-    });
-}
-
-/// The runner goes on with what it read before, and would not come back after its next start.
-#[test]
-fn a_configuration_that_broke_since_is_unhealthy() {
-    let gate = Gate::healthy();
-    let host = gate.lab.cloud().host("m1").unwrap();
-    std::fs::write(host.folder().join("config.toml"), "[[runners]]\ntoken = \"glrt-s3cret").unwrap();
-    let detail = gate.refusal_now("1");
-    assert!(detail.contains("config.toml\" cannot be read: it is not valid TOML"), "{detail}");
-    assert!(!detail.contains("s3cret"), "a token is a secret: {detail}");
-}
-
-/// With GitLab like this from before the runner's start.
-#[track_caller]
-fn is_unhealthy_when(weather: Weather, reasons: &[&str]) {
-    let gate = Gate::over(move |_, spec| spec.boot_takes = Duration::from_secs(1));
-    gate.lab.queue().set_weather(weather);
-    let detail = gate.refusal(json!({ "timeouts": { "create": "12s" } }));
-    assert!(reasons.iter().all(|reason| detail.contains(reason)), "{detail}");
-    gate.lab.queue().set_weather(Weather::Fine);
-}
-
-#[test]
-fn a_gitlab_that_does_not_answer_is_unhealthy() {
-    is_unhealthy_when(Weather::Slow(Duration::from_secs(60)), &["no job request was answered yet"]);
-}
-
-#[test]
-fn a_gitlab_that_fails_is_unhealthy() {
-    is_unhealthy_when(Weather::Unavailable, &["its job requests fail"]);
-}
-
-#[test]
-fn a_gitlab_that_cannot_be_reached_is_unhealthy() {
-    is_unhealthy_when(Weather::Down, &["3 health checks failed, so the runner may have disabled it"]);
-}
-
-/// Its job requests were accepted for long, and the wrapper that saw their end is gone.
-#[test]
-fn a_token_that_was_rejected_before_the_wrapper_looked_is_unhealthy() {
-    let gate = Gate::healthy();
-    gate.lab.queue().refuse_token("glrt-m1");
-    let disabled = gate.refusal_now("1");
-    assert!(disabled.contains("GitLab rejects its token; 3 health checks failed"), "{disabled}");
-
-    let host = gate.lab.cloud().host("m1").unwrap();
+    // As by a debugger, or a memory pressure daemon: it lives, and does nothing.
+    site.host("suspended").signal_runner(Signal::STOP).unwrap();
+    // Behind the wrapper's back, with a job: only the runner itself knows.
+    let held = hold_a_job_on(&lab, "draining");
+    site.host("draining").signal_runner(Signal::QUIT).unwrap();
+    // The runner goes on with what it read before, and would not come back after its next start.
+    let config = site.host("rewritten").folder().join("config.toml");
+    std::fs::write(config, "[[runners]]\ntoken = \"glrt-s3cret").unwrap();
+    for name in ["adopted", "rejected"] {
+        lab.queue().refuse_token(&format!("glrt-{name}"));
+    }
+    let disabled = "GitLab rejects its token; 3 of them failed in all, and after 3 failures in a row \
+                    (unhealthy_requests_limit) the runner sends none for 1h (unhealthy_interval)";
+    site.wait_for_reasons([("adopted", disabled)]);
+    // Its job requests were accepted for long, and the wrapper that saw their end is gone.
+    let host = site.host("adopted");
     let runner = host.runner_pid();
     host.signal_wrapper(Signal::KILL).unwrap();
     poll::until("the wrapper is dead", PATIENCE, || host.wrapper_pid().map_or(Ok(()), Err));
     host.start_wrapper().unwrap();
-    let detail = gate.refusal_now("2");
-    assert!(detail.contains("3 health checks failed, so the runner may have disabled it"), "{detail}");
+    let first = site.host("crashed").runner_pid();
+    site.host("crashed").signal_runner(Signal::KILL).unwrap();
+
+    let reasons = [
+        ("adopted", "and the last answer is not known; 3 of them failed in all"),
+        ("crashed", "the runner ended by itself and was restarted less than 60s ago"),
+        ("draining", "the runner's process state is graceful-shutdown"),
+        ("rejected", disabled),
+        ("rewritten", "config.toml\" cannot be read: it is not valid TOML"),
+        ("suspended", "does nothing until it gets SIGCONT"),
+    ];
+    site.wait_for_reasons(reasons);
+    let again = json!({ "level": "polling", "triggers": { "again": "1" }, "timeouts": briefly() });
+    each_is_refused(&site.apply(&gate(&again)).unwrap_err(), reasons);
+    assert_ne!(site.host("crashed").runner_pid(), first);
     assert_eq!(host.runner_pid(), runner, "it was adopted");
+    site.host("suspended").signal_runner(Signal::CONT).unwrap();
+    lab.queue().release(&held);
+}
+
+/// Submits jobs until the runner of this host has one.
+fn hold_a_job_on(lab: &Lab, name: &str) -> Vec<JobId> {
+    let mut held = Vec::new();
+    poll::until("a job runs on it", PATIENCE, || {
+        held.extend(lab.queue().submit_held(1));
+        let started = |event: &grit_tests::lab::event::Event| {
+            event.subject == name && matches!(event.what, What::JobStarted { .. })
+        };
+        std::thread::sleep(Duration::from_millis(100));
+        lab.events().find(started).map(drop).ok_or("none")
+    });
+    held
+}
+
+/// From before the runner's start. Each GitLab is another one.
+#[test]
+fn every_manager_whose_gitlab_does_not_serve_it_is_reported_with_its_reason() {
+    let cases = [
+        ("slow", Weather::Slow(Duration::from_secs(3600)), "no job request was answered yet"),
+        ("failing", Weather::Unavailable, "its job requests fail"),
+        ("away", Weather::Down, "its job requests fail; 3 of them failed in all"),
+    ];
+    let mut site = Site::new();
+    let mut labs = Vec::new();
+    for (name, weather, _) in cases {
+        let lab = Lab::start().unwrap();
+        lab.queue().set_weather(weather);
+        site.add(&lab, name);
+        labs.push(lab);
+    }
+    let reasons = cases.map(|(name, _, reason)| (name, reason));
+    site.wait_for_reasons(reasons);
+    let gate = site.gate(cases.map(|(name, ..)| name), &json!({ "timeouts": briefly() }));
+    each_is_refused(&site.apply(&json!({ "all": gate })).unwrap_err(), reasons);
+    for lab in &labs {
+        lab.queue().set_weather(Weather::Fine);
+    }
 }

@@ -1,6 +1,7 @@
 //! What the project promises, one file per promise. One binary, so that all of them run side by side.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
+mod boot_verify;
 mod demo;
 mod drain_options;
 mod example;

@@ -2,7 +2,7 @@
 //!
 //! `gitlab-runner wrapper` cannot be had here. Its stand-in serves upstream's service alone, and has the habits that the provider has to live
 //! with: `running` means no more than that the process was started, and a shutdown that comes before the process exists is answered
-//! with OK and forgotten.
+//! with OK and forgotten. A shutdown that meets the runner's end leaves its status at `in_shutdown` for ever.
 
 use std::{
     io::{BufRead as _, BufReader},
@@ -35,12 +35,22 @@ struct Life {
     asked: Option<Instant>,
     requests: usize,
     drain: Duration,
+    /// The runner's end came between the signal and the status: the end was noted first, and was overwritten. From then on there is no
+    /// process, and a further shutdown is answered with OK.
+    stuck: bool,
 }
 
 impl Upstream {
     fn new(starts_in: Duration, drain: Duration) -> Self {
-        let life = Life { starts_at: Instant::now() + starts_in, asked: None, requests: 0, drain };
+        let life =
+            Life { starts_at: Instant::now() + starts_in, asked: None, requests: 0, drain, stuck: false };
         Self { life: Arc::new(Mutex::new(life)) }
+    }
+
+    fn stuck() -> Self {
+        let upstream = Self::new(Duration::ZERO, Duration::ZERO);
+        upstream.life.lock().unwrap().stuck = true;
+        upstream
     }
 
     fn status(&self) -> i32 {
@@ -48,7 +58,7 @@ impl Upstream {
         let status = match life.asked {
             _ if Instant::now() < life.starts_at => RunnerStatus::Unknown,
             None => RunnerStatus::Running,
-            Some(asked) if asked.elapsed() < life.drain => RunnerStatus::InShutdown,
+            Some(asked) if life.stuck || asked.elapsed() < life.drain => RunnerStatus::InShutdown,
             Some(_) => RunnerStatus::Stopped,
         };
         status.into()
@@ -192,6 +202,27 @@ fn a_shutdown_that_it_forgot_is_asked_for_again() {
     workspace.destroy().unwrap().succeeded();
     assert_eq!(upstream.status(), i32::from(RunnerStatus::Stopped));
     assert!(upstream.requests() >= 2, "{}", upstream.requests());
+}
+
+/// Nothing that such a wrapper tells is evidence of the end. The drain waits for its whole time, fails, and keeps the instance.
+#[test]
+fn a_wrapper_that_is_stuck_in_shutdown_is_no_evidence_of_the_end() {
+    let lab = Lab::start().unwrap();
+    let (instance, _host) = lab.cloud().create("m1", "19.2.0").unwrap();
+    let upstream = Upstream::stuck();
+    let drain = json!({
+        "instance_id": instance.id,
+        "runner_manager": manager(&instance, upstream.serve()),
+        "timeouts": { "delete": "5s" },
+    });
+    let workspace = workspace(&lab, "grit_runner_drain", &drain);
+    workspace.apply().unwrap().succeeded();
+    let failed = workspace.destroy().unwrap().failed();
+    let errors = failed.errors();
+    assert_eq!(errors.len(), 1, "{errors:?}");
+    assert!(errors[0].1.contains("`in_shutdown`") && errors[0].1.ends_with("Code: timed_out"), "{errors:?}");
+    assert!(upstream.requests() >= 1);
+    assert_eq!(workspace.state().unwrap().at("grit_runner_drain.m1").len(), 1, "the guard is kept");
 }
 
 /// A server of gRPC's C-core, in the place of upstream's on grpc-go, which cannot be had here either.

@@ -1,0 +1,64 @@
+//! The boot verification (`experimental.boot_verify`, from GitLab Runner 19.2 on): a gate waits for it, and a drain cuts it short.
+
+use std::time::Duration;
+
+use grit_tests::{
+    lab::{Lab, cloud::Instance, event::What},
+    poll,
+    rollout::PATIENCE,
+    terraform::{Workspace, built},
+};
+use serde_json::{Value as Json, json};
+
+fn verifying(takes: &'static str) -> (Lab, Instance) {
+    let lab = Lab::start().unwrap();
+    lab.cloud().shape(move |_, spec| *spec = std::mem::take(spec).runner(&["--boot-verify", takes]));
+    let (instance, _host) = lab.cloud().create("m1", "19.2.0").unwrap();
+    (lab, instance)
+}
+
+fn workspace(lab: &Lab, kind: &str, attributes: &Json) -> Workspace {
+    let workspace = Workspace::new(&["grit"]).unwrap();
+    let main = json!({
+        "terraform": { "required_providers": { "grit": { "source": "runner-tools/grit" } } },
+        "provider": { "grit": { "ssh": { "private_key_path": lab.client_key().path } } },
+        "resource": { kind: { "m1": attributes } },
+    });
+    workspace.write("main.tf.json", &main.to_string()).unwrap();
+    workspace
+}
+
+#[test]
+fn a_gate_waits_for_the_boot_verification() {
+    let (lab, instance) = verifying("3s");
+    let gate = json!({ "runner_managers": { "m1": instance.runner_manager() }, "level": "ready" });
+    workspace(&lab, "grit_runner_health", &gate).apply().unwrap().succeeded();
+    let is_start = |event: &grit_tests::lab::event::Event| matches!(event.what, What::RunnerStarted { .. });
+    let started = lab.events().find(is_start).unwrap();
+    let proven = lab.events().note("m1", "proven");
+    assert!(proven.at >= started.at + Duration::from_secs(3), "{}", lab.events());
+}
+
+/// The runner cancels the verification then, and ends with an error: as for one that failed. No job is lost, since it never took one.
+#[test]
+fn a_drain_during_the_boot_verification_sees_the_runners_error() {
+    let (lab, instance) = verifying("1h");
+    let drain = json!({ "instance_id": instance.id, "runner_manager": instance.runner_manager() });
+    let workspace = workspace(&lab, "grit_runner_drain", &drain);
+    workspace.apply().unwrap().succeeded();
+    let status = || {
+        let mut command = std::process::Command::new(built("grit-wrapper").unwrap());
+        let output =
+            command.args(["status", "--json", "--address", &instance.wrapper_address]).output().unwrap();
+        serde_json::from_slice::<Json>(&output.stdout).map_err(|error| error.to_string())
+    };
+    poll::until("the verification is under way", PATIENCE, || {
+        let status = status()?;
+        if status.to_string().contains("boot-verify pending") { Ok(()) } else { Err(status.to_string()) }
+    });
+    workspace.destroy().unwrap().succeeded();
+    let ended = status().unwrap();
+    assert_eq!((&ended["state"], &ended["exit"]["how"]["code"]), (&json!("stopped"), &json!(1)), "{ended}");
+    assert!(ended["failure_reason"].as_str().unwrap().starts_with("exit status 1"), "{ended}");
+    assert_eq!(lab.queue().runner("m1").polls, 0, "it asked for a job");
+}
