@@ -1,7 +1,8 @@
 //! Telling systemd how it goes: `Type=notify`, a status line, and the watchdog.
 //!
 //! READY is told when the runner has reached the rung that was asked for, once, and not earlier; so units that are ordered after this one
-//! start when the runner is of use. A wrapper that finds its runner drained, or draining, has no rung to wait for, and is ready at once: systemd
+//! start when the runner is of use. A rung that cannot be seen of this runner, for want of an HTTP server, is no rung to wait for: then READY is
+//! told at the highest that can be seen, and the log warns. A wrapper that finds its runner drained, or draining, has no rung to wait for, and is ready at once: systemd
 //! would lose its patience with it, and start another, with another runner. Without `NOTIFY_SOCKET` in the environment there is nobody to tell, and nothing is done.
 
 use std::{
@@ -70,10 +71,21 @@ impl Notifier {
         let mut supervision = supervisor.watch();
         let mut told = Told::default();
         let mut trouble = false;
+        let mut warned = false;
         loop {
             // First forget, then look: what changes in between is looked at again.
             supervision.mark_unchanged();
-            let (message, next) = told.news(&own.status(), health.borrow_and_update().level >= ready);
+            let seen = health.borrow_and_update().of(&own.now().state);
+            let is_ready = is_ready(&seen, ready);
+            if is_ready && seen.level < ready && !std::mem::replace(&mut warned, true) {
+                warn!(
+                    ready_when = ready.name(),
+                    level = seen.level.name(),
+                    reasons = ?seen.reasons,
+                    "ready at the highest level that can be seen of this runner; set listen_address in its configuration, or --runner-listen-address"
+                );
+            }
+            let (message, next) = told.news(&own.status(), is_ready);
             let mut is_told = true;
             if !message.is_empty() {
                 is_told = self.send(&message, &mut trouble);
@@ -112,6 +124,11 @@ impl Notifier {
             }
         }
     }
+}
+
+/// Whether the runner is on the wanted rung, or on the highest on which it can be seen.
+fn is_ready(health: &Health, wanted: Level) -> bool {
+    health.goal != Level::None && health.level >= wanted.min(health.goal)
 }
 
 /// What was told already.
@@ -240,6 +257,22 @@ mod tests {
         assert!(fed.is_err(), "told that all is well while the supervisor hangs");
         let _supervision = tokio::spawn(task.run());
         tokio::time::timeout(Duration::from_secs(60), feeds()).await.unwrap();
+    }
+
+    #[test]
+    fn a_rung_that_cannot_be_seen_is_not_waited_for() {
+        let health = |level, goal| Health { level, goal, ..Health::default() };
+        for (level, goal, wanted, ready) in [
+            (Level::Process, Level::Process, Level::Polling, true),
+            (Level::Process, Level::Process, Level::Process, true),
+            (Level::Process, Level::Polling, Level::Polling, false),
+            (Level::Ready, Level::Polling, Level::Ready, true),
+            (Level::None, Level::Process, Level::Polling, false),
+            // Before the first look nothing is known, and nothing is promised.
+            (Level::None, Level::None, Level::Process, false),
+        ] {
+            assert_eq!(is_ready(&health(level, goal), wanted), ready, "{level:?} {goal:?} {wanted:?}");
+        }
     }
 
     #[test]

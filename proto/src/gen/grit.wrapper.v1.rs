@@ -14,10 +14,10 @@ pub struct Status {
     /// What went wrong, for people; empty when all is well. Further lines, if any, are the last ones of the runner's log.
     #[prost(string, tag = "5")]
     pub failure_reason: ::prost::alloc::string::String,
-    /// How often a runner was started because another had ended by itself.
+    /// How often a runner was started because another had ended by itself, since Start was last called.
     #[prost(uint32, tag = "6")]
     pub restarts: u32,
-    /// Runners keep ending by themselves, one after the other.
+    /// Runners keep ending by themselves, one after the other. False again when one has run for two minutes, and after Start.
     #[prost(bool, tag = "7")]
     pub crash_loop: bool,
     #[prost(message, optional, tag = "8")]

@@ -10,7 +10,10 @@ use std::{
 };
 
 use futures::future::BoxFuture;
-use h2::{RecvStream, client::SendRequest};
+use h2::{
+    RecvStream, SendStream,
+    client::{ResponseFuture, SendRequest},
+};
 use http_body::{Body, Frame};
 use http_body_util::BodyExt as _;
 use tokio::io::BufWriter;
@@ -68,11 +71,25 @@ impl Service<http::Request<Message>> for Channel {
             let (head, body) = request.into_parts();
             let message = body.collect().await?.to_bytes();
             let mut requests = requests.ready().await?;
-            let (response, mut request) =
-                requests.send_request(http::Request::from_parts(head, ()), false)?;
-            request.send_data(message, true)?;
-            Ok(response.await?.map(Answer))
+            let (response, request) = requests.send_request(http::Request::from_parts(head, ()), false)?;
+            exchange(request, message, response).await
         })
+    }
+}
+
+/// Sends the message, and waits for the answer.
+///
+/// A server may answer before it has read the message, and close the stream (RFC 9113, section 8.1): gRPC servers do that with a method that
+/// they do not have. The message can then not be sent any more, which is no failure: the answer is there.
+async fn exchange(
+    mut request: SendStream<Bytes>,
+    message: Bytes,
+    response: ResponseFuture,
+) -> Result<http::Response<Answer>, Status> {
+    let sent = request.send_data(message, true);
+    match (response.await, sent) {
+        (Ok(response), _) => Ok(response.map(Answer)),
+        (Err(_), Err(error)) | (Err(error), Ok(())) => Err(error.into()),
     }
 }
 
@@ -133,6 +150,32 @@ mod tests {
         fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
             Poll::Ready(Ok(()))
         }
+    }
+
+    /// On a busy machine the headers of a call can reach the server, and its answer come back, before the message is handed over.
+    #[tokio::test]
+    async fn an_answer_that_comes_before_the_message_was_sent_counts() {
+        let (ours, theirs) = tokio::io::duplex(1 << 16);
+        let server = tokio::spawn(async move {
+            let mut connection = h2::server::handshake(theirs).await.unwrap();
+            let (request, mut respond) = connection.accept().await.unwrap().unwrap();
+            let answer = http::Response::builder().header("grpc-status", "12").body(()).unwrap();
+            respond.send_response(answer, true).unwrap();
+            // Nobody reads the message: h2 closes the stream, as under tonic's server.
+            drop((request, respond));
+            while connection.accept().await.is_some() {}
+        });
+        let channel = Channel::over(Box::new(ours)).await.unwrap();
+        let mut requests = channel.requests.clone().ready().await.unwrap();
+        let head =
+            http::Request::post("http://localhost/grit.wrapper.v1.Wrapper/GetStatus").body(()).unwrap();
+        let (response, mut request) = requests.send_request(head, false).unwrap();
+        // Until the server has closed the stream.
+        std::future::poll_fn(|cx| request.poll_reset(cx)).await.unwrap();
+        let answer = exchange(request, Bytes::from_static(&[0; 5]), response).await.unwrap();
+        assert_eq!(answer.headers()["grpc-status"], "12");
+        drop((answer, requests, channel));
+        server.await.unwrap();
     }
 
     /// Each write would be a packet of SSH's, with its work on both sides.

@@ -173,7 +173,7 @@ fn health_is_what_it_can_tell_and_no_more() {
     let failed = workspace.apply().unwrap().failed();
     let errors = failed.errors();
     assert_eq!(errors.len(), 1, "{errors:?}");
-    assert_eq!(errors[0].0, "Wrapper cannot tell what is wanted");
+    assert_eq!(errors[0].0, "Wrapper cannot tell what is wanted", "{errors:?}");
     assert!(errors[0].1.ends_with("Code: wrapper_error"), "{errors:?}");
 }
 

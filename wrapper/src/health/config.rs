@@ -34,6 +34,16 @@ pub struct Section {
     pub name: String,
     /// The part of its token that the runner shows in metrics and logs.
     pub short_token: String,
+    /// After so many failed health checks in a row the runner stops asking for jobs for this section...
+    pub unhealthy_requests_limit: u64,
+    /// ...for so long.
+    pub unhealthy_interval: Duration,
+}
+
+impl Section {
+    /// GitLab Runner's own defaults.
+    pub const UNHEALTHY_REQUESTS_LIMIT: u64 = 3;
+    pub const UNHEALTHY_INTERVAL: Duration = Duration::from_secs(3600);
 }
 
 /// Why a configuration says nothing.
@@ -48,6 +58,13 @@ pub enum ConfigError {
         "the runner's configuration {path:?} cannot be read: its file system did not answer within {limit:?}"
     )]
     TooSlow { path: PathBuf, limit: Duration },
+}
+
+impl RunnerConfig {
+    /// The section with this short token.
+    pub(super) fn section(&self, short_token: &str) -> Option<&Section> {
+        self.sections.iter().find(|section| section.short_token == short_token)
+    }
 }
 
 impl Source {
@@ -126,13 +143,44 @@ pub(super) fn parse(text: &str) -> Result<RunnerConfig, String> {
         name: String,
         #[serde(default)]
         token: String,
+        unhealthy_requests_limit: Option<i64>,
+        unhealthy_interval: Option<GoDuration>,
+    }
+    /// The runner's parser takes a text such as `"120s"`, or a number of nanoseconds.
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum GoDuration {
+        Nanoseconds(u64),
+        Text(String),
+        Other(serde::de::IgnoredAny),
+    }
+    impl GoDuration {
+        fn value(self) -> Option<Duration> {
+            match self {
+                Self::Nanoseconds(nanoseconds) => Some(Duration::from_nanos(nanoseconds)),
+                Self::Text(text) => crate::settings::duration::parse(&text).ok(),
+                Self::Other(_) => None,
+            }
+        }
     }
     // The parser quotes the line it stumbles over, and a line may hold a token: only say where.
     let file: File = toml::from_str(text).map_err(|error| match error.span() {
         Some(span) => format!("it is not valid TOML near byte {}", span.start),
         None => "it is not valid TOML".to_owned(),
     })?;
-    let section = |runner: Runner| Section { short_token: short(&runner.token), name: runner.name };
+    let section = |runner: Runner| Section {
+        short_token: short(&runner.token),
+        name: runner.name,
+        unhealthy_requests_limit: runner
+            .unhealthy_requests_limit
+            .and_then(|limit| u64::try_from(limit).ok())
+            .filter(|limit| *limit > 0)
+            .unwrap_or(Section::UNHEALTHY_REQUESTS_LIMIT),
+        unhealthy_interval: runner
+            .unhealthy_interval
+            .and_then(GoDuration::value)
+            .unwrap_or(Section::UNHEALTHY_INTERVAL),
+    };
     Ok(RunnerConfig {
         listen_address: file.listen_address.filter(|address| !address.is_empty()),
         sections: file.runners.into_iter().map(section).collect(),
@@ -196,6 +244,14 @@ mod tests {
         assert_eq!(config.listen_address.as_deref(), Some(":9252"));
         let tokens: Vec<_> = config.sections.iter().map(|section| section.short_token.as_str()).collect();
         assert_eq!(tokens, ["abcdefghi", "short"]);
+        let limits = |more: &str| {
+            let section = parse(&format!("[[runners]]\n{more}")).unwrap().sections.remove(0);
+            (section.unhealthy_requests_limit, section.unhealthy_interval.as_secs())
+        };
+        assert_eq!(limits(""), (3, 3600));
+        assert_eq!(limits("unhealthy_requests_limit = 10\nunhealthy_interval = \"120s\""), (10, 120));
+        assert_eq!(limits("unhealthy_requests_limit = 0\nunhealthy_interval = 5000000000"), (3, 5));
+        assert_eq!(limits("unhealthy_requests_limit = -1\nunhealthy_interval = true"), (3, 3600));
         assert_eq!(parse("").unwrap(), RunnerConfig::default());
         let error = parse("[[runners]]\ntoken = \"s3cret\n").unwrap_err();
         assert!(!error.contains("s3cret"), "{error}");

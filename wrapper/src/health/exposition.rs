@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 
 /// What one scrape says.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Facts {
     /// The sum of `gitlab_runner_jobs`; absent before the first poll, which is not zero.
     pub(super) jobs: Option<usize>,
     pub(super) process_state: Option<String>,
+    /// When the process was started whose metrics these are, in seconds since 1970.
+    pub(super) process_started: Option<f64>,
     pub(super) version: Option<String>,
     pub(super) revision: Option<String>,
     /// By the short token that the runner labels its sections with.
@@ -27,7 +29,8 @@ pub(super) struct Requests {
 
 pub(super) fn parse(text: &str) -> Facts {
     let mut facts = Facts::default();
-    for line in text.lines().filter(|line| line.starts_with("gitlab_runner_")) {
+    let of_use = |line: &&str| line.starts_with("gitlab_runner_") || line.starts_with("process_start_time");
+    for line in text.lines().filter(of_use) {
         if let Some(sample) = Sample::parse(line) {
             facts.add(&sample);
         }
@@ -44,6 +47,7 @@ impl Facts {
             "gitlab_runner_process_state_info" if sample.count() > 0 => {
                 self.process_state = sample.label("state");
             }
+            "process_start_time_seconds" => self.process_started = Some(sample.value),
             "gitlab_runner_version_info" => {
                 self.version = sample.label("version");
                 self.revision = sample.label("revision");
@@ -150,12 +154,14 @@ gitlab_runner_api_request_statuses_total{endpoint="update_job",runner="def",stat
 gitlab_runner_worker_health_check_failures_total{runner="def",runner_name="x"} 3
 gitlab_runner_process_state_info{state="running"} 1
 gitlab_runner_version_info{name="gitlab-runner",revision="r1",version="19.2.0"} 1
+process_start_time_seconds 1.70000000012e+09
 gitlab_runner_broken{
 "#;
         let facts = parse(text);
         assert_eq!(facts.jobs, Some(5));
         assert_eq!(facts.process_state.as_deref(), Some("running"));
         assert_eq!((facts.version.as_deref(), facts.revision.as_deref()), (Some("19.2.0"), Some("r1")));
+        assert_eq!(facts.process_started, Some(1_700_000_000.12));
         let [abc, def] = ["abc", "def"].map(|section| facts.sections[section]);
         assert_eq!(abc, Requests { accepted: 13, ..Requests::default() });
         assert_eq!(def, Requests { rejected: 4, health_failures: 3, ..Requests::default() });

@@ -3,18 +3,16 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use super::{
-    Level,
-    config::{ConfigError, RunnerConfig},
+    Level, SUSPENDED,
+    config::{ConfigError, RunnerConfig, Section},
     exposition::{Facts, Requests},
 };
-
-/// So many failures in a row make the runner disable a section for an hour.
-const DISABLED_AFTER: u64 = 3;
+use crate::settings::duration::show;
 
 /// Everything that a decision rests on.
 #[derive(Debug)]
 pub(super) struct Evidence<'a> {
-    /// How long the child has lived; `None` when there is none, or it is on its way out.
+    /// How long the child has lived; `None` when it is on its way out.
     pub(super) uptime: Option<Duration>,
     pub(super) min_uptime: Duration,
     /// The child was stopped, and has not ended.
@@ -30,7 +28,7 @@ pub(super) struct Evidence<'a> {
 }
 
 /// What the runner's HTTP server said.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Answers {
     /// Why nothing was said.
     pub(super) fault: Option<String>,
@@ -62,14 +60,10 @@ pub(super) fn goal(evidence: &Evidence<'_>) -> Level {
 
 fn process_fault(evidence: &Evidence<'_>) -> Option<String> {
     if evidence.suspended {
-        // A drain does not even begin then: SIGQUIT waits as well.
-        return Some(
-            "the runner's process is stopped (SIGSTOP, or a debugger) and does nothing until it gets SIGCONT"
-                .to_owned(),
-        );
+        return Some(SUSPENDED.to_owned());
     }
     let Some(uptime) = evidence.uptime else {
-        return Some("the runner does not run, or is being stopped".to_owned());
+        return Some("the runner is being stopped".to_owned());
     };
     if uptime < evidence.min_uptime {
         return Some(format!("the runner has run for less than {:?}", evidence.min_uptime));
@@ -125,7 +119,7 @@ fn polling_faults(evidence: &Evidence<'_>) -> Vec<String> {
         .sections
         .iter()
         .filter_map(|section| {
-            let fault = evidence.polls.fault(&section.short_token)?;
+            let fault = evidence.polls.fault(section)?;
             Some(format!("runner {:?} ({}): {fault}", section.name, section.short_token))
         })
         .collect()
@@ -148,15 +142,19 @@ enum Last {
 }
 
 impl Polls {
-    pub(super) fn update(&mut self, facts: &Facts) {
+    /// `config` has the sections' limits; those that it does not have are taken to be GitLab Runner's defaults.
+    pub(super) fn update(&mut self, facts: &Facts, config: Option<&RunnerConfig>) {
         for (section, now) in &facts.sections {
+            let configured = config.and_then(|config| config.section(section));
+            let limit =
+                configured.map_or(Section::UNHEALTHY_REQUESTS_LIMIT, |found| found.unhealthy_requests_limit);
             let (before, last) =
                 self.seen.get(section).copied().unwrap_or((Requests::default(), Last::Nothing));
             let rise = |count: fn(&Requests) -> u64| count(now).saturating_sub(count(&before));
             let failures = rise(|requests| requests.health_failures);
-            // So many failures since the last look may have come after what was accepted. Then the section is disabled, and for an hour
-            // no request will correct us. What a runner did before our first look is judged the same way.
-            let disabling = failures.max(rise(|requests| requests.rejected)) >= DISABLED_AFTER;
+            // So many failures since the last look may have come after what was accepted. Then the section is disabled, and for an hour, or
+            // as configured, no request will correct us. What a runner did before our first look is judged the same way.
+            let disabling = failures.max(rise(|requests| requests.rejected)) >= limit;
             let last = if rise(|requests| requests.accepted) > 0 {
                 if disabling { Last::Mixed } else { Last::Accepted }
             } else if rise(|requests| requests.rejected) > 0 {
@@ -171,29 +169,32 @@ impl Polls {
     }
 
     /// Why a section does not poll, or `None` when it does.
-    fn fault(&self, section: &str) -> Option<String> {
-        let Some((requests, last)) = self.seen.get(section) else {
+    fn fault(&self, section: &Section) -> Option<String> {
+        let Some((requests, last)) = self.seen.get(&section.short_token) else {
             return Some("no job request was answered yet".to_owned());
         };
-        let disabled = match requests.health_failures {
-            failures if failures >= DISABLED_AFTER && *last != Last::Accepted => {
-                format!("; {failures} health checks failed, so the runner may have disabled it for an hour")
+        let fault = match last {
+            Last::Accepted => return None,
+            Last::Mixed => {
+                "between two checks GitLab accepted some of its job requests and others failed, and the last answer is not known"
             }
-            _ => String::new(),
+            Last::Rejected => "GitLab rejects its token",
+            Last::Failed => "its job requests fail",
+            Last::Nothing => "no job request was answered yet",
         };
-        match last {
-            Last::Accepted => None,
-            Last::Mixed => Some(format!(
-                "of its job requests since the last look some were accepted, some failed, and which came last is not known{disabled}"
-            )),
-            Last::Rejected => Some(format!("GitLab rejects its token{disabled}")),
-            Last::Failed => Some(format!("its job requests fail{disabled}")),
-            Last::Nothing => Some(format!("no job request was answered yet{disabled}")),
+        let (failures, limit) = (requests.health_failures, section.unhealthy_requests_limit);
+        if failures < limit {
+            return Some(fault.to_owned());
         }
+        Some(format!(
+            "{fault}; {failures} of them failed in all, and after {limit} failures in a row (unhealthy_requests_limit) the runner sends none \
+             for {} (unhealthy_interval)",
+            show(section.unhealthy_interval)
+        ))
     }
 
     pub(super) fn polling(&self, config: &RunnerConfig) -> usize {
-        config.sections.iter().filter(|section| self.fault(&section.short_token).is_none()).count()
+        config.sections.iter().filter(|section| self.fault(section).is_none()).count()
     }
 }
 
@@ -202,12 +203,16 @@ mod tests {
     use std::path::PathBuf;
 
     use super::*;
-    use crate::health::config::Section;
 
     const SECOND: Duration = Duration::from_secs(1);
 
     fn config(tokens: &[&str]) -> RunnerConfig {
-        let section = |token: &&str| Section { name: "r".to_owned(), short_token: (*token).to_owned() };
+        let section = |token: &&str| Section {
+            name: "r".to_owned(),
+            short_token: (*token).to_owned(),
+            unhealthy_requests_limit: Section::UNHEALTHY_REQUESTS_LIMIT,
+            unhealthy_interval: Section::UNHEALTHY_INTERVAL,
+        };
         RunnerConfig { listen_address: None, sections: tokens.iter().map(section).collect() }
     }
 
@@ -235,7 +240,7 @@ mod tests {
     impl Case {
         fn healthy() -> Self {
             let mut polls = Polls::default();
-            polls.update(&facts(&[("a", accepted(1)), ("b", accepted(1))]));
+            polls.update(&facts(&[("a", accepted(1)), ("b", accepted(1))]), None);
             let answers = Answers { facts: facts(&[]), ..Answers::default() };
             Self {
                 uptime: Some(5 * SECOND),
@@ -277,7 +282,7 @@ mod tests {
     #[test]
     fn each_rung_and_each_reason() {
         Case::healthy().is(Level::Polling, "");
-        Case { uptime: None, ..Case::healthy() }.is(Level::None, "does not run");
+        Case { uptime: None, ..Case::healthy() }.is(Level::None, "is being stopped");
         Case { uptime: Some(SECOND), ..Case::healthy() }.is(Level::None, "less than 2s");
         Case { suspended: true, ..Case::healthy() }.is(Level::None, "until it gets SIGCONT");
         Case { suspended: true, uptime: None, ..Case::healthy() }.is(Level::None, "until it gets SIGCONT");
@@ -329,12 +334,12 @@ mod tests {
         let mut case = Case::healthy();
         let rejected =
             |health_failures| Requests { rejected: health_failures, health_failures, ..accepted(1) };
-        case.polls.update(&facts(&[("b", rejected(1))]));
+        case.polls.update(&facts(&[("b", rejected(1))]), None);
         case.is(Level::Ready, "rejects its token");
         assert_eq!(case.polls.polling(&config(&["a", "b"])), 1);
-        case.polls.update(&facts(&[("b", rejected(3))]));
-        case.is(Level::Ready, "disabled it for an hour");
-        case.polls.update(&facts(&[("b", Requests { accepted: 2, ..rejected(3) })]));
+        case.polls.update(&facts(&[("b", rejected(3))]), None);
+        case.is(Level::Ready, "sends none for 1h");
+        case.polls.update(&facts(&[("b", Requests { accepted: 2, ..rejected(3) })]), None);
         case.is(Level::Polling, "");
     }
 
@@ -346,25 +351,41 @@ mod tests {
         };
         let first_look = |accepted, rejected| {
             let mut case = Case { config: Ok(config(&["a"])), polls: Polls::default(), ..Case::healthy() };
-            case.polls.update(&counts(accepted, rejected));
+            case.polls.update(&counts(accepted, rejected), None);
             case
         };
         first_look(100, 0).is(Level::Polling, "");
         first_look(100, 2).is(Level::Polling, "");
         let mut adopted = first_look(100, 3);
-        adopted.is(Level::Ready, "disabled it for an hour");
-        adopted.polls.update(&counts(100, 3));
-        adopted.is(Level::Ready, "which came last is not known");
-        adopted.polls.update(&counts(100, 4));
+        adopted.is(Level::Ready, "sends none for 1h");
+        adopted.polls.update(&counts(100, 3), None);
+        adopted.is(Level::Ready, "the last answer is not known");
+        adopted.polls.update(&counts(100, 4), None);
         adopted.is(Level::Ready, "rejects its token");
-        adopted.polls.update(&counts(101, 4));
+        adopted.polls.update(&counts(101, 4), None);
         adopted.is(Level::Polling, "");
-        adopted.polls.update(&counts(102, 7));
-        adopted.is(Level::Ready, "disabled it for an hour");
+        adopted.polls.update(&counts(102, 7), None);
+        adopted.is(Level::Ready, "sends none for 1h");
 
         // GitLab that cannot be reached counts as failed health checks alone.
         let mut case = Case { config: Ok(config(&["a"])), polls: Polls::default(), ..Case::healthy() };
-        case.polls.update(&facts(&[("a", Requests { health_failures: 3, ..accepted(100) })]));
-        case.is(Level::Ready, "which came last is not known; 3 health checks failed");
+        case.polls.update(&facts(&[("a", Requests { health_failures: 3, ..accepted(100) })]), None);
+        case.is(Level::Ready, "the last answer is not known; 3 of them failed in all");
+    }
+
+    #[test]
+    fn the_configured_limit_decides_when_a_section_may_be_disabled() {
+        let mut config = config(&["a"]);
+        config.sections[0].unhealthy_requests_limit = 10;
+        config.sections[0].unhealthy_interval = 90 * SECOND;
+        let rejected = |count| Requests { rejected: count, health_failures: count, ..accepted(100) };
+        let case = |count| {
+            let mut case = Case { config: Ok(config.clone()), polls: Polls::default(), ..Case::healthy() };
+            case.polls.update(&facts(&[("a", rejected(count))]), Some(&config));
+            case
+        };
+        case(9).is(Level::Polling, "");
+        let reason = "10 of them failed in all, and after 10 failures in a row (unhealthy_requests_limit) the runner sends none for 1m30s";
+        case(10).is(Level::Ready, reason);
     }
 }

@@ -70,7 +70,7 @@ struct List {
 /// What is remembered about one child between two probes.
 #[derive(Default)]
 struct Memory {
-    child: Option<u32>,
+    child: Option<ChildInfo>,
     polls: Polls,
     jobs: Option<usize>,
     fewer_jobs: Option<Instant>,
@@ -137,10 +137,20 @@ impl Prober {
     /// Probes for as long as the supervisor lives, and publishes what it finds.
     pub async fn run(self, supervisor: Handle, published: watch::Sender<Health>) {
         let mut supervision = supervisor.watch();
+        let mut of_another = supervisor.watch();
         let mut memory = Memory::default();
         loop {
             let now = supervision.borrow_and_update().clone();
-            let health = self.probe(&now, &mut memory).await;
+            let child = now.state.child();
+            // A probe takes up to several seconds. When its child has ended, its answer is of no use, and the next child waits for its own.
+            let health = tokio::select! {
+                biased;
+                changed = of_another.wait_for(|now| now.state.child() != child) => match changed {
+                    Ok(_) => continue,
+                    Err(_) => return,
+                },
+                health = self.probe(&now, &mut memory) => health,
+            };
             let before = published.send_replace(health.clone());
             if before.level != health.level {
                 info!(from = before.level.name(), to = health.level.name(), reasons = ?health.reasons, "health");
@@ -155,10 +165,10 @@ impl Prober {
     async fn probe(&self, supervision: &Supervision, memory: &mut Memory) -> Health {
         let Some(child) = supervision.state.child() else {
             *memory = Memory::default();
-            return Health { reasons: vec!["the runner does not run".to_owned()], ..Health::default() };
+            return Health::default();
         };
-        if memory.child != Some(child.pid) {
-            *memory = Memory { child: Some(child.pid), ..Memory::default() };
+        if memory.child != Some(child) {
+            *memory = Memory { child: Some(child), ..Memory::default() };
         }
         let config = self.reader.read().await;
         let config = config.as_deref();
@@ -168,21 +178,21 @@ impl Prober {
             // Nothing would come, after all the time that an answer may take.
             Some(_) if suspended => (Some(Answers::default()), None),
             Some(endpoint) => {
-                let answers = self.ask(endpoint).await;
+                let answers = of_this(child.pid, endpoint, self.ask(endpoint).await);
                 let jobs = if answers.fault.is_none() { self.jobs_at(endpoint).await } else { None };
                 (Some(answers), jobs)
             }
             None => (None, None),
         };
         if let Some(answers) = &answers {
-            memory.polls.update(&answers.facts);
+            memory.polls.update(&answers.facts, config.ok());
             memory.count_polls(&answers.facts, Instant::now());
         }
         let evidence = Evidence {
             uptime: uptime(&supervision.state, child),
             min_uptime: self.settings.min_uptime,
             suspended,
-            restarted: supervision.restarts > 0,
+            restarted: supervision.restarted,
             restart_window: RESTART_WINDOW,
             config,
             min_sections: self.settings.min_sections,
@@ -196,6 +206,8 @@ impl Prober {
         memory.count_jobs(count, Instant::now());
         debug!(?level, ?reasons, "probed");
         Health {
+            child: Some(child),
+            suspended,
             level,
             goal,
             reasons,
@@ -236,6 +248,25 @@ impl Prober {
     }
 }
 
+/// The answers of a server that is the runner's. One that an earlier runner left behind, or a second runner on the same address, says nothing
+/// about this one; it is told by its age. A server that is younger may be one that the command started.
+fn of_this(pid: u32, endpoint: &str, answers: Answers) -> Answers {
+    let Some((theirs, ours)) = answers.facts.process_started.zip(process::started_at(pid)) else {
+        return answers;
+    };
+    let older = ours - theirs;
+    if older < SAME_START {
+        return answers;
+    }
+    let fault = format!(
+        "the HTTP server at {endpoint} belongs to another process, which was started {older:.0}s before this runner"
+    );
+    Answers { fault: Some(fault), ..Answers::default() }
+}
+
+/// Both moments are counted from a boot time in whole seconds.
+const SAME_START: f64 = 2.0;
+
 /// How long a child has lived that is not on its way out.
 fn uptime(state: &State, child: ChildInfo) -> Option<Duration> {
     matches!(state, State::Running { .. }).then(|| Instant::now().saturating_duration_since(child.started))
@@ -243,7 +274,8 @@ fn uptime(state: &State, child: ChildInfo) -> Option<Duration> {
 
 fn oldest(jobs: &[Job]) -> Option<Oldest> {
     let job = jobs.iter().max_by_key(|job| job.duration)?;
-    Some(Oldest { age: job.duration, stage: job.stage.clone() })
+    let started = Instant::now().checked_sub(job.duration)?;
+    Some(Oldest { started, stage: job.stage.clone() })
 }
 
 /// Waits until the next probe is worth its cost; without a child that is never.

@@ -137,6 +137,7 @@ fn exit_json(exit: &Exit) -> Value {
 fn health_json(health: &Health) -> Value {
     json!({
         "level": level(health.level()),
+        "goal": (health.goal() != Level::Unspecified).then(|| level(health.goal())),
         "reasons": health.reasons,
         "runner_version": health.runner_version,
         "runner_revision": health.runner_revision,
@@ -264,7 +265,7 @@ mod tests {
             started_at: Some(prost_types::Timestamp { seconds: 1_700_000_000, nanos: 500_000_000 }),
             health: Some(Health {
                 level: Level::None.into(),
-                reasons: vec!["the runner does not run, or is being stopped".to_owned()],
+                reasons: vec!["the runner is draining".to_owned()],
                 runner_version: Some("19.2.0".to_owned()),
                 jobs: Some(12),
                 oldest_job: Some(grit_proto::wrapper_v1::OldestJob {
@@ -291,7 +292,7 @@ mod tests {
         state      draining
         process    17, since 2023-11-14T22:13:20.5Z
         health     none
-                   the runner does not run, or is being stopped
+                   the runner is draining
         version    19.2.0
         jobs       12
         oldest     2h10m3s in step_script
@@ -316,6 +317,7 @@ mod tests {
         let value: Value = serde_json::from_str(&status_json(&draining())).unwrap();
         assert_eq!(value["state"], "draining");
         assert_eq!(value["health"]["jobs"], 12);
+        assert_eq!(value["health"]["goal"], Value::Null, "it was not looked at yet");
         assert_eq!(value["health"]["oldest_job"]["age_seconds"], 7803);
         assert_eq!(value["health"]["polling_sections"], Value::Null, "unknown is not zero");
         assert_eq!(value["exit"], Value::Null);

@@ -64,6 +64,19 @@ pub(crate) fn boot_id() -> io::Result<String> {
     Ok(fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim().to_owned())
 }
 
+/// When the process was started, in seconds since 1970, as Prometheus' clients tell it in `process_start_time_seconds`: both are counted from
+/// the boot time that the kernel tells now, so a clock that was set since changes both.
+pub(crate) fn started_at(pid: u32) -> Option<f64> {
+    /// The kernel's unit in `/proc`, on every architecture that Linux runs on today.
+    const TICKS_PER_SECOND: f64 = 100.0;
+    let stat = fs::read_to_string("/proc/stat").ok()?;
+    let boot: f64 = stat.lines().find_map(|line| line.strip_prefix("btime "))?.trim().parse().ok()?;
+    let ticks = start_ticks(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)?;
+    #[expect(clippy::cast_precision_loss, reason = "ticks of a century have 39 bits")]
+    let since_boot = ticks as f64 / TICKS_PER_SECOND;
+    Some(boot + since_boot)
+}
+
 /// Field 22 of `/proc/PID/stat`. The name in field 2 may hold anything, so counting starts behind its last parenthesis.
 fn start_ticks(stat: &str) -> Option<u64> {
     stat.rsplit_once(") ")?.1.split(' ').nth(22 - 3)?.parse().ok()
@@ -79,6 +92,14 @@ mod tests {
         let stat = format!("17 (a) R (b) S {}", fields.join(" "));
         assert_eq!(start_ticks(&stat), Some(22));
         assert_eq!(start_ticks("17 (x"), None);
+    }
+
+    #[test]
+    fn a_process_was_started_before_now_and_after_the_epoch() {
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs_f64();
+        let started = started_at(std::process::id()).unwrap();
+        assert!((now - 3600.0..now + 2.0).contains(&started), "{started} and {now}");
+        assert_eq!(started_at(u32::MAX), None);
     }
 
     #[test]

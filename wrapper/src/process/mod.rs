@@ -21,7 +21,7 @@ pub use self::{
     linux::{Linux, LinuxChild},
 };
 pub(crate) use self::{
-    identity::boot_id,
+    identity::{boot_id, started_at},
     proc_status::{is_ending, is_suspended},
 };
 use crate::output::LastLines;

@@ -117,32 +117,24 @@ fn exit(end: &End) -> v1::Exit {
     v1::Exit { how: Some(how), killed }
 }
 
-/// What was found out about a child that ended since is not told about its successor, or about nobody.
 fn own_health(state: &State, health: &Health) -> v1::Health {
-    if state.child().is_none() {
-        let reasons = vec!["the runner does not run".to_owned()];
-        return v1::Health { level: v1::Level::None.into(), reasons, ..v1::Health::default() };
-    }
+    let health = health.of(state);
     let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
-    // The rung was found before a stop that came since; the stop counts.
-    let runs = matches!(state, State::Running { .. });
-    let level = if runs { rung(health.level) } else { v1::Level::None };
     // A goal of no rung at all is one that is not known yet.
     let goal = if health.goal == Level::None { v1::Level::Unspecified } else { rung(health.goal) };
     v1::Health {
-        level: level.into(),
+        level: rung(health.level).into(),
         goal: goal.into(),
-        reasons: health.reasons.clone(),
-        runner_version: health.version.clone(),
-        runner_revision: health.revision.clone(),
-        process_state: health.process_state.clone(),
+        reasons: health.reasons,
+        runner_version: health.version,
+        runner_revision: health.revision,
+        process_state: health.process_state,
         sections: health.sections.map(number),
         polling_sections: health.polling_sections.map(number),
         jobs: health.jobs.map(number),
         oldest_job: health
             .oldest
-            .as_ref()
-            .map(|oldest| v1::OldestJob { age: duration(oldest.age), stage: oldest.stage.clone() }),
+            .map(|oldest| v1::OldestJob { age: duration(oldest.age()), stage: oldest.stage }),
     }
 }
 

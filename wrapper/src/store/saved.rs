@@ -31,6 +31,9 @@ pub struct Saved {
     stop: Option<SavedStop>,
     restarts: u32,
     failures: u32,
+    /// Not there in files of wrappers that went by `restarts`.
+    #[serde(default)]
+    restarted: bool,
 }
 
 /// The form of the file, [`FORM`]. Another one is not understood.
@@ -146,6 +149,7 @@ impl Saved {
             stop: state.stop().map(|stop| SavedStop::new(clocks, state, stop)),
             restarts: supervision.restarts,
             failures: supervision.failures,
+            restarted: supervision.restarted,
         }
     }
 
@@ -198,11 +202,14 @@ impl Saved {
                 State::Idle
             }
         };
+        let started = state.child().filter(|_| self.failures > 0).map(|child| child.started);
         Supervision {
             state,
             revive: wrappers_own && lives,
             restarts: self.restarts,
             failures: self.failures,
+            restarted: self.restarted && lives,
+            stable_at: started.map(|started| started + policy.restart.stable_after),
             ..Supervision::default()
         }
     }

@@ -22,6 +22,7 @@ impl Supervision {
         if policy.restart.wants(end.is_success()) && !self.leaving {
             let until = now + policy.restart.delay(self.failures);
             self.state = State::Backoff { until, end: end.clone() };
+            self.restarted = true;
         }
         self.failures = self.failures.saturating_add(1);
     }
@@ -43,8 +44,25 @@ impl Supervision {
             && self.revive
         {
             self.revive = false;
+            self.restarted = false;
             self.state = State::Backoff { until: now, end: end.clone() };
         }
+    }
+
+    /// A child that has lived for so long is of use, and what its predecessors did says nothing about it.
+    pub(super) fn consider_stable(&mut self, now: Instant) {
+        if matches!(self.state, State::Running { .. }) && self.stable_at.is_some_and(|moment| now >= moment) {
+            self.failures = 0;
+            self.stable_at = None;
+        }
+    }
+
+    /// Somebody asked for a child: nobody counts what the earlier ones did against it.
+    pub(super) fn forget_failures(&mut self) {
+        self.restarts = 0;
+        self.failures = 0;
+        self.restarted = false;
+        self.stable_at = None;
     }
 
     /// Whether children keep ending before they were of use, one after the other.

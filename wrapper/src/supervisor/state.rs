@@ -15,10 +15,14 @@ pub struct Supervision {
     pub leaving: bool,
     /// The stop that is under way was for the end of an earlier wrapper: another child follows.
     pub revive: bool,
-    /// How often a child was started because another had ended by itself.
+    /// How often a child was started because another had ended by itself, since somebody last asked for a start.
     pub restarts: u32,
     /// How many of the last children in a row ended by themselves before they were stable.
     pub failures: u32,
+    /// The child, or the one to come, replaces one that ended by itself.
+    pub restarted: bool,
+    /// When the child is stable, and the failures of those before it are forgotten; there while there are any.
+    pub stable_at: Option<Instant>,
     /// What the last child wrote before it failed.
     pub last_lines: LastLines,
 }
@@ -31,6 +35,8 @@ impl Default for Supervision {
             revive: false,
             restarts: 0,
             failures: 0,
+            restarted: false,
+            stable_at: None,
             last_lines: LastLines::NotRead,
         }
     }
@@ -104,7 +110,7 @@ impl Supervision {
     pub fn due(&self) -> Option<Instant> {
         match &self.state {
             State::Idle | State::Starting { .. } | State::Exited { .. } => None,
-            State::Running { reload, .. } => *reload,
+            State::Running { reload, .. } => reload.iter().chain(&self.stable_at).min().copied(),
             State::Backoff { until, .. } => Some(*until),
             State::Stopping { stop, phase, .. } => match *phase {
                 Phase::Holding { until, .. } => {

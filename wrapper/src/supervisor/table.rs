@@ -92,7 +92,7 @@ pub(super) struct Step {
 impl Supervision {
     /// What `event` at the moment `now` leads to.
     pub(super) fn on(self, event: Event, now: Instant, policy: &Policy) -> Step {
-        let Self { state, leaving, revive, restarts, failures, last_lines } = self;
+        let Self { state, leaving, revive, restarts, failures, restarted, stable_at, last_lines } = self;
         let leaving = leaving || matches!(event, Event::Leave(_));
         let child = state.child();
         let lived = child.map(|child| now.saturating_duration_since(child.started));
@@ -102,6 +102,8 @@ impl Supervision {
                 | (State::Starting { stop: None }, Event::SpawnFailed(_))
         );
         let ended = matches!(event, Event::Ended(_));
+        let spawned_now = matches!(event, Event::Spawned(_));
+        let asked_to_start = matches!(event, Event::Start);
         let waited = matches!((&state, &event), (State::Backoff { .. }, Event::Tick));
         // Who joins a stop that is for the wrapper's own end wants the child stopped, also by the next wrapper.
         let for_the_end = revive || state.stop().is_some_and(|stop| *stop.id == *signals::ID);
@@ -126,7 +128,13 @@ impl Supervision {
             Event::Called(callback) => (called(state, &callback), Ok(Answer::Done)),
             Event::LogRead(_) => (state, Ok(Answer::Done)),
         };
-        let mut next = Self { state, leaving, revive, restarts, failures, last_lines };
+        let mut next = Self { state, leaving, revive, restarts, failures, restarted, stable_at, last_lines };
+        if asked_to_start && answer == Ok(Answer::Done) {
+            next.forget_failures();
+        }
+        if spawned_now {
+            next.stable_at = (failures > 0).then(|| now + policy.restart.stable_after);
+        }
         if let (Some(owner), Ok(_)) = (new_owner, &answer) {
             next.hand_over(owner);
         }
@@ -134,11 +142,12 @@ impl Supervision {
             next.consider_restart(lived, now, policy);
         }
         next.consider_revival(now);
+        next.consider_stable(now);
         if ended && let (Some(pid), Some(child)) = (next.failed_child(), child) {
             next.last_lines = LastLines::Reading;
             effects.push(Effect::ReadLog { pid, started: child.started });
         }
-        if waited && matches!(next.state, State::Starting { .. }) {
+        if waited && next.restarted && matches!(next.state, State::Starting { .. }) {
             next.restarts = next.restarts.saturating_add(1);
         }
         let exited = matches!(next.state, State::Exited { .. });

@@ -15,7 +15,7 @@ use super::{
     state::{ChildInfo, End, LastLines, Phase, State, Supervision},
     table::{Effect, Event, Step},
 };
-use crate::{callback::Callback, process::Exit};
+use crate::{callback::Callback, process::Exit, signals};
 
 pub(super) const SECOND: Duration = Duration::from_secs(1);
 pub(super) const PID: u32 = 7;
@@ -295,10 +295,54 @@ fn a_crash_loop_shows_and_a_stable_child_ends_it() {
     assert_eq!(supervision.restarts, 6);
 
     supervision = supervision.on(Event::Spawned(PID), now, &policy).next;
+    assert!(supervision.is_crash_loop() && supervision.restarted);
     now += policy.restart.stable_after;
+    // Also when nothing else happens: it is told of a runner that lives.
+    assert_eq!(supervision.due(), Some(now));
+    let lives = supervision.clone().on(Event::Tick, now, &policy).next;
+    assert_eq!((lives.is_crash_loop(), lives.failures, lives.due()), (false, 0, None));
     supervision = supervision.on(Event::Ended(Exit::Signal(9)), now, &policy).next;
     assert!(!supervision.is_crash_loop());
     assert_eq!(supervision.due(), Some(now + policy.restart.first_delay));
+}
+
+/// What earlier children did is not counted against one that somebody asked for.
+#[test]
+fn an_operators_start_forgets_the_failures_of_before() {
+    let (policy, now) = (on_failure(), Instant::now());
+    let on = |before: Supervision, event| before.on(event, now, &policy).next;
+    let crashed = || {
+        let running = on(on(Supervision::default(), Event::Boot), Event::Spawned(PID));
+        on(running, Event::Ended(Exit::Code(1)))
+    };
+    let waiting = crashed();
+    let due = waiting.due().unwrap();
+    let restarted = on(waiting.clone().on(Event::Tick, due, &policy).next, Event::Spawned(PID));
+    assert_eq!((restarted.restarts, restarted.failures, restarted.restarted), (1, 1, true));
+
+    let drained = on(on(restarted.clone(), Event::Stop(forceful())), Event::Ended(Exit::Code(0)));
+    for before in [drained, waiting] {
+        let started = on(on(before, Event::Start), Event::Spawned(PID));
+        assert_eq!((started.restarts, started.failures, started.restarted), (0, 0, false));
+        assert_eq!(started.stable_at, None);
+    }
+    // A start that changes nothing forgets nothing.
+    let same = on(restarted.clone(), Event::Start);
+    assert_eq!(same, restarted);
+}
+
+/// The stop was for the earlier wrapper's own end. Its runner did not end by itself.
+#[test]
+fn a_runner_that_follows_its_wrappers_stop_was_not_restarted_by_itself() {
+    let (policy, now) = (on_failure(), Instant::now());
+    let on = |before: Supervision, event| before.on(event, now, &policy).next;
+    let child = ChildInfo { pid: PID, started: now };
+    let stop = Stop::new(signals::ID, Mode::Graceful);
+    let state = State::Stopping { child, stop, phase: Phase::Draining { since: now } };
+    let adopted = Supervision { state, revive: true, ..Supervision::default() };
+    let again = on(on(on(adopted, Event::Ended(Exit::Code(0))), Event::Tick), Event::Spawned(PID));
+    assert!(matches!(again.state, State::Running { .. }));
+    assert_eq!((again.restarts, again.restarted), (0, false));
 }
 
 /// A failed child's last lines are told until there is another; those of one that ended well, or as asked, are not even read.

@@ -45,6 +45,7 @@ pub(super) fn render(web: &Web) -> String {
 }
 
 fn page(supervision: &Supervision, health: &Health, counters: &Counters, labels: &[Label]) -> String {
+    let health = &health.of(&supervision.state);
     let mut page = Page::default();
     about(&mut page, counters, labels);
     runner(&mut page, supervision, health);
@@ -80,18 +81,16 @@ fn runner(page: &mut Page, supervision: &Supervision, health: &Health) {
     }
     page.gauge("runner_up", "Whether the runner's process lives.");
     page.sample("runner_up", &[], u8::from(state.child().is_some()));
-    let level = if matches!(state, State::Running { .. }) { health.level } else { Level::None };
+    let level = health.level;
     page.gauge("runner_ready", "Whether the runner is ready to take jobs.");
     page.sample("runner_ready", &[], u8::from(level >= Level::Ready));
     page.gauge("runner_health_level", "How healthy the runner is: 0 not, 1 process, 2 ready, 3 polling.");
     page.sample("runner_health_level", &[], level as u8);
-    if state.child().is_some() && health.goal > Level::None {
+    if health.goal > Level::None {
         page.gauge("runner_health_goal", "The highest level on which this runner can be seen.");
         page.sample("runner_health_goal", &[], health.goal as u8);
     }
-    if state.child().is_some()
-        && let Some(polled) = health.last_poll
-    {
+    if let Some(polled) = health.last_poll {
         let help = "When GitLab was last seen to have answered a request for jobs well.";
         page.moment("runner_last_poll_timestamp_seconds", help, polled);
     }
@@ -127,7 +126,7 @@ fn jobs(page: &mut Page, state: &State, health: &Health) {
     }
     if let Some(oldest) = &health.oldest {
         page.gauge("runner_oldest_job_age_seconds", "The age of the job that has run longest.");
-        page.sample("runner_oldest_job_age_seconds", &[], oldest.age.as_secs_f64());
+        page.sample("runner_oldest_job_age_seconds", &[], oldest.age().as_secs_f64());
     }
 }
 

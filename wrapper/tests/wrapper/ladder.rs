@@ -29,7 +29,7 @@ pub(crate) struct Runner {
     pub(crate) address: String,
     pages: Arc<Mutex<HashMap<&'static str, (u16, String)>>>,
     /// How often the list of jobs was asked for, and how long it takes.
-    list: Arc<Mutex<(usize, Duration)>>,
+    pub(crate) list: Arc<Mutex<(usize, Duration)>>,
 }
 
 impl Runner {
@@ -90,6 +90,15 @@ pub(crate) async fn watched(
     config: Option<&str>,
     habits: &[&str],
 ) -> (Wrapper, WrapperClient<Channel>) {
+    watched_with(runner, config, &[], habits).await
+}
+
+pub(crate) async fn watched_with(
+    runner: Option<&Runner>,
+    config: Option<&str>,
+    flags: &[&str],
+    habits: &[&str],
+) -> (Wrapper, WrapperClient<Channel>) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("config.toml");
     if let Some(config) = config {
@@ -97,7 +106,7 @@ pub(crate) async fn watched(
     }
     let address = runner.map(|runner| runner.address.as_str()).unwrap_or_default();
     let wrapper = Start::again(folder)
-        .flags(&["--start-grace=0s", "--min-uptime=50ms", "--probe-interval=100ms"])
+        .flags(&with_defaults(flags))
         .env("CONFIG_FILE", path.to_str().unwrap())
         .env("LISTEN_ADDRESS", address)
         .child(habits);
@@ -105,7 +114,16 @@ pub(crate) async fn watched(
     (wrapper, client)
 }
 
-async fn becomes(client: &mut WrapperClient<Channel>, level: Level, reason: &str) -> Health {
+/// These flags, and those of a quick wrapper that are not among them.
+fn with_defaults<'a>(flags: &[&'a str]) -> Vec<&'a str> {
+    let name = |flag: &'a str| flag.split('=').next();
+    let defaults = ["--start-grace=0s", "--min-uptime=50ms", "--probe-interval=100ms"];
+    let missing =
+        defaults.into_iter().filter(|default| !flags.iter().any(|flag| name(flag) == name(default)));
+    missing.chain(flags.iter().copied()).collect()
+}
+
+pub(crate) async fn becomes(client: &mut WrapperClient<Channel>, level: Level, reason: &str) -> Health {
     eventually("health", async || {
         let status = client.clone().get_status(GetStatusRequest {}).await.unwrap().into_inner();
         let health = status.health.unwrap();
@@ -146,7 +164,7 @@ async fn every_rung_of_a_new_runner() {
     let disabled =
         rejected.clone() + "gitlab_runner_worker_health_check_failures_total{runner=\"bbbbbbbbb\"} 3\n";
     runner.says("/metrics", 200, &disabled);
-    becomes(&mut client, Level::Ready, "may have disabled it").await;
+    becomes(&mut client, Level::Ready, "the runner sends none for 1h").await;
 }
 
 #[tokio::test]

@@ -12,6 +12,7 @@ mod callback;
 mod contract;
 mod documented;
 mod handover;
+mod health_of_child;
 mod hostile;
 mod ladder;
 mod last_lines;

@@ -83,6 +83,27 @@ async fn a_manager_that_cannot_be_told_at_first_is_told_later() {
     told(&manager, &mut String::new(), "READY=1").await;
 }
 
+/// systemd would wait for a rung that nobody can see, give up, drain the runner, and start another one, for ever.
+#[tokio::test]
+async fn without_an_http_server_ready_is_told_at_the_process_with_a_warning() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, config) = (folder.path().join("notify"), folder.path().join("config.toml"));
+    fs::write(&config, "[[runners]]\ntoken = \"glrt-aaaaaaaaaaaa\"\n").unwrap();
+    let manager = UnixDatagram::bind(&path).unwrap();
+    let wrapper = Start::again(folder)
+        .flags(&["--ready-when=polling", "--min-uptime=300ms", "--probe-interval=100ms"])
+        .env("NOTIFY_SOCKET", path.to_str().unwrap())
+        .env("CONFIG_FILE", config.to_str().unwrap())
+        .child(&[]);
+    let mut all = String::new();
+    told(&manager, &mut all, "READY=1").await;
+    let before = all.split("READY=1").next().unwrap();
+    assert!(before.contains("STATUS=The runner is running (none)"), "told before its rung: {all}");
+    wrapper.logged("ready at the highest level that can be seen of this runner").await;
+    let log = wrapper.read("log");
+    assert_eq!(log.matches("ready at the highest level").count(), 1, "{log}");
+}
+
 /// `systemd-analyze verify` wants the programs to exist, so they are put where this machine has them.
 #[tokio::test]
 async fn the_units_that_ship_are_valid() {

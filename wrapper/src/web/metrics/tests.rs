@@ -9,6 +9,7 @@ use crate::{
 };
 
 pub(super) fn render(state: State, health: &Health) -> String {
+    let health = &Health { child: state.child(), ..health.clone() };
     let supervision = Supervision { state, ..Supervision::default() };
     page(&supervision, health, &Counters::default(), &["shard=blue".parse().unwrap()])
 }
@@ -18,7 +19,7 @@ fn child() -> ChildInfo {
 }
 
 pub(super) fn busy() -> Health {
-    let oldest = Oldest { age: Duration::from_secs(7), stage: String::new() };
+    let oldest = Oldest { started: Instant::now(), stage: String::new() };
     let (level, goal) = (Level::Polling, Level::Polling);
     let last_poll = Some(Instant::now());
     Health { level, goal, last_poll, jobs: Some(3), oldest: Some(oldest), ..Health::default() }
