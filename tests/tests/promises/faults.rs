@@ -29,11 +29,12 @@ terraform {
 }
 variable "ssh" { type = any }
 variable "manager" { type = any }
+variable "managers" { type = any }
 variable "health" { type = bool }
 provider "grit" { ssh = var.ssh }
 resource "grit_runner_health" "all" {
   count           = var.health ? 1 : 0
-  runner_managers = { m1 = var.manager }
+  runner_managers = var.managers
   retry           = { attempts = 2, min_delay = "100ms" }
   timeouts        = { create = "4s" }
 }
@@ -63,7 +64,16 @@ impl Fault {
     }
 
     fn apply(&self, health: bool) -> Run {
-        let variables = json!({ "ssh": self.ssh, "manager": self.manager, "health": health });
+        self.apply_with(health, &json!({ "m1": self.manager }))
+    }
+
+    fn gate_over(&self, managers: &Json) -> Run {
+        self.apply_with(true, managers)
+    }
+
+    fn apply_with(&self, health: bool, managers: &Json) -> Run {
+        let variables =
+            json!({ "ssh": self.ssh, "manager": self.manager, "managers": managers, "health": health });
         self.workspace.write("terraform.tfvars.json", &variables.to_string()).unwrap();
         self.workspace.apply().unwrap()
     }
@@ -135,29 +145,41 @@ fn wrong_key() {
     insta::assert_snapshot!(fault.health_error());
 }
 
+/// One gate over managers that are broken in different ways: every one is reported, in the words that a gate over it alone has.
 #[test]
-fn wrong_host_key() {
-    let mut fault = Fault::new();
+fn one_gate_reports_every_manager_that_fails() {
+    let fault = Fault::new();
+    let (instance, down) = fault.lab.cloud().create("m2", "19.2.0").unwrap();
+    down.cut_off();
     let other = fault.lab.folder().join("other");
     std::fs::create_dir(&other).unwrap();
     let public = ClientKey::make(&other).unwrap().public;
     let key = public.split(' ').take(2).collect::<Vec<_>>().join(" ");
-    fault.manager["host_key"] = json!(key);
-    insta::assert_snapshot!(fault.health_error().replace(&key, "OTHER-KEY"));
-}
-
-#[test]
-fn unknown_host_key() {
-    let mut fault = Fault::new();
-    fault.manager["host_key"] = Json::Null;
-    insta::assert_snapshot!(fault.health_error());
-}
-
-#[test]
-fn host_down() {
-    let fault = Fault::new();
-    fault.host.cut_off();
-    insta::assert_snapshot!(fault.health_error());
+    let with = |attribute: &str, value: Json| {
+        let mut manager = fault.manager.clone();
+        manager[attribute] = value;
+        manager
+    };
+    let managers = json!({
+        "wrong_host_key": with("host_key", json!(key)),
+        "unknown_host_key": with("host_key", Json::Null),
+        "host_down": instance.runner_manager(),
+        "socket_missing": with("wrapper_address", json!("unix:///run/nobody-listens-here.sock")),
+    });
+    let run = fault.gate_over(&managers).failed();
+    let errors = run.errors();
+    assert_eq!(errors.len(), 4, "{errors:?}");
+    let named = |name: &str| {
+        let mine = format!("Runner manager \"{name}\"");
+        let (summary, detail) = errors.iter().find(|(_, detail)| detail.contains(&mine)).unwrap();
+        // The text of a gate over one manager does not count the others.
+        let (before, after) = detail.split_once(" None of the 4 runner managers is healthy.").unwrap();
+        let text = format!("{summary}\n\n{before}{after}").replace(&mine, "Runner manager \"m1\"");
+        fault.normalised(&text.replace(down.address(), fault.host.address())).replace(&key, "OTHER-KEY")
+    };
+    for name in ["wrong_host_key", "unknown_host_key", "host_down", "socket_missing"] {
+        insta::assert_snapshot!(name, named(name));
+    }
 }
 
 #[test]
@@ -165,13 +187,6 @@ fn host_down_at_drain() {
     let fault = Fault::new();
     fault.host.cut_off();
     insta::assert_snapshot!(fault.drain_error());
-}
-
-#[test]
-fn socket_missing() {
-    let mut fault = Fault::new();
-    fault.manager["wrapper_address"] = json!("unix:///run/nobody-listens-here.sock");
-    insta::assert_snapshot!(fault.health_error());
 }
 
 #[test]
