@@ -59,7 +59,8 @@ fn a_cut_in_a_drain(lab: &Lab, workspace: &Workspace, log: &PathBuf, cut: impl F
         cut();
         // Once for the session that fell silent; more, because there is no new one to be had. More often than `attempts`: these are for
         // hosts that were not asked yet.
-        poll::until("the provider notices, and tries again", PATIENCE, || {
+        // Each try has limits of its own, and there are pauses between them.
+        poll::until("the provider notices, and tries again", 3 * PATIENCE, || {
             if noticed() > 3 { Ok(()) } else { Err(noticed()) }
         });
         assert!(!destroy.is_finished(), "a host that cannot be seen is not one that ended");

@@ -46,7 +46,10 @@ async fn calls_are_answered(journey: Journey) {
 async fn big_answers_come_through(journey: Journey) {
     let big = "x".repeat(3 << 20);
     journey.world.wrapper.set(|script| (script.status, script.failure_reason) = (7, big.clone()));
-    let client = journey.connector().client(journey.target());
+    let mut options = journey.options();
+    // Megabytes through a debug build's ciphers, beside other tests.
+    options.call_timeout = Some(Duration::from_secs(60));
+    let client = Connector::new(options).client(journey.target());
     let callback =
         ShutdownCallback { url: big, method: "POST".to_owned(), headers: std::collections::HashMap::new() };
     let report = soon(client.init_graceful_shutdown(Some(callback))).await.unwrap();

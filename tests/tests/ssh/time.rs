@@ -104,8 +104,9 @@ async fn a_link_that_falls_silent(way: Way) {
     };
     let mut options = SshOptions {
         keepalive_interval: Some(Duration::from_secs(1)),
-        connect_timeout: Some(Duration::from_secs(3)),
-        call_timeout: Some(Duration::from_secs(2)),
+        // A third and a half of it are limits of phases, which a busy machine has to keep before the link is cut.
+        connect_timeout: Some(Duration::from_secs(10)),
+        call_timeout: Some(Duration::from_secs(4)),
         ..journey.options()
     };
     options.trust.known_hosts = options.trust.known_hosts.as_deref().map(moved);
@@ -132,7 +133,7 @@ async fn a_link_that_falls_silent(way: Way) {
         let start = Instant::now();
         let error = soon(client.check_status()).await.unwrap_err();
         assert!(error.retryable(), "{error:?}");
-        assert!(start.elapsed() < Duration::from_secs(12), "{:?}", start.elapsed());
+        assert!(start.elapsed() < Duration::from_secs(30), "{:?}", start.elapsed());
     }
     relay.restore();
     soon(async {

@@ -109,9 +109,9 @@ async fn a_start_that_fails_is_no_success() {
 #[tokio::test]
 async fn a_wait_that_times_out_says_what_it_saw_and_the_drain_goes_on() {
     let wrapper = ready(&[], &["--ignore-quit"]).await;
-    let late = operator(&wrapper, &["drain", "--wait", "--timeout", "100ms"]);
+    let late = operator(&wrapper, &["drain", "--wait", "--timeout", "3s"]);
     assert_eq!(late.status.code(), Some(3), "{}", stderr(&late));
-    assert!(stderr(&late).contains("timed out after 100ms; the runner is draining"), "{}", stderr(&late));
+    assert!(stderr(&late).contains("timed out after 3s; the runner is draining"), "{}", stderr(&late));
     wrapper.recorded("ready QUIT").await;
     let forced = json(&operator(&wrapper, &["drain", "--force", "--wait", "--json"]));
     assert_eq!((&forced["state"], &forced["drain"]["mode"]), (&"stopped".into(), &"forceful".into()));

@@ -61,7 +61,7 @@ async fn a_killed_wrapper_is_succeeded_by_one_that_adopts_its_runner() {
 async fn a_drain_and_its_callback_survive() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/done", listener.local_addr().unwrap());
-    let habits = ["--jobs-take", "700"];
+    let habits = ["--jobs-take", "5000"];
     let first = ready(&habits).await;
     let callback = ShutdownCallback {
         url,

@@ -28,11 +28,11 @@ pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
         return binaries::build().map(drop);
     }
     let mut steps = Steps::new();
-    let mut report = Report::new(target().join("not-covered"), options.allow_missing)?;
+    let mut report = Report::new(target().join("not-covered"))?;
     if options.set_up {
         steps.step("set-up", || {
             let missing = setup::for_tests(options.allow_missing)?;
-            missing.into_iter().for_each(|line| report.not_covered("set-up", line));
+            missing.into_iter().for_each(|line| report.not_set_up("set-up", line));
             Ok(())
         })?;
     }
@@ -41,7 +41,7 @@ pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
         for core in cores::chosen(&options)? {
             match core.prepare(options.set_up) {
                 Ok(()) => cores.push(core),
-                Err(error) if options.allow_missing => report.not_covered("cores", format!("{error:#}")),
+                Err(error) if options.allow_missing => report.not_set_up("cores", format!("{error:#}")),
                 Err(error) => return Err(error),
             }
         }

@@ -12,8 +12,6 @@ const SLOWEST: usize = 10;
 pub(crate) struct Report {
     /// Where tests add a line each for what they could not test.
     file: PathBuf,
-    /// Whether missing things are allowed.
-    allow_missing: bool,
     passed: usize,
     ignored: usize,
     failed: Vec<String>,
@@ -21,8 +19,9 @@ pub(crate) struct Report {
     tests_failed: usize,
     /// What was not tested: by whom, and why.
     not_covered: BTreeSet<(String, String)>,
-    /// How many tests are in it.
+    /// How many tests are in it, and how many things that are no tests.
     tests_not_covered: usize,
+    set_up_not_covered: usize,
     times: Vec<(Duration, String)>,
 }
 
@@ -47,7 +46,7 @@ impl Tally {
 
 impl Report {
     /// With an empty file for what is not tested.
-    pub(crate) fn new(file: PathBuf, allow_missing: bool) -> anyhow::Result<Report> {
+    pub(crate) fn new(file: PathBuf) -> anyhow::Result<Report> {
         match fs::remove_file(&file) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 return Err(error).with_context(|| format!("cannot remove {}", file.display()));
@@ -56,13 +55,13 @@ impl Report {
         }
         Ok(Report {
             file,
-            allow_missing,
             passed: 0,
             ignored: 0,
             failed: Vec::new(),
             tests_failed: 0,
             not_covered: BTreeSet::new(),
             tests_not_covered: 0,
+            set_up_not_covered: 0,
             times: Vec::new(),
         })
     }
@@ -79,8 +78,9 @@ impl Report {
     }
 
     /// Something that is not a test and could not be done.
-    pub(crate) fn not_covered(&mut self, who: &str, why: String) {
-        self.not_covered.insert((who.to_owned(), why));
+    pub(crate) fn not_set_up(&mut self, step: &str, why: String) {
+        self.set_up_not_covered += 1;
+        self.not_covered.insert((step.to_owned(), why));
     }
 
     /// Takes what the tests wrote. A test that wrote and passed did not test what it is for: it counts as not covered, and not as passed.
@@ -93,7 +93,7 @@ impl Report {
         for line in text.lines() {
             let (test, why) = line.split_once('\t').unwrap_or(("a test", line));
             tests.insert(test.to_owned());
-            self.not_covered(test, why.to_owned());
+            self.not_covered.insert((test.to_owned(), why.to_owned()));
         }
         self.tests_not_covered = tests.len();
         self.passed = self.passed.saturating_sub(tests.len());
@@ -130,16 +130,9 @@ impl Report {
             0 => String::new(),
             ignored => format!(", {ignored} ignored"),
         };
-        let not_covered = match (self.allow_missing, self.not_covered.len()) {
-            (false, 0) => "0 not covered".to_owned(),
-            (_, all) if all > self.tests_not_covered => {
-                format!(
-                    "{} not covered, and {} things of the set-up",
-                    self.tests_not_covered,
-                    all - self.tests_not_covered
-                )
-            }
-            _ => format!("{} not covered", self.tests_not_covered),
+        let not_covered = match self.set_up_not_covered {
+            0 => format!("{} not covered", self.tests_not_covered),
+            missing => format!("{} not covered, {missing} missing in the set-up", self.tests_not_covered),
         };
         format!("tests: {} passed, {} failed, {not_covered}{ignored}", self.passed, self.tests_failed)
     }
@@ -161,12 +154,14 @@ mod tests {
     #[test]
     fn a_test_that_could_not_run_is_not_counted_as_passed() {
         let file = std::env::temp_dir().join(format!("grit-report-{}", std::process::id()));
-        let mut report = Report::new(file.clone(), true).unwrap();
+        let mut report = Report::new(file.clone()).unwrap();
         report.ended("a", Tally { passed: 3, ..Tally::default() }, false, Duration::ZERO);
         report.ended("b", Tally { failed: 1, ..Tally::default() }, true, Duration::ZERO);
         fs::write(&file, "a::x\tthe cable, because there is no ip\na::x\tand more\n").unwrap();
         report.collect().unwrap();
         fs::remove_file(file).unwrap();
         assert_eq!(report.line(), "tests: 2 passed, 1 failed, 1 not covered");
+        report.not_set_up("cores", "no network".to_owned());
+        assert_eq!(report.line(), "tests: 2 passed, 1 failed, 1 not covered, 1 missing in the set-up");
     }
 }

@@ -6,7 +6,7 @@ use std::{
     path::PathBuf,
     process::ExitStatus,
     sync::{Mutex, PoisonError, mpsc},
-    thread,
+    thread::{self, available_parallelism},
     time::{Duration, Instant},
 };
 
@@ -31,6 +31,11 @@ const LOOK: Duration = Duration::from_millis(20);
 
 /// So long after the end of its process may a test's output stay open. A process that a test leaves behind keeps it open for ever.
 const LEFTOVERS: Duration = Duration::from_secs(30);
+
+/// So many threads may want to run for each processor while another test is started.
+const MOST_RUNNING: usize = 4;
+/// So long a test waits for that. On a machine that is always so busy, everything takes its time.
+const PATIENCE: Duration = Duration::from_secs(3);
 
 /// What became of one job.
 struct Done {
@@ -83,6 +88,9 @@ pub(crate) fn run(
                     loop {
                         let next = queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
                         let Some(job) = next else { return };
+                        if job.pool != Pool::Burners {
+                            let_others_work();
+                        }
                         let outcome = run_one(&job, options, environment);
                         // The receiver lives as long as this scope.
                         let _ = tell.send(Done { job, outcome });
@@ -109,6 +117,22 @@ pub(crate) fn run(
             bail!("{} failed: {}", failed.len(), failed.join(", "))
         }
     }
+}
+
+/// Waits while much more wants to run than there are processors, so that tests do not start at once what they then wait for.
+fn let_others_work() {
+    let most = MOST_RUNNING * available_parallelism().map_or(2, usize::from);
+    let start = Instant::now();
+    while start.elapsed() < PATIENCE && running().is_some_and(|running| running > most) {
+        thread::sleep(LOOK);
+    }
+}
+
+/// How many threads of this machine run or want to run now.
+fn running() -> Option<usize> {
+    // `0.20 0.18 0.12 1/80 11206`: the fourth field.
+    let text = std::fs::read_to_string("/proc/loadavg").ok()?;
+    text.split(' ').nth(3)?.split('/').next()?.parse().ok()
 }
 
 fn run_one(job: &Job, options: &Options, environment: &[(&'static str, PathBuf)]) -> anyhow::Result<Ended> {
