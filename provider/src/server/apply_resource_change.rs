@@ -38,10 +38,18 @@ impl Service {
                 ..Default::default()
             };
         };
-        let (operation, verb) = match (prior.is_null(), next.is_null()) {
-            (true, _) => (Operation::Create, "create"),
-            (false, false) => (Operation::Update, "update"),
-            (false, true) => (Operation::Destroy, "destroy"),
+        let action = match (prior.is_null(), next.is_null()) {
+            (true, false) => Action::Create,
+            (false, false) => Action::Update,
+            (false, true) => Action::Destroy,
+            (true, true) => {
+                diags.fail("Nothing to apply", "Terraform asked for a change from nothing to nothing.");
+                return pb::apply_resource_change::Response {
+                    new_state: Some(wire::null_message()),
+                    diagnostics: wire::diagnostics(diags),
+                    ..Default::default()
+                };
+            }
         };
         let name = request.type_name;
         let mask =
@@ -49,7 +57,7 @@ impl Service {
         let before = Before { prior: prior.clone(), private: request.planned_private.clone() };
         let type_name = name.clone();
         let outcome = self
-            .run(operation, verb, &name, move |service, diags| {
+            .run(action.operation(), action.verb(), &name, move |service, diags| {
                 Box::pin(async move {
                     let change = Change {
                         prior,
@@ -58,28 +66,54 @@ impl Service {
                         private: Raw::private(request.planned_private),
                         meta: Raw::from_message(request.provider_meta, "provider_meta", diags)?,
                     };
-                    service.apply_change(operation, &type_name, &change, diags).await
+                    service.apply_change(action, &type_name, &change, diags).await
                 })
             })
             .await;
-        answer(operation, outcome, before, &mask)
+        answer(action, outcome, before, &mask)
     }
 
     async fn apply_change(
         &self,
-        operation: Operation,
+        action: Action,
         type_name: &str,
         change: &Change,
         diags: &mut Diagnostics,
     ) -> Option<StateAndPrivate> {
         let resource = &self.0.catalog.resource(type_name, diags)?.resource;
-        match operation {
-            Operation::Create => resource.create(diags, change).await,
-            Operation::Update => resource.update(diags, change).await,
-            Operation::Destroy | Operation::Read | Operation::Other => {
+        match action {
+            Action::Create => resource.create(diags, change).await,
+            Action::Update => resource.update(diags, change).await,
+            Action::Destroy => {
                 resource.destroy(diags, change).await?;
                 Some((Raw::null().into_encoded(), Vec::new()))
             }
+        }
+    }
+}
+
+/// What Terraform asks for. A closed set of three: no other case can fall into the destroy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Action {
+    Create,
+    Update,
+    Destroy,
+}
+
+impl Action {
+    fn operation(self) -> Operation {
+        match self {
+            Self::Create => Operation::Create,
+            Self::Update => Operation::Update,
+            Self::Destroy => Operation::Destroy,
+        }
+    }
+
+    fn verb(self) -> &'static str {
+        match self {
+            Self::Create => "create",
+            Self::Update => "update",
+            Self::Destroy => "destroy",
         }
     }
 }
@@ -91,20 +125,18 @@ struct Before {
 }
 
 fn answer(
-    operation: Operation,
+    action: Action,
     outcome: Outcome<StateAndPrivate>,
     before: Before,
     mask: &Mask,
 ) -> pb::apply_resource_change::Response {
     let failed = outcome.diags.has_errors();
     let settled = |(state, private)| (wire::settle(state, before.prior.as_slice()), private);
-    let (state, private) = match (operation, outcome.value) {
+    let (state, private) = match (action, outcome.value) {
         (_, Some(result)) if !failed => result,
-        (Operation::Destroy | Operation::Read | Operation::Other, _) => {
-            (Raw::null().into_encoded(), Vec::new())
-        }
-        (_, Some(partial)) => settled(partial),
-        (_, None) => match outcome.notes.checkpoint {
+        (Action::Destroy, _) => (Raw::null().into_encoded(), Vec::new()),
+        (Action::Create | Action::Update, Some(partial)) => settled(partial),
+        (Action::Create | Action::Update, None) => match outcome.notes.checkpoint {
             Some(checkpoint) => settled(checkpoint),
             None => (before.prior.into_encoded(), before.private),
         },
@@ -133,7 +165,7 @@ mod tests {
 
     /// The state and private data after a call on an object "prior".
     fn after(
-        operation: Operation,
+        action: Action,
         result: Option<&str>,
         checkpoint: Option<&str>,
         failed: bool,
@@ -145,24 +177,24 @@ mod tests {
         }
         let notes = Notes { checkpoint: checkpoint.map(pair), ..Notes::default() };
         let message = pb::DynamicValue { msgpack: value("prior"), json: Vec::new() };
-        let prior = if operation == Operation::Create { None } else { Some(message) };
+        let prior = if action == Action::Create { None } else { Some(message) };
         let prior = Raw::from_message(prior, "", &mut Diagnostics::default()).unwrap();
         let before = Before { prior, private: b"planned".to_vec() };
         let outcome = Outcome { value: result.map(pair), diags, notes };
-        let answer = answer(operation, outcome, before, &Mask::default());
+        let answer = answer(action, outcome, before, &Mask::default());
         (answer.new_state.unwrap().msgpack, answer.private)
     }
 
     #[test]
     fn a_result_without_errors_is_the_answer() {
-        for operation in [Operation::Create, Operation::Update] {
-            assert_eq!(after(operation, Some("new"), Some("saved"), false), (value("new"), b"own".to_vec()));
+        for action in [Action::Create, Action::Update] {
+            assert_eq!(after(action, Some("new"), Some("saved"), false), (value("new"), b"own".to_vec()));
         }
     }
 
     #[test]
     fn a_failed_create_keeps_its_partial_state_or_checkpoint_or_nothing() {
-        let create = |result, checkpoint| after(Operation::Create, result, checkpoint, true);
+        let create = |result, checkpoint| after(Action::Create, result, checkpoint, true);
         assert_eq!(create(Some("partial"), Some("saved")), (value("partial"), b"own".to_vec()));
         assert_eq!(create(None, Some("saved")), (value("saved"), b"own".to_vec()));
         assert_eq!(create(None, None).0, NULL);
@@ -170,7 +202,7 @@ mod tests {
 
     #[test]
     fn a_failed_update_keeps_its_state_or_checkpoint_or_the_prior_state() {
-        let update = |result, checkpoint| after(Operation::Update, result, checkpoint, true);
+        let update = |result, checkpoint| after(Action::Update, result, checkpoint, true);
         assert_eq!(update(Some("partial"), Some("saved")), (value("partial"), b"own".to_vec()));
         assert_eq!(update(None, Some("saved")), (value("saved"), b"own".to_vec()));
         assert_eq!(update(None, None), (value("prior"), b"planned".to_vec()));
@@ -179,7 +211,17 @@ mod tests {
     #[test]
     fn a_failed_destroy_answers_null_whatever_was_saved() {
         for result in [None, Some("state")] {
-            assert_eq!(after(Operation::Destroy, result, Some("saved"), true).0, NULL);
+            assert_eq!(after(Action::Destroy, result, Some("saved"), true).0, NULL);
         }
+    }
+
+    #[tokio::test]
+    async fn a_change_from_nothing_to_nothing_is_refused() {
+        let service = Service::new(crate::Registry::new("test", crate::schema::Unconfigured));
+        let request = pb::apply_resource_change::Request::default();
+        let answer = service.apply(request).await;
+        assert_eq!(answer.diagnostics.len(), 1);
+        assert_eq!(answer.diagnostics[0].summary, "Nothing to apply");
+        assert_eq!(answer.new_state.unwrap().msgpack, NULL);
     }
 }

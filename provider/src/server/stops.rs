@@ -1,6 +1,9 @@
 //! Who has to stop, and when.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{
+    Mutex, MutexGuard, PoisonError,
+    atomic::{AtomicBool, Ordering},
+};
 
 use tokio_util::sync::CancellationToken;
 
@@ -17,6 +20,7 @@ use crate::call::Operation;
 pub(super) struct Stops {
     changes: Mutex<CancellationToken>,
     others: Mutex<CancellationToken>,
+    configured: AtomicBool,
 }
 
 impl Stops {
@@ -33,8 +37,14 @@ impl Stops {
         std::mem::take(&mut *lock(&self.others)).cancel();
     }
 
-    /// A new run begins: an earlier stop no longer holds.
+    /// Terraform configures the provider: a run begins.
+    ///
+    /// The first run of a process keeps a stop that came before it: Terraform sends both from different threads, so the stop can arrive
+    /// before the configuration of the run that it is meant for. A later run begins without the stop of the run before it.
     pub(super) fn begin_run(&self) {
+        if !self.configured.swap(true, Ordering::AcqRel) {
+            return;
+        }
         let mut changes = lock(&self.changes);
         if changes.is_cancelled() {
             *changes = CancellationToken::new();
@@ -77,12 +87,20 @@ mod tests {
     #[test]
     fn a_new_run_is_not_stopped_by_the_last_one() {
         let stops = Stops::default();
-        let before = stops.token(Operation::Create);
         stops.begin_run();
+        let before = stops.token(Operation::Create);
         stops.stop();
-        assert!(before.is_cancelled(), "a run that was not stopped keeps its calls");
+        assert!(before.is_cancelled(), "the stop reaches the calls of its own run");
         stops.begin_run();
         assert!(!stops.token(Operation::Create).is_cancelled());
         assert!(before.is_cancelled());
+    }
+
+    #[test]
+    fn a_stop_before_the_first_configuration_holds() {
+        let stops = Stops::default();
+        stops.stop();
+        stops.begin_run();
+        assert!(stops.token(Operation::Create).is_cancelled());
     }
 }
