@@ -12,7 +12,8 @@ use tokio_util::sync::CancellationToken;
 ///
 /// The call is found through the task, so it is not visible in tasks that a resource spawns.
 pub fn call() -> Call {
-    CALL.try_with(Clone::clone).unwrap_or_else(|_| Call::new(Operation::Other, CancellationToken::new()))
+    CALL.try_with(Clone::clone)
+        .unwrap_or_else(|_| Call::new(Operation::Other, CancellationToken::new(), Walk::Open))
 }
 
 /// One call from Terraform.
@@ -24,6 +25,8 @@ pub struct Call {
     pub stop: CancellationToken,
     /// What Terraform asked for.
     pub operation: Operation,
+    /// Whether it was asked in a plan or in an apply.
+    pub walk: Walk,
     notes: Arc<Mutex<Notes>>,
 }
 
@@ -37,6 +40,18 @@ pub enum Operation {
     Read,
     /// Everything else, which changes nothing: validate, plan, import, data sources.
     Other,
+}
+
+/// The walk of Terraform that a call belongs to. Values that are unknown in a plan are known in its apply.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Walk {
+    /// A validation or a plan: an error changes nothing.
+    Plan,
+    /// An apply: an error leaves the work half done.
+    Apply,
+    /// One of the two. Treat it as an apply.
+    #[default]
+    Open,
 }
 
 /// What a call leaves behind beside its result.
@@ -61,8 +76,8 @@ pub(crate) fn panic_text(payload: &(dyn Any + Send)) -> &str {
 }
 
 impl Call {
-    pub(crate) fn new(operation: Operation, stop: CancellationToken) -> Self {
-        Self { stop, operation, notes: Arc::default() }
+    pub(crate) fn new(operation: Operation, stop: CancellationToken, walk: Walk) -> Self {
+        Self { stop, operation, walk, notes: Arc::default() }
     }
 
     /// Remembers a state and its private data that must reach Terraform even if the call then fails or panics.

@@ -8,7 +8,7 @@ mod host_key;
 pub mod operation;
 mod phrases;
 
-use crate::client::ClientError;
+use crate::{client::ClientError, schema::Diagnostics};
 use std::fmt;
 
 /// What kind of failure it is. The words are part of the interface and never change.
@@ -81,6 +81,15 @@ impl Explained {
             format!("{happened}\n\nCode: {code}")
         } else {
             format!("{happened}\n\n{next_step}\n\nCode: {code}")
+        }
+    }
+}
+
+/// Ends the detail of every error that names no code with this one.
+pub fn add_code(diags: &mut Diagnostics, code: Code) {
+    for error in &mut diags.errors {
+        if !error.detail.contains("\n\nCode: ") {
+            error.detail.to_mut().push_str(&format!("\n\nCode: {code}"));
         }
     }
 }

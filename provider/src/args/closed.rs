@@ -40,6 +40,7 @@ pub fn check<T: Closed>(value: &Value<String>, path: AttributePath, diags: &mut 
     if let Value::Value(word) = value
         && T::from_word(word).is_none()
     {
-        diags.fail_at(path, "Unknown word", format!("{word:?} is not one of {}.", T::choices()));
+        let detail = format!("`{path}` is {word:?}. It takes {}.", T::choices());
+        diags.fail_at(path, "Invalid value", detail);
     }
 }

@@ -1,4 +1,4 @@
-//! Durations as Terraform and Go write them: `90s`, `1h30m`, `1.5h`.
+//! Durations as Terraform and Go write them, and days: `90s`, `1h30m`, `1.5h`, `2d`, `1d12h`.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ pub enum DurationError {
     Empty,
     #[error("`{0}` is not a number with a unit")]
     NoUnit(String),
-    #[error("`{0}` is not one of the units ms, s, m, h")]
+    #[error("`{0}` is not one of the units ms, s, m, h, d")]
     UnknownUnit(String),
     #[error("it is longer than ten years")]
     TooLong,
@@ -17,13 +17,13 @@ pub enum DurationError {
 
 /// What an error says is accepted, in one place.
 pub const ACCEPTED: &str =
-    "a duration is one or more numbers with a unit (ms, s, m, h), such as \"90s\", \"10m\" or \"1h30m\"";
+    "a duration is one or more numbers with a unit (ms, s, m, h, d), such as \"90s\", \"1h30m\" or \"2d\"";
 
 const LONGEST: f64 = 10.0 * 365.0 * 24.0 * 3600.0;
 
-/// Reads a duration in Go's notation, which is what `timeouts` means to users of Terraform.
+/// Reads a duration in Go's notation, which is what `timeouts` means to users of Terraform, with days besides.
 ///
-/// Stricter than Go in two ways: no sign, and no unit below a millisecond, since neither can be meant here.
+/// Stricter than Go in two ways: no sign, and no unit below a millisecond, since neither can be meant here. A day is 24 hours.
 pub fn parse(text: &str) -> Result<Duration, DurationError> {
     if text.is_empty() {
         return Err(DurationError::Empty);
@@ -45,6 +45,7 @@ pub fn parse(text: &str) -> Result<Duration, DurationError> {
                 "s" => 1.0,
                 "m" => 60.0,
                 "h" => 3600.0,
+                "d" => 86_400.0,
                 _ => return Err(DurationError::UnknownUnit(unit.to_owned())),
             };
         rest = tail;
@@ -90,6 +91,8 @@ mod tests {
             ("1.5h", 5_400_000),
             ("1m0.5s", 60_500),
             ("72h", 259_200_000),
+            ("2d", 172_800_000),
+            ("1d12h", 129_600_000),
         ] {
             assert_eq!(parse(text), Ok(Duration::from_millis(millis)), "{text}");
         }
@@ -103,7 +106,7 @@ mod tests {
             ("-5s", DurationError::NoUnit("-5s".into())),
             ("1h 30m", DurationError::UnknownUnit("h ".into())),
             ("5 minutes", DurationError::UnknownUnit(" minutes".into())),
-            ("3d", DurationError::UnknownUnit("d".into())),
+            ("3w", DurationError::UnknownUnit("w".into())),
             ("1.2.3s", DurationError::NoUnit("1.2.3s".into())),
             ("s", DurationError::NoUnit("s".into())),
             ("999999999h", DurationError::TooLong),

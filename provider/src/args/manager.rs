@@ -7,12 +7,13 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
+use super::required::{check_set, check_text};
 use crate::{
     schema::{
         Attribute, AttributePath, AttributeType, Diagnostics, DiagnosticsExt, Value, attributes, optional,
         required, sensitive,
     },
-    transport::{HostPort, Secret, Target, WrapperAddress},
+    transport::{HostPort, Secret, Target, WrapperAddress, check_host_keys},
 };
 
 /// One runner manager, as GRIT's modules put it out: an entry of the map, or the object of a drain.
@@ -32,12 +33,24 @@ pub struct RunnerManagerArgs {
 /// `map(object({…}))` by manager key.
 pub type RunnerManagers = Value<BTreeMap<String, Value<RunnerManagerArgs>>>;
 
-/// An address in the state that no longer parses; the validator of an earlier release let it pass, or somebody edited the state.
+/// What keeps a manager from being reached: an address that is missing or malformed. It was not known at plan, or the state was edited.
 #[derive(Debug, thiserror::Error)]
 #[error("attribute `{attribute}`: {problem}")]
 pub struct InvalidManager {
     attribute: &'static str,
     problem: String,
+}
+
+impl InvalidManager {
+    /// The attribute of the object that is wrong.
+    pub fn attribute(&self) -> &'static str {
+        self.attribute
+    }
+
+    /// What is wrong with it.
+    pub fn problem(&self) -> &str {
+        &self.problem
+    }
 }
 
 impl RunnerManagerArgs {
@@ -78,14 +91,26 @@ impl RunnerManagerArgs {
         ])
     }
 
-    /// Refuses addresses that cannot be meant. Unknown ones pass until they are known.
+    /// Refuses what is missing or malformed. Unknown values pass until they are known.
     pub fn check(&self, path: &AttributePath, diags: &mut Diagnostics) {
-        check_parsed::<HostPort>(&self.address, path.clone().attribute("address"), diags);
-        check_parsed::<WrapperAddress>(
-            &self.wrapper_address,
-            path.clone().attribute("wrapper_address"),
-            diags,
-        );
+        let at = |name: &'static str| path.clone().attribute(name);
+        check_text(&self.instance_name, at("instance_name"), diags);
+        check_parsed::<HostPort>(&self.address, at("address"), diags);
+        check_parsed::<WrapperAddress>(&self.wrapper_address, at("wrapper_address"), diags);
+        if let Value::Value(username) = &self.username
+            && username.contains(|c: char| c.is_control() || c.is_whitespace())
+        {
+            let path = at("username");
+            let detail = format!("`{path}` is {username:?}, which has a blank or a control character in it.");
+            diags.fail_at(path, "Malformed user name", detail);
+        }
+        if let Value::Value(pins) = &self.host_key
+            && let Err(problem) = check_host_keys(pins)
+        {
+            let path = at("host_key");
+            let detail = format!("`{path}`: {problem}.");
+            diags.fail_at(path, "Malformed host key", detail);
+        }
     }
 
     /// The manager as the transport takes it. `key` names it in every message.
@@ -118,16 +143,14 @@ impl RunnerManagerArgs {
     }
 }
 
-/// Checks each entry of a map at its own path.
+/// Checks a map that must be there, and each entry of it at its own path.
 pub fn check_all(managers: &RunnerManagers, path: &AttributePath, diags: &mut Diagnostics) {
+    check_set(managers, path.clone(), diags);
     for (key, manager) in managers.iter().flatten() {
         let path = path.clone().key(key.clone());
         match manager {
             Value::Value(manager) => manager.check(&path, diags),
-            Value::Null => {
-                diags.fail_at(path, "Runner manager is null", "Every entry of the map is an object.");
-            }
-            Value::Unknown => {}
+            entry => check_set(entry, path, diags),
         }
     }
 }
@@ -141,8 +164,9 @@ fn parsed<T: FromStr<Err: std::fmt::Display>>(
     attribute: &'static str,
     value: &Value<String>,
 ) -> Result<T, InvalidManager> {
-    let text = value.as_ref_option().map_or("", String::as_str);
-    text.parse().map_err(|error: T::Err| InvalidManager { attribute, problem: error.to_string() })
+    let invalid = |problem: String| InvalidManager { attribute, problem };
+    let text = value.as_ref_option().ok_or_else(|| invalid("it has no value".to_owned()))?;
+    text.parse().map_err(|error: T::Err| invalid(error.to_string()))
 }
 
 fn check_parsed<T: FromStr<Err: std::fmt::Display>>(
@@ -150,10 +174,13 @@ fn check_parsed<T: FromStr<Err: std::fmt::Display>>(
     path: AttributePath,
     diags: &mut Diagnostics,
 ) {
-    if let Value::Value(text) = value
-        && let Err(error) = text.parse::<T>()
-    {
-        let detail = format!("`{path}`: {error}.");
-        diags.fail_at(path, "Malformed address", detail);
+    match value {
+        Value::Value(text) => {
+            if let Err(error) = text.parse::<T>() {
+                let detail = format!("`{path}`: {error}.");
+                diags.fail_at(path, "Malformed address", detail);
+            }
+        }
+        value => check_set(value, path, diags),
     }
 }

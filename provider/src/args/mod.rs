@@ -6,5 +6,7 @@
 pub mod closed;
 pub mod duration;
 pub mod manager;
+pub mod number;
+pub mod required;
 pub mod retry;
 pub mod timeouts;

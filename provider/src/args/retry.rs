@@ -4,12 +4,13 @@ use std::{collections::HashMap, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-use super::timeouts::{check_duration, duration_or};
+use super::{
+    number::{check_whole, whole},
+    timeouts::{check_duration, duration_or},
+};
 use crate::{
     fleet::Retry,
-    schema::{
-        Attribute, AttributePath, AttributeType, Diagnostics, DiagnosticsExt, Value, attributes, optional,
-    },
+    schema::{Attribute, AttributePath, AttributeType, Diagnostics, Number, Value, attributes, optional},
 };
 
 const MIN_DELAY: Duration = Duration::from_millis(500);
@@ -19,7 +20,7 @@ const MAX_DELAY: Duration = Duration::from_secs(10);
 /// provider block.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct RetryArgs {
-    attempts: Value<i64>,
+    attempts: Value<Number>,
     min_delay: Value<String>,
     max_delay: Value<String>,
 }
@@ -52,17 +53,7 @@ impl RetryArgs {
     }
 
     pub fn check(&self, path: &AttributePath, diags: &mut Diagnostics) {
-        if let Value::Value(attempts) = self.attempts
-            && !(1..=1_000_000).contains(&attempts)
-        {
-            diags.fail_at(
-                path.clone().attribute("attempts"),
-                "Invalid number of attempts",
-                format!(
-                    "{attempts} attempts cannot be made: give a number from 1 to 1000000, or leave it out."
-                ),
-            );
-        }
+        check_whole(&self.attempts, 1..=1_000_000, path.clone().attribute("attempts"), diags);
         check_duration(&self.min_delay, path.clone().attribute("min_delay"), diags);
         check_duration(&self.max_delay, path.clone().attribute("max_delay"), diags);
     }
@@ -75,13 +66,13 @@ impl RetryArgs {
     /// The policy: this object over `outer` (the provider block's) over the defaults.
     pub fn resolve(this: Option<&Self>, outer: Option<&Self>, default_attempts: Option<u32>) -> Retry {
         let layers = [this, outer].into_iter().flatten();
-        let attempts = layers.clone().find_map(|layer| layer.attempts.as_option());
+        let attempts = layers.clone().find_map(|layer| whole(&layer.attempts));
         let pick = |field: fn(&Self) -> &Value<String>, default| {
             let set = layers.clone().map(field).find(|value| value.is_value());
             set.map_or(default, |value| duration_or(value, default))
         };
         Retry {
-            attempts: attempts.map_or(default_attempts, |attempts| u32::try_from(attempts).ok()),
+            attempts: attempts.or(default_attempts),
             min_delay: pick(|layer| &layer.min_delay, MIN_DELAY),
             max_delay: pick(|layer| &layer.max_delay, MAX_DELAY),
         }
@@ -94,9 +85,9 @@ mod tests {
 
     #[test]
     fn the_resource_wins_over_the_provider_block_field_by_field() {
-        let resource = RetryArgs { attempts: Value::Value(3), ..RetryArgs::default() };
+        let resource = RetryArgs { attempts: Value::Value(Number::Whole(3)), ..RetryArgs::default() };
         let provider = RetryArgs {
-            attempts: Value::Value(7),
+            attempts: Value::Value(Number::Whole(7)),
             min_delay: Value::Value("2s".into()),
             max_delay: Value::Null,
         };

@@ -37,8 +37,8 @@ impl WaitTimeouts {
     }
 
     pub fn check(&self, path: &AttributePath, diags: &mut Diagnostics) {
-        check_duration(&self.create, path.clone().attribute("create"), diags);
-        check_duration(&self.update, path.clone().attribute("update"), diags);
+        check_limit(&self.create, path.clone().attribute("create"), diags);
+        check_limit(&self.update, path.clone().attribute("update"), diags);
     }
 }
 
@@ -55,7 +55,7 @@ impl DeleteTimeout {
             optional(
                 AttributeType::String,
                 &format!(
-                    "Limit of the whole drain, from the request to the end of the process. Default `{default}`; days are fine. \
+                    "Limit of the whole drain, from the request to the end of the process. Default `{default}`; `2d` is two days. \
                  Destroy uses the value that was applied last."
                 ),
             ),
@@ -63,7 +63,21 @@ impl DeleteTimeout {
     }
 
     pub fn check(&self, path: &AttributePath, diags: &mut Diagnostics) {
-        check_duration(&self.delete, path.clone().attribute("delete"), diags);
+        check_limit(&self.delete, path.clone().attribute("delete"), diags);
+    }
+}
+
+/// The least that a limit may be: in less, not even one question to a wrapper is answered.
+const SHORTEST: Duration = Duration::from_secs(1);
+
+/// Refuses a text that is no duration, and one too short for any work. Null and unknown pass.
+fn check_limit(value: &Value<String>, path: AttributePath, diags: &mut Diagnostics) {
+    check_duration(value, path.clone(), diags);
+    if let Value::Value(text) = value
+        && duration::parse(text).is_ok_and(|limit| limit < SHORTEST)
+    {
+        let detail = format!("`{path}` is {text:?}, and nothing can be done in that time: give 1s or more.");
+        diags.fail_at(path, "Duration is too short", detail);
     }
 }
 
@@ -74,7 +88,7 @@ pub fn duration_or(value: &Value<String>, default: Duration) -> Duration {
 
 /// Refuses a text that is no duration. Null and unknown pass.
 ///
-/// The text names the attribute, because Terraform points at the whole block when the attribute is in an object.
+/// The text names the attribute, because Terraform points at the whole object when the attribute is in one.
 pub fn check_duration(value: &Value<String>, path: AttributePath, diags: &mut Diagnostics) {
     if let Value::Value(text) = value
         && let Err(error) = duration::parse(text)

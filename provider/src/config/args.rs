@@ -6,10 +6,12 @@ use serde::Deserialize;
 
 use super::ssh::{self, SshArgs};
 use crate::{
-    args::retry::RetryArgs,
+    args::{
+        number::{check_whole, whole},
+        retry::RetryArgs,
+    },
     schema::{
-        AttributePath, AttributeType, Diagnostics, DiagnosticsExt, Schema, Value, optional,
-        schema as schema_of,
+        AttributePath, AttributeType, Diagnostics, Number, Schema, Value, optional, schema as schema_of,
     },
     transport::SshOptions,
 };
@@ -22,7 +24,7 @@ const MAX_PARALLEL: NonZeroUsize = NonZeroUsize::new(64).expect("64 is not zero"
 pub struct ProviderArgs {
     ssh: Value<SshArgs>,
     pub(super) retry: Value<RetryArgs>,
-    max_parallel: Value<i64>,
+    max_parallel: Value<Number>,
 }
 
 pub(super) fn schema() -> Schema {
@@ -58,15 +60,7 @@ impl ProviderArgs {
         if let Value::Value(retry) = &self.retry {
             retry.check(&AttributePath::new("retry"), diags);
         }
-        if let Value::Value(limit) = self.max_parallel
-            && !(1..=10_000).contains(&limit)
-        {
-            diags.fail_at(
-                AttributePath::new("max_parallel"),
-                "Invalid limit",
-                format!("{limit} managers cannot be worked on at a time: give a number from 1 to 10000."),
-            );
-        }
+        check_whole(&self.max_parallel, 1..=10_000, AttributePath::new("max_parallel"), diags);
     }
 
     pub(super) fn is_known(&self) -> bool {
@@ -84,8 +78,7 @@ impl ProviderArgs {
     }
 
     pub(super) fn max_parallel(&self) -> NonZeroUsize {
-        let set = self.max_parallel.as_option().and_then(|limit| usize::try_from(limit).ok());
-        set.and_then(NonZeroUsize::new).unwrap_or(MAX_PARALLEL)
+        whole(&self.max_parallel).and_then(NonZeroUsize::new).unwrap_or(MAX_PARALLEL)
     }
 
     pub(super) fn ssh_options(&self) -> SshOptions {

@@ -17,8 +17,9 @@ use async_trait::async_trait;
 
 use crate::{
     args::retry::RetryArgs,
+    explain::{Code, add_code},
     fleet::Retry,
-    resources::plan_guard::PlanGuard,
+    resources::plan_guard::{self, PlanGuard},
     schema::{AttributePath, Diagnostics, DiagnosticsExt, Provider, Schema},
     transport::Connector,
 };
@@ -88,12 +89,28 @@ impl Provider for Grit {
     async fn validate(&self, diags: &mut Diagnostics, config: ProviderArgs) -> Option<()> {
         let home = std::env::var_os("HOME").filter(|home| !home.is_empty()).map(PathBuf::from);
         config.check(home, diags);
+        add_code(diags, Code::InvalidConfig);
         (!diags.has_errors()).then_some(())
     }
 
     async fn configure(&self, diags: &mut Diagnostics, config: ProviderArgs, _: &str) -> Option<()> {
         // A process that stays for several runs (`--debug`) starts each of them with an empty guard.
-        self.shared.guard.reset();
+        let switch = std::env::var(plan_guard::VARIABLE).ok();
+        match self.shared.guard.reset(switch.as_deref()) {
+            Ok(false) => {}
+            Ok(true) => diags.warn(
+                "Plans that drain live runners are not refused",
+                format!("{}=off switches the check off for this run.", plan_guard::VARIABLE),
+            ),
+            Err(invalid) => {
+                diags.fail(
+                    "Environment variable has an invalid value",
+                    format!("{invalid}. `off` lets plans through that would drain live runners."),
+                );
+                add_code(diags, Code::InvalidConfig);
+                return None;
+            }
+        }
         let settings = if config.is_known() {
             let variable = |name: &str| std::env::var(name).ok();
             let options = config.ssh_options().or_environment(variable);

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::ssh::{UNKNOWN, set, text};
 use crate::{
+    args::required::check_set,
     schema::{
         Attribute, AttributePath, AttributeType, Diagnostics, DiagnosticsExt, Value, attributes, required,
         sensitive,
@@ -53,6 +54,7 @@ impl HopArgs {
     }
 
     pub(super) fn check(&self, path: &AttributePath, diags: &mut Diagnostics) {
+        check_set(&self.address, path.clone().attribute("address"), diags);
         if let Value::Value(address) = &self.address
             && let Err(error) = address.parse::<HostPort>()
         {

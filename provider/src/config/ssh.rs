@@ -67,7 +67,7 @@ impl SshArgs {
             diags.fail_at(
                 at("private_key_path"),
                 "Two private keys",
-                "`private_key` and `private_key_path` exclude each other: give one of them.",
+                "`ssh.private_key` and `ssh.private_key_path` exclude each other: give one of them.",
             );
         }
         let strategies = [
@@ -81,7 +81,9 @@ impl SshArgs {
                 diags.fail_at(
                     at(other),
                     "Two ways to the runner managers",
-                    format!("`{first}` and `{other}` exclude each other: give one of them, or none for a direct connection."),
+                    format!(
+                        "`ssh.{first}` and `ssh.{other}` exclude each other: give one of them, or none for a direct connection."
+                    ),
                 );
             }
         }
@@ -100,7 +102,15 @@ impl SshArgs {
             }
         }
         for InvalidOption { attribute, problem } in (SshOptions { home, ..self.options() }).check() {
-            diags.fail_at(path_of(&attribute), "Invalid SSH option", format!("`{attribute}`: {problem}."));
+            let at = path_of(&attribute);
+            if attribute.ends_with("_path") {
+                // Credentials matter when something connects. A plan of drains alone connects to nothing.
+                let detail =
+                    format!("`{attribute}`: {problem}. A connection that needs this file will fail.");
+                diags.warn_at(at, "SSH file cannot be used", detail);
+            } else {
+                diags.fail_at(at, "Invalid SSH option", format!("`{attribute}`: {problem}."));
+            }
         }
     }
 
@@ -196,11 +206,9 @@ fn check_limit(value: &Value<String>, path: AttributePath, diags: &mut Diagnosti
 fn check_elements<T>(list: &Value<Vec<Value<T>>>, path: &AttributePath, diags: &mut Diagnostics) {
     for (index, element) in (0i64..).zip(list.iter().flatten()) {
         if element.is_null() {
-            diags.fail_at(
-                path.clone().index(index),
-                "Element is null",
-                "Leave the element out, or give it a value.",
-            );
+            let path = path.clone().index(index);
+            let detail = format!("`{path}` is null. Leave the element out, or give it a value.");
+            diags.fail_at(path, "Element is null", detail);
         }
     }
 }

@@ -9,6 +9,10 @@ use crate::{
         health::{Missing, NotHealthy},
         jobs_left,
     },
+    resources::{
+        assume_terminated,
+        plan_guard::{Conflict, VARIABLE},
+    },
 };
 
 /// Explains why `manager` is not known to be healthy. `others` tells how the other managers of the map fared.
@@ -154,21 +158,63 @@ pub fn not_drained(manager: &str, failure: &NotDrained<ClientError>) -> Explaine
     }
 }
 
-/// Explains why a plan would drain the live runner of `instance`.
-pub fn second_guard(instance: &str) -> Explained {
+/// Explains why a plan is refused, for what it does to the guards of `instance`.
+pub fn guard_conflict(instance: &str, conflict: Conflict) -> Explained {
+    match conflict {
+        Conflict::Superseded => Explained::new(
+            Code::Refused,
+            "This plan would drain a live runner",
+            format!(
+                "The state already holds a drain guard for instance {instance:?}, and this plan makes a new one for the same instance. \
+                 Destroying the old guard would shut down the runner there, although its instance stays. That is what `-replace` of a \
+                 grit_runner_drain, a taint, and a rename without a `moved` block lead to."
+            ),
+            format!(
+                "Renamed, or moved under another key, index or module: add a `moved` block from the old address to the new one. Tainted: \
+                 run `terraform untaint` on it; `terraform destroy` begins with a plan, too, so untaint first, or destroy with \
+                 `-refresh=false`. Two guards for one instance: remove one, or give the right `instance_id`. To drain this runner \
+                 on purpose, remove its guard together with its instance, or run once with {VARIABLE}=off."
+            ),
+        ),
+        Conflict::Shared => Explained::new(
+            Code::Refused,
+            "This plan would drain a live runner",
+            format!(
+                "The state holds two drain guards for instance {instance:?}. This plan destroys one of them, which would shut down the \
+                 runner there, and keeps the other one and the instance."
+            ),
+            format!(
+                "Run `terraform state rm` on the guard that is wrong or too many: that removes it without a drain. If its resource stays in \
+                 the configuration, with a corrected `instance_id`, the next apply creates it anew. To drain this runner on purpose, run \
+                 once with {VARIABLE}=off."
+            ),
+        ),
+        Conflict::Twice => Explained::new(
+            Code::Refused,
+            "Two drain guards for one instance",
+            format!(
+                "Two grit_runner_drain are created for instance {instance:?}. The destroy of either one would shut down the runner that \
+                 the other one guards."
+            ),
+            "Remove one, or give each the `instance_id` of its own instance.",
+        ),
+    }
+}
+
+/// Explains why the guard `id` can ask no wrapper for anything: its attribute `attribute` has a `problem`. `key` names it in the
+/// environment variable that overrides this.
+pub fn no_target(id: &str, attribute: &str, problem: &str, key: &str) -> Explained {
+    let command = format!("{}={key} terraform apply", assume_terminated::VARIABLE);
     Explained::new(
-        Code::Refused,
-        "This plan would drain a live runner",
+        Code::InvalidConfig,
+        "Guard cannot reach its runner manager",
         format!(
-            "The state already holds a drain guard for instance {instance:?}, and this plan makes a new one for the same instance. \
-             Destroying the old guard would shut down the runner there, although its instance stays. That is what `-replace` of a \
-             grit_runner_drain, a taint, and a rename without a `moved` block lead to."
+            "Guard {id:?} cannot be destroyed: `{attribute}` in the state: {problem}. No shutdown was requested, so the runner may still \
+             take jobs. The instance was kept."
         ),
         format!(
-            "Renamed, or moved under another key or module: add a `moved` block from the old address to the new one. Tainted: run \
-             `terraform untaint` on it. Two guards for one instance: remove one, or give the right `instance_id`. To drain this runner \
-             on purpose, remove its guard together with its instance, or run once with {}=off.",
-            crate::resources::plan_guard::VARIABLE
+            "Correct `{attribute}` in the configuration and apply that, then destroy the guard. If the resource or its key was removed, \
+             add it again first. Only if the host is gone for good, run once: `{command}` (or `destroy` in place of `apply`)."
         ),
     )
 }
@@ -376,7 +422,10 @@ mod tests {
     #[test]
     fn words_of_refusals() {
         insta::assert_snapshot!(all(vec![
-            second_guard("i-0123"),
+            guard_conflict("i-0123", Conflict::Superseded),
+            guard_conflict("i-0123", Conflict::Shared),
+            guard_conflict("i-0123", Conflict::Twice),
+            no_target("adopted#0a1b2c3d", "runner_manager", "it has no value", "adopted#0a1b2c3d"),
             too_few_peers("m1", 0, 1, &["m2 (status `unknown`)".to_owned()]),
         ]));
     }

@@ -1,5 +1,6 @@
 //! The managed resources, one file each, named as in the registry.
 
+pub mod assume_terminated;
 pub mod plan_guard;
 mod runner_drain;
 mod runner_health;

@@ -1,7 +1,20 @@
 //! `grit_runner_drain`: a guard on one runner manager. Its destroy drains the runner, and what it refers to is destroyed after it.
 //!
-//! Create, read and update touch no network and cannot fail: a create that failed would leave a tainted guard, whose replacement
-//! drains a live runner (docs/adr/0002-order-of-operations.md). All work is in the destroy, which can be repeated at any time.
+//! Two laws (docs/adr/0002-order-of-operations.md has the experiments behind them):
+//!
+//! 1. **The create of a guard never fails once Terraform calls it.** In a replacement with `create_before_destroy`, the old guard is deposed by
+//!    then. If the new one fails, also in the plan that Terraform makes again during the apply, the old guard has no current object beside
+//!    it. Terraform reads the dependencies of a deposed object from its current one: the next apply would destroy the instance before or
+//!    during its drain. A create that fails with a state leaves a tainted guard, whose replacement drains a live runner. So create
+//!    touches no network, and a bad value that becomes known only in the apply is stored, with a warning at its attribute. The health
+//!    gate takes the same values and fails on them, which keeps the order. What is known in the plan is refused there, because nothing has
+//!    begun yet. [`Walk`] says whether a call belongs to a plan.
+//! 2. **The destroy of a guard never succeeds without evidence**: the wrapper said that the process ended, or the user said that the host is
+//!    gone. A guard whose target is missing or malformed cannot ask a wrapper, so its destroy is an error that says how to go on. A guard
+//!    that was superseded in the same apply is not drained, and the user is warned (see [`plan_guard`](super::plan_guard)).
+//!
+//! An error in an update, or in its plan, is harmless: Terraform keeps the guard as it was. Read touches no network. The destroy can
+//! be repeated at any time.
 
 mod state;
 
@@ -10,13 +23,13 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use async_trait::async_trait;
 use serde_json::{Value as Json, json};
 
-use super::{add_error, configured, unique_suffix};
+use super::{add_error, assume_terminated, configured, plan_guard::Conflict, unique_suffix};
 use crate::{
     args::duration::human,
-    call::call,
+    call::{Walk, call},
     client::{RunnerStatus, WrapperClient},
     config::{Known, Shared},
-    explain::{self, Code, Explained, operation},
+    explain::{self, Code, add_code, operation},
     fleet::{self, drain::Drained},
     schema::{
         AttributePath, Diagnostics, DiagnosticsExt, MoveSource, Resource, ResourceExt, Schema, Value,
@@ -27,6 +40,10 @@ use state::DrainState;
 
 /// How long the check of one peer may take.
 const PEER_LIMIT: Duration = Duration::from_secs(30);
+
+/// Follows what is wrong with a value that a create stores.
+const STORED_ANYWAY: &str = "The guard is stored with this value all the same: without the guard, Terraform could destroy an old \
+    instance before its drain. Correct the value and apply again. Until then, this guard cannot protect its runner manager.";
 
 /// The resource.
 #[derive(Debug)]
@@ -71,7 +88,7 @@ impl RunnerDrain {
         })
         .await;
         let healthy = looks.values().filter(|look| look.is_ok()).count();
-        let wanted = usize::try_from(guard.min_healthy.unwrap_or(1)).unwrap_or(usize::MAX);
+        let wanted = guard.min_healthy();
         if healthy >= wanted {
             return Some(());
         }
@@ -84,8 +101,9 @@ impl RunnerDrain {
 
 impl ResourceExt for RunnerDrain {
     fn observe_stored_state(&self, state: &Json) {
-        if let Some(instance) = state.get("instance_id").and_then(Json::as_str) {
-            self.shared.guard.stored(instance);
+        let text = |name: &str| state.get(name).and_then(Json::as_str).unwrap_or_default();
+        if !text("instance_id").is_empty() {
+            self.shared.guard.stored(text("instance_id"), text("id"));
         }
     }
 
@@ -103,6 +121,7 @@ impl ResourceExt for RunnerDrain {
                          `moved` block and let Terraform create the guard: that has no side effects."
                     ),
                 );
+                add_code(diags, Code::Refused);
                 None
             }
         }
@@ -120,7 +139,11 @@ impl Resource for RunnerDrain {
     }
 
     async fn validate<'a>(&self, diags: &mut Diagnostics, config: DrainState) -> Option<()> {
-        config.check(diags);
+        // In an apply the plan that follows decides: an update may fail, a create must not.
+        if call().walk == Walk::Plan {
+            config.check(diags);
+            add_code(diags, Code::InvalidConfig);
+        }
         (!diags.has_errors()).then_some(())
     }
 
@@ -143,11 +166,28 @@ impl Resource for RunnerDrain {
         _: DrainState,
         _: ValueEmpty,
     ) -> Option<(DrainState, ValueEmpty)> {
-        if let Value::Value(instance) = &proposed.instance_id
-            && !self.shared.guard.may_create(instance)
+        let walk = call().walk;
+        if let Some(instance) = proposed.instance()
+            && let Err(conflict) = self.shared.guard.plans_new(instance, walk)
         {
-            add_error(diags, AttributePath::new("instance_id"), &operation::second_guard(instance));
+            let explained = operation::guard_conflict(instance, conflict);
+            let path = AttributePath::new("instance_id");
+            if conflict == Conflict::Twice && walk != Walk::Plan {
+                diags.warn_at(path, explained.summary.clone(), explained.detail());
+            } else {
+                add_error(diags, path, &explained);
+                return None;
+            }
+        }
+        let mut found = Diagnostics::default();
+        proposed.check(&mut found);
+        if walk == Walk::Plan && found.has_errors() {
+            add_code(&mut found, Code::InvalidConfig);
+            diags.errors.append(&mut found.errors);
             return None;
+        }
+        for error in found.errors {
+            diags.warn_at(error.attribute, error.summary, format!("{} {STORED_ANYWAY}", error.detail));
         }
         proposed.id = Value::Unknown;
         Some((proposed, Value::Null))
@@ -157,16 +197,36 @@ impl Resource for RunnerDrain {
         &self,
         diags: &mut Diagnostics,
         prior: DrainState,
-        proposed: DrainState,
+        mut proposed: DrainState,
         _: DrainState,
         private: ValueEmpty,
         _: ValueEmpty,
     ) -> Option<(DrainState, ValueEmpty, Vec<AttributePath>)> {
-        // An adopted guard has no instance yet: filling it in is an update.
-        let replaced = prior.instance_id.is_value() && prior.instance_id != proposed.instance_id;
+        proposed.check(diags);
+        if diags.has_errors() {
+            add_code(diags, Code::InvalidConfig);
+            return None;
+        }
+        // A guard that was adopted, or stored without an identifier, has no instance yet: filling it in is an update.
+        let replaced = prior.instance().is_some() && prior.instance_id != proposed.instance_id;
+        if let Some(instance) = prior.instance() {
+            let guard = &self.shared.guard;
+            let fits = if replaced {
+                guard.plans_end(instance, prior.id())
+            } else {
+                guard.plans_kept(instance, prior.id())
+            };
+            if let Err(conflict) = fits {
+                let explained = operation::guard_conflict(instance, conflict);
+                add_error(diags, AttributePath::new("instance_id"), &explained);
+                return None;
+            }
+        } else {
+            proposed.id = Value::Unknown;
+        }
         if replaced {
             // Terraform does not ask for the destroy half of a replacement while it plans.
-            prior.warn_of_drain(diags);
+            prior.warn_of_drain(Some(&proposed.instance_id), diags);
         }
         let paths = if replaced { vec![AttributePath::new("instance_id")] } else { vec![] };
         Some((proposed, private, paths))
@@ -179,14 +239,15 @@ impl Resource for RunnerDrain {
         private: ValueEmpty,
         _: ValueEmpty,
     ) -> Option<ValueEmpty> {
-        if let Value::Value(instance) = &prior.instance_id
-            && !self.shared.guard.may_destroy(instance)
+        if let Some(instance) = prior.instance()
+            && let Err(conflict) = self.shared.guard.plans_end(instance, prior.id())
         {
-            add_error(diags, AttributePath::root(), &operation::second_guard(instance));
+            add_error(diags, AttributePath::root(), &operation::guard_conflict(instance, conflict));
             return None;
         }
-        if prior.instance_id.is_value() {
-            prior.warn_of_drain(diags);
+        // Terraform asks again in the apply, where a warning would come after the drain.
+        if prior.runner_manager.is_value() && call().walk != Walk::Apply {
+            prior.warn_of_drain(None, diags);
         }
         Some(private)
     }
@@ -199,8 +260,8 @@ impl Resource for RunnerDrain {
         private: ValueEmpty,
         _: ValueEmpty,
     ) -> Option<(DrainState, ValueEmpty)> {
-        planned.id = Value::Value(format!("{}@{}#{}", planned.name(), planned.address(), unique_suffix()));
-        if let Value::Value(instance) = &planned.instance_id {
+        planned.id = new_id(&planned);
+        if let Some(instance) = planned.instance() {
             self.shared.guard.created(instance);
         }
         Some((planned, private))
@@ -210,11 +271,14 @@ impl Resource for RunnerDrain {
         &self,
         _: &mut Diagnostics,
         _: DrainState,
-        planned: DrainState,
+        mut planned: DrainState,
         _: DrainState,
         private: ValueEmpty,
         _: ValueEmpty,
     ) -> Option<(DrainState, ValueEmpty)> {
+        if planned.id.is_unknown() {
+            planned.id = new_id(&planned);
+        }
         Some((planned, private))
     }
 
@@ -225,13 +289,10 @@ impl Resource for RunnerDrain {
         _: ValueEmpty,
         _: ValueEmpty,
     ) -> Option<()> {
-        let (Value::Value(instance), Value::Value(manager)) = (&prior.instance_id, &prior.runner_manager)
-        else {
-            // Adopted by a `moved` block and never applied: it guards nothing yet.
-            return Some(());
-        };
         let name = prior.name();
-        if self.shared.guard.is_superseded(instance) {
+        if let Some(instance) = prior.instance()
+            && self.shared.guard.is_superseded(instance)
+        {
             diags.warn(
                 format!("Runner manager {name} was not drained"),
                 format!(
@@ -241,20 +302,26 @@ impl Resource for RunnerDrain {
             );
             return Some(());
         }
-        let known = configured(&self.shared, diags)?;
-        let target = match manager.target(&name) {
+        let key = assume_terminated::key(prior.instance(), prior.id());
+        let target = match prior.target(&name) {
             Ok(target) => target,
-            Err(error) => {
-                let explained = Explained::new(
-                    Code::InvalidConfig,
-                    "Runner manager cannot be used",
-                    format!("The stored guard of {name:?} has an {error}."),
-                    "Correct it in the configuration and apply that first.",
+            Err(_) if assume_terminated::names(assumed().as_deref(), key) => {
+                diags.warn(
+                    format!("Runner manager {name} was taken for terminated"),
+                    format!(
+                        "Its guard has no usable target, so no shutdown was requested. {}={key} says that its host is gone.",
+                        assume_terminated::VARIABLE
+                    ),
                 );
+                return Some(());
+            }
+            Err((attribute, problem)) => {
+                let explained = operation::no_target(prior.id(), &attribute, &problem, key);
                 add_error(diags, AttributePath::new("runner_manager"), &explained);
                 return None;
             }
         };
+        let known = configured(&self.shared, diags)?;
         let client = known.connector.client(target);
         let stop = call().stop;
         let reason = prior.reason.as_ref_option().map_or("", String::as_str);
@@ -302,6 +369,9 @@ impl Resource for RunnerDrain {
                 return None;
             }
         }
+        if let Some(instance) = prior.instance() {
+            self.shared.guard.destroyed(instance, prior.id());
+        }
         Some(())
     }
 
@@ -310,6 +380,17 @@ impl Resource for RunnerDrain {
             "A drain guard cannot be imported",
             "It exists in Terraform's state alone. Write the resource block and apply: creating it has no side effects.",
         );
+        add_code(diags, Code::Refused);
         None
     }
+}
+
+/// Readable, unique, and new for each guard.
+fn new_id(planned: &DrainState) -> Value<String> {
+    Value::Value(format!("{}@{}#{}", planned.name(), planned.address(), unique_suffix()))
+}
+
+/// The list of guards whose hosts are gone, in the user's word for this run.
+fn assumed() -> Option<String> {
+    std::env::var(assume_terminated::VARIABLE).ok()
 }

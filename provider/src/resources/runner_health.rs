@@ -11,13 +11,13 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use async_trait::async_trait;
 use time::OffsetDateTime;
 
-use super::{add_error, configured, unique_suffix};
+use super::{add_error, configured, plan_guard::Conflict, unique_suffix};
 use crate::{
     args::manager::{InvalidManager, RunnerManagerArgs},
-    call::call,
+    call::{Walk, call},
     client::{ClientError, RunnerStatus},
     config::{Known, Settings, Shared},
-    explain::{Code, Explained, operation},
+    explain::{Code, Explained, add_code, operation},
     fleet::{
         self, Outcomes,
         health::{HealthPolicy, Healthy, NotHealthy},
@@ -46,6 +46,22 @@ enum Unproved {
 impl RunnerHealth {
     pub fn new(shared: Arc<Shared>) -> Self {
         Self { shared }
+    }
+
+    /// Refuses a plan that creates two guards for one instance.
+    ///
+    /// The plan of a guard can only warn of it while nothing proves that it is a plan. This gate depends on guards, so it is planned after
+    /// them, and the identifiers of new guards that it takes are unknown: that is the proof.
+    fn refuse_twice_guarded(&self, diags: &mut Diagnostics) -> Option<()> {
+        let instances = self.shared.guard.planned_twice();
+        if call().walk != Walk::Plan || instances.is_empty() {
+            return Some(());
+        }
+        for instance in instances {
+            let explained = operation::guard_conflict(&instance, Conflict::Twice);
+            add_error(diags, AttributePath::new("guards"), &explained);
+        }
+        None
     }
 
     /// Waits for all managers of `planned`, and fills in what was proved.
@@ -139,7 +155,9 @@ impl Resource for RunnerHealth {
     }
 
     async fn validate<'a>(&self, diags: &mut Diagnostics, config: HealthState) -> Option<()> {
+        // In an apply, too: a gate that fails holds back the destroys that wait for it.
         config.check(diags);
+        add_code(diags, Code::InvalidConfig);
         (!diags.has_errors()).then_some(())
     }
 
@@ -189,11 +207,12 @@ impl Resource for RunnerHealth {
 
     async fn plan_create<'a>(
         &self,
-        _: &mut Diagnostics,
+        diags: &mut Diagnostics,
         mut proposed: HealthState,
         _: HealthState,
         _: ValueEmpty,
     ) -> Option<(HealthState, ValueEmpty)> {
+        self.refuse_twice_guarded(diags)?;
         proposed.id = Value::Unknown;
         proposed.status = Value::Unknown;
         proposed.managers = Value::Unknown;
@@ -209,6 +228,7 @@ impl Resource for RunnerHealth {
         private: ValueEmpty,
         _: ValueEmpty,
     ) -> Option<(HealthState, ValueEmpty, Vec<AttributePath>)> {
+        self.refuse_twice_guarded(diags)?;
         let drifted = prior.status != Value::Value(HEALTHY.to_owned());
         if drifted || proposed != prior {
             if drifted {
@@ -271,6 +291,7 @@ impl Resource for RunnerHealth {
             "A health gate cannot be imported",
             "It exists in Terraform's state alone. Write the resource block and apply: creating it waits, and changes nothing.",
         );
+        add_code(diags, Code::Refused);
         None
     }
 }

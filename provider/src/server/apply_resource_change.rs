@@ -28,6 +28,7 @@ impl Service {
         &self,
         request: pb::apply_resource_change::Request,
     ) -> pb::apply_resource_change::Response {
+        self.0.walks.saw_apply();
         let mut diags = Diagnostics::default();
         let (Some(prior), Some(next)) = (
             Raw::from_message(request.prior_state, "the prior state", &mut diags),

@@ -14,6 +14,7 @@ impl Service {
         request: pb::configure_provider::Request,
     ) -> pb::configure_provider::Response {
         self.0.stops.begin_run();
+        self.0.walks.configured(wire::has_unknown(request.config.as_ref()));
         let outcome = self
             .run(Operation::Other, "configure", "the provider", move |service, diags| {
                 Box::pin(async move {

@@ -22,6 +22,7 @@ mod stored_state;
 mod task;
 mod upgrade_resource_state;
 mod validate;
+mod walks;
 
 use std::sync::Arc;
 
@@ -32,6 +33,7 @@ use tonic::{Request, Response, Status};
 use catalog::Catalog;
 pub use registry::Registry;
 use stops::Stops;
+use walks::Walks;
 
 /// The answerer of all calls. Clones share everything.
 #[derive(Clone)]
@@ -40,13 +42,19 @@ pub(crate) struct Service(Arc<Inner>);
 struct Inner {
     catalog: Catalog,
     stops: Stops,
+    walks: Walks,
     calls: TaskTracker,
 }
 
 impl Service {
     pub(crate) fn new(registry: Registry) -> Self {
         let catalog = Catalog::new(registry);
-        Self(Arc::new(Inner { catalog, stops: Stops::default(), calls: TaskTracker::new() }))
+        Self(Arc::new(Inner {
+            catalog,
+            stops: Stops::default(),
+            walks: Walks::default(),
+            calls: TaskTracker::new(),
+        }))
     }
 
     /// Asks the calls in flight to stop, and every create, update and destroy that is still to come.

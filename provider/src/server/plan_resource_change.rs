@@ -14,6 +14,9 @@ impl Service {
         &self,
         request: pb::plan_resource_change::Request,
     ) -> pb::plan_resource_change::Response {
+        if Self::is_first_plan(&request) {
+            self.0.walks.saw_plan();
+        }
         let name = request.type_name.clone();
         let outcome = self
             .run(Operation::Other, "plan", &name, move |service, diags| {
@@ -31,6 +34,12 @@ impl Service {
             diagnostics: wire::diagnostics(outcome.diags),
             ..Default::default()
         }
+    }
+
+    /// Whether only a plan asks so, and no apply: see [`walks`](super::walks).
+    fn is_first_plan(request: &pb::plan_resource_change::Request) -> bool {
+        let prior = request.prior_state.as_ref().is_some_and(|prior| !wire::is_null(prior));
+        wire::has_unknown(request.config.as_ref()) || (!prior && !request.prior_private.is_empty())
     }
 
     async fn plan_change(

@@ -10,6 +10,7 @@ use crate::{
 
 impl Service {
     pub(super) async fn read(&self, request: pb::read_resource::Request) -> pb::read_resource::Response {
+        self.0.walks.saw_plan();
         let name = request.type_name.clone();
         let (prior, prior_private) = (request.current_state.clone(), request.private.clone());
         let outcome = self

@@ -35,7 +35,7 @@ impl Service {
         T: Send + 'static,
         F: for<'a> FnOnce(&'a Self, &'a mut Diagnostics) -> BoxFuture<'a, Option<T>> + Send + 'static,
     {
-        let call = Call::new(operation, self.0.stops.token(operation));
+        let call = Call::new(operation, self.0.stops.token(operation), self.0.walks.now());
         let gone = call.stop.clone().drop_guard();
         let span = tracing::info_span!("call", verb, type_name = name);
         let what = format!("{verb} of {name}");
@@ -76,7 +76,7 @@ fn panicked(what: &str, payload: &(dyn Any + Send), place: Option<String>) -> Di
 fn bug(diags: &mut Diagnostics, detail: impl Display) {
     diags.fail(
         "Provider bug",
-        format!("{detail}. Please report it with the log of a run under TF_LOG_PROVIDER=debug, which names no secrets."),
+        format!("{detail}. Please report it with the log of a run under TF_LOG_PROVIDER=debug, which names no secrets.\n\nCode: bug"),
     );
 }
 

@@ -31,6 +31,9 @@ impl Service {
         &self,
         request: pb::validate_resource_config::Request,
     ) -> pb::validate_resource_config::Response {
+        if wire::has_unknown(request.config.as_ref()) {
+            self.0.walks.saw_plan();
+        }
         let name = request.type_name.clone();
         let outcome = self
             .run(Operation::Other, "validate", &name, move |service, diags| {

@@ -1,6 +1,6 @@
 //! Addresses as users write them, parsed once: of a host that answers SSH, and of the wrapper on it.
 
-use std::{fmt, str::FromStr};
+use std::{fmt, net::Ipv6Addr, str::FromStr};
 
 /// The port of an SSH server when none is written.
 pub const SSH_PORT: u16 = 22;
@@ -29,7 +29,7 @@ impl HostPort {
     }
 
     fn parse(text: &str, default: Option<u16>) -> Result<Self, AddressError> {
-        let whole = text.trim();
+        let whole = unpadded(text)?;
         let (host, port) = split(whole)?;
         let port = match (port, default) {
             (Some(port), _) => port_number(port, whole)?,
@@ -70,7 +70,7 @@ impl FromStr for WrapperAddress {
 
     /// Takes `unix:///abs/path`, `unix:/abs/path`, `unix:rel`, `tcp://host:port`, `tcp:host:port` and `host:port`.
     fn from_str(text: &str) -> Result<Self, AddressError> {
-        let text = text.trim();
+        let text = unpadded(text)?;
         if let Some(rest) = text.strip_prefix("unix:") {
             return socket_path(rest, text).map(Self::Unix);
         }
@@ -98,6 +98,10 @@ impl fmt::Display for WrapperAddress {
 pub enum AddressError {
     #[error("the address is empty; write host, host:port or [IPv6]:port")]
     Empty,
+    #[error("{0:?} begins or ends with white space; remove it, for example with trimspace()")]
+    Padded(String),
+    #[error("{0:?} has more than one colon and is not an IPv6 address; write host:port or [IPv6]:port")]
+    Colons(String),
     #[error("{0:?} names no host; write host, host:port or [IPv6]:port")]
     NoHost(String),
     #[error("{0:?} names no port; write host:port or [IPv6]:port")]
@@ -120,7 +124,16 @@ pub enum AddressError {
     BadSocket { address: String, problem: &'static str },
 }
 
-/// Splits `host`, `host:port`, `[v6]`, `[v6]:port` and bare `v6` (two colons or more, which leave no room for a port).
+/// The text, if it is not empty and has no white space around it: that would land in identifiers and messages.
+fn unpadded(text: &str) -> Result<&str, AddressError> {
+    match text.trim() {
+        "" => Err(AddressError::Empty),
+        trimmed if trimmed.len() < text.len() => Err(AddressError::Padded(text.to_owned())),
+        trimmed => Ok(trimmed),
+    }
+}
+
+/// Splits `host`, `host:port`, `[v6]`, `[v6]:port` and bare `v6`, which leaves no room for a port: all of `::1:22` is an address.
 fn split(text: &str) -> Result<(&str, Option<&str>), AddressError> {
     if text.is_empty() {
         return Err(AddressError::Empty);
@@ -134,7 +147,13 @@ fn split(text: &str) -> Result<(&str, Option<&str>), AddressError> {
         };
     }
     Ok(match text.split_once(':') {
-        Some((_, rest)) if rest.contains(':') => (text, None),
+        Some((_, rest)) if rest.contains(':') => {
+            let (address, _zone) = text.split_once('%').unwrap_or((text, ""));
+            if address.parse::<Ipv6Addr>().is_err() {
+                return Err(AddressError::Colons(text.to_owned()));
+            }
+            (text, None)
+        }
         Some((host, port)) => (host, Some(port)),
         None => (text, None),
     })
@@ -198,11 +217,13 @@ mod tests {
         for (text, host, port) in [
             ("mgr-1", "mgr-1", 22),
             ("mgr-1:2222", "mgr-1", 2222),
-            (" mgr-1.example.com \n", "mgr-1.example.com", 22),
+            ("mgr-1.example.com", "mgr-1.example.com", 22),
             ("10.0.0.7", "10.0.0.7", 22),
             ("[::1]", "::1", 22),
             ("[fe80::1%eth0]:2200", "fe80::1%eth0", 2200),
             ("2001:db8::7", "2001:db8::7", 22),
+            ("fe80::1%eth0", "fe80::1%eth0", 22),
+            ("::1:22", "::1:22", 22),
         ] {
             assert_eq!(host_port(text), Ok((host.to_owned(), port)), "{text:?}");
         }
@@ -223,9 +244,16 @@ mod tests {
             "[::1]22",
             "[]:22",
             "-oProxyCommand=x",
+            "1.2.3.4:22:22",
+            "mgr-1:22:",
         ] {
             let error = host_port(text).unwrap_err().to_string();
             assert!(error.contains("write") || error.contains("from 1 to 65535"), "{text:?}: {error}");
+        }
+        for text in [" mgr-1", "mgr-1\n", "mgr-1:22 "] {
+            assert_eq!(host_port(text), Err(AddressError::Padded(text.to_owned())));
+            let wrapper = format!("unix:///run/w.sock{text}\n").parse::<WrapperAddress>();
+            assert!(matches!(wrapper, Err(AddressError::Padded(_))), "{wrapper:?}");
         }
         for text in ["deploy@h", "ssh://h", "h/x", "a b", "a\u{7}b", "$(id)", "a;b"] {
             assert!(host_port(text).is_err(), "{text:?}");

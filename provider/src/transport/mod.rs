@@ -52,6 +52,11 @@ pub(crate) use stream::BoxStream;
 use stream::Transcript;
 use template::Template;
 
+/// Says what is wrong with the keys that a host must show: public keys or fingerprints, one a line.
+pub fn check_host_keys(text: &str) -> Result<(), String> {
+    trust::HostTrust::check_pins("host_key", text).map_err(|invalid| invalid.problem)
+}
+
 /// A runner manager: one entry of the `runner_managers` map.
 #[derive(Debug, Clone)]
 pub struct Target {

@@ -8,7 +8,7 @@ mod to_proto;
 mod visible;
 
 pub(crate) use mask::Mask;
-pub(crate) use raw::{Encoded, Probe, Raw, encode, message, null_message};
+pub(crate) use raw::{Encoded, Probe, Raw, encode, has_unknown, is_null, message, null_message};
 pub(crate) use rewrite::{prune_json, settle};
 pub(crate) use to_proto::{SchemaNotes, attribute_path, diagnostics, schema};
 

@@ -94,11 +94,33 @@ impl Raw {
             ),
             None => diags.fail(
                 format!("Cannot decode {what}"),
-                format!("{error}. This is a bug in the provider: its schema and its code differ."),
+                format!(
+                    "{error}. This is a bug in the provider: its schema and its code differ.\n\nCode: bug"
+                ),
             ),
         }
         None
     }
+}
+
+/// Whether a value that Terraform sent, or a part of it, is not known yet. JSON has no unknown values.
+pub(crate) fn has_unknown(value: Option<&pb::DynamicValue>) -> bool {
+    fn unknown(value: &rmpv::Value) -> bool {
+        match value {
+            rmpv::Value::Ext(..) => true,
+            rmpv::Value::Array(parts) => parts.iter().any(unknown),
+            rmpv::Value::Map(parts) => parts.iter().any(|(_, part)| unknown(part)),
+            _ => false,
+        }
+    }
+    value.is_some_and(|value| {
+        rmpv::decode::read_value(&mut &value.msgpack[..]).is_ok_and(|value| unknown(&value))
+    })
+}
+
+/// Whether Terraform sent its null.
+pub(crate) fn is_null(value: &pb::DynamicValue) -> bool {
+    value.msgpack == NIL || (value.msgpack.is_empty() && (value.json.is_empty() || value.json == b"null"))
 }
 
 /// An encoded value as a message.
@@ -115,7 +137,10 @@ pub(crate) fn null_message() -> pb::DynamicValue {
 pub(crate) fn encode<T: Serialize>(value: &T, what: &str, diags: &mut Diagnostics) -> Option<Encoded> {
     rmp_serde::to_vec_named(value)
         .map_err(|error| {
-            diags.fail(format!("Cannot encode {what}"), format!("{error}. This is a bug in the provider."));
+            diags.fail(
+                format!("Cannot encode {what}"),
+                format!("{error}. This is a bug in the provider.\n\nCode: bug"),
+            );
         })
         .ok()
 }

@@ -23,6 +23,9 @@ pub(crate) fn schema(schema: &Schema, notes: SchemaNotes<'_>) -> pb::Schema {
 }
 
 /// Errors first, then warnings.
+///
+/// Each points at an attribute of the resource or provider block itself, also when the fault is inside of it: Terraform up to 1.11 shows
+/// the first line of the whole block for a longer path. The text names the exact place.
 pub(crate) fn diagnostics(diags: Diagnostics) -> Vec<pb::Diagnostic> {
     use pb::diagnostic::Severity;
     let message = |severity: Severity| {
@@ -30,7 +33,12 @@ pub(crate) fn diagnostics(diags: Diagnostics) -> Vec<pb::Diagnostic> {
             severity: severity.into(),
             summary: visible(diag.summary),
             detail: visible(diag.detail),
-            attribute: (!diag.attribute.steps.is_empty()).then(|| attribute_path(&diag.attribute)),
+            attribute: diag
+                .attribute
+                .steps
+                .first()
+                .cloned()
+                .map(|step| attribute_path(&AttributePath { steps: vec![step] })),
         }
     };
     let errors = diags.errors.into_iter().map(message(Severity::Error));

@@ -91,11 +91,6 @@ impl Core {
         self.since((1, 11), (1, 11))
     }
 
-    /// Whether a finding in an attribute of an object points at the line of that attribute; otherwise it points at the block around it.
-    pub fn points_into_objects(self) -> bool {
-        self.product == Product::Terraform && self.version >= (1, 15)
-    }
-
     /// Whether the state on disk has each object as soon as it is there. OpenTofu writes 20 s later at the earliest, so a killed one has forgotten
     /// what it made just before.
     pub fn saves_each_step(self) -> bool {
@@ -121,7 +116,7 @@ mod tests {
         assert!(!core.moves_between_types() && core.saves_each_step());
         let core = Core::parse("OpenTofu v1.13.0-dev\non linux_amd64\n").unwrap();
         assert_eq!(core, Core { product: Product::OpenTofu, version: (1, 13) });
-        assert!(core.has_write_only_attributes() && !core.points_into_objects());
+        assert!(core.has_write_only_attributes());
         assert_eq!(Core::parse("bash: no such file"), None);
     }
 }

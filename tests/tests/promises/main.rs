@@ -3,6 +3,7 @@
 
 mod boot_verify;
 mod demo;
+mod drain_laws;
 mod drain_options;
 mod example;
 mod faults;

@@ -94,9 +94,8 @@ fn a_new_instance_replaces_the_guard_and_the_plan_says_what_that_means() {
     assert_eq!(plan.planned(), ["replace grit_runner_drain.a"]);
     let warnings = plan.warnings();
     assert!(
-        warnings
-            .iter()
-            .any(|(summary, detail)| summary.contains("m1 will be shut down") && detail.contains("up to 3h")),
+        warnings.iter().any(|(summary, detail)| summary.contains("shuts down runner manager m1")
+            && detail.contains("up to 3h")),
         "{warnings:?}"
     );
 }
@@ -107,7 +106,7 @@ fn removing_the_guard_says_what_that_means() {
     workspace.write("main.tf", HEAD).unwrap();
     let plan = workspace.plan().unwrap().succeeded();
     assert_eq!(plan.planned(), ["delete grit_runner_drain.a"]);
-    assert!(plan.warnings().iter().any(|(summary, _)| summary.contains("m1 will be shut down")));
+    assert!(plan.warnings().iter().any(|(summary, _)| summary.contains("shuts down runner manager m1")));
 }
 
 #[test]
@@ -150,6 +149,119 @@ fn a_destroy_provisioner_construct_is_adopted_without_a_drain() {
     assert_eq!(
         applied.succeeded().timeline(),
         ["start update grit_runner_drain.a", "complete update grit_runner_drain.a"]
+    );
+}
+
+/// A list of guards by count, each of the instance that its place names.
+fn counted(instances: &[&str], cbd: bool) -> String {
+    let list = serde_json::to_string(instances).unwrap();
+    let drain = drain("a", "local.instances[count.index]", "count = length(local.instances)");
+    let drain = if cbd { drain } else { drain.replace("create_before_destroy = true", "") };
+    format!("{HEAD}locals {{\n  instances = {list}\n}}\n{drain}")
+}
+
+#[test]
+fn count_insertion_is_refused_each_time() {
+    // Terraform plans the shifted and the new index side by side: which one comes first differs from plan to plan.
+    let workspace = Workspace::new(&["grit"]).unwrap();
+    workspace.write("main.tf", &counted(&["i-1"], true)).unwrap();
+    workspace.apply().unwrap().succeeded();
+    workspace.write("main.tf", &counted(&["i-0", "i-1"], true)).unwrap();
+    for _ in 0..grit_testkit::rounds(4, 100) {
+        assert_refused(&workspace, &[]);
+        assert_refused(&workspace, &["-refresh=false"]);
+    }
+}
+
+#[test]
+fn count_removal_is_refused_and_touches_no_runner_without_create_before_destroy() {
+    let workspace = Workspace::new(&["grit"]).unwrap();
+    workspace.write("main.tf", &counted(&["i-0", "i-1"], false)).unwrap();
+    workspace.apply().unwrap().succeeded();
+    workspace.write("main.tf", &counted(&["i-1"], false)).unwrap();
+    assert_refused(&workspace, &[]);
+    workspace.apply().unwrap().failed();
+    assert_eq!(workspace.state().unwrap().objects.len(), 2);
+}
+
+#[test]
+fn a_tainted_guard_is_destroyed_after_untaint_or_without_a_refresh() {
+    let workspace = guarded("\"i-1\"");
+    workspace.run(["taint", "grit_runner_drain.a"]).unwrap().succeeded();
+    assert_refused(&workspace, &["-refresh=false"]);
+    let refused = workspace.run(["plan", "-json", "-destroy"]).unwrap().failed();
+    let errors = refused.errors();
+    assert!(
+        errors[0].1.contains("terraform untaint") && errors[0].1.contains("-refresh=false"),
+        "{errors:?}"
+    );
+    let plan = workspace.run(["plan", "-json", "-destroy", "-refresh=false"]).unwrap().succeeded();
+    assert_eq!(plan.planned(), ["delete grit_runner_drain.a"]);
+    workspace.run(["untaint", "grit_runner_drain.a"]).unwrap().succeeded();
+    workspace.run(["plan", "-json", "-destroy"]).unwrap().succeeded();
+}
+
+#[test]
+fn two_guards_of_one_instance_are_refused_where_a_gate_takes_them() {
+    let gate = "resource \"grit_runner_health\" \"all\" {\n  runner_managers = {}\n  guards = { a = grit_runner_drain.a.id, b = grit_runner_drain.b.id }\n}\n";
+    let two = format!("{}{}", drain("a", "\"i-1\"", ""), drain("b", "\"i-1\"", ""));
+    let workspace = Workspace::new(&["grit"]).unwrap();
+    workspace.write("main.tf", &format!("{HEAD}{two}{gate}")).unwrap();
+    let refused = workspace.plan().unwrap().failed();
+    let titles: Vec<_> = refused.errors().into_iter().map(|(title, _)| title.to_owned()).collect();
+    assert_eq!(titles, ["Two drain guards for one instance"]);
+}
+
+#[test]
+fn removing_one_of_two_guards_of_an_instance_is_refused() {
+    let both = format!("{}{}", drain("a", "\"i-1\"", ""), drain("b", "\"i-1\"", ""));
+    let workspace = Workspace::new(&["grit"]).unwrap();
+    workspace.write("main.tf", &format!("{HEAD}{both}")).unwrap();
+    // Without a gate nothing proves that this is a plan: it is a warning.
+    let applied = workspace.apply().unwrap().succeeded();
+    let warnings = applied.warnings();
+    assert!(warnings.iter().any(|(title, _)| *title == "Two drain guards for one instance"), "{warnings:?}");
+    workspace.write("main.tf", &format!("{HEAD}{}", drain("a", "\"i-1\"", ""))).unwrap();
+    let refused = workspace.plan().unwrap().failed();
+    let errors = refused.errors();
+    assert!(errors.iter().all(|(title, _)| *title == "This plan would drain a live runner"), "{errors:?}");
+    assert!(errors[0].1.contains("terraform state rm"), "{errors:?}");
+    // Both may go.
+    workspace.write("main.tf", HEAD).unwrap();
+    workspace.plan().unwrap().succeeded();
+}
+
+#[test]
+fn the_switch_is_read_in_any_case_and_other_words_are_refused() {
+    let mut workspace = guarded("\"i-1\"").env("GRIT_PLAN_GUARD", "OFF");
+    let plan = workspace.run(["plan", "-json", "-replace=grit_runner_drain.a"]).unwrap().succeeded();
+    let warnings = plan.warnings();
+    assert!(warnings.iter().any(|(_, detail)| detail.contains("GRIT_PLAN_GUARD=off")), "{warnings:?}");
+    workspace.set_env("GRIT_PLAN_GUARD", "false");
+    let refused = workspace.plan().unwrap().failed();
+    let errors = refused.errors();
+    assert_eq!(errors[0].0, "Environment variable has an invalid value");
+    assert!(errors[0].1.contains("\"false\"") && errors[0].1.ends_with("Code: invalid_config"), "{errors:?}");
+}
+
+#[test]
+fn an_unknown_instance_without_create_before_destroy_is_warned_of() {
+    let workspace = Workspace::new(&["grit"]).unwrap();
+    let config = |input: &str| {
+        let id = "terraform_data.x.output == null ? \"i-1\" : \"i-1\"";
+        let source = format!("resource \"terraform_data\" \"x\" {{\n  input = \"{input}\"\n}}\n");
+        let drain = drain("a", id, "retry = { attempts = 1 }").replace("create_before_destroy = true", "");
+        workspace.write("main.tf", &format!("{HEAD}{source}{drain}")).unwrap();
+    };
+    config("one");
+    workspace.apply().unwrap().succeeded();
+    config("two");
+    let plan = workspace.plan().unwrap().succeeded();
+    let warnings = plan.warnings();
+    assert!(
+        warnings.iter().any(|(_, detail)| detail.contains("`instance_id` is not known before the apply")
+            && detail.contains("without it, it is")),
+        "{warnings:?}"
     );
 }
 

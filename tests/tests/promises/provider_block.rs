@@ -1,29 +1,13 @@
 //! The `ssh` object of the provider block: what `terraform validate` finds in it and where it points, and what each plan warns about.
 
-use grit_tests::terraform::{Workspace, core};
+use grit_tests::terraform::Workspace;
 use serde_json::Value as Json;
 
 const HEAD: &str = "terraform {\n  required_providers {\n    grit = {\n      source = \"runner-tools/grit\"\n    }\n  }\n}\n";
 const GATE: &str = "resource \"grit_runner_health\" \"all\" {\n  runner_managers = {}\n}\n";
 
-const BLOCK: &str = "provider \"grit\" {";
-
-/// Whether a line sets one of the attributes whose paths a text has between backticks.
-fn assigns_one_of(line: &str, text: &str) -> bool {
-    let attribute = |path: &str| {
-        let name = path.rsplit('.').next().unwrap_or_default();
-        name.split('[').next().unwrap_or_default().to_owned()
-    };
-    let mut names = text.split('`').skip(1).step_by(2).map(attribute);
-    names.any(|name| {
-        let after = |at: usize| line[at + name.len()..].trim_start().starts_with('=');
-        line.match_indices(&name).any(|(at, _)| after(at))
-    })
-}
-
-/// What `validate` says about an `ssh` object, each finding with the line of the configuration that it points at: many cores point at the
-/// block when an attribute is in an object, so that the text has to name it. Newer ones point at the attribute: that line is compared with the
-/// name in the text, and in the findings the block stands for it. The exact paths are tested where they are made.
+/// What `validate` says about an `ssh` object, each finding with the line of the configuration that it points at: the line of the top-level
+/// attribute on every core, so that the text has to name the place inside of it. The exact paths are tested where they are made.
 fn findings(ssh: &str) -> String {
     let workspace = Workspace::new(&["grit"]).unwrap();
     let text =
@@ -35,13 +19,6 @@ fn findings(ssh: &str) -> String {
         let line = finding["range"]["start"]["line"].as_u64().unwrap();
         let pointed = text.lines().nth(usize::try_from(line).unwrap() - 1).unwrap().trim();
         let said = |key: &str| finding[key].as_str().unwrap().to_owned();
-        let pointed = if core().points_into_objects() {
-            let detail = said("detail");
-            assert!(assigns_one_of(pointed, &detail), "`{pointed}` does not set what is named in: {detail}");
-            BLOCK
-        } else {
-            pointed
-        };
         format!("{pointed}\n  {}\n  {}\n", said("summary"), said("detail"))
     };
     let errors = report["diagnostics"].as_array().unwrap().iter().filter(|it| it["severity"] == "error");

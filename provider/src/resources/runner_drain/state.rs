@@ -9,6 +9,8 @@ use crate::{
         closed::{self, Closed, member},
         duration::human,
         manager::{self, RunnerManagerArgs, RunnerManagers},
+        number::{check_whole, whole},
+        required::{check_set, check_text},
         retry::RetryArgs,
         timeouts::{DeleteTimeout, duration_or},
     },
@@ -16,9 +18,10 @@ use crate::{
     config::Known,
     fleet::drain::{DrainPolicy, Mode, OnTimeout, OnUnreachable},
     schema::{
-        AttributePath, AttributeType, Diagnostics, DiagnosticsExt, Schema, Value, attributes, computed,
-        optional, required, schema as schema_of, sensitive,
+        AttributePath, AttributeType, Diagnostics, DiagnosticsExt, Number, Schema, Value, attributes,
+        computed, optional, required, schema as schema_of, sensitive,
     },
+    transport::Target,
 };
 
 const DELETE_TIMEOUT: Duration = Duration::from_secs(3 * 3600);
@@ -26,6 +29,9 @@ const DELETE_TIMEOUT: Duration = Duration::from_secs(3 * 3600);
 /// Attempts before a manager that was never reached counts as unreachable: about a minute and a half with the default delays.
 /// A host that is to be drained has been up for long; waiting for hours would only hide that it is gone.
 const ATTEMPTS: u32 = 12;
+
+const UNKNOWN_INSTANCE: &str = " The new `instance_id` is not known before the apply. If it turns out to be the same, then the instance \
+    stays and its runner is live: with `create_before_destroy = true` on this resource the runner is not drained; without it, it is.";
 
 /// State and configuration. It has no `Debug`: the manager may hold a private key, the callback's headers a token.
 #[derive(Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -47,7 +53,7 @@ pub struct DrainState {
 #[derive(Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct GuardArgs {
     pub(super) peers: RunnerManagers,
-    pub(super) min_healthy: Value<i64>,
+    pub(super) min_healthy: Value<Number>,
 }
 
 /// `shutdown_callback = { url, method, headers }`.
@@ -73,17 +79,37 @@ impl Closed for OnUnreachable {
 }
 
 impl DrainState {
-    /// The name for messages: the instance's name, else its identifier.
+    /// The instance that is guarded. An empty identifier is none: a guard that was stored with it is filled in place.
+    pub(super) fn instance(&self) -> Option<&str> {
+        self.instance_id.as_ref_option().map(String::as_str).filter(|instance| !instance.is_empty())
+    }
+
+    /// This guard's own identifier; empty while it is planned.
+    pub(super) fn id(&self) -> &str {
+        self.id.as_ref_option().map_or("", String::as_str)
+    }
+
+    /// The name for messages: the instance's name, else its identifier, else the guard's own.
     pub(super) fn name(&self) -> String {
         let manager = self.runner_manager.as_ref_option();
         let name =
             manager.and_then(|manager| manager.instance_name.as_ref_option()).filter(|name| !name.is_empty());
-        name.or_else(|| self.instance_id.as_ref_option()).cloned().unwrap_or_default()
+        name.map(String::as_str).or_else(|| self.instance()).unwrap_or_else(|| self.id()).to_owned()
     }
 
     pub(super) fn address(&self) -> &str {
         let manager = self.runner_manager.as_ref_option();
         manager.and_then(|manager| manager.address.as_ref_option()).map_or("(unknown)", String::as_str)
+    }
+
+    /// Whom a destroy asks; else the attribute that is wrong, and how.
+    pub(super) fn target(&self, name: &str) -> Result<Target, (String, String)> {
+        let Value::Value(manager) = &self.runner_manager else {
+            return Err(("runner_manager".to_owned(), "it has no value".to_owned()));
+        };
+        manager.target(name).map_err(|invalid| {
+            (format!("runner_manager.{}", invalid.attribute()), invalid.problem().to_owned())
+        })
     }
 
     pub(super) fn timeout(&self) -> Duration {
@@ -115,16 +141,8 @@ impl DrainState {
     }
 
     pub(super) fn check(&self, diags: &mut Diagnostics) {
-        if let Value::Value(instance) = &self.instance_id
-            && instance.is_empty()
-        {
-            diags.fail_at(
-                AttributePath::new("instance_id"),
-                "Instance identifier is empty",
-                "`instance_id` is what ties the drain to its instance. Refer to the identifier of the instance, as in \
-                 `aws_instance.this.id`.",
-            );
-        }
+        check_text(&self.instance_id, AttributePath::new("instance_id"), diags);
+        check_set(&self.runner_manager, AttributePath::new("runner_manager"), diags);
         if let Value::Value(manager) = &self.runner_manager {
             manager.check(&AttributePath::new("runner_manager"), diags);
         }
@@ -145,48 +163,85 @@ impl DrainState {
         }
     }
 
-    /// What a destroy of this guard does, for a warning at plan.
-    pub(super) fn warn_of_drain(&self, diags: &mut Diagnostics) {
+    /// What a destroy of this guard does, for a warning. Terraform prints the warnings of a plan before the apply or, with
+    /// `-auto-approve`, after it: the words are right at both moments. `next` is the planned identifier of the instance.
+    pub(super) fn warn_of_drain(&self, next: Option<&Value<String>>, diags: &mut Diagnostics) {
         let how = match member(&self.mode) {
             Mode::Graceful => "It takes no further jobs and ends after its last one",
             Mode::Forceful => "Its running jobs are ABORTED (`mode = \"forceful\"`)",
         };
         diags.warn(
-            format!("Runner manager {} will be shut down", self.name()),
-            format!("Host {}. {how}; this may take up to {}.", self.address(), human(self.timeout())),
+            format!("Destroying this guard shuts down runner manager {}", self.name()),
+            format!(
+                "The plan destroys or replaces the guard of host {}. {how}; this may take up to {}.{}",
+                self.address(),
+                human(self.timeout()),
+                if next.is_some_and(Value::is_unknown) { UNKNOWN_INSTANCE } else { "" }
+            ),
         );
     }
 }
 
 impl GuardArgs {
+    /// How many peers have to be healthy.
+    pub(super) fn min_healthy(&self) -> usize {
+        whole(&self.min_healthy).unwrap_or(1)
+    }
+
     pub(super) fn check(&self, path: &AttributePath, diags: &mut Diagnostics) {
-        manager::check_all(&self.peers, &path.clone().attribute("peers"), diags);
-        if let (Value::Value(peers), Value::Value(min)) = (&self.peers, self.min_healthy)
-            && usize::try_from(min).map_or(true, |min| min > peers.len())
+        let at = |name: &'static str| path.clone().attribute(name);
+        manager::check_all(&self.peers, &at("peers"), diags);
+        check_whole(&self.min_healthy, 0..=1_000_000, at("min_healthy"), diags);
+        if let Value::Value(peers) = &self.peers
+            && !self.min_healthy.is_unknown()
+            && self.min_healthy() > peers.len()
+            && self.min_healthy() <= 1_000_000
         {
-            diags.fail_at(
-                path.clone().attribute("min_healthy"),
-                "Invalid number of healthy peers",
-                format!(
-                    "{min} of {} peer(s) can never be healthy: give a number from 0 to {}.",
-                    peers.len(),
-                    peers.len()
-                ),
+            let (path, wanted, there) = (at("min_healthy"), self.min_healthy(), peers.len());
+            let detail = format!(
+                "`{path}` is {wanted} (the default is 1), and `peers` has {there}: so many can never be healthy. Give a number from 0 to \
+                 {there}, or more peers."
             );
+            diags.fail_at(path, "Invalid number of healthy peers", detail);
         }
     }
 }
 
 impl CallbackArgs {
+    /// Refuses what the wrapper would refuse when it is asked to drain.
     pub(super) fn check(&self, path: &AttributePath, diags: &mut Diagnostics) {
+        let at = |name: &'static str| path.clone().attribute(name);
+        check_set(&self.url, at("url"), diags);
         if let Value::Value(url) = &self.url
-            && !(url.starts_with("http://") || url.starts_with("https://"))
+            && !is_http_url(url)
         {
-            diags.fail_at(
-                path.clone().attribute("url"),
-                "Malformed URL",
-                "The callback's URL begins with `http://` or `https://`.",
+            let path = at("url");
+            // Not the URL itself: it may hold a token.
+            let detail = format!(
+                "`{path}` is not a URL of the form `http://host/path` or `https://host/path`, without blanks."
             );
+            diags.fail_at(path, "Malformed URL", detail);
+        }
+        if let Value::Value(method) = &self.method
+            && http::Method::from_bytes(method.as_bytes()).is_err()
+        {
+            let path = at("method");
+            let detail = format!("`{path}` is {method:?}, which is not an HTTP method.");
+            diags.fail_at(path, "Malformed HTTP method", detail);
+        }
+        for (name, value) in self.headers.iter().flatten() {
+            let path = at("headers").key(name.clone());
+            if http::HeaderName::from_bytes(name.as_bytes()).is_err() {
+                let detail = format!("`{path}`: {name:?} is not the name of an HTTP header.");
+                diags.fail_at(path.clone(), "Malformed HTTP header", detail);
+            }
+            match value {
+                Value::Value(value) if http::HeaderValue::from_str(value).is_err() => {
+                    let detail = format!("`{path}` holds characters that HTTP does not allow in a header.");
+                    diags.fail_at(path, "Malformed HTTP header", detail);
+                }
+                value => check_set(value, path, diags),
+            }
         }
     }
 
@@ -200,6 +255,12 @@ impl CallbackArgs {
                 .collect(),
         })
     }
+}
+
+fn is_http_url(text: &str) -> bool {
+    text.parse::<http::Uri>().is_ok_and(|uri| {
+        matches!(uri.scheme_str(), Some("http" | "https")) && uri.host().is_some_and(|host| !host.is_empty())
+    })
 }
 
 /// The schema of the resource.

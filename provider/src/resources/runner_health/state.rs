@@ -8,6 +8,7 @@ use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 use crate::{
     args::{
         closed::{self, Closed, member},
+        duration,
         manager::{self, RunnerManagerArgs, RunnerManagers},
         retry::RetryArgs,
         timeouts::{WaitTimeouts, check_duration, duration_or},
@@ -16,8 +17,8 @@ use crate::{
     config::Known,
     fleet::health::HealthPolicy,
     schema::{
-        AttributePath, AttributeType, Diagnostics, Schema, Value, attributes, computed, optional, required,
-        schema as schema_of,
+        AttributePath, AttributeType, Diagnostics, DiagnosticsExt, Schema, Value, attributes, computed,
+        optional, required, schema as schema_of,
     },
 };
 
@@ -141,6 +142,39 @@ impl HealthState {
         if let Value::Value(timeouts) = &self.timeouts {
             timeouts.check(&AttributePath::new("timeouts"), diags);
         }
+        self.check_stable_for(diags);
+    }
+
+    /// Refuses a `stable_for` that no wait is long enough for.
+    fn check_stable_for(&self, diags: &mut Diagnostics) {
+        let Value::Value(text) = &self.stable_for else { return };
+        let Ok(stable_for) = duration::parse(text) else { return };
+        let (default, unknown) =
+            (WaitTimeouts::default(), WaitTimeouts { create: Value::Unknown, update: Value::Unknown });
+        let timeouts = match &self.timeouts {
+            Value::Value(timeouts) => timeouts,
+            Value::Null => &default,
+            Value::Unknown => &unknown,
+        };
+        for (name, limit) in [("create", &timeouts.create), ("update", &timeouts.update)] {
+            let limit = match limit {
+                Value::Value(text) => duration::parse(text).ok(),
+                Value::Null => Some(TIMEOUT),
+                Value::Unknown => None,
+            };
+            if let Some(limit) = limit.filter(|limit| stable_for >= *limit) {
+                diags.fail_at(
+                    AttributePath::new("stable_for"),
+                    "Health can never be proved",
+                    format!(
+                        "`stable_for` is {text:?}, and the whole wait is limited to {} (`timeouts.{name}`). Raise `timeouts.{name}`, or \
+                         lower `stable_for`.",
+                        duration::human(limit)
+                    ),
+                );
+                return;
+            }
+        }
     }
 }
 
@@ -205,8 +239,9 @@ pub(super) fn schema() -> Schema {
                     AttributeType::String,
                     &format!(
                         "What counts as healthy: {}. `process`: the process lives; `ready`: it says that it is ready; `polling`: \
-                             GitLab accepts its job requests. `auto` is the highest that can be seen: `polling` where the runner has \
-                             `listen_address`, else `process`. Above `process` needs grit-wrapper on the host.",
+                             GitLab accepts its job requests. `auto` is the highest that can be seen: `process` where the wrapper has \
+                             read the runner's configuration and found no `listen_address`, else `polling`. Above `process` needs \
+                             grit-wrapper on the host.",
                         Wanted::choices()
                     ),
                 ),

@@ -1,0 +1,65 @@
+//! Whole numbers as attributes.
+
+use std::{fmt::Display, ops::RangeInclusive};
+
+use crate::schema::{AttributePath, Diagnostics, DiagnosticsExt, Number, Value};
+
+/// The number of an attribute; `None` where it is null. Others were refused by [`check_whole`].
+pub fn whole<T: TryFrom<i64>>(value: &Value<Number>) -> Option<T> {
+    T::try_from(value.as_ref_option()?.as_i64()?).ok()
+}
+
+/// Refuses a number that is not whole, or not in the range. Null and unknown pass.
+pub fn check_whole(
+    value: &Value<Number>,
+    range: RangeInclusive<i64>,
+    path: AttributePath,
+    diags: &mut Diagnostics,
+) {
+    if let Value::Value(number) = value
+        && !number.as_i64().is_some_and(|whole| range.contains(&whole))
+    {
+        refuse(number, &range, path, diags);
+    }
+}
+
+fn refuse(number: &impl Display, range: &RangeInclusive<i64>, path: AttributePath, diags: &mut Diagnostics) {
+    let (least, most) = (range.start(), range.end());
+    let detail =
+        format!("`{path}` is {number}. Give a whole number from {least} to {most}, or leave it out.");
+    diags.fail_at(path, "Invalid number", detail);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn errors(number: Number) -> Vec<String> {
+        let mut diags = Diagnostics::default();
+        check_whole(&Value::Value(number), 1..=10, AttributePath::new("n"), &mut diags);
+        diags.errors.into_iter().map(|error| error.detail.into_owned()).collect()
+    }
+
+    #[test]
+    fn whole_numbers_of_the_range_are_taken() {
+        for number in [Number::Whole(1), Number::Whole(10), Number::Decimal("7".into())] {
+            assert_eq!(errors(number), [""; 0]);
+        }
+        assert_eq!(whole::<u32>(&Value::Value(Number::Whole(7))), Some(7));
+        assert_eq!(whole::<u32>(&Value::Null), None);
+    }
+
+    #[test]
+    fn fractions_and_numbers_out_of_range_are_refused_with_their_value() {
+        for (number, text) in [
+            (Number::Fraction(1.5), "1.5"),
+            (Number::Whole(0), "0"),
+            (Number::Whole(-3), "-3"),
+            (Number::Decimal("1e30".into()), "1e30"),
+            (Number::Decimal("99999999999999999999".into()), "99999999999999999999"),
+        ] {
+            let wanted = format!("`n` is {text}. Give a whole number from 1 to 10, or leave it out.");
+            assert_eq!(errors(number), [wanted]);
+        }
+    }
+}

@@ -1,0 +1,146 @@
+use super::*;
+
+/// A call of a plan, as Terraform makes it for one object.
+#[derive(Debug, Clone, Copy)]
+enum Step {
+    Stored(&'static str, &'static str),
+    New(&'static str),
+    Kept(&'static str, &'static str),
+    End(&'static str, &'static str),
+}
+
+use Step::{End, Kept, New, Stored};
+
+fn take(guard: &PlanGuard, step: Step) -> Result<(), Conflict> {
+    match step {
+        Stored(instance, id) => {
+            guard.stored(instance, id);
+            Ok(())
+        }
+        // The plan may hold no proof that it is one: the careful case.
+        New(instance) => guard.plans_new(instance, Walk::Open),
+        Kept(instance, id) => guard.plans_kept(instance, id),
+        End(instance, id) => guard.plans_end(instance, id),
+    }
+}
+
+/// Every order of the steps of several objects in which each object keeps its own order.
+fn interleavings(objects: &[&[Step]]) -> Vec<Vec<Step>> {
+    if objects.iter().all(|steps| steps.is_empty()) {
+        return vec![Vec::new()];
+    }
+    let mut all = Vec::new();
+    for (index, steps) in objects.iter().enumerate() {
+        let Some((first, rest)) = steps.split_first() else { continue };
+        let mut left = objects.to_vec();
+        left[index] = rest;
+        for mut tail in interleavings(&left) {
+            tail.insert(0, *first);
+            all.push(tail);
+        }
+    }
+    all
+}
+
+/// The conflicts that each order of a plan ends in.
+fn conflicts(objects: &[&[Step]]) -> Vec<(Vec<Step>, Vec<Conflict>)> {
+    let orders = interleavings(objects);
+    let run = |order: Vec<Step>| {
+        let guard = PlanGuard::default();
+        let found = order.iter().filter_map(|step| take(&guard, *step).err()).collect();
+        (order, found)
+    };
+    orders.into_iter().map(run).collect()
+}
+
+#[track_caller]
+fn assert_refused(objects: &[&[Step]]) {
+    for (order, found) in conflicts(objects) {
+        assert!(!found.is_empty(), "passes in the order {order:?}");
+    }
+}
+
+#[track_caller]
+fn assert_passes(objects: &[&[Step]]) {
+    for (order, found) in conflicts(objects) {
+        assert_eq!(found, [], "refused in the order {order:?}");
+    }
+}
+
+#[test]
+fn count_insertion_is_refused_in_every_order() {
+    // ["b"] -> ["a", "b"]: index 0 is replaced, index 1 is new and takes over the instance of index 0.
+    let shifted: &[Step] = &[Stored("i-b", "b"), End("i-b", "b"), New("i-a")];
+    assert_refused(&[shifted, &[New("i-b")]]);
+    // ["a", "b"] -> ["b"]: index 0 takes over the instance of index 1, which goes.
+    let first: &[Step] = &[Stored("i-a", "a"), End("i-a", "a"), New("i-b")];
+    assert_refused(&[first, &[Stored("i-b", "b"), End("i-b", "b")]]);
+}
+
+#[test]
+fn rename_replace_and_taint_are_refused_in_every_order() {
+    assert_refused(&[&[Stored("i-1", "a"), End("i-1", "a")], &[New("i-1")]]);
+    assert_refused(&[&[Stored("i-1", "a"), Kept("i-1", "a"), New("i-1")]]);
+    assert_refused(&[&[Stored("i-1", "a"), New("i-1")]]);
+}
+
+#[test]
+fn removing_one_of_two_guards_of_an_instance_is_refused_in_every_order() {
+    let stays: &[Step] = &[Stored("i-1", "a"), Kept("i-1", "a")];
+    let goes: &[Step] = &[Stored("i-1", "b"), End("i-1", "b")];
+    assert_refused(&[stays, goes]);
+    // Both may go together.
+    assert_passes(&[goes, &[Stored("i-1", "a"), End("i-1", "a")]]);
+}
+
+#[test]
+fn two_new_guards_of_one_instance_are_refused_in_a_plan() {
+    assert_refused(&[&[New("i-1")], &[New("i-1")]]);
+    let guard = PlanGuard::default();
+    assert_eq!(guard.plans_new("i-1", Walk::Apply), Ok(()));
+    assert_eq!(guard.plans_new("i-1", Walk::Apply), Ok(()), "a create does not fail in an apply");
+}
+
+#[test]
+fn rolls_pass_in_every_order() {
+    let in_place: &[Step] = &[Stored("i-1", "a"), End("i-1", "a"), New("i-2")];
+    let other: &[Step] = &[Stored("i-5", "e"), Kept("i-5", "e")];
+    assert_passes(&[in_place, other]);
+    let by_key: &[Step] = &[Stored("i-1", "a"), End("i-1", "a")];
+    assert_passes(&[by_key, &[New("i-2")], other]);
+}
+
+#[test]
+fn an_instance_that_only_the_apply_made_known_is_not_drained() {
+    let guard = PlanGuard::default();
+    guard.created("i-1");
+    assert_eq!(guard.plans_end("i-1", "a"), Ok(()));
+    assert!(guard.is_superseded("i-1"));
+    guard.reset(None).unwrap();
+    assert!(!guard.is_superseded("i-1"));
+}
+
+#[test]
+fn a_destroyed_guard_is_in_the_way_of_no_other() {
+    let guard = PlanGuard::default();
+    guard.stored("i-1", "a");
+    guard.destroyed("i-1", "a");
+    assert_eq!(guard.plans_new("i-1", Walk::Open), Ok(()));
+}
+
+#[test]
+fn the_switch_takes_off_in_any_case_and_refuses_other_words() {
+    for off in ["off", "OFF", " Off "] {
+        let guard = PlanGuard::default();
+        assert_eq!(guard.reset(Some(off)), Ok(true), "{off:?}");
+        guard.stored("i-1", "a");
+        guard.created("i-1");
+        assert_eq!(guard.plans_new("i-1", Walk::Plan), Ok(()));
+        assert!(!guard.is_superseded("i-1"));
+    }
+    for on in [None, Some(""), Some("on")] {
+        assert_eq!(PlanGuard::default().reset(on), Ok(false), "{on:?}");
+    }
+    let error = PlanGuard::default().reset(Some("false")).unwrap_err();
+    assert_eq!(error.to_string(), "GRIT_PLAN_GUARD is \"false\". It takes `off`, or nothing");
+}

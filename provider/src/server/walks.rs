@@ -1,0 +1,85 @@
+//! Which walk of Terraform this process serves, as far as the calls prove it.
+//!
+//! Terraform plans a new object twice: in the plan, and again in the apply, when values that were unknown have become known. An error in the
+//! second one is dangerous for a resource whose existence keeps an order (see `grit_runner_drain`), so such a resource must know which one
+//! it answers. The two requests do not differ, and a saved plan is applied in another process, often on another machine, so nothing that
+//! this process remembers could tell. What differs is what happens around them:
+//!
+//! | what is seen                                              | what it proves                                                       |
+//! |-----------------------------------------------------------|----------------------------------------------------------------------|
+//! | a validation before the provider was configured           | nothing is applied: an apply configures every provider first         |
+//! | an unknown value in a configuration                       | a plan: in an apply everything that a resource refers to is applied  |
+//! | a read of a managed resource                              | a plan: only a plan refreshes                                        |
+//! | a plan without a prior state, but with prior private data | a plan: the second half of a replacement; an apply has deposed or destroyed the prior object |
+//! | a create, update or destroy                               | an apply                                                             |
+//!
+//! Without any of these it stays open, and the careful answer is the one for an apply. Tested with the real Terraform in `drain_laws` of
+//! the promises, with and without a saved plan.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::call::Walk;
+
+/// What was seen since Terraform configured the provider.
+#[derive(Debug, Default)]
+pub(super) struct Walks(Mutex<Seen>);
+
+#[derive(Debug, Default)]
+struct Seen {
+    configured: bool,
+    walk: Walk,
+}
+
+impl Walks {
+    /// Terraform configures the provider: a plan or an apply begins. `unknown`: the provider block holds an unknown value.
+    pub(super) fn configured(&self, unknown: bool) {
+        let walk = if unknown { Walk::Plan } else { Walk::Open };
+        *self.lock() = Seen { configured: true, walk };
+    }
+
+    /// Something that only a plan does.
+    pub(super) fn saw_plan(&self) {
+        self.lock().walk = Walk::Plan;
+    }
+
+    /// Something that only an apply does.
+    pub(super) fn saw_apply(&self) {
+        self.lock().walk = Walk::Apply;
+    }
+
+    /// What is proved now.
+    pub(super) fn now(&self) -> Walk {
+        let seen = self.lock();
+        if seen.configured { seen.walk } else { Walk::Plan }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Seen> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn before_the_configuration_nothing_is_applied() {
+        assert_eq!(Walks::default().now(), Walk::Plan);
+    }
+
+    #[test]
+    fn a_configured_process_is_open_until_something_is_seen() {
+        let walks = Walks::default();
+        walks.configured(false);
+        assert_eq!(walks.now(), Walk::Open);
+        walks.saw_plan();
+        assert_eq!(walks.now(), Walk::Plan);
+        // The next walk, in a process that stays for several (`--debug`).
+        walks.configured(false);
+        assert_eq!(walks.now(), Walk::Open);
+        walks.saw_apply();
+        assert_eq!(walks.now(), Walk::Apply);
+        walks.configured(true);
+        assert_eq!(walks.now(), Walk::Plan);
+    }
+}
