@@ -8,49 +8,18 @@ use crate::{
 };
 use grit_provider::transport::{Connector, SshOptions, StrategyOptions, Target};
 use grit_tests::{program, sshd::ClientKey};
-use std::{fs, process::Command, time::Duration};
+use std::{fs, path::PathBuf, process::Command, time::Duration};
 
 const GUIDE: &str = include_str!("../../../docs/guides/ssh.md");
 
-/// What each recipe of the guide, in its order, has to hand to its tool; what the tool says while it works; and how it works, where it does
-/// more than carry.
-const TOOLS: [(&str, &str, Option<&str>); 9] = [
-    (
-        "ssm start-session --target i-07 --document-name AWS-StartSSHSession --parameters portNumber=PORT",
-        "Starting session with SessionId: deploy-0f",
-        None,
-    ),
-    (
-        "compute start-iap-tunnel runner-manager-1 PORT --listen-on-stdin --project=my-project --zone=europe-west1-b",
-        "WARNING: To increase the performance of the tunnel, consider installing NumPy.",
-        None,
-    ),
-    (
-        "compute ssh deploy@runner-manager-1 --tunnel-through-iap --project=my-project --zone=europe-west1-b --quiet \
-         --command=socat - UNIX-CONNECT:SOCKET",
-        "WARNING: To increase the performance of the tunnel, consider installing NumPy.",
-        None,
-    ),
-    ("proxy ssh --proxy=teleport.example.com:443 USER@HOST:PORT", "Session recorded.", None),
-    (
-        "connect -target-name=runner-manager-1 -target-scope-name=my-project -exec sh -- -c \
-         exec nc \"$BOUNDARY_PROXIED_IP\" \"$BOUNDARY_PROXIED_PORT\"",
-        "",
-        // It tells about its proxy on standard output, and then runs what comes behind `--`.
-        Some(
-            "printf '\\nProxy listening information:\\n  Address:  HOST\\n'; while [ \"$1\" != -- ]; do shift; done; shift; \
-             export BOUNDARY_PROXIED_IP=HOST BOUNDARY_PROXIED_PORT=PORT PATH=\"DIR:$PATH\"; exec sh \"$@\"",
-        ),
-    ),
-    (
-        "connect ssh -target-name=runner-manager-1 -target-scope-name=my-project -username=deploy \
-         -remote-command=socat - UNIX-CONNECT:SOCKET -- -T -o BatchMode=yes",
-        "",
-        None,
-    ),
-    ("-o BatchMode=yes -W HOST:PORT jump@bastion.example.com", "Authorized use only.", None),
-    ("-o BatchMode=yes -T deploy@HOST socat - UNIX-CONNECT:SOCKET", "Authorized use only.", None),
-    ("-o BatchMode=yes -W WRAPPER deploy@HOST", "Authorized use only.", None),
+/// The tools that the recipes call: each reads its arguments as the real one does, refuses what it does not know, and carries to where the
+/// arguments say.
+const TOOLS: [(&str, &str); 5] = [
+    ("aws", include_str!("tools/aws.sh")),
+    ("boundary", include_str!("tools/boundary.sh")),
+    ("gcloud", include_str!("tools/gcloud.sh")),
+    ("ssh", include_str!("tools/ssh.sh")),
+    ("tsh", include_str!("tools/tsh.sh")),
 ];
 
 /// The recipes: strategy and arguments.
@@ -60,46 +29,41 @@ fn recipes() -> Vec<(&'static str, Vec<String>)> {
     assignments.map(|(name, list)| (name, read(list))).collect()
 }
 
+/// Puts the tools into a folder, with what they find at the other end: the host, its user, `nc` and `socat`.
+fn install_tools(world: &World) -> PathBuf {
+    let tools = world.dir.path().join("tools");
+    fs::create_dir(&tools).unwrap();
+    let address = world.sshd.address();
+    let head = format!(
+        "TOOLS='{}' CARRY='{CARRY}' IP='{}' PORT='{}' LOGIN='{}'\nexport PATH=\"$TOOLS:$PATH\"\n\
+         say() {{ echo \"$*\" >&2; }}\nfail() {{ say \"ERROR: $*\"; exit 2; }}\n",
+        tools.display(),
+        address.ip(),
+        address.port(),
+        world.sshd.username(),
+    );
+    for (name, body) in TOOLS {
+        program::script(&tools.join(name), &format!("{head}{body}")).unwrap();
+    }
+    let socat = format!("[ \"$1\" = - ] || exit 2\nexec {CARRY} unix \"${{2#UNIX-CONNECT:}}\"");
+    program::script(&tools.join("socat"), &socat).unwrap();
+    program::script(&tools.join("nc"), &format!("exec {CARRY} tcp \"$@\"")).unwrap();
+    tools
+}
+
 #[tokio::test]
 async fn every_recipe_of_the_guide_carries_a_call() {
     let world = World::new();
     let port = Wrapper::tcp();
-    let address = world.sshd.address();
-    let socket = world.wrapper.address.trim_start_matches("unix://");
-    let on_port = port.address.trim_start_matches("tcp://");
-    program::script(&world.dir.path().join("nc"), &format!("exec {CARRY} tcp \"$@\"")).unwrap();
-    let recipes = recipes();
-    assert_eq!(recipes.len(), TOOLS.len());
-    for (index, ((strategy, mut arguments), tool)) in recipes.into_iter().zip(TOOLS).enumerate() {
-        let filled = |text: &str| {
-            text.replace("DIR", &world.dir.path().display().to_string())
-                .replace("_PORT", "_P0RT")
-                .replace("PORT", &address.port().to_string())
-                .replace("_P0RT", "_PORT")
-                .replace("HOST", &address.ip().to_string())
-                .replace("USER", &world.sshd.username())
-                .replace("SOCKET", socket)
-                .replace("WRAPPER", on_port)
-        };
-        let (wanted, chatter, work) = tool;
-        let wanted = filled(wanted);
-        let to_port = wanted.contains(on_port);
-        let program = world.dir.path().join(format!("{index}-{}", arguments[0]));
-        arguments[0] = program.display().to_string();
-        let (carry, strategy) = match strategy {
-            "proxy_command" => {
-                (format!("tcp {} {}", address.ip(), address.port()), StrategyOptions::ProxyCommand(arguments))
-            }
-            "ssh_command" if to_port => {
-                (format!("tcp {}", on_port.replace(':', " ")), StrategyOptions::SshCommand(arguments))
-            }
-            "ssh_command" => (format!("unix {socket}"), StrategyOptions::SshCommand(arguments)),
+    let tools = install_tools(&world);
+    let call = async |strategy: &str, mut arguments: Vec<String>| {
+        let to_port = arguments.iter().any(|argument| argument.contains("{{wrapper_port}}"));
+        arguments[0] = tools.join(&arguments[0]).display().to_string();
+        let strategy = match strategy {
+            "proxy_command" => StrategyOptions::ProxyCommand(arguments),
+            "ssh_command" => StrategyOptions::SshCommand(arguments),
             other => panic!("{other} is no strategy with a command"),
         };
-        let work = work.map_or_else(|| format!("exec {CARRY} {carry}"), filled);
-        let check =
-            format!("[ \"$*\" = '{wanted}' ] || {{ echo \"ERROR: unexpected arguments: $*\" >&2; exit 2; }}");
-        program::script(&program, &format!("{check}\necho '{chatter}' >&2\n{work}")).unwrap();
         let options = SshOptions { strategy, ..world.options() };
         assert_eq!(options.check(), []);
         let wrapper = if to_port { &port.address } else { &world.wrapper.address };
@@ -108,8 +72,17 @@ async fn every_recipe_of_the_guide_carries_a_call() {
             wrapper_address: wrapper.parse().unwrap(),
             ..world.target()
         };
-        let answer = soon(Connector::new(options).client(target).check_status()).await;
-        answer.unwrap_or_else(|error| panic!("{wanted}: {}", world.words(&error)));
+        soon(Connector::new(options).client(target).check_status()).await
+    };
+    let recipes = recipes();
+    assert_eq!(recipes.len(), 9);
+    for (strategy, arguments) in recipes {
+        let answer = call(strategy, arguments.clone()).await;
+        answer.unwrap_or_else(|error| panic!("{arguments:?}: {}", world.words(&error)));
+        // The stand-ins do not carry whatever they are told.
+        let (last, others) = arguments.split_last().unwrap();
+        let answer = call(strategy, others.to_vec()).await;
+        assert!(answer.is_err(), "{arguments:?} works without {last:?}");
     }
 }
 
