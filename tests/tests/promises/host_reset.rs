@@ -27,5 +27,4 @@ fn a_host_that_is_reset_in_a_drain_is_drained_again_before_its_instance_is_destr
     assert_eq!(rollout.runner_was_alive_at_the_end_of("m1-v1"), Some(false), "{:?}", roll.timeline());
     assert_eq!(rollout.signals("m1-v1"), ["SIGQUIT", "SIGQUIT"], "one for each runner process");
     assert_eq!(rollout.lab.queue().tally().lost, 1, "the job ended with the host");
-    println!("{:?}", roll.warnings());
 }

@@ -26,6 +26,7 @@ mod plugin_stop;
 mod plugin_values;
 mod probes;
 mod provider_block;
+mod remote_state;
 mod rollout;
 mod runner_stand_in;
 mod russh_log;

@@ -1,4 +1,4 @@
-//! A provider that is configured from an instance of the same configuration: Terraform loses the order between a drain and that instance.
+//! Provider blocks that break the order: one that is configured from an instance of the same configuration, and several for one fleet.
 
 use grit_tests::{
     lab::event::What,
@@ -48,4 +48,29 @@ fn a_provider_configured_from_a_bastion_loses_the_bastion_during_the_drain() {
     // The drain went through the new bastion, and the instance itself was destroyed after it.
     assert_eq!(rollout.runner_was_alive_at_the_end_of("m"), Some(false));
     assert_eq!(rollout.lab.queue().tally().lost, 0);
+}
+
+#[test]
+fn a_rename_to_another_provider_block_drains_the_live_runner() {
+    let named = |name: &str, provider: &str| {
+        instance("m", OLD, CREATE_FIRST)
+            + &drain("m", &format!("provider = {provider}\n  {CREATE_FIRST}"))
+                .replace("\"grit_runner_drain\" \"m\"", &format!("\"grit_runner_drain\" \"{name}\""))
+            + "provider \"grit\" {\n  alias = \"other\"\n  ssh   = var.ssh\n}\n"
+    };
+    let rollout = Rollout::of(&named("old_name", "grit")).unwrap();
+    rollout.workspace.apply().unwrap().succeeded();
+    // With the same block, the plan is refused.
+    rollout.workspace.write("main.tf", &named("new_name", "grit")).unwrap();
+    let refused = rollout.workspace.plan().unwrap().failed();
+    assert!(
+        refused.errors().iter().all(|(_, detail)| detail.ends_with("Code: refused")),
+        "{:?}",
+        refused.errors()
+    );
+    // Another block is another process, which does not see the old guard.
+    rollout.workspace.write("main.tf", &named("new_name", "grit.other")).unwrap();
+    rollout.workspace.apply().unwrap().succeeded();
+    assert_eq!(rollout.signals("m"), ["SIGQUIT"]);
+    assert_eq!(rollout.runner_was_alive_at_the_end_of("m"), None, "the instance stays");
 }
