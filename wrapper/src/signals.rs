@@ -18,7 +18,10 @@ use tokio::{
 };
 use tracing::{error, info};
 
-use crate::supervisor::{Answer, Handle, HandleError, Mode, Stop};
+use crate::{
+    service::{Asker, Change},
+    supervisor::{Answer, Handle, HandleError, Mode, Stop},
+};
 
 /// The id of drains that a signal asked for.
 pub(crate) const ID: &str = "signal";
@@ -60,12 +63,12 @@ impl Signals {
                 _ = self.quit.recv() => ("SIGQUIT", false),
                 _ = self.hangup.recv() => {
                     info!(signal = "SIGHUP", "signal received: passing it on");
-                    report("SIGHUP", accepted(|| asking.supervisor.reload()).await);
+                    report("SIGHUP", "reload", None, accepted(|| asking.supervisor.reload()).await);
                     continue;
                 }
                 _ = self.detach.recv() => {
                     info!(signal = "SIGUSR1", "signal received: ending without the runner");
-                    report("SIGUSR1", accepted(|| asking.supervisor.detach()).await);
+                    report("SIGUSR1", "detach", None, accepted(|| asking.supervisor.detach()).await);
                     continue;
                 }
             };
@@ -90,17 +93,23 @@ impl Asking {
             None => {
                 info!(signal = name, "signal received: draining, then ending");
                 let deadline = self.drain_timeout.map(|limit| now + limit);
-                let stop = Stop { deadline, reason: Arc::from(name), ..Stop::new(ID, Mode::Graceful) };
+                let stop = Stop {
+                    deadline,
+                    reason: Arc::from(name),
+                    by: Arc::from(name),
+                    ..Stop::new(ID, Mode::Graceful)
+                };
                 let result = accepted(|| self.supervisor.leave(stop.clone())).await;
                 // Only a drain that was begun can be hastened by the next signal.
-                if report(name, result) {
+                if report(name, "drain", Some(&stop), result) {
                     self.asked = Some(now);
                 }
             }
             Some(first) if hastens && now >= first + ACCIDENT => {
                 info!(signal = name, "signal received again: stopping forcefully");
-                let result = accepted(|| self.supervisor.stop(Stop::new(ID, Mode::Forceful))).await;
-                report(name, result);
+                let stop = Stop { by: Arc::from(name), ..Stop::new(ID, Mode::Forceful) };
+                let result = accepted(|| self.supervisor.stop(stop.clone())).await;
+                report(name, "drain", Some(&stop), result);
             }
             Some(_) => info!(signal = name, "signal received again: draining already"),
         }
@@ -120,10 +129,28 @@ where
     }
 }
 
-/// Answers whether the signal had its effect.
-fn report(signal: &str, result: Result<Answer, HandleError>) -> bool {
+/// Logs what became of the signal, and answers whether it had its effect.
+fn report(
+    signal: &'static str,
+    action: &'static str,
+    stop: Option<&Stop>,
+    result: Result<Answer, HandleError>,
+) -> bool {
     match result {
-        Ok(_) => true,
+        Ok(answer) => {
+            let deadline = stop.and_then(|stop| stop.deadline);
+            let change = Change {
+                action,
+                outcome: "started",
+                mode: stop.map(|stop| stop.mode.name()),
+                id: stop.map(|stop| &*stop.id),
+                deadline_seconds: deadline
+                    .map(|deadline| deadline.saturating_duration_since(Instant::now()).as_secs()),
+                ..Change::default()
+            };
+            change.answered(&answer).log(Asker::Signal(signal));
+            true
+        }
         Err(error) => {
             error!(%error, signal, "signal ignored");
             false

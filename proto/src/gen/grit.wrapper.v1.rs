@@ -33,6 +33,9 @@ pub struct Status {
     /// The last lines of the failed runner's log are being read, and will be in `failure_reason` in moments.
     #[prost(bool, tag = "12")]
     pub reading_log: bool,
+    /// The drain that ended an earlier runner, after which a runner was started again. `last_drain.exit` says how that runner ended.
+    #[prost(message, optional, tag = "13")]
+    pub last_drain: ::core::option::Option<Drain>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Exit {
@@ -120,6 +123,12 @@ pub struct Drain {
     /// What the drain came to. Unspecified while it is under way, and from wrappers that do not have this field.
     #[prost(enumeration = "DrainOutcome", tag = "7")]
     pub outcome: i32,
+    /// The user who asked and the transport, for people: "uid 1000 (deploy), unix socket".
+    #[prost(string, tag = "8")]
+    pub asked_by: ::prost::alloc::string::String,
+    /// How the runner ended. Only in `Status.last_drain`: `Status.exit` describes the end of the last runner.
+    #[prost(message, optional, tag = "9")]
+    pub exit: ::core::option::Option<Exit>,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct GetStatusRequest {}
@@ -136,12 +145,13 @@ pub struct DrainRequest {
     /// For people. At most 1000 characters.
     #[prost(string, tag = "3")]
     pub reason: ::prost::alloc::string::String,
-    /// From now on: when a graceful drain becomes forceful. Absent: never. The first drain's deadline holds for those that join.
+    /// From now on: when a graceful drain becomes forceful. Absent: never. Of several calls for one drain, the earliest deadline holds.
     #[prost(message, optional, tag = "4")]
     pub deadline: ::core::option::Option<::prost_types::Duration>,
     #[prost(message, optional, tag = "5")]
     pub callback: ::core::option::Option<Callback>,
-    /// `CI_JOB_URL` of a caller that is itself a CI job, to find out whether it is a job of this very runner.
+    /// `CI_JOB_URL` of a caller that is itself a CI job, to find out whether it is a job of this very runner. A runner that does not list its
+    /// jobs within a second is drained without this check.
     #[prost(string, tag = "6")]
     pub job_url: ::prost::alloc::string::String,
 }
@@ -166,6 +176,9 @@ pub struct DrainResponse {
     /// A drain was under way already, or the runner had ended.
     #[prost(bool, tag = "2")]
     pub joined: bool,
+    /// The id of the drain that was under way; empty when none was.
+    #[prost(string, tag = "3")]
+    pub joined_id: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct CancelRequest {
@@ -192,8 +205,12 @@ pub struct StartResponse {
 pub struct ListJobsRequest {}
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ListJobsResponse {
+    /// The oldest first.
     #[prost(message, repeated, tag = "1")]
     pub jobs: ::prost::alloc::vec::Vec<Job>,
+    /// Younger jobs that do not fit into the answer.
+    #[prost(uint32, tag = "2")]
+    pub left_out: u32,
 }
 /// A job without its URL, which names a project.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -518,10 +535,12 @@ pub mod wrapper_client {
                 .insert(GrpcMethod::new("grit.wrapper.v1.Wrapper", "Watch"));
             self.inner.server_streaming(req, path, codec).await
         }
-        /// Ask the runner to end. Returns when that is under way. It goes on whatever becomes of the client.
+        /// Ask the runner to end. Returns when that is under way. The wrapper carries an accepted call out, whatever becomes of the client or its
+        /// connection.
         ///
-        /// While a drain is under way another call joins it: `joined` is true, and `status.drain` says whose it is. A forceful call turns a
-        /// graceful drain into a forceful one, whoever asked for it.
+        /// While a drain is under way another call joins it: `joined` is true, and `joined_id` names the drain that was under way. A call that
+        /// joins may bring the deadline forward, and adds its callback. A later deadline changes nothing. A forceful call turns a graceful drain
+        /// into a forceful one; a graceful call that joins a forceful drain leaves it forceful, as `status.drain.mode` shows.
         ///
         /// Errors: INVALID_ARGUMENT (a field is wrong, nothing was stopped), FAILED_PRECONDITION (`job_url` is a job of this runner, which
         /// would wait for itself for ever), RESOURCE_EXHAUSTED (too many callbacks), PERMISSION_DENIED (the caller may only look).
@@ -650,10 +669,12 @@ pub mod wrapper_server {
         > {
             Err(tonic::Status::unimplemented("Not yet implemented"))
         }
-        /// Ask the runner to end. Returns when that is under way. It goes on whatever becomes of the client.
+        /// Ask the runner to end. Returns when that is under way. The wrapper carries an accepted call out, whatever becomes of the client or its
+        /// connection.
         ///
-        /// While a drain is under way another call joins it: `joined` is true, and `status.drain` says whose it is. A forceful call turns a
-        /// graceful drain into a forceful one, whoever asked for it.
+        /// While a drain is under way another call joins it: `joined` is true, and `joined_id` names the drain that was under way. A call that
+        /// joins may bring the deadline forward, and adds its callback. A later deadline changes nothing. A forceful call turns a graceful drain
+        /// into a forceful one; a graceful call that joins a forceful drain leaves it forceful, as `status.drain.mode` shows.
         ///
         /// Errors: INVALID_ARGUMENT (a field is wrong, nothing was stopped), FAILED_PRECONDITION (`job_url` is a job of this runner, which
         /// would wait for itself for ever), RESOURCE_EXHAUSTED (too many callbacks), PERMISSION_DENIED (the caller may only look).

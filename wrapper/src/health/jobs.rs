@@ -39,7 +39,7 @@ impl fmt::Debug for Job {
 }
 
 /// The jobs of a list; lines that are none are skipped.
-pub(super) fn parse(list: &str) -> Vec<Job> {
+pub(crate) fn parse(list: &str) -> Vec<Job> {
     list.lines().filter_map(parse_line).collect()
 }
 

@@ -25,6 +25,8 @@ use tokio::time::Instant;
 
 use crate::supervisor::{ChildInfo, Phase, State};
 
+#[cfg(test)]
+pub(crate) use self::jobs::parse as parse_jobs;
 pub use self::{
     config::{ConfigError, RunnerConfig, Section, Source},
     jobs::Job,

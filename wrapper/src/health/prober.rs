@@ -51,6 +51,9 @@ const EAGER_FOR: Duration = Duration::from_secs(300);
 /// So long does a restart count against a runner.
 const RESTART_WINDOW: Duration = Duration::from_secs(60);
 
+/// So many reasons are logged: a runner may have a thousand sections, and each its own reason.
+const LOGGED_REASONS: usize = 20;
+
 /// Asks one runner. Clones ask the same, and share a connection.
 #[derive(Clone, Debug)]
 pub struct Prober {
@@ -153,7 +156,7 @@ impl Prober {
             };
             let before = published.send_replace(health.clone());
             if before.level != health.level {
-                info!(from = before.level.name(), to = health.level.name(), reasons = ?health.reasons, "health");
+                info!(from = before.level.name(), to = health.level.name(), reasons = ?health.reasons.iter().take(LOGGED_REASONS).collect::<Vec<_>>(), "health");
             }
             tokio::select! {
                 changed = supervision.changed() => if changed.is_err() { return },

@@ -24,6 +24,7 @@ use tokio::runtime;
 use tonic::{Response, transport::Channel};
 
 use self::client::Client;
+pub(crate) use self::visible::visible_line;
 pub use self::{
     error::{CommandError, ConnectError},
     visible::visible,
@@ -138,13 +139,18 @@ async fn carry_out(command: Command) -> Result<(), CommandError> {
             show(&common, &status)
         }
         Command::Jobs { common } => {
-            let jobs = call(&common, async |client| client.list_jobs(ListJobsRequest {}).await).await?.jobs;
-            let text = if common.json { view::jobs_json(&jobs) } else { view::jobs(&jobs) };
-            print(&text)
+            let answer = call(&common, async |client| client.list_jobs(ListJobsRequest {}).await).await?;
+            let text = if common.json { view::jobs_json(&answer.jobs) } else { view::jobs(&answer.jobs) };
+            print(&text)?;
+            if answer.left_out > 0 {
+                let count = answer.left_out;
+                writeln!(io::stderr().lock(), "grit-wrapper: {count} more jobs, all younger, are left out")?;
+            }
+            Ok(())
         }
         Command::Drain { common, force, id, reason, deadline, wait, timeout } => {
             let request = DrainRequest {
-                id,
+                id: id.clone(),
                 mode: if force { Mode::Forceful } else { Mode::Graceful }.into(),
                 reason,
                 deadline: deadline.and_then(|deadline| deadline.try_into().ok()),
@@ -153,10 +159,14 @@ async fn carry_out(command: Command) -> Result<(), CommandError> {
                 job_url: std::env::var("CI_JOB_URL").unwrap_or_default(),
             };
             let answer = call(&common, async |client| client.drain(request.clone()).await).await?;
-            if wait {
-                return finish(&common, Goal::Stopped, timeout, force).await;
+            if common.json {
+                print(&view::drained_json(&answer))?;
+            } else if !wait {
+                print(&view::drained(&id, &answer))?;
+            } else if let Some(joined) = view::joined(&id, &answer) {
+                writeln!(io::stderr().lock(), "grit-wrapper: joined {}", visible_line(&joined))?;
             }
-            show(&common, &answer.status.unwrap_or_default())
+            if wait { finish(&common, Goal::Stopped, timeout, force).await } else { Ok(()) }
         }
         Command::Cancel { common, id } => {
             let request = CancelRequest { id };

@@ -2,7 +2,9 @@
 
 use std::{fmt::Write, time::Duration};
 
-use grit_proto::wrapper_v1::{Drain, DrainOutcome, Exit, Health, Job, Level, Mode, State, Status, exit::How};
+use grit_proto::wrapper_v1::{
+    Drain, DrainOutcome, DrainResponse, Exit, Health, Job, Level, Mode, State, Status, exit::How,
+};
 use serde_json::{Value, json};
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
@@ -62,12 +64,25 @@ pub(super) fn status(status: &Status) -> String {
             fact("oldest", &format!("{} in {}", age(oldest.age), oldest.stage));
         }
     }
-    if let Some(drain) = &status.drain {
+    let mut drained = |name: &str, drain: &Drain| {
         let reason = if drain.reason.is_empty() { String::new() } else { format!(": {}", drain.reason) };
-        fact("drain", &format!("{} by {}{reason}", mode(drain.mode()), drain.id));
+        fact(name, &format!("{} by {}{reason}", mode(drain.mode()), drain.id));
+        if let Some(asked_at) = moment(drain.asked_at) {
+            let by = if drain.asked_by.is_empty() { "" } else { " by " };
+            fact("", &format!("asked for at {asked_at}{by}{}", drain.asked_by));
+        }
         if let Some(outcome) = outcome_words(drain.outcome()) {
             fact("outcome", outcome);
         }
+        if let Some(exit) = &drain.exit {
+            fact("", &ended(exit));
+        }
+    };
+    if let Some(drain) = &status.last_drain {
+        drained("last drain", drain);
+    }
+    if let Some(drain) = &status.drain {
+        drained("drain", drain);
         if let Some(deadline) = moment(drain.deadline) {
             fact("deadline", &deadline);
         }
@@ -75,8 +90,46 @@ pub(super) fn status(status: &Status) -> String {
     text
 }
 
+/// What a drain answered: what was joined, if anything, and then the status.
+pub(super) fn drained(id: &str, answer: &DrainResponse) -> String {
+    let status = answer.status.clone().unwrap_or_default();
+    match joined(id, answer) {
+        Some(joined) => format!("{:<10} {}\n{}", "joined", visible_line(&joined), self::status(&status)),
+        None => self::status(&status),
+    }
+}
+
+/// What the drain of this id joined; `None` when it is a new one.
+pub(super) fn joined(id: &str, answer: &DrainResponse) -> Option<String> {
+    let status = answer.status.as_ref();
+    // Wrappers before 0.2 give no id.
+    let is_over =
+        answer.joined_id.is_empty() && status.is_some_and(|status| status.state() == State::Stopped);
+    if !answer.joined {
+        None
+    } else if is_over {
+        Some("nothing is left to drain: the runner had ended already".to_owned())
+    } else if answer.joined_id == id || answer.joined_id.is_empty() {
+        Some("this drain was under way already".to_owned())
+    } else {
+        Some(format!("the drain {:?}, which was under way already", answer.joined_id))
+    }
+}
+
+/// The status after a drain was asked for, and what that joined.
+pub(crate) fn drained_json(answer: &DrainResponse) -> String {
+    let mut value = status_value(&answer.status.clone().unwrap_or_default());
+    value["joined"] = answer.joined.into();
+    value["joined_id"] = Some(&answer.joined_id).filter(|id| !id.is_empty()).cloned().into();
+    line_of(&value)
+}
+
 pub(crate) fn status_json(status: &Status) -> String {
-    line_of(&json!({
+    line_of(&status_value(status))
+}
+
+fn status_value(status: &Status) -> Value {
+    json!({
         "state": state(status.state()),
         "pid": status.pid,
         "started_at": moment(status.started_at),
@@ -86,16 +139,17 @@ pub(crate) fn status_json(status: &Status) -> String {
         "crash_loop": status.crash_loop,
         "health": status.health.as_ref().map(health_json),
         "drain": status.drain.as_ref().map(drain_json),
+        "last_drain": status.last_drain.as_ref().map(drain_json),
         "leaving": status.leaving,
         "wrapper_version": status.wrapper_version,
-    }))
+    })
 }
 
 /// One job a line, the oldest first.
 pub(super) fn jobs(jobs: &[Job]) -> String {
     let mut jobs: Vec<_> = jobs.iter().collect();
     jobs.sort_by_key(|job| std::cmp::Reverse(seconds(job.age)));
-    let mut text = format!("{:<12} {:<10} {:<20} {:<20} AGE\n", "JOB", "STATE", "STAGE", "EXECUTOR");
+    let mut text = format!("{:<12} {:<10} {:<20} {:<20} AGE\n", "JOB", "STATE", "STAGE", "EXECUTOR STAGE");
     for job in jobs {
         let id = job.id.map_or_else(|| "unknown".to_owned(), |id| id.to_string());
         let _ = writeln!(
@@ -158,9 +212,11 @@ fn drain_json(drain: &Drain) -> Value {
         "mode": mode(drain.mode()),
         "reason": drain.reason,
         "asked_at": moment(drain.asked_at),
+        "asked_by": drain.asked_by,
         "deadline": moment(drain.deadline),
         "signalled": drain.signalled,
         "outcome": outcome(drain.outcome()),
+        "exit": drain.exit.as_ref().map(exit_json),
     })
 }
 
@@ -279,6 +335,8 @@ mod tests {
                 mode: Mode::Graceful.into(),
                 reason: "version 2".to_owned(),
                 signalled: true,
+                asked_at: Some(prost_types::Timestamp { seconds: 1_700_000_060, nanos: 0 }),
+                asked_by: "uid 1000 (deploy), unix socket".to_owned(),
                 ..Drain::default()
             }),
             wrapper_version: "0.1.0".to_owned(),
@@ -297,6 +355,7 @@ mod tests {
         jobs       12
         oldest     2h10m3s in step_script
         drain      graceful by deploy-7: version 2
+                   asked for at 2023-11-14T22:14:20Z by uid 1000 (deploy), unix socket
         ");
         assert_eq!(line(&draining()), "is draining, 12 jobs, the oldest 2h10m3s in step_script");
     }

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tonic::{Request, Status, transport::server::UdsConnectInfo};
 
-use super::status;
+use super::{asker::Asker, status};
 use crate::{
     access::{Access, Rights},
     counters::Counters,
@@ -47,6 +47,18 @@ impl Guard {
             return Err(status::denied(rights, is_logged.then(|| peer(&request))));
         }
         Ok(request.into_inner())
+    }
+}
+
+impl Guard {
+    /// The message of a request that changes something, and who sent it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Guard::open`].
+    pub(super) fn open_control<T>(&self, request: Request<T>) -> Result<(T, Asker), Status> {
+        let asker = Asker::of(request.extensions());
+        Ok((self.open(Rights::Control, request)?, asker))
     }
 }
 

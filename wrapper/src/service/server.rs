@@ -28,8 +28,9 @@ use super::{
 };
 use crate::{counters::Counters, listen::Listener};
 
-/// The largest message is a callback with its headers.
-const MAX_MESSAGE: usize = 64 * 1024;
+/// The largest request is a callback with its headers. Answers have no limit here, since one that could not be encoded would hide what
+/// was done: [`super::publish`] keeps them short.
+const MAX_REQUEST: usize = 64 * 1024;
 
 /// Calls at one time on one connection. Each may hold a message that has not come to its end.
 const MAX_STREAMS: u32 = 8;
@@ -118,16 +119,12 @@ async fn all(
 async fn router(services: Services) -> Router<Stack<Seating, Stack<Counting, Identity>>> {
     let hidden: &[_] = if services.own.is_some() { &[] } else { &[WrapperServer::<Own>::NAME] };
     let reflection = Reflection { guard: services.upstream.guard().clone(), hidden };
-    let reflection = ServerReflectionServer::new(reflection).max_decoding_message_size(MAX_MESSAGE);
-    let upstream = ProcessWrapperServer::new(services.upstream)
-        .max_decoding_message_size(MAX_MESSAGE)
-        .max_encoding_message_size(MAX_MESSAGE);
+    let reflection = ServerReflectionServer::new(reflection).max_decoding_message_size(MAX_REQUEST);
+    let upstream = ProcessWrapperServer::new(services.upstream).max_decoding_message_size(MAX_REQUEST);
     // Health of the wrapper itself: it answers. That of the runner is what the wrapper answers.
     let (reporter, health) = health_reporter();
     reporter.set_serving::<ProcessWrapperServer<Upstream>>().await;
-    let own = services.own.map(|own| {
-        WrapperServer::new(own).max_decoding_message_size(MAX_MESSAGE).max_encoding_message_size(MAX_MESSAGE)
-    });
+    let own = services.own.map(|own| WrapperServer::new(own).max_decoding_message_size(MAX_REQUEST));
     if own.is_some() {
         reporter.set_serving::<WrapperServer<Own>>().await;
     }

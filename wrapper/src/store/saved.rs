@@ -11,7 +11,7 @@ use crate::{
     callback::Callback,
     process::{Exit, Identity, LinuxChild, Program},
     signals,
-    supervisor::{ChildInfo, DrainOutcome, End, Mode, Phase, Policy, State, Stop, Supervision},
+    supervisor::{ChildInfo, DrainOutcome, End, Mode, PastStop, Phase, Policy, State, Stop, Supervision},
     wall::Clocks,
 };
 
@@ -34,6 +34,8 @@ pub struct Saved {
     /// Not there in files of wrappers that went by `restarts`.
     #[serde(default)]
     restarted: bool,
+    /// The stop that ended an earlier child. Not there in files of wrappers that forgot it.
+    last_stop: Option<SavedStop>,
 }
 
 /// The form of the file, [`FORM`]. Another one is not understood.
@@ -69,6 +71,8 @@ struct SavedChild {
 struct SavedStop {
     id: String,
     reason: String,
+    /// Not there in files of wrappers that did not know.
+    by: Option<String>,
     forceful: bool,
     asked: u64,
     deadline: Option<u64>,
@@ -150,6 +154,7 @@ impl Saved {
             restarts: supervision.restarts,
             failures: supervision.failures,
             restarted: supervision.restarted,
+            last_stop: supervision.last_stop.as_deref().map(|past| SavedStop::past(clocks, past)),
         }
     }
 
@@ -170,6 +175,7 @@ impl Saved {
     /// The state that follows from what was kept, when the child lives or not.
     fn taken_up(self, lives: bool, times: &Times, policy: &Policy) -> Supervision {
         let wrappers_own = self.stop.as_ref().is_some_and(|stop| stop.id == signals::ID);
+        let last_stop = self.last_stop.as_ref().and_then(|saved| saved.restore_past(times)).map(Arc::new);
         let state = match (self.child, self.stop) {
             (Some(saved), stop) if lives => {
                 let info = ChildInfo { pid: saved.identity.pid, started: times.past(saved.started) };
@@ -210,6 +216,7 @@ impl Saved {
             failures: self.failures,
             restarted: self.restarted && lives,
             stable_at: started.map(|started| started + policy.restart.stable_after),
+            last_stop,
             ..Supervision::default()
         }
     }
@@ -267,6 +274,7 @@ impl SavedStop {
         Self {
             id: stop.id.to_string(),
             reason: stop.reason.to_string(),
+            by: Some(stop.by.to_string()),
             forceful: stop.mode == Mode::Forceful,
             asked: clock::millis(clocks, stop.asked),
             deadline: stop.deadline.map(|deadline| clock::millis(clocks, deadline)),
@@ -282,12 +290,22 @@ impl SavedStop {
         }
     }
 
+    fn past(clocks: &Clocks, past: &PastStop) -> Self {
+        let PastStop { stop, end } = past;
+        Self::new(clocks, &State::Exited { end: end.clone(), stop: None }, stop)
+    }
+
+    fn restore_past(&self, times: &Times) -> Option<PastStop> {
+        Some(PastStop { stop: self.restore(times), end: self.end.clone()?.restore() })
+    }
+
     fn restore(&self, times: &Times) -> Stop {
         let restore =
             |callbacks: &[SavedCallback]| callbacks.iter().filter_map(SavedCallback::restore).collect();
         Stop {
             id: Arc::from(self.id.as_str()),
             reason: Arc::from(self.reason.as_str()),
+            by: Arc::from(self.by.as_deref().unwrap_or_default()),
             mode: if self.forceful { Mode::Forceful } else { Mode::Graceful },
             asked: times.past(self.asked),
             deadline: self.deadline.map(|deadline| times.moment(deadline)),

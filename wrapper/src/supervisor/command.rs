@@ -42,6 +42,8 @@ pub struct Stop {
     pub id: Arc<str>,
     /// Why, for people.
     pub reason: Arc<str>,
+    /// The user who asks and the transport, for people.
+    pub by: Arc<str>,
     pub mode: Mode,
     pub asked: Instant,
     /// When a graceful stop turns into a forceful one; never by default, since a job may take days.
@@ -64,6 +66,7 @@ impl Stop {
         Self {
             id: Arc::from(id),
             reason: Arc::from(""),
+            by: Arc::from(""),
             mode,
             asked: Instant::now(),
             deadline: None,
@@ -82,13 +85,26 @@ pub enum Mode {
     Forceful,
 }
 
+impl Mode {
+    /// One word for logs.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Graceful => "graceful",
+            Self::Forceful => "forceful",
+        }
+    }
+}
+
 /// What became of a request that was taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// It changes what happens.
     Done,
-    /// It was so already, or the request joined one that is being served.
+    /// It was so already.
     Already,
+    /// The stop joined one that was under way already, which had this id.
+    Joined(Arc<str>),
 }
 
 /// Why a request was not taken. Nothing has changed.

@@ -37,7 +37,7 @@ pub use self::{
     handle::{Handle, HandleError},
     outcome::DrainOutcome,
     policy::{Policy, Restart, RestartWhen},
-    state::{ChildInfo, End, LastLines, Phase, State, Supervision},
+    state::{ChildInfo, End, LastLines, PastStop, Phase, State, Supervision},
     tally::{DrainResult, Drained, ExitReason, Happened},
     task::{Outcome, Task},
 };

@@ -5,6 +5,7 @@ use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
 use super::{
+    command::Stop,
     policy::Policy,
     state::{State, Supervision},
 };
@@ -28,13 +29,17 @@ impl Supervision {
     }
 
     /// The stop of an earlier wrapper's end becomes that of somebody who wants the child stopped.
-    pub(super) fn hand_over(&mut self, owner: Arc<str>) {
+    pub(super) fn hand_over(&mut self, owner: &Stop) {
         self.revive = false;
         if let State::Starting { stop: Some(stop) }
         | State::Stopping { stop, .. }
         | State::Exited { stop: Some(stop), .. } = &mut self.state
         {
-            stop.id = owner;
+            stop.id = Arc::clone(&owner.id);
+            stop.by = Arc::clone(&owner.by);
+            if !owner.reason.is_empty() {
+                stop.reason = Arc::clone(&owner.reason);
+            }
         }
     }
 

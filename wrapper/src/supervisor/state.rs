@@ -25,6 +25,15 @@ pub struct Supervision {
     pub stable_at: Option<Instant>,
     /// What the last child wrote before it failed.
     pub last_lines: LastLines,
+    /// The stop that ended an earlier child, once another was started after it.
+    pub last_stop: Option<Arc<PastStop>>,
+}
+
+/// A stop that is over, and how its child ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PastStop {
+    pub stop: Stop,
+    pub end: End,
 }
 
 impl Default for Supervision {
@@ -38,6 +47,7 @@ impl Default for Supervision {
             restarted: false,
             stable_at: None,
             last_lines: LastLines::NotRead,
+            last_stop: None,
         }
     }
 }
@@ -174,6 +184,17 @@ impl State {
             Self::Starting { stop } | Self::Exited { stop, .. } => stop.as_ref(),
             Self::Stopping { stop, .. } => Some(stop),
             Self::Idle | Self::Running { .. } | Self::Backoff { .. } => None,
+        }
+    }
+
+    /// The stop that is over, for those who ask after another child was started.
+    pub(super) fn past_stop(&self) -> Option<PastStop> {
+        match self {
+            Self::Exited { end, stop: Some(stop) } => {
+                let stop = Stop { callbacks: Vec::new(), called: Vec::new(), ..stop.clone() };
+                Some(PastStop { stop, end: end.clone() })
+            }
+            _ => None,
         }
     }
 

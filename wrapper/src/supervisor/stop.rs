@@ -1,5 +1,7 @@
 //! The part of the table that ends a child: how a stop is asked for, joined, held back, told, hastened, and taken back.
 
+use std::sync::Arc;
+
 use tokio::time::Instant;
 
 use super::{
@@ -22,7 +24,7 @@ pub(super) fn request_stop(
         State::Idle => (exited(End::NeverStarted, Some(wish), effects), Ok(Answer::Done)),
         State::Starting { stop: None } => (State::Starting { stop: Some(wish) }, Ok(Answer::Done)),
         State::Starting { stop: Some(mut stop) } => {
-            let answer = join(&mut stop, &wish).map(|_| Answer::Already);
+            let answer = join(&mut stop, &wish);
             if answer.is_ok() && wish.mode == Mode::Forceful {
                 stop.mode = Mode::Forceful;
             }
@@ -30,13 +32,11 @@ pub(super) fn request_stop(
         }
         State::Running { child, .. } => (begin_stop(child, wish, now, policy, effects), Ok(Answer::Done)),
         State::Stopping { child, mut stop, phase } => {
-            if let Err(refusal) = join(&mut stop, &wish) {
-                return (State::Stopping { child, stop, phase }, Err(refusal));
+            let answer = join(&mut stop, &wish);
+            if answer.is_ok() && wish.mode == Mode::Forceful && stop.mode == Mode::Graceful {
+                return (escalate(child, stop, phase, now, policy, effects), answer);
             }
-            if wish.mode == Mode::Forceful && stop.mode == Mode::Graceful {
-                return (escalate(child, stop, phase, now, policy, effects), Ok(Answer::Done));
-            }
-            (State::Stopping { child, stop, phase }, Ok(Answer::Already))
+            (State::Stopping { child, stop, phase }, answer)
         }
         // The child that was waited for will not be started.
         State::Backoff { end, .. } => (exited(end, Some(wish), effects), Ok(Answer::Done)),
@@ -45,7 +45,7 @@ pub(super) fn request_stop(
             let fresh =
                 || Stop { callbacks: Vec::new(), outcome: Some(DrainOutcome::NoRunner), ..wish.clone() };
             let mut known = stop.unwrap_or_else(fresh);
-            match join(&mut known, &wish) {
+            match add_callbacks(&mut known, &wish) {
                 Ok(new) => {
                     effects.extend(new.into_iter().map(Effect::Callback));
                     (State::Exited { end, stop: Some(known) }, Ok(Answer::Already))
@@ -56,8 +56,17 @@ pub(super) fn request_stop(
     }
 }
 
+/// What a stop that is under way takes over from another wish: its callbacks, and its deadline where that is earlier.
+fn join(stop: &mut Stop, wish: &Stop) -> Result<Answer, Refusal> {
+    add_callbacks(stop, wish)?;
+    if stop.mode == Mode::Graceful {
+        stop.deadline = stop.deadline.into_iter().chain(wish.deadline).min();
+    }
+    Ok(Answer::Joined(Arc::clone(&stop.id)))
+}
+
 /// Adds the callbacks of `wish` that `stop` does not have, and answers which those are.
-fn join(stop: &mut Stop, wish: &Stop) -> Result<Vec<Callback>, Refusal> {
+fn add_callbacks(stop: &mut Stop, wish: &Stop) -> Result<Vec<Callback>, Refusal> {
     let is_new = |callback: &&Callback| !stop.callbacks.contains(callback) && !stop.called.contains(callback);
     let new: Vec<_> = wish.callbacks.iter().filter(is_new).cloned().collect();
     if stop.callbacks.len() + stop.called.len() + new.len() > Stop::MAX_CALLBACKS {

@@ -92,7 +92,8 @@ pub(super) struct Step {
 impl Supervision {
     /// What `event` at the moment `now` leads to.
     pub(super) fn on(self, event: Event, now: Instant, policy: &Policy) -> Step {
-        let Self { state, leaving, revive, restarts, failures, restarted, stable_at, last_lines } = self;
+        let Self { state, leaving, revive, restarts, failures, restarted, stable_at, last_lines, last_stop } =
+            self;
         let leaving = leaving || matches!(event, Event::Leave(_));
         let child = state.child();
         let lived = child.map(|child| now.saturating_duration_since(child.started));
@@ -108,10 +109,11 @@ impl Supervision {
         // Who joins a stop that is for the wrapper's own end wants the child stopped, also by the next wrapper.
         let for_the_end = revive || state.stop().is_some_and(|stop| *stop.id == *signals::ID);
         let new_owner = match &event {
-            Event::Stop(stop) if for_the_end => Some(Arc::clone(&stop.id)),
-            Event::Leave(stop) if revive => Some(Arc::clone(&stop.id)),
+            Event::Stop(stop) if for_the_end => Some(stop.clone()),
+            Event::Leave(stop) if revive => Some(stop.clone()),
             _ => None,
         };
+        let past_stop = state.past_stop();
         let last_lines = last_lines.after(&event);
         let mut effects = Vec::new();
         let (state, answer) = match event {
@@ -128,7 +130,8 @@ impl Supervision {
             Event::Called(callback) => (called(state, &callback), Ok(Answer::Done)),
             Event::LogRead(_) => (state, Ok(Answer::Done)),
         };
-        let mut next = Self { state, leaving, revive, restarts, failures, restarted, stable_at, last_lines };
+        let mut next =
+            Self { state, leaving, revive, restarts, failures, restarted, stable_at, last_lines, last_stop };
         if asked_to_start && answer == Ok(Answer::Done) {
             next.forget_failures();
         }
@@ -136,13 +139,16 @@ impl Supervision {
             next.stable_at = (failures > 0).then(|| now + policy.restart.stable_after);
         }
         if let (Some(owner), Ok(_)) = (new_owner, &answer) {
-            next.hand_over(owner);
+            next.hand_over(&owner);
         }
         if by_itself {
             next.consider_restart(lived, now, policy);
         }
         next.consider_revival(now);
         next.consider_stable(now);
+        if let Some(past) = past_stop.filter(|_| next.state.stop().is_none()) {
+            next.last_stop = Some(Arc::new(past));
+        }
         if ended && let (Some(pid), Some(child)) = (next.failed_child(), child) {
             next.last_lines = LastLines::Reading;
             effects.push(Effect::ReadLog { pid, started: child.started });

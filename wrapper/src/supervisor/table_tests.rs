@@ -125,6 +125,7 @@ fn the_whole_table() {
             let answer = match answer {
                 Ok(Answer::Done) => String::new(),
                 Ok(Answer::Already) => " already".to_owned(),
+                Ok(Answer::Joined(id)) => format!(" joined: {id}"),
                 Err(refusal) => format!(" refused: {refusal:?}"),
             };
             writeln!(
@@ -240,6 +241,87 @@ fn only_the_named_stop_is_cancelled() {
     for id in ["", "test"] {
         assert!(matches!(cancel(id).next.state, State::Running { .. }));
     }
+}
+
+/// One row for each pair of a drain under way and a call that joins it, as seconds from now.
+#[test]
+fn a_call_that_joins_brings_the_deadline_forward_and_never_back() {
+    let now = Instant::now();
+    let policy = Policy::default();
+    let at = |seconds: Option<u32>| seconds.map(|seconds| now + seconds * SECOND);
+    for (mode, first, joining, holds) in [
+        (Mode::Graceful, None, None, None),
+        (Mode::Graceful, None, Some(60), Some(60)),
+        (Mode::Graceful, Some(60), None, Some(60)),
+        (Mode::Graceful, Some(60), Some(30), Some(30)),
+        (Mode::Graceful, Some(60), Some(90), Some(60)),
+        // Its time for SIGTERM counts now, which no call makes longer or shorter.
+        (Mode::Forceful, None, Some(30), None),
+    ] {
+        for id in ["test", "another", signals::ID] {
+            for (name, state) in states(now) {
+                let Some(stop) = state.stop().filter(|stop| stop.mode == mode).cloned() else { continue };
+                if matches!(state, State::Exited { .. }) {
+                    continue;
+                }
+                let stop = Stop { id: Arc::from(id), deadline: at(first), ..stop };
+                let state = match state {
+                    State::Stopping { child, phase, .. } => State::Stopping { child, stop, phase },
+                    _ => State::Starting { stop: Some(stop) },
+                };
+                let before = Supervision { state, ..Supervision::default() };
+                let wish = Stop {
+                    deadline: at(joining),
+                    callbacks: vec![callback(3)],
+                    ..Stop::new("joining", Mode::Graceful)
+                };
+                let step = before.on(Event::Stop(wish), now, &policy);
+                assert_eq!(step.answer, Ok(Answer::Joined(Arc::from(id))), "{name}");
+                let stop = step.next.state.stop().unwrap();
+                assert_eq!((stop.deadline, stop.mode), (at(holds), mode), "{name}: {first:?} {joining:?}");
+                assert!(stop.callbacks.contains(&callback(3)), "{name}");
+                // A drain for the end of the wrapper becomes that of the one who wants the runner stopped.
+                let owner = if id == signals::ID { "joining" } else { id };
+                assert_eq!(&*stop.id, owner, "{name}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_forceful_call_that_joins_says_so_and_is_forceful() {
+    let now = Instant::now();
+    for (name, state) in states(now) {
+        let under_way = !matches!(state, State::Exited { .. }) && state.stop().is_some();
+        if !under_way {
+            continue;
+        }
+        let before = Supervision { state, ..Supervision::default() };
+        let wish = Stop::new("force", Mode::Forceful);
+        let step = before.on(Event::Stop(wish), now, &Policy::default());
+        assert_eq!(step.answer, Ok(Answer::Joined(Arc::from("test"))), "{name}");
+        assert_eq!(step.next.state.stop().unwrap().mode, Mode::Forceful, "{name}");
+    }
+}
+
+#[test]
+fn the_last_stop_is_kept_after_a_start() {
+    let now = Instant::now();
+    let policy = Policy::default();
+    let on = |before: Supervision, event| before.on(event, now, &policy).next;
+    let running = || on(on(Supervision::default(), Event::Boot), Event::Spawned(PID));
+    let wish = Stop { reason: Arc::from("why"), callbacks: vec![callback(1)], ..graceful() };
+    let ended = on(on(running(), Event::Stop(wish.clone())), Event::Ended(Exit::Code(3)));
+    assert_eq!(ended.last_stop, None, "it is the present one");
+    let again = on(on(ended, Event::Start), Event::Spawned(PID));
+    let past = again.last_stop.clone().unwrap();
+    assert_eq!((&past.stop.reason, &past.stop.callbacks), (&wish.reason, &Vec::new()));
+    assert!(matches!(past.end, End::Exited { exit: Exit::Code(3), .. }));
+    // A crash is nobody's stop, and a stop that was taken back ended nothing.
+    let crashed = on(on(again.clone(), Event::Ended(Exit::Code(1))), Event::Start);
+    assert_eq!(crashed.last_stop, again.last_stop);
+    let next = on(on(again, Event::Stop(forceful())), Event::Ended(Exit::Code(0)));
+    assert_eq!(on(next, Event::Start).last_stop.unwrap().stop.mode, Mode::Forceful);
 }
 
 #[test]

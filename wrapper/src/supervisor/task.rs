@@ -143,8 +143,9 @@ impl<P: Platform, C: Callbacks> Task<P, C> {
                 Wake::Command(Command { request: Request::Detach, reply }) => {
                     let answer =
                         if self.keeper.keeps() { Ok(Answer::Done) } else { Err(Refusal::NoStateFile) };
+                    let detaches = answer.is_ok();
                     let _gone = reply.send(answer);
-                    if answer.is_ok() {
+                    if detaches {
                         return Outcome::Detached;
                     }
                     continue;

@@ -13,7 +13,7 @@ mod metrics;
 mod page;
 mod rest;
 
-use std::{convert::Infallible, sync::Arc, time::Duration};
+use std::{convert::Infallible, net::SocketAddr, sync::Arc, time::Duration};
 
 use http_body_util::Full;
 use hyper::{
@@ -66,7 +66,7 @@ impl Web {
         let mut failures = Quiet::after(1);
         // The semaphore is never closed.
         while let Ok(place) = Arc::clone(&places).acquire_owned().await {
-            let stream = match listener.accept().await {
+            let (stream, peer) = match listener.accept().await {
                 Ok((stream, _)) if door::has_one_of_the_last(&stream) => {
                     if failures.may_speak() {
                         warn!(
@@ -75,7 +75,7 @@ impl Web {
                     }
                     continue;
                 }
-                Ok((stream, _)) => stream,
+                Ok(accepted) => accepted,
                 Err(error) => {
                     if failures.may_speak() {
                         warn!(%error, "cannot accept an HTTP connection");
@@ -88,7 +88,7 @@ impl Web {
             tokio::spawn(async move {
                 let answer = service_fn(|request| {
                     let web = web.clone();
-                    async move { Ok::<_, Infallible>(web.answer(request).await) }
+                    async move { Ok::<_, Infallible>(web.answer(request, peer).await) }
                 });
                 let connection = http1::Builder::new()
                     .keep_alive(false)
@@ -105,7 +105,7 @@ impl Web {
         }
     }
 
-    async fn answer(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
+    async fn answer(&self, request: Request<Incoming>, peer: SocketAddr) -> Response<Full<Bytes>> {
         let path = request.uri().path().to_owned();
         match (request.method(), path.as_str()) {
             (&Method::GET, "/metrics") => text(metrics::render(self)),
@@ -115,7 +115,7 @@ impl Web {
                 if let Some(refusal) = self.refuse_post(&request) {
                     return refusal;
                 }
-                rest::post(&self.own, &path, request).await
+                rest::post(&self.own, &path, request, peer).await
             }
             (_, "/metrics" | "/status" | "/jobs" | "/drain" | "/cancel" | "/start") => {
                 error(StatusCode::METHOD_NOT_ALLOWED, "another method is needed here")

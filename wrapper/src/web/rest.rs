@@ -1,6 +1,6 @@
 //! The REST surface: our own API's calls, in JSON.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, net::SocketAddr};
 
 use grit_proto::wrapper_v1::{
     Callback, CancelRequest, DrainRequest, ListJobsRequest, Mode, StartRequest, wrapper_server::Wrapper,
@@ -9,15 +9,23 @@ use http_body_util::{BodyExt, Full, Limited};
 use hyper::{
     Request, Response, StatusCode,
     body::{Bytes, Incoming},
+    header::HeaderName,
 };
 use serde::Deserialize;
 use tonic::{Code, Status};
 
 use super::{error, json};
-use crate::{operator::view, service::Own, settings::duration};
+use crate::{
+    operator::view,
+    service::{HttpPeer, Own},
+    settings::duration,
+};
 
 /// As much as gRPC takes.
 const MAX_BODY: usize = 64 * 1024;
+
+/// How many jobs have no room in the answer to `GET /jobs`; left out where all have.
+const LEFT_OUT: HeaderName = HeaderName::from_static("grit-jobs-left-out");
 
 /// The body of `POST /drain`; every field but the id may be left out.
 #[derive(Debug, Deserialize)]
@@ -65,27 +73,47 @@ pub(super) fn status(own: &Own) -> Response<Full<Bytes>> {
 
 pub(super) async fn jobs(own: &Own) -> Response<Full<Bytes>> {
     match own.list_jobs(tonic::Request::new(ListJobsRequest {})).await {
-        Ok(answer) => json(StatusCode::OK, view::jobs_json(&answer.into_inner().jobs)),
+        Ok(answer) => {
+            let answer = answer.into_inner();
+            let mut response = json(StatusCode::OK, view::jobs_json(&answer.jobs));
+            if answer.left_out > 0 {
+                response.headers_mut().insert(LEFT_OUT, answer.left_out.into());
+            }
+            response
+        }
         Err(status) => refused(&status),
     }
 }
 
-pub(super) async fn post(own: &Own, path: &str, request: Request<Incoming>) -> Response<Full<Bytes>> {
+pub(super) async fn post(
+    own: &Own,
+    path: &str,
+    request: Request<Incoming>,
+    peer: SocketAddr,
+) -> Response<Full<Bytes>> {
     let Ok(body) = Limited::new(request.into_body(), MAX_BODY).collect().await else {
         return error(StatusCode::PAYLOAD_TOO_LARGE, "the body broke off, or is larger than 64 KiB");
     };
+    let peer = HttpPeer(peer);
     let result = match path {
-        "/drain" => drain(own, &body.to_bytes()).await,
-        "/cancel" => cancel(own, &body.to_bytes()).await,
-        _ => own.start(tonic::Request::new(StartRequest {})).await.map(|_| ()),
+        "/drain" => drain(own, &body.to_bytes(), peer).await,
+        "/cancel" => cancel(own, &body.to_bytes(), peer).await,
+        _ => start(own, peer).await,
     };
     match result {
-        Ok(()) => status(own),
+        Ok(answer) => json(StatusCode::OK, answer),
         Err(status) => refused(&status),
     }
 }
 
-async fn drain(own: &Own, body: &[u8]) -> Result<(), Status> {
+/// A request of this client, as the gRPC service takes it.
+fn ask<T>(message: T, peer: HttpPeer) -> tonic::Request<T> {
+    let mut request = tonic::Request::new(message);
+    request.extensions_mut().insert(peer);
+    request
+}
+
+async fn drain(own: &Own, body: &[u8], peer: HttpPeer) -> Result<String, Status> {
     let drain: Drain = parse(body)?;
     let deadline = drain.deadline.as_deref().map(duration::parse_limit).transpose();
     let deadline = deadline.map_err(|why| Status::invalid_argument(format!("deadline: {why}")))?;
@@ -101,12 +129,18 @@ async fn drain(own: &Own, body: &[u8]) -> Result<(), Status> {
         }),
         job_url: drain.job_url,
     };
-    own.drain(tonic::Request::new(request)).await.map(|_| ())
+    Ok(view::drained_json(own.drain(ask(request, peer)).await?.get_ref()))
 }
 
-async fn cancel(own: &Own, body: &[u8]) -> Result<(), Status> {
+async fn cancel(own: &Own, body: &[u8], peer: HttpPeer) -> Result<String, Status> {
     let cancel: Cancel = if body.is_empty() { Cancel::default() } else { parse(body)? };
-    own.cancel(tonic::Request::new(CancelRequest { id: cancel.id })).await.map(|_| ())
+    let answer = own.cancel(ask(CancelRequest { id: cancel.id }, peer)).await?.into_inner();
+    Ok(view::status_json(&answer.status.unwrap_or_default()))
+}
+
+async fn start(own: &Own, peer: HttpPeer) -> Result<String, Status> {
+    let answer = own.start(ask(StartRequest {}, peer)).await?.into_inner();
+    Ok(view::status_json(&answer.status.unwrap_or_default()))
 }
 
 fn parse<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Status> {

@@ -66,7 +66,9 @@ fn people(wrapper: &Wrapper, line: &str) -> String {
 #[track_caller]
 fn programs(wrapper: &Wrapper, line: &str) -> Value {
     let command = line.split('#').next().unwrap().trim_end();
-    serde_json::from_str(&people(wrapper, &format!("{command} --json"))).unwrap()
+    // A command that waits writes one object for each change.
+    let text = people(wrapper, &format!("{command} --json"));
+    serde_json::from_str(text.lines().last().unwrap()).unwrap()
 }
 
 #[track_caller]
@@ -116,11 +118,12 @@ async fn every_command_does_what_is_said_of_it() {
 
     let jobs = shown.take("grit-wrapper jobs");
     let text = people(&wrapper, jobs);
-    let columns: Vec<Vec<_>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
+    let fields = |line| str::split(line, "  ").map(str::trim).filter(|field| !field.is_empty()).collect();
+    let columns: Vec<Vec<&str>> = text.lines().map(fields).collect();
     assert_eq!(
         columns,
         [
-            ["JOB", "STATE", "STAGE", "EXECUTOR", "AGE"],
+            ["JOB", "STATE", "STAGE", "EXECUTOR STAGE", "AGE"],
             ["17", "running", "step_script", "docker_run", "2h10m3s"],
             ["18", "running", "prepare_script", "docker_run", "4s"],
         ]
@@ -209,7 +212,7 @@ async fn every_request_does_what_is_said_of_it() {
     let status = shown.take("curl http://127.0.0.1:9253/status");
     assert_eq!(told(status).await["pid"], wrapper.child_pid());
     let jobs = shown.take("curl http://127.0.0.1:9253/jobs");
-    assert_eq!(told(jobs).await[1]["id"], 17);
+    assert_eq!(told(jobs).await[0]["id"], 17, "the oldest first");
     let own = r#"{"id": "x", "job_url": "https://gitlab.example/secret/project/-/jobs/17"}"#;
     let (status, body) = ask(&url, "/drain", &["Content-Type: application/json"], Some(own)).await;
     assert!(status == 409 && body.contains("run it on another runner"), "{status} {body}");

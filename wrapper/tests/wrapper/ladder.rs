@@ -50,6 +50,11 @@ impl Runner {
         self.pages.lock().unwrap().insert(path, (status, text.to_owned()));
     }
 
+    /// From now on the list of jobs takes so long.
+    pub(crate) fn list_takes(&self, time: Duration) {
+        self.list.lock().unwrap().1 = time;
+    }
+
     async fn answer(self, stream: TcpStream) {
         let mut stream = BufReader::new(stream);
         let mut line = String::new();

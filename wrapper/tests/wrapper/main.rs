@@ -10,6 +10,7 @@ mod access;
 mod blocked;
 mod callback;
 mod contract;
+mod control;
 mod documented;
 mod handover;
 mod health_of_child;

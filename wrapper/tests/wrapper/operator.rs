@@ -6,11 +6,11 @@ use serde_json::Value;
 
 use crate::support::{Start, Wrapper};
 
-fn operator(wrapper: &Wrapper, command: &[&str]) -> Output {
+pub(crate) fn operator(wrapper: &Wrapper, command: &[&str]) -> Output {
     at(&format!("unix://{}", wrapper.path("w.sock").display()), command)
 }
 
-fn at(address: &str, command: &[&str]) -> Output {
+pub(crate) fn at(address: &str, command: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_grit-wrapper"))
         .args(command)
         .env("GRIT_WRAPPER_ADDRESS", address)
@@ -19,16 +19,21 @@ fn at(address: &str, command: &[&str]) -> Output {
 }
 
 #[track_caller]
-fn json(output: &Output) -> Value {
+pub(crate) fn json(output: &Output) -> Value {
     assert_eq!(output.status.code(), Some(0), "{}", stderr(output));
-    serde_json::from_slice(&output.stdout).unwrap()
+    last_object(output)
 }
 
-fn stderr(output: &Output) -> String {
+/// A command that waits writes one object for each change.
+fn last_object(output: &Output) -> Value {
+    serde_json::from_str(String::from_utf8_lossy(&output.stdout).lines().last().unwrap()).unwrap()
+}
+
+pub(crate) fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-async fn ready(flags: &[&str], habits: &[&str]) -> Wrapper {
+pub(crate) async fn ready(flags: &[&str], habits: &[&str]) -> Wrapper {
     let wrapper = Start::new().flags(&["--start-grace=0s", "--min-uptime=0s"]).flags(flags).child(habits);
     drop(wrapper.client().await);
     wrapper.child_ready().await;
@@ -46,7 +51,7 @@ async fn a_drain_from_its_status_to_its_end_and_a_new_start() {
         operator(&wrapper, &["drain", "--id", "deploy-7", "--reason", "version 2", "--wait", "--json"]);
     // The runner failed, and that is told.
     assert_eq!(drained.status.code(), Some(4), "{}", stderr(&drained));
-    let drained: Value = serde_json::from_slice(&drained.stdout).unwrap();
+    let drained: Value = last_object(&drained);
     assert_eq!(drained["state"], "stopped");
     assert_eq!(drained["exit"]["how"]["code"], 4);
     assert_eq!(
@@ -80,7 +85,7 @@ async fn drain_wait_exits_with_4_unless_the_drain_was_clean() {
         let output = operator(&wrapper, &[words, &["--json"]].concat());
         let errors = stderr(&output);
         assert_eq!(output.status.code(), Some(code), "{habits:?} {words:?}: {errors}");
-        let status: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let status: Value = last_object(&output);
         assert_eq!(status["drain"]["outcome"], outcome, "{habits:?} {words:?}: {status}");
         assert_eq!(errors.contains("the drain was not clean"), code == 4, "{errors}");
         // Whoever looks later sees the same.

@@ -4,9 +4,15 @@ use grit_proto::wrapper_v1::{CancelRequest, CancelResponse};
 use tonic::Status;
 
 use super::Own;
-use crate::service::status;
+use crate::service::{
+    asker::{Asker, Change},
+    status,
+};
 
-pub(super) async fn cancel(own: &Own, request: CancelRequest) -> Result<CancelResponse, Status> {
+pub(super) async fn cancel(own: Own, request: CancelRequest, asker: Asker) -> Result<CancelResponse, Status> {
+    let cancelled = own.now().state.stop().map(|stop| stop.id.clone());
     own.supervisor.cancel(&request.id).await.map_err(|error| status::from_handle_error(&error))?;
+    let id = cancelled.as_deref().or(Some(&request.id));
+    Change { action: "cancel", outcome: "cancelled", id, ..Change::default() }.log(asker);
     Ok(CancelResponse { status: Some(own.status()) })
 }

@@ -1,15 +1,19 @@
-//! `Drain`: ask the runner to end. Returns when that is under way; a client that goes away cancels nothing.
+//! `Drain`: ask the runner to end. Returns when that is under way. Once the request is valid, the drain no longer depends on its client.
 
 use std::{sync::Arc, time::Duration};
 
 use grit_proto::wrapper_v1::{DrainRequest, DrainResponse, Mode as WireMode};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 use tonic::Status;
+use tracing::{info, warn};
 
 use super::Own;
 use crate::{
     callback::Callback,
-    service::status,
+    service::{
+        asker::{Asker, Change},
+        status,
+    },
     signals,
     supervisor::{Answer, Mode, Stop},
 };
@@ -20,18 +24,39 @@ const MAX_ID: usize = 200;
 const MAX_REASON: usize = 1000;
 /// What the clock can hold, and more than any job takes.
 const MAX_DEADLINE: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+/// How long the runner may take to list its jobs before a drain goes ahead without the check for a self-drain.
+const SELF_DRAIN_CHECK: Duration = Duration::from_secs(1);
 
-pub(super) async fn drain(own: &Own, request: DrainRequest) -> Result<DrainResponse, Status> {
-    let stop = stop(&request)?;
+pub(super) async fn drain(own: Own, request: DrainRequest, asker: Asker) -> Result<DrainResponse, Status> {
+    let stop = stop(&request, asker)?;
     for callback in &stop.callbacks {
         own.guard.access.check_callback(callback).map_err(status::from_callback_refused)?;
     }
-    refuse_self_drain(own, &request.job_url).await?;
+    refuse_self_drain(&own, &request.job_url).await?;
+    let accepted = Change {
+        action: "drain",
+        outcome: "started",
+        mode: Some(stop.mode.name()),
+        id: Some(&request.id),
+        reason: Some(&request.reason),
+        deadline_seconds: request.deadline.map(|deadline| deadline.seconds.unsigned_abs()),
+        callbacks: (!stop.callbacks.is_empty()).then_some(stop.callbacks.len()),
+        ..Change::default()
+    };
     let answer = own.supervisor.stop(stop).await.map_err(|error| status::from_handle_error(&error))?;
-    Ok(DrainResponse { status: Some(own.status()), joined: answer == Answer::Already })
+    let joined_id = match &answer {
+        Answer::Joined(id) => &**id,
+        Answer::Done | Answer::Already => "",
+    };
+    accepted.answered(&answer).log(asker);
+    Ok(DrainResponse {
+        status: Some(own.status()),
+        joined: answer != Answer::Done,
+        joined_id: joined_id.to_owned(),
+    })
 }
 
-fn stop(request: &DrainRequest) -> Result<Stop, Status> {
+fn stop(request: &DrainRequest, asker: Asker) -> Result<Stop, Status> {
     let mode = match request.mode() {
         WireMode::Unspecified | WireMode::Graceful => Mode::Graceful,
         WireMode::Forceful => Mode::Forceful,
@@ -45,7 +70,11 @@ fn stop(request: &DrainRequest) -> Result<Stop, Status> {
     if request.reason.chars().count() > MAX_REASON {
         return Err(status::wrong("reason", "expected at most 1000 characters"));
     }
-    let mut stop = Stop { reason: Arc::from(request.reason.as_str()), ..Stop::new(&request.id, mode) };
+    let mut stop = Stop {
+        reason: Arc::from(request.reason.as_str()),
+        by: Arc::from(asker.to_string()),
+        ..Stop::new(&request.id, mode)
+    };
     if let Some(deadline) = request.deadline {
         let wrong = |_| status::wrong("deadline", "expected a duration that is not negative");
         let deadline = Duration::try_from(deadline).map_err(wrong)?;
@@ -59,12 +88,28 @@ fn stop(request: &DrainRequest) -> Result<Stop, Status> {
     Ok(stop)
 }
 
-/// A pipeline's job that drains the runner it runs on, and waits for that, waits for itself.
+/// A pipeline's job that drains the runner it runs on, and waits for that, waits for itself. A runner that does not list its jobs in time is
+/// drained without this check: a drain is worth more than the check.
 async fn refuse_self_drain(own: &Own, job_url: &str) -> Result<(), Status> {
     if job_url.is_empty() {
         return Ok(());
     }
-    let jobs = own.prober.jobs().await.unwrap_or_default();
+    let jobs = match timeout(SELF_DRAIN_CHECK, own.prober.jobs()).await {
+        Ok(Some(jobs)) => jobs,
+        Ok(None) => {
+            info!(
+                "the drain goes ahead without the check for a self-drain: the runner does not list its jobs"
+            );
+            return Ok(());
+        }
+        Err(_) => {
+            warn!(
+                limit_seconds = SELF_DRAIN_CHECK.as_secs(),
+                "the drain goes ahead without the check for a self-drain: the runner did not list its jobs in time"
+            );
+            return Ok(());
+        }
+    };
     match jobs.iter().find(|job| job.is_at(job_url)) {
         Some(job) => Err(status::self_drain(job.id())),
         None => Ok(()),

@@ -14,7 +14,7 @@ use grit_proto::wrapper_v1::{
 use tokio::sync::watch::Receiver;
 use tonic::{Request, Response, Status, codegen::BoxStream};
 
-use super::{Guard, publish};
+use super::{Guard, detached::carry_out, publish};
 use crate::{
     access::Rights,
     health::{Health, Prober},
@@ -62,18 +62,18 @@ impl Wrapper for Own {
     }
 
     async fn drain(&self, request: Request<DrainRequest>) -> Result<Response<DrainResponse>, Status> {
-        let request = self.guard.open(Rights::Control, request)?;
-        drain::drain(self, request).await.map(Response::new)
+        let (request, asker) = self.guard.open_control(request)?;
+        carry_out(drain::drain(self.clone(), request, asker)).await.map(Response::new)
     }
 
     async fn cancel(&self, request: Request<CancelRequest>) -> Result<Response<CancelResponse>, Status> {
-        let request = self.guard.open(Rights::Control, request)?;
-        cancel::cancel(self, request).await.map(Response::new)
+        let (request, asker) = self.guard.open_control(request)?;
+        carry_out(cancel::cancel(self.clone(), request, asker)).await.map(Response::new)
     }
 
     async fn start(&self, request: Request<StartRequest>) -> Result<Response<StartResponse>, Status> {
-        let StartRequest {} = self.guard.open(Rights::Control, request)?;
-        start::start(self).await.map(Response::new)
+        let (StartRequest {}, asker) = self.guard.open_control(request)?;
+        carry_out(start::start(self.clone(), asker)).await.map(Response::new)
     }
 
     async fn list_jobs(

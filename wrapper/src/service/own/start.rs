@@ -4,9 +4,16 @@ use grit_proto::wrapper_v1::StartResponse;
 use tonic::Status;
 
 use super::Own;
-use crate::{service::status, supervisor::Answer};
+use crate::{
+    service::{
+        asker::{Asker, Change},
+        status,
+    },
+    supervisor::Answer,
+};
 
-pub(super) async fn start(own: &Own) -> Result<StartResponse, Status> {
+pub(super) async fn start(own: Own, asker: Asker) -> Result<StartResponse, Status> {
     let answer = own.supervisor.start().await.map_err(|error| status::from_handle_error(&error))?;
+    Change { action: "start", outcome: "started", ..Change::default() }.answered(&answer).log(asker);
     Ok(StartResponse { status: Some(own.status()), already: answer == Answer::Already })
 }

@@ -2,21 +2,35 @@
 //!
 //! A client that goes away cancels nothing. Asking again changes nothing: a second SIGTERM would skip the runner's clean-up.
 
+use std::sync::Arc;
+
 use grit_proto::runner_wrapper::InitForcefulShutdownResponse;
 use tonic::Status;
 
+use super::Upstream;
 use crate::{
-    service::{publish, status},
-    supervisor::{Handle, Mode, Stop},
+    service::{
+        asker::{Asker, Change},
+        publish, status,
+    },
+    supervisor::{Mode, Stop},
 };
 
 pub(super) async fn init_forceful_shutdown(
-    supervisor: &Handle,
+    upstream: Upstream,
+    asker: Asker,
 ) -> Result<InitForcefulShutdownResponse, Status> {
-    supervisor
-        .stop(Stop::new(publish::UPSTREAM, Mode::Forceful))
-        .await
-        .map_err(|error| status::from_handle_error(&error))?;
+    let supervisor = &upstream.supervisor;
+    let stop = Stop { by: Arc::from(asker.to_string()), ..Stop::new(publish::UPSTREAM, Mode::Forceful) };
+    let answer = supervisor.stop(stop).await.map_err(|error| status::from_handle_error(&error))?;
+    let accepted = Change {
+        action: "drain",
+        outcome: "started",
+        mode: Some(Mode::Forceful.name()),
+        id: Some(publish::UPSTREAM),
+        ..Change::default()
+    };
+    accepted.answered(&answer).log(asker);
     let (status, failure_reason) = publish::upstream(&supervisor.now());
     Ok(InitForcefulShutdownResponse { status: status.into(), failure_reason })
 }

@@ -2,22 +2,28 @@
 //!
 //! A client that goes away cancels nothing. Asking again joins the shutdown that is under way, with a further callback if it brings one.
 
+use std::sync::Arc;
+
 use grit_proto::runner_wrapper::{InitGracefulShutdownRequest, InitGracefulShutdownResponse};
 use tonic::Status;
 
+use super::Upstream;
 use crate::{
-    access::Access,
     callback::Callback,
-    service::{publish, status},
-    supervisor::{Handle, Mode, Stop},
+    service::{
+        asker::{Asker, Change},
+        publish, status,
+    },
+    supervisor::{Mode, Stop},
 };
 
 pub(super) async fn init_graceful_shutdown(
-    supervisor: &Handle,
-    access: &Access,
+    upstream: Upstream,
     request: InitGracefulShutdownRequest,
+    asker: Asker,
 ) -> Result<InitGracefulShutdownResponse, Status> {
-    let mut stop = Stop::new(publish::UPSTREAM, Mode::Graceful);
+    let (supervisor, access) = (&upstream.supervisor, &upstream.guard.access);
+    let mut stop = Stop { by: Arc::from(asker.to_string()), ..Stop::new(publish::UPSTREAM, Mode::Graceful) };
     // Upstream's client always sends the message, and means "no callback" by an empty URL.
     if let Some(callback) = request.shutdown_callback.filter(|callback| !callback.url.is_empty()) {
         let callback = Callback::new(&callback.url, &callback.method, &callback.headers)
@@ -25,7 +31,16 @@ pub(super) async fn init_graceful_shutdown(
         access.check_callback(&callback).map_err(status::from_callback_refused)?;
         stop.callbacks.push(callback);
     }
-    supervisor.stop(stop).await.map_err(|error| status::from_handle_error(&error))?;
+    let accepted = Change {
+        action: "drain",
+        outcome: "started",
+        mode: Some(Mode::Graceful.name()),
+        id: Some(publish::UPSTREAM),
+        callbacks: (!stop.callbacks.is_empty()).then_some(stop.callbacks.len()),
+        ..Change::default()
+    };
+    let answer = supervisor.stop(stop).await.map_err(|error| status::from_handle_error(&error))?;
+    accepted.answered(&answer).log(asker);
     let (status, failure_reason) = publish::upstream(&supervisor.now());
     Ok(InitGracefulShutdownResponse { status: status.into(), failure_reason })
 }

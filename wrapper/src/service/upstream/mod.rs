@@ -10,7 +10,7 @@ use grit_proto::runner_wrapper::{
 };
 use tonic::{Request, Response, Status};
 
-use super::Guard;
+use super::{Guard, detached::carry_out};
 use crate::{access::Rights, supervisor::Handle};
 
 /// Upstream's service on our supervisor.
@@ -45,8 +45,8 @@ impl ProcessWrapper for Upstream {
         &self,
         request: Request<InitGracefulShutdownRequest>,
     ) -> Result<Response<InitGracefulShutdownResponse>, Status> {
-        let request = self.guard.open(Rights::Control, request)?;
-        init_graceful_shutdown::init_graceful_shutdown(&self.supervisor, &self.guard.access, request)
+        let (request, asker) = self.guard.open_control(request)?;
+        carry_out(init_graceful_shutdown::init_graceful_shutdown(self.clone(), request, asker))
             .await
             .map(Response::new)
     }
@@ -55,7 +55,9 @@ impl ProcessWrapper for Upstream {
         &self,
         request: Request<InitForcefulShutdownRequest>,
     ) -> Result<Response<InitForcefulShutdownResponse>, Status> {
-        let InitForcefulShutdownRequest {} = self.guard.open(Rights::Control, request)?;
-        init_forceful_shutdown::init_forceful_shutdown(&self.supervisor).await.map(Response::new)
+        let (InitForcefulShutdownRequest {}, asker) = self.guard.open_control(request)?;
+        carry_out(init_forceful_shutdown::init_forceful_shutdown(self.clone(), asker))
+            .await
+            .map(Response::new)
     }
 }

@@ -1,0 +1,42 @@
+//! Control calls are carried out in tasks of their own: hyper drops the future of a call when its client resets the stream, closes the
+//! connection or reaches its deadline, and an accepted change must not be lost with it.
+
+use tonic::Status;
+use tracing::error;
+
+/// Carries `work` out to its end, also when the future that waits for it is dropped.
+pub(super) async fn carry_out<T: Send + 'static>(
+    work: impl Future<Output = Result<T, Status>> + Send + 'static,
+) -> Result<T, Status> {
+    match tokio::spawn(work).await {
+        Ok(result) => result,
+        Err(panic) => {
+            error!(%panic, "a control call failed; this is a bug in grit-wrapper, please report it");
+            Err(Status::internal("the wrapper failed while it carried the call out; see its log"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{sync::Arc, time::Duration};
+
+    use tokio::{sync::Notify, time::timeout};
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn work_goes_on_when_its_waiter_is_dropped() {
+        let done = Arc::new(Notify::new());
+        let work = {
+            let done = Arc::clone(&done);
+            async move {
+                tokio::time::sleep(Duration::from_secs(5)).await;
+                done.notify_one();
+                Ok(())
+            }
+        };
+        assert!(timeout(Duration::from_secs(1), carry_out(work)).await.is_err());
+        timeout(Duration::from_secs(10), done.notified()).await.unwrap();
+    }
+}

@@ -1,0 +1,318 @@
+//! Control calls: what was accepted is carried out whatever becomes of the client, calls that join, and answers that are long.
+
+use std::{
+    process::{Command, Stdio},
+    time::Duration,
+};
+
+use grit_proto::{
+    runner_wrapper::Status as Upstream,
+    wrapper_v1::{DrainRequest, GetStatusRequest, ListJobsRequest, Mode, StartRequest, State},
+};
+use rustix::process::{Signal, kill_process};
+use serde_json::{Value, json};
+use tokio::{io::AsyncWriteExt, net::TcpStream, time::timeout};
+
+use crate::{
+    ladder::Runner,
+    operator::{json, operator, ready, stderr},
+    support::{Start, Wrapper, pid},
+    web::ask,
+};
+
+const JOB: &str = "https://gitlab.example/group/project/-/jobs/17";
+const JSON: &str = "Content-Type: application/json";
+
+/// A request from a job, so that the runner is asked for its jobs first.
+fn from_a_job(id: &str) -> DrainRequest {
+    DrainRequest { id: id.to_owned(), job_url: JOB.to_owned(), ..DrainRequest::default() }
+}
+
+/// A wrapper whose runner takes a minute for the list of its jobs, with the URL of its REST.
+async fn with_a_runner_that_hangs() -> (Wrapper, String) {
+    let runner = Runner::new().await;
+    runner.says("/debug/jobs/list", 200, &format!("url={JOB} state=running\n"));
+    runner.list_takes(Duration::from_secs(60));
+    let flags = ["--start-grace=0s", "--http-listen=tcp://127.0.0.1:0", "--http-allow-control"];
+    let wrapper = Start::new().flags(&flags).env("LISTEN_ADDRESS", &runner.address).child(&[]);
+    let url = crate::web::ready_at(&wrapper).await;
+    (wrapper, url)
+}
+
+/// Waits until the drain has ended the runner, and starts it again.
+async fn drained(wrapper: &Wrapper, id: &str) {
+    wrapper.client().await.becomes(Upstream::Stopped).await;
+    let mut own = wrapper.own().await;
+    let status = own.get_status(GetStatusRequest {}).await.unwrap().into_inner();
+    assert_eq!(status.drain.unwrap().id, id);
+    own.start(StartRequest {}).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_drain_is_carried_out_when_its_client_goes_away_during_the_check_for_a_self_drain() {
+    let (wrapper, url) = with_a_runner_that_hangs().await;
+    let moment = Duration::from_millis(300);
+
+    let mut client = wrapper.own().await;
+    let mut request = tonic::Request::new(from_a_job("client deadline"));
+    request.set_timeout(moment);
+    client.drain(request).await.unwrap_err();
+    drained(&wrapper, "client deadline").await;
+
+    // A call whose future is dropped is reset (RST_STREAM) over a connection that lives on.
+    timeout(moment, client.drain(from_a_job("reset"))).await.unwrap_err();
+    drained(&wrapper, "reset").await;
+
+    let mut other = wrapper.own().await;
+    timeout(moment, other.drain(from_a_job("closed"))).await.unwrap_err();
+    drop(other);
+    drained(&wrapper, "closed").await;
+
+    // As `curl -m 1` does.
+    let host = url.strip_prefix("http://").unwrap();
+    let body = json!({ "id": "rest", "job_url": JOB }).to_string();
+    let head =
+        format!("POST /drain HTTP/1.1\r\nHost: {host}\r\n{JSON}\r\nContent-Length: {}\r\n\r\n", body.len());
+    let mut stream = TcpStream::connect(host).await.unwrap();
+    stream.write_all(format!("{head}{body}").as_bytes()).await.unwrap();
+    tokio::time::sleep(moment).await;
+    drop(stream);
+    drained(&wrapper, "rest").await;
+
+    // As `timeout -s INT 1` does, but sure to come while the call is under way.
+    let mut command = Command::new(env!("CARGO_BIN_EXE_grit-wrapper"))
+        .args(["drain", "--id", "command"])
+        .env("GRIT_WRAPPER_ADDRESS", format!("unix://{}", wrapper.path("w.sock").display()))
+        .env("CI_JOB_URL", JOB)
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    wrapper.logged("\"id\":\"rest\"").await;
+    tokio::time::sleep(2 * moment).await;
+    kill_process(pid(command.id()), Signal::INT).unwrap();
+    command.wait().unwrap();
+    drained(&wrapper, "command").await;
+
+    let skipped = wrapper.read("log").matches("goes ahead without the check for a self-drain").count();
+    assert_eq!(skipped, 5, "each check took longer than its limit");
+}
+
+#[tokio::test]
+async fn a_patient_client_is_answered_when_the_check_for_a_self_drain_hangs() {
+    let (wrapper, _) = with_a_runner_that_hangs().await;
+    let answer = wrapper.own().await.drain(from_a_job("patient")).await.unwrap().into_inner();
+    assert!(!answer.joined);
+    wrapper.logged("the runner did not list its jobs in time").await;
+    wrapper.recorded("ready QUIT").await;
+}
+
+#[tokio::test]
+async fn every_view_of_a_drain_that_joins_says_so() {
+    let flags = ["--http-listen=tcp://127.0.0.1:0", "--http-allow-control"];
+    let wrapper = ready(&flags, &["--ignore-quit"]).await;
+    let url = crate::web::ready_at(&wrapper).await;
+    let first = json(&operator(&wrapper, &["drain", "--id", "a", "--deadline", "1h", "--json"]));
+    assert_eq!((&first["joined"], &first["joined_id"]), (&false.into(), &Value::Null));
+    let deadline = &first["drain"]["deadline"];
+
+    let text = operator(&wrapper, &["drain", "--id", "b", "--deadline", "2h"]);
+    let text = String::from_utf8(text.stdout).unwrap();
+    assert!(text.starts_with("joined     the drain \"a\", which was under way already\nstate "), "{text}");
+    let same = operator(&wrapper, &["drain", "--id", "a"]);
+    let same = String::from_utf8(same.stdout).unwrap();
+    assert!(same.starts_with("joined     this drain was under way already\n"), "{same}");
+    let waits = operator(&wrapper, &["drain", "--id", "b", "--wait", "--timeout", "100ms"]);
+    assert!(stderr(&waits).contains("joined the drain \"a\", which was under way already"), "{waits:?}");
+    let program = json(&operator(&wrapper, &["drain", "--id", "b", "--json"]));
+    assert_eq!((&program["joined"], &program["joined_id"]), (&true.into(), &"a".into()));
+    assert_eq!(
+        (&program["drain"]["id"], &program["drain"]["deadline"]),
+        (&"a".into(), deadline),
+        "not later"
+    );
+
+    let (status, body) = ask(&url, "/drain", &[JSON], Some("{\"id\":\"c\",\"deadline\":\"30m\"}")).await;
+    let rest: Value = serde_json::from_str(&body).unwrap();
+    assert_eq!((status, &rest["joined"], &rest["joined_id"]), (200, &true.into(), &"a".into()));
+    assert_ne!(&rest["drain"]["deadline"], deadline, "earlier");
+
+    let forceful =
+        DrainRequest { id: "d".to_owned(), mode: Mode::Forceful.into(), ..DrainRequest::default() };
+    wrapper.recorded("ready QUIT").await;
+    let answer = wrapper.own().await.drain(forceful.clone()).await.unwrap().into_inner();
+    assert_eq!((answer.joined, answer.joined_id.as_str()), (true, "a"));
+    assert_eq!(answer.status.unwrap().drain.unwrap().mode(), Mode::Forceful);
+    wrapper.client().await.becomes(Upstream::Stopped).await;
+    let answer = wrapper.own().await.drain(forceful).await.unwrap().into_inner();
+    assert_eq!((answer.joined, answer.joined_id.as_str()), (true, ""));
+    let late = operator(&wrapper, &["drain"]);
+    let late = String::from_utf8(late.stdout).unwrap();
+    assert!(
+        late.starts_with("joined     nothing is left to drain: the runner had ended already\n"),
+        "{late}"
+    );
+}
+
+/// `systemctl stop` without a limit waits for jobs that may never end.
+#[tokio::test]
+async fn a_drain_that_joins_a_signals_drain_bounds_it() {
+    let mut wrapper = ready(&[], &["--ignore-quit"]).await;
+    wrapper.signal(Signal::TERM);
+    wrapper.recorded("ready QUIT").await;
+    let joined = json(&operator(&wrapper, &["drain", "--id", "b", "--deadline", "500ms", "--json"]));
+    assert_eq!((&joined["joined"], &joined["joined_id"]), (&true.into(), &"signal".into()));
+    wrapper.recorded("ready QUIT TERM").await;
+    wrapper.ended().await;
+}
+
+#[tokio::test]
+async fn the_last_drain_is_told_after_a_start_also_by_the_next_wrapper() {
+    let wrapper = ready(&[], &["--code", "7"]).await;
+    json(&operator(&wrapper, &["drain", "--id", "deploy-7", "--reason", "version 2", "--json"]));
+    wrapper.client().await.becomes(Upstream::Stopped).await;
+    json(&operator(&wrapper, &["start", "--json"]));
+    wrapper.recorded("ready QUIT ready").await;
+    let told = |wrapper: &Wrapper| {
+        let status = json(&operator(wrapper, &["status", "--json"]));
+        assert_eq!((&status["state"], &status["drain"]), (&"running".into(), &Value::Null));
+        status["last_drain"].clone()
+    };
+    let last = told(&wrapper);
+    assert_eq!((&last["id"], &last["reason"]), (&"deploy-7".into(), &"version 2".into()));
+    assert_eq!(last["exit"]["how"]["code"], 7);
+    let uid = rustix::process::geteuid().as_raw();
+    assert!(last["asked_by"].as_str().unwrap().starts_with(&format!("uid {uid}")), "{last}");
+
+    let (mut process, folder) = wrapper.into_parts();
+    process.kill().unwrap();
+    process.wait().unwrap();
+    let next = Start::again(folder).flags(&["--start-grace=0s", "--min-uptime=0s"]).child(&[]);
+    drop(next.client().await);
+    assert_eq!(told(&next), last);
+}
+
+/// The commands are processes that this test waits for, and the runner's server answers meanwhile.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_thousand_jobs_and_sections_hide_no_drain() {
+    let runner = Runner::new().await;
+    let job = |id: u32| {
+        format!(
+            "url=https://gitlab.example/group/project/-/jobs/{id} state=running stage=step_script executor_stage=docker_run duration={id}s\n"
+        )
+    };
+    runner.says("/health/ready", 200, "ok");
+    runner.says("/metrics", 200, crate::ladder::VERSION);
+    runner.says("/debug/jobs/list", 200, &(1..=1100).map(job).collect::<String>());
+    let sections: String = (0..1000)
+        .map(|at| {
+            format!(
+                "[[runners]]\nname = \"a runner with a long name, number {at}\"\ntoken = \"glrt-{at:012}\"\n"
+            )
+        })
+        .collect();
+    let habits = ["--jobs-take", "300"];
+    let (wrapper, mut own) = crate::ladder::watched(Some(&runner), Some(&sections), &habits).await;
+    wrapper.child_ready().await;
+    let health = crate::support::eventually("a reason for each section", async || {
+        let status =
+            own.get_status(GetStatusRequest {}).await.map_err(|error| error.to_string())?.into_inner();
+        let health = status.health.unwrap();
+        if health.jobs == Some(1100) && health.reasons.len() > 1 {
+            Ok(health)
+        } else {
+            Err(format!("{health:?}"))
+        }
+    })
+    .await;
+    assert!(health.reasons.last().unwrap().starts_with("and 98"), "{:?}", health.reasons);
+
+    let jobs = own.list_jobs(ListJobsRequest {}).await.unwrap().into_inner();
+    assert_eq!((jobs.jobs.len(), jobs.left_out, jobs.jobs[0].id), (1100, 0, Some(1100)));
+    assert_eq!(json(&operator(&wrapper, &["jobs", "--json"])).as_array().unwrap().len(), 1100);
+    let drained = operator(&wrapper, &["drain", "--wait", "--json"]);
+    assert_eq!(json(&drained)["state"], "stopped", "{}", stderr(&drained));
+    assert_eq!(own.get_status(GetStatusRequest {}).await.unwrap().into_inner().state(), State::Stopped);
+}
+
+/// The audit lines of the log.
+fn changes(wrapper: &Wrapper) -> Vec<Value> {
+    let log = wrapper.read("log");
+    let lines = log.lines().filter(|line| line.contains("\"change accepted\""));
+    lines.map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[tokio::test]
+async fn each_accepted_change_leaves_one_line_with_its_sender() {
+    let flags = [
+        "--grpc-listen=tcp://127.0.0.1:0",
+        "--http-listen=tcp://127.0.0.1:0",
+        "--http-allow-control",
+        "--start-grace=1h",
+    ];
+    let mut wrapper = Start::new().flags(&flags).child(&["--ignore-quit"]);
+    let url = crate::web::ready_at(&wrapper).await;
+    let seen = |count: usize| changes(&wrapper).get(count - 1).cloned().unwrap_or_default();
+    let uid = rustix::process::geteuid().as_raw();
+
+    json(&operator(
+        &wrapper,
+        &["drain", "--id", "one", "--reason", "a\u{1b}[2J\u{9b}b\nc", "--deadline", "2h", "--json"],
+    ));
+    let line = seen(1);
+    assert_eq!(
+        (&line["action"], &line["outcome"], &line["mode"]),
+        (&"drain".into(), &"started".into(), &"graceful".into())
+    );
+    assert_eq!((&line["transport"], &line["uid"], &line["id"]), (&"unix".into(), &uid.into(), &"one".into()));
+    assert_eq!(line["reason"], "a\\u{1b}[2J\\u{9b}b\\nc", "{line}");
+    assert_eq!(line["deadline_seconds"], 7200);
+    assert!(line["pid"].is_u64(), "{line}");
+
+    assert_eq!(ask(&url, "/drain", &[JSON], Some("{\"id\":\"two\"}")).await.0, 200);
+    let line = seen(2);
+    assert_eq!(
+        (&line["transport"], &line["outcome"], &line["joined_id"]),
+        (&"http".into(), &"joined".into(), &"one".into())
+    );
+    assert!(line["peer"].as_str().unwrap().starts_with("127.0.0.1:") && line["uid"].is_null(), "{line}");
+
+    json(&operator(&wrapper, &["cancel", "--json"]));
+    let line = seen(3);
+    assert_eq!((&line["action"], &line["id"], &line["uid"]), (&"cancel".into(), &"one".into(), &uid.into()));
+
+    // Upstream's API, through TCP, twice.
+    let log = wrapper.read("log");
+    let line = log.lines().find(|line| line.contains("tcp://127.0.0.1:0") && !line.contains("HTTP")).unwrap();
+    let line: Value = serde_json::from_str(line).unwrap();
+    let mut upstream = crate::support::tcp_client(line["bound"].as_str().unwrap()).await.unwrap();
+    upstream.graceful().await;
+    upstream.forceful().await;
+    for (count, outcome, mode) in [(4, "started", "graceful"), (5, "joined", "forceful")] {
+        let line = seen(count);
+        assert_eq!((&line["transport"], &line["id"]), (&"tcp".into(), &"upstream".into()), "{line}");
+        assert_eq!((&line["outcome"], &line["mode"]), (&outcome.into(), &mode.into()));
+    }
+    upstream.becomes(Upstream::Stopped).await;
+    json(&operator(&wrapper, &["start", "--json"]));
+    json(&operator(&wrapper, &["start", "--json"]));
+    assert_eq!((&seen(6)["action"], &seen(6)["outcome"]), (&"start".into(), &"started".into()));
+    assert_eq!((&seen(7)["action"], &seen(7)["outcome"]), (&"start".into(), &"already".into()));
+
+    // What was refused is no change.
+    let refused = operator(&wrapper, &["cancel"]);
+    assert_eq!(refused.status.code(), Some(1));
+    wrapper.signal(Signal::TERM);
+    crate::support::eventually("the line of the signal", async || {
+        let line = seen(8);
+        if line["transport"] == "signal" { Ok(()) } else { Err(line) }
+    })
+    .await;
+    let line = seen(8);
+    assert_eq!(
+        (&line["action"], &line["id"], &line["peer"]),
+        (&"drain".into(), &"signal".into(), &"SIGTERM".into())
+    );
+    assert_eq!(changes(&wrapper).len(), 8);
+    json(&operator(&wrapper, &["drain", "--force", "--json"]));
+    wrapper.ended().await;
+}
