@@ -3,7 +3,7 @@
 use std::{
     fs::File,
     io::{Read, Write},
-    os::unix::ffi::OsStrExt,
+    os::unix::{ffi::OsStrExt, process::CommandExt},
     path::{Path, PathBuf},
     process::ExitCode,
     time::Duration,
@@ -40,6 +40,13 @@ struct Habits {
     /// Leave a process behind in the group, which ignores what it can, and write its number here.
     #[arg(long)]
     grandchild: Option<PathBuf>,
+    /// Start jobs as GitLab Runner does, each a process group of its own: one that ignores what it can, one that has left its parent and its
+    /// session as well, and one with an empty environment. They outlive the child.
+    #[arg(long)]
+    stubborn_jobs: bool,
+    /// End so many milliseconds after SIGTERM, as GitLab Runner does after its own `shutdown_timeout`.
+    #[arg(long, default_value_t = 0)]
+    term_takes: u64,
     /// Write so many bytes of a known pattern to stdout.
     #[arg(long)]
     flood: Option<usize>,
@@ -77,6 +84,9 @@ async fn main() -> std::io::Result<ExitCode> {
         let child = std::process::Command::new("sh").args(["-c", script, &test]).spawn()?;
         std::fs::write(path, child.id().to_string())?;
     }
+    if habits.stubborn_jobs {
+        start_stubborn_jobs(&habits)?;
+    }
     if let Some(bytes) = habits.flood {
         let pattern: Vec<u8> = (0..bytes).map(|at| u8::try_from(at % 251).unwrap_or_default()).collect();
         std::io::stdout().lock().write_all(&pattern)?;
@@ -106,11 +116,29 @@ async fn main() -> std::io::Result<ExitCode> {
             () = seen(&mut terminate) => {
                 note("TERM")?;
                 if !habits.ignore_term {
-                    finish = Some(Duration::ZERO);
+                    finish = Some(Duration::from_millis(habits.term_takes));
                 }
             }
         }
     }
+}
+
+fn start_stubborn_jobs(habits: &Habits) -> std::io::Result<()> {
+    // It goes with the test as well, and has its folder among its arguments.
+    let script = "trap '' QUIT TERM HUP INT; while kill -0 $0 2>/dev/null; do sleep 1; done";
+    let test = habits.lives_with.unwrap_or(1).to_string();
+    let folder = habits.record.as_deref().and_then(Path::parent).unwrap_or(Path::new("/"));
+    let job = |program: &str, words: &[&str]| {
+        let mut command = std::process::Command::new(program);
+        command.args(words).args(["/bin/sh", "-c", script, &test]).arg(folder).process_group(0);
+        command
+    };
+    job("/usr/bin/env", &[]).spawn()?;
+    job("/usr/bin/env", &["-i"]).env_clear().spawn()?;
+    // The shell in the middle ends at once.
+    let mut gone = job("/bin/sh", &["-c", "setsid \"$@\" &", "sh"]).spawn()?;
+    gone.wait()?;
+    Ok(())
 }
 
 /// Ends this process as soon as `test` is no more, whatever its habits are, and with it everything that has to do with `folder`.

@@ -11,7 +11,7 @@ use tokio::{
     task::JoinHandle,
 };
 use tokio_util::sync::CancellationToken;
-use tracing::{error, info};
+use tracing::{error, info, warn};
 
 use crate::{
     callback::Caller,
@@ -20,12 +20,12 @@ use crate::{
     listen::{self, ListenError, Listener, Passed, PassedError},
     notify::Notifier,
     parts::{Broken, Parts},
-    process::{CommandError, CommandLine},
+    process::{self, CommandError, CommandLine, orphans},
     service::{self, Guard, Own, Services, Upstream},
     settings::Run,
     signals::Signals,
     store::{Store, StoreError},
-    supervisor::{End, Outcome, Task},
+    supervisor::{End, Handle, Outcome, Task},
     web::Web,
 };
 
@@ -65,7 +65,9 @@ impl RunError {
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         match self {
-            Self::Command(CommandError::NotExecutable(_)) => Self::NOT_EXECUTABLE,
+            Self::Command(CommandError::NotExecutable(_) | CommandError::Format { .. }) => {
+                Self::NOT_EXECUTABLE
+            }
             Self::Command(CommandError::Missing(_) | CommandError::Empty) => Self::NOT_FOUND,
             Self::Listen { .. }
             | Self::Passed(_)
@@ -97,10 +99,14 @@ pub fn run(settings: &Run) -> Result<ExitCode, RunError> {
 async fn supervise(settings: &Run, mut passed: Passed) -> Result<u8, RunError> {
     let command = CommandLine::new(settings.command.clone())?;
     // A parent that ignores SIGCHLD hands that down, and the kernel would then throw our child's exit status away.
-    let _keep_exit_statuses = signal(SignalKind::child()).map_err(RunError::Prepare)?;
+    let child_ended = signal(SignalKind::child()).map_err(RunError::Prepare)?;
     // A limit on the size of files (LimitFSIZE) is met as a full disk is, and does not end the wrapper. The runner does not inherit this.
     let _keep_writing =
         signal(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw())).map_err(RunError::Prepare)?;
+    // A runner's jobs become ours when it ends, so that they can be found, and are collected when they end.
+    if let Err(error) = orphans::adopt() {
+        warn!(%error, "the runner's orphans go to another process");
+    }
     let signals = Signals::new().map_err(RunError::Prepare)?;
     let mut listeners = Vec::new();
     for address in &settings.grpc_listen {
@@ -119,19 +125,21 @@ async fn supervise(settings: &Run, mut passed: Passed) -> Result<u8, RunError> {
     let caller = Caller::new(runtime::Handle::current(), Arc::clone(&counters));
     let policy = settings.policy();
     let (mut task, supervisor) =
-        Task::new(policy.clone(), settings.platform(command, state_file.is_some()), caller.clone());
+        Task::new(policy.clone(), settings.platform(command.clone(), state_file.is_some()), caller.clone());
     task = task.count(Arc::clone(&counters));
     if let Some(path) = state_file {
         let (store, saved) = Store::open(&path).await?;
         task = task.keep(store);
         if let Some(saved) = saved {
-            let found = saved.find(&policy).await.map_err(RunError::Adopt)?;
+            let found = saved.find(&policy, &command).await.map_err(RunError::Adopt)?;
             task = task.resume(found.supervision, found.child);
         }
     }
+    warn_of_twins(&command, &supervisor);
     let supervision = tokio::spawn(task.run());
     let mut parts = Parts::default();
     parts.spawn(SIGNALS, signals.forward(supervisor.clone(), settings.drain_timeout));
+    parts.spawn(ORPHANS, orphans::collect(child_ended));
     let prober = Prober::new(settings.probes());
     let (publish_health, health) = watch::channel(Health::default());
     parts.spawn(PROBER, prober.clone().run(supervisor.clone(), publish_health));
@@ -181,6 +189,18 @@ async fn supervise(settings: &Run, mut passed: Passed) -> Result<u8, RunError> {
     Ok(exit_code(&end))
 }
 
+/// A runner that nobody supervises, or that another wrapper does, and this one would take the same jobs, and a drain would end one of them.
+fn warn_of_twins(command: &CommandLine, supervisor: &Handle) {
+    let adopted = supervisor.now().state.child().map(|child| child.pid);
+    for pid in process::running(command).into_iter().filter(|pid| Some(*pid) != adopted) {
+        warn!(
+            pid,
+            "another process runs the same command: if it uses the same configuration, both take jobs, and this wrapper drains only its own \
+             runner. Stop the other one, or give each a configuration of its own"
+        );
+    }
+}
+
 /// The names of the parts.
 const SUPERVISOR: &str = "supervisor";
 const SIGNALS: &str = "signals";
@@ -188,6 +208,7 @@ const PROBER: &str = "health prober";
 const NOTIFIER: &str = "service manager notifier";
 const HTTP: &str = "HTTP server";
 const GRPC: &str = "gRPC server";
+const ORPHANS: &str = "collector of ended processes";
 
 /// Waits for the end of the supervisor's work, as long as no part breaks.
 async fn outcome(supervision: JoinHandle<Outcome>, parts: &mut Parts) -> Result<Outcome, Broken> {
@@ -213,7 +234,8 @@ async fn bind_http(settings: &Run) -> Result<Option<TcpListener>, RunError> {
 fn exit_code(end: &End) -> u8 {
     match end {
         End::NeverStarted => 0,
-        End::SpawnFailed(_) => RunError::NOT_EXECUTABLE,
+        // That the command may be executed was seen before: no memory, no process or no disk was left.
+        End::SpawnFailed(_) => RunError::FAILED,
         End::Exited { exit, .. } => exit.shell_code(),
     }
 }

@@ -29,6 +29,14 @@ pub enum CommandError {
     Missing(OsString),
     #[error("the command {0:?} is not an executable file")]
     NotExecutable(PathBuf),
+    #[error(
+        "cannot run the command {program:?}: it is neither a program for this machine nor a script that begins with `#!`"
+    )]
+    Format {
+        program: PathBuf,
+        #[source]
+        source: std::io::Error,
+    },
 }
 
 impl CommandLine {
@@ -41,7 +49,16 @@ impl CommandLine {
         let mut words = words.into_iter();
         let name = words.next().filter(|name| !name.is_empty()).ok_or(CommandError::Empty)?;
         let program = find(&name, env::var_os("PATH").as_deref())?;
+        super::format::check(&program)
+            .map_err(|source| CommandError::Format { program: program.clone(), source })?;
         Ok(Self { name, program, args: words.collect() })
+    }
+
+    /// As it was typed, for people.
+    #[must_use]
+    pub fn words(&self) -> Vec<String> {
+        let words = std::iter::once(&self.name).chain(&self.args);
+        words.map(|word| word.to_string_lossy().into_owned()).collect()
     }
 }
 

@@ -27,39 +27,43 @@ impl Exit {
         match self {
             Self::Code(code) => u8::try_from(code & 0xff).unwrap_or(u8::MAX),
             Self::Signal(number) => u8::try_from(128 + (number & 0x7f)).unwrap_or(u8::MAX),
-            Self::Unknown => 0,
+            // The wrapper cannot tell; as with `timeout`, that is its own failure, and no success.
+            Self::Unknown => 125,
         }
     }
 }
 
 impl fmt::Display for Exit {
-    /// The words of Go's `os/exec`, which upstream's wrapper puts into `failureReason`.
+    /// The words of Go's `os/exec`, which upstream's wrapper puts into `failureReason`: a client may compare them.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Self::Code(code) => write!(f, "exit status {code}"),
             Self::Signal(number) => match name(number) {
                 Some(name) => write!(f, "signal: {name}"),
-                None => write!(f, "signal: {number}"),
+                None => write!(f, "signal: signal {number}"),
             },
-            Self::Unknown => f.write_str("ended, but its exit status went to another parent"),
+            Self::Unknown => {
+                f.write_str("ended, but its exit status is not known: another process collected it")
+            }
         }
     }
 }
 
+/// As Go names them.
 fn name(signal: i32) -> Option<&'static str> {
     Some(match signal {
-        1 => "SIGHUP",
-        2 => "SIGINT",
-        3 => "SIGQUIT",
-        4 => "SIGILL",
-        6 => "SIGABRT",
-        7 => "SIGBUS",
-        8 => "SIGFPE",
-        9 => "SIGKILL",
-        11 => "SIGSEGV",
-        13 => "SIGPIPE",
-        14 => "SIGALRM",
-        15 => "SIGTERM",
+        1 => "hangup",
+        2 => "interrupt",
+        3 => "quit",
+        4 => "illegal instruction",
+        6 => "aborted",
+        7 => "bus error",
+        8 => "floating point exception",
+        9 => "killed",
+        11 => "segmentation fault",
+        13 => "broken pipe",
+        14 => "alarm clock",
+        15 => "terminated",
         _ => return None,
     })
 }
@@ -75,12 +79,13 @@ mod tests {
         assert_eq!(Exit::Code(255).shell_code(), 255);
         assert_eq!(Exit::Signal(9).shell_code(), 137);
         assert_eq!(Exit::Signal(15).shell_code(), 143);
+        assert_ne!(Exit::Unknown.shell_code(), 0, "unknown is no success");
     }
 
     #[test]
     fn words() {
         assert_eq!(Exit::Code(2).to_string(), "exit status 2");
-        assert_eq!(Exit::Signal(9).to_string(), "signal: SIGKILL");
-        assert_eq!(Exit::Signal(35).to_string(), "signal: 35");
+        assert_eq!(Exit::Signal(9).to_string(), "signal: killed");
+        assert_eq!(Exit::Signal(35).to_string(), "signal: signal 35");
     }
 }

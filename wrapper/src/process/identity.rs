@@ -4,6 +4,8 @@ use std::{fs, io, os::unix::fs::MetadataExt};
 
 use serde::{Deserialize, Serialize};
 
+use super::Marker;
+
 /// A process, for ever: numbers are given again, but not at the same moment of the same boot.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
@@ -12,6 +14,20 @@ pub struct Identity {
     start_ticks: u64,
     /// The boot that these ticks are counted from.
     boot: String,
+    /// There for a runner that a wrapper of this release started.
+    #[serde(default)]
+    pub origin: Option<Origin>,
+}
+
+/// What a wrapper gave a runner on its way.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Origin {
+    pub marker: Marker,
+    /// The command line that the wrapper was given for it.
+    pub command: Vec<String>,
+    /// Its processes when it was asked to abort its jobs: their numbers and start times.
+    #[serde(default)]
+    pub seen: Vec<(u32, u64)>,
 }
 
 /// A program file: device and inode.
@@ -30,7 +46,20 @@ impl Identity {
     pub fn of(pid: u32) -> io::Result<Self> {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
         let start_ticks = start_ticks(&stat).ok_or(io::ErrorKind::InvalidData)?;
-        Ok(Self { pid, start_ticks, boot: boot_id()? })
+        Ok(Self { pid, start_ticks, boot: boot_id()?, origin: None })
+    }
+
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        (self.pid, self.start_ticks, &self.boot) == (other.pid, other.start_ticks, &other.boot)
+    }
+
+    pub(super) fn start_ticks(&self) -> u64 {
+        self.start_ticks
+    }
+
+    /// Whether it is of this boot, so that something of it may live.
+    pub(super) fn is_of_this_boot(&self) -> bool {
+        boot_id().is_ok_and(|boot| boot == self.boot)
     }
 
     /// Whether the process with this number is the same one, and not yet a zombie.
@@ -38,7 +67,7 @@ impl Identity {
     pub fn is_alive(&self) -> bool {
         let zombie =
             |stat: String| stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with(['Z', 'X']));
-        Self::of(self.pid).is_ok_and(|now| now == *self)
+        Self::of(self.pid).is_ok_and(|now| now.is_same(self))
             && fs::read_to_string(format!("/proc/{}/stat", self.pid)).is_ok_and(|stat| !zombie(stat))
     }
 }

@@ -5,8 +5,8 @@
 //! reaped, its number, and with it the number of its group, belongs to nobody else, and what is left of the group can be killed
 //! without a doubt about whom that hits.
 //!
-//! A child of an earlier wrapper can be adopted. It is another's to reap, so how it ended stays unknown, and its number may be given
-//! away as soon as it has ended.
+//! A child of an earlier wrapper can be adopted. It is another's to reap: how it ended is known only if we look before that one does, and
+//! its number may be given away as soon as it has ended.
 
 use std::{
     io,
@@ -21,24 +21,31 @@ use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     io::Errno,
     process::{
-        Pid, PidfdFlags, WaitId, WaitIdOptions, kill_process_group, pidfd_open, pidfd_send_signal,
-        test_kill_process, test_kill_process_group, waitid,
+        Pid, PidfdFlags, WaitId, WaitIdOptions, kill_process_group, pidfd_open, pidfd_send_signal, waitid,
     },
 };
 use tokio::{
     io::{Interest, unix::AsyncFd},
     time::Instant,
 };
+use tracing::warn;
 
 use super::{
-    Child, CommandLine, Exit, Identity, Platform, Signal,
+    Child, CommandLine, Exit, Identity, Marker, Origin, Platform, Remain, Signal,
+    cgroup::Cgroup,
+    format,
     gate::{self, Gate},
-    proc_status,
+    orphans, proc_status,
+    procs::Process,
+    remains::{Remains, report},
 };
 use crate::{
     listen, notify,
     output::{LastLines, Output},
 };
+
+/// How long a killed child that never became a runner is waited for, at once.
+const COLLECT_LIMIT: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
 /// Starts the command line as a child of this process, on its stdout and stderr, with nothing on stdin.
 #[derive(Clone, Debug)]
@@ -46,6 +53,7 @@ pub struct Linux {
     command: CommandLine,
     env: Vec<(String, String)>,
     gated: bool,
+    marked: bool,
     output: Output,
 }
 
@@ -53,13 +61,20 @@ impl Linux {
     /// Children that run the command at once.
     #[must_use]
     pub fn new(command: CommandLine) -> Self {
-        Self { command, env: Vec::new(), gated: false, output: Output::of_stderr() }
+        Self { command, env: Vec::new(), gated: false, marked: false, output: Output::of_stderr() }
     }
 
     /// Children that wait for [`Child::release`] at a [`gate`]. Only for the wrapper's own program: the gate is that program.
     #[must_use]
     pub fn gated(mut self) -> Self {
         self.gated = true;
+        self
+    }
+
+    /// Gives children a marker for what they leave behind, and a cgroup where ours is delegated to us.
+    #[must_use]
+    pub fn marked(mut self) -> Self {
+        self.marked = true;
         self
     }
 
@@ -85,18 +100,30 @@ impl Platform for Linux {
     type Child = LinuxChild;
 
     fn spawn(&mut self) -> io::Result<LinuxChild> {
+        format::check(&self.command.program)?;
         let (mut command, gate) = self.prepare()?;
         // The group keeps a terminal's Ctrl-C, which is meant for us, away from the child.
         for variable in notify::VARIABLES.iter().chain(&listen::VARIABLES) {
             command.env_remove(variable);
         }
         command.envs(self.env.iter().map(|(name, value)| (name, value))).process_group(0);
+        let marker = if self.marked { Some(Marker::new()?) } else { None };
+        command.envs(marker.iter().map(Marker::variable));
         self.output.begin();
         let mut child = command.spawn()?;
-        match hold(child.id()) {
-            Ok((pid, pidfd)) => Ok(LinuxChild { pid, pidfd, adopted: None, gate }),
+        orphans::hold(child.id());
+        match hold(child.id()).and_then(|held| Ok((held, Identity::of(child.id())?))) {
+            Ok(((pid, pidfd), mut identity)) => {
+                let cgroup = marker.as_ref().and_then(|marker| own_cgroup(marker, child.id()));
+                identity.origin =
+                    marker.map(|marker| Origin { marker, command: self.command.words(), seen: Vec::new() });
+                let marker = identity.origin.as_ref().map(|origin| origin.marker.clone());
+                let remains = Remains::new(identity.clone(), marker, cgroup);
+                Ok(LinuxChild { pid, pidfd, identity, adopted: false, remains, gate })
+            }
             Err(error) => {
                 // Without a pidfd we could neither watch nor stop it.
+                orphans::release(child.id());
                 child.kill()?;
                 child.wait()?;
                 Err(error)
@@ -106,6 +133,22 @@ impl Platform for Linux {
 
     fn last_lines(&self, pid: u32, since: Instant) -> Option<LastLines> {
         self.output.last_lines(pid, since)
+    }
+}
+
+/// Puts the child, which waits at its gate or has just begun, into a cgroup of its own, where there may be one.
+fn own_cgroup(marker: &Marker, pid: u32) -> Option<Cgroup> {
+    let cgroup = Cgroup::make(marker).unwrap_or_else(|error| {
+        warn!(%error, "cannot make a cgroup for the runner; its processes are found by descent");
+        None
+    })?;
+    match cgroup.add(pid) {
+        Ok(()) => Some(cgroup),
+        Err(error) => {
+            warn!(%error, pid, "cannot put the runner into its cgroup; its processes are found by descent");
+            cgroup.remove();
+            None
+        }
     }
 }
 
@@ -124,8 +167,10 @@ fn hold(pid: u32) -> io::Result<(Pid, AsyncFd<OwnedFd>)> {
 pub struct LinuxChild {
     pid: Pid,
     pidfd: AsyncFd<OwnedFd>,
-    /// There when it is another's to reap.
-    adopted: Option<Identity>,
+    identity: Identity,
+    /// Whether it is another's to reap.
+    adopted: bool,
+    remains: Remains,
     gate: Option<Gate>,
 }
 
@@ -139,7 +184,9 @@ impl LinuxChild {
         match hold(identity.pid) {
             // Looked at while we hold it: the number cannot change hands between the two.
             Ok((pid, pidfd)) if identity.is_alive() => {
-                Ok(Some(Self { pid, pidfd, adopted: Some(identity.clone()), gate: None }))
+                let identity = identity.clone();
+                let remains = Remains::of_earlier(identity.clone());
+                Ok(Some(Self { pid, pidfd, identity, adopted: true, remains, gate: None }))
             }
             Ok(_) => Ok(None),
             Err(error) if error.raw_os_error() == Some(Errno::SRCH.raw_os_error()) => Ok(None),
@@ -147,12 +194,29 @@ impl LinuxChild {
         }
     }
 
+    /// What the runner of an earlier wrapper left behind, which ended unseen: it is killed, or told to the log.
+    pub async fn deal_with_remains(runner: &Identity, kill: bool) {
+        if !runner.is_of_this_boot() {
+            return;
+        }
+        let mut remains = Remains::of_earlier(runner.clone());
+        let left = if kill { remains.end().await } else { remains.look() };
+        report(runner.pid, &left, kill);
+        remains.close();
+    }
+
     /// How the process ended, or `None` while it runs. It stays to be reaped.
     fn peek(&self) -> Option<Exit> {
-        if self.adopted.is_some() {
+        if self.adopted {
             let mut fds = [PollFd::new(&self.pidfd, PollFlags::IN)];
             let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-            return poll(&mut fds, Some(&now)).is_ok_and(|ready| ready > 0).then_some(Exit::Unknown);
+            let has_ended = poll(&mut fds, Some(&now)).is_ok_and(|ready| ready > 0);
+            // Until its parent has collected it, `/proc` has its status.
+            let seen = || {
+                let process = Process::of(self.pid())?;
+                (process.start_ticks == self.identity.start_ticks()).then(|| process.exit())?
+            };
+            return has_ended.then(|| seen().unwrap_or(Exit::Unknown));
         }
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         match waitid(WaitId::PidFd(self.pidfd.as_fd()), options) {
@@ -167,16 +231,29 @@ impl LinuxChild {
         }
     }
 
+    /// Without waiting for one that hangs in the kernel: it is collected as an orphan when it has ended.
     fn kill_and_collect(&mut self) {
         let _gone = self.kill_group();
-        let _reaped = waitid(WaitId::PidFd(self.pidfd.as_fd()), WaitIdOptions::EXITED);
+        let mut fds = [PollFd::new(&self.pidfd, PollFlags::IN)];
+        let _ended = poll(&mut fds, Some(&COLLECT_LIMIT));
+        let _reaped =
+            waitid(WaitId::PidFd(self.pidfd.as_fd()), WaitIdOptions::EXITED | WaitIdOptions::NOHANG);
+        orphans::release(self.pid());
+        self.remains.close();
+    }
+
+    /// For this wrapper, and for the next one by way of the state file.
+    fn remember(&mut self) {
+        let seen = self.remains.remember();
+        if let Some(origin) = &mut self.identity.origin {
+            origin.seen = seen;
+        }
     }
 
     /// Whether the number of the ended process is somebody else's by now. While any process is in its group it cannot be, because the
     /// kernel keeps the number of a group that exists.
     fn is_strangers(&self) -> bool {
-        let is_other = |adopted: &Identity| Identity::of(self.pid()).is_ok_and(|now| now != *adopted);
-        self.adopted.as_ref().is_some_and(is_other)
+        self.adopted && Identity::of(self.pid()).is_ok_and(|now| !now.is_same(&self.identity))
     }
 }
 
@@ -186,7 +263,7 @@ impl Child for LinuxChild {
     }
 
     fn identity(&self) -> io::Result<Identity> {
-        Identity::of(self.pid())
+        Ok(self.identity.clone())
     }
 
     fn release(&mut self) -> io::Result<()> {
@@ -214,6 +291,10 @@ impl Child for LinuxChild {
     }
 
     fn signal(&mut self, signal: Signal) -> io::Result<()> {
+        if signal == Signal::Terminate {
+            // Its jobs lose their parent when it ends, and an adopted one's are then given to another process.
+            self.remember();
+        }
         let signal = match signal {
             Signal::Reload => rustix::process::Signal::HUP,
             Signal::Drain => rustix::process::Signal::QUIT,
@@ -223,21 +304,37 @@ impl Child for LinuxChild {
     }
 
     fn kill_group(&mut self) -> io::Result<()> {
-        if self.is_strangers() {
-            return Ok(());
-        }
-        gone_is_fine(kill_process_group(self.pid, rustix::process::Signal::KILL))
+        // Looked for first: what has lost its parent is harder to find.
+        self.remember();
+        let killed = if self.is_strangers() {
+            Ok(())
+        } else {
+            gone_is_fine(kill_process_group(self.pid, rustix::process::Signal::KILL))
+        };
+        self.remains.kill();
+        killed
+    }
+
+    async fn end_remains(&mut self) -> Vec<Remain> {
+        self.remains.end().await
+    }
+
+    fn is_ending_remains(&self) -> bool {
+        self.remains.is_ending()
     }
 
     fn handles_quit(&self) -> bool {
         proc_status::handles_quit(self.pid())
     }
 
-    fn reap(self) -> bool {
-        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
-        let ours = self.adopted.is_some() || waitid(WaitId::PidFd(self.pidfd.as_fd()), options).is_ok();
-        // The number may be another's from here on, so this may only look, and its answer is only for the log.
-        ours && test_kill_process(self.pid).is_err() && test_kill_process_group(self.pid).is_ok()
+    fn reap(self) -> Vec<Remain> {
+        if !self.adopted {
+            let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
+            let _collected = waitid(WaitId::PidFd(self.pidfd.as_fd()), options);
+        }
+        orphans::release(self.pid());
+        self.remains.close();
+        self.remains.look()
     }
 }
 

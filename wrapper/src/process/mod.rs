@@ -3,12 +3,17 @@
 //! The supervisor names only the two traits here, so that its tests can put a child in their place that ends at any point they
 //! like. The real ones are in [`linux`].
 
+mod cgroup;
 mod command;
 mod exit;
+mod format;
 pub mod gate;
 mod identity;
 mod linux;
+pub(crate) mod orphans;
 mod proc_status;
+mod procs;
+mod remains;
 
 use std::{fmt, io};
 
@@ -17,12 +22,15 @@ use tokio::time::Instant;
 pub use self::{
     command::{CommandError, CommandLine},
     exit::Exit,
-    identity::{Identity, Program},
+    identity::{Identity, Origin, Program},
     linux::{Linux, LinuxChild},
+    remains::{Marker, Remain},
 };
 pub(crate) use self::{
     identity::{boot_id, started_at},
     proc_status::{is_ending, is_suspended},
+    procs::running,
+    remains::report,
 };
 use crate::output::LastLines;
 
@@ -72,7 +80,7 @@ pub trait Child: Send {
     /// [`io::ErrorKind::PermissionDenied`] when the process changed its user; one that has ended is no error.
     fn signal(&mut self, signal: Signal) -> io::Result<()>;
 
-    /// Kills every process of the group.
+    /// Kills the child and every process of it.
     ///
     /// # Errors
     ///
@@ -82,8 +90,19 @@ pub trait Child: Send {
     /// Whether the process catches or ignores SIGQUIT by now, so that the signal would not kill it.
     fn handles_quit(&self) -> bool;
 
-    /// Collects the ended process. Answers whether other processes of its group live on.
-    fn reap(self) -> bool;
+    /// Kills the processes that the ended child left behind, until none is left. Answers those that could not be killed in time. Cancel
+    /// safe: asked again, it goes on.
+    fn end_remains(&mut self) -> impl Future<Output = Vec<Remain>> + Send {
+        async { Vec::new() }
+    }
+
+    /// Whether [`Child::end_remains`] was begun: the child has ended then.
+    fn is_ending_remains(&self) -> bool {
+        false
+    }
+
+    /// Collects the ended process. Answers which other processes of its live on.
+    fn reap(self) -> Vec<Remain>;
 }
 
 /// The signals that we send to a child, named for what they ask of GitLab Runner.

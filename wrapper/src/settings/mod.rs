@@ -20,7 +20,7 @@ use crate::{
     listen::{Address, Rules, SocketAccess, Source as ListenOn},
     operator,
     process::{CommandLine, Linux},
-    supervisor::{Policy, Restart, RestartWhen},
+    supervisor::{Leftovers, Policy, Restart, RestartWhen},
 };
 
 /// Supervises gitlab-runner, tells the truth about it, and stops it gracefully.
@@ -118,7 +118,7 @@ pub struct Run {
     #[arg(long, env = "GRIT_WRAPPER_CALLBACK_ALLOW", value_name = "URL", value_delimiter = ',')]
     pub callback_allow: Vec<CallbackTarget>,
 
-    /// How long the runner may take to end after SIGTERM; then its process group is killed.
+    /// How long the runner may take to end after SIGTERM; then it is killed with all its processes.
     #[arg(long, env = "GRIT_WRAPPER_PROCESS_TERMINATION_TIMEOUT", value_name = "DURATION", value_parser = duration::parse, default_value = "45s")]
     pub process_termination_timeout: Duration,
 
@@ -162,6 +162,11 @@ pub struct Run {
     /// The longest pause before a restart.
     #[arg(long, env = "GRIT_WRAPPER_RESTART_MAX_DELAY", value_name = "DURATION", value_parser = duration::parse, default_value = "60s")]
     pub restart_max_delay: Duration,
+
+    /// What happens to processes that a runner leaves behind, such as jobs, when it ends other than by a forceful stop: log them, or kill
+    /// them. A forceful stop always kills them.
+    #[arg(long, env = "GRIT_WRAPPER_LEFTOVER_PROCESSES", value_enum, default_value_t = Leftovers::Report)]
+    pub leftover_processes: Leftovers,
 
     /// What systemd is told to be ready (`Type=notify`).
     #[arg(long, env = "GRIT_WRAPPER_READY_WHEN", value_enum, default_value_t = ReadyWhen::Process)]
@@ -237,6 +242,7 @@ impl Run {
                 max_delay: self.restart_max_delay,
                 ..Restart::default()
             },
+            leftovers: self.leftover_processes,
             leave_when_stopped: self.when_stopped == WhenStopped::Exit,
             ..Policy::default()
         }
@@ -268,7 +274,7 @@ impl Run {
     /// How the runner is started; `gated` where there is a state file to write it down in before.
     #[must_use]
     pub fn platform(&self, command: CommandLine, gated: bool) -> Linux {
-        let mut platform = Linux::new(command);
+        let mut platform = Linux::new(command).marked();
         if gated {
             platform = platform.gated();
         }

@@ -9,9 +9,11 @@ use tracing::{info, warn};
 use super::clock::{self, SavedClock, Times};
 use crate::{
     callback::Callback,
-    process::{Exit, Identity, LinuxChild, Program},
+    process::{CommandLine, Exit, Identity, LinuxChild, Program},
     signals,
-    supervisor::{ChildInfo, DrainOutcome, End, Mode, PastStop, Phase, Policy, State, Stop, Supervision},
+    supervisor::{
+        ChildInfo, DrainOutcome, End, Leftovers, Mode, PastStop, Phase, Policy, State, Stop, Supervision,
+    },
     wall::Clocks,
 };
 
@@ -163,11 +165,27 @@ impl Saved {
     /// # Errors
     ///
     /// When it cannot be told whether the child lives.
-    pub async fn find(self, policy: &Policy) -> io::Result<Found> {
+    pub async fn find(self, policy: &Policy, command: &CommandLine) -> io::Result<Found> {
         let child = match &self.child {
             Some(child) if child.is_runner().await => LinuxChild::adopt(&child.identity)?,
             _ => None,
         };
+        if let (Some(saved), Some(_)) = (&self.child, &child)
+            && let Some(origin) = &saved.identity.origin
+            && origin.command != command.words()
+        {
+            warn!(
+                pid = saved.identity.pid,
+                "the adopted runner was started with another command than this wrapper's, and runs on with that; its health is looked for with \
+                 the new one. To use the new command, drain the runner and start it again"
+            );
+        }
+        if let (Some(saved), None) = (&self.child, &child) {
+            // The wrapper that was to do this was killed before, or the runner ended while there was none.
+            let forceful = self.stop.as_ref().is_some_and(|stop| stop.forceful);
+            let kill = forceful || policy.leftovers == Leftovers::Kill;
+            LinuxChild::deal_with_remains(&saved.identity, kill).await;
+        }
         let times = Times::new(self.clock.as_ref(), Clocks::now(), Instant::now());
         Ok(Found { supervision: self.taken_up(child.is_some(), &times, policy), child })
     }

@@ -36,7 +36,7 @@ pub use self::{
     command::{Answer, Mode, Refusal, Stop},
     handle::{Handle, HandleError},
     outcome::DrainOutcome,
-    policy::{Policy, Restart, RestartWhen},
+    policy::{Leftovers, Policy, Restart, RestartWhen},
     state::{ChildInfo, End, LastLines, PastStop, Phase, State, Supervision},
     tally::{DrainResult, Drained, ExitReason, Happened},
     task::{Outcome, Task},

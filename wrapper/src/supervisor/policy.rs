@@ -18,6 +18,8 @@ pub struct Policy {
     pub termination_timeout: Duration,
     /// What follows when a child ends although nobody asked for it.
     pub restart: Restart,
+    /// What becomes of processes that a child leaves behind.
+    pub leftovers: Leftovers,
     /// Leave as soon as the child has ended, where the default is to stay and answer `stopped`.
     pub leave_when_stopped: bool,
 }
@@ -42,6 +44,7 @@ impl Default for Policy {
             signal_spacing: Self::SIGNAL_SPACING,
             termination_timeout: Self::TERMINATION_TIMEOUT,
             restart: Restart::default(),
+            leftovers: Leftovers::Report,
             leave_when_stopped: false,
         }
     }
@@ -57,6 +60,15 @@ pub struct Restart {
     pub max_delay: Duration,
     /// A child that lived so long was of use; what follows is no crash loop.
     pub stable_after: Duration,
+}
+
+/// What becomes of processes that a child leaves behind. A forceful stop always kills them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Leftovers {
+    /// Log each with its number, age and program, and let it live.
+    Report,
+    /// Kill them.
+    Kill,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]

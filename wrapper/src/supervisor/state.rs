@@ -4,7 +4,10 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use super::command::Stop;
+use super::{
+    command::{Mode, Stop},
+    policy::{Leftovers, Policy},
+};
 use crate::{callback::Callback, process::Exit};
 
 /// Everything that is true about the child and its supervision.
@@ -148,6 +151,13 @@ impl Supervision {
         }
     }
 
+    /// Whether the processes that the child leaves behind are to be killed when it ends: after a forceful stop, and always where the policy
+    /// wants it.
+    pub(super) fn ends_remains(&self, policy: &Policy) -> bool {
+        let forceful = self.state.stop().is_some_and(|stop| stop.mode == Mode::Forceful);
+        forceful || (policy.leftovers == Leftovers::Kill)
+    }
+
     /// Whether a signal waits for the child to handle it.
     #[must_use]
     pub fn holds_signal(&self) -> bool {
@@ -232,7 +242,7 @@ impl End {
             Self::NeverStarted => None,
             Self::SpawnFailed(why) => Some(format!("failed to start process: {why}")),
             Self::Exited { exit, killed: true, .. } => {
-                Some(format!("{exit}: killed, because it did not end in time after SIGTERM"))
+                Some(format!("{exit}: it did not end in time after SIGTERM"))
             }
             Self::Exited { exit, .. } if exit.is_success() => None,
             Self::Exited { exit, .. } => Some(exit.to_string()),

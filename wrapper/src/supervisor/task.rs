@@ -6,7 +6,7 @@ use tokio::{
     sync::{mpsc, watch},
     time::{Instant, sleep_until},
 };
-use tracing::{debug, error, info, warn};
+use tracing::{debug, error, info};
 
 use super::{
     callbacks::{Callbacks, Made},
@@ -22,7 +22,7 @@ use crate::{
     callback::Callback,
     counters::Counters,
     output::LastLines,
-    process::{Child, Exit, Identity, Platform, Signal},
+    process::{Child, Exit, Identity, Platform, Signal, report},
     store::Store,
 };
 
@@ -173,12 +173,15 @@ impl<P: Platform, C: Callbacks> Task<P, C> {
     }
 
     async fn wait(&mut self) -> Wake {
-        let due = self.supervision.due();
+        // An ended child whose remains are being killed is past every limit.
+        let ending = self.child.as_ref().is_some_and(Child::is_ending_remains);
+        let due = self.supervision.due().filter(|_| !ending);
+        let forceful = self.supervision.ends_remains(&self.policy);
         let probe = self.supervision.holds_signal().then(|| Instant::now() + PROBE_INTERVAL);
         tokio::select! {
             biased;
             // The end comes first: nothing that is asked or due may be decided on a child that is dead already.
-            exit = ended(self.child.as_mut()) => Wake::Event(Event::Ended(exit)),
+            exit = ended(self.child.as_mut(), forceful) => Wake::Event(Event::Ended(exit)),
             // Then time, which cannot starve the others because each moment comes once.
             () = until(due) => Wake::Event(Event::Tick),
             // Once every handle is gone, nobody asks for anything any more; the child is watched on.
@@ -256,6 +259,7 @@ impl<P: Platform, C: Callbacks> Task<P, C> {
                 {
                     error!(%error, pid = child.pid(), "cannot kill the runner's process group");
                 }
+                self.note_identity();
                 None
             }
             Effect::Callback(callback) => {
@@ -317,12 +321,24 @@ impl<P: Platform, C: Callbacks> Task<P, C> {
             // The phase moves on by time, up to SIGKILL, whatever became of this one.
             Err(error) => error!(%error, %signal, pid = child.pid(), "cannot signal the runner"),
         }
+        self.note_identity();
+    }
+
+    /// The child's processes are part of what the next wrapper has to know, once they were looked for.
+    fn note_identity(&mut self) {
+        let Some(now) = self.child.as_ref().and_then(|child| child.identity().ok()) else { return };
+        if self.identity.as_ref().is_some_and(|identity| *identity != now) {
+            self.identity = Some(now);
+            self.save();
+        }
     }
 
     fn reap(&mut self, child: P::Child) {
-        let pid = child.pid();
-        if child.reap() {
-            warn!(pid, "other processes of the runner's group live on");
+        let (pid, was_forceful) = (child.pid(), child.is_ending_remains());
+        let left = child.reap();
+        // Those that could not be killed were reported then.
+        if !was_forceful {
+            report(pid, &left, false);
         }
     }
 
@@ -353,9 +369,16 @@ impl TryFrom<Request> for Event {
     }
 }
 
-async fn ended<C: Child>(child: Option<&mut C>) -> Exit {
+/// Waits for the child's end, and where nothing of it may live on, for that of its other processes.
+async fn ended<C: Child>(child: Option<&mut C>, forceful: bool) -> Exit {
     match child {
-        Some(child) => child.ended().await,
+        Some(child) => {
+            let exit = child.ended().await;
+            if forceful {
+                report(child.pid(), &child.end_remains().await, true);
+            }
+            exit
+        }
         None => std::future::pending().await,
     }
 }

@@ -32,7 +32,7 @@ async fn forceful_twice_is_one_sigterm() {
     assert_eq!(client.forceful().await, Status::InShutdown);
     assert_eq!(client.graceful().await, Status::InShutdown);
     let reason = client.becomes(Status::Stopped).await;
-    assert_eq!(reason, "signal: SIGKILL: killed, because it did not end in time after SIGTERM");
+    assert_eq!(reason, "signal: killed: it did not end in time after SIGTERM");
     assert_eq!(wrapper.record(), "ready TERM");
 }
 
@@ -106,7 +106,7 @@ async fn a_graceful_end_leaves_the_group_alone_and_says_so() {
     let grandchild = grandchild(&wrapper).await;
     client.graceful().await;
     client.becomes(Status::Stopped).await;
-    wrapper.logged("other processes of the runner's group live on").await;
+    wrapper.logged("a process of the runner lives on after its end").await;
     assert!(lives(grandchild));
     rustix::process::kill_process_group(pid(wrapper.child_pid()), Signal::KILL).unwrap();
 }
@@ -152,6 +152,33 @@ async fn exit_codes_tell_how_it_ended() {
         let mut wrapper = Start::new().flags(flags).command(words);
         assert_eq!(wrapper.ended().await.code(), Some(code), "{words:?} {flags:?}: {}", wrapper.read("log"));
     }
+}
+
+/// The C library would hand each of these to /bin/sh.
+#[tokio::test]
+async fn file_that_is_no_program_for_this_machine_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    // A program for a processor that no test runs on (ELF machine 2, SPARC), and a script without its first line.
+    let mut foreign = fs::read("/proc/self/exe").unwrap()[..64].to_vec();
+    foreign[18..20].copy_from_slice(&2_u16.to_ne_bytes());
+    for (name, text) in [("foreign", foreign), ("script", b"echo ran > ran\n".to_vec())] {
+        let file = folder.path().join(name);
+        fs::write(&file, text).unwrap();
+        fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        let mut wrapper = Start::new().command(&[file.to_str().unwrap()]);
+        assert_eq!(wrapper.ended().await.code(), Some(126), "{name}: {}", wrapper.read("log"));
+        let log = wrapper.read("log");
+        assert!(log.contains("Exec format error") && !log.contains("runner started"), "{log}");
+    }
+}
+
+/// A folder in the way of the state file stands for a full disk.
+#[tokio::test]
+async fn start_that_fails_for_want_of_disk_has_exit_code_125() {
+    let start = Start::new().flags(&["--when-stopped=exit"]);
+    fs::create_dir(start.folder_path().join("w.sock.state.new")).unwrap();
+    let mut wrapper = start.command(&["true"]);
+    assert_eq!(wrapper.ended().await.code(), Some(125), "{}", wrapper.read("log"));
 }
 
 #[tokio::test]

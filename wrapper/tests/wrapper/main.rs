@@ -25,6 +25,7 @@ mod own;
 mod prometheus;
 mod race;
 mod reflection;
+mod remains;
 mod signals;
 mod sockets;
 mod support;

@@ -74,6 +74,11 @@ impl Start {
         Self { folder, flags: Vec::new(), env: Vec::new(), listen: true, through: Vec::new(), stderr: None }
     }
 
+    /// Where its files will be.
+    pub(crate) fn folder_path(&self) -> PathBuf {
+        self.folder.path().to_owned()
+    }
+
     /// In the folder of an earlier wrapper, as after a restart of the service.
     pub(crate) fn again(folder: TempDir) -> Self {
         Self { folder, ..Self::new() }
@@ -302,6 +307,11 @@ pub(crate) fn pid(number: u32) -> Pid {
 pub(crate) fn lives(number: u32) -> bool {
     let zombie = fs::read_to_string(format!("/proc/{number}/stat")).is_ok_and(|stat| stat.contains(") Z "));
     test_kill_process(pid(number)).is_ok() && !zombie
+}
+
+/// The failure reason of an adopted runner: the real one, or that another process was quicker to collect its exit status.
+pub(crate) fn is_end_of_adopted(reason: &str, real: &str) -> bool {
+    reason == real || reason == "ended, but its exit status is not known: another process collected it"
 }
 
 /// Kills a runner's group, and waits until the runner is gone: a signal is sent before it is served.

@@ -1,0 +1,136 @@
+//! The runner's own cgroup, where the wrapper's cgroup is delegated to it (`Delegate=yes` in a unit).
+//!
+//! Every process of the runner's is in it, whatever it did to its parents, group, session or environment, and the kernel ends all of them
+//! at once. Only version 2 of cgroups can do that; it is looked for among the mounts, since on hosts with both versions it is not at the
+//! usual place.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use super::Marker;
+
+/// What systemd sets on a cgroup that it delegated. The first one can be read by its owner, the second by root alone.
+const DELEGATED: [&str; 2] = ["user.delegate", "trusted.delegate"];
+
+/// The cgroup of one runner.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Cgroup(PathBuf);
+
+impl Cgroup {
+    /// Makes one below the wrapper's own; `None` where that is not delegated.
+    pub(super) fn make(marker: &Marker) -> io::Result<Option<Self>> {
+        let Some(cgroup) = Self::below_ours(marker) else { return Ok(None) };
+        match fs::create_dir(&cgroup.0) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+            _ => Ok(Some(cgroup)),
+        }
+    }
+
+    /// The one that an earlier wrapper made for its runner, if it is there. Its name follows from the marker, and it is below our own.
+    pub(super) fn find(marker: &Marker) -> Option<Self> {
+        Self::below_ours(marker).filter(|cgroup| cgroup.0.join("cgroup.procs").exists())
+    }
+
+    fn below_ours(marker: &Marker) -> Option<Self> {
+        let own = own(
+            &fs::read_to_string("/proc/self/mountinfo").ok()?,
+            &fs::read_to_string("/proc/self/cgroup").ok()?,
+        )?;
+        is_delegated(&own).then(|| Self(own.join(format!("grit-runner-{}", marker.as_str()))))
+    }
+
+    /// Puts a process into it; its later children come along.
+    pub(super) fn add(&self, pid: u32) -> io::Result<()> {
+        fs::write(self.0.join("cgroup.procs"), pid.to_string())
+    }
+
+    /// The processes in it, and in cgroups that were made below it.
+    pub(super) fn processes(&self) -> Vec<u32> {
+        let mut found = Vec::new();
+        for folder in self.folders() {
+            let list = fs::read_to_string(folder.join("cgroup.procs")).unwrap_or_default();
+            found.extend(list.lines().filter_map(|line| line.parse::<u32>().ok()));
+        }
+        found
+    }
+
+    /// Kills everything in it at once. An error where the kernel is older than 5.14.
+    pub(super) fn kill(&self) -> io::Result<()> {
+        fs::write(self.0.join("cgroup.kill"), "1")
+    }
+
+    /// Removes it, unless a process is in it.
+    pub(super) fn remove(&self) {
+        // Those below come first.
+        for folder in self.folders().iter().rev() {
+            let _in_use = fs::remove_dir(folder);
+        }
+    }
+
+    /// Itself and all below, each before what is below it.
+    fn folders(&self) -> Vec<PathBuf> {
+        let mut folders = vec![self.0.clone()];
+        let mut next = 0;
+        while let Some(folder) = folders.get(next).cloned() {
+            next += 1;
+            let below = fs::read_dir(&folder).into_iter().flatten().filter_map(Result::ok);
+            folders.extend(
+                below
+                    .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
+                    .map(|entry| entry.path()),
+            );
+        }
+        folders
+    }
+}
+
+/// The folder of our own cgroup of version 2.
+fn own(mounts: &str, cgroups: &str) -> Option<PathBuf> {
+    let path = cgroups.lines().find_map(|line| line.strip_prefix("0::"))?;
+    mounts.lines().find_map(|line| {
+        // proc(5): the fields before " - " are counted, and the type of the file system follows it.
+        let (before, after) = line.split_once(" - ")?;
+        let fields: Vec<_> = before.split(' ').collect();
+        let (root, point) = (*fields.get(3)?, *fields.get(4)?);
+        let below = Path::new(path).strip_prefix(root).ok()?;
+        after.starts_with("cgroup2 ").then(|| Path::new(point).join(below))
+    })
+}
+
+/// Whether this cgroup is ours to divide. A user's own folder is, since nobody else could have given it away.
+fn is_delegated(own: &Path) -> bool {
+    let mut value = [0_u8; 8];
+    let marked =
+        |name| rustix::fs::getxattr(own, name, &mut value[..]).is_ok_and(|length| value[..length] == *b"1");
+    let me = rustix::process::geteuid();
+    let is_own = || {
+        let owner = fs::metadata(own).map(|folder| std::os::unix::fs::MetadataExt::uid(&folder));
+        !me.is_root() && owner.is_ok_and(|owner| owner == me.as_raw())
+    };
+    DELEGATED.into_iter().any(marked) || is_own()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn our_own_folder_is_found_where_version_2_is_mounted() {
+        let unified = "25 30 0:22 / /sys/fs/cgroup rw,nosuid shared:9 - cgroup2 cgroup2 rw,nsdelegate\n";
+        let hybrid = "32 31 0:29 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n\
+                      41 31 0:38 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw\n";
+        let container = "9 8 0:22 /pod/7 /sys/fs/cgroup ro - cgroup2 cgroup rw\n";
+        for (mounts, cgroups, folder) in [
+            (unified, "0::/system.slice/w.service\n", Some("/sys/fs/cgroup/system.slice/w.service")),
+            (hybrid, "4:memory:/x\n0::/\n", Some("/sys/fs/cgroup/unified")),
+            (container, "0::/pod/7/w\n", Some("/sys/fs/cgroup/w")),
+            (container, "0::/elsewhere\n", None),
+            (unified, "4:memory:/x\n", None),
+            ("", "0::/\n", None),
+        ] {
+            assert_eq!(own(mounts, cgroups), folder.map(PathBuf::from), "{mounts} {cgroups}");
+        }
+    }
+}

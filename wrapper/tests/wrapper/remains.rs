@@ -1,0 +1,272 @@
+//! What a runner leaves behind: jobs that are process groups of their own and ignore SIGTERM.
+//!
+//! The child behaves like GitLab Runner: after SIGTERM it waits for its own limit, and ends with exit code 1 while its jobs live on.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use grit_proto::{
+    runner_wrapper::Status,
+    wrapper_v1::{DrainOutcome, GetStatusRequest},
+};
+use grit_testkit::{not_covered, rounds};
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::support::{Start, Wrapper, eventually, is_root, kill_group, lives, processes_of};
+
+/// The three jobs of `--stubborn-jobs`.
+const JOBS: usize = 3;
+
+const RUNNER: [&str; 5] = ["--stubborn-jobs", "--term-takes", "50", "--code", "1"];
+
+/// A cgroup that was delegated, as systemd's `Delegate=yes` does it. Dropping it ends what is in it.
+struct Delegated(PathBuf);
+
+impl Delegated {
+    /// `None` where this machine has none to give.
+    fn new(name: &str) -> Option<Self> {
+        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+        let mount = mounts.lines().find(|line| line.contains(" - cgroup2 "))?.split(' ').nth(4)?.to_owned();
+        let folder = Path::new(&mount).join(format!("grit-test-{}-{name}", std::process::id()));
+        fs::create_dir(&folder).ok()?;
+        let made = Self(folder);
+        let mark = rustix::fs::setxattr(&made.0, "user.delegate", b"1", rustix::fs::XattrFlags::empty());
+        mark.is_ok().then_some(made)
+    }
+
+    /// Cgroups of runners in it.
+    fn runners(&self) -> Vec<PathBuf> {
+        let entries = fs::read_dir(&self.0).unwrap().map(|entry| entry.unwrap().path());
+        entries.filter(|path| path.is_dir()).collect()
+    }
+}
+
+impl Drop for Delegated {
+    fn drop(&mut self) {
+        let _ended = fs::write(self.0.join("cgroup.kill"), "1");
+        for _ in 0..500 {
+            for runner in fs::read_dir(&self.0).into_iter().flatten().flatten() {
+                let _below = fs::remove_dir(runner.path());
+            }
+            if fs::remove_dir(&self.0).is_ok() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+fn start(start: Start, cgroup: Option<&Delegated>, flags: &[&str], habits: &[&str]) -> Wrapper {
+    let start = start.flags(&["--start-grace=0s", "--min-uptime=0s"]).flags(flags);
+    let start = match cgroup {
+        Some(Delegated(folder)) => {
+            let into = format!("echo $$ > {}/cgroup.procs; exec \"$@\"", folder.display());
+            start.through(&["/bin/sh", "-c", &into, "sh"])
+        }
+        None => start,
+    };
+    start.child(habits)
+}
+
+/// The processes of the runner: all that name the folder but its wrapper.
+fn of_runner(wrapper: &Wrapper) -> Vec<u32> {
+    let mut processes = processes_of(wrapper.folder.path());
+    processes.retain(|pid| *pid != wrapper.pid());
+    processes
+}
+
+async fn with_jobs(wrapper: &Wrapper) {
+    drop(wrapper.client().await);
+    wrapper.logged("runner started").await;
+    eventually("the runner and its jobs", async || {
+        let processes = of_runner(wrapper);
+        // The shell that left its job, and what becomes a job by exec, are there for a moment.
+        if wrapper.record().starts_with("ready") && processes.len() == 1 + JOBS {
+            Ok(())
+        } else {
+            Err(processes)
+        }
+    })
+    .await;
+}
+
+async fn forceful_stops(rounds: u32, adopted: bool, with_cgroup: bool) {
+    let name = if adopted { "adopted" } else { "own" };
+    let cgroup = if with_cgroup {
+        let Some(cgroup) = Delegated::new(name) else {
+            not_covered(
+                "the end of a runner's cgroup",
+                "no cgroup of version 2 can be delegated here (root makes them)",
+            );
+            return;
+        };
+        Some(cgroup)
+    } else {
+        None
+    };
+    for round in 0..rounds {
+        // Both ways in which a runner ends that has stubborn jobs.
+        let killed = round % 2 == 1;
+        let habits = if killed { &["--stubborn-jobs", "--ignore-term"][..] } else { &RUNNER[..] };
+        let flags = ["--process-termination-timeout", if killed { "100ms" } else { "60s" }];
+        let mut wrapper = start(Start::new(), cgroup.as_ref(), &flags, habits);
+        with_jobs(&wrapper).await;
+        if adopted {
+            wrapper.signal(Signal::KILL);
+            wrapper.ended().await;
+            wrapper = start(Start::again(wrapper.into_folder()), cgroup.as_ref(), &flags, habits);
+        }
+        let mut own = wrapper.own().await;
+        wrapper.client().await.forceful().await;
+        wrapper.client().await.becomes(Status::Stopped).await;
+        // At the very moment at which a caller may destroy the machine.
+        assert_eq!(of_runner(&wrapper), Vec::<u32>::new(), "round {round}");
+        let drain = own.get_status(GetStatusRequest {}).await.unwrap().into_inner().drain.unwrap();
+        let outcomes: &[_] = match (killed, adopted) {
+            (true, _) => &[DrainOutcome::Killed],
+            (false, false) => &[DrainOutcome::Failed],
+            // Its parent may have been quicker than the wrapper.
+            (false, true) => &[DrainOutcome::Failed, DrainOutcome::Unknown],
+        };
+        assert!(outcomes.contains(&drain.outcome()), "round {round}: {drain:?}");
+        if let Some(cgroup) = &cgroup {
+            assert_eq!(cgroup.runners(), Vec::<PathBuf>::new(), "round {round}: a cgroup is left");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn forceful_stop_leaves_no_process() {
+    forceful_stops(rounds(2, 100), false, false).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn forceful_stop_of_an_adopted_runner_leaves_no_process() {
+    forceful_stops(rounds(2, 100), true, false).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn forceful_stop_with_a_cgroup_leaves_no_process() {
+    forceful_stops(rounds(2, 100), false, true).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn forceful_stop_of_an_adopted_runner_with_a_cgroup_leaves_no_process() {
+    forceful_stops(rounds(2, 100), true, true).await;
+}
+
+/// The runner is in a cgroup of its own, and the wrapper is not in that.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn runner_is_in_its_own_cgroup_where_one_is_delegated() {
+    let Some(cgroup) = Delegated::new("where") else {
+        not_covered("a runner's cgroup", "no cgroup of version 2 can be delegated here (root makes them)");
+        return;
+    };
+    let wrapper = start(Start::new(), Some(&cgroup), &[], &RUNNER);
+    with_jobs(&wrapper).await;
+    let members = |folder: &Path| fs::read_to_string(folder.join("cgroup.procs")).unwrap();
+    assert_eq!(members(&cgroup.0), format!("{}\n", wrapper.pid()));
+    let runners = cgroup.runners();
+    assert_eq!(runners.len(), 1, "{runners:?}");
+    for process in of_runner(&wrapper) {
+        assert!(members(&runners[0]).lines().any(|line| line == process.to_string()), "{process}");
+    }
+}
+
+/// A forceful stop whose wrapper is killed before it has ended the jobs is finished by the next one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn interrupted_forceful_stop_is_finished_by_the_next_wrapper() {
+    let habits = ["--stubborn-jobs", "--ignore-term"];
+    let mut wrapper = start(Start::new(), None, &["--process-termination-timeout=60s"], &habits);
+    with_jobs(&wrapper).await;
+    wrapper.client().await.forceful().await;
+    wrapper.recorded("ready TERM").await;
+    let runner = wrapper.child_pid();
+    wrapper.signal(Signal::KILL);
+    wrapper.ended().await;
+    kill_group(runner).await;
+    assert_eq!(of_runner(&wrapper).len(), JOBS, "they outlive both");
+    let wrapper = start(Start::again(wrapper.into_folder()), None, &[], &habits);
+    wrapper.client().await.becomes(Status::Stopped).await;
+    assert_eq!(of_runner(&wrapper), Vec::<u32>::new());
+}
+
+/// Processes that a crashed runner left, as the log tells of them.
+fn reported(wrapper: &Wrapper) -> Vec<Value> {
+    let log = wrapper.read("log");
+    let lines = log.lines().filter(|line| line.contains("a process of the runner lives on"));
+    lines.map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn crash_reports_the_processes_that_live_on() {
+    let wrapper = start(Start::new(), None, &[], &RUNNER);
+    with_jobs(&wrapper).await;
+    kill_group(wrapper.child_pid()).await;
+    wrapper.client().await.becomes(Status::Stopped).await;
+    let jobs = of_runner(&wrapper);
+    assert_eq!(jobs.len(), JOBS, "a crash ends no job");
+    let reported = reported(&wrapper);
+    for job in &jobs {
+        let line =
+            reported.iter().find(|line| line["pid"] == *job).unwrap_or_else(|| panic!("{job}: {reported:?}"));
+        assert!(line["age_seconds"].is_u64() && line["command"] == "/bin/sh", "{line}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn crash_ends_the_processes_that_live_on_where_that_is_wanted() {
+    let wrapper = start(Start::new(), None, &["--leftover-processes=kill"], &RUNNER);
+    with_jobs(&wrapper).await;
+    kill_group(wrapper.child_pid()).await;
+    wrapper.client().await.becomes(Status::Stopped).await;
+    assert_eq!(of_runner(&wrapper), Vec::<u32>::new());
+}
+
+/// Processes that a job started belong to the runner; nothing else does, however alike.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn forceful_stop_spares_what_is_not_the_runners() {
+    let wrapper = start(Start::new(), None, &[], &RUNNER);
+    with_jobs(&wrapper).await;
+    // Another wrapper's runner and jobs, and a process of ours.
+    let other = start(Start::new(), None, &[], &RUNNER);
+    with_jobs(&other).await;
+    let mut ours = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+    wrapper.client().await.forceful().await;
+    wrapper.client().await.becomes(Status::Stopped).await;
+    assert_eq!(of_runner(&wrapper), Vec::<u32>::new());
+    assert_eq!(of_runner(&other).len(), 1 + JOBS);
+    assert!(lives(ours.id()));
+    ours.kill().unwrap();
+    ours.wait().unwrap();
+}
+
+/// As the first process of a container: what nobody else collects is collected.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn orphans_are_collected_by_the_wrapper() {
+    if !is_root() {
+        not_covered("a wrapper that is process 1", "only root may make a namespace of processes here");
+        return;
+    }
+    // Each of these leaves a child that ends soon, and whose parent has gone.
+    let orphans = "for i in 1 2 3; do (setsid sleep 0.2 &); done; echo started > $0; sleep 1000";
+    let begin = Start::new().through(&["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]);
+    let folder = begin.folder_path();
+    let started = folder.join("started");
+    let wrapper = begin.command(&["sh", "-c", orphans, started.to_str().unwrap()]);
+    eventually("the orphans are made", async || fs::metadata(&started).map_err(|error| error.to_string()))
+        .await;
+    // The wrapper is the only child of `unshare`.
+    let children =
+        |pid: u32| fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+    let first: u32 = children(wrapper.pid()).trim().parse().unwrap();
+    eventually("only the runner is left", async || {
+        let left = children(first);
+        if left.split_whitespace().count() == 1 { Ok(()) } else { Err(left) }
+    })
+    .await;
+}
