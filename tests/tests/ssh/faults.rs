@@ -351,9 +351,12 @@ mod auth {
         let world = thinking();
         let options = world.options();
         let (error, ()) = tokio::join!(failure(&options, world.target()), async {
-            while world.sshd.processes().len() < 4 {
-                tokio::time::sleep(Duration::from_millis(10)).await;
-            }
+            soon(async {
+                while world.sshd.processes().len() < 4 {
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                }
+            })
+            .await;
             world.sshd.kill_sessions();
         });
         assert!(error.retryable(), "a lost connection is no refusal: {error:?}");

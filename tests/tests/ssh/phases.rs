@@ -139,10 +139,17 @@ async fn authentication(way: Way) {
     let journey = Journey::with(way, thinking);
     let (connector, phase, limit) = limited(&journey, Phase::Auth, HALF);
     let sshd = &journey.world.sshd;
-    tokio::join!(given_up(&connector, journey.target(), phase, limit), async {
+    let freeze = async {
         until_it_thinks(sshd).await;
         sshd.freeze();
-    });
+        std::future::pending::<()>().await;
+    };
+    // Where the call is given up before, it is for its own assertion to find out why.
+    tokio::select! {
+        biased;
+        _error = given_up(&connector, journey.target(), phase, limit) => {}
+        () = freeze => {}
+    }
     sshd.thaw();
     sshd.kill_sessions();
 }

@@ -5,7 +5,10 @@ use std::{
     io::{Read as _, Write as _},
     path::PathBuf,
     process::ExitStatus,
-    sync::{Mutex, PoisonError, mpsc},
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        mpsc::{self, RecvTimeoutError},
+    },
     thread::{self, available_parallelism},
     time::{Duration, Instant},
 };
@@ -20,11 +23,12 @@ use super::{
 };
 
 /// A test that takes longer hangs.
-const LIMIT: Duration = Duration::from_secs(15 * 60);
+const LIMIT: Duration = Duration::from_secs(6 * 60);
 const LIMIT_NIGHTLY: Duration = Duration::from_secs(2 * 60 * 60);
 
-/// A word on how far we are, so often.
+/// A word on how far we are, so often; by name, when few are left.
 const PROGRESS: Duration = Duration::from_secs(30);
+const FEW: usize = 8;
 
 /// How often we look whether a process has ended.
 const LOOK: Duration = Duration::from_millis(20);
@@ -79,19 +83,23 @@ pub(crate) fn run(
         println!("{} {name}, {width} at a time", queue.len());
     }
     let queues = queues.map(|(_, _, width, queue)| (Mutex::new(queue), width));
+    let running = Mutex::new(Vec::<String>::new());
     thread::scope(|scope| {
         let (tell, told) = mpsc::channel();
+        let running = &running;
         for (queue, width) in &queues {
             for _ in 0..*width {
                 let tell = tell.clone();
                 scope.spawn(move || {
                     loop {
-                        let next = queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+                        let next = lock(queue).pop_front();
                         let Some(job) = next else { return };
                         if job.pool != Pool::Burners {
                             let_others_work();
                         }
+                        lock(running).push(job.name.clone());
                         let outcome = run_one(&job, options, environment);
+                        lock(running).retain(|name| *name != job.name);
                         // The receiver lives as long as this scope.
                         let _ = tell.send(Done { job, outcome });
                     }
@@ -99,13 +107,21 @@ pub(crate) fn run(
             }
         }
         drop(tell);
-        let (mut ended, mut progress) = (0, Instant::now());
-        for done in told {
-            ended += 1;
-            tell_of(&done, options, report);
-            if progress.elapsed() >= PROGRESS {
-                progress = Instant::now();
-                println!("{ended} of {all} ended");
+        let (mut ended, mut shown) = (0, Instant::now());
+        loop {
+            match told.recv_timeout(PROGRESS) {
+                Ok(done) => {
+                    ended += 1;
+                    tell_of(&done, options, report);
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+            if shown.elapsed() >= PROGRESS {
+                shown = Instant::now();
+                let running = lock(running);
+                let names = if all - ended <= FEW { running.join(", ") } else { running.len().to_string() };
+                println!("{ended} of {all} ended; running: {names}");
             }
         }
     });
@@ -117,6 +133,10 @@ pub(crate) fn run(
             bail!("{} failed: {}", failed.len(), failed.join(", "))
         }
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Waits while much more wants to run than there are processors, so that tests do not start at once what they then wait for.
