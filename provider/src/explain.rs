@@ -7,6 +7,7 @@ mod connection;
 mod host_key;
 pub mod operation;
 mod phrases;
+pub mod shutdown;
 
 use crate::{client::ClientError, schema::Diagnostics};
 use std::fmt;
@@ -92,6 +93,11 @@ pub fn add_code(diags: &mut Diagnostics, code: Code) {
             error.detail.to_mut().push_str(&format!("\n\nCode: {code}"));
         }
     }
+}
+
+/// The cause of a failed call as one clause, without the manager: for lists of several managers.
+pub fn cause(error: &ClientError) -> String {
+    connection::happened(error).trim_end_matches('.').to_owned()
 }
 
 /// Explains why a call to the wrapper of `manager` failed.

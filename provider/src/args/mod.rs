@@ -3,6 +3,7 @@
 //! Resources and the provider block share them. Each knows its schema, checks itself at validate with errors at its own paths, and
 //! turns into what the layers below take.
 
+pub mod assume_terminated;
 pub mod closed;
 pub mod duration;
 pub mod manager;

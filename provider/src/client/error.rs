@@ -1,6 +1,6 @@
 //! Why a call to a wrapper failed.
 
-use crate::transport::{Phase, Route, TransportError};
+use crate::transport::{Cause, Phase, Presence, Route, TransportError};
 use std::time::Duration;
 
 /// A call that brought no answer, or a refusal.
@@ -39,6 +39,47 @@ impl ClientError {
         }
     }
 
+    /// Whether the wrapper may have read the call, so that its effect may have come about although no answer did.
+    pub fn may_have_arrived(&self) -> bool {
+        match self {
+            // A call is sent once the tunnel stands. `ssh_command` is the exception: its tunnel counts as open before anything came through.
+            Self::Transport(error) => match error.phase {
+                Phase::Call => true,
+                Phase::Command => matches!(error.cause, Cause::TimedOut { .. }),
+                Phase::Setup
+                | Phase::Tcp
+                | Phase::Handshake
+                | Phase::HostKey
+                | Phase::Auth
+                | Phase::Channel => false,
+            },
+            Self::NoAnswer { .. } => true,
+            // Those are refusals: the wrapper did not act. Any other code may be an answer that was lost.
+            Self::Status { code, .. } => !matches!(
+                code,
+                tonic::Code::InvalidArgument
+                    | tonic::Code::FailedPrecondition
+                    | tonic::Code::PermissionDenied
+                    | tonic::Code::Unauthenticated
+                    | tonic::Code::Unimplemented
+                    | tonic::Code::ResourceExhausted
+            ),
+        }
+    }
+
+    /// What this error says about the host.
+    pub fn presence(&self) -> Presence {
+        match self {
+            Self::Transport(error) => error.presence(),
+            Self::NoAnswer { .. } | Self::Status { .. } => Presence::Answered,
+        }
+    }
+
+    /// Whether anything was tried: false for a connection that other connections kept from being begun.
+    pub fn was_tried(&self) -> bool {
+        !matches!(self, Self::Transport(error) if matches!(error.cause, Cause::NoTurn { .. }))
+    }
+
     /// What was tried.
     pub fn route(&self) -> &Route {
         match self {
@@ -56,6 +97,45 @@ impl ClientError {
         match self {
             Self::Transport(error) => error.phase,
             Self::NoAnswer { .. } | Self::Status { .. } => Phase::Call,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn route() -> Box<Route> {
+        Box::new(Route {
+            strategy: "direct",
+            host: "h".parse().unwrap(),
+            username: None,
+            wrapper: "unix:///w".parse().unwrap(),
+            hop: None,
+            onward: None,
+            onward_hop: None,
+        })
+    }
+
+    #[test]
+    fn a_call_may_have_arrived_once_the_tunnel_stood_and_unless_it_was_refused() {
+        let broken = |phase, cause| ClientError::from(TransportError::at(phase, *route(), cause));
+        // A protocol error is not tried again, and says nothing about whether the call was read.
+        let protocol = broken(Phase::Call, Cause::Protocol("unexpected packet".into()));
+        assert!(!protocol.retryable() && protocol.may_have_arrived());
+        assert!(broken(Phase::Call, Cause::WrapperClosed).may_have_arrived());
+        for phase in [Phase::Tcp, Phase::Handshake, Phase::Channel] {
+            assert!(!broken(phase, Cause::Lost("reset".into())).may_have_arrived(), "{phase}");
+        }
+        let limit = Duration::from_secs(1);
+        let silent = ClientError::NoAnswer { method: "Drain", limit, silent: false, route: route() };
+        assert!(silent.may_have_arrived());
+        let status =
+            |code| ClientError::Status { method: "Drain", code, message: String::new(), route: route() };
+        assert!(!status(tonic::Code::FailedPrecondition).may_have_arrived());
+        assert!(!status(tonic::Code::PermissionDenied).may_have_arrived());
+        for code in [tonic::Code::Unavailable, tonic::Code::Internal, tonic::Code::OutOfRange] {
+            assert!(status(code).may_have_arrived(), "{code:?}");
         }
     }
 }

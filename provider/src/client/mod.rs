@@ -5,7 +5,7 @@ mod error;
 mod own;
 
 pub use error::ClientError;
-pub use own::{Detail, DrainInfo, DrainRequest, Level, Look, Start};
+pub use own::{Detail, DrainInfo, DrainOutcome, DrainRequest, ExitKind, Level, Look, RunnerExit, Start};
 
 use crate::transport::{Connector, Target, Witness};
 use channel::Channel;
@@ -19,7 +19,7 @@ use std::{
         atomic::{AtomicU8, Ordering},
     },
 };
-use tokio::sync::Mutex;
+use tokio::{sync::Mutex, time::Instant};
 use tonic::codegen::http::Uri;
 
 /// Talks to the wrapper of one runner manager. Cheap to clone; clones share the connection.
@@ -31,6 +31,8 @@ use tonic::codegen::http::Uri;
 #[derive(Debug, Clone)]
 pub struct WrapperClient {
     shared: Arc<Shared>,
+    /// When the operation ends that the calls belong to.
+    deadline: Option<Instant>,
 }
 
 struct Shared {
@@ -54,11 +56,20 @@ impl Connector {
     pub fn client(&self, target: Target) -> WrapperClient {
         let (live, watch) = (Mutex::new(None), Mutex::new(None));
         let kind = AtomicU8::new(own::Kind::NotKnown as u8);
-        WrapperClient { shared: Arc::new(Shared { target, connector: self.clone(), live, kind, watch }) }
+        WrapperClient {
+            shared: Arc::new(Shared { target, connector: self.clone(), live, kind, watch }),
+            deadline: None,
+        }
     }
 }
 
 impl WrapperClient {
+    /// The same client, whose calls and connections end at this moment at the latest.
+    #[must_use]
+    pub fn until(&self, deadline: Instant) -> Self {
+        Self { shared: Arc::clone(&self.shared), deadline: Some(deadline) }
+    }
+
     /// The manager it talks to.
     pub fn target(&self) -> &Target {
         &self.shared.target
@@ -108,6 +119,8 @@ impl WrapperClient {
         let live = self.live().await?;
         let route = || Box::new(live.witness.route().clone());
         let limit = self.shared.connector.limits().call + live.witness.patience();
+        let left = self.deadline.map(|end| end.saturating_duration_since(Instant::now()));
+        let limit = left.map_or(limit, |left| left.min(limit));
         let answer = tokio::time::timeout(limit, call(live.channel.clone())).await;
         match answer {
             Ok(Ok(response)) => Ok(response.into_inner()),
@@ -137,7 +150,7 @@ impl WrapperClient {
         if let Some(live) = &*live {
             return Ok(live.clone());
         }
-        let tunnel = self.shared.connector.open(&self.shared.target).await?;
+        let tunnel = self.shared.connector.open(&self.shared.target, self.deadline).await?;
         let channel = match Channel::over(tunnel.stream).await {
             Ok(channel) => channel,
             Err(error) => {

@@ -36,6 +36,60 @@ pub struct Detail {
     pub oldest_job: Option<(Duration, String)>,
     /// Who drains it, and why.
     pub drain: Option<DrainInfo>,
+    /// How the last runner ended, while none runs.
+    pub exit: Option<RunnerExit>,
+}
+
+/// How a runner's process ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RunnerExit {
+    pub how: ExitKind,
+    /// The wrapper killed it, because it did not end in time.
+    pub killed: bool,
+}
+
+/// What the kernel told of the end of a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ExitKind {
+    Code(i32),
+    Signal(i32),
+    /// There was no process.
+    NeverStarted,
+    Unknown,
+}
+
+impl Detail {
+    /// Why the end of the runner is not a clean one, as the end of a sentence; none when it is. `forceful`: the jobs were to be aborted.
+    pub fn bad_end(&self, forceful: bool) -> Option<String> {
+        let exit = self.exit?;
+        let code = match exit.how {
+            ExitKind::Code(code) => format!("it ended with exit code {code}"),
+            ExitKind::Signal(signal) => format!("signal {signal} ended it"),
+            ExitKind::NeverStarted => return None,
+            ExitKind::Unknown => {
+                "its exit status is not known, because it had been adopted by a later wrapper".to_owned()
+            }
+        };
+        let drain = self.drain.as_ref();
+        let outcome = drain.and_then(|drain| drain.outcome).unwrap_or_else(|| match exit.how {
+            _ if exit.killed => DrainOutcome::Killed,
+            ExitKind::Code(0) if drain.is_some_and(|drain| drain.forceful) => DrainOutcome::JobsAborted,
+            ExitKind::Code(0) => DrainOutcome::Clean,
+            ExitKind::Unknown => DrainOutcome::Unknown,
+            ExitKind::Code(_) | ExitKind::Signal(_) | ExitKind::NeverStarted => DrainOutcome::Failed,
+        });
+        Some(match outcome {
+            DrainOutcome::Clean | DrainOutcome::NoRunner => return None,
+            DrainOutcome::JobsAborted if forceful => return None,
+            DrainOutcome::JobsAborted => {
+                "its shutdown became forceful on the host: the jobs that were left were aborted".to_owned()
+            }
+            DrainOutcome::Killed => {
+                "it did not end in time after a forceful shutdown, and the wrapper killed it: its jobs were lost".to_owned()
+            }
+            DrainOutcome::Failed | DrainOutcome::Unknown => format!("{code}: its jobs may have been aborted"),
+        })
+    }
 }
 
 /// A drain that is under way, or that ended the runner.
@@ -44,6 +98,35 @@ pub struct DrainInfo {
     pub id: String,
     pub reason: String,
     pub forceful: bool,
+    /// What it came to, once it is over.
+    pub outcome: Option<DrainOutcome>,
+}
+
+/// What a drain came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DrainOutcome {
+    /// The runner finished its jobs.
+    Clean,
+    JobsAborted,
+    Killed,
+    Failed,
+    /// The exit status of the runner is not known.
+    Unknown,
+    NoRunner,
+}
+
+impl DrainOutcome {
+    fn of(outcome: v1::DrainOutcome) -> Option<Self> {
+        match outcome {
+            v1::DrainOutcome::Unspecified => None,
+            v1::DrainOutcome::Clean => Some(Self::Clean),
+            v1::DrainOutcome::JobsAborted => Some(Self::JobsAborted),
+            v1::DrainOutcome::Killed => Some(Self::Killed),
+            v1::DrainOutcome::Failed => Some(Self::Failed),
+            v1::DrainOutcome::Unknown => Some(Self::Unknown),
+            v1::DrainOutcome::NoRunner => Some(Self::NoRunner),
+        }
+    }
 }
 
 /// A rung of the ladder of health. Each includes those below it.
@@ -241,9 +324,11 @@ impl From<v1::Status> for Look {
         let goal = (health.goal() != v1::Level::Unspecified).then(|| health.goal().into());
         let drain = status.drain.map(|drain| DrainInfo {
             forceful: drain.mode() == v1::Mode::Forceful,
+            outcome: DrainOutcome::of(drain.outcome()),
             id: drain.id,
             reason: drain.reason,
         });
+        let exit = status.exit.map(RunnerExit::from);
         let detail = Detail {
             wrapper_version: status.wrapper_version,
             level: health.level().into(),
@@ -257,9 +342,22 @@ impl From<v1::Status> for Look {
                 .oldest_job
                 .map(|job| (job.age.and_then(|age| age.try_into().ok()).unwrap_or_default(), job.stage)),
             drain,
+            exit,
         };
         let report = StatusReport { status: runner_status, failure_reason: status.failure_reason };
         Self { report, detail: Some(Box::new(detail)) }
+    }
+}
+
+impl From<v1::Exit> for RunnerExit {
+    fn from(exit: v1::Exit) -> Self {
+        let how = match exit.how {
+            Some(v1::exit::How::Code(code)) => ExitKind::Code(code),
+            Some(v1::exit::How::Signal(signal)) => ExitKind::Signal(signal),
+            Some(v1::exit::How::NeverStarted(_) | v1::exit::How::SpawnError(_)) => ExitKind::NeverStarted,
+            Some(v1::exit::How::Unknown(_)) | None => ExitKind::Unknown,
+        };
+        Self { how, killed: exit.killed }
     }
 }
 

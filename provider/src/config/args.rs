@@ -44,7 +44,7 @@ pub(super) fn schema() -> Schema {
                 "max_parallel",
                 optional(
                     AttributeType::Number,
-                    "Runner managers that one resource works on at a time. Default 64.",
+                    "SSH connections that are being made at the same time. Default 64, which is also the most; to the same server never more than 8.",
                 ),
             ),
         ],

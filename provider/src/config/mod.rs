@@ -8,7 +8,6 @@ mod proxy_jump;
 mod ssh;
 
 use std::{
-    num::NonZeroUsize,
     path::PathBuf,
     sync::{Arc, PoisonError, RwLock},
 };
@@ -18,8 +17,11 @@ use async_trait::async_trait;
 use crate::{
     args::retry::RetryArgs,
     explain::{Code, add_code},
-    fleet::Retry,
-    resources::plan_guard::{self, PlanGuard},
+    fleet::{Drains, Retry},
+    resources::{
+        plan_guard::{self, PlanGuard},
+        stored_guards::StoredGuards,
+    },
     schema::{AttributePath, Diagnostics, DiagnosticsExt, Provider, Schema},
     transport::Connector,
 };
@@ -37,6 +39,10 @@ pub struct Shared {
     settings: RwLock<Settings>,
     /// Which instances are guarded, as this process has seen it.
     pub guard: PlanGuard,
+    /// The drains of this process.
+    pub drains: Drains,
+    /// The guards of the state.
+    pub stored_guards: StoredGuards,
 }
 
 /// Where the configuration stands.
@@ -54,7 +60,6 @@ pub enum Settings {
 #[derive(Debug)]
 pub struct Known {
     pub connector: Connector,
-    pub max_parallel: NonZeroUsize,
     retry: Option<RetryArgs>,
 }
 
@@ -95,6 +100,8 @@ impl Provider for Grit {
 
     async fn configure(&self, diags: &mut Diagnostics, config: ProviderArgs, _: &str) -> Option<()> {
         // A process that stays for several runs (`--debug`) starts each of them with an empty guard.
+        self.shared.drains.reset();
+        self.shared.stored_guards.reset();
         let switch = std::env::var(plan_guard::VARIABLE).ok();
         match self.shared.guard.reset(switch.as_deref()) {
             Ok(false) => {}
@@ -124,7 +131,6 @@ impl Provider for Grit {
             }
             Settings::Known(Arc::new(Known {
                 connector: Connector::new(options),
-                max_parallel: config.max_parallel(),
                 retry: config.retry.as_option(),
             }))
         } else {

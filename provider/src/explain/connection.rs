@@ -22,11 +22,7 @@ pub(super) type Words = (Code, &'static str, String, String);
 
 /// Explains why a call to the wrapper of `manager` failed.
 pub(super) fn explain(manager: &str, error: &ClientError) -> Explained {
-    let (code, summary, happened, next_step) = match error {
-        ClientError::Transport(error) => of_transport(error),
-        ClientError::NoAnswer { method, limit, silent, route } => no_answer(method, *limit, *silent, route),
-        ClientError::Status { method, code, message, route } => status(method, *code, message, route),
-    };
+    let (code, summary, happened, next_step) = words(error);
     let mut happened = format!("Runner manager {manager:?}: {happened}");
     if let ClientError::Transport(error) = error
         && let Some(text) = error.evidence.stderr.as_deref().map(str::trim)
@@ -35,6 +31,20 @@ pub(super) fn explain(manager: &str, error: &ClientError) -> Explained {
         happened.push_str(&format!(" The command wrote to its standard error: {}", shown(text.as_bytes())));
     }
     Explained::new(code, summary, happened, next_step)
+}
+
+fn words(error: &ClientError) -> Words {
+    match error {
+        ClientError::Transport(error) => of_transport(error),
+        ClientError::NoAnswer { method, limit, silent, route } => no_answer(method, *limit, *silent, route),
+        ClientError::Status { method, code, message, route } => status(method, *code, message, route),
+    }
+}
+
+/// What happened, without the manager and without what to do.
+pub(super) fn happened(error: &ClientError) -> String {
+    let (_, _, happened, _) = words(error);
+    happened
 }
 
 fn of_transport(error: &TransportError) -> Words {
@@ -94,6 +104,16 @@ fn of_transport(error: &TransportError) -> Words {
                 ours.join(", ")
             ),
             "Update the SSH server, or allow one of our algorithms in its sshd_config.".to_owned(),
+        ),
+        Cause::NoTurn { limit } => (
+            Code::ConnectFailed,
+            "Too many connections at once",
+            format!(
+                "no connection to {} was begun within {}, because other connections were being made all the time.",
+                place(route),
+                human(*limit)
+            ),
+            "Raise `max_parallel` in the provider block, or the time limit. Hosts that do not answer hold up the others.".to_owned(),
         ),
         Cause::HostKey(refusal) => host_key(route, refusal),
         Cause::AuthRefused { offered, remaining } => auth_refused(route, offered, remaining),
@@ -214,6 +234,14 @@ fn network(route: &Route, io: &SharedIoError) -> Words {
 fn timed_out(error: &TransportError, limit: &str) -> Words {
     let route = &*error.route;
     let (summary, happened, next) = match error.phase {
+        Phase::Setup => (
+            "Connection was not established",
+            format!(
+                "no connection to {} was established within {limit}; another one to the same server was still being made.",
+                place(route)
+            ),
+            "Apply again. If it stays so, check the SSH server.",
+        ),
         Phase::Tcp => (
             "Host is not reachable",
             format!("{} did not answer within {limit}.", place(route)),

@@ -1,26 +1,31 @@
 //! The words for operations over runner managers: a health wait, a drain, a refused plan.
 
 use crate::{
-    args::duration::human,
-    client::{ClientError, Look, RunnerStatus, Start},
-    explain::{Code, Explained, explain},
+    args::{assume_terminated, duration::human},
+    client::{ClientError, Level, Look, RunnerStatus, Start},
+    explain::{Code, Explained, explain, shutdown::way_back},
     fleet::{
-        drain::NotDrained,
         health::{Missing, NotHealthy},
         jobs_left,
     },
-    resources::{
-        assume_terminated,
-        plan_guard::{Conflict, VARIABLE},
-    },
+    resources::plan_guard::{Conflict, VARIABLE},
+    transport::Presence,
 };
 
-/// Explains why `manager` is not known to be healthy. `others` tells how the other managers of the map fared.
-pub fn not_healthy(manager: &str, failure: &NotHealthy<ClientError>, others: &str) -> Explained {
+/// Explains why `manager` is not known to be healthy. `others` tells how the other managers of the map fared, `id` names its instance or
+/// its guard.
+pub fn not_healthy(manager: &str, failure: &NotHealthy<ClientError>, others: &str, id: &str) -> Explained {
     let mut explained = match failure {
         NotHealthy::Connect { attempts, waited, error } => {
             let mut explained = explain(manager, error);
             append(&mut explained.happened, &tries(*attempts, *waited));
+            if error.presence() == Presence::Absent {
+                append(
+                    &mut explained.next_step,
+                    "Then apply again. Or remove this manager from the configuration and apply that.",
+                );
+                append(&mut explained.next_step, &way_back(id));
+            }
             explained
         }
         NotHealthy::TimedOut { waited, last: None, .. } => Explained::new(
@@ -73,7 +78,7 @@ pub fn not_healthy(manager: &str, failure: &NotHealthy<ClientError>, others: &st
             ),
             format!("Run grit-wrapper on the host, or remove `{wanted}`."),
         ),
-        NotHealthy::Interrupted { waited, last } => Explained::new(
+        NotHealthy::Interrupted { waited, last, start_requested } => Explained::new(
             Code::Interrupted,
             "Health wait was interrupted",
             format!(
@@ -81,81 +86,17 @@ pub fn not_healthy(manager: &str, failure: &NotHealthy<ClientError>, others: &st
                 human(*waited),
                 last_seen(last.as_ref())
             ),
-            "Nothing was changed on the host. The next apply waits again.",
+            if *start_requested {
+                "The runner had ended, and its wrapper was asked to start it (`start_if_stopped`): the runner may run now. The next apply \
+                 waits again."
+            } else {
+                "Nothing was changed on the host. The next apply waits again."
+            },
         ),
     };
     append(&mut explained.happened, others);
     append_log(&mut explained.happened, failure);
     explained
-}
-
-/// Explains why the runner of `manager` is not known to have ended.
-pub fn not_drained(manager: &str, failure: &NotDrained<ClientError>) -> Explained {
-    match failure {
-        NotDrained::Connect { attempts, waited, requested, error } => {
-            let mut explained = explain(manager, error);
-            append(&mut explained.happened, &tries(*attempts, *waited));
-            append(
-                &mut explained.happened,
-                if *requested {
-                    "The shutdown was requested before: the runner goes on draining without us. Its end was not seen, so the \
-                     instance was kept."
-                } else if explained.code == Code::Refused {
-                    "No shutdown was requested, and the instance was kept."
-                } else {
-                    "No shutdown was requested, nobody knows whether jobs run there, and the instance was kept."
-                },
-            );
-            if explained.code == Code::ConnectFailed {
-                append(
-                    &mut explained.next_step,
-                    "Then apply again. Only if the host is gone for good: set `on_unreachable = \"assume_terminated\"`, apply that, \
-                     and destroy again.",
-                );
-            }
-            explained
-        }
-        NotDrained::TimedOut { waited, requested, forced, last } => Explained::new(
-            Code::TimedOut,
-            "Runner was not drained in time",
-            format!(
-                "Runner manager {manager:?}: the runner process has not ended within {}. {}{}",
-                human(*waited),
-                last_seen(last.as_ref()),
-                if *requested {
-                    " The instance was kept; the runner goes on draining."
-                } else {
-                    " The instance was kept."
-                }
-            ),
-            if *forced {
-                "Even the forceful shutdown did not end it. Look at the log of the wrapper and of the runner on the host, then apply \
-                 again."
-            } else {
-                "Apply again to go on waiting where this left off. For longer drains raise `timeouts.delete` and apply that first; to \
-                 abort the jobs that are left, set `on_timeout = \"force\"`."
-            },
-        ),
-        NotDrained::Interrupted { waited, requested, last } => Explained::new(
-            Code::Interrupted,
-            "Drain was interrupted",
-            format!(
-                "Runner manager {manager:?}: Terraform asked to stop after {}. {}{}",
-                human(*waited),
-                last_seen(last.as_ref()),
-                if *requested {
-                    " The shutdown was requested before and goes on on the host; the instance was kept."
-                } else {
-                    " No shutdown was requested; the instance was kept."
-                }
-            ),
-            if *requested {
-                "The next apply attaches to it and goes on waiting."
-            } else {
-                "The next apply begins with it."
-            },
-        ),
-    }
 }
 
 /// Explains why a plan is refused, for what it does to the guards of `instance`.
@@ -204,7 +145,7 @@ pub fn guard_conflict(instance: &str, conflict: Conflict) -> Explained {
 /// Explains why the guard `id` can ask no wrapper for anything: its attribute `attribute` has a `problem`. `key` names it in the
 /// environment variable that overrides this.
 pub fn no_target(id: &str, attribute: &str, problem: &str, key: &str) -> Explained {
-    let command = format!("{}={key} terraform apply", assume_terminated::VARIABLE);
+    let command = assume_terminated::command(key);
     Explained::new(
         Code::InvalidConfig,
         "Guard cannot reach its runner manager",
@@ -219,24 +160,29 @@ pub fn no_target(id: &str, attribute: &str, problem: &str, key: &str) -> Explain
     )
 }
 
-/// Explains that a drain would leave too few healthy peers.
-pub fn too_few_peers(manager: &str, healthy: usize, min_healthy: usize, unhealthy: &[String]) -> Explained {
-    Explained::new(
-        Code::Refused,
-        "Too few healthy peers to drain",
-        format!(
-            "Runner manager {manager:?} was not drained: `guard` wants at least {min_healthy} healthy peer(s), and {healthy} \
-             are. Not healthy: {}.",
-            if unhealthy.is_empty() { "none".to_owned() } else { unhealthy.join("; ") }
-        ),
-        "Bring the peers up, then apply again; or lower `guard.min_healthy` and apply that first.",
-    )
-}
-
-fn tries(attempts: u32, waited: std::time::Duration) -> String {
+pub(super) fn tries(attempts: u32, waited: std::time::Duration) -> String {
     match attempts {
         0 | 1 => String::new(),
         _ => format!("Tried {attempts} times in a row; waited {}.", human(waited)),
+    }
+}
+
+/// What a refresh found wrong, as a clause.
+pub fn problem(look: &Look, missing: &Missing) -> String {
+    match missing {
+        Missing::Running | Missing::Time => format!("the runner's status is `{}`", look.report.status),
+        Missing::Level { wanted, reasons } => {
+            let level = look.detail.as_deref().map_or(Level::Process, |detail| detail.level);
+            let reasons =
+                if reasons.is_empty() { String::new() } else { format!(" ({})", reasons.join("; ")) };
+            format!("its level is `{level}` and not `{wanted}`{reasons}")
+        }
+        Missing::Version { wanted, found: Some(found) } => {
+            format!("its version is {found}, and `expected_version` is {wanted}")
+        }
+        Missing::Version { wanted, found: None } => {
+            format!("its version is not known, and `expected_version` is {wanted}")
+        }
     }
 }
 
@@ -271,7 +217,7 @@ fn lacking(look: &Look, missing: &Missing) -> (String, &'static str) {
     }
 }
 
-fn last_seen(last: Option<&Look>) -> String {
+pub(super) fn last_seen(last: Option<&Look>) -> String {
     let Some(look) = last else { return "It has not answered yet.".to_owned() };
     let report = &look.report;
     let mut text = format!("Last status: `{}`", report.status);
@@ -296,7 +242,7 @@ fn reason_given(reason: &str) -> String {
 }
 
 /// A reason without the lines of the runner's log that a wrapper may have added.
-fn first_line(reason: &str) -> &str {
+pub(super) fn first_line(reason: &str) -> &str {
     reason.split_once('\n').map_or(reason, |(first, _)| first)
 }
 
@@ -318,7 +264,7 @@ fn append_log(text: &mut String, failure: &NotHealthy<ClientError>) {
     }
 }
 
-fn append(text: &mut String, sentence: &str) {
+pub(super) fn append(text: &mut String, sentence: &str) {
     if !sentence.is_empty() {
         if !text.is_empty() {
             text.push(' ');
@@ -330,7 +276,6 @@ fn append(text: &mut String, sentence: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::client::Level;
     use std::{fmt::Write as _, time::Duration};
 
     fn seen(status: RunnerStatus) -> Option<Look> {
@@ -349,6 +294,7 @@ mod tests {
                 wrapper: "unix:///run/wrapper.sock".parse().unwrap(),
                 hop: None,
                 onward: None,
+                onward_hop: None,
             }),
         }
     }
@@ -376,46 +322,44 @@ mod tests {
         let mut failing = Look::from(RunnerStatus::Unknown(0));
         failing.report.failure_reason =
             "waiting\nThe last lines of the runner's log:\n  FATAL: no".to_owned();
+        let interrupted = |start_requested| NotHealthy::Interrupted {
+            waited: minutes(3),
+            last: seen(RunnerStatus::Stopped),
+            start_requested,
+        };
         let others = "1 of 2 are healthy: m1.";
         insta::assert_snapshot!(all(vec![
-            not_healthy("m2", &timed_out(seen(RunnerStatus::Unknown(0)), Missing::Running), others),
-            not_healthy("m2", &timed_out(seen(RunnerStatus::InShutdown), Missing::Running), ""),
-            not_healthy("m2", &timed_out(running(), Missing::Time), ""),
-            not_healthy("m2", &timed_out(running(), Missing::Level { wanted: Level::Polling, reasons }), ""),
-            not_healthy("m2", &timed_out(running(), version(Some("19.2.0"))), ""),
-            not_healthy("m2", &timed_out(running(), version(None)), ""),
-            not_healthy("m2", &timed_out(None, Missing::Running), ""),
-            not_healthy("m2", &NotHealthy::Connect { attempts: 7, waited: minutes(2), error: lost() }, ""),
-            not_healthy("m2", &stopped("exit status 1", None), ""),
+            not_healthy("m2", &timed_out(seen(RunnerStatus::Unknown(0)), Missing::Running), others, "i-2"),
+            not_healthy("m2", &timed_out(seen(RunnerStatus::InShutdown), Missing::Running), "", "i-2"),
+            not_healthy("m2", &timed_out(running(), Missing::Time), "", "i-2"),
+            not_healthy(
+                "m2",
+                &timed_out(running(), Missing::Level { wanted: Level::Polling, reasons }),
+                "",
+                "i-2"
+            ),
+            not_healthy("m2", &timed_out(running(), version(Some("19.2.0"))), "", "i-2"),
+            not_healthy("m2", &timed_out(running(), version(None)), "", "i-2"),
+            not_healthy("m2", &timed_out(None, Missing::Running), "", "i-2"),
+            not_healthy(
+                "m2",
+                &NotHealthy::Connect { attempts: 7, waited: minutes(2), error: lost() },
+                "",
+                "i-2"
+            ),
+            not_healthy("m2", &stopped("exit status 1", None), "", "i-2"),
             not_healthy(
                 "m2",
                 &stopped("exit status 1\nThe last lines of the runner's log:\n  FATAL: no", None),
-                others
+                others,
+                "i-2"
             ),
-            not_healthy("m2", &timed_out(Some(failing), Missing::Running), others),
-            not_healthy("m2", &stopped("", Some(Start::Requested)), ""),
-            not_healthy("m2", &stopped("", Some(Start::NotSupported)), ""),
-            not_healthy("m2", &NotHealthy::NotProvable { wanted: "level" }, ""),
-            not_healthy("m2", &NotHealthy::Interrupted { waited: minutes(3), last: None }, ""),
-        ]));
-    }
-
-    #[test]
-    fn words_of_a_failed_drain() {
-        let hours = |n: u64| Duration::from_secs(3600 * n);
-        let last = || seen(RunnerStatus::InShutdown);
-        let timed_out =
-            |forced| NotDrained::TimedOut { waited: hours(3), requested: true, forced, last: last() };
-        let unreached =
-            |requested| NotDrained::Connect { attempts: 12, waited: hours(1), requested, error: lost() };
-        let interrupted = |requested, last| NotDrained::Interrupted { waited: hours(2), requested, last };
-        insta::assert_snapshot!(all(vec![
-            not_drained("m1", &timed_out(false)),
-            not_drained("m1", &timed_out(true)),
-            not_drained("m1", &unreached(true)),
-            not_drained("m1", &unreached(false)),
-            not_drained("m1", &interrupted(true, last())),
-            not_drained("m1", &interrupted(false, None)),
+            not_healthy("m2", &timed_out(Some(failing), Missing::Running), others, "i-2"),
+            not_healthy("m2", &stopped("", Some(Start::Requested)), "", "i-2"),
+            not_healthy("m2", &stopped("", Some(Start::NotSupported)), "", "i-2"),
+            not_healthy("m2", &NotHealthy::NotProvable { wanted: "level" }, "", "i-2"),
+            not_healthy("m2", &interrupted(false), "", "i-2"),
+            not_healthy("m2", &interrupted(true), "", "i-2"),
         ]));
     }
 
@@ -426,7 +370,6 @@ mod tests {
             guard_conflict("i-0123", Conflict::Shared),
             guard_conflict("i-0123", Conflict::Twice),
             no_target("adopted#0a1b2c3d", "runner_manager", "it has no value", "adopted#0a1b2c3d"),
-            too_few_peers("m1", 0, 1, &["m2 (status `unknown`)".to_owned()]),
         ]));
     }
 }

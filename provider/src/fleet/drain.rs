@@ -1,139 +1,95 @@
 //! Shutting a runner down and waiting until its process has ended.
 
+mod outcome;
+
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use super::{Fault, Progress, Retry, Wrapper, jobs_left, poll_interval};
+use super::{Admission, Fault, Progress, TooFewPeers, Wrapper, jobs_left, poll_interval};
 use crate::{
     args::duration::human,
     client::{DrainRequest, Look, RunnerStatus},
 };
 
+pub use outcome::{
+    Begun, DrainPolicy, Drained, Ended, Mode, NoCallback, NotDrained, OnTimeout, OnUnreachable, Requested,
+};
+
 /// How long a runner may take to end after a forceful shutdown that followed a timeout: GitLab Runner's own `shutdown_timeout`
-/// is 30 s, the wrapper's kill comes after that.
-const FORCE_LIMIT: Duration = Duration::from_secs(120);
+/// is 30 s, the wrapper's kill comes after that. It is added to `timeouts.delete`.
+pub const FORCE_LIMIT: Duration = Duration::from_secs(120);
 
 /// A request is repeated at most this often while the wrapper does not act on it.
 const ASK_AGAIN: Duration = Duration::from_secs(5);
 
-/// How the runner is asked to end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mode {
-    /// It takes no further job and ends after its last one.
-    Graceful,
-    /// It aborts its jobs.
-    Forceful,
-}
-
-/// What happens when the runner has not ended at the deadline.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OnTimeout {
-    /// The drain fails; the runner goes on draining.
-    Fail,
-    /// A forceful shutdown: jobs that still run are aborted.
-    Force,
-}
-
-/// What it means that the wrapper cannot be reached.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OnUnreachable {
-    /// The drain fails: nobody knows whether jobs run there.
-    Fail,
-    /// The host is taken for gone. The user's explicit consent to lose what may still run.
-    AssumeTerminated,
-}
-
-/// One drain, as the resource asks for it.
-#[derive(Debug, Clone)]
-pub struct DrainPolicy {
-    pub mode: Mode,
-    /// Overall limit.
-    pub timeout: Duration,
-    pub on_timeout: OnTimeout,
-    pub on_unreachable: OnUnreachable,
-    /// Who asks and why; `forceful` in it is decided here.
-    pub request: DrainRequest,
-    /// Applies until the shutdown was accepted. From then on a lost connection is tried again until the deadline, unless
-    /// `on_unreachable` says what a lost host means.
-    pub retry: Retry,
-}
-
-/// How a drain ended well.
-#[derive(Debug)]
-pub enum Drained<E> {
-    /// The runner had ended before this call.
-    AlreadyStopped { reason: String },
-    /// It ended under our eyes; `forced` when the deadline turned the drain into a forceful shutdown.
-    Terminated { waited: Duration, forced: bool, reason: String },
-    /// Nobody answered, and the user said what that means.
-    AssumedTerminated { attempts: u32, error: E },
-}
-
-/// Why the runner is not known to have ended. What was `requested` stays requested on the host.
-#[derive(Debug)]
-pub enum NotDrained<E> {
-    Connect { attempts: u32, waited: Duration, requested: bool, error: E },
-    TimedOut { waited: Duration, requested: bool, forced: bool, last: Option<Look> },
-    Interrupted { waited: Duration, requested: bool, last: Option<Look> },
-}
+/// How long a call may go on past the deadline to say why it failed. Calls end at the deadline by themselves.
+const LAST_WORD: Duration = Duration::from_millis(500);
 
 /// Asks for the shutdown unless it is under way, and waits until the wrapper reports `stopped`.
 ///
-/// Safe to repeat: a runner that has ended is a success, one that drains is waited for. Only `stopped` ends the wait; a runner
-/// without jobs, or one that nobody can see, is not a runner that ended. Dropping the future leaves the shutdown running.
+/// Safe to repeat: a runner that has ended is a success, one that drains is joined. Only `stopped` ends the wait: neither a runner
+/// without jobs nor a host that cannot be reached is a runner that ended. Dropping the future leaves the shutdown running.
 pub async fn run<W: Wrapper>(
     manager: &str,
     wrapper: &W,
     policy: &DrainPolicy,
+    admission: &impl Admission<W::Error>,
     stop: &CancellationToken,
 ) -> Result<Drained<W::Error>, NotDrained<W::Error>> {
-    let mut drain = Drain::new(manager, wrapper, policy);
+    let mut drain = Drain::new(manager, wrapper, policy, admission);
     let mut backoff = policy.retry.backoff();
     let mut progress = Progress::new();
-    let mut lost = None;
     loop {
         let step = tokio::select! {
             // Stop before deadline before progress: Ctrl-C returns at once.
             biased;
             () = stop.cancelled() => return Err(drain.interrupted()),
-            () = sleep_until(drain.deadline) => {
-                drain.past_deadline(lost.take())?;
+            () = sleep_until(drain.deadline + LAST_WORD) => {
+                if let Some(gone) = drain.past_deadline()? {
+                    return Ok(gone);
+                }
                 continue;
             }
             step = drain.step() => step,
         };
         let pause = match step {
-            Ok(Some(drained)) => return Ok(drained),
+            Ok(Some(ended)) => return Ok(Drained::Ended(Box::new(ended))),
             Ok(None) => {
-                (drain.failures, lost) = (0, None);
+                drain.reached();
                 backoff.reset();
-                poll_interval(drain.start.elapsed(), drain.last.as_ref())
+                poll_interval(policy.start.elapsed(), drain.last.as_ref())
             }
-            Err(error) => {
-                drain.failures += 1;
-                match drain.verdict(&error) {
-                    Verdict::TryAgain => {
-                        tracing::debug!(manager, failures = drain.failures, "not reached: {error}");
-                        lost = Some(error);
-                        backoff.delay()
-                    }
-                    Verdict::AssumeGone => {
-                        return Ok(Drained::AssumedTerminated { attempts: drain.failures, error });
-                    }
-                    Verdict::GiveUp => return Err(drain.unreached(error)),
+            Err(Trouble::Refused(peers)) => return Err(NotDrained::Guarded(peers)),
+            // The deadline cut a call short, and the one before was answered: not the connection has failed.
+            Err(Trouble::Call(_))
+                if drain.lost.is_none() && drain.last.is_some() && Instant::now() >= drain.deadline =>
+            {
+                poll_interval(policy.start.elapsed(), drain.last.as_ref())
+            }
+            Err(Trouble::Call(error)) => match drain.verdict(&error) {
+                Verdict::TryAgain => {
+                    tracing::debug!(manager, failures = drain.failures, "not reached: {error}");
+                    drain.lost = Some(error);
+                    backoff.delay()
                 }
-            }
+                Verdict::AssumeGone => return Ok(drain.assumed(error)),
+                Verdict::GiveUp => return Err(drain.unreached(error)),
+            },
         };
         if progress.due() {
-            drain.log_progress(lost.as_ref());
+            drain.log_progress();
         }
         tokio::select! {
             biased;
             () = stop.cancelled() => return Err(drain.interrupted()),
-            () = sleep_until(drain.deadline) => drain.past_deadline(lost.take())?,
-            () = wrapper.changed(), if lost.is_none() => {}
+            () = sleep_until(drain.deadline) => {
+                if let Some(gone) = drain.past_deadline()? {
+                    return Ok(gone);
+                }
+            }
+            () = wrapper.changed(), if drain.lost.is_none() => {}
             () = tokio::time::sleep(pause) => {}
         }
     }
@@ -146,124 +102,240 @@ enum Verdict {
     GiveUp,
 }
 
-struct Drain<'a, W> {
+/// Why a step did not succeed.
+enum Trouble<E> {
+    Call(E),
+    Refused(TooFewPeers<E>),
+}
+
+impl<E> From<E> for Trouble<E> {
+    fn from(error: E) -> Self {
+        Self::Call(error)
+    }
+}
+
+struct Drain<'a, W: Wrapper, A> {
     manager: &'a str,
     wrapper: &'a W,
     policy: &'a DrainPolicy,
-    start: Instant,
+    admission: &'a A,
     deadline: Instant,
     /// What is asked for now: the policy's mode, `Forceful` after a deadline that forces.
     want: Mode,
     forced: bool,
     /// When the wrapper last accepted the request for `want`.
     asked: Option<Instant>,
-    /// A request was sent; it may have arrived even if its answer did not.
-    requested: bool,
+    requested: Requested,
+    begun: Begun,
+    no_callback: Option<NoCallback<W::Error>>,
+    /// Failed calls in a row, and how many of the last ones found the host absent.
     failures: u32,
+    absences: u32,
+    /// The last failure, while the wrapper is not reached.
+    lost: Option<W::Error>,
     last: Option<Look>,
 }
 
-impl<'a, W: Wrapper> Drain<'a, W> {
-    fn new(manager: &'a str, wrapper: &'a W, policy: &'a DrainPolicy) -> Self {
-        let start = Instant::now();
+impl<'a, W: Wrapper, A: Admission<W::Error>> Drain<'a, W, A> {
+    fn new(manager: &'a str, wrapper: &'a W, policy: &'a DrainPolicy, admission: &'a A) -> Self {
         Self {
             manager,
             wrapper,
             policy,
-            start,
-            deadline: start + policy.timeout,
+            admission,
+            deadline: policy.start + policy.timeout,
             want: policy.mode,
             forced: false,
             asked: None,
-            requested: false,
+            requested: Requested::No,
+            begun: Begun::Before,
+            no_callback: None,
             failures: 0,
+            absences: 0,
+            lost: None,
             last: None,
         }
     }
 
     /// Looks, asks when that is due, and tells whether the runner has ended.
-    async fn step(&mut self) -> Result<Option<Drained<W::Error>>, W::Error> {
-        let mut look = self.wrapper.look().await?;
+    async fn step(&mut self) -> Result<Option<Ended<W::Error>>, Trouble<W::Error>> {
+        let mut look = self.wrapper.look(self.deadline).await?;
         self.heard(&look);
-        if self.must_ask(look.report.status) {
-            // Before the call, which may be dropped in the middle.
-            let before = std::mem::replace(&mut self.requested, true);
-            let forceful = self.want == Mode::Forceful;
-            let request = DrainRequest { forceful, ..self.policy.request.clone() };
-            look = match self.wrapper.drain(&request).await {
-                Ok(look) => look,
-                Err(error) => {
-                    // A refusal is an answer: nothing was taken. What got no answer may have arrived.
-                    self.requested = before || error.retryable();
-                    return Err(error);
+        match look.report.status {
+            RunnerStatus::Stopped => self.leave_callback(&look).await?,
+            RunnerStatus::InShutdown => {
+                if self.requested == Requested::No {
+                    self.begun = Begun::Joined;
                 }
-            };
-            tracing::info!(manager = self.manager, forceful, status = %look.report.status, "shutdown requested");
-            self.asked = Some(Instant::now());
-            self.heard(&look);
-        }
-        Ok((look.report.status == RunnerStatus::Stopped).then(|| {
-            let reason = look.report.failure_reason;
-            if self.requested {
-                Drained::Terminated { waited: self.start.elapsed(), forced: self.forced, reason }
-            } else {
-                Drained::AlreadyStopped { reason }
+                self.requested = Requested::Accepted;
+                if self.must_join(&look) {
+                    look = self.ask().await?;
+                }
             }
+            RunnerStatus::Running | RunnerStatus::Unknown(_) => {
+                // Asked again also after it was accepted: either the request was lost (upstream's wrapper forgets one that comes before
+                // its process exists), or the host started the runner anew.
+                if self.asked.is_none_or(|asked| asked.elapsed() >= ASK_AGAIN) {
+                    let permit = match self.requested {
+                        Requested::Accepted => None,
+                        Requested::No | Requested::Perhaps => {
+                            Some(self.admission.enter(self.deadline).await.map_err(Trouble::Refused)?)
+                        }
+                    };
+                    self.begun = Begun::Here;
+                    look = self.ask().await?;
+                    drop(permit);
+                }
+            }
+        }
+        let ended = look.report.status == RunnerStatus::Stopped;
+        Ok(ended.then(|| Ended {
+            begun: self.begun,
+            waited: self.policy.start.elapsed(),
+            forced: self.forced,
+            look,
+            no_callback: self.no_callback.take(),
         }))
     }
 
-    /// A running runner is asked even if it was asked before: either the request was lost (upstream's wrapper forgets one that
-    /// comes before its process exists), or the host started the runner anew. One that drains is only ever asked to hurry.
-    fn must_ask(&self, status: RunnerStatus) -> bool {
-        match status {
-            RunnerStatus::Stopped => false,
-            RunnerStatus::InShutdown => self.want == Mode::Forceful && self.asked.is_none(),
-            RunnerStatus::Running | RunnerStatus::Unknown(_) => {
-                self.asked.is_none_or(|asked| asked.elapsed() >= ASK_AGAIN)
+    /// Requests the shutdown that is wanted now.
+    async fn ask(&mut self) -> Result<Look, W::Error> {
+        // Before the call, which may be dropped in the middle.
+        let before = self.requested;
+        self.requested = before.max(Requested::Perhaps);
+        let forceful = self.want == Mode::Forceful;
+        let request = DrainRequest { forceful, ..self.policy.request.clone() };
+        match self.wrapper.drain(&request, self.deadline).await {
+            Ok(look) => {
+                let joined = self.begun == Begun::Joined;
+                tracing::info!(manager = self.manager, forceful, joined, status = %look.report.status, "shutdown requested");
+                self.asked = Some(Instant::now());
+                self.requested = Requested::Accepted;
+                self.heard(&look);
+                Ok(look)
+            }
+            Err(error) => {
+                if !error.may_have_arrived() {
+                    self.requested = before;
+                }
+                Err(error)
             }
         }
     }
 
-    fn verdict(&self, error: &W::Error) -> Verdict {
-        if !error.retryable() {
-            // A refusal is an answer: somebody is there.
-            Verdict::GiveUp
-        } else if !self.policy.retry.exhausted(self.failures) {
-            Verdict::TryAgain
-        } else if self.policy.on_unreachable == OnUnreachable::AssumeTerminated {
-            Verdict::AssumeGone
-        } else if self.asked.is_some() {
-            Verdict::TryAgain
-        } else {
-            Verdict::GiveUp
+    /// A drain under way is joined when it is not ours: the wrapper then adds our callback, and refuses a job that would wait for its
+    /// own runner. A forceful drain hurries it. Upstream's wrapper is asked to hurry only: it can add nothing, and each of its requests is
+    /// a further signal.
+    fn must_join(&mut self, look: &Look) -> bool {
+        if self.asked.is_some() {
+            return false;
+        }
+        let Some(detail) = look.detail.as_deref() else {
+            if self.begun == Begun::Joined && self.policy.request.callback.is_some() {
+                self.no_callback = Some(NoCallback::Upstream);
+            }
+            return self.want == Mode::Forceful;
+        };
+        self.want == Mode::Forceful || detail.drain.as_ref().is_none_or(|it| it.id != self.policy.request.id)
+    }
+
+    /// A runner that had ended before: its wrapper makes the callback at once. A refused callback does not keep the runner running.
+    async fn leave_callback(&mut self, look: &Look) -> Result<(), W::Error> {
+        if self.requested != Requested::No
+            || self.no_callback.is_some()
+            || self.policy.request.callback.is_none()
+        {
+            return Ok(());
+        }
+        let Some(detail) = look.detail.as_deref() else {
+            self.no_callback = Some(NoCallback::Upstream);
+            return Ok(());
+        };
+        if detail.drain.as_ref().is_some_and(|drain| drain.id == self.policy.request.id) {
+            return Ok(());
+        }
+        match self.wrapper.drain(&self.policy.request, self.deadline).await {
+            Ok(_) => {
+                tracing::info!(
+                    manager = self.manager,
+                    "the callback was given to the wrapper of a runner that had ended"
+                );
+                Ok(())
+            }
+            Err(error) if error.retryable() => Err(error),
+            Err(error) => {
+                self.no_callback = Some(NoCallback::Refused(error));
+                Ok(())
+            }
         }
     }
 
-    /// Turns to force when the policy says so, once; else the drain has failed.
-    fn past_deadline(&mut self, lost: Option<W::Error>) -> Result<(), NotDrained<W::Error>> {
+    fn reached(&mut self) {
+        (self.failures, self.absences, self.lost) = (0, 0, None);
+    }
+
+    /// Only a host that was absent all the time may be taken for gone, and only before the shutdown was requested.
+    fn may_assume(&self) -> bool {
+        self.policy.on_unreachable == OnUnreachable::AssumeTerminated
+            && self.requested == Requested::No
+            && self.absences > 0
+    }
+
+    fn verdict(&mut self, error: &W::Error) -> Verdict {
+        self.failures += u32::from(error.was_tried());
+        self.absences = if error.absent() { self.absences + 1 } else { 0 };
+        let retry = &self.policy.retry;
+        if !error.retryable() {
+            // A refusal is an answer.
+            Verdict::GiveUp
+        } else if self.requested != Requested::No {
+            Verdict::TryAgain
+        } else if self.may_assume() {
+            if retry.exhausted(self.absences) { Verdict::AssumeGone } else { Verdict::TryAgain }
+        } else if retry.exhausted(self.failures) {
+            Verdict::GiveUp
+        } else {
+            Verdict::TryAgain
+        }
+    }
+
+    /// Takes an absent host for gone where that is wanted, turns to force when the policy says so, once; else the drain has failed.
+    fn past_deadline(&mut self) -> Result<Option<Drained<W::Error>>, NotDrained<W::Error>> {
+        if self.may_assume()
+            && self.absences >= self.failures
+            && let Some(error) = self.lost.take()
+        {
+            return Ok(Some(self.assumed(error)));
+        }
         if self.policy.on_timeout == OnTimeout::Force && !self.forced && self.want == Mode::Graceful {
             tracing::warn!(manager = self.manager, "not drained in time: asking for a forceful shutdown");
             self.forced = true;
             self.want = Mode::Forceful;
             self.asked = None;
             self.deadline = Instant::now() + FORCE_LIMIT;
-            return Ok(());
+            return Ok(None);
         }
-        Err(match lost {
+        Err(match self.lost.take() {
             Some(error) => self.unreached(error),
             None => NotDrained::TimedOut {
-                waited: self.start.elapsed(),
+                waited: self.policy.start.elapsed(),
                 requested: self.requested,
+                mode: self.policy.mode,
                 forced: self.forced,
                 last: self.last.take(),
             },
         })
     }
 
+    fn assumed(&self, error: W::Error) -> Drained<W::Error> {
+        let waited = self.policy.start.elapsed();
+        Drained::AssumedTerminated { attempts: self.absences, waited, error }
+    }
+
     fn unreached(&self, error: W::Error) -> NotDrained<W::Error> {
         NotDrained::Connect {
             attempts: self.failures,
-            waited: self.start.elapsed(),
+            waited: self.policy.start.elapsed(),
             requested: self.requested,
             error,
         }
@@ -271,7 +343,7 @@ impl<'a, W: Wrapper> Drain<'a, W> {
 
     fn interrupted(&mut self) -> NotDrained<W::Error> {
         NotDrained::Interrupted {
-            waited: self.start.elapsed(),
+            waited: self.policy.start.elapsed(),
             requested: self.requested,
             last: self.last.take(),
         }
@@ -286,9 +358,9 @@ impl<'a, W: Wrapper> Drain<'a, W> {
         self.last = Some(look.clone());
     }
 
-    fn log_progress(&self, lost: Option<&W::Error>) {
-        let waited = human(self.start.elapsed());
-        match lost {
+    fn log_progress(&self) {
+        let waited = human(self.policy.start.elapsed());
+        match &self.lost {
             Some(error) => {
                 tracing::info!(
                     manager = self.manager,

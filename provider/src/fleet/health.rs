@@ -15,9 +15,14 @@ use crate::{
 /// runner again by itself, so nothing would change until the deadline.
 const STOPPED_GRACE: Duration = Duration::from_secs(30);
 
+/// How long a call may go on past the deadline to say why it failed. Calls end at the deadline by themselves.
+const LAST_WORD: Duration = Duration::from_millis(500);
+
 /// What counts as healthy, and for how long it is waited for.
 #[derive(Debug, Clone)]
 pub struct HealthPolicy {
+    /// When the operation began: `timeout` counts from here.
+    pub start: Instant,
     /// Overall limit.
     pub timeout: Duration,
     /// How long it has to be healthy without a break.
@@ -51,7 +56,7 @@ pub enum NotHealthy<E> {
     /// What is wanted cannot be seen through upstream's wrapper.
     NotProvable { wanted: &'static str },
     /// The stop token fired.
-    Interrupted { waited: Duration, last: Option<Look> },
+    Interrupted { waited: Duration, last: Option<Look>, start_requested: bool },
 }
 
 /// What a runner lacks.
@@ -77,9 +82,9 @@ pub async fn wait<W: Wrapper>(
     policy: &HealthPolicy,
     stop: &CancellationToken,
 ) -> Result<Healthy, NotHealthy<W::Error>> {
-    let start = Instant::now();
+    let start = policy.start;
     let deadline = start + policy.timeout;
-    let mut waiting = Waiting::new(manager, policy, start);
+    let mut waiting = Waiting::new(manager, policy, deadline);
     let mut backoff = policy.retry.backoff();
     let mut progress = Progress::new();
     let mut failures = 0;
@@ -89,7 +94,7 @@ pub async fn wait<W: Wrapper>(
             // Stop before deadline before answer: a user who presses Ctrl-C waits for nothing.
             biased;
             () = stop.cancelled() => return Err(waiting.interrupted()),
-            () = sleep_until(deadline) => return Err(waiting.timed_out(failures, lost)),
+            () = sleep_until(deadline + LAST_WORD) => return Err(waiting.timed_out(failures, lost)),
             answer = waiting.step(wrapper) => answer,
         };
         let pause = match answer {
@@ -101,8 +106,12 @@ pub async fn wait<W: Wrapper>(
                 }
                 waiting.pause()
             }
+            // The deadline cut a call short, and the one before was answered: not the connection has failed.
+            Err(_) if failures == 0 && waiting.last.is_some() && Instant::now() >= deadline => {
+                return Err(waiting.timed_out(0, None));
+            }
             Err(error) => {
-                failures += 1;
+                failures += u32::from(error.was_tried());
                 waiting.healthy_since = None;
                 if !error.retryable() || policy.retry.exhausted(failures) {
                     return Err(NotHealthy::Connect { attempts: failures, waited: start.elapsed(), error });
@@ -129,38 +138,52 @@ pub async fn wait<W: Wrapper>(
 struct Waiting<'a> {
     manager: &'a str,
     policy: &'a HealthPolicy,
-    start: Instant,
+    deadline: Instant,
     last: Option<Look>,
     missing: Missing,
     healthy_since: Option<Instant>,
     stopped_since: Option<Instant>,
+    /// A start was requested, or may have been: its answer may be lost.
+    start_requested: bool,
     started: Option<Start>,
 }
 
 type Outcome<E> = Result<Healthy, NotHealthy<E>>;
 
 impl<'a> Waiting<'a> {
-    fn new(manager: &'a str, policy: &'a HealthPolicy, start: Instant) -> Self {
+    fn new(manager: &'a str, policy: &'a HealthPolicy, deadline: Instant) -> Self {
         Self {
             manager,
             policy,
-            start,
+            deadline,
             last: None,
             missing: Missing::Running,
             healthy_since: None,
             stopped_since: None,
+            start_requested: false,
             started: None,
         }
     }
 
     /// Looks, starts the runner when that is wanted, and takes in what was seen; an outcome when it decides the wait.
     async fn step<W: Wrapper>(&mut self, wrapper: &W) -> Result<Option<Outcome<W::Error>>, W::Error> {
-        let look = wrapper.look().await?;
+        let look = wrapper.look(self.deadline).await?;
         if look.report.status == RunnerStatus::Stopped
             && self.policy.start_if_stopped
             && self.started.is_none()
         {
-            self.started = Some(wrapper.start().await?);
+            // Before the call, which may be dropped in the middle.
+            self.start_requested = true;
+            match wrapper.start(self.deadline).await {
+                Ok(started) => {
+                    self.start_requested = started == Start::Requested;
+                    self.started = Some(started);
+                }
+                Err(error) => {
+                    self.start_requested = error.may_have_arrived();
+                    return Err(error);
+                }
+            }
             tracing::info!(manager = self.manager, outcome = ?self.started, "asked the wrapper to start the runner");
         }
         Ok(self.heard(look))
@@ -169,7 +192,7 @@ impl<'a> Waiting<'a> {
     fn heard<E>(&mut self, look: Look) -> Option<Outcome<E>> {
         self.log_change(&look);
         let now = Instant::now();
-        let waited = now - self.start;
+        let waited = now - self.policy.start;
         if look.report.status == RunnerStatus::Stopped {
             let since = *self.stopped_since.get_or_insert(now);
             if now - since >= STOPPED_GRACE {
@@ -196,7 +219,7 @@ impl<'a> Waiting<'a> {
 
     /// The time to the next look; not past the moment at which health has lasted long enough.
     fn pause(&self) -> Duration {
-        let pause = poll_interval(self.start.elapsed(), self.last.as_ref());
+        let pause = poll_interval(self.policy.start.elapsed(), self.last.as_ref());
         match self.healthy_since {
             Some(since) => {
                 pause.min((since + self.policy.stable_for).saturating_duration_since(Instant::now()))
@@ -207,7 +230,7 @@ impl<'a> Waiting<'a> {
 
     /// The deadline passed: was it the connection, or the runner?
     fn timed_out<E>(self, failures: u32, lost: Option<E>) -> NotHealthy<E> {
-        let waited = self.start.elapsed();
+        let waited = self.policy.start.elapsed();
         match lost {
             Some(error) => NotHealthy::Connect { attempts: failures, waited, error },
             None => NotHealthy::TimedOut { waited, last: self.last, missing: self.missing },
@@ -215,7 +238,11 @@ impl<'a> Waiting<'a> {
     }
 
     fn interrupted<E>(self) -> NotHealthy<E> {
-        NotHealthy::Interrupted { waited: self.start.elapsed(), last: self.last }
+        NotHealthy::Interrupted {
+            waited: self.policy.start.elapsed(),
+            last: self.last,
+            start_requested: self.start_requested,
+        }
     }
 
     fn log_change(&self, look: &Look) {
@@ -227,7 +254,7 @@ impl<'a> Waiting<'a> {
     }
 
     fn log_progress(&self, lost: Option<&impl Fault>) {
-        let waited = human(self.start.elapsed());
+        let waited = human(self.policy.start.elapsed());
         match (lost, &self.last) {
             (Some(error), _) => {
                 tracing::info!(manager = self.manager, waited, "waiting for a healthy runner: {error}");
@@ -244,7 +271,7 @@ impl<'a> Waiting<'a> {
 }
 
 /// What the runner lacks; an error names what upstream's wrapper cannot tell.
-fn missing(look: &Look, policy: &HealthPolicy) -> Result<Option<Missing>, &'static str> {
+pub fn missing(look: &Look, policy: &HealthPolicy) -> Result<Option<Missing>, &'static str> {
     let Some(detail) = look.detail.as_deref() else {
         if matches!(policy.level, Some(Level::Ready | Level::Polling)) {
             return Err("level");
@@ -277,6 +304,7 @@ mod tests {
 
     fn policy(timeout: u64, stable_for: u64, attempts: Option<u32>) -> HealthPolicy {
         HealthPolicy {
+            start: Instant::now(),
             timeout: Duration::from_secs(timeout),
             stable_for: Duration::from_secs(stable_for),
             level: None,
@@ -390,6 +418,7 @@ mod tests {
             jobs: None,
             oldest_job: None,
             drain: None,
+            exit: None,
         }));
         look
     }

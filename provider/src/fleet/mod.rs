@@ -6,6 +6,7 @@
 //! Every wait ends at its deadline, at the stop token, or with an outcome. Nothing here undoes a shutdown that was asked for:
 //! the runner goes on draining when the caller goes away, and the next call finds it draining.
 
+mod admission;
 mod backoff;
 pub mod drain;
 pub mod health;
@@ -17,6 +18,7 @@ mod scripted;
 
 use std::time::Duration;
 
+pub use admission::{Admission, Drains, Guarded, Peer, Permit, TooFewPeers, UnderWay, Unfit, Unguarded};
 pub use many::{Outcomes, for_each};
 pub use wrapper::{Fault, Wrapper};
 

@@ -29,8 +29,15 @@ pub(super) struct Scene {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ScriptedFault {
+    /// Nothing is there.
     Down,
+    /// Somebody answers and does not let us in now.
+    Busy,
+    /// The connection broke in the middle of a call.
+    Broken,
     Refused,
+    /// Other connections kept this one from being begun.
+    NoTurn,
 }
 
 impl fmt::Display for ScriptedFault {
@@ -41,7 +48,19 @@ impl fmt::Display for ScriptedFault {
 
 impl Fault for ScriptedFault {
     fn retryable(&self) -> bool {
+        matches!(self, Self::Down | Self::Busy | Self::NoTurn)
+    }
+
+    fn absent(&self) -> bool {
         *self == Self::Down
+    }
+
+    fn may_have_arrived(&self) -> bool {
+        *self == Self::Broken
+    }
+
+    fn was_tried(&self) -> bool {
+        *self != Self::NoTurn
     }
 }
 
@@ -90,7 +109,7 @@ impl From<RunnerStatus> for Look {
 impl<F: Fn(Scene) -> Result<S, ScriptedFault> + Sync, S: Into<Look>> Wrapper for Scripted<F> {
     type Error = ScriptedFault;
 
-    async fn look(&self) -> Result<Look, ScriptedFault> {
+    async fn look(&self, _: Instant) -> Result<Look, ScriptedFault> {
         self.answer()
     }
 
@@ -98,7 +117,7 @@ impl<F: Fn(Scene) -> Result<S, ScriptedFault> + Sync, S: Into<Look>> Wrapper for
         std::future::pending::<()>().await;
     }
 
-    async fn drain(&self, request: &DrainRequest) -> Result<Look, ScriptedFault> {
+    async fn drain(&self, request: &DrainRequest, _: Instant) -> Result<Look, ScriptedFault> {
         self.answer()?;
         {
             let mut asked = self.asked.lock().unwrap();
@@ -107,7 +126,7 @@ impl<F: Fn(Scene) -> Result<S, ScriptedFault> + Sync, S: Into<Look>> Wrapper for
         self.answer()
     }
 
-    async fn start(&self) -> Result<Start, ScriptedFault> {
+    async fn start(&self, _: Instant) -> Result<Start, ScriptedFault> {
         self.answer()?;
         self.starts.fetch_add(1, Ordering::SeqCst);
         Ok(Start::Requested)

@@ -1,9 +1,9 @@
 //! The managed resources, one file each, named as in the registry.
 
-pub mod assume_terminated;
 pub mod plan_guard;
 mod runner_drain;
 mod runner_health;
+pub mod stored_guards;
 
 pub use runner_drain::RunnerDrain;
 pub use runner_health::RunnerHealth;

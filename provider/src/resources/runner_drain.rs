@@ -16,30 +16,27 @@
 //! An error in an update, or in its plan, is harmless: Terraform keeps the guard as it was. Read touches no network. The destroy can
 //! be repeated at any time.
 
+mod shut_down;
 mod state;
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use serde_json::{Value as Json, json};
+use tokio::time::Instant;
 
-use super::{add_error, assume_terminated, configured, plan_guard::Conflict, unique_suffix};
+use super::{add_error, configured, plan_guard::Conflict, unique_suffix};
 use crate::{
-    args::duration::human,
+    args::assume_terminated,
     call::{Walk, call},
-    client::{RunnerStatus, WrapperClient},
-    config::{Known, Shared},
-    explain::{self, Code, add_code, operation},
-    fleet::{self, drain::Drained},
+    config::Shared,
+    explain::{Code, add_code, operation, shutdown::Word},
     schema::{
         AttributePath, Diagnostics, DiagnosticsExt, MoveSource, Resource, ResourceExt, Schema, Value,
         ValueEmpty,
     },
 };
 use state::DrainState;
-
-/// How long the check of one peer may take.
-const PEER_LIMIT: Duration = Duration::from_secs(30);
 
 /// Follows what is wrong with a value that a create stores.
 const STORED_ANYWAY: &str = "The guard is stored with this value all the same: without the guard, Terraform could destroy an old \
@@ -55,53 +52,12 @@ impl RunnerDrain {
     pub fn new(shared: Arc<Shared>) -> Self {
         Self { shared }
     }
-
-    /// Refuses when too few peers are healthy, unless the drain has begun already.
-    async fn peers_allow(
-        &self,
-        state: &DrainState,
-        name: &str,
-        client: &WrapperClient,
-        known: &Known,
-        diags: &mut Diagnostics,
-    ) -> Option<()> {
-        let Value::Value(guard) = &state.guard else { return Some(()) };
-        if let Ok(look) = client.look().await
-            && matches!(look.report.status, RunnerStatus::InShutdown | RunnerStatus::Stopped)
-        {
-            return Some(());
-        }
-        let mut targets = BTreeMap::new();
-        for (key, peer) in guard.peers.iter().flatten() {
-            let Value::Value(peer) = peer else { continue };
-            targets.insert(key.clone(), peer.target(key));
-        }
-        let looks = fleet::for_each(targets, known.max_parallel, |key, target| async move {
-            let target = target.map_err(|error| format!("{key} ({error})"))?;
-            let client = known.connector.client(target);
-            match tokio::time::timeout(PEER_LIMIT, client.look()).await {
-                Ok(Ok(look)) if look.report.status == RunnerStatus::Running => Ok(()),
-                Ok(Ok(look)) => Err(format!("{key} (status `{}`)", look.report.status)),
-                Ok(Err(error)) => Err(format!("{key} ({error})")),
-                Err(_) => Err(format!("{key} (no answer within {})", human(PEER_LIMIT))),
-            }
-        })
-        .await;
-        let healthy = looks.values().filter(|look| look.is_ok()).count();
-        let wanted = guard.min_healthy();
-        if healthy >= wanted {
-            return Some(());
-        }
-        let unhealthy: Vec<_> = looks.into_values().filter_map(Result::err).collect();
-        let explained = operation::too_few_peers(name, healthy, wanted, &unhealthy);
-        add_error(diags, AttributePath::new("guard"), &explained);
-        None
-    }
 }
 
 impl ResourceExt for RunnerDrain {
     fn observe_stored_state(&self, state: &Json) {
         let text = |name: &str| state.get(name).and_then(Json::as_str).unwrap_or_default();
+        self.shared.stored_guards.stored(text("id"));
         if !text("instance_id").is_empty() {
             self.shared.guard.stored(text("instance_id"), text("id"));
         }
@@ -289,6 +245,7 @@ impl Resource for RunnerDrain {
         _: ValueEmpty,
         _: ValueEmpty,
     ) -> Option<()> {
+        let start = Instant::now();
         let name = prior.name();
         if let Some(instance) = prior.instance()
             && self.shared.guard.is_superseded(instance)
@@ -302,10 +259,10 @@ impl Resource for RunnerDrain {
             );
             return Some(());
         }
-        let key = assume_terminated::key(prior.instance(), prior.id());
+        let key = prior.identifiers().next().unwrap_or_default();
         let target = match prior.target(&name) {
             Ok(target) => target,
-            Err(_) if assume_terminated::names(assumed().as_deref(), key) => {
+            Err(_) if prior.word() == Some(Word::Variable) => {
                 diags.warn(
                     format!("Runner manager {name} was taken for terminated"),
                     format!(
@@ -322,53 +279,7 @@ impl Resource for RunnerDrain {
             }
         };
         let known = configured(&self.shared, diags)?;
-        let client = known.connector.client(target);
-        let stop = call().stop;
-        let reason = prior.reason.as_ref_option().map_or("", String::as_str);
-        tracing::info!(manager = name, reason, "drain begins");
-        tokio::select! {
-            biased;
-            () = stop.cancelled() => {}
-            allowed = self.peers_allow(&prior, &name, &client, &known, diags) => allowed?,
-        }
-        match fleet::drain::run(&name, &client, &prior.policy(&known), &stop).await {
-            Ok(Drained::AlreadyStopped { reason }) => {
-                tracing::info!(manager = name, reason, "the runner had ended before");
-            }
-            Ok(Drained::Terminated { waited, forced, reason }) => {
-                tracing::info!(
-                    manager = name,
-                    waited = human(waited),
-                    forced,
-                    reason,
-                    "the runner has ended"
-                );
-                if forced {
-                    diags.warn(
-                        format!("Runner manager {name} was shut down forcefully"),
-                        format!(
-                            "It was not drained within {} (`on_timeout = \"force\"`): jobs that were left were aborted.",
-                            human(prior.timeout())
-                        ),
-                    );
-                }
-            }
-            Ok(Drained::AssumedTerminated { attempts, error }) => {
-                let explained = explain::explain(&name, &error);
-                diags.warn(
-                    format!("Runner manager {name} was taken for terminated"),
-                    format!(
-                        "It was not reached in {attempts} attempts, and `on_unreachable = \"assume_terminated\"` says what that means. \
-                         {}",
-                        explained.happened
-                    ),
-                );
-            }
-            Err(failure) => {
-                add_error(diags, AttributePath::root(), &operation::not_drained(&name, &failure));
-                return None;
-            }
-        }
+        self.shut_down(diags, &prior, target, &known, start).await?;
         if let Some(instance) = prior.instance() {
             self.shared.guard.destroyed(instance, prior.id());
         }
@@ -388,9 +299,4 @@ impl Resource for RunnerDrain {
 /// Readable, unique, and new for each guard.
 fn new_id(planned: &DrainState) -> Value<String> {
     Value::Value(format!("{}@{}#{}", planned.name(), planned.address(), unique_suffix()))
-}
-
-/// The list of guards whose hosts are gone, in the user's word for this run.
-fn assumed() -> Option<String> {
-    std::env::var(assume_terminated::VARIABLE).ok()
 }

@@ -4,18 +4,20 @@
 //! state, so that the next apply waits again (docs/adr/0002-order-of-operations.md: a gate that kept its planned state would let the old
 //! runners be drained although the new ones never became healthy).
 
+mod refresh;
 mod state;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use time::OffsetDateTime;
+use tokio::time::Instant;
 
 use super::{add_error, configured, plan_guard::Conflict, unique_suffix};
 use crate::{
     args::manager::{InvalidManager, RunnerManagerArgs},
     call::{Walk, call},
-    client::{ClientError, RunnerStatus},
+    client::ClientError,
     config::{Known, Settings, Shared},
     explain::{Code, Explained, add_code, operation},
     fleet::{
@@ -24,10 +26,7 @@ use crate::{
     },
     schema::{AttributePath, Diagnostics, DiagnosticsExt, Resource, ResourceExt, Schema, Value, ValueEmpty},
 };
-use state::{Evidence, HEALTHY, HealthState, UNHEALTHY, unhealthy_list};
-
-/// How long a refresh looks at each manager. All are looked at side by side, so this bounds a plan, too.
-const LOOK_LIMIT: Duration = Duration::from_secs(10);
+use state::{Evidence, HEALTHY, HealthState, missing_guards, removed_guards, unhealthy_list};
 
 /// The resource.
 #[derive(Debug)]
@@ -70,15 +69,16 @@ impl RunnerHealth {
         diags: &mut Diagnostics,
         mut planned: HealthState,
         timeout: Duration,
+        start: Instant,
     ) -> Option<HealthState> {
         let managers = planned.known_managers();
         let outcomes = if managers.is_empty() {
             Outcomes::new()
         } else {
             let known = configured(&self.shared, diags)?;
-            wait_for_all(&known, managers, &planned.policy(&known, timeout)).await
+            wait_for_all(&known, managers, &planned.policy(&known, start, timeout)).await
         };
-        if report_failures(diags, &outcomes) {
+        if report_failures(diags, &planned, &outcomes) {
             return None;
         }
         let now = OffsetDateTime::now_utc();
@@ -98,7 +98,7 @@ async fn wait_for_all(
     policy: &HealthPolicy,
 ) -> Outcomes<Outcome> {
     let stop = call().stop;
-    fleet::for_each(managers, known.max_parallel, |key, manager| {
+    fleet::for_each(managers, |key, manager| {
         let stop = stop.clone();
         async move {
             let target = manager.target(&key).map_err(Unproved::Invalid)?;
@@ -118,7 +118,7 @@ async fn wait_for_all(
 }
 
 /// One error for each manager that is not healthy, each saying how the others fared. False when all are healthy.
-fn report_failures(diags: &mut Diagnostics, outcomes: &Outcomes<Outcome>) -> bool {
+fn report_failures(diags: &mut Diagnostics, planned: &HealthState, outcomes: &Outcomes<Outcome>) -> bool {
     let healthy: Vec<_> =
         outcomes.iter().filter(|(_, outcome)| outcome.is_ok()).map(|(key, _)| key.as_str()).collect();
     let others = match healthy.as_slice() {
@@ -129,7 +129,9 @@ fn report_failures(diags: &mut Diagnostics, outcomes: &Outcomes<Outcome>) -> boo
     for (key, outcome) in outcomes {
         let explained = match outcome {
             Ok(_) => continue,
-            Err(Unproved::NotHealthy(failure)) => operation::not_healthy(key, failure, &others),
+            Err(Unproved::NotHealthy(failure)) => {
+                operation::not_healthy(key, failure, &others, &planned.identifier(key))
+            }
             Err(Unproved::Invalid(error)) => Explained::new(
                 Code::InvalidConfig,
                 "Runner manager cannot be used",
@@ -161,47 +163,22 @@ impl Resource for RunnerHealth {
         (!diags.has_errors()).then_some(())
     }
 
-    /// Looks at every manager for a bounded time. A manager that is not healthy, or that nobody reaches, is drift, not an error.
     async fn read<'a>(
         &self,
-        _: &mut Diagnostics,
+        diags: &mut Diagnostics,
         mut state: HealthState,
         private: ValueEmpty,
         _: ValueEmpty,
     ) -> Option<(HealthState, ValueEmpty)> {
+        self.shared.stored_guards.refreshed();
         let Settings::Known(known) = self.shared.settings() else { return Some((state, private)) };
         let stop = call().stop;
-        let look = fleet::for_each(state.known_managers(), known.max_parallel, |key, manager| {
-            let known = known.clone();
-            async move {
-                let client = known.connector.client(manager.target(&key).ok()?);
-                let answer = tokio::time::timeout(LOOK_LIMIT, client.look()).await;
-                match answer {
-                    Ok(Ok(look)) => Some(look.report.status),
-                    Ok(Err(error)) => {
-                        tracing::info!(manager = key, "not reached by the refresh: {error}");
-                        None
-                    }
-                    Err(_) => None,
-                }
-            }
-        });
         let seen = tokio::select! {
             biased;
             () = stop.cancelled() => return Some((state, private)),
-            seen = look => seen,
+            seen = refresh::look(&known, &state) => seen,
         };
-        let all_run = seen.values().all(|status| *status == Some(RunnerStatus::Running));
-        state.status = Value::Value(if all_run { HEALTHY } else { UNHEALTHY }.to_owned());
-        if let Value::Value(evidence) = &mut state.managers {
-            for (key, status) in seen {
-                if let Some(Value::Value(evidence)) = evidence.get_mut(&key) {
-                    evidence.state = Value::Value(
-                        status.map_or_else(|| "unreachable".to_owned(), |status| status.to_string()),
-                    );
-                }
-            }
-        }
+        seen.into_state(&mut state, diags);
         Some((state, private))
     }
 
@@ -229,10 +206,17 @@ impl Resource for RunnerHealth {
         _: ValueEmpty,
     ) -> Option<(HealthState, ValueEmpty, Vec<AttributePath>)> {
         self.refuse_twice_guarded(diags)?;
+        let missing = removed_guards(&prior, &proposed);
+        let missing: Vec<_> =
+            missing.into_iter().filter(|(_, id)| self.shared.stored_guards.is_missing(id)).collect();
+        if !missing.is_empty() {
+            diags.warn("Drain guards are not in the state", missing_guards(&missing));
+        }
         let drifted = prior.status != Value::Value(HEALTHY.to_owned());
         if drifted || proposed != prior {
-            if drifted {
-                diags.warn("Runner managers are not healthy", unhealthy_list(&prior));
+            // Managers that this plan removes are not named: their health does not matter any more.
+            if drifted && let Some(list) = unhealthy_list(&prior, &proposed) {
+                diags.warn("Runner managers are not healthy", list);
             }
             proposed.status = Value::Unknown;
             proposed.managers = Value::Unknown;
@@ -258,9 +242,10 @@ impl Resource for RunnerHealth {
         private: ValueEmpty,
         _: ValueEmpty,
     ) -> Option<(HealthState, ValueEmpty)> {
+        let start = Instant::now();
         planned.id = Value::Value(format!("health#{}", unique_suffix()));
         let timeout = planned.timeout(|timeouts| &timeouts.create);
-        Some((self.prove(diags, planned, timeout).await?, private))
+        Some((self.prove(diags, planned, timeout, start).await?, private))
     }
 
     async fn update<'a>(
@@ -272,8 +257,9 @@ impl Resource for RunnerHealth {
         private: ValueEmpty,
         _: ValueEmpty,
     ) -> Option<(HealthState, ValueEmpty)> {
+        let start = Instant::now();
         let timeout = planned.timeout(|timeouts| &timeouts.update);
-        Some((self.prove(diags, planned, timeout).await?, private))
+        Some((self.prove(diags, planned, timeout, start).await?, private))
     }
 
     async fn destroy<'a>(

@@ -56,18 +56,19 @@ pub struct Route {
     pub hop: Option<usize>,
     /// The SSH server behind this one, when the error is about the way there.
     pub onward: Option<HostPort>,
+    /// The hop that `onward` is, counted from 1; none when it is the manager itself.
+    pub onward_hop: Option<usize>,
 }
 
 /// A failure on the way to a wrapper.
 #[derive(Debug, Clone, thiserror::Error)]
-#[error("{phase} to {}", route.host)]
+#[error("{phase} to {}: {cause}", route.host)]
 pub struct TransportError {
     /// Where on the way.
     pub phase: Phase,
     /// What was tried.
     pub route: Box<Route>,
     /// Why it failed, as exactly as can be known.
-    #[source]
     pub cause: Cause,
     /// What else was seen.
     pub evidence: Box<Evidence>,
@@ -86,6 +87,7 @@ impl TransportError {
             | Cause::TooBusy
             | Cause::NotAnswering { .. }
             | Cause::AgentSilent { .. }
+            | Cause::NoTurn { .. }
             | Cause::WrapperClosed => true,
             // A host that boots has no socket yet, and sshd does not say which refusals are of policy.
             Cause::ChannelRefused { reason, .. } => *reason != ChannelRefusal::Prohibited,
@@ -128,6 +130,9 @@ pub enum Cause {
     Network(#[source] SharedIoError),
     #[error("no answer within {}", humantime::format_duration(*limit))]
     TimedOut { limit: Duration },
+    /// Other connections took all places until the end of this one's time: nothing was tried.
+    #[error("other connections were being made for {}, and this one was not begun", humantime::format_duration(*limit))]
+    NoTurn { limit: Duration },
     /// The other side speaks, but not SSH. What it said is in the evidence.
     #[error("the answer is not SSH")]
     NotSsh,

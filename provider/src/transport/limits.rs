@@ -1,6 +1,6 @@
 //! Time limits of the phases, and how many handshakes may run at once.
 
-use crate::transport::HostPort;
+use crate::transport::{HostPort, error::Cause};
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, PoisonError},
@@ -15,9 +15,9 @@ use tokio::{
 const CONNECT: Duration = Duration::from_secs(30);
 /// One call, when nothing is configured.
 const CALL: Duration = Duration::from_secs(10);
-/// Silence before the server is asked whether it is alive, when nothing is configured.
+/// Silence before a keepalive message is sent, when nothing is configured.
 const KEEPALIVE: Duration = Duration::from_secs(10);
-/// Questions without an answer before a session counts as dead.
+/// Keepalive messages that are sent before a session counts as dead: russh closes it one interval after the last of them.
 const KEEPALIVE_MAX: usize = 2;
 /// sshd's MaxStartups lets 10 unauthenticated connections in before it turns some away.
 const HANDSHAKES_PER_HOST: usize = 8;
@@ -79,20 +79,39 @@ impl Limits {
         })
     }
 
-    /// The deadline of a connection that begins now.
-    pub(crate) fn deadline(&self) -> Deadline {
-        Deadline(Instant::now() + self.connect)
+    /// The deadline of a connection that begins now: its own limit, or the end of the operation that needs it.
+    pub(crate) fn deadline(&self, operation: Option<Instant>) -> Deadline {
+        let now = Instant::now();
+        let own = now + self.connect;
+        Deadline { begun: now, end: operation.map_or(own, |end| own.min(end)) }
     }
 }
 
-/// When a whole connection attempt is over.
+/// When a whole connection attempt is over: queueing, hops, logins and channels together.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Deadline(Instant);
+pub(crate) struct Deadline {
+    begun: Instant,
+    end: Instant,
+}
 
 impl Deadline {
     /// A phase's limit, or what is left of the whole.
     pub(crate) fn cap(self, limit: Duration) -> Duration {
-        limit.min(self.0.saturating_duration_since(Instant::now()))
+        limit.min(self.left())
+    }
+
+    /// What is left of the whole.
+    pub(crate) fn left(self) -> Duration {
+        self.end.saturating_duration_since(Instant::now())
+    }
+
+    /// The limit of the whole, as it was at the beginning.
+    pub(crate) fn whole(self) -> Duration {
+        self.end.saturating_duration_since(self.begun)
+    }
+
+    pub(crate) fn end(self) -> Instant {
+        self.end
     }
 }
 
@@ -110,8 +129,13 @@ impl Gate {
         Self { all: Arc::new(Semaphore::new(all)), hosts: Mutex::default() }
     }
 
-    /// Waits for a turn, which ends when the returned value is dropped.
-    pub(crate) async fn enter(&self, host: &HostPort) -> Turn {
+    /// Waits for a turn until the deadline. The turn ends when the returned value is dropped.
+    pub(crate) async fn enter(&self, host: &HostPort, deadline: Deadline) -> Result<Turn, Cause> {
+        let turn = tokio::time::timeout_at(deadline.end(), self.turn(host)).await;
+        turn.map_err(|_| Cause::NoTurn { limit: deadline.whole() })
+    }
+
+    async fn turn(&self, host: &HostPort) -> Turn {
         let of_host = {
             let mut hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
             Arc::clone(
@@ -156,24 +180,43 @@ mod tests {
         let host: HostPort = "h".parse().unwrap();
         let mut turns = Vec::new();
         for _ in 0..HANDSHAKES_PER_HOST {
-            turns.push(gate.enter(&host).await);
+            turns.push(gate.turn(&host).await);
         }
-        assert!(gate.enter(&host).now_or_never().is_none());
-        assert!(gate.enter(&"other".parse().unwrap()).now_or_never().is_some());
+        assert!(gate.turn(&host).now_or_never().is_none());
+        assert!(gate.turn(&"other".parse().unwrap()).now_or_never().is_some());
         let kept = turns.pop().map(Turn::only_at_host);
-        assert!(gate.enter(&host).now_or_never().is_none());
+        assert!(gate.turn(&host).now_or_never().is_none());
         drop(kept);
-        assert!(gate.enter(&host).now_or_never().is_some());
+        assert!(gate.turn(&host).now_or_never().is_some());
     }
 
     #[tokio::test]
     async fn a_place_at_a_host_keeps_nobody_from_another() {
         let gate = Gate::new(Some(1));
         let host = |name: &str| name.parse::<HostPort>().unwrap();
-        let turn = gate.enter(&host("h")).await;
-        assert!(gate.enter(&host("other")).now_or_never().is_none());
+        let turn = gate.turn(&host("h")).await;
+        assert!(gate.turn(&host("other")).now_or_never().is_none());
         let _kept = turn.only_at_host();
-        assert!(gate.enter(&host("other")).now_or_never().is_some());
+        assert!(gate.turn(&host("other")).now_or_never().is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn waiting_for_a_turn_ends_at_the_deadline_of_the_connection() {
+        let gate = Gate::new(Some(1));
+        let host: HostPort = "h".parse().unwrap();
+        let limits = Limits::new(Some(Duration::from_secs(30)), None, None);
+        let _taken = gate.turn(&host).await;
+
+        let start = Instant::now();
+        let error = gate.enter(&host, limits.deadline(None)).await.unwrap_err();
+        assert!(matches!(error, Cause::NoTurn { limit } if limit.as_secs() == 30), "{error:?}");
+        assert_eq!(start.elapsed().as_secs(), 30);
+
+        // The operation ends before the connection's own limit.
+        let start = Instant::now();
+        let error = gate.enter(&host, limits.deadline(Some(start + Duration::from_secs(4)))).await;
+        assert!(matches!(error, Err(Cause::NoTurn { limit }) if limit.as_secs() == 4), "{error:?}");
+        assert_eq!(start.elapsed().as_secs(), 4);
     }
 
     #[test]

@@ -25,6 +25,7 @@ mod limits;
 mod options;
 mod over_ssh;
 mod pool;
+mod presence;
 mod proxy_command;
 mod proxy_jump;
 mod secret;
@@ -41,16 +42,21 @@ pub use error::{
     Phase, Route, SharedIoError, TransportError,
 };
 pub use options::{AgentOptions, JumpOptions, SshOptions, StrategyOptions, TrustOptions};
+pub use presence::Presence;
 pub use secret::Secret;
 
 use async_trait::async_trait;
 use credentials::Keyring;
-use limits::{Gate, Limits};
+use limits::{Deadline, Gate, Limits};
 use pool::Pool;
 use std::{fmt, sync::Arc, time::Duration};
 pub(crate) use stream::BoxStream;
 use stream::Transcript;
 use template::Template;
+use tokio::time::Instant;
+
+/// What a phase may take after its limit to find out why it failed.
+const SLACK: Duration = Duration::from_secs(1);
 
 /// Says what is wrong with the keys that a host must show: public keys or fingerprints, one a line.
 pub fn check_host_keys(text: &str) -> Result<(), String> {
@@ -112,9 +118,21 @@ impl Connector {
         &self.inner.options
     }
 
-    /// A tunnel to the wrapper of a manager.
-    pub(crate) async fn open(&self, target: &Target) -> Result<Tunnel, TransportError> {
-        self.inner.strategy.open(&self.inner, target).await
+    /// A tunnel to the wrapper of a manager. One deadline bounds the whole: queueing, hops, logins and channels. It is the end of the
+    /// operation that needs the tunnel, or the connection's own limit.
+    pub(crate) async fn open(
+        &self,
+        target: &Target,
+        operation: Option<Instant>,
+    ) -> Result<Tunnel, TransportError> {
+        let deadline = self.inner.limits.deadline(operation);
+        let opening = self.inner.strategy.open(&self.inner, target, deadline);
+        // Each phase ends at the deadline by itself, and says so. What remains is a wait for another caller's attempt, or for a file.
+        tokio::time::timeout_at(deadline.end() + SLACK, opening).await.unwrap_or_else(|_| {
+            let route = Route::of(target, self.inner.strategy.name());
+            let limit = deadline.whole();
+            Err(TransportError::at(Phase::Setup, route, Cause::TimedOut { limit }))
+        })
     }
 
     pub(crate) fn limits(&self) -> &Limits {
@@ -145,7 +163,12 @@ trait Strategy: Send + Sync {
     fn name(&self) -> &'static str;
 
     /// Opens a tunnel. Dropping the future abandons it.
-    async fn open(&self, inner: &Arc<Inner>, target: &Target) -> Result<Tunnel, TransportError>;
+    async fn open(
+        &self,
+        inner: &Arc<Inner>,
+        target: &Target,
+        deadline: Deadline,
+    ) -> Result<Tunnel, TransportError>;
 }
 
 /// A stream to a wrapper, and somebody who watches it.
@@ -210,6 +233,7 @@ impl Route {
             wrapper: target.wrapper_address.clone(),
             hop: None,
             onward: None,
+            onward_hop: None,
         }
     }
 }

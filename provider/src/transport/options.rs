@@ -28,8 +28,8 @@ pub struct SshOptions {
     pub connect_timeout: Option<Duration>,
     /// The longest time that one call to a wrapper may take. Default 10 s.
     pub call_timeout: Option<Duration>,
-    /// After this long without a packet the server is asked whether it is alive; after three silent questions the session ends.
-    /// Default 10 s.
+    /// A keepalive message is sent after this long without a packet. The session is closed after three such intervals without an answer:
+    /// two keepalive messages are sent before that. Default 10 s.
     pub keepalive_interval: Option<Duration>,
     /// SSH handshakes at once, over all hosts. Default 64; at most 8 of them to the same host.
     pub max_handshakes: Option<usize>,

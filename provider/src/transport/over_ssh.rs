@@ -46,9 +46,14 @@ impl Strategy for Direct {
         "direct"
     }
 
-    async fn open(&self, inner: &Arc<Inner>, target: &Target) -> Result<Tunnel, TransportError> {
+    async fn open(
+        &self,
+        inner: &Arc<Inner>,
+        target: &Target,
+        deadline: Deadline,
+    ) -> Result<Tunnel, TransportError> {
         let ask = target_ask(inner, target, self.name()).await?;
-        tunnel(inner, target, ask, &Way::Direct).await
+        tunnel(inner, target, ask, &Way::Direct, deadline).await
     }
 }
 
@@ -75,34 +80,40 @@ pub(crate) async fn tunnel(
     target: &Target,
     ask: Ask,
     way: &Way,
+    deadline: Deadline,
 ) -> Result<Tunnel, TransportError> {
     let (key, route) = (ask.key(way), ask.route.clone());
     if let Some(lease) = inner.pool.open_session(&key) {
-        match channel(inner, target, lease, &route).await {
+        match channel(target, lease, &route, deadline).await {
             Err(error) if error.is_end_of_session() => {
                 tracing::debug!(manager = target.manager, %error, "a shared SSH session is gone, making a new one");
             }
             done => return done,
         }
     }
-    let lease = session(inner, ask, way).await.map_err(|error| error.for_target(target))?;
-    channel(inner, target, lease, &route).await
+    let lease = session(inner, ask, way, deadline).await.map_err(|error| error.for_target(target))?;
+    channel(target, lease, &route, deadline).await
 }
 
 /// The shared session of this ask, made when there is none.
-pub(crate) async fn session(inner: &Arc<Inner>, ask: Ask, way: &Way) -> Result<Lease, TransportError> {
+pub(crate) async fn session(
+    inner: &Arc<Inner>,
+    ask: Ask,
+    way: &Way,
+    deadline: Deadline,
+) -> Result<Lease, TransportError> {
     let key = ask.key(way);
     let (connecting, way) = (Arc::clone(inner), way.clone());
-    inner.pool.session(&key, || connect(connecting, ask, way).boxed()).await
+    inner.pool.session(&key, || connect(connecting, ask, way, deadline).boxed()).await
 }
 
 async fn channel(
-    inner: &Inner,
     target: &Target,
     lease: Lease,
     route: &Route,
+    deadline: Deadline,
 ) -> Result<Tunnel, TransportError> {
-    let opened = lease.open(&target.wrapper_address, inner.limits.deadline()).await;
+    let opened = lease.open(&target.wrapper_address, deadline).await;
     let (stream, transcript) = opened.map_err(|error| error.for_target(target))?;
     let witness = SshWitness { lease, transcript, route: route.clone() };
     Ok(Tunnel { stream, witness: Arc::new(witness) })
@@ -110,32 +121,44 @@ async fn channel(
 
 /// A new session. A server that turns us away has too many logins under way, others' or ours that it has not put away yet, and is
 /// asked again while that makes sense.
-async fn connect(inner: Arc<Inner>, ask: Ask, way: Way) -> Result<Arc<Session>, TransportError> {
+async fn connect(
+    inner: Arc<Inner>,
+    ask: Ask,
+    way: Way,
+    deadline: Deadline,
+) -> Result<Arc<Session>, TransportError> {
     let mut patience = inner.limits.patience();
     loop {
-        match login(&inner, &ask, &way).await {
-            Err(error) if matches!(error.cause, Cause::TooBusy) => match patience.next() {
-                Some(pause) => {
-                    tracing::debug!(host = %ask.route.host, ?pause, "turned away, asking again");
-                    tokio::time::sleep(pause).await;
+        match login(&inner, &ask, &way, deadline).await {
+            Err(error) if matches!(error.cause, Cause::TooBusy) => {
+                match patience.next().filter(|pause| *pause < deadline.left()) {
+                    Some(pause) => {
+                        tracing::debug!(host = %ask.route.host, ?pause, "turned away, asking again");
+                        tokio::time::sleep(pause).await;
+                    }
+                    None => return Err(error),
                 }
-                None => return Err(error),
-            },
+            }
             done => return done,
         }
     }
 }
 
 /// One login, in its turn.
-async fn login(inner: &Arc<Inner>, ask: &Ask, way: &Way) -> Result<Arc<Session>, TransportError> {
+async fn login(
+    inner: &Arc<Inner>,
+    ask: &Ask,
+    way: &Way,
+    deadline: Deadline,
+) -> Result<Arc<Session>, TransportError> {
     let Ask { route, identity, host_key } = ask;
-    let turn = inner.gate.enter(&route.host).await;
+    let turn = inner.gate.enter(&route.host, deadline).await;
+    let turn = turn.map_err(|cause| TransportError::at(Phase::Setup, route.clone(), cause))?;
     let mut trust = gather_trust(inner, host_key.clone(), &route.host)
         .await
         .map_err(|problem| TransportError::at(Phase::Setup, route.clone(), Cause::Option(problem)))?;
     let mut refused = None;
     loop {
-        let deadline = inner.limits.deadline();
         let login = Login {
             username: identity.username.clone(),
             credentials: identity.credentials.clone(),
@@ -185,6 +208,7 @@ async fn carry(
             let to = WrapperAddress::Tcp(route.host.clone());
             let (stream, _) = bastion.open(&to, deadline).await.map_err(|mut error| {
                 error.route.onward = Some(route.host.clone());
+                error.route.onward_hop = route.hop;
                 error
             })?;
             (stream, Some(Arc::clone(bastion) as Arc<dyn Carrier>))

@@ -3,6 +3,7 @@
 use crate::transport::{
     Inner, Phase, Strategy, Target, TransportError, Tunnel,
     error::{Cause, InvalidOption},
+    limits::Deadline,
     over_ssh::{self, Way},
     template::{Template, TemplateError},
 };
@@ -19,13 +20,18 @@ impl Strategy for ProxyCommand {
         "proxy_command"
     }
 
-    async fn open(&self, inner: &Arc<Inner>, target: &Target) -> Result<Tunnel, TransportError> {
+    async fn open(
+        &self,
+        inner: &Arc<Inner>,
+        target: &Target,
+        deadline: Deadline,
+    ) -> Result<Tunnel, TransportError> {
         let ask = over_ssh::target_ask(inner, target, self.name()).await?;
         let expanded = self.0.clone().and_then(|it| it.expand(target, ask.route.username.as_deref()));
         let arguments = expanded.map_err(|error| {
             TransportError::at(Phase::Setup, ask.route.clone(), unusable(self.name(), &error))
         })?;
-        over_ssh::tunnel(inner, target, ask, &Way::Command(arguments)).await
+        over_ssh::tunnel(inner, target, ask, &Way::Command(arguments), deadline).await
     }
 }
 

@@ -3,6 +3,7 @@
 
 use crate::transport::{
     Inner, JumpOptions, Phase, Route, Strategy, Target, TransportError, Tunnel,
+    limits::Deadline,
     over_ssh::{self, Ask, Way},
     trust::Pinned,
 };
@@ -19,22 +20,28 @@ impl Strategy for ProxyJump {
         "proxy_jump"
     }
 
-    async fn open(&self, inner: &Arc<Inner>, target: &Target) -> Result<Tunnel, TransportError> {
+    async fn open(
+        &self,
+        inner: &Arc<Inner>,
+        target: &Target,
+        deadline: Deadline,
+    ) -> Result<Tunnel, TransportError> {
         let mut way = Way::Direct;
         // Held until the next session stands: it keeps the one that carries it.
         let mut last = None;
         for (index, hop) in self.0.iter().enumerate() {
             let ask = self.hop(inner, target, hop, index).await?;
             let key = format!("{:?}", ask.key(&way));
-            let lease =
-                over_ssh::session(inner, ask, &way).await.map_err(|error| error.for_target(target))?;
+            let lease = over_ssh::session(inner, ask, &way, deadline)
+                .await
+                .map_err(|error| error.for_target(target))?;
             // What comes next needs a turn of its own before it opens a channel here.
             lease.settle();
             way = Way::Through { bastion: lease.shared(), key };
             last = Some(lease);
         }
         let ask = over_ssh::target_ask(inner, target, self.name()).await?;
-        let tunnel = over_ssh::tunnel(inner, target, ask, &way).await;
+        let tunnel = over_ssh::tunnel(inner, target, ask, &way, deadline).await;
         drop(last);
         tunnel
     }

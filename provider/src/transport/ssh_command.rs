@@ -5,6 +5,7 @@ use crate::transport::{
     Evidence, Inner, Phase, Route, Strategy, Target, TransportError, Tunnel, Witness,
     command::{self, Running},
     error::Cause,
+    limits::Deadline,
     proxy_command::unusable,
     stream::{Tap, Transcript},
     template::{Template, TemplateError},
@@ -12,6 +13,9 @@ use crate::transport::{
 use async_trait::async_trait;
 use std::{sync::Arc, time::Duration};
 use tokio_util::sync::CancellationToken;
+
+/// How long starting a command takes at most, without waiting for other connections.
+const START: Duration = Duration::from_secs(1);
 
 /// The command, as far as it could be read.
 #[derive(Debug)]
@@ -23,19 +27,25 @@ impl Strategy for SshCommand {
         "ssh_command"
     }
 
-    async fn open(&self, inner: &Arc<Inner>, target: &Target) -> Result<Tunnel, TransportError> {
+    async fn open(
+        &self,
+        inner: &Arc<Inner>,
+        target: &Target,
+        deadline: Deadline,
+    ) -> Result<Tunnel, TransportError> {
         let route = Route::of(target, self.name());
         let username = inner.options.username.as_ref().or(target.username.as_ref());
         let expanded = self.0.clone().and_then(|it| it.expand(target, username.map(String::as_str)));
         let arguments = expanded.map_err(|error| {
             TransportError::at(Phase::Setup, route.clone(), unusable(self.name(), &error))
         })?;
-        let turn = inner.gate.enter(&target.address).await;
+        let turn = inner.gate.enter(&target.address, deadline).await;
+        let turn = turn.map_err(|cause| TransportError::at(Phase::Setup, route.clone(), cause))?;
         let (stream, running) = command::spawn(&arguments)
             .map_err(|cause| TransportError::at(Phase::Command, route.clone(), cause))?;
         let transcript = Transcript::default();
         // The command runs its own handshake. It is over when the wrapper is heard, which speaks first.
-        let (heard, limit) = (transcript.clone(), inner.limits.connect);
+        let (heard, limit) = (transcript.clone(), deadline.left());
         tokio::spawn(async move {
             if tokio::time::timeout(limit, heard.changed()).await.is_err() {
                 tracing::debug!("a command has carried nothing so far");
@@ -43,7 +53,7 @@ impl Strategy for SshCommand {
             drop(turn);
         });
         let tap = Tap::new(stream, transcript.clone(), CancellationToken::new());
-        let witness = CommandWitness { running, transcript, route, patience: inner.limits.connect };
+        let witness = CommandWitness { running, transcript, route, deadline };
         Ok(Tunnel { stream: Box::new(tap), witness: Arc::new(witness) })
     }
 }
@@ -53,7 +63,8 @@ struct CommandWitness {
     running: Arc<Running>,
     transcript: Transcript,
     route: Route,
-    patience: Duration,
+    /// When the connection has to stand.
+    deadline: Deadline,
 }
 
 #[async_trait]
@@ -81,7 +92,12 @@ impl Witness for CommandWitness {
     }
 
     fn patience(&self) -> Duration {
-        if self.transcript.first().is_empty() { self.patience } else { Duration::ZERO }
+        if !self.transcript.first().is_empty() {
+            return Duration::ZERO;
+        }
+        // The moment that starting the command took does not count; a wait for other connections does.
+        let (left, whole) = (self.deadline.left(), self.deadline.whole());
+        if whole.saturating_sub(left) < START { whole } else { left }
     }
 
     fn transcript(&self) -> &Transcript {

@@ -23,7 +23,7 @@ use grit_proto::runner_wrapper::{
 use grit_provider::{
     client::{DrainRequest, Look, RunnerStatus, WrapperClient},
     fleet::{
-        Retry,
+        Retry, Unguarded,
         drain::{self, DrainPolicy, Drained, Mode, OnTimeout, OnUnreachable},
     },
     transport::Connector,
@@ -127,11 +127,11 @@ async fn polled(settings: Settings, site: &Site) -> anyhow::Result<Vec<Row>> {
             };
             let (policy, stop) = (policy(), CancellationToken::new());
             let (drained, ended) = tokio::join!(
-                async { (drain::run("mgr", &client, &policy, &stop).await, Instant::now()) },
+                async { (drain::run("mgr", &client, &policy, &Unguarded, &stop).await, Instant::now()) },
                 ending
             );
             match drained {
-                (Ok(Drained::Terminated { .. }), at) => {
+                (Ok(Drained::Ended(_)), at) => {
                     ensure!(at >= ended, "the drain ended before the runner");
                     Ok(milliseconds(at - ended))
                 }
@@ -149,6 +149,7 @@ async fn polled(settings: Settings, site: &Site) -> anyhow::Result<Vec<Row>> {
 fn policy() -> DrainPolicy {
     DrainPolicy {
         mode: Mode::Graceful,
+        start: tokio::time::Instant::now(),
         timeout: LIMIT,
         on_timeout: OnTimeout::Fail,
         on_unreachable: OnUnreachable::Fail,

@@ -7,8 +7,9 @@ use std::{
 
 use grit_tests::{
     lab::{Lab, cloud::Instance},
+    poll,
     rollout::PATIENCE,
-    terraform::Workspace,
+    terraform::{Workspace, built},
 };
 use rustix::process::Signal;
 use serde_json::{Value as Json, json};
@@ -68,16 +69,9 @@ fn a_guard_refuses_while_too_few_peers_are_healthy() {
     workspace.destroy().unwrap().succeeded();
 }
 
-#[test]
-fn the_wrapper_calls_back_when_the_runner_has_ended() {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("http://{}/drained?manager=m1", listener.local_addr().unwrap());
-    let lab = Lab::start().unwrap();
-    let (instance, _host) = lab.cloud().create("m1", "19.2.0").unwrap();
-    let callback = json!({ "url": url, "method": "PUT", "headers": { "X-Token": "t-1" } });
-    let workspace = drain(&lab, &instance, &json!({ "shutdown_callback": callback }));
-
-    let receiver = std::thread::spawn(move || {
+/// Takes one request, and returns the lines of its head in lower case.
+fn receive_one(listener: TcpListener) -> std::thread::JoinHandle<Vec<String>> {
+    std::thread::spawn(move || {
         let (stream, _) = listener.accept().unwrap();
         let mut reader = BufReader::new(stream);
         let mut head = Vec::new();
@@ -93,7 +87,94 @@ fn the_wrapper_calls_back_when_the_runner_has_ended() {
         stream.write_all(b"HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n").unwrap();
         let _ = stream.read(&mut [0; 16]);
         head
+    })
+}
+
+/// An operator's `grit-wrapper drain` on the host of `m1`.
+fn drain_by_hand(lab: &Lab, options: &[&str]) {
+    let socket = lab.cloud().host("m1").unwrap().wrapper_socket();
+    let mut command = std::process::Command::new(built("grit-wrapper").unwrap());
+    command
+        .args(["drain", "--id", "operator"])
+        .args(options)
+        .arg(format!("--address=unix://{}", socket.display()));
+    let output = command.stdin(std::process::Stdio::null()).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+}
+
+#[test]
+fn a_drain_that_an_operator_makes_forceful_is_a_success_with_a_warning() {
+    let lab = Lab::start().unwrap();
+    let (instance, _host) = lab.cloud().create("m1", "19.2.0").unwrap();
+    let workspace = drain(&lab, &instance, &json!({}));
+    lab.queue().submit_held(1);
+    lab.events().wait_for("the job runs", PATIENCE, |event| {
+        matches!(event.what, grit_tests::lab::event::What::JobStarted { .. })
     });
+    let destroyed = std::thread::scope(|scope| {
+        let destroy = scope.spawn(|| workspace.destroy().unwrap());
+        lab.events()
+            .wait_for("m1 drains", PATIENCE, |event| grit_tests::rollout::is_signal(event, "SIGQUIT"));
+        drain_by_hand(&lab, &["--force"]);
+        destroy.join().unwrap().succeeded()
+    });
+    let warnings = destroyed.warnings();
+    let told = warnings.iter().find(|(summary, _)| *summary == "Runner manager m1 did not end cleanly");
+    assert!(
+        told.is_some_and(|(_, detail)| detail.contains("its shutdown became forceful on the host")),
+        "{warnings:?}"
+    );
+    assert_eq!(lab.queue().tally().lost, 1);
+}
+
+#[test]
+fn a_drain_that_an_operator_began_still_gets_the_callback() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/joined", listener.local_addr().unwrap());
+    let lab = Lab::start().unwrap();
+    let (instance, _host) = lab.cloud().create("m1", "19.2.0").unwrap();
+    let workspace = drain(&lab, &instance, &json!({ "shutdown_callback": { "url": url } }));
+    let jobs = lab.queue().submit_held(1);
+    lab.events().wait_for("the job runs", PATIENCE, |event| {
+        matches!(event.what, grit_tests::lab::event::What::JobStarted { .. })
+    });
+    drain_by_hand(&lab, &[]);
+
+    let receiver = receive_one(listener);
+    std::thread::scope(|scope| {
+        let destroy = scope.spawn(|| workspace.destroy().unwrap());
+        lab.queue().release(&jobs);
+        destroy.join().unwrap().succeeded();
+    });
+    assert_eq!(receiver.join().unwrap()[0], "post /joined http/1.1");
+}
+
+#[test]
+fn a_runner_that_had_ended_still_gets_the_callback() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/late", listener.local_addr().unwrap());
+    let lab = Lab::start().unwrap();
+    let (instance, host) = lab.cloud().create("m1", "19.2.0").unwrap();
+    let workspace = drain(&lab, &instance, &json!({ "shutdown_callback": { "url": url } }));
+    poll::until("the runner runs", PATIENCE, || host.runner_pid().ok_or("not yet"));
+    drain_by_hand(&lab, &[]);
+    poll::until("the runner has ended", PATIENCE, || host.runner_pid().map_or(Ok(()), Err));
+
+    let receiver = receive_one(listener);
+    workspace.destroy().unwrap().succeeded();
+    assert_eq!(receiver.join().unwrap()[0], "post /late http/1.1");
+}
+
+#[test]
+fn the_wrapper_calls_back_when_the_runner_has_ended() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/drained?manager=m1", listener.local_addr().unwrap());
+    let lab = Lab::start().unwrap();
+    let (instance, _host) = lab.cloud().create("m1", "19.2.0").unwrap();
+    let callback = json!({ "url": url, "method": "PUT", "headers": { "X-Token": "t-1" } });
+    let workspace = drain(&lab, &instance, &json!({ "shutdown_callback": callback }));
+
+    let receiver = receive_one(listener);
     workspace.destroy().unwrap().succeeded();
     let head = receiver.join().unwrap();
     assert_eq!(head[0], "put /drained?manager=m1 http/1.1");

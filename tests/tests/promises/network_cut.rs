@@ -34,7 +34,9 @@ fn drain(lab: &Lab, instance: &Instance, address: SocketAddr, host_key: &str) ->
         "resource": { "grit_runner_drain": { "m1": {
             "instance_id": instance.id,
             "runner_manager": manager,
+            // Neither counts once the shutdown was requested.
             "retry": { "attempts": 2, "min_delay": "100ms", "max_delay": "500ms" },
+            "on_unreachable": "assume_terminated",
             "timeouts": { "delete": "180s" },
         } } },
     });

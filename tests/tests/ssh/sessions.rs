@@ -4,7 +4,7 @@ use crate::{
     ways::{Journey, Way},
     world::{World, soon},
 };
-use grit_provider::transport::Target;
+use grit_provider::transport::{Connector, SshOptions, Target};
 use std::time::Duration;
 
 /// 200 handshakes are seconds of work for sshd, and a machine that runs other tests takes its time.
@@ -15,7 +15,9 @@ async fn in_the_end<T>(future: impl Future<Output = T>) -> T {
 #[tokio::test]
 async fn many_managers_behind_one_sshd_with_its_default_limits() {
     let world = World::new();
-    let connector = world.connector();
+    // Eight logins at a time: on a busy machine the last ones wait for long, and that counts.
+    let patient = SshOptions { connect_timeout: Some(Duration::from_secs(120)), ..world.options() };
+    let connector = Connector::new(patient);
     // Each entry demands its own host key text, so that no session is shared.
     let clients: Vec<_> = (0..200)
         .map(|index| {
@@ -92,7 +94,7 @@ async fn a_refused_login_is_one_login_for_all_who_wait_for_it() {
     let world = World::new();
     let mut options = world.options();
     options.username = Some("nobody-here".to_owned());
-    let connector = grit_provider::transport::Connector::new(options);
+    let connector = Connector::new(options);
     let clients: Vec<_> = (0..50).map(|_| connector.client(world.target())).collect();
     let answers = soon(futures::future::join_all(clients.iter().map(|client| client.check_status()))).await;
     assert!(answers.into_iter().all(|answer| answer.is_err_and(|error| !error.retryable())));

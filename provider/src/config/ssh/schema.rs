@@ -61,13 +61,18 @@ pub(in crate::config) fn schema() -> Attribute {
                 "Accept any host key. Whoever answers at the address gets the commands; warned about at every run.",
             ),
         ),
-        ("connect_timeout", text("The longest time to an open tunnel. Default `30s`.")),
+        (
+            "connect_timeout",
+            text(
+                "The longest time to an open tunnel, with waiting for other connections and all login attempts. Default `30s`.",
+            ),
+        ),
         ("call_timeout", text("The longest time that one call to a wrapper may take. Default `10s`.")),
         (
             "keepalive_interval",
             text(
-                "After this long without a packet the server is asked whether it lives; after three unanswered questions the session \
-                 ends. Default `10s`.",
+                "A keepalive message is sent after this long without a packet. The session is closed after three such intervals \
+                 without an answer. Default `10s`.",
             ),
         ),
         (

@@ -1,9 +1,16 @@
 use super::*;
-use crate::fleet::scripted::{Scene, Scripted, ScriptedFault, retry};
+use crate::{
+    client::{Detail, DrainInfo, Level, ShutdownCallback},
+    fleet::{
+        Unguarded,
+        scripted::{Scene, Scripted, ScriptedFault, retry},
+    },
+};
 
 fn policy() -> DrainPolicy {
     DrainPolicy {
         mode: Mode::Graceful,
+        start: Instant::now(),
         timeout: Duration::from_secs(3 * 3600),
         on_timeout: OnTimeout::Fail,
         on_unreachable: OnUnreachable::Fail,
@@ -28,14 +35,22 @@ async fn drained(
     policy: &DrainPolicy,
     wrapper: &impl Wrapper<Error = ScriptedFault>,
 ) -> Result<Drained<ScriptedFault>, NotDrained<ScriptedFault>> {
-    run("m1", wrapper, policy, &CancellationToken::new()).await
+    let policy = DrainPolicy { start: Instant::now(), ..policy.clone() };
+    run("m1", wrapper, &policy, &Unguarded, &CancellationToken::new()).await
+}
+
+fn end(outcome: &Drained<ScriptedFault>) -> (Begun, bool) {
+    match outcome {
+        Drained::Ended(ended) => (ended.begun, ended.forced),
+        Drained::AssumedTerminated { .. } => panic!("{outcome:?}"),
+    }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_drain_asks_once_and_waits_for_the_end_of_the_process() {
     let wrapper = Scripted::new(draining(7200));
     let outcome = drained(&policy(), &wrapper).await.unwrap();
-    assert!(matches!(outcome, Drained::Terminated { forced: false, .. }), "{outcome:?}");
+    assert_eq!(end(&outcome), (Begun::Here, false));
     assert_eq!(wrapper.requests(), (1, 0));
 }
 
@@ -43,7 +58,7 @@ async fn a_drain_asks_once_and_waits_for_the_end_of_the_process() {
 async fn a_runner_that_ended_before_is_a_success() {
     let wrapper = Scripted::new(|_| Ok(RunnerStatus::Stopped));
     let outcome = drained(&policy(), &wrapper).await.unwrap();
-    assert!(matches!(outcome, Drained::AlreadyStopped { .. }), "{outcome:?}");
+    assert_eq!(end(&outcome), (Begun::Before, false));
     assert_eq!(wrapper.requests(), (0, 0));
 }
 
@@ -52,7 +67,8 @@ async fn a_drain_under_way_is_joined_without_a_second_request() {
     let wrapper = Scripted::new(|scene| {
         Ok(if scene.elapsed.as_secs() < 60 { RunnerStatus::InShutdown } else { RunnerStatus::Stopped })
     });
-    assert!(drained(&policy(), &wrapper).await.is_ok());
+    let outcome = drained(&policy(), &wrapper).await.unwrap();
+    assert_eq!(end(&outcome), (Begun::Joined, false));
     assert_eq!(wrapper.requests(), (0, 0));
 }
 
@@ -82,7 +98,7 @@ async fn unknown_and_unreachable_are_never_taken_for_stopped() {
 
     let down = Scripted::new(|_| Err::<RunnerStatus, _>(ScriptedFault::Down));
     let error = drained(&policy, &down).await.unwrap_err();
-    assert!(matches!(error, NotDrained::Connect { attempts: 5, requested: false, .. }), "{error:?}");
+    assert!(matches!(error, NotDrained::Connect { attempts: 5, requested: Requested::No, .. }), "{error:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -94,7 +110,7 @@ async fn a_request_that_was_refused_is_not_one_that_was_made() {
         _ => Err(ScriptedFault::Refused),
     });
     let error = drained(&policy(), &wrapper).await.unwrap_err();
-    assert!(matches!(error, NotDrained::Connect { requested: false, .. }), "{error:?}");
+    assert!(matches!(error, NotDrained::Connect { requested: Requested::No, .. }), "{error:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -104,7 +120,7 @@ async fn a_network_cut_during_the_drain_is_waited_out() {
         _ => draining(900)(scene),
     });
     let outcome = drained(&policy(), &wrapper).await.unwrap();
-    assert!(matches!(outcome, Drained::Terminated { .. }), "{outcome:?}");
+    assert_eq!(end(&outcome), (Begun::Here, false));
     assert_eq!(wrapper.requests(), (1, 0));
 }
 
@@ -131,23 +147,23 @@ impl<F: Fn(Scene) -> Result<RunnerStatus, ScriptedFault> + Sync> HalfOpen<F> {
 impl<F: Fn(Scene) -> Result<RunnerStatus, ScriptedFault> + Sync> Wrapper for HalfOpen<F> {
     type Error = ScriptedFault;
 
-    async fn look(&self) -> Result<Look, ScriptedFault> {
+    async fn look(&self, deadline: Instant) -> Result<Look, ScriptedFault> {
         self.pass().await?;
-        self.wrapper.look().await
+        self.wrapper.look(deadline).await
     }
 
     async fn changed(&self) {
         self.wrapper.changed().await;
     }
 
-    async fn drain(&self, request: &DrainRequest) -> Result<Look, ScriptedFault> {
+    async fn drain(&self, request: &DrainRequest, deadline: Instant) -> Result<Look, ScriptedFault> {
         self.pass().await?;
-        self.wrapper.drain(request).await
+        self.wrapper.drain(request, deadline).await
     }
 
-    async fn start(&self) -> Result<crate::client::Start, ScriptedFault> {
+    async fn start(&self, deadline: Instant) -> Result<crate::client::Start, ScriptedFault> {
         self.pass().await?;
-        self.wrapper.start().await
+        self.wrapper.start(deadline).await
     }
 }
 
@@ -158,7 +174,7 @@ async fn a_cut_that_leaves_calls_hanging_is_waited_out_too() {
     let wrapper = HalfOpen { wrapper: Scripted::new(draining(900)), cut: 100..700, limit };
     let start = Instant::now();
     let outcome = drained(&policy(), &wrapper).await.unwrap();
-    assert!(matches!(outcome, Drained::Terminated { forced: false, .. }), "{outcome:?}");
+    assert_eq!(end(&outcome), (Begun::Here, false));
     assert_eq!(wrapper.wrapper.requests(), (1, 0));
     assert!(start.elapsed() < Duration::from_secs(910), "{:?}", start.elapsed());
 
@@ -175,16 +191,22 @@ async fn a_call_that_never_returns_holds_up_neither_deadline_nor_stop() {
     let short = DrainPolicy { timeout: Duration::from_secs(600), ..policy() };
     let start = Instant::now();
     let error = drained(&short, &hung()).await.unwrap_err();
-    assert!(matches!(error, NotDrained::TimedOut { requested: true, last: Some(_), .. }), "{error:?}");
+    assert!(
+        matches!(error, NotDrained::TimedOut { requested: Requested::Accepted, last: Some(_), .. }),
+        "{error:?}"
+    );
     assert_eq!(start.elapsed().as_secs(), 600);
 
     let (stop, wrapper, policy) = (CancellationToken::new(), hung(), policy());
     let start = Instant::now();
-    let (outcome, ()) = tokio::join!(run("m1", &wrapper, &policy, &stop), async {
+    let (outcome, ()) = tokio::join!(run("m1", &wrapper, &policy, &Unguarded, &stop), async {
         tokio::time::sleep(Duration::from_secs(200)).await;
         stop.cancel();
     });
-    assert!(matches!(outcome, Err(NotDrained::Interrupted { requested: true, .. })), "{outcome:?}");
+    assert!(
+        matches!(outcome, Err(NotDrained::Interrupted { requested: Requested::Accepted, .. })),
+        "{outcome:?}"
+    );
     assert_eq!(start.elapsed().as_secs(), 200);
 }
 
@@ -206,13 +228,16 @@ async fn the_deadline_fails_or_forces_as_asked() {
     let short = DrainPolicy { timeout: Duration::from_secs(60), ..policy() };
     let wrapper = Scripted::new(draining(7200));
     let error = drained(&short, &wrapper).await.unwrap_err();
-    assert!(matches!(error, NotDrained::TimedOut { requested: true, forced: false, .. }), "{error:?}");
+    assert!(
+        matches!(error, NotDrained::TimedOut { requested: Requested::Accepted, forced: false, .. }),
+        "{error:?}"
+    );
     assert_eq!(wrapper.requests(), (1, 0));
 
     let force = DrainPolicy { on_timeout: OnTimeout::Force, ..short };
     let wrapper = Scripted::new(draining(7200));
     let outcome = drained(&force, &wrapper).await.unwrap();
-    assert!(matches!(outcome, Drained::Terminated { forced: true, .. }), "{outcome:?}");
+    assert_eq!(end(&outcome), (Begun::Here, true));
     assert_eq!(wrapper.requests(), (1, 1));
 }
 
@@ -234,10 +259,201 @@ async fn stop_leaves_the_shutdown_running_and_says_that_it_was_requested() {
     let stop = CancellationToken::new();
     let wrapper = Scripted::new(draining(7200));
     let policy = policy();
-    let (outcome, ()) = tokio::join!(run("m1", &wrapper, &policy, &stop), async {
+    let (outcome, ()) = tokio::join!(run("m1", &wrapper, &policy, &Unguarded, &stop), async {
         tokio::time::sleep(Duration::from_secs(10)).await;
         stop.cancel();
     });
-    assert!(matches!(outcome, Err(NotDrained::Interrupted { requested: true, .. })), "{outcome:?}");
+    assert!(
+        matches!(outcome, Err(NotDrained::Interrupted { requested: Requested::Accepted, .. })),
+        "{outcome:?}"
+    );
     assert_eq!(wrapper.requests(), (1, 0));
+}
+
+fn assuming() -> DrainPolicy {
+    DrainPolicy { on_unreachable: OnUnreachable::AssumeTerminated, ..policy() }
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_assumed_once_the_shutdown_was_accepted() {
+    // The host is cut off in an accepted drain for longer than all attempts take, while its jobs run.
+    let wrapper = Scripted::new(|scene: Scene| match scene.elapsed.as_secs() {
+        10..3000 => Err(ScriptedFault::Down),
+        _ => draining(4000)(scene),
+    });
+    let outcome = drained(&assuming(), &wrapper).await.unwrap();
+    assert_eq!(end(&outcome), (Begun::Here, false));
+
+    // The same for a drain that was found under way.
+    let wrapper = Scripted::new(|scene: Scene| match scene.elapsed.as_secs() {
+        0..10 => Ok(RunnerStatus::InShutdown),
+        10..3000 => Err(ScriptedFault::Down),
+        _ => Ok(RunnerStatus::Stopped),
+    });
+    let start = Instant::now();
+    let outcome = drained(&assuming(), &wrapper).await.unwrap();
+    assert_eq!(end(&outcome), (Begun::Joined, false));
+    assert!(start.elapsed().as_secs() >= 3000, "{:?}", start.elapsed());
+
+    // It does not come back: the drain fails at its deadline, and the instance stays.
+    let wrapper = Scripted::new(|scene: Scene| match scene.elapsed.as_secs() {
+        0..10 => draining(7200)(scene),
+        _ => Err(ScriptedFault::Down),
+    });
+    let short = DrainPolicy { timeout: Duration::from_secs(1800), ..assuming() };
+    let error = drained(&short, &wrapper).await.unwrap_err();
+    assert!(matches!(error, NotDrained::Connect { requested: Requested::Accepted, .. }), "{error:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_assumed_once_the_request_may_have_arrived() {
+    let looks = std::sync::atomic::AtomicUsize::new(0);
+    let wrapper = Scripted::new(|_| match looks.fetch_add(1, std::sync::atomic::Ordering::SeqCst) {
+        0 => Ok(RunnerStatus::Running),
+        1 => Err(ScriptedFault::Broken),
+        _ => Err(ScriptedFault::Down),
+    });
+    let error = drained(&assuming(), &wrapper).await.unwrap_err();
+    assert!(matches!(error, NotDrained::Connect { requested: Requested::Perhaps, .. }), "{error:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deadline_before_the_last_attempt_is_where_an_absent_host_is_assumed_gone() {
+    let down = || Scripted::new(|_| Err::<RunnerStatus, _>(ScriptedFault::Down));
+    for attempts in [Some(100), None] {
+        let short = DrainPolicy { timeout: Duration::from_secs(60), retry: retry(attempts), ..assuming() };
+        let start = Instant::now();
+        let outcome = drained(&short, &down()).await.unwrap();
+        assert!(matches!(outcome, Drained::AssumedTerminated { .. }), "{outcome:?}");
+        assert_eq!(start.elapsed().as_secs(), 60);
+    }
+    // Without the user's word the same ends in an error, and `force` does not help there either.
+    let short = DrainPolicy { timeout: Duration::from_secs(60), retry: retry(None), ..policy() };
+    let error = drained(&short, &down()).await.unwrap_err();
+    assert!(matches!(error, NotDrained::Connect { requested: Requested::No, .. }), "{error:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_a_host_that_was_absent_in_all_attempts_is_assumed_gone() {
+    // It answers, and does not let us in: it is there.
+    let busy = Scripted::new(|_| Err::<RunnerStatus, _>(ScriptedFault::Busy));
+    let error = drained(&assuming(), &busy).await.unwrap_err();
+    assert!(matches!(error, NotDrained::Connect { attempts: 5, .. }), "{error:?}");
+
+    let busy = Scripted::new(|_| Err::<RunnerStatus, _>(ScriptedFault::Busy));
+    let short = DrainPolicy { timeout: Duration::from_secs(60), retry: retry(None), ..assuming() };
+    let error = drained(&short, &busy).await.unwrap_err();
+    assert!(matches!(error, NotDrained::Connect { .. }), "{error:?}");
+
+    // It answered for the first 10 s, and is absent since: all attempts in a row count, from then on.
+    let dying = Scripted::new(|scene| {
+        Err::<RunnerStatus, _>(if scene.elapsed.as_secs() < 5 {
+            ScriptedFault::Busy
+        } else {
+            ScriptedFault::Down
+        })
+    });
+    let outcome = drained(&assuming(), &dying).await.unwrap();
+    assert!(matches!(outcome, Drained::AssumedTerminated { attempts: 5, .. }), "{outcome:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiting_for_a_turn_is_no_attempt() {
+    let wrapper = Scripted::new(|scene| match scene.elapsed.as_secs() {
+        0..300 => Err(ScriptedFault::NoTurn),
+        _ => Ok(RunnerStatus::Stopped),
+    });
+    assert!(drained(&policy(), &wrapper).await.is_ok());
+}
+
+/// A runner behind our own wrapper, drained by somebody.
+fn drained_by(id: &str, status: RunnerStatus) -> Look {
+    let mut look = Look::from(status);
+    look.detail = Some(Box::new(Detail {
+        wrapper_version: "0.1.0".into(),
+        level: Level::None,
+        goal: None,
+        reasons: vec![],
+        runner_version: None,
+        pid: None,
+        started_at: None,
+        jobs: None,
+        oldest_job: None,
+        drain: Some(DrainInfo { id: id.into(), reason: String::new(), forceful: false, outcome: None }),
+        exit: None,
+    }));
+    look
+}
+
+fn with_callback() -> DrainPolicy {
+    let url = "http://127.0.0.1/".to_owned();
+    let callback = ShutdownCallback { url, method: "POST".to_owned(), headers: Default::default() };
+    let request = DrainRequest { id: "ours".into(), callback: Some(callback), ..DrainRequest::default() };
+    DrainPolicy { request, ..policy() }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_drain_of_another_client_is_joined_with_one_request() {
+    let by = |id: &'static str| {
+        Scripted::new(move |scene: Scene| {
+            let ended = scene.elapsed.as_secs() >= 60;
+            let status = if ended { RunnerStatus::Stopped } else { RunnerStatus::InShutdown };
+            Ok::<_, ScriptedFault>(drained_by(id, status))
+        })
+    };
+    let wrapper = by("operator");
+    let outcome = drained(&with_callback(), &wrapper).await.unwrap();
+    assert_eq!(end(&outcome), (Begun::Joined, false));
+    assert_eq!(wrapper.requests(), (1, 0));
+
+    // Our own drain of an interrupted run has the callback already.
+    let wrapper = by("ours");
+    let outcome = drained(&with_callback(), &wrapper).await.unwrap();
+    assert_eq!(end(&outcome), (Begun::Joined, false));
+    assert_eq!(wrapper.requests(), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_wrapper_of_a_runner_that_had_ended_gets_the_callback() {
+    let wrapper = Scripted::new(|_| Ok::<_, ScriptedFault>(drained_by("operator", RunnerStatus::Stopped)));
+    let outcome = drained(&with_callback(), &wrapper).await.unwrap();
+    assert_eq!(end(&outcome), (Begun::Before, false));
+    assert_eq!(wrapper.requests(), (1, 0));
+
+    let without = policy();
+    let wrapper = Scripted::new(|_| Ok::<_, ScriptedFault>(drained_by("operator", RunnerStatus::Stopped)));
+    drained(&without, &wrapper).await.unwrap();
+    assert_eq!(wrapper.requests(), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_callback_that_cannot_be_added_is_told_and_does_not_fail_the_drain() {
+    // Upstream's wrapper, in a shutdown that somebody began.
+    let wrapper = Scripted::new(|scene| {
+        Ok(if scene.elapsed.as_secs() < 60 { RunnerStatus::InShutdown } else { RunnerStatus::Stopped })
+    });
+    let outcome = drained(&with_callback(), &wrapper).await.unwrap();
+    let Drained::Ended(ended) = outcome else { panic!() };
+    assert!(matches!(ended.no_callback, Some(NoCallback::Upstream)), "{ended:?}");
+    assert_eq!(wrapper.requests(), (0, 0), "each request would be a further signal");
+
+    // Our own wrapper refuses it, as by its allow-list, when the runner has ended.
+    let looks = std::sync::atomic::AtomicUsize::new(0);
+    let wrapper = Scripted::new(|_| match looks.fetch_add(1, std::sync::atomic::Ordering::SeqCst) {
+        0 => Ok(drained_by("operator", RunnerStatus::Stopped)),
+        _ => Err(ScriptedFault::Refused),
+    });
+    let Drained::Ended(ended) = drained(&with_callback(), &wrapper).await.unwrap() else { panic!() };
+    assert!(matches!(ended.no_callback, Some(NoCallback::Refused(_))), "{ended:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_limit_counts_from_the_start_of_the_operation() {
+    let start = Instant::now();
+    tokio::time::sleep(Duration::from_secs(40)).await;
+    let policy = DrainPolicy { start, timeout: Duration::from_secs(60), ..policy() };
+    let wrapper = Scripted::new(draining(7200));
+    let error = run("m1", &wrapper, &policy, &Unguarded, &CancellationToken::new()).await.unwrap_err();
+    assert!(matches!(error, NotDrained::TimedOut { .. }), "{error:?}");
+    assert_eq!(start.elapsed().as_secs(), 60);
 }

@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
 
 use crate::{
     args::{
@@ -16,7 +17,7 @@ use crate::{
     },
     client::{DrainRequest, ShutdownCallback},
     config::Known,
-    fleet::drain::{DrainPolicy, Mode, OnTimeout, OnUnreachable},
+    fleet::drain::{DrainPolicy, FORCE_LIMIT, Mode, OnTimeout, OnUnreachable},
     schema::{
         AttributePath, AttributeType, Diagnostics, DiagnosticsExt, Number, Schema, Value, attributes,
         computed, optional, required, schema as schema_of, sensitive,
@@ -117,9 +118,15 @@ impl DrainState {
         timeouts.map_or(DELETE_TIMEOUT, |timeouts| duration_or(&timeouts.delete, DELETE_TIMEOUT))
     }
 
-    pub(super) fn policy(&self, known: &Known) -> DrainPolicy {
+    /// Whether `on_unreachable` is the user's lasting word.
+    pub(super) fn assumes_terminated(&self) -> bool {
+        member::<OnUnreachable>(&self.on_unreachable) == OnUnreachable::AssumeTerminated
+    }
+
+    pub(super) fn policy(&self, known: &Known, start: Instant) -> DrainPolicy {
         DrainPolicy {
             mode: member(&self.mode),
+            start,
             timeout: self.timeout(),
             on_timeout: member(&self.on_timeout),
             on_unreachable: member(&self.on_unreachable),
@@ -170,10 +177,19 @@ impl DrainState {
             Mode::Graceful => "It takes no further jobs and ends after its last one",
             Mode::Forceful => "Its running jobs are ABORTED (`mode = \"forceful\"`)",
         };
+        let after = match member(&self.on_timeout) {
+            OnTimeout::Force => {
+                format!(
+                    ". Jobs that are left then are ABORTED, which may take up to {} more",
+                    human(FORCE_LIMIT)
+                )
+            }
+            OnTimeout::Fail => String::new(),
+        };
         diags.warn(
             format!("Destroying this guard shuts down runner manager {}", self.name()),
             format!(
-                "The plan destroys or replaces the guard of host {}. {how}; this may take up to {}.{}",
+                "The plan destroys or replaces the guard of host {}. {how}; this may take up to {}{after}.{}",
                 self.address(),
                 human(self.timeout()),
                 if next.is_some_and(Value::is_unknown) { UNKNOWN_INSTANCE } else { "" }
@@ -327,15 +343,15 @@ pub(super) fn schema() -> Schema {
             (
                 "on_timeout",
                 text(&format!(
-                    "When the runner has not ended in time: {}. `force` aborts the jobs that are left.",
+                    "When the runner has not ended in time: {}. `force` aborts the jobs that are left, and waits at most 2 more minutes.",
                     OnTimeout::choices()
                 )),
             ),
             (
                 "on_unreachable",
                 text(&format!(
-                    "When the wrapper cannot be reached: {}. `assume_terminated` is your word that the host is gone: whatever still \
-                     runs there is lost.",
+                    "When the host cannot be reached before the shutdown was requested: {}. `assume_terminated` treats an unreachable \
+                     host as terminated: whatever still runs there is lost.",
                     OnUnreachable::choices()
                 )),
             ),
@@ -363,7 +379,7 @@ pub(super) fn schema() -> Schema {
                 "retry",
                 optional(
                     AttributeType::AttributeSingle(RetryArgs::attributes("12")),
-                    "What to do about connections that fail before the shutdown was accepted. After that, a lost connection is tried \
+                    "What to do about connections that fail before the shutdown was requested. After that, a lost connection is tried \
                      again until the timeout.",
                 ),
             ),

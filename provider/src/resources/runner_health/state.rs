@@ -1,9 +1,10 @@
 //! What a health gate holds: its attributes, their checks, and the evidence of what was proved.
 
-use std::{collections::BTreeMap, fmt::Write as _, time::Duration};
+use std::{collections::BTreeMap, time::Duration};
 
 use serde::{Deserialize, Serialize};
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
+use tokio::time::Instant;
 
 use crate::{
     args::{
@@ -58,6 +59,9 @@ pub(super) struct Evidence {
     pub(super) wrapper: Value<String>,
     /// When the manager was proved healthy, RFC 3339 in UTC.
     pub(super) proved_at: Value<String>,
+    /// Why a refresh did not find it healthy.
+    #[serde(default)]
+    pub(super) problem: Value<String>,
 }
 
 /// The words of `level`. `Auto` is the highest rung on which the wrapper can see the runner.
@@ -93,6 +97,7 @@ impl Evidence {
                 |detail| format!("grit-wrapper {}", detail.wrapper_version),
             )),
             proved_at: optional_value(rfc3339(now)),
+            problem: Value::Null,
         }
     }
 }
@@ -113,8 +118,9 @@ impl HealthState {
         entries.filter_map(|(key, manager)| Some((key.clone(), manager.as_ref_option()?.clone()))).collect()
     }
 
-    pub(super) fn policy(&self, known: &Known, timeout: Duration) -> HealthPolicy {
+    pub(super) fn policy(&self, known: &Known, start: Instant, timeout: Duration) -> HealthPolicy {
         HealthPolicy {
+            start,
             timeout,
             stable_for: duration_or(&self.stable_for, Duration::ZERO),
             level: match member(&self.level) {
@@ -126,6 +132,16 @@ impl HealthState {
             // A host that boots refuses connections for minutes: the timeout is the limit, unless the user sets another.
             retry: known.retry(self.retry.as_ref_option(), None),
         }
+    }
+
+    /// What `GRIT_ASSUME_TERMINATED` can name a manager by: its instance, where the entry names it, else its guard.
+    pub(super) fn identifier(&self, key: &str) -> String {
+        let manager = self.runner_managers.iter().flatten().find(|(name, _)| *name == key);
+        let instance = manager.and_then(|(_, it)| it.as_ref_option()?.instance_id.as_ref_option());
+        let guard = self.guards.iter().flatten().find(|(name, _)| *name == key);
+        let guard = guard.and_then(|(_, id)| id.as_ref_option());
+        let known = instance.into_iter().chain(guard).find(|id| !id.is_empty());
+        known.cloned().unwrap_or_else(|| "INSTANCE_ID".to_owned())
     }
 
     pub(super) fn timeout(&self, pick: fn(&WaitTimeouts) -> &Value<String>) -> Duration {
@@ -178,19 +194,48 @@ impl HealthState {
     }
 }
 
-/// What the last refresh saw, for the warning at plan.
-pub(super) fn unhealthy_list(state: &HealthState) -> String {
-    let mut text = "The last refresh found: ".to_owned();
-    let mut separator = "";
-    for (key, evidence) in state.managers.iter().flatten() {
-        let Value::Value(Evidence { state: Value::Value(seen), .. }) = evidence else { continue };
-        if *seen != RunnerStatus::Running.to_string() {
-            let _ = write!(text, "{separator}{key} is `{seen}`");
-            separator = ", ";
+/// What the last refresh found of the managers that stay, for the warning at plan; none when all of those are healthy.
+pub(super) fn unhealthy_list(state: &HealthState, planned: &HealthState) -> Option<String> {
+    let stays = |key: &String| match &planned.runner_managers {
+        Value::Value(managers) => managers.contains_key(key),
+        Value::Null | Value::Unknown => true,
+    };
+    let mut found = Vec::new();
+    for (key, evidence) in state.managers.iter().flatten().filter(|(key, _)| stays(key)) {
+        let Value::Value(Evidence { state: Value::Value(seen), problem, .. }) = evidence else { continue };
+        match problem {
+            Value::Value(problem) => found.push(format!("- {key} is `{seen}`: {problem}.")),
+            _ if *seen != RunnerStatus::Running.to_string() => found.push(format!("- {key} is `{seen}`.")),
+            _ => {}
         }
     }
-    text.push_str(". The apply waits for all of them again.");
-    text
+    (!found.is_empty()).then(|| {
+        format!(
+            "The last refresh found:\n\n{}\n\nThe apply waits for all of them again. A host that is gone while its guard is still in the \
+             state was destroyed without a drain.",
+            found.join("\n")
+        )
+    })
+}
+
+/// The guards that the plan takes out of the gate, by key.
+pub(super) fn removed_guards(prior: &HealthState, planned: &HealthState) -> Vec<(String, String)> {
+    let Value::Value(stays) = &planned.guards else { return Vec::new() };
+    let ids = prior.guards.iter().flatten().filter_map(|(key, id)| Some((key, id.as_ref_option()?)));
+    let removed = ids.filter(|(key, _)| !stays.contains_key(*key));
+    removed.map(|(key, id)| (key.clone(), id.clone())).collect()
+}
+
+/// What it means that those guards are not in the state, for the warning at plan.
+pub(super) fn missing_guards(missing: &[(String, String)]) -> String {
+    let lines: Vec<_> = missing.iter().map(|(key, id)| format!("- {key}: guard {id:?}")).collect();
+    format!(
+        "This plan removes runner managers whose guards (grit_runner_drain) are not in the state any more:\n\n{}\n\nIf a guard was destroyed \
+         before, its runner was drained, and all is well. If it was taken out of the state (`terraform state rm`, a `removed` block with \
+         `destroy = false`), its runner is not drained, and its jobs are lost when its instance is destroyed. Then put the manager back into \
+         the configuration and apply, which makes a new guard, before you remove the manager.",
+        lines.join("\n")
+    )
 }
 
 /// The schema of the resource.
@@ -204,13 +249,20 @@ pub(super) fn schema() -> Schema {
                 "The runner's state as the wrapper reported it last; `unreachable` when nobody answered.",
             ),
         ),
-        ("level", computed(AttributeType::String, "The level that was proved.")),
+        ("level", computed(AttributeType::String, "The level that was seen last.")),
         ("version", computed(AttributeType::String, "The version that the runner tells.")),
         ("pid", computed(AttributeType::Number, "The runner's process.")),
         ("started_at", computed(AttributeType::String, "When that process was started (RFC 3339, UTC).")),
         ("jobs", computed(AttributeType::Number, "Jobs that ran when it was proved healthy.")),
         ("wrapper", computed(AttributeType::String, "`grit-wrapper` and its version, or `upstream`.")),
         ("proved_at", computed(AttributeType::String, "When it was proved healthy (RFC 3339, UTC).")),
+        (
+            "problem",
+            computed(
+                AttributeType::String,
+                "Why the last refresh did not find it healthy; null when it did.",
+            ),
+        ),
     ]);
     schema_of(
         0,
@@ -283,7 +335,7 @@ pub(super) fn schema() -> Schema {
                 "status",
                 computed(
                     AttributeType::String,
-                    "`healthy`, or `unhealthy` when a refresh found a manager that is not: the next apply waits again.",
+                    "`healthy`, or `unhealthy` when a refresh found a manager that is not, or no longer: the next apply waits again.",
                 ),
             ),
             (

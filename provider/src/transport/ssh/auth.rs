@@ -6,12 +6,15 @@ use super::{
     handler::{Handler, Observed},
     keys::{Certified, PrivateKey},
 };
-use crate::transport::{error::Cause, limits::Limits};
+use crate::transport::{
+    error::Cause,
+    limits::{Deadline, Limits},
+};
 use russh::{
     client::{AuthResult, Handle},
     keys::{HashAlg, PrivateKeyWithHashAlg, agent::AgentIdentity},
 };
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 /// sshd ends a session at the sixth refused key, and counts all of them against our address.
 const MOST_KEYS: usize = 5;
@@ -30,11 +33,20 @@ pub(super) async fn authenticate(
     observed: &Observed,
     username: &str,
     credentials: &[Credential],
-    limit: Duration,
+    limits: &Limits,
+    deadline: Deadline,
 ) -> Result<(), Cause> {
+    let limit = deadline.cap(limits.auth);
     let waiting = Waiting::default();
-    let attempts =
-        Attempts { handle, observed, username, waiting: &waiting, offered: Vec::new(), remaining: None };
+    let attempts = Attempts {
+        handle,
+        observed,
+        username,
+        limits,
+        waiting: &waiting,
+        offered: Vec::new(),
+        remaining: None,
+    };
     let done = tokio::time::timeout(limit, Box::pin(attempts.all(credentials))).await;
     done.unwrap_or_else(|_| match waiting.agent() {
         Some(agent) => Err(agent.silent(limit)),
@@ -46,6 +58,7 @@ struct Attempts<'a> {
     handle: &'a mut Handle<Handler>,
     observed: &'a Observed,
     username: &'a str,
+    limits: &'a Limits,
     waiting: &'a Waiting,
     offered: Vec<String>,
     remaining: Option<Vec<String>>,
@@ -166,12 +179,12 @@ impl Attempts<'_> {
     async fn lost(&self, error: &russh::Error) -> Cause {
         match tokio::time::timeout(TESTIMONY, self.observed.ended().cancelled()).await {
             Ok(()) => self.end_cause(),
-            Err(_) => super::failure::of_session(error, &Limits::new(None, None, None)),
+            Err(_) => super::failure::of_session(error, self.limits),
         }
     }
 
     fn end_cause(&self) -> Cause {
-        match self.observed.end_cause(&Limits::new(None, None, None)) {
+        match self.observed.end_cause(self.limits) {
             Cause::AuthRefused { remaining, .. } => {
                 Cause::AuthRefused { offered: self.offered.clone(), remaining }
             }

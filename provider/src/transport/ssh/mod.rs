@@ -127,8 +127,14 @@ impl Session {
             }
         };
 
-        let limit = deadline.cap(session.limits.auth);
-        let login = auth::authenticate(&mut handle, &session.observed, &username, &credentials, limit);
+        let login = auth::authenticate(
+            &mut handle,
+            &session.observed,
+            &username,
+            &credentials,
+            &session.limits,
+            deadline,
+        );
         if let Err(cause) = login.await {
             return Err(session.failure(Phase::Auth, cause).await);
         }

@@ -1,0 +1,219 @@
+//! Who may be drained now: the check of a drain's peers and the request to drain are one step.
+//!
+//! Two drains can be each other's peers. If both looked first and asked afterwards, each would find the other healthy, and both would be
+//! drained. So a check holds the turn until the wrapper has accepted the request, for all drains of one process. A manager that this
+//! process drains does not count as a healthy peer, whatever its wrapper says.
+
+use std::{
+    collections::BTreeMap,
+    future::Future,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use futures::{StreamExt as _, stream::FuturesUnordered};
+use tokio::{
+    sync::{Mutex as Turns, OwnedMutexGuard},
+    time::{Instant, sleep, timeout_at},
+};
+
+use super::{Fault, Retry, Wrapper};
+use crate::client::RunnerStatus;
+
+/// How long a peer may take to answer, its retries included.
+const PEER_LIMIT: Duration = Duration::from_secs(30);
+/// Attempts for one peer, unless `retry` says otherwise.
+const PEER_ATTEMPTS: u32 = 3;
+
+/// The drains of one process.
+#[derive(Debug, Default)]
+pub struct Drains {
+    turns: Arc<Turns<()>>,
+    /// How often each manager is being drained, by what identifies it.
+    under_way: Arc<Mutex<BTreeMap<String, usize>>>,
+}
+
+impl Drains {
+    /// A new run begins: what the last one drained counts by its wrapper's word again.
+    pub fn reset(&self) {
+        self.under_way.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
+    /// This process drains the manager from now on.
+    pub fn begin(&self, manager: &str) -> UnderWay {
+        let mut under_way = self.under_way.lock().unwrap_or_else(PoisonError::into_inner);
+        *under_way.entry(manager.to_owned()).or_default() += 1;
+        UnderWay { all: Arc::clone(&self.under_way), manager: manager.to_owned(), stays: false }
+    }
+
+    fn is_under_way(&self, manager: &str) -> bool {
+        self.under_way.lock().unwrap_or_else(PoisonError::into_inner).contains_key(manager)
+    }
+}
+
+/// A drain that this process has begun. Dropping it takes that back, unless it [stays](Self::stay).
+#[derive(Debug)]
+pub struct UnderWay {
+    all: Arc<Mutex<BTreeMap<String, usize>>>,
+    manager: String,
+    stays: bool,
+}
+
+impl UnderWay {
+    /// The shutdown was requested, or may have been: the manager does not count as healthy until the end of the run.
+    pub fn stay(&mut self) {
+        self.stays = true;
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        if self.stays {
+            return;
+        }
+        let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = all.get_mut(&self.manager) {
+            *count -= 1;
+            if *count == 0 {
+                all.remove(&self.manager);
+            }
+        }
+    }
+}
+
+/// Decides, just before the first request, whether a running runner may be drained.
+pub trait Admission<E>: Sync {
+    /// Waits for the turn and checks. The permit is held until the request was answered.
+    fn enter(&self, deadline: Instant) -> impl Future<Output = Result<Permit, TooFewPeers<E>>> + Send;
+}
+
+/// The right to make the request.
+#[derive(Debug, Default)]
+pub struct Permit {
+    _turn: Option<OwnedMutexGuard<()>>,
+}
+
+/// A drain without `guard`.
+#[derive(Debug, Clone, Copy)]
+pub struct Unguarded;
+
+impl<E> Admission<E> for Unguarded {
+    async fn enter(&self, _: Instant) -> Result<Permit, TooFewPeers<E>> {
+        Ok(Permit::default())
+    }
+}
+
+/// Too few peers are healthy.
+#[derive(Debug)]
+pub struct TooFewPeers<E> {
+    pub healthy: usize,
+    pub wanted: usize,
+    /// The others, by key.
+    pub unhealthy: Vec<(String, Unfit<E>)>,
+}
+
+/// Why a peer does not count as healthy.
+#[derive(Debug)]
+pub enum Unfit<E> {
+    /// This process drains it, too.
+    DrainedHere,
+    /// Its wrapper was asked to drain it, under this id.
+    AskedToDrain(String),
+    /// It does not run.
+    Status(RunnerStatus),
+    /// It was not reached.
+    Unreached(E),
+    NoAnswer(Duration),
+    /// Its entry cannot be used.
+    Invalid(String),
+}
+
+/// A peer: what identifies it among the drains of this process, and its wrapper.
+#[derive(Debug)]
+pub struct Peer<W> {
+    pub identity: String,
+    pub wrapper: Result<W, String>,
+}
+
+/// A drain with `guard`.
+#[derive(Debug)]
+pub struct Guarded<'a, W> {
+    pub drains: &'a Drains,
+    /// What identifies the manager that is to be drained.
+    pub identity: String,
+    pub peers: BTreeMap<String, Peer<W>>,
+    pub min_healthy: usize,
+    pub retry: Retry,
+    /// Filled when the check has passed.
+    pub under_way: Mutex<Option<UnderWay>>,
+}
+
+impl<W: Wrapper> Admission<W::Error> for Guarded<'_, W> {
+    async fn enter(&self, deadline: Instant) -> Result<Permit, TooFewPeers<W::Error>> {
+        let turn = Arc::clone(&self.drains.turns).lock_owned().await;
+        self.check(deadline).await?;
+        let began = self.drains.begin(&self.identity);
+        *self.under_way.lock().unwrap_or_else(PoisonError::into_inner) = Some(began);
+        Ok(Permit { _turn: Some(turn) })
+    }
+}
+
+impl<W: Wrapper> Guarded<'_, W> {
+    /// Looks at all peers side by side, and stops at the first moment when enough are healthy.
+    async fn check(&self, deadline: Instant) -> Result<(), TooFewPeers<W::Error>> {
+        let deadline = deadline.min(Instant::now() + PEER_LIMIT);
+        let mut looks: FuturesUnordered<_> = self
+            .peers
+            .iter()
+            .map(|(key, peer)| async move { (key.clone(), self.look(peer, deadline).await) })
+            .collect();
+        let (mut healthy, mut unhealthy) = (0, Vec::new());
+        while healthy < self.min_healthy {
+            match looks.next().await {
+                Some((_, Ok(()))) => healthy += 1,
+                Some((key, Err(unfit))) => unhealthy.push((key, unfit)),
+                None => {
+                    unhealthy.sort_by(|(one, _), (other, _)| one.cmp(other));
+                    return Err(TooFewPeers { healthy, wanted: self.min_healthy, unhealthy });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a peer is healthy. What did not answer is asked again.
+    async fn look(&self, peer: &Peer<W>, deadline: Instant) -> Result<(), Unfit<W::Error>> {
+        if self.drains.is_under_way(&peer.identity) {
+            return Err(Unfit::DrainedHere);
+        }
+        let wrapper = peer.wrapper.as_ref().map_err(|problem| Unfit::Invalid(problem.clone()))?;
+        let attempts = self.retry.attempts.unwrap_or(PEER_ATTEMPTS);
+        let mut backoff = self.retry.backoff();
+        let mut failures = 0;
+        let mut lost = None;
+        loop {
+            match timeout_at(deadline, wrapper.look(deadline)).await {
+                Ok(Ok(look)) => {
+                    let drain = look.detail.as_deref().and_then(|detail| detail.drain.as_ref());
+                    return match (look.report.status, drain) {
+                        (RunnerStatus::Running, None) => Ok(()),
+                        (RunnerStatus::Running, Some(drain)) => Err(Unfit::AskedToDrain(drain.id.clone())),
+                        (status, _) => Err(Unfit::Status(status)),
+                    };
+                }
+                Ok(Err(error)) => {
+                    failures += 1;
+                    if !error.retryable() || failures >= attempts || Instant::now() >= deadline {
+                        return Err(Unfit::Unreached(error));
+                    }
+                    lost = Some(error);
+                    sleep(backoff.delay().min(deadline.saturating_duration_since(Instant::now()))).await;
+                }
+                Err(_) => return Err(lost.map_or(Unfit::NoAnswer(PEER_LIMIT), Unfit::Unreached)),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

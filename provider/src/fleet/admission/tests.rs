@@ -1,0 +1,197 @@
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tokio_util::sync::CancellationToken;
+
+use super::*;
+use crate::{
+    client::{DrainRequest, Look, Start},
+    fleet::{
+        drain::{self, DrainPolicy, Mode, NotDrained, OnTimeout, OnUnreachable},
+        scripted::{Scene, Scripted, ScriptedFault, retry},
+    },
+};
+
+type Script = fn(Scene) -> Result<RunnerStatus, ScriptedFault>;
+
+/// Runs until it is asked, then drains for a minute. A call takes a while, as a real one does.
+struct Host {
+    wrapper: Scripted<Script>,
+    looks: AtomicUsize,
+}
+
+impl Host {
+    fn new(script: Script) -> Self {
+        Self { wrapper: Scripted::new(script), looks: AtomicUsize::new(0) }
+    }
+
+    fn healthy() -> Self {
+        Self::new(|scene| {
+            Ok(match scene.graceful {
+                None => RunnerStatus::Running,
+                Some(since) if since.as_secs() < 60 => RunnerStatus::InShutdown,
+                Some(_) => RunnerStatus::Stopped,
+            })
+        })
+    }
+}
+
+impl Wrapper for &Host {
+    type Error = ScriptedFault;
+
+    async fn look(&self, deadline: Instant) -> Result<Look, ScriptedFault> {
+        self.looks.fetch_add(1, Ordering::SeqCst);
+        let look = self.wrapper.look(deadline).await;
+        // The answer is old when it arrives.
+        sleep(Duration::from_millis(50)).await;
+        look
+    }
+
+    async fn changed(&self) {
+        self.wrapper.changed().await;
+    }
+
+    async fn drain(&self, request: &DrainRequest, deadline: Instant) -> Result<Look, ScriptedFault> {
+        sleep(Duration::from_millis(50)).await;
+        self.wrapper.drain(request, deadline).await
+    }
+
+    async fn start(&self, deadline: Instant) -> Result<Start, ScriptedFault> {
+        self.wrapper.start(deadline).await
+    }
+}
+
+/// Drains `name`, guarded by all other hosts.
+async fn guarded(
+    drains: &Drains,
+    hosts: &[(&str, &Host)],
+    name: &str,
+    min_healthy: usize,
+) -> Result<(), NotDrained<ScriptedFault>> {
+    let own: &Host = hosts.iter().find(|(key, _)| *key == name).unwrap().1;
+    let others = hosts.iter().filter(|(key, _)| *key != name);
+    let peers = others.map(|&(key, host)| {
+        let peer: Peer<&Host> = Peer { identity: key.to_owned(), wrapper: Ok(host) };
+        (key.to_owned(), peer)
+    });
+    let admission = Guarded {
+        drains,
+        identity: name.to_owned(),
+        peers: peers.collect(),
+        min_healthy,
+        retry: retry(None),
+        under_way: Mutex::default(),
+    };
+    let policy = DrainPolicy {
+        mode: Mode::Graceful,
+        start: Instant::now(),
+        timeout: Duration::from_secs(600),
+        on_timeout: OnTimeout::Fail,
+        on_unreachable: OnUnreachable::Fail,
+        request: DrainRequest::default(),
+        retry: retry(Some(3)),
+    };
+    let outcome = drain::run(name, &own, &policy, &admission, &CancellationToken::new()).await;
+    if outcome.is_ok()
+        && let Some(under_way) = &mut *admission.under_way.lock().unwrap()
+    {
+        under_way.stay();
+    }
+    outcome.map(drop)
+}
+
+fn refused(outcome: &Result<(), NotDrained<ScriptedFault>>) -> bool {
+    matches!(outcome, Err(NotDrained::Guarded(_)))
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_two_drains_that_guard_each_other_exactly_one_is_refused() {
+    let (drains, one, two) = (Drains::default(), Host::healthy(), Host::healthy());
+    let hosts = [("one", &one), ("two", &two)];
+    let (first, second) =
+        tokio::join!(guarded(&drains, &hosts, "one", 1), guarded(&drains, &hosts, "two", 1));
+    assert_eq!([&first, &second].map(refused).iter().filter(|it| **it).count(), 1, "{first:?} {second:?}");
+    assert_eq!(one.wrapper.requests().0 + two.wrapper.requests().0, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_three_that_guard_each_other_two_are_drained_when_one_is_enough() {
+    let drains = Drains::default();
+    let [one, two, three] = [(); 3].map(|()| Host::healthy());
+    let hosts = [("one", &one), ("two", &two), ("three", &three)];
+    let outcomes = tokio::join!(
+        guarded(&drains, &hosts, "one", 1),
+        guarded(&drains, &hosts, "two", 1),
+        guarded(&drains, &hosts, "three", 1)
+    );
+    let refusals = [&outcomes.0, &outcomes.1, &outcomes.2].map(refused);
+    assert_eq!(refusals.iter().filter(|it| **it).count(), 1, "{outcomes:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_peer_that_this_process_drains_is_not_healthy_whatever_its_wrapper_says() {
+    // It reports `running` to the end, as one behind upstream's wrapper that forgot the request.
+    let (drains, one) = (Drains::default(), Host::healthy());
+    let two = Host::new(|_| Ok(RunnerStatus::Running));
+    let hosts = [("one", &one), ("two", &two)];
+    let under_way = drains.begin("two");
+    let outcome = guarded(&drains, &hosts, "one", 1).await;
+    let Err(NotDrained::Guarded(TooFewPeers { healthy: 0, wanted: 1, unhealthy })) = outcome else {
+        panic!("{outcome:?}")
+    };
+    assert!(matches!(unhealthy.as_slice(), [(key, Unfit::DrainedHere)] if key == "two"), "{unhealthy:?}");
+
+    // A drain that requested nothing takes that back.
+    drop(under_way);
+    assert!(guarded(&drains, &hosts, "one", 1).await.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_peer_that_was_asked_to_drain_is_not_healthy() {
+    let mut look = Look::from(RunnerStatus::Running);
+    look.detail = Some(Box::new(crate::client::Detail {
+        wrapper_version: "0.1.0".into(),
+        level: crate::client::Level::Polling,
+        goal: None,
+        reasons: vec![],
+        runner_version: None,
+        pid: Some(1),
+        started_at: None,
+        jobs: None,
+        oldest_job: None,
+        drain: Some(crate::client::DrainInfo {
+            id: "ci-7".into(),
+            reason: String::new(),
+            forceful: false,
+            outcome: None,
+        }),
+        exit: None,
+    }));
+    let wrapper = Scripted::new(move |_: Scene| Ok::<_, ScriptedFault>(look.clone()));
+    let drains = Drains::default();
+    let guarded = Guarded {
+        drains: &drains,
+        identity: "one".into(),
+        peers: BTreeMap::from([("two".to_owned(), Peer { identity: "two".into(), wrapper: Ok(wrapper) })]),
+        min_healthy: 1,
+        retry: retry(None),
+        under_way: Mutex::default(),
+    };
+    let refused = guarded.enter(Instant::now() + Duration::from_secs(60)).await.unwrap_err();
+    assert!(matches!(&refused.unhealthy[0].1, Unfit::AskedToDrain(id) if id == "ci-7"), "{refused:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_peer_that_fails_once_is_asked_again_and_one_that_is_gone_is_named() {
+    let (drains, one) = (Drains::default(), Host::healthy());
+    let flaky = Host::new(|scene| {
+        if scene.elapsed.as_millis() < 500 { Err(ScriptedFault::Down) } else { Ok(RunnerStatus::Running) }
+    });
+    assert!(guarded(&drains, &[("one", &one), ("two", &flaky)], "one", 1).await.is_ok());
+    assert_eq!(flaky.looks.load(Ordering::SeqCst), 2);
+
+    let (other, gone) = (Host::healthy(), Host::new(|_| Err(ScriptedFault::Down)));
+    let outcome = guarded(&drains, &[("other", &other), ("two", &gone)], "other", 1).await;
+    let Err(NotDrained::Guarded(peers)) = outcome else { panic!("{outcome:?}") };
+    assert!(matches!(peers.unhealthy[0].1, Unfit::Unreached(ScriptedFault::Down)), "{peers:?}");
+    assert_eq!(gone.looks.load(Ordering::SeqCst), 3);
+}

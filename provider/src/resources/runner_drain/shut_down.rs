@@ -1,0 +1,195 @@
+//! What a destroy does on the host: the check of the peers, the shutdown, the wait, and how the result is told.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Mutex, PoisonError},
+};
+
+use tokio::time::Instant;
+
+use super::{RunnerDrain, state::DrainState};
+use crate::{
+    args::assume_terminated,
+    call::call,
+    client::{ClientError, WrapperClient},
+    config::Known,
+    explain::shutdown::{self, Word},
+    fleet::{
+        self, Guarded, Peer, Unguarded,
+        drain::{Begun, DrainPolicy, Drained, Ended, Mode, NotDrained, OnUnreachable, Requested},
+    },
+    resources::add_error,
+    schema::{AttributePath, Diagnostics, DiagnosticsExt, Value},
+    transport::Target,
+};
+
+/// The result of a drain.
+type Outcome = Result<Drained<ClientError>, NotDrained<ClientError>>;
+
+impl RunnerDrain {
+    /// Drains the runner of a guard. `start` is the moment when the destroy was called: the timeout counts from there.
+    pub(super) async fn shut_down(
+        &self,
+        diags: &mut Diagnostics,
+        prior: &DrainState,
+        target: Target,
+        known: &Known,
+        start: Instant,
+    ) -> Option<()> {
+        let name = prior.name();
+        let word = prior.word();
+        let policy = DrainPolicy {
+            on_unreachable: if word.is_some() {
+                OnUnreachable::AssumeTerminated
+            } else {
+                OnUnreachable::Fail
+            },
+            ..prior.policy(known, start)
+        };
+        tracing::info!(manager = name, reason = policy.request.reason, "drain begins");
+        let manager = identity(&target);
+        let client = known.connector.client(target);
+        match self.drain(prior, &name, &client, manager, known, &policy).await {
+            Ok(Drained::Ended(ended)) => report_end(diags, &name, prior, &policy, &ended),
+            Ok(Drained::AssumedTerminated { attempts, waited, error }) => {
+                let told = shutdown::assumed_terminated(
+                    &name,
+                    attempts,
+                    waited,
+                    &error,
+                    word.unwrap_or(Word::Attribute),
+                );
+                diags.warn(told.summary.clone(), told.detail());
+            }
+            Err(failure) => {
+                let path = match &failure {
+                    NotDrained::Guarded(_) => AttributePath::new("guard"),
+                    _ => AttributePath::root(),
+                };
+                let id = prior.identifiers().next().unwrap_or_default();
+                add_error(diags, path, &shutdown::not_drained(&name, &failure, id, word));
+                return None;
+            }
+        }
+        Some(())
+    }
+
+    async fn drain(
+        &self,
+        prior: &DrainState,
+        name: &str,
+        client: &WrapperClient,
+        manager: String,
+        known: &Known,
+        policy: &DrainPolicy,
+    ) -> Outcome {
+        let stop = call().stop;
+        let drains = &self.shared.drains;
+        let (outcome, under_way) = match &prior.guard {
+            Value::Value(guard) => {
+                let peers = guard.peers.iter().flatten().filter_map(|(key, peer)| {
+                    let target = peer.as_ref_option()?.target(key);
+                    let identity = target.as_ref().map(identity).unwrap_or_default();
+                    let wrapper = target
+                        .map(|target| known.connector.client(target))
+                        .map_err(|error| error.to_string());
+                    Some((key.clone(), Peer { identity, wrapper }))
+                });
+                let admission = Guarded {
+                    drains,
+                    identity: manager,
+                    peers: peers.collect::<BTreeMap<_, _>>(),
+                    min_healthy: guard.min_healthy(),
+                    retry: known.retry(prior.retry.as_ref_option(), None),
+                    under_way: Mutex::default(),
+                };
+                let outcome = fleet::drain::run(name, client, policy, &admission, &stop).await;
+                (outcome, admission.under_way.into_inner().unwrap_or_else(PoisonError::into_inner))
+            }
+            _ => {
+                let under_way = drains.begin(&manager);
+                let outcome = fleet::drain::run(name, client, policy, &Unguarded, &stop).await;
+                (outcome, Some(under_way))
+            }
+        };
+        if let Some(mut under_way) = under_way
+            && was_requested(&outcome)
+        {
+            under_way.stay();
+        }
+        outcome
+    }
+}
+
+/// What identifies a manager among the drains of this process.
+fn identity(target: &Target) -> String {
+    format!("{} {}", target.address, target.wrapper_address)
+}
+
+fn was_requested(outcome: &Outcome) -> bool {
+    match outcome {
+        Ok(_) => true,
+        Err(
+            NotDrained::Connect { requested, .. }
+            | NotDrained::TimedOut { requested, .. }
+            | NotDrained::Interrupted { requested, .. },
+        ) => *requested != Requested::No,
+        Err(NotDrained::Guarded(_)) => false,
+    }
+}
+
+/// Logs how the runner ended, and warns of what did not go as it should.
+fn report_end(
+    diags: &mut Diagnostics,
+    name: &str,
+    prior: &DrainState,
+    policy: &DrainPolicy,
+    ended: &Ended<ClientError>,
+) {
+    let reason = &ended.look.report.failure_reason;
+    let waited = crate::args::duration::human(ended.waited);
+    match ended.begun {
+        Begun::Before => tracing::info!(manager = name, reason, "the runner had ended before"),
+        Begun::Joined => tracing::info!(
+            manager = name,
+            waited,
+            forced = ended.forced,
+            reason,
+            "the runner has ended, after a shutdown that was under way before"
+        ),
+        Begun::Here => {
+            tracing::info!(manager = name, waited, forced = ended.forced, reason, "the runner has ended");
+        }
+    }
+    if ended.forced {
+        let told = shutdown::forced(name, prior.timeout());
+        diags.warn(told.summary.clone(), told.detail());
+    }
+    if let Some(why) = &ended.no_callback {
+        let told = shutdown::no_callback(name, why);
+        diags.warn_at(AttributePath::new("shutdown_callback"), told.summary.clone(), told.detail());
+    }
+    let by_choice = ended.forced || policy.mode == Mode::Forceful;
+    if let Some(told) = shutdown::bad_end(name, &ended.look, by_choice) {
+        diags.warn(told.summary.clone(), told.detail());
+    }
+}
+
+impl DrainState {
+    /// What the variable for one run can name this guard by: its instance, and itself.
+    pub(super) fn identifiers(&self) -> impl Iterator<Item = &str> {
+        let values = [&self.instance_id, &self.id].into_iter();
+        values.filter_map(Value::as_ref_option).map(String::as_str).filter(|id| !id.is_empty())
+    }
+
+    /// The user's word that an absent host is terminated, if there is one.
+    pub(super) fn word(&self) -> Option<Word> {
+        if assume_terminated::names(self.identifiers()) {
+            Some(Word::Variable)
+        } else if self.assumes_terminated() {
+            Some(Word::Attribute)
+        } else {
+            None
+        }
+    }
+}

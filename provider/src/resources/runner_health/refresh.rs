@@ -1,0 +1,145 @@
+//! What a refresh does: it proves again what was demanded, within a bound.
+//!
+//! A manager that is not healthy, or whose host is not reachable, is drift and never an error: plan and destroy must work while hosts are
+//! down. Where a manager could not be looked at from here (no credentials, a refused login, a jump host that is down), nothing is known
+//! about it: the state stays, and one warning says why.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use tokio::time::{Instant, timeout_at};
+
+use super::state::{Evidence, HEALTHY, HealthState, UNHEALTHY};
+use crate::{
+    client::{ClientError, Look},
+    config::Known,
+    explain::{self, operation},
+    fleet::{self, health::HealthPolicy},
+    schema::{AttributePath, Diagnostics, DiagnosticsExt, Value},
+    transport::Presence,
+};
+
+/// How long a refresh looks at all managers together. It bounds a plan, too.
+const LOOK_LIMIT: Duration = Duration::from_secs(10);
+/// What a look may take after the limit to say why it failed.
+const LAST_WORD: Duration = Duration::from_secs(1);
+
+/// What a refresh found of one manager.
+enum Found {
+    Healthy(Box<Look>),
+    /// It answers, and lacks something.
+    Unhealthy(Box<Look>, String),
+    /// Its host or its wrapper does not answer as it should.
+    Unreachable(String),
+    /// Nothing is known about it.
+    NotLooked(String),
+}
+
+/// Looks at all managers of the state.
+pub(super) async fn look(known: &Known, state: &HealthState) -> Seen {
+    let deadline = Instant::now() + LOOK_LIMIT;
+    let policy = &state.policy(known, Instant::now(), LOOK_LIMIT);
+    let found = fleet::for_each(state.known_managers(), |key, manager| async move {
+        let target = match manager.target(&key) {
+            Ok(target) => target,
+            Err(error) => return Found::Unreachable(error.to_string()),
+        };
+        let client = known.connector.client(target).until(deadline);
+        match timeout_at(deadline + LAST_WORD, client.look()).await {
+            Ok(Ok(look)) => of_look(look, policy),
+            Ok(Err(error)) => {
+                tracing::info!(manager = key, "not reached by the refresh: {error}");
+                of_error(&error)
+            }
+            Err(_) => Found::NotLooked("there was no time left to look at it".to_owned()),
+        }
+    });
+    Seen(found.await)
+}
+
+fn of_look(look: Look, policy: &HealthPolicy) -> Found {
+    match fleet::health::missing(&look, policy) {
+        Ok(None) => Found::Healthy(Box::new(look)),
+        Ok(Some(missing)) => {
+            let problem = operation::problem(&look, &missing);
+            Found::Unhealthy(Box::new(look), problem)
+        }
+        Err(wanted) => {
+            let problem = format!(
+                "upstream's `gitlab-runner wrapper` runs there now, which does not report `{wanted}`"
+            );
+            Found::Unhealthy(Box::new(look), problem)
+        }
+    }
+}
+
+fn of_error(error: &ClientError) -> Found {
+    let cause = explain::cause(error);
+    match error.presence() {
+        Presence::Absent | Presence::Answered => Found::Unreachable(cause),
+        Presence::Refused | Presence::Unseen => Found::NotLooked(cause),
+    }
+}
+
+/// What a refresh found, by manager.
+pub(super) struct Seen(BTreeMap<String, Found>);
+
+impl Seen {
+    /// Takes over what was found, and warns of what could not be looked at.
+    pub(super) fn into_state(self, state: &mut HealthState, diags: &mut Diagnostics) {
+        let mut not_looked: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        let mut unhealthy = false;
+        let mut all_seen = true;
+        for (key, found) in self.0 {
+            let problem = match &found {
+                Found::Healthy(_) => None,
+                Found::Unhealthy(_, problem) | Found::Unreachable(problem) => {
+                    unhealthy = true;
+                    Some(problem.clone())
+                }
+                Found::NotLooked(why) => {
+                    all_seen = false;
+                    not_looked.entry(why.clone()).or_default().push(key);
+                    continue;
+                }
+            };
+            if let Value::Value(managers) = &mut state.managers
+                && let Some(Value::Value(evidence)) = managers.get_mut(&key)
+            {
+                evidence.problem = problem.map_or(Value::Null, Value::Value);
+                match &found {
+                    Found::Healthy(look) | Found::Unhealthy(look, _) => evidence.see(look),
+                    Found::Unreachable(_) | Found::NotLooked(_) => {
+                        evidence.state = Value::Value("unreachable".to_owned());
+                    }
+                }
+            }
+        }
+        // Unknown is neither: a manager that could not be looked at keeps the status as it was, unless another one is not healthy.
+        if unhealthy || all_seen {
+            state.status = Value::Value(if unhealthy { UNHEALTHY } else { HEALTHY }.to_owned());
+        }
+        if !not_looked.is_empty() {
+            let lines: Vec<_> =
+                not_looked.into_iter().map(|(why, keys)| format!("- {}: {why}.", keys.join(", "))).collect();
+            diags.warn_at(
+                AttributePath::new("runner_managers"),
+                "Runner managers could not be checked",
+                format!(
+                    "The refresh could not look at these runner managers, so their recorded state was kept:\n\n{}\n\nGive this run the same \
+                     credentials as the apply, or use `-refresh=false`.",
+                    lines.join("\n")
+                ),
+            );
+        }
+    }
+}
+
+impl Evidence {
+    /// Takes over what is seen now. `jobs` and `proved_at` stay: they belong to the proof.
+    fn see(&mut self, look: &Look) {
+        let (jobs, proved_at) = (self.jobs, std::mem::take(&mut self.proved_at));
+        let problem = std::mem::take(&mut self.problem);
+        let seen = Self::new(look, time::OffsetDateTime::UNIX_EPOCH);
+        *self = Self { jobs, proved_at, problem, ..seen };
+    }
+}

@@ -1,0 +1,217 @@
+//! What a failed attempt says about the host.
+//!
+//! Three decisions rest on it: whether the user's word that a host is gone may count (`on_unreachable`, `GRIT_ASSUME_TERMINATED`), whether
+//! a refresh reports drift, and whether a refresh could look at all.
+
+use std::io::ErrorKind;
+
+use super::{Cause, ChannelRefusal, Phase, SharedIoError, TransportError};
+
+/// What is known of a host after a failed attempt to reach it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Presence {
+    /// Nothing is there, as far as the network says: connection refused, no route, no answer, an unknown host name.
+    Absent,
+    /// Something answered at the host's address.
+    Answered,
+    /// The host answered and refused us: its host key is not accepted, or it refuses the login.
+    Refused,
+    /// The attempt failed before it reached the host: in our own credentials, files or commands, or at a jump host.
+    Unseen,
+}
+
+impl TransportError {
+    /// What this error says about the runner manager's host.
+    pub fn presence(&self) -> Presence {
+        let route = &*self.route;
+        if route.hop.is_some() {
+            // The error is of a jump host. It is about the manager's host only where the jump host could not connect to that one.
+            let about_manager = route.onward.is_some() && route.onward_hop.is_none();
+            let not_connected = matches!(
+                &self.cause,
+                Cause::TimedOut { .. } | Cause::ChannelRefused { reason: ChannelRefusal::ConnectFailed, .. }
+            );
+            return if about_manager && not_connected { Presence::Absent } else { Presence::Unseen };
+        }
+        if matches!(route.strategy, "proxy_command" | "ssh_command") && self.evidence.received.is_empty() {
+            // A command hides who failed: the command, a server on its way, or the host.
+            return match &self.cause {
+                Cause::WrapperClosed
+                | Cause::NotAnswering { .. }
+                | Cause::AuthRefused { .. }
+                | Cause::HostKey(_) => self.presence_of_cause(),
+                _ => Presence::Unseen,
+            };
+        }
+        self.presence_of_cause()
+    }
+
+    fn presence_of_cause(&self) -> Presence {
+        match &self.cause {
+            Cause::Resolve(error) if is_temporary(error) => Presence::Unseen,
+            Cause::Resolve(_) => Presence::Absent,
+            Cause::Network(error) => match error.kind {
+                ErrorKind::ConnectionRefused
+                | ErrorKind::HostUnreachable
+                | ErrorKind::NetworkUnreachable
+                | ErrorKind::TimedOut => Presence::Absent,
+                ErrorKind::ConnectionReset | ErrorKind::ConnectionAborted => Presence::Answered,
+                // Such as a local firewall, or too many open files.
+                _ => Presence::Unseen,
+            },
+            Cause::TimedOut { .. } => match self.phase {
+                Phase::Tcp => Presence::Absent,
+                Phase::Setup | Phase::Command => Presence::Unseen,
+                Phase::Handshake | Phase::HostKey | Phase::Auth | Phase::Channel | Phase::Call => {
+                    Presence::Answered
+                }
+            },
+            Cause::Lost(_)
+            | Cause::NotAnswering { .. }
+            | Cause::NotSsh
+            | Cause::NoCommonAlgorithm { .. }
+            | Cause::WrapperClosed
+            | Cause::NotAWrapper
+            | Cause::Protocol(_) => Presence::Answered,
+            Cause::ChannelRefused { reason, .. } => match reason {
+                ChannelRefusal::Prohibited | ChannelRefusal::UnknownType => Presence::Refused,
+                ChannelRefusal::ConnectFailed | ChannelRefusal::ResourceShortage => Presence::Answered,
+            },
+            Cause::TooBusy
+            | Cause::HostKey(_)
+            | Cause::AuthRefused { .. }
+            | Cause::MoreFactors { .. }
+            | Cause::TooManyAttempts => Presence::Refused,
+            Cause::Option(_)
+            | Cause::NoUsername
+            | Cause::NoCredential
+            | Cause::Key(_)
+            | Cause::Agent { .. }
+            | Cause::AgentSilent { .. }
+            | Cause::NoTurn { .. }
+            | Cause::CommandNotStarted { .. }
+            | Cause::CommandEnded { .. } => Presence::Unseen,
+        }
+    }
+}
+
+/// The name service did not answer, which says nothing about the name. glibc's words, then musl's.
+fn is_temporary(error: &SharedIoError) -> bool {
+    let text = error.to_string();
+    ["Temporary failure", "Try again"].iter().any(|words| text.contains(words))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{io, time::Duration};
+
+    use super::*;
+    use crate::transport::{HostKeyRefusal, HostKeyVerdict, HostPort, InvalidOption, Route};
+
+    fn route(strategy: &'static str) -> Route {
+        Route {
+            strategy,
+            host: "h".parse().unwrap(),
+            username: None,
+            wrapper: "unix:///w".parse().unwrap(),
+            hop: None,
+            onward: None,
+            onward_hop: None,
+        }
+    }
+
+    fn direct(phase: Phase, cause: Cause) -> Presence {
+        TransportError::at(phase, route("direct"), cause).presence()
+    }
+
+    fn network(kind: ErrorKind) -> Cause {
+        Cause::Network(io::Error::from(kind).into())
+    }
+
+    fn resolve(text: &str) -> Cause {
+        Cause::Resolve(io::Error::other(text).into())
+    }
+
+    fn timed_out() -> Cause {
+        Cause::TimedOut { limit: Duration::from_secs(1) }
+    }
+
+    #[test]
+    fn a_host_is_absent_only_where_the_network_finds_nothing() {
+        for kind in [
+            ErrorKind::ConnectionRefused,
+            ErrorKind::HostUnreachable,
+            ErrorKind::NetworkUnreachable,
+            ErrorKind::TimedOut,
+        ] {
+            assert_eq!(direct(Phase::Tcp, network(kind)), Presence::Absent, "{kind}");
+        }
+        assert_eq!(direct(Phase::Tcp, timed_out()), Presence::Absent);
+        assert_eq!(direct(Phase::Tcp, resolve("Name or service not known")), Presence::Absent);
+        assert_eq!(direct(Phase::Tcp, resolve("Temporary failure in name resolution")), Presence::Unseen);
+        assert_eq!(direct(Phase::Tcp, network(ErrorKind::PermissionDenied)), Presence::Unseen);
+    }
+
+    #[test]
+    fn a_host_that_answered_or_refused_is_not_absent() {
+        for phase in [Phase::Handshake, Phase::Auth, Phase::Channel, Phase::Call] {
+            assert_eq!(direct(phase, timed_out()), Presence::Answered, "{phase}");
+        }
+        assert_eq!(direct(Phase::Call, Cause::WrapperClosed), Presence::Answered);
+        assert_eq!(direct(Phase::Handshake, Cause::NotSsh), Presence::Answered);
+        let refused = Cause::AuthRefused { offered: vec![], remaining: vec![] };
+        assert_eq!(direct(Phase::Auth, refused), Presence::Refused);
+        assert_eq!(direct(Phase::HostKey, changed_key()), Presence::Refused);
+        let option = InvalidOption { attribute: "ssh".to_owned(), problem: "wrong".to_owned() };
+        assert_eq!(direct(Phase::Setup, Cause::Option(option)), Presence::Unseen);
+        assert_eq!(direct(Phase::Setup, Cause::NoTurn { limit: Duration::ZERO }), Presence::Unseen);
+    }
+
+    fn changed_key() -> Cause {
+        Cause::HostKey(Box::new(HostKeyRefusal {
+            verdict: HostKeyVerdict::Changed,
+            key_type: String::new(),
+            fingerprint: String::new(),
+            expected: vec![],
+            line: String::new(),
+            searched: vec![],
+            problem: None,
+        }))
+    }
+
+    #[test]
+    fn a_jump_host_that_fails_says_nothing_about_the_host_behind_it() {
+        let at_hop = |onward: Option<&str>, onward_hop, phase, cause| {
+            let onward: Option<HostPort> = onward.map(|name| name.parse().unwrap());
+            let route = Route { hop: Some(1), onward, onward_hop, ..route("proxy_jump") };
+            TransportError::at(phase, route, cause).presence()
+        };
+        let failed = || Cause::ChannelRefused { reason: ChannelRefusal::ConnectFailed, text: String::new() };
+        let forbidden = || Cause::ChannelRefused { reason: ChannelRefusal::Prohibited, text: String::new() };
+        assert_eq!(at_hop(None, None, Phase::Tcp, timed_out()), Presence::Unseen);
+        assert_eq!(at_hop(Some("hop2"), Some(2), Phase::Channel, failed()), Presence::Unseen);
+        assert_eq!(at_hop(Some("manager"), None, Phase::Channel, failed()), Presence::Absent);
+        assert_eq!(at_hop(Some("manager"), None, Phase::Channel, timed_out()), Presence::Absent);
+        assert_eq!(at_hop(Some("manager"), None, Phase::Channel, forbidden()), Presence::Unseen);
+        assert_eq!(at_hop(Some("manager"), None, Phase::Call, Cause::Lost("x".into())), Presence::Unseen);
+    }
+
+    #[test]
+    fn a_command_hides_whether_the_host_is_there() {
+        let ended = || Cause::CommandEnded { program: "ssh".into(), status: "exit status 255".into() };
+        for strategy in ["proxy_command", "ssh_command"] {
+            for (phase, cause) in [
+                (Phase::Call, ended()),
+                (Phase::Handshake, timed_out()),
+                (Phase::Command, timed_out()),
+                (Phase::Handshake, Cause::Lost("closed".into())),
+            ] {
+                let error = TransportError::at(phase, route(strategy), cause);
+                assert_eq!(error.presence(), Presence::Unseen, "{error}");
+            }
+        }
+        // The host key is checked by us, also behind a command.
+        let error = TransportError::at(Phase::HostKey, route("proxy_command"), changed_key());
+        assert_eq!(error.presence(), Presence::Refused);
+    }
+}

@@ -1,0 +1,181 @@
+//! Hosts that are gone, and hosts that only look so: when the user's word counts, and the way back from a version that never boots.
+
+use std::{path::Path, time::Duration};
+
+use grit_tests::{
+    lab::{Lab, host::ssh::ClientKey},
+    poll,
+    rollout::{PATIENCE, Rollout},
+    terraform::{Run, Workspace},
+};
+use serde_json::json;
+
+const VARIABLE: &str = "GRIT_ASSUME_TERMINATED";
+
+/// The value in a command of an error, `GRIT_ASSUME_TERMINATED=… terraform apply`.
+#[track_caller]
+fn value_of_printed_command(text: &str) -> String {
+    let (_, rest) = text.split_once(&format!("`{VARIABLE}=")).unwrap_or_else(|| panic!("no command: {text}"));
+    let (value, _) = rest.split_once(" terraform apply`").unwrap_or_else(|| panic!("no command: {text}"));
+    value.to_owned()
+}
+
+#[track_caller]
+fn only_error(run: &Run) -> (String, String) {
+    let errors = run.errors();
+    let [(summary, detail)] = errors.as_slice() else { panic!("not one error: {errors:?}") };
+    ((*summary).to_owned(), (*detail).to_owned())
+}
+
+fn was_assumed(run: &Run) -> bool {
+    run.warnings().iter().any(|(summary, _)| summary.contains("was taken for terminated"))
+}
+
+/// A deployment in which version 3 was added and never boots: the gate failed on it.
+fn after_a_version_that_never_boots(drain: serde_json::Value) -> (Rollout, Run) {
+    let mut rollout = Rollout::start().unwrap();
+    rollout.lab.cloud().shape(|name, spec| {
+        if name.ends_with("-v3") {
+            spec.boot_takes = Duration::from_secs(600);
+        }
+    });
+    rollout.set("drain", drain).unwrap();
+    rollout.set("health", json!({ "update": "5s" })).unwrap();
+    rollout.managers(&["m1-v1"]).unwrap();
+    rollout.workspace.apply().unwrap().succeeded();
+    rollout.managers(&["m1-v1", "m1-v3"]).unwrap();
+    let apply = rollout.apply_while(|| {
+        poll::until("the new host is made", PATIENCE, || {
+            rollout.lab.cloud().host("m1-v3").map(|host| host.cut_off()).ok_or("not yet")
+        });
+    });
+    let failed = apply.unwrap().failed();
+    rollout.managers(&["m1-v1"]).unwrap();
+    rollout.set("health", json!({})).unwrap();
+    (rollout, failed)
+}
+
+#[test]
+fn going_back_from_a_version_that_never_boots_is_one_apply_with_the_printed_command() {
+    let (mut rollout, gate) = after_a_version_that_never_boots(json!({ "attempts": 2 }));
+    let (_, detail) = only_error(&gate);
+    let guard = value_of_printed_command(&detail);
+    assert!(detail.contains("on_unreachable = \"assume_terminated\""), "{detail}");
+
+    // Without the user's word the host may well run jobs. The error prints the command, too, with the instance's identifier.
+    let (_, detail) = only_error(&rollout.workspace.apply().unwrap().failed());
+    let instance = value_of_printed_command(&detail);
+    assert!(detail.ends_with("Code: connect_failed"), "{detail}");
+    assert!(rollout.hosts().contains(&"m1-v3".to_owned()));
+    assert_ne!(guard, instance);
+
+    // The gate's command is enough.
+    rollout.workspace.set_env(VARIABLE, &guard);
+    let applied = rollout.workspace.apply().unwrap().succeeded();
+    assert!(was_assumed(&applied), "{:?}", applied.warnings());
+    assert!(
+        applied.warnings().iter().any(|(_, detail)| detail.contains(VARIABLE)),
+        "{:?}",
+        applied.warnings()
+    );
+    assert_eq!(rollout.hosts(), ["m1-v1"]);
+    assert_eq!(rollout.signals("m1-v1"), Vec::<String>::new());
+}
+
+#[test]
+fn going_back_from_a_version_that_never_boots_is_one_apply_with_the_printed_command_of_a_drain() {
+    let (mut rollout, _) = after_a_version_that_never_boots(json!({ "attempts": 2 }));
+    let (_, detail) = only_error(&rollout.workspace.apply().unwrap().failed());
+    let instance = value_of_printed_command(&detail);
+    rollout.workspace.set_env(VARIABLE, format!("i-other, {instance}"));
+    let applied = rollout.workspace.apply().unwrap().succeeded();
+    assert!(was_assumed(&applied), "{:?}", applied.warnings());
+    assert_eq!(rollout.hosts(), ["m1-v1"]);
+}
+
+#[test]
+fn going_back_is_one_apply_where_the_lasting_word_was_applied_before() {
+    let drain = json!({ "attempts": 2, "on_unreachable": "assume_terminated" });
+    let (rollout, _) = after_a_version_that_never_boots(drain);
+    let applied = rollout.workspace.apply().unwrap().succeeded();
+    assert!(was_assumed(&applied), "{:?}", applied.warnings());
+    assert_eq!(rollout.hosts(), ["m1-v1"]);
+}
+
+#[test]
+fn a_host_that_is_lost_in_an_accepted_drain_is_not_taken_for_terminated() {
+    let mut rollout = Rollout::start().unwrap();
+    let drain = json!({ "attempts": 2, "on_unreachable": "assume_terminated", "delete": "8s" });
+    rollout.set("drain", drain).unwrap();
+    rollout.managers(&["m1-v1"]).unwrap();
+    rollout.workspace.apply().unwrap().succeeded();
+    rollout.hold_jobs(1);
+
+    let destroyed = std::thread::scope(|scope| {
+        let destroy = scope.spawn(|| rollout.workspace.destroy().unwrap());
+        rollout.wait_for_drain("m1-v1");
+        rollout.host("m1-v1").cut_off();
+        destroy.join().unwrap()
+    });
+    let (_, detail) = only_error(&destroyed.failed());
+    assert!(detail.contains("was not applied"), "{detail}");
+    assert!(detail.ends_with("Code: connect_failed"), "{detail}");
+    assert_eq!(rollout.hosts(), ["m1-v1"], "the runner there still finishes its job");
+    assert_eq!(rollout.lab.queue().tally().lost, 0);
+}
+
+#[test]
+fn a_limit_shorter_than_all_attempts_is_where_an_absent_host_is_taken_for_terminated() {
+    let mut rollout = Rollout::start().unwrap();
+    rollout.set("drain", json!({ "on_unreachable": "assume_terminated", "delete": "3s" })).unwrap();
+    rollout.managers(&["m1-v1"]).unwrap();
+    rollout.workspace.apply().unwrap().succeeded();
+    rollout.host("m1-v1").cut_off();
+    let destroyed = rollout.workspace.destroy().unwrap().succeeded();
+    assert!(was_assumed(&destroyed), "{:?}", destroyed.warnings());
+    assert_eq!(rollout.hosts(), Vec::<String>::new());
+}
+
+#[test]
+fn the_word_does_not_count_for_a_host_that_answers_and_refuses() {
+    let lab = Lab::start().unwrap();
+    let (instance, _host) = lab.cloud().create("m1", "19.2.0").unwrap();
+    let mut workspace = Workspace::new(&["grit"]).unwrap();
+    let stranger = lab.folder().join("stranger");
+    std::fs::create_dir(&stranger).unwrap();
+    let stranger = ClientKey::make(&stranger).unwrap();
+    let changed_key = stranger.public.split(' ').take(2).collect::<Vec<_>>().join(" ");
+    let configuration = |key: &Path, host_key: &str| {
+        let mut manager = instance.runner_manager();
+        manager["host_key"] = json!(host_key);
+        json!({
+            "terraform": { "required_providers": { "grit": { "source": "runner-tools/grit" } } },
+            "provider": { "grit": { "ssh": { "private_key_path": key } } },
+            "resource": { "grit_runner_drain": { "m1": {
+                "instance_id": instance.id,
+                "runner_manager": manager,
+                "on_unreachable": "assume_terminated",
+                "retry": { "attempts": 2, "min_delay": "100ms" },
+                "timeouts": { "delete": "20s" },
+            } } },
+        })
+        .to_string()
+    };
+
+    let changed = configuration(&lab.client_key().path, &changed_key);
+    workspace.write("main.tf.json", &changed).unwrap();
+    workspace.apply().unwrap().succeeded();
+    let (summary, detail) = only_error(&workspace.destroy().unwrap().failed());
+    assert_eq!(summary, "Host key has changed");
+    assert!(detail.contains("`on_unreachable = \"assume_terminated\"` was not applied"), "{detail}");
+    workspace.set_env(VARIABLE, &instance.id);
+    let (_, detail) = only_error(&workspace.destroy().unwrap().failed());
+    assert!(detail.contains(&format!("`{VARIABLE}` was not applied")), "{detail}");
+
+    // A refused login.
+    workspace.write("main.tf.json", &configuration(&stranger.path, &instance.host_key)).unwrap();
+    workspace.apply().unwrap().succeeded();
+    let (summary, detail) = only_error(&workspace.destroy().unwrap().failed());
+    assert_eq!(summary, "Login refused");
+    assert!(detail.contains(&format!("`{VARIABLE}` was not applied")), "{detail}");
+}

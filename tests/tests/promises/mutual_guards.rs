@@ -1,0 +1,111 @@
+//! Drains that are each other's peers, destroyed together: the check and the accepted request are one step.
+
+use grit_tests::{
+    lab::{Lab, cloud::Instance, event::What},
+    rollout::{PATIENCE, is_signal},
+    terraform::Workspace,
+};
+use serde_json::{Map, Value as Json, json};
+
+/// A workspace with one drain for each instance, guarded by all others.
+fn drains(lab: &Lab, instances: &[Instance], min_healthy: usize) -> Workspace {
+    let workspace = Workspace::new(&["grit"]).unwrap();
+    let drain = |own: &Instance| {
+        let peers = instances.iter().filter(|peer| peer.id != own.id);
+        let peers: Map<_, _> =
+            peers.map(|peer| (peer.instance_name.clone(), peer.runner_manager())).collect();
+        let drain = json!({
+            "instance_id": own.id,
+            "runner_manager": own.runner_manager(),
+            "guard": { "peers": peers, "min_healthy": min_healthy },
+            "retry": { "attempts": 2, "min_delay": "100ms" },
+            "timeouts": { "delete": "60s" },
+        });
+        (own.instance_name.clone(), drain)
+    };
+    let drains: Map<String, Json> = instances.iter().map(drain).collect();
+    let main = json!({
+        "terraform": { "required_providers": { "grit": { "source": "runner-tools/grit" } } },
+        "provider": { "grit": { "ssh": { "private_key_path": lab.client_key().path } } },
+        "resource": { "grit_runner_drain": drains },
+    });
+    workspace.write("main.tf.json", &main.to_string()).unwrap();
+    workspace.apply().unwrap().succeeded();
+    workspace
+}
+
+/// Hosts whose runners take jobs.
+fn running(lab: &Lab, names: &[&str]) -> Vec<Instance> {
+    let instances = names.iter().map(|name| lab.cloud().create(name, "19.2.0").unwrap().0).collect();
+    for name in names {
+        lab.events().wait_for(&format!("{name} runs"), PATIENCE, |event| {
+            event.subject == **name && matches!(event.what, What::RunnerPolling { .. })
+        });
+    }
+    instances
+}
+
+fn drained(lab: &Lab, names: &[&str]) -> usize {
+    let asked = |name: &str| {
+        lab.events().find(|event| event.subject == *name && is_signal(event, "SIGQUIT")).is_some()
+    };
+    names.iter().filter(|name| asked(name)).count()
+}
+
+#[track_caller]
+fn exactly_one_is_refused(arguments: &[&str]) {
+    let lab = Lab::start().unwrap();
+    let names = ["m1", "m2"];
+    let workspace = drains(&lab, &running(&lab, &names), 1);
+    let destroy = ["destroy", "-json", "-auto-approve"].iter().chain(arguments);
+    let failed = workspace.run(destroy).unwrap().failed();
+    let errors = failed.errors();
+    assert_eq!(errors.len(), 1, "{errors:?}");
+    assert_eq!(errors[0].0, "Too few healthy peers to drain");
+    // The other one is being drained, or has ended.
+    let detail = errors[0].1;
+    assert!(detail.contains("this apply drains it, too"), "{detail}");
+    assert_eq!(drained(&lab, &names), 1);
+}
+
+#[test]
+fn of_two_that_guard_each_other_exactly_one_is_refused() {
+    exactly_one_is_refused(&[]);
+}
+
+#[test]
+fn of_two_that_guard_each_other_exactly_one_is_refused_one_after_the_other() {
+    exactly_one_is_refused(&["-parallelism=1"]);
+}
+
+#[test]
+fn of_three_that_guard_each_other_two_are_drained_where_one_healthy_peer_is_enough() {
+    let lab = Lab::start().unwrap();
+    let names = ["m1", "m2", "m3"];
+    let workspace = drains(&lab, &running(&lab, &names), 1);
+    let failed = workspace.destroy().unwrap().failed();
+    assert_eq!(failed.errors().len(), 1, "{:?}", failed.errors());
+    assert_eq!(drained(&lab, &names), 2);
+}
+
+#[test]
+fn a_peer_that_an_operator_drains_is_not_healthy() {
+    let lab = Lab::start().unwrap();
+    let names = ["m1", "m2"];
+    let instances = running(&lab, &names);
+    let workspace = drains(&lab, &instances, 1);
+    // It has a job, so it drains for long.
+    lab.queue().submit_held(2);
+    lab.events().wait_for("m2 has a job", PATIENCE, |event| {
+        event.subject == "m2" && matches!(event.what, What::JobStarted { .. })
+    });
+    let (_, host) = lab.cloud().get(&instances[1].id).unwrap();
+    host.signal_wrapper(rustix::process::Signal::QUIT).unwrap();
+    lab.events()
+        .wait_for("m2 drains", PATIENCE, |event| event.subject == "m2" && is_signal(event, "SIGQUIT"));
+    let target = ["destroy", "-json", "-auto-approve", "-target=grit_runner_drain.m1"];
+    let failed = workspace.run(target).unwrap().failed();
+    let errors = failed.errors();
+    assert!(errors[0].1.contains("m2 (status `in_shutdown`)"), "{errors:?}");
+    assert_eq!(drained(&lab, &["m1"]), 0);
+}

@@ -1,0 +1,155 @@
+//! What a refresh finds: it proves again what was demanded, names causes, and changes nothing where it could not look.
+
+use grit_tests::{
+    lab::{Lab, cloud::Instance, host::ssh::ClientKey},
+    poll,
+    rollout::{PATIENCE, Rollout},
+    terraform::{Run, Workspace},
+};
+use serde_json::{Value as Json, json};
+
+/// A gate over one manager, whose wrapper looks at its runner all the time.
+struct Gate {
+    workspace: Workspace,
+    lab: Lab,
+    instance: Instance,
+}
+
+impl Gate {
+    fn new() -> Self {
+        let lab = Lab::start().unwrap();
+        lab.cloud().shape(|_, spec| *spec = std::mem::take(spec).wrapper(&["--probe-interval=100ms"]));
+        let (instance, _host) = lab.cloud().create("m1", "19.2.0").unwrap();
+        let gate = Self { workspace: Workspace::new(&["grit"]).unwrap(), lab, instance };
+        gate.write(&json!({ "private_key_path": gate.lab.client_key().path }));
+        gate.workspace.apply().unwrap().succeeded();
+        gate
+    }
+
+    /// The configuration, with this `ssh` object in the provider block.
+    fn write(&self, ssh: &Json) {
+        let main = json!({
+            "terraform": { "required_providers": { "grit": { "source": "runner-tools/grit" } } },
+            "provider": { "grit": { "ssh": ssh } },
+            "resource": { "grit_runner_health": { "all": {
+                "runner_managers": { "m1": self.instance.runner_manager() },
+                "level": "polling",
+                "expected_version": "19.2.0",
+                "timeouts": { "create": "60s", "update": "60s" },
+            } } },
+        });
+        self.workspace.write("main.tf.json", &main.to_string()).unwrap();
+    }
+
+    /// Applies what a refresh finds to the state, and returns the entry of the manager.
+    fn refreshed(&self) -> Json {
+        self.workspace.run(["apply", "-json", "-refresh-only", "-auto-approve"]).unwrap().succeeded();
+        let state = self.workspace.state().unwrap();
+        state.at("grit_runner_health.all")[0].attributes.clone()
+    }
+}
+
+#[track_caller]
+fn warning<'a>(run: &'a Run, summary: &str) -> Option<&'a str> {
+    run.warnings().into_iter().find(|(found, _)| *found == summary).map(|(_, detail)| detail)
+}
+
+#[test]
+fn a_level_that_is_no_longer_reached_is_drift_with_its_cause() {
+    let gate = Gate::new();
+    assert_eq!(gate.workspace.plan().unwrap().succeeded().planned(), Vec::<String>::new());
+
+    gate.lab.queue().refuse_token("glrt-m1");
+    let plan = poll::until("the level falls", PATIENCE, || {
+        let plan = gate.workspace.plan().unwrap().succeeded();
+        if plan.planned().is_empty() { Err(plan.warnings().len()) } else { Ok(plan) }
+    });
+    assert_eq!(plan.planned(), ["update grit_runner_health.all"]);
+    let text = warning(&plan, "Runner managers are not healthy").unwrap();
+    assert!(text.contains("m1 is `running`: its level is `ready` and not `polling`"), "{text}");
+    assert!(text.contains("GitLab rejects its token"), "{text}");
+
+    let attributes = gate.refreshed();
+    assert_eq!(attributes["status"], "unhealthy");
+    assert_eq!(attributes["managers"]["m1"]["level"], "ready", "{attributes}");
+    assert!(
+        attributes["managers"]["m1"]["problem"].as_str().unwrap().contains("not `polling`"),
+        "{attributes}"
+    );
+}
+
+#[test]
+fn an_unreachable_host_is_drift_with_its_cause() {
+    let gate = Gate::new();
+    gate.lab.cloud().host("m1").unwrap().cut_off();
+    let plan = gate.workspace.plan().unwrap().succeeded();
+    let text = warning(&plan, "Runner managers are not healthy").unwrap();
+    assert!(text.contains("m1 is `unreachable`: nothing listens at"), "{text}");
+    let attributes = gate.refreshed();
+    assert!(
+        attributes["managers"]["m1"]["problem"].as_str().unwrap().contains("connection refused"),
+        "{attributes}"
+    );
+}
+
+#[test]
+fn a_refresh_that_cannot_look_keeps_the_state_and_warns_with_the_cause() {
+    let gate = Gate::new();
+    let stranger = gate.lab.folder().join("stranger");
+    std::fs::create_dir(&stranger).unwrap();
+    let stranger = ClientKey::make(&stranger).unwrap();
+    for (ssh, cause) in [
+        (json!({}), "nothing says with which key to log in"),
+        (json!({ "private_key_path": stranger.path }), "refused to let"),
+    ] {
+        gate.write(&ssh);
+        let plan = gate.workspace.plan().unwrap().succeeded();
+        assert_eq!(plan.planned(), Vec::<String>::new(), "{cause}");
+        let text = warning(&plan, "Runner managers could not be checked").unwrap();
+        assert!(text.contains("m1: ") && text.contains(cause), "{text}");
+        assert_eq!(warning(&plan, "Runner managers are not healthy"), None);
+        assert_eq!(gate.refreshed()["status"], "healthy");
+    }
+}
+
+#[test]
+fn managers_that_the_plan_removes_are_not_named() {
+    let mut rollout = Rollout::start().unwrap();
+    rollout.managers(&["m1-v1", "m1-v2"]).unwrap();
+    rollout.workspace.apply().unwrap().succeeded();
+    rollout.host("m1-v1").cut_off();
+    let plan = rollout.workspace.plan().unwrap().succeeded();
+    let text = warning(&plan, "Runner managers are not healthy").unwrap();
+    assert!(text.contains("m1-v1 is `unreachable`"), "{text}");
+
+    rollout.managers(&["m1-v2"]).unwrap();
+    let plan = rollout.workspace.plan().unwrap().succeeded();
+    assert_eq!(warning(&plan, "Runner managers are not healthy"), None, "{:?}", plan.warnings());
+}
+
+#[test]
+fn a_guard_that_was_taken_out_of_the_state_is_named_when_its_manager_is_removed() {
+    let mut rollout = Rollout::start().unwrap();
+    rollout.managers(&["m1-v1", "m1-v2"]).unwrap();
+    rollout.workspace.apply().unwrap().succeeded();
+    rollout.managers(&["m1-v2"]).unwrap();
+    let summary = "Drain guards are not in the state";
+    let plan = rollout.workspace.plan().unwrap().succeeded();
+    assert_eq!(warning(&plan, summary), None, "the guard is there, and drains");
+
+    let forget = ["state", "rm", "grit_runner_drain.manager[\"m1-v1\"]"];
+    rollout.workspace.run(forget).unwrap().succeeded();
+    let plan = rollout.workspace.plan().unwrap().succeeded();
+    let text = warning(&plan, summary).unwrap();
+    assert!(text.contains("- m1-v1: guard \"m1-v1@"), "{text}");
+}
+
+#[test]
+fn a_roll_does_not_warn_of_the_guards_that_it_destroys() {
+    let mut rollout = Rollout::start().unwrap();
+    rollout.managers(&["m1-v1"]).unwrap();
+    rollout.workspace.apply().unwrap().succeeded();
+    rollout.managers(&["m1-v2"]).unwrap();
+    let applied = rollout.workspace.apply().unwrap().succeeded();
+    assert_eq!(warning(&applied, "Drain guards are not in the state"), None, "{:?}", applied.warnings());
+}

@@ -1,0 +1,92 @@
+//! `timeouts` bound the whole of an operation, and `max_parallel` limits connections, never waits.
+
+use std::{
+    net::TcpListener,
+    time::{Duration, Instant},
+};
+
+use grit_tests::{lab::Lab, terraform::Workspace};
+use serde_json::{Map, Value as Json, json};
+
+/// Hosts that take connections and never say a word.
+struct Mute(Vec<TcpListener>);
+
+impl Mute {
+    fn start(count: usize) -> Self {
+        Self((0..count).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect())
+    }
+
+    fn managers(&self) -> Map<String, Json> {
+        let manager = |(index, listener): (usize, &TcpListener)| {
+            let name = format!("m{index}");
+            let manager = json!({
+                "instance_name": name,
+                "address": listener.local_addr().unwrap().to_string(),
+                "wrapper_address": "unix:///run/wrapper.sock",
+                "username": "deploy",
+            });
+            (name, manager)
+        };
+        self.0.iter().enumerate().map(manager).collect()
+    }
+}
+
+/// A workspace with these resources, one connection at a time.
+fn one_at_a_time(lab: &Lab, resource: &Json) -> Workspace {
+    let workspace = Workspace::new(&["grit"]).unwrap();
+    let main = json!({
+        "terraform": { "required_providers": { "grit": { "source": "runner-tools/grit" } } },
+        "provider": { "grit": {
+            "ssh": { "private_key_path": lab.client_key().path, "insecure_ignore_host_key": true },
+            "max_parallel": 1,
+        } },
+        "resource": resource,
+    });
+    workspace.write("main.tf.json", &main.to_string()).unwrap();
+    workspace
+}
+
+#[test]
+fn a_health_wait_ends_at_its_limit_however_many_hosts_are_mute() {
+    let (lab, mute) = (Lab::start().unwrap(), Mute::start(5));
+    let gate = json!({ "runner_managers": mute.managers(), "timeouts": { "create": "4s" } });
+    let workspace = one_at_a_time(&lab, &json!({ "grit_runner_health": { "all": gate } }));
+    let start = Instant::now();
+    let failed = workspace.apply().unwrap().failed();
+    let took = start.elapsed();
+    assert_eq!(failed.errors().len(), 5, "{:?}", failed.errors());
+    // One after the other would take 20 s.
+    assert!(took < Duration::from_secs(15), "{took:?}");
+}
+
+#[test]
+fn a_drain_ends_at_its_limit_however_long_its_peers_are_looked_at() {
+    let (lab, mute) = (Lab::start().unwrap(), Mute::start(3));
+    let (instance, _host) = lab.cloud().create("m0", "19.2.0").unwrap();
+    let drain = json!({
+        "instance_id": instance.id,
+        "runner_manager": instance.runner_manager(),
+        "guard": { "peers": mute.managers() },
+        "timeouts": { "delete": "4s" },
+    });
+    let workspace = one_at_a_time(&lab, &json!({ "grit_runner_drain": { "m": drain } }));
+    workspace.apply().unwrap().succeeded();
+    let start = Instant::now();
+    let failed = workspace.destroy().unwrap().failed();
+    let took = start.elapsed();
+    assert_eq!(failed.errors().len(), 1, "{:?}", failed.errors());
+    // Each peer had 30 s.
+    assert!(took < Duration::from_secs(20), "{took:?}");
+}
+
+#[test]
+fn managers_are_stable_side_by_side_also_with_one_connection_at_a_time() {
+    let lab = Lab::start().unwrap();
+    let hosts: Vec<_> = (0..4).map(|n| lab.cloud().create(&format!("m{n}"), "19.2.0").unwrap()).collect();
+    let managers: Map<_, _> =
+        hosts.iter().map(|(it, _)| (it.instance_name.clone(), it.runner_manager())).collect();
+    let gate = json!({ "runner_managers": managers, "stable_for": "6s", "timeouts": { "create": "20s" } });
+    let workspace = one_at_a_time(&lab, &json!({ "grit_runner_health": { "all": gate } }));
+    // One after the other would take 24 s, more than the limit.
+    workspace.apply().unwrap().succeeded();
+}
