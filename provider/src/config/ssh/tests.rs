@@ -37,8 +37,14 @@ fn each_error_has_the_path_of_its_attribute() {
     let warned: Vec<_> = diags.warnings.into_iter().map(|warning| warning.attribute).collect();
     assert_eq!(warned, [path_of("ssh.private_key_path")], "no connection is made in a plan");
     let paths: Vec<_> = diags.errors.into_iter().map(|error| error.attribute).collect();
-    let wanted =
-        ["ssh.call_timeout", "ssh.ssh_command", "ssh.ssh_command[1]", "ssh.proxy_jump[1]", "ssh.host_ca[0]"];
+    let wanted = [
+        "ssh.call_timeout",
+        "ssh.ssh_command",
+        "ssh.ssh_command[1]",
+        "ssh.proxy_jump[1]",
+        "ssh.proxy_jump[0].address",
+        "ssh.host_ca[0]",
+    ];
     assert_eq!(paths, wanted.map(path_of));
 }
 
