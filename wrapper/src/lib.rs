@@ -27,5 +27,6 @@ pub mod settings;
 mod signals;
 pub mod store;
 pub mod supervisor;
+mod trusted;
 mod wall;
 pub mod web;

@@ -1,51 +1,48 @@
 //! Lock files: the kernel lets go of them however their holder ends.
 
 use std::{
-    ffi::OsString,
+    ffi::OsStr,
     fs::File,
     io::{self, Read, Write},
-    os::unix::fs::OpenOptionsExt,
-    path::Path,
 };
 
 use rustix::{
-    fs::{FlockOperation, OFlags, flock},
+    fs::{FlockOperation, flock},
     io::Errno,
 };
 use tracing::warn;
 
-use crate::holder::{self, Attempt, Holder};
-
-/// A flag of `open`: what stands there as a link is refused.
-pub(crate) const NO_LINK: i32 = OFlags::NOFOLLOW.bits().cast_signed();
+use crate::{
+    holder::{self, Attempt, Holder},
+    trusted::Folder,
+};
 
 /// A lock that is held until this value is dropped.
 #[derive(Debug)]
 pub(crate) struct Lock(File);
 
-/// Locks `PATH.lock`, unless somebody who lives holds it. The file names its holder, for whoever comes second.
+/// Locks the file `NAME.lock` in this folder, unless somebody who lives holds it. The file names its holder, for whoever comes second.
 ///
 /// The file stays: removing it would let two processes hold locks on two files of one name.
-pub(crate) async fn beside(path: &Path) -> io::Result<Attempt<Lock>> {
-    let mut name = OsString::from(path);
+pub(crate) async fn beside(folder: &Folder, name: &OsStr) -> io::Result<Attempt<Lock>> {
+    holder::take(|| try_beside(folder, name)).await
+}
+
+/// As [`beside`], once.
+pub(crate) fn try_beside(folder: &Folder, name: &OsStr) -> io::Result<Attempt<Lock>> {
+    let mut name = name.to_owned();
     name.push(".lock");
-    let mut options = File::options();
-    // In a folder that others may write to, a link there would have us write into a file of its choice.
-    options.read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(NO_LINK);
-    holder::take(|| {
-        let mut file = options.open(&name)?;
-        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => {
-                if let Err(error) = sign(&mut file) {
-                    warn!(%error, file = %name.display(), "cannot write our number into a lock file; the lock holds all the same");
-                }
-                Ok(Attempt::Ours(Lock(file)))
+    let mut file = folder.open_or_create(&name)?;
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => {
+            if let Err(error) = sign(&mut file) {
+                warn!(%error, file = %folder.path().join(name).display(), "cannot write our number into a lock file; the lock holds all the same");
             }
-            Err(Errno::WOULDBLOCK) => Ok(Attempt::Taken(signature(&mut file))),
-            Err(errno) => Err(errno.into()),
+            Ok(Attempt::Ours(Lock(file)))
         }
-    })
-    .await
+        Err(Errno::WOULDBLOCK) => Ok(Attempt::Taken(signature(&mut file))),
+        Err(errno) => Err(errno.into()),
+    }
 }
 
 fn sign(file: &mut File) -> io::Result<()> {
@@ -72,12 +69,16 @@ impl Drop for Lock {
 
 #[cfg(test)]
 mod tests {
-    use std::{fs, thread, time::Duration};
+    use std::{fs, path::Path, thread, time::Duration};
 
     use super::*;
 
+    async fn attempt(path: &Path) -> io::Result<Attempt<Lock>> {
+        beside(&Folder::of(path).unwrap(), path.file_name().unwrap()).await
+    }
+
     async fn locked(path: &Path) -> Lock {
-        match beside(path).await.unwrap() {
+        match attempt(path).await.unwrap() {
             Attempt::Ours(lock) => lock,
             Attempt::Taken(holder) => panic!("{holder}"),
         }
@@ -90,7 +91,7 @@ mod tests {
         let held = locked(&path).await;
         let copy = held.0.try_clone().unwrap();
         let us = Holder::new(Some(std::process::id()));
-        assert!(matches!(beside(&path).await.unwrap(), Attempt::Taken(holder) if holder == us));
+        assert!(matches!(attempt(&path).await.unwrap(), Attempt::Taken(holder) if holder == us));
         drop(held);
         locked(&path).await;
         drop(copy);
@@ -102,7 +103,8 @@ mod tests {
         let (path, precious) = (folder.path().join("it"), folder.path().join("precious"));
         fs::write(&precious, "precious").unwrap();
         std::os::unix::fs::symlink(&precious, folder.path().join("it.lock")).unwrap();
-        assert_eq!(beside(&path).await.unwrap_err().raw_os_error(), Some(Errno::LOOP.raw_os_error()));
+        let refused = attempt(&path).await.unwrap_err().to_string();
+        assert!(refused.contains("symbolic link"), "{refused}");
         assert_eq!(fs::read_to_string(&precious).unwrap(), "precious");
     }
 

@@ -1,6 +1,6 @@
 //! The story of one wrapper: bind, supervise, serve, drain, say how it ended.
 
-use std::{process::ExitCode, sync::Arc};
+use std::{process::ExitCode, sync::Arc, time::Duration};
 
 use thiserror::Error;
 use tokio::{
@@ -9,6 +9,7 @@ use tokio::{
     signal::unix::{SignalKind, signal},
     sync::watch,
     task::JoinHandle,
+    time::timeout,
 };
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
@@ -129,7 +130,7 @@ async fn supervise(settings: &Run, mut passed: Passed) -> Result<u8, RunError> {
     task = task.count(Arc::clone(&counters));
     if let Some(path) = state_file {
         let (store, saved) = Store::open(&path).await?;
-        task = task.keep(store);
+        task = task.keep(store).map_err(RunError::Prepare)?;
         if let Some(saved) = saved {
             let found = saved.find(&policy, &command).await.map_err(RunError::Adopt)?;
             task = task.resume(found.supervision, found.child);
@@ -149,6 +150,11 @@ async fn supervise(settings: &Run, mut passed: Passed) -> Result<u8, RunError> {
         let ready = settings.ready_when.level();
         parts.spawn(NOTIFIER, notifier.run(own.clone(), supervisor.clone(), health, ready));
     }
+    // What callers are told first is the runner that is being started. When its start takes long, they are served before there is a child,
+    // as by upstream's wrapper, and what they ask for counts.
+    if let Ok(Err(error)) = timeout(BOOT_LIMIT, supervisor.boot()).await {
+        error!(%error, "cannot ask for the first start");
+    }
     if let Some(listener) = web {
         let web = Web {
             own: own.clone(),
@@ -161,11 +167,6 @@ async fn supervise(settings: &Run, mut passed: Passed) -> Result<u8, RunError> {
     let services = Services { upstream: Upstream::new(supervisor.clone(), guard), own: Some(own), counters };
     let stop_serving = CancellationToken::new();
     parts.spawn_fallible(GRPC, service::serve(listeners, services, stop_serving.clone()));
-
-    // Callers are served before there is a child, as by upstream's wrapper, and what they ask for counts.
-    if let Err(error) = supervisor.boot().await {
-        error!(%error, "cannot ask for the first start");
-    }
     let outcome = outcome(supervision, &mut parts).await?;
 
     // It tells the end, and then has nobody to watch.
@@ -200,6 +201,9 @@ fn warn_of_twins(command: &CommandLine, supervisor: &Handle) {
         );
     }
 }
+
+/// How long callers wait for the first start.
+const BOOT_LIMIT: Duration = Duration::from_secs(1);
 
 /// The names of the parts.
 const SUPERVISOR: &str = "supervisor";

@@ -6,16 +6,20 @@
 //! whose lock is gone already, but not yet its socket.
 
 use std::{
+    ffi::OsStr,
     fs, io,
-    os::unix::{
-        fs::{FileTypeExt, MetadataExt, PermissionsExt, chown},
-        net::UnixListener,
+    os::{
+        fd::{AsRawFd, OwnedFd},
+        unix::{
+            fs::{FileTypeExt, MetadataExt, PermissionsExt},
+            net::UnixListener,
+        },
     },
     path::{Path, PathBuf},
 };
 
 use rustix::{
-    fs::{Mode, fchmod},
+    fs::{AtFlags, Gid, Mode, OFlags, Uid, chownat, fchmod, openat},
     io::Errno,
     net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt::socket_peercred},
 };
@@ -26,6 +30,7 @@ use crate::{
     access,
     holder::{self, Attempt, Holder},
     lock::{self, Lock},
+    trusted::Folder,
 };
 
 /// Linux's `sun_path` without its closing zero.
@@ -112,7 +117,11 @@ pub(super) async fn bind(
     let owner = access.owner.as_deref().map(user_id).transpose()?;
     let group = access.group.as_deref().map(group_id).transpose()?;
     let alive = |holder| ListenError::Alive { address: address.clone(), holder };
-    let lock = match lock::beside(path).await.map_err(io("lock the file beside the socket"))? {
+    let name = path
+        .file_name()
+        .ok_or_else(|| io("use a path that names no file")(io::ErrorKind::InvalidInput.into()))?;
+    let folder = Folder::shared(path).map_err(io("open the folder of the socket"))?;
+    let lock = match lock::beside(&folder, name).await.map_err(io("lock the file beside the socket"))? {
         Attempt::Ours(lock) => lock,
         Attempt::Taken(holder) => return Err(alive(holder)),
     };
@@ -125,13 +134,14 @@ pub(super) async fn bind(
     let identity = identity(path).map_err(io("look at the new socket"))?;
     let made = Some(Made { identity, _lock: lock });
     let mut socket = UnixSocket { listener: None, path: path.to_owned(), made };
+    let made = Entry::open(&folder, name, identity).map_err(io("look at the new socket"))?;
     // The owner last, since the mode of another's file may not be ours to set; and the group before its rights.
     if let Some(group) = group {
-        chown(path, None, Some(group)).map_err(io("give the socket to --socket-group"))?;
+        made.give(None, Some(group)).map_err(io("give the socket to --socket-group"))?;
     }
-    fs::set_permissions(path, fs::Permissions::from_mode(access.mode)).map_err(io("set --socket-mode"))?;
+    made.set_mode(access.mode).map_err(io("set --socket-mode"))?;
     if let Some(owner) = owner {
-        chown(path, Some(owner), None).map_err(io("give the socket to --socket-owner"))?;
+        made.give(Some(owner), None).map_err(io("give the socket to --socket-owner"))?;
     }
     socket.listener = Some(tokio::net::UnixListener::from_std(bound).map_err(io("listen"))?);
     Ok(socket)
@@ -147,6 +157,37 @@ fn listen(path: &Path) -> io::Result<UnixListener> {
     net::bind(&socket, &SocketAddrUnix::new(path)?)?;
     net::listen(&socket, BACKLOG)?;
     Ok(socket.into())
+}
+
+/// The socket's name in its folder, held by a descriptor. Owner and mode are set through that: by path, a link that somebody has put there
+/// meanwhile would have us change the file that it leads to.
+struct Entry(OwnedFd);
+
+impl Entry {
+    fn open(folder: &Folder, name: &OsStr, identity: (u64, u64)) -> io::Result<Self> {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let entry = Self(openat(folder.descriptor(), name, flags, Mode::empty())?);
+        let found = fs::metadata(entry.path())?;
+        if (found.dev(), found.ino()) == identity {
+            Ok(entry)
+        } else {
+            Err(io::Error::new(io::ErrorKind::PermissionDenied, "another file has taken its place"))
+        }
+    }
+
+    fn give(&self, owner: Option<u32>, group: Option<u32>) -> io::Result<()> {
+        let (owner, group) = (owner.map(Uid::from_raw), group.map(Gid::from_raw));
+        Ok(chownat(&self.0, "", owner, group, AtFlags::EMPTY_PATH)?)
+    }
+
+    /// Linux takes no descriptor of this kind for it, but a path that leads to one.
+    fn set_mode(&self, mode: u32) -> io::Result<()> {
+        fs::set_permissions(self.path(), fs::Permissions::from_mode(mode))
+    }
+
+    fn path(&self) -> PathBuf {
+        PathBuf::from(format!("/proc/self/fd/{}", self.0.as_raw_fd()))
+    }
 }
 
 fn user_id(user: &str) -> Result<u32, ListenError> {
@@ -250,6 +291,25 @@ mod tests {
         let refused = bind(&address, &path, &SocketAccess::default()).await;
         assert!(matches!(refused, Err(ListenError::NotASocket { .. })));
         assert_eq!(fs::read_to_string(&path).unwrap(), "precious");
+    }
+
+    /// As when somebody who can write to the folder is quick.
+    #[test]
+    fn owner_and_mode_of_a_file_that_took_the_sockets_place_are_left_alone() {
+        let temporary = tempfile::tempdir().unwrap();
+        let path = temporary.path().join("w.sock");
+        let precious = temporary.path().join("precious");
+        fs::write(&precious, "precious").unwrap();
+        let before = fs::metadata(&precious).unwrap().permissions();
+        let folder = Folder::shared(&path).unwrap();
+        let _socket = listen(&path).unwrap();
+        let made = identity(&path).unwrap();
+        let entry = Entry::open(&folder, OsStr::new("w.sock"), made).unwrap();
+        fs::remove_file(&path).unwrap();
+        std::os::unix::fs::symlink(&precious, &path).unwrap();
+        entry.set_mode(0o777).unwrap();
+        assert_eq!(fs::metadata(&precious).unwrap().permissions(), before);
+        assert!(Entry::open(&folder, OsStr::new("w.sock"), made).is_err());
     }
 
     #[tokio::test]

@@ -3,37 +3,42 @@
 //! One small file, replaced as a whole before anything is done that it tells of. A wrapper that ends in good order removes it, so a
 //! file that is found means that its writer did not: then the child is adopted, and a drain goes on. It holds the headers of
 //! callbacks, and is readable for the wrapper's user alone. It is not synced to disk: it outlives a process, and a reboot ends what it
-//! tells of, so that an empty one is as good as none.
+//! tells of, so that an empty one is as good as none. It is acted upon, so [`crate::trusted`] takes care that nobody else has written it.
 
 mod clock;
 mod saved;
+mod watch;
 
 use std::{
-    fs::{self, File},
-    io::{self, Write},
-    os::unix::fs::OpenOptionsExt,
+    ffi::OsString,
+    io,
     path::{Path, PathBuf},
 };
 
 use thiserror::Error;
-use tracing::{error, warn};
+use tracing::{debug, warn};
 
 use self::saved::Unreadable;
 #[cfg(test)]
 pub(crate) use self::saved::handed_over;
 pub use self::saved::{Found, Saved};
+pub(crate) use self::watch::Watch;
 use crate::{
     holder::{Attempt, Holder},
     lock::{self, Lock},
-    process::Identity,
-    supervisor::Supervision,
+    supervisor::Keep,
+    trusted::{FileId, Folder},
 };
 
 /// The state file, locked.
 #[derive(Debug)]
 pub struct Store {
     path: PathBuf,
-    last: Option<Saved>,
+    folder: Folder,
+    name: OsString,
+    /// The file as it was written last.
+    written: Option<FileId>,
+    watch: Option<Watch>,
     _lock: Lock,
 }
 
@@ -81,80 +86,69 @@ impl Store {
     /// See [`StoreError`].
     pub async fn open(path: &Path) -> Result<(Self, Option<Saved>), StoreError> {
         let io = |what| move |source| StoreError::Io { path: path.to_owned(), what, source };
-        let lock = match lock::beside(path).await.map_err(io("lock the file beside it"))? {
+        let name = path
+            .file_name()
+            .ok_or_else(|| io("use a path that names no file")(io::ErrorKind::InvalidInput.into()))?;
+        let folder = Folder::of(path).map_err(io("use its folder"))?;
+        let lock = match lock::beside(&folder, name).await.map_err(io("lock the file beside it"))? {
             Attempt::Ours(lock) => lock,
             Attempt::Taken(holder) => return Err(StoreError::Locked { path: path.to_owned(), holder }),
         };
-        let saved = match fs::read(path) {
+        let saved = match folder.read(name).map_err(io("read it"))? {
             // No writer that was killed leaves this, since files are replaced as a whole; a machine that lost its power does.
-            Ok(text) if text.iter().all(|byte| *byte == 0) => {
+            Some(text) if text.iter().all(|byte| *byte == 0) => {
                 warn!(path = %path.display(), "the state file is empty, as after a loss of power, which ended the runner as well");
                 None
             }
-            Ok(text) => Some(Saved::parse(&text).map_err(|unreadable| match unreadable {
+            Some(text) => Some(Saved::parse(&text).map_err(|unreadable| match unreadable {
                 Unreadable::OtherForm { form, runner } => {
                     StoreError::Newer { path: path.to_owned(), form, runner }
                 }
                 Unreadable::Broken(source) => StoreError::Broken { path: path.to_owned(), source },
             })?),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-            Err(error) => return Err(io("read it")(error)),
+            None => None,
         };
-        Ok((Self { path: path.to_owned(), last: saved.clone(), _lock: lock }, saved))
+        let watch = Watch::new(&folder, name)
+            .inspect_err(|error| debug!(%error, "cannot watch the folder of the state file"))
+            .ok();
+        let (path, name) = (path.to_owned(), name.to_owned());
+        Ok((Self { path, folder, name, written: None, watch, _lock: lock }, saved))
     }
 
-    /// Replaces what is kept, if it differs.
-    ///
-    /// # Errors
-    ///
-    /// Those of writing; the file is as it was before.
-    pub(crate) fn save(&mut self, supervision: &Supervision, child: Option<&Identity>) -> io::Result<()> {
-        let saved = Saved::new(supervision, child);
-        if self.last.as_ref() == Some(&saved) {
-            return Ok(());
+    /// Takes the folder that the path leads to now, in place of one that was removed or has got another name.
+    fn reopen(&mut self) -> io::Result<()> {
+        let folder = Folder::of(&self.path)?;
+        let lock = match lock::try_beside(&folder, &self.name)? {
+            Attempt::Ours(lock) => lock,
+            Attempt::Taken(holder) => return Err(io::Error::other(format!("{holder} uses it"))),
+        };
+        self.watch = Watch::new(&folder, &self.name).ok();
+        (self.folder, self._lock, self.written) = (folder, lock, None);
+        Ok(())
+    }
+}
+
+impl Keep for Store {
+    fn write(&mut self, saved: &Saved) -> io::Result<()> {
+        if !self.folder.is_in_place() {
+            self.reopen()?;
         }
-        let mut fresh = self.path.clone().into_os_string();
+        let mut fresh = self.name.clone();
         fresh.push(".new");
-        replace(&self.path, Path::new(&fresh), &serde_json::to_vec(&saved)?).inspect_err(|_| {
-            // On a full disk even the half of a file is in the way.
-            let _not_made = fs::remove_file(&fresh);
-        })?;
-        self.last = Some(saved);
+        self.written = Some(self.folder.replace(&self.name, &fresh, &serde_json::to_vec(saved)?)?);
         Ok(())
     }
 
-    /// Ends in good order: there is nothing for the next wrapper to take up.
-    pub(crate) fn remove(self) {
-        if let Err(error) = fs::remove_file(&self.path)
-            && error.kind() != io::ErrorKind::NotFound
-        {
-            error!(%error, path = %self.path.display(), "cannot remove the state file");
-        }
+    fn is_missing(&self) -> bool {
+        let found = self.folder.find(&self.name).ok().flatten();
+        !self.folder.is_in_place() || self.written.is_some_and(|written| found != Some(written))
     }
-}
 
-/// Writes `fresh`, which then takes the place of `path`.
-fn replace(path: &Path, fresh: &Path, text: &[u8]) -> io::Result<()> {
-    let mut options = File::options();
-    options.write(true).create(true).truncate(true).mode(0o600).custom_flags(lock::NO_LINK);
-    let mut file = options.open(fresh)?;
-    file.write_all(text)?;
-    drop(file);
-    fs::rename(fresh, path)
-}
+    fn watch(&mut self) -> Option<Watch> {
+        self.watch.take()
+    }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_link_in_the_way_is_not_followed() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = |name: &str| folder.path().join(name);
-        fs::write(path("precious"), "precious").unwrap();
-        std::os::unix::fs::symlink(path("precious"), path("state.new")).unwrap();
-        let refused = replace(&path("state"), &path("state.new"), b"{}").unwrap_err();
-        assert_eq!(refused.raw_os_error(), Some(rustix::io::Errno::LOOP.raw_os_error()));
-        assert_eq!(fs::read_to_string(path("precious")).unwrap(), "precious");
+    fn remove(&mut self) -> io::Result<()> {
+        self.folder.remove(&self.name)
     }
 }

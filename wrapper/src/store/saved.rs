@@ -134,7 +134,7 @@ impl Saved {
         }
     }
 
-    pub(super) fn new(supervision: &Supervision, child: Option<&Identity>) -> Self {
+    pub(crate) fn new(supervision: &Supervision, child: Option<&Identity>) -> Self {
         Self::by(&Clocks::now(), Instant::now(), supervision, child)
     }
 

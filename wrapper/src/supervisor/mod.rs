@@ -35,6 +35,7 @@ pub use self::{
     callbacks::{Callbacks, Made},
     command::{Answer, Mode, Refusal, Stop},
     handle::{Handle, HandleError},
+    keeper::Keep,
     outcome::DrainOutcome,
     policy::{Leftovers, Policy, Restart, RestartWhen},
     state::{ChildInfo, End, LastLines, PastStop, Phase, State, Supervision},

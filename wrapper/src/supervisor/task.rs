@@ -12,7 +12,7 @@ use super::{
     callbacks::{Callbacks, Made},
     command::{Answer, Command, Refusal, Request},
     handle::Handle,
-    keeper::Keeper,
+    keeper::{Keep, Keeper},
     policy::Policy,
     state::{End, State, Supervision},
     table::{Effect, Event, Step},
@@ -23,7 +23,6 @@ use crate::{
     counters::Counters,
     output::LastLines,
     process::{Child, Exit, Identity, Platform, Signal, report},
-    store::Store,
 };
 
 /// Requests that may wait for the task; each takes it microseconds.
@@ -52,6 +51,8 @@ pub struct Task<P: Platform, C> {
     counters: Arc<Counters>,
     child: Option<P::Child>,
     keeper: Keeper,
+    /// An earlier wrapper's state was taken up, and is to be written as this one goes on with it.
+    resumed: bool,
     /// The child's, for the state file.
     identity: Option<Identity>,
     reading: Option<Reading>,
@@ -74,6 +75,8 @@ enum Wake {
     Event(Event),
     Command(Command),
     SaveAgain,
+    /// The state file may have been removed.
+    Look,
 }
 
 impl<P: Platform, C: Callbacks> Task<P, C> {
@@ -91,6 +94,7 @@ impl<P: Platform, C: Callbacks> Task<P, C> {
             counters: Arc::default(),
             child: None,
             keeper: Keeper::default(),
+            resumed: false,
             identity: None,
             reading: None,
             callers: sender.downgrade(),
@@ -101,10 +105,13 @@ impl<P: Platform, C: Callbacks> Task<P, C> {
     }
 
     /// Keeps what the next wrapper has to know in `store`, when this one is killed.
-    #[must_use]
-    pub fn keep(mut self, store: Store) -> Self {
-        self.keeper = Keeper::new(store);
-        self
+    ///
+    /// # Errors
+    ///
+    /// The thread that writes cannot be started.
+    pub fn keep(mut self, store: impl Keep) -> io::Result<Self> {
+        self.keeper = Keeper::new(store)?;
+        Ok(self)
     }
 
     /// Counts what happens in `counters`.
@@ -124,7 +131,7 @@ impl<P: Platform, C: Callbacks> Task<P, C> {
         for callback in self.supervision.state.unmade_callbacks() {
             self.call(callback);
         }
-        self.save();
+        self.resumed = true;
         self.publish();
         self
     }
@@ -133,11 +140,18 @@ impl<P: Platform, C: Callbacks> Task<P, C> {
     ///
     /// Dropping this future lets the child live on: only a stop ends it.
     pub async fn run(mut self) -> Outcome {
+        if self.resumed {
+            self.save().await;
+        }
         loop {
             let (event, reply) = match self.wait().await {
                 Wake::Event(event) => (event, None),
                 Wake::SaveAgain => {
-                    self.save();
+                    self.save().await;
+                    continue;
+                }
+                Wake::Look => {
+                    self.keeper.look().await;
                     continue;
                 }
                 Wake::Command(Command { request: Request::Detach, reply }) => {
@@ -160,13 +174,13 @@ impl<P: Platform, C: Callbacks> Task<P, C> {
                 },
             };
             debug!(?event, "event");
-            let (left, answer) = self.handle(event);
+            let (left, answer) = self.handle(event).await;
             if let Some(reply) = reply {
                 // Whoever asked may have gone; what they asked for happens all the same.
                 let _gone = reply.send(answer);
             }
             if left && let State::Exited { end, .. } = self.supervision.state {
-                self.keeper.finish();
+                self.keeper.finish().await;
                 return Outcome::Ended(end);
             }
         }
@@ -192,6 +206,7 @@ impl<P: Platform, C: Callbacks> Task<P, C> {
                 Wake::Event(Event::LogRead(lines.into()))
             }
             () = until(self.keeper.due()) => Wake::SaveAgain,
+            () = self.keeper.disturbed() => Wake::Look,
         }
     }
 
@@ -206,19 +221,19 @@ impl<P: Platform, C: Callbacks> Task<P, C> {
     /// Takes one event through the table, and what follows from its effects as well.
     ///
     /// Answers whether the task is to end, and what to tell whoever sent the event.
-    fn handle(&mut self, event: Event) -> (bool, Result<Answer, Refusal>) {
+    async fn handle(&mut self, event: Event) -> (bool, Result<Answer, Refusal>) {
         let ended = matches!(event, Event::Ended(_));
         if ended {
             self.identity = None;
         }
-        let (follows, mut leave, answer) = self.step(event);
+        let (follows, mut leave, answer) = self.step(event).await;
         if ended && let Some(child) = self.child.take() {
             self.reap(child);
         }
         // A spawn is followed by its result, and a signal that has just come to be held may not have to wait at all.
         let mut next = follows.or_else(|| self.supervision.holds_signal().then(|| self.probe()));
         while let Some(event) = next {
-            let (follows, leaves, _) = self.step(event);
+            let (follows, leaves, _) = self.step(event).await;
             leave |= leaves;
             next = follows;
         }
@@ -227,7 +242,7 @@ impl<P: Platform, C: Callbacks> Task<P, C> {
 
     /// One event through the table. The deeds come before the word about them: whoever reads that the child is stopping may rely
     /// on its signal.
-    fn step(&mut self, event: Event) -> (Option<Event>, bool, Result<Answer, Refusal>) {
+    async fn step(&mut self, event: Event) -> (Option<Event>, bool, Result<Answer, Refusal>) {
         let before = std::mem::take(&mut self.supervision);
         let name = before.state.name();
         let now = Instant::now();
@@ -238,17 +253,20 @@ impl<P: Platform, C: Callbacks> Task<P, C> {
         self.counters.happened(self.tally.see(&next.state, now));
         self.supervision = next;
         // Written down before it is done, so that a wrapper that is killed in between leaves no deed that nobody knows of.
-        self.save();
+        self.save().await;
         let leave = effects.contains(&Effect::Leave);
         // Spawn and ReadLog are the effects that may lead to an event, and no step has more than one of them.
-        let follows = effects.into_iter().filter_map(|effect| self.perform(effect)).last();
+        let mut follows = None;
+        for effect in effects {
+            follows = self.perform(effect).await.or(follows);
+        }
         self.publish();
         (follows, leave, answer)
     }
 
-    fn perform(&mut self, effect: Effect) -> Option<Event> {
+    async fn perform(&mut self, effect: Effect) -> Option<Event> {
         match effect {
-            Effect::Spawn => Some(self.spawn()),
+            Effect::Spawn => Some(self.spawn().await),
             Effect::Signal(signal) => {
                 self.signal(signal);
                 None
@@ -274,10 +292,10 @@ impl<P: Platform, C: Callbacks> Task<P, C> {
         }
     }
 
-    fn spawn(&mut self) -> Event {
+    async fn spawn(&mut self) -> Event {
         // It would tell of another child.
         self.reading = None;
-        match self.try_spawn() {
+        match self.try_spawn().await {
             Ok(pid) => {
                 info!(pid, "runner started");
                 Event::Spawned(pid)
@@ -289,11 +307,11 @@ impl<P: Platform, C: Callbacks> Task<P, C> {
         }
     }
 
-    fn try_spawn(&mut self) -> io::Result<u32> {
+    async fn try_spawn(&mut self) -> io::Result<u32> {
         let mut child = self.platform.spawn()?;
         self.identity = Some(child.identity()?);
         // From here on a later wrapper can find it; only now may it become a runner.
-        if let Err(error) = self.keeper.try_save(&self.supervision, self.identity.as_ref()) {
+        if let Err(error) = self.keeper.save_start(&self.supervision, self.identity.as_ref()).await {
             self.identity = None;
             child.discard();
             let why = "the state file cannot be written, so a later wrapper could start a second runner";
@@ -305,8 +323,8 @@ impl<P: Platform, C: Callbacks> Task<P, C> {
         Ok(pid)
     }
 
-    fn save(&mut self) {
-        self.keeper.save(&self.supervision, self.identity.as_ref());
+    async fn save(&mut self) {
+        self.keeper.save(&self.supervision, self.identity.as_ref()).await;
     }
 
     fn call(&mut self, callback: Callback) {

@@ -16,7 +16,8 @@ use rustix::process::Signal;
 use tokio::{io::AsyncReadExt, net::TcpListener};
 
 use crate::support::{
-    Start, Wrapper, eventually, is_end_of_adopted, kill_group, lives, misbehaving_child, pid, processes_of,
+    STRANGER, Start, Wrapper, eventually, is_end_of_adopted, is_root, kill_group, lives, misbehaving_child,
+    pid, processes_of,
 };
 
 async fn ready(habits: &[&str]) -> Wrapper {
@@ -493,4 +494,77 @@ async fn killed_wrappers_and_one_runner() {
     })
     .await;
     assert_eq!(last.record(), "ready QUIT");
+}
+
+/// Somebody cleans up, or a service manager removes the folder of the service and makes it again.
+#[tokio::test]
+async fn a_state_file_that_is_removed_under_a_live_wrapper_is_written_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let own = folder.path().join("own");
+    fs::create_dir(&own).unwrap();
+    let file = own.join("state");
+    let flag = format!("--state-file={}", file.display());
+    let mut wrapper = Start::again(folder).flags(&["--start-grace=0s", &flag]).child(&[]);
+    wrapper.child_ready().await;
+    let runner = wrapper.child_pid();
+    let there = |file: &Path| fs::read_to_string(file).ok().filter(|text| text.contains(&runner.to_string()));
+    let written =
+        async || eventually("the state file", async || there(&file).ok_or(wrapper.read("log"))).await;
+    written().await;
+    fs::remove_file(&file).unwrap();
+    written().await;
+    fs::remove_dir_all(&own).unwrap();
+    fs::create_dir(&own).unwrap();
+    written().await;
+    // The folder of after is watched as that of before.
+    fs::remove_file(&file).unwrap();
+    written().await;
+
+    wrapper.signal(Signal::KILL);
+    wrapper.ended().await;
+    let second = Start::again(wrapper.into_folder()).flags(&["--start-grace=0s", &flag]).child(&[]);
+    let status = second.own().await.get_status(GetStatusRequest {}).await.unwrap().into_inner();
+    assert_eq!(status.pid, Some(runner));
+    assert_eq!(second.record(), "ready");
+}
+
+#[tokio::test]
+async fn a_state_file_that_others_could_have_written_starts_nothing() {
+    let text = r#"{"version":"1","child":null,"stop":null,"restarts":0,"failures":0}"#;
+    let mode = |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    let plant = |how: &dyn Fn(&Path, &Path)| {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("w.sock.state"), text).unwrap();
+        mode(&folder.path().join("w.sock.state"), 0o600);
+        how(folder.path(), &folder.path().join("w.sock.state"));
+        Start::again(folder).child(&[])
+    };
+    let mut cases = vec![
+        ("chmod go-w", plant(&|folder, _| mode(folder, 0o1777))),
+        ("other users could have written anything into it", plant(&|_, file| mode(file, 0o666))),
+        (
+            "symbolic link",
+            plant(&|folder, file| {
+                fs::rename(file, folder.join("elsewhere")).unwrap();
+                std::os::unix::fs::symlink("elsewhere", file).unwrap();
+            }),
+        ),
+    ];
+    if is_root() {
+        let stranger = STRANGER.parse().ok();
+        let give = |path: &Path| std::os::unix::fs::chown(path, stranger, None).unwrap();
+        cases.push(("belongs to user 4242", plant(&|_, file| give(file))));
+        cases.push(("belongs to user 4242", plant(&|folder, _| give(folder))));
+        let lock = plant(&|folder, _| {
+            fs::write(folder.join("w.sock.state.lock"), "1\n").unwrap();
+            give(&folder.join("w.sock.state.lock"));
+        });
+        cases.push(("w.sock.state.lock", lock));
+    }
+    for (why, mut wrapper) in cases {
+        assert_eq!(wrapper.ended().await.code(), Some(125), "{why}");
+        let log = wrapper.read("log");
+        assert!(log.contains(why), "{why}: {log}");
+        assert_eq!(wrapper.record(), "", "{why}: a runner was started");
+    }
 }

@@ -1,0 +1,349 @@
+//! Files that only this user, or root, can have written: the state file and the lock files.
+//!
+//! What stands in them is acted upon, and one of them holds secrets. So a file is opened without following a link, and its owner and mode are
+//! read from what was opened. A new file is created and never taken over. In a folder that others can write to, none of that would help,
+//! since they could remove the file and put another one in its place.
+
+use std::{
+    ffi::OsStr,
+    fmt,
+    fs::File,
+    io::{self, Read, Write},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    path::{Path, PathBuf},
+};
+
+use rustix::{
+    fs::{AtFlags, FileType, Mode, OFlags, Stat, fchmod, fstat, open, openat, renameat, statat, unlinkat},
+    io::Errno,
+    process::geteuid,
+};
+
+/// The bits of a mode by which others than the owner can write.
+const OTHERS_WRITE: u32 = 0o022;
+
+/// A folder, held open: its files are found also when its path leads elsewhere by now.
+#[derive(Debug)]
+pub(crate) struct Folder {
+    descriptor: OwnedFd,
+    path: PathBuf,
+}
+
+/// Which file it is, as long as it exists: device and inode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FileId(u64, u64);
+
+impl Folder {
+    /// Opens the folder of a file.
+    ///
+    /// # Errors
+    ///
+    /// Those of opening it, and [`io::ErrorKind::PermissionDenied`] with what to do where others can write to it.
+    pub(crate) fn of(file: &Path) -> io::Result<Self> {
+        let folder = Self::shared(file)?;
+        check_folder(&folder.path, &fstat(&folder.descriptor)?)?;
+        Ok(folder)
+    }
+
+    /// Opens the folder of a file, which others may be able to write to. Then they can remove files, but not make one that is taken for ours.
+    ///
+    /// # Errors
+    ///
+    /// Those of opening it.
+    pub(crate) fn shared(file: &Path) -> io::Result<Self> {
+        let path = match file.parent() {
+            Some(folder) if folder.as_os_str().is_empty() => Path::new("."),
+            Some(folder) => folder,
+            None => return Err(io::ErrorKind::IsADirectory.into()),
+        };
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let descriptor = open(path, flags, Mode::empty())?;
+        Ok(Self { descriptor, path: path.to_owned() })
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
+        self.descriptor.as_fd()
+    }
+
+    /// The text of a file; `None` when there is none.
+    ///
+    /// # Errors
+    ///
+    /// Those of reading, and [`io::ErrorKind::PermissionDenied`] with what to do where others could have written it.
+    pub(crate) fn read(&self, name: &OsStr) -> io::Result<Option<Vec<u8>>> {
+        // A pipe there would have us wait for its writer.
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let descriptor = match openat(&self.descriptor, name, flags, Mode::empty()) {
+            Ok(descriptor) => descriptor,
+            Err(Errno::NOENT) => return Ok(None),
+            Err(errno) => return Err(self.explain(name, errno)),
+        };
+        check_file(&self.path.join(name), &fstat(&descriptor)?)?;
+        let mut text = Vec::new();
+        File::from(descriptor).read_to_end(&mut text)?;
+        Ok(Some(text))
+    }
+
+    /// Replaces a file as a whole, or makes it. `fresh` is the name that it has until it is complete.
+    ///
+    /// # Errors
+    ///
+    /// Those of writing; the file is as it was before.
+    pub(crate) fn replace(&self, name: &OsStr, fresh: &OsStr, text: &[u8]) -> io::Result<FileId> {
+        let create = || {
+            let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            openat(&self.descriptor, fresh, flags, Mode::RUSR | Mode::WUSR)
+        };
+        let descriptor = match create() {
+            // A wrapper that was killed while it wrote has left it.
+            Err(Errno::EXIST) => {
+                unlinkat(&self.descriptor, fresh, AtFlags::empty())?;
+                create()?
+            }
+            result => result?,
+        };
+        let mut file = File::from(descriptor);
+        let mut write = || -> io::Result<FileId> {
+            file.write_all(text)?;
+            let id = FileId::new(&fstat(&file)?);
+            renameat(&self.descriptor, fresh, &self.descriptor, name)?;
+            Ok(id)
+        };
+        write().inspect_err(|_| {
+            // On a full disk even the half of a file is in the way.
+            let _not_made = unlinkat(&self.descriptor, fresh, AtFlags::empty());
+        })
+    }
+
+    /// Opens a file for reading and writing, and makes it where there is none. Others than its owner cannot open it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Folder::read`].
+    pub(crate) fn open_or_create(&self, name: &OsStr) -> io::Result<File> {
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let mode = Mode::RUSR | Mode::WUSR;
+        let descriptor =
+            openat(&self.descriptor, name, flags, mode).map_err(|errno| self.explain(name, errno))?;
+        let stat = fstat(&descriptor)?;
+        check_file(&self.path.join(name), &stat)?;
+        if stat.st_uid == geteuid().as_raw() && stat.st_mode & 0o077 != 0 {
+            fchmod(&descriptor, mode)?;
+        }
+        Ok(File::from(descriptor))
+    }
+
+    /// Which file has this name; `None` when there is none.
+    pub(crate) fn find(&self, name: &OsStr) -> io::Result<Option<FileId>> {
+        match statat(&self.descriptor, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => Ok(Some(FileId::new(&stat))),
+            Err(Errno::NOENT) => Ok(None),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    /// Removes a file. One that is not there is no error.
+    pub(crate) fn remove(&self, name: &OsStr) -> io::Result<()> {
+        match unlinkat(&self.descriptor, name, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    /// Whether it still is what its path leads to.
+    pub(crate) fn is_in_place(&self) -> bool {
+        let here = fstat(&self.descriptor).map(|stat| FileId::new(&stat));
+        let there = rustix::fs::stat(&self.path).map(|stat| FileId::new(&stat));
+        matches!((here, there), (Ok(here), Ok(there)) if here == there)
+    }
+
+    fn explain(&self, name: &OsStr, errno: Errno) -> io::Error {
+        let path = self.path.join(name);
+        match errno {
+            Errno::LOOP => denied(&path, "is a symbolic link, which is not followed: remove it"),
+            Errno::ACCESS | Errno::PERM => {
+                let of =
+                    self.owner(name).map_or_else(String::new, |uid| format!(", which belongs to user {uid}"));
+                denied(
+                    &path,
+                    format_args!(
+                        "cannot be opened{of}: make sure that no wrapper of another user works with it, and remove it"
+                    ),
+                )
+            }
+            errno => errno.into(),
+        }
+    }
+
+    fn owner(&self, name: &OsStr) -> Option<u32> {
+        statat(&self.descriptor, name, AtFlags::SYMLINK_NOFOLLOW).ok().map(|stat| stat.st_uid)
+    }
+}
+
+impl FileId {
+    #[expect(clippy::useless_conversion, reason = "the types differ between architectures")]
+    fn new(stat: &Stat) -> Self {
+        Self(stat.st_dev.into(), stat.st_ino.into())
+    }
+}
+
+fn is_trusted(uid: u32) -> bool {
+    uid == 0 || uid == geteuid().as_raw()
+}
+
+fn check_folder(path: &Path, stat: &Stat) -> io::Result<()> {
+    let mode = stat.st_mode & 0o7777;
+    if !is_trusted(stat.st_uid) {
+        let uid = stat.st_uid;
+        return Err(denied(
+            path,
+            format_args!("belongs to user {uid}, who could replace the files in it: {ELSEWHERE}"),
+        ));
+    }
+    if mode & OTHERS_WRITE != 0 {
+        return Err(denied(
+            path,
+            format_args!(
+                "has mode {mode:04o}, so other users could replace the files in it: chmod go-w, or {ELSEWHERE}"
+            ),
+        ));
+    }
+    Ok(())
+}
+
+const ELSEWHERE: &str =
+    "use a folder that only root and the wrapper's user can write to, such as one below /run";
+
+fn check_file(path: &Path, stat: &Stat) -> io::Result<()> {
+    let (uid, mode) = (stat.st_uid, stat.st_mode & 0o7777);
+    if !FileType::from_raw_mode(stat.st_mode).is_file() {
+        return Err(denied(path, "is not a regular file: remove it"));
+    }
+    if !is_trusted(uid) {
+        return Err(denied(
+            path,
+            format_args!("belongs to user {uid}, who could have written anything into it: remove it"),
+        ));
+    }
+    if mode & OTHERS_WRITE != 0 {
+        return Err(denied(
+            path,
+            format_args!(
+                "has mode {mode:04o}, so other users could have written anything into it: look at it, and chmod 0600 or remove it"
+            ),
+        ));
+    }
+    Ok(())
+}
+
+fn denied(path: &Path, why: impl fmt::Display) -> io::Error {
+    io::Error::new(io::ErrorKind::PermissionDenied, format!("{path:?} {why}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        fs,
+        os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink},
+    };
+
+    use super::*;
+
+    fn mode(path: &Path, mode: u32) {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    }
+
+    fn refusal<T: fmt::Debug>(result: io::Result<T>) -> String {
+        let error = result.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::PermissionDenied, "{error}");
+        error.to_string()
+    }
+
+    const STATE: &str = "state";
+
+    #[test]
+    fn a_folder_that_others_can_write_to_is_refused() {
+        let temporary = tempfile::tempdir().unwrap();
+        let file = temporary.path().join(STATE);
+        for refused in [0o1777, 0o777, 0o770, 0o702] {
+            mode(temporary.path(), refused);
+            let why = refusal(Folder::of(&file));
+            assert!(why.contains(&format!("mode {refused:04o}")) && why.contains("chmod go-w"), "{why}");
+            Folder::shared(&file).unwrap();
+        }
+        mode(temporary.path(), 0o755);
+        Folder::of(&file).unwrap();
+        if geteuid().is_root() {
+            chown(temporary.path(), Some(4242), None).unwrap();
+            let why = refusal(Folder::of(&file));
+            assert!(why.contains("belongs to user 4242"), "{why}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_another_user_could_have_written_is_refused() {
+        let temporary = tempfile::tempdir().unwrap();
+        let file = temporary.path().join(STATE);
+        let folder = Folder::of(&file).unwrap();
+        let name = OsStr::new(STATE);
+        assert_eq!(folder.read(name).unwrap(), None);
+        fs::write(&file, "text").unwrap();
+        for refused in [0o666, 0o620, 0o602] {
+            mode(&file, refused);
+            let why = refusal(folder.read(name));
+            assert!(why.contains(&format!("mode {refused:04o}")), "{why}");
+            refusal(folder.open_or_create(name));
+        }
+        mode(&file, 0o644);
+        assert_eq!(folder.read(name).unwrap().unwrap(), b"text");
+        folder.open_or_create(name).unwrap();
+        assert_eq!(fs::metadata(&file).unwrap().mode() & 0o777, 0o600, "others could hold its lock");
+        if geteuid().is_root() {
+            chown(&file, Some(4242), None).unwrap();
+            for why in [refusal(folder.read(name)), refusal(folder.open_or_create(name))] {
+                assert!(why.contains("belongs to user 4242"), "{why}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_not_a_regular_file_is_refused() {
+        let temporary = tempfile::tempdir().unwrap();
+        let file = temporary.path().join(STATE);
+        let folder = Folder::of(&file).unwrap();
+        let name = OsStr::new(STATE);
+        fs::write(temporary.path().join("precious"), "precious").unwrap();
+        symlink("precious", &file).unwrap();
+        for why in [refusal(folder.read(name)), refusal(folder.open_or_create(name))] {
+            assert!(why.contains("symbolic link"), "{why}");
+        }
+        fs::remove_file(&file).unwrap();
+        rustix::fs::mknodat(rustix::fs::CWD, &file, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        for why in [refusal(folder.read(name)), refusal(folder.open_or_create(name))] {
+            assert!(why.contains("not a regular file"), "{why}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_was_planted_in_place_of_the_new_one_is_not_written_to() {
+        let temporary = tempfile::tempdir().unwrap();
+        let path = |name: &str| temporary.path().join(name);
+        let folder = Folder::of(&path(STATE)).unwrap();
+        fs::write(path("precious"), "precious").unwrap();
+        let open_before = File::create(path("new")).unwrap();
+        mode(&path("new"), 0o666);
+        let replace = || folder.replace(OsStr::new(STATE), OsStr::new("new"), b"{}");
+        let id = replace().unwrap();
+        assert_eq!(open_before.metadata().unwrap().len(), 0, "its owner reads what we write");
+        assert_eq!(fs::metadata(path(STATE)).unwrap().mode() & 0o777, 0o600);
+        assert_eq!(folder.find(OsStr::new(STATE)).unwrap(), Some(id));
+        symlink("precious", path("new")).unwrap();
+        replace().unwrap();
+        assert_eq!(fs::read_to_string(path("precious")).unwrap(), "precious");
+        assert!(!fs::symlink_metadata(path(STATE)).unwrap().is_symlink());
+    }
+}
