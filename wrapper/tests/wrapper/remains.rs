@@ -16,7 +16,9 @@ use grit_testkit::{not_covered, rounds};
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::support::{Start, Wrapper, eventually, is_root, kill_group, lives, processes_of};
+use crate::support::{
+    Start, Wrapper, eventually, is_root, kill_group, lives, misbehaving_child, processes_of,
+};
 
 /// The three jobs of `--stubborn-jobs`.
 const JOBS: usize = 3;
@@ -269,4 +271,37 @@ async fn orphans_are_collected_by_the_wrapper() {
         if left.split_whitespace().count() == 1 { Ok(()) } else { Err(left) }
     })
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn adoption_under_another_command_is_warned_of() {
+    let mut wrapper = start(Start::new(), None, &[], &[]);
+    wrapper.child_ready().await;
+    wrapper.signal(Signal::USR1);
+    wrapper.ended().await;
+    let mut wrapper = start(Start::again(wrapper.into_folder()), None, &[], &[]);
+    wrapper.logged("adopting the runner").await;
+    let warning = "was started with another command";
+    assert!(!wrapper.read("log").contains(warning), "it is the same command");
+    wrapper.signal(Signal::USR1);
+    wrapper.ended().await;
+    let wrapper = start(Start::again(wrapper.into_folder()), None, &[], &["--code", "1"]);
+    wrapper.logged(warning).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn second_runner_with_the_same_command_is_warned_of() {
+    let first = start(Start::new(), None, &[], &[]);
+    first.child_ready().await;
+    assert!(!first.read("log").contains("another process runs the same command"));
+    // Another wrapper, with a socket and a state file of its own.
+    let child = misbehaving_child();
+    let record = first.path("record");
+    let test = std::process::id().to_string();
+    let words = [child.to_str().unwrap(), "--record", record.to_str().unwrap(), "--lives-with", &test];
+    let second = Start::new().command(&words);
+    second.logged("another process runs the same command").await;
+    assert!(second.read("log").contains(&format!("\"pid\":{}", first.child_pid())), "{}", second.read("log"));
+    second.client().await.forceful().await;
+    second.client().await.becomes(Status::Stopped).await;
 }
