@@ -173,7 +173,7 @@ mod tests {
         let read = Process::parse(&stat).unwrap();
         assert_eq!((read.pid, read.parent, read.group, read.start_ticks, read.zombie), (17, 4, 5, 22, true));
         assert_eq!(read.exit(), Some(Exit::Code(42)));
-        assert_eq!(Process { status: 9, ..read.clone() }.exit(), Some(Exit::Signal(9)));
+        assert_eq!(Process { status: 9, ..read }.exit(), Some(Exit::Signal(9)));
         assert_eq!(Process { zombie: false, ..read }.exit(), None);
         assert_eq!(Process::parse("17 (x"), None);
     }

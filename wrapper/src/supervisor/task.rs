@@ -268,7 +268,7 @@ impl<P: Platform, C: Callbacks> Task<P, C> {
         match effect {
             Effect::Spawn => Some(self.spawn().await),
             Effect::Signal(signal) => {
-                self.signal(signal);
+                self.signal(signal).await;
                 None
             }
             Effect::KillGroup => {
@@ -277,7 +277,7 @@ impl<P: Platform, C: Callbacks> Task<P, C> {
                 {
                     error!(%error, pid = child.pid(), "cannot kill the runner's process group");
                 }
-                self.note_identity();
+                self.note_identity().await;
                 None
             }
             Effect::Callback(callback) => {
@@ -332,22 +332,22 @@ impl<P: Platform, C: Callbacks> Task<P, C> {
         self.callbacks.call(callback, made);
     }
 
-    fn signal(&mut self, signal: Signal) {
+    async fn signal(&mut self, signal: Signal) {
         let Some(child) = &mut self.child else { return };
         match child.signal(signal) {
             Ok(()) => info!(%signal, pid = child.pid(), "signal sent"),
             // The phase moves on by time, up to SIGKILL, whatever became of this one.
             Err(error) => error!(%error, %signal, pid = child.pid(), "cannot signal the runner"),
         }
-        self.note_identity();
+        self.note_identity().await;
     }
 
     /// The child's processes are part of what the next wrapper has to know, once they were looked for.
-    fn note_identity(&mut self) {
+    async fn note_identity(&mut self) {
         let Some(now) = self.child.as_ref().and_then(|child| child.identity().ok()) else { return };
         if self.identity.as_ref().is_some_and(|identity| *identity != now) {
             self.identity = Some(now);
-            self.save();
+            self.save().await;
         }
     }
 
