@@ -62,7 +62,7 @@ async fn a_hanging_log_reader_and_configuration_and_a_full_disk_delay_no_deadlin
     // A second in the wrapper, and what a busy machine takes.
     assert!(took < Duration::from_secs(9), "{took:?}");
     let reason = wrapper.client().await.becomes(Status::Stopped).await;
-    assert!(reason.contains("SIGKILL"), "{reason}");
+    assert!(reason.contains("killed"), "{reason}");
     assert_eq!(wrapper.record(), "ready QUIT TERM");
 
     // It also ends, although its last lines are not read.
