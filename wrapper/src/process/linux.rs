@@ -5,8 +5,8 @@
 //! reaped, its number, and with it the number of its group, belongs to nobody else, and what is left of the group can be killed
 //! without a doubt about whom that hits.
 //!
-//! A child of an earlier wrapper can be adopted. It is another's to reap: how it ended is known only if we look before that one does, and
-//! its number may be given away as soon as it has ended.
+//! A child of an earlier wrapper can be adopted. Another process reaps it: the kernel gives its exit status to the holder of a pidfd after
+//! that (`grit_pidfd`); an older kernel only shows it in `/proc` before that. Its number may be given away as soon as it has ended.
 
 use std::{
     io,
@@ -15,7 +15,10 @@ use std::{
         unix::process::CommandExt,
     },
     process::{self, Stdio},
+    time::Duration,
 };
+
+use grit_pidfd::Ending;
 
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
@@ -26,7 +29,7 @@ use rustix::{
 };
 use tokio::{
     io::{Interest, unix::AsyncFd},
-    time::Instant,
+    time::{Instant, sleep},
 };
 use tracing::warn;
 
@@ -46,6 +49,12 @@ use crate::{
 
 /// How long a killed child that never became a runner is waited for, at once.
 const COLLECT_LIMIT: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+
+/// How long the process that has to reap an adopted child may take, before the exit status counts as unknown. Process 1 takes milliseconds.
+const REAP_LIMIT: Duration = Duration::from_secs(2);
+
+/// How often the exit status of an adopted child is asked for in that time.
+const REAP_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Starts the command line as a child of this process, on its stdout and stderr, with nothing on stdin.
 #[derive(Clone, Debug)]
@@ -119,7 +128,7 @@ impl Platform for Linux {
                     marker.map(|marker| Origin { marker, command: self.command.words(), seen: Vec::new() });
                 let marker = identity.origin.as_ref().map(|origin| origin.marker.clone());
                 let remains = Remains::new(identity.clone(), marker, cgroup);
-                Ok(LinuxChild { pid, pidfd, identity, adopted: false, remains, gate })
+                Ok(LinuxChild { pid, pidfd, identity, adopted: false, ended_at: None, remains, gate })
             }
             Err(error) => {
                 // Without a pidfd we could neither watch nor stop it.
@@ -170,6 +179,8 @@ pub struct LinuxChild {
     identity: Identity,
     /// Whether it is another's to reap.
     adopted: bool,
+    /// When an adopted child was first seen to have ended without an exit status.
+    ended_at: Option<Instant>,
     remains: Remains,
     gate: Option<Gate>,
 }
@@ -186,7 +197,7 @@ impl LinuxChild {
             Ok((pid, pidfd)) if identity.is_alive() => {
                 let identity = identity.clone();
                 let remains = Remains::of_earlier(identity.clone());
-                Ok(Some(Self { pid, pidfd, identity, adopted: true, remains, gate: None }))
+                Ok(Some(Self { pid, pidfd, identity, adopted: true, ended_at: None, remains, gate: None }))
             }
             Ok(_) => Ok(None),
             Err(error) if error.raw_os_error() == Some(Errno::SRCH.raw_os_error()) => Ok(None),
@@ -211,12 +222,7 @@ impl LinuxChild {
             let mut fds = [PollFd::new(&self.pidfd, PollFlags::IN)];
             let now = Timespec { tv_sec: 0, tv_nsec: 0 };
             let has_ended = poll(&mut fds, Some(&now)).is_ok_and(|ready| ready > 0);
-            // Until its parent has collected it, `/proc` has its status.
-            let seen = || {
-                let process = Process::of(self.pid())?;
-                (process.start_ticks == self.identity.start_ticks()).then(|| process.exit())?
-            };
-            return has_ended.then(|| seen().unwrap_or(Exit::Unknown));
+            return has_ended.then(|| self.ending().unwrap_or(Exit::Unknown));
         }
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         match waitid(WaitId::PidFd(self.pidfd.as_fd()), options) {
@@ -229,6 +235,23 @@ impl LinuxChild {
             // ECHILD: another waited for it.
             Err(_) => Some(Exit::Unknown),
         }
+    }
+
+    /// How an adopted process that has ended did so: from the kernel once its parent has reaped it, from `/proc` before that.
+    fn ending(&self) -> Option<Exit> {
+        match grit_pidfd::ending(&self.pidfd) {
+            Ok(Ending::Code(code)) => return Some(Exit::Code(code)),
+            Ok(Ending::Signal(signal)) => return Some(Exit::Signal(signal)),
+            Ok(Ending::NotCollected) | Err(_) => {}
+        }
+        let process = Process::of(self.pid())?;
+        (process.start_ticks == self.identity.start_ticks()).then(|| process.exit())?
+    }
+
+    /// Whether the exit status of an adopted process may still come: its parent has not reaped it, and has had little time to.
+    fn may_learn_more(&mut self) -> bool {
+        let waited = self.ended_at.get_or_insert_with(Instant::now).elapsed();
+        waited < REAP_LIMIT && matches!(grit_pidfd::ending(&self.pidfd), Ok(Ending::NotCollected))
     }
 
     /// Without waiting for one that hangs in the kernel: it is collected as an orphan when it has ended.
@@ -278,8 +301,13 @@ impl Child for LinuxChild {
 
     async fn ended(&mut self) -> Exit {
         loop {
-            if let Some(exit) = self.peek() {
-                return exit;
+            match self.peek() {
+                Some(Exit::Unknown) if self.adopted && self.may_learn_more() => {
+                    sleep(REAP_INTERVAL).await;
+                    continue;
+                }
+                Some(exit) => return exit,
+                None => {}
             }
             match self.pidfd.readable().await {
                 // Readiness is only a hint: forget it, and look again.

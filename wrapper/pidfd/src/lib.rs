@@ -1,0 +1,85 @@
+//! The exit status of a process that has another parent, by the ioctl `PIDFD_GET_INFO`.
+//!
+//! `waitid` answers to the parent alone. Since Linux 6.15 a pidfd that was opened while the process ran also gives the exit status, to
+//! whoever holds it, from the moment at which the parent has collected the process. The structure and the numbers are those of
+//! `linux/pidfd.h`.
+//!
+//! This crate has the only unsafe code of the project: `rustix` 1.1 and the crates for pidfds offer this call in no safe form.
+
+use std::{
+    io,
+    os::fd::{AsFd, BorrowedFd},
+};
+
+use rustix::{
+    io::Errno,
+    ioctl::{Opcode, Updater, ioctl, opcode},
+};
+
+/// `PIDFD_INFO_EXIT`: the caller wants the exit status, and the kernel has put it in.
+const EXIT: u64 = 1 << 3;
+
+/// `PIDFD_GET_INFO`. The size of the structure is part of the number, so the kernel writes no more than `Info` holds.
+const GET_INFO: Opcode = opcode::read_write::<Info>(0xff, 11);
+
+/// The first published version of `struct pidfd_info`, 64 bytes long.
+#[repr(C)]
+#[derive(Debug, Default)]
+struct Info {
+    /// In: what the caller wants. Out: what the kernel has put in.
+    mask: u64,
+    cgroup: u64,
+    /// The process, its thread group, its parent, and its eight user and group identifiers.
+    ids: [u32; 11],
+    /// As from `wait`.
+    exit_code: i32,
+}
+
+/// What the kernel says about the end of a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ending {
+    /// The process returned this code.
+    Code(i32),
+    /// This signal ended the process.
+    Signal(i32),
+    /// The process runs, or its parent has not collected it yet.
+    NotCollected,
+}
+
+/// How the process of a pidfd ended.
+///
+/// # Errors
+///
+/// `Unsupported` on a kernel before 6.15; others as from `ioctl(2)`, such as `EBADF` for a descriptor that is not a pidfd.
+pub fn ending(pidfd: impl AsFd) -> io::Result<Ending> {
+    let mut info = Info { mask: EXIT, ..Info::default() };
+    get_info(pidfd.as_fd(), &mut info).map_err(|errno| match errno {
+        // Before 6.13 there is no such call.
+        Errno::NOTTY | Errno::INVAL => io::ErrorKind::Unsupported.into(),
+        // 6.13 and 6.14 know the call, but not the exit status, and forget a process that was collected.
+        Errno::SRCH => io::ErrorKind::Unsupported.into(),
+        other => io::Error::from(other),
+    })?;
+    Ok(match (info.mask & EXIT, info.exit_code) {
+        (0, _) => Ending::NotCollected,
+        (_, status) if status & 0x7f == 0 => Ending::Code((status >> 8) & 0xff),
+        (_, status) => Ending::Signal(status & 0x7f),
+    })
+}
+
+fn get_info(pidfd: BorrowedFd<'_>, info: &mut Info) -> Result<(), Errno> {
+    // SAFETY: the number is made from `Info`, which has the layout that the kernel reads and writes for it.
+    let request = unsafe { Updater::<GET_INFO, Info>::new(info) };
+    // SAFETY: `request` borrows `info` for the whole call, and the kernel writes at most the size that the number tells.
+    unsafe { ioctl(pidfd, request) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_structure_has_the_size_that_the_kernel_accepts() {
+        assert_eq!(size_of::<Info>(), 64);
+    }
+}
