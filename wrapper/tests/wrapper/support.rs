@@ -309,9 +309,17 @@ pub(crate) fn lives(number: u32) -> bool {
     test_kill_process(pid(number)).is_ok() && !zombie
 }
 
-/// The failure reason of an adopted runner: the real one, or that another process was quicker to collect its exit status.
+/// The failure reason of an adopted runner: the real one. Only a kernel that does not give it to us may leave it unknown.
 pub(crate) fn is_end_of_adopted(reason: &str, real: &str) -> bool {
-    reason == real || reason == "ended, but its exit status is not known: another process collected it"
+    let unknown = "ended, but its exit status is not known: another process collected it";
+    reason == real || (!kernel_gives_exit_status() && reason == unknown)
+}
+
+/// `PIDFD_INFO_EXIT` came with Linux 6.15.
+fn kernel_gives_exit_status() -> bool {
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    let mut numbers = release.split(['.', '-', '\n']).map_while(|part| part.parse::<u32>().ok());
+    (numbers.next(), numbers.next()) >= (Some(6), Some(15))
 }
 
 /// Kills a runner's group, and waits until the runner is gone: a signal is sent before it is served.
