@@ -36,6 +36,10 @@ pub enum CommandError {
     NotStarted(String),
     #[error("the runner has ended, so it will not become healthy{}", because(.0))]
     Ended(String),
+    #[error("the runner ends by itself again and again, so it will not become healthy{}", because(.0))]
+    CrashLoop(String),
+    #[error("the runner's health can be seen up to the level {0} only")]
+    OutOfSight(&'static str),
     #[error("the runner has ended, and the drain was not clean: {0}")]
     NotClean(&'static str),
     #[error("cannot write the answer")]
@@ -87,6 +91,8 @@ impl CommandError {
             | Self::Refused(_)
             | Self::NotStarted(_)
             | Self::Ended(_)
+            | Self::CrashLoop(_)
+            | Self::OutOfSight(_)
             | Self::Output(_) => 1,
         }
     }
@@ -120,6 +126,13 @@ impl CommandError {
                  wrapper's log have the runner's exit code and its last lines."
             }
             Self::Ended(_) => "`grit-wrapper start` starts it again.",
+            Self::CrashLoop(_) => {
+                "Correct the cause, which the runner's log shows. The wrapper goes on to start the runner."
+            }
+            Self::OutOfSight(_) => {
+                "The runner has no HTTP server to ask: set listen_address in its configuration, or --runner-listen-address of \
+                 `grit-wrapper run`, or wait for the level process."
+            }
             Self::Refused(_) | Self::NotStarted(_) | Self::Output(_) => return None,
         })
     }
@@ -152,7 +165,7 @@ impl ConnectError {
                 "Wrappers listen on their own host: run this command there, or through a tunnel, and see that the address is right."
             }
             Self::Closed => {
-                "The wrapper does that when this user has too many connections already (16 on a unix socket), and its log says so. Else it \
+                "The wrapper does that when this user has too many connections already (16 on a unix socket; 64 for root, for the wrapper's own user, and on TCP), and its log says so. Else it \
                  was killed just then, or this is no wrapper, or the address of its --http-listen."
             }
             Self::NotGrpc => {

@@ -17,14 +17,14 @@ use std::{
 
 use clap::{Args, Subcommand, ValueEnum};
 use grit_proto::wrapper_v1::{
-    CancelRequest, DrainOutcome, DrainRequest, GetStatusRequest, ListJobsRequest, Mode, StartRequest, Status,
-    exit::How, wrapper_client::WrapperClient,
+    CancelRequest, DrainOutcome, DrainRequest, GetStatusRequest, Level, ListJobsRequest, Mode, StartRequest,
+    Status, exit::How, wrapper_client::WrapperClient,
 };
 use tokio::runtime;
 use tonic::{Response, transport::Channel};
 
-use self::client::Client;
 pub(crate) use self::visible::visible_line;
+use self::{client::Client, wait::Progress};
 pub use self::{
     error::{CommandError, ConnectError},
     visible::visible,
@@ -122,6 +122,18 @@ pub enum Goal {
     Polling,
 }
 
+impl Goal {
+    /// The level of health that is waited for; `None` for the runner's end.
+    fn level(self) -> Option<Level> {
+        match self {
+            Self::Stopped => None,
+            Self::Process => Some(Level::Process),
+            Self::Ready => Some(Level::Ready),
+            Self::Polling => Some(Level::Polling),
+        }
+    }
+}
+
 /// Carries a command out, with its answer on stdout.
 ///
 /// # Errors
@@ -200,7 +212,13 @@ async fn finish(
     timeout: Option<Duration>,
     abort_asked: bool,
 ) -> Result<(), CommandError> {
-    let progress = !common.json && io::stderr().is_terminal();
+    let progress = if common.json {
+        Progress::Json
+    } else if io::stderr().is_terminal() {
+        Progress::Terminal
+    } else {
+        Progress::Lines
+    };
     let status = wait::wait(&common.address, goal, timeout, progress).await?;
     show(common, &status)?;
     let outcome = status.drain.map(|drain| drain.outcome()).unwrap_or_default();

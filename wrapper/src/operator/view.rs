@@ -248,7 +248,7 @@ fn state(state: State) -> &'static str {
     }
 }
 
-fn level(level: Level) -> &'static str {
+pub(super) fn level(level: Level) -> &'static str {
     match level {
         Level::Unspecified => "unknown",
         Level::None => "none",

@@ -41,11 +41,10 @@ impl Settings {
         Self::from_words(std::env::args_os()).map_err(|error| {
             // Nobody is left to be told that nobody could be told.
             let _told = error.print();
-            let is_operators =
-                std::env::args().nth(1).is_some_and(|word| operator::Command::has_subcommand(&word));
+            let is_run = std::env::args().nth(1).is_some_and(|word| word == "run");
             let code = match error.exit_code() {
                 // Where a script takes 2 for a wrapper that cannot be reached.
-                2 if is_operators => 1,
+                2 if !is_run => 1,
                 code => u8::try_from(code).unwrap_or(1),
             };
             ExitCode::from(code)

@@ -108,9 +108,9 @@ impl Web {
     async fn answer(&self, request: Request<Incoming>, peer: SocketAddr) -> Response<Full<Bytes>> {
         let path = request.uri().path().to_owned();
         match (request.method(), path.as_str()) {
-            (&Method::GET, "/metrics") => text(metrics::render(self)),
-            (&Method::GET, "/status") => rest::status(&self.own),
-            (&Method::GET, "/jobs") => rest::jobs(&self.own).await,
+            (&Method::GET | &Method::HEAD, "/metrics") => text(metrics::render(self)),
+            (&Method::GET | &Method::HEAD, "/status") => rest::status(&self.own),
+            (&Method::GET | &Method::HEAD, "/jobs") => rest::jobs(&self.own).await,
             (&Method::POST, "/drain" | "/cancel" | "/start") => {
                 if let Some(refusal) = self.refuse_post(&request) {
                     return refusal;

@@ -316,3 +316,44 @@ async fn each_accepted_change_leaves_one_line_with_its_sender() {
     json(&operator(&wrapper, &["drain", "--force", "--json"]));
     wrapper.ended().await;
 }
+
+#[tokio::test]
+async fn a_wait_for_a_level_that_cannot_be_seen_ends() {
+    let (wrapper, _own) = crate::ladder::watched(None, Some(crate::ladder::CONFIG), &[]).await;
+    let refused = operator(&wrapper, &["wait", "--for", "ready", "--timeout", "60s"]);
+    assert_eq!(refused.status.code(), Some(1), "{}", stderr(&refused));
+    assert!(stderr(&refused).contains("up to the level process only"), "{}", stderr(&refused));
+    assert!(stderr(&refused).contains("listen_address"), "{}", stderr(&refused));
+}
+
+#[tokio::test]
+async fn a_wait_for_health_ends_in_a_crash_loop() {
+    let flags = ["--restart=always", "--restart-delay=10ms", "--restart-max-delay=20ms", "--min-uptime=1h"];
+    let wrapper = Start::new().flags(&flags).child(&["--exit-after", "1", "--code", "9"]);
+    drop(wrapper.client().await);
+    let refused = operator(&wrapper, &["wait", "--for", "process", "--timeout", "60s"]);
+    assert_eq!(refused.status.code(), Some(1), "{}", stderr(&refused));
+    assert!(stderr(&refused).contains("ends by itself again and again"), "{}", stderr(&refused));
+}
+
+#[tokio::test]
+async fn an_unknown_command_is_not_taken_for_a_wrapper_that_cannot_be_reached() {
+    let wrapper = ready(&[], &[]).await;
+    assert_eq!(operator(&wrapper, &["frobnicate"]).status.code(), Some(1));
+    assert_eq!(operator(&wrapper, &["run", "--nothing"]).status.code(), Some(2));
+}
+
+#[tokio::test]
+async fn a_wait_with_json_writes_one_object_for_each_change() {
+    let wrapper = ready(&[], &["--jobs-take", "1500"]).await;
+    let output = operator(&wrapper, &["drain", "--wait", "--json"]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    let states: Vec<Value> =
+        text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["state"].clone()).collect();
+    assert_eq!(
+        (states.first(), states.last()),
+        (Some(&"draining".into()), Some(&"stopped".into())),
+        "{text}"
+    );
+    assert!(states.len() >= 3 && states.len() < 8, "{text}");
+}
