@@ -159,6 +159,7 @@ async fn supervise(settings: &Run, mut passed: Passed) -> Result<u8, RunError> {
         let web = Web {
             own: own.clone(),
             control: settings.http_allow_control,
+            beyond_loopback: settings.insecure_http_beyond_loopback,
             counters: Arc::clone(&counters),
             labels: settings.label.clone(),
         };
@@ -226,7 +227,7 @@ async fn outcome(supervision: JoinHandle<Outcome>, parts: &mut Parts) -> Result<
 
 async fn bind_http(settings: &Run) -> Result<Option<TcpListener>, RunError> {
     let Some(address) = &settings.http_listen else { return Ok(None) };
-    let bound = listen::bind(address, &settings.listen_rules()).await;
+    let bound = listen::bind(address, &settings.http_rules()).await;
     let listener = match bound.map_err(|source| RunError::Listen { flag: "--http-listen", source })? {
         Listener::Tcp(listener) => listener,
         Listener::Unix(_) => return Err(RunError::HttpAddress),

@@ -56,6 +56,8 @@ pub struct Rules {
     pub access: SocketAccess,
     /// Whether a TCP address may be one that other machines can reach.
     pub beyond_loopback: bool,
+    /// The flag that allows that.
+    pub allowed_by: &'static str,
 }
 
 /// Why an address cannot be listened on. Each names the address as it was given.
@@ -75,10 +77,10 @@ pub enum ListenError {
     #[error("--socket-group: there is no group {group:?} on this machine")]
     NoSuchGroup { group: String },
     #[error(
-        "{address}: {resolved} can be reached from other machines, and whoever reaches it can stop the runner; \
-         listen on loopback, or allow it with --insecure-tcp-beyond-loopback"
+        "{address}: other machines can reach {resolved}, and this wrapper does not ask them who they are; \
+         listen on loopback, or allow it with {allowed_by}"
     )]
-    BeyondLoopback { address: Address, resolved: SocketAddr },
+    BeyondLoopback { address: Address, resolved: SocketAddr, allowed_by: &'static str },
     #[error(
         "fd://{name}: the service manager passed no such socket (LISTEN_FDS, LISTEN_FDNAMES); it does when a .socket unit of this service \
          is active"
@@ -116,6 +118,6 @@ pub async fn open(source: &Source, rules: &Rules, passed: &mut Passed) -> Result
 pub async fn bind(address: &Address, rules: &Rules) -> Result<Listener, ListenError> {
     match address {
         Address::Unix(path) => unix::bind(address, path, &rules.access).await.map(Listener::Unix),
-        Address::Tcp(host) => tcp::bind(address, host, rules.beyond_loopback).await.map(Listener::Tcp),
+        Address::Tcp(host) => tcp::bind(address, host, rules).await.map(Listener::Tcp),
     }
 }

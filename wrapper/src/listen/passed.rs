@@ -100,7 +100,8 @@ impl Socket {
                 let bound = socket.local_addr().map_err(io(Address::Tcp(String::new())))?;
                 let address = Address::Tcp(bound.to_string());
                 if !bound.ip().is_loopback() && !rules.beyond_loopback {
-                    return Err(ListenError::BeyondLoopback { address, resolved: bound });
+                    let allowed_by = rules.allowed_by;
+                    return Err(ListenError::BeyondLoopback { address, resolved: bound, allowed_by });
                 }
                 tokio::net::TcpListener::from_std(socket).map(Listener::Tcp).map_err(io(address))
             }

@@ -89,13 +89,18 @@ pub struct Run {
     #[arg(long, env = "GRIT_WRAPPER_SOCKET_GROUP", value_name = "GROUP")]
     pub socket_group: Option<String>,
 
-    /// Allow a TCP address that other machines can reach. Whoever reaches it can stop the runner.
+    /// Allow a --grpc-listen address of TCP that other machines can reach. Whoever reaches it can stop the runner.
     #[arg(long)]
     pub insecure_tcp_beyond_loopback: bool,
 
     /// Where to serve metrics and REST over HTTP: tcp://host:port. Off by default.
     #[arg(long, env = "GRIT_WRAPPER_HTTP_LISTEN", value_name = "URL")]
     pub http_listen: Option<Address>,
+
+    /// Allow an --http-listen address that other machines can reach. Clients that do not come through loopback get /metrics only; with
+    /// `=all` they get what clients on loopback get, without authentication.
+    #[arg(long, value_name = "WHAT", value_enum, num_args = 0..=1, require_equals = true, default_missing_value = "metrics")]
+    pub insecure_http_beyond_loopback: Option<Beyond>,
 
     /// Let REST stop, cancel and start. Whoever reaches the address can then do that.
     #[arg(long)]
@@ -182,6 +187,15 @@ pub struct Run {
     /// The command to run, and its arguments.
     #[arg(last = true, required = true, value_name = "COMMAND")]
     pub command: Vec<OsString>,
+}
+
+/// What HTTP clients get that do not come through loopback.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Beyond {
+    /// The metrics.
+    Metrics,
+    /// All that clients on loopback get.
+    All,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -301,6 +315,17 @@ impl Run {
                 group: self.socket_group.clone(),
             },
             beyond_loopback: self.insecure_tcp_beyond_loopback,
+            allowed_by: "--insecure-tcp-beyond-loopback",
+        }
+    }
+
+    /// As [`Run::listen_rules`], for HTTP.
+    #[must_use]
+    pub fn http_rules(&self) -> Rules {
+        Rules {
+            beyond_loopback: self.insecure_http_beyond_loopback.is_some(),
+            allowed_by: "--insecure-http-beyond-loopback",
+            ..Rules::default()
         }
     }
 }
@@ -349,11 +374,25 @@ mod tests {
         assert_eq!(run.policy(), Policy::default());
         assert_eq!(run.listen_rules().access, SocketAccess::default());
         assert!(!run.insecure_tcp_beyond_loopback);
+        assert_eq!(run.insecure_http_beyond_loopback, None);
         assert_eq!(run.grpc_listen, [Run::GRPC_LISTEN.parse().unwrap()]);
         assert_eq!(run.probes().min_uptime, health::Settings::MIN_UPTIME);
         assert_eq!(run.probes().interval, health::Settings::INTERVAL);
         assert_eq!(run.drain_timeout, None);
         assert_eq!(run.when_stopped, WhenStopped::Stay);
+    }
+
+    #[test]
+    fn http_and_grpc_beyond_loopback_are_allowed_by_a_flag_each() {
+        let allowed = |flag: &str| {
+            let run = run(&[flag, "--", "true"]).unwrap();
+            let (grpc, http) = (run.listen_rules().beyond_loopback, run.http_rules().beyond_loopback);
+            (grpc, http, run.insecure_http_beyond_loopback)
+        };
+        assert_eq!(allowed("--insecure-tcp-beyond-loopback"), (true, false, None));
+        assert_eq!(allowed("--insecure-http-beyond-loopback"), (false, true, Some(Beyond::Metrics)));
+        assert_eq!(allowed("--insecure-http-beyond-loopback=all"), (false, true, Some(Beyond::All)));
+        assert!(run(&["--insecure-http-beyond-loopback=none", "--", "true"]).is_err());
     }
 
     #[test]

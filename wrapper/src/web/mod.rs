@@ -6,14 +6,20 @@
 //! | `GET /status`, `GET /jobs` | what the operator's commands answer with `--json` |
 //! | `POST /drain`, `/cancel`, `/start` | the same as the commands; only with `--http-allow-control` |
 //!
-//! There is no authentication, so it only looks unless more is asked for by name. A web page in a browser on this machine cannot reach
+//! There is no authentication, so it only looks unless more is asked for by name, and a client that does not come through loopback gets the
+//! metrics only. A web page in a browser on this machine cannot reach
 //! the POSTs even then: they are refused with an `Origin`, and without the content type `application/json`.
 
 mod metrics;
 mod page;
 mod rest;
 
-use std::{convert::Infallible, net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    convert::Infallible,
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+    time::Duration,
+};
 
 use http_body_util::Full;
 use hyper::{
@@ -34,7 +40,7 @@ use crate::{
     counters::Counters,
     door::{self, Quiet},
     service::Own,
-    settings::Label,
+    settings::{Beyond, Label},
 };
 
 /// A client that takes longer for its request and the answer is let go; each request has a connection of its own.
@@ -54,6 +60,8 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 pub struct Web {
     pub own: Own,
     pub control: bool,
+    /// What clients get that do not come through loopback.
+    pub beyond_loopback: Option<Beyond>,
     pub counters: Arc<Counters>,
     /// The deployment's, for its metrics.
     pub labels: Vec<Label>,
@@ -107,6 +115,12 @@ impl Web {
 
     async fn answer(&self, request: Request<Incoming>, peer: SocketAddr) -> Response<Full<Bytes>> {
         let path = request.uri().path().to_owned();
+        if !may_ask(peer.ip(), &path, self.beyond_loopback) {
+            return error(
+                StatusCode::FORBIDDEN,
+                "only /metrics is served beyond loopback, unless the wrapper runs with --insecure-http-beyond-loopback=all",
+            );
+        }
         match (request.method(), path.as_str()) {
             (&Method::GET | &Method::HEAD, "/metrics") => text(metrics::render(self)),
             (&Method::GET | &Method::HEAD, "/status") => rest::status(&self.own),
@@ -146,6 +160,11 @@ impl Web {
     }
 }
 
+/// Whether a client may have an answer for this path. One on loopback is on this machine, or comes through a tunnel that was made on it.
+fn may_ask(client: IpAddr, path: &str, beyond_loopback: Option<Beyond>) -> bool {
+    client.to_canonical().is_loopback() || path == "/metrics" || beyond_loopback == Some(Beyond::All)
+}
+
 fn text(body: String) -> Response<Full<Bytes>> {
     answer(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", body)
 }
@@ -163,4 +182,26 @@ fn answer(status: StatusCode, kind: &'static str, body: String) -> Response<Full
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clients_beyond_loopback_get_the_metrics_only() {
+        for client in
+            ["192.0.2.7", "::ffff:192.0.2.7", "2001:db8::7", "0.0.0.0"].map(|ip| ip.parse().unwrap())
+        {
+            for path in ["/status", "/jobs", "/drain", "/cancel", "/start", "/", "/metrics/", "//metrics"] {
+                assert!(!may_ask(client, path, Some(Beyond::Metrics)), "{client} {path}");
+                assert!(!may_ask(client, path, None), "{client} {path}");
+                assert!(may_ask(client, path, Some(Beyond::All)), "{client} {path}");
+            }
+            assert!(may_ask(client, "/metrics", Some(Beyond::Metrics)));
+        }
+        for client in ["127.0.0.1", "127.8.9.10", "::1", "::ffff:127.0.0.1"].map(|ip| ip.parse().unwrap()) {
+            assert!(may_ask(client, "/status", Some(Beyond::Metrics)), "{client}");
+        }
+    }
 }

@@ -130,11 +130,13 @@ async fn several_addresses_and_tcp_on_loopback_only() {
     assert!(second.read("log").contains("another process listens there"), "{}", second.read("log"));
 
     for address in ["0.0.0.0", "0", "[::]", "[::ffff:127.0.0.1]", "192.0.2.7"] {
-        for flag in ["--grpc-listen", "--http-listen"] {
+        // Each is allowed by a flag of its own, and not by that of the other.
+        let (tcp, http) = ("--insecure-tcp-beyond-loopback", "--insecure-http-beyond-loopback");
+        for (flag, needed, other) in [("--grpc-listen", tcp, http), ("--http-listen", http, tcp)] {
             let flag = format!("{flag}=tcp://{address}:0");
-            let mut beyond = Start::new().flags(&[&flag]).child(&[]);
+            let mut beyond = Start::new().flags(&[&flag, other]).child(&[]);
             assert_eq!(beyond.ended().await.code(), Some(125), "{flag}");
-            assert!(beyond.read("log").contains("--insecure-tcp-beyond-loopback"), "{flag}");
+            assert!(beyond.read("log").contains(needed), "{flag}");
             assert_eq!(beyond.record(), "", "{flag}");
         }
     }

@@ -119,6 +119,38 @@ async fn it_only_looks_unless_more_is_asked_for() {
     assert_eq!(wrapper.record(), "ready");
 }
 
+/// An address of this machine that other machines can have as their peer; nothing is sent to find it.
+fn address_beyond_loopback() -> Option<std::net::IpAddr> {
+    let socket = std::net::UdpSocket::bind("0.0.0.0:0").ok()?;
+    socket.connect("192.0.2.1:9").ok()?;
+    let ip = socket.local_addr().ok()?.ip();
+    (!ip.is_loopback() && !ip.is_unspecified()).then_some(ip)
+}
+
+#[tokio::test]
+async fn beyond_loopback_only_the_metrics_are_served() {
+    let Some(ip) = address_beyond_loopback() else {
+        return grit_testkit::not_covered(
+            "that HTTP clients beyond loopback get the metrics only",
+            "this machine has no address but loopback",
+        );
+    };
+    for (flag, others) in
+        [("--insecure-http-beyond-loopback", 403), ("--insecure-http-beyond-loopback=all", 200)]
+    {
+        let listen = ["--http-listen=tcp://0.0.0.0:0", "--http-allow-control", "--start-grace=0s", flag];
+        let wrapper = Start::new().flags(&listen).child(&[]);
+        let near = ready_at(&wrapper).await.replace("0.0.0.0", "127.0.0.1");
+        let far = near.replace("127.0.0.1", &ip.to_string());
+        assert_eq!(ask(&far, "/metrics", &[], None).await.0, 200);
+        assert_eq!(ask(&near, "/status", &[], None).await.0, 200);
+        let (status, body) = ask(&far, "/status", &[], None).await;
+        assert_eq!(status, others, "{body}");
+        assert_eq!(ask(&far, "/drain", &[JSON], Some(r#"{"id":"far"}"#)).await.0, others);
+        wrapper.recorded(if others == 200 { "ready QUIT" } else { "ready" }).await;
+    }
+}
+
 #[tokio::test]
 async fn it_drains_and_starts_where_it_may_and_never_for_a_web_page() {
     let (wrapper, url) = ready(&["--http-allow-control"]).await;
