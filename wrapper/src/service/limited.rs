@@ -51,7 +51,7 @@ impl<S: Connected> Connected for Limited<S> {
     type ConnectInfo = Peer<S::ConnectInfo>;
 
     fn connect_info(&self) -> Self::ConnectInfo {
-        Peer { info: self.stream.connect_info(), seat: self.place.seat() }
+        Peer { info: self.stream.connect_info(), seat: self.place.seat(), places: self.place.places() }
     }
 }
 

@@ -3,6 +3,8 @@
 //! The kernel names the user at the other end of a unix socket, so none of them can take the places of the others: each has a share, and some
 //! places are only for root and the wrapper's own user. A connection over which nothing is asked for long gives its place up when it is
 //! wanted. One with a call keeps it: a watch lasts for days. Nobody is named behind TCP, where all share all places.
+//!
+//! Watches cannot take all places that a user can have: one more is refused, so that the same user can still stop the runner.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -20,6 +22,9 @@ const EACH: usize = 16;
 
 /// Those of them that only root and the wrapper's own user may have.
 const KEPT: usize = 16;
+
+/// Those of a user's places, and of all, that connections with a watch cannot have.
+const CONTROL: usize = 4;
 
 /// How long nothing is asked over a connection that has to make room. A client that asks now and then asks more often.
 const IDLE: Duration = Duration::from_secs(10);
@@ -56,13 +61,24 @@ pub(super) struct Seat {
 #[derive(Debug)]
 struct Calls {
     open: usize,
+    /// Those of them that may last for days.
+    watches: usize,
     /// When the last one ended, or the connection came.
     since: Instant,
 }
 
 /// A call that is open until this is dropped.
 #[derive(Debug)]
-pub(super) struct Call(Arc<Seat>);
+pub(super) struct Call {
+    seat: Arc<Seat>,
+    is_watch: bool,
+}
+
+/// So many connections with watches are open that the last places would be taken.
+#[derive(Debug)]
+pub(super) struct TooManyWatches {
+    pub(super) limit: usize,
+}
 
 impl Places {
     /// A place for `guest`, which another connection may have to leave. None when all that it could have are in use.
@@ -76,11 +92,35 @@ impl Places {
             }
         };
         room.then(|| {
-            let calls = Mutex::new(Calls { open: 0, since: Instant::now() });
+            let calls = Mutex::new(Calls { open: 0, watches: 0, since: Instant::now() });
             let seat = Arc::new(Seat { guest, calls, leave: CancellationToken::new() });
             seats.push(Arc::clone(&seat));
             Place { seat, places: self.clone() }
         })
+    }
+
+    /// A call of this connection that may last for days. The connection's other watches make no difference.
+    pub(super) fn watch(&self, seat: &Arc<Seat>) -> Result<Call, TooManyWatches> {
+        let seats = lock(&self.0);
+        let others = |whom: &dyn Fn(Guest) -> bool| {
+            let others = seats.iter().filter(|other| !Arc::ptr_eq(other, seat) && whom(other.guest));
+            others.filter(|other| lock(&other.calls).watches > 0).count()
+        };
+        let within = |limit: usize, whom: &dyn Fn(Guest) -> bool| {
+            let limit = limit - CONTROL;
+            if others(whom) < limit { Ok(()) } else { Err(TooManyWatches { limit }) }
+        };
+        match seat.guest {
+            Guest::Host | Guest::Unknown => within(ALL, &|_| true)?,
+            Guest::User(_) => {
+                within(EACH, &|other| other == seat.guest)?;
+                within(ALL - KEPT, &|other| other != Guest::Host)?;
+            }
+        }
+        let mut calls = lock(&seat.calls);
+        calls.open += 1;
+        calls.watches += 1;
+        Ok(Call { seat: Arc::clone(seat), is_watch: true })
     }
 
     fn leave(&self, leaving: &Arc<Seat>) {
@@ -109,6 +149,10 @@ impl Place {
         Arc::clone(&self.seat)
     }
 
+    pub(super) fn places(&self) -> Places {
+        self.places.clone()
+    }
+
     /// Comes when the place is wanted by another.
     pub(super) fn wanted(&self) -> WaitForCancellationFutureOwned {
         self.seat.leave.clone().cancelled_owned()
@@ -124,7 +168,7 @@ impl Drop for Place {
 impl Seat {
     pub(super) fn call(self: &Arc<Self>) -> Call {
         lock(&self.calls).open += 1;
-        Call(Arc::clone(self))
+        Call { seat: Arc::clone(self), is_watch: false }
     }
 
     fn idle_since(&self) -> Option<Instant> {
@@ -135,8 +179,12 @@ impl Seat {
 
 impl Drop for Call {
     fn drop(&mut self) {
-        let mut calls = lock(&self.0.calls);
-        *calls = Calls { open: calls.open.saturating_sub(1), since: Instant::now() };
+        let mut calls = lock(&self.seat.calls);
+        *calls = Calls {
+            open: calls.open.saturating_sub(1),
+            watches: calls.watches.saturating_sub(usize::from(self.is_watch)),
+            since: Instant::now(),
+        };
     }
 }
 
@@ -204,6 +252,44 @@ mod tests {
         drop(eves);
         assert_eq!(fill(&places, EVE).len(), EACH - 2);
         drop(first);
+    }
+
+    /// So many watches of a guest, each over a connection of its own.
+    fn watches(places: &Places, guest: Guest) -> Vec<(Place, Call)> {
+        std::iter::from_fn(|| {
+            let place = places.take(guest)?;
+            let call = places.watch(&place.seat()).ok()?;
+            Some((place, call))
+        })
+        .collect()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn watches_leave_places_for_control_calls() {
+        for (guest, most) in [(EVE, EACH), (Guest::Host, ALL), (Guest::Unknown, ALL)] {
+            let places = Places::default();
+            let mut open = watches(&places, guest);
+            assert_eq!(open.len(), most - CONTROL, "{guest:?}");
+            let others = fill(&places, guest);
+            assert_eq!(others.len(), CONTROL, "{guest:?}");
+            assert_eq!(places.watch(&others[0].seat()).unwrap_err().limit, most - CONTROL);
+            // A second watch over the same connection takes no place.
+            let second = places.watch(&open[0].0.seat()).unwrap();
+            let (place, first) = open.remove(0);
+            drop(first);
+            assert!(places.watch(&others[0].seat()).is_err(), "the second goes on");
+            drop(second);
+            assert!(places.watch(&others[0].seat()).is_ok());
+            drop(place);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn watches_of_several_users_leave_places_for_another() {
+        let places = Places::default();
+        let users = [1001, 1002, 1003, 1004].map(|uid| watches(&places, Guest::User(uid)));
+        assert_eq!(users.each_ref().map(Vec::len), [12, 12, 12, 8]);
+        assert!(places.take(Guest::User(1005)).is_some());
     }
 
     #[tokio::test(start_paused = true)]

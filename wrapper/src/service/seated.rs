@@ -10,17 +10,24 @@ use hyper::{
     body::{Body, Bytes, Frame, SizeHint},
     http::{Extensions, Request, Response},
 };
-use tonic::transport::server::{TcpConnectInfo, UdsConnectInfo};
+use tonic::{
+    Status,
+    transport::server::{TcpConnectInfo, UdsConnectInfo},
+};
 use tower::{Layer, Service};
 
-use super::places::{Call, Seat};
+use super::places::{Call, Places, Seat, TooManyWatches};
 
 /// What a call knows of its connection: what tonic tells of a peer, and the place.
 #[derive(Clone, Debug)]
 pub(super) struct Peer<I> {
     pub(super) info: I,
     pub(super) seat: Arc<Seat>,
+    pub(super) places: Places,
 }
+
+/// Methods whose calls last as long as their client wants: ours, that of gRPC's health service, and reflection.
+const LASTING: [&str; 2] = ["/Watch", "/ServerReflectionInfo"];
 
 /// Puts [`Seated`] around a service.
 #[derive(Clone, Copy, Debug)]
@@ -42,6 +49,7 @@ impl<S, B, R> Service<Request<B>> for Seated<S>
 where
     S: Service<Request<B>, Response = Response<R>>,
     S::Future: Send + 'static,
+    R: Default,
 {
     type Response = Response<Open<R>>;
     type Error = S::Error;
@@ -52,18 +60,37 @@ where
     }
 
     fn call(&mut self, mut request: Request<B>) -> Self::Future {
+        let is_watch = LASTING.iter().any(|method| request.uri().path().ends_with(method));
         let extensions = request.extensions_mut();
-        let call = call::<UdsConnectInfo>(extensions).or_else(|| call::<TcpConnectInfo>(extensions));
+        let call = match call::<UdsConnectInfo>(extensions, is_watch) {
+            Ok(None) => call::<TcpConnectInfo>(extensions, is_watch),
+            call => call,
+        };
+        let call = match call {
+            Ok(call) => call,
+            Err(TooManyWatches { limit }) => {
+                let refusal = Status::resource_exhausted(format!(
+                    "{limit} connections watch or wait already, which is the limit for this user; the other places are kept for calls that \
+                     end soon. End some of those waits; what they wait for goes on"
+                ));
+                return Box::pin(async move {
+                    Ok(refusal.into_http::<R>().map(|body| Open { body, _call: None }))
+                });
+            }
+        };
         let answer = self.0.call(request);
         Box::pin(async move { Ok(answer.await?.map(|body| Open { body, _call: call })) })
     }
 }
 
 /// Unpacks the peer, so that the services find what tonic would have told them.
-fn call<I: Clone + Send + Sync + 'static>(extensions: &mut Extensions) -> Option<Call> {
-    let Peer { info, seat } = extensions.remove::<Peer<I>>()?;
+fn call<I: Clone + Send + Sync + 'static>(
+    extensions: &mut Extensions,
+    is_watch: bool,
+) -> Result<Option<Call>, TooManyWatches> {
+    let Some(Peer { info, seat, places }) = extensions.remove::<Peer<I>>() else { return Ok(None) };
     extensions.insert(info);
-    Some(seat.call())
+    if is_watch { places.watch(&seat).map(Some) } else { Ok(Some(seat.call())) }
 }
 
 /// The body of an answer that is not at its end.
