@@ -52,6 +52,13 @@ const MAX_CONNECTIONS: usize = 32;
 /// How long the head of a request may take, which is one small packet. So who connects and asks nothing cannot keep others waiting for long.
 const HEAD_LIMIT: Duration = Duration::from_secs(2);
 
+/// The same while more than [`CALM`] connections are open. So two hundred slow clients delay a request by about a second, and not by
+/// [`HEAD_LIMIT`] for each [`MAX_CONNECTIONS`] of them.
+const HURRIED_HEAD_LIMIT: Duration = Duration::from_millis(100);
+
+/// As many connections as honest clients have open at one time.
+const CALM: usize = 8;
+
 /// The pause after a failed accept.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -92,6 +99,8 @@ impl Web {
                     continue;
                 }
             };
+            let is_calm = MAX_CONNECTIONS - places.available_permits() <= CALM;
+            let head_limit = if is_calm { HEAD_LIMIT } else { HURRIED_HEAD_LIMIT };
             let web = self.clone();
             tokio::spawn(async move {
                 let answer = service_fn(|request| {
@@ -101,7 +110,7 @@ impl Web {
                 let connection = http1::Builder::new()
                     .keep_alive(false)
                     .timer(TokioTimer::new())
-                    .header_read_timeout(HEAD_LIMIT)
+                    .header_read_timeout(head_limit)
                     .serve_connection(TokioIo::new(stream), answer);
                 match timeout(LIMIT, connection).await {
                     Ok(Ok(())) => {}
