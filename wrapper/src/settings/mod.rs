@@ -7,6 +7,7 @@ use std::{
     ffi::OsString,
     path::{Path, PathBuf},
     process::ExitCode,
+    sync::LazyLock,
     time::Duration,
 };
 
@@ -23,9 +24,23 @@ use crate::{
     supervisor::{Leftovers, Policy, Restart, RestartWhen},
 };
 
+/// The commit of the source: what the builder gave as `GRIT_REVISION`, or what the build script found. Empty when it is not known.
+pub const REVISION: &str = match option_env!("GRIT_REVISION") {
+    Some(revision) => revision,
+    None => "",
+};
+
+static VERSION: LazyLock<String> = LazyLock::new(|| version(REVISION));
+
+/// What `--version` says behind the name.
+fn version(revision: &str) -> String {
+    let version = env!("CARGO_PKG_VERSION");
+    if revision.is_empty() { version.to_owned() } else { format!("{version} ({revision})") }
+}
+
 /// Supervises gitlab-runner, tells the truth about it, and stops it gracefully.
 #[derive(Debug, Parser)]
-#[command(name = "grit-wrapper", version, arg_required_else_help = true, max_term_width = 110)]
+#[command(name = "grit-wrapper", version = VERSION.as_str(), arg_required_else_help = true, max_term_width = 110)]
 pub struct Settings {
     #[command(subcommand)]
     pub command: Command,
@@ -393,6 +408,15 @@ mod tests {
         assert_eq!(allowed("--insecure-http-beyond-loopback"), (false, true, Some(Beyond::Metrics)));
         assert_eq!(allowed("--insecure-http-beyond-loopback=all"), (false, true, Some(Beyond::All)));
         assert!(run(&["--insecure-http-beyond-loopback=none", "--", "true"]).is_err());
+    }
+
+    #[test]
+    fn the_version_has_the_revision_where_it_is_known() {
+        let number = env!("CARGO_PKG_VERSION");
+        assert_eq!(version(""), number);
+        assert_eq!(version("0123456789ab"), format!("{number} (0123456789ab)"));
+        let printed = Settings::command().render_version();
+        assert_eq!(printed.trim_end(), format!("grit-wrapper {}", version(REVISION)));
     }
 
     #[test]

@@ -10,7 +10,7 @@ use crate::{
     health::{Health, Level},
     logging,
     process::Exit,
-    settings::Label,
+    settings::{self, Label},
     supervisor::{DrainResult, End, ExitReason, Mode, Phase, State, Supervision},
 };
 
@@ -60,8 +60,7 @@ fn page(supervision: &Supervision, health: &Health, counters: &Counters, labels:
 fn about(page: &mut Page, counters: &Counters, labels: &[Label]) {
     page.gauge("build_info", "The wrapper's version, and the revision of its source.");
     let version = ("version", env!("CARGO_PKG_VERSION"));
-    // For who builds packages: a revision that the build found by itself would be wrong as often as right.
-    let revision = ("revision", option_env!("GRIT_REVISION").unwrap_or_default());
+    let revision = ("revision", settings::REVISION);
     page.sample("build_info", &[version, revision], 1);
     page.moment("start_timestamp_seconds", "When this wrapper was started.", counters.since());
     page.counter("log_lines_dropped_total", "Lines of the wrapper's log that could not be written in time.");

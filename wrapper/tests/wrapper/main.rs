@@ -26,6 +26,7 @@ mod prometheus;
 mod race;
 mod reflection;
 mod remains;
+mod revision;
 mod signals;
 mod sockets;
 mod support;
