@@ -3,7 +3,7 @@
 use std::{fs, path::Path, process::Command};
 
 #[path = "../../build/revision.rs"]
-mod revision;
+mod script;
 
 fn git(folder: &Path, words: &[&str]) -> String {
     let mut git = Command::new("git");
@@ -23,7 +23,7 @@ fn a_checkout_has_the_revision_that_its_head_is_at() {
     let folder = top.path().join("checkout/wrapper");
     fs::create_dir_all(&folder).unwrap();
     git(&folder, &["init", "--quiet", ".."]);
-    assert!(revision::of(&folder).is_none(), "there is no commit");
+    assert!(script::of(&folder).is_none(), "there is no commit");
     for worktree in [folder.clone(), top.path().join("other/wrapper")] {
         if worktree != folder {
             git(&folder, &["worktree", "add", "--quiet", "../../other"]);
@@ -32,7 +32,7 @@ fn a_checkout_has_the_revision_that_its_head_is_at() {
         let mut before = None;
         for _ in 0..2 {
             git(&worktree, &["commit", "--quiet", "--allow-empty", "--message=x"]);
-            let found = revision::of(&worktree).unwrap();
+            let found = script::of(&worktree).unwrap();
             assert!(git(&worktree, &["rev-parse", "HEAD"]).starts_with(&found.commit), "{found:?}");
             assert!(found.commit.len() >= 12, "{found:?}");
             // Cargo looks at these, and they change with each commit.
@@ -48,9 +48,9 @@ fn sources_that_are_no_checkout_have_no_revision() {
     let top = tempfile::tempdir().unwrap();
     let folder = top.path().join("vendor/grit/wrapper");
     fs::create_dir_all(&folder).unwrap();
-    assert!(revision::of(&folder).is_none());
+    assert!(script::of(&folder).is_none());
     // An archive that was unpacked in the repository of another project.
     git(top.path(), &["init", "--quiet"]);
     git(top.path(), &["commit", "--quiet", "--allow-empty", "--message=x"]);
-    assert!(revision::of(&folder).is_none());
+    assert!(script::of(&folder).is_none());
 }
