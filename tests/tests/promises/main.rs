@@ -35,6 +35,7 @@ mod runner_stand_in;
 mod russh_log;
 mod shapes;
 mod strategies;
+mod stubborn_jobs;
 mod systemd_log;
 mod systemd_socket;
 mod systemd_stop;

@@ -1,0 +1,41 @@
+//! Jobs that ignore SIGTERM. As with the real runner, each job is a process group of its own, and the runner gives up after its own
+//! `shutdown_timeout`, exits 1, and leaves the processes of its jobs behind.
+
+use std::time::Duration;
+
+use grit_tests::{lab::Lab, poll, rollout::PATIENCE, terraform::Workspace};
+use serde_json::json;
+
+#[test]
+fn forceful_drain_leaves_no_job_process() {
+    let lab = Lab::start().unwrap();
+    lab.cloud().shape(|_, spec| {
+        *spec = std::mem::take(spec).runner(&["--job-process=stubborn"]);
+        spec.shutdown_timeout = Some(Duration::from_secs(1));
+    });
+    let (instance, host) = lab.cloud().create("m1", "19.2.0").unwrap();
+    let jobs = || host.processes().into_iter().filter(|process| process.program == "sleep").count();
+    let workspace = Workspace::new(&["grit"]).unwrap();
+    let main = json!({
+        "terraform": { "required_providers": { "grit": { "source": "runner-tools/grit" } } },
+        "provider": { "grit": { "ssh": { "private_key_path": lab.client_key().path } } },
+        "resource": { "grit_runner_drain": { "m1": {
+            "instance_id": instance.id,
+            "runner_manager": instance.runner_manager(),
+            "mode": "forceful",
+            "timeouts": { "delete": "60s" },
+        } } },
+    });
+    workspace.write("main.tf.json", &main.to_string()).unwrap();
+    workspace.apply().unwrap().succeeded();
+    lab.queue().submit_held(2);
+    poll::until("the processes of two jobs", PATIENCE, || match jobs() {
+        2 => Ok(()),
+        count => Err(count),
+    });
+    let destroyed = workspace.destroy().unwrap().succeeded();
+    assert_eq!(jobs(), 0, "{:?}", host.processes());
+    assert_eq!(host.runner_pid(), None);
+    let warnings = destroyed.warnings();
+    assert!(warnings.iter().any(|(_, detail)| detail.contains("m1")), "jobs were aborted: {warnings:?}");
+}
