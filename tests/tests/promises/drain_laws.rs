@@ -294,7 +294,7 @@ fn null_instance_known_at_apply_is_stored_filled_in_place_and_not_taken_for_drai
     assert_eq!(errors.len(), 1, "{errors:#?}");
     assert!(errors[0].1.contains("`runner_manager` in the state: it has no value"), "{errors:#?}");
     let id = workspace.state().unwrap().objects[0].attributes["id"].as_str().unwrap().to_owned();
-    assert!(errors[0].1.contains(&format!("GRIT_ASSUME_TERMINATED={id} ")), "{id}: {errors:#?}");
+    assert!(errors[0].1.contains(&format!("GRIT_ASSUME_TERMINATED='{id}' ")), "{id}: {errors:#?}");
 
     // The way back: the value is known now, and filled in without a drain.
     workspace.write("main.tf", &unknown("i-1")).unwrap();

@@ -129,7 +129,10 @@ impl Secrets {
             }
             _ => "{ private_key = var.private_key, passphrase = var.passphrase }",
         };
-        main = main.replace("ssh = var.ssh", &format!("ssh = merge(var.ssh, {in_block})"));
+        let providers = fs::read_to_string(rollout.workspace.root().join("providers.tf")).unwrap();
+        assert!(providers.contains("ssh = var.ssh"), "{providers}");
+        let providers = providers.replace("ssh = var.ssh", &format!("ssh = merge(var.ssh, {in_block})"));
+        rollout.workspace.write("providers.tf", &providers).unwrap();
         main += "variable \"token\" {}\n";
         let kind = if source == Source::Ephemeral { "ephemeral = true" } else { "" };
         for (name, value) in

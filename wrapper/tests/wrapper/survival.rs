@@ -331,13 +331,18 @@ async fn a_state_file_that_cannot_be_written_starts_no_runner_and_stops_no_drain
 async fn a_second_wrapper_does_not_take_the_state_file_of_the_first() {
     let first = ready(&[]).await;
     let state = format!("--state-file={}", first.path("w.sock.state").display());
-    let before = fs::read(first.path("w.sock.state")).unwrap();
+    // The start is complete when the gate is no longer in the file.
+    let before = eventually("the start is written down", async || {
+        let file = first.read("w.sock.state");
+        if file.contains(r#""gate":null"#) { Ok(file) } else { Err(file) }
+    })
+    .await;
     let mut second = Start::new().flags(&[&state]).child(&[]);
     assert_eq!(second.ended().await.code(), Some(125));
     let holder = format!("process {} (grit-wrapper) uses it. One wrapper can", first.pid());
     assert!(second.read("log").contains(&holder), "{}", second.read("log"));
     assert_eq!(second.record(), "", "a second runner was started");
-    assert_eq!(fs::read(first.path("w.sock.state")).unwrap(), before);
+    assert_eq!(first.read("w.sock.state"), before);
 }
 
 /// As while a package is replaced, or a file system is away.
