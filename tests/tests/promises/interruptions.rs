@@ -56,7 +56,10 @@ fn in_a_drain(blow: Blow) {
     assert_ne!(ended.code, Some(0), "{}", ended.output);
     no_provider_is_left(&rollout);
     if matches!(blow, Blow::CtrlC | Blow::TermToGroup) {
-        assert!(ended.output.contains("The shutdown was requested before and goes on"), "{}", ended.output);
+        // The host can be quicker than its answer: then the provider does not know yet that the request arrived.
+        let requested =
+            ["The shutdown was requested before and goes on", "The shutdown may have been requested"];
+        assert!(requested.iter().any(|text| ended.output.contains(text)), "{}", ended.output);
         assert!(ended.output.contains("Code: interrupted"), "{}", ended.output);
     }
 
