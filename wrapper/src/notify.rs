@@ -224,7 +224,7 @@ mod tests {
     struct NoCallbacks;
 
     impl Callbacks for NoCallbacks {
-        fn call(&mut self, _: Callback, _: Made) {}
+        fn call(&mut self, _: Callback, _: tokio::time::Instant, _: Made) {}
     }
 
     #[tokio::test]

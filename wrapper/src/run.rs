@@ -126,14 +126,14 @@ async fn supervise(settings: &Run, mut passed: Passed) -> Result<u8, RunError> {
     let caller = Caller::new(runtime::Handle::current(), Arc::clone(&counters));
     let policy = settings.policy();
     let (mut task, supervisor) =
-        Task::new(policy.clone(), settings.platform(command.clone(), state_file.is_some()), caller.clone());
+        Task::new(policy.clone(), settings.platform(command.clone(), state_file.is_some()), caller);
     task = task.count(Arc::clone(&counters));
     if let Some(path) = state_file {
         let (store, saved) = Store::open(&path).await?;
         task = task.keep(store).map_err(RunError::Prepare)?;
         if let Some(saved) = saved {
             let found = saved.find(&policy, &command).await.map_err(RunError::Adopt)?;
-            task = task.resume(found.supervision, found.child);
+            task = task.resume(found.supervision, found.child, found.owed);
         }
     }
     warn_of_twins(&command, &supervisor);
@@ -180,9 +180,6 @@ async fn supervise(settings: &Run, mut passed: Passed) -> Result<u8, RunError> {
             return Ok(0);
         }
     };
-    if !caller.finish(Caller::FINISH_LIMIT).await {
-        error!("ending although a shutdown callback has not succeeded");
-    }
     stop_serving.cancel();
     if let Err(error) = parts.end_of(GRPC).await {
         error!(%error, "gRPC server");

@@ -170,7 +170,7 @@ mod tests {
     struct NoCallbacks;
 
     impl Callbacks for NoCallbacks {
-        fn call(&mut self, _: Callback, _: Made) {}
+        fn call(&mut self, _: Callback, _: Instant, _: Made) {}
     }
 
     /// The runner of this supervisor is never started: a stop comes first.

@@ -1,12 +1,12 @@
 //! Making callbacks, again when they fail, without anybody waiting for them but the wrapper's own end.
 
-use std::{error::Error, sync::Arc, time::Duration};
+use std::{error::Error, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
+use futures::FutureExt;
 use tokio::{
     runtime::Handle,
-    time::{Instant, sleep, timeout_at},
+    time::{Instant, sleep},
 };
-use tokio_util::task::TaskTracker;
 use tracing::{error, info, warn};
 
 use super::{Callback, client};
@@ -18,73 +18,64 @@ use crate::{
 /// What upstream's wrapper gives its one attempt.
 const ATTEMPT_LIMIT: Duration = Duration::from_secs(10);
 
-/// Tries per callback: with the pauses between them they outlast the restart of the service that is called.
-const ATTEMPTS: u32 = 6;
-
 /// The first pause; each next one is twice as long.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
+
+/// The longest pause.
+const LONGEST_PAUSE: Duration = Duration::from_secs(5 * 60);
+
+/// So long after it was due a callback that still fails is given up: a service that is called may be down for a night.
+const GIVE_UP_AFTER: Duration = Duration::from_secs(24 * 3600);
 
 /// Makes callbacks in tasks of their own.
 #[derive(Clone, Debug)]
 pub struct Caller {
-    tasks: TaskTracker,
     runtime: Handle,
     counters: Arc<Counters>,
-    attempt_limit: Duration,
-    first_pause: Duration,
 }
 
 impl Caller {
-    /// How long an ending wrapper waits for callbacks that still fail: two hanging attempts, or all that fail quickly.
-    pub const FINISH_LIMIT: Duration = Duration::from_secs(25);
-
     /// A caller whose tasks run on `runtime`, and whose attempts are counted in `counters`.
     #[must_use]
     pub fn new(runtime: Handle, counters: Arc<Counters>) -> Self {
-        let tasks = TaskTracker::new();
-        Self { tasks, runtime, counters, attempt_limit: ATTEMPT_LIMIT, first_pause: FIRST_PAUSE }
-    }
-
-    /// Waits for all callbacks, at most for `limit`; answers whether all have come to an end.
-    pub async fn finish(self, limit: Duration) -> bool {
-        self.tasks.close();
-        timeout_at(Instant::now() + limit, self.tasks.wait()).await.is_ok()
+        Self { runtime, counters }
     }
 }
 
 impl Callbacks for Caller {
-    fn call(&mut self, callback: Callback, made: Made) {
-        let (limit, pause, counters) = (self.attempt_limit, self.first_pause, Arc::clone(&self.counters));
-        let work = async move {
-            make(callback, limit, pause, &counters).await;
+    fn call(&mut self, callback: Callback, since: Instant, made: Made) {
+        let counters = Arc::clone(&self.counters);
+        self.runtime.spawn(async move {
+            make(callback, since, &counters).await;
             made.report().await;
-        };
-        self.tasks.spawn_on(work, &self.runtime);
+        });
     }
 }
 
-/// Makes the callback until it succeeds or nothing more can be hoped for, and logs which it was.
-async fn make(callback: Callback, attempt_limit: Duration, first_pause: Duration, counters: &Counters) {
-    let mut pause = first_pause;
-    for attempt in 1..=ATTEMPTS {
-        match client::attempt(&callback, attempt_limit).await {
-            Ok(status) => {
+/// Makes the callback until it succeeds or nothing more can be hoped for, and logs which it was. It was due at `since`.
+async fn make(callback: Callback, since: Instant, counters: &Counters) {
+    let mut pause = FIRST_PAUSE;
+    for attempt in 1_u32.. {
+        // A fault of ours in one attempt is no reason to stop, nor to end the wrapper, whose successor would meet the same fault.
+        let result = AssertUnwindSafe(client::attempt(&callback, ATTEMPT_LIMIT)).catch_unwind().await;
+        let (cause, is_transient) = match result {
+            Ok(Ok(status)) => {
                 counters.attempted(CallbackResult::Success);
                 info!(target_url = %callback.target(), status = status.as_u16(), attempt, "shutdown callback made");
                 return;
             }
-            Err(cause) if cause.is_transient() && attempt < ATTEMPTS => {
-                counters.attempted(CallbackResult::Retry);
-                warn!(target_url = %callback.target(), attempt, error = chain(&cause), "shutdown callback failed; trying again");
-            }
-            Err(cause) => {
-                counters.attempted(CallbackResult::GivenUp);
-                error!(target_url = %callback.target(), attempt, error = chain(&cause), "shutdown callback given up");
-                return;
-            }
+            Ok(Err(cause)) => (chain(&cause), cause.is_transient()),
+            Err(_) => ("the attempt panicked, which is a bug in grit-wrapper".to_owned(), true),
+        };
+        if !is_transient || since.elapsed() + pause > GIVE_UP_AFTER {
+            counters.attempted(CallbackResult::GivenUp);
+            error!(target_url = %callback.target(), attempt, error = cause, "shutdown callback given up");
+            return;
         }
+        counters.attempted(CallbackResult::Retry);
+        warn!(target_url = %callback.target(), attempt, error = cause, next_attempt_in = ?pause, "shutdown callback failed; trying again");
         sleep(pause).await;
-        pause *= 2;
+        pause = (pause * 2).min(LONGEST_PAUSE);
     }
 }
 
@@ -114,27 +105,30 @@ mod tests {
 
     /// The clock stands still but for the limits, so this takes no time; what it shows is which limits there are.
     #[tokio::test(start_paused = true)]
-    async fn a_server_that_never_answers_costs_ten_seconds_an_attempt_and_is_given_up() {
+    async fn a_server_that_never_answers_is_asked_for_a_day_and_given_up() {
         let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let begin = Instant::now();
         let counters = Counters::default();
-        make(to(silent.local_addr().unwrap()), ATTEMPT_LIMIT, FIRST_PAUSE, &counters).await;
-        let attempts = CallbackResult::ALL.map(|result| counters.attempts(result));
-        assert_eq!(attempts, [0, u64::from(ATTEMPTS) - 1, 1]);
-        let pauses = FIRST_PAUSE * (1 + 2 + 4 + 8 + 16);
+        make(to(silent.local_addr().unwrap()), begin, &counters).await;
+        let [success, retry, given_up] = CallbackResult::ALL.map(|result| counters.attempts(result));
+        assert_eq!((success, given_up), (0, 1));
+        // Each attempt takes ten seconds, and the pauses grow to five minutes.
+        assert!((250..320).contains(&retry), "{retry}");
         let took = begin.elapsed();
-        assert!(took >= ATTEMPT_LIMIT * ATTEMPTS + pauses, "{took:?}");
-        assert!(took < ATTEMPT_LIMIT * ATTEMPTS + pauses + Duration::from_secs(1), "{took:?}");
+        assert!(
+            took > GIVE_UP_AFTER - 2 * LONGEST_PAUSE && took <= GIVE_UP_AFTER + ATTEMPT_LIMIT,
+            "{took:?}"
+        );
     }
 
+    /// As one that a wrapper takes up which was started a day later.
     #[tokio::test(start_paused = true)]
-    async fn an_ending_wrapper_does_not_wait_for_ever() {
+    async fn a_callback_that_was_due_long_ago_is_attempted_once_more() {
         let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let mut caller = Caller::new(Handle::current(), Arc::default());
-        let callback = to(silent.local_addr().unwrap());
-        caller.call(callback.clone(), Made::to_nobody(callback));
-        let begin = Instant::now();
-        assert!(!caller.finish(Caller::FINISH_LIMIT).await);
-        assert!(begin.elapsed() < Caller::FINISH_LIMIT + Duration::from_secs(1));
+        let counters = Counters::default();
+        tokio::time::advance(GIVE_UP_AFTER).await;
+        let since = Instant::now().checked_sub(GIVE_UP_AFTER).unwrap();
+        make(to(silent.local_addr().unwrap()), since, &counters).await;
+        assert_eq!(CallbackResult::ALL.map(|result| counters.attempts(result)), [0, 0, 1]);
     }
 }

@@ -16,7 +16,7 @@ use hyper_util::{
 };
 use rustls::{ClientConfig, RootCertStore};
 use thiserror::Error;
-use tokio::time::timeout;
+use tokio::{task::spawn_blocking, time::timeout};
 
 use super::Callback;
 
@@ -55,7 +55,8 @@ impl RequestError {
 ///
 /// Dropping the future gives the attempt up.
 pub(super) async fn attempt(callback: &Callback, limit: Duration) -> Result<StatusCode, RequestError> {
-    let client = Client::builder(TokioExecutor::new()).pool_max_idle_per_host(0).build(connector(callback)?);
+    let client =
+        Client::builder(TokioExecutor::new()).pool_max_idle_per_host(0).build(connector(callback).await?);
     let mut request = Request::builder().method(callback.0.method.clone()).uri(callback.0.uri.clone());
     if let Some(headers) = request.headers_mut() {
         headers.insert(USER_AGENT, USER_AGENT_VALUE);
@@ -108,10 +109,12 @@ fn percent_decode(text: &str) -> Vec<u8> {
 }
 
 /// The machine's authorities are read for each attempt: it happens once in a runner's life, and an idle wrapper shall not carry them.
-fn connector(callback: &Callback) -> Result<HttpsConnector<HttpConnector>, RequestError> {
+async fn connector(callback: &Callback) -> Result<HttpsConnector<HttpConnector>, RequestError> {
     let mut authorities = RootCertStore::empty();
     if callback.0.uri.scheme_str() == Some("https") {
-        let found = rustls_native_certs::load_native_certs();
+        // From files, which may be slow.
+        let found = spawn_blocking(rustls_native_certs::load_native_certs).await;
+        let found = found.map_err(|_| RequestError::NoAuthorities)?;
         let (added, _unusable) = authorities.add_parsable_certificates(found.certs);
         if added == 0 {
             return Err(RequestError::NoAuthorities);

@@ -12,7 +12,8 @@ use crate::{
     process::{CommandLine, Exit, Identity, LinuxChild, Program},
     signals,
     supervisor::{
-        ChildInfo, DrainOutcome, End, Leftovers, Mode, PastStop, Phase, Policy, State, Stop, Supervision,
+        ChildInfo, DrainOutcome, End, Leftovers, Mode, Owed, PastStop, Phase, Policy, State, Stop,
+        Supervision,
     },
     wall::Clocks,
 };
@@ -38,6 +39,9 @@ pub struct Saved {
     restarted: bool,
     /// The stop that ended an earlier child. Not there in files of wrappers that forgot it.
     last_stop: Option<SavedStop>,
+    /// Not there in files of wrappers that forgot them.
+    #[serde(default)]
+    owed: Vec<SavedOwed>,
 }
 
 /// The form of the file, [`FORM`]. Another one is not understood.
@@ -104,9 +108,17 @@ struct SavedCallback {
     headers: HashMap<String, String>,
 }
 
+/// A callback that is being made.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct SavedOwed {
+    callback: SavedCallback,
+    since: u64,
+}
+
 /// What an earlier wrapper left, as the supervisor takes it up.
 #[derive(Debug)]
 pub struct Found {
+    pub owed: Vec<Owed>,
     pub supervision: Supervision,
     pub child: Option<LinuxChild>,
 }
@@ -134,11 +146,17 @@ impl Saved {
         }
     }
 
-    pub(crate) fn new(supervision: &Supervision, child: Option<&Identity>) -> Self {
-        Self::by(&Clocks::now(), Instant::now(), supervision, child)
+    pub(crate) fn new(supervision: &Supervision, child: Option<&Identity>, owed: &[Owed]) -> Self {
+        Self::by(&Clocks::now(), Instant::now(), supervision, child, owed)
     }
 
-    fn by(clocks: &Clocks, now: Instant, supervision: &Supervision, child: Option<&Identity>) -> Self {
+    fn by(
+        clocks: &Clocks,
+        now: Instant,
+        supervision: &Supervision,
+        child: Option<&Identity>,
+        owed: &[Owed],
+    ) -> Self {
         let state = &supervision.state;
         let gate = matches!(state, State::Starting { .. })
             .then(|| child.and_then(|child| Program::of(child.pid).ok()))
@@ -157,6 +175,7 @@ impl Saved {
             failures: supervision.failures,
             restarted: supervision.restarted,
             last_stop: supervision.last_stop.as_deref().map(|past| SavedStop::past(clocks, past)),
+            owed: owed.iter().map(|owed| SavedOwed::new(clocks, owed)).collect(),
         }
     }
 
@@ -187,7 +206,8 @@ impl Saved {
             LinuxChild::deal_with_remains(&saved.identity, kill).await;
         }
         let times = Times::new(self.clock.as_ref(), Clocks::now(), Instant::now());
-        Ok(Found { supervision: self.taken_up(child.is_some(), &times, policy), child })
+        let owed = self.owed.iter().filter_map(|owed| owed.restore(&times)).collect();
+        Ok(Found { owed, supervision: self.taken_up(child.is_some(), &times, policy), child })
     }
 
     /// The state that follows from what was kept, when the child lives or not.
@@ -352,6 +372,23 @@ impl SavedEnd {
     }
 }
 
+impl SavedOwed {
+    fn new(clocks: &Clocks, owed: &Owed) -> Self {
+        Self { callback: SavedCallback::new(&owed.callback), since: clock::millis(clocks, owed.since) }
+    }
+
+    fn restore(&self, times: &Times) -> Option<Owed> {
+        Some(Owed { callback: self.callback.restore()?, since: times.past(self.since) })
+    }
+}
+
+/// Its headers are secrets, and so may its URL be.
+impl std::fmt::Debug for SavedCallback {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("SavedCallback")
+    }
+}
+
 impl SavedCallback {
     fn new(callback: &Callback) -> Self {
         let (url, method, headers) = callback.parts();
@@ -373,7 +410,7 @@ pub(crate) fn handed_over(
     policy: &Policy,
 ) -> Supervision {
     let clocks = Clocks::at(now);
-    let text = serde_json::to_vec(&Saved::by(&clocks, now, before, child)).unwrap();
+    let text = serde_json::to_vec(&Saved::by(&clocks, now, before, child, &[])).unwrap();
     let saved = Saved::parse(&text).unwrap();
     let times = Times::new(saved.clock.as_ref(), clocks, now);
     saved.taken_up(lives, &times, policy)

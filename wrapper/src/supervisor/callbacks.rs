@@ -1,14 +1,25 @@
 //! Who makes the callbacks of a stop, and how the supervisor learns that they were made.
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::{
+    sync::{mpsc, oneshot},
+    time::Instant,
+};
 
 use super::command::{Command, Request};
 use crate::callback::Callback;
 
 /// Makes the callbacks. It must return at once, and make the request elsewhere.
 pub trait Callbacks: Send + 'static {
-    /// `made` is to be told when the callback was made or given up.
-    fn call(&mut self, callback: Callback, made: Made);
+    /// `since` is when the callback became due. `made` is to be told when it was made or given up.
+    fn call(&mut self, callback: Callback, since: Instant, made: Made);
+}
+
+/// A callback that is being made. It stays in the state file until it was made or given up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Owed {
+    pub callback: Callback,
+    /// When it became due.
+    pub since: Instant,
 }
 
 /// The way back to the supervisor for one callback.
@@ -21,12 +32,6 @@ pub struct Made {
 impl Made {
     pub(super) fn new(callback: Callback, commands: mpsc::WeakSender<Command>) -> Self {
         Self { callback, commands }
-    }
-
-    /// One whose supervisor has ended.
-    #[cfg(test)]
-    pub(crate) fn to_nobody(callback: Callback) -> Self {
-        Self { callback, commands: mpsc::channel(1).0.downgrade() }
     }
 
     /// The callback was made, or nothing more can be hoped for: it need not be made again by a later wrapper.

@@ -12,11 +12,7 @@ use tokio::{
 };
 use tracing::{error, info, warn};
 
-use super::state::Supervision;
-use crate::{
-    process::Identity,
-    store::{Saved, Watch},
-};
+use crate::store::{Saved, Watch};
 
 /// The pause before a state file is written again that could not be written.
 const SAVE_AGAIN: Duration = Duration::from_secs(1);
@@ -120,8 +116,8 @@ impl Keeper {
 
     /// Writes the state down. What cannot be written is tried again when [`Keeper::due`] says so, until it is: a drain must not wait for
     /// a disk.
-    pub(super) async fn save(&mut self, supervision: &Supervision, child: Option<&Identity>) {
-        match self.write(LIMIT, Saved::new(supervision, child)).await {
+    pub(super) async fn save(&mut self, present: Saved) {
+        match self.write(LIMIT, present).await {
             Ok(()) if self.again.take().is_some() => info!("the state file is written again"),
             Ok(()) => {}
             Err(error) => {
@@ -139,12 +135,8 @@ impl Keeper {
     /// # Errors
     ///
     /// Those of writing.
-    pub(super) async fn save_start(
-        &mut self,
-        supervision: &Supervision,
-        child: Option<&Identity>,
-    ) -> io::Result<()> {
-        self.write(START_LIMIT, Saved::new(supervision, child)).await
+    pub(super) async fn save_start(&mut self, present: Saved) -> io::Result<()> {
+        self.write(START_LIMIT, present).await
     }
 
     /// Ends in good order: there is nothing for the next wrapper to take up.
@@ -218,7 +210,7 @@ mod tests {
     use crate::{
         callback::Callback,
         process::{CommandLine, Linux},
-        supervisor::{Callbacks, Made, Mode, Policy, State, Stop, Task},
+        supervisor::{Callbacks, Made, Mode, Policy, State, Stop, Supervision, Task},
     };
 
     /// A file on a disk that hangs as long as the test wants.
@@ -266,33 +258,33 @@ mod tests {
     async fn a_disk_that_hangs_is_waited_for_once_and_written_to_when_it_answers() {
         let disk = Hanging::default();
         let mut keeper = Keeper::new(disk.clone()).unwrap();
-        let state = |restarts| Supervision { restarts, ..Supervision::default() };
-        keeper.save(&state(0), None).await;
+        let state = |restarts| Saved::new(&Supervision { restarts, ..Supervision::default() }, None, &[]);
+        keeper.save(state(0)).await;
         assert_eq!((disk.written(), keeper.due()), (1, None));
         disk.hang(true);
         let begin = Instant::now();
-        keeper.save(&state(1), None).await;
+        keeper.save(state(1)).await;
         assert!(begin.elapsed() >= LIMIT && keeper.due().is_some());
         // Ten more would take ten seconds, if each waited.
         let begin = Instant::now();
         for restarts in 2..12 {
-            keeper.save(&state(restarts), None).await;
+            keeper.save(state(restarts)).await;
         }
         assert!(begin.elapsed() < 5 * LIMIT, "{:?}", begin.elapsed());
         disk.hang(false);
         while keeper.due().is_some() {
             tokio::time::sleep(Duration::from_millis(5)).await;
-            keeper.save(&state(12), None).await;
+            keeper.save(state(12)).await;
         }
         assert_eq!(disk.written(), 3, "the one that hung, and the last");
-        keeper.save(&state(12), None).await;
+        keeper.save(state(12)).await;
         assert_eq!(disk.written(), 3);
     }
 
     struct NoCallbacks;
 
     impl Callbacks for NoCallbacks {
-        fn call(&mut self, _: Callback, _: Made) {}
+        fn call(&mut self, _: Callback, _: Instant, _: Made) {}
     }
 
     #[tokio::test]

@@ -32,7 +32,7 @@ mod table_tests;
 mod task_tests;
 
 pub use self::{
-    callbacks::{Callbacks, Made},
+    callbacks::{Callbacks, Made, Owed},
     command::{Answer, Mode, Refusal, Stop},
     handle::{Handle, HandleError},
     keeper::Keep,

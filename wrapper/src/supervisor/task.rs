@@ -4,12 +4,12 @@ use std::{fmt, io, sync::Arc, time::Duration};
 
 use tokio::{
     sync::{mpsc, watch},
-    time::{Instant, sleep_until},
+    time::{Instant, sleep_until, timeout_at},
 };
-use tracing::{debug, error, info};
+use tracing::{debug, error, info, warn};
 
 use super::{
-    callbacks::{Callbacks, Made},
+    callbacks::{Callbacks, Made, Owed},
     command::{Answer, Command, Refusal, Request},
     handle::Handle,
     keeper::{Keep, Keeper},
@@ -19,10 +19,10 @@ use super::{
     tally::Tally,
 };
 use crate::{
-    callback::Callback,
     counters::Counters,
     output::LastLines,
     process::{Child, Exit, Identity, Platform, Signal, report},
+    store::Saved,
 };
 
 /// Requests that may wait for the task; each takes it microseconds.
@@ -30,6 +30,12 @@ const QUEUE: usize = 64;
 
 /// How often a child is looked at while a signal waits for its handlers.
 const PROBE_INTERVAL: Duration = Duration::from_millis(20);
+
+/// How long an ending wrapper waits for callbacks that still fail: two attempts that hang, or half a minute of those that fail quickly.
+const FINISH_LIMIT: Duration = Duration::from_secs(25);
+
+/// So many callbacks are kept in the state file, for a later wrapper to make.
+const MAX_OWED: usize = 64;
 
 /// How the supervisor's work ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,6 +59,8 @@ pub struct Task<P: Platform, C> {
     keeper: Keeper,
     /// An earlier wrapper's state was taken up, and is to be written as this one goes on with it.
     resumed: bool,
+    /// Callbacks that are being made.
+    owed: Vec<Owed>,
     /// The child's, for the state file.
     identity: Option<Identity>,
     reading: Option<Reading>,
@@ -95,6 +103,7 @@ impl<P: Platform, C: Callbacks> Task<P, C> {
             child: None,
             keeper: Keeper::default(),
             resumed: false,
+            owed: Vec::new(),
             identity: None,
             reading: None,
             callers: sender.downgrade(),
@@ -121,15 +130,20 @@ impl<P: Platform, C: Callbacks> Task<P, C> {
         self
     }
 
-    /// Takes up what an earlier wrapper left: its state, and its child where that lives.
+    /// Takes up what an earlier wrapper left: its state, its child where that lives, and the callbacks that it has not made.
     #[must_use]
-    pub fn resume(mut self, supervision: Supervision, child: Option<P::Child>) -> Self {
+    pub fn resume(mut self, supervision: Supervision, child: Option<P::Child>, owed: Vec<Owed>) -> Self {
         self.identity = child.as_ref().and_then(|child| child.identity().ok());
         self.child = child;
         self.tally = Tally::of(&supervision.state);
         self.supervision = supervision;
-        for callback in self.supervision.state.unmade_callbacks() {
-            self.call(callback);
+        let now = Instant::now();
+        // Those of a wrapper that was killed before it could begin with them.
+        let unmade = self.supervision.state.unmade_callbacks().into_iter();
+        let new = unmade.filter(|callback| owed.iter().all(|owed| owed.callback != *callback));
+        let new: Vec<_> = new.map(|callback| Owed { callback, since: now }).collect();
+        for owed in owed.into_iter().chain(new) {
+            self.call(owed);
         }
         self.resumed = true;
         self.publish();
@@ -179,10 +193,51 @@ impl<P: Platform, C: Callbacks> Task<P, C> {
                 // Whoever asked may have gone; what they asked for happens all the same.
                 let _gone = reply.send(answer);
             }
-            if left && let State::Exited { end, .. } = self.supervision.state {
-                self.keeper.finish().await;
+            if left && let State::Exited { end, .. } = &self.supervision.state {
+                let end = end.clone();
+                self.finish_callbacks().await;
+                self.leave_callbacks().await;
                 return Outcome::Ended(end);
             }
+        }
+    }
+
+    /// Waits until the callbacks are made, for [`FINISH_LIMIT`] at most. Requests are refused meanwhile.
+    async fn finish_callbacks(&mut self) {
+        let until = Instant::now() + FINISH_LIMIT;
+        while !self.owed.is_empty() {
+            match timeout_at(until, self.commands.recv()).await {
+                Ok(Some(Command { request: Request::Called(callback), .. })) => {
+                    // Who reports this waits for no answer.
+                    let _no_answer = self.step(Event::Called(callback)).await;
+                }
+                Ok(Some(Command { request: Request::Ping, reply })) => {
+                    let _gone = reply.send(Ok(Answer::Already));
+                }
+                // Dropping the request tells its caller that the supervisor has ended.
+                Ok(Some(_)) => {}
+                Ok(None) | Err(_) => return,
+            }
+        }
+    }
+
+    /// Leaves nothing in the state file but the callbacks that could not be made.
+    async fn leave_callbacks(&mut self) {
+        let count = self.owed.len();
+        if count == 0 {
+            return std::mem::take(&mut self.keeper).finish().await;
+        }
+        if self.keeper.keeps() {
+            warn!(
+                count,
+                "ending before the shutdown callbacks were made; the next wrapper goes on with them"
+            );
+            self.keeper.save(Saved::new(&Supervision::default(), None, &self.owed)).await;
+        } else {
+            error!(
+                count,
+                "ending before the shutdown callbacks were made; without a state file they are lost"
+            );
         }
     }
 
@@ -244,6 +299,11 @@ impl<P: Platform, C: Callbacks> Task<P, C> {
     /// on its signal.
     async fn step(&mut self, event: Event) -> (Option<Event>, bool, Result<Answer, Refusal>) {
         let before = std::mem::take(&mut self.supervision);
+        if let Event::Called(callback) = &event
+            && let Some(at) = self.owed.iter().position(|owed| owed.callback == *callback)
+        {
+            self.owed.remove(at);
+        }
         let name = before.state.name();
         let now = Instant::now();
         let Step { next, effects, answer } = before.on(event, now, &self.policy);
@@ -281,7 +341,7 @@ impl<P: Platform, C: Callbacks> Task<P, C> {
                 None
             }
             Effect::Callback(callback) => {
-                self.call(callback);
+                self.call(Owed { callback, since: Instant::now() });
                 None
             }
             Effect::ReadLog { pid, started } => {
@@ -311,7 +371,7 @@ impl<P: Platform, C: Callbacks> Task<P, C> {
         let mut child = self.platform.spawn()?;
         self.identity = Some(child.identity()?);
         // From here on a later wrapper can find it; only now may it become a runner.
-        if let Err(error) = self.keeper.save_start(&self.supervision, self.identity.as_ref()).await {
+        if let Err(error) = self.keeper.save_start(self.present()).await {
             self.identity = None;
             child.discard();
             let why = "the state file cannot be written, so a later wrapper could start a second runner";
@@ -323,13 +383,25 @@ impl<P: Platform, C: Callbacks> Task<P, C> {
         Ok(pid)
     }
 
-    async fn save(&mut self) {
-        self.keeper.save(&self.supervision, self.identity.as_ref()).await;
+    /// What the state file is to tell.
+    fn present(&self) -> Saved {
+        Saved::new(&self.supervision, self.identity.as_ref(), &self.owed)
     }
 
-    fn call(&mut self, callback: Callback) {
-        let made = Made::new(callback.clone(), self.callers.clone());
-        self.callbacks.call(callback, made);
+    async fn save(&mut self) {
+        self.keeper.save(self.present()).await;
+    }
+
+    fn call(&mut self, owed: Owed) {
+        let made = Made::new(owed.callback.clone(), self.callers.clone());
+        self.callbacks.call(owed.callback.clone(), owed.since, made);
+        self.owed.push(owed);
+        if self.owed.len() > MAX_OWED {
+            warn!(
+                "too many shutdown callbacks that cannot be made; a later wrapper will not know the oldest one"
+            );
+            self.owed.remove(0);
+        }
     }
 
     async fn signal(&mut self, signal: Signal) {

@@ -15,7 +15,7 @@ const LONG: Duration = Duration::from_secs(60);
 struct NoCallbacks;
 
 impl Callbacks for NoCallbacks {
-    fn call(&mut self, _: Callback, _: Made) {}
+    fn call(&mut self, _: Callback, _: tokio::time::Instant, _: Made) {}
 }
 
 fn shell(script: &str) -> Linux {

@@ -3,11 +3,17 @@
 use std::{
     collections::HashMap,
     io,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use base64::prelude::{BASE64_STANDARD, Engine};
-use grit_proto::runner_wrapper::{ShutdownCallback, Status};
+use grit_proto::{
+    runner_wrapper::{ShutdownCallback, Status},
+    wrapper_v1::StartRequest,
+};
 use rustix::process::Signal;
 use rustls::pki_types::PrivateKeyDer;
 use tokio::{
@@ -22,6 +28,8 @@ use crate::support::{Start, Wrapper, eventually};
 pub(crate) struct Hook {
     pub(crate) url: String,
     heads: Arc<Mutex<Vec<String>>>,
+    /// Whether it answers 503, whatever its answers are.
+    down: Arc<AtomicBool>,
 }
 
 impl Hook {
@@ -30,12 +38,28 @@ impl Hook {
         let url = format!("http://{}/hook?secret=s3cret", listener.local_addr().unwrap());
         let heads = Arc::new(Mutex::new(Vec::new()));
         let kept = heads.clone();
+        let down = Arc::new(AtomicBool::new(false));
+        let is_down = Arc::clone(&down);
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
+                let down = is_down.load(Ordering::Relaxed);
+                let answers = if down { &["503 Service Unavailable"] } else { answers };
                 let _failed = answer(stream, &kept, answers).await;
             }
         });
-        Self { url, heads }
+        Self { url, heads, down }
+    }
+
+    /// One that answers 503 until it is up, and then 200.
+    async fn down() -> Self {
+        let hook = Self::new(&["200 OK"]).await;
+        hook.down.store(true, Ordering::Relaxed);
+        hook
+    }
+
+    fn up(&self) {
+        self.heads.lock().unwrap().clear();
+        self.down.store(false, Ordering::Relaxed);
     }
 
     pub(crate) fn heads(&self) -> Vec<String> {
@@ -226,4 +250,63 @@ async fn https_is_checked_against_the_machines_authorities() {
     client.graceful_with(callback(&url, "POST", &[])).await.unwrap();
     strict.logged("invalid peer certificate").await;
     assert_eq!(heads.lock().unwrap().len(), 1);
+}
+
+/// The next wrapper goes on with what the earlier one could not do, whatever has become of the runner meanwhile.
+async fn made_by_the_next_wrapper(first: Wrapper, hook: &Hook) -> Wrapper {
+    let state = first.read("w.sock.state");
+    assert!(state.contains("s3cret"), "the callback is not kept: {state}");
+    hook.up();
+    let second = Start::again(first.into_folder()).flags(&["--start-grace=0s"]).child(&[]);
+    second.logged("shutdown callback made").await;
+    assert_eq!(hook.heads().len(), 1);
+    // It is not kept any longer, and not made again.
+    eventually("it is forgotten", async || {
+        let state = second.read("w.sock.state");
+        if state.contains("\"owed\":[]") { Ok(()) } else { Err(state) }
+    })
+    .await;
+    second
+}
+
+#[tokio::test]
+async fn a_start_does_not_forget_a_callback_and_neither_does_a_kill() {
+    let hook = Hook::down().await;
+    let mut first = ready(&[]).await;
+    first.client().await.graceful_with(callback(&hook.url, "POST", &[])).await.unwrap();
+    hook.called(1).await;
+    first.client().await.becomes(Status::Stopped).await;
+    first.own().await.start(StartRequest {}).await.unwrap();
+    first.recorded("ready QUIT ready").await;
+    first.signal(Signal::KILL);
+    first.ended().await;
+    let second = made_by_the_next_wrapper(first, &hook).await;
+    assert_eq!(second.record(), "ready QUIT ready", "the runner was not adopted");
+}
+
+/// After the wrapper has waited for its callbacks as long as it does.
+#[tokio::test]
+async fn a_wrapper_that_ends_leaves_its_callbacks_to_the_next_one() {
+    let hook = Hook::down().await;
+    let mut first = ready(&[]).await;
+    first.client().await.graceful_with(callback(&hook.url, "POST", &[])).await.unwrap();
+    first.client().await.becomes(Status::Stopped).await;
+    hook.called(1).await;
+    first.signal(Signal::TERM);
+    assert_eq!(first.ended().await.code(), Some(0));
+    first.logged("the next wrapper goes on with them").await;
+    let second = made_by_the_next_wrapper(first, &hook).await;
+    second.recorded("ready QUIT ready").await;
+}
+
+#[tokio::test]
+async fn a_wrapper_that_is_killed_while_it_makes_its_last_callbacks_leaves_them_to_the_next_one() {
+    let hook = Hook::down().await;
+    let mut first = ready(&[]).await;
+    first.client().await.graceful_with(callback(&hook.url, "POST", &[])).await.unwrap();
+    first.signal(Signal::TERM);
+    hook.called(2).await;
+    first.signal(Signal::KILL);
+    first.ended().await;
+    made_by_the_next_wrapper(first, &hook).await;
 }

@@ -22,7 +22,7 @@ use crate::support::{Client, Start, misbehaving_child, tcp_client, unix_channel,
 struct NoCallbacks;
 
 impl Callbacks for NoCallbacks {
-    fn call(&mut self, callback: Callback, _: Made) {
+    fn call(&mut self, callback: Callback, _: tokio::time::Instant, _: Made) {
         panic!("nobody asked for {callback:?}");
     }
 }

@@ -14,7 +14,7 @@ const WORKERS: usize = 8;
 struct NoCallbacks;
 
 impl Callbacks for NoCallbacks {
-    fn call(&mut self, _: Callback, _: Made) {}
+    fn call(&mut self, _: Callback, _: tokio::time::Instant, _: Made) {}
 }
 
 /// All rounds with real processes and the real supervisor: in every other one the child also ends by itself at about the moment of the
