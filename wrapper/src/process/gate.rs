@@ -19,6 +19,10 @@ use std::{
 };
 
 use rustix::io::fcntl_dupfd_cloexec;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    time::timeout,
+};
 
 use super::CommandLine;
 
@@ -35,7 +39,6 @@ pub(super) struct Gate(UnixStream);
 /// The command that makes a gate for `command`, and the wrapper's end of it.
 pub(super) fn command(command: &CommandLine) -> io::Result<(Command, Gate)> {
     let (ours, theirs) = UnixStream::pair()?;
-    ours.set_read_timeout(Some(EXEC_LIMIT))?;
     // Our own file, even when it was replaced by an upgrade since.
     let mut gate = Command::new("/proc/self/exe");
     gate.arg0("grit-wrapper").arg(ARGUMENT).arg(&command.program).arg(&command.name).args(&command.args);
@@ -44,11 +47,16 @@ pub(super) fn command(command: &CommandLine) -> io::Result<(Command, Gate)> {
 }
 
 impl Gate {
-    /// Lets the child become the runner, and waits until it is.
-    pub(super) fn open(mut self) -> io::Result<()> {
-        self.0.write_all(&[1])?;
+    /// Lets the child become the runner, and waits until it is. Only the caller waits, for as long as the runner's file system takes.
+    pub(super) async fn open(self) -> io::Result<()> {
+        self.0.set_nonblocking(true)?;
+        let mut gate = tokio::net::UnixStream::from_std(self.0)?;
+        gate.write_all(&[1]).await?;
         let mut answer = Vec::new();
-        self.0.read_to_end(&mut answer)?;
+        let answered = timeout(EXEC_LIMIT, gate.read_to_end(&mut answer)).await;
+        answered.map_err(|_| {
+            io::Error::new(io::ErrorKind::TimedOut, "the command could not be executed in time")
+        })??;
         match <[u8; 4]>::try_from(answer.as_slice()) {
             Err(_) if answer.is_empty() => Ok(()),
             Err(_) => Err(io::ErrorKind::InvalidData.into()),
@@ -84,4 +92,36 @@ fn wait_and_exec(mut words: impl Iterator<Item = OsString>) -> io::Result<()> {
     let number = error.raw_os_error().unwrap_or_default();
     socket.write_all(&number.to_ne_bytes())?;
     Err(error)
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::{Instant, sleep};
+
+    use super::*;
+
+    // The clock is paused: it moves to the next limit as soon as nothing else happens.
+
+    #[tokio::test(start_paused = true)]
+    async fn other_tasks_run_while_a_command_is_executed() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        // Exec takes a second, and closes the socket when it has succeeded.
+        let exec = async {
+            sleep(Duration::from_secs(1)).await;
+            theirs.read_exact(&mut [0]).unwrap();
+            drop(theirs);
+        };
+        let (opened, ()) = tokio::join!(Gate(ours).open(), exec);
+        opened.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_exec_that_hangs_is_given_up_after_the_limit() {
+        let (ours, _theirs) = UnixStream::pair().unwrap();
+        let begin = Instant::now();
+        let error = Gate(ours).open().await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        let took = begin.elapsed();
+        assert!(took >= EXEC_LIMIT && took < 2 * EXEC_LIMIT, "{took:?}");
+    }
 }

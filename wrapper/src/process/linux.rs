@@ -289,10 +289,10 @@ impl Child for LinuxChild {
         Ok(self.identity.clone())
     }
 
-    fn release(&mut self) -> io::Result<()> {
+    async fn release(&mut self) -> io::Result<()> {
         let Some(gate) = self.gate.take() else { return Ok(()) };
         // What did not become a runner is on its way out, and nobody else will collect it.
-        gate.open().inspect_err(|_| self.kill_and_collect())
+        gate.open().await.inspect_err(|_| self.kill_and_collect())
     }
 
     fn discard(mut self) {

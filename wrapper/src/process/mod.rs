@@ -65,7 +65,7 @@ pub trait Child: Send {
     /// # Errors
     ///
     /// Those of exec; there is no child then.
-    fn release(&mut self) -> io::Result<()>;
+    fn release(&mut self) -> impl Future<Output = io::Result<()>> + Send;
 
     /// Ends a child that was not released, and collects it.
     fn discard(self);

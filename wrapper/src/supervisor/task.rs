@@ -377,7 +377,7 @@ impl<P: Platform, C: Callbacks> Task<P, C> {
             let why = "the state file cannot be written, so a later wrapper could start a second runner";
             return Err(io::Error::new(error.kind(), format!("{why}: {error}")));
         }
-        child.release().inspect_err(|_| self.identity = None)?;
+        child.release().await.inspect_err(|_| self.identity = None)?;
         let pid = child.pid();
         self.child = Some(child);
         Ok(pid)
