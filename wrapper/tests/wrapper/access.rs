@@ -91,6 +91,12 @@ async fn refusals_do_not_fill_the_log() {
     for _ in 0..100 {
         client.graceful_with(None).await.unwrap_err();
     }
+    // The log has a queue, so lines can come after the answers.
+    crate::support::eventually("the lines of the refusals", async || {
+        let count = wrapper.read("log").matches("request denied").count();
+        if count >= 20 { Ok(()) } else { Err(count) }
+    })
+    .await;
     assert_eq!(wrapper.read("log").matches("request denied").count(), 20);
     let (_, page) = ask(&url, "/metrics", &[], None).await;
     assert!(page.contains("grit_wrapper_rpc_peer_denied_total 100\n"), "{page}");
