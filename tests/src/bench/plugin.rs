@@ -81,20 +81,23 @@ async fn call_often(
     client.provider.configure_provider(configure).await?;
 
     let block = block(described.resource_schemas.get(DRAIN))?;
-    let given =
-        json!({"instance_id": "i-1", "runner_manager": {"instance_name": "m", "address": "192.0.2.1"}});
-    let value = encode(&object(&block.attributes, &given))?;
-    let request = plan_resource_change::Request {
-        type_name: DRAIN.to_owned(),
-        prior_state: Some(encode(&Json::Null)?),
-        proposed_new_state: Some(value.clone()),
-        config: Some(value),
-        ..plan_resource_change::Request::default()
-    };
     let mut took = Vec::with_capacity(calls);
-    for _ in 0..calls {
+    for number in 0..calls {
+        // A second guard of one instance would be refused.
+        let given = json!({
+            "instance_id": format!("i-{number}"),
+            "runner_manager": { "instance_name": "m", "address": "192.0.2.1", "wrapper_address": "unix:///w" },
+        });
+        let value = encode(&object(&block.attributes, &given))?;
+        let request = plan_resource_change::Request {
+            type_name: DRAIN.to_owned(),
+            prior_state: Some(encode(&Json::Null)?),
+            proposed_new_state: Some(value.clone()),
+            config: Some(value),
+            ..plan_resource_change::Request::default()
+        };
         let start = std::time::Instant::now();
-        let answer = client.provider.plan_resource_change(request.clone()).await?.into_inner();
+        let answer = client.provider.plan_resource_change(request).await?.into_inner();
         took.push(milliseconds(start.elapsed()));
         ensure!(answer.diagnostics.is_empty(), "the plan has diagnostics: {:?}", answer.diagnostics);
         ensure!(answer.planned_state.is_some(), "the plan is empty");
