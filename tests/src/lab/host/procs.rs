@@ -2,7 +2,8 @@
 
 use std::{fs, path::PathBuf};
 
-/// One process that is alive (zombies are not).
+/// One process that is alive. A zombie is not, unless only its first thread has ended: then its other threads still run, hold its files, and are
+/// the parents of its children.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Process {
     pub pid: u32,
@@ -39,7 +40,7 @@ fn read(pid: u32) -> Option<Process> {
     let mut fields = rest.split_whitespace();
     let state = fields.next()?;
     let parent = fields.next()?.parse().ok()?;
-    if matches!(state, "Z" | "X") {
+    if matches!(state, "Z" | "X") && !has_other_threads(pid) {
         return None;
     }
     // A process that is ending gives its memory back, and with it the name of its executable, before it closes its files: it is still
@@ -47,6 +48,11 @@ fn read(pid: u32) -> Option<Process> {
     let exe = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_else(|_| PathBuf::from(name));
     let program = exe.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     Some(Process { pid, parent, program })
+}
+
+/// Whether threads beside the first one are listed. The kernel ends the threads of a killed process in any order.
+fn has_other_threads(pid: u32) -> bool {
+    fs::read_dir(format!("/proc/{pid}/task")).is_ok_and(|threads| threads.count() > 1)
 }
 
 #[cfg(test)]
@@ -78,5 +84,23 @@ mod tests {
             }
         });
         shell.wait().unwrap();
+    }
+
+    #[test]
+    fn a_process_whose_first_thread_has_ended_is_alive() {
+        let script = "import ctypes, threading, time\n\
+            threading.Thread(target=time.sleep, args=(60,)).start()\n\
+            ctypes.CDLL(None).pthread_exit(None)";
+        let mut python = Command::new("python3").args(["-c", script]).stdin(Stdio::null()).spawn().unwrap();
+        crate::poll::until("its first thread has ended", std::time::Duration::from_secs(30), || {
+            let stat = fs::read_to_string(format!("/proc/{}/stat", python.id())).unwrap();
+            if stat.contains(") Z ") { Ok(()) } else { Err(stat) }
+        });
+        assert!(read(python.id()).is_some());
+        python.kill().unwrap();
+        crate::poll::until("all of it has ended", std::time::Duration::from_secs(10), || {
+            read(python.id()).map_or(Ok(()), Err)
+        });
+        python.wait().unwrap();
     }
 }
