@@ -13,6 +13,8 @@
     reason = "helpers of tests: a test fails by panicking"
 )]
 
+pub mod architecture;
+
 use std::{env, ffi::OsStr, fs::OpenOptions, io::Write as _};
 
 /// Set to `1`: run the long tests in full.

@@ -1,0 +1,236 @@
+//! The structure of a crate, read from its source: which files import which others, and which other crates each file uses.
+//!
+//! The files are found through their `mod` declarations, from `lib.rs` down. Code under `#[cfg(test)]` is left out. A path that leads through
+//! re-exports counts as an import of the file that declares the item, and a re-export of a module's own descendant is not an import.
+
+mod read;
+mod resolve;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+};
+
+use self::read::Module;
+
+/// One file that imports another one of the same crate.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Import {
+    /// Relative to the source directory, such as `daemon/run.rs`.
+    pub from: String,
+    pub to: String,
+    /// The first path in `from` that leads to `to`.
+    pub path: String,
+}
+
+/// The structure of one crate.
+#[derive(Debug)]
+pub struct Architecture {
+    imports: BTreeMap<(String, String), String>,
+    /// File and path, such as (`daemon/run.rs`, `tokio::select`).
+    external: BTreeSet<(String, String)>,
+    files: BTreeSet<String>,
+}
+
+impl Architecture {
+    /// Reads the crate whose root is `lib.rs` in the directory `source`.
+    ///
+    /// # Panics
+    ///
+    /// When a file is missing or is not valid Rust.
+    #[must_use]
+    pub fn read(source: &Path) -> Self {
+        let modules = read::modules(source);
+        let mut architecture = Self {
+            imports: BTreeMap::new(),
+            external: BTreeSet::new(),
+            files: modules.values().map(|module| module.file.clone()).collect(),
+        };
+        for (name, module) in &modules {
+            architecture.add(&modules, name, module);
+        }
+        architecture
+    }
+
+    /// Every import, sorted.
+    #[must_use]
+    pub fn imports(&self) -> Vec<Import> {
+        let import = |((from, to), path): (&(String, String), &String)| Import {
+            from: from.clone(),
+            to: to.clone(),
+            path: path.clone(),
+        };
+        self.imports.iter().map(import).collect()
+    }
+
+    /// The imports that lead from a lower layer to a higher one, and the files that are in no layer.
+    ///
+    /// `layers` goes from the highest to the lowest. A layer is a list of files (`run.rs`) and directories (`transport/ssh/`); for each file
+    /// the longest match counts.
+    #[must_use]
+    pub fn imports_that_run_up(&self, layers: &[&[&str]]) -> Vec<String> {
+        let layer = |file: &str| {
+            let matches = |place: &str| file == place || (place.ends_with('/') && file.starts_with(place));
+            let all = layers.iter().enumerate().flat_map(|(index, layer)| {
+                layer.iter().filter(|place| matches(place)).map(move |place| (place.len(), index))
+            });
+            all.max().map(|(_, index)| index)
+        };
+        let without = self.files.iter().filter(|file| layer(file).is_none());
+        let mut found: Vec<_> = without.map(|file| format!("{file} is in no layer")).collect();
+        for Import { from, to, path } in self.imports() {
+            if layer(&to) < layer(&from) {
+                found.push(format!("{from} imports {to} ({path})"));
+            }
+        }
+        found
+    }
+
+    /// The groups of files that import each other, directly or through other files.
+    #[must_use]
+    pub fn circles(&self) -> Vec<Vec<String>> {
+        let reachable = |start: &str| {
+            let mut found = BTreeSet::new();
+            let mut open = vec![start.to_owned()];
+            while let Some(file) = open.pop() {
+                let next = self.imports.keys().filter(|(from, _)| *from == file).map(|(_, to)| to);
+                open.extend(next.filter(|to| found.insert((*to).clone())).cloned());
+            }
+            found
+        };
+        let reach: BTreeMap<_, _> = self.files.iter().map(|file| (file, reachable(file))).collect();
+        let mut circles = BTreeSet::new();
+        for (file, from_here) in &reach {
+            let circle: Vec<_> =
+                from_here.iter().filter(|other| reach[other].contains(*file)).cloned().collect();
+            if !circle.is_empty() {
+                circles.insert(circle);
+            }
+        }
+        circles.into_iter().collect()
+    }
+
+    /// The files that use one of these paths of other crates, such as `tonic` or `std::env`, each with the path it uses.
+    #[must_use]
+    pub fn files_that_use(&self, paths: &[&str]) -> Vec<(String, String)> {
+        let within = |used: &str, path: &str| {
+            used.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
+        };
+        let matches = |used: &str| paths.iter().any(|path| within(used, path));
+        self.external.iter().filter(|(_, used)| matches(used)).cloned().collect()
+    }
+
+    /// Adds the imports of one module.
+    fn add(&mut self, modules: &BTreeMap<Vec<String>, Module>, name: &[String], module: &Module) {
+        for used in &module.paths {
+            match resolve::target(modules, name, &used.segments) {
+                resolve::Target::Module(target) => {
+                    let to = &modules[&target].file;
+                    let of_descendant = used.is_re_export && target.starts_with(name);
+                    if *to != module.file && !of_descendant {
+                        let key = (module.file.clone(), to.clone());
+                        self.imports.entry(key).or_insert_with(|| used.segments.join("::"));
+                    }
+                }
+                resolve::Target::External(path) => {
+                    self.external.insert((module.file.clone(), path.join("::")));
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    /// A crate of these files.
+    fn crate_of(files: &[(&str, &str)]) -> Architecture {
+        let directory = std::env::temp_dir().join(format!("grit-architecture-{}", std::process::id()));
+        let thread = format!("{:?}", std::thread::current().id()).replace(|c: char| !c.is_ascii_digit(), "");
+        let directory = directory.join(thread);
+        for (name, text) in files {
+            let path = directory.join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        let architecture = Architecture::read(&directory);
+        fs::remove_dir_all(directory.parent().unwrap()).unwrap();
+        architecture
+    }
+
+    fn pairs(architecture: &Architecture) -> Vec<(String, String)> {
+        architecture.imports().into_iter().map(|import| (import.from, import.to)).collect()
+    }
+
+    fn pair(from: &str, to: &str) -> (String, String) {
+        (from.to_owned(), to.to_owned())
+    }
+
+    #[test]
+    fn imports_are_read_from_uses_paths_and_macros_and_not_from_tests() {
+        let architecture = crate_of(&[
+            ("lib.rs", "mod a; mod b; mod c; mod d;"),
+            (
+                "a.rs",
+                "use crate::{b::{self, B}, other::X}; fn f() { b::g(); }\n#[cfg(test)] mod tests { use crate::d::D; }",
+            ),
+            ("b.rs", "pub struct B; pub fn g() { super::c::h() }"),
+            ("c.rs", "pub fn h() { println!(\"{}\", crate::d::D) }"),
+            ("d.rs", "pub const D: u8 = 1;"),
+        ]);
+        let expected = [pair("a.rs", "b.rs"), pair("b.rs", "c.rs"), pair("c.rs", "d.rs")];
+        let without_root: Vec<_> =
+            pairs(&architecture).into_iter().filter(|(_, to)| to != "lib.rs").collect();
+        assert_eq!(without_root, expected);
+        assert!(architecture.circles().is_empty());
+    }
+
+    #[test]
+    fn re_exports_lead_to_the_file_of_the_item() {
+        let architecture = crate_of(&[
+            ("lib.rs", "mod a; mod b;"),
+            ("a/mod.rs", "mod inner; mod other; pub use self::inner::Inner; pub(crate) use other::*;"),
+            ("a/inner.rs", "use super::Other; pub struct Inner;"),
+            ("a/other.rs", "pub struct Other;"),
+            ("b.rs", "use crate::a::{Inner as I, Other}; type T = I;"),
+        ]);
+        let expected =
+            [pair("a/inner.rs", "a/other.rs"), pair("b.rs", "a/inner.rs"), pair("b.rs", "a/other.rs")];
+        assert_eq!(pairs(&architecture), expected);
+    }
+
+    #[test]
+    fn circles_and_imports_that_run_up_are_found() {
+        let architecture = crate_of(&[
+            ("lib.rs", "mod low; mod high; mod lost;"),
+            ("low/mod.rs", "mod part; fn f() { part::g() }"),
+            ("low/part.rs", "pub fn g() { crate::high::h() }"),
+            ("high.rs", "use crate::low; pub fn h() {}"),
+            ("lost.rs", ""),
+        ]);
+        assert_eq!(architecture.circles(), [["high.rs", "low/mod.rs", "low/part.rs"]]);
+        let found = architecture.imports_that_run_up(&[&["lib.rs", "high.rs"], &["low/"]]);
+        assert_eq!(found, ["lost.rs is in no layer", "low/part.rs imports high.rs (crate::high::h)"]);
+    }
+
+    #[test]
+    fn uses_of_other_crates_are_found() {
+        let architecture = crate_of(&[
+            ("lib.rs", "mod a;"),
+            (
+                "a.rs",
+                "use std::env; use tonic::{Status, Code as C}; fn f(s: Status) { env::var(\"X\"); hyper::go!(1) }",
+            ),
+        ]);
+        let used: Vec<_> = architecture
+            .files_that_use(&["tonic", "std::env", "hyper"])
+            .into_iter()
+            .map(|(_, path)| path)
+            .collect();
+        assert_eq!(used, ["hyper::go", "std::env", "std::env::var", "tonic::Code", "tonic::Status"]);
+        assert!(architecture.files_that_use(&["ton", "std::io"]).is_empty());
+    }
+}
