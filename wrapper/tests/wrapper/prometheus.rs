@@ -209,7 +209,7 @@ async fn between_two_lives_the_page_is_clean() {
 }
 
 fn rules() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging/prometheus")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("packaging/prometheus")
 }
 
 /// The rules that ship, with less patience: none where they wait before they fire, and a second in place of an hour or ten minutes.
@@ -236,7 +236,7 @@ fn the_rules_that_ship_do_what_they_say() {
 
 #[test]
 fn the_configuration_in_the_documentation_is_one() {
-    let docs = fs::read_to_string(rules().join("../../docs/wrapper.md")).unwrap();
+    let docs = fs::read_to_string(rules().join("../../../docs/wrapper.md")).unwrap();
     let lines = docs.lines().skip_while(|line| line.trim() != "# prometheus.yml");
     let config: String =
         lines.map_while(|line| line.strip_prefix("    ")).map(|line| format!("{line}\n")).collect();

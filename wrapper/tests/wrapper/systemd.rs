@@ -110,7 +110,7 @@ async fn the_units_that_ship_are_valid() {
     if let Err(why) = Command::new("systemd-analyze").arg("--version").output() {
         return grit_testkit::not_covered("the units", &format!("systemd-analyze cannot be started: {why}"));
     }
-    let packaging = Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging/systemd");
+    let packaging = Path::new(env!("CARGO_MANIFEST_DIR")).join("packaging/systemd");
     let here = |text: String| {
         text.replace("/usr/bin/grit-wrapper", env!("CARGO_BIN_EXE_grit-wrapper"))
             .replace("/usr/bin/gitlab-runner", "/bin/true")

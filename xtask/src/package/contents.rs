@@ -12,25 +12,25 @@ use anyhow::Context;
 use super::{elf::Elf, write};
 use crate::steps::{output, root};
 
-/// Files that are installed as they are: from `packaging/` and `docs/`, to.
+/// Files that are installed as they are: from `wrapper/packaging/` and `docs/`, to.
 const AS_THEY_ARE: [(&str, &str); 8] = [
-    ("packaging/systemd/grit-wrapper.service", "usr/lib/systemd/system/grit-wrapper.service"),
+    ("wrapper/packaging/systemd/grit-wrapper.service", "usr/lib/systemd/system/grit-wrapper.service"),
     (
-        "packaging/systemd/gitlab-runner.service.d/grit-wrapper.conf",
+        "wrapper/packaging/systemd/gitlab-runner.service.d/grit-wrapper.conf",
         "usr/share/grit-wrapper/gitlab-runner.service.d/grit-wrapper.conf",
     ),
     (
-        "packaging/systemd/grit-wrapper.service.d/jobs-elsewhere.conf",
+        "wrapper/packaging/systemd/grit-wrapper.service.d/jobs-elsewhere.conf",
         "usr/share/grit-wrapper/grit-wrapper.service.d/jobs-elsewhere.conf",
     ),
     (
-        "packaging/prometheus/grit-wrapper.rules.yml",
+        "wrapper/packaging/prometheus/grit-wrapper.rules.yml",
         "usr/share/grit-wrapper/prometheus/grit-wrapper.rules.yml",
     ),
-    ("packaging/deb/default", "etc/default/grit-wrapper"),
-    ("packaging/deb/needrestart.conf", "etc/needrestart/conf.d/grit-wrapper.conf"),
-    ("packaging/deb/sysusers.conf", "usr/lib/sysusers.d/grit-wrapper.conf"),
-    ("packaging/deb/copyright", "usr/share/doc/grit-wrapper/copyright"),
+    ("wrapper/packaging/deb/default", "etc/default/grit-wrapper"),
+    ("wrapper/packaging/deb/needrestart.conf", "etc/needrestart/conf.d/grit-wrapper.conf"),
+    ("wrapper/packaging/deb/sysusers.conf", "usr/lib/sysusers.d/grit-wrapper.conf"),
+    ("wrapper/packaging/deb/copyright", "usr/share/doc/grit-wrapper/copyright"),
 ];
 
 pub(super) struct Contents<'a> {
@@ -59,9 +59,9 @@ impl Contents<'_> {
         let installed = files(tree)?;
         let control = tree.join("DEBIAN");
         write(&control.join("control"), self.control(tree, &installed)?, 0o644)?;
-        write(&control.join("conffiles"), read("packaging/deb/conffiles")?, 0o644)?;
+        write(&control.join("conffiles"), read("wrapper/packaging/deb/conffiles")?, 0o644)?;
         for script in ["postinst", "prerm", "postrm"] {
-            write(&control.join(script), read(&format!("packaging/deb/{script}"))?, 0o755)?;
+            write(&control.join(script), read(&format!("wrapper/packaging/deb/{script}"))?, 0o755)?;
         }
         let sums = output(Command::new("md5sum").arg("--").args(&installed).current_dir(tree))?;
         write(&control.join("md5sums"), sums + "\n", 0o644)?;
@@ -76,7 +76,7 @@ impl Contents<'_> {
         let mut depends = self.elf.depends();
         // The group is made by systemd-sysusers.
         depends.push("systemd | systemd-standalone-sysusers | systemd-sysusers".to_owned());
-        Ok(read("packaging/deb/control.in")?
+        Ok(read("wrapper/packaging/deb/control.in")?
             .replace("@VERSION@", self.version)
             .replace("@ARCHITECTURE@", self.elf.architecture)
             .replace("@INSTALLED_SIZE@", &size.to_string())

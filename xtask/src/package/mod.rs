@@ -1,4 +1,4 @@
-//! `cargo xtask package`: the Debian package of the wrapper, made by `dpkg-deb` from what is under `packaging/`.
+//! `cargo xtask package`: the Debian package of the wrapper, made by `dpkg-deb` from what is under `wrapper/packaging/`.
 //!
 //! The same inputs give the same file, byte for byte: owners, modes and times do not depend on who builds it, and when. The time is
 //! `SOURCE_DATE_EPOCH`, or that of the last commit.

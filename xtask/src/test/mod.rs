@@ -52,7 +52,7 @@ pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
         steps.step("fmt", || execute(&mut cargo(&["fmt", "--all", "--check"])))?;
         steps.step("terraform fmt", terraform_fmt)?;
         steps.step("clippy", || {
-            // With what the crate in fuzz/ calls, which no other step here builds.
+            // With what the crate in tests/fuzz/ calls, which no other step here builds.
             let features = ["--features", "terraform-provider-grit/fuzzing"];
             let mut command = cargo(&["clippy", "--workspace", "--all-targets"]);
             execute(command.args(features).args(["--", "-D", "warnings"]))

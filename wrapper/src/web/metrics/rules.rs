@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, fs};
 
 use super::tests::{busy, lives, render};
 
-const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../packaging/prometheus");
+const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/packaging/prometheus");
 
 /// What Prometheus adds to every sample.
 const OF_THE_TARGET: [&str; 2] = ["job", "instance"];

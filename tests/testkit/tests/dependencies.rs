@@ -13,7 +13,7 @@ struct Dependencies {
 
 impl Dependencies {
     fn read() -> Self {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let mut command = Command::new(cargo);
         // What is compiled here. Other platforms' dependencies have not been downloaded.
@@ -142,21 +142,21 @@ fn a_licence_expression_is_judged() {
     }
 }
 
-/// The crate in fuzz/ is not built here. Its targets are one line each: that line calls a function that the suite feeds, too.
+/// The crate in tests/fuzz/ is not built here. Its targets are one line each: that line calls a function that the suite feeds, too.
 #[test]
 fn each_fuzz_target_calls_a_function_that_the_suite_feeds() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let read = |path: &str| std::fs::read_to_string(root.join(path)).unwrap();
-    let (manifest, tests) = (read("fuzz/Cargo.toml"), read("provider/src/fuzz/tests.rs"));
+    let (manifest, tests) = (read("tests/fuzz/Cargo.toml"), read("provider/src/fuzz/tests.rs"));
     let manifest: toml::Table = manifest.parse().unwrap();
     let targets = manifest["bin"].as_array().unwrap();
-    let files = std::fs::read_dir(root.join("fuzz/fuzz_targets")).unwrap().count();
+    let files = std::fs::read_dir(root.join("tests/fuzz/fuzz_targets")).unwrap().count();
     assert_eq!(targets.len(), files, "a file of fuzz_targets is not in Cargo.toml");
     for target in targets {
         let name = target["name"].as_str().unwrap();
         let call = format!("libfuzzer_sys::fuzz_target!(|bytes: &[u8]| grit_provider::fuzz::{name}(bytes));");
         assert_eq!(
-            read(&format!("fuzz/{}", target["path"].as_str().unwrap())).lines().last(),
+            read(&format!("tests/fuzz/{}", target["path"].as_str().unwrap())).lines().last(),
             Some(call.as_str())
         );
         assert!(tests.contains(&format!("super::{name},")), "no test feeds {name}");

@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-const CORES: &str = include_str!("../../tests/cores.txt");
+const CORES: &str = include_str!("../../cores.txt");
 
 /// `1.6`.
 fn minimum() -> String {
@@ -16,7 +16,7 @@ fn minimum() -> String {
 }
 
 fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
 fn configurations(folder: &Path, found: &mut Vec<PathBuf>) {
