@@ -11,7 +11,8 @@ use std::{
 };
 
 use grit_provider::{
-    config::{Grit, Shared},
+    process::Shared,
+    provider::Grit,
     resources::{RunnerDrain, RunnerHealth},
     schema::{Attribute, AttributeConstraint, AttributeType, Diagnostics, Provider, Resource, Schema},
 };

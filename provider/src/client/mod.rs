@@ -2,10 +2,10 @@
 
 mod channel;
 mod error;
-mod own;
+mod v1;
 
 pub use error::ClientError;
-pub use own::{Detail, DrainInfo, DrainOutcome, DrainRequest, ExitKind, Level, Look, RunnerExit, Start};
+pub use v1::{Detail, DrainInfo, DrainOutcome, DrainRequest, ExitKind, Level, Look, RunnerExit, Start};
 
 use crate::transport::{Connector, Target, Witness};
 use channel::Channel;
@@ -39,7 +39,7 @@ struct Shared {
     target: Target,
     connector: Connector,
     live: Mutex<Option<Live>>,
-    /// A [`own::Kind`], found out over the tunnel that is open.
+    /// A [`v1::Kind`], found out over the tunnel that is open.
     kind: AtomicU8,
     watch: Mutex<Option<tonic::Streaming<grit_proto::wrapper_v1::Status>>>,
 }
@@ -55,7 +55,7 @@ impl Connector {
     /// A client of this manager's wrapper. Connects to nothing yet.
     pub fn client(&self, target: Target) -> WrapperClient {
         let (live, watch) = (Mutex::new(None), Mutex::new(None));
-        let kind = AtomicU8::new(own::Kind::NotKnown as u8);
+        let kind = AtomicU8::new(v1::Kind::NotKnown as u8);
         WrapperClient {
             shared: Arc::new(Shared { target, connector: self.clone(), live, kind, watch }),
             deadline: None,
@@ -175,7 +175,7 @@ impl WrapperClient {
         let mut live = self.shared.live.lock().await;
         if live.as_ref().is_some_and(|live| Arc::ptr_eq(&live.witness, &broken.witness)) {
             *live = None;
-            self.shared.kind.store(own::Kind::NotKnown as u8, Ordering::Relaxed);
+            self.shared.kind.store(v1::Kind::NotKnown as u8, Ordering::Relaxed);
         }
     }
 }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::ssh::{UNKNOWN, set, text};
 use crate::{
-    args::required::check_set,
+    config::required::check_set,
     schema::{
         Attribute, AttributePath, AttributeType, Diagnostics, DiagnosticsExt, Value, attributes, required,
         sensitive,

@@ -8,9 +8,9 @@ use std::{path::PathBuf, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-use super::proxy_jump::HopArgs;
+use super::{proxy_jump::HopArgs, timeouts::check_duration};
 use crate::{
-    args::{duration, timeouts::check_duration},
+    duration,
     schema::{AttributePath, Diagnostics, DiagnosticsExt, Value},
     transport::{AgentOptions, InvalidOption, Secret, SshOptions, StrategyOptions, TrustOptions},
 };

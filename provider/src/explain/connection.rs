@@ -1,8 +1,8 @@
 //! The words for everything that can go wrong between us and a wrapper.
 
 use crate::{
-    args::duration::human,
     client::ClientError,
+    duration::human,
     explain::{
         Code, Explained,
         host_key::host_key,

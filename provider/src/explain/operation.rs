@@ -1,14 +1,15 @@
 //! The words for operations over runner managers: a health wait, a drain, a refused plan.
 
 use crate::{
-    args::{assume_terminated, duration::human},
+    assume_terminated,
     client::{ClientError, Level, Look, RunnerStatus, Start},
+    duration::human,
     explain::{Code, Explained, explain, shutdown::way_back},
     fleet::{
         health::{Missing, NotHealthy},
         jobs_left,
     },
-    resources::plan_guard::{Conflict, VARIABLE},
+    plan_guard::{Conflict, VARIABLE},
     transport::Presence,
 };
 

@@ -7,8 +7,9 @@ use super::{
     operation::{append, first_line, last_seen, tries},
 };
 use crate::{
-    args::{assume_terminated, duration::human},
+    assume_terminated,
     client::{ClientError, Look},
+    duration::human,
     fleet::{
         TooFewPeers, Unfit,
         drain::{Mode, NoCallback, NotDrained, Requested},

@@ -9,8 +9,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Admission, Fault, Progress, TooFewPeers, Wrapper, jobs_left, poll_interval};
 use crate::{
-    args::duration::human,
     client::{DrainRequest, Look, RunnerStatus},
+    duration::human,
 };
 
 pub use outcome::{

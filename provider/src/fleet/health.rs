@@ -7,8 +7,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Fault, Progress, Retry, Wrapper, poll_interval};
 use crate::{
-    args::duration::human,
     client::{Level, Look, RunnerStatus, Start},
+    duration::human,
 };
 
 /// How long `stopped` is taken for a restart in progress. After that the wait fails early: a wrapper that reports it will not start its
@@ -300,7 +300,7 @@ pub fn missing(look: &Look, policy: &HealthPolicy) -> Result<Option<Missing>, &'
 mod tests {
     use super::*;
     use crate::client::Detail;
-    use crate::fleet::scripted::{Scene, Scripted, ScriptedFault, retry};
+    use crate::fleet::test_wrapper::{Scene, Scripted, ScriptedFault, retry};
 
     fn policy(timeout: u64, stable_for: u64, attempts: Option<u32>) -> HealthPolicy {
         HealthPolicy {

@@ -6,26 +6,26 @@
 //! Every wait ends at its deadline, at the stop token, or with an outcome. Nothing here undoes a shutdown that was asked for:
 //! the runner goes on draining when the caller goes away, and the next call finds it draining.
 
-mod admission;
 mod backoff;
 pub mod drain;
 pub mod health;
 mod many;
+mod peers;
 mod wrapper;
 
 #[cfg(test)]
-mod scripted;
+mod test_wrapper;
 
 use std::time::Duration;
 
-pub use admission::{Admission, Drains, Guarded, Peer, Permit, TooFewPeers, UnderWay, Unfit, Unguarded};
 pub use many::{Outcomes, for_each};
+pub use peers::{Admission, Drains, Guarded, Peer, Permit, TooFewPeers, UnderWay, Unfit, Unguarded};
 pub use wrapper::{Fault, Wrapper};
 
 use backoff::Backoff;
 use tokio::time::Instant;
 
-use crate::{args::duration::human, client::Look};
+use crate::{client::Look, duration::human};
 
 /// How often a wrapper that does not tell of changes is looked at.
 ///

@@ -1,9 +1,7 @@
 //! The managed resources, one file each, named as in the registry.
 
-pub mod plan_guard;
 mod runner_drain;
 mod runner_health;
-pub mod stored_guards;
 
 pub use runner_drain::RunnerDrain;
 pub use runner_health::RunnerHealth;
@@ -11,15 +9,15 @@ pub use runner_health::RunnerHealth;
 use std::sync::Arc;
 
 use crate::{
-    config::{Known, Settings, Shared},
     explain::{Code, Explained},
+    process::{Configured, Settings, Shared},
     schema::{AttributePath, Diagnostics, DiagnosticsExt},
 };
 
 /// The configuration that a call needs for a connection, or an error that says why there is none.
-fn configured(shared: &Shared, diags: &mut Diagnostics) -> Option<Arc<Known>> {
+fn configured(shared: &Shared, diags: &mut Diagnostics) -> Option<Arc<Configured>> {
     let happened = match shared.settings() {
-        Settings::Known(known) => return Some(known),
+        Settings::Configured(known) => return Some(known),
         Settings::Unknown => "The provider block depends on a value that is not known yet.",
         Settings::Missing => "Terraform has not configured the provider.",
     };

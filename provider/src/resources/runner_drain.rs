@@ -11,7 +11,7 @@
 //!    begun yet. [`Walk`] says whether a call belongs to a plan.
 //! 2. **The destroy of a guard never succeeds without evidence**: the wrapper said that the process ended, or the user said that the host is
 //!    gone. A guard whose target is missing or malformed cannot ask a wrapper, so its destroy is an error that says how to go on. A guard
-//!    that was superseded in the same apply is not drained, and the user is warned (see [`plan_guard`](super::plan_guard)).
+//!    that was superseded in the same apply is not drained, and the user is warned (see [`plan_guard`](crate::plan_guard)).
 //!
 //! An error in an update, or in its plan, is harmless: Terraform keeps the guard as it was. Read touches no network. The destroy can
 //! be repeated at any time.
@@ -25,12 +25,13 @@ use async_trait::async_trait;
 use serde_json::{Value as Json, json};
 use tokio::time::Instant;
 
-use super::{add_error, configured, plan_guard::Conflict, unique_suffix};
+use super::{add_error, configured, unique_suffix};
 use crate::{
-    args::assume_terminated,
+    assume_terminated,
     call::{Walk, call},
-    config::Shared,
     explain::{Code, add_code, operation, shutdown::Word},
+    plan_guard::Conflict,
+    process::Shared,
     schema::{
         AttributePath, Diagnostics, DiagnosticsExt, MoveSource, Resource, ResourceExt, Schema, Value,
         ValueEmpty,
@@ -57,7 +58,7 @@ impl RunnerDrain {
 impl ResourceExt for RunnerDrain {
     fn observe_stored_state(&self, state: &Json) {
         let text = |name: &str| state.get(name).and_then(Json::as_str).unwrap_or_default();
-        self.shared.stored_guards.stored(text("id"));
+        self.shared.stored_drains.stored(text("id"));
         if !text("instance_id").is_empty() {
             self.shared.guard.stored(text("instance_id"), text("id"));
         }

@@ -13,17 +13,18 @@ use async_trait::async_trait;
 use time::OffsetDateTime;
 use tokio::time::Instant;
 
-use super::{add_error, configured, plan_guard::Conflict, unique_suffix};
+use super::{add_error, configured, unique_suffix};
 use crate::{
-    args::manager::{InvalidManager, RunnerManagerArgs},
     call::{Walk, call},
     client::ClientError,
-    config::{Known, Settings, Shared},
+    config::manager::{InvalidManager, RunnerManagerArgs},
     explain::{Code, Explained, add_code, operation},
     fleet::{
         self, Outcomes,
         health::{HealthPolicy, Healthy, NotHealthy},
     },
+    plan_guard::Conflict,
+    process::{Configured, Settings, Shared},
     schema::{AttributePath, Diagnostics, DiagnosticsExt, Resource, ResourceExt, Schema, Value, ValueEmpty},
 };
 use state::{Evidence, HEALTHY, HealthState, missing_guards, removed_guards, unhealthy_list};
@@ -93,7 +94,7 @@ impl RunnerHealth {
 }
 
 async fn wait_for_all(
-    known: &Known,
+    known: &Configured,
     managers: BTreeMap<String, RunnerManagerArgs>,
     policy: &HealthPolicy,
 ) -> Outcomes<Outcome> {
@@ -105,11 +106,7 @@ async fn wait_for_all(
             let client = known.connector.client(target);
             let outcome = fleet::health::wait(&key, &client, policy, &stop).await;
             if let Ok(healthy) = &outcome {
-                tracing::info!(
-                    manager = key,
-                    waited = crate::args::duration::human(healthy.waited),
-                    "healthy"
-                );
+                tracing::info!(manager = key, waited = crate::duration::human(healthy.waited), "healthy");
             }
             outcome.map_err(Unproved::NotHealthy)
         }
@@ -170,8 +167,8 @@ impl Resource for RunnerHealth {
         private: ValueEmpty,
         _: ValueEmpty,
     ) -> Option<(HealthState, ValueEmpty)> {
-        self.shared.stored_guards.refreshed();
-        let Settings::Known(known) = self.shared.settings() else { return Some((state, private)) };
+        self.shared.stored_drains.refreshed();
+        let Settings::Configured(known) = self.shared.settings() else { return Some((state, private)) };
         let stop = call().stop;
         let seen = tokio::select! {
             biased;
@@ -208,7 +205,7 @@ impl Resource for RunnerHealth {
         self.refuse_twice_guarded(diags)?;
         let missing = removed_guards(&prior, &proposed);
         let missing: Vec<_> =
-            missing.into_iter().filter(|(_, id)| self.shared.stored_guards.is_missing(id)).collect();
+            missing.into_iter().filter(|(_, id)| self.shared.stored_drains.is_missing(id)).collect();
         if !missing.is_empty() {
             diags.warn("Drain guards are not in the state", missing_guards(&missing));
         }

@@ -14,7 +14,7 @@ use grit_proto::tfplugin6 as pb;
 
 use super::{
     Service,
-    erased::{Change, StateAndPrivate},
+    dynamic::{Change, StateAndPrivate},
     task::Outcome,
 };
 use crate::{

@@ -6,7 +6,7 @@ use grit_proto::tfplugin6 as pb;
 
 use super::{
     Registry,
-    erased::{ErasedDataSource, ErasedProvider, ErasedResource},
+    dynamic::{ErasedDataSource, ErasedProvider, ErasedResource},
 };
 use crate::{
     schema::{Diagnostics, DiagnosticsExt, Schema},

@@ -8,7 +8,7 @@
 mod apply_resource_change;
 mod catalog;
 mod configure_provider;
-mod erased;
+mod dynamic;
 mod functions;
 mod get_provider_schema;
 mod import_resource_state;

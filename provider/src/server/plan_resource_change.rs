@@ -2,7 +2,7 @@
 
 use grit_proto::tfplugin6 as pb;
 
-use super::{Service, erased::Change};
+use super::{Service, dynamic::Change};
 use crate::{
     call::Operation,
     schema::{AttributePath, Diagnostics, DiagnosticsExt},

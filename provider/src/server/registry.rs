@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::erased::{ErasedDataSource, ErasedProvider, ErasedResource};
+use super::dynamic::{ErasedDataSource, ErasedProvider, ErasedResource};
 use crate::schema::{DataSource, Provider, ResourceExt};
 
 /// A provider: its address, its configuration, its resources and data sources.

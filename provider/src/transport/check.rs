@@ -3,11 +3,11 @@
 use crate::transport::{
     Secret, SshOptions, StrategyOptions,
     error::{InvalidOption, KeyError},
-    home,
     proxy_command::invalid,
     ssh,
     template::Template,
     trust::HostTrust,
+    user_files,
 };
 use std::path::{Path, PathBuf};
 
@@ -19,11 +19,11 @@ pub(super) fn check(options: &SshOptions) -> Vec<InvalidOption> {
     };
     let home = options.home.as_deref();
     let key = |text: &Secret| ssh::inspect_key(text).err().as_ref().map(key_problem);
-    let certificate_file = |path: &PathBuf| match read(&home::expand(path, home)) {
+    let certificate_file = |path: &PathBuf| match read(&user_files::expand(path, home)) {
         Ok(text) => ssh::read_certificate(text.expose()).err(),
         Err(problem) => Some(problem),
     };
-    let key_file = |path: &PathBuf| match read(&home::expand(path, home)) {
+    let key_file = |path: &PathBuf| match read(&user_files::expand(path, home)) {
         Ok(text) => key(&text),
         Err(problem) => Some(problem),
     };
@@ -56,7 +56,8 @@ pub(super) fn check(options: &SshOptions) -> Vec<InvalidOption> {
 }
 
 fn read(path: &Path) -> Result<Secret, String> {
-    home::read_text(path).map_err(|problem| format!("{} cannot be read: {problem}", home::shown(path)))
+    user_files::read_text(path)
+        .map_err(|problem| format!("{} cannot be read: {problem}", user_files::shown(path)))
 }
 
 /// The problem alone: the attribute stands before it.

@@ -3,8 +3,8 @@
 use crate::transport::{
     AgentOptions, JumpOptions, Secret, SshOptions, Target,
     error::{Cause, KeyError},
-    home,
     ssh::{self, Agent, Credential, PrivateKey},
+    user_files,
 };
 use sha2::{Digest, Sha256};
 use std::{
@@ -97,8 +97,8 @@ impl Keyring {
             let key = self.key(place, home).await.map_err(Cause::Key)?;
             name.push_str(&key.fingerprint());
             if let Some(path) = place.certificate {
-                let path = home::expand(path, home);
-                let source = home::shown(&path);
+                let path = user_files::expand(path, home);
+                let source = user_files::shown(&path);
                 let text = read(path).await.map_err(Cause::Key)?;
                 let certified = ssh::load_certificate(text.expose(), &key, &source).map_err(Cause::Key)?;
                 let _ = write!(name, "+{}", digest(&[text.expose()]).escape_ascii());
@@ -111,7 +111,7 @@ impl Keyring {
                 socket: "SSH_AUTH_SOCK".to_owned(),
                 problem: "the variable is not set".to_owned(),
             })?;
-            let agent = Agent::new(&home::expand(socket, home), agent.identity.clone());
+            let agent = Agent::new(&user_files::expand(socket, home), agent.identity.clone());
             let _ = write!(name, "+{agent:?}");
             credentials.push(Credential::Agent(agent));
         }
@@ -122,8 +122,8 @@ impl Keyring {
         let (text, source) = match (place.text, place.path) {
             (Some(text), _) => (text.clone(), place.name.clone()),
             (None, Some(path)) => {
-                let path = home::expand(path, home);
-                let source = format!("{}_path ({})", place.name, home::shown(&path));
+                let path = user_files::expand(path, home);
+                let source = format!("{}_path ({})", place.name, user_files::shown(&path));
                 (read(path).await?, source)
             }
             (None, None) => return Err(unreadable(&place.name, "no key is named".to_owned())),
@@ -171,8 +171,8 @@ fn entry<'a>(options: &'a SshOptions, target: &'a Target) -> Place<'a> {
 }
 
 async fn read(path: PathBuf) -> Result<Secret, KeyError> {
-    let name = home::shown(&path);
-    let reading = tokio::task::spawn_blocking(move || home::read_text(&path));
+    let name = user_files::shown(&path);
+    let reading = tokio::task::spawn_blocking(move || user_files::read_text(&path));
     let read = reading.await.unwrap_or_else(|error| Err(error.to_string()));
     read.map_err(|problem| unreadable(&name, problem))
 }

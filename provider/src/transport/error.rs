@@ -2,7 +2,7 @@
 //!
 //! The words a user reads are chosen in [`crate::explain`]; here are the facts, sorted so that they can be chosen.
 
-use crate::transport::{HostPort, WrapperAddress, home};
+use crate::transport::{HostPort, WrapperAddress, user_files};
 use std::{fmt, io, time::Duration};
 
 /// A part of the way, in the order in which they are passed.
@@ -325,7 +325,7 @@ pub struct SharedIoError {
 
 impl From<&io::Error> for SharedIoError {
     fn from(error: &io::Error) -> Self {
-        Self { kind: error.kind(), text: home::plain(error) }
+        Self { kind: error.kind(), text: user_files::plain(error) }
     }
 }
 

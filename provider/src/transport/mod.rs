@@ -20,14 +20,13 @@ mod credentials;
 mod error;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzz;
-mod home;
 mod limits;
 mod options;
 mod over_ssh;
 mod pool;
-mod presence;
 mod proxy_command;
 mod proxy_jump;
+mod reachability;
 mod secret;
 mod ssh;
 mod ssh_command;
@@ -35,6 +34,7 @@ mod stream;
 mod tcp;
 mod template;
 mod trust;
+mod user_files;
 
 pub use address::{AddressError, HostPort, SSH_PORT, WrapperAddress};
 pub use error::{
@@ -42,7 +42,7 @@ pub use error::{
     Phase, Route, SharedIoError, TransportError,
 };
 pub use options::{AgentOptions, JumpOptions, SshOptions, StrategyOptions, TrustOptions};
-pub use presence::Presence;
+pub use reachability::Presence;
 pub use secret::Secret;
 
 use async_trait::async_trait;

@@ -1,11 +1,11 @@
 //! Messages and msgpack to native values and back, free of decisions.
 
+mod control_characters;
 mod culprit;
 mod mask;
 mod raw;
 mod rewrite;
 mod to_proto;
-mod visible;
 
 pub(crate) use mask::Mask;
 pub(crate) use raw::{Encoded, Probe, Raw, encode, has_unknown, is_null, message, null_message};

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use grit_proto::tfplugin6 as pb;
 
-use super::visible::visible;
+use super::control_characters::visible;
 use crate::schema::{
     Attribute, AttributeConstraint, AttributePath, AttributePathStep, AttributeType, Block, Diagnostic,
     Diagnostics, NestedBlock, Schema, StringKind,

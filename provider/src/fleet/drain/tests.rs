@@ -3,7 +3,7 @@ use crate::{
     client::{Detail, DrainInfo, Level, ShutdownCallback},
     fleet::{
         Unguarded,
-        scripted::{Scene, Scripted, ScriptedFault, retry},
+        test_wrapper::{Scene, Scripted, ScriptedFault, retry},
     },
 };
 

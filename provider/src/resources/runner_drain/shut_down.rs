@@ -9,15 +9,15 @@ use tokio::time::Instant;
 
 use super::{RunnerDrain, state::DrainState};
 use crate::{
-    args::assume_terminated,
+    assume_terminated,
     call::call,
     client::{ClientError, WrapperClient},
-    config::Known,
     explain::shutdown::{self, Word},
     fleet::{
         self, Guarded, Peer, Unguarded,
         drain::{Begun, DrainPolicy, Drained, Ended, Mode, NotDrained, OnUnreachable, Requested},
     },
+    process::Configured,
     resources::add_error,
     schema::{AttributePath, Diagnostics, DiagnosticsExt, Value},
     transport::Target,
@@ -33,7 +33,7 @@ impl RunnerDrain {
         diags: &mut Diagnostics,
         prior: &DrainState,
         target: Target,
-        known: &Known,
+        known: &Configured,
         start: Instant,
     ) -> Option<()> {
         let name = prior.name();
@@ -80,7 +80,7 @@ impl RunnerDrain {
         name: &str,
         client: &WrapperClient,
         manager: String,
-        known: &Known,
+        known: &Configured,
         policy: &DrainPolicy,
     ) -> Outcome {
         let stop = call().stop;
@@ -147,7 +147,7 @@ fn report_end(
     ended: &Ended<ClientError>,
 ) {
     let reason = &ended.look.report.failure_reason;
-    let waited = crate::args::duration::human(ended.waited);
+    let waited = crate::duration::human(ended.waited);
     match ended.begun {
         Begun::Before => tracing::info!(manager = name, reason, "the runner had ended before"),
         Begun::Joined => tracing::info!(

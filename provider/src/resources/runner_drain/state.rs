@@ -6,18 +6,18 @@ use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
 use crate::{
-    args::{
-        closed::{self, Closed, member},
-        duration::human,
+    client::{DrainRequest, ShutdownCallback},
+    config::{
+        enum_attribute::{self, EnumAttribute, member},
         manager::{self, RunnerManagerArgs, RunnerManagers},
         number::{check_whole, whole},
         required::{check_set, check_text},
         retry::RetryArgs,
         timeouts::{DeleteTimeout, duration_or},
     },
-    client::{DrainRequest, ShutdownCallback},
-    config::Known,
+    duration::human,
     fleet::drain::{DrainPolicy, FORCE_LIMIT, Mode, OnTimeout, OnUnreachable},
+    process::Configured,
     schema::{
         AttributePath, AttributeType, Diagnostics, DiagnosticsExt, Number, Schema, Value, attributes,
         computed, optional, required, schema as schema_of, sensitive,
@@ -65,17 +65,17 @@ pub(super) struct CallbackArgs {
     pub(super) headers: Value<BTreeMap<String, Value<String>>>,
 }
 
-impl Closed for Mode {
-    const WORDS: &'static [(Self, &'static str)] =
+impl EnumAttribute for Mode {
+    const VALUES: &'static [(Self, &'static str)] =
         &[(Self::Graceful, "graceful"), (Self::Forceful, "forceful")];
 }
 
-impl Closed for OnTimeout {
-    const WORDS: &'static [(Self, &'static str)] = &[(Self::Fail, "fail"), (Self::Force, "force")];
+impl EnumAttribute for OnTimeout {
+    const VALUES: &'static [(Self, &'static str)] = &[(Self::Fail, "fail"), (Self::Force, "force")];
 }
 
-impl Closed for OnUnreachable {
-    const WORDS: &'static [(Self, &'static str)] =
+impl EnumAttribute for OnUnreachable {
+    const VALUES: &'static [(Self, &'static str)] =
         &[(Self::Fail, "fail"), (Self::AssumeTerminated, "assume_terminated")];
 }
 
@@ -123,7 +123,7 @@ impl DrainState {
         member::<OnUnreachable>(&self.on_unreachable) == OnUnreachable::AssumeTerminated
     }
 
-    pub(super) fn policy(&self, known: &Known, start: Instant) -> DrainPolicy {
+    pub(super) fn policy(&self, known: &Configured, start: Instant) -> DrainPolicy {
         DrainPolicy {
             mode: member(&self.mode),
             start,
@@ -153,9 +153,13 @@ impl DrainState {
         if let Value::Value(manager) = &self.runner_manager {
             manager.check(&AttributePath::new("runner_manager"), diags);
         }
-        closed::check::<Mode>(&self.mode, AttributePath::new("mode"), diags);
-        closed::check::<OnTimeout>(&self.on_timeout, AttributePath::new("on_timeout"), diags);
-        closed::check::<OnUnreachable>(&self.on_unreachable, AttributePath::new("on_unreachable"), diags);
+        enum_attribute::check::<Mode>(&self.mode, AttributePath::new("mode"), diags);
+        enum_attribute::check::<OnTimeout>(&self.on_timeout, AttributePath::new("on_timeout"), diags);
+        enum_attribute::check::<OnUnreachable>(
+            &self.on_unreachable,
+            AttributePath::new("on_unreachable"),
+            diags,
+        );
         if let Value::Value(guard) = &self.guard {
             guard.check(&AttributePath::new("guard"), diags);
         }

@@ -11,9 +11,9 @@ use tokio::time::{Instant, timeout_at};
 use super::state::{Evidence, HEALTHY, HealthState, UNHEALTHY};
 use crate::{
     client::{ClientError, Look},
-    config::Known,
     explain::{self, operation},
     fleet::{self, health::HealthPolicy},
+    process::Configured,
     schema::{AttributePath, Diagnostics, DiagnosticsExt, Value},
     transport::Presence,
 };
@@ -35,7 +35,7 @@ enum Found {
 }
 
 /// Looks at all managers of the state.
-pub(super) async fn look(known: &Known, state: &HealthState) -> Seen {
+pub(super) async fn look(known: &Configured, state: &HealthState) -> Seen {
     let deadline = Instant::now() + LOOK_LIMIT;
     let policy = &state.policy(known, Instant::now(), LOOK_LIMIT);
     let found = fleet::for_each(state.known_managers(), |key, manager| async move {

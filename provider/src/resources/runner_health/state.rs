@@ -7,16 +7,16 @@ use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 use tokio::time::Instant;
 
 use crate::{
-    args::{
-        closed::{self, Closed, member},
-        duration,
+    client::{Level, Look, RunnerStatus},
+    config::{
+        enum_attribute::{self, EnumAttribute, member},
         manager::{self, RunnerManagerArgs, RunnerManagers},
         retry::RetryArgs,
         timeouts::{WaitTimeouts, check_duration, duration_or},
     },
-    client::{Level, Look, RunnerStatus},
-    config::Known,
+    duration,
     fleet::health::HealthPolicy,
+    process::Configured,
     schema::{
         AttributePath, AttributeType, Diagnostics, DiagnosticsExt, Schema, Value, attributes, computed,
         optional, required, schema as schema_of,
@@ -71,8 +71,8 @@ enum Wanted {
     Level(Level),
 }
 
-impl Closed for Wanted {
-    const WORDS: &'static [(Self, &'static str)] = &[
+impl EnumAttribute for Wanted {
+    const VALUES: &'static [(Self, &'static str)] = &[
         (Self::Auto, "auto"),
         (Self::Level(Level::Process), Level::Process.as_str()),
         (Self::Level(Level::Ready), Level::Ready.as_str()),
@@ -118,7 +118,7 @@ impl HealthState {
         entries.filter_map(|(key, manager)| Some((key.clone(), manager.as_ref_option()?.clone()))).collect()
     }
 
-    pub(super) fn policy(&self, known: &Known, start: Instant, timeout: Duration) -> HealthPolicy {
+    pub(super) fn policy(&self, known: &Configured, start: Instant, timeout: Duration) -> HealthPolicy {
         HealthPolicy {
             start,
             timeout,
@@ -150,7 +150,7 @@ impl HealthState {
 
     pub(super) fn check(&self, diags: &mut Diagnostics) {
         manager::check_all(&self.runner_managers, &AttributePath::new("runner_managers"), diags);
-        closed::check::<Wanted>(&self.level, AttributePath::new("level"), diags);
+        enum_attribute::check::<Wanted>(&self.level, AttributePath::new("level"), diags);
         check_duration(&self.stable_for, AttributePath::new("stable_for"), diags);
         if let Value::Value(retry) = &self.retry {
             retry.check(&AttributePath::new("retry"), diags);

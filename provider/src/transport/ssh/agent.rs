@@ -1,6 +1,6 @@
 //! Keys that live in ssh-agent.
 
-use crate::transport::{error::Cause, home};
+use crate::transport::{error::Cause, user_files};
 use russh::{
     AgentAuthError, Signer,
     keys::{
@@ -31,8 +31,9 @@ pub(super) struct Opened {
 
 impl Agent {
     pub(super) async fn open(&self) -> Result<Opened, Cause> {
-        let stream =
-            UnixStream::connect(&self.socket).await.map_err(|error| self.cannot(home::plain(&error)))?;
+        let stream = UnixStream::connect(&self.socket)
+            .await
+            .map_err(|error| self.cannot(user_files::plain(&error)))?;
         let mut client = AgentClient::connect(stream);
         let mut identities =
             client.request_identities().await.map_err(|error| self.cannot(error.to_string()))?;
@@ -50,12 +51,12 @@ impl Agent {
 
     /// The error that it is of no use.
     pub(super) fn cannot(&self, problem: String) -> Cause {
-        Cause::Agent { socket: home::shown(&self.socket), problem }
+        Cause::Agent { socket: user_files::shown(&self.socket), problem }
     }
 
     /// The error that nothing came from it.
     pub(super) fn silent(&self, limit: Duration) -> Cause {
-        Cause::AgentSilent { socket: home::shown(&self.socket), limit }
+        Cause::AgentSilent { socket: user_files::shown(&self.socket), limit }
     }
 
     pub(crate) fn new(socket: &Path, identity: Option<String>) -> Self {

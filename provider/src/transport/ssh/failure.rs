@@ -86,7 +86,7 @@ fn lost(error: &io::Error) -> String {
         io::ErrorKind::UnexpectedEof => "the server closed the connection".to_owned(),
         io::ErrorKind::ConnectionReset => "the connection was reset".to_owned(),
         io::ErrorKind::BrokenPipe => "the connection was closed while we wrote".to_owned(),
-        _ => crate::transport::home::plain(error),
+        _ => crate::transport::user_files::plain(error),
     }
 }
 

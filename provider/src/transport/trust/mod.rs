@@ -15,7 +15,7 @@ pub(crate) use pattern::matches_any;
 use crate::transport::{
     HostPort, TrustOptions,
     error::{ExpectedKey, HostKeyRefusal, HostKeyVerdict, InvalidOption},
-    home,
+    user_files,
 };
 use key::Pin;
 use known_hosts::Marker;
@@ -92,7 +92,7 @@ impl HostTrust {
             trust.lines("ssh.known_hosts", text.as_bytes(), host);
         }
         for path in files(options) {
-            trust.file(&home::expand(path, home), host);
+            trust.file(&user_files::expand(path, home), host);
         }
         Ok(trust)
     }
@@ -227,8 +227,8 @@ impl HostTrust {
     }
 
     fn file(&mut self, path: &Path, host: &HostPort) {
-        let name = home::shown(path);
-        match home::read(path) {
+        let name = user_files::shown(path);
+        match user_files::read(path) {
             Ok(text) => self.lines(&name, &text, host),
             Err(problem) => self.searched.push(format!("{name} ({problem})")),
         }

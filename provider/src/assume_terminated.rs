@@ -4,10 +4,10 @@
 //! manager is out of the configuration. The variable needs no configuration.
 
 /// Identifiers of instances, or of guards, separated by commas.
-pub const VARIABLE: &str = "GRIT_ASSUME_TERMINATED";
+pub(crate) const VARIABLE: &str = "GRIT_ASSUME_TERMINATED";
 
 /// Whether the variable names a guard: by the `instance_id` of its instance, or by its own `id`.
-pub fn names<'a>(identifiers: impl IntoIterator<Item = &'a str>) -> bool {
+pub(crate) fn names<'a>(identifiers: impl IntoIterator<Item = &'a str>) -> bool {
     std::env::var(VARIABLE).is_ok_and(|list| list_names(&list, identifiers))
 }
 
@@ -16,7 +16,7 @@ fn list_names<'a>(list: &str, identifiers: impl IntoIterator<Item = &'a str>) ->
 }
 
 /// The command that gives the word for one instance, to be shown to the user.
-pub fn command(identifier: &str) -> String {
+pub(crate) fn command(identifier: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "@%_+=:./#-".contains(c);
     if identifier.chars().all(plain) {
         format!("{VARIABLE}={identifier} terraform apply")

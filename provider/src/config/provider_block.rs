@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 use super::ssh::{self, SshArgs};
 use crate::{
-    args::{
+    config::{
         number::{check_whole, whole},
         retry::RetryArgs,
     },
@@ -23,11 +23,11 @@ const MAX_PARALLEL: NonZeroUsize = NonZeroUsize::new(64).expect("64 is not zero"
 #[derive(Default, Deserialize)]
 pub struct ProviderArgs {
     ssh: Value<SshArgs>,
-    pub(super) retry: Value<RetryArgs>,
+    pub(crate) retry: Value<RetryArgs>,
     max_parallel: Value<Number>,
 }
 
-pub(super) fn schema() -> Schema {
+pub(crate) fn schema() -> Schema {
     schema_of(
         0,
         "Zero-downtime updates of GitLab Runner managers inside `terraform apply`.",
@@ -53,7 +53,7 @@ pub(super) fn schema() -> Schema {
 
 impl ProviderArgs {
     /// Everything that can be known to be wrong without a connection. `home` is what `~` in paths stands for.
-    pub(super) fn check(&self, home: Option<PathBuf>, diags: &mut Diagnostics) {
+    pub(crate) fn check(&self, home: Option<PathBuf>, diags: &mut Diagnostics) {
         if let Value::Value(ssh) = &self.ssh {
             ssh.check(&AttributePath::new("ssh"), home, diags);
         }
@@ -63,7 +63,7 @@ impl ProviderArgs {
         check_whole(&self.max_parallel, 1..=10_000, AttributePath::new("max_parallel"), diags);
     }
 
-    pub(super) fn is_known(&self) -> bool {
+    pub(crate) fn is_known(&self) -> bool {
         let ssh = match &self.ssh {
             Value::Unknown => false,
             Value::Null => true,
@@ -77,11 +77,11 @@ impl ProviderArgs {
         ssh && retry && !self.max_parallel.is_unknown()
     }
 
-    pub(super) fn max_parallel(&self) -> NonZeroUsize {
+    pub(crate) fn max_parallel(&self) -> NonZeroUsize {
         whole(&self.max_parallel).and_then(NonZeroUsize::new).unwrap_or(MAX_PARALLEL)
     }
 
-    pub(super) fn ssh_options(&self) -> SshOptions {
+    pub(crate) fn ssh_options(&self) -> SshOptions {
         let options = self.ssh.as_ref_option().map(SshArgs::options).unwrap_or_default();
         // Who works on few managers at a time wants few logins at a time, too.
         SshOptions { max_handshakes: Some(self.max_parallel().min(MAX_PARALLEL).get()), ..options }

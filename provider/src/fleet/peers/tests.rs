@@ -7,7 +7,7 @@ use crate::{
     client::{DrainRequest, Look, Start},
     fleet::{
         drain::{self, DrainPolicy, Mode, NotDrained, OnTimeout, OnUnreachable},
-        scripted::{Scene, Scripted, ScriptedFault, retry},
+        test_wrapper::{Scene, Scripted, ScriptedFault, retry},
     },
 };
 

@@ -10,7 +10,7 @@ use std::{
 
 /// What this process was shown.
 #[derive(Debug, Default)]
-pub struct StoredGuards {
+pub struct StoredDrains {
     seen: Mutex<Seen>,
 }
 
@@ -21,7 +21,7 @@ struct Seen {
     plans: bool,
 }
 
-impl StoredGuards {
+impl StoredDrains {
     /// Forgets everything: a new run begins.
     pub fn reset(&self) {
         *self.lock() = Seen::default();
@@ -54,7 +54,7 @@ mod tests {
 
     #[test]
     fn a_guard_is_missing_only_in_a_process_that_plans() {
-        let guards = StoredGuards::default();
+        let guards = StoredDrains::default();
         guards.stored("m1@h#1");
         assert!(!guards.is_missing("m2@h#2"));
         guards.refreshed();

@@ -3,23 +3,23 @@
 use crate::schema::{AttributePath, Diagnostics, DiagnosticsExt, Value};
 
 /// A closed set of words. The one list feeds parser, validator and documentation.
-pub trait Closed: Copy + PartialEq + 'static {
+pub trait EnumAttribute: Copy + PartialEq + 'static {
     /// Every member with its word; the first is the default.
-    const WORDS: &'static [(Self, &'static str)];
+    const VALUES: &'static [(Self, &'static str)];
 
     /// The member for a word.
     fn from_word(word: &str) -> Option<Self> {
-        Self::WORDS.iter().find(|(_, known)| *known == word).map(|(member, _)| *member)
+        Self::VALUES.iter().find(|(_, known)| *known == word).map(|(member, _)| *member)
     }
 
     /// The word of a member.
     fn word(self) -> &'static str {
-        Self::WORDS.iter().find(|(member, _)| *member == self).map_or("", |(_, word)| word)
+        Self::VALUES.iter().find(|(member, _)| *member == self).map_or("", |(_, word)| word)
     }
 
     /// The words as a text for people: `` `graceful` (default) or `forceful` ``.
     fn choices() -> String {
-        let words: Vec<_> = Self::WORDS.iter().map(|(_, word)| format!("`{word}`")).collect();
+        let words: Vec<_> = Self::VALUES.iter().map(|(_, word)| format!("`{word}`")).collect();
         match words.as_slice() {
             [first, middle @ .., last] => {
                 let middle: String = middle.iter().map(|word| format!(", {word}")).collect();
@@ -31,12 +31,12 @@ pub trait Closed: Copy + PartialEq + 'static {
 }
 
 /// The member that an attribute names; the default where it is null. Unknown words were refused by [`check`].
-pub fn member<T: Closed>(value: &Value<String>) -> T {
-    value.as_ref_option().and_then(|word| T::from_word(word)).unwrap_or(T::WORDS[0].0)
+pub fn member<T: EnumAttribute>(value: &Value<String>) -> T {
+    value.as_ref_option().and_then(|word| T::from_word(word)).unwrap_or(T::VALUES[0].0)
 }
 
 /// Refuses a word that is not in the set. Null and unknown pass.
-pub fn check<T: Closed>(value: &Value<String>, path: AttributePath, diags: &mut Diagnostics) {
+pub fn check<T: EnumAttribute>(value: &Value<String>, path: AttributePath, diags: &mut Diagnostics) {
     if let Value::Value(word) = value
         && T::from_word(word).is_none()
     {

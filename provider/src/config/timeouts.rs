@@ -4,9 +4,11 @@ use std::{collections::HashMap, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-use super::duration;
-use crate::schema::{
-    Attribute, AttributePath, AttributeType, Diagnostics, DiagnosticsExt, Value, attributes, optional,
+use crate::{
+    duration,
+    schema::{
+        Attribute, AttributePath, AttributeType, Diagnostics, DiagnosticsExt, Value, attributes, optional,
+    },
 };
 
 /// `timeouts = { create, update }` of a resource that waits when it is created or changed.

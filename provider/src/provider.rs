@@ -1,0 +1,87 @@
+//! The provider block: checking it, and taking it over.
+//!
+//! Validating reads the files that the block names, and never the network. Configuring connects to nothing and reads no file; it takes
+//! unknown and null values, because Terraform plans with them. What is missing shows when a connection needs it.
+
+use std::{path::PathBuf, sync::Arc};
+
+use async_trait::async_trait;
+
+use crate::{
+    config::provider_block::{self, ProviderArgs},
+    explain::{Code, add_code},
+    plan_guard,
+    process::{Configured, Settings, Shared},
+    schema::{AttributePath, Diagnostics, DiagnosticsExt, Provider, Schema},
+    transport::Connector,
+};
+
+/// The provider `grit`.
+#[derive(Debug)]
+pub struct Grit {
+    shared: Arc<Shared>,
+}
+
+impl Grit {
+    pub fn new(shared: Arc<Shared>) -> Self {
+        Self { shared }
+    }
+}
+
+#[async_trait]
+impl Provider for Grit {
+    type Config = ProviderArgs;
+
+    fn schema(&self, _: &mut Diagnostics) -> Option<Schema> {
+        Some(provider_block::schema())
+    }
+
+    async fn validate(&self, diags: &mut Diagnostics, config: ProviderArgs) -> Option<()> {
+        let home = std::env::var_os("HOME").filter(|home| !home.is_empty()).map(PathBuf::from);
+        config.check(home, diags);
+        add_code(diags, Code::InvalidConfig);
+        (!diags.has_errors()).then_some(())
+    }
+
+    async fn configure(&self, diags: &mut Diagnostics, config: ProviderArgs, _: &str) -> Option<()> {
+        // A process that stays for several runs (`--debug`) starts each of them with an empty guard.
+        self.shared.drains.reset();
+        self.shared.stored_drains.reset();
+        let switch = std::env::var(plan_guard::VARIABLE).ok();
+        match self.shared.guard.reset(switch.as_deref()) {
+            Ok(false) => {}
+            Ok(true) => diags.warn(
+                "Plans that drain live runners are not refused",
+                format!("{}=off switches the check off for this run.", plan_guard::VARIABLE),
+            ),
+            Err(invalid) => {
+                diags.fail(
+                    "Environment variable has an invalid value",
+                    format!("{invalid}. `off` lets plans through that would drain live runners."),
+                );
+                add_code(diags, Code::InvalidConfig);
+                return None;
+            }
+        }
+        let settings = if config.is_known() {
+            let variable = |name: &str| std::env::var(name).ok();
+            let options = config.ssh_options().or_environment(variable);
+            if options.trust.insecure_ignore_host_key {
+                diags.warn_at(
+                    AttributePath::new("ssh").attribute("insecure_ignore_host_key"),
+                    "Host keys are not verified",
+                    "Whoever answers at a manager's address can read and forge the commands of this provider. Give `known_hosts`, \
+                     `host_keys`, or `host_key` in the manager's entry.",
+                );
+            }
+            Settings::Configured(Arc::new(Configured {
+                connector: Connector::new(options),
+                retry: config.retry.as_option(),
+            }))
+        } else {
+            Settings::Unknown
+        };
+        self.shared.configure(settings);
+        Some(())
+    }
+}
