@@ -7,7 +7,7 @@ terraform {
 }
 
 variable "deploy_key" {
-  description = "Private key of the deploy user. Ephemeral: it is stored in no plan and no state."
+  description = "Private key of the deploy user. Ephemeral: Terraform stores it neither in the plan nor in the state."
   type        = string
   ephemeral   = true
   sensitive   = true

@@ -1,5 +1,5 @@
 //! The registry pages describe the schema: every attribute at its place, with its type, default and sensitivity, and nothing that the
-//! schema does not have. The examples are shown as they stand under `examples/`.
+//! schema does not have. The pages contain the files of `examples/` unchanged.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -18,7 +18,7 @@ use grit_provider::{
 };
 use pages::{Entry, default_in, entries, read};
 
-/// Where the object is described that another page or place refers to with "in the shape of".
+/// Where the object is described that another page or place refers to with "same attributes as".
 const MANAGER: (&str, &str) = ("docs/resources/runner_drain.md", "runner_manager");
 
 fn nested(attr_type: &AttributeType) -> Option<&HashMap<String, Attribute>> {
@@ -89,7 +89,7 @@ fn differences(
             found.push(format!("{here} has the default {schema:?}, and the page says {page:?}"));
         }
         let Some(inner) = nested(&attribute.attr_type) else { continue };
-        if entry.text.contains("in the shape of") {
+        if entry.text.contains("same attributes as") {
             let same = |one: &HashMap<String, Attribute>, other: &HashMap<String, Attribute>| {
                 one.len() == other.len()
                     && one
@@ -97,11 +97,11 @@ fn differences(
                         .all(|(name, one)| other.get(name).is_some_and(|other| meta(one) == meta(other)))
             };
             if !same(inner, manager) {
-                found.push(format!("{here} does not have the shape of {} on {}", MANAGER.1, MANAGER.0));
+                found.push(format!("{here} does not have the attributes of {} on {}", MANAGER.1, MANAGER.0));
             }
         }
-        // GRIT's own object has that name too: only an entry without entries of its own refers to another place.
-        if !entry.children.is_empty() || !entry.text.contains("in the shape of") {
+        // An entry that refers to another one lists no attributes itself; if it does, they are checked.
+        if !entry.children.is_empty() || !entry.text.contains("same attributes as") {
             found.extend(differences(&entry.children, inner, &format!("{here}."), manager));
         }
     }

@@ -1,5 +1,5 @@
 resource "grit_runner_drain" "example" {
-  # Ties the guard to its instance: a new instance gets a new guard, and the old guard drains before the old instance goes.
+  # Ties the drain to its instance: a new instance has a new drain, and the old runner drains before the old instance is destroyed.
   instance_id = aws_instance.example.id
 
   runner_manager = {

@@ -1,7 +1,7 @@
 resource "grit_runner_health" "example" {
   runner_managers = { for key, drain in grit_runner_drain.example : key => drain.runner_manager }
 
-  # With the guards' identifiers this gate changes whenever an instance is new, and old guards wait for it.
+  # A new drain changes this map, so the health check runs again before old drains are destroyed.
   guards = { for key, drain in grit_runner_drain.example : key => drain.id }
 
   stable_for = "30s"

@@ -1,5 +1,5 @@
-# One root module, deployment versions as keys. Moving `active_versions` from ["v1"] to ["v2"] is one apply:
-# new instances and guards, the health gate, then the drain of the old runners, then the end of the old instances.
+# One root module, with `for_each` by deployment version. Changing `active_versions` from ["v1"] to ["v2"] is one apply:
+# create the new instances and drains, wait for the health check, drain the old runners, destroy the old instances.
 
 locals {
   # One entry for each manager of each active version. A new version has new keys, and so new instances.
@@ -26,7 +26,7 @@ resource "aws_instance" "manager" {
   }
 }
 
-# Guards come before the gate: a new version that never becomes healthy is drained, too, when it is taken back.
+# Drains exist before the health check runs, so a new version that never becomes healthy is also drained when it is removed.
 resource "grit_runner_drain" "manager" {
   for_each = local.managers
 
@@ -43,7 +43,7 @@ resource "grit_runner_drain" "manager" {
   }
 }
 
-# One gate over all. It refers to the guards, so the drain of an old guard waits for it.
+# One health check over all managers. It refers to the drains, so the destroy of an old drain waits for it.
 resource "grit_runner_health" "all" {
   runner_managers = { for key, drain in grit_runner_drain.manager : key => drain.runner_manager }
   guards          = { for key, drain in grit_runner_drain.manager : key => drain.id }

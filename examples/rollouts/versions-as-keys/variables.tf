@@ -9,24 +9,24 @@ variable "versions" {
 }
 
 variable "active_versions" {
-  description = "The versions that run. Usually one; two during a two-step roll."
+  description = "The versions to run: usually one, two during a rollout in two applies."
   type        = set(string)
   nullable    = false
 
   validation {
     condition     = length(var.active_versions) > 0
-    error_message = "Name at least one version; to take everything down, run terraform destroy."
+    error_message = "Set at least one version. To remove everything, run terraform destroy."
   }
 }
 
 variable "deploy_key_path" {
-  description = "File with the private key of the deploy user. Without it, GRIT_SSH_PRIVATE_KEY and the like are used."
+  description = "File with the private key of the deploy user. If null, the provider uses GRIT_SSH_PRIVATE_KEY and the other GRIT_SSH_* variables."
   type        = string
   default     = null
 }
 
 variable "host_keys" {
-  description = "Public host keys of the managers, for example one that user data or the image gives to all of them."
+  description = "Public host keys of the managers, for example one key that user data or the image installs on all hosts."
   type        = list(string)
   nullable    = false
 }
