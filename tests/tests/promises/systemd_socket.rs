@@ -1,4 +1,4 @@
-//! Socket activation under a systemd that runs, with the unit of docs/wrapper.md: nobody is refused while a wrapper is replaced.
+//! Socket activation under a systemd that runs, with the unit of docs/wrapper/running.md: nobody is refused while a wrapper is replaced.
 
 use std::{
     fs,
@@ -14,7 +14,7 @@ use crate::systemd_stop::machine;
 
 const UNIT: &str = "grit-wrapper.service";
 const SOCKET: &str = "grit-wrapper.socket";
-const DOCUMENT: &str = include_str!("../../../docs/wrapper.md");
+const DOCUMENT: &str = include_str!("../../../docs/wrapper/running.md");
 
 /// The socket unit that the document shows.
 fn socket_unit() -> String {

@@ -1,5 +1,5 @@
 //! The wrapper's package on a machine that runs, and the ways on which a runner comes under the wrapper and leaves it again. The commands
-//! are those of docs/wrapper.md, taken from there.
+//! are those of docs/wrapper/running.md, taken from there.
 
 use std::{
     fs,
@@ -17,7 +17,7 @@ use crate::systemd_stop::machine;
 const OURS: &str = "grit-wrapper.service";
 const THEIRS: &str = "gitlab-runner.service";
 const PROGRAM: &str = "/usr/bin/grit-wrapper";
-const DOCUMENT: &str = include_str!("../../../docs/wrapper.md");
+const DOCUMENT: &str = include_str!("../../../docs/wrapper/running.md");
 
 /// The commands in the first block of code below a heading of the document.
 fn documented(heading: &str) -> Vec<&'static str> {

@@ -1,4 +1,4 @@
-//! The commands and requests that docs/wrapper.md shows, as they stand there: each is run, for people and for programs.
+//! Runs each command and request of docs/wrapper/ unchanged, with text output and with JSON.
 
 use std::{
     io::Read as _,
@@ -14,14 +14,15 @@ use crate::{
     web::{ask, ready_at},
 };
 
-const DOCUMENT: &str = include_str!("../../../docs/wrapper.md");
+const COMMANDS: &str = include_str!("../../../docs/wrapper/draining.md");
+const REQUESTS: &str = include_str!("../../../docs/wrapper/metrics.md");
 
-/// The examples of one section that begin with `program`. Whoever takes one out has to check it, and none may be left.
+/// The examples of one section that begin with `program`. A test takes each one out and checks it; the test fails if one is left.
 struct Examples(Vec<&'static str>);
 
 impl Examples {
-    fn of(section: &str, program: &str) -> Self {
-        let (_, rest) = DOCUMENT.split_once(&format!("\n## {section}\n")).unwrap();
+    fn of(document: &'static str, section: &str, program: &str) -> Self {
+        let (_, rest) = document.split_once(&format!("\n## {section}\n")).unwrap();
         let section = rest.split("\n## ").next().unwrap();
         let lines = section.lines().filter_map(|line| line.strip_prefix("    "));
         Self(lines.filter(|line| line.starts_with(program)).collect())
@@ -96,7 +97,7 @@ async fn busy(runner: &Runner, takes: &str) -> Wrapper {
 async fn every_command_does_what_is_said_of_it() {
     let runner = Runner::new().await;
     let wrapper = busy(&runner, "200").await;
-    let mut shown = Examples::of("Commands", "grit-wrapper ");
+    let mut shown = Examples::of(COMMANDS, "Commands", "grit-wrapper ");
 
     let wait = shown.take("grit-wrapper wait --for polling");
     shows(&people(&wrapper, wait), &["state      running", "health     polling"]);
@@ -201,7 +202,7 @@ async fn every_request_does_what_is_said_of_it() {
         ["--http-listen=tcp://127.0.0.1:0", "--http-allow-control", "--start-grace=1h", address.as_str()];
     let wrapper = Start::new().flags(&flags).child(&[]);
     let url = ready_at(&wrapper).await;
-    let mut shown = Examples::of("Metrics and REST", "curl ");
+    let mut shown = Examples::of(REQUESTS, "HTTP endpoints", "curl ");
     let told = async |line: &str| {
         let (status, body) = curl(&url, line).await;
         assert_eq!(status, 200, "{line}: {body}");

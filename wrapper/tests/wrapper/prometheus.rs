@@ -236,7 +236,7 @@ fn the_rules_that_ship_do_what_they_say() {
 
 #[test]
 fn the_configuration_in_the_documentation_is_one() {
-    let docs = fs::read_to_string(rules().join("../../../docs/wrapper.md")).unwrap();
+    let docs = fs::read_to_string(rules().join("../../../docs/wrapper/metrics.md")).unwrap();
     let lines = docs.lines().skip_while(|line| line.trim() != "# prometheus.yml");
     let config: String =
         lines.map_while(|line| line.strip_prefix("    ")).map(|line| format!("{line}\n")).collect();

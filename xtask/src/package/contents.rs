@@ -33,6 +33,10 @@ const AS_THEY_ARE: [(&str, &str); 8] = [
     ("wrapper/packaging/deb/copyright", "usr/share/doc/grit-wrapper/copyright"),
 ];
 
+/// The pages of `docs/wrapper/`, which the package contains.
+const PAGES: [&str; 6] =
+    ["README.md", "draining.md", "metrics.md", "reference.md", "running.md", "security.md"];
+
 pub(super) struct Contents<'a> {
     pub(super) program: &'a Path,
     pub(super) elf: &'a Elf,
@@ -52,7 +56,9 @@ impl Contents<'_> {
             write(&tree.join(to), read(from)?, 0o644)?;
         }
         let documents = tree.join("usr/share/doc/grit-wrapper");
-        compressed(&documents.join("wrapper.md"), &read("docs/wrapper.md")?)?;
+        for page in PAGES {
+            compressed(&documents.join(page), &read(&format!("docs/wrapper/{page}"))?)?;
+        }
         compressed(&documents.join("changelog"), &self.changelog()?)?;
         compressed(&tree.join("usr/share/man/man8/grit-wrapper.8"), &self.manual()?)?;
 
@@ -119,7 +125,7 @@ impl Contents<'_> {
             let text = verbatim(&help(&[command])?);
             page += &format!(".SH {}\n.nf\n{text}.fi\n", command.to_uppercase());
         }
-        page += ".SH SEE ALSO\n/usr/share/doc/grit\\-wrapper/wrapper.md.gz\n";
+        page += ".SH SEE ALSO\n/usr/share/doc/grit\\-wrapper/README.md.gz\n";
         Ok(page)
     }
 }

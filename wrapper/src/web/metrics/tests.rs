@@ -151,7 +151,8 @@ fn the_documentation_lists_every_family() {
             families.map(|rest| rest.split(' ').next().unwrap().to_owned()).collect::<Vec<_>>()
         })
         .collect();
-    let docs = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/wrapper.md")).unwrap();
+    let docs =
+        fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/wrapper/metrics.md")).unwrap();
     let rows = docs.lines().filter_map(|line| line.strip_prefix("| `grit_wrapper_"));
     let listed: Vec<_> =
         rows.map(|row| format!("grit_wrapper_{}", row.split(['{', '`']).next().unwrap())).collect();
