@@ -3,15 +3,17 @@
 #[cfg(target_os = "linux")]
 fn main() -> std::process::ExitCode {
     use grit_wrapper::{
-        logging, operator,
-        process::gate,
-        run,
-        settings::{Command, Settings},
+        cli::{
+            self,
+            args::{Command, Settings},
+        },
+        daemon::{logging, run},
+        supervise::process::exec_barrier,
     };
 
     let mut words = std::env::args_os().skip(1);
-    if words.next().is_some_and(|word| word == gate::ARGUMENT) {
-        return std::process::ExitCode::from(gate::main(words));
+    if words.next().is_some_and(|word| word == exec_barrier::ARGUMENT) {
+        return std::process::ExitCode::from(exec_barrier::main(words));
     }
     let settings = match Settings::from_process() {
         Ok(settings) => settings,
@@ -31,7 +33,7 @@ fn main() -> std::process::ExitCode {
             logging::flush();
             code
         }
-        Command::Operator(command) => match operator::run(command) {
+        Command::Operator(command) => match cli::run(command) {
             Ok(()) => std::process::ExitCode::SUCCESS,
             Err(error) => {
                 let (code, next_step) = (error.exit_code(), error.next_step());
@@ -50,7 +52,7 @@ fn main() -> std::process::ExitCode {
     reason = "for people who read stderr, before there is a log or in a command of an operator"
 )]
 fn report(text: &str) {
-    eprintln!("{}", grit_wrapper::operator::visible(text));
+    eprintln!("{}", grit_wrapper::cli::visible(text));
 }
 
 #[cfg(not(target_os = "linux"))]

@@ -4,11 +4,15 @@ use std::{path::Path, sync::Arc};
 
 use grit_proto::runner_wrapper::Status;
 use grit_wrapper::{
-    callback::Callback,
-    listen::{self, Listener, Rules},
-    process::{CommandLine, Linux},
-    service::{self, Guard, Services, Upstream},
-    supervisor::{Callbacks, Made, Mode, Policy, Stop, Task},
+    daemon::{
+        grpc::{self, Guard, Services, Upstream},
+        listen::{self, Listener, Rules},
+    },
+    supervise::{
+        Callbacks, Made, Mode, Policy, Stop, Task,
+        callback::Callback,
+        process::{CommandLine, Linux},
+    },
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_util::sync::CancellationToken;
@@ -29,7 +33,7 @@ impl Callbacks for NoCallbacks {
 
 /// The parts of a wrapper, with the moments between them in the hands of the test.
 struct Parts {
-    supervisor: grit_wrapper::supervisor::Handle,
+    supervisor: grit_wrapper::supervise::Handle,
     tcp: String,
     stop: CancellationToken,
 }
@@ -53,7 +57,7 @@ async fn serve(folder: &Path, habits: &[&str]) -> Parts {
         own: None,
         counters: Arc::default(),
     };
-    tokio::spawn(service::serve(vec![unix, tcp], services, stop.clone()));
+    tokio::spawn(grpc::serve(vec![unix, tcp], services, stop.clone()));
     Parts { supervisor, tcp: address, stop }
 }
 

@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
-use grit_wrapper::{
+use grit_wrapper::supervise::{
+    Callbacks, End, Made, Mode, Outcome, Policy, State, Stop, Task,
     callback::Callback,
     process::{CommandLine, Linux},
-    supervisor::{Callbacks, End, Made, Mode, Outcome, Policy, State, Stop, Task},
 };
 
 const WORKERS: usize = 8;

@@ -1,0 +1,193 @@
+//! The byte stream to whoever listens at an address, and what it first said: that tells a wrapper from what cannot be one.
+
+use std::{
+    fs, io,
+    os::unix::fs::{FileTypeExt, MetadataExt},
+    path::Path,
+    pin::Pin,
+    sync::{Arc, Mutex, PoisonError},
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use rustix::{fs::Access as May, process::geteuid};
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    net::{TcpStream, UnixStream},
+    time::timeout,
+};
+
+use super::error::ConnectError;
+use crate::daemon::{access, listen::Address};
+
+/// A local wrapper is there at once, or not at all.
+const CONNECT_LIMIT: Duration = Duration::from_secs(10);
+
+/// Every HTTP/2 server begins with a frame of settings: 9 bytes of head, of which the fourth is its type and the last four say 0.
+const HEAD: usize = 9;
+const SETTINGS: u8 = 4;
+
+pub(super) trait Bytes: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> Bytes for S {}
+
+/// A stream that keeps the head of what comes in.
+pub(super) struct Stream {
+    bytes: Box<dyn Bytes>,
+    said: Said,
+}
+
+/// The first bytes that came in.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Said(Arc<Mutex<Vec<u8>>>);
+
+/// What they were.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Language {
+    Nothing,
+    Http2,
+    Other,
+}
+
+pub(super) async fn open(address: &Address) -> Result<(Stream, Said), ConnectError> {
+    let bytes: Box<dyn Bytes> = match address {
+        Address::Unix(path) => {
+            Box::new(UnixStream::connect(path).await.map_err(|error| explain_unix(path, error))?)
+        }
+        Address::Tcp(host) => match timeout(CONNECT_LIMIT, TcpStream::connect(host)).await {
+            Ok(Ok(stream)) => Box::new(stream),
+            Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                return Err(ConnectError::Nobody);
+            }
+            Ok(Err(error)) => return Err(ConnectError::Io(error)),
+            Err(_) => return Err(ConnectError::Unreachable(CONNECT_LIMIT)),
+        },
+    };
+    let said = Said::default();
+    Ok((Stream { bytes, said: said.clone() }, said))
+}
+
+impl Said {
+    pub(super) fn language(&self) -> Language {
+        match self.lock().as_slice() {
+            [] => Language::Nothing,
+            [_, _, _, SETTINGS, _, 0, 0, 0, 0] => Language::Http2,
+            _ => Language::Other,
+        }
+    }
+
+    fn hear(&self, bytes: &[u8]) {
+        let mut said = self.lock();
+        let missing = HEAD - said.len();
+        said.extend(bytes.iter().take(missing));
+    }
+
+    /// A panic under it cannot leave it halfway.
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<u8>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What an error means, with a look at what is there.
+fn explain_unix(path: &Path, error: io::Error) -> ConnectError {
+    let kind = fs::metadata(path).map(|found| found.file_type());
+    match error.kind() {
+        io::ErrorKind::NotFound => ConnectError::Missing,
+        io::ErrorKind::InvalidInput => ConnectError::TooLong,
+        io::ErrorKind::WouldBlock => ConnectError::Full,
+        // A path through a file.
+        io::ErrorKind::NotADirectory => ConnectError::Missing,
+        io::ErrorKind::PermissionDenied => {
+            ConnectError::Denied { user: access::user_name(geteuid().as_raw()), barrier: barrier(path) }
+        }
+        io::ErrorKind::ConnectionRefused => match kind {
+            Ok(kind) if kind.is_socket() => ConnectError::Stale,
+            Ok(kind) if kind.is_dir() => ConnectError::NotASocket("a folder"),
+            Ok(kind) if kind.is_file() => ConnectError::NotASocket("a file"),
+            Ok(_) => ConnectError::NotASocket("something else"),
+            Err(_) => ConnectError::Missing,
+        },
+        _ => ConnectError::Io(error),
+    }
+}
+
+/// The first thing on the way that does not let this user pass.
+fn barrier(path: &Path) -> String {
+    let mut folders: Vec<_> = path.ancestors().skip(1).collect();
+    folders.reverse();
+    let closed = folders.into_iter().find(|folder| {
+        fs::symlink_metadata(folder).is_ok() && rustix::fs::access(*folder, May::EXEC_OK).is_err()
+    });
+    let (what, barrier) = match closed {
+        Some(folder) => ("the folder ", folder),
+        None => ("", path),
+    };
+    match fs::metadata(barrier) {
+        Ok(found) => format!(
+            "{what}{} belongs to user {} and group {}, with mode {:04o}",
+            barrier.display(),
+            access::user_name(found.uid()),
+            access::group_name(found.gid()),
+            found.mode() & 0o7777
+        ),
+        Err(_) => format!("{what}{} cannot be looked at", barrier.display()),
+    }
+}
+
+impl AsyncRead for Stream {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
+        let read = Pin::new(&mut self.bytes).poll_read(cx, buf);
+        self.said.hear(buf.filled().get(before..).unwrap_or_default());
+        read
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.bytes).poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.bytes).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.bytes).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncReadExt;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn the_first_words_tell_the_language() {
+        for (words, language) in [
+            (&b""[..], Language::Nothing),
+            (&[0, 0, 24, 4, 0, 0, 0, 0, 0, 1, 2, 3], Language::Http2),
+            (&[0, 0, 24, 7, 0, 0, 0, 0, 0], Language::Other),
+            (b"HTTP/1.1 400 Bad Request\r\n", Language::Other),
+            (b"SSH", Language::Other),
+        ] {
+            let said = Said::default();
+            let mut stream = Stream { bytes: Box::new(tokio_test_stream(words)), said: said.clone() };
+            let mut all = Vec::new();
+            // Byte by byte, as a slow peer would.
+            while let Ok(byte) = stream.read_u8().await {
+                all.push(byte);
+            }
+            assert_eq!((all.as_slice(), said.language()), (words, language));
+        }
+    }
+
+    fn tokio_test_stream(words: &[u8]) -> impl Bytes + use<> {
+        tokio::io::join(io::Cursor::new(words.to_vec()), tokio::io::sink())
+    }
+}

@@ -1,0 +1,241 @@
+//! The operator's commands: `status`, `jobs`, `drain`, `cancel`, `start` and `wait`, which talk to a running wrapper.
+//!
+//! Every command has a view for people and `--json`, and ends with 0 (done), 1 (anything else), 2 (cannot connect), 3 (timed out) or 4 (the
+//! runner has ended, and not cleanly).
+
+pub mod args;
+mod client;
+mod connect;
+mod error;
+pub(crate) mod view;
+mod wait;
+
+use std::{
+    io::{self, IsTerminal, Write},
+    time::Duration,
+};
+
+use clap::{Args, Subcommand, ValueEnum};
+use grit_proto::wrapper_v1::{
+    CancelRequest, DrainOutcome, DrainRequest, GetStatusRequest, Level, ListJobsRequest, Mode, StartRequest,
+    Status, exit::How, wrapper_client::WrapperClient,
+};
+use tokio::runtime;
+use tonic::{Response, transport::Channel};
+
+pub use self::error::{CommandError, ConnectError};
+use self::{client::Client, wait::Progress};
+pub use crate::daemon::visible::visible;
+use crate::{
+    cli::args::Run,
+    daemon::{duration, listen::Address, visible::visible_line},
+};
+
+/// The wrapper to talk to, and how to answer.
+#[derive(Clone, Debug, Args)]
+pub struct Common {
+    /// Where the wrapper listens: unix:///absolute/path or tcp://host:port.
+    #[arg(long, env = "GRIT_WRAPPER_ADDRESS", value_name = "URL", default_value = Run::GRPC_LISTEN)]
+    pub address: Address,
+
+    /// Answer in JSON, for programs.
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Clone, Debug, Subcommand)]
+pub enum Command {
+    /// What the runner does, and how it is.
+    Status {
+        #[command(flatten)]
+        common: Common,
+    },
+    /// The runner's jobs.
+    Jobs {
+        #[command(flatten)]
+        common: Common,
+    },
+    /// Let the runner finish its jobs and end.
+    Drain {
+        #[command(flatten)]
+        common: Common,
+        /// Abort the jobs instead.
+        #[arg(long)]
+        force: bool,
+        /// The name of this drain; the same one again is the same drain.
+        #[arg(long, default_value = "operator")]
+        id: String,
+        /// Why, for people who look.
+        #[arg(long, default_value = "")]
+        reason: String,
+        /// When the jobs are aborted after all. Default: never.
+        #[arg(long, value_name = "DURATION", value_parser = duration::parse_limit)]
+        deadline: Option<Duration>,
+        /// Wait until the runner has ended. The exit code is then 0 only if the drain was clean: the runner finished its jobs and ended with
+        /// exit code 0 (with --force: it ended in time with exit code 0). It is 4 if jobs were aborted at a deadline, or if the runner was
+        /// killed, failed, or ended with an unknown exit code; `outcome` in the answer says which.
+        #[arg(long)]
+        wait: bool,
+        /// Give up waiting after this time; the drain goes on. Default: never.
+        #[arg(long, value_name = "DURATION", value_parser = duration::parse, requires = "wait")]
+        timeout: Option<Duration>,
+    },
+    /// Take a drain back that the runner was not told of yet.
+    Cancel {
+        #[command(flatten)]
+        common: Common,
+        /// Only the drain of this name.
+        #[arg(long, default_value = "")]
+        id: String,
+    },
+    /// Start the runner after it has ended.
+    Start {
+        #[command(flatten)]
+        common: Common,
+    },
+    /// Wait until the runner has ended, or has become healthy. After a drain that was not clean the exit code is 4, as with `drain --wait`.
+    Wait {
+        #[command(flatten)]
+        common: Common,
+        /// What to wait for.
+        #[arg(long = "for", value_enum, default_value_t = Goal::Stopped)]
+        goal: Goal,
+        /// Give up after this time. Default: never.
+        #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+        timeout: Option<Duration>,
+    },
+}
+
+/// What can be waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Goal {
+    /// The runner has ended.
+    Stopped,
+    /// Its process is healthy.
+    Process,
+    /// It is ready.
+    Ready,
+    /// It polls for jobs.
+    Polling,
+}
+
+impl Goal {
+    /// The level of health that is waited for; `None` for the runner's end.
+    fn level(self) -> Option<Level> {
+        match self {
+            Self::Stopped => None,
+            Self::Process => Some(Level::Process),
+            Self::Ready => Some(Level::Ready),
+            Self::Polling => Some(Level::Polling),
+        }
+    }
+}
+
+/// Carries a command out, with its answer on stdout.
+///
+/// # Errors
+///
+/// See [`CommandError`]; the caller says it to people, on stderr.
+pub fn run(command: Command) -> Result<(), CommandError> {
+    let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(carry_out(command))
+}
+
+async fn carry_out(command: Command) -> Result<(), CommandError> {
+    match command {
+        Command::Status { common } => {
+            let status = call(&common, async |client| client.get_status(GetStatusRequest {}).await).await?;
+            show(&common, &status)
+        }
+        Command::Jobs { common } => {
+            let answer = call(&common, async |client| client.list_jobs(ListJobsRequest {}).await).await?;
+            let text = if common.json { view::jobs_json(&answer.jobs) } else { view::jobs(&answer.jobs) };
+            print(&text)?;
+            if answer.left_out > 0 {
+                let count = answer.left_out;
+                writeln!(io::stderr().lock(), "grit-wrapper: {count} more jobs, all younger, are left out")?;
+            }
+            Ok(())
+        }
+        Command::Drain { common, force, id, reason, deadline, wait, timeout } => {
+            let request = DrainRequest {
+                id: id.clone(),
+                mode: if force { Mode::Forceful } else { Mode::Graceful }.into(),
+                reason,
+                deadline: deadline.and_then(|deadline| deadline.try_into().ok()),
+                callback: None,
+                // Set in every CI job: one that drains its own runner is told so.
+                job_url: std::env::var("CI_JOB_URL").unwrap_or_default(),
+            };
+            let answer = call(&common, async |client| client.drain(request.clone()).await).await?;
+            if common.json {
+                print(&view::drained_json(&answer))?;
+            } else if !wait {
+                print(&view::drained(&id, &answer))?;
+            } else if let Some(joined) = view::joined(&id, &answer) {
+                writeln!(io::stderr().lock(), "grit-wrapper: joined {}", visible_line(&joined))?;
+            }
+            if wait { finish(&common, Goal::Stopped, timeout, force).await } else { Ok(()) }
+        }
+        Command::Cancel { common, id } => {
+            let request = CancelRequest { id };
+            let answer = call(&common, async |client| client.cancel(request.clone()).await).await?;
+            show(&common, &answer.status.unwrap_or_default())
+        }
+        Command::Start { common } => {
+            let answer = call(&common, async |client| client.start(StartRequest {}).await).await?;
+            let status = answer.status.unwrap_or_default();
+            match status.exit.as_ref().and_then(|exit| exit.how.as_ref()) {
+                // Of this start: a runner that is there shows no earlier end.
+                Some(How::SpawnError(why)) => Err(CommandError::NotStarted(why.clone())),
+                _ => show(&common, &status),
+            }
+        }
+        Command::Wait { common, goal, timeout } => finish(&common, goal, timeout, false).await,
+    }
+}
+
+async fn call<T>(
+    common: &Common,
+    ask: impl AsyncFnOnce(&mut WrapperClient<Channel>) -> Result<Response<T>, tonic::Status>,
+) -> Result<T, CommandError> {
+    Client::connect(&common.address).await?.ask(ask).await
+}
+
+/// `abort_asked`: this very command asked for jobs to be aborted, so that is no failure.
+async fn finish(
+    common: &Common,
+    goal: Goal,
+    timeout: Option<Duration>,
+    abort_asked: bool,
+) -> Result<(), CommandError> {
+    let progress = if common.json {
+        Progress::Json
+    } else if io::stderr().is_terminal() {
+        Progress::Terminal
+    } else {
+        Progress::Lines
+    };
+    let status = wait::wait(&common.address, goal, timeout, progress).await?;
+    show(common, &status)?;
+    let outcome = status.drain.map(|drain| drain.outcome()).unwrap_or_default();
+    match outcome {
+        DrainOutcome::Unspecified | DrainOutcome::Clean | DrainOutcome::NoRunner => Ok(()),
+        DrainOutcome::JobsAborted if abort_asked => Ok(()),
+        DrainOutcome::JobsAborted | DrainOutcome::Killed | DrainOutcome::Failed | DrainOutcome::Unknown => {
+            Err(CommandError::NotClean(view::outcome_words(outcome).unwrap_or_default()))
+        }
+    }
+}
+
+fn show(common: &Common, status: &Status) -> Result<(), CommandError> {
+    print(&if common.json { view::status_json(status) } else { view::status(status) })
+}
+
+fn print(text: &str) -> Result<(), CommandError> {
+    match io::stdout().lock().write_all(text.as_bytes()) {
+        // A reader that has seen enough, such as `head`.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        result => Ok(result?),
+    }
+}

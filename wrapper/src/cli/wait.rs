@@ -1,0 +1,211 @@
+//! Waiting for a state of the runner, with a line that tells how it goes.
+
+use std::{
+    io::{self, Write},
+    time::Duration,
+};
+
+use grit_proto::wrapper_v1::{Level, State, Status, WatchRequest};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tonic::Code;
+
+use super::{
+    CommandError, Goal,
+    client::{Client, is_of_the_wrapper},
+    view,
+};
+use crate::daemon::{duration, listen::Address};
+
+/// How often the time that was waited is shown on a terminal.
+const TICK: Duration = Duration::from_secs(1);
+
+/// How often a log shows that a wait goes on.
+const LINE_INTERVAL: Duration = Duration::from_secs(60);
+
+/// The pause before a lost wrapper is asked again: it may just be replaced.
+const RECONNECT: Duration = Duration::from_millis(500);
+
+/// Waits until the runner is as wanted, and answers how it is then. A wrapper that goes away meanwhile is looked for again.
+pub(super) async fn wait(
+    address: &Address,
+    goal: Goal,
+    limit: Option<Duration>,
+    progress: Progress,
+) -> Result<Status, CommandError> {
+    let begin = Instant::now();
+    let mut watcher = Watcher {
+        goal,
+        progress,
+        begin,
+        next_line: begin + LINE_INTERVAL,
+        last: "was not seen yet".to_owned(),
+        written: None,
+        seen: false,
+        lost: false,
+    };
+    let watch = watcher.watch(address);
+    let result = match limit {
+        Some(limit) => timeout_at(begin + limit, watch).await,
+        None => Ok(watch.await),
+    };
+    if progress == Progress::Terminal {
+        writeln!(io::stderr().lock())?;
+    }
+    result.unwrap_or_else(|_| {
+        Err(CommandError::TimedOut { after: limit.unwrap_or_default(), last: watcher.last })
+    })
+}
+
+/// How a wait shows that it goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Progress {
+    /// One line of a terminal, written again each second.
+    Terminal,
+    /// A line on standard error each minute, as for the log of a pipeline.
+    Lines,
+    /// The same, and an object on standard output for each change.
+    Json,
+}
+
+/// What was seen so far.
+struct Watcher {
+    goal: Goal,
+    progress: Progress,
+    begin: Instant,
+    /// When the next line of a log is due.
+    next_line: Instant,
+    last: String,
+    /// What was last written as JSON, without what changes with time alone.
+    written: Option<String>,
+    /// Whether there was a wrapper at all.
+    seen: bool,
+    /// Whether it is gone now.
+    lost: bool,
+}
+
+impl Watcher {
+    async fn watch(&mut self, address: &Address) -> Result<Status, CommandError> {
+        loop {
+            match self.follow(address).await {
+                Ok(Some(status)) => return Ok(status),
+                Ok(None) | Err(CommandError::Broken { .. }) => self.lose()?,
+                Err(CommandError::Connect { .. }) if self.seen => self.lose()?,
+                // That there is no wrapper at all is worth saying at once.
+                Err(error) => return Err(error),
+            }
+            sleep(RECONNECT).await;
+        }
+    }
+
+    /// Over one connection: the status that was waited for, or nothing when it breaks.
+    async fn follow(&mut self, address: &Address) -> Result<Option<Status>, CommandError> {
+        let client = Client::connect(address).await?;
+        let mut statuses = client.ask(async |wrapper| wrapper.watch(WatchRequest {}).await).await?;
+        loop {
+            let status = match timeout(TICK, statuses.message()).await {
+                Err(_) => {
+                    self.show()?;
+                    continue;
+                }
+                Ok(Ok(Some(status))) => status,
+                Ok(Ok(None)) => return Ok(None),
+                // Asking again would bring the same answer.
+                Ok(Err(error)) if is_of_the_wrapper(&error) && !is_lost(&error) => {
+                    return Err(CommandError::Refused(error.message().to_owned()));
+                }
+                Ok(Err(_)) => return Ok(None),
+            };
+            self.find()?;
+            self.last = view::line(&status);
+            if is_reached(self.goal, &status) {
+                return Ok(Some(status));
+            }
+            self.write(&status)?;
+            self.show()?;
+            if let Some(error) = hopeless(self.goal, &status) {
+                return Err(error);
+            }
+        }
+    }
+
+    /// One object for each change.
+    fn write(&mut self, status: &Status) -> Result<(), CommandError> {
+        if self.progress != Progress::Json {
+            return Ok(());
+        }
+        let mut lasting = status.clone();
+        if let Some(oldest) = lasting.health.as_mut().and_then(|health| health.oldest_job.as_mut()) {
+            oldest.age = None;
+        }
+        let lasting = view::status_json(&lasting);
+        if self.written.as_ref() == Some(&lasting) {
+            return Ok(());
+        }
+        self.written = Some(lasting);
+        super::print(&view::status_json(status))
+    }
+
+    fn lose(&mut self) -> io::Result<()> {
+        "cannot be asked: its wrapper does not answer".clone_into(&mut self.last);
+        if !std::mem::replace(&mut self.lost, true) {
+            self.say("the wrapper does not answer any more; waiting for it to come back")?;
+        }
+        self.show()
+    }
+
+    fn find(&mut self) -> io::Result<()> {
+        self.seen = true;
+        if std::mem::take(&mut self.lost) { self.say("the wrapper is back") } else { Ok(()) }
+    }
+
+    /// Something that a log of a pipeline should have; a terminal has the line.
+    fn say(&self, text: &str) -> io::Result<()> {
+        if self.progress == Progress::Terminal {
+            Ok(())
+        } else {
+            writeln!(io::stderr().lock(), "grit-wrapper: {text}")
+        }
+    }
+
+    fn show(&mut self) -> io::Result<()> {
+        let now = Instant::now();
+        let waited = duration::show(Duration::from_secs((now - self.begin).as_secs()));
+        if self.progress == Progress::Terminal {
+            return write!(io::stderr().lock(), "\r\x1b[K{}; waited {waited}", self.last);
+        }
+        if now < self.next_line {
+            return Ok(());
+        }
+        self.next_line = now + LINE_INTERVAL;
+        writeln!(io::stderr().lock(), "grit-wrapper: the runner {}; waited {waited}", self.last)
+    }
+}
+
+/// Whether this answer means that the wrapper is going, so that another one may come.
+fn is_lost(error: &tonic::Status) -> bool {
+    matches!(error.code(), Code::Unavailable | Code::Cancelled | Code::Unknown | Code::Internal)
+}
+
+/// Why the goal will not be reached without somebody's help.
+fn hopeless(goal: Goal, status: &Status) -> Option<CommandError> {
+    let wanted = goal.level()?;
+    if status.state() == State::Stopped && !status.reading_log {
+        return Some(CommandError::Ended(status.failure_reason.clone()));
+    }
+    if status.crash_loop {
+        return Some(CommandError::CrashLoop(status.failure_reason.clone()));
+    }
+    let health = status.health.as_ref()?;
+    let highest = health.goal();
+    // It is as healthy as can be seen, and that is not enough.
+    let out_of_sight = highest != Level::Unspecified && highest < wanted && health.level() >= highest;
+    out_of_sight.then(|| CommandError::OutOfSight(view::level(highest)))
+}
+
+fn is_reached(goal: Goal, status: &Status) -> bool {
+    let level = status.health.as_ref().map_or(Level::Unspecified, grit_proto::wrapper_v1::Health::level);
+    match goal.level() {
+        None => status.state() == State::Stopped,
+        Some(wanted) => level >= wanted,
+    }
+}

@@ -1,0 +1,174 @@
+//! Who may ask for what.
+//!
+//! The permissions of the socket decide who can connect at all. Lists narrow that further by the user whom the kernel names for the
+//! other end (`SO_PEERCRED`): some may control, some only look. Without a list, whoever can connect may control.
+
+mod accounts;
+
+use std::fmt;
+
+use thiserror::Error;
+use tonic::{Extensions, transport::server::UdsConnectInfo};
+
+pub use self::accounts::{Who, WhoError};
+pub(crate) use self::accounts::{group_id, group_name, user_id, user_name};
+use crate::supervise::callback::Callback;
+
+/// What a peer may do. The later includes the earlier.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Rights {
+    Nothing,
+    /// Look.
+    Read,
+    /// Stop, cancel and start as well.
+    Control,
+}
+
+/// The lists.
+#[derive(Clone, Debug, Default)]
+pub struct Access {
+    control: Vec<Who>,
+    read: Vec<Who>,
+    callbacks: Vec<CallbackTarget>,
+}
+
+/// A callback is not allowed.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+#[error("its URL is not among those that --callback-allow names")]
+pub struct CallbackRefused;
+
+impl Access {
+    #[must_use]
+    pub fn new(control: Vec<Who>, read: Vec<Who>, callbacks: Vec<CallbackTarget>) -> Self {
+        Self { control, read, callbacks }
+    }
+
+    /// What a user may do. The wrapper's own user and root always control: they could signal the runner themselves.
+    #[must_use]
+    pub fn of_user(&self, uid: u32, gid: u32) -> Rights {
+        let is_in = |list: &[Who]| list.iter().any(|who| who.is(uid, gid));
+        if is_host(uid) || !self.is_listed() || is_in(&self.control) {
+            Rights::Control
+        } else if is_in(&self.read) {
+            Rights::Read
+        } else {
+            Rights::Nothing
+        }
+    }
+
+    /// What the sender of a request may do. Nobody is named for the other end of a TCP connection: where there are lists, it may look.
+    #[must_use]
+    pub fn of_request(&self, extensions: &Extensions) -> Rights {
+        match extensions.get::<UdsConnectInfo>() {
+            Some(peer) => peer.peer_cred.map_or(Rights::Nothing, |peer| self.of_user(peer.uid(), peer.gid())),
+            None if self.is_listed() => Rights::Read,
+            None => Rights::Control,
+        }
+    }
+
+    /// Whether the wrapper may make this request for somebody.
+    ///
+    /// # Errors
+    ///
+    /// When there is a list, and the callback is none of it.
+    pub fn check_callback(&self, callback: &Callback) -> Result<(), CallbackRefused> {
+        let allowed =
+            self.callbacks.is_empty() || self.callbacks.iter().any(|target| callback.is_under(&target.0));
+        if allowed { Ok(()) } else { Err(CallbackRefused) }
+    }
+
+    fn is_listed(&self) -> bool {
+        !self.control.is_empty() || !self.read.is_empty()
+    }
+}
+
+/// Whether this is root or the wrapper's own user.
+pub(crate) fn is_host(uid: u32) -> bool {
+    uid == 0 || uid == rustix::process::geteuid().as_raw()
+}
+
+/// A part of the web that callbacks may go to: scheme, host, port, and the beginning of a path.
+#[derive(Clone, PartialEq, Eq)]
+pub struct CallbackTarget(Callback);
+
+impl std::str::FromStr for CallbackTarget {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        Callback::new(text, "", &std::collections::HashMap::new())
+            .map(Self)
+            .map_err(|_| "expected the beginning of a URL, such as https://ci.example.com/hooks/".to_owned())
+    }
+}
+
+impl fmt::Debug for CallbackTarget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0.target())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use super::*;
+
+    fn who(text: &str) -> Vec<Who> {
+        vec![text.parse().unwrap()]
+    }
+
+    #[test]
+    fn lists_narrow_what_the_socket_allows() {
+        let open = Access::default();
+        assert_eq!(open.of_user(4242, 4242), Rights::Control);
+        assert_eq!(open.of_request(&Extensions::new()), Rights::Control);
+        let listed = Access::new(who("4242"), who("@4300"), Vec::new());
+        assert_eq!(listed.of_user(4242, 1), Rights::Control);
+        assert_eq!(listed.of_user(4243, 4300), Rights::Read);
+        assert_eq!(listed.of_user(4243, 4301), Rights::Nothing);
+        assert_eq!(listed.of_user(0, 0), Rights::Control);
+        assert_eq!(listed.of_request(&Extensions::new()), Rights::Read);
+        let readers = Access::new(Vec::new(), who("4300"), Vec::new());
+        assert_eq!(readers.of_user(4242, 1), Rights::Nothing, "a list of readers leaves nobody else");
+    }
+
+    #[test]
+    fn callbacks_go_where_they_may() {
+        let allowed = ["https://ci.example/hooks/".parse().unwrap()];
+        let access = Access::new(Vec::new(), Vec::new(), allowed.to_vec());
+        for (url, may) in [
+            ("https://ci.example/hooks/7?x=y", true),
+            ("https://CI.example:443/hooks/7", true),
+            ("https://ci.example/hooks/../admin", false),
+            ("https://ci.example/hooks/%2e%2E/admin", false),
+            ("https://ci.example/hooks/..%2fadmin", false),
+            ("https://ci.example/hooks/%2E%2e%2Fadmin", false),
+            ("https://ci.example/hooks/..%5Cadmin", false),
+            ("https://ci.example/hooks/..;/admin", false),
+            ("https://ci.example/hooks/a..b/...", true),
+            ("https://ci.example/hooksy", false),
+            ("https://ci.example:8443/hooks/7", false),
+            ("http://ci.example/hooks/7", false),
+            ("https://ci.example.evil/hooks/7", false),
+            ("https://ci.example@evil/hooks/7", false),
+            ("https://ci.example:443@evil/hooks/7", false),
+            ("https://u:p@ci.example/hooks/7", true),
+            ("https://ci.example./hooks/7", false),
+            ("https://[::1]/hooks/7", false),
+        ] {
+            let callback = Callback::new(url, "", &HashMap::new()).unwrap();
+            assert_eq!(access.check_callback(&callback).is_ok(), may, "{url}");
+            assert!(Access::default().check_callback(&callback).is_ok());
+        }
+        let access = Access::new(Vec::new(), Vec::new(), vec!["http://[::1]:8080".parse().unwrap()]);
+        for (url, may) in [
+            ("http://[::1]:8080/any/7", true),
+            ("http://[::1]/any/7", false),
+            ("http://[::2]:8080/", false),
+            ("http://127.0.0.1:8080/", false),
+        ] {
+            let callback = Callback::new(url, "", &HashMap::new()).unwrap();
+            assert_eq!(access.check_callback(&callback).is_ok(), may, "{url}");
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! Who asks for a change, and the audit line of each accepted one.
+
+use std::{fmt, net::SocketAddr};
+
+use tonic::{
+    Extensions,
+    transport::server::{TcpConnectInfo, UdsConnectInfo},
+};
+use tracing::info;
+
+use super::{access, visible::visible_line};
+use crate::supervise::Answer;
+
+/// The client of a request over HTTP, among the request's extensions.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HttpPeer(pub(crate) SocketAddr);
+
+/// The sender of a request, as far as the transport tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Asker {
+    /// A process on this host, which the kernel names.
+    Unix {
+        uid: u32,
+        gid: u32,
+        pid: Option<i32>,
+    },
+    /// The address is missing where the connection was closed already.
+    Tcp(Option<SocketAddr>),
+    Http(SocketAddr),
+    /// A signal to the wrapper. Its sender is not known.
+    Signal(&'static str),
+}
+
+impl Asker {
+    pub(super) fn of(extensions: &Extensions) -> Self {
+        let unix = extensions.get::<UdsConnectInfo>().and_then(|peer| peer.peer_cred);
+        if let Some(peer) = unix {
+            Self::Unix { uid: peer.uid(), gid: peer.gid(), pid: peer.pid() }
+        } else if let Some(HttpPeer(address)) = extensions.get() {
+            Self::Http(*address)
+        } else {
+            Self::Tcp(extensions.get::<TcpConnectInfo>().and_then(TcpConnectInfo::remote_addr))
+        }
+    }
+
+    fn transport(self) -> &'static str {
+        match self {
+            Self::Unix { .. } => "unix",
+            Self::Tcp(_) => "tcp",
+            Self::Http(_) => "http",
+            Self::Signal(_) => "signal",
+        }
+    }
+
+    fn peer(self) -> Option<String> {
+        match self {
+            Self::Tcp(Some(address)) | Self::Http(address) => Some(address.to_string()),
+            Self::Signal(name) => Some(name.to_owned()),
+            Self::Unix { .. } | Self::Tcp(None) => None,
+        }
+    }
+}
+
+/// For people, as in the status of a drain.
+impl fmt::Display for Asker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unix { uid, .. } => match user_name(*uid) {
+                Some(name) => write!(f, "uid {uid} ({name}), unix socket"),
+                None => write!(f, "uid {uid}, unix socket"),
+            },
+            Self::Tcp(Some(address)) => write!(f, "{address}, TCP"),
+            Self::Tcp(None) => f.write_str("unknown address, TCP"),
+            Self::Http(address) => write!(f, "{address}, HTTP"),
+            Self::Signal(name) => f.write_str(name),
+        }
+    }
+}
+
+/// An accepted change: what is not known or does not apply is left out.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Change<'a> {
+    pub(crate) action: &'static str,
+    /// `started`, `joined`, `already` and the like.
+    pub(crate) outcome: &'static str,
+    pub(crate) mode: Option<&'static str>,
+    pub(crate) id: Option<&'a str>,
+    /// The drain that was joined.
+    pub(crate) joined_id: Option<&'a str>,
+    pub(crate) reason: Option<&'a str>,
+    pub(crate) deadline_seconds: Option<u64>,
+    pub(crate) callbacks: Option<usize>,
+}
+
+impl<'a> Change<'a> {
+    /// With what the supervisor answered.
+    pub(crate) fn answered(self, answer: &'a Answer) -> Self {
+        match answer {
+            Answer::Done => self,
+            Answer::Already => Self { outcome: "already", ..self },
+            Answer::Joined(id) => Self { outcome: "joined", joined_id: Some(id), ..self },
+        }
+    }
+
+    /// Writes the audit line: one for each change that was accepted.
+    pub(crate) fn log(&self, asker: Asker) {
+        let shown = |text: Option<&str>| text.filter(|text| !text.is_empty()).map(visible_line);
+        let (uid, gid, pid) = match asker {
+            Asker::Unix { uid, gid, pid } => (Some(uid), Some(gid), pid),
+            Asker::Tcp(_) | Asker::Http(_) | Asker::Signal(_) => (None, None, None),
+        };
+        info!(
+            action = self.action,
+            outcome = self.outcome,
+            mode = self.mode,
+            id = shown(self.id),
+            joined_id = shown(self.joined_id),
+            reason = shown(self.reason),
+            deadline_seconds = self.deadline_seconds,
+            callbacks = self.callbacks,
+            transport = asker.transport(),
+            user = uid.and_then(user_name),
+            uid,
+            gid,
+            pid,
+            peer = asker.peer(),
+            "change accepted"
+        );
+    }
+}
+
+/// The name of a user that `/etc/passwd` has.
+fn user_name(uid: u32) -> Option<String> {
+    Some(access::user_name(uid)).filter(|name| *name != uid.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_transport_names_its_sender() {
+        let address: SocketAddr = "127.0.0.1:4711".parse().unwrap();
+        let mut http = Extensions::new();
+        http.insert(HttpPeer(address));
+        assert_eq!(Asker::of(&http), Asker::Http(address));
+        assert_eq!(Asker::of(&Extensions::new()), Asker::Tcp(None));
+        for (asker, shown) in [
+            (Asker::Unix { uid: 0, gid: 0, pid: Some(1) }, "uid 0 (root), unix socket"),
+            (Asker::Unix { uid: 4_200_000_000, gid: 1, pid: None }, "uid 4200000000, unix socket"),
+            (Asker::Http(address), "127.0.0.1:4711, HTTP"),
+            (Asker::Tcp(Some(address)), "127.0.0.1:4711, TCP"),
+            (Asker::Signal("SIGTERM"), "SIGTERM"),
+        ] {
+            assert_eq!(asker.to_string(), shown);
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! One attempt at a callback.
+
+use std::{sync::Arc, time::Duration};
+
+use base64::prelude::{BASE64_STANDARD, Engine};
+use http_body_util::Empty;
+use hyper::{
+    Request, StatusCode, Uri,
+    body::Bytes,
+    header::{AUTHORIZATION, HOST, HeaderValue, USER_AGENT},
+};
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::{
+    client::legacy::{Client, connect::HttpConnector},
+    rt::TokioExecutor,
+};
+use rustls::{ClientConfig, RootCertStore};
+use thiserror::Error;
+use tokio::{task::spawn_blocking, time::timeout};
+
+use crate::supervise::callback::Callback;
+
+/// Why an attempt did not succeed.
+#[derive(Debug, Error)]
+pub(super) enum RequestError {
+    #[error("no certificate authority of this machine can be read, and the URL asks for https")]
+    NoAuthorities,
+    #[error("cannot set up TLS")]
+    Tls(#[source] rustls::Error),
+    #[error("cannot build the request")]
+    Build(#[source] hyper::http::Error),
+    #[error("no answer within {0:?}")]
+    Timeout(Duration),
+    #[error("the request failed")]
+    Request(#[source] hyper_util::client::legacy::Error),
+    #[error("the answer was {0}")]
+    Status(StatusCode),
+}
+
+impl RequestError {
+    /// Whether another attempt may end differently.
+    pub(super) fn is_transient(&self) -> bool {
+        match self {
+            Self::Timeout(_) | Self::Request(_) => true,
+            Self::Status(status) => {
+                status.is_server_error()
+                    || matches!(*status, StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT)
+            }
+            Self::NoAuthorities | Self::Tls(_) | Self::Build(_) => false,
+        }
+    }
+}
+
+/// Makes the request once, on a connection of its own, and waits for the head of the answer. Any 2xx is a success.
+///
+/// Dropping the future gives the attempt up.
+pub(super) async fn attempt(callback: &Callback, limit: Duration) -> Result<StatusCode, RequestError> {
+    let client =
+        Client::builder(TokioExecutor::new()).pool_max_idle_per_host(0).build(connector(callback).await?);
+    let mut request = Request::builder().method(callback.method().clone()).uri(callback.uri().clone());
+    if let Some(headers) = request.headers_mut() {
+        headers.insert(USER_AGENT, USER_AGENT_VALUE);
+        headers.extend(callback.headers().clone());
+        // As with upstream's client, the URL alone says which host is meant.
+        headers.remove(HOST);
+        if let Some(user) = basic_authorization(callback.uri())
+            && !headers.contains_key(AUTHORIZATION)
+        {
+            headers.insert(AUTHORIZATION, user);
+        }
+    }
+    let request = request.body(Empty::<Bytes>::new()).map_err(RequestError::Build)?;
+    let answer = timeout(limit, client.request(request))
+        .await
+        .map_err(|_| RequestError::Timeout(limit))?
+        .map_err(RequestError::Request)?;
+    match answer.status() {
+        status if status.is_success() => Ok(status),
+        status => Err(RequestError::Status(status)),
+    }
+}
+
+const USER_AGENT_VALUE: HeaderValue =
+    HeaderValue::from_static(concat!("grit-wrapper/", env!("CARGO_PKG_VERSION")));
+
+/// A user in the URL is sent as basic authorization, as Go's client does for upstream's wrapper.
+fn basic_authorization(uri: &Uri) -> Option<HeaderValue> {
+    let (user, _host) = uri.authority()?.as_str().rsplit_once('@')?;
+    let user = percent_decode(user);
+    let user = if user.contains(&b':') { user } else { [user, b":".to_vec()].concat() };
+    let mut value = HeaderValue::from_str(&format!("Basic {}", BASE64_STANDARD.encode(user))).ok()?;
+    value.set_sensitive(true);
+    Some(value)
+}
+
+fn percent_decode(text: &str) -> Vec<u8> {
+    let mut decoded = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let [first, tail @ ..] = rest {
+        let escaped = (*first == b'%')
+            .then(|| {
+                tail.get(..2).and_then(|hex| u8::from_str_radix(std::str::from_utf8(hex).ok()?, 16).ok())
+            })
+            .flatten();
+        decoded.push(escaped.unwrap_or(*first));
+        rest = if escaped.is_some() { &tail[2..] } else { tail };
+    }
+    decoded
+}
+
+/// The machine's authorities are read for each attempt: it happens once in a runner's life, and an idle wrapper shall not carry them.
+async fn connector(callback: &Callback) -> Result<HttpsConnector<HttpConnector>, RequestError> {
+    let mut authorities = RootCertStore::empty();
+    if callback.uri().scheme_str() == Some("https") {
+        // From files, which may be slow.
+        let found = spawn_blocking(rustls_native_certs::load_native_certs).await;
+        let found = found.map_err(|_| RequestError::NoAuthorities)?;
+        let (added, _unusable) = authorities.add_parsable_certificates(found.certs);
+        if added == 0 {
+            return Err(RequestError::NoAuthorities);
+        }
+    }
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(RequestError::Tls)?
+        .with_root_certificates(authorities)
+        .with_no_client_auth();
+    Ok(HttpsConnectorBuilder::new().with_tls_config(config).https_or_http().enable_http1().build())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn users_of_urls() {
+        for (url, value) in [
+            ("http://u:p@host/x", Some("Basic dTpw")),
+            ("http://u@host/x", Some("Basic dTo=")),
+            ("http://u:p%40%zz@host/x", Some("Basic dTpwQCV6eg==")),
+            ("http://host/a@b", None),
+        ] {
+            let found = basic_authorization(&url.parse().unwrap());
+            assert_eq!(found.as_ref().map(|found| found.to_str().unwrap()), value, "{url}");
+        }
+    }
+}

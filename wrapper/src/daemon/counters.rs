@@ -1,0 +1,247 @@
+//! What has happened since this wrapper was started, in numbers that only grow.
+//!
+//! Every part counts where it decides, and [`crate::daemon::http`] prints. They begin at 0 with each wrapper, as Prometheus expects of a process:
+//! `rate` and `increase` see the reset. What must survive a wrapper is in its state file, and that tells of the runner and the drain.
+
+use std::{
+    array,
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+    time::Duration,
+};
+
+use tokio::time::Instant;
+use tonic::Code;
+
+use crate::supervise::{DrainResult, Drained, ExitReason, Happened, Mode};
+
+/// All numbers of one wrapper.
+#[derive(Debug, Default)]
+pub struct Counters {
+    since: Since,
+    exits: Numbers<{ ExitReason::ALL.len() }>,
+    drains: [Numbers<{ DrainResult::ALL.len() }>; 2],
+    drain_durations: [Histogram; 2],
+    requests: [Numbers<CODES>; METHODS.len()],
+    denied: Numbers<1>,
+    turned_away: Numbers<1>,
+    attempts: Numbers<{ CallbackResult::ALL.len() }>,
+}
+
+/// What became of one attempt at a callback.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CallbackResult {
+    Success,
+    /// It failed, and is tried again.
+    Retry,
+    /// It failed, and is not tried again.
+    GivenUp,
+}
+
+impl CallbackResult {
+    pub const ALL: [Self; 3] = [Self::Success, Self::Retry, Self::GivenUp];
+
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Success => "success",
+            Self::Retry => "retry",
+            Self::GivenUp => "given_up",
+        }
+    }
+}
+
+/// The calls that are told apart, as their paths have them; the last stands for every other path, which is the caller's choice.
+pub const METHODS: [&str; 14] = [
+    "gitlab_com.gitlab_runner.runner_wrapper.ProcessWrapper/CheckStatus",
+    "gitlab_com.gitlab_runner.runner_wrapper.ProcessWrapper/InitGracefulShutdown",
+    "gitlab_com.gitlab_runner.runner_wrapper.ProcessWrapper/InitForcefulShutdown",
+    "grit.wrapper.v1.Wrapper/GetStatus",
+    "grit.wrapper.v1.Wrapper/Watch",
+    "grit.wrapper.v1.Wrapper/Drain",
+    "grit.wrapper.v1.Wrapper/Cancel",
+    "grit.wrapper.v1.Wrapper/Start",
+    "grit.wrapper.v1.Wrapper/ListJobs",
+    "grpc.health.v1.Health/Check",
+    "grpc.health.v1.Health/Watch",
+    "grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
+    "grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
+    "other",
+];
+
+/// gRPC's codes are 0 to 16.
+pub const CODES: usize = 17;
+
+/// The upper ends of the steps in which drains are sorted by their length, in seconds: from moments to a week.
+pub const DRAIN_STEPS: [u64; 13] =
+    [1, 10, 60, 300, 900, 1_800, 3_600, 7_200, 14_400, 28_800, 86_400, 259_200, 604_800];
+
+#[derive(Debug)]
+struct Since(Instant);
+
+impl Default for Since {
+    fn default() -> Self {
+        Self(Instant::now())
+    }
+}
+
+impl Counters {
+    /// When they began.
+    #[must_use]
+    pub fn since(&self) -> Instant {
+        self.since.0
+    }
+
+    /// What happened to the runner in one step.
+    pub(crate) fn happened(&self, happened: Happened) {
+        if let Some(reason) = happened.exit {
+            self.exits.add(reason as usize);
+        }
+        if let Some(Drained { mode, result, took }) = happened.drained {
+            self.drains[mode as usize].add(result as usize);
+            if let Some(took) = took {
+                self.drain_durations[mode as usize].add(took);
+            }
+        }
+    }
+
+    /// A call was answered. `path` is that of HTTP/2: `/service/method`.
+    pub(crate) fn answered(&self, path: &str, code: Code) {
+        let path = path.strip_prefix('/').unwrap_or(path);
+        let method = METHODS.iter().position(|method| *method == path).unwrap_or(METHODS.len() - 1);
+        self.requests[method].add(code as usize);
+    }
+
+    /// A peer asked for what it may not have.
+    pub(crate) fn denied(&self) {
+        self.denied.add(0);
+    }
+
+    /// A connection came for which there was no place.
+    pub(crate) fn turned_away(&self) {
+        self.turned_away.add(0);
+    }
+
+    pub(crate) fn attempted(&self, result: CallbackResult) {
+        self.attempts.add(result as usize);
+    }
+
+    #[must_use]
+    pub fn exits(&self, reason: ExitReason) -> u64 {
+        self.exits.get(reason as usize)
+    }
+
+    #[must_use]
+    pub fn drains(&self, mode: Mode, result: DrainResult) -> u64 {
+        self.drains[mode as usize].get(result as usize)
+    }
+
+    #[must_use]
+    pub fn drain_durations(&self, mode: Mode) -> &Histogram {
+        &self.drain_durations[mode as usize]
+    }
+
+    /// Calls of `METHODS[method]` that were answered with this code.
+    #[must_use]
+    pub fn requests(&self, method: usize, code: usize) -> u64 {
+        self.requests[method].get(code)
+    }
+
+    #[must_use]
+    pub fn denials(&self) -> u64 {
+        self.denied.get(0)
+    }
+
+    #[must_use]
+    pub fn connections_turned_away(&self) -> u64 {
+        self.turned_away.get(0)
+    }
+
+    #[must_use]
+    pub fn attempts(&self, result: CallbackResult) -> u64 {
+        self.attempts.get(result as usize)
+    }
+}
+
+/// Durations, sorted into [`DRAIN_STEPS`].
+#[derive(Debug, Default)]
+pub struct Histogram {
+    steps: Numbers<{ DRAIN_STEPS.len() }>,
+    count: AtomicU64,
+    milliseconds: AtomicU64,
+}
+
+impl Histogram {
+    fn add(&self, took: Duration) {
+        if let Some(step) = DRAIN_STEPS.iter().position(|most| took <= Duration::from_secs(*most)) {
+            self.steps.add(step);
+        }
+        self.count.fetch_add(1, Relaxed);
+        self.milliseconds.fetch_add(u64::try_from(took.as_millis()).unwrap_or(u64::MAX), Relaxed);
+    }
+
+    /// How many took this step's time or less, for each step.
+    #[must_use]
+    pub fn up_to(&self) -> [u64; DRAIN_STEPS.len()] {
+        let mut sum = 0;
+        array::from_fn(|step| {
+            sum += self.steps.get(step);
+            sum
+        })
+    }
+
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.count.load(Relaxed)
+    }
+
+    #[must_use]
+    pub fn sum(&self) -> Duration {
+        Duration::from_millis(self.milliseconds.load(Relaxed))
+    }
+}
+
+#[derive(Debug)]
+struct Numbers<const N: usize>([AtomicU64; N]);
+
+impl<const N: usize> Default for Numbers<N> {
+    fn default() -> Self {
+        Self(array::from_fn(|_| AtomicU64::new(0)))
+    }
+}
+
+impl<const N: usize> Numbers<N> {
+    fn add(&self, at: usize) {
+        self.0[at].fetch_add(1, Relaxed);
+    }
+
+    fn get(&self, at: usize) -> u64 {
+        self.0[at].load(Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_sorted_and_summed() {
+        let histogram = Histogram::default();
+        for seconds in [0, 1, 2, 90_000, 10_000_000] {
+            histogram.add(Duration::from_secs(seconds));
+        }
+        let up_to = histogram.up_to();
+        assert_eq!((up_to[0], up_to[1], up_to[10], up_to[11], up_to[12]), (2, 3, 3, 4, 4));
+        assert_eq!((histogram.count(), histogram.sum().as_secs()), (5, 10_090_003));
+    }
+
+    #[test]
+    fn a_path_of_the_callers_choice_makes_no_series() {
+        let counters = Counters::default();
+        counters.answered("/grit.wrapper.v1.Wrapper/Drain", Code::PermissionDenied);
+        for path in ["/x/y", "other", ""] {
+            counters.answered(path, Code::Unimplemented);
+        }
+        assert_eq!(counters.requests(5, Code::PermissionDenied as usize), 1);
+        assert_eq!(counters.requests(METHODS.len() - 1, Code::Unimplemented as usize), 3);
+    }
+}

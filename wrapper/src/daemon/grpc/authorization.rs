@@ -1,0 +1,71 @@
+//! Whether a request may be served.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tonic::{Request, Status, transport::server::UdsConnectInfo};
+
+use super::errors;
+use crate::daemon::audit::Asker;
+use crate::daemon::{
+    access::{Access, Rights},
+    counters::Counters,
+    limits::Quiet,
+};
+
+/// Refusals that are logged in a minute. More would push the rest out of the journal, and the runner's lines with it.
+const LINES: u32 = 20;
+
+/// Lets requests through whose senders have the rights, and counts those that have not.
+#[derive(Clone, Debug)]
+pub struct Guard {
+    pub(super) access: Access,
+    counters: Arc<Counters>,
+    quiet: Arc<Mutex<Quiet>>,
+}
+
+impl Default for Guard {
+    fn default() -> Self {
+        Self::new(Access::default(), Arc::default())
+    }
+}
+
+impl Guard {
+    #[must_use]
+    pub fn new(access: Access, counters: Arc<Counters>) -> Self {
+        Self { access, counters, quiet: Arc::new(Mutex::new(Quiet::after(LINES))) }
+    }
+
+    /// The message of a request whose sender has these rights.
+    ///
+    /// # Errors
+    ///
+    /// `PERMISSION_DENIED`, which is logged with the user, and counted where there are too many for the log.
+    pub(super) fn open<T>(&self, needed: Rights, request: Request<T>) -> Result<T, Status> {
+        let rights = self.access.of_request(request.extensions());
+        if rights < needed {
+            self.counters.denied();
+            let is_logged = self.quiet.lock().unwrap_or_else(PoisonError::into_inner).may_speak();
+            return Err(errors::denied(rights, is_logged.then(|| peer(&request))));
+        }
+        Ok(request.into_inner())
+    }
+}
+
+impl Guard {
+    /// The message of a request that changes something, and who sent it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Guard::open`].
+    pub(super) fn open_control<T>(&self, request: Request<T>) -> Result<(T, Asker), Status> {
+        let asker = Asker::of(request.extensions());
+        Ok((self.open(Rights::Control, request)?, asker))
+    }
+}
+
+fn peer<T>(request: &Request<T>) -> String {
+    match request.extensions().get::<UdsConnectInfo>().and_then(|peer| peer.peer_cred) {
+        Some(peer) => format!("uid {} gid {} pid {}", peer.uid(), peer.gid(), peer.pid().unwrap_or_default()),
+        None => request.remote_addr().map_or_else(|| "unknown".to_owned(), |address| address.to_string()),
+    }
+}

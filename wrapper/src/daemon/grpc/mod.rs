@@ -1,0 +1,24 @@
+//! The gRPC surface: upstream's service, our own beside it, gRPC health and reflection. One file per call; [`messages`] turns states into the words
+//! of each API, and [`errors`] makes every error.
+
+mod accept;
+mod authority;
+mod authorization;
+mod call_counter;
+mod call_tracking;
+mod connection;
+mod connection_limits;
+mod detached;
+mod errors;
+mod messages;
+mod reflection;
+mod server;
+mod upstream;
+mod v1;
+
+pub use self::{
+    authorization::Guard,
+    server::{ServeError, Services, serve},
+    upstream::Upstream,
+    v1::Own,
+};

@@ -1,0 +1,30 @@
+//! `Watch`: the status at once, and after every change. Ends with the client, or with the supervisor.
+
+use futures::stream;
+use grit_proto::wrapper_v1::Status;
+use tonic::codegen::BoxStream;
+
+use super::Own;
+use crate::daemon::grpc::messages;
+
+pub(super) fn watch(own: &Own) -> BoxStream<Status> {
+    let mut supervision = own.supervisor.watch();
+    supervision.mark_changed();
+    let watched = (supervision, own.health.clone(), None);
+    Box::pin(stream::unfold(watched, move |(mut supervision, mut health, mut told)| async move {
+        loop {
+            tokio::select! {
+                biased;
+                changed = supervision.changed() => changed.ok()?,
+                // Without a prober there is only the supervisor to wait for.
+                Ok(()) = health.changed() => {}
+            }
+            let status = messages::own(&supervision.borrow_and_update(), &health.borrow_and_update());
+            // What changed may be nothing that is told.
+            if told.as_ref() != Some(&status) {
+                told = Some(status.clone());
+                return Some((Ok(status), (supervision, health, told)));
+            }
+        }
+    }))
+}

@@ -1,0 +1,228 @@
+//! Reading the runner's configuration file beside the supervisor's thread.
+//!
+//! The wrapper works in one thread, and an open or a read of a file can take for ever: a FIFO without a writer, a network file system whose
+//! server is gone. So a thread of its own reads and parses the file. A question waits for it for [`LIMIT`] at most, and while one thread is
+//! stuck no second one is started.
+
+use std::{
+    fs::{self, File},
+    io::{self, Read},
+    path::Path,
+    sync::{Arc, Mutex, PoisonError},
+    thread,
+    time::Duration,
+};
+
+use rustix::fs::{Mode, OFlags};
+use tokio::{
+    sync::watch,
+    time::{Instant, timeout_at},
+};
+
+use super::runner_config::{ConfigError, RunnerConfig, Source, parse};
+
+/// A local file of this size is read in milliseconds.
+pub(super) const LIMIT: Duration = Duration::from_secs(1);
+
+/// More than a configuration with thousands of sections.
+const MAX_SIZE: u64 = 8 * 1024 * 1024;
+
+type Answer = Result<Arc<RunnerConfig>, ConfigError>;
+
+/// Reads one file. Clones read the same one.
+#[derive(Clone, Debug)]
+pub(super) struct Reader(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    source: Source,
+    read: fn(&Path) -> Result<RunnerConfig, ConfigError>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// The thread that was started last, until its answer was taken.
+    thread: Option<Thread>,
+    /// What was read when reading last succeeded.
+    last: Option<Arc<RunnerConfig>>,
+}
+
+#[derive(Clone, Debug)]
+struct Thread {
+    started: Instant,
+    answer: watch::Receiver<Option<Answer>>,
+}
+
+impl Reader {
+    pub(super) fn new(source: Source) -> Self {
+        Self::with(source, read)
+    }
+
+    fn with(source: Source, read: fn(&Path) -> Result<RunnerConfig, ConfigError>) -> Self {
+        Self(Arc::new(Shared { source, read, state: Mutex::default() }))
+    }
+
+    /// What the file says now.
+    ///
+    /// # Errors
+    ///
+    /// When there is none, it cannot be read or understood, or reading takes longer than [`LIMIT`].
+    pub(super) async fn read(&self) -> Answer {
+        let mut thread = self.thread()?;
+        let until = thread.started + LIMIT;
+        let path = || self.0.source.config.clone();
+        let answer = match timeout_at(until, thread.answer.wait_for(Option::is_some)).await {
+            Ok(Ok(answer)) => answer.clone(),
+            Ok(Err(_)) => None,
+            Err(_) => return Err(ConfigError::TooSlow { path: path(), limit: LIMIT }),
+        };
+        let answer = answer.unwrap_or_else(|| {
+            Err(ConfigError::Unreadable { path: path(), why: "the reading thread failed".to_owned() })
+        });
+        let mut state = self.lock();
+        state.thread = None;
+        if let Ok(config) = &answer {
+            state.last = Some(Arc::clone(config));
+        }
+        answer
+    }
+
+    /// Where to connect to the runner's HTTP server. A configuration that cannot be read now has not moved the server: then what was read
+    /// last counts.
+    pub(super) fn endpoint(&self, config: Option<&RunnerConfig>) -> Option<String> {
+        let last = self.lock().last.clone();
+        self.0.source.endpoint(config.or(last.as_deref()))
+    }
+
+    /// The thread that reads, started if there is none.
+    fn thread(&self) -> Result<Thread, ConfigError> {
+        let mut state = self.lock();
+        if let Some(thread) = &state.thread {
+            return Ok(thread.clone());
+        }
+        let (sender, answer) = watch::channel(None);
+        let (path, read) = (self.0.source.config.clone(), self.0.read);
+        let started = thread::Builder::new().name("runner-config".to_owned()).spawn(move || {
+            sender.send_replace(Some(read(&path).map(Arc::new)));
+        });
+        if let Err(error) = started {
+            let why = format!("no thread to read it: {error}");
+            return Err(ConfigError::Unreadable { path: self.0.source.config.clone(), why });
+        }
+        let thread = Thread { started: Instant::now(), answer };
+        state.thread = Some(thread.clone());
+        Ok(thread)
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Reads and parses the file. May block.
+fn read(path: &Path) -> Result<RunnerConfig, ConfigError> {
+    let text = text(path).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => ConfigError::Missing(path.to_owned()),
+        _ => ConfigError::Unreadable { path: path.to_owned(), why: error.to_string() },
+    })?;
+    parse(&text).map_err(|why| ConfigError::Unreadable { path: path.to_owned(), why })
+}
+
+fn text(path: &Path) -> io::Result<String> {
+    // Before it is opened: opening a FIFO would let its writer go on, and what that writes is meant for the runner.
+    check(&fs::metadata(path)?)?;
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
+    check(&file.metadata()?)?;
+    let mut text = String::new();
+    let read = file.take(MAX_SIZE + 1).read_to_string(&mut text)?;
+    if read as u64 > MAX_SIZE {
+        return Err(too_large());
+    }
+    Ok(text)
+}
+
+fn check(file: &fs::Metadata) -> io::Result<()> {
+    if !file.is_file() {
+        return Err(io::Error::other("it is not a regular file"));
+    }
+    if file.len() > MAX_SIZE { Err(too_large()) } else { Ok(()) }
+}
+
+fn too_large() -> io::Error {
+    io::Error::other(format!("it is larger than {} MiB", MAX_SIZE / 1024 / 1024))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        path::PathBuf,
+        sync::atomic::{AtomicBool, AtomicUsize, Ordering},
+    };
+
+    use super::*;
+
+    fn source(config: &Path) -> Source {
+        Source { config: config.to_owned(), listen_address: None }
+    }
+
+    #[tokio::test]
+    async fn a_file_is_read_anew_each_time() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("config.toml");
+        let reader = Reader::new(source(&path));
+        assert_eq!(reader.read().await, Err(ConfigError::Missing(path.clone())));
+        assert_eq!(reader.endpoint(None), None);
+        fs::write(&path, "listen_address = \":1\"").unwrap();
+        assert_eq!(reader.read().await.unwrap().listen_address.as_deref(), Some(":1"));
+        fs::write(&path, "listen_address = ").unwrap();
+        assert!(matches!(reader.read().await, Err(ConfigError::Unreadable { .. })));
+        assert_eq!(reader.endpoint(None).as_deref(), Some("127.0.0.1:1"), "the server is where it was");
+    }
+
+    #[tokio::test]
+    async fn what_is_no_regular_file_or_too_large_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("fifo");
+        rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, Mode::RWXU, 0).unwrap();
+        for path in [path, folder.path().to_owned(), PathBuf::from("/dev/null")] {
+            let error = Reader::new(source(&path)).read().await.unwrap_err().to_string();
+            assert!(error.ends_with("it is not a regular file"), "{error}");
+        }
+        let large = folder.path().join("large");
+        File::create(&large).unwrap().set_len(MAX_SIZE + 1).unwrap();
+        let error = Reader::new(source(&large)).read().await.unwrap_err().to_string();
+        assert!(error.ends_with("larger than 8 MiB"), "{error}");
+    }
+
+    /// A file system that does not answer, and then does.
+    #[tokio::test]
+    async fn a_file_system_that_hangs_holds_one_thread_and_nobody_else() {
+        static READS: AtomicUsize = AtomicUsize::new(0);
+        static HANGS: AtomicBool = AtomicBool::new(true);
+        fn hang(_: &Path) -> Result<RunnerConfig, ConfigError> {
+            READS.fetch_add(1, Ordering::SeqCst);
+            while HANGS.load(Ordering::SeqCst) {
+                thread::sleep(Duration::from_millis(5));
+            }
+            Ok(RunnerConfig::default())
+        }
+        let path = Path::new("/nfs/config.toml");
+        let reader = Reader::with(source(path), hang);
+        let slow = || Err(ConfigError::TooSlow { path: path.to_owned(), limit: LIMIT });
+        assert_eq!(tokio::join!(reader.read(), reader.read()), (slow(), slow()));
+        let again = Instant::now();
+        for _ in 0..100 {
+            assert_eq!(reader.read().await, slow());
+        }
+        assert!(again.elapsed() < LIMIT / 2, "each question waited anew");
+        assert_eq!(READS.load(Ordering::SeqCst), 1);
+        HANGS.store(false, Ordering::SeqCst);
+        while reader.read().await.is_err() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        assert!(reader.read().await.is_ok());
+        assert_eq!(READS.load(Ordering::SeqCst), 2);
+    }
+}

@@ -1,0 +1,82 @@
+//! `/debug/jobs/list`: one line per job, such as
+//! `url=https://gitlab.example/group/project/-/jobs/17 state=running stage=step_script executor_stage=docker_run duration=1m2.5s`.
+
+use std::{fmt, time::Duration};
+
+/// One job of the runner. Its URL names a project, and is kept for comparing alone.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Job {
+    url: String,
+    pub state: String,
+    pub stage: String,
+    pub executor_stage: String,
+    pub duration: Duration,
+}
+
+impl Job {
+    /// The number at the end of its URL, which says nothing about the project.
+    #[must_use]
+    pub fn id(&self) -> Option<u64> {
+        self.url.rsplit('/').next()?.parse().ok()
+    }
+
+    /// Whether this is the job with that URL, as `CI_JOB_URL` has it.
+    #[must_use]
+    pub fn is_at(&self, url: &str) -> bool {
+        !url.is_empty() && self.url.trim_end_matches('/') == url.trim_end_matches('/')
+    }
+}
+
+impl fmt::Debug for Job {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Job")
+            .field("id", &self.id())
+            .field("state", &self.state)
+            .field("stage", &self.stage)
+            .field("duration", &self.duration)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The jobs of a list; lines that are none are skipped.
+pub(crate) fn parse(list: &str) -> Vec<Job> {
+    list.lines().filter_map(parse_line).collect()
+}
+
+fn parse_line(line: &str) -> Option<Job> {
+    let field = |name: &str| {
+        line.split(' ').find_map(|word| word.strip_prefix(name)?.strip_prefix('=')).map(str::to_owned)
+    };
+    Some(Job {
+        url: field("url")?,
+        state: field("state")?,
+        stage: field("stage").unwrap_or_default(),
+        executor_stage: field("executor_stage").unwrap_or_default(),
+        duration: field("duration").and_then(|text| parse_duration(&text)).unwrap_or_default(),
+    })
+}
+
+/// A duration as Go prints it: `1h2m3.5s`, `120ms`, `3.2µs`.
+fn parse_duration(text: &str) -> Option<Duration> {
+    crate::daemon::duration::parse(text).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_as_the_runner_writes_it() {
+        let list = "url=https://gitlab.example/g/p/-/jobs/17 state=running stage=step_script executor_stage=docker_run duration=1m2.5s\n\
+                    not a job\n\
+                    url=https://gitlab.example/g/p/-/jobs/18 state=pending stage= executor_stage= duration=3.2µs\n";
+        let jobs = parse(list);
+        assert_eq!(jobs.len(), 2);
+        assert_eq!(jobs[0].id(), Some(17));
+        assert_eq!(jobs[0].duration, Duration::from_millis(62_500));
+        assert_eq!((jobs[0].stage.as_str(), jobs[0].executor_stage.as_str()), ("step_script", "docker_run"));
+        assert!(jobs[0].is_at("https://gitlab.example/g/p/-/jobs/17"));
+        assert!(!jobs[0].is_at("https://gitlab.example/g/p/-/jobs/1") && !jobs[0].is_at(""));
+        assert!(!format!("{jobs:?}").contains("gitlab.example"), "the project shows");
+    }
+}

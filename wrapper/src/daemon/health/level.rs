@@ -1,0 +1,391 @@
+//! From what was found to a rung, purely.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use super::{
+    Level, SUSPENDED,
+    runner_config::{ConfigError, RunnerConfig, Section},
+    runner_metrics::{Facts, Requests},
+};
+use crate::daemon::duration::show;
+
+/// Everything that a decision rests on.
+#[derive(Debug)]
+pub(super) struct Evidence<'a> {
+    /// How long the child has lived; `None` when it is on its way out.
+    pub(super) uptime: Option<Duration>,
+    pub(super) min_uptime: Duration,
+    /// The child was stopped, and has not ended.
+    pub(super) suspended: bool,
+    /// The child replaced one that had ended by itself.
+    pub(super) restarted: bool,
+    pub(super) restart_window: Duration,
+    pub(super) config: Result<&'a RunnerConfig, &'a ConfigError>,
+    pub(super) min_sections: usize,
+    /// Whether there is an address to ask, and what asking brought.
+    pub(super) answers: Option<&'a Answers>,
+    pub(super) polls: &'a Polls,
+}
+
+/// What the runner's HTTP server said.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Answers {
+    /// Why nothing was said.
+    pub(super) fault: Option<String>,
+    /// The text of `/health/ready`, and whether it was a 200. Older runners do not have it.
+    pub(super) ready: Option<(bool, String)>,
+    pub(super) facts: Facts,
+}
+
+/// The rung that is reached, and why not the next.
+pub(super) fn climb(evidence: &Evidence<'_>) -> (Level, Vec<String>) {
+    if let Some(reason) = process_fault(evidence) {
+        return (Level::None, vec![reason]);
+    }
+    let reasons = ready_faults(evidence);
+    if !reasons.is_empty() {
+        return (Level::Process, reasons);
+    }
+    let reasons = polling_faults(evidence);
+    if reasons.is_empty() { (Level::Polling, reasons) } else { (Level::Ready, reasons) }
+}
+
+/// The highest rung on which this runner can be seen: `process` when it is configured and has no HTTP server to ask.
+///
+/// A runner whose configuration is missing or too small is held to more than it can reach, so that this shows.
+pub(super) fn goal(evidence: &Evidence<'_>) -> Level {
+    let configured = evidence.config.is_ok_and(|config| config.sections.len() >= evidence.min_sections);
+    if configured && evidence.answers.is_none() { Level::Process } else { Level::Polling }
+}
+
+fn process_fault(evidence: &Evidence<'_>) -> Option<String> {
+    if evidence.suspended {
+        return Some(SUSPENDED.to_owned());
+    }
+    let Some(uptime) = evidence.uptime else {
+        return Some("the runner is being stopped".to_owned());
+    };
+    if uptime < evidence.min_uptime {
+        return Some(format!("the runner has run for less than {:?}", evidence.min_uptime));
+    }
+    if evidence.restarted && uptime < evidence.restart_window {
+        return Some(format!(
+            "the runner ended by itself and was restarted less than {:?} ago",
+            evidence.restart_window
+        ));
+    }
+    None
+}
+
+fn ready_faults(evidence: &Evidence<'_>) -> Vec<String> {
+    let mut reasons = Vec::new();
+    match evidence.config {
+        Err(error) => reasons.push(error.to_string()),
+        Ok(config) if config.sections.len() < evidence.min_sections => reasons.push(format!(
+            "the runner's configuration has {} [[runners]] sections, and {} are needed",
+            config.sections.len(),
+            evidence.min_sections
+        )),
+        Ok(_) => {}
+    }
+    let Some(answers) = evidence.answers else {
+        reasons.push(
+            "the runner has no HTTP server to ask: set listen_address in its configuration, or --runner-listen-address".to_owned(),
+        );
+        return reasons;
+    };
+    if let Some(fault) = &answers.fault {
+        reasons.push(fault.clone());
+        return reasons;
+    }
+    match (&answers.ready, answers.facts.process_state.as_deref()) {
+        // Somebody told it so behind our back. It takes no jobs any more, and /health/ready is as it was.
+        (_, Some(state)) if state.ends_with("-shutdown") => {
+            reasons.push(format!("the runner's process state is {state}"));
+        }
+        (Some((true, _)), _) | (None, Some("running")) => {}
+        (Some((false, text)), _) => reasons.push(format!("the runner says it is not ready: {text}")),
+        (None, Some(state)) => reasons.push(format!("the runner's process state is {state}")),
+        (None, None) if answers.facts.version.is_some() => {}
+        (None, None) => reasons.push("the runner's metrics do not say its version".to_owned()),
+    }
+    reasons
+}
+
+fn polling_faults(evidence: &Evidence<'_>) -> Vec<String> {
+    // Without a readable configuration no rung above `process` is reached.
+    let Ok(config) = evidence.config else { return vec!["no configuration".to_owned()] };
+    config
+        .sections
+        .iter()
+        .filter_map(|section| {
+            let fault = evidence.polls.fault(section)?;
+            Some(format!("runner {:?} ({}): {fault}", section.name, section.short_token))
+        })
+        .collect()
+}
+
+/// How the last job request of each section was answered, found by comparing scrapes: counters alone do not tell what came last.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Polls {
+    seen: BTreeMap<String, (Requests, Last)>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Last {
+    Nothing,
+    Accepted,
+    /// It cannot be told: both happened since the look before.
+    Mixed,
+    Rejected,
+    Failed,
+}
+
+impl Polls {
+    /// `config` has the sections' limits; those that it does not have are taken to be GitLab Runner's defaults.
+    pub(super) fn update(&mut self, facts: &Facts, config: Option<&RunnerConfig>) {
+        for (section, now) in &facts.sections {
+            let configured = config.and_then(|config| config.section(section));
+            let limit =
+                configured.map_or(Section::UNHEALTHY_REQUESTS_LIMIT, |found| found.unhealthy_requests_limit);
+            let (before, last) =
+                self.seen.get(section).copied().unwrap_or((Requests::default(), Last::Nothing));
+            let rise = |count: fn(&Requests) -> u64| count(now).saturating_sub(count(&before));
+            let failures = rise(|requests| requests.health_failures);
+            // So many failures since the last look may have come after what was accepted. Then the section is disabled, and for an hour, or
+            // as configured, no request will correct us. What a runner did before our first look is judged the same way.
+            let disabling = failures.max(rise(|requests| requests.rejected)) >= limit;
+            let last = if rise(|requests| requests.accepted) > 0 {
+                if disabling { Last::Mixed } else { Last::Accepted }
+            } else if rise(|requests| requests.rejected) > 0 {
+                Last::Rejected
+            } else if rise(|requests| requests.other) > 0 || failures > 0 {
+                Last::Failed
+            } else {
+                last
+            };
+            self.seen.insert(section.clone(), (*now, last));
+        }
+    }
+
+    /// Why a section does not poll, or `None` when it does.
+    fn fault(&self, section: &Section) -> Option<String> {
+        let Some((requests, last)) = self.seen.get(&section.short_token) else {
+            return Some("no job request was answered yet".to_owned());
+        };
+        let fault = match last {
+            Last::Accepted => return None,
+            Last::Mixed => {
+                "between two checks GitLab accepted some of its job requests and others failed, and the last answer is not known"
+            }
+            Last::Rejected => "GitLab rejects its token",
+            Last::Failed => "its job requests fail",
+            Last::Nothing => "no job request was answered yet",
+        };
+        let (failures, limit) = (requests.health_failures, section.unhealthy_requests_limit);
+        if failures < limit {
+            return Some(fault.to_owned());
+        }
+        Some(format!(
+            "{fault}; {failures} of them failed in all, and after {limit} failures in a row (unhealthy_requests_limit) the runner sends none \
+             for {} (unhealthy_interval)",
+            show(section.unhealthy_interval)
+        ))
+    }
+
+    pub(super) fn polling(&self, config: &RunnerConfig) -> usize {
+        config.sections.iter().filter(|section| self.fault(section).is_none()).count()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn config(tokens: &[&str]) -> RunnerConfig {
+        let section = |token: &&str| Section {
+            name: "r".to_owned(),
+            short_token: (*token).to_owned(),
+            unhealthy_requests_limit: Section::UNHEALTHY_REQUESTS_LIMIT,
+            unhealthy_interval: Section::UNHEALTHY_INTERVAL,
+        };
+        RunnerConfig { listen_address: None, sections: tokens.iter().map(section).collect() }
+    }
+
+    fn facts(sections: &[(&str, Requests)]) -> Facts {
+        Facts {
+            version: Some("19.2.0".to_owned()),
+            sections: sections.iter().map(|(name, requests)| ((*name).to_owned(), *requests)).collect(),
+            ..Facts::default()
+        }
+    }
+
+    fn accepted(count: u64) -> Requests {
+        Requests { accepted: count, ..Requests::default() }
+    }
+
+    struct Case {
+        uptime: Option<Duration>,
+        restarted: bool,
+        suspended: bool,
+        config: Result<RunnerConfig, ConfigError>,
+        answers: Option<Answers>,
+        polls: Polls,
+    }
+
+    impl Case {
+        fn healthy() -> Self {
+            let mut polls = Polls::default();
+            polls.update(&facts(&[("a", accepted(1)), ("b", accepted(1))]), None);
+            let answers = Answers { facts: facts(&[]), ..Answers::default() };
+            Self {
+                uptime: Some(5 * SECOND),
+                restarted: false,
+                suspended: false,
+                config: Ok(config(&["a", "b"])),
+                answers: Some(answers),
+                polls,
+            }
+        }
+
+        fn evidence(&self) -> Evidence<'_> {
+            Evidence {
+                uptime: self.uptime,
+                min_uptime: 2 * SECOND,
+                restarted: self.restarted,
+                suspended: self.suspended,
+                restart_window: 60 * SECOND,
+                config: self.config.as_ref(),
+                min_sections: 1,
+                answers: self.answers.as_ref(),
+                polls: &self.polls,
+            }
+        }
+
+        fn climb(&self) -> (Level, String) {
+            let (level, reasons) = climb(&self.evidence());
+            assert_eq!(level == Level::Polling, reasons.is_empty(), "every rung that is missed has a reason");
+            (level, reasons.join("; "))
+        }
+
+        #[track_caller]
+        fn is(&self, level: Level, reason: &str) {
+            let (found, reasons) = self.climb();
+            assert!(found == level && reasons.contains(reason), "{found:?}: {reasons}");
+        }
+    }
+
+    #[test]
+    fn each_rung_and_each_reason() {
+        Case::healthy().is(Level::Polling, "");
+        Case { uptime: None, ..Case::healthy() }.is(Level::None, "is being stopped");
+        Case { uptime: Some(SECOND), ..Case::healthy() }.is(Level::None, "less than 2s");
+        Case { suspended: true, ..Case::healthy() }.is(Level::None, "until it gets SIGCONT");
+        Case { suspended: true, uptime: None, ..Case::healthy() }.is(Level::None, "until it gets SIGCONT");
+        Case { restarted: true, ..Case::healthy() }.is(Level::None, "restarted");
+        Case { restarted: true, uptime: Some(61 * SECOND), ..Case::healthy() }.is(Level::Polling, "");
+        let missing = Err(ConfigError::Missing(PathBuf::from("/etc/x.toml")));
+        Case { config: missing, ..Case::healthy() }.is(Level::Process, "does not exist");
+        Case { config: Ok(config(&[])), ..Case::healthy() }.is(Level::Process, "has 0 [[runners]] sections");
+        Case { answers: None, ..Case::healthy() }.is(Level::Process, "no HTTP server");
+        let silent = Answers { fault: Some("no connection".to_owned()), ..Answers::default() };
+        Case { answers: Some(silent), ..Case::healthy() }.is(Level::Process, "no connection");
+        let pending = Answers {
+            ready: Some((false, "boot-verify pending".to_owned())),
+            facts: facts(&[]),
+            ..Answers::default()
+        };
+        Case { answers: Some(pending), ..Case::healthy() }.is(Level::Process, "boot-verify pending");
+        let starting = Answers {
+            facts: Facts { process_state: Some("starting".to_owned()), ..facts(&[]) },
+            ..Answers::default()
+        };
+        Case { answers: Some(starting), ..Case::healthy() }.is(Level::Process, "process state is starting");
+        let leaving = Answers {
+            ready: Some((true, "ready".to_owned())),
+            facts: Facts { process_state: Some("graceful-shutdown".to_owned()), ..facts(&[]) },
+            ..Answers::default()
+        };
+        Case { answers: Some(leaving), ..Case::healthy() }
+            .is(Level::Process, "process state is graceful-shutdown");
+        let nameless = Answers::default();
+        Case { answers: Some(nameless), ..Case::healthy() }.is(Level::Process, "do not say its version");
+        Case { polls: Polls::default(), ..Case::healthy() }.is(Level::Ready, "no job request");
+    }
+
+    #[test]
+    fn a_runner_is_held_to_what_can_be_seen_of_it() {
+        let goal = |case: Case| goal(&case.evidence());
+        assert_eq!(goal(Case::healthy()), Level::Polling);
+        assert_eq!(goal(Case { answers: None, ..Case::healthy() }), Level::Process);
+        // Without runners it is no use, also when nobody can ask it.
+        let none = || Case { answers: None, config: Ok(config(&[])), ..Case::healthy() };
+        assert_eq!(goal(none()), Level::Polling);
+        let missing = Err(ConfigError::Missing(PathBuf::from("/etc/x.toml")));
+        assert_eq!(goal(Case { config: missing, ..none() }), Level::Polling);
+    }
+
+    #[test]
+    fn the_last_answer_counts() {
+        let mut case = Case::healthy();
+        let rejected =
+            |health_failures| Requests { rejected: health_failures, health_failures, ..accepted(1) };
+        case.polls.update(&facts(&[("b", rejected(1))]), None);
+        case.is(Level::Ready, "rejects its token");
+        assert_eq!(case.polls.polling(&config(&["a", "b"])), 1);
+        case.polls.update(&facts(&[("b", rejected(3))]), None);
+        case.is(Level::Ready, "sends none for 1h");
+        case.polls.update(&facts(&[("b", Requests { accepted: 2, ..rejected(3) })]), None);
+        case.is(Level::Polling, "");
+    }
+
+    /// A wrapper that adopts a runner, or looks seldom, sees sums: a token may have been accepted a hundred times, and be of no use since.
+    #[test]
+    fn what_may_have_been_disabled_since_is_not_trusted() {
+        let counts = |accepted, rejected| {
+            facts(&[("a", Requests { accepted, rejected, other: 0, health_failures: rejected })])
+        };
+        let first_look = |accepted, rejected| {
+            let mut case = Case { config: Ok(config(&["a"])), polls: Polls::default(), ..Case::healthy() };
+            case.polls.update(&counts(accepted, rejected), None);
+            case
+        };
+        first_look(100, 0).is(Level::Polling, "");
+        first_look(100, 2).is(Level::Polling, "");
+        let mut adopted = first_look(100, 3);
+        adopted.is(Level::Ready, "sends none for 1h");
+        adopted.polls.update(&counts(100, 3), None);
+        adopted.is(Level::Ready, "the last answer is not known");
+        adopted.polls.update(&counts(100, 4), None);
+        adopted.is(Level::Ready, "rejects its token");
+        adopted.polls.update(&counts(101, 4), None);
+        adopted.is(Level::Polling, "");
+        adopted.polls.update(&counts(102, 7), None);
+        adopted.is(Level::Ready, "sends none for 1h");
+
+        // GitLab that cannot be reached counts as failed health checks alone.
+        let mut case = Case { config: Ok(config(&["a"])), polls: Polls::default(), ..Case::healthy() };
+        case.polls.update(&facts(&[("a", Requests { health_failures: 3, ..accepted(100) })]), None);
+        case.is(Level::Ready, "the last answer is not known; 3 of them failed in all");
+    }
+
+    #[test]
+    fn the_configured_limit_decides_when_a_section_may_be_disabled() {
+        let mut config = config(&["a"]);
+        config.sections[0].unhealthy_requests_limit = 10;
+        config.sections[0].unhealthy_interval = 90 * SECOND;
+        let rejected = |count| Requests { rejected: count, health_failures: count, ..accepted(100) };
+        let case = |count| {
+            let mut case = Case { config: Ok(config.clone()), polls: Polls::default(), ..Case::healthy() };
+            case.polls.update(&facts(&[("a", rejected(count))]), Some(&config));
+            case
+        };
+        case(9).is(Level::Polling, "");
+        let reason = "10 of them failed in all, and after 10 failures in a row (unhealthy_requests_limit) the runner sends none for 1m30s";
+        case(10).is(Level::Ready, reason);
+    }
+}

@@ -1,0 +1,337 @@
+//! The task that asks the runner how it is.
+
+use std::{sync::Arc, time::Duration};
+
+use hyper::StatusCode;
+use tokio::{
+    sync::{Mutex, watch},
+    time::{Instant, sleep},
+};
+use tracing::{debug, info};
+
+use super::{
+    Health, Level, Oldest,
+    config_reader::Reader,
+    http_client::{GetError, Http},
+    job_list::{self, Job},
+    level::{Answers, Evidence, Polls, climb, goal},
+    runner_config::Source,
+    runner_metrics::{self, Facts},
+};
+use crate::supervise::{ChildInfo, Handle, State, Supervision, process};
+
+/// What the prober works with.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    pub source: Source,
+    /// How long a runner lives before its process counts as healthy.
+    pub min_uptime: Duration,
+    /// The least number of `[[runners]]` sections.
+    pub min_sections: usize,
+    /// The pause between two probes of a runner that has reached the top.
+    pub interval: Duration,
+}
+
+impl Settings {
+    /// A runner whose configuration is broken has ended by then.
+    pub const MIN_UPTIME: Duration = Duration::from_secs(2);
+    /// Long enough to cost nothing, short enough for a drain's progress.
+    pub const INTERVAL: Duration = Duration::from_secs(5);
+}
+
+/// The pause between two probes while something is expected to change: a start, a climb, a drain.
+const EAGER: Duration = Duration::from_secs(1);
+
+/// A runner that has not reached the top by then is not about to.
+const EAGER_FOR: Duration = Duration::from_secs(300);
+
+/// So long does a restart count against a runner.
+const RESTART_WINDOW: Duration = Duration::from_secs(60);
+
+/// So many reasons are logged: a runner may have a thousand sections, and each its own reason.
+const LOGGED_REASONS: usize = 20;
+
+/// Asks one runner. Clones ask the same, and share a connection.
+#[derive(Clone, Debug)]
+pub struct Prober {
+    settings: Settings,
+    reader: Reader,
+    http: Http,
+    list: Arc<Mutex<List>>,
+}
+
+/// The last list of jobs, and when it was asked for.
+#[derive(Debug, Default)]
+struct List {
+    asked: Option<Instant>,
+    jobs: Option<Vec<Job>>,
+}
+
+/// What is remembered about one child between two probes.
+#[derive(Default)]
+struct Memory {
+    child: Option<ChildInfo>,
+    polls: Polls,
+    jobs: Option<usize>,
+    fewer_jobs: Option<Instant>,
+    accepted: u64,
+    last_poll: Option<Instant>,
+}
+
+impl Memory {
+    /// Remembers how many job requests were answered well. Those of before the first look, as of an adopted runner, count as of now: an
+    /// answer that is thought to be too young costs a late alert, and one that is thought to be too old a false one.
+    fn count_polls(&mut self, facts: &Facts, now: Instant) {
+        // A page that could not be had is no new beginning.
+        if facts.sections.is_empty() {
+            return;
+        }
+        let accepted = facts.sections.values().map(|requests| requests.accepted).sum();
+        if accepted > self.accepted {
+            self.last_poll = Some(now);
+        }
+        self.accepted = accepted;
+    }
+
+    /// Remembers how many jobs there are; a count that is not known changes nothing.
+    fn count_jobs(&mut self, jobs: Option<usize>, now: Instant) {
+        let Some(jobs) = jobs else { return };
+        if self.jobs.is_some_and(|before| jobs < before) {
+            self.fewer_jobs = Some(now);
+        }
+        self.jobs = Some(jobs);
+    }
+}
+
+impl Prober {
+    #[must_use]
+    pub fn new(settings: Settings) -> Self {
+        let reader = Reader::new(settings.source.clone());
+        Self { settings, reader, http: Http::new(), list: Arc::default() }
+    }
+
+    /// The runner's jobs now; `None` when it does not say.
+    ///
+    /// One question at a time, however many ask: who came before it was put has its answer as well.
+    pub async fn jobs(&self) -> Option<Vec<Job>> {
+        let config = self.reader.read().await.ok();
+        self.jobs_at(&self.reader.endpoint(config.as_deref())?).await
+    }
+
+    async fn jobs_at(&self, endpoint: &str) -> Option<Vec<Job>> {
+        let came = Instant::now();
+        let mut list = self.list.lock().await;
+        if list.asked.is_none_or(|asked| asked < came) {
+            let asked = Instant::now();
+            let jobs = self.ask_for_jobs(endpoint).await;
+            *list = List { asked: Some(asked), jobs };
+        }
+        list.jobs.clone()
+    }
+
+    async fn ask_for_jobs(&self, endpoint: &str) -> Option<Vec<Job>> {
+        let (status, list) = self.http.get(endpoint, "/debug/jobs/list").await.ok()?;
+        (status == StatusCode::OK).then(|| job_list::parse(&list))
+    }
+
+    /// Probes for as long as the supervisor lives, and publishes what it finds.
+    pub async fn run(self, supervisor: Handle, published: watch::Sender<Health>) {
+        let mut supervision = supervisor.watch();
+        let mut of_another = supervisor.watch();
+        let mut memory = Memory::default();
+        loop {
+            let now = supervision.borrow_and_update().clone();
+            let child = now.state.child();
+            // A probe takes up to several seconds. When its child has ended, its answer is of no use, and the next child waits for its own.
+            let health = tokio::select! {
+                biased;
+                changed = of_another.wait_for(|now| now.state.child() != child) => match changed {
+                    Ok(_) => continue,
+                    Err(_) => return,
+                },
+                health = self.probe(&now, &mut memory) => health,
+            };
+            let before = published.send_replace(health.clone());
+            if before.level != health.level {
+                info!(from = before.level.name(), to = health.level.name(), reasons = ?health.reasons.iter().take(LOGGED_REASONS).collect::<Vec<_>>(), "health");
+            }
+            tokio::select! {
+                changed = supervision.changed() => if changed.is_err() { return },
+                () = pause(&now, &health, self.settings.interval) => {}
+            }
+        }
+    }
+
+    async fn probe(&self, supervision: &Supervision, memory: &mut Memory) -> Health {
+        let Some(child) = supervision.state.child() else {
+            *memory = Memory::default();
+            return Health::default();
+        };
+        if memory.child != Some(child) {
+            *memory = Memory { child: Some(child), ..Memory::default() };
+        }
+        let config = self.reader.read().await;
+        let config = config.as_deref();
+        let endpoint = self.reader.endpoint(config.ok());
+        let suspended = process::is_suspended(child.pid);
+        let (answers, jobs) = match &endpoint {
+            // Nothing would come, after all the time that an answer may take.
+            Some(_) if suspended => (Some(Answers::default()), None),
+            Some(endpoint) => {
+                let answers = of_this(child.pid, endpoint, self.ask(endpoint).await);
+                let jobs = if answers.fault.is_none() { self.jobs_at(endpoint).await } else { None };
+                (Some(answers), jobs)
+            }
+            None => (None, None),
+        };
+        if let Some(answers) = &answers {
+            memory.polls.update(&answers.facts, config.ok());
+            memory.count_polls(&answers.facts, Instant::now());
+        }
+        let evidence = Evidence {
+            uptime: uptime(&supervision.state, child),
+            min_uptime: self.settings.min_uptime,
+            suspended,
+            restarted: supervision.restarted,
+            restart_window: RESTART_WINDOW,
+            config,
+            min_sections: self.settings.min_sections,
+            answers: answers.as_ref(),
+            polls: &memory.polls,
+        };
+        let (level, reasons) = climb(&evidence);
+        let goal = goal(&evidence);
+        let facts = answers.map(|answers| answers.facts).unwrap_or_default();
+        let count = jobs.as_ref().map(Vec::len).or(facts.jobs);
+        memory.count_jobs(count, Instant::now());
+        debug!(?level, ?reasons, "probed");
+        Health {
+            child: Some(child),
+            suspended,
+            level,
+            goal,
+            reasons,
+            version: facts.version,
+            revision: facts.revision,
+            process_state: facts.process_state,
+            sections: config.ok().map(|config| config.sections.len()),
+            polling_sections: config.ok().map(|config| memory.polls.polling(config)),
+            jobs: count,
+            oldest: jobs.as_deref().and_then(oldest),
+            fewer_jobs: memory.fewer_jobs,
+            last_poll: memory.last_poll,
+        }
+    }
+
+    async fn ask(&self, endpoint: &str) -> Answers {
+        let (ready, metrics) = match self.pages(endpoint).await {
+            Ok(pages) => pages,
+            Err(error) => {
+                let fault = format!("the runner's HTTP server at {endpoint}: {error}");
+                return Answers { fault: Some(fault), ..Answers::default() };
+            }
+        };
+        let ready = match ready {
+            (StatusCode::OK, text) => Some((true, text.trim().to_owned())),
+            (StatusCode::SERVICE_UNAVAILABLE, text) => Some((false, text.trim().chars().take(200).collect())),
+            // An older runner.
+            _ => None,
+        };
+        let (status, metrics) = metrics;
+        let fault =
+            (status != StatusCode::OK).then(|| format!("the runner's metrics at {endpoint}: {status}"));
+        Answers { fault, ready, facts: runner_metrics::parse(&metrics) }
+    }
+
+    async fn pages(&self, endpoint: &str) -> Result<((StatusCode, String), (StatusCode, String)), GetError> {
+        Ok((self.http.get(endpoint, "/health/ready").await?, self.http.get(endpoint, "/metrics").await?))
+    }
+}
+
+/// The answers of a server that is the runner's. One that an earlier runner left behind, or a second runner on the same address, says nothing
+/// about this one; it is told by its age. A server that is younger may be one that the command started.
+fn of_this(pid: u32, endpoint: &str, answers: Answers) -> Answers {
+    let Some((theirs, ours)) = answers.facts.process_started.zip(process::started_at(pid)) else {
+        return answers;
+    };
+    let older = ours - theirs;
+    if older < SAME_START {
+        return answers;
+    }
+    let fault = format!(
+        "the HTTP server at {endpoint} belongs to another process, which was started {older:.0}s before this runner"
+    );
+    Answers { fault: Some(fault), ..Answers::default() }
+}
+
+/// Both moments are counted from a boot time in whole seconds.
+const SAME_START: f64 = 2.0;
+
+/// How long a child has lived that is not on its way out.
+fn uptime(state: &State, child: ChildInfo) -> Option<Duration> {
+    matches!(state, State::Running { .. }).then(|| Instant::now().saturating_duration_since(child.started))
+}
+
+fn oldest(jobs: &[Job]) -> Option<Oldest> {
+    let job = jobs.iter().max_by_key(|job| job.duration)?;
+    let started = Instant::now().checked_sub(job.duration)?;
+    Some(Oldest { started, stage: job.stage.clone() })
+}
+
+/// Waits until the next probe is worth its cost; without a child that is never.
+async fn pause(now: &Supervision, health: &Health, interval: Duration) {
+    match &now.state {
+        State::Idle | State::Starting { .. } | State::Backoff { .. } | State::Exited { .. } => {
+            std::future::pending::<()>().await;
+        }
+        State::Running { child, .. }
+            if health.level >= Level::Polling || child.started.elapsed() > EAGER_FOR =>
+        {
+            sleep(interval).await;
+        }
+        State::Running { .. } | State::Stopping { .. } => sleep(EAGER.min(interval)).await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::daemon::health::runner_metrics::Requests;
+
+    #[test]
+    fn only_fewer_jobs_are_progress() {
+        let mut memory = Memory::default();
+        let begin = Instant::now();
+        let mut seen = |jobs, second| {
+            memory.count_jobs(jobs, begin + Duration::from_secs(second));
+            memory.fewer_jobs.map(|moment| (moment - begin).as_secs())
+        };
+        assert_eq!(
+            (seen(None, 0), seen(Some(3), 1), seen(Some(3), 2), seen(Some(5), 3)),
+            (None, None, None, None)
+        );
+        assert_eq!((seen(Some(4), 4), seen(None, 5), seen(Some(4), 6)), (Some(4), Some(4), Some(4)));
+        assert_eq!(seen(Some(2), 7), Some(7), "while nobody could look, two ended");
+    }
+
+    #[test]
+    fn only_more_good_answers_are_polls() {
+        let mut memory = Memory::default();
+        let begin = Instant::now();
+        let mut seen = |accepted: &[u64], rejected, second| {
+            let requests = |accepted| Requests { accepted, rejected, ..Requests::default() };
+            let named =
+                accepted.iter().enumerate().map(|(name, accepted)| (name.to_string(), requests(*accepted)));
+            let facts = Facts { sections: named.collect(), ..Facts::default() };
+            memory.count_polls(&facts, begin + Duration::from_secs(second));
+            memory.last_poll.map(|moment| (moment - begin).as_secs())
+        };
+        assert_eq!((seen(&[], 0, 0), seen(&[0, 0], 5, 1)), (None, None));
+        assert_eq!(
+            (seen(&[3, 0], 5, 2), seen(&[3, 0], 9, 3), seen(&[3, 1], 9, 4)),
+            (Some(2), Some(2), Some(4))
+        );
+        assert_eq!((seen(&[], 0, 5), seen(&[3, 1], 9, 6)), (Some(4), Some(4)), "the page was away");
+        assert_eq!(seen(&[4, 1], 9, 7), Some(7));
+    }
+}

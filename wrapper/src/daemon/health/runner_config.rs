@@ -1,0 +1,259 @@
+//! What the runner's command line, environment and `config.toml` say about it.
+
+use std::{
+    ffi::{OsStr, OsString},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use serde::Deserialize;
+use thiserror::Error;
+
+/// GitLab Runner's default port for its HTTP server.
+const DEFAULT_PORT: u16 = 9252;
+
+/// Where the runner's settings are to be found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Source {
+    /// Its configuration file.
+    pub config: PathBuf,
+    /// The address of its HTTP server, where the command line or the environment has one: that beats the file.
+    pub listen_address: Option<String>,
+}
+
+/// What a configuration file says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RunnerConfig {
+    pub listen_address: Option<String>,
+    pub sections: Vec<Section>,
+}
+
+/// One `[[runners]]` section.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Section {
+    pub name: String,
+    /// The part of its token that the runner shows in metrics and logs.
+    pub short_token: String,
+    /// After so many failed health checks in a row the runner stops asking for jobs for this section...
+    pub unhealthy_requests_limit: u64,
+    /// ...for so long.
+    pub unhealthy_interval: Duration,
+}
+
+impl Section {
+    /// GitLab Runner's own defaults.
+    pub const UNHEALTHY_REQUESTS_LIMIT: u64 = 3;
+    pub const UNHEALTHY_INTERVAL: Duration = Duration::from_secs(3600);
+}
+
+/// Why a configuration says nothing.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum ConfigError {
+    /// GitLab Runner is happy without one, and takes no jobs.
+    #[error("the runner's configuration {0:?} does not exist")]
+    Missing(PathBuf),
+    #[error("the runner's configuration {path:?} cannot be read: {why}")]
+    Unreadable { path: PathBuf, why: String },
+    #[error(
+        "the runner's configuration {path:?} cannot be read: its file system did not answer within {limit:?}"
+    )]
+    TooSlow { path: PathBuf, limit: Duration },
+}
+
+impl RunnerConfig {
+    /// The section with this short token.
+    pub(super) fn section(&self, short_token: &str) -> Option<&Section> {
+        self.sections.iter().find(|section| section.short_token == short_token)
+    }
+}
+
+impl Source {
+    /// Reads a command line of `gitlab-runner run`. `env` looks a variable of the runner's environment up.
+    #[must_use]
+    pub fn new(args: &[OsString], env: impl Fn(&str) -> Option<OsString>) -> Self {
+        let config = flag(args, &["config", "c"])
+            .or_else(|| env("CONFIG_FILE").filter(|path| !path.is_empty()))
+            .map_or_else(|| default_config(env("HOME").as_deref()), PathBuf::from);
+        let listen_address = flag(args, &["listen-address"])
+            .or_else(|| env("LISTEN_ADDRESS"))
+            .and_then(|address| address.into_string().ok())
+            .filter(|address| !address.is_empty());
+        Self { config, listen_address }
+    }
+
+    /// Where to connect to the runner's HTTP server, if it has one.
+    #[must_use]
+    pub fn endpoint(&self, config: Option<&RunnerConfig>) -> Option<String> {
+        let configured = || config?.listen_address.as_deref();
+        self.listen_address.as_deref().or_else(configured).map(connectable)
+    }
+}
+
+/// GitLab Runner's own rule: the system's file for root, else one in the home folder.
+fn default_config(home: Option<&OsStr>) -> PathBuf {
+    match home {
+        Some(home) if !rustix::process::geteuid().is_root() => {
+            Path::new(home).join(".gitlab-runner/config.toml")
+        }
+        _ => PathBuf::from("/etc/gitlab-runner/config.toml"),
+    }
+}
+
+/// The value of a flag, in the forms that the runner takes: `--name v`, `--name=v`, and the same with one dash.
+fn flag(args: &[OsString], names: &[&str]) -> Option<OsString> {
+    let mut found = None;
+    for (at, arg) in args.iter().enumerate() {
+        let Some(text) = arg.to_str() else { continue };
+        let Some(text) = text.strip_prefix("--").or_else(|| text.strip_prefix('-')) else { continue };
+        found = match text.split_once('=') {
+            Some((name, value)) if names.contains(&name) => Some(value.into()),
+            None if names.contains(&text) => args.get(at + 1).cloned(),
+            _ => continue,
+        };
+    }
+    found
+}
+
+/// A listen address as something to connect to: any address becomes loopback, and a missing port the default.
+fn connectable(address: &str) -> String {
+    let (host, port) = match address.rsplit_once(':') {
+        Some((host, port)) if port.parse::<u16>().is_ok() && (!host.contains(':') || host.ends_with(']')) => {
+            (host, port.to_owned())
+        }
+        _ => (address, DEFAULT_PORT.to_string()),
+    };
+    let host = match host {
+        "" | "0.0.0.0" => "127.0.0.1",
+        "[::]" | "::" => "[::1]",
+        other => other,
+    };
+    format!("{host}:{port}")
+}
+
+pub(super) fn parse(text: &str) -> Result<RunnerConfig, String> {
+    #[derive(Deserialize)]
+    struct File {
+        listen_address: Option<String>,
+        #[serde(default)]
+        runners: Vec<Runner>,
+    }
+    #[derive(Deserialize)]
+    struct Runner {
+        #[serde(default)]
+        name: String,
+        #[serde(default)]
+        token: String,
+        unhealthy_requests_limit: Option<i64>,
+        unhealthy_interval: Option<GoDuration>,
+    }
+    /// The runner's parser takes a text such as `"120s"`, or a number of nanoseconds.
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum GoDuration {
+        Nanoseconds(u64),
+        Text(String),
+        Other(serde::de::IgnoredAny),
+    }
+    impl GoDuration {
+        fn value(self) -> Option<Duration> {
+            match self {
+                Self::Nanoseconds(nanoseconds) => Some(Duration::from_nanos(nanoseconds)),
+                Self::Text(text) => crate::daemon::duration::parse(&text).ok(),
+                Self::Other(_) => None,
+            }
+        }
+    }
+    // The parser quotes the line it stumbles over, and a line may hold a token: only say where.
+    let file: File = toml::from_str(text).map_err(|error| match error.span() {
+        Some(span) => format!("it is not valid TOML near byte {}", span.start),
+        None => "it is not valid TOML".to_owned(),
+    })?;
+    let section = |runner: Runner| Section {
+        short_token: short(&runner.token),
+        name: runner.name,
+        unhealthy_requests_limit: runner
+            .unhealthy_requests_limit
+            .and_then(|limit| u64::try_from(limit).ok())
+            .filter(|limit| *limit > 0)
+            .unwrap_or(Section::UNHEALTHY_REQUESTS_LIMIT),
+        unhealthy_interval: runner
+            .unhealthy_interval
+            .and_then(GoDuration::value)
+            .unwrap_or(Section::UNHEALTHY_INTERVAL),
+    };
+    Ok(RunnerConfig {
+        listen_address: file.listen_address.filter(|address| !address.is_empty()),
+        sections: file.runners.into_iter().map(section).collect(),
+    })
+}
+
+/// GitLab Runner shows the first nine characters of a token, after the prefix of the newer kind.
+fn short(token: &str) -> String {
+    let token = token.strip_prefix("glrt-").unwrap_or(token);
+    token.chars().take(9).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn source(args: &[&str], env: &[(&str, &str)]) -> Source {
+        let args: Vec<_> = args.iter().map(OsString::from).collect();
+        Source::new(&args, |name| env.iter().find(|(key, _)| *key == name).map(|(_, value)| value.into()))
+    }
+
+    #[test]
+    fn the_command_line_beats_the_environment_and_that_the_file() {
+        let env = [("CONFIG_FILE", "/env.toml"), ("LISTEN_ADDRESS", ":1")];
+        let all = source(&["run", "--config", "/arg.toml", "--listen-address=:2"], &env);
+        assert_eq!((all.config, all.listen_address), ("/arg.toml".into(), Some(":2".to_owned())));
+        let env = source(&["run"], &env);
+        assert_eq!(
+            (env.config.clone(), env.listen_address.clone()),
+            ("/env.toml".into(), Some(":1".to_owned()))
+        );
+        let file = RunnerConfig { listen_address: Some(":3".to_owned()), ..RunnerConfig::default() };
+        for config in [Some(&file), None] {
+            assert_eq!(env.endpoint(config).as_deref(), Some("127.0.0.1:1"), "{config:?}");
+        }
+        let bare = source(&["run", "-c", "/x.toml"], &[]);
+        assert_eq!(bare.config, PathBuf::from("/x.toml"));
+        assert_eq!(bare.endpoint(Some(&file)).as_deref(), Some("127.0.0.1:3"));
+        assert_eq!(bare.endpoint(None), None);
+    }
+
+    #[test]
+    fn listen_addresses_become_addresses_to_connect_to() {
+        for (listen, connect) in [
+            (":9252", "127.0.0.1:9252"),
+            ("0.0.0.0:80", "127.0.0.1:80"),
+            ("[::]:80", "[::1]:80"),
+            ("10.0.0.1:80", "10.0.0.1:80"),
+            ("localhost", "localhost:9252"),
+            ("[::1]:7", "[::1]:7"),
+        ] {
+            assert_eq!(connectable(listen), connect, "{listen}");
+        }
+    }
+
+    #[test]
+    fn sections_and_their_tokens() {
+        let text = "concurrent = 4\nlisten_address = \":9252\"\n[[runners]]\nname = \"a\"\ntoken = \"glrt-abcdefghijk\"\n\
+                    [runners.docker]\nimage = \"x\"\n[[runners]]\ntoken = \"short\"\n";
+        let config = parse(text).unwrap();
+        assert_eq!(config.listen_address.as_deref(), Some(":9252"));
+        let tokens: Vec<_> = config.sections.iter().map(|section| section.short_token.as_str()).collect();
+        assert_eq!(tokens, ["abcdefghi", "short"]);
+        let limits = |more: &str| {
+            let section = parse(&format!("[[runners]]\n{more}")).unwrap().sections.remove(0);
+            (section.unhealthy_requests_limit, section.unhealthy_interval.as_secs())
+        };
+        assert_eq!(limits(""), (3, 3600));
+        assert_eq!(limits("unhealthy_requests_limit = 10\nunhealthy_interval = \"120s\""), (10, 120));
+        assert_eq!(limits("unhealthy_requests_limit = 0\nunhealthy_interval = 5000000000"), (3, 5));
+        assert_eq!(limits("unhealthy_requests_limit = -1\nunhealthy_interval = true"), (3, 3600));
+        assert_eq!(parse("").unwrap(), RunnerConfig::default());
+        let error = parse("[[runners]]\ntoken = \"s3cret\n").unwrap_err();
+        assert!(!error.contains("s3cret"), "{error}");
+    }
+}

@@ -1,0 +1,81 @@
+//! Prometheus' text format.
+
+use std::{
+    fmt::{Display, Write},
+    time::SystemTime,
+};
+
+use tokio::time::Instant;
+
+use crate::{
+    daemon::counters::{DRAIN_STEPS, Histogram},
+    supervise::clock,
+};
+
+/// A page of metrics. Every family of a name is begun once, and its samples follow it.
+#[derive(Debug, Default)]
+pub(super) struct Page(String);
+
+impl Page {
+    pub(super) fn into_text(self) -> String {
+        self.0
+    }
+
+    pub(super) fn gauge(&mut self, name: &str, help: &str) {
+        self.family(name, "gauge", help);
+    }
+
+    pub(super) fn counter(&mut self, name: &str, help: &str) {
+        self.family(name, "counter", help);
+    }
+
+    pub(super) fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: impl Display) {
+        let labels: Vec<_> =
+            labels.iter().map(|(name, value)| format!("{name}=\"{}\"", escaped(value))).collect();
+        let labels = if labels.is_empty() { String::new() } else { format!("{{{}}}", labels.join(",")) };
+        let _infallible = writeln!(self.0, "grit_wrapper_{name}{labels} {value}");
+    }
+
+    /// A family of one gauge, which holds a moment.
+    pub(super) fn moment(&mut self, name: &str, help: &str, moment: Instant) {
+        let since = clock::time(moment).duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        self.gauge(name, help);
+        self.sample(name, &[], format_args!("{}.{:03}", since.as_secs(), since.subsec_millis()));
+    }
+
+    pub(super) fn histograms(&mut self, name: &str, help: &str) {
+        self.family(name, "histogram", help);
+    }
+
+    /// One histogram of a family, with a label that tells it from the others.
+    pub(super) fn histogram(&mut self, name: &str, (label, value): (&str, &str), histogram: &Histogram) {
+        let bucket = format!("{name}_bucket");
+        for (most, count) in DRAIN_STEPS.iter().zip(histogram.up_to()) {
+            self.sample(&bucket, &[(label, value), ("le", &most.to_string())], count);
+        }
+        self.sample(&bucket, &[(label, value), ("le", "+Inf")], histogram.count());
+        self.sample(&format!("{name}_sum"), &[(label, value)], histogram.sum().as_secs_f64());
+        self.sample(&format!("{name}_count"), &[(label, value)], histogram.count());
+    }
+
+    fn family(&mut self, name: &str, kind: &str, help: &str) {
+        let _infallible =
+            write!(self.0, "# HELP grit_wrapper_{name} {help}\n# TYPE grit_wrapper_{name} {kind}\n");
+    }
+}
+
+fn escaped(value: &str) -> String {
+    value.replace('\\', r"\\").replace('"', r#"\""#).replace('\n', r"\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_label_cannot_break_out_of_its_quotes() {
+        let mut page = Page::default();
+        page.sample("x", &[("a", "b\"} 7\n\\")], 1);
+        assert_eq!(page.into_text(), "grit_wrapper_x{a=\"b\\\"} 7\\n\\\\\"} 1\n");
+    }
+}

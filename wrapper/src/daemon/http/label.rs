@@ -1,0 +1,69 @@
+//! Labels of a deployment, which its metrics carry.
+
+use std::{fmt, str::FromStr};
+
+use thiserror::Error;
+
+/// `NAME=VALUE`, with a name that Prometheus takes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Label {
+    pub name: String,
+    pub value: String,
+}
+
+/// It is no label.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+pub enum LabelError {
+    #[error("expected NAME=VALUE, such as shard=blue")]
+    Form,
+    #[error("a label's name has letters, digits and underscores, and begins with a letter")]
+    Name,
+}
+
+impl FromStr for Label {
+    type Err = LabelError;
+
+    fn from_str(text: &str) -> Result<Self, LabelError> {
+        let (name, value) = text.split_once('=').ok_or(LabelError::Form)?;
+        let is_word = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+        if !is_word || !name.starts_with(|first: char| first.is_ascii_alphabetic()) {
+            return Err(LabelError::Name);
+        }
+        Ok(Self { name: name.to_owned(), value: value.to_owned() })
+    }
+}
+
+impl fmt::Display for Label {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}={}", self.name, self.value)
+    }
+}
+
+/// The name that two labels have, if any: Prometheus would take nothing of a page that has it.
+pub(crate) fn twice(labels: &[Label]) -> Option<&str> {
+    let is_before = |at: usize| labels[..at].iter().any(|earlier| earlier.name == labels[at].name);
+    (0..labels.len()).find(|at| is_before(*at)).map(|at| labels[at].name.as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_those_that_prometheus_takes() {
+        let label: Label = "deployment_version=v2=rc".parse().unwrap();
+        assert_eq!((label.name.as_str(), label.value.as_str()), ("deployment_version", "v2=rc"));
+        assert_eq!("shard=".parse::<Label>().unwrap().value, "");
+        assert_eq!("shard".parse::<Label>(), Err(LabelError::Form));
+        for name in ["", "2", "a-b", "__name__", "_a", "ä"] {
+            assert_eq!(format!("{name}=x").parse::<Label>(), Err(LabelError::Name), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_name_is_given_once() {
+        let labels = |names: &[&str]| names.iter().map(|name| format!("{name}=x").parse().unwrap()).collect();
+        let (once, again): (Vec<_>, Vec<_>) = (labels(&["a", "b"]), labels(&["a", "b", "a"]));
+        assert_eq!((twice(&once), twice(&again)), (None, Some("a")));
+    }
+}

@@ -1,0 +1,161 @@
+//! The page through the states of a runner's life, and against what Prometheus and the documentation expect of it.
+
+use std::{collections::BTreeSet, fs, time::Duration};
+
+use super::*;
+use crate::{
+    daemon::health::Oldest,
+    supervise::{ChildInfo, Drained, Happened, Stop},
+};
+
+pub(super) fn render(state: State, health: &Health) -> String {
+    let health = &Health { child: state.child(), ..health.clone() };
+    let supervision = Supervision { state, ..Supervision::default() };
+    page(&supervision, health, &Counters::default(), &["shard=blue".parse().unwrap()])
+}
+
+fn child() -> ChildInfo {
+    ChildInfo { pid: 1, started: Instant::now() }
+}
+
+pub(super) fn busy() -> Health {
+    let oldest = Oldest { started: Instant::now(), stage: String::new() };
+    let (level, goal) = (Level::Polling, Level::Polling);
+    let last_poll = Some(Instant::now());
+    Health { level, goal, last_poll, jobs: Some(3), oldest: Some(oldest), ..Health::default() }
+}
+
+pub(super) fn lives() -> Vec<State> {
+    let deadline = Some(Instant::now() + Duration::from_secs(60));
+    let stop = Stop { deadline, ..Stop::new("d", Mode::Graceful) };
+    let end = |exit| End::Exited { pid: 1, exit, killed: false };
+    vec![
+        State::Idle,
+        State::Running { child: child(), reload: None },
+        State::Stopping {
+            child: child(),
+            stop: stop.clone(),
+            phase: Phase::Draining { since: Instant::now() },
+        },
+        State::Exited { end: end(Exit::Code(0)), stop: Some(stop.clone()) },
+        State::Exited { end: end(Exit::Signal(9)), stop: Some(stop) },
+    ]
+}
+
+#[test]
+fn before_during_and_after() {
+    let pages: Vec<_> = lives().into_iter().map(|state| render(state, &busy())).collect();
+    for page in &pages {
+        let one = page.lines().filter(|line| line.contains("runner_state{") && line.ends_with(" 1"));
+        assert_eq!(one.count(), 1, "{page}");
+    }
+    let [before, during, draining, after, failed] = pages.try_into().unwrap();
+    assert!(before.contains("grit_wrapper_runner_up 0") && !before.contains("grit_wrapper_runner_jobs "));
+    assert!(!before.contains("runner_health_goal"), "it was not looked at yet");
+    for line in
+        ["runner_up 1", "runner_ready 1", "runner_health_level 3", "runner_health_goal 3", "runner_jobs 3"]
+    {
+        assert!(during.contains(&format!("grit_wrapper_{line}\n")), "{line}: {during}");
+    }
+    assert!(draining.contains("drain_last_progress_timestamp_seconds"));
+    assert!(after.contains("state=\"stopped\"} 1") && after.contains("drain_start_timestamp_seconds"));
+    assert!(!after.contains("last_progress"));
+    assert!(failed.contains("state=\"failed\"} 1") && failed.contains("runner_last_exit_code 137\n"));
+}
+
+#[test]
+fn progress_is_the_wish_the_signal_and_each_end_of_a_job() {
+    let at = |seconds| Instant::now() + Duration::from_secs(seconds);
+    let (asked, since) = (at(10), at(20));
+    let jobs = |moment| Health { fewer_jobs: Some(moment), ..Health::default() };
+    let draining = Phase::Draining { since };
+    assert_eq!(last_progress(asked, Phase::Holding { until: at(30), told: None }, &jobs(at(0))), asked);
+    assert_eq!(last_progress(asked, draining, &jobs(asked)), since);
+    let later = at(40);
+    assert_eq!(last_progress(asked, draining, &jobs(later)), later);
+}
+
+#[test]
+fn what_was_counted_is_told() {
+    let counters = Counters::default();
+    let took = Some(Duration::from_millis(90_500));
+    counters.happened(Happened {
+        exit: Some(ExitReason::Killed),
+        drained: Some(Drained { mode: Mode::Graceful, result: DrainResult::Forced, took }),
+    });
+    counters.answered("/grit.wrapper.v1.Wrapper/Drain", tonic::Code::PermissionDenied);
+    counters.denied();
+    counters.attempted(CallbackResult::Retry);
+    let page = page(&Supervision::default(), &Health::default(), &counters, &[]);
+    for line in [
+        "runner_exits_total{reason=\"killed\"} 1",
+        "drains_total{mode=\"graceful\",result=\"forced\"} 1",
+        "drains_total{mode=\"forceful\",result=\"forced\"} 0",
+        "drain_duration_seconds_bucket{mode=\"graceful\",le=\"60\"} 0",
+        "drain_duration_seconds_bucket{mode=\"graceful\",le=\"300\"} 1",
+        "drain_duration_seconds_bucket{mode=\"graceful\",le=\"+Inf\"} 1",
+        "drain_duration_seconds_sum{mode=\"graceful\"} 90.5",
+        "rpc_requests_total{method=\"grit.wrapper.v1.Wrapper/Drain\",code=\"PermissionDenied\"} 1",
+        "rpc_requests_total{method=\"grit.wrapper.v1.Wrapper/Drain\",code=\"OK\"} 0",
+        "rpc_peer_denied_total 1",
+        "callback_attempts_total{result=\"retry\"} 1",
+    ] {
+        assert!(page.contains(&format!("grit_wrapper_{line}\n")), "{line}: {page}");
+    }
+    assert!(!page.contains("grit_wrapper_info"), "there are no labels");
+}
+
+#[test]
+fn codes_have_the_names_of_their_numbers() {
+    for (number, name) in CODE_NAMES.iter().enumerate() {
+        let code = tonic::Code::from_i32(i32::try_from(number).unwrap());
+        let ours = format!("{code:?}").replace("Ok", "OK").replace("Cancelled", "Canceled");
+        assert_eq!(ours, *name);
+    }
+}
+
+/// The rules that `promtool check metrics` holds a page to.
+#[test]
+fn each_family_is_told_once_and_before_its_samples() {
+    for text in lives().into_iter().map(|state| render(state, &busy())) {
+        let (mut family, mut histogram) = (String::new(), false);
+        let mut seen = Vec::new();
+        for line in text.lines() {
+            if let Some(rest) = line.strip_prefix("# HELP ") {
+                family = rest.split(' ').next().unwrap().to_owned();
+                assert!(!seen.contains(&family), "{family} twice");
+                seen.push(family.clone());
+                assert!(rest.ends_with('.'), "{rest}");
+            } else if let Some(rest) = line.strip_prefix("# TYPE ") {
+                let (name, kind) = rest.split_once(' ').unwrap();
+                assert_eq!((name, kind == "counter"), (family.as_str(), name.ends_with("_total")));
+                histogram = kind == "histogram";
+            } else {
+                let name = line.split(['{', ' ']).next().unwrap();
+                let parts = ["_bucket", "_sum", "_count"];
+                let is_part = parts.iter().any(|part| name.strip_suffix(part) == Some(family.as_str()));
+                assert!(if histogram { is_part } else { name == family }, "{line}");
+                line.rsplit(' ').next().unwrap().parse::<f64>().unwrap();
+            }
+        }
+    }
+}
+
+#[test]
+fn the_documentation_lists_every_family() {
+    let told: BTreeSet<_> = lives()
+        .into_iter()
+        .flat_map(|state| {
+            let page = render(state, &busy());
+            let families = page.lines().filter_map(|line| line.strip_prefix("# TYPE "));
+            families.map(|rest| rest.split(' ').next().unwrap().to_owned()).collect::<Vec<_>>()
+        })
+        .collect();
+    let docs =
+        fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/wrapper/metrics.md")).unwrap();
+    let rows = docs.lines().filter_map(|line| line.strip_prefix("| `grit_wrapper_"));
+    let listed: Vec<_> =
+        rows.map(|row| format!("grit_wrapper_{}", row.split(['{', '`']).next().unwrap())).collect();
+    assert_eq!(listed.len(), listed.iter().collect::<BTreeSet<_>>().len(), "a row is there twice");
+    assert_eq!(listed.into_iter().collect::<BTreeSet<_>>(), told);
+}

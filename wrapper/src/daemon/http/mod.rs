@@ -1,0 +1,219 @@
+//! HTTP for those who speak no gRPC: `/metrics` for Prometheus, and a small REST surface. Off unless an address is given.
+//!
+//! | request | answer |
+//! | --- | --- |
+//! | `GET /metrics` | the metrics, also before the runner's first start and after its end |
+//! | `GET /status`, `GET /jobs` | what the operator's commands answer with `--json` |
+//! | `POST /drain`, `/cancel`, `/start` | the same as the commands; only with `--http-allow-control` |
+//!
+//! There is no authentication, so it only looks unless more is asked for by name, and a client that does not come through loopback gets the
+//! metrics only. A web page in a browser on this machine cannot reach
+//! the POSTs even then: they are refused with an `Origin`, and without the content type `application/json`.
+
+mod exposition;
+mod label;
+mod metrics;
+mod rest;
+
+use std::{
+    convert::Infallible,
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+    time::Duration,
+};
+
+use http_body_util::Full;
+use hyper::{
+    Method, Request, Response, StatusCode,
+    body::{Bytes, Incoming},
+    header::{CONTENT_TYPE, HeaderValue},
+    server::conn::http1,
+    service::service_fn,
+};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::{
+    sync::Semaphore,
+    time::{sleep, timeout},
+};
+use tracing::{debug, warn};
+
+pub use self::label::Label;
+pub(crate) use self::label::twice;
+use super::{
+    counters::Counters,
+    grpc::Own,
+    limits::{self, Quiet},
+};
+use crate::cli::args::Beyond;
+
+/// A client that takes longer for its request and the answer is let go; each request has a connection of its own.
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// Connections at one time. The next waits, and takes no descriptor that the runner's start or the state file may need.
+const MAX_CONNECTIONS: usize = 32;
+
+/// How long the head of a request may take, which is one small packet. So who connects and asks nothing cannot keep others waiting for long.
+const HEAD_LIMIT: Duration = Duration::from_secs(2);
+
+/// The same while more than [`CALM`] connections are open. So two hundred slow clients delay a request by about a second, and not by
+/// [`HEAD_LIMIT`] for each [`MAX_CONNECTIONS`] of them.
+const HURRIED_HEAD_LIMIT: Duration = Duration::from_millis(100);
+
+/// As many connections as honest clients have open at one time.
+const CALM: usize = 8;
+
+/// The pause after a failed accept.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// What is served, and whether it may change anything.
+#[derive(Clone, Debug)]
+pub struct Web {
+    pub own: Own,
+    pub control: bool,
+    /// What clients get that do not come through loopback.
+    pub beyond_loopback: Option<Beyond>,
+    pub counters: Arc<Counters>,
+    /// The deployment's, for its metrics.
+    pub labels: Vec<Label>,
+}
+
+impl Web {
+    /// Answers for ever.
+    pub async fn serve(self, listener: tokio::net::TcpListener) {
+        let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+        let mut failures = Quiet::after(1);
+        // The semaphore is never closed.
+        while let Ok(place) = Arc::clone(&places).acquire_owned().await {
+            let (stream, peer) = match listener.accept().await {
+                Ok((stream, _)) if limits::has_one_of_the_last(&stream) => {
+                    if failures.may_speak() {
+                        warn!(
+                            "HTTP connections are closed at once: few file descriptors are left (LimitNOFILE)"
+                        );
+                    }
+                    continue;
+                }
+                Ok(accepted) => accepted,
+                Err(error) => {
+                    if failures.may_speak() {
+                        warn!(%error, "cannot accept an HTTP connection");
+                    }
+                    sleep(ACCEPT_PAUSE).await;
+                    continue;
+                }
+            };
+            let is_calm = MAX_CONNECTIONS - places.available_permits() <= CALM;
+            let head_limit = if is_calm { HEAD_LIMIT } else { HURRIED_HEAD_LIMIT };
+            let web = self.clone();
+            tokio::spawn(async move {
+                let answer = service_fn(|request| {
+                    let web = web.clone();
+                    async move { Ok::<_, Infallible>(web.answer(request, peer).await) }
+                });
+                let connection = http1::Builder::new()
+                    .keep_alive(false)
+                    .timer(TokioTimer::new())
+                    .header_read_timeout(head_limit)
+                    .serve_connection(TokioIo::new(stream), answer);
+                match timeout(LIMIT, connection).await {
+                    Ok(Ok(())) => {}
+                    Ok(Err(error)) => debug!(%error, "HTTP connection"),
+                    Err(_) => debug!("HTTP connection: too slow"),
+                }
+                drop(place);
+            });
+        }
+    }
+
+    async fn answer(&self, request: Request<Incoming>, peer: SocketAddr) -> Response<Full<Bytes>> {
+        let path = request.uri().path().to_owned();
+        if !may_ask(peer.ip(), &path, self.beyond_loopback) {
+            return error(
+                StatusCode::FORBIDDEN,
+                "only /metrics is served beyond loopback, unless the wrapper runs with --insecure-http-beyond-loopback=all",
+            );
+        }
+        match (request.method(), path.as_str()) {
+            (&Method::GET | &Method::HEAD, "/metrics") => text(metrics::render(self)),
+            (&Method::GET | &Method::HEAD, "/status") => rest::status(&self.own),
+            (&Method::GET | &Method::HEAD, "/jobs") => rest::jobs(&self.own).await,
+            (&Method::POST, "/drain" | "/cancel" | "/start") => {
+                if let Some(refusal) = self.refuse_post(&request) {
+                    return refusal;
+                }
+                rest::post(&self.own, &path, request, peer).await
+            }
+            (_, "/metrics" | "/status" | "/jobs" | "/drain" | "/cancel" | "/start") => {
+                error(StatusCode::METHOD_NOT_ALLOWED, "another method is needed here")
+            }
+            _ => {
+                error(StatusCode::NOT_FOUND, "there is /metrics, /status, /jobs, /drain, /cancel and /start")
+            }
+        }
+    }
+
+    fn refuse_post(&self, request: &Request<Incoming>) -> Option<Response<Full<Bytes>>> {
+        let is_json = request
+            .headers()
+            .get(CONTENT_TYPE)
+            .is_some_and(|kind| kind.as_bytes().starts_with(b"application/json"));
+        if !self.control {
+            Some(error(
+                StatusCode::FORBIDDEN,
+                "this address only looks; start the wrapper with --http-allow-control",
+            ))
+        } else if request.headers().contains_key("origin") {
+            Some(error(StatusCode::FORBIDDEN, "web pages may not control the runner"))
+        } else if !is_json {
+            Some(error(StatusCode::UNSUPPORTED_MEDIA_TYPE, "expected content type application/json"))
+        } else {
+            None
+        }
+    }
+}
+
+/// Whether a client may have an answer for this path. One on loopback is on this machine, or comes through a tunnel that was made on it.
+fn may_ask(client: IpAddr, path: &str, beyond_loopback: Option<Beyond>) -> bool {
+    client.to_canonical().is_loopback() || path == "/metrics" || beyond_loopback == Some(Beyond::All)
+}
+
+fn text(body: String) -> Response<Full<Bytes>> {
+    answer(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", body)
+}
+
+fn json(status: StatusCode, body: String) -> Response<Full<Bytes>> {
+    answer(status, "application/json", body)
+}
+
+fn error(status: StatusCode, why: &str) -> Response<Full<Bytes>> {
+    json(status, format!("{}\n", serde_json::json!({ "error": why })))
+}
+
+fn answer(status: StatusCode, kind: &'static str, body: String) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(Bytes::from(body)));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clients_beyond_loopback_get_the_metrics_only() {
+        for client in
+            ["192.0.2.7", "::ffff:192.0.2.7", "2001:db8::7", "0.0.0.0"].map(|ip| ip.parse().unwrap())
+        {
+            for path in ["/status", "/jobs", "/drain", "/cancel", "/start", "/", "/metrics/", "//metrics"] {
+                assert!(!may_ask(client, path, Some(Beyond::Metrics)), "{client} {path}");
+                assert!(!may_ask(client, path, None), "{client} {path}");
+                assert!(may_ask(client, path, Some(Beyond::All)), "{client} {path}");
+            }
+            assert!(may_ask(client, "/metrics", Some(Beyond::Metrics)));
+        }
+        for client in ["127.0.0.1", "127.8.9.10", "::1", "::ffff:127.0.0.1"].map(|ip| ip.parse().unwrap()) {
+            assert!(may_ask(client, "/status", Some(Beyond::Metrics)), "{client}");
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! Where the wrapper listens: addresses as upstream writes them, and binding them without harming a wrapper that is alive.
+
+mod address;
+mod socket_activation;
+mod tcp;
+mod unix;
+
+use std::{
+    fmt, io,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+};
+
+use thiserror::Error;
+
+pub(crate) use self::socket_activation::VARIABLES;
+pub use self::{
+    address::{Address, AddressError, Source},
+    socket_activation::{Passed, PassedError},
+    unix::{SocketAccess, UnixSocket},
+};
+pub use crate::supervise::lock_wait::Holder;
+
+/// One bound address.
+#[derive(Debug)]
+pub enum Listener {
+    Unix(UnixSocket),
+    Tcp(tokio::net::TcpListener),
+}
+
+impl Listener {
+    /// Where the socket is in the file system, if it is there.
+    #[must_use]
+    pub fn path(&self) -> Option<&Path> {
+        match self {
+            Self::Unix(socket) => Some(socket.path()).filter(|path| !path.as_os_str().is_empty()),
+            Self::Tcp(_) => None,
+        }
+    }
+}
+
+impl fmt::Display for Listener {
+    /// What it is bound to: the path, or the address with the port that a port of 0 has become.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unix(socket) => write!(f, "{}", socket.path().display()),
+            Self::Tcp(listener) => listener.local_addr().map_err(|_| fmt::Error)?.fmt(f),
+        }
+    }
+}
+
+/// What may be done when binding.
+#[derive(Clone, Debug, Default)]
+pub struct Rules {
+    /// Who may connect to a unix socket.
+    pub access: SocketAccess,
+    /// Whether a TCP address may be one that other machines can reach.
+    pub beyond_loopback: bool,
+    /// The flag that allows that.
+    pub allowed_by: &'static str,
+}
+
+/// Why an address cannot be listened on. Each names the address as it was given.
+#[derive(Debug, Error)]
+pub enum ListenError {
+    #[error(
+        "{address}: {holder} listens there; is a wrapper running already? End that one first (SIGTERM lets its runner finish its jobs), \
+         or let this one listen elsewhere"
+    )]
+    Alive { address: Address, holder: Holder },
+    #[error("{address}: {path:?} exists and is not a socket")]
+    NotASocket { address: Address, path: PathBuf },
+    #[error("{address}: the path is too long for a socket (at most 107 bytes)")]
+    TooLong { address: Address },
+    #[error("--socket-owner: there is no user {user:?} on this machine")]
+    NoSuchUser { user: String },
+    #[error("--socket-group: there is no group {group:?} on this machine")]
+    NoSuchGroup { group: String },
+    #[error(
+        "{address}: other machines can reach {resolved}, and this wrapper does not ask them who they are; \
+         listen on loopback, or allow it with {allowed_by}"
+    )]
+    BeyondLoopback { address: Address, resolved: SocketAddr, allowed_by: &'static str },
+    #[error(
+        "fd://{name}: the service manager passed no such socket (LISTEN_FDS, LISTEN_FDNAMES); it does when a .socket unit of this service \
+         is active"
+    )]
+    NotPassed { name: String },
+    #[error("{address}: the host has no address")]
+    NoAddress { address: Address },
+    #[error("{address}: cannot {what}")]
+    Io {
+        address: Address,
+        what: &'static str,
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// Listens where `source` says: on one address, or on sockets that were passed.
+///
+/// # Errors
+///
+/// See [`bind`].
+pub async fn open(source: &Source, rules: &Rules, passed: &mut Passed) -> Result<Vec<Listener>, ListenError> {
+    match source {
+        Source::Address(address) => bind(address, rules).await.map(|listener| vec![listener]),
+        Source::Passed(name) => passed.take(name, rules),
+    }
+}
+
+/// Listens on `address`. A socket that a dead wrapper left is replaced; a live one is not touched. A wrapper that was killed and still ends
+/// is waited for, for 2 s.
+///
+/// # Errors
+///
+/// See [`ListenError`]; nothing of ours is left behind then.
+pub async fn bind(address: &Address, rules: &Rules) -> Result<Listener, ListenError> {
+    match address {
+        Address::Unix(path) => unix::bind(address, path, &rules.access).await.map(Listener::Unix),
+        Address::Tcp(host) => tcp::bind(address, host, rules).await.map(Listener::Tcp),
+    }
+}

@@ -1,0 +1,66 @@
+//! TCP listeners, on loopback unless something else was asked for by name.
+
+use std::{io, time::Duration};
+
+use tokio::{
+    net::{TcpListener, lookup_host},
+    time::timeout,
+};
+
+use super::{Address, ListenError, Rules};
+use crate::supervise::lock_wait::{self, Attempt, Holder};
+
+/// How long a start waits for the name service. A runner that an earlier wrapper left may have a deadline.
+const RESOLVE_LIMIT: Duration = Duration::from_secs(5);
+
+/// Listens on the first address of `host`, IPv4 before IPv6, as Go's `net.Listen` does for upstream's wrapper.
+pub(super) async fn bind(address: &Address, host: &str, rules: &Rules) -> Result<TcpListener, ListenError> {
+    let io = |what| move |source| ListenError::Io { address: address.clone(), what, source };
+    let mut found: Vec<_> = limited(lookup_host(host)).await.map_err(io("resolve the host"))?.collect();
+    found.sort_by_key(std::net::SocketAddr::is_ipv6);
+    let resolved = *found.first().ok_or_else(|| ListenError::NoAddress { address: address.clone() })?;
+    if !resolved.ip().is_loopback() && !rules.beyond_loopback {
+        let allowed_by = rules.allowed_by;
+        return Err(ListenError::BeyondLoopback { address: address.clone(), resolved, allowed_by });
+    }
+    let attempt = lock_wait::take(|| match std::net::TcpListener::bind(resolved) {
+        Ok(listener) => Ok(Attempt::Ours(listener)),
+        // Whose it is cannot be asked.
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse => Ok(Attempt::Taken(Holder::new(None))),
+        Err(error) => Err(error),
+    });
+    match attempt.await.map_err(io("listen"))? {
+        Attempt::Taken(holder) => Err(ListenError::Alive { address: address.clone(), holder }),
+        Attempt::Ours(listener) => {
+            listener.set_nonblocking(true).map_err(io("listen"))?;
+            TcpListener::from_std(listener).map_err(io("listen"))
+        }
+    }
+}
+
+/// Waits for the name service, but not for longer than [`RESOLVE_LIMIT`].
+async fn limited<T>(lookup: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+    timeout(RESOLVE_LIMIT, lookup).await.unwrap_or_else(|_| {
+        let why = format!(
+            "the name service did not answer within {RESOLVE_LIMIT:?}; an IP address needs no name service"
+        );
+        Err(io::Error::new(io::ErrorKind::TimedOut, why))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::Instant;
+
+    use super::*;
+
+    /// The clock is paused: it moves to the limit as soon as nothing else happens.
+    #[tokio::test(start_paused = true)]
+    async fn a_name_service_that_does_not_answer_is_given_up_after_the_limit() {
+        let begin = Instant::now();
+        let error = limited(std::future::pending::<io::Result<()>>()).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        let took = begin.elapsed();
+        assert!(took >= RESOLVE_LIMIT && took < 2 * RESOLVE_LIMIT, "{took:?}");
+    }
+}

@@ -1,0 +1,323 @@
+//! Unix sockets: made with the right mode from the first moment, and replaced only when their owner is dead.
+//!
+//! A lock file beside the socket (`PATH.lock`) is held for as long as the wrapper lives. The kernel lets go of it however the wrapper
+//! ends, so who holds it decides without a doubt, and two wrappers that start together cannot both find the old socket dead.
+//! A listener that takes no part in this, such as upstream's wrapper, is found by connecting to it. So is a predecessor that was killed and
+//! whose lock is gone already, but not yet its socket.
+
+use std::{
+    ffi::OsStr,
+    fs, io,
+    os::{
+        fd::{AsRawFd, OwnedFd},
+        unix::{
+            fs::{FileTypeExt, MetadataExt, PermissionsExt},
+            net::UnixListener,
+        },
+    },
+    path::{Path, PathBuf},
+};
+
+use rustix::{
+    fs::{AtFlags, Gid, Mode, OFlags, Uid, chownat, fchmod, openat},
+    io::Errno,
+    net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt::socket_peercred},
+};
+use tracing::warn;
+
+use super::{Address, ListenError};
+use crate::{
+    daemon::access,
+    supervise::{
+        lock::{self, Lock},
+        lock_wait::{self, Attempt, Holder},
+        trusted_dir::Folder,
+    },
+};
+
+/// Linux's `sun_path` without its closing zero.
+const MAX_PATH: usize = 107;
+
+/// Connections that wait for us to take them; Linux's own limit (`net.core.somaxconn`) may be lower.
+const BACKLOG: i32 = 128;
+
+/// Who may connect to a socket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SocketAccess {
+    /// Permission bits; connecting takes the right to write.
+    pub mode: u32,
+    /// The name or number of the user that owns the socket; the wrapper's own when there is none.
+    pub owner: Option<String>,
+    /// The name or number of the group that owns the socket; the wrapper's own when there is none.
+    pub group: Option<String>,
+}
+
+impl SocketAccess {
+    /// The wrapper's user and group: whoever connects can stop the runner.
+    pub const DEFAULT_MODE: u32 = 0o660;
+}
+
+impl Default for SocketAccess {
+    fn default() -> Self {
+        Self { mode: Self::DEFAULT_MODE, owner: None, group: None }
+    }
+}
+
+/// A listening socket. Dropping one that we made removes the path, if the path still leads to it.
+#[derive(Debug)]
+pub struct UnixSocket {
+    listener: Option<tokio::net::UnixListener>,
+    path: PathBuf,
+    /// Not there for a socket of the service manager's.
+    made: Option<Made>,
+}
+
+#[derive(Debug)]
+struct Made {
+    /// Device and inode.
+    identity: (u64, u64),
+    _lock: Lock,
+}
+
+impl UnixSocket {
+    /// One that another made, and removes.
+    pub(super) fn passed(listener: tokio::net::UnixListener, path: PathBuf) -> Self {
+        Self { listener: Some(listener), path, made: None }
+    }
+
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The listener, once; the path is cleaned up when this value is dropped.
+    pub(crate) fn take(&mut self) -> Option<tokio::net::UnixListener> {
+        self.listener.take()
+    }
+}
+
+impl Drop for UnixSocket {
+    fn drop(&mut self) {
+        if let Some(made) = &self.made
+            && identity(&self.path).is_ok_and(|found| found == made.identity)
+            && let Err(error) = fs::remove_file(&self.path)
+        {
+            warn!(%error, path = %self.path.display(), "cannot remove our socket");
+        }
+    }
+}
+
+pub(super) async fn bind(
+    address: &Address,
+    path: &Path,
+    access: &SocketAccess,
+) -> Result<UnixSocket, ListenError> {
+    let io = |what| move |source| ListenError::Io { address: address.clone(), what, source };
+    if path.as_os_str().len() > MAX_PATH {
+        return Err(ListenError::TooLong { address: address.clone() });
+    }
+    let owner = access.owner.as_deref().map(user_id).transpose()?;
+    let group = access.group.as_deref().map(group_id).transpose()?;
+    let alive = |holder| ListenError::Alive { address: address.clone(), holder };
+    let name = path
+        .file_name()
+        .ok_or_else(|| io("use a path that names no file")(io::ErrorKind::InvalidInput.into()))?;
+    let folder = Folder::shared(path).map_err(io("open the folder of the socket"))?;
+    let lock = match lock::beside(&folder, name).await.map_err(io("lock the file beside the socket"))? {
+        Attempt::Ours(lock) => lock,
+        Attempt::Taken(holder) => return Err(alive(holder)),
+    };
+    match lock_wait::take(|| clear(address, path)).await? {
+        Attempt::Ours(()) => {}
+        Attempt::Taken(holder) => return Err(alive(holder)),
+    }
+
+    let bound = listen(path).map_err(io("listen"))?;
+    let identity = identity(path).map_err(io("look at the new socket"))?;
+    let made = Some(Made { identity, _lock: lock });
+    let mut socket = UnixSocket { listener: None, path: path.to_owned(), made };
+    let made = Entry::open(&folder, name, identity).map_err(io("look at the new socket"))?;
+    // The owner last, since the mode of another's file may not be ours to set; and the group before its rights.
+    if let Some(group) = group {
+        made.give(None, Some(group)).map_err(io("give the socket to --socket-group"))?;
+    }
+    made.set_mode(access.mode).map_err(io("set --socket-mode"))?;
+    if let Some(owner) = owner {
+        made.give(Some(owner), None).map_err(io("give the socket to --socket-owner"))?;
+    }
+    socket.listener = Some(tokio::net::UnixListener::from_std(bound).map_err(io("listen"))?);
+    Ok(socket)
+}
+
+/// Listens with nobody's right to connect, so that nobody does before owner and mode are set.
+///
+/// Linux makes the path with the mode that the socket itself has at bind (measured, and a test below). A umask would be the whole process's.
+fn listen(path: &Path) -> io::Result<UnixListener> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    fchmod(&socket, Mode::empty())?;
+    net::bind(&socket, &SocketAddrUnix::new(path)?)?;
+    net::listen(&socket, BACKLOG)?;
+    Ok(socket.into())
+}
+
+/// The socket's name in its folder, held by a descriptor. Owner and mode are set through that: by path, a link that somebody has put there
+/// meanwhile would have us change the file that it leads to.
+struct Entry(OwnedFd);
+
+impl Entry {
+    fn open(folder: &Folder, name: &OsStr, identity: (u64, u64)) -> io::Result<Self> {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let entry = Self(openat(folder.descriptor(), name, flags, Mode::empty())?);
+        let found = fs::metadata(entry.path())?;
+        if (found.dev(), found.ino()) == identity {
+            Ok(entry)
+        } else {
+            Err(io::Error::new(io::ErrorKind::PermissionDenied, "another file has taken its place"))
+        }
+    }
+
+    fn give(&self, owner: Option<u32>, group: Option<u32>) -> io::Result<()> {
+        let (owner, group) = (owner.map(Uid::from_raw), group.map(Gid::from_raw));
+        Ok(chownat(&self.0, "", owner, group, AtFlags::EMPTY_PATH)?)
+    }
+
+    /// Linux takes no descriptor of this kind for it, but a path that leads to one.
+    fn set_mode(&self, mode: u32) -> io::Result<()> {
+        fs::set_permissions(self.path(), fs::Permissions::from_mode(mode))
+    }
+
+    fn path(&self) -> PathBuf {
+        PathBuf::from(format!("/proc/self/fd/{}", self.0.as_raw_fd()))
+    }
+}
+
+fn user_id(user: &str) -> Result<u32, ListenError> {
+    access::user_id(user).map_err(|_| ListenError::NoSuchUser { user: user.to_owned() })
+}
+
+fn group_id(group: &str) -> Result<u32, ListenError> {
+    access::group_id(group).map_err(|_| ListenError::NoSuchGroup { group: group.to_owned() })
+}
+
+/// Removes a socket on which nobody listens.
+fn clear(address: &Address, path: &Path) -> Result<Attempt<()>, ListenError> {
+    let io = |what| move |source| ListenError::Io { address: address.clone(), what, source };
+    match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Attempt::Ours(())),
+        Err(error) => return Err(io("look at the path")(error)),
+        Ok(found) if !found.file_type().is_socket() => {
+            return Err(ListenError::NotASocket { address: address.clone(), path: path.to_owned() });
+        }
+        Ok(_) => {}
+    }
+    match listener(path) {
+        Ok(holder) => Ok(Attempt::Taken(holder)),
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+            warn!(path = %path.display(), "replacing a socket on which nobody listens");
+            fs::remove_file(path).map_err(io("remove the dead socket"))?;
+            Ok(Attempt::Ours(()))
+        }
+        Err(error) => Err(io("tell whether the socket there is alive")(error)),
+    }
+}
+
+/// Who listens on a socket, by connecting to it. Never waits: one that takes no connections would keep us for ever.
+fn listener(path: &Path) -> io::Result<Holder> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    match net::connect(&socket, &SocketAddrUnix::new(path)?) {
+        Ok(()) => {
+            let peer = socket_peercred(&socket)?;
+            Ok(Holder::new(u32::try_from(peer.pid.as_raw_pid()).ok()))
+        }
+        // Its queue is full.
+        Err(Errno::AGAIN) => Ok(Holder::new(None)),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+fn identity(path: &Path) -> io::Result<(u64, u64)> {
+    fs::symlink_metadata(path).map(|found| (found.dev(), found.ino()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn the_socket_has_its_mode_and_goes_when_dropped() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("w.sock");
+        let address = Address::Unix(path.clone());
+        let socket =
+            bind(&address, &path, &SocketAccess { mode: 0o620, ..SocketAccess::default() }).await.unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o620);
+        assert!(matches!(
+            bind(&address, &path, &SocketAccess::default()).await,
+            Err(ListenError::Alive { .. })
+        ));
+        drop(socket);
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_new_socket_is_nobodys() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("w.sock");
+        let _socket = listen(&path).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0);
+    }
+
+    #[tokio::test]
+    async fn a_dead_socket_is_replaced_and_a_stranger_is_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("w.sock");
+        let address = Address::Unix(path.clone());
+        drop(UnixListener::bind(&path).unwrap());
+        let ours = bind(&address, &path, &SocketAccess::default()).await.unwrap();
+
+        // Somebody takes the path from us: it is theirs, and we leave it to them.
+        fs::remove_file(&path).unwrap();
+        let theirs = UnixListener::bind(&path).unwrap();
+        drop(ours);
+        assert!(path.exists());
+        assert!(matches!(
+            bind(&address, &path, &SocketAccess::default()).await,
+            Err(ListenError::Alive { .. })
+        ));
+        drop(theirs);
+
+        fs::remove_file(&path).unwrap();
+        fs::write(&path, "precious").unwrap();
+        let refused = bind(&address, &path, &SocketAccess::default()).await;
+        assert!(matches!(refused, Err(ListenError::NotASocket { .. })));
+        assert_eq!(fs::read_to_string(&path).unwrap(), "precious");
+    }
+
+    /// As when somebody who can write to the folder is quick.
+    #[test]
+    fn owner_and_mode_of_a_file_that_took_the_sockets_place_are_left_alone() {
+        let temporary = tempfile::tempdir().unwrap();
+        let path = temporary.path().join("w.sock");
+        let precious = temporary.path().join("precious");
+        fs::write(&precious, "precious").unwrap();
+        let before = fs::metadata(&precious).unwrap().permissions();
+        let folder = Folder::shared(&path).unwrap();
+        let _socket = listen(&path).unwrap();
+        let made = identity(&path).unwrap();
+        let entry = Entry::open(&folder, OsStr::new("w.sock"), made).unwrap();
+        fs::remove_file(&path).unwrap();
+        std::os::unix::fs::symlink(&precious, &path).unwrap();
+        entry.set_mode(0o777).unwrap();
+        assert_eq!(fs::metadata(&precious).unwrap().permissions(), before);
+        assert!(Entry::open(&folder, OsStr::new("w.sock"), made).is_err());
+    }
+
+    #[tokio::test]
+    async fn a_path_that_no_socket_can_have() {
+        let path = PathBuf::from(format!("/tmp/{}", "x".repeat(104)));
+        let refused = bind(&Address::Unix(path.clone()), &path, &SocketAccess::default()).await;
+        assert!(matches!(refused, Err(ListenError::TooLong { .. })));
+    }
+}

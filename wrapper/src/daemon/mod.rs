@@ -1,0 +1,18 @@
+//! `grit-wrapper run`: serves one supervised runner to its clients and to systemd.
+
+pub mod access;
+pub(crate) mod audit;
+mod callback;
+pub mod counters;
+pub(crate) mod duration;
+pub mod grpc;
+pub mod health;
+pub mod http;
+mod limits;
+pub mod listen;
+pub mod logging;
+pub mod run;
+pub(crate) mod signals;
+pub mod systemd;
+mod tasks;
+pub(crate) mod visible;

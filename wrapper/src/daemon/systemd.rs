@@ -1,0 +1,283 @@
+//! Telling systemd how it goes: `Type=notify`, a status line, and the watchdog.
+//!
+//! READY is told when the runner has reached the rung that was asked for, once, and not earlier; so units that are ordered after this one
+//! start when the runner is of use. A rung that cannot be seen of this runner, for want of an HTTP server, is no rung to wait for: then READY is
+//! told at the highest that can be seen, and the log warns. A wrapper that finds its runner drained, or draining, has no rung to wait for, and is ready at once: systemd
+//! would lose its patience with it, and start another, with another runner. Without `NOTIFY_SOCKET` in the environment there is nobody to tell, and nothing is done.
+
+use std::{
+    env,
+    ffi::OsStr,
+    io,
+    os::{
+        linux::net::SocketAddrExt,
+        unix::{
+            ffi::OsStrExt,
+            net::{SocketAddr, UnixDatagram},
+        },
+    },
+    time::Duration,
+};
+
+use grit_proto::wrapper_v1::{self as v1, State};
+use tokio::{
+    sync::watch,
+    time::{MissedTickBehavior, interval, sleep},
+};
+use tracing::warn;
+
+use super::{
+    grpc::Own,
+    health::{Health, Level},
+};
+use crate::{cli::view, supervise::Handle};
+
+/// The variables that are meant for the wrapper, and not for its runner.
+pub(crate) const VARIABLES: [&str; 3] = ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"];
+
+/// The pause before a message is sent again that could not be sent: the manager's queue may be full for a moment.
+const SEND_AGAIN: Duration = Duration::from_secs(1);
+
+/// The way to the service manager.
+#[derive(Debug)]
+pub struct Notifier {
+    socket: UnixDatagram,
+    manager: SocketAddr,
+    /// How often it wants to hear that we live.
+    watchdog: Option<Duration>,
+}
+
+impl Notifier {
+    /// The service manager of this process; `None` when there is none that wants to be told.
+    ///
+    /// # Errors
+    ///
+    /// When the address in the environment is none.
+    pub fn from_env() -> io::Result<Option<Self>> {
+        let Some(address) = env::var_os("NOTIFY_SOCKET").filter(|address| !address.is_empty()) else {
+            return Ok(None);
+        };
+        let socket = UnixDatagram::unbound()?;
+        socket.set_nonblocking(true)?;
+        Ok(Some(Self { socket, manager: manager(&address)?, watchdog: watchdog() }))
+    }
+
+    /// Tells for as long as the supervisor lives; `ready` is the rung that READY stands for.
+    pub async fn run(self, own: Own, supervisor: Handle, mut health: watch::Receiver<Health>, ready: Level) {
+        // Half of what is allowed, as systemd advises. Without a watchdog, a pause that does not matter.
+        let mut alive = interval(self.watchdog.map_or(Duration::from_secs(3600), |limit| limit / 2));
+        alive.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut supervision = supervisor.watch();
+        let mut told = Told::default();
+        let mut trouble = false;
+        let mut warned = false;
+        loop {
+            // First forget, then look: what changes in between is looked at again.
+            supervision.mark_unchanged();
+            let seen = health.borrow_and_update().of(&own.now().state);
+            let is_ready = is_ready(&seen, ready);
+            if is_ready && seen.level < ready && !std::mem::replace(&mut warned, true) {
+                warn!(
+                    ready_when = ready.name(),
+                    level = seen.level.name(),
+                    reasons = ?seen.reasons,
+                    "ready at the highest level that can be seen of this runner; set listen_address in its configuration, or --runner-listen-address"
+                );
+            }
+            let (message, next) = told.news(&own.status(), is_ready);
+            let mut is_told = true;
+            if !message.is_empty() {
+                is_told = self.send(&message, &mut trouble);
+            }
+            if is_told {
+                told = next;
+            }
+            tokio::select! {
+                changed = supervision.changed() => if changed.is_err() { return },
+                Ok(()) = health.changed() => {}
+                () = sleep(SEND_AGAIN), if !is_told => {}
+                _ = alive.tick() => if self.watchdog.is_some() {
+                    // The supervisor shows that it works, and with it the thread that all parts share.
+                    // After its end there is nothing to ask: its last state is told by the other branch.
+                    if supervisor.ping().await.is_ok() {
+                        self.send("WATCHDOG=1\n", &mut trouble);
+                    }
+                },
+            }
+        }
+    }
+
+    /// Answers whether the manager was told. `trouble` is whether the time before it was not.
+    fn send(&self, message: &str, trouble: &mut bool) -> bool {
+        match self.socket.send_to_addr(message.as_bytes(), &self.manager) {
+            Ok(_) => {
+                *trouble = false;
+                true
+            }
+            Err(error) => {
+                if !*trouble {
+                    warn!(%error, "cannot tell the service manager; trying again each second");
+                }
+                *trouble = true;
+                false
+            }
+        }
+    }
+}
+
+/// Whether the runner is on the wanted rung, or on the highest on which it can be seen.
+fn is_ready(health: &Health, wanted: Level) -> bool {
+    health.goal != Level::None && health.level >= wanted.min(health.goal)
+}
+
+/// What was told already.
+#[derive(Clone, Debug, Default)]
+struct Told {
+    ready: bool,
+    stopping: bool,
+    status: String,
+}
+
+impl Told {
+    /// What is new, in the manager's form, and what is told once that has been sent. The text is empty when nothing is new.
+    fn news(&self, status: &v1::Status, is_ready: bool) -> (String, Self) {
+        let mut next = self.clone();
+        let message = next.message(status, is_ready);
+        (message, next)
+    }
+
+    fn message(&mut self, status: &v1::Status, is_ready: bool) -> String {
+        let mut message = String::new();
+        let is_up = is_ready && status.state() == State::Running;
+        if !self.ready && (is_up || status.drain.is_some()) {
+            self.ready = true;
+            message += "READY=1\n";
+        }
+        if !self.stopping && status.leaving {
+            self.stopping = true;
+            message += "STOPPING=1\n";
+        }
+        let line = format!("The runner {}", view::line(status));
+        if line != self.status {
+            message += &format!("STATUS={line}\n");
+            self.status = line;
+        }
+        message
+    }
+}
+
+/// A path, or a name in the abstract namespace, which begins with `@`.
+fn manager(address: &OsStr) -> io::Result<SocketAddr> {
+    match address.as_bytes() {
+        [b'@', name @ ..] => SocketAddr::from_abstract_name(name),
+        _ => SocketAddr::from_pathname(address),
+    }
+}
+
+fn watchdog() -> Option<Duration> {
+    let number = |name| env::var(name).ok()?.parse::<u64>().ok();
+    let for_us = number("WATCHDOG_PID").is_none_or(|pid| pid == u64::from(std::process::id()));
+    number("WATCHDOG_USEC").filter(|micros| for_us && *micros > 0).map(Duration::from_micros)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::daemon::{grpc::Guard, health::Prober};
+    use crate::{
+        cli::args::{Command, Settings},
+        supervise::{
+            Callbacks, Made, Policy, Task,
+            callback::Callback,
+            process::{CommandLine, Linux},
+        },
+    };
+
+    #[test]
+    fn ready_and_stopping_are_told_once() {
+        let mut told = Told::default();
+        let mut status = v1::Status { state: State::Starting.into(), ..v1::Status::default() };
+        assert_eq!(told.message(&status, false), "STATUS=The runner is starting\n");
+        status.state = State::Running.into();
+        assert_eq!(told.message(&status, true), "READY=1\nSTATUS=The runner is running\n");
+        assert_eq!(told.message(&status, true), "");
+        status.state = State::Draining.into();
+        status.leaving = true;
+        assert_eq!(told.message(&status, false), "STOPPING=1\nSTATUS=The runner is draining\n");
+        assert_eq!(told.message(&status, false), "");
+    }
+
+    #[test]
+    fn a_runner_that_is_to_end_has_no_rung_to_reach() {
+        let drain = Some(v1::Drain { id: "deploy-7".to_owned(), ..v1::Drain::default() });
+        for state in [State::Draining, State::Forcing, State::Stopped] {
+            let status = v1::Status { state: state.into(), drain: drain.clone(), ..v1::Status::default() };
+            assert!(Told::default().message(&status, false).starts_with("READY=1\n"), "{state:?}");
+        }
+        // One that ended by itself, and is not started again, never became what the unit is for.
+        let status = v1::Status { state: State::Stopped.into(), ..v1::Status::default() };
+        assert!(!Told::default().message(&status, false).contains("READY"));
+    }
+
+    struct NoCallbacks;
+
+    impl Callbacks for NoCallbacks {
+        fn call(&mut self, _: Callback, _: tokio::time::Instant, _: Made) {}
+    }
+
+    #[tokio::test]
+    async fn the_watchdog_is_fed_only_while_the_supervisor_works() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("notify");
+        let manager = tokio::net::UnixDatagram::bind(&path).unwrap();
+        let socket = UnixDatagram::unbound().unwrap();
+        socket.set_nonblocking(true).unwrap();
+        let watchdog = Some(Duration::from_millis(20));
+        let notifier = Notifier { socket, manager: super::manager(path.as_os_str()).unwrap(), watchdog };
+        let command = CommandLine::new(vec!["true".into()]).unwrap();
+        let (task, supervisor) = Task::new(Policy::default(), Linux::new(command), NoCallbacks);
+        let settings = Settings::from_words(["grit-wrapper", "run", "--", "true"]).unwrap();
+        let Command::Run(settings) = settings.command else { panic!("not the command run") };
+        let guard = Guard::new(settings.access(), Arc::default());
+        let (_publish, health) = watch::channel(Health::default());
+        let own = Own::new(supervisor.clone(), health.clone(), Prober::new(settings.probes()), guard);
+        let _notifier = tokio::spawn(notifier.run(own, supervisor, health, Level::Process));
+        let mut message = [0; 4096];
+        let mut feeds = async || {
+            loop {
+                let read = manager.recv(&mut message).await.unwrap();
+                if &message[..read] == b"WATCHDOG=1\n" {
+                    return;
+                }
+            }
+        };
+        let fed = tokio::time::timeout(Duration::from_millis(300), feeds()).await;
+        assert!(fed.is_err(), "told that all is well while the supervisor hangs");
+        let _supervision = tokio::spawn(task.run());
+        tokio::time::timeout(Duration::from_secs(60), feeds()).await.unwrap();
+    }
+
+    #[test]
+    fn a_rung_that_cannot_be_seen_is_not_waited_for() {
+        let health = |level, goal| Health { level, goal, ..Health::default() };
+        for (level, goal, wanted, ready) in [
+            (Level::Process, Level::Process, Level::Polling, true),
+            (Level::Process, Level::Process, Level::Process, true),
+            (Level::Process, Level::Polling, Level::Polling, false),
+            (Level::Ready, Level::Polling, Level::Ready, true),
+            (Level::None, Level::Process, Level::Polling, false),
+            // Before the first look nothing is known, and nothing is promised.
+            (Level::None, Level::None, Level::Process, false),
+        ] {
+            assert_eq!(is_ready(&health(level, goal), wanted), ready, "{level:?} {goal:?} {wanted:?}");
+        }
+    }
+
+    #[test]
+    fn managers_have_paths_or_abstract_names() {
+        assert!(manager(OsStr::new("/run/systemd/notify")).unwrap().as_pathname().is_some());
+        assert_eq!(manager(OsStr::new("@x")).unwrap().as_abstract_name(), Some(&b"x"[..]));
+    }
+}

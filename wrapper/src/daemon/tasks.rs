@@ -1,0 +1,120 @@
+//! The tasks that the wrapper consists of. Each works for as long as the wrapper does, so one that ends earlier is a fault. The wrapper then
+//! ends, too, and names the fault: a part that is dead unseen would be worse, as signals that have no effect any more.
+
+use std::{collections::HashMap, fmt::Display};
+
+use thiserror::Error;
+use tokio::task::{Id, JoinError, JoinSet};
+
+use super::logging;
+
+/// The tasks, by name. Dropping this ends them.
+#[derive(Debug, Default)]
+pub(crate) struct Parts {
+    tasks: JoinSet<Result<(), String>>,
+    names: HashMap<Id, &'static str>,
+}
+
+/// A part that ended before the wrapper did.
+#[derive(Debug, Error, PartialEq, Eq)]
+#[error(
+    "the part {name:?} of the wrapper {how}. This is a bug in grit-wrapper, please report it. The wrapper ends; its runner goes on, and the next \
+     wrapper adopts it"
+)]
+pub struct Broken {
+    name: &'static str,
+    how: String,
+}
+
+impl Broken {
+    pub(crate) fn new(name: &'static str, error: JoinError) -> Self {
+        let how = match error.try_into_panic() {
+            Ok(payload) => format!("panicked: {}", logging::panic_message(&*payload)),
+            Err(_) => "was cancelled".to_owned(),
+        };
+        Self { name, how }
+    }
+}
+
+impl Parts {
+    /// Starts a task.
+    pub(crate) fn spawn(&mut self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
+        self.spawn_fallible(name, async {
+            task.await;
+            Ok::<_, String>(())
+        });
+    }
+
+    /// Starts a task that may fail.
+    pub(crate) fn spawn_fallible<E: Display>(
+        &mut self,
+        name: &'static str,
+        task: impl Future<Output = Result<(), E>> + Send + 'static,
+    ) {
+        let task = self.tasks.spawn(async { task.await.map_err(|error| error.to_string()) });
+        self.names.insert(task.id(), name);
+    }
+
+    /// Waits until a part has ended, which it should not have. Without parts this waits for ever.
+    pub(crate) async fn broken(&mut self) -> Broken {
+        match self.next().await {
+            Some((name, Ok(()))) => Broken { name, how: "ended".to_owned() },
+            Some((_, Err(broken))) => broken,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Waits until this part has ended, which it is about to. Others may end meanwhile. One that has ended already is no fault.
+    pub(crate) async fn end_of(&mut self, name: &'static str) -> Result<(), Broken> {
+        while self.names.values().any(|part| *part == name) {
+            match self.next().await {
+                Some((part, result)) if part == name => return result,
+                Some((_, result)) => result?,
+                None => break,
+            }
+        }
+        Ok(())
+    }
+
+    async fn next(&mut self) -> Option<(&'static str, Result<(), Broken>)> {
+        let ended = self.tasks.join_next_with_id().await?;
+        let id = ended.as_ref().map_or_else(JoinError::id, |(id, _)| *id);
+        let name = self.names.remove(&id).unwrap_or("unknown");
+        let result = match ended {
+            Ok((_, result)) => result.map_err(|error| Broken { name, how: format!("failed: {error}") }),
+            Err(error) => Err(Broken::new(name, error)),
+        };
+        Some((name, result))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_part_that_ends_panics_or_fails_is_named() {
+        let mut parts = Parts::default();
+        parts.spawn("lasting", std::future::pending());
+        parts.spawn("ending", async {});
+        assert_eq!(parts.broken().await, Broken { name: "ending", how: "ended".to_owned() });
+        parts.spawn("panicking", async { panic!("so {}", 7) });
+        assert_eq!(
+            parts.broken().await.to_string().split('.').next(),
+            Some("the part \"panicking\" of the wrapper panicked: so 7")
+        );
+        parts.spawn_fallible("failing", async { Err("no socket") });
+        assert_eq!(parts.broken().await, Broken { name: "failing", how: "failed: no socket".to_owned() });
+    }
+
+    #[tokio::test]
+    async fn a_part_that_is_to_end_is_waited_for() {
+        let mut parts = Parts::default();
+        parts.spawn("lasting", std::future::pending());
+        parts.spawn("ending", tokio::task::yield_now());
+        assert_eq!(parts.end_of("ending").await, Ok(()));
+        assert_eq!(parts.end_of("ending").await, Ok(()), "it has ended already");
+        parts.spawn_fallible("failing", async { Err("no socket") });
+        assert!(parts.end_of("failing").await.is_err());
+    }
+}

@@ -1,0 +1,178 @@
+//! The callback of a shutdown: one HTTP request that tells somebody that the runner has ended.
+//!
+//! [`Callback`] is the request, checked when it is made; `daemon::callback` makes it, apart from the supervisor, several times when it has
+//! to. Redirects are not followed: they would carry the headers, which are secrets, to somebody the caller did not name.
+
+use std::{collections::HashMap, fmt, sync::Arc};
+
+use hyper::{
+    HeaderMap, Method, Uri,
+    header::{HeaderName, HeaderValue},
+};
+use thiserror::Error;
+
+/// A request that can be made: http or https, with a host. Clones share it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Callback(Arc<Parts>);
+
+#[derive(PartialEq, Eq)]
+struct Parts {
+    uri: Uri,
+    method: Method,
+    headers: HeaderMap,
+}
+
+/// Why a callback cannot be made.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum CallbackError {
+    #[error("the callback's URL is not an absolute http or https URL")]
+    Url,
+    #[error("{0:?} is not an HTTP method")]
+    Method(String),
+    #[error("{0:?} is not the name of an HTTP header")]
+    HeaderName(String),
+    /// The value is a secret more often than not, and is not shown.
+    #[error("the value of the callback's header {0:?} holds characters that HTTP does not allow")]
+    HeaderValue(String),
+}
+
+impl Callback {
+    /// Checks the parts of a callback. An empty method is GET, as it is for upstream's wrapper.
+    ///
+    /// # Errors
+    ///
+    /// Names the part that no request can be made of.
+    pub fn new(url: &str, method: &str, headers: &HashMap<String, String>) -> Result<Self, CallbackError> {
+        let uri: Uri = url.parse().map_err(|_| CallbackError::Url)?;
+        if !matches!(uri.scheme_str(), Some("http" | "https")) || uri.host().is_none_or(str::is_empty) {
+            return Err(CallbackError::Url);
+        }
+        let method = match method {
+            "" => Method::GET,
+            name => {
+                Method::from_bytes(name.as_bytes()).map_err(|_| CallbackError::Method(name.to_owned()))?
+            }
+        };
+        let headers = headers
+            .iter()
+            .map(|(name, value)| {
+                let key = HeaderName::from_bytes(name.as_bytes())
+                    .map_err(|_| CallbackError::HeaderName(name.clone()))?;
+                let mut value =
+                    HeaderValue::from_str(value).map_err(|_| CallbackError::HeaderValue(name.clone()))?;
+                value.set_sensitive(true);
+                Ok((key, value))
+            })
+            .collect::<Result<_, _>>()?;
+        Ok(Self(Arc::new(Parts { uri, method, headers })))
+    }
+
+    /// What [`Callback::new`] makes the same one of: for keeping it, with its secrets, where nobody else can read it.
+    pub(crate) fn parts(&self) -> (String, String, HashMap<String, String>) {
+        let text = |value: &HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
+        let headers = self.0.headers.iter().map(|(name, value)| (name.to_string(), text(value))).collect();
+        (self.0.uri.to_string(), self.0.method.to_string(), headers)
+    }
+
+    /// Whether it goes to the place of `other`, or to one below its path.
+    pub(crate) fn is_under(&self, other: &Self) -> bool {
+        let place = |callback: &Self| {
+            let uri = &callback.0.uri;
+            let default = if uri.scheme_str() == Some("https") { 443 } else { 80 };
+            let host = uri.host().unwrap_or_default().to_ascii_lowercase();
+            (uri.scheme_str().map(str::to_owned), host, uri.port_u16().unwrap_or(default))
+        };
+        let path = self.0.uri.path();
+        place(self) == place(other) && path.starts_with(other.0.uri.path()) && !climbs(path)
+    }
+
+    pub(crate) fn uri(&self) -> &Uri {
+        &self.0.uri
+    }
+
+    pub(crate) fn method(&self) -> &Method {
+        &self.0.method
+    }
+
+    pub(crate) fn headers(&self) -> &HeaderMap {
+        &self.0.headers
+    }
+
+    /// Where it goes, without what may be secret in it: no user, no query, no header.
+    #[must_use]
+    pub fn target(&self) -> Target<'_> {
+        Target(&self.0.uri)
+    }
+}
+
+/// Whether a server may resolve this path to a place above: some unescape before they look for `..`, take `\` for `/`, or cut off what
+/// follows a `;`.
+fn climbs(path: &str) -> bool {
+    let path = path.to_ascii_lowercase().replace("%2e", ".").replace("%2f", "/").replace("%5c", "/");
+    path.split(['/', '\\']).any(|part| part.split(';').next() == Some(".."))
+}
+
+impl fmt::Debug for Callback {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let headers: Vec<_> = self.0.headers.keys().map(HeaderName::as_str).collect();
+        f.debug_struct("Callback")
+            .field("target", &format_args!("{}", self.target()))
+            .field("method", &self.0.method)
+            .field("headers", &headers)
+            .finish()
+    }
+}
+
+/// The printable part of a callback's URL.
+#[derive(Clone, Copy, Debug)]
+pub struct Target<'a>(&'a Uri);
+
+impl fmt::Display for Target<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}://{}", self.0.scheme_str().unwrap_or_default(), self.0.host().unwrap_or_default())?;
+        if let Some(port) = self.0.port_u16() {
+            write!(f, ":{port}")?;
+        }
+        f.write_str(self.0.path())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(pairs: &[(&str, &str)]) -> HashMap<String, String> {
+        pairs.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect()
+    }
+
+    #[test]
+    fn parts_are_checked_when_it_is_made() {
+        let none = HashMap::new();
+        assert!(Callback::new("https://ci.example/hook", "POST", &none).is_ok());
+        assert_eq!(Callback::new("http://h/x", "", &none).unwrap().0.method, Method::GET);
+        for url in ["", "ci.example/hook", "/hook", "ftp://h/x", "http://", "unix:///run/x"] {
+            assert_eq!(Callback::new(url, "", &none), Err(CallbackError::Url), "{url}");
+        }
+        assert_eq!(Callback::new("http://h", "B D", &none), Err(CallbackError::Method("B D".to_owned())));
+        assert!(matches!(
+            Callback::new("http://h", "", &headers(&[("a b", "c")])),
+            Err(CallbackError::HeaderName(_))
+        ));
+        let error = Callback::new("http://h", "", &headers(&[("token", "s3cret\n")])).unwrap_err();
+        assert!(!error.to_string().contains("s3cret"));
+    }
+
+    #[test]
+    fn debug_and_target_hide_secrets() {
+        let callback = Callback::new(
+            "https://user:s3cret@ci.example:8443/hook?token=s3cret",
+            "PUT",
+            &headers(&[("Authorization", "Bearer s3cret")]),
+        )
+        .unwrap();
+        assert_eq!(callback.target().to_string(), "https://ci.example:8443/hook");
+        let debug = format!("{callback:?}");
+        assert!(!debug.contains("s3cret"), "{debug}");
+        assert!(debug.contains("authorization") && debug.contains("PUT"), "{debug}");
+    }
+}

@@ -1,0 +1,79 @@
+//! Last lines from a regular file, which may be shared with others: the wrapper at least.
+
+use std::{
+    fs::File,
+    io::{self, Read, Seek, SeekFrom},
+};
+
+use serde_json::Value;
+
+/// So much of the end is looked at.
+const TAIL: u64 = 32 * 1024;
+
+/// The lines at the end of the file that were written behind `start`, but for the wrapper's own.
+///
+/// # Errors
+///
+/// Those of opening the file once more, for which it has to be readable for the wrapper's user, and of reading it.
+pub(super) fn read(path: &str, start: u64) -> io::Result<Vec<String>> {
+    let mut file = File::open(path)?;
+    let length = file.metadata()?.len();
+    // One that became shorter was cut by a rotation of logs, and all of it is new.
+    let start = if start > length { 0 } else { start };
+    let from = start.max(length.saturating_sub(TAIL));
+    file.seek(SeekFrom::Start(from))?;
+    let mut tail = Vec::new();
+    file.take(TAIL).read_to_end(&mut tail)?;
+    let text = String::from_utf8_lossy(&tail);
+    // The first line of a tail is a part of one.
+    let whole = text.split('\n').skip(usize::from(from > start));
+    Ok(whole.filter(|line| !is_ours(line)).map(str::to_owned).collect())
+}
+
+/// Whether a line is one of [`crate::daemon::logging`].
+fn is_ours(line: &str) -> bool {
+    let Ok(Value::Object(event)) = serde_json::from_str(line) else { return false };
+    ["timestamp", "level", "target"].iter().all(|key| event.contains_key(*key))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    fn lines(text: &str, start: u64) -> Vec<String> {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(&file, text).unwrap();
+        read(file.path().to_str().unwrap(), start).unwrap()
+    }
+
+    #[test]
+    fn what_an_earlier_runner_and_the_wrapper_wrote_is_left_out() {
+        let ours = r#"{"timestamp":"2026-01-01T00:00:00Z","level":"INFO","message":"state","target":"grit_wrapper::run"}"#;
+        let theirs = r#"{"level":"fatal","msg":"no config","time":"2026-01-01T00:00:00Z"}"#;
+        let text = format!("earlier\n{ours}\n{theirs}\nlast\n");
+        assert_eq!(lines(&text, 8), [theirs, "last", ""]);
+        assert_eq!(lines(&text, 0), ["earlier", theirs, "last", ""]);
+    }
+
+    #[test]
+    fn a_file_that_was_cut_is_read_from_its_beginning() {
+        assert_eq!(lines("new\n", 1_000_000), ["new", ""]);
+    }
+
+    #[test]
+    fn a_large_file_is_read_at_its_end_and_by_whole_lines() {
+        let text = format!("{}\nthe last", "x".repeat(40_000));
+        assert_eq!(lines(&text, 0), ["the last"]);
+        let just = format!("{}\nthe last", "x".repeat(1000));
+        assert_eq!(lines(&just, 0).len(), 2);
+    }
+
+    #[test]
+    fn bytes_that_are_no_text_do_not_hide_the_others() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(&file, b"a\xff\nb").unwrap();
+        assert_eq!(read(file.path().to_str().unwrap(), 0).unwrap(), ["a\u{fffd}", "b"]);
+    }
+}

@@ -1,0 +1,99 @@
+//! The command line of the child, checked before anything is started.
+
+use std::{
+    env,
+    ffi::{OsStr, OsString},
+    os::unix::ffi::OsStrExt,
+    path::{Path, PathBuf},
+};
+
+use rustix::fs::{Access, access};
+use thiserror::Error;
+
+/// A program that exists and may be executed, with its arguments.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CommandLine {
+    /// What was typed; the child sees it as its `argv[0]`.
+    pub name: OsString,
+    /// Where that program is.
+    pub program: PathBuf,
+    pub args: Vec<OsString>,
+}
+
+/// Why a command cannot be run.
+#[derive(Debug, Error)]
+pub enum CommandError {
+    #[error("no command: write it after `--`, for example `-- gitlab-runner run`")]
+    Empty,
+    #[error("the command {0:?} does not exist (looked in PATH when it has no slash)")]
+    Missing(OsString),
+    #[error("the command {0:?} is not an executable file")]
+    NotExecutable(PathBuf),
+    #[error(
+        "cannot run the command {program:?}: it is neither a program for this machine nor a script that begins with `#!`"
+    )]
+    Format {
+        program: PathBuf,
+        #[source]
+        source: std::io::Error,
+    },
+}
+
+impl CommandLine {
+    /// Finds the program of `words` on PATH when it has no slash.
+    ///
+    /// # Errors
+    ///
+    /// When there is no word, no such file, or no right to execute it.
+    pub fn new(words: Vec<OsString>) -> Result<Self, CommandError> {
+        let mut words = words.into_iter();
+        let name = words.next().filter(|name| !name.is_empty()).ok_or(CommandError::Empty)?;
+        let program = find(&name, env::var_os("PATH").as_deref())?;
+        super::executable_format::check(&program)
+            .map_err(|source| CommandError::Format { program: program.clone(), source })?;
+        Ok(Self { name, program, args: words.collect() })
+    }
+
+    /// As it was typed, for people.
+    #[must_use]
+    pub fn words(&self) -> Vec<String> {
+        let words = std::iter::once(&self.name).chain(&self.args);
+        words.map(|word| word.to_string_lossy().into_owned()).collect()
+    }
+}
+
+fn find(name: &OsStr, path: Option<&OsStr>) -> Result<PathBuf, CommandError> {
+    if name.as_bytes().contains(&b'/') {
+        let program = PathBuf::from(name);
+        return match program.metadata() {
+            Err(_) => Err(CommandError::Missing(name.to_owned())),
+            Ok(_) if is_executable(&program) => Ok(program),
+            Ok(_) => Err(CommandError::NotExecutable(program)),
+        };
+    }
+    env::split_paths(path.unwrap_or_default())
+        .map(|folder| folder.join(name))
+        .find(|program| is_executable(program))
+        .ok_or_else(|| CommandError::Missing(name.to_owned()))
+}
+
+fn is_executable(program: &Path) -> bool {
+    program.is_file() && access(program, Access::EXEC_OK).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_looked_up_and_a_path_is_not() {
+        let path = Some(OsStr::new("/nonexistent:/bin:/usr/bin"));
+        assert!(find(OsStr::new("sh"), path).unwrap().ends_with("sh"));
+        assert_eq!(find(OsStr::new("/bin/sh"), None).unwrap(), PathBuf::from("/bin/sh"));
+        assert!(matches!(find(OsStr::new("no-such-command"), path), Err(CommandError::Missing(_))));
+        assert!(matches!(find(OsStr::new("./no/such"), path), Err(CommandError::Missing(_))));
+        assert!(matches!(find(OsStr::new("/etc/passwd"), path), Err(CommandError::NotExecutable(_))));
+        assert!(matches!(find(OsStr::new("/etc"), path), Err(CommandError::NotExecutable(_))));
+        assert!(matches!(CommandLine::new(vec![]), Err(CommandError::Empty)));
+    }
+}

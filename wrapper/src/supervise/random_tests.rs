@@ -1,0 +1,419 @@
+//! The promises of [`super::table`], held against random lives of a runner, also under wrappers that are killed and succeeded.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use proptest::prelude::*;
+use tokio::time::Instant;
+
+use super::{
+    command::{Answer, Mode, Refusal, Stop},
+    policy::{Policy, Restart, RestartWhen},
+    state::{LastLines, Phase, State, Supervision},
+    table::{Effect, Event},
+    table_tests::{PID, SECOND, callback, check_step},
+};
+use super::{
+    process::{Exit, Identity, Signal},
+    state_file::handed_over,
+};
+use crate::daemon::signals;
+
+/// One thing that happens in a random life.
+#[derive(Clone, Debug)]
+enum Happening {
+    Boot,
+    Start,
+    Stop {
+        mode: Mode,
+        deadline: Option<u16>,
+        callback: Option<u8>,
+    },
+    Cancel,
+    Reload,
+    Leave,
+    /// Callbacks that were made are reported.
+    Called,
+    /// The child dies by itself.
+    Crash(u8),
+    Handles,
+    /// Time passes, in tenths of a second.
+    Wait(u16),
+    /// Time passes until something is due.
+    UntilDue,
+    /// The next child takes this many happenings to exist, or cannot be made.
+    SpawnTakes(u8),
+    SpawnFails,
+    /// The wrapper is killed, and another takes its place. The child may have died in between; one that was being made may have been let
+    /// through, or is gone with the wrapper.
+    Adopt {
+        dies: bool,
+        let_through: bool,
+    },
+    /// A log was read to its end, by now or long ago.
+    LogRead,
+}
+
+impl Happening {
+    /// Every number is a happening: drawing numbers is an order of magnitude faster than drawing variants, and smaller numbers
+    /// are simpler happenings, so that a failure still shrinks.
+    fn from_number(number: u32) -> Self {
+        let [kind, a, b, c] = number.to_be_bytes();
+        let some = |byte: u8| (byte % 3 == 1).then_some(byte / 3);
+        match kind % 23 {
+            0 | 1 => Self::Boot,
+            2 => Self::Start,
+            3..=6 => Self::Stop {
+                mode: if a % 2 == 0 { Mode::Graceful } else { Mode::Forceful },
+                deadline: some(b).map(u16::from),
+                callback: some(c).map(|name| name % 4),
+            },
+            7 => Self::Cancel,
+            8 => Self::Reload,
+            9 => Self::Leave,
+            10 => Self::Called,
+            11 => Self::Crash(a % 2),
+            12 | 13 => Self::Handles,
+            14 | 15 => Self::Wait(a.into()),
+            16 | 17 => Self::UntilDue,
+            18 => Self::SpawnTakes(a % 3),
+            19 => Self::SpawnFails,
+            20 | 21 => Self::Adopt { dies: a % 4 == 0, let_through: b % 2 == 0 },
+            _ => Self::LogRead,
+        }
+    }
+}
+
+/// A world around the table: a child that lives or not, and everything that was done to it.
+struct World {
+    policy: Policy,
+    now: Instant,
+    supervision: Supervision,
+    /// The child, while its process lives.
+    child: Option<Child>,
+    /// Happenings left until a spawn that is under way has its result.
+    spawning: Option<u8>,
+    spawn_takes: u8,
+    spawn_fails: bool,
+    /// Callbacks that a stop of the present child was accepted with, and how often each was made.
+    callbacks: HashMap<u8, (bool, u32)>,
+    /// Those of which the supervisor knows that they were made.
+    reported: HashSet<u8>,
+    left: bool,
+    /// The log of the last child is being read.
+    reading: bool,
+}
+
+/// A process, and what was done to it.
+struct Child {
+    born: Instant,
+    signals: Vec<(Signal, Instant)>,
+    /// The one before last was sent by a wrapper that is gone, and may be sent again by one that does not know.
+    last_quit: Option<Instant>,
+    killed: bool,
+}
+
+impl World {
+    fn new(policy: Policy) -> Self {
+        Self {
+            policy,
+            now: Instant::now(),
+            supervision: Supervision::default(),
+            child: None,
+            spawning: None,
+            spawn_takes: 0,
+            spawn_fails: false,
+            callbacks: HashMap::new(),
+            reported: HashSet::new(),
+            left: false,
+            reading: false,
+        }
+    }
+
+    fn happen(&mut self, happening: &Happening) {
+        match *happening {
+            Happening::Boot => self.ignore(&Event::Boot),
+            Happening::Start => {
+                if self.tell(&Event::Start) == Ok(Answer::Done) {
+                    self.forget_callbacks();
+                }
+            }
+            Happening::Stop { mode, deadline, callback: name } => {
+                let deadline = deadline.map(|tenths| self.now + SECOND * u32::from(tenths) / 10);
+                let callbacks = name.map(callback).into_iter().collect();
+                if let Some(name) = name {
+                    self.callbacks.entry(name).or_default().0 = true;
+                }
+                self.tell(&Event::Stop(Stop { deadline, callbacks, ..Stop::new("test", mode) })).unwrap();
+            }
+            Happening::Cancel => {
+                if self.tell(&Event::Cancel(Arc::from(""))).is_ok() {
+                    let told = self.child.as_ref().is_some_and(|child| child.last_quit.is_some());
+                    assert!(!told, "a child that drains is said to run");
+                    self.forget_callbacks();
+                }
+            }
+            Happening::Reload => self.ignore(&Event::Reload),
+            Happening::Leave => self.ignore(&Event::Leave(Stop::new(signals::ID, Mode::Graceful))),
+            Happening::Called => {
+                let made = |(name, (_, made)): (&u8, &(bool, u32))| (*made > 0).then_some(*name);
+                let made: Vec<_> = self.callbacks.iter().filter_map(made).collect();
+                for name in made {
+                    self.reported.insert(name);
+                    self.ignore(&Event::Called(callback(name)));
+                }
+            }
+            Happening::Crash(code) => self.end(Exit::Code(code.into())),
+            Happening::Handles => {
+                if self.supervision.holds_signal() {
+                    self.ignore(&Event::HandlesQuit);
+                }
+            }
+            Happening::Wait(tenths) => self.pass(SECOND * u32::from(tenths) / 10),
+            Happening::UntilDue => {
+                if let Some(due) = self.supervision.due() {
+                    self.pass(due.saturating_duration_since(self.now));
+                }
+            }
+            Happening::LogRead => {
+                self.reading = false;
+                self.ignore(&Event::LogRead(Arc::default()));
+            }
+            Happening::Adopt { dies, let_through } => self.adopt(dies, let_through),
+            Happening::SpawnTakes(happenings) => self.spawn_takes = happenings,
+            Happening::SpawnFails => self.spawn_fails = true,
+        }
+        if let Some(left) = self.spawning {
+            self.spawning = left.checked_sub(1);
+            if self.spawning.is_none() {
+                self.spawned();
+            }
+        }
+    }
+
+    fn spawned(&mut self) {
+        self.reading = false;
+        if std::mem::take(&mut self.spawn_fails) {
+            self.ignore(&Event::SpawnFailed(Arc::from("no")));
+        } else {
+            assert!(self.child.is_none(), "a second child");
+            self.child = Some(Child::born(self.now));
+            self.ignore(&Event::Spawned(PID));
+        }
+    }
+
+    /// As a wrapper does that finds a state file: see [`crate::supervise::state_file`] and `Task::resume`.
+    fn adopt(&mut self, dies: bool, let_through: bool) {
+        if self.left {
+            // It ended in good order, and leaves nothing to take up.
+            return;
+        }
+        let was_made = self.spawning.take().is_some() && let_through;
+        if was_made {
+            self.child = Some(Child::born(self.now));
+        }
+        let identity = self.child.is_some().then(identity);
+        if dies {
+            self.child = None;
+        }
+        let before = std::mem::take(&mut self.supervision);
+        let lives = self.child.is_some();
+        let next = handed_over(&before, identity.as_ref(), lives, self.now, &self.policy);
+
+        let asked = before.state.stop().filter(|stop| *stop.id != *signals::ID);
+        let kept = next.state.stop();
+        assert_eq!(asked.map(|stop| &stop.id), kept.filter(|_| !next.revive).map(|stop| &stop.id));
+        if let (Some(asked), Some(kept)) = (asked, kept) {
+            assert_eq!((asked.mode, &asked.callbacks), (kept.mode, &kept.callbacks), "another stop");
+            assert_eq!(asked.deadline.is_some(), kept.deadline.is_some(), "the deadline is lost");
+        }
+        assert_eq!(next.state.child().is_some(), lives, "the child is lost, or made up");
+
+        if let Some(child) = &mut self.child {
+            child.signals.retain(|(signal, _)| *signal != Signal::Drain);
+        }
+        for (name, (_, made)) in &mut self.callbacks {
+            if !self.reported.contains(name) {
+                // Whether it was made is not known, and better twice than never.
+                *made = 0;
+            }
+        }
+        self.reading = false;
+        self.supervision = next;
+        for callback in self.supervision.state.unmade_callbacks() {
+            self.perform(Effect::Callback(callback));
+        }
+        self.ignore(&Event::Boot);
+    }
+
+    fn forget_callbacks(&mut self) {
+        self.callbacks.clear();
+        self.reported.clear();
+    }
+
+    fn end(&mut self, exit: Exit) {
+        if self.child.is_some() {
+            self.ignore(&Event::Ended(exit));
+            self.child = None;
+        }
+    }
+
+    fn pass(&mut self, time: Duration) {
+        self.now += time;
+        if self.supervision.due().is_some_and(|due| due <= self.now) {
+            self.ignore(&Event::Tick);
+        }
+    }
+
+    fn tell(&mut self, event: &Event) -> Result<Answer, Refusal> {
+        let before = self.supervision.clone();
+        let step = before.clone().on(event.clone(), self.now, &self.policy);
+        check_step(&before, event, &step, &self.policy, &format_args!("{before:?} + {event:?}"));
+        self.supervision = step.next;
+        for effect in step.effects {
+            self.perform(effect);
+        }
+        self.check();
+        step.answer
+    }
+
+    /// Tells what may be refused, too.
+    fn ignore(&mut self, event: &Event) {
+        let _answer = self.tell(event);
+    }
+
+    fn perform(&mut self, effect: Effect) {
+        match effect {
+            Effect::Spawn => {
+                assert!(self.child.is_none() && self.spawning.is_none(), "a second child");
+                self.spawning = Some(self.spawn_takes);
+            }
+            Effect::Signal(signal) => {
+                let child = self.child.as_mut().expect("a signal to nobody");
+                child.takes(signal, self.now, &self.policy);
+            }
+            Effect::KillGroup => self.child.as_mut().expect("a kill to nobody").killed = true,
+            Effect::Callback(made) => {
+                let name = (0..4).find(|name| callback(*name) == made).unwrap();
+                self.callbacks.get_mut(&name).expect("a callback that nobody asked for").1 += 1;
+            }
+            Effect::ReadLog { pid, .. } => {
+                assert!(!self.reading && pid == PID);
+                self.reading = true;
+            }
+            Effect::Leave => self.left = true,
+        }
+    }
+
+    fn check(&self) {
+        match &self.supervision.state {
+            State::Exited { .. } | State::Backoff { .. } | State::Idle => assert!(self.spawning.is_none()),
+            State::Starting { .. } => {}
+            State::Running { .. } | State::Stopping { .. } => assert!(self.child.is_some()),
+        }
+        assert!(self.callbacks.values().all(|(_, made)| *made <= 1), "a callback was made twice");
+        assert_eq!(self.supervision.last_lines == LastLines::Reading, self.reading);
+    }
+
+    /// Lets time pass, with a child that finishes its jobs in its time and dies when it is killed, until nothing moves any more.
+    fn settle(&mut self) {
+        for _ in 0..32 {
+            if self.spawning.take().is_some() {
+                self.spawned();
+            }
+            match &self.supervision.state {
+                State::Stopping { phase: Phase::Draining { .. }, stop, .. } => match stop.deadline {
+                    // Its jobs take longer than that.
+                    Some(deadline) => self.pass(deadline.saturating_duration_since(self.now)),
+                    None => self.end(Exit::Code(0)),
+                },
+                State::Stopping { phase: Phase::Killed, .. } => {
+                    assert!(self.child.as_ref().is_some_and(|child| child.killed), "nobody killed it");
+                    self.end(Exit::Signal(9));
+                }
+                State::Backoff { .. } => {
+                    self.pass(self.policy.restart.max_delay);
+                    self.spawn_fails = false;
+                }
+                _ => match self.supervision.due() {
+                    Some(due) => self.pass(due.saturating_duration_since(self.now)),
+                    None => return,
+                },
+            }
+        }
+        panic!("stuck: {:?}", self.supervision);
+    }
+}
+
+impl Child {
+    fn born(now: Instant) -> Self {
+        Self { born: now, signals: Vec::new(), last_quit: None, killed: false }
+    }
+
+    fn takes(&mut self, signal: Signal, now: Instant, policy: &Policy) {
+        let taken = |wanted| self.signals.iter().any(|(signal, _)| *signal == wanted);
+        assert!(!taken(Signal::Terminate), "{signal} after SIGTERM");
+        assert!(signal == Signal::Reload || !taken(signal), "{signal} twice");
+        if signal == Signal::Terminate {
+            // Files have milliseconds.
+            let spacing = policy.signal_spacing.saturating_sub(Duration::from_millis(2));
+            let spaced = self.last_quit.is_none_or(|quit| now >= quit + spacing);
+            assert!(spaced, "SIGTERM right behind SIGQUIT");
+        } else {
+            let since = now + Duration::from_millis(2);
+            assert!(since >= self.born + policy.start_grace, "{signal} to a child that is too young for it");
+        }
+        if signal == Signal::Drain {
+            self.last_quit = Some(now);
+        }
+        self.signals.push((signal, now));
+    }
+}
+
+fn identity() -> Identity {
+    serde_json::from_str(&format!(r#"{{"pid":{PID},"start_ticks":1,"boot":"this"}}"#)).unwrap()
+}
+
+fn policies() -> impl Strategy<Value = Policy> {
+    (
+        prop::sample::select(vec![RestartWhen::Never, RestartWhen::OnFailure, RestartWhen::Always]),
+        any::<bool>(),
+    )
+        .prop_map(|(when, leave_when_stopped)| Policy {
+            restart: Restart { when, ..Restart::default() },
+            leave_when_stopped,
+            ..Policy::default()
+        })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: grit_testkit::rounds(10_000, 100_000), failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Random lives: terminal is final, SIGTERM at most once and nothing after it, no second child, no callback twice or for nothing,
+    /// no signal too early, and no state in which a life gets stuck: left alone, each comes to rest, stopped if it was asked to stop. All
+    /// that through wrappers that are killed: no child is lost, and neither is a stop, its deadline or a callback.
+    ///
+    /// A client that goes away is no event: what it asked for is in the queue, and its answer goes to nobody.
+    #[test]
+    fn random_lives_keep_the_promises(policy in policies(), life in prop::collection::vec(any::<u32>(), 1..20)) {
+        let mut world = World::new(policy);
+        for number in life {
+            world.happen(&Happening::from_number(number));
+        }
+        world.settle();
+        let state = &world.supervision.state;
+        prop_assert!(
+            matches!(state, State::Idle | State::Running { .. } | State::Exited { .. }),
+            "came to rest in {state:?}"
+        );
+        let stopped = matches!(state, State::Exited { .. });
+        prop_assert_eq!(stopped, world.child.is_none() && *state != State::Idle);
+        prop_assert!(!world.supervision.leaving || world.left, "asked to leave, and still there");
+        for (name, (asked, made)) in &world.callbacks {
+            prop_assert!(!(*asked && stopped) || *made == 1, "callback {} asked for and not made", name);
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! What the next wrapper has to know when this one is killed: the child, and what was asked of it.
+//!
+//! One small file, replaced as a whole before anything is done that it tells of. A wrapper that ends in good order removes it, so a
+//! file that is found means that its writer did not: then the child is adopted, and a drain goes on. It holds the headers of
+//! callbacks, and is readable for the wrapper's user alone. It is not synced to disk: it outlives a process, and a reboot ends what it
+//! tells of, so that an empty one is as good as none. It is acted upon, so [`crate::supervise::trusted_dir`] takes care that nobody else has written it.
+
+mod format;
+mod times;
+mod watch;
+
+use std::{
+    ffi::OsString,
+    io,
+    path::{Path, PathBuf},
+};
+
+use thiserror::Error;
+use tracing::{debug, warn};
+
+use self::format::Unreadable;
+#[cfg(test)]
+pub(crate) use self::format::handed_over;
+pub use self::format::{Found, Saved};
+pub(crate) use self::watch::Watch;
+use super::{
+    Keep,
+    lock::{self, Lock},
+    lock_wait::{Attempt, Holder},
+    trusted_dir::{FileId, Folder},
+};
+
+/// The state file, locked.
+#[derive(Debug)]
+pub struct Store {
+    path: PathBuf,
+    folder: Folder,
+    name: OsString,
+    /// The file as it was written last.
+    written: Option<FileId>,
+    watch: Option<Watch>,
+    _lock: Lock,
+}
+
+/// Why a state file cannot be used. Going on without one could start a second runner.
+#[derive(Debug, Error)]
+pub enum StoreError {
+    #[error(
+        "--state-file {path:?}: {holder} uses it. One wrapper can: end that one first (SIGTERM lets its runner finish its jobs), or give this \
+         one another file"
+    )]
+    Locked { path: PathBuf, holder: Holder },
+    #[error("--state-file {path:?}: cannot {what}")]
+    Io {
+        path: PathBuf,
+        what: &'static str,
+        #[source]
+        source: io::Error,
+    },
+    /// It was written by another release, which alone knows what must not be overlooked in it.
+    #[error(
+        "--state-file {path:?}: is of a newer grit-wrapper (form {form:?}; this is {version}, which knows form {known:?}). Nothing was \
+         changed: {runner} may still run. Start the newer grit-wrapper again, which goes on with it. To go back to this one, first stop \
+         the service with the newer one, which drains the runner and removes the file",
+        version = env!("CARGO_PKG_VERSION"),
+        known = format::FORM,
+        runner = .runner.map_or_else(|| "a runner".to_owned(), |pid| format!("the runner, process {pid},")),
+    )]
+    Newer { path: PathBuf, form: String, runner: Option<u32> },
+    #[error(
+        "--state-file {path:?}: cannot be understood. A runner of an earlier wrapper may still run: make sure that none does, and \
+         remove the file"
+    )]
+    Broken {
+        path: PathBuf,
+        #[source]
+        source: serde_json::Error,
+    },
+}
+
+impl Store {
+    /// Locks the file, and reads what an earlier wrapper left in it. One that was killed and still ends is waited for, for 2 s.
+    ///
+    /// # Errors
+    ///
+    /// See [`StoreError`].
+    pub async fn open(path: &Path) -> Result<(Self, Option<Saved>), StoreError> {
+        let io = |what| move |source| StoreError::Io { path: path.to_owned(), what, source };
+        let name = path
+            .file_name()
+            .ok_or_else(|| io("use a path that names no file")(io::ErrorKind::InvalidInput.into()))?;
+        let folder = Folder::of(path).map_err(io("use its folder"))?;
+        let lock = match lock::beside(&folder, name).await.map_err(io("lock the file beside it"))? {
+            Attempt::Ours(lock) => lock,
+            Attempt::Taken(holder) => return Err(StoreError::Locked { path: path.to_owned(), holder }),
+        };
+        let saved = match folder.read(name).map_err(io("read it"))? {
+            // No writer that was killed leaves this, since files are replaced as a whole; a machine that lost its power does.
+            Some(text) if text.iter().all(|byte| *byte == 0) => {
+                warn!(path = %path.display(), "the state file is empty, as after a loss of power, which ended the runner as well");
+                None
+            }
+            Some(text) => Some(Saved::parse(&text).map_err(|unreadable| match unreadable {
+                Unreadable::OtherForm { form, runner } => {
+                    StoreError::Newer { path: path.to_owned(), form, runner }
+                }
+                Unreadable::Broken(source) => StoreError::Broken { path: path.to_owned(), source },
+            })?),
+            None => None,
+        };
+        let watch = Watch::new(&folder, name)
+            .inspect_err(|error| debug!(%error, "cannot watch the folder of the state file"))
+            .ok();
+        let (path, name) = (path.to_owned(), name.to_owned());
+        Ok((Self { path, folder, name, written: None, watch, _lock: lock }, saved))
+    }
+
+    /// Takes the folder that the path leads to now, in place of one that was removed or has got another name.
+    fn reopen(&mut self) -> io::Result<()> {
+        let folder = Folder::of(&self.path)?;
+        let lock = match lock::try_beside(&folder, &self.name)? {
+            Attempt::Ours(lock) => lock,
+            Attempt::Taken(holder) => return Err(io::Error::other(format!("{holder} uses it"))),
+        };
+        self.watch = Watch::new(&folder, &self.name).ok();
+        (self.folder, self._lock, self.written) = (folder, lock, None);
+        Ok(())
+    }
+}
+
+impl Keep for Store {
+    fn write(&mut self, saved: &Saved) -> io::Result<()> {
+        if !self.folder.is_in_place() {
+            self.reopen()?;
+        }
+        let mut fresh = self.name.clone();
+        fresh.push(".new");
+        self.written = Some(self.folder.replace(&self.name, &fresh, &serde_json::to_vec(saved)?)?);
+        Ok(())
+    }
+
+    fn is_missing(&self) -> bool {
+        let found = self.folder.find(&self.name).ok().flatten();
+        !self.folder.is_in_place() || self.written.is_some_and(|written| found != Some(written))
+    }
+
+    fn watch(&mut self) -> Option<Watch> {
+        self.watch.take()
+    }
+
+    fn remove(&mut self) -> io::Result<()> {
+        self.folder.remove(&self.name)
+    }
+}

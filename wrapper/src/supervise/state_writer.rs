@@ -1,0 +1,316 @@
+//! Keeps the state file up to date, or knows that it is not.
+//!
+//! Files are written by a thread of their own: a disk, or a file server, may not answer for minutes. What must be written before it is done
+//! waits for a second; after that the supervisor goes on, as it does when the disk is full, until the disk answers again.
+
+use std::{io, sync::mpsc, thread, time::Duration};
+
+use tokio::{
+    runtime::Handle,
+    sync::oneshot,
+    time::{Instant, timeout},
+};
+use tracing::{error, info, warn};
+
+use super::state_file::{Saved, Watch};
+
+/// The pause before a state file is written again that could not be written.
+const SAVE_AGAIN: Duration = Duration::from_secs(1);
+
+/// How long anything but a start waits for the state file.
+const LIMIT: Duration = Duration::from_secs(1);
+
+/// How long a start waits: without the file there will be no runner, and there is none yet that something could be due for.
+const START_LIMIT: Duration = Duration::from_secs(15);
+
+/// The thread calls nothing that is deep.
+const STACK: usize = 256 * 1024;
+
+/// The state file. Each call may take as long as the disk does.
+pub trait Keep: Send + 'static {
+    /// Replaces the file as a whole.
+    ///
+    /// # Errors
+    ///
+    /// Those of writing; the file is as it was before.
+    fn write(&mut self, saved: &Saved) -> io::Result<()>;
+
+    /// Whether the file that was written last is not there any more.
+    fn is_missing(&self) -> bool;
+
+    /// What tells of the file's removal, once after it was opened, and after each time that it had to be opened in another folder.
+    fn watch(&mut self) -> Option<Watch>;
+
+    /// Removes the file.
+    ///
+    /// # Errors
+    ///
+    /// Those of removing; that there is none is no error.
+    fn remove(&mut self) -> io::Result<()>;
+}
+
+type Job = Box<dyn FnOnce(&mut dyn Keep) + Send>;
+
+/// The state file, if there is one, and whether it tells the present.
+#[derive(Debug, Default)]
+pub(super) struct Keeper {
+    /// To the thread that owns the file.
+    jobs: Option<mpsc::Sender<Job>>,
+    /// The end of a job that took too long.
+    late: Option<oneshot::Receiver<()>>,
+    /// What stands in the file, when that is known.
+    written: Option<Saved>,
+    again: Option<Instant>,
+    /// It was logged that the file cannot be written.
+    failing: bool,
+    watch: Option<Watch>,
+}
+
+impl Keeper {
+    /// # Errors
+    ///
+    /// The thread cannot be started.
+    pub(super) fn new(mut store: impl Keep) -> io::Result<Self> {
+        let watch = store.watch();
+        let (jobs, work) = mpsc::channel::<Job>();
+        let runtime = Handle::current();
+        thread::Builder::new().name("state".to_owned()).stack_size(STACK).spawn(move || {
+            // For a new watch.
+            let _runtime = runtime.enter();
+            while let Ok(job) = work.recv() {
+                job(&mut store);
+            }
+        })?;
+        Ok(Self { jobs: Some(jobs), watch, ..Self::default() })
+    }
+
+    /// Whether a later wrapper can find anything.
+    pub(super) fn keeps(&self) -> bool {
+        self.jobs.is_some()
+    }
+
+    /// When the file is to be written again; `None` while it tells the present.
+    pub(super) fn due(&self) -> Option<Instant> {
+        self.again
+    }
+
+    /// Waits until the file may have been removed. [`Keeper::look`] says whether it was. Cancel safe.
+    pub(super) async fn disturbed(&self) {
+        match &self.watch {
+            Some(watch) => watch.removed().await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Looks whether the file is where it was written to. If not, it is due to be written again.
+    pub(super) async fn look(&mut self) {
+        let missing = self.ask(LIMIT, |store| Ok(store.is_missing())).await;
+        if missing.unwrap_or(true) {
+            if self.again.is_none() {
+                warn!("the state file was removed, or its folder, while the wrapper runs; writing it again");
+            }
+            self.written = None;
+            self.again = Some(Instant::now());
+        }
+    }
+
+    /// Writes the state down. What cannot be written is tried again when [`Keeper::due`] says so, until it is: a drain must not wait for
+    /// a disk.
+    pub(super) async fn save(&mut self, present: Saved) {
+        match self.write(LIMIT, present).await {
+            Ok(()) if self.again.take().is_some() => info!("the state file is written again"),
+            Ok(()) => {}
+            Err(error) => {
+                if !self.failing {
+                    error!(%error, "cannot write the state file; until it can be, a later wrapper will not know what happened since");
+                }
+                self.failing = true;
+                self.again = Some(Instant::now() + SAVE_AGAIN);
+            }
+        }
+    }
+
+    /// Writes the state down before a start, or does not.
+    ///
+    /// # Errors
+    ///
+    /// Those of writing.
+    pub(super) async fn save_start(&mut self, present: Saved) -> io::Result<()> {
+        self.write(START_LIMIT, present).await
+    }
+
+    /// Ends in good order: there is nothing for the next wrapper to take up.
+    pub(super) async fn finish(mut self) {
+        if let Err(error) = self.ask(LIMIT, |store| store.remove()).await {
+            error!(%error, "cannot remove the state file");
+        }
+    }
+
+    async fn write(&mut self, limit: Duration, saved: Saved) -> io::Result<()> {
+        if self.written.as_ref() == Some(&saved) {
+            return Ok(());
+        }
+        let text = saved.clone();
+        // Until it is known that this was written, or something else.
+        self.written = None;
+        let watch = self.ask(limit, move |store| store.write(&text).map(|()| store.watch())).await?;
+        self.watch = watch.or_else(|| self.watch.take());
+        self.written = Some(saved);
+        self.failing = false;
+        Ok(())
+    }
+
+    /// Has the thread do something with the file, and waits for it, but not for longer than `limit`. While a job before it is late, nothing is
+    /// waited for.
+    async fn ask<T: Send + 'static + Default>(
+        &mut self,
+        limit: Duration,
+        deed: impl FnOnce(&mut dyn Keep) -> io::Result<T> + Send + 'static,
+    ) -> io::Result<T> {
+        let Some(jobs) = &self.jobs else { return Ok(T::default()) };
+        let hangs = || io::Error::new(io::ErrorKind::TimedOut, "the file system does not answer");
+        if let Some(late) = &mut self.late {
+            if matches!(late.try_recv(), Err(oneshot::error::TryRecvError::Empty)) {
+                return Err(hangs());
+            }
+            self.late = None;
+        }
+        let ((reply, answer), (done, late)) = (oneshot::channel(), oneshot::channel());
+        let job = move |store: &mut dyn Keep| {
+            let _not_waited_for = reply.send(deed(store));
+            let _not_late = done.send(());
+        };
+        if jobs.send(Box::new(job)).is_err() {
+            ended();
+        }
+        match timeout(limit, answer).await {
+            Ok(Ok(result)) => result,
+            Ok(Err(_)) => ended(),
+            Err(_) => {
+                self.late = Some(late);
+                Err(hangs())
+            }
+        }
+    }
+}
+
+#[expect(
+    clippy::panic,
+    reason = "the thread has panicked; without it nothing can be promised, and the wrapper is to end"
+)]
+fn ended() -> ! {
+    panic!("the thread that writes the state file has ended");
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Condvar, Mutex};
+
+    use super::*;
+    use crate::supervise::{
+        Callbacks, Made, Mode, Policy, State, Stop, Supervision, Task,
+        callback::Callback,
+        process::{CommandLine, Linux},
+    };
+
+    /// A file on a disk that hangs as long as the test wants.
+    #[derive(Clone, Default)]
+    struct Hanging(Arc<(Mutex<Disk>, Condvar)>);
+
+    #[derive(Default)]
+    struct Disk {
+        hangs: bool,
+        written: usize,
+    }
+
+    impl Hanging {
+        fn hang(&self, hangs: bool) {
+            self.0.0.lock().unwrap().hangs = hangs;
+            self.0.1.notify_all();
+        }
+
+        fn written(&self) -> usize {
+            self.0.0.lock().unwrap().written
+        }
+    }
+
+    impl Keep for Hanging {
+        fn write(&mut self, _: &Saved) -> io::Result<()> {
+            let mut disk = self.0.1.wait_while(self.0.0.lock().unwrap(), |disk| disk.hangs).unwrap();
+            disk.written += 1;
+            Ok(())
+        }
+
+        fn is_missing(&self) -> bool {
+            false
+        }
+
+        fn watch(&mut self) -> Option<Watch> {
+            None
+        }
+
+        fn remove(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[tokio::test]
+    async fn a_disk_that_hangs_is_waited_for_once_and_written_to_when_it_answers() {
+        let disk = Hanging::default();
+        let mut keeper = Keeper::new(disk.clone()).unwrap();
+        let state = |restarts| Saved::new(&Supervision { restarts, ..Supervision::default() }, None, &[]);
+        keeper.save(state(0)).await;
+        assert_eq!((disk.written(), keeper.due()), (1, None));
+        disk.hang(true);
+        let begin = Instant::now();
+        keeper.save(state(1)).await;
+        assert!(begin.elapsed() >= LIMIT && keeper.due().is_some());
+        // Ten more would take ten seconds, if each waited.
+        let begin = Instant::now();
+        for restarts in 2..12 {
+            keeper.save(state(restarts)).await;
+        }
+        assert!(begin.elapsed() < 5 * LIMIT, "{:?}", begin.elapsed());
+        disk.hang(false);
+        while keeper.due().is_some() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            keeper.save(state(12)).await;
+        }
+        assert_eq!(disk.written(), 3, "the one that hung, and the last");
+        keeper.save(state(12)).await;
+        assert_eq!(disk.written(), 3);
+    }
+
+    struct NoCallbacks;
+
+    impl Callbacks for NoCallbacks {
+        fn call(&mut self, _: Callback, _: Instant, _: Made) {}
+    }
+
+    #[tokio::test]
+    async fn a_disk_that_hangs_delays_no_kill() {
+        let command = ["sh", "-c", "trap '' QUIT TERM; while :; do sleep 0.1; done"].map(Into::into).to_vec();
+        let policy = Policy {
+            start_grace: Duration::ZERO,
+            termination_timeout: Duration::from_secs(1),
+            ..Policy::default()
+        };
+        let (task, supervisor) =
+            Task::new(policy, Linux::new(CommandLine::new(command).unwrap()), NoCallbacks);
+        let disk = Hanging::default();
+        let supervision = tokio::spawn(task.keep(disk.clone()).unwrap().run());
+        supervisor.boot().await.unwrap();
+        disk.hang(true);
+        let begin = Instant::now();
+        supervisor.stop(Stop::new("test", Mode::Forceful)).await.unwrap();
+        let mut watch = supervisor.watch();
+        let ended = watch.wait_for(|now| matches!(now.state, State::Exited { .. }));
+        drop(timeout(Duration::from_secs(60), ended).await.unwrap().unwrap());
+        let took = begin.elapsed();
+        // The one wait for the disk, the time for SIGTERM, and what a busy machine takes.
+        assert!(took >= Duration::from_secs(1) && took < Duration::from_secs(8), "{took:?}");
+        supervisor.leave(Stop::new("test", Mode::Graceful)).await.unwrap();
+        timeout(Duration::from_secs(60), supervision).await.unwrap().unwrap();
+        disk.hang(false);
+    }
+}

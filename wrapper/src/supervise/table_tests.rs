@@ -1,0 +1,459 @@
+//! The table, read as a table; what holds of each of its steps, and of some stories.
+
+use std::{
+    collections::HashMap,
+    fmt::{Display, Write},
+    sync::{Arc, LazyLock},
+    time::Duration,
+};
+
+use tokio::time::Instant;
+
+use super::{callback::Callback, process::Exit};
+use super::{
+    command::{Answer, Mode, Refusal, Stop},
+    policy::{Policy, Restart, RestartWhen},
+    state::{ChildInfo, End, LastLines, Phase, State, Supervision},
+    table::{Effect, Event, Step},
+};
+use crate::daemon::signals;
+
+pub(super) const SECOND: Duration = Duration::from_secs(1);
+pub(super) const PID: u32 = 7;
+
+pub(super) fn callback(name: u8) -> Callback {
+    static MADE: LazyLock<Vec<Callback>> = LazyLock::new(|| {
+        let make = |name| Callback::new(&format!("http://host/{name}"), "", &HashMap::new()).unwrap();
+        (0..=u8::MAX).map(make).collect()
+    });
+    MADE[usize::from(name)].clone()
+}
+
+pub(super) fn graceful() -> Stop {
+    Stop::new("test", Mode::Graceful)
+}
+
+pub(super) fn forceful() -> Stop {
+    Stop::new("test", Mode::Forceful)
+}
+
+fn end() -> End {
+    End::Exited { pid: PID, exit: Exit::Code(1), killed: false }
+}
+
+/// One of every state, in each form that the table tells apart. The child is 10 s old.
+fn states(now: Instant) -> Vec<(&'static str, State)> {
+    let child = ChildInfo { pid: PID, started: now.checked_sub(10 * SECOND).unwrap() };
+    let later = now + 5 * SECOND;
+    let stopping = |stop, phase| State::Stopping { child, stop, phase };
+    let dated = Stop { deadline: Some(now), ..graceful() };
+    vec![
+        ("idle", State::Idle),
+        ("starting", State::Starting { stop: None }),
+        ("starting, stop kept", State::Starting { stop: Some(graceful()) }),
+        ("starting, force kept", State::Starting { stop: Some(forceful()) }),
+        ("running", State::Running { child, reload: None }),
+        ("running, reload held", State::Running { child, reload: Some(later) }),
+        ("running, reload due", State::Running { child, reload: Some(now) }),
+        ("holding", stopping(graceful(), Phase::Holding { until: later, told: None })),
+        ("holding, due", stopping(graceful(), Phase::Holding { until: now, told: None })),
+        ("holding, past deadline", stopping(dated.clone(), Phase::Holding { until: later, told: None })),
+        ("holding, told", stopping(graceful(), Phase::Holding { until: later, told: Some(child.started) })),
+        ("holding, told now", stopping(graceful(), Phase::Holding { until: later, told: Some(now) })),
+        ("draining", stopping(graceful(), Phase::Draining { since: child.started })),
+        ("draining since now", stopping(graceful(), Phase::Draining { since: now })),
+        ("draining, past deadline", stopping(dated, Phase::Draining { since: child.started })),
+        ("spacing", stopping(forceful(), Phase::Spacing { until: later })),
+        ("spacing, due", stopping(forceful(), Phase::Spacing { until: now })),
+        ("terminating", stopping(forceful(), Phase::Terminating { until: later })),
+        ("terminating, due", stopping(forceful(), Phase::Terminating { until: now })),
+        ("killed", stopping(forceful(), Phase::Killed)),
+        ("backoff", State::Backoff { until: later, end: end() }),
+        ("backoff, due", State::Backoff { until: now, end: end() }),
+        ("stopped", State::Exited { end: end(), stop: None }),
+        ("stopped as asked", State::Exited { end: end(), stop: Some(graceful()) }),
+    ]
+}
+
+fn events() -> Vec<(&'static str, Event)> {
+    let with_callback = Stop { callbacks: vec![callback(1)], ..graceful() };
+    vec![
+        ("boot", Event::Boot),
+        ("start", Event::Start),
+        ("spawned", Event::Spawned(PID)),
+        ("spawn failed", Event::SpawnFailed(Arc::from("no"))),
+        ("ended, code 0", Event::Ended(Exit::Code(0))),
+        ("ended, code 1", Event::Ended(Exit::Code(1))),
+        ("handles quit", Event::HandlesQuit),
+        ("tick", Event::Tick),
+        ("stop", Event::Stop(graceful())),
+        ("stop, callback", Event::Stop(with_callback)),
+        ("force", Event::Stop(forceful())),
+        ("cancel", Event::Cancel(Arc::from(""))),
+        ("reload", Event::Reload),
+        ("called", Event::Called(callback(1))),
+        ("log read", Event::LogRead(Arc::default())),
+        ("leave", Event::Leave(graceful())),
+    ]
+}
+
+fn on_failure() -> Policy {
+    Policy { restart: Restart { when: RestartWhen::OnFailure, ..Restart::default() }, ..Policy::default() }
+}
+
+fn word(effect: &Effect) -> String {
+    match effect {
+        Effect::Spawn => "spawn".to_owned(),
+        Effect::Signal(signal) => signal.to_string(),
+        Effect::KillGroup => "SIGKILL group".to_owned(),
+        Effect::Callback(_) => "callback".to_owned(),
+        Effect::ReadLog { pid, .. } => format!("read log of {pid}"),
+        Effect::Leave => "leave".to_owned(),
+    }
+}
+
+/// Every state with every event, as a reader would want to see it. A change of the table shows up here, line by line.
+#[test]
+fn the_whole_table() {
+    let now = Instant::now();
+    let mut table = String::new();
+    for (state_name, state) in states(now) {
+        for (event_name, event) in events() {
+            let before = Supervision { state: state.clone(), ..Supervision::default() };
+            let Step { next, effects, answer } = before.on(event, now, &on_failure());
+            let same = if next.state == state { " (same)" } else { "" };
+            let effects: Vec<_> = effects.iter().map(word).collect();
+            let answer = match answer {
+                Ok(Answer::Done) => String::new(),
+                Ok(Answer::Already) => " already".to_owned(),
+                Ok(Answer::Joined(id)) => format!(" joined: {id}"),
+                Err(refusal) => format!(" refused: {refusal:?}"),
+            };
+            writeln!(
+                table,
+                "{state_name:24} {event_name:14} -> {}{same} [{}]{answer}",
+                next.state.name(),
+                effects.join(", ")
+            )
+            .unwrap();
+        }
+    }
+    insta::assert_snapshot!(table);
+}
+
+/// What must hold of any single step, for every state, event, and policy, leaving or not.
+#[test]
+fn every_single_step_keeps_the_promises() {
+    let now = Instant::now();
+    for policy in [Policy::default(), on_failure(), Policy { leave_when_stopped: true, ..Policy::default() }]
+    {
+        for leaving in [false, true] {
+            for (state_name, state) in states(now) {
+                for (event_name, event) in events() {
+                    let before = Supervision { state: state.clone(), leaving, ..Supervision::default() };
+                    let step = before.clone().on(event.clone(), now, &policy);
+                    check_step(
+                        &before,
+                        &event,
+                        &step,
+                        &policy,
+                        &format_args!("{state_name} + {event_name}, leaving: {leaving}"),
+                    );
+                }
+            }
+        }
+    }
+}
+
+pub(super) fn check_step(
+    before: &Supervision,
+    event: &Event,
+    step: &Step,
+    policy: &Policy,
+    context: &dyn Display,
+) {
+    let Step { next, effects, answer } = step;
+    let count = |wanted: &Effect| effects.iter().filter(|effect| *effect == wanted).count();
+    assert!(effects.iter().filter(|effect| matches!(effect, Effect::Signal(_))).count() <= 1, "{context}");
+    if matches!(before.state, State::Exited { .. }) && *event != Event::Start {
+        assert!(matches!(next.state, State::Exited { .. }), "{context}: stopped is final");
+    }
+    let spawns = count(&Effect::Spawn);
+    assert_eq!(spawns == 1, starts(before, next), "{context}: {effects:?}");
+    assert!(spawns == 0 || before.state.child().is_none(), "{context}: a second child");
+    if let (Some(old), Some(new)) = (before.state.child(), next.state.child()) {
+        assert_eq!(old, new, "{context}: the child changed");
+    }
+    if answer.is_err() {
+        assert_eq!(before.state.name(), next.state.name(), "{context}: a refusal changes nothing");
+        assert!(effects.iter().all(|effect| *effect == Effect::Leave), "{context}: {effects:?}");
+    }
+    let leaves = matches!(next.state, State::Exited { .. }) && next.leaving;
+    let is_over = matches!(next.state, State::Exited { .. });
+    assert!(next.leaving || !is_over || !policy.leave_when_stopped, "{context}: nobody says how it ended");
+    if let (State::Stopping { stop, .. }, Event::Ended(_)) = (&before.state, event) {
+        let is_forceful = stop.mode == Mode::Forceful;
+        assert_eq!(count(&Effect::KillGroup) == 1, is_forceful, "{context}: what it leaves behind");
+    }
+    assert_eq!(count(&Effect::Leave) == 1, leaves, "{context}");
+    if before.leaving {
+        assert!(next.leaving, "{context}");
+        // Backoff and leaving exclude each other in every life; the single steps try them all the same.
+        assert!(spawns == 0 || *event == Event::Tick, "{context}: started while leaving");
+    }
+    // No state that moves on by itself forgets when.
+    if let State::Stopping { phase, .. } = &next.state
+        && !matches!(phase, Phase::Draining { .. } | Phase::Killed)
+    {
+        assert!(next.due().is_some(), "{context}");
+    }
+    // Nothing is due that a tick would not change.
+    if let Some(due) = next.due() {
+        let ticked = next.clone().on(Event::Tick, due, policy);
+        assert_ne!(ticked.next, *next, "{context}: a tick at its time changes nothing");
+    }
+}
+
+fn starts(before: &Supervision, next: &Supervision) -> bool {
+    !matches!(before.state, State::Starting { .. }) && matches!(next.state, State::Starting { .. })
+}
+
+#[test]
+fn a_stop_before_the_child_is_kept() {
+    let now = Instant::now();
+    let policy = Policy::default();
+    let stopped = Supervision::default().on(Event::Stop(graceful()), now, &policy).next;
+    let booted = stopped.on(Event::Boot, now, &policy);
+    assert_eq!(booted.effects, []);
+    assert!(matches!(booted.next.state, State::Exited { end: End::NeverStarted, .. }));
+}
+
+#[test]
+fn only_the_named_stop_is_cancelled() {
+    let now = Instant::now();
+    let policy = Policy::default();
+    let (_, running) = states(now).swap_remove(4);
+    let holding = Supervision { state: running, ..Supervision::default() }
+        .on(Event::Stop(graceful()), now, &policy)
+        .next;
+    let cancel = |id: &str| holding.clone().on(Event::Cancel(Arc::from(id)), now, &policy);
+    assert_eq!(cancel("another").answer, Err(Refusal::OtherStop));
+    assert_eq!(cancel("another").next, holding);
+    for id in ["", "test"] {
+        assert!(matches!(cancel(id).next.state, State::Running { .. }));
+    }
+}
+
+/// One row for each pair of a drain under way and a call that joins it, as seconds from now.
+#[test]
+fn a_call_that_joins_brings_the_deadline_forward_and_never_back() {
+    let now = Instant::now();
+    let policy = Policy::default();
+    let at = |seconds: Option<u32>| seconds.map(|seconds| now + seconds * SECOND);
+    for (mode, first, joining, holds) in [
+        (Mode::Graceful, None, None, None),
+        (Mode::Graceful, None, Some(60), Some(60)),
+        (Mode::Graceful, Some(60), None, Some(60)),
+        (Mode::Graceful, Some(60), Some(30), Some(30)),
+        (Mode::Graceful, Some(60), Some(90), Some(60)),
+        // Its time for SIGTERM counts now, which no call makes longer or shorter.
+        (Mode::Forceful, None, Some(30), None),
+    ] {
+        for id in ["test", "another", signals::ID] {
+            for (name, state) in states(now) {
+                let Some(stop) = state.stop().filter(|stop| stop.mode == mode).cloned() else { continue };
+                if matches!(state, State::Exited { .. }) {
+                    continue;
+                }
+                let stop = Stop { id: Arc::from(id), deadline: at(first), ..stop };
+                let state = match state {
+                    State::Stopping { child, phase, .. } => State::Stopping { child, stop, phase },
+                    _ => State::Starting { stop: Some(stop) },
+                };
+                let before = Supervision { state, ..Supervision::default() };
+                let wish = Stop {
+                    deadline: at(joining),
+                    callbacks: vec![callback(3)],
+                    ..Stop::new("joining", Mode::Graceful)
+                };
+                let step = before.on(Event::Stop(wish), now, &policy);
+                assert_eq!(step.answer, Ok(Answer::Joined(Arc::from(id))), "{name}");
+                let stop = step.next.state.stop().unwrap();
+                assert_eq!((stop.deadline, stop.mode), (at(holds), mode), "{name}: {first:?} {joining:?}");
+                assert!(stop.callbacks.contains(&callback(3)), "{name}");
+                // A drain for the end of the wrapper becomes that of the one who wants the runner stopped.
+                let owner = if id == signals::ID { "joining" } else { id };
+                assert_eq!(&*stop.id, owner, "{name}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_forceful_call_that_joins_says_so_and_is_forceful() {
+    let now = Instant::now();
+    for (name, state) in states(now) {
+        let under_way = !matches!(state, State::Exited { .. }) && state.stop().is_some();
+        if !under_way {
+            continue;
+        }
+        let before = Supervision { state, ..Supervision::default() };
+        let wish = Stop::new("force", Mode::Forceful);
+        let step = before.on(Event::Stop(wish), now, &Policy::default());
+        assert_eq!(step.answer, Ok(Answer::Joined(Arc::from("test"))), "{name}");
+        assert_eq!(step.next.state.stop().unwrap().mode, Mode::Forceful, "{name}");
+    }
+}
+
+#[test]
+fn the_last_stop_is_kept_after_a_start() {
+    let now = Instant::now();
+    let policy = Policy::default();
+    let on = |before: Supervision, event| before.on(event, now, &policy).next;
+    let running = || on(on(Supervision::default(), Event::Boot), Event::Spawned(PID));
+    let wish = Stop { reason: Arc::from("why"), callbacks: vec![callback(1)], ..graceful() };
+    let ended = on(on(running(), Event::Stop(wish.clone())), Event::Ended(Exit::Code(3)));
+    assert_eq!(ended.last_stop, None, "it is the present one");
+    let again = on(on(ended, Event::Start), Event::Spawned(PID));
+    let past = again.last_stop.clone().unwrap();
+    assert_eq!((&past.stop.reason, &past.stop.callbacks), (&wish.reason, &Vec::new()));
+    assert!(matches!(past.end, End::Exited { exit: Exit::Code(3), .. }));
+    // A crash is nobody's stop, and a stop that was taken back ended nothing.
+    let crashed = on(on(again.clone(), Event::Ended(Exit::Code(1))), Event::Start);
+    assert_eq!(crashed.last_stop, again.last_stop);
+    let next = on(on(again, Event::Stop(forceful())), Event::Ended(Exit::Code(0)));
+    assert_eq!(on(next, Event::Start).last_stop.unwrap().stop.mode, Mode::Forceful);
+}
+
+#[test]
+fn at_most_so_many_callbacks() {
+    let now = Instant::now();
+    let policy = Policy::default();
+    let mut supervision = Supervision::default();
+    for name in 0..=u8::MAX {
+        let stop = Stop { callbacks: vec![callback(name)], ..graceful() };
+        let step = supervision.on(Event::Stop(stop), now, &policy);
+        let fits = usize::from(name) < Stop::MAX_CALLBACKS;
+        assert_eq!(step.answer.is_ok(), fits);
+        assert_eq!(step.answer == Err(Refusal::TooManyCallbacks), !fits);
+        assert_eq!(step.effects.len(), usize::from(fits), "it has ended, so each is called at once");
+        supervision = step.next;
+    }
+}
+
+/// A wrapper that was told to end, and killed before its child had: its successor is wanted to run one.
+#[test]
+fn the_end_of_an_earlier_wrapper_is_followed_by_another_child() {
+    let now = Instant::now();
+    let policy = Policy::default();
+    let (_, state) = states(now).into_iter().find(|(name, _)| *name == "draining").unwrap();
+    let adopted = Supervision { state, revive: true, ..Supervision::default() };
+    let ended = adopted.clone().on(Event::Ended(Exit::Unknown), now, &policy);
+    let again = ended.next.on(Event::Tick, now, &policy);
+    assert_eq!(again.effects, [Effect::Spawn]);
+
+    // Unless somebody wants it stopped by now, who is then the one to name.
+    let joined = adopted.on(Event::Stop(Stop::new("deploy", Mode::Graceful)), now, &policy).next;
+    assert_eq!(&*joined.state.stop().unwrap().id, "deploy");
+    let ended = joined.on(Event::Ended(Exit::Unknown), now, &policy).next;
+    assert!(matches!(ended.state, State::Exited { .. }));
+}
+
+#[test]
+fn a_crash_loop_shows_and_a_stable_child_ends_it() {
+    let policy = on_failure();
+    let mut now = Instant::now();
+    let mut supervision = Supervision::default().on(Event::Boot, now, &policy).next;
+    let mut pauses = Vec::new();
+    for _ in 0..6 {
+        supervision = supervision.on(Event::Spawned(PID), now, &policy).next;
+        supervision = supervision.on(Event::Ended(Exit::Code(1)), now, &policy).next;
+        let due = supervision.due().unwrap();
+        pauses.push((due - now).as_secs());
+        now = due;
+        supervision = supervision.on(Event::Tick, now, &policy).next;
+    }
+    assert_eq!(pauses, [1, 2, 4, 8, 16, 32]);
+    assert!(supervision.is_crash_loop());
+    assert_eq!(supervision.restarts, 6);
+
+    supervision = supervision.on(Event::Spawned(PID), now, &policy).next;
+    assert!(supervision.is_crash_loop() && supervision.restarted);
+    now += policy.restart.stable_after;
+    // Also when nothing else happens: it is told of a runner that lives.
+    assert_eq!(supervision.due(), Some(now));
+    let lives = supervision.clone().on(Event::Tick, now, &policy).next;
+    assert_eq!((lives.is_crash_loop(), lives.failures, lives.due()), (false, 0, None));
+    supervision = supervision.on(Event::Ended(Exit::Signal(9)), now, &policy).next;
+    assert!(!supervision.is_crash_loop());
+    assert_eq!(supervision.due(), Some(now + policy.restart.first_delay));
+}
+
+/// What earlier children did is not counted against one that somebody asked for.
+#[test]
+fn an_operators_start_forgets_the_failures_of_before() {
+    let (policy, now) = (on_failure(), Instant::now());
+    let on = |before: Supervision, event| before.on(event, now, &policy).next;
+    let crashed = || {
+        let running = on(on(Supervision::default(), Event::Boot), Event::Spawned(PID));
+        on(running, Event::Ended(Exit::Code(1)))
+    };
+    let waiting = crashed();
+    let due = waiting.due().unwrap();
+    let restarted = on(waiting.clone().on(Event::Tick, due, &policy).next, Event::Spawned(PID));
+    assert_eq!((restarted.restarts, restarted.failures, restarted.restarted), (1, 1, true));
+
+    let drained = on(on(restarted.clone(), Event::Stop(forceful())), Event::Ended(Exit::Code(0)));
+    for before in [drained, waiting] {
+        let started = on(on(before, Event::Start), Event::Spawned(PID));
+        assert_eq!((started.restarts, started.failures, started.restarted), (0, 0, false));
+        assert_eq!(started.stable_at, None);
+    }
+    // A start that changes nothing forgets nothing.
+    let same = on(restarted.clone(), Event::Start);
+    assert_eq!(same, restarted);
+}
+
+/// The stop was for the earlier wrapper's own end. Its runner did not end by itself.
+#[test]
+fn a_runner_that_follows_its_wrappers_stop_was_not_restarted_by_itself() {
+    let (policy, now) = (on_failure(), Instant::now());
+    let on = |before: Supervision, event| before.on(event, now, &policy).next;
+    let child = ChildInfo { pid: PID, started: now };
+    let stop = Stop::new(signals::ID, Mode::Graceful);
+    let state = State::Stopping { child, stop, phase: Phase::Draining { since: now } };
+    let adopted = Supervision { state, revive: true, ..Supervision::default() };
+    let again = on(on(on(adopted, Event::Ended(Exit::Code(0))), Event::Tick), Event::Spawned(PID));
+    assert!(matches!(again.state, State::Running { .. }));
+    assert_eq!((again.restarts, again.restarted), (0, false));
+}
+
+/// A failed child's last lines are told until there is another; those of one that ended well, or as asked, are not even read.
+#[test]
+fn the_last_lines_of_a_failed_child() {
+    let now = Instant::now();
+    let lines = LastLines::Read(Arc::from(["why".to_owned()]));
+    let read = Event::LogRead(Arc::from(["why".to_owned()]));
+    for policy in [Policy::default(), on_failure()] {
+        let on = |before: Supervision, event| before.on(event, now, &policy).next;
+        let running = || on(on(Supervision::default(), Event::Boot), Event::Spawned(PID));
+        let wants = |event, wanted: bool| {
+            let step = running().on(event, now, &policy);
+            let effect = Effect::ReadLog { pid: PID, started: now };
+            assert_eq!(step.effects.contains(&effect), wanted, "{:?}", step.next);
+            step.next
+        };
+        let ended = wants(Event::Ended(Exit::Code(0)), false);
+        assert_eq!(on(ended, read.clone()).last_lines, LastLines::NotRead);
+        wants(Event::Ended(Exit::Unknown), true);
+        wants(Event::Ended(Exit::Signal(9)), true);
+        let failed = on(wants(Event::Ended(Exit::Code(1)), true), read.clone());
+        assert_eq!(failed.last_lines, lines);
+        let again = on(on(failed, Event::Start), Event::Spawned(PID));
+        assert_eq!(again.last_lines, LastLines::NotRead);
+
+        let stopping = on(running(), Event::Stop(forceful()));
+        assert_eq!(on(stopping.clone(), Event::Ended(Exit::Unknown)).last_lines, LastLines::NotRead);
+        assert_eq!(on(stopping, Event::Ended(Exit::Code(1))).last_lines, LastLines::Reading);
+    }
+}

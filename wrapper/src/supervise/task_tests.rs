@@ -1,0 +1,34 @@
+//! The task with a real child, where its handles and its store misbehave.
+
+use std::time::Duration;
+
+use tokio::time::timeout;
+
+use super::{Callbacks, End, Made, Outcome, Policy, Task};
+use super::{
+    callback::Callback,
+    process::{CommandLine, Exit, Linux},
+};
+
+const LONG: Duration = Duration::from_secs(60);
+
+struct NoCallbacks;
+
+impl Callbacks for NoCallbacks {
+    fn call(&mut self, _: Callback, _: tokio::time::Instant, _: Made) {}
+}
+
+fn shell(script: &str) -> Linux {
+    Linux::new(CommandLine::new(["sh", "-c", script].map(Into::into).to_vec()).unwrap())
+}
+
+#[tokio::test]
+async fn the_end_of_the_child_is_seen_when_every_handle_is_gone() {
+    let policy = Policy { leave_when_stopped: true, ..Policy::default() };
+    let (task, supervisor) = Task::new(policy, shell("sleep 0.3; exit 7"), NoCallbacks);
+    let supervision = tokio::spawn(task.run());
+    supervisor.boot().await.unwrap();
+    drop(supervisor);
+    let outcome = timeout(LONG, supervision).await.unwrap().unwrap();
+    assert!(matches!(outcome, Outcome::Ended(End::Exited { exit: Exit::Code(7), .. })), "{outcome:?}");
+}
