@@ -23,7 +23,7 @@ const WRAPPER: [&str; 3] =
     ["upstream/runner_wrapper.proto", "wrapper/v1/wrapper.proto", "grpc/reflection.proto"];
 
 #[test]
-fn generated_code_is_what_the_definitions_say() {
+fn generated_code_matches_proto_definitions() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let fresh = tempfile::tempdir().unwrap();
     let descriptors = protox::compile(SOURCES, [root]).unwrap();

@@ -30,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_whole_identifiers_are_named() {
+    fn assume_terminated_matches_whole_ids_only() {
         assert!(list_names("i-1", ["i-1"]));
         assert!(list_names(" i-2 , i-1 ", ["i-1"]));
         assert!(list_names("m1@h#0a", ["", "m1@h#0a"]));
@@ -40,7 +40,7 @@ mod tests {
     }
 
     #[test]
-    fn the_command_can_be_pasted_into_a_shell() {
+    fn assume_terminated_command_is_shell_quoted() {
         assert_eq!(command("i-0a1"), "GRIT_ASSUME_TERMINATED=i-0a1 terraform apply");
         assert_eq!(command("projects/p/vm 1"), "GRIT_ASSUME_TERMINATED='projects/p/vm 1' terraform apply");
         assert_eq!(command("it's"), r"GRIT_ASSUME_TERMINATED='it'\''s' terraform apply");

@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn go_notation_is_read() {
+    fn go_duration_is_parsed() {
         for (text, millis) in [
             ("0s", 0),
             ("250ms", 250),
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn anything_else_is_refused_with_the_part_that_is_wrong() {
+    fn invalid_duration_error_names_wrong_part() {
         for (text, wanted) in [
             ("", DurationError::Empty),
             ("10", DurationError::NoUnit("10".into())),
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn people_read_two_units() {
+    fn human_duration_uses_two_largest_units() {
         for (seconds, wanted) in [
             (1.5, "1.5s"),
             (5.0, "5s"),

@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_guard_is_missing_only_in_a_process_that_plans() {
+    fn drain_is_missing_only_after_refresh() {
         let guards = StoredDrains::default();
         guards.stored("m1@h#1");
         assert!(!guards.is_missing("m2@h#2"));

@@ -125,7 +125,7 @@ fn schemas() -> [(&'static str, HashMap<String, Attribute>); 3] {
 }
 
 #[test]
-fn pages_describe_the_schema() {
+fn registry_pages_match_schema() {
     let schemas = schemas();
     let manager = nested(&schemas[1].1[MANAGER.1].attr_type).unwrap();
     for (page, schema) in &schemas {
@@ -135,7 +135,7 @@ fn pages_describe_the_schema() {
 }
 
 #[test]
-fn each_kind_of_difference_is_found() {
+fn page_check_finds_each_kind_of_difference() {
     let schemas = schemas();
     let manager = nested(&schemas[1].1[MANAGER.1].attr_type).unwrap();
     let page = read(MANAGER.0);
@@ -168,7 +168,7 @@ fn each_kind_of_difference_is_found() {
 }
 
 #[test]
-fn pages_show_the_examples_as_they_are() {
+fn registry_pages_embed_examples_verbatim() {
     for (page, example) in [
         ("docs/index.md", "examples/provider/provider.tf"),
         ("docs/resources/runner_drain.md", "examples/resources/grit_runner_drain/resource.tf"),

@@ -154,7 +154,7 @@ mod tests {
 
     /// On a busy machine the headers of a call can reach the server, and its answer come back, before the message is handed over.
     #[tokio::test]
-    async fn an_answer_that_comes_before_the_message_was_sent_counts() {
+    async fn response_before_request_body_is_returned() {
         let (ours, theirs) = tokio::io::duplex(1 << 16);
         let server = tokio::spawn(async move {
             let mut connection = h2::server::handshake(theirs).await.unwrap();
@@ -180,7 +180,7 @@ mod tests {
 
     /// Each write would be a packet of SSH's, with its work on both sides.
     #[tokio::test]
-    async fn the_preface_and_the_first_call_leave_together() {
+    async fn preface_and_first_call_share_one_write() {
         let (writes, mut told) = mpsc::unbounded_channel();
         let channel = Channel::over(Box::new(Told(writes))).await.unwrap();
         let calling = async move {

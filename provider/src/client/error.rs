@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_may_have_arrived_once_the_tunnel_stood_and_unless_it_was_refused() {
+    fn failed_call_may_have_arrived_only_after_tunnel_opened() {
         let broken = |phase, cause| ClientError::from(TransportError::at(phase, *route(), cause));
         // A protocol error is not tried again, and says nothing about whether the call was read.
         let protocol = broken(Phase::Call, Cause::Protocol("unexpected packet".into()));

@@ -41,7 +41,7 @@ mod tests {
     }
 
     #[test]
-    fn whole_numbers_of_the_range_are_taken() {
+    fn whole_numbers_in_range_are_accepted() {
         for number in [Number::Whole(1), Number::Whole(10), Number::Decimal("7".into())] {
             assert_eq!(errors(number), [""; 0]);
         }
@@ -50,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn fractions_and_numbers_out_of_range_are_refused_with_their_value() {
+    fn fraction_or_out_of_range_error_names_value() {
         for (number, text) in [
             (Number::Fraction(1.5), "1.5"),
             (Number::Whole(0), "0"),

@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_hop_without_an_address_stays_a_hop() {
+    fn hop_with_unknown_address_keeps_placeholder() {
         assert_eq!(HopArgs::default().options().address.host(), UNKNOWN);
     }
 }

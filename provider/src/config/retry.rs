@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_resource_wins_over_the_provider_block_field_by_field() {
+    fn resource_retry_overrides_provider_per_attribute() {
         let resource = RetryArgs { attempts: Value::Value(Number::Whole(3)), ..RetryArgs::default() };
         let provider = RetryArgs {
             attempts: Value::Value(Number::Whole(7)),

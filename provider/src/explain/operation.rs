@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn words_of_a_failed_health_wait() {
+    fn failed_health_wait_messages() {
         let minutes = |n: u64| Duration::from_secs(60 * n);
         let timed_out = |last, missing| NotHealthy::TimedOut { waited: minutes(10), last, missing };
         let running = || seen(RunnerStatus::Running);
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn words_of_refusals() {
+    fn plan_refusal_messages() {
         insta::assert_snapshot!(all(vec![
             guard_conflict("i-0123", Conflict::Superseded),
             guard_conflict("i-0123", Conflict::Shared),

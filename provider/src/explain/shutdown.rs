@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn words_of_a_failed_drain() {
+    fn failed_drain_messages() {
         let last = || Some(RunnerStatus::InShutdown.into());
         let timed_out = |requested, mode, forced| NotDrained::TimedOut {
             waited: hours(3),
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn words_of_warnings_after_a_drain() {
+    fn drain_warning_messages() {
         let mut failed = Look::from(RunnerStatus::Stopped);
         failed.report.failure_reason = "exit status 1\nThe last lines of the log".to_owned();
         insta::assert_snapshot!(all(vec![
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn words_of_too_few_peers_name_the_cause_of_each() {
+    fn too_few_peers_message_names_cause_per_peer() {
         let unhealthy = vec![
             ("m2".to_owned(), Unfit::Unreached(gone())),
             ("m3".to_owned(), Unfit::Status(RunnerStatus::InShutdown)),

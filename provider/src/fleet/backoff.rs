@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn delays_double_up_to_the_limit_and_start_again() {
+    fn backoff_doubles_to_limit_and_resets() {
         let mut backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(2));
         for ceiling in [500, 1000, 2000, 2000] {
             let delay = backoff.delay().as_millis();

@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_host_that_boots_late_becomes_healthy() {
+    async fn late_booting_host_becomes_healthy() {
         let healthy = run(&policy(600, 0, None), |scene| match scene.elapsed.as_secs() {
             0..60 => Err(ScriptedFault::Down),
             60..80 => Ok(RunnerStatus::Unknown(0)),
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_draining_runner_is_not_healthy() {
+    async fn draining_runner_is_not_healthy() {
         let error = run(&policy(60, 0, None), |_| Ok(RunnerStatus::InShutdown)).await.unwrap_err();
         assert!(
             matches!(&error, NotHealthy::TimedOut { last: Some(look), .. } if look.report.status == RunnerStatus::InShutdown),
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn running_has_to_hold_for_the_stable_time() {
+    async fn crash_loop_restarts_stable_for() {
         let healthy = run(&policy(600, 30, None), |scene| {
             // A crash loop, down for the first 5 s of every 25, until 105 s.
             let up = scene.elapsed.as_secs() >= 105 || scene.elapsed.as_secs() % 25 >= 5;
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn attempts_bound_the_connection_and_not_the_wait() {
+    async fn attempts_limit_connects_but_not_health_wait() {
         let error = run(&policy(600, 0, Some(3)), |_| down()).await.unwrap_err();
         assert!(matches!(error, NotHealthy::Connect { attempts: 3, .. }), "{error:?}");
 
@@ -368,27 +368,27 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_deadline_without_a_connection_is_a_connection_failure() {
+    async fn health_timeout_without_connection_is_connect_error() {
         let error = run(&policy(60, 0, None), |_| down()).await.unwrap_err();
         assert!(matches!(error, NotHealthy::Connect { error: ScriptedFault::Down, .. }), "{error:?}");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_refusal_is_not_tried_again() {
+    async fn refused_connection_is_not_retried() {
         let error =
             run(&policy(600, 0, None), |_| Err::<RunnerStatus, _>(ScriptedFault::Refused)).await.unwrap_err();
         assert!(matches!(error, NotHealthy::Connect { attempts: 1, .. }), "{error:?}");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_runner_that_ended_for_good_fails_before_the_deadline() {
+    async fn stopped_runner_fails_health_before_timeout() {
         let error = run(&policy(600, 0, None), |_| Ok(RunnerStatus::Stopped)).await.unwrap_err();
         let NotHealthy::Stopped { waited, .. } = error else { panic!("{error:?}") };
         assert!(waited < Duration::from_secs(60), "{waited:?}");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn stop_ends_the_wait_at_once() {
+    async fn stop_token_ends_health_wait_immediately() {
         let stop = CancellationToken::new();
         let wrapper = Scripted::new(|_| Ok(RunnerStatus::Unknown(0)));
         let policy = policy(3600, 0, None);
@@ -424,7 +424,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn automatic_is_the_highest_rung_that_can_be_seen() {
+    async fn level_auto_waits_for_maximum_level() {
         let climbing = |scene: Scene| {
             Ok(match scene.elapsed.as_secs() {
                 0..5 => seen(Level::None, None, None),
@@ -441,7 +441,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_rung_and_a_version_are_waited_for_and_named_when_they_do_not_come() {
+    async fn timeout_names_missing_level_or_version() {
         let strict = HealthPolicy { level: Some(Level::Polling), ..policy(60, 0, None) };
         let error = run(&strict, |_| Ok(seen(Level::Ready, Some(Level::Polling), None))).await.unwrap_err();
         let NotHealthy::TimedOut { missing: Missing::Level { wanted, reasons }, .. } = error else {
@@ -459,7 +459,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_upstreams_wrapper_cannot_tell_is_said_at_once() {
+    async fn unsupported_level_fails_immediately_with_upstream() {
         let strict = HealthPolicy { level: Some(Level::Ready), ..policy(600, 0, None) };
         let error = run(&strict, |_| Ok(RunnerStatus::Running)).await.unwrap_err();
         assert!(matches!(error, NotHealthy::NotProvable { wanted: "level" }), "{error:?}");
@@ -468,7 +468,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_stopped_runner_is_started_once_where_that_is_wanted() {
+    async fn start_if_stopped_starts_runner_once() {
         let starting = HealthPolicy { start_if_stopped: true, ..policy(600, 0, None) };
         let wrapper = Scripted::new(|scene: Scene| {
             Ok(if scene.starts == 0 { RunnerStatus::Stopped } else { RunnerStatus::Running })

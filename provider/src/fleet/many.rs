@@ -27,7 +27,7 @@ mod tests {
     use tokio::time::{Duration, Instant, sleep};
 
     #[tokio::test(start_paused = true)]
-    async fn every_outcome_is_kept_and_waits_run_side_by_side() {
+    async fn all_outcomes_are_kept_and_waits_run_in_parallel() {
         let start = Instant::now();
         let items = (0..20).map(|n| (format!("m{n:02}"), n)).collect();
         let outcomes = for_each(items, |_, n| async move {

@@ -13,7 +13,7 @@ fn read(dir: &Path, name: &str) -> Vec<u8> {
 }
 
 #[test]
-fn known_hosts() {
+fn known_hosts_parser_keeps_invariants() {
     let dir = tempfile::tempdir().unwrap();
     let mut lines = String::new();
     for (kind, hosts) in [
@@ -62,7 +62,7 @@ fn known_hosts() {
 }
 
 #[test]
-fn private_key() {
+fn private_key_parser_keeps_invariants() {
     let dir = tempfile::tempdir().unwrap();
     let mut corpus = Vec::new();
     for (number, arguments) in [
@@ -140,7 +140,7 @@ fn private_key() {
 }
 
 #[test]
-fn template() {
+fn template_parser_keeps_invariants() {
     let corpus = [
         "ssh\n-W\n{{host}}:{{port}}\n{{username}}@bastion",
         "aws\nssm\nstart-session\n--target\n{{instance_id}}\n--parameters\nportNumber={{port}}",

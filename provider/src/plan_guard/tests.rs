@@ -68,7 +68,7 @@ fn assert_passes(objects: &[&[Step]]) {
 }
 
 #[test]
-fn count_insertion_is_refused_in_every_order() {
+fn count_insertion_is_refused_in_any_order() {
     // ["b"] -> ["a", "b"]: index 0 is replaced, index 1 is new and takes over the instance of index 0.
     let shifted: &[Step] = &[Stored("i-b", "b"), End("i-b", "b"), New("i-a")];
     assert_refused(&[shifted, &[New("i-b")]]);
@@ -78,14 +78,14 @@ fn count_insertion_is_refused_in_every_order() {
 }
 
 #[test]
-fn rename_replace_and_taint_are_refused_in_every_order() {
+fn rename_replace_and_taint_are_refused_in_any_order() {
     assert_refused(&[&[Stored("i-1", "a"), End("i-1", "a")], &[New("i-1")]]);
     assert_refused(&[&[Stored("i-1", "a"), Kept("i-1", "a"), New("i-1")]]);
     assert_refused(&[&[Stored("i-1", "a"), New("i-1")]]);
 }
 
 #[test]
-fn removing_one_of_two_guards_of_an_instance_is_refused_in_every_order() {
+fn removing_one_of_two_drains_is_refused_in_any_order() {
     let stays: &[Step] = &[Stored("i-1", "a"), Kept("i-1", "a")];
     let goes: &[Step] = &[Stored("i-1", "b"), End("i-1", "b")];
     assert_refused(&[stays, goes]);
@@ -94,7 +94,7 @@ fn removing_one_of_two_guards_of_an_instance_is_refused_in_every_order() {
 }
 
 #[test]
-fn two_new_guards_of_one_instance_are_refused_in_a_plan() {
+fn two_new_drains_of_one_instance_are_refused_at_plan() {
     assert_refused(&[&[New("i-1")], &[New("i-1")]]);
     let guard = PlanGuard::default();
     assert_eq!(guard.plans_new("i-1", Walk::Apply), Ok(()));
@@ -102,7 +102,7 @@ fn two_new_guards_of_one_instance_are_refused_in_a_plan() {
 }
 
 #[test]
-fn rolls_pass_in_every_order() {
+fn rollouts_pass_in_any_order() {
     let in_place: &[Step] = &[Stored("i-1", "a"), End("i-1", "a"), New("i-2")];
     let other: &[Step] = &[Stored("i-5", "e"), Kept("i-5", "e")];
     assert_passes(&[in_place, other]);
@@ -111,7 +111,7 @@ fn rolls_pass_in_every_order() {
 }
 
 #[test]
-fn an_instance_that_only_the_apply_made_known_is_not_drained() {
+fn instance_id_known_at_apply_supersedes_stored_drain() {
     let guard = PlanGuard::default();
     guard.created("i-1");
     assert_eq!(guard.plans_end("i-1", "a"), Ok(()));
@@ -121,7 +121,7 @@ fn an_instance_that_only_the_apply_made_known_is_not_drained() {
 }
 
 #[test]
-fn a_destroyed_guard_is_in_the_way_of_no_other() {
+fn destroyed_drain_does_not_block_new_drain() {
     let guard = PlanGuard::default();
     guard.stored("i-1", "a");
     guard.destroyed("i-1", "a");
@@ -129,7 +129,7 @@ fn a_destroyed_guard_is_in_the_way_of_no_other() {
 }
 
 #[test]
-fn the_switch_takes_off_in_any_case_and_refuses_other_words() {
+fn plan_guard_variable_accepts_only_off() {
     for off in ["off", "OFF", " Off "] {
         let guard = PlanGuard::default();
         assert_eq!(guard.reset(Some(off)), Ok(true), "{off:?}");

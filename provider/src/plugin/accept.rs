@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_client_that_says_nothing_is_let_go() {
+    async fn silent_client_is_disconnected_after_limit() {
         let parent = tempfile::tempdir().unwrap();
         let (socket, listener) = Socket::bind(&[parent.path().to_owned()], "unit").unwrap();
         let mut connections = connections(listener, Some(acceptor()));
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn without_tls_our_own_user_is_handed_on() {
+    async fn same_user_is_accepted_without_tls() {
         let parent = tempfile::tempdir().unwrap();
         let (socket, listener) = Socket::bind(&[parent.path().to_owned()], "unit").unwrap();
         let mut connections = connections(listener, None);

@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_handshake_has_six_fields() {
+    fn handshake_line_has_six_fields() {
         assert_eq!(
             handshake(Path::new("/tmp/x/s"), Some(b"\x01\x02\x03\x04")),
             "1|6|unix|/tmp/x/s|grpc|AQIDBA"

@@ -96,20 +96,20 @@ mod tests {
     }
 
     #[test]
-    fn terraform_is_known_by_the_cookie_and_the_protocol() {
+    fn cookie_and_protocol_identify_terraform() {
         let launch =
             launch(&[], &[COOKIE, ("PLUGIN_PROTOCOL_VERSIONS", "5,6"), ("PLUGIN_CLIENT_CERT", "PEM")]);
         assert_eq!(launch.unwrap().caller, Caller::Terraform { certificate: Some("PEM".into()) });
     }
 
     #[test]
-    fn without_a_certificate_there_is_no_tls() {
+    fn empty_client_certificate_disables_tls() {
         let launch = launch(&[], &[COOKIE, ("PLUGIN_PROTOCOL_VERSIONS", "6"), ("PLUGIN_CLIENT_CERT", "")]);
         assert_eq!(launch.unwrap().caller, Caller::Terraform { certificate: None });
     }
 
     #[test]
-    fn refusals_are_one_sentence() {
+    fn launch_refusal_is_one_sentence() {
         for (environment, expected) in [
             (vec![], "is a plugin that Terraform or OpenTofu starts by itself"),
             (vec![(COOKIE.0, "other")], "is a plugin that Terraform or OpenTofu starts by itself"),
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_is_asked_for_is_the_only_one() {
+    fn socket_dir_variable_overrides_other_dirs() {
         let asked = launch(&["--debug"], &[("PLUGIN_UNIX_SOCKET_DIR", "/run/x"), ("TMPDIR", "/t")]).unwrap();
         assert_eq!(asked.folders, [PathBuf::from("/run/x")]);
         let usual = launch(&["--debug"], &[("TMPDIR", "/t")]).unwrap();

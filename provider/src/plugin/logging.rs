@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn the_most_particular_variable_wins() {
+    fn most_specific_log_variable_wins() {
         assert_eq!(level_of(&[]), LevelFilter::OFF);
         assert_eq!(level_of(&[("TF_LOG", "warn")]), LevelFilter::WARN);
         assert_eq!(level_of(&[("TF_LOG", "warn"), ("TF_LOG_PROVIDER", "INFO")]), LevelFilter::INFO);
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn the_keys_that_terraform_reads_are_strings_whatever_the_fields_say() {
+    fn reserved_log_keys_override_fields() {
         let mut fields = Fields { message: "hello".into(), ..Fields::default() };
         fields.values.insert("@message".into(), 3.into());
         fields.values.insert("jobs".into(), 12.into());
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_never_cut_by_its_reader() {
+    fn long_log_lines_are_truncated_below_plugin_limit() {
         let message = "é".repeat(200_000);
         let line =
             line(&Level::INFO, "grit", OffsetDateTime::UNIX_EPOCH, Fields { message, ..Fields::default() });

@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_folder_and_the_socket_are_for_our_user_alone() {
+    async fn socket_and_directory_are_private_to_user() {
         let parent = tempfile::tempdir().unwrap();
         let (socket, _listener) = Socket::bind(&[parent.path().to_owned()], "unit").unwrap();
         let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o777;
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_long_path_gives_way_to_the_next_folder() {
+    async fn too_long_socket_path_falls_back_to_next_dir() {
         let (long, short) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let deep = long.path().join("d".repeat(90));
         fs::create_dir(&deep).unwrap();
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_what_the_dead_left_is_removed() {
+    async fn only_socket_dirs_of_dead_processes_are_removed() {
         let parent = tempfile::tempdir().unwrap();
         let folder = |name: &str| {
             let folder = parent.path().join(name);

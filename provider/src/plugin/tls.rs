@@ -195,7 +195,7 @@ CEkv60wNBRhdwtdaC009a7o7ogyc6pMzPsk58ZM40e34gId5bGnKOxn9uA==
     }
 
     #[test]
-    fn a_p521_signature_is_taken_from_the_right_key_over_the_right_message_only() {
+    fn p521_signature_needs_matching_key_and_message() {
         let verify = |message: &[u8], signature: &[u8]| verify_p521(message, &certificate(), signature);
         let good = sign(&key(7), b"transcript");
         assert_eq!(verify(b"transcript", &good), Some(()));
@@ -206,13 +206,13 @@ CEkv60wNBRhdwtdaC009a7o7ogyc6pMzPsk58ZM40e34gId5bGnKOxn9uA==
     }
 
     #[test]
-    fn a_p521_signature_is_not_taken_for_a_certificate_with_another_kind_of_key() {
+    fn p521_signature_needs_p521_certificate() {
         let other = own_certificate(&KeyPair::generate().unwrap()).unwrap();
         assert_eq!(verify_p521(b"transcript", &other, &sign(&key(7), b"transcript")), None);
     }
 
     #[test]
-    fn what_is_no_certificate_is_refused() {
+    fn invalid_client_certificate_is_rejected() {
         assert!(matches!(Identity::new("nonsense"), Err(TlsError::ClientCertificate(_))));
     }
 }

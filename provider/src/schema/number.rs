@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_of_number_survives() {
+    fn all_number_kinds_round_trip() {
         for number in [
             Number::Whole(-3),
             Number::Whole(i64::MAX),
@@ -118,14 +118,14 @@ mod tests {
     }
 
     #[test]
-    fn a_number_beyond_i64_keeps_its_digits() {
+    fn number_beyond_i64_keeps_its_digits() {
         let value: Number = rmp_serde::from_slice(&rmp_serde::to_vec(&u64::MAX).unwrap()).unwrap();
         assert_eq!(value, Number::Decimal(u64::MAX.to_string()));
         assert_eq!(value.as_i64(), None);
     }
 
     #[test]
-    fn text_is_not_a_number() {
+    fn string_is_not_a_number() {
         let text = rmp_serde::to_vec("three").unwrap();
         assert!(rmp_serde::from_slice::<Number>(&text).is_err());
     }

@@ -187,14 +187,14 @@ mod tests {
     }
 
     #[test]
-    fn a_result_without_errors_is_the_answer() {
+    fn result_without_errors_is_returned() {
         for action in [Action::Create, Action::Update] {
             assert_eq!(after(action, Some("new"), Some("saved"), false), (value("new"), b"own".to_vec()));
         }
     }
 
     #[test]
-    fn a_failed_create_keeps_its_partial_state_or_checkpoint_or_nothing() {
+    fn failed_create_keeps_partial_state_or_checkpoint() {
         let create = |result, checkpoint| after(Action::Create, result, checkpoint, true);
         assert_eq!(create(Some("partial"), Some("saved")), (value("partial"), b"own".to_vec()));
         assert_eq!(create(None, Some("saved")), (value("saved"), b"own".to_vec()));
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_update_keeps_its_state_or_checkpoint_or_the_prior_state() {
+    fn failed_update_keeps_result_checkpoint_or_prior_state() {
         let update = |result, checkpoint| after(Action::Update, result, checkpoint, true);
         assert_eq!(update(Some("partial"), Some("saved")), (value("partial"), b"own".to_vec()));
         assert_eq!(update(None, Some("saved")), (value("saved"), b"own".to_vec()));
@@ -210,14 +210,14 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_destroy_answers_null_whatever_was_saved() {
+    fn failed_destroy_returns_null_state() {
         for result in [None, Some("state")] {
             assert_eq!(after(Action::Destroy, result, Some("saved"), true).0, NULL);
         }
     }
 
     #[tokio::test]
-    async fn a_change_from_nothing_to_nothing_is_refused() {
+    async fn change_from_null_to_null_is_rejected() {
         let service = Service::new(crate::Registry::new("test", crate::schema::Unconfigured));
         let request = pb::apply_resource_change::Request::default();
         let answer = service.apply(request).await;

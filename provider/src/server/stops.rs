@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stop_reaches_every_call_in_flight() {
+    fn stop_cancels_all_calls_in_flight() {
         let stops = Stops::default();
         let tokens =
             [Operation::Create, Operation::Update, Operation::Destroy, Operation::Read, Operation::Other]
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stop_holds_for_later_changes_only() {
+    fn stop_cancels_later_changes_but_not_reads() {
         let stops = Stops::default();
         stops.stop();
         for change in [Operation::Create, Operation::Update, Operation::Destroy] {
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_run_is_not_stopped_by_the_last_one() {
+    fn stop_does_not_affect_next_run() {
         let stops = Stops::default();
         stops.begin_run();
         let before = stops.token(Operation::Create);
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stop_before_the_first_configuration_holds() {
+    fn stop_before_first_configure_is_kept() {
         let stops = Stops::default();
         stops.stop();
         stops.begin_run();

@@ -63,12 +63,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn before_the_configuration_nothing_is_applied() {
+    fn walk_is_plan_before_configure() {
         assert_eq!(Walks::default().now(), Walk::Plan);
     }
 
     #[test]
-    fn a_configured_process_is_open_until_something_is_seen() {
+    fn walk_is_open_until_plan_or_apply_is_seen() {
         let walks = Walks::default();
         walks.configured(false);
         assert_eq!(walks.now(), Walk::Open);

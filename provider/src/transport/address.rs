@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts_are_taken_in_every_usual_form() {
+    fn common_host_formats_are_parsed() {
         for (text, host, port) in [
             ("mgr-1", "mgr-1", 22),
             ("mgr-1:2222", "mgr-1", 2222),
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_host_is_refused_with_what_is_accepted() {
+    fn invalid_host_is_rejected_with_accepted_formats() {
         for text in [
             "",
             " ",
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn wrapper_addresses_are_taken_in_every_documented_form() {
+    fn documented_wrapper_addresses_are_parsed() {
         let unix = |path: &str| Ok(WrapperAddress::Unix(path.to_owned()));
         let tcp = |host: &str, port| Ok(WrapperAddress::Tcp(HostPort::new(host, port).unwrap()));
         for (text, expected) in [
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_wrapper_address_is_refused() {
+    fn invalid_wrapper_address_is_rejected() {
         for text in [
             "",
             "unix:",
@@ -300,7 +300,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_parsed_address_is_displayed_as_itself(text in "[ -~]{0,24}|(unix:|tcp://|\\[)?[a-z0-9:./\\]\\[]{0,16}") {
+        fn parsed_address_display_round_trips(text in "[ -~]{0,24}|(unix:|tcp://|\\[)?[a-z0-9:./\\]\\[]{0,16}") {
             if let Ok(address) = text.parse::<HostPort>() {
                 prop_assert_eq!(address.to_string().parse(), Ok(address));
             }

@@ -175,7 +175,7 @@ mod tests {
     use futures::FutureExt;
 
     #[tokio::test]
-    async fn eight_at_a_host_and_the_ninth_waits() {
+    async fn ninth_handshake_at_a_host_waits() {
         let gate = Gate::new(None);
         let host: HostPort = "h".parse().unwrap();
         let mut turns = Vec::new();
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_place_at_a_host_keeps_nobody_from_another() {
+    async fn releasing_global_permit_unblocks_other_hosts() {
         let gate = Gate::new(Some(1));
         let host = |name: &str| name.parse::<HostPort>().unwrap();
         let turn = gate.turn(&host("h")).await;
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn waiting_for_a_turn_ends_at_the_deadline_of_the_connection() {
+    async fn handshake_permit_wait_ends_at_connect_deadline() {
         let gate = Gate::new(Some(1));
         let host: HostPort = "h".parse().unwrap();
         let limits = Limits::new(Some(Duration::from_secs(30)), None, None);
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn phases_fit_into_the_whole() {
+    fn phase_timeouts_fit_connect_timeout() {
         let limits = Limits::new(None, None, None);
         assert_eq!(limits.tcp, Duration::from_secs(10));
         assert_eq!(limits.handshake, Duration::from_secs(15));

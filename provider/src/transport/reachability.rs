@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_is_absent_only_where_the_network_finds_nothing() {
+    fn host_is_absent_only_after_network_errors() {
         for kind in [
             ErrorKind::ConnectionRefused,
             ErrorKind::HostUnreachable,
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_that_answered_or_refused_is_not_absent() {
+    fn host_that_answered_or_refused_is_not_absent() {
         for phase in [Phase::Handshake, Phase::Auth, Phase::Channel, Phase::Call] {
             assert_eq!(direct(phase, timed_out()), Presence::Answered, "{phase}");
         }
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_jump_host_that_fails_says_nothing_about_the_host_behind_it() {
+    fn jump_host_failure_leaves_target_presence_unknown() {
         let at_hop = |onward: Option<&str>, onward_hop, phase, cause| {
             let onward: Option<HostPort> = onward.map(|name| name.parse().unwrap());
             let route = Route { hop: Some(1), onward, onward_hop, ..route("proxy_jump") };
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_hides_whether_the_host_is_there() {
+    fn command_failure_leaves_host_presence_unknown() {
         let ended = || Cause::CommandEnded { program: "ssh".into(), status: "exit status 255".into() };
         for strategy in ["proxy_command", "ssh_command"] {
             for (phase, cause) in [

@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn debug_does_not_show_it() {
+    fn secret_debug_output_is_masked() {
         assert_eq!(format!("{:?}", Some(Secret::new("marker"))), "Some((secret))");
     }
 }

@@ -175,7 +175,7 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     #[tokio::test]
-    async fn records_the_first_bytes_and_no_more() {
+    async fn first_512_bytes_are_recorded() {
         let (near, mut far) = tokio::io::duplex(4096);
         let first = Transcript::default();
         let mut tap = Tap::new(near, first.clone(), CancellationToken::new());
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_last_words_of_the_other_side_are_read_although_it_no_longer_listens() {
+    async fn pending_data_is_read_after_peer_closed() {
         let (near, mut far) = tokio::net::UnixStream::pair().unwrap();
         let mut tap = Tap::new(near, Transcript::default(), CancellationToken::new());
         far.write_all(b"Please log in first.").await.unwrap();
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_blocked_write_and_a_blocked_read_end_with_the_token() {
+    async fn cancelled_token_ends_blocked_read_and_write() {
         let (near, _far) = tokio::io::duplex(4);
         let end = CancellationToken::new();
         let (mut reader, mut writer) = tokio::io::split(Tap::new(near, Transcript::default(), end.clone()));

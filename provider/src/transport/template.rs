@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_expanded_in_each_argument_by_itself() {
+    fn placeholders_are_expanded_per_argument() {
         let expanded = expand(&[
             "x",
             "{{host}}:{{ port }}",
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_expanded_is_refused() {
+    fn invalid_templates_are_rejected() {
         use TemplateError::{Empty, NoValue, Refused, Unclosed, UnknownName};
         assert_eq!(expand(&[]), Err(Empty));
         assert_eq!(expand(&[" "]), Err(Empty));
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_not_expanded_again() {
+    fn expanded_values_are_not_expanded_again() {
         let mut target = target();
         target.instance_name = "{{host}}".to_owned();
         let template = Template::parse(&["x".to_owned(), "{{instance_name}}".to_owned()]).unwrap();
@@ -241,7 +241,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_is_expanded_or_refused(text in "[ -~]{0,20}|[{}a-z ]{0,20}|\\PC{0,10}") {
+        fn arbitrary_template_is_expanded_or_rejected(text in "[ -~]{0,20}|[{}a-z ]{0,20}|\\PC{0,10}") {
             if let Ok(template) = Template::parse(&["x".to_owned(), text.clone()]) {
                 let expanded = template.expand(&target(), Some("u"));
                 if !text.contains("{{") {

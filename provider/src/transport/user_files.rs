@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_in_place_of_a_path_is_not_shown() {
+    fn key_text_in_place_of_path_is_hidden() {
         assert_eq!(shown(Path::new("/home/me/.ssh/id_ed25519")), "/home/me/.ssh/id_ed25519");
         for key in ["-----BEGIN OPENSSH PRIVATE KEY----- b3BlbnNz", "b3BlbnNz\nc2VjcmV0\n", &"A".repeat(5000)]
         {
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn only_files_are_read_and_nothing_waits() {
+    fn only_regular_files_are_read_without_blocking() {
         let dir = tempfile::tempdir().unwrap();
         let path = |name: &str| dir.path().join(name);
         let refused = |path: &Path| read(path).unwrap_err();

@@ -35,14 +35,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_would_act_on_a_terminal_is_shown_by_its_number() {
+    fn control_characters_are_escaped() {
         let text = "a\u{1b}]0;title\u{7}\tb\r\nc\rd\u{9b}2J \u{202e}gnirts";
         let shown = "a\\u{1b}]0;title\\u{7}\tb\nc\\u{d}d\\u{9b}2J \\u{202e}gnirts";
         assert_eq!(visible(text.into()), shown);
     }
 
     #[test]
-    fn other_texts_stay_as_they_are() {
+    fn printable_text_is_unchanged() {
         let text = "mänager \"m1\":\n\n\tжурнал 日誌 ✓";
         assert_eq!(visible(text.into()), text);
     }

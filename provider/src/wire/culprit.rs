@@ -242,33 +242,33 @@ mod tests {
     }
 
     #[test]
-    fn names_an_attribute() {
+    fn decode_error_names_attribute() {
         let value = json!({"name": "n", "port": 1.5, "items": null, "ports": null});
         assert_eq!(culprit(&value), Some(("port".into(), FRACTION.into())));
     }
 
     #[test]
-    fn names_an_attribute_inside_a_map_of_objects() {
+    fn decode_error_names_attribute_in_map_of_objects() {
         let value = json!({"name": "n", "port": 1, "items": {"a": {"host": "h", "weight": 1}, "b": {"host": "h", "weight": 0.5}},
             "ports": null});
         assert_eq!(culprit(&value), Some(("items[\"b\"].weight".into(), FRACTION.into())));
     }
 
     #[test]
-    fn names_an_element_of_a_list() {
+    fn decode_error_names_list_element() {
         let value = json!({"name": "n", "port": 1, "items": null, "ports": [1, 2, "three"]});
         assert_eq!(culprit(&value), Some(("ports[2]".into(), "a string".into())));
     }
 
     #[test]
-    fn names_the_first_of_several() {
+    fn decode_error_names_one_of_several_attributes() {
         let value = json!({"name": 3, "port": 1.5, "items": null, "ports": ["x"]});
         let (path, _) = culprit(&value).unwrap();
         assert!(["name", "port", "ports"].contains(&path.as_str()), "{path}");
     }
 
     #[test]
-    fn names_an_unknown_where_none_can_be() {
+    fn decode_error_reports_unknown_where_known_is_required() {
         let unknown = Msgpack::Ext(0, vec![]);
         let item = Msgpack::Map(vec![("host".into(), unknown), ("weight".into(), 1.into())]);
         let value = Msgpack::Map(vec![
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn blames_nobody_when_a_field_is_missing() {
+    fn decode_error_without_culprit_if_attribute_is_missing() {
         assert_eq!(culprit(&json!({"name": "n", "port": 1, "items": null})), None);
     }
 }

@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn nulls_at_the_top_and_in_every_element() {
+    fn mask_nulls_attributes_at_top_and_in_elements() {
         let mask = Mask::new(&managers(), &["token", "managers.key"]).unwrap();
         let value = json!({"token": "t", "managers": {"a": {"address": "1", "key": "k"}, "key": {"address": "2", "key": "k"}},
             "free": {"token": "kept"}});
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn finds_what_is_set() {
+    fn mask_finds_set_attributes() {
         let mask = Mask::new(&managers(), &["token", "managers.key"]).unwrap();
         let value = json!({"token": null, "managers": {"a": {"address": "1", "key": "k"}, "b": {"address": "2", "key": null}},
             "free": null});
@@ -199,13 +199,13 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_the_schema_lacks_is_refused() {
+    fn mask_rejects_path_not_in_schema() {
         assert_eq!(Mask::new(&managers(), &["token", "managers.nothing"]), Err("managers.nothing"));
         assert_eq!(Mask::new(&managers(), &["free.key"]), Err("free.key"));
     }
 
     #[test]
-    fn null_stays_null() {
+    fn masked_null_stays_null() {
         let mask = Mask::new(&managers(), &["token", "managers.key"]).unwrap();
         assert_eq!(mask.apply(vec![0xc0]), vec![0xc0]);
     }

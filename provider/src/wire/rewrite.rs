@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn unknowns_become_null_in_a_new_object() {
+    fn unknown_values_become_null_on_create() {
         assert_eq!(
             to_json(&settle(with_unknowns(), &[0xc0])),
             json!({"id": null, "name": "n", "nested": {"a": null, "b": null}, "list": [1, null]})
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn unknowns_fall_back_to_what_was_there() {
+    fn unknown_values_fall_back_to_prior_state() {
         let prior = from_json(&json!({"id": "7", "name": "old", "nested": {"a": 1}, "list": [5, 6]}));
         assert_eq!(
             to_json(&settle(with_unknowns(), &prior)),
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn leftovers_of_an_older_schema_go_and_keys_of_maps_stay() {
+    fn removed_attributes_are_dropped_map_keys_are_kept() {
         let element = crate::schema::attributes([("host", attribute(AttributeType::String))]);
         let schema = schema_of([
             ("name", AttributeType::String),

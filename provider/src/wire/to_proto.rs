@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn attributes_are_sorted_at_every_level() {
+    fn schema_attributes_are_sorted_at_every_level() {
         let block = sample();
         let names = |attributes: &[pb::schema::Attribute]| {
             attributes.iter().map(|attribute| attribute.name.clone()).collect::<Vec<_>>()
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_nested_attribute_has_no_type_beside_its_nested_type() {
+    fn nested_attribute_has_only_nested_type() {
         let block = sample();
         assert!(block.attributes[0].r#type.is_empty());
         assert!(block.attributes[1].nested_type.is_none());
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn notes_find_their_attributes() {
+    fn schema_annotations_are_applied() {
         let block = sample();
         let nested = &block.attributes[0].nested_type.as_ref().unwrap().attributes;
         assert_eq!(nested.iter().map(|attribute| attribute.write_only).collect::<Vec<_>>(), [false, true]);
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_of_blocks_has_no_limit_and_an_optional_one_has() {
+    fn list_block_is_unlimited_optional_block_has_max_1() {
         let none = SchemaNotes::default();
         let list = nested_block("b", &NestedBlock::List(Block::default()), "b", none);
         assert_eq!((list.min_items, list.max_items), (0, 0));

@@ -72,7 +72,7 @@ mod tests {
     use std::{process::Command, time::Instant};
 
     #[test]
-    fn work_is_seen_while_it_lives_and_when_it_is_dead() {
+    fn cpu_time_counts_live_and_reaped_processes() {
         let own = std::process::id();
         let (before, before_by_threads) = (own_cpu(), cpu(own));
         let start = Instant::now();
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_tells_is_read() {
+    fn proc_counters_are_parsed() {
         let own = std::process::id();
         assert!(resident(own) > 500.0, "{}", resident(own));
         assert!(status(own, "voluntary_ctxt_switches") >= 0.0 && status(own, "Threads") >= 1.0);

@@ -200,14 +200,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_median_is_the_middle() {
+    fn median_is_middle_value() {
         assert_eq!(median(&[]), 0.0);
         assert_eq!(median(&[3.0, 1.0, 2.0]), 2.0);
         assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), 2.5);
     }
 
     #[test]
-    fn a_quantile_is_a_sample() {
+    fn quantile_is_a_sample() {
         let samples: Vec<f64> = (1..=100).rev().map(f64::from).collect();
         assert_eq!(quantile(&samples, 0.99), 99.0);
         assert_eq!(quantile(&[7.0], 0.99), 7.0);
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_says_all_in_json_and_in_the_table() {
+    fn row_renders_as_json_and_table() {
         let row = Row::new("plugin", "start", 10.0, "ms").against("nothing", 5.0);
         assert_eq!(
             serde_json::to_string(&row).unwrap(),
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_name_is_refused() {
+    fn unknown_benchmark_is_rejected() {
         let error = run(&["nonsense".to_owned()], Settings::default(), |_| ()).unwrap_err().to_string();
         assert!(error.contains("there is no benchmark nonsense") && error.contains("plugin"), "{error}");
     }

@@ -134,19 +134,19 @@ mod tests {
     }
 
     #[test]
-    fn the_right_order_has_no_violations() {
+    fn correct_order_has_no_violations() {
         assert_eq!(check(&good()), Vec::<String>::new());
     }
 
     #[test]
-    fn a_drain_before_health_is_found() {
+    fn drain_before_health_is_a_violation() {
         let mut story = good();
         story.swap(0, 1);
         assert_eq!(check(&story), ["the drain of the old version began before new took jobs"]);
     }
 
     #[test]
-    fn an_instance_that_goes_before_its_runner_is_found() {
+    fn instance_destroyed_before_runner_exit_is_a_violation() {
         let mut story = good();
         story.swap(3, 4);
         assert_eq!(check(&story), ["old: \"instance terminating\" came before \"runner exited with 0\""]);
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn lost_jobs_and_rough_signals_are_found() {
+    fn lost_jobs_and_sigterm_are_violations() {
         let mut story = good();
         story.insert(2, ("old", What::JobLost { job: 7, why: "aborted".to_owned() }));
         story.insert(
@@ -169,14 +169,14 @@ mod tests {
     }
 
     #[test]
-    fn what_never_happened_is_found() {
+    fn missing_events_are_violations() {
         let found = check(&good()[1..2]);
         assert!(found.contains(&"new never took jobs".to_owned()), "{found:?}");
         assert!(found.contains(&"old: runner exited with 0: never happened".to_owned()), "{found:?}");
     }
 
     #[test]
-    fn terraform_must_finish_the_gate_first() {
+    fn drain_before_health_resource_finished_is_a_violation() {
         let say = |address: &str, action: &str, moment| {
             let (address, action) = (address.to_owned(), action.to_owned());
             ("terraform", What::Terraform { address, action, moment })

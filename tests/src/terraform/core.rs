@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_version_is_read() {
+    fn core_version_is_parsed() {
         let core = Core::parse("Terraform v1.6.6\non linux_amd64\n").unwrap();
         assert_eq!(core, Core { product: Product::Terraform, version: (1, 6) });
         assert!(!core.moves_between_types() && core.saves_each_step());

@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_become_events() {
+    fn json_lines_become_events() {
         let output = concat!(
             r#"{"type":"apply_start","hook":{"resource":{"addr":"lab_probe.p"},"action":"delete","id_value":"id-p"}}"#,
             "\nnot json\n",

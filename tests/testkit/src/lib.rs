@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_variable_is_set_unless_it_is_empty_or_zero() {
+    fn variable_is_set_unless_empty_or_zero() {
         for (value, expected) in [(None, false), (Some(""), false), (Some("0"), false), (Some("1"), true)] {
             assert_eq!(is_set(value.map(OsStr::new)), expected, "{value:?}");
         }

@@ -31,7 +31,7 @@ fn configurations(folder: &Path, found: &mut Vec<PathBuf>) {
 }
 
 #[test]
-fn the_documentation_names_the_oldest_core_that_is_tested() {
+fn documentation_names_oldest_tested_core() {
     let wanted = format!("Terraform {} or newer", minimum());
     for document in ["README.md", "docs/index.md", "provider/src/plugin/launch.rs"] {
         let text = fs::read_to_string(root().join(document)).unwrap();
@@ -40,7 +40,7 @@ fn the_documentation_names_the_oldest_core_that_is_tested() {
 }
 
 #[test]
-fn every_configuration_that_requires_a_version_requires_that_one() {
+fn configurations_require_oldest_tested_core() {
     let mut files = Vec::new();
     for folder in ["examples", "tests/src"] {
         configurations(&root().join(folder), &mut files);

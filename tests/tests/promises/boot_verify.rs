@@ -29,7 +29,7 @@ fn workspace(lab: &Lab, kind: &str, attributes: &Json) -> Workspace {
 }
 
 #[test]
-fn a_gate_waits_for_the_boot_verification() {
+fn health_check_waits_for_boot_verification() {
     let (lab, instance) = verifying("3s");
     let gate = json!({ "runner_managers": { "m1": instance.runner_manager() }, "level": "ready" });
     workspace(&lab, "grit_runner_health", &gate).apply().unwrap().succeeded();
@@ -41,7 +41,7 @@ fn a_gate_waits_for_the_boot_verification() {
 
 /// The runner cancels the verification then, and ends with an error: as for one that failed. No job is lost, since it never took one.
 #[test]
-fn a_drain_during_the_boot_verification_sees_the_runners_error() {
+fn drain_during_boot_verification_reports_runner_error() {
     let (lab, instance) = verifying("1h");
     let drain = json!({ "instance_id": instance.id, "runner_manager": instance.runner_manager() });
     let workspace = workspace(&lab, "grit_runner_drain", &drain);

@@ -7,7 +7,7 @@ fn demo(arguments: &[&str]) -> Output {
 }
 
 #[test]
-fn a_roll_under_load_loses_no_job() {
+fn demo_rollout_under_load_loses_no_job() {
     let output = demo(&[]);
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{text}\n{}", String::from_utf8_lossy(&output.stderr));
@@ -24,7 +24,7 @@ fn a_roll_under_load_loses_no_job() {
 }
 
 #[test]
-fn it_runs_where_no_sshd_is_installed() {
+fn demo_runs_without_sshd() {
     let output = demo(&["--embedded-ssh"]);
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{text}\n{}", String::from_utf8_lossy(&output.stderr));
@@ -32,7 +32,7 @@ fn it_runs_where_no_sshd_is_installed() {
 }
 
 #[test]
-fn jobs_aborted_behind_its_back_make_it_fail() {
+fn demo_fails_when_jobs_are_aborted() {
     let output = demo(&["--sabotage"]);
     let errors = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{errors}");

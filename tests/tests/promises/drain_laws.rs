@@ -147,12 +147,12 @@ fn a_bad_address_of_the_apply(bad: &str, summary: &str, saved_plan: bool) {
 }
 
 #[test]
-fn empty_address_known_at_apply_is_stored_and_the_old_runner_drained_first() {
+fn empty_address_known_at_apply_is_stored_with_warning() {
     a_bad_address_of_the_apply("\"\"", "Malformed address", false);
 }
 
 #[test]
-fn null_address_known_at_apply_of_a_saved_plan_is_stored_and_the_old_runner_drained_first() {
+fn null_address_known_at_saved_plan_apply_is_stored() {
     a_bad_address_of_the_apply("null", "Required attribute is null", true);
 }
 
@@ -182,7 +182,7 @@ fn plan_errors(text: &str) -> Vec<(String, String)> {
 }
 
 #[test]
-fn values_known_in_the_plan_are_refused_there() {
+fn invalid_values_known_at_plan_are_refused() {
     let good = manager("\"127.0.0.1:1\"");
     let callback = |inner: &str| format!("shutdown_callback = {{ {inner} }}");
     for (title, attribute, text) in [
@@ -232,7 +232,7 @@ fn values_known_in_the_plan_are_refused_there() {
 }
 
 #[test]
-fn values_of_variables_are_refused_in_the_plan_that_knows_them() {
+fn invalid_variable_values_are_refused_at_plan() {
     // `instance_id` is not known yet, as of an instance that is created: so the request belongs to a plan.
     let unknown = "resource \"terraform_data\" \"i\" {}\nvariable \"address\" { default = \"\" }\n";
     let text = format!("{}{unknown}", guard("terraform_data.i.id", &manager("var.address"), ""));
@@ -249,7 +249,7 @@ fn values_of_variables_are_refused_in_the_plan_that_knows_them() {
 }
 
 #[test]
-fn a_gate_without_managers_or_that_can_never_be_proved_is_refused() {
+fn impossible_health_settings_are_refused_at_plan() {
     let gate = |inner: &str| format!("{HEAD}resource \"grit_runner_health\" \"g\" {{\n{inner}\n}}\n");
     for (title, text) in [
         ("Required attribute is null", gate("runner_managers = null")),
@@ -269,7 +269,7 @@ fn a_gate_without_managers_or_that_can_never_be_proved_is_refused() {
 }
 
 #[test]
-fn null_instance_known_at_apply_is_stored_filled_in_place_and_not_taken_for_drained() {
+fn null_instance_id_known_at_apply_is_stored_and_filled() {
     let unknown = |value: &str| {
         format!(
             "resource \"terraform_data\" \"i\" {{ input = \"{value}\" }}\n{}",
@@ -307,7 +307,7 @@ fn null_instance_known_at_apply_is_stored_filled_in_place_and_not_taken_for_drai
 }
 
 #[test]
-fn an_adopted_guard_that_was_never_applied_is_destroyed_only_by_the_users_word() {
+fn moved_drain_never_applied_needs_explicit_destroy() {
     if !core().moves_between_types() {
         eprintln!("{:?} moves no object between types", core());
         return;
@@ -333,7 +333,7 @@ fn an_adopted_guard_that_was_never_applied_is_destroyed_only_by_the_users_word()
 }
 
 #[test]
-fn an_adopted_guard_gets_an_identifier_of_its_own_with_its_first_apply() {
+fn moved_drain_gets_new_id_at_first_apply() {
     if !core().moves_between_types() {
         eprintln!("{:?} moves no object between types", core());
         return;
@@ -352,7 +352,7 @@ fn an_adopted_guard_gets_an_identifier_of_its_own_with_its_first_apply() {
 
 /// Terraform does this before the provider sees the value. The documentation says so, and this test shows when it no longer holds.
 #[test]
-fn unknown_attributes_inside_of_objects_are_dropped_by_terraform() {
+fn terraform_drops_unknown_nested_attributes() {
     let text = guard("\"i-1\"", &manager("\"127.0.0.1:1\""), "timeouts = { destroy = \"6h\" }");
     let workspace = workspace(&text);
     workspace.plan().unwrap().succeeded();

@@ -35,7 +35,7 @@ fn drain(lab: &Lab, instance: &Instance, options: &Json) -> Workspace {
 }
 
 #[test]
-fn a_guard_refuses_while_too_few_peers_are_healthy() {
+fn drain_is_refused_while_too_few_peers_are_healthy() {
     let lab = Lab::start().unwrap();
     let (first, _first_host) = lab.cloud().create("m1", "19.2.0").unwrap();
     let (peer, peer_host) = lab.cloud().create("m2", "19.2.0").unwrap();
@@ -103,7 +103,7 @@ fn drain_by_hand(lab: &Lab, options: &[&str]) {
 }
 
 #[test]
-fn a_drain_that_an_operator_makes_forceful_is_a_success_with_a_warning() {
+fn drain_made_forceful_by_operator_succeeds_with_warning() {
     let lab = Lab::start().unwrap();
     let (instance, _host) = lab.cloud().create("m1", "19.2.0").unwrap();
     let workspace = drain(&lab, &instance, &json!({}));
@@ -128,7 +128,7 @@ fn a_drain_that_an_operator_makes_forceful_is_a_success_with_a_warning() {
 }
 
 #[test]
-fn a_drain_that_an_operator_began_still_gets_the_callback() {
+fn callback_is_added_to_drain_begun_by_operator() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/joined", listener.local_addr().unwrap());
     let lab = Lab::start().unwrap();
@@ -150,7 +150,7 @@ fn a_drain_that_an_operator_began_still_gets_the_callback() {
 }
 
 #[test]
-fn a_runner_that_had_ended_still_gets_the_callback() {
+fn callback_is_made_for_already_stopped_runner() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/late", listener.local_addr().unwrap());
     let lab = Lab::start().unwrap();
@@ -166,7 +166,7 @@ fn a_runner_that_had_ended_still_gets_the_callback() {
 }
 
 #[test]
-fn the_wrapper_calls_back_when_the_runner_has_ended() {
+fn wrapper_makes_callback_after_runner_exit() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/drained?manager=m1", listener.local_addr().unwrap());
     let lab = Lab::start().unwrap();
@@ -182,7 +182,7 @@ fn the_wrapper_calls_back_when_the_runner_has_ended() {
 }
 
 #[test]
-fn forceful_aborts_the_jobs_and_says_so_at_plan() {
+fn forceful_mode_warns_at_plan_and_aborts_jobs() {
     let lab = Lab::start().unwrap();
     let (instance, _host) = lab.cloud().create("m1", "19.2.0").unwrap();
     let workspace = drain(&lab, &instance, &json!({ "mode": "forceful" }));

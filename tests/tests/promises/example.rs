@@ -59,7 +59,7 @@ fn install(workspace: &Workspace, registry: &str) {
 }
 
 #[test]
-fn the_example_is_installed_applied_and_rolled_as_it_is() {
+fn example_installs_applies_and_rolls_unmodified() {
     let lab = Lab::start().unwrap();
     let host_key = KeyPair::generate().unwrap();
     let image = ssh::Choice::Image { host_key: host_key.private.clone() };

@@ -137,7 +137,7 @@ fn known_hosts_name(address: &str) -> String {
 }
 
 #[test]
-fn wrong_key() {
+fn wrong_key_fails_health_check() {
     let mut fault = Fault::new();
     let stranger = fault.lab.folder().join("stranger");
     std::fs::create_dir(&stranger).unwrap();
@@ -147,7 +147,7 @@ fn wrong_key() {
 
 /// One gate over managers that are broken in different ways: every one is reported, in the words that a gate over it alone has.
 #[test]
-fn one_gate_reports_every_manager_that_fails() {
+fn health_check_reports_every_failing_manager() {
     let fault = Fault::new();
     let (instance, down) = fault.lab.cloud().create("m2", "19.2.0").unwrap();
     down.cut_off();
@@ -183,14 +183,14 @@ fn one_gate_reports_every_manager_that_fails() {
 }
 
 #[test]
-fn host_down_at_drain() {
+fn unreachable_host_fails_drain() {
     let fault = Fault::new();
     fault.host.cut_off();
     insta::assert_snapshot!(fault.drain_error());
 }
 
 #[test]
-fn wrapper_never_becomes_running() {
+fn runner_that_never_runs_fails_health_check() {
     // Its runner has begun to shut down, and does not come to an end.
     let fault = Fault::new();
     fault.lab.queue().submit_held(1);
@@ -202,7 +202,7 @@ fn wrapper_never_becomes_running() {
 }
 
 #[test]
-fn wrapper_never_terminates() {
+fn runner_that_never_exits_fails_drain() {
     let fault = Fault::new();
     fault.lab.queue().submit_held(1);
     fault.lab.events().wait_for("the job runs", grit_tests::rollout::PATIENCE, |event| {
@@ -212,7 +212,7 @@ fn wrapper_never_terminates() {
 }
 
 #[test]
-fn missing_credentials() {
+fn missing_credentials_fail_health_check() {
     let mut fault = Fault::new();
     fault.ssh = json!({});
     insta::assert_snapshot!(fault.health_error());
@@ -230,7 +230,7 @@ fn findings(body: &str) -> String {
 }
 
 #[test]
-fn validate_finds_what_is_wrong_in_the_provider_block() {
+fn validate_reports_errors_in_provider_block() {
     insta::assert_snapshot!(findings(
         r#"
 provider "grit" {
@@ -250,7 +250,7 @@ resource "grit_runner_health" "all" {
 }
 
 #[test]
-fn validate_finds_what_is_wrong_in_the_resources() {
+fn validate_reports_errors_in_resources() {
     insta::assert_snapshot!(findings(
         r#"
 resource "grit_runner_health" "all" {

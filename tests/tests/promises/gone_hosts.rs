@@ -56,7 +56,7 @@ fn after_a_version_that_never_boots(drain: serde_json::Value) -> (Rollout, Run) 
 }
 
 #[test]
-fn going_back_from_a_version_that_never_boots_is_one_apply_with_the_printed_command() {
+fn printed_health_command_rolls_back_unbootable_version() {
     let (mut rollout, gate) = after_a_version_that_never_boots(json!({ "attempts": 2 }));
     let (_, detail) = only_error(&gate);
     let guard = value_of_printed_command(&detail);
@@ -83,7 +83,7 @@ fn going_back_from_a_version_that_never_boots_is_one_apply_with_the_printed_comm
 }
 
 #[test]
-fn going_back_from_a_version_that_never_boots_is_one_apply_with_the_printed_command_of_a_drain() {
+fn printed_drain_command_rolls_back_unbootable_version() {
     let (mut rollout, _) = after_a_version_that_never_boots(json!({ "attempts": 2 }));
     let (_, detail) = only_error(&rollout.workspace.apply().unwrap().failed());
     let instance = value_of_printed_command(&detail);
@@ -94,7 +94,7 @@ fn going_back_from_a_version_that_never_boots_is_one_apply_with_the_printed_comm
 }
 
 #[test]
-fn going_back_is_one_apply_where_the_lasting_word_was_applied_before() {
+fn assume_terminated_rolls_back_in_one_apply() {
     let drain = json!({ "attempts": 2, "on_unreachable": "assume_terminated" });
     let (rollout, _) = after_a_version_that_never_boots(drain);
     let applied = rollout.workspace.apply().unwrap().succeeded();
@@ -103,7 +103,7 @@ fn going_back_is_one_apply_where_the_lasting_word_was_applied_before() {
 }
 
 #[test]
-fn a_host_that_is_lost_in_an_accepted_drain_is_not_taken_for_terminated() {
+fn host_lost_during_accepted_drain_is_not_terminated() {
     let mut rollout = Rollout::start().unwrap();
     let drain = json!({ "attempts": 2, "on_unreachable": "assume_terminated", "delete": "8s" });
     rollout.set("drain", drain).unwrap();
@@ -125,7 +125,7 @@ fn a_host_that_is_lost_in_an_accepted_drain_is_not_taken_for_terminated() {
 }
 
 #[test]
-fn a_limit_shorter_than_all_attempts_is_where_an_absent_host_is_taken_for_terminated() {
+fn absent_host_is_assumed_terminated_at_drain_timeout() {
     let mut rollout = Rollout::start().unwrap();
     rollout.set("drain", json!({ "on_unreachable": "assume_terminated", "delete": "3s" })).unwrap();
     rollout.managers(&["m1-v1"]).unwrap();
@@ -137,7 +137,7 @@ fn a_limit_shorter_than_all_attempts_is_where_an_absent_host_is_taken_for_termin
 }
 
 #[test]
-fn the_word_does_not_count_for_a_host_that_answers_and_refuses() {
+fn assume_terminated_ignored_if_host_refuses_login() {
     let lab = Lab::start().unwrap();
     let (instance, _host) = lab.cloud().create("m1", "19.2.0").unwrap();
     let mut workspace = Workspace::new(&["grit"]).unwrap();

@@ -50,7 +50,7 @@ impl Gate {
 }
 
 #[test]
-fn the_proof_says_what_was_seen() {
+fn evidence_has_level_version_jobs_and_pid() {
     let gate = Gate::over(|_, _| {});
     gate.apply(&json!({ "expected_version": "19.2.0" })).succeeded();
     let evidence = gate.evidence();
@@ -63,7 +63,7 @@ fn the_proof_says_what_was_seen() {
 }
 
 #[test]
-fn a_runner_without_an_http_server_is_seen_as_far_as_its_process() {
+fn runner_without_http_server_has_level_process() {
     let gate = Gate::over(|_, spec| spec.listen = false);
     gate.apply(&json!({})).succeeded();
     let evidence = gate.evidence();
@@ -71,14 +71,14 @@ fn a_runner_without_an_http_server_is_seen_as_far_as_its_process() {
 }
 
 #[test]
-fn an_older_runner_is_asked_for_what_it_has() {
+fn older_runner_falls_back_to_metrics() {
     let gate = Gate::over(|_, spec| spec.runner_version = "18.0.0".to_owned());
     gate.apply(&json!({})).succeeded();
     assert_eq!(gate.evidence()["level"], "polling");
 }
 
 #[test]
-fn a_runner_that_ended_is_started_where_that_is_wanted() {
+fn start_if_stopped_starts_exited_runner() {
     let gate = Gate::over(|_, _| {});
     gate.apply(&json!({})).succeeded();
     let host = gate.lab.cloud().host("m1").unwrap();
@@ -91,7 +91,7 @@ fn a_runner_that_ended_is_started_where_that_is_wanted() {
 }
 
 #[test]
-fn a_job_does_not_drain_its_own_runner() {
+fn job_cannot_drain_its_own_runner() {
     let gate = Gate::over(|_, _| {});
     gate.apply(&json!({})).succeeded();
     gate.lab.queue().submit_held(1);

@@ -147,7 +147,7 @@ fn briefly() -> Json {
 }
 
 #[test]
-fn every_manager_that_is_no_use_is_reported_with_its_reason() {
+fn each_unhealthy_new_manager_is_reported_with_reason() {
     let folder = tempfile::tempdir().unwrap();
     let wrapper = with_log(&folder);
     let cases = [
@@ -209,7 +209,7 @@ fn every_manager_that_is_no_use_is_reported_with_its_reason() {
 
 /// Each was proven healthy, and is no use since.
 #[test]
-fn every_manager_that_broke_since_is_reported_with_its_reason() {
+fn each_manager_broken_later_is_reported_with_reason() {
     let lab = Lab::start().unwrap();
     lab.cloud().shape(|name, spec| {
         *spec = std::mem::take(spec).wrapper(&["--probe-interval=100ms"]);
@@ -281,7 +281,7 @@ fn hold_a_job_on(lab: &Lab, name: &str) -> Vec<JobId> {
 
 /// From before the runner's start. Each GitLab is another one.
 #[test]
-fn every_manager_whose_gitlab_does_not_serve_it_is_reported_with_its_reason() {
+fn each_manager_with_failing_gitlab_is_reported() {
     let cases = [
         ("slow", Weather::Slow(Duration::from_secs(3600)), "no job request was answered yet"),
         ("failing", Weather::Unavailable, "its job requests fail"),

@@ -6,7 +6,7 @@ use grit_tests::{
 };
 
 #[test]
-fn a_host_that_is_reset_in_a_drain_is_drained_again_before_its_instance_is_destroyed() {
+fn host_reset_during_drain_is_drained_again() {
     let mut rollout = Rollout::start().unwrap();
     rollout.managers(&["m1-v1"]).unwrap();
     rollout.workspace.apply().unwrap().succeeded();

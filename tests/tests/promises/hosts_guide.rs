@@ -49,7 +49,7 @@ fn start_sshd(machine: &Machine, address: std::net::SocketAddr) -> String {
 }
 
 #[test]
-fn a_host_as_in_the_guide_is_reached_by_its_deploy_user() {
+fn host_set_up_per_guide_accepts_deploy_user() {
     let Some(machine) = machine(&[]) else { return };
     plain_unit(&machine, PLAIN);
     machine.install("1.0.0");

@@ -109,42 +109,42 @@ fn in_a_health_wait(blow: Blow) {
 }
 
 #[test]
-fn ctrl_c_in_a_drain() {
+fn ctrl_c_during_drain_keeps_instance() {
     in_a_drain(Blow::CtrlC);
 }
 
 #[test]
-fn two_ctrl_c_in_a_drain() {
+fn two_ctrl_c_during_drain_keep_instance() {
     in_a_drain(Blow::TwoCtrlC);
 }
 
 #[test]
-fn sigterm_to_the_group_in_a_drain() {
+fn sigterm_to_group_during_drain_keeps_instance() {
     in_a_drain(Blow::TermToGroup);
 }
 
 #[test]
-fn sigkill_of_terraform_in_a_drain() {
+fn sigkill_of_terraform_during_drain_keeps_instance() {
     in_a_drain(Blow::Kill);
 }
 
 #[test]
-fn ctrl_c_in_a_health_wait() {
+fn ctrl_c_during_health_wait_keeps_old_version() {
     in_a_health_wait(Blow::CtrlC);
 }
 
 #[test]
-fn sigterm_to_the_group_in_a_health_wait() {
+fn sigterm_to_group_during_health_wait_keeps_old_version() {
     in_a_health_wait(Blow::TermToGroup);
 }
 
 #[test]
-fn sigkill_of_terraform_in_a_health_wait() {
+fn sigkill_during_health_wait_keeps_old_version() {
     in_a_health_wait(Blow::Kill);
 }
 
 #[test]
-fn ctrl_c_in_ten_drains_at_once() {
+fn ctrl_c_during_ten_drains_keeps_instances() {
     let mut rollout = Rollout::start().unwrap();
     let names: Vec<_> = (0..10).map(|number| format!("m{number}-v1")).collect();
     rollout.lab.cloud().shape(|_, spec| spec.concurrent = 1);

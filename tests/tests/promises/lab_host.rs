@@ -29,7 +29,7 @@ fn running(lab: &Lab, count: usize) {
 }
 
 #[test]
-fn an_instance_boots_takes_jobs_and_goes_with_all_that_runs_on_it() {
+fn instance_runs_jobs_and_ends_all_its_processes() {
     let lab = Lab::start().unwrap();
     let (instance, host) = lab.cloud().create("blue", "19.1.0").unwrap();
     assert_eq!(lab.cloud().get(&instance.id).unwrap().0, instance);
@@ -65,7 +65,7 @@ fn an_instance_boots_takes_jobs_and_goes_with_all_that_runs_on_it() {
 }
 
 #[test]
-fn a_runner_outlives_its_wrapper_but_not_its_host() {
+fn runner_survives_its_wrapper_but_not_its_host() {
     let lab = Lab::start().unwrap();
     let (instance, host) = lab.cloud().create("blue", "19.2.0").unwrap();
     polling(&lab, &host);
@@ -78,7 +78,7 @@ fn a_runner_outlives_its_wrapper_but_not_its_host() {
 }
 
 #[test]
-fn instances_of_one_name_are_told_apart() {
+fn instances_with_same_name_get_distinct_names() {
     let lab = Lab::start().unwrap();
     let (first, _) = lab.cloud().create("blue", "19.1.0").unwrap();
     let (second, _) = lab.cloud().create("blue", "19.2.0").unwrap();
@@ -88,7 +88,7 @@ fn instances_of_one_name_are_told_apart() {
 }
 
 #[test]
-fn a_slow_boot_and_options_for_the_runner() {
+fn boot_delay_and_runner_options_are_applied() {
     let lab = Lab::start().unwrap();
     lab.cloud().shape(|name, spec: &mut HostSpec| {
         assert_eq!(name, "slow");
@@ -106,7 +106,7 @@ fn a_slow_boot_and_options_for_the_runner() {
 }
 
 #[test]
-fn a_host_that_was_cut_off_works_on() {
+fn jobs_finish_after_network_cut() {
     let lab = Lab::start().unwrap();
     let (instance, host) = lab.cloud().create("blue", "19.2.0").unwrap();
     polling(&lab, &host);

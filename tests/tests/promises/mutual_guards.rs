@@ -69,17 +69,17 @@ fn exactly_one_is_refused(arguments: &[&str]) {
 }
 
 #[test]
-fn of_two_that_guard_each_other_exactly_one_is_refused() {
+fn one_of_two_mutual_guards_is_refused_in_parallel() {
     exactly_one_is_refused(&[]);
 }
 
 #[test]
-fn of_two_that_guard_each_other_exactly_one_is_refused_one_after_the_other() {
+fn one_of_two_mutual_guards_is_refused_in_sequence() {
     exactly_one_is_refused(&["-parallelism=1"]);
 }
 
 #[test]
-fn of_three_that_guard_each_other_two_are_drained_where_one_healthy_peer_is_enough() {
+fn two_of_three_mutual_guards_drain_with_min_healthy_1() {
     let lab = Lab::start().unwrap();
     let names = ["m1", "m2", "m3"];
     let workspace = drains(&lab, &running(&lab, &names), 1);
@@ -89,7 +89,7 @@ fn of_three_that_guard_each_other_two_are_drained_where_one_healthy_peer_is_enou
 }
 
 #[test]
-fn a_peer_that_an_operator_drains_is_not_healthy() {
+fn peer_drained_by_operator_is_unhealthy() {
     let lab = Lab::start().unwrap();
     let names = ["m1", "m2"];
     let instances = running(&lab, &names);

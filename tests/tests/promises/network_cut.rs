@@ -97,7 +97,7 @@ fn a_cut_in_a_drain(lab: &Lab, workspace: &Workspace, log: &PathBuf, cut: impl F
 }
 
 #[test]
-fn a_link_that_falls_silent() {
+fn drain_survives_silent_link() {
     let lab = Lab::start().unwrap();
     let (instance, host) = lab.cloud().create("m1", "19.2.0").unwrap();
     let relay = Relay::start(host.address().parse().unwrap()).unwrap();
@@ -106,7 +106,7 @@ fn a_link_that_falls_silent() {
 }
 
 #[test]
-fn a_cable_that_is_pulled() {
+fn drain_survives_link_down() {
     let namespace = match Namespace::new() {
         Ok(namespace) if sshd::is_installed() => namespace,
         other => {

@@ -332,44 +332,44 @@ fn stay_hidden(source: Source, way: Way) {
 }
 
 #[test]
-fn secrets_of_an_ephemeral_variable_stay_hidden() {
+fn secrets_of_ephemeral_variable_stay_hidden() {
     stay_hidden(Source::Ephemeral, Way::ProxyCommand);
 }
 
 #[test]
-fn secrets_of_a_plain_variable_stay_hidden() {
+fn secrets_of_plain_variable_stay_hidden() {
     stay_hidden(Source::Variable, Way::ProxyCommand);
 }
 
 #[test]
-fn secrets_of_the_environment_stay_hidden() {
+fn secrets_of_environment_stay_hidden() {
     stay_hidden(Source::Environment, Way::ProxyCommand);
 }
 
 #[test]
-fn secrets_of_a_direct_connection_stay_hidden() {
+fn secrets_of_direct_connection_stay_hidden() {
     stay_hidden(Source::Ephemeral, Way::Direct);
 }
 
 #[test]
-fn secrets_of_a_bastion_stay_hidden() {
+fn secrets_of_bastion_stay_hidden() {
     stay_hidden(Source::Ephemeral, Way::ProxyJump);
 }
 
 #[test]
-fn secrets_that_an_ssh_command_does_not_need_stay_hidden() {
+fn secrets_not_needed_by_ssh_command_stay_hidden() {
     stay_hidden(Source::Environment, Way::SshCommand);
 }
 
 #[test]
-fn secrets_in_an_agent_stay_hidden() {
+fn secrets_in_agent_stay_hidden() {
     stay_hidden(Source::Ephemeral, Way::Agent);
 }
 
 /// The documented exception: a key in the entry of a manager is in the state, because it is an attribute of a resource; but no output shows
 /// it.
 #[test]
-fn a_key_in_the_entry_of_a_manager_is_in_the_state_and_in_no_output() {
+fn ssh_key_pem_is_in_state_but_in_no_output() {
     let mut rollout = Rollout::start().unwrap();
     let pem = rollout.lab.client_key().pem().unwrap();
     let line = pem.lines().nth(2).unwrap().to_owned();

@@ -25,7 +25,7 @@ fn package(version: &str) -> (tempfile::TempDir, PathBuf) {
 }
 
 #[test]
-fn it_holds_what_it_says_and_is_the_same_each_time() {
+fn deb_contents_are_complete_and_reproducible() {
     if !can_package() {
         return;
     }
@@ -67,7 +67,7 @@ fn it_holds_what_it_says_and_is_the_same_each_time() {
 }
 
 #[test]
-fn it_comes_and_goes_in_a_root_folder() {
+fn deb_installs_and_removes_in_dpkg_root() {
     if !can_package() {
         return;
     }

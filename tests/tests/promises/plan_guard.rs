@@ -51,14 +51,14 @@ fn assert_refused(workspace: &Workspace, arguments: &[&str]) {
 }
 
 #[test]
-fn replace_is_refused() {
+fn replacing_a_drain_is_refused() {
     let workspace = guarded("\"i-1\"");
     assert_refused(&workspace, &["-replace=grit_runner_drain.a"]);
     assert_refused(&workspace, &["-replace=grit_runner_drain.a", "-refresh=false"]);
 }
 
 #[test]
-fn a_taint_is_refused_and_untaint_heals_it() {
+fn tainted_drain_is_refused_until_untaint() {
     let workspace = guarded("\"i-1\"");
     workspace.run(["taint", "grit_runner_drain.a"]).unwrap().succeeded();
     assert_refused(&workspace, &[]);
@@ -67,7 +67,7 @@ fn a_taint_is_refused_and_untaint_heals_it() {
 }
 
 #[test]
-fn a_rename_is_refused_without_a_moved_block_and_harmless_with_one() {
+fn renaming_a_drain_needs_a_moved_block() {
     let workspace = guarded("\"i-1\"");
     let renamed = format!("{HEAD}{}", drain("b", "\"i-1\"", ""));
     workspace.write("main.tf", &renamed).unwrap();
@@ -80,14 +80,14 @@ fn a_rename_is_refused_without_a_moved_block_and_harmless_with_one() {
 }
 
 #[test]
-fn the_override_lets_such_a_plan_through() {
+fn plan_guard_off_allows_replacement() {
     let workspace = guarded("\"i-1\"").env("GRIT_PLAN_GUARD", "off");
     let plan = workspace.run(["plan", "-json", "-replace=grit_runner_drain.a"]).unwrap().succeeded();
     assert_eq!(plan.planned(), ["replace grit_runner_drain.a"]);
 }
 
 #[test]
-fn a_new_instance_replaces_the_guard_and_the_plan_says_what_that_means() {
+fn new_instance_replaces_drain_with_warning() {
     let workspace = guarded("\"i-1\"");
     workspace.write("main.tf", &format!("{HEAD}{}", drain("a", "\"i-2\"", ""))).unwrap();
     let plan = workspace.plan().unwrap().succeeded();
@@ -101,7 +101,7 @@ fn a_new_instance_replaces_the_guard_and_the_plan_says_what_that_means() {
 }
 
 #[test]
-fn removing_the_guard_says_what_that_means() {
+fn removing_a_drain_warns_at_plan() {
     let workspace = guarded("\"i-1\"");
     workspace.write("main.tf", HEAD).unwrap();
     let plan = workspace.plan().unwrap().succeeded();
@@ -110,7 +110,7 @@ fn removing_the_guard_says_what_that_means() {
 }
 
 #[test]
-fn an_instance_id_that_only_the_apply_makes_known_does_not_drain_the_instance_that_stays() {
+fn unchanged_instance_id_known_at_apply_is_not_drained() {
     let workspace = Workspace::new(&["grit"]).unwrap();
     let config = |input: &str| {
         // `output` is unknown whenever `input` changes, and then turns out to be the same.
@@ -134,7 +134,7 @@ fn an_instance_id_that_only_the_apply_makes_known_does_not_drain_the_instance_th
 }
 
 #[test]
-fn a_destroy_provisioner_construct_is_adopted_without_a_drain() {
+fn moved_terraform_data_becomes_drain_without_draining() {
     let workspace = Workspace::new(&["grit"]).unwrap();
     workspace.write("main.tf", &format!("{HEAD}resource \"terraform_data\" \"old\" {{}}\n")).unwrap();
     workspace.apply().unwrap().succeeded();
@@ -161,7 +161,7 @@ fn counted(instances: &[&str], cbd: bool) -> String {
 }
 
 #[test]
-fn count_insertion_is_refused_each_time() {
+fn count_insertion_is_always_refused() {
     // Terraform plans the shifted and the new index side by side: which one comes first differs from plan to plan.
     let workspace = Workspace::new(&["grit"]).unwrap();
     workspace.write("main.tf", &counted(&["i-1"], true)).unwrap();
@@ -174,7 +174,7 @@ fn count_insertion_is_refused_each_time() {
 }
 
 #[test]
-fn count_removal_is_refused_and_touches_no_runner_without_create_before_destroy() {
+fn count_removal_is_refused_without_create_before_destroy() {
     let workspace = Workspace::new(&["grit"]).unwrap();
     workspace.write("main.tf", &counted(&["i-0", "i-1"], false)).unwrap();
     workspace.apply().unwrap().succeeded();
@@ -185,7 +185,7 @@ fn count_removal_is_refused_and_touches_no_runner_without_create_before_destroy(
 }
 
 #[test]
-fn a_tainted_guard_is_destroyed_after_untaint_or_without_a_refresh() {
+fn tainted_drain_destroys_after_untaint_or_no_refresh() {
     let workspace = guarded("\"i-1\"");
     workspace.run(["taint", "grit_runner_drain.a"]).unwrap().succeeded();
     assert_refused(&workspace, &["-refresh=false"]);
@@ -202,7 +202,7 @@ fn a_tainted_guard_is_destroyed_after_untaint_or_without_a_refresh() {
 }
 
 #[test]
-fn two_guards_of_one_instance_are_refused_where_a_gate_takes_them() {
+fn two_drains_of_one_instance_in_guards_are_refused() {
     let gate = "resource \"grit_runner_health\" \"all\" {\n  runner_managers = {}\n  guards = { a = grit_runner_drain.a.id, b = grit_runner_drain.b.id }\n}\n";
     let two = format!("{}{}", drain("a", "\"i-1\"", ""), drain("b", "\"i-1\"", ""));
     let workspace = Workspace::new(&["grit"]).unwrap();
@@ -213,7 +213,7 @@ fn two_guards_of_one_instance_are_refused_where_a_gate_takes_them() {
 }
 
 #[test]
-fn removing_one_of_two_guards_of_an_instance_is_refused() {
+fn removing_one_of_two_drains_of_an_instance_is_refused() {
     let both = format!("{}{}", drain("a", "\"i-1\"", ""), drain("b", "\"i-1\"", ""));
     let workspace = Workspace::new(&["grit"]).unwrap();
     workspace.write("main.tf", &format!("{HEAD}{both}")).unwrap();
@@ -232,7 +232,7 @@ fn removing_one_of_two_guards_of_an_instance_is_refused() {
 }
 
 #[test]
-fn the_switch_is_read_in_any_case_and_other_words_are_refused() {
+fn plan_guard_variable_is_validated_case_insensitively() {
     let mut workspace = guarded("\"i-1\"").env("GRIT_PLAN_GUARD", "OFF");
     let plan = workspace.run(["plan", "-json", "-replace=grit_runner_drain.a"]).unwrap().succeeded();
     let warnings = plan.warnings();
@@ -245,7 +245,7 @@ fn the_switch_is_read_in_any_case_and_other_words_are_refused() {
 }
 
 #[test]
-fn an_unknown_instance_without_create_before_destroy_is_warned_of() {
+fn unknown_instance_id_warns_without_create_before_destroy() {
     let workspace = Workspace::new(&["grit"]).unwrap();
     let config = |input: &str| {
         let id = "terraform_data.x.output == null ? \"i-1\" : \"i-1\"";
@@ -266,7 +266,7 @@ fn an_unknown_instance_without_create_before_destroy_is_warned_of() {
 }
 
 #[test]
-fn import_is_refused_with_what_to_do() {
+fn import_is_refused_with_next_step() {
     let workspace = Workspace::new(&["grit"]).unwrap();
     workspace.write("main.tf", &format!("{HEAD}{}", drain("a", "\"i-1\"", ""))).unwrap();
     let run = workspace.run(["import", "grit_runner_drain.a", "i-1"]).unwrap().failed();

@@ -41,7 +41,7 @@ async fn is_served(client: Result<Client, grit_tests::terraform::ConnectError>) 
 }
 
 #[tokio::test]
-async fn the_announced_client_is_served() {
+async fn client_with_announced_certificate_is_served() {
     let setup = start(true);
     assert_eq!(
         is_served(Client::connect(&setup.plugin.handshake, Some(&setup.identity)).await).await,
@@ -50,7 +50,7 @@ async fn the_announced_client_is_served() {
 }
 
 #[tokio::test]
-async fn a_client_without_a_certificate_is_refused() {
+async fn client_without_certificate_is_rejected() {
     let setup = start(true);
     assert!(is_served(Client::connect(&setup.plugin.handshake, None).await).await.is_err());
     // And the refusals leave the server as it was.
@@ -61,34 +61,34 @@ async fn a_client_without_a_certificate_is_refused() {
 }
 
 #[tokio::test]
-async fn a_client_with_another_certificate_is_refused() {
+async fn client_with_other_certificate_is_rejected() {
     let setup = start(true);
     let other = ClientIdentity::new().unwrap();
     assert!(is_served(Client::connect(&setup.plugin.handshake, Some(&other)).await).await.is_err());
 }
 
 #[tokio::test]
-async fn a_client_with_the_announced_certificate_and_another_key_is_refused() {
+async fn client_without_the_certificate_key_is_rejected() {
     let setup = start(true);
     let thief = ClientIdentity::new().unwrap().with_certificate_of(&setup.identity);
     assert!(is_served(Client::connect(&setup.plugin.handshake, Some(&thief)).await).await.is_err());
 }
 
 #[tokio::test]
-async fn a_client_without_tls_is_refused() {
+async fn client_without_tls_is_rejected() {
     let setup = start(true);
     assert!(is_served(Client::connect_plain(&setup.plugin.handshake).await).await.is_err());
 }
 
 #[tokio::test]
-async fn without_tls_our_own_user_is_served() {
+async fn same_user_is_served_without_tls() {
     let setup = start(false);
     assert!(setup.plugin.handshake.certificate.is_none());
     assert_eq!(is_served(Client::connect_plain(&setup.plugin.handshake).await).await, Ok(()));
 }
 
 #[test]
-fn nobody_else_can_enter_the_folder() {
+fn socket_directory_is_private() {
     let setup = start(true);
     let socket = &setup.plugin.handshake.socket;
     assert!(socket.starts_with(setup.lab.tmp()));
@@ -98,9 +98,9 @@ fn nobody_else_can_enter_the_folder() {
 }
 
 /// Needs to be root in order to become somebody else. As an ordinary user only the first half of the promise can be looked at, and
-/// [`nobody_else_can_enter_the_folder`] does.
+/// [`socket_directory_is_private`] does.
 #[test]
-fn another_user_is_refused_even_where_the_folder_lets_him_in() {
+fn other_user_is_rejected_even_with_directory_access() {
     if !rustix::process::geteuid().is_root() {
         return grit_testkit::not_covered(
             "that another user is refused",

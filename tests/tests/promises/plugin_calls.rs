@@ -70,7 +70,7 @@ fn attributes(value: Option<pb::DynamicValue>) -> Json {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn after_a_stop_the_provider_goes_on_serving_but_starts_no_change() {
+async fn stopped_provider_serves_reads_but_no_changes() {
     let mut setup = start().await;
     let mut creating = setup.client.clone();
     let in_flight = tokio::spawn(async move { creating.provider.apply_resource_change(create("")).await });
@@ -99,7 +99,7 @@ async fn after_a_stop_the_provider_goes_on_serving_but_starts_no_change() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_create_whose_caller_vanishes_is_stopped_and_not_dropped() {
+async fn create_of_vanished_caller_is_stopped_cleanly() {
     let Setup { lab, plugin: _plugin, client } = start().await;
     let mut creating = client.clone();
     let in_flight = tokio::spawn(async move { creating.provider.apply_resource_change(create("")).await });
@@ -111,7 +111,7 @@ async fn a_create_whose_caller_vanishes_is_stopped_and_not_dropped() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn shutdown_ends_the_process_even_with_a_deaf_call_and_open_streams() {
+async fn shutdown_ends_process_with_unresponsive_call() {
     let mut setup = start().await;
     let mut stdio = goplugin::grpc_stdio_client::GrpcStdioClient::new(setup.client.channel.clone());
     let mut stream = stdio.stream_stdio(()).await.unwrap().into_inner();
@@ -128,7 +128,7 @@ async fn shutdown_ends_the_process_even_with_a_deaf_call_and_open_streams() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_health_service_knows_the_plugin() {
+async fn grpc_health_reports_plugin_serving() {
     use tonic_health::pb::{
         HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient,
     };
@@ -139,7 +139,7 @@ async fn the_health_service_knows_the_plugin() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn optional_calls_that_we_lack_are_unimplemented() {
+async fn missing_optional_calls_return_unimplemented() {
     let mut setup = start().await;
     let refusal =
         setup.client.provider.call_function(pb::call_function::Request::default()).await.unwrap_err();
@@ -149,7 +149,7 @@ async fn optional_calls_that_we_lack_are_unimplemented() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_unknown_type_is_a_diagnostic() {
+async fn unknown_resource_type_is_a_diagnostic() {
     let mut setup = start().await;
     let request = pb::apply_resource_change::Request { type_name: "lab_nothing".into(), ..create("") };
     let answer = setup.client.provider.apply_resource_change(request).await.unwrap().into_inner();
@@ -157,7 +157,7 @@ async fn an_unknown_type_is_a_diagnostic() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn seventy_megabytes_pass_in_both_directions() {
+async fn messages_of_70_mib_pass_in_both_directions() {
     let mut setup = start().await;
     let blob = "x".repeat(70 << 20);
     let request = pb::read_resource::Request {
@@ -171,7 +171,7 @@ async fn seventy_megabytes_pass_in_both_directions() {
 }
 
 #[test]
-fn a_state_of_many_megabytes_is_applied_planned_and_destroyed() {
+fn state_of_six_mib_is_applied_and_destroyed() {
     // More than gRPC takes by default, twice: prior and proposed state travel together.
     const KIBIBYTES: usize = 6_000;
     let lab = crate::probes::lab(&crate::probes::probe("p", &format!("blob_kib = {KIBIBYTES}")));

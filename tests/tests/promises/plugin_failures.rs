@@ -45,14 +45,14 @@ fn assert_checkpoint_is_tainted(lab: &Workspace) {
 }
 
 #[test]
-fn a_panic_in_create_is_told_with_its_place_and_the_checkpoint_is_kept() {
+fn panic_in_create_names_source_and_keeps_checkpoint() {
     let (lab, run) = apply_in("panic");
     assert_error(run, "Provider bug", "create of lab_probe panicked at tests/src/lab_provider/probe.rs:");
     assert_checkpoint_is_tainted(&lab);
 }
 
 #[test]
-fn no_backtrace_gets_into_what_the_user_reads() {
+fn diagnostics_contain_no_backtrace() {
     for mode in ["fail", "none", "panic"] {
         let lab = lab(&probe("p", &format!("mode = \"{mode}\""))).env("RUST_BACKTRACE", "1");
         let run = lab.apply().unwrap().failed();
@@ -65,28 +65,28 @@ fn no_backtrace_gets_into_what_the_user_reads() {
 }
 
 #[test]
-fn a_panic_before_anything_was_made_leaves_nothing() {
+fn panic_before_checkpoint_leaves_no_state() {
     let (lab, run) = apply_in("panic_at_once");
     assert_error(run, "Provider bug", "boom in create");
     assert_eq!(lab.state().unwrap().objects.len(), 0);
 }
 
 #[test]
-fn a_create_that_returns_nothing_silently_is_a_bug_and_keeps_its_checkpoint() {
+fn create_without_result_is_a_bug_and_keeps_checkpoint() {
     let (lab, run) = apply_in("none");
     assert_error(run, "Provider bug", "create of lab_probe failed without saying why");
     assert_checkpoint_is_tainted(&lab);
 }
 
 #[test]
-fn a_create_that_fails_keeps_its_checkpoint() {
+fn failed_create_keeps_checkpoint() {
     let (lab, run) = apply_in("fail");
     assert_error(run, "Asked to fail", "`fail`");
     assert_checkpoint_is_tainted(&lab);
 }
 
 #[test]
-fn a_create_that_fails_with_a_partial_state_keeps_that() {
+fn failed_create_keeps_partial_state() {
     let (lab, run) = apply_in("fail_partial");
     assert_error(run, "Asked to fail", "`fail_partial`");
     assert!(lab.state().unwrap().objects[0].tainted);
@@ -118,12 +118,12 @@ fn destroy_fails_and_keeps_everything(mode: &str, summary: &str, part_of_detail:
 }
 
 #[test]
-fn a_destroy_that_fails_keeps_the_object_with_its_mark_and_private_data() {
+fn failed_destroy_keeps_object_and_private_data() {
     destroy_fails_and_keeps_everything("destroy_fail", "Asked to fail", "`destroy_fail`");
 }
 
 #[test]
-fn a_destroy_that_returns_nothing_silently_does_not_pass_for_done() {
+fn destroy_without_result_keeps_object() {
     destroy_fails_and_keeps_everything(
         "destroy_none",
         "Provider bug",
@@ -132,7 +132,7 @@ fn a_destroy_that_returns_nothing_silently_does_not_pass_for_done() {
 }
 
 #[test]
-fn a_destroy_that_panics_does_not_pass_for_done() {
+fn panicking_destroy_keeps_object() {
     destroy_fails_and_keeps_everything("destroy_panic", "Provider bug", "boom in destroy");
 }
 
@@ -151,17 +151,17 @@ fn update_fails_and_is_planned_again(mode: &str, summary: &str, part_of_detail: 
 }
 
 #[test]
-fn an_update_that_fails_never_passes_for_done() {
+fn failed_update_is_planned_again() {
     update_fails_and_is_planned_again("update_fail", "Asked to fail", "`update_fail`");
 }
 
 #[test]
-fn an_update_that_panics_never_passes_for_done() {
+fn panicking_update_is_planned_again() {
     update_fails_and_is_planned_again("update_panic", "Provider bug", "boom in update");
 }
 
 #[test]
-fn a_read_that_returns_nothing_silently_is_a_bug() {
+fn read_without_result_is_a_bug() {
     let (lab, run) = apply_in("read_none");
     run.succeeded();
     assert_error(lab.plan().unwrap(), "Provider bug", "read of lab_probe failed without saying why");
@@ -169,14 +169,14 @@ fn a_read_that_returns_nothing_silently_is_a_bug() {
 }
 
 #[test]
-fn a_read_that_says_gone_leads_to_a_new_create() {
+fn read_of_missing_object_plans_create() {
     let (lab, run) = apply_in("gone");
     run.succeeded();
     assert_eq!(lab.plan().unwrap().succeeded().planned(), ["create lab_probe.p"]);
 }
 
 #[test]
-fn a_destroy_can_be_refused_and_warned_of_in_the_plan() {
+fn destroy_can_fail_or_warn_at_plan() {
     let (lab, run) = apply_in("refuse_destroy");
     run.succeeded();
     assert_error(lab.run(["plan", "-destroy", "-json"]).unwrap(), "Destroy refused", "`refuse_destroy`");

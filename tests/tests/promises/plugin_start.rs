@@ -16,7 +16,7 @@ use serde_json::Value as Json;
 use crate::probes::{LIMIT, SOON, lab, probe};
 
 #[test]
-fn by_hand_it_says_one_sentence_and_fails() {
+fn manual_start_prints_hint_and_exits_1() {
     let lab = Workspace::new(&["lab"]).unwrap();
     let run = |variables: &[(&str, &str)]| {
         let mut command = Command::new(lab.provider_program("lab"));
@@ -42,14 +42,14 @@ fn by_hand_it_says_one_sentence_and_fails() {
 }
 
 #[test]
-fn terraform_without_plugin_tls_works_too() {
+fn terraform_without_plugin_tls_works() {
     let lab = lab(&probe("p", "")).env("TF_DISABLE_PLUGIN_TLS", "1");
     lab.apply().unwrap().succeeded();
     lab.destroy().unwrap().succeeded();
 }
 
 #[test]
-fn one_attached_process_serves_many_commands() {
+fn debug_process_serves_several_commands() {
     let mut lab = lab(&probe("p", ""));
     let mut provider = lab.provider("lab").arg("--debug").stdout(Stdio::piped()).spawn().unwrap();
     let mut line = String::new();
@@ -86,7 +86,7 @@ fn logged(variables: &[(&str, &str)]) -> String {
 }
 
 #[test]
-fn log_lines_have_their_levels_and_fields() {
+fn log_lines_have_levels_and_fields() {
     let log = logged(&[("TF_LOG_PROVIDER", "trace")]);
     let line = |text: &str| {
         log.lines().find(|line| line.contains(text)).unwrap_or_else(|| panic!("{text}: {log}")).to_owned()
@@ -111,7 +111,7 @@ fn log_lines_have_their_levels_and_fields() {
 }
 
 #[test]
-fn the_log_is_as_fine_as_asked_for() {
+fn log_level_follows_tf_log_variables() {
     let info = logged(&[("TF_LOG_PROVIDER", "info")]);
     assert!(info.contains("said at info") && !info.contains("said at debug"), "{info}");
     // The provider's own variable says less; Terraform would print more.
@@ -122,7 +122,7 @@ fn the_log_is_as_fine_as_asked_for() {
 }
 
 #[test]
-fn a_panic_is_in_the_log_with_its_place() {
+fn panic_is_logged_with_source_location() {
     let lab = lab(&probe("p", "mode = \"panic\"")).env("TF_LOG_PROVIDER", "error");
     let log = lab.apply().unwrap().failed().stderr;
     let line = log.lines().find(|line| line.contains("boom in create")).unwrap_or_else(|| panic!("{log}"));
@@ -130,7 +130,7 @@ fn a_panic_is_in_the_log_with_its_place() {
 }
 
 #[test]
-fn the_folder_of_a_killed_provider_is_removed_by_the_next() {
+fn socket_dir_of_killed_provider_is_removed_at_next_start() {
     let lab = Workspace::new(&["lab"]).unwrap();
     let identity = ClientIdentity::new().unwrap();
     let start = || Plugin::start(&lab.provider_program("lab"), &lab.tmp(), Some(&identity.pem)).unwrap();
@@ -147,7 +147,7 @@ fn the_folder_of_a_killed_provider_is_removed_by_the_next() {
 }
 
 #[test]
-fn workspaces_side_by_side_do_not_meet() {
+fn parallel_workspaces_are_isolated() {
     let labs: Vec<_> = (0..4).map(|_| lab(&probe("p", ""))).collect();
     let sessions: Vec<_> = labs.iter().map(|lab| lab.start(["apply", "-auto-approve"]).unwrap()).collect();
     for session in sessions {

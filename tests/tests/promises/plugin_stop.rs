@@ -44,7 +44,7 @@ fn assert_stopped(ended: &Ended, summary: &str) {
 }
 
 #[test]
-fn ctrl_c_in_a_create_keeps_the_resource_as_tainted() {
+fn ctrl_c_during_create_taints_resource() {
     let lab = creating(1, "");
     let mut session = apply(&lab);
     lab.wait_for("create_start", 1, LIMIT);
@@ -56,7 +56,7 @@ fn ctrl_c_in_a_create_keeps_the_resource_as_tainted() {
 }
 
 #[test]
-fn sigint_to_terraform_alone_does_the_same() {
+fn sigint_to_terraform_only_taints_create() {
     let lab = creating(1, "");
     let session = apply(&lab);
     lab.wait_for("create_start", 1, LIMIT);
@@ -66,7 +66,7 @@ fn sigint_to_terraform_alone_does_the_same() {
 }
 
 #[test]
-fn ctrl_c_stops_ten_creates_at_once() {
+fn ctrl_c_stops_ten_parallel_creates() {
     let lab = creating(10, "");
     let mut session = apply(&lab);
     lab.wait_for("create_start", 10, LIMIT);
@@ -77,7 +77,7 @@ fn ctrl_c_stops_ten_creates_at_once() {
 }
 
 #[test]
-fn ctrl_c_in_a_destroy_keeps_the_resource() {
+fn ctrl_c_during_destroy_keeps_resource() {
     let lab = lab(&format!("resource \"lab_probe\" \"p\" {{\n name = \"p0\"\n destroy_ms = {LONG}\n}}\n"));
     lab.apply().unwrap().succeeded();
     let mut session = lab.start(["destroy", "-auto-approve"]).unwrap();
@@ -92,7 +92,7 @@ fn ctrl_c_in_a_destroy_keeps_the_resource() {
 }
 
 #[test]
-fn sigterm_to_the_group_is_a_stop() {
+fn sigterm_to_process_group_stops_create() {
     let lab = creating(1, "");
     let session = apply(&lab);
     lab.wait_for("create_start", 1, LIMIT);
@@ -103,7 +103,7 @@ fn sigterm_to_the_group_is_a_stop() {
 }
 
 #[test]
-fn a_second_ctrl_c_ends_even_a_deaf_create() {
+fn second_ctrl_c_ends_unresponsive_create() {
     let lab = creating(1, "deaf");
     let mut session = apply(&lab);
     lab.wait_for("create_start", 1, LIMIT);
@@ -117,7 +117,7 @@ fn a_second_ctrl_c_ends_even_a_deaf_create() {
 }
 
 #[test]
-fn a_second_ctrl_c_with_a_listening_create_loses_nothing() {
+fn second_ctrl_c_during_cancelled_create_leaves_no_process() {
     let lab = creating(1, "");
     let mut session = apply(&lab);
     lab.wait_for("create_start", 1, LIMIT);
@@ -130,7 +130,7 @@ fn a_second_ctrl_c_with_a_listening_create_loses_nothing() {
 }
 
 #[test]
-fn no_provider_outlives_a_killed_terraform_and_its_calls_end_cleanly() {
+fn provider_exits_cleanly_after_terraform_is_killed() {
     let lab = creating(1, "");
     let session = apply(&lab);
     lab.wait_for("create_start", 1, LIMIT);
@@ -143,7 +143,7 @@ fn no_provider_outlives_a_killed_terraform_and_its_calls_end_cleanly() {
 }
 
 #[test]
-fn a_terminal_that_is_closed_ends_everything() {
+fn sighup_ends_terraform_and_provider() {
     let lab = creating(1, "");
     let session = apply(&lab);
     lab.wait_for("create_start", 1, LIMIT);
@@ -154,7 +154,7 @@ fn a_terminal_that_is_closed_ends_everything() {
 }
 
 #[test]
-fn after_a_stop_the_next_apply_goes_on() {
+fn apply_after_stop_replaces_tainted_resource() {
     let lab = creating(1, "");
     let mut session = apply(&lab);
     lab.wait_for("create_start", 1, LIMIT);

@@ -10,7 +10,7 @@ use crate::probes::{lab, probe, with_header};
 const UNKNOWN: &str = "resource \"terraform_data\" \"later\" {}\n";
 
 #[test]
-fn terraform_takes_the_schema() {
+fn terraform_accepts_schema() {
     let lab = lab("");
     let run = lab.run(["providers", "schema", "-json"]).unwrap().succeeded();
     let schema: Json = serde_json::from_str(&run.stdout).unwrap();
@@ -29,7 +29,7 @@ fn terraform_takes_the_schema() {
 }
 
 #[test]
-fn write_only_values_reach_the_provider_and_no_file() {
+fn write_only_values_are_in_no_file() {
     let configuration = format!(
         "variable \"secret\" {{\n ephemeral = true\n}}\n{}",
         probe("p", "secret_wo = var.secret\n items = { a = { host = \"h\", key_wo = var.secret } }")
@@ -51,7 +51,7 @@ fn write_only_values_reach_the_provider_and_no_file() {
 }
 
 #[test]
-fn nested_attributes_and_numbers_survive_a_round_trip() {
+fn nested_attributes_and_numbers_round_trip() {
     let lab = lab(&probe(
         "p",
         r#"
@@ -81,7 +81,7 @@ fn nested_attributes_and_numbers_survive_a_round_trip() {
 }
 
 #[test]
-fn sensitive_values_are_not_shown() {
+fn sensitive_values_are_hidden_in_plan() {
     let lab = lab(&probe("p", "secret = \"hush\"\n items = { a = { host = \"shown\", key = \"hush\" } }"));
     let plan = lab.run(["plan"]).unwrap().succeeded();
     assert!(plan.stdout.contains("shown") && plan.stdout.contains("(sensitive value)"), "{}", plan.stdout);
@@ -89,7 +89,7 @@ fn sensitive_values_are_not_shown() {
 }
 
 #[test]
-fn values_that_are_not_known_yet_arrive_as_such_and_later_known() {
+fn unknown_values_are_unknown_at_plan_and_known_at_apply() {
     // The first is unknown altogether; of the second Terraform says how it begins.
     for name in ["terraform_data.later.id", "\"p-${terraform_data.later.id}\""] {
         let lab = lab(&format!("{UNKNOWN}resource \"lab_probe\" \"p\" {{\n name = {name}\n}}\n"));
@@ -112,7 +112,7 @@ fn refuses(lab: &Workspace, summary: &str, part_of_detail: &str) {
 }
 
 #[test]
-fn a_value_that_cannot_be_decoded_is_told_with_its_attribute() {
+fn undecodable_value_error_names_attribute() {
     let unknown = lab(&format!("{UNKNOWN}{}", probe("p", "known = terraform_data.later.id")));
     refuses(&unknown, "Cannot use the value of `known`", "`known` is not known yet");
 
@@ -121,7 +121,7 @@ fn a_value_that_cannot_be_decoded_is_told_with_its_attribute() {
 }
 
 #[test]
-fn a_refused_configuration_points_at_its_attribute() {
+fn invalid_configuration_points_at_attribute() {
     let lab = lab(&probe("p", "mode = \"invalid\""));
     let validate = lab.run(["validate"]).unwrap().failed();
     for part in ["Invalid mode", "main.tf line 8", "mode = \"invalid\""] {
@@ -132,14 +132,14 @@ fn a_refused_configuration_points_at_its_attribute() {
 }
 
 #[test]
-fn a_deprecated_attribute_is_warned_of() {
+fn deprecated_attribute_warns() {
     let lab = lab(&probe("p", "old_name = \"o\""));
     let validate = lab.validate().unwrap().succeeded();
     assert_eq!(validate.warnings(), [("Attribute is deprecated", "Use `name`.")]);
 }
 
 #[test]
-fn import_brings_state_and_private_data() {
+fn import_stores_state_and_private_data() {
     let lab = lab(&format!("import {{\n to = lab_probe.p\n id = \"id-p\"\n}}\n{}", probe("p", "")));
     lab.apply().unwrap().succeeded();
     let state = lab.state().unwrap();
@@ -164,7 +164,7 @@ fn edit_state(lab: &Workspace, edit: impl FnOnce(&mut Json)) {
 }
 
 #[test]
-fn every_stored_state_is_shown_to_its_resource() {
+fn upgrade_state_sees_every_stored_state() {
     let lab = lab(&format!("{}{}", probe("p", ""), probe("q", "")));
     lab.apply().unwrap().succeeded();
     assert!(lab.journal().iter().all(|entry| entry.event != "observed"));
@@ -176,7 +176,7 @@ fn every_stored_state_is_shown_to_its_resource() {
 }
 
 #[test]
-fn an_older_state_is_upgraded_and_then_shown() {
+fn older_state_is_upgraded_before_observation() {
     let lab = lab(&probe("p", ""));
     lab.apply().unwrap().succeeded();
     edit_state(&lab, |object| {
@@ -189,7 +189,7 @@ fn an_older_state_is_upgraded_and_then_shown() {
 }
 
 #[test]
-fn attributes_that_the_schema_lost_do_no_harm() {
+fn removed_schema_attributes_are_ignored() {
     let lab = lab(&probe("p", ""));
     lab.apply().unwrap().succeeded();
     edit_state(&lab, |object| object["attributes"]["removed_long_ago"] = json!({"x": [1]}));
@@ -197,7 +197,7 @@ fn attributes_that_the_schema_lost_do_no_harm() {
 }
 
 #[test]
-fn a_state_of_a_version_that_never_was_is_refused() {
+fn unknown_schema_version_is_rejected() {
     let lab = lab(&probe("p", ""));
     lab.apply().unwrap().succeeded();
     edit_state(&lab, |object| object["schema_version"] = json!(0));
@@ -205,7 +205,7 @@ fn a_state_of_a_version_that_never_was_is_refused() {
 }
 
 #[test]
-fn an_object_of_another_type_can_be_taken_over() {
+fn moved_block_converts_other_resource_type() {
     let lab = lab("resource \"terraform_data\" \"old\" {\n input = \"p\"\n}\n");
     lab.apply().unwrap().succeeded();
     let moved = "moved {\n from = terraform_data.old\n to = lab_probe.p\n}\n";
@@ -218,7 +218,7 @@ fn an_object_of_another_type_can_be_taken_over() {
 }
 
 #[test]
-fn a_data_source_answers_and_fails() {
+fn data_source_reads_and_fails() {
     let data = |text: &str| {
         lab(&format!(
             "data \"lab_echo\" \"e\" {{\n text = \"{text}\"\n}}\noutput \"answer\" {{\n value = data.lab_echo.e.answer\n}}\n"
@@ -232,7 +232,7 @@ fn a_data_source_answers_and_fails() {
 }
 
 #[test]
-fn a_secret_in_the_provider_block_is_there_at_destroy_and_in_no_file() {
+fn provider_secret_is_available_at_destroy_and_in_no_file() {
     let configuration = format!(
         "variable \"greeting\" {{\n ephemeral = true\n}}\nprovider \"lab\" {{\n greeting = var.greeting\n}}\n{}",
         probe("p", "")
@@ -250,7 +250,7 @@ fn a_secret_in_the_provider_block_is_there_at_destroy_and_in_no_file() {
 }
 
 #[test]
-fn a_provider_block_may_be_unknown_while_planning() {
+fn provider_block_may_be_unknown_at_plan() {
     let lab = lab(&format!(
         "{UNKNOWN}provider \"lab\" {{\n greeting = terraform_data.later.id\n}}\n{}",
         probe("p", "")

@@ -28,7 +28,7 @@ fn findings(ssh: &str) -> String {
 }
 
 #[test]
-fn validate_points_at_what_is_wrong_with_credentials_and_trust() {
+fn validate_reports_credential_and_trust_errors() {
     insta::assert_snapshot!(findings(
         r#"
     private_key_path = "/nonexistent/id_ed25519"
@@ -43,7 +43,7 @@ fn validate_points_at_what_is_wrong_with_credentials_and_trust() {
 }
 
 #[test]
-fn validate_points_at_what_is_wrong_with_a_hop() {
+fn validate_reports_jump_host_errors() {
     insta::assert_snapshot!(findings(
         r#"
     private_key = "not a key"
@@ -56,7 +56,7 @@ fn validate_points_at_what_is_wrong_with_a_hop() {
 }
 
 #[test]
-fn validate_points_at_two_strategies_and_unknown_names() {
+fn validate_reports_conflicting_methods_and_placeholders() {
     insta::assert_snapshot!(findings(
         r#"
     proxy_command = ["ssh", var.late, "-W", "{{hots}}:{{port}}"]
@@ -70,7 +70,7 @@ fn validate_points_at_two_strategies_and_unknown_names() {
 }
 
 #[test]
-fn validate_takes_what_is_right_and_what_is_not_known_yet() {
+fn validate_accepts_valid_and_unknown_values() {
     let found = findings(
         r#"
     username      = var.late
@@ -86,7 +86,7 @@ fn validate_takes_what_is_right_and_what_is_not_known_yet() {
 }
 
 #[test]
-fn every_plan_warns_when_host_keys_are_not_verified() {
+fn every_plan_warns_about_insecure_ignore_host_key() {
     let workspace = Workspace::new(&["grit"]).unwrap();
     let provider = "provider \"grit\" {\n  ssh = { insecure_ignore_host_key = true }\n}\n";
     workspace.write("main.tf", &format!("{HEAD}{provider}{GATE}")).unwrap();

@@ -55,7 +55,7 @@ fn warning<'a>(run: &'a Run, summary: &str) -> Option<&'a str> {
 }
 
 #[test]
-fn a_level_that_is_no_longer_reached_is_drift_with_its_cause() {
+fn lost_health_level_is_drift_with_cause() {
     let gate = Gate::new();
     assert_eq!(gate.workspace.plan().unwrap().succeeded().planned(), Vec::<String>::new());
 
@@ -79,7 +79,7 @@ fn a_level_that_is_no_longer_reached_is_drift_with_its_cause() {
 }
 
 #[test]
-fn an_unreachable_host_is_drift_with_its_cause() {
+fn unreachable_host_is_drift_with_cause() {
     let gate = Gate::new();
     gate.lab.cloud().host("m1").unwrap().cut_off();
     let plan = gate.workspace.plan().unwrap().succeeded();
@@ -93,7 +93,7 @@ fn an_unreachable_host_is_drift_with_its_cause() {
 }
 
 #[test]
-fn a_refresh_that_cannot_look_keeps_the_state_and_warns_with_the_cause() {
+fn refresh_without_access_keeps_state_and_warns() {
     let gate = Gate::new();
     let stranger = gate.lab.folder().join("stranger");
     std::fs::create_dir(&stranger).unwrap();
@@ -113,7 +113,7 @@ fn a_refresh_that_cannot_look_keeps_the_state_and_warns_with_the_cause() {
 }
 
 #[test]
-fn managers_that_the_plan_removes_are_not_named() {
+fn refresh_warning_omits_managers_removed_by_plan() {
     let mut rollout = Rollout::start().unwrap();
     rollout.managers(&["m1-v1", "m1-v2"]).unwrap();
     rollout.workspace.apply().unwrap().succeeded();
@@ -128,7 +128,7 @@ fn managers_that_the_plan_removes_are_not_named() {
 }
 
 #[test]
-fn a_guard_that_was_taken_out_of_the_state_is_named_when_its_manager_is_removed() {
+fn plan_names_drain_missing_from_state() {
     let mut rollout = Rollout::start().unwrap();
     rollout.managers(&["m1-v1", "m1-v2"]).unwrap();
     rollout.workspace.apply().unwrap().succeeded();
@@ -145,7 +145,7 @@ fn a_guard_that_was_taken_out_of_the_state_is_named_when_its_manager_is_removed(
 }
 
 #[test]
-fn a_roll_does_not_warn_of_the_guards_that_it_destroys() {
+fn rollout_does_not_warn_about_drains_it_destroys() {
     let mut rollout = Rollout::start().unwrap();
     rollout.managers(&["m1-v1"]).unwrap();
     rollout.workspace.apply().unwrap().succeeded();

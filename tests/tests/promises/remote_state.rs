@@ -74,7 +74,7 @@ fn init(rollout: &Rollout) {
 }
 
 #[test]
-fn killed_with_a_remote_state_the_next_apply_rolls_forward_and_joins_the_drain() {
+fn apply_after_kill_with_remote_state_joins_drain() {
     let backend = Backend::start();
     let mut rollout = Rollout::start().unwrap();
     // However slow this machine is, Terraform writes the state at the end and not before.

@@ -7,7 +7,7 @@ use grit_tests::{
 use serde_json::json;
 
 #[test]
-fn one_apply_rolls_to_the_next_version_and_loses_no_job() {
+fn one_apply_rolls_to_next_version_without_job_loss() {
     let mut rollout = Rollout::start().unwrap();
     rollout.managers(&["m1-v1", "m2-v1"]).unwrap();
     rollout.workspace.apply().unwrap().succeeded();
@@ -78,7 +78,7 @@ fn one_apply_rolls_to_the_next_version_and_loses_no_job() {
 }
 
 #[test]
-fn a_deployment_without_managers_is_valid() {
+fn deployment_without_managers_is_valid() {
     let rollout = Rollout::start().unwrap();
     rollout.workspace.apply().unwrap().succeeded();
     assert_eq!(rollout.workspace.plan().unwrap().succeeded().planned(), Vec::<String>::new());
@@ -86,7 +86,7 @@ fn a_deployment_without_managers_is_valid() {
 }
 
 #[test]
-fn a_health_wait_that_fails_leaves_the_old_version_untouched_and_the_next_apply_converges() {
+fn failed_health_check_keeps_old_version_until_next_apply() {
     let mut rollout = Rollout::start().unwrap();
     rollout.managers(&["m1-v1"]).unwrap();
     rollout.workspace.apply().unwrap().succeeded();
@@ -123,7 +123,7 @@ fn a_health_wait_that_fails_leaves_the_old_version_untouched_and_the_next_apply_
 }
 
 #[test]
-fn a_drain_that_fails_keeps_the_instance_and_the_next_apply_goes_on() {
+fn failed_drain_keeps_instance_and_next_apply_resumes() {
     let mut rollout = Rollout::start().unwrap();
     rollout.set("drain", json!({ "delete": "4s" })).unwrap();
     rollout.managers(&["m1-v1"]).unwrap();
@@ -155,7 +155,7 @@ fn a_drain_that_fails_keeps_the_instance_and_the_next_apply_goes_on() {
 }
 
 #[test]
-fn a_drain_past_its_limit_forces_where_the_user_said_so() {
+fn drain_timeout_forces_with_on_timeout_force() {
     let mut rollout = Rollout::start().unwrap();
     rollout.set("drain", json!({ "delete": "3s", "on_timeout": "force" })).unwrap();
     rollout.managers(&["m1-v1"]).unwrap();
@@ -173,7 +173,7 @@ fn a_drain_past_its_limit_forces_where_the_user_said_so() {
 }
 
 #[test]
-fn a_host_that_is_gone_is_drained_only_by_the_users_word() {
+fn unreachable_host_needs_assume_terminated() {
     let mut rollout = Rollout::start().unwrap();
     rollout.set("drain", json!({ "attempts": 2 })).unwrap();
     rollout.managers(&["m1-v1"]).unwrap();
@@ -201,7 +201,7 @@ fn a_host_that_is_gone_is_drained_only_by_the_users_word() {
 }
 
 #[test]
-fn a_manager_that_ended_behind_our_back_is_drift_and_not_an_error() {
+fn externally_stopped_manager_is_drift_not_an_error() {
     let mut rollout = Rollout::start().unwrap();
     rollout.managers(&["m1-v1"]).unwrap();
     rollout.workspace.apply().unwrap().succeeded();
@@ -214,7 +214,7 @@ fn a_manager_that_ended_behind_our_back_is_drift_and_not_an_error() {
 }
 
 #[test]
-fn a_new_manager_is_stable_before_it_counts() {
+fn stable_for_delays_health_of_new_manager() {
     let mut rollout = Rollout::start().unwrap();
     // Longer than the two seconds for which a wrapper itself waits before it calls a new runner healthy.
     rollout.set("health", json!({ "stable_for": "7s" })).unwrap();

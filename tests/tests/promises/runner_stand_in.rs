@@ -114,7 +114,7 @@ fn place(lab: &Lab, what: &str, wanted: impl Fn(&Event) -> bool) -> usize {
 }
 
 #[test]
-fn sigquit_finishes_jobs_shuts_executors_down_and_exits_0() {
+fn sigquit_finishes_jobs_and_exits_0() {
     let lab = Lab::start().unwrap();
     let mut runner = Runner::start(&lab, "a", &["t"], &["--executor-shutdown", "300ms"]);
     let jobs = lab.queue().submit_held(2);
@@ -136,7 +136,7 @@ fn sigquit_finishes_jobs_shuts_executors_down_and_exits_0() {
 }
 
 #[test]
-fn sigterm_aborts_jobs_and_they_are_lost_once() {
+fn sigterm_aborts_jobs_and_each_is_lost_once() {
     let lab = Lab::start().unwrap();
     let mut runner = Runner::start(&lab, "a", &["t"], &[]);
     lab.queue().submit_held(3);
@@ -152,7 +152,7 @@ fn sigterm_aborts_jobs_and_they_are_lost_once() {
 }
 
 #[test]
-fn sigterm_turns_a_graceful_shutdown_into_a_forceful_one() {
+fn sigterm_turns_graceful_shutdown_into_forceful() {
     let lab = Lab::start().unwrap();
     let mut runner = Runner::start(&lab, "a", &["t"], &[]);
     lab.queue().submit_held(1);
@@ -165,7 +165,7 @@ fn sigterm_turns_a_graceful_shutdown_into_a_forceful_one() {
 }
 
 #[test]
-fn any_second_signal_in_a_forceful_shutdown_exits_at_once() {
+fn second_signal_in_forceful_shutdown_exits_immediately() {
     for second in [Signal::QUIT, Signal::TERM, Signal::INT] {
         let lab = Lab::start().unwrap();
         let mut runner = Runner::start(&lab, "a", &["t"], &["--abort-takes", "1h"]);
@@ -183,7 +183,7 @@ fn any_second_signal_in_a_forceful_shutdown_exits_at_once() {
 }
 
 #[test]
-fn a_forceful_shutdown_that_takes_too_long_exits_1() {
+fn forceful_shutdown_past_timeout_exits_1() {
     let lab = Lab::start().unwrap();
     let mut runner = Runner::start(&lab, "a", &["t"], &["--abort-takes", "1h"]);
     lab.queue().submit_held(1);
@@ -200,7 +200,7 @@ fn a_forceful_shutdown_that_takes_too_long_exits_1() {
 }
 
 #[test]
-fn before_the_handlers_are_installed_a_signal_is_deadly() {
+fn signal_before_handlers_kills_runner() {
     use std::os::unix::process::ExitStatusExt;
     let lab = Lab::start().unwrap();
     let mut quit = Runner::start(&lab, "quit", &["t"], &["--handlers-after", "1h"]);
@@ -216,7 +216,7 @@ fn before_the_handlers_are_installed_a_signal_is_deadly() {
 }
 
 #[test]
-fn sudden_death_loses_the_jobs_without_a_word_from_the_runner() {
+fn killed_runner_loses_jobs_without_report() {
     let lab = Lab::start().unwrap();
     let mut runner = Runner::start(&lab, "a", &["t"], &["--silent"]);
     let jobs = lab.queue().submit_held(2);
@@ -237,7 +237,7 @@ fn sudden_death_loses_the_jobs_without_a_word_from_the_runner() {
 }
 
 #[test]
-fn endpoints_come_with_the_version() {
+fn http_endpoints_depend_on_emulated_version() {
     let lab = Lab::start().unwrap();
     let versions = [("18.0", 404, 404), ("19.1", 200, 404), ("19.2.1", 200, 200)];
     for (version, state, ready) in versions {
@@ -264,7 +264,7 @@ fn endpoints_come_with_the_version() {
 }
 
 #[test]
-fn boot_verification_gates_readiness_and_jobs() {
+fn boot_verification_delays_readiness_and_jobs() {
     let lab = Lab::start().unwrap();
     let runner = Runner::start(&lab, "a", &["t"], &["--boot-verify", "1h"]);
     let answer = poll::until("an answer", LIMIT, || runner.get("/health/ready").ok_or("none"));
@@ -276,7 +276,7 @@ fn boot_verification_gates_readiness_and_jobs() {
 }
 
 #[test]
-fn a_stop_during_the_boot_verification_exits_1_whichever_signal_it_was() {
+fn any_stop_signal_during_boot_verification_exits_1() {
     for signal in [Signal::QUIT, Signal::TERM, Signal::INT] {
         let lab = Lab::start().unwrap();
         let mut runner = Runner::start(&lab, "a", &["t"], &["--boot-verify", "1h"]);
@@ -293,7 +293,7 @@ fn a_stop_during_the_boot_verification_exits_1_whichever_signal_it_was() {
 }
 
 #[test]
-fn a_configuration_without_any_worker_is_fatal() {
+fn configuration_with_zero_concurrency_is_fatal() {
     let lab = Lab::start().unwrap();
     let none = configuration(&lab, &["t"]).replace("concurrent = 4", "concurrent = 0");
     let mut at_start = Runner::configured(&lab, "a", Some(&none), &[]);
@@ -306,7 +306,7 @@ fn a_configuration_without_any_worker_is_fatal() {
 }
 
 #[test]
-fn a_section_is_disabled_as_its_configuration_says() {
+fn unhealthy_settings_disable_runner_section() {
     let lab = Lab::start().unwrap();
     lab.queue().refuse_token("t");
     let text = configuration(&lab, &["t"]);
@@ -337,7 +337,7 @@ fn job_processes(of: &str) -> Vec<Pid> {
 }
 
 #[test]
-fn jobs_are_process_groups_that_a_forceful_stop_may_leave_behind() {
+fn forceful_stop_may_leave_job_process_groups() {
     for (kind, code, left) in [("obedient", 0, 0), ("stubborn", 1, 2)] {
         let lab = Lab::start().unwrap();
         let mark = format!("JOBS_OF={}", lab.folder().display());
@@ -372,7 +372,7 @@ fn jobs_are_process_groups_that_a_forceful_stop_may_leave_behind() {
 }
 
 #[test]
-fn no_configuration_file_and_a_refused_token_both_look_alive() {
+fn runner_without_config_or_with_bad_token_stays_running() {
     let lab = Lab::start().unwrap();
     let bare = Runner::start(&lab, "bare", &[], &[]);
     lab.queue().refuse_token("bad");
@@ -396,7 +396,7 @@ fn no_configuration_file_and_a_refused_token_both_look_alive() {
 }
 
 #[test]
-fn an_outage_of_gitlab_delays_the_end_of_a_drain_and_costs_no_job() {
+fn gitlab_outage_delays_drain_without_job_loss() {
     let lab = Lab::start().unwrap();
     let mut runner = Runner::start(&lab, "a", &["t"], &[]);
     let jobs = lab.queue().submit_held(1);
@@ -413,7 +413,7 @@ fn an_outage_of_gitlab_delays_the_end_of_a_drain_and_costs_no_job() {
 }
 
 #[test]
-fn a_broken_configuration_is_fatal_at_the_start_and_ignored_at_a_reload() {
+fn broken_config_is_fatal_at_start_ignored_at_reload() {
     let lab = Lab::start().unwrap();
     let runner = Runner::start(&lab, "a", &["t"], &[]);
     runner.wait_state("running");

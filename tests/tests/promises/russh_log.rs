@@ -4,7 +4,7 @@
 use grit_tests::rollout::Rollout;
 
 #[test]
-fn only_warnings_of_russh_come_through() {
+fn russh_logs_only_warnings() {
     let mut rollout = Rollout::start().unwrap();
     let path = rollout.workspace.tmp().join("provider.log");
     rollout.workspace.set_env("TF_LOG_PROVIDER", "TRACE");

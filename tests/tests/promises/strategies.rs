@@ -65,7 +65,7 @@ fn rolls(mut rollout: Rollout, ssh: &Json) {
 }
 
 #[test]
-fn a_roll_through_two_bastions() {
+fn rollout_through_two_bastions() {
     let rollout = Rollout::start().unwrap();
     let hops = [Bastion::start(&rollout, "hop1"), Bastion::start(&rollout, "hop2")];
     let ssh = json!({
@@ -77,7 +77,7 @@ fn a_roll_through_two_bastions() {
 }
 
 #[test]
-fn a_roll_through_a_proxy_command() {
+fn rollout_through_proxy_command() {
     let rollout = Rollout::start().unwrap();
     let bastion = Bastion::start(&rollout, "bastion");
     let ssh = json!({
@@ -91,7 +91,7 @@ fn a_roll_through_a_proxy_command() {
 /// The command logs in to a server on the same machine, and a program there opens the wrapper's socket: what `nc -U` does, which not every
 /// machine has. There is neither a key nor a host key in the provider block.
 #[test]
-fn a_roll_through_an_ssh_command() {
+fn rollout_through_ssh_command() {
     let rollout = Rollout::start().unwrap();
     let bastion = Bastion::start(&rollout, "bastion");
     let carry = env!("CARGO_BIN_EXE_carry");

@@ -22,7 +22,7 @@ fn reason(machine: &Machine, wanted: &str) -> String {
 }
 
 #[test]
-fn the_journal_tells_why_a_runner_failed() {
+fn journal_lines_explain_runner_failure() {
     let Some(machine) = machine(&[]) else { return };
     machine.install("1.0.0");
     // The runner's process alone is listened to: not what it starts, and not the wrapper.
@@ -53,7 +53,7 @@ fn the_journal_tells_why_a_runner_failed() {
 
 /// A journal that does not answer holds nothing up.
 #[test]
-fn a_journal_that_hangs_delays_the_lines_alone() {
+fn hanging_journalctl_delays_only_log_tail() {
     let Some(machine) = machine(&[]) else { return };
     machine.install("1.0.0");
     program::script(&machine.system.path("/usr/bin/gitlab-runner"), "echo FATAL >&2; exit 3").unwrap();

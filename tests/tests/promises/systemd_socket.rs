@@ -35,7 +35,7 @@ fn call(machine: &Machine) -> bool {
 }
 
 #[test]
-fn clients_wait_while_the_wrapper_behind_a_socket_is_replaced() {
+fn clients_of_systemd_socket_wait_during_upgrade() {
     let Some(machine) = machine(&[]) else { return };
     machine.install("1.0.0");
     machine.run(&["groupadd", "--system", "deploy"]);

@@ -37,7 +37,7 @@ fn crash(machine: &Machine, signal: &str) {
 }
 
 #[test]
-fn a_start_waits_for_its_rung_and_a_stop_is_one_sigquit() {
+fn systemd_start_waits_for_level_and_stop_sends_sigquit() {
     let Some(machine) = machine(&["--boot-verify", "3s"]) else { return };
     machine.install("1.0.0");
     assert_eq!(machine.property(UNIT, "ActiveState"), "inactive");
@@ -82,7 +82,7 @@ fn a_start_waits_for_its_rung_and_a_stop_is_one_sigquit() {
 }
 
 #[test]
-fn a_runner_outlives_its_wrapper_whatever_ends_that() {
+fn runner_survives_any_wrapper_exit() {
     let Some(machine) = machine(&[]) else { return };
     machine.install("1.0.0");
     adjust(&machine, "WatchdogSec=4s");
@@ -128,7 +128,7 @@ fn a_runner_outlives_its_wrapper_whatever_ends_that() {
 
 /// What confines a service is made anew for the next wrapper; the runner keeps what it was started in.
 #[test]
-fn a_confined_runner_is_adopted_all_the_same() {
+fn confined_runner_is_adopted() {
     let Some(machine) = machine(&[]) else { return };
     machine.install("1.0.0");
     let folder = "/etc/systemd/system/grit-wrapper.service.d";
@@ -164,7 +164,7 @@ fn a_confined_runner_is_adopted_all_the_same() {
 /// A wrapper whose runner was drained has nothing to become ready with. If systemd lost its patience with it, the next one would start a
 /// runner, on a host that is about to be destroyed.
 #[test]
-fn a_drained_runner_is_not_started_by_the_next_wrapper() {
+fn next_wrapper_does_not_start_drained_runner() {
     let Some(machine) = machine(&[]) else { return };
     machine.install("1.0.0");
     adjust(&machine, "TimeoutStartSec=3s");
@@ -190,7 +190,7 @@ fn a_drained_runner_is_not_started_by_the_next_wrapper() {
 
 /// As when the machine goes down: what jobs run in has to be there until the runner has ended.
 #[test]
-fn the_runner_ends_before_docker_does() {
+fn runner_stops_before_docker() {
     let Some(machine) = machine(&[]) else { return };
     machine.install("1.0.0");
     let docker = "[Service]\nExecStart=/bin/sleep infinity\n";

@@ -62,7 +62,7 @@ pub(crate) const PLAIN: &str = "/usr/bin/gitlab-runner \"run\" \"--config\" \"/e
                      \"--working-directory\" \"/home/gitlab-runner\" \"--service\" \"gitlab-runner\" \"--user\" \"gitlab-runner\"";
 
 #[test]
-fn an_upgrade_keeps_the_runner_and_a_removal_drains_it() {
+fn upgrade_keeps_runner_and_removal_drains_it() {
     let Some(machine) = machine(&[]) else { return };
     machine.install("1.0.0");
     machine.run(&["systemctl", "enable", "--now", OURS]);
@@ -135,7 +135,7 @@ fn an_upgrade_keeps_the_runner_and_a_removal_drains_it() {
 
 /// A state file that a release to come wrote, and the older one does not know the form of.
 #[test]
-fn a_step_back_to_a_release_that_cannot_read_the_state_loses_nothing() {
+fn downgrade_with_unreadable_state_keeps_runner() {
     let Some(machine) = machine(&[]) else { return };
     machine.install("2.0.0");
     machine.run(&["systemctl", "start", OURS]);
@@ -162,7 +162,7 @@ fn a_step_back_to_a_release_that_cannot_read_the_state_loses_nothing() {
 }
 
 #[test]
-fn from_the_plain_service_to_the_wrapper_and_back() {
+fn migration_from_plain_service_and_back() {
     let Some(machine) = machine(&[]) else { return };
     plain_service(&machine, PLAIN);
     let held = machine.hold_jobs(1);
@@ -234,7 +234,7 @@ fn from_the_plain_service_to_the_wrapper_and_back() {
 /// Upstream's wrapper in the service, as GRIT's modules put it there. It passes no signal on that would drain, and stays when the runner
 /// has ended.
 #[test]
-fn from_upstreams_wrapper_to_ours() {
+fn migration_from_upstream_wrapper() {
     let Some(machine) = machine(&[]) else { return };
     let script = "#!/bin/sh\ntrap '' QUIT\n/usr/bin/gitlab-runner run &\nwait\nwhile :; do sleep 0.1; done\n";
     let program = machine.system.path("/usr/bin/upstream-wrapper");

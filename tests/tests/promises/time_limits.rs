@@ -47,7 +47,7 @@ fn one_at_a_time(lab: &Lab, resource: &Json) -> Workspace {
 }
 
 #[test]
-fn a_health_wait_ends_at_its_limit_however_many_hosts_are_mute() {
+fn health_wait_with_silent_hosts_ends_at_timeout() {
     let (lab, mute) = (Lab::start().unwrap(), Mute::start(5));
     let gate = json!({ "runner_managers": mute.managers(), "timeouts": { "create": "4s" } });
     let workspace = one_at_a_time(&lab, &json!({ "grit_runner_health": { "all": gate } }));
@@ -60,7 +60,7 @@ fn a_health_wait_ends_at_its_limit_however_many_hosts_are_mute() {
 }
 
 #[test]
-fn a_drain_ends_at_its_limit_however_long_its_peers_are_looked_at() {
+fn drain_with_silent_peers_ends_at_timeout() {
     let (lab, mute) = (Lab::start().unwrap(), Mute::start(3));
     let (instance, _host) = lab.cloud().create("m0", "19.2.0").unwrap();
     let drain = json!({
@@ -80,7 +80,7 @@ fn a_drain_ends_at_its_limit_however_long_its_peers_are_looked_at() {
 }
 
 #[test]
-fn managers_are_stable_side_by_side_also_with_one_connection_at_a_time() {
+fn stable_for_runs_in_parallel_with_one_connection() {
     let lab = Lab::start().unwrap();
     let hosts: Vec<_> = (0..4).map(|n| lab.cloud().create(&format!("m{n}"), "19.2.0").unwrap()).collect();
     let managers: Map<_, _> =

@@ -147,7 +147,7 @@ fn write(workspace: &Workspace, lab: &Lab, resource: &str, attributes: &Json) {
 }
 
 #[test]
-fn health_is_what_it_can_tell_and_no_more() {
+fn upstream_health_is_limited_to_process() {
     let lab = Lab::start().unwrap();
     let (instance, _host) = lab.cloud().create("m1", "19.2.0").unwrap();
     let wrapper = Upstream::new(Duration::from_secs(2), Duration::ZERO).serve();
@@ -178,7 +178,7 @@ fn health_is_what_it_can_tell_and_no_more() {
 }
 
 #[test]
-fn a_drain_ends_with_the_process() {
+fn upstream_drain_ends_with_process_exit() {
     let lab = Lab::start().unwrap();
     let (instance, _host) = lab.cloud().create("m1", "19.2.0").unwrap();
     let upstream = Upstream::new(Duration::ZERO, Duration::from_secs(2));
@@ -192,7 +192,7 @@ fn a_drain_ends_with_the_process() {
 }
 
 #[test]
-fn a_shutdown_that_it_forgot_is_asked_for_again() {
+fn forgotten_upstream_shutdown_is_requested_again() {
     let lab = Lab::start().unwrap();
     let (instance, _host) = lab.cloud().create("m1", "19.2.0").unwrap();
     let upstream = Upstream::new(Duration::from_secs(10), Duration::from_secs(1));
@@ -206,7 +206,7 @@ fn a_shutdown_that_it_forgot_is_asked_for_again() {
 
 /// Nothing that such a wrapper tells is evidence of the end. The drain waits for its whole time, fails, and keeps the instance.
 #[test]
-fn a_wrapper_that_is_stuck_in_shutdown_is_no_evidence_of_the_end() {
+fn stuck_upstream_shutdown_fails_drain() {
     let lab = Lab::start().unwrap();
     let (instance, _host) = lab.cloud().create("m1", "19.2.0").unwrap();
     let upstream = Upstream::stuck();
@@ -227,7 +227,7 @@ fn a_wrapper_that_is_stuck_in_shutdown_is_no_evidence_of_the_end() {
 
 /// A server of gRPC's C-core, in the place of upstream's on grpc-go, which cannot be had here either.
 #[test]
-fn it_need_not_be_made_of_our_libraries() {
+fn works_with_grpc_c_core_server() {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/promises/upstream_wrapper/server.py");
     let mut command = Command::new("/usr/bin/python3");
     let mut server = command

@@ -70,7 +70,7 @@ fn starts(lab: &Lab) -> usize {
 }
 
 #[test]
-fn wrappers_killed_under_load_lose_no_job_and_no_drain() {
+fn killed_wrappers_under_load_lose_no_job_or_drain() {
     // A quarter of them while the runner drains.
     let kills: u32 = rounds(40, 200);
     let lab = Lab::start().unwrap();
@@ -127,7 +127,7 @@ fn wrappers_killed_under_load_lose_no_job_and_no_drain() {
 }
 
 #[test]
-fn a_wrapper_upgraded_in_place_under_load_loses_no_job() {
+fn upgraded_wrapper_under_load_loses_no_job() {
     let upgrades: usize = rounds(40, 200);
     let lab = Lab::start().unwrap();
     let built = lab.folder().join("built");

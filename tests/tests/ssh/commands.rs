@@ -42,7 +42,7 @@ const GCLOUD: &str =
     "ERROR: (gcloud.compute.start-iap-tunnel) Error while connecting [4033: 'not authorized'].\n";
 
 #[tokio::test]
-async fn chatter_on_standard_error_harms_nobody() {
+async fn stderr_output_of_command_is_harmless() {
     let world = World::new();
     for kind in [Kind::Proxy, Kind::Ssh] {
         // As IAP does, which warns about NumPy at every start.
@@ -54,7 +54,7 @@ async fn chatter_on_standard_error_harms_nobody() {
 }
 
 #[tokio::test]
-async fn ssh_command_needs_no_user_no_key_and_no_known_host() {
+async fn ssh_command_needs_no_credentials() {
     let mut world = World::new();
     let bare = |world: &World, arguments: &[&str]| SshOptions {
         strategy: command(StrategyOptions::SshCommand, arguments),
@@ -69,7 +69,7 @@ async fn ssh_command_needs_no_user_no_key_and_no_known_host() {
 }
 
 #[tokio::test]
-async fn a_command_that_is_not_there() {
+async fn missing_command_is_an_error() {
     let world = World::new();
     let missing = command(StrategyOptions::ProxyCommand, &["/nonexistent/program", "{{host}}"]);
     insta::assert_snapshot!(
@@ -79,7 +79,7 @@ async fn a_command_that_is_not_there() {
 }
 
 #[tokio::test]
-async fn a_command_that_fails() {
+async fn failing_command_is_an_error() {
     let world = World::new();
     let failing = ["--stderr", GCLOUD, "--exit", "1"];
     insta::assert_snapshot!(
@@ -95,7 +95,7 @@ async fn a_command_that_fails() {
 }
 
 #[tokio::test]
-async fn a_command_that_prints_a_message_of_the_day() {
+async fn command_printing_motd_fails_for_ssh_command_only() {
     let world = World::new();
     let motd = ["--stdout", "Welcome to runner-manager-1!\n"];
     insta::assert_snapshot!("ssh_command_motd", words(&world, options(&world, Kind::Ssh, &motd)).await);
@@ -104,7 +104,7 @@ async fn a_command_that_prints_a_message_of_the_day() {
 }
 
 #[tokio::test]
-async fn a_command_that_hangs() {
+async fn hanging_command_times_out() {
     let world = World::new();
     let short = |kind| SshOptions {
         connect_timeout: Some(Duration::from_secs(2)),
@@ -116,7 +116,7 @@ async fn a_command_that_hangs() {
 }
 
 #[tokio::test]
-async fn a_command_that_closes_its_output() {
+async fn command_closing_its_output_is_an_error() {
     let world = World::new();
     let strategy = command(StrategyOptions::SshCommand, &["sh", "-c", "exec <&- >&-; sleep 600"]);
     insta::assert_snapshot!(
@@ -126,7 +126,7 @@ async fn a_command_that_closes_its_output() {
 }
 
 #[tokio::test]
-async fn a_command_that_dies_in_a_call() {
+async fn command_killed_during_call_is_an_error() {
     let world = World::new();
     for kind in [Kind::Proxy, Kind::Ssh] {
         let file = world.dir.path().join("helper");
@@ -149,7 +149,7 @@ async fn a_command_that_dies_in_a_call() {
 }
 
 #[tokio::test]
-async fn the_whole_process_group_ends_with_the_connection() {
+async fn command_process_group_ends_with_connection() {
     let world = World::new();
     for kind in [Kind::Proxy, Kind::Ssh] {
         let file = world.dir.path().join("helper");
@@ -169,7 +169,7 @@ async fn the_whole_process_group_ends_with_the_connection() {
 }
 
 #[tokio::test]
-async fn templates_that_cannot_be_used() {
+async fn invalid_templates_are_errors() {
     let world = World::new();
     let template = |arguments: &[&str]| SshOptions {
         strategy: command(StrategyOptions::ProxyCommand, arguments),

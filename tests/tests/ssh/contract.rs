@@ -14,17 +14,17 @@ use std::time::Duration;
 over_every_way!(
     to sockets and ports:
     calls_are_answered,
-    big_answers_come_through,
-    a_wrapper_that_comes_back_is_found_again,
-    a_slow_wrapper_is_given_up_and_can_be_asked_again,
-    a_dropped_call_harms_no_other,
+    large_responses_are_received,
+    calls_succeed_after_wrapper_restart,
+    slow_wrapper_times_out_and_can_be_called_again,
+    dropped_call_does_not_affect_others,
 );
 
-// Where no sshd is on the way, there is no session but the command, which `commands::a_command_that_dies_in_a_call` kills.
+// Where no sshd is on the way, there is no session but the command, which `commands::command_killed_during_call_is_an_error` kills.
 over_every_way!(
     through an sshd:
-    killed_sessions_are_noticed_and_replaced,
-    a_host_that_restarts_is_found_again,
+    killed_sessions_are_replaced,
+    calls_succeed_after_host_restart,
 );
 
 async fn calls_are_answered(journey: Journey) {
@@ -43,7 +43,7 @@ async fn calls_are_answered(journey: Journey) {
     assert_eq!(script.forceful, 1);
 }
 
-async fn big_answers_come_through(journey: Journey) {
+async fn large_responses_are_received(journey: Journey) {
     let big = "x".repeat(3 << 20);
     journey.world.wrapper.set(|script| (script.status, script.failure_reason) = (7, big.clone()));
     let mut options = journey.options();
@@ -56,7 +56,7 @@ async fn big_answers_come_through(journey: Journey) {
     assert_eq!((report.status, report.failure_reason.len()), (RunnerStatus::Unknown(7), 3 << 20));
 }
 
-async fn a_wrapper_that_comes_back_is_found_again(mut journey: Journey) {
+async fn calls_succeed_after_wrapper_restart(mut journey: Journey) {
     let client = journey.connector().client(journey.target());
     soon(client.check_status()).await.unwrap();
     soon(journey.world.wrapper.stop()).await;
@@ -71,7 +71,7 @@ async fn a_wrapper_that_comes_back_is_found_again(mut journey: Journey) {
 }
 
 /// First the manager's sshd dies with all its sessions, then, where there are some, the bastions.
-async fn a_host_that_restarts_is_found_again(mut journey: Journey) {
+async fn calls_succeed_after_host_restart(mut journey: Journey) {
     let client = journey.connector().client(journey.target());
     soon(client.check_status()).await.unwrap();
     let Journey { world, bastions, .. } = &mut journey;
@@ -86,7 +86,7 @@ async fn a_host_that_restarts_is_found_again(mut journey: Journey) {
     }
 }
 
-async fn a_slow_wrapper_is_given_up_and_can_be_asked_again(journey: Journey) {
+async fn slow_wrapper_times_out_and_can_be_called_again(journey: Journey) {
     journey.world.wrapper.set(|script| script.delay = Duration::from_secs(120));
     let mut options = journey.options();
     options.call_timeout = Some(Duration::from_secs(1));
@@ -97,7 +97,7 @@ async fn a_slow_wrapper_is_given_up_and_can_be_asked_again(journey: Journey) {
     soon(client.check_status()).await.unwrap();
 }
 
-async fn a_dropped_call_harms_no_other(journey: Journey) {
+async fn dropped_call_does_not_affect_others(journey: Journey) {
     let client = journey.connector().client(journey.target());
     soon(client.check_status()).await.unwrap();
     journey.world.wrapper.set(|script| script.delay = Duration::from_secs(120));
@@ -106,7 +106,7 @@ async fn a_dropped_call_harms_no_other(journey: Journey) {
     soon(client.check_status()).await.unwrap();
 }
 
-async fn killed_sessions_are_noticed_and_replaced(journey: Journey) {
+async fn killed_sessions_are_replaced(journey: Journey) {
     let client = journey.connector().client(journey.target());
     soon(client.check_status()).await.unwrap();
     journey.world.wrapper.set(|script| script.delay = Duration::from_secs(120));

@@ -43,7 +43,7 @@ fn with_agent(world: &World, agent: &Agent, identity: Option<&str>) -> SshOption
 }
 
 #[tokio::test]
-async fn every_type_of_key_logs_in() {
+async fn every_key_type_logs_in() {
     let (world, keys) = letting_in(&["ed25519", "ecdsa", "rsa"]);
     for key in keys {
         works(SshOptions { private_key: Some(Secret::new(key.private)), ..world.options() }, world.target())
@@ -54,7 +54,7 @@ async fn every_type_of_key_logs_in() {
 }
 
 #[tokio::test]
-async fn a_path_may_begin_with_the_home_folder() {
+async fn key_path_expands_tilde() {
     let world = World::new();
     let options = SshOptions {
         private_key: None,
@@ -66,7 +66,7 @@ async fn a_path_may_begin_with_the_home_folder() {
 }
 
 #[tokio::test]
-async fn the_block_wins_over_the_entry_and_the_environment_stands_in_for_the_block() {
+async fn provider_block_overrides_entry_and_environment() {
     let world = World::new();
     let right = || Some(Secret::new(world.key.private.clone()));
     let user = world.sshd.username();
@@ -87,7 +87,7 @@ async fn the_block_wins_over_the_entry_and_the_environment_stands_in_for_the_blo
 }
 
 #[tokio::test]
-async fn an_agent_offers_its_keys_and_one_can_be_chosen() {
+async fn agent_keys_are_offered_and_selectable() {
     let (world, keys) = letting_in(&["rsa"]);
     let agent = Agent::start(world.dir.path()).unwrap();
     let other = ClientKey::generate(world.dir.path(), "other", "ed25519", "").unwrap();
@@ -106,7 +106,7 @@ async fn an_agent_offers_its_keys_and_one_can_be_chosen() {
 }
 
 #[tokio::test]
-async fn an_agent_with_many_keys_is_not_emptied_at_the_server() {
+async fn at_most_five_agent_keys_are_offered() {
     let world = World::new();
     let agent = Agent::start(world.dir.path()).unwrap();
     for index in 0..8 {
@@ -120,7 +120,7 @@ async fn an_agent_with_many_keys_is_not_emptied_at_the_server() {
 }
 
 #[tokio::test]
-async fn agents_that_are_of_no_use_are_told_apart() {
+async fn unusable_agents_have_distinct_errors() {
     let world = World::new();
     let agent = Agent::start(world.dir.path()).unwrap();
     let words = async |options: SshOptions| {
@@ -142,7 +142,7 @@ async fn agents_that_are_of_no_use_are_told_apart() {
 
 /// An agent that hangs is not the server's fault: before it lists its keys, and when it is to sign.
 #[tokio::test]
-async fn an_agent_that_hangs_is_named() {
+async fn hanging_agent_is_named() {
     let world = World::new();
     let agent = Agent::start(world.dir.path()).unwrap();
     agent.add(&world.key).unwrap();
@@ -190,7 +190,7 @@ async fn lists_and_never_signs(listener: tokio::net::UnixListener, agent: std::p
 }
 
 #[tokio::test]
-async fn a_user_certificate_logs_in_from_a_file_and_from_an_agent() {
+async fn user_certificate_logs_in_from_file_and_agent() {
     let dir = tempfile::tempdir().unwrap();
     let authority = ClientKey::generate(dir.path(), "ca", "ed25519", "").unwrap();
     let ca = format!("{}.pub", authority.path.display());
@@ -221,7 +221,7 @@ async fn a_user_certificate_logs_in_from_a_file_and_from_an_agent() {
 
 /// The recipe of the security page: a key that opens one socket, and nothing else.
 #[tokio::test]
-async fn a_key_can_be_confined_to_one_socket() {
+async fn authorized_key_can_be_limited_to_one_socket() {
     let dir = tempfile::tempdir().unwrap();
     let key = ClientKey::generate(dir.path(), "key", "ed25519", "").unwrap();
     let socket = dir.path().join("wrapper.sock");

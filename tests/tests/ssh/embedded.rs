@@ -34,7 +34,7 @@ fn connector(key: &KeyPair) -> Connector {
 }
 
 #[tokio::test]
-async fn our_client_gets_through_to_sockets_and_ports() {
+async fn embedded_server_forwards_to_sockets_and_ports() {
     let dir = tempfile::tempdir().unwrap();
     let (key, other) = (KeyPair::generate().unwrap(), KeyPair::generate().unwrap());
     let server = SshServer::start(&[&key.public]).unwrap();
@@ -50,7 +50,7 @@ async fn our_client_gets_through_to_sockets_and_ports() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn openssh_gets_through() {
+async fn openssh_client_uses_embedded_server() {
     let dir = tempfile::tempdir().unwrap();
     let key = KeyPair::generate().unwrap();
     let server = SshServer::start(&[&key.public]).unwrap();

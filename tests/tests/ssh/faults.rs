@@ -6,37 +6,37 @@
 //!
 //! | fault | test |
 //! |---|---|
-//! | TCP refused; name unknown | `tcp::refused`; `tcp::unknown_name` |
-//! | TCP not answered | `phases::tcp` |
-//! | mute server, banner in drops, SSH 1.5 | `handshake::mute`, `::half_a_banner`, `::dripping_lines`, `::ssh_1` |
-//! | HTTP server; text, then the end | `handshake::http` |
-//! | endless line | `handshake::an_endless_line` |
-//! | garbage after the banner; the end after it; the end before it | `handshake::garbage_after_the_banner`, `::closed_after_the_banner`, `::closed_at_once` |
-//! | MaxStartups, PerSourcePenalties | `handshake::max_startups`, `::not_allowed_at_this_time`, `::max_startups_of_a_real_server_are_worth_another_try` |
-//! | no common algorithm | `handshake::no_common_algorithm` |
+//! | TCP refused; name unknown | `tcp::closed_port_is_reported`; `tcp::unknown_host_name_is_reported` |
+//! | TCP not answered | `phases::tcp_connect_times_out` |
+//! | mute server, banner in drops, SSH 1.5 | `handshake::silent_server_is_reported`, `::partial_banner_is_reported`, `::slow_lines_without_banner_are_reported`, `::ssh_1_server_is_reported` |
+//! | HTTP server; text, then the end | `handshake::http_server_is_reported` |
+//! | endless line | `handshake::endless_line_is_reported` |
+//! | garbage after the banner; the end after it; the end before it | `handshake::garbage_after_banner_is_reported`, `::close_after_banner_is_reported`, `::close_before_banner_is_reported` |
+//! | MaxStartups, PerSourcePenalties | `handshake::max_startups_text_is_reported`, `::not_allowed_at_this_time_is_reported`, `::max_startups_of_sshd_is_retryable` |
+//! | no common algorithm | `handshake::no_common_algorithm_is_reported` |
 //! | host key wrong, unknown, revoked, not the pinned one | `host_key::*` |
 //! | host known under another key type | `trust::*`: it is asked for, and works |
-//! | host certificate of no use | `trust::host_certificates` |
-//! | unknown user, wrong key, user not allowed | `auth::unknown_user`, `::wrong_key`, `::user_not_allowed` |
-//! | too many failures | `auth::too_many_failures` |
-//! | connection lost during the login | `auth::lost` |
-//! | no method of ours; more than a key wanted | `auth::keys_are_not_taken`, `::more_than_a_key` |
-//! | hang during the login | `auth::hang` |
-//! | no user, no key, a key of no use | `auth::nothing_to_log_in_with`, `::bad_keys`, `::a_key_that_costs_too_much`; agents: `credentials` |
-//! | port: AllowTcpForwarding no, PermitOpen, `restrict`, `permitopen` of a key | `channel::ports_forbidden`, `::permit_open`, `::a_restricted_key` |
-//! | port closed; its name unknown | `channel::port_closed`, `::unknown_name` |
-//! | behind a bastion: closed, name unknown, forbidden, refused login | `hops::a_manager_that_the_hop_does_not_reach`, `hops::a_manager_whose_name_the_hop_does_not_know`, `hops::a_hop_that_forbids_forwarding`, `hops::each_hop_…` |
-//! | socket: AllowStreamLocalForwarding no or remote, `restrict` | `channel::sockets_forbidden`, `::sockets_forbidden_but_remote`, `::a_restricted_key` |
-//! | socket missing, stale, without permission, path too long | `channel::socket_missing`, `::socket_stale`, `::socket_without_permission`, `::path_too_long` |
-//! | port speaks HTTP/1.1; is mute; closes | `call::http_1`, `::mute`, `::closed` |
-//! | command exits, prints, dies, hangs, closes its output, is not there | `commands::a_command_that_…` |
-//! | command prints a message of the day | `commands::a_command_that_prints_a_message_of_the_day` |
-//! | sshd killed in a call | `call::sessions_killed` |
-//! | wrapper killed in a call; comes back | `call::wrapper_killed`, `own_wrapper::a_death_in_a_call::*`; `contract::a_wrapper_that_comes_back_is_found_again::*` |
-//! | sshd stopped, in each phase | `call::host_frozen`, `phases::*` |
-//! | wrapper stopped; refuses; fails; is another server | `call::wrapper_hangs`, `::wrapper_refuses` |
-//! | the network goes silent, and comes back | `time::a_link_that_falls_silent::*`, over every way |
-//! | sshd stopped while we write much | `time::a_writer_that_waits_for_room_ends_with_its_session` |
+//! | host certificate of no use | `trust::host_certificates_are_verified` |
+//! | unknown user, wrong key, user not allowed | `auth::unknown_user_is_reported`, `::wrong_key_is_reported`, `::user_not_allowed_is_reported` |
+//! | too many failures | `auth::too_many_failures_are_reported` |
+//! | connection lost during the login | `auth::connection_lost_during_login_is_reported` |
+//! | no method of ours; more than a key wanted | `auth::server_without_publickey_is_reported`, `::second_factor_required_is_reported` |
+//! | hang during the login | `auth::hanging_login_is_reported` |
+//! | no user, no key, a key of no use | `auth::missing_user_or_key_is_reported`, `::unusable_keys_are_reported`, `::key_above_kdf_limit_is_reported`; agents: `credentials` |
+//! | port: AllowTcpForwarding no, PermitOpen, `restrict`, `permitopen` of a key | `channel::forbidden_port_forwarding_is_reported`, `::permit_open_limit_is_reported`, `::restricted_key_is_reported` |
+//! | port closed; its name unknown | `channel::closed_wrapper_port_is_reported`, `::unknown_host_name_is_reported` |
+//! | behind a bastion: closed, name unknown, forbidden, refused login | `hops::manager_unreachable_from_jump_host_is_an_error`, `hops::manager_name_unknown_to_jump_host_is_an_error`, `hops::jump_host_forbidding_forwarding_is_an_error`, `hops::jump_hosts_have_or_inherit_user_and_key` |
+//! | socket: AllowStreamLocalForwarding no or remote, `restrict` | `channel::forbidden_socket_forwarding_is_reported`, `::remote_only_socket_forwarding_is_reported`, `::restricted_key_is_reported` |
+//! | socket missing, stale, without permission, path too long | `channel::missing_socket_is_reported`, `::stale_socket_is_reported`, `::socket_without_permission_is_reported`, `::too_long_socket_path_is_reported` |
+//! | port speaks HTTP/1.1; is mute; closes | `call::http_1_server_is_reported`, `::silent_server_is_reported`, `::closed_connection_is_reported` |
+//! | command exits, prints, dies, hangs, closes its output, is not there | `commands::*` |
+//! | command prints a message of the day | `commands::command_printing_motd_fails_for_ssh_command_only` |
+//! | sshd killed in a call | `call::killed_sessions_are_reported` |
+//! | wrapper killed in a call; comes back | `call::killed_wrapper_is_reported`, `own_wrapper::wrapper_killed_during_call_is_replaced::*`; `contract::calls_succeed_after_wrapper_restart::*` |
+//! | sshd stopped, in each phase | `call::frozen_host_is_reported`, `phases::*` |
+//! | wrapper stopped; refuses; fails; is another server | `call::hanging_wrapper_is_reported`, `::wrapper_errors_are_reported` |
+//! | the network goes silent, and comes back | `time::silent_link_is_detected_and_recovered::*`, over every way |
+//! | sshd stopped while we write much | `time::blocked_write_fails_when_session_ends` |
 
 use crate::{
     fake::{Fake, Then},
@@ -94,7 +94,7 @@ mod tcp {
     use super::*;
 
     #[tokio::test]
-    async fn refused() {
+    async fn closed_port_is_reported() {
         let world = World::new();
         let target = at(&world, grit_tests::sshd::free_address().unwrap());
         let address = target.address.to_string();
@@ -104,7 +104,7 @@ mod tcp {
     }
 
     #[tokio::test]
-    async fn unknown_name() {
+    async fn unknown_host_name_is_reported() {
         let world = World::new();
         let target = Target { address: "no-such-host.invalid".parse().unwrap(), ..world.target() };
         let error = failure(&world.options(), target).await;
@@ -117,38 +117,38 @@ mod handshake {
     use super::*;
 
     #[tokio::test]
-    async fn mute() {
+    async fn silent_server_is_reported() {
         fake("handshake_mute", b"", Then::Hang).await;
     }
 
     #[tokio::test]
-    async fn half_a_banner() {
+    async fn partial_banner_is_reported() {
         fake("handshake_half_a_banner", b"SSH-2.0-Open", Then::Hang).await;
     }
 
     #[tokio::test]
-    async fn ssh_1() {
+    async fn ssh_1_server_is_reported() {
         fake("handshake_ssh_1", b"SSH-1.5-old\r\n", Then::Hang).await;
     }
 
     #[tokio::test]
-    async fn http() {
+    async fn http_server_is_reported() {
         let page = b"HTTP/1.1 400 Bad Request\r\nServer: nginx\r\nConnection: close\r\n\r\n<h1>400</h1>\r\n";
         fake("handshake_http", page, Then::Close).await;
     }
 
     #[tokio::test]
-    async fn dripping_lines() {
+    async fn slow_lines_without_banner_are_reported() {
         fake("handshake_dripping_lines", b"hello\r\n", Then::Repeat(Duration::from_millis(300))).await;
     }
 
     #[tokio::test]
-    async fn an_endless_line() {
+    async fn endless_line_is_reported() {
         fake("handshake_an_endless_line", &[b'x'; 4096], Then::Repeat(Duration::ZERO)).await;
     }
 
     #[tokio::test]
-    async fn garbage_after_the_banner() {
+    async fn garbage_after_banner_is_reported() {
         fake(
             "handshake_garbage",
             b"SSH-2.0-fake\r\n\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff",
@@ -158,28 +158,28 @@ mod handshake {
     }
 
     #[tokio::test]
-    async fn closed_after_the_banner() {
+    async fn close_after_banner_is_reported() {
         fake("handshake_closed_after_banner", b"SSH-2.0-fake\r\n", Then::Close).await;
     }
 
     #[tokio::test]
-    async fn closed_at_once() {
+    async fn close_before_banner_is_reported() {
         fake("handshake_closed_at_once", b"", Then::Close).await;
     }
 
     #[tokio::test]
-    async fn max_startups() {
+    async fn max_startups_text_is_reported() {
         fake("handshake_max_startups", b"Exceeded MaxStartups\r\n", Then::Close).await;
     }
 
     /// sshd since 9.8 says this for MaxStartups and for penalties alike.
     #[tokio::test]
-    async fn not_allowed_at_this_time() {
+    async fn not_allowed_at_this_time_is_reported() {
         fake("handshake_not_allowed_at_this_time", b"Not allowed at this time\r\n", Then::Close).await;
     }
 
     #[tokio::test]
-    async fn max_startups_of_a_real_server_are_worth_another_try() {
+    async fn max_startups_of_sshd_is_retryable() {
         let world = World::with(|builder| builder.config("MaxStartups 1:100:1"));
         let _first = tokio::net::TcpStream::connect(world.sshd.address()).await.unwrap();
         soon(async {
@@ -193,14 +193,14 @@ mod handshake {
     }
 
     #[tokio::test]
-    async fn no_common_algorithm() {
+    async fn no_common_algorithm_is_reported() {
         let world = World::with(|builder| builder.config("Ciphers aes128-cbc"));
         let error = words!("handshake_no_common_algorithm", world, world.options(), world.target());
         assert!(!error.retryable());
     }
 
     #[tokio::test]
-    async fn a_frozen_server() {
+    async fn frozen_server_is_reported() {
         let world = World::new();
         world.sshd.freeze();
         let mut options = world.options();
@@ -213,7 +213,7 @@ mod host_key {
     use super::*;
 
     #[tokio::test]
-    async fn unknown() {
+    async fn unknown_host_key_is_reported() {
         let world = World::new();
         let mut options = world.options();
         options.trust.known_hosts = Some("# nothing\n".to_owned());
@@ -224,7 +224,7 @@ mod host_key {
     }
 
     #[tokio::test]
-    async fn changed() {
+    async fn changed_host_key_is_reported() {
         let world = World::new();
         let known = world.sshd.known_hosts().replace(&world.sshd.host_keys()[0], &world.key.public);
         let path = world.dir.path().join("known_hosts");
@@ -237,7 +237,7 @@ mod host_key {
     }
 
     #[tokio::test]
-    async fn revoked() {
+    async fn revoked_host_key_is_reported() {
         let world = World::new();
         let mut options = world.options();
         let revoked = format!("@revoked * {}\n", world.sshd.host_keys()[0]);
@@ -247,7 +247,7 @@ mod host_key {
     }
 
     #[tokio::test]
-    async fn another_pin() {
+    async fn other_pinned_host_key_is_reported() {
         let world = World::new();
         let mut options = world.options();
         options.trust.known_hosts = None;
@@ -273,7 +273,7 @@ mod auth {
     use super::*;
 
     #[tokio::test]
-    async fn unknown_user() {
+    async fn unknown_user_is_reported() {
         let world = World::new();
         let mut options = world.options();
         options.username = Some("nobody-here".to_owned());
@@ -282,7 +282,7 @@ mod auth {
     }
 
     #[tokio::test]
-    async fn wrong_key() {
+    async fn wrong_key_is_reported() {
         let world = World::new();
         let other = ClientKey::generate(world.dir.path(), "other", "ecdsa", "").unwrap();
         let mut options = world.options();
@@ -296,13 +296,13 @@ mod auth {
     }
 
     #[tokio::test]
-    async fn user_not_allowed() {
+    async fn user_not_allowed_is_reported() {
         let world = World::with(|builder| builder.config("AllowUsers somebody-else"));
         words!("auth_user_not_allowed", world, world.options(), world.target());
     }
 
     #[tokio::test]
-    async fn too_many_failures() {
+    async fn too_many_failures_are_reported() {
         let world = World::with(|builder| builder.config("MaxAuthTries 1"));
         let mut options = world.options();
         options.username = Some("nobody-here".to_owned());
@@ -311,7 +311,7 @@ mod auth {
     }
 
     #[tokio::test]
-    async fn keys_are_not_taken() {
+    async fn server_without_publickey_is_reported() {
         let world = World::with(|builder| {
             builder.config("PubkeyAuthentication no").config("PasswordAuthentication yes")
         });
@@ -319,7 +319,7 @@ mod auth {
     }
 
     #[tokio::test]
-    async fn more_than_a_key() {
+    async fn second_factor_required_is_reported() {
         let world = World::with(|builder| {
             builder.config("PasswordAuthentication yes").config("AuthenticationMethods publickey,password")
         });
@@ -339,7 +339,7 @@ mod auth {
     }
 
     #[tokio::test]
-    async fn hang() {
+    async fn hanging_login_is_reported() {
         let world = thinking();
         let mut options = world.options();
         options.connect_timeout = Some(Duration::from_secs(4));
@@ -347,7 +347,7 @@ mod auth {
     }
 
     #[tokio::test]
-    async fn lost() {
+    async fn connection_lost_during_login_is_reported() {
         let world = thinking();
         let options = world.options();
         let (error, ()) = tokio::join!(failure(&options, world.target()), async {
@@ -364,7 +364,7 @@ mod auth {
     }
 
     #[tokio::test]
-    async fn nothing_to_log_in_with() {
+    async fn missing_user_or_key_is_reported() {
         let world = World::new();
         let no_user = SshOptions { username: None, ..world.options() };
         words!("setup_no_username", world, no_user, world.target());
@@ -373,7 +373,7 @@ mod auth {
     }
 
     #[tokio::test]
-    async fn bad_keys() {
+    async fn unusable_keys_are_reported() {
         let world = World::new();
         let encrypted = ClientKey::generate(world.dir.path(), "encrypted", "ed25519", "geheim").unwrap();
         let key = |text: &str| SshOptions { private_key: Some(Secret::new(text)), ..world.options() };
@@ -393,7 +393,7 @@ mod auth {
 
     /// A file that asks for a year of work before a passphrase can be tried. It is refused at once, and `validate` sees it, too.
     #[tokio::test]
-    async fn a_key_that_costs_too_much() {
+    async fn key_above_kdf_limit_is_reported() {
         let world = World::new();
         let encrypted = ClientKey::generate(world.dir.path(), "encrypted", "ed25519", "geheim").unwrap();
         let path = world.dir.path().join("costly");
@@ -430,7 +430,7 @@ mod channel {
     }
 
     #[tokio::test]
-    async fn socket_missing() {
+    async fn missing_socket_is_reported() {
         let mut world = World::new();
         world.wrapper.stop().await;
         let _ = std::fs::remove_file(world.dir.path().join("wrapper.sock"));
@@ -439,7 +439,7 @@ mod channel {
     }
 
     #[tokio::test]
-    async fn socket_stale() {
+    async fn stale_socket_is_reported() {
         let world = World::new();
         let path = world.dir.path().join("stale.sock");
         drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
@@ -452,7 +452,7 @@ mod channel {
     }
 
     #[tokio::test]
-    async fn socket_without_permission() {
+    async fn socket_without_permission_is_reported() {
         let is_root = rustix::process::geteuid().is_root();
         let world = World::with(|builder| builder.open_to_all());
         let socket = world.dir.path().join("wrapper.sock");
@@ -467,20 +467,20 @@ mod channel {
     }
 
     #[tokio::test]
-    async fn path_too_long() {
+    async fn too_long_socket_path_is_reported() {
         let world = World::new();
         let target = to(&world, &format!("unix:///{}", "x".repeat(200)));
         words!("channel_path_too_long", world, world.options(), target);
     }
 
     #[tokio::test]
-    async fn sockets_forbidden() {
+    async fn forbidden_socket_forwarding_is_reported() {
         let world = World::with(|builder| builder.config("AllowStreamLocalForwarding no"));
         words!("channel_sockets_forbidden", world, world.options(), world.target());
     }
 
     #[tokio::test]
-    async fn sockets_forbidden_but_remote() {
+    async fn remote_only_socket_forwarding_is_reported() {
         let world = World::with(|builder| builder.config("AllowStreamLocalForwarding remote"));
         let error = failure(&world.options(), world.target()).await;
         insta::assert_snapshot!("channel_sockets_forbidden", world.words(&error));
@@ -488,7 +488,7 @@ mod channel {
 
     /// A key that may do nothing, and one that may open one port, which is another one.
     #[tokio::test]
-    async fn a_restricted_key() {
+    async fn restricted_key_is_reported() {
         for (options, snapshot) in [
             ("restrict", "channel_restricted"),
             ("restrict,port-forwarding,permitopen=\"127.0.0.1:1\"", "channel_permitopen_of_a_key"),
@@ -511,7 +511,7 @@ mod channel {
     }
 
     #[tokio::test]
-    async fn permit_open() {
+    async fn permit_open_limit_is_reported() {
         let mut world = World::with(|builder| builder.config("PermitOpen 127.0.0.1:1"));
         world.wrapper = Wrapper::tcp();
         let error = failure(&world.options(), world.target()).await;
@@ -523,7 +523,7 @@ mod channel {
     }
 
     #[tokio::test]
-    async fn ports_forbidden() {
+    async fn forbidden_port_forwarding_is_reported() {
         let mut world = World::with(|builder| builder.config("AllowTcpForwarding no"));
         world.wrapper = Wrapper::tcp();
         let error = failure(&world.options(), world.target()).await;
@@ -535,7 +535,7 @@ mod channel {
     }
 
     #[tokio::test]
-    async fn port_closed() {
+    async fn closed_wrapper_port_is_reported() {
         let world = World::new();
         let address = format!("tcp://{}", grit_tests::sshd::free_address().unwrap());
         let error = failure(&world.options(), to(&world, &address)).await;
@@ -547,7 +547,7 @@ mod channel {
     }
 
     #[tokio::test]
-    async fn unknown_name() {
+    async fn unknown_host_name_is_reported() {
         let world = World::new();
         let error = failure(&world.options(), to(&world, "tcp://no-such-host.invalid:7")).await;
         insta::assert_snapshot!("channel_unknown_name", resolved_alike(&world.words(&error)));
@@ -569,22 +569,22 @@ mod call {
     }
 
     #[tokio::test]
-    async fn http_1() {
+    async fn http_1_server_is_reported() {
         no_wrapper("call_http_1", b"HTTP/1.1 400 Bad Request\r\n\r\n", Then::Close).await;
     }
 
     #[tokio::test]
-    async fn mute() {
+    async fn silent_server_is_reported() {
         no_wrapper("call_mute", b"", Then::Hang).await;
     }
 
     #[tokio::test]
-    async fn closed() {
+    async fn closed_connection_is_reported() {
         no_wrapper("call_closed", b"", Then::Close).await;
     }
 
     #[tokio::test]
-    async fn sessions_killed() {
+    async fn killed_sessions_are_reported() {
         let world = World::new();
         world.wrapper.set(|script| script.delay = Duration::from_secs(120));
         let options = world.options();
@@ -600,7 +600,7 @@ mod call {
 
     /// A wrapper that dies with a call in its hands.
     #[tokio::test]
-    async fn wrapper_killed() {
+    async fn killed_wrapper_is_reported() {
         let world = World::new();
         // No more than a way to the program that is to be killed: it speaks first, as gRPC does, and holds the call.
         let socket = world.dir.path().join("killed.sock");
@@ -622,7 +622,7 @@ mod call {
     }
 
     #[tokio::test]
-    async fn host_frozen() {
+    async fn frozen_host_is_reported() {
         let world = World::new();
         let mut options = world.options();
         options.keepalive_interval = Some(Duration::from_secs(1));
@@ -637,7 +637,7 @@ mod call {
     }
 
     #[tokio::test]
-    async fn wrapper_hangs() {
+    async fn hanging_wrapper_is_reported() {
         let world = World::new();
         world.wrapper.set(|script| script.delay = Duration::from_secs(120));
         let options = SshOptions { call_timeout: Some(Duration::from_secs(1)), ..world.options() };
@@ -645,7 +645,7 @@ mod call {
     }
 
     #[tokio::test]
-    async fn wrapper_refuses() {
+    async fn wrapper_errors_are_reported() {
         let world = World::new();
         world
             .wrapper

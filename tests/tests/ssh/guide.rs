@@ -107,7 +107,7 @@ fn shown(snapshot: &str) -> (&str, &str) {
 }
 
 #[test]
-fn the_guide_lists_every_fault_with_its_title_and_code() {
+fn guide_lists_every_fault_with_title_and_code() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/ssh/snapshots");
     let file = |name: &str| format!("ssh__{name}.snap");
     let rows = rows();

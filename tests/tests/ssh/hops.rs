@@ -33,7 +33,7 @@ fn change(
 }
 
 #[tokio::test]
-async fn each_hop_has_its_own_user_and_key_and_can_inherit_them() {
+async fn jump_hosts_have_or_inherit_user_and_key() {
     let journey = Journey::new(Way::TwoJumps);
     let second = journey.bastions[1].1.private.clone();
     let wrong = change(journey.options(), 1, |hop| hop.private_key = None);
@@ -45,7 +45,7 @@ async fn each_hop_has_its_own_user_and_key_and_can_inherit_them() {
 }
 
 #[tokio::test]
-async fn a_hop_that_is_down() {
+async fn unreachable_jump_host_is_an_error() {
     let journey = Journey::new(Way::Jump);
     let nobody = grit_tests::sshd::free_address().unwrap();
     let address = HostPort::new(&nobody.ip().to_string(), nobody.port()).unwrap();
@@ -55,7 +55,7 @@ async fn a_hop_that_is_down() {
 }
 
 #[tokio::test]
-async fn a_hop_with_an_unknown_key() {
+async fn jump_host_with_unknown_key_is_an_error() {
     let journey = Journey::new(Way::Jump);
     let mut options = change(journey.options(), 0, |hop| hop.host_key = None);
     options.trust.known_hosts = Some(journey.world.sshd.known_hosts());
@@ -67,7 +67,7 @@ async fn a_hop_with_an_unknown_key() {
 
 /// A hop that was replaced: the words name its own attribute, not that of the manager.
 #[tokio::test]
-async fn a_hop_with_another_key_than_the_pinned_one() {
+async fn jump_host_with_other_pinned_key_is_an_error() {
     let journey = Journey::new(Way::TwoJumps);
     let options =
         change(journey.options(), 1, |hop| hop.host_key = Some("SHA256:".to_owned() + &"A".repeat(43)));
@@ -78,7 +78,7 @@ async fn a_hop_with_another_key_than_the_pinned_one() {
 
 /// With one handshake at a time over all hosts, a chain does not wait for itself.
 #[tokio::test]
-async fn a_chain_with_one_handshake_at_a_time() {
+async fn chain_works_with_one_handshake_at_a_time() {
     let journey = Journey::new(Way::TwoJumps);
     let connector = Connector::new(SshOptions { max_handshakes: Some(1), ..journey.options() });
     let clients = [connector.client(journey.target()), connector.client(journey.target())];
@@ -88,7 +88,7 @@ async fn a_chain_with_one_handshake_at_a_time() {
 }
 
 #[tokio::test]
-async fn a_manager_that_the_hop_does_not_reach() {
+async fn manager_unreachable_from_jump_host_is_an_error() {
     let journey = Journey::new(Way::Jump);
     let nobody = grit_tests::sshd::free_address().unwrap();
     let address = HostPort::new(&nobody.ip().to_string(), nobody.port()).unwrap();
@@ -98,7 +98,7 @@ async fn a_manager_that_the_hop_does_not_reach() {
 }
 
 #[tokio::test]
-async fn a_manager_whose_name_the_hop_does_not_know() {
+async fn manager_name_unknown_to_jump_host_is_an_error() {
     let journey = Journey::new(Way::Jump);
     let target = Target { address: "no-such-host.invalid:22".parse().unwrap(), ..journey.target() };
     let words = words(&journey, journey.options(), target).await;
@@ -106,7 +106,7 @@ async fn a_manager_whose_name_the_hop_does_not_know() {
 }
 
 #[tokio::test]
-async fn a_hop_that_forbids_forwarding() {
+async fn jump_host_forbidding_forwarding_is_an_error() {
     let mut journey = Journey::new(Way::Jump);
     let key = journey.bastions[0].1.clone();
     let strict = Sshd::builder().authorize(&key).config("AllowTcpForwarding no").start().unwrap();
@@ -115,7 +115,7 @@ async fn a_hop_that_forbids_forwarding() {
 }
 
 #[tokio::test]
-async fn a_hop_that_freezes_in_a_call() {
+async fn frozen_jump_host_is_an_error() {
     let journey = Journey::new(Way::Jump);
     let mut options = journey.options();
     options.keepalive_interval = Some(Duration::from_secs(1));

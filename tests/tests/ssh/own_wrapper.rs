@@ -61,9 +61,9 @@ impl Drop for OwnWrapper {
     }
 }
 
-over_every_way!(to sockets and ports: a_long_watch, a_death_in_a_call);
+over_every_way!(to sockets and ports: watch_outlasts_call_timeout, wrapper_killed_during_call_is_replaced);
 
-async fn a_long_watch(journey: Journey) {
+async fn watch_outlasts_call_timeout(journey: Journey) {
     let wrapper = OwnWrapper::start(address(&journey));
     let target = Target { wrapper_address: wrapper.address.parse().unwrap(), ..journey.target() };
     // A call gets a second, the watch as long as it takes.
@@ -100,7 +100,7 @@ async fn a_long_watch(journey: Journey) {
 }
 
 /// A wrapper that is killed with a call in its hands: the call fails at once, and its successor on the same address is found.
-async fn a_death_in_a_call(journey: Journey) {
+async fn wrapper_killed_during_call_is_replaced(journey: Journey) {
     let address = address(&journey);
     let mut wrapper = OwnWrapper::start(address.clone());
     let target = Target { wrapper_address: address.parse().unwrap(), ..journey.target() };

@@ -54,7 +54,7 @@ async fn given_up(connector: &Connector, target: Target, phase: Phase, limit: Du
 
 /// A stopped listener whose queue of connections is full: the kernel answers no further SYN.
 #[tokio::test]
-async fn tcp() {
+async fn tcp_connect_times_out() {
     let world = World::new();
     world.sshd.freeze();
     let mut queue = Vec::new();
@@ -70,7 +70,7 @@ async fn tcp() {
 
 /// A banner, and then nothing: as sshd that was stopped between the two.
 #[tokio::test]
-async fn key_exchange() {
+async fn key_exchange_times_out() {
     let world = World::new();
     let fake = Fake::new(b"SSH-2.0-OpenSSH_9.2p1 Debian-2\r\n", Then::Hang).await;
     let address = HostPort::new(&fake.address.ip().to_string(), fake.address.port()).unwrap();
@@ -93,7 +93,7 @@ async fn until_it_thinks(sshd: &Sshd) {
 }
 
 #[tokio::test]
-async fn channel() {
+async fn channel_open_times_out() {
     let world = World::new();
     let connector = Connector::new(options(&world));
     // It keeps the session that the next one shares.
@@ -109,7 +109,12 @@ async fn channel() {
 /// The limit of the call, where a phase has none of its own.
 const CALL: Duration = Duration::from_secs(5);
 
-over_every_way!(handshake, authentication, channel_of_a_session, call);
+over_every_way!(
+    handshake_times_out,
+    authentication_times_out,
+    channel_of_open_session_times_out,
+    call_times_out,
+);
 
 /// A connector with these limits, and what is given up where the server stands still in a phase. What an `ssh_command` does is one phase to
 /// us, which has the time of a whole connection and of the call that waits for it.
@@ -123,7 +128,7 @@ fn limited(journey: &Journey, phase: Phase, limit: Duration) -> (Connector, Phas
 }
 
 /// The server of the manager, and each of those before it.
-async fn handshake(way: Way) {
+async fn handshake_times_out(way: Way) {
     let journey = Journey::new(way);
     let bastions = journey.bastions.iter().map(|(sshd, _)| sshd);
     for sshd in std::iter::once(&journey.world.sshd).chain(bastions) {
@@ -135,7 +140,7 @@ async fn handshake(way: Way) {
 }
 
 /// Stopped while it asks a command of its own whether the key may in.
-async fn authentication(way: Way) {
+async fn authentication_times_out(way: Way) {
     let journey = Journey::with(way, thinking);
     let (connector, phase, limit) = limited(&journey, Phase::Auth, HALF);
     let sshd = &journey.world.sshd;
@@ -155,7 +160,7 @@ async fn authentication(way: Way) {
 }
 
 /// On a session that stands.
-async fn channel_of_a_session(way: Way) {
+async fn channel_of_open_session_times_out(way: Way) {
     let journey = Journey::new(way);
     let (connector, phase, limit) = limited(&journey, Phase::Channel, THIRD);
     let first = connector.client(journey.target());
@@ -166,7 +171,7 @@ async fn channel_of_a_session(way: Way) {
     soon(first.check_status()).await.unwrap();
 }
 
-async fn call(way: Way) {
+async fn call_times_out(way: Way) {
     let journey = Journey::new(way);
     let (connector, ..) = limited(&journey, Phase::Call, CALL);
     let client = connector.client(journey.target());

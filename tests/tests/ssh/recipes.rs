@@ -52,7 +52,7 @@ fn install_tools(world: &World) -> PathBuf {
 }
 
 #[tokio::test]
-async fn every_recipe_of_the_guide_carries_a_call() {
+async fn guide_recipes_carry_a_call() {
     let world = World::new();
     let port = Wrapper::tcp();
     let tools = install_tools(&world);
@@ -88,7 +88,7 @@ async fn every_recipe_of_the_guide_carries_a_call() {
 
 /// The recipes for OpenSSH, run by the real client against the real server. `socat` is on no path but that of the server's sessions.
 #[tokio::test]
-async fn openssh_carries_its_recipes() {
+async fn openssh_recipes_connect() {
     let dir = tempfile::tempdir().unwrap();
     let tools = dir.path().display().to_string();
     let socat = format!("[ \"$1\" = - ] || exit 2; exec {CARRY} unix \"${{2#UNIX-CONNECT:}}\"");
@@ -157,7 +157,7 @@ async fn openssh_carries_its_recipes() {
 }
 
 #[test]
-fn the_security_guide_shows_the_lines_that_are_tested() {
+fn security_guide_shows_tested_lines() {
     let guide = include_str!("../../../docs/guides/security.md");
     let socket = "/run/grit-wrapper/wrapper.sock";
     let key = "ssh-ed25519 AAAA… deploy";

@@ -12,9 +12,9 @@ const PASSPHRASE: &str = "marker-of-the-passphrase";
 
 /// The bridge is one for a whole process, so the test is run in one of its own.
 #[test]
-fn russh_writes_no_secret_even_unfiltered() {
+fn unfiltered_russh_log_has_no_secret() {
     let output = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "russh_log::logs_in_with_everything_logged", "--ignored", "--nocapture"])
+        .args(["--exact", "russh_log::helper_logs_in_with_russh_log_at_trace", "--ignored", "--nocapture"])
         .env_remove("RUST_LOG")
         .output()
         .unwrap();
@@ -38,7 +38,7 @@ fn russh_writes_no_secret_even_unfiltered() {
 
 #[tokio::test]
 #[ignore = "the test above runs it"]
-async fn logs_in_with_everything_logged() {
+async fn helper_logs_in_with_russh_log_at_trace() {
     tracing_subscriber::fmt()
         .with_max_level(tracing::Level::TRACE)
         .with_ansi(false)

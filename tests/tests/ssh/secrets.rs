@@ -54,15 +54,15 @@ fn alone(test: &str, variables: &[(&str, String)]) {
 }
 
 #[test]
-fn no_secret_in_logs_errors_and_debug_output() {
-    alone("secrets::everything_that_is_said", &[]);
+fn secrets_are_not_in_logs_errors_or_debug_output() {
+    alone("secrets::helper_logs_at_trace_level", &[]);
 }
 
 /// In a process of its own, because what a log line leads to is decided once for the whole process: a test beside this one that has no log
 /// would decide that nobody wants it.
 #[tokio::test]
 #[ignore = "the test above runs it"]
-async fn everything_that_is_said() {
+async fn helper_logs_at_trace_level() {
     let log = Log::default();
     let subscriber =
         tracing_subscriber::fmt().with_max_level(tracing::Level::TRACE).with_writer(log.clone()).finish();
@@ -122,18 +122,18 @@ async fn everything_that_is_said() {
 }
 
 #[test]
-fn no_secret_in_the_environment_and_the_arguments_of_a_command() {
+fn secrets_are_not_passed_to_commands() {
     let variables = [
         ("GRIT_SSH_PASSPHRASE", PASSPHRASE.to_owned()),
         ("GRIT_SSH_PRIVATE_KEY", format!("{PASSPHRASE}-key")),
         ("GRIT_SSH_USERNAME", "visible".to_owned()),
     ];
-    alone("secrets::a_command_writes_what_it_sees", &variables);
+    alone("secrets::helper_dumps_command_environment", &variables);
 }
 
 #[tokio::test]
 #[ignore = "the test above runs it"]
-async fn a_command_writes_what_it_sees() {
+async fn helper_dumps_command_environment() {
     let world = World::new();
     let seen = world.dir.path().join("seen");
     let script = format!(

@@ -13,7 +13,7 @@ async fn in_the_end<T>(future: impl Future<Output = T>) -> T {
 }
 
 #[tokio::test]
-async fn many_managers_behind_one_sshd_with_its_default_limits() {
+async fn many_managers_share_one_sshd_with_default_limits() {
     let world = World::new();
     // Eight logins at a time: on a busy machine the last ones wait for long, and that counts.
     let patient = SshOptions { connect_timeout: Some(Duration::from_secs(120)), ..world.options() };
@@ -42,7 +42,7 @@ async fn many_managers_behind_one_sshd_with_its_default_limits() {
 
 /// A server that is busy with logins, ours or those of others, turns connections away at random; the user never hears of it.
 #[tokio::test]
-async fn a_server_that_turns_us_away_is_asked_again() {
+async fn rejected_connections_are_retried() {
     let world = World::with(|builder| builder.config("MaxStartups 1:100:1"));
     let other = tokio::net::TcpStream::connect(world.sshd.address()).await.unwrap();
     let client = world.connector().client(world.target());
@@ -58,7 +58,7 @@ async fn a_server_that_turns_us_away_is_asked_again() {
 }
 
 #[tokio::test]
-async fn sessions_end_with_the_last_client_and_say_goodbye() {
+async fn session_disconnects_with_last_client() {
     let world = World::new();
     let client = world.connector().client(world.target());
     soon(client.check_status()).await.unwrap();
@@ -72,7 +72,7 @@ async fn sessions_end_with_the_last_client_and_say_goodbye() {
 }
 
 #[tokio::test]
-async fn a_bastion_is_logged_in_to_once_for_all_managers_behind_it() {
+async fn one_bastion_login_serves_all_managers() {
     let journey = Journey::new(Way::Jump);
     let connector = journey.connector();
     let clients: Vec<_> = (0..20)
@@ -90,7 +90,7 @@ async fn a_bastion_is_logged_in_to_once_for_all_managers_behind_it() {
 
 /// Fifty waiters share one failed attempt: they are not refused one after the other, which would lock our address out.
 #[tokio::test]
-async fn a_refused_login_is_one_login_for_all_who_wait_for_it() {
+async fn refused_login_fails_all_waiters_at_once() {
     let world = World::new();
     let mut options = world.options();
     options.username = Some("nobody-here".to_owned());

@@ -12,7 +12,7 @@ use grit_tests::link::Relay;
 use std::time::{Duration, Instant};
 
 #[tokio::test]
-async fn a_frozen_session_does_not_open_channels_for_ever() {
+async fn channel_open_on_frozen_session_times_out() {
     let world = World::new();
     let options = SshOptions { connect_timeout: Some(Duration::from_secs(3)), ..world.options() };
     let connector = Connector::new(options);
@@ -30,7 +30,7 @@ async fn a_frozen_session_does_not_open_channels_for_ever() {
 
 /// russh leaves a writer waiting for room for ever when its session ends; a call that sends much would never return.
 #[tokio::test]
-async fn a_writer_that_waits_for_room_ends_with_its_session() {
+async fn blocked_write_fails_when_session_ends() {
     for way in [Way::Direct, Way::Jump] {
         let journey = Journey::new(way);
         let mut options = journey.options();
@@ -54,7 +54,7 @@ async fn a_writer_that_waits_for_room_ends_with_its_session() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_gone_for_a_while_is_found_again() {
+async fn connection_recovers_after_server_restart() {
     let mut world = World::new();
     let client = world.connector().client(world.target());
     soon(client.check_status()).await.unwrap();
@@ -74,7 +74,7 @@ async fn a_server_that_is_gone_for_a_while_is_found_again() {
 }
 
 #[tokio::test]
-async fn a_hundred_managers_behind_a_bastion_with_default_limits() {
+async fn hundred_managers_behind_bastion_with_default_limits() {
     let journey = Journey::new(Way::Jump);
     let connector = journey.connector();
     let clients: Vec<_> = (0..100).map(|_| connector.client(journey.target())).collect();
@@ -83,10 +83,10 @@ async fn a_hundred_managers_behind_a_bastion_with_default_limits() {
     }
 }
 
-over_every_way!(a_link_that_falls_silent);
+over_every_way!(silent_link_is_detected_and_recovered);
 
 /// A network that lets nothing through and closes nothing, and comes back: every way in notices within its limits, and finds the host again.
-async fn a_link_that_falls_silent(way: Way) {
+async fn silent_link_is_detected_and_recovered(way: Way) {
     let journey = Journey::new(way);
     // The first server on the way stands behind the link.
     let first = journey.bastions.first().map_or(&journey.world.sshd, |(sshd, _)| sshd);

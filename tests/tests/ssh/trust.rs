@@ -35,7 +35,7 @@ fn fingerprint(line: &str, dir: &std::path::Path) -> String {
 }
 
 #[tokio::test]
-async fn the_known_type_is_asked_for_and_any_key_can_be_pinned() {
+async fn known_key_type_is_negotiated_and_any_key_can_be_pinned() {
     let world = World::with(|builder| builder.host_keys(&["ed25519", "ecdsa", "rsa"]));
     let address = world.sshd.address();
     let name = format!("[{}]:{}", address.ip(), address.port());
@@ -53,14 +53,14 @@ async fn the_known_type_is_asked_for_and_any_key_can_be_pinned() {
 }
 
 #[tokio::test]
-async fn insecure_is_insecure() {
+async fn insecure_ignore_host_key_accepts_any_key() {
     let world = World::new();
     let trust = TrustOptions { insecure_ignore_host_key: true, ..TrustOptions::default() };
     assert_eq!(verdict(&world, trust, world.target()).await, Ok(()));
 }
 
 #[tokio::test]
-async fn host_certificates() {
+async fn host_certificates_are_verified() {
     let world = World::new();
     let authority = ClientKey::generate(world.dir.path(), "ca", "ed25519", "").unwrap();
     let foreign = ClientKey::generate(world.dir.path(), "foreign", "ed25519", "").unwrap();
@@ -97,7 +97,7 @@ async fn host_certificates() {
 
 /// For each known_hosts text, OpenSSH's client and ours agree on whether the server is the right one.
 #[tokio::test(flavor = "multi_thread")]
-async fn openssh_agrees() {
+async fn verdicts_match_openssh_client() {
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let world = World::with(|builder| {
         builder.host_keys(&["ed25519", "ecdsa"]).config(format!("ListenAddress 127.0.0.1:{port}"))

@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_structure_has_the_size_that_the_kernel_accepts() {
+    fn pidfd_info_struct_has_kernel_size() {
         assert_eq!(size_of::<Info>(), 64);
     }
 }

@@ -47,19 +47,19 @@ fn is_unsupported(pidfd: &OwnedFd) -> bool {
 }
 
 #[test]
-fn a_process_of_another_parent_that_returned_a_code() {
+fn exit_code_of_non_child_process_is_read() {
     assert_eq!(ending_of("sleep 1; exit 42").unwrap_or(Ending::Code(42)), Ending::Code(42));
 }
 
 #[test]
-fn a_process_of_another_parent_that_a_signal_ended() {
+fn termination_signal_of_non_child_is_read() {
     // `$$` in a subshell is the number of the outer shell, so the process is ended by a child of its own.
     let script = "sleep 1; sh -c 'kill -TERM $PPID'; sleep 60";
     assert_eq!(ending_of(script).unwrap_or(Ending::Signal(15)), Ending::Signal(15));
 }
 
 #[test]
-fn a_descriptor_that_is_not_a_pidfd_is_an_error() {
+fn descriptor_that_is_not_a_pidfd_is_an_error() {
     let file = std::fs::File::open("/dev/null").unwrap();
     assert!(ending(&file).is_err());
 }

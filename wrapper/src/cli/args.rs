@@ -381,12 +381,12 @@ mod tests {
     }
 
     #[test]
-    fn the_command_line_is_consistent() {
+    fn clap_definition_is_consistent() {
         Settings::command().debug_assert();
     }
 
     #[test]
-    fn defaults_are_those_of_the_constants() {
+    fn flag_defaults_match_constants() {
         let run = run(&["--", "true"]).unwrap();
         assert_eq!(run.policy(), Policy::default());
         assert_eq!(run.listen_rules().access, SocketAccess::default());
@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn http_and_grpc_beyond_loopback_are_allowed_by_a_flag_each() {
+    fn http_and_grpc_beyond_loopback_have_separate_flags() {
         let allowed = |flag: &str| {
             let run = run(&[flag, "--", "true"]).unwrap();
             let (grpc, http) = (run.listen_rules().beyond_loopback, run.http_rules().beyond_loopback);
@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn the_version_has_the_revision_where_it_is_known() {
+    fn version_includes_known_revision() {
         let number = env!("CARGO_PKG_VERSION");
         assert_eq!(version(""), number);
         assert_eq!(version("0123456789ab"), format!("{number} (0123456789ab)"));
@@ -422,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_of_upstream_keep_their_form() {
+    fn upstream_flags_are_accepted() {
         let run = run(&[
             "--grpc-listen",
             "tcp://localhost:7777",

@@ -168,7 +168,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn the_first_words_tell_the_language() {
+    async fn first_bytes_identify_protocol() {
         for (words, language) in [
             (&b""[..], Language::Nothing),
             (&[0, 0, 24, 4, 0, 0, 0, 0, 0, 1, 2, 3], Language::Http2),

@@ -187,7 +187,7 @@ mod tests {
 
     /// Those that a test cannot bring about on every machine; the others are seen in the tests of the program.
     #[test]
-    fn the_rest_is_told_as_well() {
+    fn remaining_error_texts() {
         let address = || "tcp://wrapper.example:7777".parse::<Address>().unwrap();
         let connect = |source| CommandError::Connect { address: address(), source };
         let errors = [

@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn for_people() {
+    fn status_text_snapshot() {
         insta::assert_snapshot!(status(&draining()), @r"
         state      draining
         process    17, since 2023-11-14T22:13:20.5Z
@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_wrote_paints_on_no_terminal() {
+    fn status_escapes_control_characters() {
         let mut status = draining();
         status.drain.as_mut().unwrap().reason = "\u{1b}[2Jgone\nstate      stopped".to_owned();
         status.health.as_mut().unwrap().oldest_job.as_mut().unwrap().stage = "a\nMAINPID=1".to_owned();
@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn for_programs() {
+    fn status_json_has_typed_fields() {
         let value: Value = serde_json::from_str(&status_json(&draining())).unwrap();
         assert_eq!(value["state"], "draining");
         assert_eq!(value["health"]["jobs"], 12);

@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_transport_names_its_sender() {
+    fn request_sender_is_named_per_transport() {
         let address: SocketAddr = "127.0.0.1:4711".parse().unwrap();
         let mut http = Extensions::new();
         http.insert(HttpPeer(address));

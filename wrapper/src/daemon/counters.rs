@@ -224,7 +224,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_are_sorted_and_summed() {
+    fn histogram_counts_buckets_and_sums_durations() {
         let histogram = Histogram::default();
         for seconds in [0, 1, 2, 90_000, 10_000_000] {
             histogram.add(Duration::from_secs(seconds));
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_of_the_callers_choice_makes_no_series() {
+    fn unknown_grpc_paths_share_one_series() {
         let counters = Counters::default();
         counters.answered("/grit.wrapper.v1.Wrapper/Drain", Code::PermissionDenied);
         for path in ["/x/y", "other", ""] {

@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn as_go_writes_them() {
+    fn parses_go_durations() {
         for (text, millis) in [
             ("0", 0),
             ("0s", 0),
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shown_can_be_parsed() {
+    fn displayed_duration_can_be_parsed() {
         for (millis, text) in [
             (0, "0s"),
             (100, "100ms"),

@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_descriptors_are_kept() {
+    fn last_descriptors_are_reserved() {
         for (number, limit, kept) in
             [(100, 1024, false), (991, 1024, false), (992, 1024, true), (20, 40, false), (27, 40, true)]
         {
@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn so_many_lines_a_minute() {
+    async fn log_rate_limit_per_minute() {
         let mut quiet = Quiet::after(2);
         let mut four = || [(); 4].map(|()| quiet.may_speak());
         assert_eq!(four(), [true, true, false, false]);

@@ -173,7 +173,7 @@ mod tests {
 
     /// The runner of this supervisor is never started: a stop comes first.
     #[tokio::test(start_paused = true)]
-    async fn a_signal_that_finds_the_supervisor_busy_is_not_lost_and_the_next_one_does_not_force() {
+    async fn signal_to_busy_supervisor_is_kept_and_stays_graceful() {
         let command = CommandLine::new(vec!["true".into()]).unwrap();
         let (task, supervisor) = Task::new(Policy::default(), Linux::new(command), NoCallbacks);
         let mut asking = Asking { supervisor: supervisor.clone(), drain_timeout: None, asked: None };
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_signal_without_effect_does_not_count_as_the_first_one() {
+    async fn signal_without_effect_is_not_counted() {
         let command = CommandLine::new(vec!["true".into()]).unwrap();
         let (task, supervisor) = Task::new(Policy::default(), Linux::new(command), NoCallbacks);
         drop(task);

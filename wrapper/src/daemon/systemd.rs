@@ -196,7 +196,7 @@ mod tests {
     };
 
     #[test]
-    fn ready_and_stopping_are_told_once() {
+    fn ready_and_stopping_are_sent_once() {
         let mut told = Told::default();
         let mut status = v1::Status { state: State::Starting.into(), ..v1::Status::default() };
         assert_eq!(told.message(&status, false), "STATUS=The runner is starting\n");
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_runner_that_is_to_end_has_no_rung_to_reach() {
+    fn draining_sends_ready_without_level() {
         let drain = Some(v1::Drain { id: "deploy-7".to_owned(), ..v1::Drain::default() });
         for state in [State::Draining, State::Forcing, State::Stopped] {
             let status = v1::Status { state: state.into(), drain: drain.clone(), ..v1::Status::default() };
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_watchdog_is_fed_only_while_the_supervisor_works() {
+    async fn watchdog_is_sent_only_while_supervisor_responds() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("notify");
         let manager = tokio::net::UnixDatagram::bind(&path).unwrap();
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rung_that_cannot_be_seen_is_not_waited_for() {
+    fn ready_does_not_wait_above_maximum_level() {
         let health = |level, goal| Health { level, goal, ..Health::default() };
         for (level, goal, wanted, ready) in [
             (Level::Process, Level::Process, Level::Polling, true),
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn managers_have_paths_or_abstract_names() {
+    fn notify_socket_path_or_abstract() {
         assert!(manager(OsStr::new("/run/systemd/notify")).unwrap().as_pathname().is_some());
         assert_eq!(manager(OsStr::new("@x")).unwrap().as_abstract_name(), Some(&b"x"[..]));
     }

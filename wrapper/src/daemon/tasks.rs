@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_part_that_ends_panics_or_fails_is_named() {
+    async fn ended_panicked_or_failed_part_is_named() {
         let mut parts = Parts::default();
         parts.spawn("lasting", std::future::pending());
         parts.spawn("ending", async {});
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_part_that_is_to_end_is_waited_for() {
+    async fn expected_end_of_part_is_awaited() {
         let mut parts = Parts::default();
         parts.spawn("lasting", std::future::pending());
         parts.spawn("ending", tokio::task::yield_now());

@@ -24,7 +24,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn control_characters_are_shown() {
+    fn control_characters_are_escaped() {
         assert_eq!(visible("a\u{1b}[2Jb\r\n\u{9b}cé"), "a\\u{1b}[2Jb\\u{d}\n\\u{9b}cé");
         assert_eq!(visible_line("a\nb"), "a\\nb");
     }

@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_are_checked_when_it_is_made() {
+    fn callback_new_validates_url_method_headers() {
         let none = HashMap::new();
         assert!(Callback::new("https://ci.example/hook", "POST", &none).is_ok());
         assert_eq!(Callback::new("http://h/x", "", &none).unwrap().0.method, Method::GET);
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn debug_and_target_hide_secrets() {
+    fn callback_debug_and_target_hide_secrets() {
         let callback = Callback::new(
             "https://user:s3cret@ci.example:8443/hook?token=s3cret",
             "PUT",

@@ -130,7 +130,7 @@ mod tests {
     const HOUR: Duration = Duration::from_secs(3600);
 
     #[test]
-    fn a_moment_is_told_as_the_same_time_each_time() {
+    fn wall_time_of_instant_is_stable() {
         let moment = Instant::now() - HOUR;
         let told = time(moment);
         for _ in 0..1000 {
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_was_set_is_told_from_a_slow_reading() {
+    fn clock_change_is_distinguished_from_slow_reading() {
         let clocks = Clocks::now();
         let (quick, slow) = (Duration::from_millis(10), Duration::from_secs(1));
         for (millis, took, holds) in [
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn there_and_back() {
+    fn instant_wall_time_round_trip() {
         let clocks = Clocks::now();
         for moment in [clocks.moment + HOUR, clocks.moment, clocks.moment - HOUR] {
             assert_eq!(clocks.moment(clocks.time(moment)), moment);
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn when_the_wall_clock_is_set_so_is_what_is_told() {
+    fn clock_change_shifts_reported_times() {
         let clocks = Clocks::now();
         for millis in [-3_600_000, -1, 0, 1, 3_600_000] {
             let set = clocks.set_by(millis);

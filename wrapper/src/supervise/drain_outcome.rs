@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_exit_code_0_after_a_graceful_stop_is_clean() {
+    fn only_exit_code_0_after_graceful_stop_is_clean() {
         let of = |mode, exit, killed| DrainOutcome::of(mode, &End::Exited { pid: 1, exit, killed });
         for (mode, exit, killed, outcome) in [
             (Mode::Graceful, Exit::Code(0), false, DrainOutcome::Clean),

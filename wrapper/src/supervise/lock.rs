@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_copy_of_the_descriptor_does_not_keep_the_lock() {
+    async fn copied_descriptor_does_not_keep_the_lock() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("it");
         let held = locked(&path).await;
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_link_is_not_followed() {
+    async fn lock_file_symlink_is_rejected() {
         let folder = tempfile::tempdir().unwrap();
         let (path, precious) = (folder.path().join("it"), folder.path().join("precious"));
         fs::write(&precious, "precious").unwrap();
@@ -110,7 +110,7 @@ mod tests {
 
     /// As the child of a wrapper that was killed between fork and exec, and a wrapper of an earlier version, which names nobody.
     #[tokio::test]
-    async fn a_lock_that_is_left_over_is_waited_for() {
+    async fn leftover_lock_is_awaited() {
         let folder = tempfile::tempdir().unwrap();
         let (path, file) = (folder.path().join("it"), folder.path().join("it.lock"));
         for text in ["4294967295\n", "", "what\n"] {

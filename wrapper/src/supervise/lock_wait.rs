@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_lives_is_asked_once_and_everybody_else_for_a_while() {
+    async fn live_lock_owner_fails_fast_others_are_retried() {
         assert_eq!(attempts(Holder::new(Some(std::process::id()))).await, 1);
         for other in [None, Some(0), Some(u32::MAX)] {
             let begin = Instant::now();
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_becomes_free_is_taken() {
+    async fn released_lock_is_acquired() {
         let mut attempts = 0;
         let result = take(|| {
             attempts += 1;
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_named_as_well_as_it_is_known() {
+    fn lock_owner_display() {
         assert_eq!(Holder::new(Some(0)).to_string(), "another process");
         let me = std::process::id();
         let told = Holder::new(Some(me)).to_string();

@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pauses_double_up_to_the_longest() {
+    fn restart_delay_doubles_up_to_maximum() {
         let restart = Restart::default();
         let seconds = |failures| restart.delay(failures).as_secs();
         assert_eq!([0, 1, 2, 5, 6, 31, 32, u32::MAX].map(seconds), [1, 2, 4, 32, 60, 60, 60, 60]);

@@ -398,7 +398,7 @@ proptest! {
     ///
     /// A client that goes away is no event: what it asked for is in the queue, and its answer goes to nobody.
     #[test]
-    fn random_lives_keep_the_promises(policy in policies(), life in prop::collection::vec(any::<u32>(), 1..20)) {
+    fn random_event_sequences_keep_invariants(policy in policies(), life in prop::collection::vec(any::<u32>(), 1..20)) {
         let mut world = World::new(policy);
         for number in life {
             world.happen(&Happening::from_number(number));

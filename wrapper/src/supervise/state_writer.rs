@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_disk_that_hangs_is_waited_for_once_and_written_to_when_it_answers() {
+    async fn hanging_disk_is_awaited_once_and_written_later() {
         let disk = Hanging::default();
         let mut keeper = Keeper::new(disk.clone()).unwrap();
         let state = |restarts| Saved::new(&Supervision { restarts, ..Supervision::default() }, None, &[]);
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_disk_that_hangs_delays_no_kill() {
+    async fn hanging_disk_does_not_delay_sigkill() {
         let command = ["sh", "-c", "trap '' QUIT TERM; while :; do sleep 0.1; done"].map(Into::into).to_vec();
         let policy = Policy {
             start_grace: Duration::ZERO,

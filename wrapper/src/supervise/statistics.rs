@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn each_end_and_each_drain_is_counted_once() {
+    fn each_exit_and_each_drain_is_counted_once() {
         use DrainResult::{Cancelled, Finished, Forced, Killed, NoRunner};
         use Mode::{Forceful, Graceful};
         let over = |exit, killed| exited(exit, killed, Some(Graceful));
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn a_drain_takes_from_its_wish_to_the_end() {
+    fn drain_duration_counts_from_request() {
         let mut tally = Tally::of(&stopping(Mode::Graceful));
         let later = Instant::now() + Duration::from_secs(90);
         let took = tally.see(&exited(Exit::Code(0), false, None), later).drained.unwrap().took.unwrap();

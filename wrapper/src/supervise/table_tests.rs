@@ -114,7 +114,7 @@ fn word(effect: &Effect) -> String {
 
 /// Every state with every event, as a reader would want to see it. A change of the table shows up here, line by line.
 #[test]
-fn the_whole_table() {
+fn transition_table_snapshot() {
     let now = Instant::now();
     let mut table = String::new();
     for (state_name, state) in states(now) {
@@ -143,7 +143,7 @@ fn the_whole_table() {
 
 /// What must hold of any single step, for every state, event, and policy, leaving or not.
 #[test]
-fn every_single_step_keeps_the_promises() {
+fn each_transition_keeps_invariants() {
     let now = Instant::now();
     for policy in [Policy::default(), on_failure(), Policy { leave_when_stopped: true, ..Policy::default() }]
     {
@@ -219,7 +219,7 @@ fn starts(before: &Supervision, next: &Supervision) -> bool {
 }
 
 #[test]
-fn a_stop_before_the_child_is_kept() {
+fn stop_before_start_is_kept() {
     let now = Instant::now();
     let policy = Policy::default();
     let stopped = Supervision::default().on(Event::Stop(graceful()), now, &policy).next;
@@ -229,7 +229,7 @@ fn a_stop_before_the_child_is_kept() {
 }
 
 #[test]
-fn only_the_named_stop_is_cancelled() {
+fn cancel_requires_matching_drain_id() {
     let now = Instant::now();
     let policy = Policy::default();
     let (_, running) = states(now).swap_remove(4);
@@ -246,7 +246,7 @@ fn only_the_named_stop_is_cancelled() {
 
 /// One row for each pair of a drain under way and a call that joins it, as seconds from now.
 #[test]
-fn a_call_that_joins_brings_the_deadline_forward_and_never_back() {
+fn joining_drain_only_shortens_deadline() {
     let now = Instant::now();
     let policy = Policy::default();
     let at = |seconds: Option<u32>| seconds.map(|seconds| now + seconds * SECOND);
@@ -290,7 +290,7 @@ fn a_call_that_joins_brings_the_deadline_forward_and_never_back() {
 }
 
 #[test]
-fn a_forceful_call_that_joins_says_so_and_is_forceful() {
+fn forceful_request_makes_joined_drain_forceful() {
     let now = Instant::now();
     for (name, state) in states(now) {
         let under_way = !matches!(state, State::Exited { .. }) && state.stop().is_some();
@@ -306,7 +306,7 @@ fn a_forceful_call_that_joins_says_so_and_is_forceful() {
 }
 
 #[test]
-fn the_last_stop_is_kept_after_a_start() {
+fn last_stop_is_kept_after_start() {
     let now = Instant::now();
     let policy = Policy::default();
     let on = |before: Supervision, event| before.on(event, now, &policy).next;
@@ -326,7 +326,7 @@ fn the_last_stop_is_kept_after_a_start() {
 }
 
 #[test]
-fn at_most_so_many_callbacks() {
+fn callback_count_is_limited() {
     let now = Instant::now();
     let policy = Policy::default();
     let mut supervision = Supervision::default();
@@ -343,7 +343,7 @@ fn at_most_so_many_callbacks() {
 
 /// A wrapper that was told to end, and killed before its child had: its successor is wanted to run one.
 #[test]
-fn the_end_of_an_earlier_wrapper_is_followed_by_another_child() {
+fn interrupted_wrapper_stop_restarts_runner() {
     let now = Instant::now();
     let policy = Policy::default();
     let (_, state) = states(now).into_iter().find(|(name, _)| *name == "draining").unwrap();
@@ -360,7 +360,7 @@ fn the_end_of_an_earlier_wrapper_is_followed_by_another_child() {
 }
 
 #[test]
-fn a_crash_loop_shows_and_a_stable_child_ends_it() {
+fn crash_loop_is_reported_until_child_is_stable() {
     let policy = on_failure();
     let mut now = Instant::now();
     let mut supervision = Supervision::default().on(Event::Boot, now, &policy).next;
@@ -391,7 +391,7 @@ fn a_crash_loop_shows_and_a_stable_child_ends_it() {
 
 /// What earlier children did is not counted against one that somebody asked for.
 #[test]
-fn an_operators_start_forgets_the_failures_of_before() {
+fn start_request_resets_failure_count() {
     let (policy, now) = (on_failure(), Instant::now());
     let on = |before: Supervision, event| before.on(event, now, &policy).next;
     let crashed = || {
@@ -416,7 +416,7 @@ fn an_operators_start_forgets_the_failures_of_before() {
 
 /// The stop was for the earlier wrapper's own end. Its runner did not end by itself.
 #[test]
-fn a_runner_that_follows_its_wrappers_stop_was_not_restarted_by_itself() {
+fn start_after_wrapper_stop_is_not_a_restart() {
     let (policy, now) = (on_failure(), Instant::now());
     let on = |before: Supervision, event| before.on(event, now, &policy).next;
     let child = ChildInfo { pid: PID, started: now };
@@ -430,7 +430,7 @@ fn a_runner_that_follows_its_wrappers_stop_was_not_restarted_by_itself() {
 
 /// A failed child's last lines are told until there is another; those of one that ended well, or as asked, are not even read.
 #[test]
-fn the_last_lines_of_a_failed_child() {
+fn last_lines_are_kept_until_next_child_of_failed_one() {
     let now = Instant::now();
     let lines = LastLines::Read(Arc::from(["why".to_owned()]));
     let read = Event::LogRead(Arc::from(["why".to_owned()]));

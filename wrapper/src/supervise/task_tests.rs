@@ -23,7 +23,7 @@ fn shell(script: &str) -> Linux {
 }
 
 #[tokio::test]
-async fn the_end_of_the_child_is_seen_when_every_handle_is_gone() {
+async fn child_exit_is_seen_without_handles() {
     let policy = Policy { leave_when_stopped: true, ..Policy::default() };
     let (task, supervisor) = Task::new(policy, shell("sleep 0.3; exit 7"), NoCallbacks);
     let supervision = tokio::spawn(task.run());

@@ -266,7 +266,7 @@ mod tests {
     const STATE: &str = "state";
 
     #[test]
-    fn a_folder_that_others_can_write_to_is_refused() {
+    fn directory_writable_by_others_is_rejected() {
         let temporary = tempfile::tempdir().unwrap();
         let file = temporary.path().join(STATE);
         for refused in [0o1777, 0o777, 0o770, 0o702] {
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_another_user_could_have_written_is_refused() {
+    fn file_writable_by_others_is_rejected() {
         let temporary = tempfile::tempdir().unwrap();
         let file = temporary.path().join(STATE);
         let folder = Folder::of(&file).unwrap();
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_regular_file_is_refused() {
+    fn non_regular_file_is_rejected() {
         let temporary = tempfile::tempdir().unwrap();
         let file = temporary.path().join(STATE);
         let folder = Folder::of(&file).unwrap();
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_was_planted_in_place_of_the_new_one_is_not_written_to() {
+    fn planted_temporary_file_is_not_written() {
         let temporary = tempfile::tempdir().unwrap();
         let path = |name: &str| temporary.path().join(name);
         let folder = Folder::of(&path(STATE)).unwrap();

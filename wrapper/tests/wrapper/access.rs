@@ -36,7 +36,7 @@ async fn ready(flags: &[&str]) -> Wrapper {
 }
 
 #[tokio::test]
-async fn another_user_is_refused_and_logged() {
+async fn unlisted_user_is_rejected_and_logged() {
     if !is_root() {
         return grit_testkit::not_covered("that another user is refused", ONLY_ROOT);
     }
@@ -51,7 +51,7 @@ async fn another_user_is_refused_and_logged() {
 }
 
 #[tokio::test]
-async fn a_reader_can_look_but_not_drain() {
+async fn read_only_user_can_read_but_not_drain() {
     if !is_root() {
         return grit_testkit::not_covered("that a reader can look but not drain", ONLY_ROOT);
     }
@@ -67,7 +67,7 @@ async fn a_reader_can_look_but_not_drain() {
 }
 
 #[tokio::test]
-async fn with_a_list_tcp_may_only_look() {
+async fn tcp_is_read_only_with_allow_list() {
     let wrapper = ready(&["--allow-control=4343", "--grpc-listen=tcp://127.0.0.1:0"]).await;
     let log = wrapper.read("log");
     let line = log.lines().find(|line| line.contains("tcp://127.0.0.1:0")).unwrap();
@@ -81,7 +81,7 @@ async fn with_a_list_tcp_may_only_look() {
 
 /// The journal takes so many lines of a service in a time, and the runner's are among them.
 #[tokio::test]
-async fn refusals_do_not_fill_the_log() {
+async fn refusal_log_lines_are_rate_limited() {
     let lists = ["--allow-control=4343", "--grpc-listen=tcp://127.0.0.1:0"];
     let (wrapper, url) = ready_with(&lists, &[]).await;
     let log = wrapper.read("log");
@@ -103,7 +103,7 @@ async fn refusals_do_not_fill_the_log() {
 }
 
 #[tokio::test]
-async fn callbacks_that_are_not_allowed_stop_nothing() {
+async fn disallowed_callback_url_rejects_the_drain() {
     let flags = [
         "--callback-allow=https://ci.example/hooks/",
         "--http-listen=tcp://127.0.0.1:0",

@@ -36,7 +36,7 @@ fn fill_the_disk(process: u32) {
 }
 
 #[tokio::test]
-async fn a_hanging_log_reader_and_configuration_and_a_full_disk_delay_no_deadline() {
+async fn blocked_log_config_and_disk_do_not_delay_deadline() {
     let (reader, writer) = full_pipe();
     let folder = tempfile::tempdir().unwrap();
     let config = folder.path().join("config.toml");

@@ -108,7 +108,7 @@ async fn ready(habits: &[&str]) -> Wrapper {
 }
 
 #[tokio::test]
-async fn method_and_headers_arrive_after_the_runner_has_ended() {
+async fn callback_method_and_headers_arrive_after_runner_exit() {
     let hook = Hook::new(&["204 No Content"]).await;
     let wrapper = ready(&["--jobs-take", "300"]).await;
     let mut client = wrapper.client().await;
@@ -126,7 +126,7 @@ async fn method_and_headers_arrive_after_the_runner_has_ended() {
 }
 
 #[tokio::test]
-async fn an_empty_method_is_get_and_the_same_callback_is_made_once() {
+async fn empty_method_is_get_and_equal_callbacks_are_merged() {
     let hook = Hook::new(&["200 OK"]).await;
     let other = Hook::new(&["200 OK"]).await;
     let wrapper = ready(&["--jobs-take", "200"]).await;
@@ -148,7 +148,7 @@ async fn an_empty_method_is_get_and_the_same_callback_is_made_once() {
 }
 
 #[tokio::test]
-async fn failures_are_tried_again_and_refusals_are_not() {
+async fn callback_is_retried_after_5xx_but_not_after_4xx() {
     let shaky = Hook::new(&["503 Service Unavailable", "429 Too Many Requests", "200 OK"]).await;
     let wrapper = ready(&[]).await;
     wrapper.client().await.graceful_with(callback(&shaky.url, "POST", &[])).await.unwrap();
@@ -166,7 +166,7 @@ async fn failures_are_tried_again_and_refusals_are_not() {
 }
 
 #[tokio::test]
-async fn a_wrapper_that_is_told_to_end_makes_its_callback_first() {
+async fn sigterm_waits_for_callback_before_exit() {
     let hook = Hook::new(&["500 Oops", "200 OK"]).await;
     let mut wrapper = ready(&["--jobs-take", "300"]).await;
     wrapper.client().await.graceful_with(callback(&hook.url, "POST", &[])).await.unwrap();
@@ -176,7 +176,7 @@ async fn a_wrapper_that_is_told_to_end_makes_its_callback_first() {
 }
 
 #[tokio::test]
-async fn a_callback_that_cannot_be_made_stops_nothing() {
+async fn invalid_callback_rejects_the_drain() {
     let wrapper = ready(&[]).await;
     let mut client = wrapper.client().await;
     for bad in [
@@ -202,7 +202,7 @@ fn pem(certificate: &[u8]) -> String {
 
 /// The authority is one that only this machine trusts, as in a company: `SSL_CERT_FILE` names it.
 #[tokio::test]
-async fn https_is_checked_against_the_machines_authorities() {
+async fn https_callback_uses_system_trust_store() {
     let certified = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
     let key = PrivateKeyDer::try_from(certified.signing_key.serialize_der()).unwrap();
     let config =
@@ -270,7 +270,7 @@ async fn made_by_the_next_wrapper(first: Wrapper, hook: &Hook) -> Wrapper {
 }
 
 #[tokio::test]
-async fn a_start_does_not_forget_a_callback_and_neither_does_a_kill() {
+async fn pending_callback_survives_start_and_kill() {
     let hook = Hook::down().await;
     let mut first = ready(&[]).await;
     first.client().await.graceful_with(callback(&hook.url, "POST", &[])).await.unwrap();
@@ -286,7 +286,7 @@ async fn a_start_does_not_forget_a_callback_and_neither_does_a_kill() {
 
 /// After the wrapper has waited for its callbacks as long as it does.
 #[tokio::test]
-async fn a_wrapper_that_ends_leaves_its_callbacks_to_the_next_one() {
+async fn pending_callbacks_are_made_by_next_wrapper() {
     let hook = Hook::down().await;
     let mut first = ready(&[]).await;
     first.client().await.graceful_with(callback(&hook.url, "POST", &[])).await.unwrap();
@@ -300,7 +300,7 @@ async fn a_wrapper_that_ends_leaves_its_callbacks_to_the_next_one() {
 }
 
 #[tokio::test]
-async fn a_wrapper_that_is_killed_while_it_makes_its_last_callbacks_leaves_them_to_the_next_one() {
+async fn callbacks_interrupted_by_kill_are_made_by_next_wrapper() {
     let hook = Hook::down().await;
     let mut first = ready(&[]).await;
     first.client().await.graceful_with(callback(&hook.url, "POST", &[])).await.unwrap();

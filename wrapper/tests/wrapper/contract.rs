@@ -77,7 +77,7 @@ async fn whole_life(mut client: Client, other: &mut Client, parts: &Parts) {
 }
 
 #[tokio::test]
-async fn a_whole_life_over_a_unix_socket() {
+async fn upstream_api_full_lifecycle_over_unix_socket() {
     let folder = tempfile::tempdir().unwrap();
     let parts = serve(folder.path(), &["--jobs-take", "1000"]).await;
     let client = unix_client(&folder.path().join("w.sock")).await.unwrap();
@@ -85,7 +85,7 @@ async fn a_whole_life_over_a_unix_socket() {
 }
 
 #[tokio::test]
-async fn a_whole_life_over_tcp() {
+async fn upstream_api_full_lifecycle_over_tcp() {
     let folder = tempfile::tempdir().unwrap();
     let parts = serve(folder.path(), &["--jobs-take", "1000"]).await;
     let client = tcp_client(&parts.tcp).await.unwrap();
@@ -93,7 +93,7 @@ async fn a_whole_life_over_tcp() {
 }
 
 #[tokio::test]
-async fn a_shutdown_before_the_child_exists_is_kept() {
+async fn shutdown_before_child_start_is_kept() {
     for forceful in [false, true] {
         let folder = tempfile::tempdir().unwrap();
         let record = folder.path().join("record");
@@ -114,7 +114,7 @@ async fn a_shutdown_before_the_child_exists_is_kept() {
 }
 
 #[tokio::test]
-async fn health_says_that_the_wrapper_answers() {
+async fn grpc_health_service_reports_serving() {
     let wrapper = Start::new().child(&[]);
     drop(wrapper.client().await);
     let channel = unix_channel(&wrapper.path("w.sock")).await.unwrap();
@@ -127,7 +127,7 @@ async fn health_says_that_the_wrapper_answers() {
 
 /// The clock runs ahead while nobody does anything.
 #[tokio::test(start_paused = true)]
-async fn a_call_whose_message_does_not_come_is_answered_all_the_same() {
+async fn call_without_body_times_out() {
     use crate::hostile::frames::{END_HEADERS, HEADERS, PREFACE, frame, head};
     let folder = tempfile::tempdir().unwrap();
     let _parts = serve(folder.path(), &[]).await;
@@ -150,7 +150,7 @@ async fn a_call_whose_message_does_not_come_is_answered_all_the_same() {
 }
 
 #[tokio::test]
-async fn a_message_that_is_too_large_is_refused() {
+async fn oversized_message_is_rejected() {
     let wrapper = Start::new().child(&[]);
     let mut client = wrapper.client().await;
     let callback = grit_proto::runner_wrapper::ShutdownCallback {

@@ -49,7 +49,7 @@ async fn drained(wrapper: &Wrapper, id: &str) {
 }
 
 #[tokio::test]
-async fn a_drain_is_carried_out_when_its_client_goes_away_during_the_check_for_a_self_drain() {
+async fn drain_continues_if_client_leaves_during_self_check() {
     let (wrapper, url) = with_a_runner_that_hangs().await;
     let moment = Duration::from_millis(300);
 
@@ -101,7 +101,7 @@ async fn a_drain_is_carried_out_when_its_client_goes_away_during_the_check_for_a
 }
 
 #[tokio::test]
-async fn a_patient_client_is_answered_when_the_check_for_a_self_drain_hangs() {
+async fn drain_is_answered_if_self_drain_check_hangs() {
     let (wrapper, _) = with_a_runner_that_hangs().await;
     let answer = wrapper.own().await.drain(from_a_job("patient")).await.unwrap().into_inner();
     assert!(!answer.joined);
@@ -110,7 +110,7 @@ async fn a_patient_client_is_answered_when_the_check_for_a_self_drain_hangs() {
 }
 
 #[tokio::test]
-async fn every_view_of_a_drain_that_joins_says_so() {
+async fn joined_drain_is_reported_by_every_interface() {
     let flags = ["--http-listen=tcp://127.0.0.1:0", "--http-allow-control"];
     let wrapper = ready(&flags, &["--ignore-quit"]).await;
     let url = crate::web::ready_at(&wrapper).await;
@@ -158,7 +158,7 @@ async fn every_view_of_a_drain_that_joins_says_so() {
 
 /// `systemctl stop` without a limit waits for jobs that may never end.
 #[tokio::test]
-async fn a_drain_that_joins_a_signals_drain_bounds_it() {
+async fn deadline_of_joining_drain_limits_signal_drain() {
     let mut wrapper = ready(&[], &["--ignore-quit"]).await;
     wrapper.signal(Signal::TERM);
     wrapper.recorded("ready QUIT").await;
@@ -169,7 +169,7 @@ async fn a_drain_that_joins_a_signals_drain_bounds_it() {
 }
 
 #[tokio::test]
-async fn the_last_drain_is_told_after_a_start_also_by_the_next_wrapper() {
+async fn last_drain_is_reported_after_start_and_wrapper_restart() {
     let wrapper = ready(&[], &["--code", "7"]).await;
     json(&operator(&wrapper, &["drain", "--id", "deploy-7", "--reason", "version 2", "--json"]));
     wrapper.client().await.becomes(Upstream::Stopped).await;
@@ -196,7 +196,7 @@ async fn the_last_drain_is_told_after_a_start_also_by_the_next_wrapper() {
 
 /// The commands are processes that this test waits for, and the runner's server answers meanwhile.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_thousand_jobs_and_sections_hide_no_drain() {
+async fn drain_is_reported_with_1000_jobs_and_sections() {
     let runner = Runner::new().await;
     let job = |id: u32| {
         format!(
@@ -251,7 +251,7 @@ async fn change(wrapper: &Wrapper, count: usize) -> Value {
 }
 
 #[tokio::test]
-async fn each_accepted_change_leaves_one_line_with_its_sender() {
+async fn each_accepted_change_logs_its_sender_once() {
     let flags = [
         "--grpc-listen=tcp://127.0.0.1:0",
         "--http-listen=tcp://127.0.0.1:0",
@@ -332,7 +332,7 @@ async fn each_accepted_change_leaves_one_line_with_its_sender() {
 }
 
 #[tokio::test]
-async fn a_wait_for_a_level_that_cannot_be_seen_ends() {
+async fn wait_above_maximum_level_fails() {
     let (wrapper, _own) = crate::ladder::watched(None, Some(crate::ladder::CONFIG), &[]).await;
     let refused = operator(&wrapper, &["wait", "--for", "ready", "--timeout", "60s"]);
     assert_eq!(refused.status.code(), Some(1), "{}", stderr(&refused));
@@ -341,7 +341,7 @@ async fn a_wait_for_a_level_that_cannot_be_seen_ends() {
 }
 
 #[tokio::test]
-async fn a_wait_for_health_ends_in_a_crash_loop() {
+async fn wait_for_level_fails_in_crash_loop() {
     let flags = ["--restart=always", "--restart-delay=10ms", "--restart-max-delay=20ms", "--min-uptime=1h"];
     let wrapper = Start::new().flags(&flags).child(&["--exit-after", "1", "--code", "9"]);
     drop(wrapper.client().await);
@@ -351,14 +351,14 @@ async fn a_wait_for_health_ends_in_a_crash_loop() {
 }
 
 #[tokio::test]
-async fn an_unknown_command_is_not_taken_for_a_wrapper_that_cannot_be_reached() {
+async fn unknown_command_exits_1_not_2() {
     let wrapper = ready(&[], &[]).await;
     assert_eq!(operator(&wrapper, &["frobnicate"]).status.code(), Some(1));
     assert_eq!(operator(&wrapper, &["run", "--nothing"]).status.code(), Some(2));
 }
 
 #[tokio::test]
-async fn a_wait_with_json_writes_one_object_for_each_change() {
+async fn wait_json_writes_one_object_per_change() {
     let wrapper = ready(&[], &["--jobs-take", "1500"]).await;
     let output = operator(&wrapper, &["drain", "--wait", "--json"]);
     let text = String::from_utf8(output.stdout).unwrap();

@@ -94,7 +94,7 @@ async fn busy(runner: &Runner, takes: &str) -> Wrapper {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_command_does_what_is_said_of_it() {
+async fn documented_commands_work() {
     let runner = Runner::new().await;
     let wrapper = busy(&runner, "200").await;
     let mut shown = Examples::of(COMMANDS, "Commands", "grit-wrapper ");
@@ -194,7 +194,7 @@ async fn curl(url: &str, line: &str) -> (u16, String) {
 }
 
 #[tokio::test]
-async fn every_request_does_what_is_said_of_it() {
+async fn documented_http_requests_work() {
     let runner = Runner::new().await;
     runner.says("/debug/jobs/list", 200, JOBS);
     let address = format!("--runner-listen-address={}", runner.address);
@@ -272,7 +272,7 @@ impl Drop for Terminal {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_wait_shows_its_progress_in_one_line_of_a_terminal() {
+async fn wait_shows_progress_in_one_terminal_line() {
     let runner = Runner::new().await;
     let mut wrapper = busy(&runner, "60000").await;
     people(&wrapper, "grit-wrapper drain --id deploy-7");
@@ -297,7 +297,7 @@ async fn a_wait_shows_its_progress_in_one_line_of_a_terminal() {
 
 /// Each rung is waited for, and not the one below.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_wait_ends_at_its_rung_and_not_before() {
+async fn wait_ends_exactly_at_requested_level() {
     let runner = Runner::new().await;
     runner.says("/health/ready", 503, "boot-verify pending\n");
     runner.says("/metrics", 200, VERSION);

@@ -34,7 +34,7 @@ async fn killed(mut wrapper: Wrapper) -> tempfile::TempDir {
 
 /// The runner drains, whatever the wrapper that told it has become of.
 #[tokio::test]
-async fn a_drain_that_an_earlier_wrapper_told_cannot_be_taken_back() {
+async fn signalled_drain_cannot_be_cancelled_by_next_wrapper() {
     let habits = ["--jobs-take", "60000"];
     let first = ready(&habits).await;
     let drain = DrainRequest { id: "deploy-7".to_owned(), ..DrainRequest::default() };
@@ -53,7 +53,7 @@ async fn a_drain_that_an_earlier_wrapper_told_cannot_be_taken_back() {
 
 /// As when a host's service is stopped while a deployment waits for the same runner's end.
 #[tokio::test]
-async fn who_joins_the_wrappers_own_end_is_not_forgotten_with_it() {
+async fn joined_drain_survives_wrapper_kill() {
     let hook = Hook::new(&["200 OK"]).await;
     let habits = ["--jobs-take", "800"];
     let first = ready(&habits).await;
@@ -79,7 +79,7 @@ async fn who_joins_the_wrappers_own_end_is_not_forgotten_with_it() {
 }
 
 #[tokio::test]
-async fn a_callback_that_was_made_is_not_made_by_the_next_wrapper() {
+async fn completed_callback_is_not_repeated_by_next_wrapper() {
     let hook = Hook::new(&["200 OK"]).await;
     let other = Hook::new(&["200 OK"]).await;
     let first = ready(&[]).await;
@@ -113,7 +113,7 @@ fn runners(wrapper: &Wrapper) -> Vec<u32> {
 /// Each round from the beginning, so that each kill comes while the first runner is made: before its gate, while its number is written
 /// down, when it is let through, or just after.
 #[tokio::test]
-async fn wrappers_killed_while_they_make_their_runner_leave_one_that_is_known_or_none() {
+async fn wrapper_killed_during_start_leaves_known_runner_or_none() {
     let mut folder = tempfile::tempdir().unwrap();
     let (mut adopted, mut started) = (0, 0);
     for round in 0..grit_testkit::rounds(20_u64, 60) {
@@ -157,7 +157,7 @@ async fn wrappers_killed_while_they_make_their_runner_leave_one_that_is_known_or
 /// Whoever was told that the drain is under way can rely on it, at whatever moment between the wish and the runner's end the wrapper is
 /// killed. Who was not told may ask again.
 #[tokio::test]
-async fn wrappers_killed_while_their_runner_drains_forget_nothing_that_was_promised() {
+async fn wrapper_killed_during_drain_keeps_accepted_drain() {
     let (mut promised, mut ended) = (0, 0);
     for round in 0..grit_testkit::rounds(20_u64, 50) {
         let habits = ["--jobs-take", "15"];
@@ -195,7 +195,7 @@ async fn wrappers_killed_while_their_runner_drains_forget_nothing_that_was_promi
 
 /// A number that was given again: another process has the runner's by now.
 #[tokio::test]
-async fn a_stranger_with_the_runners_number_is_neither_adopted_nor_touched() {
+async fn unrelated_process_with_reused_pid_is_left_alone() {
     let mut stranger = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
     // The kernel tells when a process was made by ticks of 10 ms, in which no number comes round; these two are not to be of the same.
     tokio::time::sleep(Duration::from_millis(30)).await;
@@ -223,7 +223,7 @@ async fn a_stranger_with_the_runners_number_is_neither_adopted_nor_touched() {
 
 /// As when a package is upgraded in the middle of a deployment.
 #[tokio::test]
-async fn a_drain_goes_on_under_the_wrapper_that_an_upgrade_brings() {
+async fn drain_continues_after_wrapper_upgrade() {
     let hook = Hook::new(&["200 OK"]).await;
     let habits = ["--jobs-take", "900"];
     let mut first = ready(&habits).await;

@@ -43,7 +43,7 @@ async fn until(client: &WrapperClient<Channel>, is_last: impl Fn(&Status) -> boo
 /// The server of a runner may outlive it, in a child that inherited its socket, and a probe of it may take seconds. The level that the first
 /// one had is told until it ends, and not a moment longer.
 #[tokio::test]
-async fn a_restarted_runner_is_not_polling_before_it_was_looked_at() {
+async fn restarted_runner_is_not_polling_before_first_probe() {
     let runner = polling_runner().await;
     let flags = ["--restart=always", "--restart-delay=50ms"];
     let (wrapper, mut client) = watched_with(Some(&runner), Some(CONFIG), &flags, &[]).await;
@@ -101,7 +101,7 @@ async fn a_restarted_runner_is_not_polling_before_it_was_looked_at() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_older_than_the_runner_is_another_ones() {
+async fn http_server_older_than_runner_is_ignored() {
     let runner = polling_runner().await;
     let (wrapper, mut client) = watched_with(Some(&runner), Some(CONFIG), &[], &[]).await;
     becomes(&mut client, Level::Polling, "").await;
@@ -117,7 +117,7 @@ async fn a_server_that_is_older_than_the_runner_is_another_ones() {
 
 /// Seconds pass between two probes, and a job grows older.
 #[tokio::test]
-async fn the_oldest_jobs_age_is_that_of_now() {
+async fn oldest_job_age_grows_between_probes() {
     let runner = polling_runner().await;
     let job = "url=https://gitlab.example/-/jobs/17 state=running stage=step_script executor_stage=run duration=10s\n";
     runner.says("/debug/jobs/list", 200, job);

@@ -68,7 +68,7 @@ fn status_as(user: &str, wrapper: &Wrapper) -> bool {
 
 /// They answer all that HTTP/2 asks, and their calls never end.
 #[tokio::test]
-async fn one_user_cannot_lock_the_others_out() {
+async fn one_user_cannot_block_other_users() {
     if !is_root() {
         return grit_testkit::not_covered(
             "that one user cannot lock the others out",
@@ -110,7 +110,7 @@ async fn one_user_cannot_lock_the_others_out() {
 
 /// As many waits as there is room for, and more, do not keep their own user from stopping the runner.
 #[tokio::test]
-async fn waits_leave_places_to_drain_by_force() {
+async fn watches_leave_slots_for_forceful_drain() {
     let wrapper = Start::new().flags(&["--start-grace=0s"]).child(&[]);
     wrapper.child_ready().await;
     let socket = wrapper.path("w.sock");
@@ -145,7 +145,7 @@ async fn waits_leave_places_to_drain_by_force() {
 
 /// The peers are well behaved, answer pings, and ask nothing.
 #[tokio::test]
-async fn who_asks_nothing_makes_room_for_who_does() {
+async fn idle_connections_are_evicted_for_new_clients() {
     let wrapper = Start::new().child(&[]);
     let socket = wrapper.path("w.sock");
     wrapper.client().await.becomes(Status::Running).await;
@@ -176,7 +176,7 @@ async fn who_asks_nothing_makes_room_for_who_does() {
 
 /// As in a container with a low limit: connections take no descriptor that the wrapper needs for its runner and its state.
 #[tokio::test]
-async fn connections_leave_the_descriptors_that_a_runner_needs() {
+async fn connections_leave_file_descriptors_for_runner() {
     let tcp = "--grpc-listen=tcp://127.0.0.1:0";
     let flags = ["--start-grace=0s", "--restart=always", "--restart-delay=50ms", tcp];
     let http = "--http-listen=tcp://127.0.0.1:0";
@@ -259,7 +259,7 @@ fn resident(process: u32) -> usize {
 
 /// Whatever is sent to it, the wrapper serves others at once, and does not grow.
 #[tokio::test]
-async fn nonsense_costs_the_wrapper_nothing() {
+async fn garbage_traffic_is_harmless() {
     use frames::{CONTINUATION, END_HEADERS, HEADERS, PING, PREFACE, SETTINGS, frame, head};
     let wrapper = Start::new().child(&[]);
     wrapper.client().await.becomes(Status::Running).await;
@@ -310,7 +310,7 @@ async fn nonsense_costs_the_wrapper_nothing() {
 
 /// Messages that are announced and never end, over all connections that one user can have and more.
 #[tokio::test]
-async fn unfinished_messages_take_little_memory() {
+async fn unfinished_messages_use_little_memory() {
     use frames::{DATA, END_HEADERS, HEADERS, PREFACE, WINDOW_UPDATE, frame, head};
     let wrapper = Start::new().child(&[]);
     wrapper.client().await.becomes(Status::Running).await;

@@ -139,7 +139,7 @@ pub(crate) async fn becomes(client: &mut WrapperClient<Channel>, level: Level, r
 }
 
 #[tokio::test]
-async fn every_rung_of_a_new_runner() {
+async fn new_runner_reaches_each_level() {
     let runner = Runner::new().await;
     runner.says("/health/ready", 503, "boot-verify pending\n");
     runner.says("/metrics", 200, VERSION);
@@ -173,7 +173,7 @@ async fn every_rung_of_a_new_runner() {
 }
 
 #[tokio::test]
-async fn an_older_runner_is_asked_for_what_it_has() {
+async fn older_runner_falls_back_to_metrics() {
     let runner = Runner::new().await;
     let starting = VERSION.to_owned() + "gitlab_runner_process_state_info{state=\"starting\"} 1\n";
     runner.says("/metrics", 200, &starting);
@@ -189,7 +189,7 @@ async fn an_older_runner_is_asked_for_what_it_has() {
 }
 
 #[tokio::test]
-async fn what_upstreams_wrapper_calls_healthy() {
+async fn runner_without_config_reaches_level_process() {
     let runner = Runner::new().await;
     runner.says("/metrics", 200, VERSION);
     let (_wrapper, mut client) = watched(Some(&runner), None, &[]).await;
@@ -209,7 +209,7 @@ async fn what_upstreams_wrapper_calls_healthy() {
 
 /// Each question of a peer's was one to the runner, which has better things to do, and a descriptor of the wrapper's.
 #[tokio::test]
-async fn the_runner_is_asked_once_for_many_who_want_its_jobs() {
+async fn concurrent_job_queries_share_one_runner_request() {
     let runner = Runner::new().await;
     runner.says("/metrics", 200, VERSION);
     runner.says("/debug/jobs/list", 200, "");
@@ -229,7 +229,7 @@ async fn the_runner_is_asked_once_for_many_who_want_its_jobs() {
 }
 
 #[tokio::test]
-async fn jobs_are_counted_listed_without_their_project_and_known_again() {
+async fn jobs_are_counted_and_listed_without_project() {
     let runner = Runner::new().await;
     runner.says("/metrics", 200, &(VERSION.to_owned() + "gitlab_runner_jobs{state=\"running\"} 5\n"));
     let (wrapper, mut client) = watched(Some(&runner), Some(CONFIG), &["--jobs-take", "60000"]).await;
@@ -287,7 +287,7 @@ async fn jobs_are_counted_listed_without_their_project_and_known_again() {
 
 /// A configuration that hangs is the runner's trouble; the wrapper answers, and says what is in the way.
 #[tokio::test]
-async fn a_configuration_that_is_a_fifo_holds_nobody_up() {
+async fn fifo_as_config_file_does_not_block_wrapper() {
     let folder = tempfile::tempdir().unwrap();
     let config = folder.path().join("config.toml");
     let fifo = rustix::fs::FileType::Fifo;

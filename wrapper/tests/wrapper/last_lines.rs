@@ -26,7 +26,7 @@ fn shell(start: Start, script: &str) -> Wrapper {
 }
 
 #[tokio::test]
-async fn a_failed_runner_says_why_to_every_client() {
+async fn failed_runner_log_tail_is_reported_to_all_clients() {
     let token = "glrt-0123456789abcdef";
     let script = format!("echo out; echo \"FATAL: no config for {token}\" >&2; exit 1");
     let wrapper = shell(Start::new(), &script);
@@ -52,7 +52,7 @@ async fn a_failed_runner_says_why_to_every_client() {
 }
 
 #[tokio::test]
-async fn each_runner_speaks_for_itself() {
+async fn log_tail_is_of_the_failed_runner() {
     let script = "test -e $0.1 || { touch $0.1; echo first >&2; exit 1; }
         test -e $0.2 || { touch $0.2; exit 2; }
         echo third >&2; exit 3";
@@ -76,7 +76,7 @@ async fn each_runner_speaks_for_itself() {
 
 /// What went to where nobody can read it back from is missing, and nothing else.
 #[tokio::test]
-async fn without_a_log_that_can_be_read_the_reason_stands_alone() {
+async fn unreadable_log_leaves_only_exit_reason() {
     let folder = tempfile::tempdir().unwrap();
     let pipe = folder.path().join("pipe");
     let piped = "mkfifo \"$0\"; cat \"$0\" >/dev/null & exec \"$@\" 2>\"$0\"";
@@ -87,7 +87,7 @@ async fn without_a_log_that_can_be_read_the_reason_stands_alone() {
 }
 
 #[tokio::test]
-async fn a_runner_that_ends_well_or_as_asked_is_not_explained() {
+async fn no_log_tail_after_clean_or_requested_exit() {
     let script = "echo 'a line' >&2; exit 0";
     assert_eq!(failed(&shell(Start::new(), script)).await, "");
 
@@ -107,7 +107,7 @@ async fn a_runner_that_ends_well_or_as_asked_is_not_explained() {
 
 /// How an adopted runner ended may not be known, which makes its last lines worth the more.
 #[tokio::test]
-async fn an_adopted_runner_is_explained_as_well() {
+async fn log_tail_of_adopted_runner() {
     let child = misbehaving_child();
     let folder = tempfile::tempdir().unwrap();
     let record = folder.path().join("record");

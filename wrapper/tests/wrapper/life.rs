@@ -13,7 +13,7 @@ fn quick() -> Start {
 }
 
 #[tokio::test]
-async fn a_graceful_shutdown_waits_for_the_jobs() {
+async fn graceful_shutdown_waits_for_jobs() {
     let wrapper = quick().child(&["--jobs-take", "1000"]);
     let mut client = wrapper.client().await;
     wrapper.child_ready().await;
@@ -24,7 +24,7 @@ async fn a_graceful_shutdown_waits_for_the_jobs() {
 }
 
 #[tokio::test]
-async fn forceful_twice_is_one_sigterm() {
+async fn repeated_forceful_shutdown_sends_one_sigterm() {
     let wrapper = quick().flags(&["--process-termination-timeout=2s"]).child(&["--ignore-term"]);
     let mut client = wrapper.client().await;
     wrapper.child_ready().await;
@@ -37,7 +37,7 @@ async fn forceful_twice_is_one_sigterm() {
 }
 
 #[tokio::test]
-async fn forceful_after_graceful_comes_as_a_second_signal() {
+async fn forceful_after_graceful_sends_sigterm_after_sigquit() {
     let wrapper = quick().child(&["--ignore-quit", "--code", "3"]);
     let mut client = wrapper.client().await;
     wrapper.child_ready().await;
@@ -48,7 +48,7 @@ async fn forceful_after_graceful_comes_as_a_second_signal() {
 }
 
 #[tokio::test]
-async fn a_child_that_installs_its_handlers_late_is_not_killed_by_the_signal() {
+async fn sigquit_waits_for_late_signal_handlers() {
     let wrapper = quick().child(&["--handlers-after", "700"]);
     let mut client = wrapper.client().await;
     client.becomes(Status::Running).await;
@@ -60,7 +60,7 @@ async fn a_child_that_installs_its_handlers_late_is_not_killed_by_the_signal() {
 
 /// Go's runtime catches every signal from its first moment, so a handler alone does not say that the program is ready.
 #[tokio::test]
-async fn a_child_that_only_seems_ready_is_given_its_grace() {
+async fn sigquit_waits_for_start_grace() {
     let wrapper = Start::new().flags(&["--start-grace=1s"]).child(&[]);
     let mut client = wrapper.client().await;
     wrapper.child_ready().await;
@@ -85,7 +85,7 @@ fn with_grandchild(habits: &[&str]) -> Wrapper {
 }
 
 #[tokio::test]
-async fn a_forceful_shutdown_leaves_nothing_of_the_group() {
+async fn forceful_shutdown_kills_whole_process_group() {
     for habits in [&[][..], &["--ignore-term"]] {
         let wrapper = with_grandchild(habits);
         let mut client = wrapper.client().await;
@@ -99,7 +99,7 @@ async fn a_forceful_shutdown_leaves_nothing_of_the_group() {
 }
 
 #[tokio::test]
-async fn a_graceful_end_leaves_the_group_alone_and_says_so() {
+async fn graceful_exit_reports_remaining_group_processes() {
     let wrapper = with_grandchild(&[]);
     let mut client = wrapper.client().await;
     wrapper.child_ready().await;
@@ -112,7 +112,7 @@ async fn a_graceful_end_leaves_the_group_alone_and_says_so() {
 }
 
 #[tokio::test]
-async fn output_passes_through_byte_for_byte_and_stdin_is_empty() {
+async fn output_is_passed_through_and_stdin_is_empty() {
     let bytes = 3_000_017;
     let mut wrapper = Start::new().flags(&["--when-stopped=exit"]).child(&[
         "--flood",
@@ -129,7 +129,7 @@ async fn output_passes_through_byte_for_byte_and_stdin_is_empty() {
 }
 
 #[tokio::test]
-async fn a_runner_that_ended_by_itself_is_stopped_with_its_reason() {
+async fn unexpected_exit_reports_stopped_with_reason() {
     let wrapper = Start::new().child(&["--exit-after", "0", "--code", "7"]);
     let mut client = wrapper.client().await;
     assert_eq!(client.becomes(Status::Stopped).await, "exit status 7");
@@ -139,7 +139,7 @@ async fn a_runner_that_ended_by_itself_is_stopped_with_its_reason() {
 }
 
 #[tokio::test]
-async fn exit_codes_tell_how_it_ended() {
+async fn exit_code_reflects_runner_exit() {
     for (words, flags, code) in [
         (&["sh", "-c", "exit 41"][..], &["--when-stopped=exit"][..], 41),
         (&["sh", "-c", "kill -9 $$"], &["--when-stopped=exit"], 137),
@@ -156,7 +156,7 @@ async fn exit_codes_tell_how_it_ended() {
 
 /// The C library would hand each of these to /bin/sh.
 #[tokio::test]
-async fn file_that_is_no_program_for_this_machine_is_refused() {
+async fn non_executable_format_is_rejected() {
     let folder = tempfile::tempdir().unwrap();
     // A program for a processor that no test runs on (ELF machine 2, SPARC), and a script without its first line.
     let mut foreign = fs::read("/proc/self/exe").unwrap()[..64].to_vec();
@@ -174,7 +174,7 @@ async fn file_that_is_no_program_for_this_machine_is_refused() {
 
 /// A folder in the way of the state file stands for a full disk.
 #[tokio::test]
-async fn start_that_fails_for_want_of_disk_has_exit_code_125() {
+async fn start_with_unwritable_state_file_exits_125() {
     let start = Start::new().flags(&["--when-stopped=exit"]);
     fs::create_dir(start.folder_path().join("w.sock.state.new")).unwrap();
     let mut wrapper = start.command(&["true"]);
@@ -182,7 +182,7 @@ async fn start_that_fails_for_want_of_disk_has_exit_code_125() {
 }
 
 #[tokio::test]
-async fn a_crashing_runner_is_started_again_until_it_is_stopped() {
+async fn crashing_runner_is_restarted_until_stopped() {
     let wrapper = Start::new()
         .flags(&["--restart=on-failure", "--restart-delay=10ms", "--restart-max-delay=20ms"])
         .child(&["--exit-after", "0", "--code", "9"]);
@@ -198,7 +198,7 @@ async fn a_crashing_runner_is_started_again_until_it_is_stopped() {
 }
 
 #[tokio::test]
-async fn between_two_lives_the_status_is_not_stopped() {
+async fn status_during_restart_delay_is_not_stopped() {
     let wrapper = Start::new()
         .flags(&["--restart=always", "--restart-delay=1h", "--restart-max-delay=1h"])
         .child(&["--exit-after", "0"]);
@@ -212,7 +212,7 @@ async fn between_two_lives_the_status_is_not_stopped() {
 
 /// What a host has to have: a C library, and the loader and kernel parts that come with it.
 #[tokio::test]
-async fn it_needs_no_shared_library_but_libc() {
+async fn wrapper_links_only_libc_dynamically() {
     let wrapper = Start::new().child(&[]);
     drop(wrapper.client().await);
     let maps = fs::read_to_string(format!("/proc/{}/maps", wrapper.pid())).unwrap();

@@ -41,7 +41,7 @@ pub(crate) async fn ready(flags: &[&str], habits: &[&str]) -> Wrapper {
 }
 
 #[tokio::test]
-async fn a_drain_from_its_status_to_its_end_and_a_new_start() {
+async fn status_drain_wait_start() {
     let wrapper = ready(&[], &["--jobs-take", "300", "--code", "4"]).await;
     assert_eq!(operator(&wrapper, &["wait", "--for", "process"]).status.code(), Some(0));
     let status = json(&operator(&wrapper, &["status", "--json"]));
@@ -69,7 +69,7 @@ async fn a_drain_from_its_status_to_its_end_and_a_new_start() {
 }
 
 #[tokio::test]
-async fn drain_wait_exits_with_4_unless_the_drain_was_clean() {
+async fn drain_wait_exits_4_unless_drain_was_clean() {
     let stubborn = &["--ignore-quit", "--ignore-term"][..];
     for (habits, words, outcome, code) in [
         (&[][..], &["drain", "--wait"][..], "clean", 0),
@@ -97,7 +97,7 @@ async fn drain_wait_exits_with_4_unless_the_drain_was_clean() {
 
 /// A folder in the way of the state file stands for a full disk.
 #[tokio::test]
-async fn a_start_that_fails_is_no_success() {
+async fn failed_start_exits_1() {
     let wrapper = ready(&[], &[]).await;
     json(&operator(&wrapper, &["drain", "--wait", "--json"]));
     std::fs::create_dir(wrapper.path("w.sock.state.new")).unwrap();
@@ -113,7 +113,7 @@ async fn a_start_that_fails_is_no_success() {
 }
 
 #[tokio::test]
-async fn a_wait_that_times_out_says_what_it_saw_and_the_drain_goes_on() {
+async fn timed_out_wait_reports_state_and_drain_continues() {
     let wrapper = ready(&[], &["--ignore-quit"]).await;
     let late = operator(&wrapper, &["drain", "--wait", "--timeout", "3s"]);
     assert_eq!(late.status.code(), Some(3), "{}", stderr(&late));
@@ -124,7 +124,7 @@ async fn a_wait_that_times_out_says_what_it_saw_and_the_drain_goes_on() {
 }
 
 #[tokio::test]
-async fn a_drain_is_cancelled_in_time_and_not_too_late() {
+async fn drain_can_be_cancelled_only_before_sigquit() {
     let wrapper = Start::new().flags(&["--start-grace=1h"]).child(&[]);
     drop(wrapper.client().await);
     wrapper.child_ready().await;
@@ -136,7 +136,7 @@ async fn a_drain_is_cancelled_in_time_and_not_too_late() {
 }
 
 #[tokio::test]
-async fn no_wrapper_is_exit_code_two() {
+async fn unreachable_wrapper_exits_2() {
     let folder = tempfile::tempdir().unwrap();
     let address = format!("unix://{}", folder.path().join("none.sock").display());
     for command in [&["status"][..], &["jobs"], &["drain"], &["cancel"], &["start"], &["wait"]] {
@@ -149,7 +149,7 @@ async fn no_wrapper_is_exit_code_two() {
 }
 
 #[tokio::test]
-async fn jobs_that_are_not_told_are_not_none() {
+async fn unknown_jobs_exit_1() {
     let wrapper = ready(&[], &[]).await;
     let unknown = operator(&wrapper, &["jobs"]);
     assert_eq!(unknown.status.code(), Some(1));

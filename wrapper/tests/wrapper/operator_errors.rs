@@ -53,7 +53,7 @@ fn at(path: &Path) -> String {
 }
 
 #[tokio::test]
-async fn nobody_to_ask() {
+async fn errors_without_listener() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
     fs::write(path("file"), "").unwrap();
@@ -83,7 +83,7 @@ async fn nobody_to_ask() {
 
 /// Without root, sockets and folders are closed to oneself in place of a stranger.
 #[tokio::test]
-async fn closed_to_this_user() {
+async fn errors_without_permission() {
     let folder = tempfile::Builder::new().tempdir_in("/tmp").unwrap();
     let open = |mode| PermissionsExt::from_mode(mode);
     let inner = folder.path().join("inner");
@@ -133,7 +133,7 @@ fn serve(folder: &Path, each: impl Fn(&mut std::os::unix::net::UnixStream) + Sen
 
 /// What stands there takes connections, and is no wrapper, or one that is on its way out.
 #[tokio::test]
-async fn no_wrapper_at_the_other_end() {
+async fn errors_for_other_programs() {
     let folders = [(); 4].map(|()| tempfile::tempdir().unwrap());
     let names = folders.each_ref().map(|folder| (folder.path().to_str().unwrap(), "/run/x"));
     let closes = serve(folders[0].path(), |_| {});
@@ -165,7 +165,7 @@ async fn no_wrapper_at_the_other_end() {
 
 /// A wrapper that hangs, and one that hangs while somebody waits.
 #[tokio::test]
-async fn a_wrapper_that_hangs() {
+async fn errors_for_hanging_wrapper() {
     let wrapper = Start::new().child(&[]);
     drop(wrapper.client().await);
     wrapper.child_ready().await;
@@ -243,7 +243,7 @@ impl Own for Peer {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn wrappers_that_have_not_what_is_wanted() {
+async fn errors_for_other_servers() {
     let folders = [(); 3].map(|()| tempfile::tempdir().unwrap());
     let names = folders.each_ref().map(|folder| (folder.path().to_str().unwrap(), "/run/x"));
     let sockets = folders.each_ref().map(|folder| folder.path().join("w.sock"));
@@ -271,7 +271,7 @@ async fn wrappers_that_have_not_what_is_wanted() {
 
 /// 2 is for a wrapper that cannot be reached, which a script may try again; a typing mistake is none.
 #[test]
-fn what_is_wrong_on_the_command_line_is_exit_code_one() {
+fn command_line_errors_exit_1() {
     let code = |words: &[&str]| {
         let output = Command::new(PROGRAM).args(words).env_remove("GRIT_WRAPPER_ADDRESS").output().unwrap();
         (output.status.code().unwrap(), String::from_utf8(output.stderr).unwrap())
@@ -293,7 +293,7 @@ fn what_is_wrong_on_the_command_line_is_exit_code_one() {
 }
 
 #[tokio::test]
-async fn a_wait_tells_that_its_wrapper_is_gone_and_finds_the_next_one() {
+async fn wait_reports_lost_wrapper_and_reconnects_to_next() {
     let (mut wrapper, url) = ready_with(&[], &[]).await;
     let errors = wrapper.path("errors");
     let mut waits = Command::new(PROGRAM)

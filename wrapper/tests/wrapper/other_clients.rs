@@ -42,7 +42,7 @@ async fn wrapper(habits: &[&str]) -> (Wrapper, [String; 2]) {
 }
 
 #[tokio::test]
-async fn all_three_calls_with_their_statuses_and_the_callback() {
+async fn c_core_client_calls_and_callback_work() {
     for listener in [0, 1] {
         let (wrapper, targets) = wrapper(&["--jobs-take", "700"]).await;
         let target = &targets[listener];
@@ -61,7 +61,7 @@ async fn all_three_calls_with_their_statuses_and_the_callback() {
 }
 
 #[tokio::test]
-async fn a_forceful_shutdown() {
+async fn c_core_client_forceful_shutdown_works() {
     let (wrapper, [unix, tcp]) = wrapper(&["--jobs-take", "700", "--code", "3"]).await;
     assert_eq!(calls(&unix, "", &["InitForcefulShutdown"]), [told(Status::InShutdown)]);
     eventually("the runner has ended", async || {
@@ -75,7 +75,7 @@ async fn a_forceful_shutdown() {
 
 /// What clients call a server that has no name.
 #[tokio::test]
-async fn a_request_may_be_addressed_to_anything() {
+async fn any_authority_is_accepted() {
     let (_wrapper, targets) = wrapper(&[]).await;
     for authority in [
         // grpc-go for `unix:`, and since 1.57 for what its dialer gets as it is, which upstream's client does for `tcp:`.

@@ -37,7 +37,7 @@ async fn until(stream: &mut Streaming<Status>, wanted: State) -> Status {
 }
 
 #[tokio::test]
-async fn a_watch_tells_the_whole_life_and_ends_with_the_wrapper() {
+async fn watch_reports_all_states_and_ends_with_wrapper() {
     let (mut wrapper, mut client) = ready(&[], &["--jobs-take", "200", "--code", "3"]).await;
     let mut watch = client.watch(WatchRequest {}).await.unwrap().into_inner();
     let first = watch.message().await.unwrap().unwrap();
@@ -61,7 +61,7 @@ async fn a_watch_tells_the_whole_life_and_ends_with_the_wrapper() {
 }
 
 #[tokio::test]
-async fn the_same_id_joins_and_another_is_told_who_drains() {
+async fn second_drain_joins_and_reports_first_id() {
     let (wrapper, mut client) = ready(&[], &["--ignore-quit"]).await;
     let first = client.drain(drain("one")).await.unwrap().into_inner();
     assert!(!first.joined);
@@ -77,7 +77,7 @@ async fn the_same_id_joins_and_another_is_told_who_drains() {
 }
 
 #[tokio::test]
-async fn a_deadline_turns_graceful_into_forceful() {
+async fn deadline_turns_graceful_drain_into_forceful() {
     let (wrapper, mut client) =
         ready(&["--process-termination-timeout=1s"], &["--ignore-quit", "--ignore-term"]).await;
     let mut watch = client.watch(WatchRequest {}).await.unwrap().into_inner();
@@ -92,7 +92,7 @@ async fn a_deadline_turns_graceful_into_forceful() {
 }
 
 #[tokio::test]
-async fn a_drain_is_cancelled_while_the_runner_does_not_know_of_it() {
+async fn drain_can_be_cancelled_before_sigquit() {
     let wrapper = Start::new().flags(&["--start-grace=1h"]).child(&[]);
     let mut client = wrapper.own().await;
     wrapper.child_ready().await;
@@ -110,7 +110,7 @@ async fn a_drain_is_cancelled_while_the_runner_does_not_know_of_it() {
 }
 
 #[tokio::test]
-async fn what_the_runner_knows_cannot_be_taken_back_but_it_can_be_started_again() {
+async fn signalled_drain_cannot_be_cancelled_runner_can_restart() {
     let (wrapper, mut client) = ready(&[], &["--jobs-take", "500"]).await;
     client.drain(drain("d")).await.unwrap();
     wrapper.recorded("ready QUIT").await;
@@ -130,7 +130,7 @@ async fn what_the_runner_knows_cannot_be_taken_back_but_it_can_be_started_again(
 }
 
 #[tokio::test]
-async fn wrong_requests_stop_nothing() {
+async fn invalid_requests_do_not_stop_runner() {
     let (wrapper, mut client) = ready(&[], &[]).await;
     for (request, field) in [
         (drain(""), "id"),
@@ -151,7 +151,7 @@ async fn wrong_requests_stop_nothing() {
 
 /// Streams that nobody reads cost their own connection its calls, and nobody else anything.
 #[tokio::test]
-async fn calls_on_one_connection_are_limited_and_unread_streams_hold_nobody_up() {
+async fn unread_streams_block_only_their_connection() {
     let (wrapper, mut hog) = ready(&[], &["--jobs-take", "100"]).await;
     let mut unread = Vec::new();
     for _ in 0..8 {

@@ -124,7 +124,7 @@ async fn checked_by_promtool(url: &str) {
 }
 
 #[tokio::test]
-async fn a_whole_life_is_scraped_before_during_and_after_the_drain() {
+async fn prometheus_scrapes_before_during_and_after_drain() {
     let (mut wrapper, url) = ready_with(&["--label=shard=blue"], &["--ignore-quit"]).await;
     let prometheus = Prometheus::scraping(&wrapper, &url).await;
     prometheus.sees("grit_wrapper_runner_up", "1").await;
@@ -152,7 +152,7 @@ async fn a_whole_life_is_scraped_before_during_and_after_the_drain() {
 
 /// What describes the runner and its drain goes on with the wrapper that adopts it.
 #[tokio::test]
-async fn a_drain_is_scraped_through_the_death_of_its_wrapper() {
+async fn drain_metrics_continue_after_wrapper_kill() {
     let (mut first, url) = ready_with(&["--restart=always"], &["--ignore-quit"]).await;
     let prometheus = Prometheus::scraping(&first, &url).await;
     first.client().await.graceful().await;
@@ -199,7 +199,7 @@ async fn samples<const COUNT: usize>(url: &str, names: [&str; COUNT]) -> [f64; C
 
 /// No runner runs, and one will: what a wrapper tells before its first one is the same but for how the last one ended.
 #[tokio::test]
-async fn between_two_lives_the_page_is_clean() {
+async fn metrics_valid_during_backoff() {
     let flags = ["--restart=always", "--restart-delay=1h", "--restart-max-delay=1h"];
     let (wrapper, url) = ready_with(&flags, &["--exit-after", "1", "--code", "3"]).await;
     wrapper.logged("\"to\":\"backoff\"").await;
@@ -225,7 +225,7 @@ fn impatient_rules() -> String {
 
 /// Each fires, and does not fire, on series that are written beside the rules.
 #[test]
-fn the_rules_that_ship_do_what_they_say() {
+fn shipped_alert_rules_pass_promtool_tests() {
     for words in
         [["check", "rules", "grit-wrapper.rules.yml"], ["test", "rules", "grit-wrapper.rules.test.yml"]]
     {
@@ -235,7 +235,7 @@ fn the_rules_that_ship_do_what_they_say() {
 }
 
 #[test]
-fn the_configuration_in_the_documentation_is_one() {
+fn documented_prometheus_config_is_valid() {
     let docs = fs::read_to_string(rules().join("../../../docs/wrapper/metrics.md")).unwrap();
     let lines = docs.lines().skip_while(|line| line.trim() != "# prometheus.yml");
     let config: String =
@@ -252,7 +252,7 @@ fn the_configuration_in_the_documentation_is_one() {
 }
 
 #[tokio::test]
-async fn a_runner_that_keeps_crashing_fires_an_alert() {
+async fn crash_loop_fires_alert() {
     let flags = ["--restart=always", "--restart-delay=100ms", "--restart-max-delay=100ms"];
     let (wrapper, url) = ready_with(&flags, &["--exit-after", "1", "--code", "3"]).await;
     let prometheus = Prometheus::with_rules(&wrapper, &url, &impatient_rules()).await;
@@ -265,7 +265,7 @@ async fn a_runner_that_keeps_crashing_fires_an_alert() {
 
 /// A runner that GitLab answers no more, then rejects, and that drains without coming closer to its end, has no jobs left and does not end, and is killed.
 #[tokio::test]
-async fn a_drain_that_goes_wrong_fires_one_alert_after_the_other() {
+async fn failing_drain_fires_alerts_in_sequence() {
     let runner = Runner::new().await;
     let jobs = |count: u32| format!("{VERSION}gitlab_runner_jobs{{state=\"running\"}} {count}\n");
     let accepted = polls("aaaaaaaaa", 204, 7);

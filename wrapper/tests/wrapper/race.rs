@@ -20,7 +20,7 @@ impl Callbacks for NoCallbacks {
 /// All rounds with real processes and the real supervisor: in every other one the child also ends by itself at about the moment of the
 /// signal, so that the end comes before, between and after the request, the signal and the answer.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn thousands_of_children_that_end_at_once() {
+async fn stop_races_with_child_exit_keep_state_consistent() {
     let each = grit_testkit::rounds(2_000, 10_000) / WORKERS;
     let workers: Vec<_> = (0..WORKERS).map(|worker| tokio::spawn(rounds(worker, each))).collect();
     for worker in workers {

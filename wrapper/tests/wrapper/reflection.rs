@@ -51,7 +51,7 @@ fn services(answer: &MessageResponse) -> Vec<String> {
 
 /// As grpcurl goes about it: list, the file of each service, and whatever those import.
 #[tokio::test]
-async fn a_client_without_definitions_learns_all_of_them() {
+async fn reflection_lists_all_services_and_files() {
     let (_wrapper, channel) = wrapper().await;
     let listed = ask(&channel, vec![question(MessageRequest::ListServices(String::new()))]).await;
     let listed = services(&listed[0]);
@@ -95,7 +95,7 @@ async fn a_client_without_definitions_learns_all_of_them() {
 }
 
 #[tokio::test]
-async fn symbols_of_each_kind_are_found_and_others_are_not() {
+async fn reflection_finds_known_symbols_only() {
     let (_wrapper, channel) = wrapper().await;
     let symbol = |name: &str| question(MessageRequest::FileContainingSymbol(name.to_owned()));
     let known = ["grit.wrapper.v1.Wrapper.Drain", "grit.wrapper.v1.State", "grit.wrapper.v1.DrainRequest"];
@@ -125,7 +125,7 @@ async fn symbols_of_each_kind_are_found_and_others_are_not() {
 
 /// What older tools ask first.
 #[tokio::test]
-async fn the_older_name_answers_the_same() {
+async fn reflection_v1alpha_answers_like_v1() {
     let (_wrapper, channel) = wrapper().await;
     let mut grpc = tonic::client::Grpc::new(channel);
     grpc.ready().await.unwrap();

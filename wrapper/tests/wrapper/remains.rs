@@ -147,7 +147,7 @@ async fn forceful_stop_leaves_no_process() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn forceful_stop_of_an_adopted_runner_leaves_no_process() {
+async fn forceful_stop_of_adopted_runner_leaves_no_process() {
     forceful_stops(rounds(2, 100), true, false).await;
 }
 
@@ -157,13 +157,13 @@ async fn forceful_stop_with_a_cgroup_leaves_no_process() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn forceful_stop_of_an_adopted_runner_with_a_cgroup_leaves_no_process() {
+async fn forceful_stop_of_adopted_cgroup_leaves_no_process() {
     forceful_stops(rounds(2, 100), true, true).await;
 }
 
 /// The runner is in a cgroup of its own, and the wrapper is not in that.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn runner_is_in_its_own_cgroup_where_one_is_delegated() {
+async fn runner_runs_in_separate_cgroup_if_delegated() {
     let Some(cgroup) = Delegated::new("where") else {
         not_covered("a runner's cgroup", "no cgroup of version 2 can be delegated here (root makes them)");
         return;
@@ -181,7 +181,7 @@ async fn runner_is_in_its_own_cgroup_where_one_is_delegated() {
 
 /// A forceful stop whose wrapper is killed before it has ended the jobs is finished by the next one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn interrupted_forceful_stop_is_finished_by_the_next_wrapper() {
+async fn next_wrapper_finishes_interrupted_forceful_stop() {
     let habits = ["--stubborn-jobs", "--ignore-term"];
     let mut wrapper = start(Start::new(), None, &["--process-termination-timeout=60s"], &habits);
     with_jobs(&wrapper).await;
@@ -205,7 +205,7 @@ fn reported(wrapper: &Wrapper) -> Vec<Value> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn crash_reports_the_processes_that_live_on() {
+async fn crash_reports_leftover_processes() {
     let wrapper = start(Start::new(), None, &[], &RUNNER);
     with_jobs(&wrapper).await;
     kill_group(wrapper.child_pid()).await;
@@ -221,7 +221,7 @@ async fn crash_reports_the_processes_that_live_on() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn crash_ends_the_processes_that_live_on_where_that_is_wanted() {
+async fn crash_kills_leftover_processes_if_configured() {
     let wrapper = start(Start::new(), None, &["--leftover-processes=kill"], &RUNNER);
     with_jobs(&wrapper).await;
     kill_group(wrapper.child_pid()).await;
@@ -231,7 +231,7 @@ async fn crash_ends_the_processes_that_live_on_where_that_is_wanted() {
 
 /// Processes that a job started belong to the runner; nothing else does, however alike.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn forceful_stop_spares_what_is_not_the_runners() {
+async fn forceful_stop_spares_unrelated_processes() {
     let wrapper = start(Start::new(), None, &[], &RUNNER);
     with_jobs(&wrapper).await;
     // Another wrapper's runner and jobs, and a process of ours.
@@ -249,7 +249,7 @@ async fn forceful_stop_spares_what_is_not_the_runners() {
 
 /// As the first process of a container: what nobody else collects is collected.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn orphans_are_collected_by_the_wrapper() {
+async fn orphan_zombies_are_reaped_by_wrapper_as_pid_1() {
     if !is_root() {
         not_covered("a wrapper that is process 1", "only root may make a namespace of processes here");
         return;
@@ -274,7 +274,7 @@ async fn orphans_are_collected_by_the_wrapper() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn adoption_under_another_command_is_warned_of() {
+async fn adoption_with_different_command_warns() {
     let mut wrapper = start(Start::new(), None, &[], &[]);
     wrapper.child_ready().await;
     wrapper.signal(Signal::USR1);
@@ -290,7 +290,7 @@ async fn adoption_under_another_command_is_warned_of() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn second_runner_with_the_same_command_is_warned_of() {
+async fn second_runner_with_same_command_warns() {
     let first = start(Start::new(), None, &[], &[]);
     first.child_ready().await;
     assert!(!first.read("log").contains("another process runs the same command"));

@@ -18,7 +18,7 @@ fn git(folder: &Path, words: &[&str]) -> String {
 }
 
 #[test]
-fn a_checkout_has_the_revision_that_its_head_is_at() {
+fn revision_is_head_of_checkout() {
     let top = tempfile::tempdir().unwrap();
     let folder = top.path().join("checkout/wrapper");
     fs::create_dir_all(&folder).unwrap();
@@ -44,7 +44,7 @@ fn a_checkout_has_the_revision_that_its_head_is_at() {
 }
 
 #[test]
-fn sources_that_are_no_checkout_have_no_revision() {
+fn sources_without_checkout_have_no_revision() {
     let top = tempfile::tempdir().unwrap();
     let folder = top.path().join("vendor/grit/wrapper");
     fs::create_dir_all(&folder).unwrap();

@@ -15,7 +15,7 @@ async fn ready(flags: &[&str], habits: &[&str]) -> Wrapper {
 }
 
 #[tokio::test]
-async fn each_stop_signal_drains_and_then_the_wrapper_ends() {
+async fn each_stop_signal_drains_then_wrapper_exits() {
     for signal in [Signal::TERM, Signal::INT, Signal::QUIT] {
         let mut wrapper = ready(&[], &["--jobs-take", "200", "--code", "5"]).await;
         let child = wrapper.child_pid();
@@ -29,7 +29,7 @@ async fn each_stop_signal_drains_and_then_the_wrapper_ends() {
 }
 
 #[tokio::test]
-async fn a_second_sigterm_hastens_and_a_third_does_not_reach_the_runner() {
+async fn second_sigterm_terminates_third_is_not_forwarded() {
     let mut wrapper = ready(&["--process-termination-timeout=1s"], &["--ignore-quit", "--ignore-term"]).await;
     wrapper.signal(Signal::TERM);
     wrapper.recorded("ready QUIT").await;
@@ -44,7 +44,7 @@ async fn a_second_sigterm_hastens_and_a_third_does_not_reach_the_runner() {
 
 /// As when a service manager signals both the wrapper's group and the wrapper.
 #[tokio::test]
-async fn two_signals_at_once_are_one() {
+async fn simultaneous_signals_count_as_one() {
     let mut wrapper = ready(&[], &["--jobs-take", "1000"]).await;
     wrapper.signal(Signal::TERM);
     wrapper.logged("signal received: draining").await;
@@ -54,7 +54,7 @@ async fn two_signals_at_once_are_one() {
 }
 
 #[tokio::test]
-async fn sigquit_again_stays_graceful() {
+async fn second_sigquit_stays_graceful() {
     let mut wrapper = ready(&[], &["--jobs-take", "1200"]).await;
     wrapper.signal(Signal::QUIT);
     wrapper.recorded("ready QUIT").await;
@@ -65,7 +65,7 @@ async fn sigquit_again_stays_graceful() {
 }
 
 #[tokio::test]
-async fn sighup_is_passed_on() {
+async fn sighup_is_forwarded_to_runner() {
     let wrapper = ready(&[], &[]).await;
     wrapper.signal(Signal::HUP);
     wrapper.recorded("ready HUP").await;
@@ -75,7 +75,7 @@ async fn sighup_is_passed_on() {
 }
 
 #[tokio::test]
-async fn sighup_waits_for_a_child_that_is_not_ready() {
+async fn sighup_waits_for_signal_handlers() {
     let wrapper = Start::new().flags(&["--start-grace=0s"]).child(&["--handlers-after", "500"]);
     wrapper.client().await.becomes(Status::Running).await;
     wrapper.signal(Signal::HUP);
@@ -83,7 +83,7 @@ async fn sighup_waits_for_a_child_that_is_not_ready() {
 }
 
 #[tokio::test]
-async fn a_drain_by_signal_becomes_forceful_at_its_deadline() {
+async fn drain_by_signal_becomes_forceful_at_drain_timeout() {
     let mut wrapper = ready(&["--drain-timeout=700ms"], &["--ignore-quit", "--code", "4"]).await;
     wrapper.signal(Signal::TERM);
     assert_eq!(wrapper.ended().await.code(), Some(4));
@@ -92,7 +92,7 @@ async fn a_drain_by_signal_becomes_forceful_at_its_deadline() {
 
 /// A drain that a client asked for goes on, and the wrapper ends after it.
 #[tokio::test]
-async fn a_signal_joins_a_drain() {
+async fn sigterm_joins_drain_in_progress() {
     let mut wrapper = ready(&[], &["--jobs-take", "500"]).await;
     wrapper.client().await.graceful().await;
     wrapper.recorded("ready QUIT").await;

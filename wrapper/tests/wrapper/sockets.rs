@@ -12,7 +12,7 @@ use rustix::process::Signal;
 use crate::support::{Start, Wrapper, eventually, kill_group, tcp_client};
 
 #[tokio::test]
-async fn mode_and_group_are_as_asked() {
+async fn socket_mode_and_group_are_applied() {
     let group = rustix::process::getegid().as_raw().to_string();
     let wrapper = Start::new().flags(&["--socket-mode=0606", "--socket-group", &group]).child(&[]);
     drop(wrapper.client().await);
@@ -26,7 +26,7 @@ async fn mode_and_group_are_as_asked() {
 }
 
 #[tokio::test]
-async fn a_socket_can_be_given_to_another_user() {
+async fn socket_owner_is_applied() {
     let me = rustix::process::geteuid();
     // Only root can give a file away; everybody can name oneself.
     let owner = if me.is_root() { 4242 } else { me.as_raw() };
@@ -43,7 +43,7 @@ async fn a_socket_can_be_given_to_another_user() {
 }
 
 #[tokio::test]
-async fn a_socket_that_a_killed_wrapper_left_is_replaced() {
+async fn socket_of_killed_wrapper_is_replaced() {
     let mut wrapper = Start::new().flags(&["--start-grace=0s"]).child(&[]);
     drop(wrapper.client().await);
     wrapper.child_ready().await;
@@ -59,7 +59,7 @@ async fn a_socket_that_a_killed_wrapper_left_is_replaced() {
 }
 
 #[tokio::test]
-async fn a_second_wrapper_does_not_take_the_socket_of_the_first() {
+async fn second_wrapper_does_not_replace_live_socket() {
     let first = Start::new().child(&[]);
     let mut client = first.client().await;
     let listen = format!("--grpc-listen=unix://{}", first.path("w.sock").display());
@@ -82,7 +82,7 @@ async fn a_second_wrapper_does_not_take_the_socket_of_the_first() {
 
 /// Such as upstream's wrapper, which has no lock; and its queue is full, so that nobody can connect.
 #[tokio::test]
-async fn a_listener_that_takes_no_connections_is_respected_and_does_not_keep_us() {
+async fn busy_foreign_listener_fails_fast() {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("w.sock");
     let theirs = std::os::unix::net::UnixListener::bind(&socket).unwrap();
@@ -100,7 +100,7 @@ async fn a_listener_that_takes_no_connections_is_respected_and_does_not_keep_us(
 }
 
 #[tokio::test]
-async fn a_socket_that_became_anothers_is_left_to_it() {
+async fn socket_replaced_by_other_process_is_not_removed() {
     let mut wrapper = Start::new().flags(&["--start-grace=0s"]).child(&[]);
     drop(wrapper.client().await);
     wrapper.child_ready().await;
@@ -113,7 +113,7 @@ async fn a_socket_that_became_anothers_is_left_to_it() {
 }
 
 #[tokio::test]
-async fn several_addresses_and_tcp_on_loopback_only() {
+async fn several_listen_addresses_tcp_only_on_loopback() {
     // The port is chosen by the system and read from the log.
     let wrapper = Start::new().flags(&["--grpc-listen=tcp://127.0.0.1:0"]).child(&[]);
     wrapper.client().await.becomes(Status::Running).await;
@@ -147,7 +147,7 @@ async fn several_addresses_and_tcp_on_loopback_only() {
 }
 
 #[tokio::test]
-async fn the_environment_stands_in_for_flags() {
+async fn environment_variables_set_flags() {
     let folder = tempfile::tempdir().unwrap();
     let listen = format!("unix://{}", folder.path().join("w.sock").display());
     let wrapper = Start::again(folder)
@@ -173,7 +173,7 @@ fn activated(flags: &[&str], listen: &[&str]) -> Wrapper {
 }
 
 #[tokio::test]
-async fn the_service_manager_passes_its_sockets() {
+async fn systemd_sockets_are_served() {
     let tcp = format!("--listen=127.0.0.1:{}", free_port());
     let mut wrapper = activated(&["--grpc-listen=fd://", "--start-grace=0s"], &[&tcp, "--fdname=unix:tcp"]);
     let mut client = wrapper.client().await;
@@ -220,7 +220,7 @@ fn socket_inodes(process: u32) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn only_the_sockets_that_are_named_are_served() {
+async fn only_named_systemd_sockets_are_served() {
     let tcp = format!("--listen=127.0.0.1:{}", free_port());
     let wrapper = activated(&["--grpc-listen=fd://grpc"], &[&tcp, "--fdname=grpc:other"]);
     wrapper.client().await.becomes(Status::Running).await;
@@ -230,7 +230,7 @@ async fn only_the_sockets_that_are_named_are_served() {
 }
 
 #[tokio::test]
-async fn what_was_passed_is_checked() {
+async fn invalid_systemd_sockets_exit_125() {
     // Nothing was passed, or it is meant for another process.
     for env in ["", "1"] {
         let mut alone = Start::new().without_socket().flags(&["--grpc-listen=fd://"]).env("LISTEN_FDS", env);

@@ -44,7 +44,7 @@ fn runners(folder: &Path) -> Vec<u32> {
 }
 
 #[tokio::test]
-async fn a_killed_wrapper_is_succeeded_by_one_that_adopts_its_runner() {
+async fn next_wrapper_adopts_runner_of_killed_wrapper() {
     let first = ready(&[]).await;
     let runner = first.child_pid();
     let second = killed_and_again(first, &[]).await;
@@ -61,7 +61,7 @@ async fn a_killed_wrapper_is_succeeded_by_one_that_adopts_its_runner() {
 }
 
 #[tokio::test]
-async fn a_drain_and_its_callback_survive() {
+async fn drain_and_callback_survive_wrapper_kill() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/done", listener.local_addr().unwrap());
     let habits = ["--jobs-take", "5000"];
@@ -90,7 +90,7 @@ async fn a_drain_and_its_callback_survive() {
 }
 
 #[tokio::test]
-async fn what_was_stopped_stays_stopped() {
+async fn stopped_runner_stays_stopped_after_wrapper_restart() {
     let first = ready(&["--code", "6"]).await;
     let mut own = first.own().await;
     own.drain(DrainRequest { id: "deploy-9".to_owned(), ..DrainRequest::default() }).await.unwrap();
@@ -103,7 +103,7 @@ async fn what_was_stopped_stays_stopped() {
 }
 
 #[tokio::test]
-async fn sigterm_is_not_sent_again_and_the_kill_still_comes() {
+async fn next_wrapper_sends_sigkill_without_second_sigterm() {
     let habits = ["--ignore-term"];
     let first = ready(&habits).await;
     first.client().await.forceful().await;
@@ -120,7 +120,7 @@ async fn sigterm_is_not_sent_again_and_the_kill_still_comes() {
 }
 
 #[tokio::test]
-async fn a_runner_that_died_meanwhile_is_replaced() {
+async fn runner_that_exited_meanwhile_is_replaced() {
     let mut first = ready(&[]).await;
     let runner = first.child_pid();
     first.signal(Signal::KILL);
@@ -134,7 +134,7 @@ async fn a_runner_that_died_meanwhile_is_replaced() {
 
 /// As when a service manager stops the wrapper, runs out of patience, and starts it again.
 #[tokio::test]
-async fn a_wrapper_that_was_killed_while_it_ended_is_succeeded_by_one_with_a_runner() {
+async fn wrapper_killed_while_stopping_starts_new_runner() {
     let habits = ["--jobs-take", "500"];
     let first = ready(&habits).await;
     first.signal(Signal::TERM);
@@ -150,7 +150,7 @@ async fn a_wrapper_that_was_killed_while_it_ended_is_succeeded_by_one_with_a_run
 }
 
 #[tokio::test]
-async fn sigusr1_hands_the_runner_over_to_a_new_wrapper() {
+async fn sigusr1_leaves_runner_for_next_wrapper() {
     let mut first = ready(&[]).await;
     let runner = first.child_pid();
     first.signal(Signal::USR1);
@@ -202,7 +202,7 @@ fn from_now(told: Option<prost_types::Timestamp>) -> i64 {
 const TEN_DAYS: i64 = 10 * 24 * 3600 * 1000;
 
 #[tokio::test]
-async fn a_wall_clock_that_was_set_moves_no_deadline() {
+async fn wall_clock_change_does_not_move_deadline() {
     for millis in [TEN_DAYS, -TEN_DAYS] {
         let second =
             killed_while_it_drains(Duration::from_secs(3600), |state| by_a_wrong_clock(state, millis)).await;
@@ -225,7 +225,7 @@ async fn a_wall_clock_that_was_set_moves_no_deadline() {
 
 /// Written before the monotonic clock was kept, or by a release to come whose additions are no matter to this one.
 #[tokio::test]
-async fn state_files_of_other_releases_are_taken_up() {
+async fn state_files_of_compatible_releases_are_read() {
     let before = |state: &mut serde_json::Value| {
         state.as_object_mut().unwrap().remove("clock").unwrap();
     };
@@ -247,7 +247,7 @@ async fn state_files_of_other_releases_are_taken_up() {
 
 /// As after going back to an earlier release while a runner runs. Nothing is lost: the release that wrote the file goes on.
 #[tokio::test]
-async fn a_state_file_of_a_newer_form_is_left_alone_and_so_is_its_runner() {
+async fn newer_state_file_and_its_runner_are_left_alone() {
     let mut first = ready(&[]).await;
     let runner = first.child_pid();
     first.signal(Signal::KILL);
@@ -279,7 +279,7 @@ async fn a_state_file_of_a_newer_form_is_left_alone_and_so_is_its_runner() {
 }
 
 #[tokio::test]
-async fn a_state_file_that_cannot_be_understood_starts_nothing() {
+async fn unreadable_state_file_starts_no_runner() {
     // Of a later version that is nothing like ours; broken off; of something else.
     for (text, why) in [
         ("{\"version\":\"2\"}", "a runner may still run. Start the newer grit-wrapper again"),
@@ -298,7 +298,7 @@ async fn a_state_file_that_cannot_be_understood_starts_nothing() {
 
 /// A folder in the way of the new file stands for a full disk: it stops every user's wrapper, root's as well.
 #[tokio::test]
-async fn a_state_file_that_cannot_be_written_starts_no_runner_and_stops_no_drain() {
+async fn unwritable_state_file_blocks_start_but_not_drain() {
     let folder = tempfile::tempdir().unwrap();
     let in_the_way = folder.path().join("w.sock.state.new");
     fs::create_dir(&in_the_way).unwrap();
@@ -328,7 +328,7 @@ async fn a_state_file_that_cannot_be_written_starts_no_runner_and_stops_no_drain
 
 /// Two units that were written by copying one: their sockets differ, and their state file does not.
 #[tokio::test]
-async fn a_second_wrapper_does_not_take_the_state_file_of_the_first() {
+async fn second_wrapper_does_not_use_locked_state_file() {
     let first = ready(&[]).await;
     let state = format!("--state-file={}", first.path("w.sock.state").display());
     // The start is complete when the gate is no longer in the file.
@@ -347,7 +347,7 @@ async fn a_second_wrapper_does_not_take_the_state_file_of_the_first() {
 
 /// As while a package is replaced, or a file system is away.
 #[tokio::test]
-async fn a_runner_whose_program_is_gone_comes_back_with_it() {
+async fn restart_after_binary_returns() {
     let folder = tempfile::tempdir().unwrap();
     let program = folder.path().join("runner");
     let put = || {
@@ -378,7 +378,7 @@ async fn a_runner_whose_program_is_gone_comes_back_with_it() {
 
 /// As after a loss of power: the name is there, and what was to be in the file is not.
 #[tokio::test]
-async fn an_empty_state_file_is_none() {
+async fn empty_state_file_counts_as_missing() {
     for text in ["", "\0\0\0\0"] {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("w.sock.state"), text).unwrap();
@@ -390,7 +390,7 @@ async fn an_empty_state_file_is_none() {
 
 /// A wrapper that ends in good order leaves nothing to take up.
 #[tokio::test]
-async fn after_a_good_end_the_next_wrapper_starts_anew() {
+async fn next_wrapper_starts_runner_after_clean_exit() {
     let mut first = ready(&[]).await;
     first.signal(Signal::TERM);
     first.ended().await;
@@ -402,7 +402,7 @@ async fn after_a_good_end_the_next_wrapper_starts_anew() {
 /// The children of these tests outlive wrappers on purpose. What they must not outlive is a test that was killed, as by an impatient
 /// user, when nothing is left that could end them.
 #[tokio::test]
-async fn a_killed_test_leaves_nothing_behind() {
+async fn killed_test_leaves_no_child() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     let mut test = Command::new("sleep").arg("1000").spawn().unwrap();
@@ -427,7 +427,7 @@ async fn a_killed_test_leaves_nothing_behind() {
 
 /// As the one before, with a wrapper between: it would stay, idle, and answer `stopped` for ever.
 #[tokio::test]
-async fn a_killed_test_leaves_no_wrapper_behind() {
+async fn killed_test_leaves_no_wrapper() {
     let mut test = Command::new("sleep").arg("1000").spawn().unwrap();
     let folder = tempfile::tempdir().unwrap();
     let record = folder.path().join("record").to_str().unwrap().to_owned();
@@ -442,7 +442,7 @@ async fn a_killed_test_leaves_no_wrapper_behind() {
 /// What a service manager does, and faster: the next wrapper is there while the kernel still closes the files of the one before, or even
 /// before that has noticed its death.
 #[tokio::test]
-async fn a_wrapper_that_comes_before_its_predecessor_is_gone_waits_for_it() {
+async fn next_wrapper_waits_for_previous_to_exit() {
     let tcp = format!("--grpc-listen=tcp://127.0.0.1:{}", crate::sockets::free_port());
     let flags = ["--start-grace=0s", tcp.as_str()];
     let folder = tempfile::tempdir().unwrap();
@@ -470,7 +470,7 @@ async fn a_wrapper_that_comes_before_its_predecessor_is_gone_waits_for_it() {
 /// Up to 200 wrappers, each killed at a moment that differs: while it reads the state, makes the gate, writes, lets the runner through, or
 /// supervises. From the first runner that is seen on, it is that one that lives, and never a second.
 #[tokio::test]
-async fn killed_wrappers_and_one_runner() {
+async fn repeatedly_killed_wrappers_keep_one_runner() {
     let mut folder = tempfile::tempdir().unwrap();
     let mut runner = None;
     for round in 0..grit_testkit::rounds(50_u64, 200) {
@@ -505,7 +505,7 @@ async fn killed_wrappers_and_one_runner() {
 
 /// Somebody cleans up, or a service manager removes the folder of the service and makes it again.
 #[tokio::test]
-async fn a_state_file_that_is_removed_under_a_live_wrapper_is_written_again() {
+async fn removed_state_file_is_rewritten() {
     let folder = tempfile::tempdir().unwrap();
     let own = folder.path().join("own");
     fs::create_dir(&own).unwrap();
@@ -536,7 +536,7 @@ async fn a_state_file_that_is_removed_under_a_live_wrapper_is_written_again() {
 }
 
 #[tokio::test]
-async fn a_state_file_that_others_could_have_written_starts_nothing() {
+async fn state_file_writable_by_others_starts_no_runner() {
     let text = r#"{"version":"1","child":null,"stop":null,"restarts":0,"failures":0}"#;
     let mode = |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
     let plant = |how: &dyn Fn(&Path, &Path)| {

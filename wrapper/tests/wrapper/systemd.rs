@@ -18,7 +18,7 @@ async fn told(manager: &UnixDatagram, all: &mut String, wanted: &str) {
 }
 
 #[tokio::test]
-async fn the_manager_hears_of_ready_life_and_end() {
+async fn sd_notify_ready_watchdog_stopping() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("notify");
     let manager = UnixDatagram::bind(&path).unwrap();
@@ -46,7 +46,7 @@ async fn the_manager_hears_of_ready_life_and_end() {
 }
 
 #[tokio::test]
-async fn a_rung_that_is_not_reached_is_not_ready() {
+async fn ready_is_not_sent_below_ready_when_level() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("notify");
     let manager = UnixDatagram::bind(&path).unwrap();
@@ -66,7 +66,7 @@ async fn a_rung_that_is_not_reached_is_not_ready() {
 }
 
 #[tokio::test]
-async fn a_manager_that_cannot_be_told_at_first_is_told_later() {
+async fn ready_is_resent_after_notify_socket_was_full() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("notify");
     let manager = UnixDatagram::bind(&path).unwrap();
@@ -85,7 +85,7 @@ async fn a_manager_that_cannot_be_told_at_first_is_told_later() {
 
 /// systemd would wait for a rung that nobody can see, give up, drain the runner, and start another one, for ever.
 #[tokio::test]
-async fn without_an_http_server_ready_is_told_at_the_process_with_a_warning() {
+async fn ready_is_sent_at_level_process_without_http_server() {
     let folder = tempfile::tempdir().unwrap();
     let (path, config) = (folder.path().join("notify"), folder.path().join("config.toml"));
     fs::write(&config, "[[runners]]\ntoken = \"glrt-aaaaaaaaaaaa\"\n").unwrap();
@@ -106,7 +106,7 @@ async fn without_an_http_server_ready_is_told_at_the_process_with_a_warning() {
 
 /// `systemd-analyze verify` wants the programs to exist, so they are put where this machine has them.
 #[tokio::test]
-async fn the_units_that_ship_are_valid() {
+async fn shipped_systemd_units_are_valid() {
     if let Err(why) = Command::new("systemd-analyze").arg("--version").output() {
         return grit_testkit::not_covered("the units", &format!("systemd-analyze cannot be started: {why}"));
     }

@@ -51,7 +51,7 @@ pub(crate) async fn ask(url: &str, path: &str, headers: &[&str], body: Option<&s
 const JSON: &str = "Content-Type: application/json";
 
 #[tokio::test]
-async fn metrics_outlive_the_runner() {
+async fn metrics_are_served_after_runner_exit() {
     let (wrapper, url) = ready(&[]).await;
     let (status, page) = ask(&url, "/metrics", &[], None).await;
     assert!(status == 200 && page.contains("grit_wrapper_runner_up 1\n"), "{page}");
@@ -80,7 +80,7 @@ fn has(page: &str, lines: &[&str]) {
 }
 
 #[tokio::test]
-async fn labels_refusals_and_callbacks_are_counted() {
+async fn metrics_have_labels_refusals_and_callbacks() {
     let lists = ["--allow-control=4343", "--grpc-listen=tcp://127.0.0.1:0", "--label=shard=a\"b"];
     let (wrapper, url) = ready(&lists).await;
     let log = wrapper.read("log");
@@ -107,7 +107,7 @@ async fn labels_refusals_and_callbacks_are_counted() {
 }
 
 #[tokio::test]
-async fn it_only_looks_unless_more_is_asked_for() {
+async fn rest_is_read_only_by_default() {
     let (wrapper, url) = ready(&[]).await;
     let (status, body) = ask(&url, "/status", &[], None).await;
     assert!(status == 200 && body.contains("\"state\":\"running\""), "{body}");
@@ -128,7 +128,7 @@ fn address_beyond_loopback() -> Option<std::net::IpAddr> {
 }
 
 #[tokio::test]
-async fn beyond_loopback_only_the_metrics_are_served() {
+async fn remote_http_clients_get_only_metrics() {
     let Some(ip) = address_beyond_loopback() else {
         return grit_testkit::not_covered(
             "that HTTP clients beyond loopback get the metrics only",
@@ -152,7 +152,7 @@ async fn beyond_loopback_only_the_metrics_are_served() {
 }
 
 #[tokio::test]
-async fn it_drains_and_starts_where_it_may_and_never_for_a_web_page() {
+async fn rest_control_rejects_browser_requests() {
     let (wrapper, url) = ready(&["--http-allow-control"]).await;
     let data = Some("{\"id\":\"rest\",\"reason\":\"why not\",\"deadline\":\"2h\"}");
     assert_eq!(ask(&url, "/drain", &[JSON, "Origin: http://evil.example"], data).await.0, 403);
@@ -173,7 +173,7 @@ async fn it_drains_and_starts_where_it_may_and_never_for_a_web_page() {
 
 /// Nobody is named for the other end, so who may control is not to be told from who may look.
 #[tokio::test]
-async fn with_a_list_it_only_looks_whatever_else_is_allowed() {
+async fn rest_is_read_only_with_allow_list() {
     for list in ["--allow-control=4343", "--allow-read=4343"] {
         let (wrapper, url) = ready(&["--http-allow-control", list]).await;
         for path in ["/status", "/metrics"] {
@@ -190,7 +190,7 @@ async fn with_a_list_it_only_looks_whatever_else_is_allowed() {
 
 /// Any process of the machine can reach a TCP port. It must not use up the descriptors that the wrapper needs.
 #[tokio::test]
-async fn one_http_connection_too_many_waits_for_its_turn() {
+async fn http_connections_above_limit_wait() {
     let (wrapper, url) = ready(&[]).await;
     let host = url.strip_prefix("http://").unwrap().to_owned();
     // Fewer than the queue of the socket holds, so that each connects at once.
@@ -208,7 +208,7 @@ async fn one_http_connection_too_many_waits_for_its_turn() {
 }
 
 #[tokio::test]
-async fn two_hundred_slow_clients_do_not_hold_up_the_metrics() {
+async fn slow_http_clients_do_not_block_metrics() {
     let (_wrapper, url) = ready(&[]).await;
     let host = url.strip_prefix("http://").unwrap().to_owned();
     let slow = |_| {

@@ -225,7 +225,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_changelog_has_whole_items_in_short_lines() {
+    fn debian_changelog_wraps_whole_items() {
         let long = "word ".repeat(30);
         let changes =
             format!("# Changelog\n\n- provider: else\n- wrapper: {long}\n  and more.\n\n- wrapper: last.\n");

@@ -61,7 +61,7 @@ mod tests {
         0x0000000000000001 (NEEDED)             Shared library: [libc.so.6]\n";
 
     #[test]
-    fn the_newest_glibc_counts() {
+    fn newest_glibc_symbol_sets_dependency() {
         let text = format!(
             "{NEEDS}  0x0010:   Name: GLIBC_2.2.5  Flags: none  Version: 4\n  \
              0x0020:   Name: GLIBC_2.34  Flags: WEAK  Version: 3\n  \
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn a_static_program_needs_nothing_and_a_shared_unwinder_its_package() {
+    fn libgcc_is_a_dependency_only_when_linked() {
         assert_eq!(Elf::parse("  Machine: AArch64\n").unwrap().depends(), [""; 0]);
         let shared = format!(
             "{NEEDS} 0x0000000000000001 (NEEDED)  Shared library: [libgcc_s.so.1]\n  0x10: Name: GLIBC_2.17  Flags: none\n"
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_that_is_not_known_is_named() {
+    fn unknown_elf_machine_is_an_error() {
         let error = Elf::parse("  Machine:   MIPS R3000\n").unwrap_err().to_string();
         assert!(error.contains("MIPS R3000"), "{error}");
     }

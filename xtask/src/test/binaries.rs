@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_artifact_with_tests_is_found() {
+    fn test_artifacts_are_found_in_cargo_output() {
         let line = r#"{"reason":"compiler-artifact","package_id":"path+file:///r/tests#grit-tests@0.1.0","manifest_path":"/r/tests/Cargo.toml","target":{"kind":["test"],"crate_types":["bin"],"name":"promises","src_path":"/r/tests/tests/promises/main.rs","edition":"2024","doc":false,"doctest":false,"test":true},"profile":{"opt_level":"0","debuginfo":"line-tables-only","debug_assertions":true,"overflow_checks":true,"test":true},"features":[],"filenames":["/t/promises-1"],"executable":"/t/promises-1","fresh":true}"#;
         let found = artifact(line).unwrap();
         assert_eq!((found.name.as_str(), found.unit), ("promises", false));

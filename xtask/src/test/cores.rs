@@ -66,23 +66,23 @@ const WITHOUT: [&str; 9] = [
 
 /// The promises that are kept on the oldest and the newest core in every run.
 const QUICK: [&str; 5] = [
-    "demo::a_roll",
+    "demo::demo_rollout",
     "plan_guard::",
     "rollout::one_apply",
-    "rollout::a_drain_that_fails",
-    "plugin_stop::ctrl_c_in_a_create",
+    "rollout::failed_drain",
+    "plugin_stop::ctrl_c_during_create",
 ];
 
 /// The promises about something that older cores of the table do not have: what it is, and the version that brought it.
 const NEEDS: [(&str, &str, (u32, u32)); 8] = [
-    ("no_secrets::secrets_of_an_ephemeral_variable", EPHEMERAL, (1, 10)),
-    ("no_secrets::secrets_of_a_direct_connection", EPHEMERAL, (1, 10)),
-    ("no_secrets::secrets_of_a_bastion", EPHEMERAL, (1, 10)),
-    ("no_secrets::secrets_in_an_agent", EPHEMERAL, (1, 10)),
-    ("plugin_values::a_secret_in_the_provider_block", EPHEMERAL, (1, 10)),
+    ("no_secrets::secrets_of_ephemeral_variable", EPHEMERAL, (1, 10)),
+    ("no_secrets::secrets_of_direct_connection", EPHEMERAL, (1, 10)),
+    ("no_secrets::secrets_of_bastion", EPHEMERAL, (1, 10)),
+    ("no_secrets::secrets_in_agent", EPHEMERAL, (1, 10)),
+    ("plugin_values::provider_secret", EPHEMERAL, (1, 10)),
     ("plugin_values::write_only_values", WRITE_ONLY, (1, 11)),
-    ("plugin_values::terraform_takes_the_schema", WRITE_ONLY, (1, 11)),
-    ("plugin_values::an_object_of_another_type", "moves between types", (1, 8)),
+    ("plugin_values::terraform_accepts_schema", WRITE_ONLY, (1, 11)),
+    ("plugin_values::moved_block_converts", "moves between types", (1, 8)),
 ];
 const EPHEMERAL: &str = "ephemeral variables";
 const WRITE_ONLY: &str = "write-only attributes";
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn every_run_has_the_oldest_and_the_newest() {
+    fn default_run_includes_oldest_and_newest_core() {
         assert_eq!(names(&[]), ["1.6.6", "1.15.5"]);
         assert_eq!(names(&["--nightly"]).len(), 7);
         assert_eq!(names(&["--core", "all"]).len(), 7);
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn promises_without_terraform_are_kept_once() {
+    fn tests_without_terraform_run_once() {
         assert!(is_kept("rollout::one_apply_rolls", true) && is_kept("rollout::one_apply_rolls", false));
         assert!(!is_kept("faults::x", true) && is_kept("faults::x", false));
         assert!(!is_kept("systemd_stop::x", false));

@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_two_dashes_is_for_the_tests() {
+    fn arguments_after_two_dashes_go_to_tests() {
         let options = parse("--nightly -- --nocapture roll --skip slow --test-threads 3 --exact");
         assert!(options.nightly && options.set_up && !options.allow_missing && options.shows_output());
         assert_eq!(options.flags(), ["--nocapture"]);
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_option_is_refused() {
+    fn unknown_option_is_rejected() {
         let error = Options::parse(&["--quick".to_owned()]).unwrap_err().to_string();
         assert!(error.contains("--quick"), "{error}");
     }

@@ -17,8 +17,8 @@ const OTHERS_AT_A_TIME: usize = 16;
 /// Tests that keep a processor busy, by program and beginning of the name.
 const BURNERS: [(&str, &str); 9] = [
     ("wrapper", "race::"),
-    ("wrapper", "survival::killed_wrappers"),
-    ("wrapper", "handover::wrappers_killed"),
+    ("wrapper", "survival::repeatedly_killed_wrappers"),
+    ("wrapper", "handover::wrapper_killed"),
     ("promises", "wrapper_survival::"),
     ("grit_wrapper", "supervisor::lives_tests::"),
     ("grit_provider", "fuzz::"),
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn unit_tests_share_a_process_and_busy_ones_have_their_own() {
+    fn unit_tests_share_a_process_busy_tests_do_not() {
         let names = ["fuzz::tests::template", "config::empty", "config::full"].map(str::to_owned);
         let jobs = jobs_of(&binary("grit_provider", true), names.to_vec());
         let shown: Vec<_> = jobs.iter().map(|job| (job.name.as_str(), job.tests, job.pool)).collect();
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_test_of_a_tests_folder_has_a_process_of_its_own() {
+    fn integration_test_runs_in_separate_process() {
         let jobs = jobs_of(&binary("promises", false), vec!["a::b".to_owned(), "rollout::c".to_owned()]);
         assert_eq!(jobs.iter().map(|job| job.tests).collect::<Vec<_>>(), [1, 1]);
         assert!(!is_one_of(&LONG, &jobs[0]) && is_one_of(&LONG, &jobs[1]));

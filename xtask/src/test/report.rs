@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_result_line_is_read() {
+    fn result_line_is_parsed() {
         let output = "\nrunning 3 tests\n...\n\ntest result: ok. 2 passed; 0 failed; 1 ignored; 0 measured; 188 filtered out; finished in 0.01s\n\n";
         assert_eq!(Tally::parse(output), Some(Tally { passed: 2, failed: 0, ignored: 1 }));
         let failed = "test result: FAILED. 0 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.01s";
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_test_that_could_not_run_is_not_counted_as_passed() {
+    fn test_that_could_not_run_is_not_passed() {
         let file = std::env::temp_dir().join(format!("grit-report-{}", std::process::id()));
         let mut report = Report::new(file.clone()).unwrap();
         report.ended("a", Tally { passed: 3, ..Tally::default() }, false, Duration::ZERO);

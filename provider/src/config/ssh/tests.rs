@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn paths_are_read_from_the_names_that_the_transport_gives() {
+fn option_names_become_attribute_paths() {
     let ssh = || AttributePath::new("ssh");
     assert_eq!(path_of("ssh.private_key"), ssh().attribute("private_key"));
     assert_eq!(path_of("ssh.proxy_command[1]"), ssh().attribute("proxy_command").index(1));
@@ -10,7 +10,7 @@ fn paths_are_read_from_the_names_that_the_transport_gives() {
 }
 
 #[test]
-fn what_is_unknown_keeps_the_rest_from_no_check() {
+fn unknown_element_does_not_skip_other_checks() {
     let value = |text: &str| Value::Value(text.to_owned());
     let command = vec![value("ssh"), Value::Unknown, value("{{hots}}")];
     let args = SshArgs { proxy_command: Value::Value(command), ..SshArgs::default() };
@@ -22,7 +22,7 @@ fn what_is_unknown_keeps_the_rest_from_no_check() {
 }
 
 #[test]
-fn each_error_has_the_path_of_its_attribute() {
+fn ssh_errors_point_at_their_attributes() {
     let value = |text: &str| Value::Value(text.to_owned());
     let args = SshArgs {
         private_key_path: value("/nonexistent/key"),
@@ -49,7 +49,7 @@ fn each_error_has_the_path_of_its_attribute() {
 }
 
 #[test]
-fn limits_of_nothing_are_refused() {
+fn durations_below_100ms_are_rejected() {
     let value = |text: &str| Value::Value(text.to_owned());
     let check = |text: &str| {
         let args = SshArgs {
@@ -72,7 +72,7 @@ fn limits_of_nothing_are_refused() {
 
 /// As modules write it whose variables default to the empty text.
 #[test]
-fn an_empty_text_is_as_good_as_none() {
+fn empty_string_attribute_counts_as_null() {
     let (value, empty) = (|text: &str| Value::Value(text.to_owned()), || Value::Value(String::new()));
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("key");
@@ -97,7 +97,7 @@ fn an_empty_text_is_as_good_as_none() {
 }
 
 #[test]
-fn something_unknown_in_a_hop_makes_all_unknown() {
+fn unknown_hop_attribute_makes_ssh_block_unknown() {
     let hop = |hop| SshArgs { proxy_jump: Value::Value(vec![hop]), ..SshArgs::default() };
     assert!(hop(Value::Value(HopArgs::default())).is_known());
     assert!(!hop(Value::Unknown).is_known());

@@ -47,7 +47,7 @@ fn end(outcome: &Drained<ScriptedFault>) -> (Begun, bool) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_drain_asks_once_and_waits_for_the_end_of_the_process() {
+async fn drain_requests_once_and_waits_for_process_exit() {
     let wrapper = Scripted::new(draining(7200));
     let outcome = drained(&policy(), &wrapper).await.unwrap();
     assert_eq!(end(&outcome), (Begun::Here, false));
@@ -55,7 +55,7 @@ async fn a_drain_asks_once_and_waits_for_the_end_of_the_process() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_runner_that_ended_before_is_a_success() {
+async fn drain_of_stopped_runner_succeeds_without_request() {
     let wrapper = Scripted::new(|_| Ok(RunnerStatus::Stopped));
     let outcome = drained(&policy(), &wrapper).await.unwrap();
     assert_eq!(end(&outcome), (Begun::Before, false));
@@ -63,7 +63,7 @@ async fn a_runner_that_ended_before_is_a_success() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_drain_under_way_is_joined_without_a_second_request() {
+async fn drain_in_progress_is_joined_without_request() {
     let wrapper = Scripted::new(|scene| {
         Ok(if scene.elapsed.as_secs() < 60 { RunnerStatus::InShutdown } else { RunnerStatus::Stopped })
     });
@@ -73,7 +73,7 @@ async fn a_drain_under_way_is_joined_without_a_second_request() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_that_the_wrapper_forgot_is_made_again() {
+async fn forgotten_shutdown_request_is_repeated() {
     // Upstream's wrapper answers "ok" to a shutdown before its process exists, and then starts the process.
     let wrapper = Scripted::new(|scene| {
         Ok(match (scene.elapsed.as_secs(), scene.graceful) {
@@ -90,7 +90,7 @@ async fn a_request_that_the_wrapper_forgot_is_made_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn unknown_and_unreachable_are_never_taken_for_stopped() {
+async fn unknown_or_unreachable_runner_is_not_stopped() {
     let policy = DrainPolicy { timeout: Duration::from_secs(600), ..policy() };
     let unknown = Scripted::new(|_| Ok(RunnerStatus::Unknown(0)));
     let error = drained(&policy, &unknown).await.unwrap_err();
@@ -102,7 +102,7 @@ async fn unknown_and_unreachable_are_never_taken_for_stopped() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_that_was_refused_is_not_one_that_was_made() {
+async fn rejected_shutdown_is_not_recorded_as_requested() {
     // It looks well, and refuses the request, as for a job that would drain its own runner.
     let looks = std::sync::atomic::AtomicUsize::new(0);
     let wrapper = Scripted::new(|_| match looks.fetch_add(1, std::sync::atomic::Ordering::SeqCst) {
@@ -114,7 +114,7 @@ async fn a_request_that_was_refused_is_not_one_that_was_made() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_network_cut_during_the_drain_is_waited_out() {
+async fn drain_continues_after_network_cut() {
     let wrapper = Scripted::new(|scene: Scene| match scene.elapsed.as_secs() {
         100..700 => Err(ScriptedFault::Down),
         _ => draining(900)(scene),
@@ -168,7 +168,7 @@ impl<F: Fn(Scene) -> Result<RunnerStatus, ScriptedFault> + Sync> Wrapper for Hal
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cut_that_leaves_calls_hanging_is_waited_out_too() {
+async fn drain_continues_after_calls_hung() {
     // The default limits of a connection and a call, together.
     let limit = Some(Duration::from_secs(40));
     let wrapper = HalfOpen { wrapper: Scripted::new(draining(900)), cut: 100..700, limit };
@@ -186,7 +186,7 @@ async fn a_cut_that_leaves_calls_hanging_is_waited_out_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_never_returns_holds_up_neither_deadline_nor_stop() {
+async fn hung_call_does_not_delay_deadline_or_stop() {
     let hung = || HalfOpen { wrapper: Scripted::new(draining(900)), cut: 100..u64::MAX, limit: None };
     let short = DrainPolicy { timeout: Duration::from_secs(600), ..policy() };
     let start = Instant::now();
@@ -211,7 +211,7 @@ async fn a_call_that_never_returns_holds_up_neither_deadline_nor_stop() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_gone_host_is_terminated_only_where_the_user_said_so() {
+async fn absent_host_is_terminated_only_with_assume_terminated() {
     let policy = DrainPolicy { on_unreachable: OnUnreachable::AssumeTerminated, ..policy() };
     let down = Scripted::new(|_| Err::<RunnerStatus, _>(ScriptedFault::Down));
     let outcome = drained(&policy, &down).await.unwrap();
@@ -224,7 +224,7 @@ async fn a_gone_host_is_terminated_only_where_the_user_said_so() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_deadline_fails_or_forces_as_asked() {
+async fn drain_timeout_fails_or_forces_per_on_timeout() {
     let short = DrainPolicy { timeout: Duration::from_secs(60), ..policy() };
     let wrapper = Scripted::new(draining(7200));
     let error = drained(&short, &wrapper).await.unwrap_err();
@@ -242,7 +242,7 @@ async fn the_deadline_fails_or_forces_as_asked() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn forceful_hurries_a_drain_that_is_under_way() {
+async fn forceful_mode_terminates_drain_in_progress() {
     let policy = DrainPolicy { mode: Mode::Forceful, ..policy() };
     let wrapper = Scripted::new(|scene: Scene| {
         Ok(match scene.forceful {
@@ -255,7 +255,7 @@ async fn forceful_hurries_a_drain_that_is_under_way() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn stop_leaves_the_shutdown_running_and_says_that_it_was_requested() {
+async fn stopped_apply_reports_request_and_leaves_drain_running() {
     let stop = CancellationToken::new();
     let wrapper = Scripted::new(draining(7200));
     let policy = policy();
@@ -275,7 +275,7 @@ fn assuming() -> DrainPolicy {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_assumed_once_the_shutdown_was_accepted() {
+async fn accepted_drain_is_never_assumed_terminated() {
     // The host is cut off in an accepted drain for longer than all attempts take, while its jobs run.
     let wrapper = Scripted::new(|scene: Scene| match scene.elapsed.as_secs() {
         10..3000 => Err(ScriptedFault::Down),
@@ -306,7 +306,7 @@ async fn nothing_is_assumed_once_the_shutdown_was_accepted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_assumed_once_the_request_may_have_arrived() {
+async fn possibly_sent_request_is_never_assumed_terminated() {
     let looks = std::sync::atomic::AtomicUsize::new(0);
     let wrapper = Scripted::new(|_| match looks.fetch_add(1, std::sync::atomic::Ordering::SeqCst) {
         0 => Ok(RunnerStatus::Running),
@@ -318,7 +318,7 @@ async fn nothing_is_assumed_once_the_request_may_have_arrived() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deadline_before_the_last_attempt_is_where_an_absent_host_is_assumed_gone() {
+async fn absent_host_is_assumed_terminated_at_deadline() {
     let down = || Scripted::new(|_| Err::<RunnerStatus, _>(ScriptedFault::Down));
     for attempts in [Some(100), None] {
         let short = DrainPolicy { timeout: Duration::from_secs(60), retry: retry(attempts), ..assuming() };
@@ -334,7 +334,7 @@ async fn a_deadline_before_the_last_attempt_is_where_an_absent_host_is_assumed_g
 }
 
 #[tokio::test(start_paused = true)]
-async fn only_a_host_that_was_absent_in_all_attempts_is_assumed_gone() {
+async fn host_absent_in_some_attempts_is_not_assumed_gone() {
     // It answers, and does not let us in: it is there.
     let busy = Scripted::new(|_| Err::<RunnerStatus, _>(ScriptedFault::Busy));
     let error = drained(&assuming(), &busy).await.unwrap_err();
@@ -358,7 +358,7 @@ async fn only_a_host_that_was_absent_in_all_attempts_is_assumed_gone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn waiting_for_a_turn_is_no_attempt() {
+async fn waiting_for_handshake_permit_is_not_an_attempt() {
     let wrapper = Scripted::new(|scene| match scene.elapsed.as_secs() {
         0..300 => Err(ScriptedFault::NoTurn),
         _ => Ok(RunnerStatus::Stopped),
@@ -393,7 +393,7 @@ fn with_callback() -> DrainPolicy {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_drain_of_another_client_is_joined_with_one_request() {
+async fn drain_of_another_client_is_joined_with_one_request() {
     let by = |id: &'static str| {
         Scripted::new(move |scene: Scene| {
             let ended = scene.elapsed.as_secs() >= 60;
@@ -414,7 +414,7 @@ async fn a_drain_of_another_client_is_joined_with_one_request() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_wrapper_of_a_runner_that_had_ended_gets_the_callback() {
+async fn callback_is_registered_for_already_stopped_runner() {
     let wrapper = Scripted::new(|_| Ok::<_, ScriptedFault>(drained_by("operator", RunnerStatus::Stopped)));
     let outcome = drained(&with_callback(), &wrapper).await.unwrap();
     assert_eq!(end(&outcome), (Begun::Before, false));
@@ -427,7 +427,7 @@ async fn the_wrapper_of_a_runner_that_had_ended_gets_the_callback() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_callback_that_cannot_be_added_is_told_and_does_not_fail_the_drain() {
+async fn unsupported_callback_warns_and_drain_succeeds() {
     // Upstream's wrapper, in a shutdown that somebody began.
     let wrapper = Scripted::new(|scene| {
         Ok(if scene.elapsed.as_secs() < 60 { RunnerStatus::InShutdown } else { RunnerStatus::Stopped })
@@ -448,7 +448,7 @@ async fn a_callback_that_cannot_be_added_is_told_and_does_not_fail_the_drain() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_limit_counts_from_the_start_of_the_operation() {
+async fn drain_timeout_counts_from_operation_start() {
     let start = Instant::now();
     tokio::time::sleep(Duration::from_secs(40)).await;
     let policy = DrainPolicy { start, timeout: Duration::from_secs(60), ..policy() };

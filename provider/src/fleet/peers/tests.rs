@@ -104,7 +104,7 @@ fn refused(outcome: &Result<(), NotDrained<ScriptedFault>>) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_two_drains_that_guard_each_other_exactly_one_is_refused() {
+async fn one_of_two_mutually_guarded_drains_is_refused() {
     let (drains, one, two) = (Drains::default(), Host::healthy(), Host::healthy());
     let hosts = [("one", &one), ("two", &two)];
     let (first, second) =
@@ -114,7 +114,7 @@ async fn of_two_drains_that_guard_each_other_exactly_one_is_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_three_that_guard_each_other_two_are_drained_when_one_is_enough() {
+async fn two_of_three_mutual_guards_drain_if_min_healthy_is_1() {
     let drains = Drains::default();
     let [one, two, three] = [(); 3].map(|()| Host::healthy());
     let hosts = [("one", &one), ("two", &two), ("three", &three)];
@@ -128,7 +128,7 @@ async fn of_three_that_guard_each_other_two_are_drained_when_one_is_enough() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_peer_that_this_process_drains_is_not_healthy_whatever_its_wrapper_says() {
+async fn peer_drained_by_this_process_is_unhealthy() {
     // It reports `running` to the end, as one behind upstream's wrapper that forgot the request.
     let (drains, one) = (Drains::default(), Host::healthy());
     let two = Host::new(|_| Ok(RunnerStatus::Running));
@@ -146,7 +146,7 @@ async fn a_peer_that_this_process_drains_is_not_healthy_whatever_its_wrapper_say
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_peer_that_was_asked_to_drain_is_not_healthy() {
+async fn peer_with_drain_request_is_unhealthy() {
     let mut look = Look::from(RunnerStatus::Running);
     look.detail = Some(Box::new(crate::client::Detail {
         wrapper_version: "0.1.0".into(),
@@ -181,7 +181,7 @@ async fn a_peer_that_was_asked_to_drain_is_not_healthy() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_peer_that_fails_once_is_asked_again_and_one_that_is_gone_is_named() {
+async fn peer_check_retries_once_and_names_unreachable_peer() {
     let (drains, one) = (Drains::default(), Host::healthy());
     let flaky = Host::new(|scene| {
         if scene.elapsed.as_millis() < 500 { Err(ScriptedFault::Down) } else { Ok(RunnerStatus::Running) }

@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_bytes_tell_who_answered() {
+    fn first_bytes_determine_handshake_cause() {
         let cause = |received: &[u8]| of_handshake(&Error::Disconnect, &limits(), received);
         assert!(matches!(cause(b""), Cause::Lost(_)));
         assert!(matches!(cause(b"HTTP/1.1 400 Bad Request\r\n"), Cause::NotSsh));
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn silence_after_half_a_greeting_is_silence() {
+    fn partial_banner_is_a_timeout() {
         let cause = |received: &[u8]| of_silence(Duration::from_secs(1), received);
         assert!(matches!(cause(b""), Cause::TimedOut { .. }));
         assert!(matches!(cause(b"SSH-2.0-Ope"), Cause::TimedOut { .. }));

@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lists_match_as_openssh_has_it() {
+    fn host_pattern_lists_match_like_openssh() {
         for (list, name, expected) in [
             ("h", "h", true),
             ("h", "hh", false),
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hostile_pattern_takes_no_time() {
+    fn pathological_host_pattern_is_fast() {
         assert!(!matches(&b"*a".repeat(200), &b"a".repeat(199)));
         assert!(!matches(&[b"*a".repeat(50), b"b".to_vec()].concat(), &b"a".repeat(5_000)));
     }

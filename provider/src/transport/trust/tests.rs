@@ -20,7 +20,7 @@ fn verdict(text: &str, host: &str, shown: &str) -> Option<HostKeyVerdict> {
 
 /// Each case of the report, with what OpenSSH makes of it.
 #[test]
-fn openssh_rules() {
+fn known_hosts_verdicts_follow_openssh_rules() {
     use HostKeyVerdict::{Changed, Revoked, Unknown};
     let (hashed, hashed_port) = (hash("h"), hash("[h]:2222"));
     let not_a_key = "ssh-ed25519 AAAA";
@@ -75,13 +75,13 @@ fn openssh_rules() {
 }
 
 #[test]
-fn a_byte_that_is_no_text_harms_only_its_line() {
+fn invalid_utf8_invalidates_only_its_line() {
     let text = [b"h \xff\xfe\n".as_slice(), format!("h {ED25519}\n").as_bytes()].concat();
     assert!(trust(&text, "h").judge(&key(ED25519)).is_ok());
 }
 
 #[test]
-fn a_refusal_names_the_line_of_the_known_key_and_the_line_to_add() {
+fn refusal_names_known_key_line_and_line_to_add() {
     let text = format!("# comment\n\nh {OTHER}\n");
     let refusal = trust(text.as_bytes(), "h").judge(&key(ED25519)).unwrap_err();
     assert_eq!(refusal.expected[0].source, "known_hosts:3");
@@ -90,14 +90,14 @@ fn a_refusal_names_the_line_of_the_known_key_and_the_line_to_add() {
 }
 
 #[test]
-fn known_types_are_named_and_authorities_are_apart() {
+fn key_types_exclude_cert_authorities() {
     let trust = trust(format!("h {ECDSA}\n@cert-authority *.x,h {OTHER}\n").as_bytes(), "h");
     assert_eq!(trust.key_types().collect::<Vec<_>>(), ["ecdsa-sha2-nistp256"]);
     assert!(trust.is_authority(&key(OTHER)) && !trust.is_authority(&key(ED25519)));
 }
 
 #[test]
-fn pins_are_keys_and_fingerprints() {
+fn pins_accept_keys_and_fingerprints() {
     let judge = |pin: &str| {
         let options = TrustOptions { host_keys: vec![pin.to_owned()], ..TrustOptions::default() };
         HostTrust::gather(&options, None, None, &"h".parse().unwrap())
@@ -123,7 +123,7 @@ fn pins_are_keys_and_fingerprints() {
 
 /// The key that the entry of a manager names is the only one for this host, whatever older sources say.
 #[test]
-fn the_key_of_an_entry_replaces_every_other_source() {
+fn host_key_of_entry_overrides_other_sources() {
     let options = TrustOptions {
         known_hosts: Some(format!("h {OTHER}\n@cert-authority * {OTHER}\n@revoked h {ECDSA}\n")),
         host_keys: vec![OTHER.to_owned()],
@@ -146,7 +146,7 @@ fn the_key_of_an_entry_replaces_every_other_source() {
 
 /// Whoever reads files says so before, because that is not for the async threads.
 #[test]
-fn files_are_read_only_where_nothing_else_is_named() {
+fn default_known_hosts_are_read_only_without_other_source() {
     let silent = TrustOptions::default;
     let named = Some("h ssh-ed25519 AAAA".to_owned());
     for (case, options, at_hand) in [
@@ -172,7 +172,7 @@ fn files_are_read_only_where_nothing_else_is_named() {
 }
 
 #[test]
-fn what_cannot_be_read_is_named() {
+fn unreadable_known_hosts_file_is_named() {
     let options =
         TrustOptions { known_hosts_path: Some("/nonexistent/known".into()), ..TrustOptions::default() };
     let trust = HostTrust::gather(&options, None, None, &"h".parse().unwrap()).unwrap();
@@ -182,7 +182,7 @@ fn what_cannot_be_read_is_named() {
 
 /// `ssh-keygen -F` finds the same lines for the same names.
 #[test]
-fn agrees_with_ssh_keygen() {
+fn known_hosts_lookup_agrees_with_ssh_keygen() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("known_hosts");
     let text = [
@@ -258,14 +258,14 @@ proptest! {
 
     /// Whatever stands in a file, nothing breaks, and a good line at its end is found.
     #[test]
-    fn any_bytes_before_a_line_harm_nothing(noise in proptest::collection::vec(any::<u8>(), 0..200)) {
+    fn arbitrary_bytes_before_a_line_keep_it_valid(noise in proptest::collection::vec(any::<u8>(), 0..200)) {
         let text = [noise, format!("\nh {ED25519}\n").into_bytes()].concat();
         prop_assert!(trust(&text, "h").judge(&key(ED25519)).is_ok());
     }
 
     /// Lines that are nearly right are read without harm, and a key is accepted only by a line that holds it.
     #[test]
-    fn nearly_right_lines(
+    fn malformed_known_hosts_lines_never_match(
         marker in "(@revoked |@cert-authority |@x )?",
         hosts in "[|*?!,a-zH1\\[\\]:=]{0,12}",
         space in "[ \t]{1,3}",
@@ -280,7 +280,7 @@ proptest! {
     }
 
     #[test]
-    fn any_pin_is_read_or_refused(text in "(SHA256:)?[A-Za-z0-9+/= ]{0,60}|\\PC{0,40}") {
+    fn arbitrary_pin_is_parsed_or_rejected(text in "(SHA256:)?[A-Za-z0-9+/= ]{0,60}|\\PC{0,40}") {
         if let Ok(pin) = text.parse::<Pin>() {
             prop_assert!(pin.fingerprint().starts_with("SHA256:"));
         }

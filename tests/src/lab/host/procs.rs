@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn children_of_children_are_found_and_the_dead_are_not() {
+    fn descendants_exclude_exited_processes() {
         let mut shell =
             Command::new("sh").args(["-c", "sleep 60 & wait"]).stdin(Stdio::null()).spawn().unwrap();
         let sleeper = crate::poll::until("the sleeper runs", std::time::Duration::from_secs(10), || {
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_whose_first_thread_has_ended_is_alive() {
+    fn process_with_exited_main_thread_is_alive() {
         let script = "import ctypes, threading, time\n\
             threading.Thread(target=time.sleep, args=(60,)).start()\n\
             ctypes.CDLL(None).pthread_exit(None)";

@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_counts_once_however_often_it_is_reported() {
+    fn repeatedly_reported_job_counts_once() {
         let mut ledger = Ledger::default();
         let a = process("a", 1);
         let job = ledger.submit();
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_vanished_process_loses_what_runs_and_gives_back_what_was_offered() {
+    fn vanished_process_loses_running_jobs_returns_offers() {
         let mut ledger = Ledger::default();
         let (old, new) = (process("a", 1), process("a", 2));
         let (first, second) = (ledger.submit(), ledger.submit());
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_withdrawn_offer_can_no_longer_be_accepted() {
+    fn withdrawn_offer_cannot_be_accepted() {
         let mut ledger = Ledger::default();
         let a = process("a", 1);
         let job = ledger.submit();

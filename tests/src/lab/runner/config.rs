@@ -165,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sections_are_read_and_their_tables_skipped() {
+    fn config_sections_are_parsed_without_subtables() {
         let config = Config::parse(
             r#"
             concurrent = 4
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_file_is_zero_runners_and_a_broken_one_an_error() {
+    fn missing_config_is_empty_broken_config_is_an_error() {
         assert_eq!(Config::load(Path::new("/nowhere/config.toml")).unwrap(), Config::default());
         assert_eq!(
             Config::parse("concurrent = many").unwrap_err().to_string(),

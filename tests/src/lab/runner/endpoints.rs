@@ -258,7 +258,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_look_as_go_writes_them() {
+    fn durations_use_go_format() {
         assert_eq!(go_duration(Duration::from_millis(120)), "120ms");
         assert_eq!(go_duration(Duration::from_millis(4_250)), "4.25s");
         assert_eq!(go_duration(Duration::from_millis(63_500)), "1m3.5s");
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn tokens_are_shortened() {
+    fn tokens_are_shortened_to_nine_characters() {
         assert_eq!(short("glrt-abcdefghijkl"), "abcdefghi");
         assert_eq!(short("abc"), "abc");
     }

@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn imports_are_read_from_uses_paths_and_macros_and_not_from_tests() {
+    fn imports_come_from_uses_paths_and_macros_not_tests() {
         let architecture = crate_of(&[
             ("lib.rs", "mod a; mod b; mod c; mod d;"),
             (
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn re_exports_lead_to_the_file_of_the_item() {
+    fn re_exports_resolve_to_defining_file() {
         let architecture = crate_of(&[
             ("lib.rs", "mod a; mod b;"),
             ("a/mod.rs", "mod inner; mod other; pub use self::inner::Inner; pub(crate) use other::*;"),
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn circles_and_imports_that_run_up_are_found() {
+    fn cycles_and_upward_imports_are_found() {
         let architecture = crate_of(&[
             ("lib.rs", "mod low; mod high; mod lost;"),
             ("low/mod.rs", "mod part; fn f() { part::g() }"),

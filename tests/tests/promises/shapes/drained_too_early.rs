@@ -102,7 +102,7 @@ fn configuration(version: &str) -> String {
 }
 
 #[test]
-fn wrong_shapes_drain_the_old_runner_though_the_new_version_never_becomes_healthy() {
+fn wrong_layouts_drain_old_runner_before_new_is_healthy() {
     let rollout = Rollout::of(&configuration(OLD)).unwrap();
     let module = instance("m", "VERSION", CREATE_FIRST)
         .replace("\"VERSION\"", "var.version_of_runner")

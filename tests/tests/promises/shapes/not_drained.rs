@@ -65,7 +65,7 @@ fn configuration(version: &str) -> String {
 }
 
 #[test]
-fn a_drain_that_is_not_replaced_with_its_instance_drains_nothing() {
+fn drain_not_replaced_with_its_instance_never_drains() {
     let rollout = Rollout::of(&configuration(OLD)).unwrap();
     rollout.workspace.apply().unwrap().succeeded();
     rollout.workspace.run(["state", "rm", "grit_runner_drain.forgotten"]).unwrap().succeeded();
@@ -83,7 +83,7 @@ fn a_drain_that_is_not_replaced_with_its_instance_drains_nothing() {
 }
 
 #[test]
-fn a_guard_removed_with_destroy_false_drains_nothing() {
+fn removed_block_with_destroy_false_never_drains() {
     if !core().has_removed_blocks() {
         eprintln!("{:?} has no `removed` blocks that forget", core());
         return;
@@ -99,7 +99,7 @@ fn a_guard_removed_with_destroy_false_drains_nothing() {
 }
 
 #[test]
-fn target_of_an_instance_destroys_the_old_one_without_a_drain() {
+fn targeting_an_instance_destroys_it_without_drain() {
     let both = |version| instance("m", version, CREATE_FIRST) + &drain("m", CREATE_FIRST);
     let rollout = Rollout::of(&both(OLD)).unwrap();
     rollout.workspace.apply().unwrap().succeeded();
@@ -112,7 +112,7 @@ fn target_of_an_instance_destroys_the_old_one_without_a_drain() {
 }
 
 #[test]
-fn target_of_drains_destroys_no_instance_and_leaves_the_gate_out() {
+fn targeting_drains_skips_health_and_keeps_instances() {
     let mut rollout = Rollout::start().unwrap();
     rollout.managers(&["m1-v1"]).unwrap();
     rollout.workspace.apply().unwrap().succeeded();

@@ -24,7 +24,7 @@ fn applied(configuration: &str) -> Option<Rollout> {
 }
 
 #[test]
-fn opentofu_destroy_false_on_a_drain_destroys_its_instance_without_a_drain() {
+fn opentofu_destroy_false_on_drain_skips_draining() {
     let both = |version: &str, lifecycle: &str| instance("m", version, CREATE_FIRST) + &drain("m", lifecycle);
     let Some(rollout) = applied(&both(OLD, CREATE_FIRST)) else { return };
     rollout.workspace.write("main.tf", &both(NEW, KEEP)).unwrap();
@@ -34,7 +34,7 @@ fn opentofu_destroy_false_on_a_drain_destroys_its_instance_without_a_drain() {
 }
 
 #[test]
-fn opentofu_destroy_false_on_an_instance_drains_the_runner_and_keeps_the_machine() {
+fn opentofu_destroy_false_on_instance_drains_and_keeps_it() {
     let both = |version: &str| instance("m", version, KEEP) + &drain("m", CREATE_FIRST);
     let Some(rollout) = applied(&both(OLD)) else { return };
     rollout.workspace.write("main.tf", &both(NEW)).unwrap();
@@ -49,7 +49,7 @@ fn opentofu_destroy_false_on_an_instance_drains_the_runner_and_keeps_the_machine
 }
 
 #[test]
-fn opentofu_exclude_of_a_drain_destroys_its_instance_without_a_drain() {
+fn opentofu_excluded_drain_does_not_drain_instance() {
     let both = |version: &str| instance("m", version, CREATE_FIRST) + &drain("m", CREATE_FIRST);
     let Some(rollout) = applied(&both(OLD)) else { return };
     rollout.workspace.write("main.tf", &both(NEW)).unwrap();
@@ -60,7 +60,7 @@ fn opentofu_exclude_of_a_drain_destroys_its_instance_without_a_drain() {
 }
 
 #[test]
-fn opentofu_exclude_of_the_gate_drains_without_a_healthy_new_version() {
+fn opentofu_excluded_health_check_drains_without_health() {
     let all = |version: &str| {
         instance("m", version, CREATE_FIRST)
             + &drain("m", CREATE_FIRST)
@@ -75,7 +75,7 @@ fn opentofu_exclude_of_the_gate_drains_without_a_healthy_new_version() {
 }
 
 #[test]
-fn opentofu_killed_in_a_drain_has_written_nothing_and_rolls_forward() {
+fn opentofu_killed_during_drain_rolls_forward() {
     let both = |version: &str| instance("m", version, CREATE_FIRST) + &drain("m", CREATE_FIRST);
     let Some(rollout) = applied(&both(OLD)) else { return };
     let jobs = rollout.hold_jobs(1);

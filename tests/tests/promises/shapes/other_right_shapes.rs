@@ -31,7 +31,7 @@ fn assert_rolled(rollout: &Rollout, old: &str, new: &str) {
 }
 
 #[test]
-fn going_back_after_a_failed_gate_drains_the_new_version_in_one_apply() {
+fn rollback_after_failed_health_check_drains_new_version() {
     let mut rollout = Rollout::start().unwrap();
     rollout.managers(&["m1-v1"]).unwrap();
     rollout.workspace.apply().unwrap().succeeded();
@@ -61,7 +61,7 @@ fn going_back_after_a_failed_gate_drains_the_new_version_in_one_apply() {
 }
 
 #[test]
-fn two_applies_roll_in_the_same_order() {
+fn two_apply_rollout_keeps_order() {
     let mut rollout = Rollout::start().unwrap();
     rollout.managers(&["m1-v1"]).unwrap();
     rollout.workspace.apply().unwrap().succeeded();
@@ -75,7 +75,7 @@ fn two_applies_roll_in_the_same_order() {
 }
 
 #[test]
-fn keys_that_stay_roll_in_order_and_going_back_builds_a_third_instance() {
+fn fixed_keys_roll_in_order_and_rollback_creates_instance() {
     let mut rollout = Rollout::start().unwrap();
     rollout.set("managers", json!({ "m1": OLD })).unwrap();
     rollout.workspace.apply().unwrap().succeeded();
@@ -98,7 +98,7 @@ fn keys_that_stay_roll_in_order_and_going_back_builds_a_third_instance() {
 }
 
 #[test]
-fn a_module_for_each_version_rolls_in_order_with_the_gate_in_the_root() {
+fn module_per_version_rolls_in_order_with_root_health() {
     let root = |version: &str| {
         format!(
             r#"
@@ -175,7 +175,7 @@ fn canary(version: &str) -> String {
 }
 
 #[test]
-fn a_canary_is_proved_before_the_rest_is_created() {
+fn canary_is_healthy_before_others_are_created() {
     let rollout = Rollout::of(&canary(OLD)).unwrap();
     rollout.workspace.apply().unwrap().succeeded();
     rollout.workspace.write("main.tf", &canary(NEW)).unwrap();
@@ -234,7 +234,7 @@ resource "grit_runner_drain" "active" {{
 }
 
 #[test]
-fn blue_and_green_switch_by_starting_one_runner_before_the_other_is_drained() {
+fn blue_green_starts_one_runner_before_draining_other() {
     let rollout = Rollout::of(&colours("blue")).unwrap();
     rollout.workspace.apply().unwrap().succeeded();
     for (active, idle) in [("green", "blue"), ("blue", "green")] {

@@ -14,7 +14,7 @@ const HOP: &str = "merge(var.ssh, { proxy_jump = [{
   }] })";
 
 #[test]
-fn a_provider_configured_from_a_bastion_loses_the_bastion_during_the_drain() {
+fn provider_using_bastion_resource_loses_it_during_drain() {
     // The drain refers to the bastion, which would be enough if the provider did not.
     let all = |version: &str| {
         instance("bastion", version, CREATE_FIRST)
@@ -51,7 +51,7 @@ fn a_provider_configured_from_a_bastion_loses_the_bastion_during_the_drain() {
 }
 
 #[test]
-fn a_rename_to_another_provider_block_drains_the_live_runner() {
+fn rename_with_other_provider_block_drains_live_runner() {
     let named = |name: &str, provider: &str| {
         instance("m", OLD, CREATE_FIRST)
             + &drain("m", &format!("provider = {provider}\n  {CREATE_FIRST}"))

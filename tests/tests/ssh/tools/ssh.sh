@@ -1,4 +1,4 @@
-# ssh, as far as the recipes use it. `openssh_carries_its_recipes` runs the real one.
+# ssh, as far as the recipes use it. `openssh_recipes_connect` runs the real one.
 while [ $# -gt 0 ]; do
   case $1 in
   -o)

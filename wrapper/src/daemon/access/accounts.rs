@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn users_and_groups_by_name_and_number() {
+    fn users_and_groups_resolve_by_name_and_number() {
         let passwd = "root:x:0:0:root:/root:/bin/sh\nalice:x:1000:1000::/:/bin/sh\nbob:x:1001:100::/:/bin/sh\nbroken\n";
         let group = "root:x:0:\nadmins:x:100:alice,nobody\nodd:x:many:\n";
         let resolve = |text| resolve(text, passwd, group);

@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_narrow_what_the_socket_allows() {
+    fn access_lists_restrict_socket_rights() {
         let open = Access::default();
         assert_eq!(open.of_user(4242, 4242), Rights::Control);
         assert_eq!(open.of_request(&Extensions::new()), Rights::Control);
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn callbacks_go_where_they_may() {
+    fn callback_allow_list_matches_url_prefix() {
         let allowed = ["https://ci.example/hooks/".parse().unwrap()];
         let access = Access::new(Vec::new(), Vec::new(), allowed.to_vec());
         for (url, may) in [

@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn users_of_urls() {
+    fn url_userinfo_becomes_basic_auth() {
         for (url, value) in [
             ("http://u:p@host/x", Some("Basic dTpw")),
             ("http://u@host/x", Some("Basic dTo=")),

@@ -105,7 +105,7 @@ mod tests {
 
     /// The clock stands still but for the limits, so this takes no time; what it shows is which limits there are.
     #[tokio::test(start_paused = true)]
-    async fn a_server_that_never_answers_is_asked_for_a_day_and_given_up() {
+    async fn callback_to_silent_server_is_retried_for_one_day() {
         let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let begin = Instant::now();
         let counters = Counters::default();
@@ -123,7 +123,7 @@ mod tests {
 
     /// As one that a wrapper takes up which was started a day later.
     #[tokio::test(start_paused = true)]
-    async fn a_callback_that_was_due_long_ago_is_attempted_once_more() {
+    async fn overdue_callback_is_attempted_once_more() {
         let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let counters = Counters::default();
         tokio::time::advance(GIVE_UP_AFTER).await;

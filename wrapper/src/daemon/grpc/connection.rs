@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_is_silent_loses_the_place() {
+    async fn silent_connection_is_closed() {
         let places = Places::default();
         let (mut peer, stream) = tokio::io::duplex(64);
         let (mut limited, others) = last(&places, stream);
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_first_word_has_its_time() {
+    async fn connection_without_first_byte_times_out() {
         let (_peer, stream) = tokio::io::duplex(64);
         let (mut limited, _others) = last(&Places::default(), stream);
         let begin = Instant::now();
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_asks_nothing_leaves_when_the_place_is_wanted_whatever_it_says() {
+    async fn idle_connection_closes_when_slot_is_needed() {
         let places = Places::default();
         let (mut peer, stream) = tokio::io::duplex(64);
         let (mut limited, others) = last(&places, stream);

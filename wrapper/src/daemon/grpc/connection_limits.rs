@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn one_user_takes_no_more_than_a_share() {
+    async fn one_user_gets_a_limited_share_of_slots() {
         let places = Places::default();
         let eves = fill(&places, EVE);
         assert_eq!(eves.len(), EACH);
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_asks_nothing_makes_room_and_who_asks_does_not() {
+    async fn idle_connections_are_evicted_active_are_not() {
         let places = Places::default();
         let eves = fill(&places, EVE);
         let calls: Vec<_> = eves.iter().map(|place| place.seat().call()).collect();
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn watches_leave_places_for_control_calls() {
+    async fn watches_leave_slots_for_control_calls() {
         for (guest, most) in [(EVE, EACH), (Guest::Host, ALL), (Guest::Unknown, ALL)] {
             let places = Places::default();
             let mut open = watches(&places, guest);
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn watches_of_several_users_leave_places_for_another() {
+    async fn watches_of_several_users_leave_slots_for_others() {
         let places = Places::default();
         let users = [1001, 1002, 1003, 1004].map(|uid| watches(&places, Guest::User(uid)));
         assert_eq!(users.each_ref().map(Vec::len), [12, 12, 12, 8]);
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn root_gets_the_place_of_whoever_asks_nothing() {
+    async fn root_evicts_idle_connections() {
         let places = Places::default();
         let (hosts, eves) = (fill(&places, Guest::Host), fill(&places, EVE));
         assert_eq!((hosts.len(), eves.len()), (ALL, EACH), "what root has is not a user's loss");

@@ -26,7 +26,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn work_goes_on_when_its_waiter_is_dropped() {
+    async fn detached_work_continues_after_waiter_is_dropped() {
         let done = Arc::new(Notify::new());
         let work = {
             let done = Arc::clone(&done);

@@ -273,14 +273,14 @@ mod tests {
     use crate::{daemon::health::Oldest, supervise::ChildInfo};
 
     #[test]
-    fn a_text_is_cut_between_characters() {
+    fn long_text_is_cut_at_char_boundary() {
         assert_eq!(shortened("abc", 3), "abc");
         assert_eq!(shortened("abcdef", 5), "ab…");
         assert_eq!(shortened("ééééé", 8), "éé…");
     }
 
     #[test]
-    fn a_status_with_the_longest_texts_stays_below_64_kib() {
+    fn status_with_longest_texts_is_below_64_kib() {
         let long = "\u{10ffff}".repeat(100_000);
         let child = ChildInfo { pid: 1, started: Instant::now() };
         let health = Health {
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn reasons_beyond_the_limit_are_counted() {
+    fn health_reasons_beyond_limit_are_counted() {
         let all: Vec<_> = (0..1000).map(|section| format!("section {section} does not poll")).collect();
         let told = reasons(&all);
         assert_eq!((told.len(), told[19].as_str(), told[20].as_str()), (21, &*all[19], "and 980 more"));
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_jobs_have_room_and_the_others_are_counted() {
+    fn oldest_jobs_are_listed_others_are_counted() {
         let list = |count: usize, stage: &str| {
             let line = |number| {
                 format!(

@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_file_is_read_anew_each_time() {
+    async fn config_file_is_read_on_every_probe() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("config.toml");
         let reader = Reader::new(source(&path));
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_no_regular_file_or_too_large_is_named() {
+    async fn irregular_or_oversized_config_file_is_an_error() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("fifo");
         rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, Mode::RWXU, 0).unwrap();
@@ -198,7 +198,7 @@ mod tests {
 
     /// A file system that does not answer, and then does.
     #[tokio::test]
-    async fn a_file_system_that_hangs_holds_one_thread_and_nobody_else() {
+    async fn hanging_file_system_blocks_only_one_thread() {
         static READS: AtomicUsize = AtomicUsize::new(0);
         static HANGS: AtomicBool = AtomicBool::new(true);
         fn hang(_: &Path) -> Result<RunnerConfig, ConfigError> {

@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_list_as_the_runner_writes_it() {
+    fn parses_job_list() {
         let list = "url=https://gitlab.example/g/p/-/jobs/17 state=running stage=step_script executor_stage=docker_run duration=1m2.5s\n\
                     not a job\n\
                     url=https://gitlab.example/g/p/-/jobs/18 state=pending stage= executor_stage= duration=3.2µs\n";

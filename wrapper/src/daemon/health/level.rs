@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn each_rung_and_each_reason() {
+    fn each_health_level_has_its_reason() {
         Case::healthy().is(Level::Polling, "");
         Case { uptime: None, ..Case::healthy() }.is(Level::None, "is being stopped");
         Case { uptime: Some(SECOND), ..Case::healthy() }.is(Level::None, "less than 2s");
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn a_runner_is_held_to_what_can_be_seen_of_it() {
+    fn max_level_depends_on_config_and_http_server() {
         let goal = |case: Case| goal(&case.evidence());
         assert_eq!(goal(Case::healthy()), Level::Polling);
         assert_eq!(goal(Case { answers: None, ..Case::healthy() }), Level::Process);
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_answer_counts() {
+    fn last_job_request_result_decides_polling() {
         let mut case = Case::healthy();
         let rejected =
             |health_failures| Requests { rejected: health_failures, health_failures, ..accepted(1) };
@@ -345,7 +345,7 @@ mod tests {
 
     /// A wrapper that adopts a runner, or looks seldom, sees sums: a token may have been accepted a hundred times, and be of no use since.
     #[test]
-    fn what_may_have_been_disabled_since_is_not_trusted() {
+    fn repeated_failures_mean_not_polling() {
         let counts = |accepted, rejected| {
             facts(&[("a", Requests { accepted, rejected, other: 0, health_failures: rejected })])
         };
@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn the_configured_limit_decides_when_a_section_may_be_disabled() {
+    fn unhealthy_requests_limit_decides_disabled_section() {
         let mut config = config(&["a"]);
         config.sections[0].unhealthy_requests_limit = 10;
         config.sections[0].unhealthy_interval = 90 * SECOND;

@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn health_of_an_earlier_child_is_not_told_of_the_next() {
+    fn health_of_previous_child_is_not_reported_for_next() {
         let first = child(7);
         let health = polling(first);
         assert_eq!(health.of(&State::Running { child: first, reload: None }), health);
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn each_state_without_health_has_one_reason() {
+    fn state_without_health_has_one_reason() {
         let child = child(7);
         let health = Health { reasons: vec!["one".to_owned(), "two".to_owned()], ..polling(child) };
         let stopping = |phase| State::Stopping { child, stop: Stop::new("d", Mode::Graceful), phase };

@@ -299,7 +299,7 @@ mod tests {
     use crate::daemon::health::runner_metrics::Requests;
 
     #[test]
-    fn only_fewer_jobs_are_progress() {
+    fn only_fewer_jobs_count_as_progress() {
         let mut memory = Memory::default();
         let begin = Instant::now();
         let mut seen = |jobs, second| {
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn only_more_good_answers_are_polls() {
+    fn last_poll_advances_with_accepted_requests() {
         let mut memory = Memory::default();
         let begin = Instant::now();
         let mut seen = |accepted: &[u64], rejected, second| {

@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn the_command_line_beats_the_environment_and_that_the_file() {
+    fn command_line_overrides_environment_overrides_file() {
         let env = [("CONFIG_FILE", "/env.toml"), ("LISTEN_ADDRESS", ":1")];
         let all = source(&["run", "--config", "/arg.toml", "--listen-address=:2"], &env);
         assert_eq!((all.config, all.listen_address), ("/arg.toml".into(), Some(":2".to_owned())));
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn listen_addresses_become_addresses_to_connect_to() {
+    fn listen_address_maps_to_connect_address() {
         for (listen, connect) in [
             (":9252", "127.0.0.1:9252"),
             ("0.0.0.0:80", "127.0.0.1:80"),
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn sections_and_their_tokens() {
+    fn config_sections_and_short_tokens_are_parsed() {
         let text = "concurrent = 4\nlisten_address = \":9252\"\n[[runners]]\nname = \"a\"\ntoken = \"glrt-abcdefghijk\"\n\
                     [runners.docker]\nimage = \"x\"\n[[runners]]\ntoken = \"short\"\n";
         let config = parse(text).unwrap();

@@ -140,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_facts_of_a_scrape() {
+    fn parses_runner_metrics() {
         let text = r#"
 # HELP gitlab_runner_jobs The current number of running builds.
 # TYPE gitlab_runner_jobs gauge
@@ -168,7 +168,7 @@ gitlab_runner_broken{
     }
 
     #[test]
-    fn absent_is_not_zero() {
+    fn missing_jobs_metric_is_not_zero() {
         assert_eq!(parse("").jobs, None);
         assert_eq!(parse("gitlab_runner_jobs{state=\"idle\"} 0\n").jobs, Some(0));
     }

@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_label_cannot_break_out_of_its_quotes() {
+    fn label_values_are_escaped() {
         let mut page = Page::default();
         page.sample("x", &[("a", "b\"} 7\n\\")], 1);
         assert_eq!(page.into_text(), "grit_wrapper_x{a=\"b\\\"} 7\\n\\\\\"} 1\n");

@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_those_that_prometheus_takes() {
+    fn label_names_follow_prometheus_syntax() {
         let label: Label = "deployment_version=v2=rc".parse().unwrap();
         assert_eq!((label.name.as_str(), label.value.as_str()), ("deployment_version", "v2=rc"));
         assert_eq!("shard=".parse::<Label>().unwrap().value, "");
@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_given_once() {
+    fn duplicate_label_name_is_detected() {
         let labels = |names: &[&str]| names.iter().map(|name| format!("{name}=x").parse().unwrap()).collect();
         let (once, again): (Vec<_>, Vec<_>) = (labels(&["a", "b"]), labels(&["a", "b", "a"]));
         assert_eq!((twice(&once), twice(&again)), (None, Some("a")));

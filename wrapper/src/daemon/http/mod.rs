@@ -201,7 +201,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn clients_beyond_loopback_get_the_metrics_only() {
+    fn remote_clients_get_only_metrics() {
         for client in
             ["192.0.2.7", "::ffff:192.0.2.7", "2001:db8::7", "0.0.0.0"].map(|ip| ip.parse().unwrap())
         {

@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn passed_sockets_have_a_form_of_their_own() {
+    fn systemd_socket_addresses_are_parsed() {
         for good in ["fd://", "fd://grpc", "unix:///run/w.sock"] {
             assert_eq!(good.parse::<Source>().unwrap().to_string(), good);
         }
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn upstream_forms() {
+    fn upstream_address_syntax() {
         for good in ["unix:///run/w.sock", "tcp://localhost:7777", "tcp://127.0.0.1:0", "tcp://[::1]:7777"] {
             assert_eq!(good.parse::<Address>().unwrap().to_string(), good);
         }

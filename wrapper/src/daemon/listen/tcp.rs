@@ -56,7 +56,7 @@ mod tests {
 
     /// The clock is paused: it moves to the limit as soon as nothing else happens.
     #[tokio::test(start_paused = true)]
-    async fn a_name_service_that_does_not_answer_is_given_up_after_the_limit() {
+    async fn hanging_name_resolution_times_out() {
         let begin = Instant::now();
         let error = limited(std::future::pending::<io::Result<()>>()).await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);

@@ -246,7 +246,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn the_socket_has_its_mode_and_goes_when_dropped() {
+    async fn socket_has_configured_mode_and_is_removed_on_drop() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("w.sock");
         let address = Address::Unix(path.clone());
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_socket_is_nobodys() {
+    fn new_socket_has_mode_0000() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("w.sock");
         let _socket = listen(&path).unwrap();
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_dead_socket_is_replaced_and_a_stranger_is_not() {
+    async fn stale_socket_is_replaced_foreign_socket_is_kept() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("w.sock");
         let address = Address::Unix(path.clone());
@@ -297,7 +297,7 @@ mod tests {
 
     /// As when somebody who can write to the folder is quick.
     #[test]
-    fn owner_and_mode_of_a_file_that_took_the_sockets_place_are_left_alone() {
+    fn file_swapped_in_for_socket_keeps_owner_and_mode() {
         let temporary = tempfile::tempdir().unwrap();
         let path = temporary.path().join("w.sock");
         let precious = temporary.path().join("precious");
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_path_that_no_socket_can_have() {
+    async fn too_long_socket_path_is_rejected() {
         let path = PathBuf::from(format!("/tmp/{}", "x".repeat(104)));
         let refused = bind(&Address::Unix(path.clone()), &path, &SocketAccess::default()).await;
         assert!(matches!(refused, Err(ListenError::TooLong { .. })));

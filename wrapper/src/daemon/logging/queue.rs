@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_written_in_order_and_flush_waits_for_them() {
+    fn log_lines_keep_order_and_flush_waits() {
         let (queue, written) = slow(1000);
         let reader = thread::spawn(move || (0..100).map(|_| next(&written)).collect::<Vec<_>>());
         for number in 0..100 {
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_queue_drops_lines_and_tells_how_many() {
+    fn full_log_queue_drops_and_counts_lines() {
         let (queue, written) = slow(10);
         queue.push(b"first");
         // Taken out by the writer, whose reader does not read.
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_cannot_be_written_are_dropped_and_told_of_later() {
+    fn unwritable_log_lines_are_dropped_and_counted() {
         let queue = Arc::new(Queue::new(1000));
         let (sender, written) = mpsc::channel();
         let writer = Arc::clone(&queue);

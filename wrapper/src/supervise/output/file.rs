@@ -49,7 +49,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_earlier_runner_and_the_wrapper_wrote_is_left_out() {
+    fn log_tail_omits_earlier_runner_and_wrapper_lines() {
         let ours = r#"{"timestamp":"2026-01-01T00:00:00Z","level":"INFO","message":"state","target":"grit_wrapper::run"}"#;
         let theirs = r#"{"level":"fatal","msg":"no config","time":"2026-01-01T00:00:00Z"}"#;
         let text = format!("earlier\n{ours}\n{theirs}\nlast\n");
@@ -58,12 +58,12 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_was_cut_is_read_from_its_beginning() {
+    fn truncated_log_file_is_read_from_start() {
         assert_eq!(lines("new\n", 1_000_000), ["new", ""]);
     }
 
     #[test]
-    fn a_large_file_is_read_at_its_end_and_by_whole_lines() {
+    fn large_log_file_tail_has_whole_lines() {
         let text = format!("{}\nthe last", "x".repeat(40_000));
         assert_eq!(lines(&text, 0), ["the last"]);
         let just = format!("{}\nthe last", "x".repeat(1000));
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_no_text_do_not_hide_the_others() {
+    fn invalid_utf8_in_log_is_replaced() {
         let file = tempfile::NamedTempFile::new().unwrap();
         fs::write(&file, b"a\xff\nb").unwrap();
         assert_eq!(read(file.path().to_str().unwrap(), 0).unwrap(), ["a\u{fffd}", "b"]);

@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_in_each_of_their_forms_and_none_of_an_earlier_process() {
+    fn journal_messages_of_current_process_are_parsed() {
         let text = r#"
 {"__MONOTONIC_TIMESTAMP":"1000000","MESSAGE":"of another"}
 {"__MONOTONIC_TIMESTAMP":"3000000","MESSAGE":"first"}
@@ -99,7 +99,7 @@ not JSON
     }
 
     #[test]
-    fn a_stream_is_known_by_device_and_inode() {
+    fn journal_stream_matches_device_and_inode() {
         let file = tempfile::tempfile().unwrap();
         let stat = fstat(&file).unwrap();
         assert!(is_stream(file.as_fd(), &format!("{}:{}", stat.st_dev, stat.st_ino)));

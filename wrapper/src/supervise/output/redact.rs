@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_ten_lines_that_say_something() {
+    fn last_ten_nonblank_lines_are_kept() {
         let raw: Vec<_> = (1..=30).flat_map(|number| [format!("line {number}"), "  ".to_owned()]).collect();
         let lines = presentable(&raw);
         assert_eq!((lines.len(), lines[0].as_str(), lines[9].as_str()), (10, "line 21", "line 30"));
@@ -166,21 +166,21 @@ mod tests {
     }
 
     #[test]
-    fn a_long_line_is_cut_between_characters() {
+    fn long_log_line_is_cut_at_char_boundary() {
         let line = shown(&"ä".repeat(1000));
         assert_eq!(line.chars().count(), WIDTH + 1);
         assert!(line.ends_with("ä…"));
     }
 
     #[test]
-    fn what_moves_a_cursor_or_paints_is_left_out() {
+    fn terminal_escapes_are_removed_from_log_lines() {
         assert_eq!(shown("\u{1b}[31;1mERROR:\u{1b}[0;m no\tconfig \r"), "ERROR: no config");
         assert_eq!(shown("\u{1b}]0;title\u{7}a\u{1b}cb\u{0}\u{9b}2J"), "ab2J");
         assert_eq!(shown("a\u{1b}["), "a");
     }
 
     #[test]
-    fn what_a_runner_says_stays_readable() {
+    fn runner_messages_are_not_redacted() {
         for line in [
             "FATAL: open /etc/gitlab-runner/config.toml: no such file or directory",
             "ERROR: Verifying runner... is not valid  runner=abcd12345 status=403 Forbidden",

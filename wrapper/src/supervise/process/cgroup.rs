@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn our_own_folder_is_found_where_version_2_is_mounted() {
+    fn cgroup_v2_directory_is_found_in_mounts() {
         let unified = "25 30 0:22 / /sys/fs/cgroup rw,nosuid shared:9 - cgroup2 cgroup2 rw,nsdelegate\n";
         let hybrid = "32 31 0:29 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n\
                       41 31 0:38 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw\n";

@@ -103,7 +103,7 @@ mod tests {
     // The clock is paused: it moves to the next limit as soon as nothing else happens.
 
     #[tokio::test(start_paused = true)]
-    async fn other_tasks_run_while_a_command_is_executed() {
+    async fn other_tasks_run_while_exec_is_pending() {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         // Exec takes a second, and closes the socket when it has succeeded.
         let exec = async {
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_exec_that_hangs_is_given_up_after_the_limit() {
+    async fn hanging_exec_times_out() {
         let (ours, _theirs) = UnixStream::pair().unwrap();
         let begin = Instant::now();
         let error = Gate(ours).open().await.unwrap_err();

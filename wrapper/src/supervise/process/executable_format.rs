@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_for_another_processor_is_not_for_this_one() {
+    fn binary_for_another_cpu_is_rejected() {
         assert!(is_for(&elf(62), &elf(62)) && is_for(&elf(3), &elf(62)) && is_for(&elf(40), &elf(183)));
         assert!(!is_for(&elf(183), &elf(62)) && !is_for(&elf(62), &elf(3)));
         assert!(!is_for(b"echo hello", &elf(62)) && !is_for(b"", &elf(62)) && !is_for(&ELF, &elf(62)));

@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn codes_follow_the_shell() {
+    fn exit_codes_follow_the_shell() {
         assert_eq!(Exit::Code(0).shell_code(), 0);
         assert_eq!(Exit::Code(7).shell_code(), 7);
         assert_eq!(Exit::Code(255).shell_code(), 255);
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn words() {
+    fn exit_display() {
         assert_eq!(Exit::Code(2).to_string(), "exit status 2");
         assert_eq!(Exit::Signal(9).to_string(), "signal: killed");
         assert_eq!(Exit::Signal(35).to_string(), "signal: signal 35");

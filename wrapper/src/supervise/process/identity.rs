@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_start_is_found_behind_any_name() {
+    fn start_time_with_parentheses_in_comm() {
         let fields: Vec<_> = (4..=30).map(|field| field.to_string()).collect();
         let stat = format!("17 (a) R (b) S {}", fields.join(" "));
         assert_eq!(start_ticks(&stat), Some(22));
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_was_started_before_now_and_after_the_epoch() {
+    fn process_start_time_is_in_the_past() {
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs_f64();
         let started = started_at(std::process::id()).unwrap();
         assert!((now - 3600.0..now + 2.0).contains(&started), "{started} and {now}");
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn one_is_oneself_and_nobody_else() {
+    fn identity_needs_same_start_time_and_boot() {
         let me = Identity::of(std::process::id()).unwrap();
         assert!(me.is_alive());
         assert!(!Identity { start_ticks: me.start_ticks + 1, ..me.clone() }.is_alive());

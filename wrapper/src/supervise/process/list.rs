@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn stat_is_read_behind_any_name() {
+    fn stat_with_parentheses_in_comm_is_parsed() {
         let fields: Vec<_> = (6..=51).map(|field| field.to_string()).collect();
         let stat = format!("17 (a) S 1 1 (b) Z 4 5 {} 10752", fields.join(" "));
         let read = Process::parse(&stat).unwrap();
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tree_below_a_root_is_found_in_any_order_and_never_oneself() {
+    fn descendants_exclude_own_process_in_any_order() {
         // 1 - 10 (root) - 11 - 12, and 11 - 20 (me) - 21; 30 is another's.
         let all = [(12, 11), (21, 20), (30, 1), (20, 11), (11, 10), (10, 1), (1, 0)]
             .map(|(pid, parent)| process(pid, parent));
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn exit_status_of_a_zombie_is_read() {
+    fn zombie_exit_status_is_read() {
         for (script, exit) in
             [("exit 42", Exit::Code(42)), ("exit 0", Exit::Code(0)), ("kill -9 $$", Exit::Signal(9))]
         {
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_variable_is_found_in_a_list() {
+    fn environment_variable_list_contains_value() {
         let mut child = std::process::Command::new("sleep").arg("1000").env("GRIT_X", "a,b").spawn().unwrap();
         let found = Process::of(child.id()).unwrap();
         // For a moment in the middle of exec a process shows no environment.

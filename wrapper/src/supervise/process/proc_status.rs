@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn caught_and_ignored_both_count() {
+    fn caught_or_ignored_signal_is_handled() {
         let of = |ignored: &str, caught: &str| {
             format!("Name:\tx\nSigBlk:\tffffffffffffffff\nSigIgn:\t{ignored}\nSigCgt:\t{caught}\n")
         };
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ending_process_is_told_by_its_state_and_its_flags() {
+    fn ending_process_is_detected_by_state_and_flags() {
         let of = |state: &str, flags: u32| format!("17 (a) Z 1) {state} 1 17 17 0 -1 {flags} 99 0");
         for (state, flags, ending) in [
             ("S", 0x0040_0100, false),
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn a_killed_process_is_ending_from_the_signal_on() {
+    fn killed_process_is_ending_immediately() {
         let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
         assert!(!is_ending(child.id()));
         child.kill().unwrap();
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_does_not_exist_handles_nothing() {
+    fn missing_process_handles_no_signal() {
         assert!(!handles_quit(u32::MAX));
     }
 }

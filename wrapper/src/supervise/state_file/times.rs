@@ -86,7 +86,7 @@ mod tests {
 
         /// Written by one wall clock and read by another one, in the same boot.
         #[test]
-        fn a_clock_that_is_set_moves_nothing(ahead: i32, before in 0..400_000_000_i64, after in -400_000_000..400_000_000_i64) {
+        fn clock_change_moves_no_saved_instant(ahead: i32, before in 0..400_000_000_i64, after in -400_000_000..400_000_000_i64) {
             let then = Clocks::now().set_by(before);
             let distance = Duration::from_millis(ahead.unsigned_abs().into());
             let moment = if ahead < 0 { Instant::now() - distance } else { Instant::now() + distance };
@@ -100,7 +100,7 @@ mod tests {
 
         /// No number in a file makes a wrapper fail.
         #[test]
-        fn whatever_is_written_there_is_a_moment(kept: u64, ahead: i64) {
+        fn any_saved_clock_is_accepted(kept: u64, ahead: i64) {
             let clocks = Clocks::now();
             let saved = SavedClock { ahead, ..SavedClock::new(&clocks).unwrap() };
             let times = Times::new(Some(&saved), clocks, Instant::now());
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn across_boots_and_releases_the_wall_clock_counts() {
+    fn wall_clock_is_used_after_reboot_or_without_clock() {
         let clocks = Clocks::now();
         let kept = millis(&clocks, Instant::now() + HOUR);
         let other = SavedClock { boot: "another".to_owned(), ahead: 0 };

@@ -27,7 +27,7 @@ fn loaded(text: &str, passphrase: Option<&str>) -> Result<String, KeyError> {
 
 /// What ssh-keygen writes, in each of its formats, with and without a passphrase.
 #[test]
-fn formats_of_ssh_keygen() {
+fn ssh_keygen_formats_are_loaded() {
     let dir = tempfile::tempdir().unwrap();
     let encrypted = |cipher| vec!["-t", "ed25519", "-N", "geheim", "-Z", cipher, "-a", "1"];
     for (name, args, passphrase) in [
@@ -66,7 +66,7 @@ fn formats_of_ssh_keygen() {
 
 /// What cannot be read is told with its format and a way out, and never by quoting the text.
 #[test]
-fn what_cannot_be_used_is_named() {
+fn unusable_key_error_names_format_and_fix() {
     let dir = tempfile::tempdir().unwrap();
     let des = generate(dir.path(), "3des", &["-t", "ed25519", "-N", "geheim", "-Z", "3des-cbc", "-a", "1"]);
     let ec = generate(dir.path(), "ec", &["-t", "ecdsa", "-m", "PEM", "-N", "geheim"]);
@@ -88,7 +88,7 @@ fn what_cannot_be_used_is_named() {
 
 /// What heredocs, templates and variables do to a key.
 #[test]
-fn damage_is_repaired() {
+fn damaged_key_text_is_repaired() {
     let dir = tempfile::tempdir().unwrap();
     for args in [
         vec!["-t", "ed25519", "-N", ""],
@@ -122,7 +122,7 @@ fn damage_is_repaired() {
 }
 
 #[test]
-fn a_certificate_belongs_to_its_key() {
+fn certificate_must_match_its_key() {
     let dir = tempfile::tempdir().unwrap();
     let text = generate(dir.path(), "key", &["-t", "ed25519", "-N", ""]);
     let other = generate(dir.path(), "other", &["-t", "ed25519", "-N", ""]);
@@ -145,7 +145,7 @@ proptest! {
 
     /// Whatever is given as a key is refused without quoting it, and never panics.
     #[test]
-    fn any_text_is_refused(
+    fn malformed_keys_are_rejected_without_leaking_text(
         label in "OPENSSH PRIVATE KEY|RSA PRIVATE KEY|EC PRIVATE KEY|PRIVATE KEY|ENCRYPTED PRIVATE KEY|X",
         headers in "(Proc-Type: 4,ENCRYPTED\nDEK-Info: AES-128-CBC,[0-9A-F]{0,32}\n\n)?",
         body in "[A-Za-z0-9+/=\n ]{24,300}",
@@ -160,7 +160,7 @@ proptest! {
     }
 
     #[test]
-    fn repair_never_panics_and_leaves_no_blank_lines(text in "(-----|BEGIN|END| |\\n|\n|\r|: |[A-Za-z0-9+/=]|\\PC){0,60}") {
+    fn key_repair_never_panics_and_leaves_no_blank_lines(text in "(-----|BEGIN|END| |\\n|\n|\r|: |[A-Za-z0-9+/=]|\\PC){0,60}") {
         let repaired = repair(&text);
         prop_assert!(repaired.lines().all(|line| !line.is_empty()), "{}", *repaired);
         drop(loaded(&text, None));
@@ -169,7 +169,7 @@ proptest! {
 
 /// A bit that flips anywhere in a key is noticed or harmless, never a panic.
 #[test]
-fn flipped_bits_never_panic() {
+fn bit_flips_in_keys_never_panic() {
     let dir = tempfile::tempdir().unwrap();
     for args in [vec!["-t", "ed25519", "-N", ""], vec!["-t", "ecdsa", "-m", "PEM", "-N", ""]] {
         let text = generate(dir.path(), &args.join(""), &args);
@@ -223,7 +223,7 @@ fn openssl(dir: &Path, args: &[&str]) -> String {
 /// A key file says itself what it costs to try a passphrase: years, and more memory than there is, when somebody made it so. What people
 /// write who mean to be careful passes.
 #[test]
-fn what_a_passphrase_may_cost_is_limited() {
+fn kdf_cost_is_limited() {
     let dir = tempfile::tempdir().unwrap();
     let bcrypt = generate(dir.path(), "bcrypt", &["-t", "ed25519", "-N", "geheim", "-a", "1"]);
     openssl(dir.path(), &["genpkey", "-algorithm", "ed25519", "-out", "plain"]);
@@ -296,7 +296,7 @@ fn what_a_passphrase_may_cost_is_limited() {
 
 /// An RSA key has any size that somebody gives it, and its arithmetic takes the square of that.
 #[test]
-fn a_text_that_is_larger_than_any_key_is_not_read() {
+fn oversized_key_text_is_rejected() {
     let long = "A".repeat(70_000);
     let text = format!("-----BEGIN RSA PRIVATE KEY-----\n{long}\n-----END RSA PRIVATE KEY-----\n");
     let error = loaded(&text, None).unwrap_err().to_string();
@@ -305,7 +305,7 @@ fn a_text_that_is_larger_than_any_key_is_not_read() {
 
 /// The decoder reads the block that the limits were put to: not one that hides behind another, or inside it.
 #[test]
-fn only_one_block_is_read() {
+fn only_first_key_block_is_read() {
     let dir = tempfile::tempdir().unwrap();
     let plain = generate(dir.path(), "plain", &["-t", "ed25519", "-N", ""]);
     let costly =

@@ -182,7 +182,7 @@ mod tests {
     const NAMED: &[u8] = b"\x83\x41\x01w\x83";
 
     #[test]
-    fn requests_are_named_however_their_bytes_come() {
+    fn authority_rewritten_for_any_chunking() {
         let padded = |block: &[u8]| [b"\x02", block, b"\0\0"].concat();
         let first = |block: &[u8]| [b"\0\0\0\0\x10", block].concat();
         let both = |block: &[u8]| [b"\x02\0\0\0\0\x10", block, b"\0\0"].concat();
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_understood_is_left_to_others() {
+    fn malformed_frames_pass_unchanged() {
         let spanning = frame(HEADERS, 0, BLOCK);
         let too_much_padding = frame(HEADERS, END_HEADERS | PADDED, b"\x7f\x41\x06/run/x");
         let cut = frame(HEADERS, END_HEADERS, b"\x41\x7f/run/x");
@@ -215,7 +215,7 @@ mod tests {
     proptest! {
         /// Whatever comes, it is passed on, but for frames that are not complete.
         #[test]
-        fn nothing_but_authorities_is_touched(
+        fn only_authority_fields_are_rewritten(
             noise in prop::collection::vec(any::<u8>(), 0..200),
             frames in prop::collection::vec((0u8..10, any::<u8>(), prop::collection::vec(any::<u8>(), 0..40)), 0..8),
             chunk in 1usize..50,

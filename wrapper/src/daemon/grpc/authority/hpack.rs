@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn every_form_of_the_field() {
+    fn all_authority_encodings() {
         let after = b"\x84\x40\x01x\x01y";
         let forms: [(&[u8], &[u8]); 6] = [
             (b"\x41\x03abc", b"\x41\x01w"),
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn long_numbers() {
+    fn multi_byte_integers() {
         let long = [b"\x41\x7f\x81\x01".as_slice(), &[b'a'; 256]].concat();
         assert_eq!(named(&long), Some(b"\x41\x01w".to_vec()));
         assert_eq!(integer(&[0x1f, 0x9a, 0x0a], 5), Some((1337, 3)), "RFC 7541, C.1.2");
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_without_one_and_blocks_that_are_none() {
+    fn missing_or_malformed_authority() {
         for block in [
             &b"\x83\x84\x3f\xe1\x1f\x40\x01x\x01y"[..],
             b"",
@@ -157,7 +157,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_will_do(block in prop::collection::vec(any::<u8>(), 0..100)) {
+        fn arbitrary_bytes_never_panic(block in prop::collection::vec(any::<u8>(), 0..100)) {
             if let Some(named) = named(&block) {
                 // Longer only by the empty authorities.
                 let empty = block.iter().filter(|byte| matches!(byte, 0x81 | 0x00 | 0x80)).count();

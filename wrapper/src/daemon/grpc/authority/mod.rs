@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_reader_with_little_room_gets_everything_in_its_time() {
+    async fn small_read_buffer_gets_all_bytes() {
         let (mut peer, mut stream) = tokio::io::duplex(16);
         let text: Vec<u8> = (0..=u8::MAX).cycle().take(10_000).collect();
         let sent = text.clone();

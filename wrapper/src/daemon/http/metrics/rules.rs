@@ -62,7 +62,7 @@ fn is_told(told: &BTreeSet<String>, selector: &Selector) -> bool {
 }
 
 #[test]
-fn rules_and_their_tests_name_what_is_told() {
+fn alert_rules_use_only_exported_series() {
     let told = told();
     for file in ["grit-wrapper.rules.yml", "grit-wrapper.rules.test.yml"] {
         let selectors = selectors(&read(file));
@@ -74,7 +74,7 @@ fn rules_and_their_tests_name_what_is_told() {
 }
 
 #[test]
-fn a_series_that_is_not_told_is_noticed() {
+fn series_that_is_not_exported_is_detected() {
     let found = selectors(
         r#"increase(grit_wrapper_drains_total{mode="graceful",result=~"forced|killed"}[1h]) > job:grit_wrapper_x:sum"#,
     );
@@ -98,7 +98,7 @@ fn a_series_that_is_not_told_is_noticed() {
 }
 
 #[test]
-fn the_documentation_lists_every_alert_and_each_is_tested_both_ways() {
+fn alerts_are_documented_and_tested_both_ways() {
     let (rules, tests) = (read("grit-wrapper.rules.yml"), read("grit-wrapper.rules.test.yml"));
     let after = |text: &str, word: &str| {
         let lines = text.lines().filter_map(|line| line.trim().strip_prefix(word).map(str::to_owned));

@@ -43,7 +43,7 @@ pub(super) fn lives() -> Vec<State> {
 }
 
 #[test]
-fn before_during_and_after() {
+fn metrics_in_every_state() {
     let pages: Vec<_> = lives().into_iter().map(|state| render(state, &busy())).collect();
     for page in &pages {
         let one = page.lines().filter(|line| line.contains("runner_state{") && line.ends_with(" 1"));
@@ -64,7 +64,7 @@ fn before_during_and_after() {
 }
 
 #[test]
-fn progress_is_the_wish_the_signal_and_each_end_of_a_job() {
+fn drain_progress_events() {
     let at = |seconds| Instant::now() + Duration::from_secs(seconds);
     let (asked, since) = (at(10), at(20));
     let jobs = |moment| Health { fewer_jobs: Some(moment), ..Health::default() };
@@ -76,7 +76,7 @@ fn progress_is_the_wish_the_signal_and_each_end_of_a_job() {
 }
 
 #[test]
-fn what_was_counted_is_told() {
+fn counters_are_exported() {
     let counters = Counters::default();
     let took = Some(Duration::from_millis(90_500));
     counters.happened(Happened {
@@ -106,7 +106,7 @@ fn what_was_counted_is_told() {
 }
 
 #[test]
-fn codes_have_the_names_of_their_numbers() {
+fn grpc_code_labels_match_code_numbers() {
     for (number, name) in CODE_NAMES.iter().enumerate() {
         let code = tonic::Code::from_i32(i32::try_from(number).unwrap());
         let ours = format!("{code:?}").replace("Ok", "OK").replace("Cancelled", "Canceled");
@@ -116,7 +116,7 @@ fn codes_have_the_names_of_their_numbers() {
 
 /// The rules that `promtool check metrics` holds a page to.
 #[test]
-fn each_family_is_told_once_and_before_its_samples() {
+fn metric_families_precede_samples_and_are_unique() {
     for text in lives().into_iter().map(|state| render(state, &busy())) {
         let (mut family, mut histogram) = (String::new(), false);
         let mut seen = Vec::new();
@@ -142,7 +142,7 @@ fn each_family_is_told_once_and_before_its_samples() {
 }
 
 #[test]
-fn the_documentation_lists_every_family() {
+fn documentation_lists_every_metric() {
     let told: BTreeSet<_> = lives()
         .into_iter()
         .flat_map(|state| {

@@ -19,7 +19,7 @@ fn parse(json: &serde_json::Value) -> Result<Saved, Unreadable> {
 }
 
 #[test]
-fn the_first_form_is_read() {
+fn reads_format_version_1() {
     let saved = parse(&first()).unwrap();
     assert!(saved.clock.is_none() && saved.child.is_some() && saved.restarts == 3);
     let stop = saved.stop.unwrap();
@@ -27,7 +27,7 @@ fn the_first_form_is_read() {
 }
 
 #[test]
-fn what_a_later_release_adds_is_passed_over() {
+fn unknown_fields_are_ignored() {
     let mut json = first();
     for place in ["", "/child", "/child/identity", "/stop", "/stop/callbacks/0"] {
         json.pointer_mut(place).unwrap()["added"] = serde_json::json!({"in": "a later release"});
@@ -36,7 +36,7 @@ fn what_a_later_release_adds_is_passed_over() {
 }
 
 #[test]
-fn another_form_is_refused_whatever_else_is_there() {
+fn other_format_version_is_rejected() {
     let mut json = first();
     json["version"] = "2".into();
     let refused = |json: &_| matches!(parse(json), Err(Unreadable::OtherForm { form, runner: Some(4242) }) if form == "2");
@@ -48,7 +48,7 @@ fn another_form_is_refused_whatever_else_is_there() {
 }
 
 #[test]
-fn without_what_was_always_there_nothing_is_read() {
+fn missing_required_fields_are_rejected() {
     for field in ["version", "restarts", "failures"] {
         let mut json = first();
         json.as_object_mut().unwrap().remove(field);
