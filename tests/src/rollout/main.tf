@@ -1,4 +1,4 @@
-# Versions as keys, in one root module, with settings for tests. `tests/tests/promises/example.rs` applies the example itself.
+# Versions as keys, in one root module, with settings for tests. `tests/tests/e2e/example.rs` applies the example itself.
 
 variable "managers" {
   description = "Runner version of each manager, by a key that names the version, too."

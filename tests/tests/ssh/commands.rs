@@ -1,9 +1,9 @@
 //! Commands that carry a connection, and the ways in which they do not.
 
 use crate::{
+    fixture::{Fixture, soon},
+    methods::{CARRY, command},
     stub::Wrapper,
-    ways::{CARRY, command},
-    world::{World, soon},
 };
 use grit_provider::transport::{Connector, SshOptions, StrategyOptions, Target, TrustOptions};
 use rustix::process::Pid;
@@ -16,7 +16,7 @@ enum Kind {
 }
 
 /// The options for a command that gets these arguments before those that make it work.
-fn options(world: &World, kind: Kind, misbehaviour: &[&str]) -> SshOptions {
+fn options(fixture: &Fixture, kind: Kind, misbehaviour: &[&str]) -> SshOptions {
     let arguments = match kind {
         Kind::Proxy => [&[CARRY], misbehaviour, &["tcp", "{{host}}", "{{port}}"]].concat(),
         Kind::Ssh => [&[CARRY], misbehaviour, &["unix", "{{wrapper_path}}"]].concat(),
@@ -25,16 +25,16 @@ fn options(world: &World, kind: Kind, misbehaviour: &[&str]) -> SshOptions {
         Kind::Proxy => command(StrategyOptions::ProxyCommand, &arguments),
         Kind::Ssh => command(StrategyOptions::SshCommand, &arguments),
     };
-    SshOptions { strategy, ..world.options() }
+    SshOptions { strategy, ..fixture.options() }
 }
 
 async fn works(options: SshOptions, target: Target) {
     soon(Connector::new(options).client(target).check_status()).await.unwrap();
 }
 
-async fn words(world: &World, options: SshOptions) -> String {
-    let error = soon(Connector::new(options).client(world.target()).check_status()).await.unwrap_err();
-    world.words(&error).replace(CARRY, "CARRY")
+async fn message(fixture: &Fixture, options: SshOptions) -> String {
+    let error = soon(Connector::new(options).client(fixture.target()).check_status()).await.unwrap_err();
+    fixture.message(&error).replace(CARRY, "CARRY")
 }
 
 /// As `gcloud compute start-iap-tunnel` when there is no permission.
@@ -43,118 +43,124 @@ const GCLOUD: &str =
 
 #[tokio::test]
 async fn stderr_output_of_command_is_harmless() {
-    let world = World::new();
+    let fixture = Fixture::new();
     for kind in [Kind::Proxy, Kind::Ssh] {
         // As IAP does, which warns about NumPy at every start.
-        works(options(&world, kind, &["--stderr", "WARNING: consider installing NumPy\n"]), world.target())
-            .await;
-        works(options(&world, kind, &["--flood", "1000000"]), world.target()).await;
-        works(options(&world, kind, &["--sleep", "1"]), world.target()).await;
+        works(
+            options(&fixture, kind, &["--stderr", "WARNING: consider installing NumPy\n"]),
+            fixture.target(),
+        )
+        .await;
+        works(options(&fixture, kind, &["--flood", "1000000"]), fixture.target()).await;
+        works(options(&fixture, kind, &["--sleep", "1"]), fixture.target()).await;
     }
 }
 
 #[tokio::test]
 async fn ssh_command_needs_no_credentials() {
-    let mut world = World::new();
-    let bare = |world: &World, arguments: &[&str]| SshOptions {
+    let mut fixture = Fixture::new();
+    let bare = |fixture: &Fixture, arguments: &[&str]| SshOptions {
         strategy: command(StrategyOptions::SshCommand, arguments),
         username: None,
         private_key: None,
         trust: TrustOptions::default(),
-        ..world.options()
+        ..fixture.options()
     };
-    works(bare(&world, &[CARRY, "unix", "{{wrapper_path}}"]), world.target()).await;
-    world.wrapper = Wrapper::tcp();
-    works(bare(&world, &[CARRY, "tcp", "{{wrapper_host}}", "{{wrapper_port}}"]), world.target()).await;
+    works(bare(&fixture, &[CARRY, "unix", "{{wrapper_path}}"]), fixture.target()).await;
+    fixture.wrapper = Wrapper::tcp();
+    works(bare(&fixture, &[CARRY, "tcp", "{{wrapper_host}}", "{{wrapper_port}}"]), fixture.target()).await;
 }
 
 #[tokio::test]
 async fn missing_command_is_an_error() {
-    let world = World::new();
+    let fixture = Fixture::new();
     let missing = command(StrategyOptions::ProxyCommand, &["/nonexistent/program", "{{host}}"]);
     insta::assert_snapshot!(
         "command_missing",
-        words(&world, SshOptions { strategy: missing, ..world.options() }).await
+        message(&fixture, SshOptions { strategy: missing, ..fixture.options() }).await
     );
 }
 
 #[tokio::test]
 async fn failing_command_is_an_error() {
-    let world = World::new();
+    let fixture = Fixture::new();
     let failing = ["--stderr", GCLOUD, "--exit", "1"];
     insta::assert_snapshot!(
         "proxy_command_failing",
-        words(&world, options(&world, Kind::Proxy, &failing)).await
+        message(&fixture, options(&fixture, Kind::Proxy, &failing)).await
     );
-    insta::assert_snapshot!("ssh_command_failing", words(&world, options(&world, Kind::Ssh, &failing)).await);
+    insta::assert_snapshot!(
+        "ssh_command_failing",
+        message(&fixture, options(&fixture, Kind::Ssh, &failing)).await
+    );
     let printing = ["--stdout", "Please log in first.\n", "--exit", "3"];
     insta::assert_snapshot!(
         "proxy_command_printing",
-        words(&world, options(&world, Kind::Proxy, &printing)).await
+        message(&fixture, options(&fixture, Kind::Proxy, &printing)).await
     );
 }
 
 #[tokio::test]
 async fn command_printing_motd_fails_for_ssh_command_only() {
-    let world = World::new();
+    let fixture = Fixture::new();
     let motd = ["--stdout", "Welcome to runner-manager-1!\n"];
-    insta::assert_snapshot!("ssh_command_motd", words(&world, options(&world, Kind::Ssh, &motd)).await);
+    insta::assert_snapshot!("ssh_command_motd", message(&fixture, options(&fixture, Kind::Ssh, &motd)).await);
     // Lines before the banner are allowed in SSH.
-    works(options(&world, Kind::Proxy, &motd), world.target()).await;
+    works(options(&fixture, Kind::Proxy, &motd), fixture.target()).await;
 }
 
 #[tokio::test]
 async fn hanging_command_times_out() {
-    let world = World::new();
+    let fixture = Fixture::new();
     let short = |kind| SshOptions {
         connect_timeout: Some(Duration::from_secs(2)),
         call_timeout: Some(Duration::from_secs(1)),
-        ..options(&world, kind, &["--stderr", "Waiting for approval...\n", "--sleep", "600"])
+        ..options(&fixture, kind, &["--stderr", "Waiting for approval...\n", "--sleep", "600"])
     };
-    insta::assert_snapshot!("proxy_command_hanging", words(&world, short(Kind::Proxy)).await);
-    insta::assert_snapshot!("ssh_command_hanging", words(&world, short(Kind::Ssh)).await);
+    insta::assert_snapshot!("proxy_command_hanging", message(&fixture, short(Kind::Proxy)).await);
+    insta::assert_snapshot!("ssh_command_hanging", message(&fixture, short(Kind::Ssh)).await);
 }
 
 #[tokio::test]
 async fn command_closing_its_output_is_an_error() {
-    let world = World::new();
+    let fixture = Fixture::new();
     let strategy = command(StrategyOptions::SshCommand, &["sh", "-c", "exec <&- >&-; sleep 600"]);
     insta::assert_snapshot!(
         "ssh_command_closing",
-        words(&world, SshOptions { strategy, ..world.options() }).await
+        message(&fixture, SshOptions { strategy, ..fixture.options() }).await
     );
 }
 
 #[tokio::test]
 async fn command_killed_during_call_is_an_error() {
-    let world = World::new();
+    let fixture = Fixture::new();
     for kind in [Kind::Proxy, Kind::Ssh] {
-        let file = world.dir.path().join("helper");
+        let file = fixture.dir.path().join("helper");
         let arguments =
-            options(&world, kind, &["--helper", file.to_str().unwrap(), "--stderr", "tunnel up\n"]);
-        let client = Connector::new(arguments).client(world.target());
+            options(&fixture, kind, &["--helper", file.to_str().unwrap(), "--stderr", "tunnel up\n"]);
+        let client = Connector::new(arguments).client(fixture.target());
         soon(client.check_status()).await.unwrap();
-        world.wrapper.set(|script| script.delay = Duration::from_secs(120));
+        fixture.wrapper.set(|script| script.delay = Duration::from_secs(120));
         let (error, ()) = tokio::join!(soon(client.check_status()), async {
             tokio::time::sleep(Duration::from_millis(200)).await;
             let parent = parent_of(pid_in(&file));
             rustix::process::kill_process(parent, rustix::process::Signal::KILL).unwrap();
         });
-        let words = world.words(&error.unwrap_err()).replace(CARRY, "CARRY");
+        let message = fixture.message(&error.unwrap_err()).replace(CARRY, "CARRY");
         let name = if kind == Kind::Proxy { "proxy_command_killed" } else { "ssh_command_killed" };
-        insta::assert_snapshot!(name, words);
-        world.wrapper.set(|script| script.delay = Duration::ZERO);
+        insta::assert_snapshot!(name, message);
+        fixture.wrapper.set(|script| script.delay = Duration::ZERO);
         soon(client.check_status()).await.unwrap();
     }
 }
 
 #[tokio::test]
 async fn command_process_group_ends_with_connection() {
-    let world = World::new();
+    let fixture = Fixture::new();
     for kind in [Kind::Proxy, Kind::Ssh] {
-        let file = world.dir.path().join("helper");
-        let client = Connector::new(options(&world, kind, &["--helper", file.to_str().unwrap()]))
-            .client(world.target());
+        let file = fixture.dir.path().join("helper");
+        let client = Connector::new(options(&fixture, kind, &["--helper", file.to_str().unwrap()]))
+            .client(fixture.target());
         soon(client.check_status()).await.unwrap();
         let helper = pid_in(&file);
         assert!(is_alive(helper));
@@ -170,19 +176,22 @@ async fn command_process_group_ends_with_connection() {
 
 #[tokio::test]
 async fn invalid_templates_are_errors() {
-    let world = World::new();
+    let fixture = Fixture::new();
     let template = |arguments: &[&str]| SshOptions {
         strategy: command(StrategyOptions::ProxyCommand, arguments),
-        ..world.options()
+        ..fixture.options()
     };
-    insta::assert_snapshot!("template_unknown_name", words(&world, template(&["nc", "{{hots}}"])).await);
-    insta::assert_snapshot!("template_no_value", words(&world, template(&["nc", "{{wrapper_port}}"])).await);
+    insta::assert_snapshot!("template_unknown_name", message(&fixture, template(&["nc", "{{hots}}"])).await);
+    insta::assert_snapshot!(
+        "template_no_value",
+        message(&fixture, template(&["nc", "{{wrapper_port}}"])).await
+    );
     let found = template(&["nc", "{{hots}}"]).check();
     assert_eq!(found[0].attribute, "ssh.proxy_command[1]");
-    let option = Target { instance_name: "-oProxyCommand=id".to_owned(), ..world.target() };
+    let option = Target { instance_name: "-oProxyCommand=id".to_owned(), ..fixture.target() };
     let client = Connector::new(template(&["nc", "{{instance_name}}"])).client(option);
     let error = soon(client.check_status()).await.unwrap_err();
-    insta::assert_snapshot!("template_option", world.words(&error));
+    insta::assert_snapshot!("template_option", fixture.message(&error));
 }
 
 fn pid_in(file: &std::path::Path) -> Pid {

@@ -1,6 +1,6 @@
 //! What one can log in with, and which of several is taken.
 
-use crate::world::{World, soon};
+use crate::fixture::{Fixture, soon};
 use grit_provider::{
     client::ClientError,
     transport::{AgentOptions, Cause, Connector, Secret, SshOptions, Target},
@@ -9,78 +9,81 @@ use grit_tests::sshd::{Agent, ClientKey, Sshd};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-/// A world whose sshd also lets these keys in.
-fn letting_in(kinds: &[&str]) -> (World, Vec<ClientKey>) {
+/// A fixture whose sshd also lets these keys in.
+fn letting_in(kinds: &[&str]) -> (Fixture, Vec<ClientKey>) {
     let dir = tempfile::tempdir().unwrap();
     let keys: Vec<ClientKey> = kinds
         .iter()
         .enumerate()
         .map(|(index, kind)| ClientKey::generate(dir.path(), &format!("key{index}"), kind, "").unwrap())
         .collect();
-    let world = World::with(|builder| keys.iter().fold(builder, |builder, key| builder.authorize(key)));
+    let fixture = Fixture::with(|builder| keys.iter().fold(builder, |builder, key| builder.authorize(key)));
     // The files are asked for by name later on.
     let keys = keys
         .into_iter()
         .map(|key| {
             for extension in ["", ".pub"] {
                 let name = format!("{}{extension}", key.path.file_name().unwrap().to_str().unwrap());
-                std::fs::copy(dir.path().join(&name), world.dir.path().join(&name)).unwrap();
+                std::fs::copy(dir.path().join(&name), fixture.dir.path().join(&name)).unwrap();
             }
-            ClientKey { path: world.dir.path().join(key.path.file_name().unwrap()), ..key }
+            ClientKey { path: fixture.dir.path().join(key.path.file_name().unwrap()), ..key }
         })
         .collect();
-    (world, keys)
+    (fixture, keys)
 }
 
 async fn works(options: SshOptions, target: Target) {
     soon(Connector::new(options).client(target).check_status()).await.unwrap();
 }
 
-fn with_agent(world: &World, agent: &Agent, identity: Option<&str>) -> SshOptions {
+fn with_agent(fixture: &Fixture, agent: &Agent, identity: Option<&str>) -> SshOptions {
     let agent =
         AgentOptions { socket: Some(agent.socket().to_owned()), identity: identity.map(str::to_owned) };
-    SshOptions { private_key: None, agent: Some(agent), ..world.options() }
+    SshOptions { private_key: None, agent: Some(agent), ..fixture.options() }
 }
 
 #[tokio::test]
 async fn every_key_type_logs_in() {
-    let (world, keys) = letting_in(&["ed25519", "ecdsa", "rsa"]);
+    let (fixture, keys) = letting_in(&["ed25519", "ecdsa", "rsa"]);
     for key in keys {
-        works(SshOptions { private_key: Some(Secret::new(key.private)), ..world.options() }, world.target())
-            .await;
-        let file = SshOptions { private_key: None, private_key_path: Some(key.path), ..world.options() };
-        works(file, world.target()).await;
+        works(
+            SshOptions { private_key: Some(Secret::new(key.private)), ..fixture.options() },
+            fixture.target(),
+        )
+        .await;
+        let file = SshOptions { private_key: None, private_key_path: Some(key.path), ..fixture.options() };
+        works(file, fixture.target()).await;
     }
 }
 
 #[tokio::test]
 async fn key_path_expands_tilde() {
-    let world = World::new();
+    let fixture = Fixture::new();
     let options = SshOptions {
         private_key: None,
         private_key_path: Some("~/client".into()),
-        home: Some(world.dir.path().to_owned()),
-        ..world.options()
+        home: Some(fixture.dir.path().to_owned()),
+        ..fixture.options()
     };
-    works(options, world.target()).await;
+    works(options, fixture.target()).await;
 }
 
 #[tokio::test]
 async fn provider_block_overrides_entry_and_environment() {
-    let world = World::new();
-    let right = || Some(Secret::new(world.key.private.clone()));
-    let user = world.sshd.username();
+    let fixture = Fixture::new();
+    let right = || Some(Secret::new(fixture.key.private.clone()));
+    let user = fixture.sshd.username();
     let wrong_entry = || Target {
         username: Some("nobody-here".to_owned()),
         private_key: Some(Secret::new("no key at all")),
-        ..world.target()
+        ..fixture.target()
     };
-    works(world.options(), wrong_entry()).await;
-    let silent = || SshOptions { username: None, private_key: None, ..world.options() };
-    works(silent(), Target { username: Some(user.clone()), private_key: right(), ..world.target() }).await;
+    works(fixture.options(), wrong_entry()).await;
+    let silent = || SshOptions { username: None, private_key: None, ..fixture.options() };
+    works(silent(), Target { username: Some(user.clone()), private_key: right(), ..fixture.target() }).await;
     let variables = |name: &str| match name {
         "GRIT_SSH_USERNAME" => Some(user.clone()),
-        "GRIT_SSH_PRIVATE_KEY" => Some(world.key.private.clone()),
+        "GRIT_SSH_PRIVATE_KEY" => Some(fixture.key.private.clone()),
         _ => None,
     };
     works(silent().or_environment(variables), wrong_entry()).await;
@@ -88,17 +91,18 @@ async fn provider_block_overrides_entry_and_environment() {
 
 #[tokio::test]
 async fn agent_keys_are_offered_and_selectable() {
-    let (world, keys) = letting_in(&["rsa"]);
-    let agent = Agent::start(world.dir.path()).unwrap();
-    let other = ClientKey::generate(world.dir.path(), "other", "ed25519", "").unwrap();
+    let (fixture, keys) = letting_in(&["rsa"]);
+    let agent = Agent::start(fixture.dir.path()).unwrap();
+    let other = ClientKey::generate(fixture.dir.path(), "other", "ed25519", "").unwrap();
     for key in [&other, &keys[0]] {
         agent.add(key).unwrap();
     }
-    works(with_agent(&world, &agent, None), world.target()).await;
+    works(with_agent(&fixture, &agent, None), fixture.target()).await;
     for name in [&keys[0].public, &keys[0].fingerprint] {
-        works(with_agent(&world, &agent, Some(name)), world.target()).await;
+        works(with_agent(&fixture, &agent, Some(name)), fixture.target()).await;
     }
-    let wrong = Connector::new(with_agent(&world, &agent, Some(&other.fingerprint))).client(world.target());
+    let wrong =
+        Connector::new(with_agent(&fixture, &agent, Some(&other.fingerprint))).client(fixture.target());
     let error = soon(wrong.check_status()).await.unwrap_err();
     let ClientError::Transport(error) = error else { panic!("{error:?}") };
     let Cause::AuthRefused { offered, .. } = &error.cause else { panic!("{error:?}") };
@@ -107,13 +111,13 @@ async fn agent_keys_are_offered_and_selectable() {
 
 #[tokio::test]
 async fn at_most_five_agent_keys_are_offered() {
-    let world = World::new();
-    let agent = Agent::start(world.dir.path()).unwrap();
+    let fixture = Fixture::new();
+    let agent = Agent::start(fixture.dir.path()).unwrap();
     for index in 0..8 {
         let name = format!("k{index}");
-        agent.add(&ClientKey::generate(world.dir.path(), &name, "ed25519", "").unwrap()).unwrap();
+        agent.add(&ClientKey::generate(fixture.dir.path(), &name, "ed25519", "").unwrap()).unwrap();
     }
-    let client = Connector::new(with_agent(&world, &agent, None)).client(world.target());
+    let client = Connector::new(with_agent(&fixture, &agent, None)).client(fixture.target());
     let ClientError::Transport(error) = soon(client.check_status()).await.unwrap_err() else { panic!() };
     let Cause::AuthRefused { offered, .. } = &error.cause else { panic!("{error:?}") };
     assert_eq!(offered.len(), 5);
@@ -121,56 +125,56 @@ async fn at_most_five_agent_keys_are_offered() {
 
 #[tokio::test]
 async fn unusable_agents_have_distinct_errors() {
-    let world = World::new();
-    let agent = Agent::start(world.dir.path()).unwrap();
-    let words = async |options: SshOptions| {
-        let error = soon(Connector::new(options).client(world.target()).check_status()).await.unwrap_err();
-        world.words(&error)
+    let fixture = Fixture::new();
+    let agent = Agent::start(fixture.dir.path()).unwrap();
+    let message = async |options: SshOptions| {
+        let error = soon(Connector::new(options).client(fixture.target()).check_status()).await.unwrap_err();
+        fixture.message(&error)
     };
-    insta::assert_snapshot!("agent_empty", words(with_agent(&world, &agent, None)).await);
-    agent.add(&world.key).unwrap();
+    insta::assert_snapshot!("agent_empty", message(with_agent(&fixture, &agent, None)).await);
+    agent.add(&fixture.key).unwrap();
     insta::assert_snapshot!(
         "agent_without_the_key",
-        words(with_agent(&world, &agent, Some("SHA256:x"))).await
+        message(with_agent(&fixture, &agent, Some("SHA256:x"))).await
     );
     let missing = AgentOptions { socket: Some("/nonexistent/agent".into()), identity: None };
-    let options = SshOptions { private_key: None, agent: Some(missing), ..world.options() };
-    insta::assert_snapshot!("agent_missing", words(options).await);
-    let unset = SshOptions { private_key: None, agent: Some(AgentOptions::default()), ..world.options() };
-    insta::assert_snapshot!("agent_unset", words(unset).await);
+    let options = SshOptions { private_key: None, agent: Some(missing), ..fixture.options() };
+    insta::assert_snapshot!("agent_missing", message(options).await);
+    let unset = SshOptions { private_key: None, agent: Some(AgentOptions::default()), ..fixture.options() };
+    insta::assert_snapshot!("agent_unset", message(unset).await);
 }
 
 /// An agent that hangs is not the server's fault: before it lists its keys, and when it is to sign.
 #[tokio::test]
 async fn hanging_agent_is_named() {
-    let world = World::new();
-    let agent = Agent::start(world.dir.path()).unwrap();
-    agent.add(&world.key).unwrap();
+    let fixture = Fixture::new();
+    let agent = Agent::start(fixture.dir.path()).unwrap();
+    agent.add(&fixture.key).unwrap();
     let short = |options: SshOptions| SshOptions { connect_timeout: Some(Duration::from_secs(4)), ..options };
-    let words = async |options: SshOptions| {
-        let error = soon(Connector::new(options).client(world.target()).check_status()).await.unwrap_err();
+    let message = async |options: SshOptions| {
+        let error = soon(Connector::new(options).client(fixture.target()).check_status()).await.unwrap_err();
         assert!(error.retryable(), "nobody has refused anything: {error:?}");
-        world.words(&error)
+        fixture.message(&error)
     };
     // Its socket takes the connection, and nobody reads from it.
-    let deaf = world.dir.path().join("deaf.sock");
+    let deaf = fixture.dir.path().join("deaf.sock");
     let _listener = std::os::unix::net::UnixListener::bind(&deaf).unwrap();
     let options = SshOptions {
         agent: Some(AgentOptions { socket: Some(deaf), identity: None }),
-        ..with_agent(&world, &agent, None)
+        ..with_agent(&fixture, &agent, None)
     };
-    insta::assert_snapshot!("agent_deaf", words(short(options)).await);
+    insta::assert_snapshot!("agent_silent", message(short(options)).await);
     // It lists its keys, and waits for a confirmation that nobody gives before it signs.
-    let relay = world.dir.path().join("waiting.sock");
+    let relay = fixture.dir.path().join("waiting.sock");
     let waiting = tokio::spawn(lists_and_never_signs(
         tokio::net::UnixListener::bind(&relay).unwrap(),
         agent.socket().to_owned(),
     ));
     let options = SshOptions {
         agent: Some(AgentOptions { socket: Some(relay), identity: None }),
-        ..with_agent(&world, &agent, None)
+        ..with_agent(&fixture, &agent, None)
     };
-    insta::assert_snapshot!("agent_waiting", words(short(options)).await);
+    insta::assert_snapshot!("agent_hanging", message(short(options)).await);
     waiting.abort();
 }
 
@@ -194,28 +198,28 @@ async fn user_certificate_logs_in_from_file_and_agent() {
     let dir = tempfile::tempdir().unwrap();
     let authority = ClientKey::generate(dir.path(), "ca", "ed25519", "").unwrap();
     let ca = format!("{}.pub", authority.path.display());
-    let mut world = World::with(|builder| builder.config(format!("TrustedUserCAKeys {ca}")));
+    let mut fixture = Fixture::with(|builder| builder.config(format!("TrustedUserCAKeys {ca}")));
     // The key alone is not let in.
     let key = ClientKey::generate(dir.path(), "user", "ecdsa", "").unwrap();
-    world.key = key.clone();
-    let certificate = key.sign(&authority, &["-I", "deploy", "-n", &world.sshd.username()]).unwrap();
-    let certified = SshOptions { certificate_path: Some(certificate.clone()), ..world.options() };
-    works(certified, world.target()).await;
-    let agent = Agent::start(world.dir.path()).unwrap();
+    fixture.key = key.clone();
+    let certificate = key.sign(&authority, &["-I", "deploy", "-n", &fixture.sshd.username()]).unwrap();
+    let certified = SshOptions { certificate_path: Some(certificate.clone()), ..fixture.options() };
+    works(certified, fixture.target()).await;
+    let agent = Agent::start(fixture.dir.path()).unwrap();
     agent.add(&key).unwrap();
-    works(with_agent(&world, &agent, None), world.target()).await;
+    works(with_agent(&fixture, &agent, None), fixture.target()).await;
 
     let other = ClientKey::generate(dir.path(), "other", "ed25519", "").unwrap();
     let mixed = SshOptions {
         certificate_path: Some(certificate),
         private_key: Some(Secret::new(other.private.clone())),
-        ..world.options()
+        ..fixture.options()
     };
-    let error = soon(Connector::new(mixed).client(world.target()).check_status()).await.unwrap_err();
-    let words = world.words(&error).replace(&other.fingerprint, "SHA256:OTHER");
+    let error = soon(Connector::new(mixed).client(fixture.target()).check_status()).await.unwrap_err();
+    let message = fixture.message(&error).replace(&other.fingerprint, "SHA256:OTHER");
     insta::assert_snapshot!(
         "certificate_of_another_key",
-        words.replace(&dir.path().display().to_string(), "CERTS")
+        message.replace(&dir.path().display().to_string(), "CERTS")
     );
 }
 
@@ -230,22 +234,22 @@ async fn authorized_key_can_be_limited_to_one_socket() {
     let wrapper = crate::stub::Wrapper::unix(&socket);
     let other = crate::stub::Wrapper::unix(&dir.path().join("other.sock"));
     let port = crate::stub::Wrapper::tcp();
-    let world = World { sshd, wrapper, key, dir };
-    works(world.options(), world.target()).await;
+    let fixture = Fixture { sshd, wrapper, key, dir };
+    works(fixture.options(), fixture.target()).await;
     for refused in [&other.address, &port.address] {
-        let target = Target { wrapper_address: refused.parse().unwrap(), ..world.target() };
-        let error = soon(world.connector().client(target).check_status()).await.unwrap_err();
+        let target = Target { wrapper_address: refused.parse().unwrap(), ..fixture.target() };
+        let error = soon(fixture.connector().client(target).check_status()).await.unwrap_err();
         let ClientError::Transport(error) = error else { panic!("{error:?}") };
         assert!(matches!(error.cause, Cause::ChannelRefused { .. }), "{error:?}");
     }
     // `restrict` alone would let it run commands.
-    let known = world.dir.path().join("known");
-    std::fs::write(&known, world.sshd.known_hosts()).unwrap();
-    let address = world.sshd.address();
+    let known = fixture.dir.path().join("known");
+    std::fs::write(&known, fixture.sshd.known_hosts()).unwrap();
+    let address = fixture.sshd.address();
     let output = std::process::Command::new("ssh")
         .args(["-F", "none", "-o", "BatchMode=yes", "-o", &format!("UserKnownHostsFile={}", known.display())])
-        .args(["-i", &world.key.path.display().to_string(), "-p", &address.port().to_string()])
-        .args([&format!("{}@{}", world.sshd.username(), address.ip()), "echo reached"])
+        .args(["-i", &fixture.key.path.display().to_string(), "-p", &address.port().to_string()])
+        .args([&format!("{}@{}", fixture.sshd.username(), address.ip()), "echo reached"])
         .output()
         .unwrap();
     assert_eq!((output.status.code(), output.stdout), (Some(1), Vec::new()));

@@ -1,6 +1,6 @@
 //! The embedded server serves our client and OpenSSH's.
 
-use crate::{stub::Wrapper, world::soon};
+use crate::{fixture::soon, stub::Wrapper};
 use grit_provider::{
     client::ClientError,
     transport::{Cause, Connector, HostPort, Secret, SshOptions, Target},
@@ -59,7 +59,11 @@ async fn openssh_client_uses_embedded_server() {
     file.write_all(key.private.as_bytes()).unwrap();
     let known = dir.path().join("known_hosts");
     std::fs::write(&known, server.known_hosts()).unwrap();
-    let echo = crate::fake::Fake::new(b"hello from behind\n", crate::fake::Then::Close).await;
+    let echo = crate::scripted_server::ScriptedServer::new(
+        b"hello from behind\n",
+        crate::scripted_server::Then::Close,
+    )
+    .await;
     let command = || {
         Command::new("ssh")
             .args(["-F", "none", "-o", "BatchMode=yes", "-o", "IdentitiesOnly=yes", "-i"])

@@ -3,20 +3,20 @@
 use std::{collections::BTreeSet, fs, path::Path};
 
 const GUIDE: &str = include_str!("../../../docs/guides/ssh.md");
-const WORDS: &str = include_str!("../../../provider/src/explain/connection.rs");
+const MESSAGES: &str = include_str!("../../../provider/src/explain/connection.rs");
 
-/// The snapshots that show a row of the guide, row by row. A row without one is of words that no server here brings about.
+/// The snapshots that show a row of the guide, row by row. A row without one is of message that no server here brings about.
 const SHOWN: &[&[&str]] = &[
     &["faults__auth__setup_no_username"],
     &["faults__auth__setup_no_key"],
     &["faults__auth__setup_missing_key_file"],
     &["faults__auth__setup_public_key", "faults__auth__setup_bad_entry_key"],
     &["faults__auth__setup_no_passphrase", "faults__auth__setup_wrong_passphrase"],
-    &["faults__auth__setup_costly_key"],
+    &["faults__auth__setup_kdf_limit"],
     &["credentials__certificate_of_another_key"],
     &["credentials__agent_missing", "credentials__agent_unset"],
     &["credentials__agent_empty", "credentials__agent_without_the_key"],
-    &["credentials__agent_deaf", "credentials__agent_waiting"],
+    &["credentials__agent_silent", "credentials__agent_hanging"],
     &["commands__template_unknown_name", "commands__template_no_value", "commands__template_option"],
     &["commands__command_missing"],
     &[
@@ -30,21 +30,25 @@ const SHOWN: &[&[&str]] = &[
     &["commands__ssh_command_closing"],
     &["commands__ssh_command_motd"],
     &["faults__tcp__tcp_unknown_name"],
-    &["faults__tcp__tcp_refused", "hops__hop_down", "phases__tcp_not_answered"],
-    &["hops__hop_does_not_reach", "hops__hop_does_not_know"],
+    &["faults__tcp__tcp_refused", "jump_hosts__jump_host_down", "phase_timeouts__tcp_timeout"],
+    &["jump_hosts__jump_host_unreachable_target", "jump_hosts__jump_host_unknown_target"],
     &[
         "faults__handshake_http",
-        "faults__handshake_an_endless_line",
-        "faults__handshake_dripping_lines",
+        "faults__handshake_endless_line",
+        "faults__handshake_slow_lines",
         "faults__handshake_ssh_1",
     ],
-    &["faults__handshake_mute", "faults__handshake_half_a_banner", "faults__handshake__handshake_frozen"],
+    &["faults__handshake_silent", "faults__handshake_partial_banner", "faults__handshake__handshake_frozen"],
     &["faults__auth__auth_hang"],
-    &["phases__channel_not_answered"],
+    &["phase_timeouts__channel_timeout"],
     &["faults__handshake_max_startups", "faults__handshake_not_allowed_at_this_time"],
     &["faults__handshake_garbage"],
     &["faults__handshake__handshake_no_common_algorithm"],
-    &["faults__handshake_closed_at_once", "faults__handshake_closed_after_banner", "faults__auth__auth_lost"],
+    &[
+        "faults__handshake_closed_before_banner",
+        "faults__handshake_closed_after_banner",
+        "faults__auth__auth_connection_lost",
+    ],
     &["faults__call__call_sessions_killed", "faults__call__call_host_frozen"],
     &["faults__host_key__host_key_unknown"],
     &["faults__host_key__host_key_changed", "faults__host_key__host_key_another_pin"],
@@ -54,17 +58,17 @@ const SHOWN: &[&[&str]] = &[
         "faults__auth__auth_unknown_user",
         "faults__auth__auth_user_not_allowed",
         "faults__auth__auth_wrong_key",
-        "hops__hop_refuses",
+        "jump_hosts__jump_host_refuses_login",
     ],
     &["faults__auth__auth_too_many_failures"],
-    &["faults__auth__auth_keys_are_not_taken"],
-    &["faults__auth__auth_more_than_a_key"],
+    &["faults__auth__auth_without_publickey"],
+    &["faults__auth__auth_second_factor"],
     &[
         "faults__channel__channel_ports_forbidden",
         "faults__channel__channel_permit_open",
         "faults__channel__channel_permitopen_of_a_key",
         "faults__channel__channel_restricted",
-        "hops__hop_forbids",
+        "jump_hosts__jump_host_forbids_forwarding",
     ],
     &[],
     &[],
@@ -80,8 +84,8 @@ const SHOWN: &[&[&str]] = &[
     &["faults__call__call_http_1"],
     &["faults__call__call_unimplemented"],
     &["faults__call__call_closed", "faults__call__call_wrapper_killed"],
-    &["faults__call__call_mute", "faults__call__call_wrapper_hangs"],
-    &["faults__call__call_wrapper_refuses", "faults__call__call_wrapper_in_the_way"],
+    &["faults__call__call_silent", "faults__call__call_wrapper_hangs"],
+    &["faults__call__call_wrapper_refuses", "faults__call__call_wrapper_conflict"],
     &["faults__call__call_wrapper_error"],
 ];
 
@@ -108,22 +112,25 @@ fn shown(snapshot: &str) -> (&str, &str) {
 
 #[test]
 fn guide_lists_every_fault_with_title_and_code() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/ssh/snapshots");
+    let folders = ["snapshots", "faults/snapshots"]
+        .map(|name| Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/ssh").join(name));
+    let folder = |name: &str| &folders[usize::from(name.starts_with("faults__"))];
     let file = |name: &str| format!("ssh__{name}.snap");
     let rows = rows();
     assert_eq!(rows.len(), SHOWN.len(), "each row of the guide has its tests here");
     for ((title, code), names) in rows.iter().zip(SHOWN) {
-        assert!(WORDS.contains(&format!("\"{title}\"")) || !names.is_empty(), "nothing says {title:?}");
+        assert!(MESSAGES.contains(&format!("\"{title}\"")) || !names.is_empty(), "nothing says {title:?}");
         for name in *names {
-            let text =
-                fs::read_to_string(folder.join(file(name))).unwrap_or_else(|error| panic!("{name}: {error}"));
+            let text = fs::read_to_string(folder(name).join(file(name)))
+                .unwrap_or_else(|error| panic!("{name}: {error}"));
             assert_eq!(shown(&text), (*title, *code), "{name}");
         }
     }
     let named: BTreeSet<String> =
         SHOWN.iter().flat_map(|names| names.iter()).map(|name| file(name)).collect();
-    let there: BTreeSet<String> = fs::read_dir(folder)
-        .unwrap()
+    let there: BTreeSet<String> = folders
+        .iter()
+        .flat_map(|folder| fs::read_dir(folder).unwrap())
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
         .collect();
     assert_eq!(named, there, "a fault that is tested stands in the guide");

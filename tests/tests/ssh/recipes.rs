@@ -2,9 +2,9 @@
 //! take, chatter on standard error as those do, and carry the connection.
 
 use crate::{
+    fixture::{Fixture, soon},
+    methods::CARRY,
     stub::Wrapper,
-    ways::CARRY,
-    world::{World, soon},
 };
 use grit_provider::transport::{Connector, SshOptions, StrategyOptions, Target};
 use grit_tests::{program, sshd::ClientKey};
@@ -30,17 +30,17 @@ fn recipes() -> Vec<(&'static str, Vec<String>)> {
 }
 
 /// Puts the tools into a folder, with what they find at the other end: the host, its user, `nc` and `socat`.
-fn install_tools(world: &World) -> PathBuf {
-    let tools = world.dir.path().join("tools");
+fn install_tools(fixture: &Fixture) -> PathBuf {
+    let tools = fixture.dir.path().join("tools");
     fs::create_dir(&tools).unwrap();
-    let address = world.sshd.address();
+    let address = fixture.sshd.address();
     let head = format!(
         "TOOLS='{}' CARRY='{CARRY}' IP='{}' PORT='{}' LOGIN='{}'\nexport PATH=\"$TOOLS:$PATH\"\n\
          say() {{ echo \"$*\" >&2; }}\nfail() {{ say \"ERROR: $*\"; exit 2; }}\n",
         tools.display(),
         address.ip(),
         address.port(),
-        world.sshd.username(),
+        fixture.sshd.username(),
     );
     for (name, body) in TOOLS {
         program::script(&tools.join(name), &format!("{head}{body}")).unwrap();
@@ -53,9 +53,9 @@ fn install_tools(world: &World) -> PathBuf {
 
 #[tokio::test]
 async fn guide_recipes_carry_a_call() {
-    let world = World::new();
+    let fixture = Fixture::new();
     let port = Wrapper::tcp();
-    let tools = install_tools(&world);
+    let tools = install_tools(&fixture);
     let call = async |strategy: &str, mut arguments: Vec<String>| {
         let to_port = arguments.iter().any(|argument| argument.contains("{{wrapper_port}}"));
         arguments[0] = tools.join(&arguments[0]).display().to_string();
@@ -64,13 +64,13 @@ async fn guide_recipes_carry_a_call() {
             "ssh_command" => StrategyOptions::SshCommand(arguments),
             other => panic!("{other} is no strategy with a command"),
         };
-        let options = SshOptions { strategy, ..world.options() };
+        let options = SshOptions { strategy, ..fixture.options() };
         assert_eq!(options.check(), []);
-        let wrapper = if to_port { &port.address } else { &world.wrapper.address };
+        let wrapper = if to_port { &port.address } else { &fixture.wrapper.address };
         let target = Target {
             instance_id: Some("i-07".to_owned()),
             wrapper_address: wrapper.parse().unwrap(),
-            ..world.target()
+            ..fixture.target()
         };
         soon(Connector::new(options).client(target).check_status()).await
     };
@@ -78,7 +78,7 @@ async fn guide_recipes_carry_a_call() {
     assert_eq!(recipes.len(), 9);
     for (strategy, arguments) in recipes {
         let answer = call(strategy, arguments.clone()).await;
-        answer.unwrap_or_else(|error| panic!("{arguments:?}: {}", world.words(&error)));
+        answer.unwrap_or_else(|error| panic!("{arguments:?}: {}", fixture.message(&error)));
         // The stand-ins do not carry whatever they are told.
         let (last, others) = arguments.split_last().unwrap();
         let answer = call(strategy, others.to_vec()).await;
@@ -99,7 +99,7 @@ async fn openssh_recipes_connect() {
     // The key may do this and nothing else, whatever it is used for.
     let socket = dir.path().join("wrapper.sock");
     let only = crate::credentials::confined_to_a_program(&socket.display().to_string(), &confined.public);
-    let world = World::with(|builder| {
+    let fixture = Fixture::with(|builder| {
         builder.config(format!("SetEnv PATH={tools}:/usr/bin:/bin")).authorized_line(only)
     });
     let (port, wrapper) = (Wrapper::tcp(), Wrapper::unix(&socket));
@@ -110,14 +110,14 @@ async fn openssh_recipes_connect() {
         found.unwrap().1
     };
     let call = async |key: &ClientKey, mut arguments: Vec<String>, address: &str| {
-        let known = world.dir.path().join("known_hosts");
-        fs::write(&known, world.sshd.known_hosts()).unwrap();
+        let known = fixture.dir.path().join("known_hosts");
+        fs::write(&known, fixture.sshd.known_hosts()).unwrap();
         let known = format!("UserKnownHostsFile={}", known.display());
-        let (key, port) = (key.path.display().to_string(), world.sshd.address().port().to_string());
+        let (key, port) = (key.path.display().to_string(), fixture.sshd.address().port().to_string());
         let own = ["-F", "none", "-o", "IdentitiesOnly=yes", "-o", &known, "-i", &key, "-p", &port];
         arguments.splice(1..1, own.map(str::to_owned));
         for argument in &mut arguments {
-            *argument = argument.replace("deploy@", &format!("{}@", world.sshd.username()));
+            *argument = argument.replace("deploy@", &format!("{}@", fixture.sshd.username()));
         }
         let options = SshOptions {
             strategy: StrategyOptions::SshCommand(arguments),
@@ -125,17 +125,17 @@ async fn openssh_recipes_connect() {
             call_timeout: Some(Duration::from_secs(2)),
             ..SshOptions::default()
         };
-        let target = Target { wrapper_address: address.parse().unwrap(), ..world.target() };
+        let target = Target { wrapper_address: address.parse().unwrap(), ..fixture.target() };
         soon(Connector::new(options).client(target).check_status()).await
     };
     let by_socat = recipe("UNIX-CONNECT");
-    call(&world.key, by_socat.clone(), &world.wrapper.address).await.unwrap();
+    call(&fixture.key, by_socat.clone(), &fixture.wrapper.address).await.unwrap();
     let by_nc = by_socat.iter().map(|it| it.replace("socat - UNIX-CONNECT:", "nc -U ")).collect();
-    call(&world.key, by_nc, &world.wrapper.address).await.unwrap();
-    call(&world.key, recipe("{{wrapper_port}}"), &port.address).await.unwrap();
+    call(&fixture.key, by_nc, &fixture.wrapper.address).await.unwrap();
+    call(&fixture.key, recipe("{{wrapper_port}}"), &port.address).await.unwrap();
     // It asks for the first wrapper, and gets the one that its key is for.
     wrapper.set(|script| script.failure_reason = "the confined one".to_owned());
-    let report = call(&confined, by_socat, &world.wrapper.address).await.unwrap();
+    let report = call(&confined, by_socat, &fixture.wrapper.address).await.unwrap();
     assert_eq!(report.failure_reason, "the confined one");
     call(&confined, recipe("{{wrapper_port}}"), &port.address).await.unwrap_err();
 
@@ -144,15 +144,18 @@ async fn openssh_recipes_connect() {
         .iter()
         .map(|it| it.replace("{{wrapper_host}}:{{wrapper_port}}", "{{wrapper_path}}"))
         .collect();
-    let opened = call(&world.key, dashed, &world.wrapper.address).await;
+    let opened = call(&fixture.key, dashed, &fixture.wrapper.address).await;
     let version = Command::new("ssh").arg("-V").output().unwrap().stderr;
     let version = String::from_utf8_lossy(&version).split(['_', ' ']).nth(1).unwrap().to_owned();
     let (major, minor) = version.split('p').next().unwrap().split_once('.').unwrap();
     if (major.parse::<u32>().unwrap(), minor.parse::<u32>().unwrap()) >= (9, 4) {
         opened.unwrap();
     } else {
-        let words = world.words(&opened.unwrap_err());
-        assert!(words.contains("OpenSSH before 9.4 takes `-W /path/to/socket` and then hangs"), "{words}");
+        let message = fixture.message(&opened.unwrap_err());
+        assert!(
+            message.contains("OpenSSH before 9.4 takes `-W /path/to/socket` and then hangs"),
+            "{message}"
+        );
     }
 }
 

@@ -1,9 +1,9 @@
 //! What russh logs by itself. It writes to the `log` crate, and tracing-subscriber carries that over into ours.
 //!
-//! The provider lets russh's warnings through only (`plugin::logging`); `promises::russh_log` holds it to that. Here is what stands behind
+//! The provider lets russh's warnings through only (`plugin::logging`); `e2e::russh_log` holds it to that. Here is what stands behind
 //! the filter: even with everything let through, russh writes no key and no passphrase.
 
-use crate::world::{World, soon};
+use crate::fixture::{Fixture, soon};
 use grit_provider::transport::{AgentOptions, Connector, Secret, SshOptions};
 use grit_tests::sshd::{Agent, ClientKey};
 use std::process::Command;
@@ -47,7 +47,7 @@ async fn helper_logs_in_with_russh_log_at_trace() {
     let dir = tempfile::tempdir().unwrap();
     let make = |name, passphrase| ClientKey::generate(dir.path(), name, "ed25519", passphrase).unwrap();
     let (encrypted, plain) = (make("encrypted", PASSPHRASE), make("plain", ""));
-    let world = World::with(|builder| builder.authorize(&encrypted).authorize(&plain));
+    let fixture = Fixture::with(|builder| builder.authorize(&encrypted).authorize(&plain));
     for key in [&encrypted, &plain] {
         let lines: Vec<_> = key.private.lines().collect();
         println!("KEY-BODY {}\nKEY-BODY {}", lines[2], lines[3]);
@@ -56,9 +56,9 @@ async fn helper_logs_in_with_russh_log_at_trace() {
     let options = SshOptions {
         private_key: Some(Secret::new(encrypted.private.clone())),
         passphrase: Some(Secret::new(PASSPHRASE)),
-        ..world.options()
+        ..fixture.options()
     };
-    let login = async |options| soon(Connector::new(options).client(world.target()).check_status()).await;
+    let login = async |options| soon(Connector::new(options).client(fixture.target()).check_status()).await;
     login(options.clone()).await.unwrap();
     login(SshOptions { passphrase: Some(Secret::new(format!("not-{PASSPHRASE}"))), ..options.clone() })
         .await

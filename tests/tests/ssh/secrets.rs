@@ -2,8 +2,8 @@
 //! prints, not on a command line, not in the environment of a command.
 
 use crate::{
-    ways::{CARRY, command},
-    world::{World, soon},
+    fixture::{Fixture, soon},
+    methods::{CARRY, command},
 };
 use grit_provider::{
     explain::explain,
@@ -69,19 +69,20 @@ async fn helper_logs_at_trace_level() {
     tracing::subscriber::set_global_default(subscriber).unwrap();
     let dir = tempfile::tempdir().unwrap();
     let key = ClientKey::generate(dir.path(), "encrypted", "ed25519", PASSPHRASE).unwrap();
-    let mut world = World::with(|builder| builder.authorize(&key));
+    let mut fixture = Fixture::with(|builder| builder.authorize(&key));
     let body = key.private.lines().nth(2).unwrap().to_owned();
-    world.key = key.clone();
+    fixture.key = key.clone();
 
     let mut seen = Vec::new();
-    let block = SshOptions { passphrase: Some(Secret::new(PASSPHRASE)), ..world.options() };
-    let wrong = SshOptions { passphrase: Some(Secret::new(format!("not-{PASSPHRASE}"))), ..world.options() };
+    let block = SshOptions { passphrase: Some(Secret::new(PASSPHRASE)), ..fixture.options() };
+    let wrong =
+        SshOptions { passphrase: Some(Secret::new(format!("not-{PASSPHRASE}"))), ..fixture.options() };
     let damaged =
         SshOptions { private_key: Some(Secret::new(key.private.replace("AA", "A"))), ..block.clone() };
-    soon(Connector::new(block.clone()).client(world.target()).check_status()).await.unwrap();
+    soon(Connector::new(block.clone()).client(fixture.target()).check_status()).await.unwrap();
     let unknown = SshOptions { username: Some("nobody-here".to_owned()), ..block.clone() };
     for options in [unknown, wrong, damaged] {
-        let target = Target { private_key: Some(Secret::new(key.private.clone())), ..world.target() };
+        let target = Target { private_key: Some(Secret::new(key.private.clone())), ..fixture.target() };
         let connector = Connector::new(options.clone());
         let client = connector.client(target.clone());
         let error = soon(client.check_status()).await.unwrap_err();
@@ -105,12 +106,12 @@ async fn helper_logs_at_trace_level() {
             ..block.clone()
         },
     ] {
-        let client = Connector::new(misplaced.clone()).client(world.target());
+        let client = Connector::new(misplaced.clone()).client(fixture.target());
         let error = soon(client.check_status()).await.unwrap_err();
         seen.push(format!("{error:?} {error} {:?} {:?}", explain("mgr-1", &error), misplaced.check()));
     }
     let known = SshOptions { passphrase: None, private_key: None, ..block };
-    let entry = Target { private_key: Some(Secret::new(key.private.clone())), ..world.target() };
+    let entry = Target { private_key: Some(Secret::new(key.private.clone())), ..fixture.target() };
     let error = soon(Connector::new(known).client(entry).check_status()).await.unwrap_err();
     seen.push(format!("{error:?} {:?}", explain("mgr-1", &error)));
     let logged = String::from_utf8_lossy(&log.0.lock().unwrap()).into_owned();
@@ -134,8 +135,8 @@ fn secrets_are_not_passed_to_commands() {
 #[tokio::test]
 #[ignore = "the test above runs it"]
 async fn helper_dumps_command_environment() {
-    let world = World::new();
-    let seen = world.dir.path().join("seen");
+    let fixture = Fixture::new();
+    let seen = fixture.dir.path().join("seen");
     let script = format!(
         "tr '\\0' '\\n' </proc/self/environ >{0}; tr '\\0' ' ' </proc/$$/cmdline >>{0}",
         seen.display()
@@ -143,8 +144,8 @@ async fn helper_dumps_command_environment() {
     let script = format!("{script}; exec {CARRY} tcp \"$1\" \"$2\"");
     let arguments = ["sh", "-c", &script, "sh", "{{host}}", "{{port}}"];
     let options =
-        SshOptions { strategy: command(StrategyOptions::ProxyCommand, &arguments), ..world.options() };
-    soon(Connector::new(options).client(world.target()).check_status()).await.unwrap();
+        SshOptions { strategy: command(StrategyOptions::ProxyCommand, &arguments), ..fixture.options() };
+    soon(Connector::new(options).client(fixture.target()).check_status()).await.unwrap();
     let seen = std::fs::read_to_string(seen).unwrap();
     assert!(seen.contains("GRIT_SSH_USERNAME=visible") && seen.contains("PATH="), "{seen}");
     assert!(!seen.contains(PASSPHRASE) && !seen.contains("PRIVATE KEY"), "{seen}");

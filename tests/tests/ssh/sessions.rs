@@ -1,8 +1,8 @@
 //! SSH sessions are shared, bounded, and ended.
 
 use crate::{
-    ways::{Journey, Way},
-    world::{World, soon},
+    fixture::{Fixture, soon},
+    methods::{Method, Topology},
 };
 use grit_provider::transport::{Connector, SshOptions, Target};
 use std::time::Duration;
@@ -14,15 +14,15 @@ async fn in_the_end<T>(future: impl Future<Output = T>) -> T {
 
 #[tokio::test]
 async fn many_managers_share_one_sshd_with_default_limits() {
-    let world = World::new();
+    let fixture = Fixture::new();
     // Eight logins at a time: on a busy machine the last ones wait for long, and that counts.
-    let patient = SshOptions { connect_timeout: Some(Duration::from_secs(120)), ..world.options() };
+    let patient = SshOptions { connect_timeout: Some(Duration::from_secs(120)), ..fixture.options() };
     let connector = Connector::new(patient);
     // Each entry demands its own host key text, so that no session is shared.
     let clients: Vec<_> = (0..200)
         .map(|index| {
-            let mut target = world.target();
-            target.host_key = Some(format!("{} number-{index}", world.sshd.host_keys()[0]));
+            let mut target = fixture.target();
+            target.host_key = Some(format!("{} number-{index}", fixture.sshd.host_keys()[0]));
             connector.client(target)
         })
         .collect();
@@ -31,24 +31,24 @@ async fn many_managers_share_one_sshd_with_default_limits() {
     for answer in answers {
         answer.unwrap();
     }
-    assert_eq!(world.sshd.log().matches("Accepted publickey").count(), 200);
+    assert_eq!(fixture.sshd.log().matches("Accepted publickey").count(), 200);
     // Clients of the same manager share theirs.
-    let clients: Vec<_> = (0..200).map(|_| connector.client(world.target())).collect();
+    let clients: Vec<_> = (0..200).map(|_| connector.client(fixture.target())).collect();
     let answers =
         in_the_end(futures::future::join_all(clients.iter().map(|client| client.check_status()))).await;
     assert!(answers.into_iter().all(|answer| answer.is_ok()));
-    assert_eq!(world.sshd.log().matches("Accepted publickey").count(), 201);
+    assert_eq!(fixture.sshd.log().matches("Accepted publickey").count(), 201);
 }
 
 /// A server that is busy with logins, ours or those of others, turns connections away at random; the user never hears of it.
 #[tokio::test]
 async fn rejected_connections_are_retried() {
-    let world = World::with(|builder| builder.config("MaxStartups 1:100:1"));
-    let other = tokio::net::TcpStream::connect(world.sshd.address()).await.unwrap();
-    let client = world.connector().client(world.target());
+    let fixture = Fixture::with(|builder| builder.config("MaxStartups 1:100:1"));
+    let other = tokio::net::TcpStream::connect(fixture.sshd.address()).await.unwrap();
+    let client = fixture.connector().client(fixture.target());
     let asked = tokio::spawn(async move { client.check_status().await });
     soon(async {
-        while !world.sshd.log().contains("MaxStartups") {
+        while !fixture.sshd.log().contains("MaxStartups") {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     })
@@ -59,12 +59,12 @@ async fn rejected_connections_are_retried() {
 
 #[tokio::test]
 async fn session_disconnects_with_last_client() {
-    let world = World::new();
-    let client = world.connector().client(world.target());
+    let fixture = Fixture::new();
+    let client = fixture.connector().client(fixture.target());
     soon(client.check_status()).await.unwrap();
     drop(client);
     soon(async {
-        while !world.sshd.log().contains("Received disconnect from") {
+        while !fixture.sshd.log().contains("Received disconnect from") {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     })
@@ -73,31 +73,31 @@ async fn session_disconnects_with_last_client() {
 
 #[tokio::test]
 async fn one_bastion_login_serves_all_managers() {
-    let journey = Journey::new(Way::Jump);
-    let connector = journey.connector();
+    let topology = Topology::new(Method::Jump);
+    let connector = topology.connector();
     let clients: Vec<_> = (0..20)
         .map(|index| {
-            let host_key = format!("{} number-{index}", journey.world.sshd.host_keys()[0]);
-            connector.client(Target { host_key: Some(host_key), ..journey.target() })
+            let host_key = format!("{} number-{index}", topology.fixture.sshd.host_keys()[0]);
+            connector.client(Target { host_key: Some(host_key), ..topology.target() })
         })
         .collect();
     for answer in soon(futures::future::join_all(clients.iter().map(|client| client.check_status()))).await {
         answer.unwrap();
     }
-    assert_eq!(journey.bastions[0].0.log().matches("Accepted publickey").count(), 1);
-    assert_eq!(journey.world.sshd.log().matches("Accepted publickey").count(), 20);
+    assert_eq!(topology.bastions[0].0.log().matches("Accepted publickey").count(), 1);
+    assert_eq!(topology.fixture.sshd.log().matches("Accepted publickey").count(), 20);
 }
 
 /// Fifty waiters share one failed attempt: they are not refused one after the other, which would lock our address out.
 #[tokio::test]
 async fn refused_login_fails_all_waiters_at_once() {
-    let world = World::new();
-    let mut options = world.options();
+    let fixture = Fixture::new();
+    let mut options = fixture.options();
     options.username = Some("nobody-here".to_owned());
     let connector = Connector::new(options);
-    let clients: Vec<_> = (0..50).map(|_| connector.client(world.target())).collect();
+    let clients: Vec<_> = (0..50).map(|_| connector.client(fixture.target())).collect();
     let answers = soon(futures::future::join_all(clients.iter().map(|client| client.check_status()))).await;
     assert!(answers.into_iter().all(|answer| answer.is_err_and(|error| !error.retryable())));
-    let refused = world.sshd.log().matches("Invalid user nobody-here").count();
-    assert!((1..=2).contains(&refused), "{}", world.sshd.log());
+    let refused = fixture.sshd.log().matches("Invalid user nobody-here").count();
+    assert!((1..=2).contains(&refused), "{}", fixture.sshd.log());
 }

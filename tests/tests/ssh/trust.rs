@@ -1,8 +1,8 @@
 //! Host keys over the wire: what is asked for, what is accepted, and whether OpenSSH's client sees it the same way.
 
 use crate::{
-    fake::{Fake, Then},
-    world::{World, soon},
+    fixture::{Fixture, soon},
+    scripted_server::{ScriptedServer, Then},
 };
 use grit_provider::{
     client::ClientError,
@@ -11,8 +11,8 @@ use grit_provider::{
 use grit_tests::sshd::ClientKey;
 use std::process::{Command, Stdio};
 
-async fn verdict(world: &World, trust: TrustOptions, target: Target) -> Result<(), HostKeyVerdict> {
-    let client = Connector::new(SshOptions { trust, ..world.options() }).client(target);
+async fn verdict(fixture: &Fixture, trust: TrustOptions, target: Target) -> Result<(), HostKeyVerdict> {
+    let client = Connector::new(SshOptions { trust, ..fixture.options() }).client(target);
     match soon(client.check_status()).await {
         Ok(_) => Ok(()),
         Err(ClientError::Transport(error)) => match error.cause {
@@ -36,39 +36,43 @@ fn fingerprint(line: &str, dir: &std::path::Path) -> String {
 
 #[tokio::test]
 async fn known_key_type_is_negotiated_and_any_key_can_be_pinned() {
-    let world = World::with(|builder| builder.host_keys(&["ed25519", "ecdsa", "rsa"]));
-    let address = world.sshd.address();
+    let fixture = Fixture::with(|builder| builder.host_keys(&["ed25519", "ecdsa", "rsa"]));
+    let address = fixture.sshd.address();
     let name = format!("[{}]:{}", address.ip(), address.port());
-    for key in world.sshd.host_keys() {
-        assert_eq!(verdict(&world, known(format!("{name} {key}\n")), world.target()).await, Ok(()), "{key}");
+    for key in fixture.sshd.host_keys() {
+        assert_eq!(
+            verdict(&fixture, known(format!("{name} {key}\n")), fixture.target()).await,
+            Ok(()),
+            "{key}"
+        );
         let pinned = TrustOptions { host_keys: vec![key.clone()], ..TrustOptions::default() };
-        assert_eq!(verdict(&world, pinned, world.target()).await, Ok(()), "{key}");
+        assert_eq!(verdict(&fixture, pinned, fixture.target()).await, Ok(()), "{key}");
         // A fingerprint names no type: the host is asked for each in turn.
-        let print = fingerprint(&key, world.dir.path());
-        let target = Target { host_key: Some(print), ..world.target() };
-        assert_eq!(verdict(&world, TrustOptions::default(), target).await, Ok(()), "{key}");
+        let print = fingerprint(&key, fixture.dir.path());
+        let target = Target { host_key: Some(print), ..fixture.target() };
+        assert_eq!(verdict(&fixture, TrustOptions::default(), target).await, Ok(()), "{key}");
     }
-    let target = Target { host_key: Some(world.key.fingerprint.clone()), ..world.target() };
-    assert_eq!(verdict(&world, TrustOptions::default(), target).await, Err(HostKeyVerdict::Changed));
+    let target = Target { host_key: Some(fixture.key.fingerprint.clone()), ..fixture.target() };
+    assert_eq!(verdict(&fixture, TrustOptions::default(), target).await, Err(HostKeyVerdict::Changed));
 }
 
 #[tokio::test]
 async fn insecure_ignore_host_key_accepts_any_key() {
-    let world = World::new();
+    let fixture = Fixture::new();
     let trust = TrustOptions { insecure_ignore_host_key: true, ..TrustOptions::default() };
-    assert_eq!(verdict(&world, trust, world.target()).await, Ok(()));
+    assert_eq!(verdict(&fixture, trust, fixture.target()).await, Ok(()));
 }
 
 #[tokio::test]
 async fn host_certificates_are_verified() {
-    let world = World::new();
-    let authority = ClientKey::generate(world.dir.path(), "ca", "ed25519", "").unwrap();
-    let foreign = ClientKey::generate(world.dir.path(), "foreign", "ed25519", "").unwrap();
-    let host = world.sshd.address().ip().to_string();
-    world.sshd.certify(&authority, &["-n", &format!("other,{host}"), "-V", "+1h"]).unwrap();
+    let fixture = Fixture::new();
+    let authority = ClientKey::generate(fixture.dir.path(), "ca", "ed25519", "").unwrap();
+    let foreign = ClientKey::generate(fixture.dir.path(), "foreign", "ed25519", "").unwrap();
+    let host = fixture.sshd.address().ip().to_string();
+    fixture.sshd.certify(&authority, &["-n", &format!("other,{host}"), "-V", "+1h"]).unwrap();
     let of = |key: &ClientKey| TrustOptions { host_ca: vec![key.public.clone()], ..TrustOptions::default() };
     let line = |pattern: &str, key: &ClientKey| known(format!("@cert-authority {pattern} {}\n", key.public));
-    let judge = async |trust| verdict(&world, trust, world.target()).await;
+    let judge = async |trust| verdict(&fixture, trust, fixture.target()).await;
 
     assert_eq!(judge(of(&authority)).await, Ok(()));
     assert_eq!(judge(line("*", &authority)).await, Ok(()));
@@ -78,40 +82,41 @@ async fn host_certificates_are_verified() {
     let revoked = format!("@cert-authority * {0}\n@revoked * {0}\n", authority.public);
     assert_eq!(judge(known(revoked)).await, Err(HostKeyVerdict::Revoked));
     // The bare key is known, and an authority of other hosts makes the server show its certificate.
-    let both = TrustOptions { known_hosts: Some(world.sshd.known_hosts()), ..of(&foreign) };
+    let both = TrustOptions { known_hosts: Some(fixture.sshd.known_hosts()), ..of(&foreign) };
     assert_eq!(judge(both).await, Ok(()));
 
-    world.sshd.certify(&authority, &["-n", "other", "-V", "+1h"]).unwrap();
+    fixture.sshd.certify(&authority, &["-n", "other", "-V", "+1h"]).unwrap();
     assert_eq!(judge(of(&authority)).await, Err(HostKeyVerdict::BadCertificate));
-    world.sshd.certify(&authority, &["-n", &host, "-V", "20200101:20210101"]).unwrap();
+    fixture.sshd.certify(&authority, &["-n", &host, "-V", "20200101:20210101"]).unwrap();
     assert_eq!(judge(of(&authority)).await, Err(HostKeyVerdict::BadCertificate));
     let client =
-        Connector::new(SshOptions { trust: of(&authority), ..world.options() }).client(world.target());
+        Connector::new(SshOptions { trust: of(&authority), ..fixture.options() }).client(fixture.target());
     let error = soon(client.check_status()).await.unwrap_err();
     let ClientError::Transport(inner) = &error else { panic!("{error:?}") };
     let Cause::HostKey(refusal) = &inner.cause else { panic!("{error:?}") };
     assert_eq!(refusal.problem.as_deref(), Some("it has expired"));
-    let words = world.words(&error).replace(&refusal.fingerprint, "SHA256:HOST");
-    insta::assert_snapshot!("host_certificate_expired", words.replace(&authority.fingerprint, "SHA256:CA"));
+    let message = fixture.message(&error).replace(&refusal.fingerprint, "SHA256:HOST");
+    insta::assert_snapshot!("host_certificate_expired", message.replace(&authority.fingerprint, "SHA256:CA"));
 }
 
 /// For each known_hosts text, OpenSSH's client and ours agree on whether the server is the right one.
 #[tokio::test(flavor = "multi_thread")]
 async fn verdicts_match_openssh_client() {
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let world = World::with(|builder| {
+    let fixture = Fixture::with(|builder| {
         builder.host_keys(&["ed25519", "ecdsa"]).config(format!("ListenAddress 127.0.0.1:{port}"))
     });
-    let (key, ecdsa, other) = (&world.sshd.host_keys()[0], &world.sshd.host_keys()[1], &world.key.public);
+    let (key, ecdsa, other) =
+        (&fixture.sshd.host_keys()[0], &fixture.sshd.host_keys()[1], &fixture.key.public);
     let name = format!("[localhost]:{port}");
-    let file = world.dir.path().join("table");
+    let file = fixture.dir.path().join("table");
     let hashed = |text: &str| {
         std::fs::write(&file, text).unwrap();
         let done = Command::new("ssh-keygen").args(["-H", "-f"]).arg(&file).output().unwrap();
         assert!(done.status.success());
         std::fs::read_to_string(&file).unwrap()
     };
-    let echo = Fake::new(b"hello\n", Then::Close).await;
+    let echo = ScriptedServer::new(b"hello\n", Then::Close).await;
     let (mut accepted, mut refused) = (0, 0);
     for (host, text) in [
         ("localhost", format!("{name} {key}\n")),
@@ -143,9 +148,9 @@ async fn verdicts_match_openssh_client() {
             Command::new("ssh")
                 .args(["-F", "none", "-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=yes"])
                 .args(["-o", "IdentitiesOnly=yes", "-o", "GlobalKnownHostsFile=/dev/null", "-i"])
-                .arg(&world.key.path)
+                .arg(&fixture.key.path)
                 .args(["-o", &format!("UserKnownHostsFile={}", file.display()), "-p", &port.to_string()])
-                .args(["-W", &echo.address.to_string(), &format!("{}@{host}", world.sshd.username())])
+                .args(["-W", &echo.address.to_string(), &format!("{}@{host}", fixture.sshd.username())])
                 .stdin(Stdio::null())
                 .output()
                 .unwrap()
@@ -154,8 +159,8 @@ async fn verdicts_match_openssh_client() {
         let stderr = String::from_utf8_lossy(&output.stderr);
         let theirs = output.stdout == b"hello\n";
         assert!(theirs || stderr.contains("Host key verification failed"), "{text}: {stderr}");
-        let target = Target { address: format!("{host}:{port}").parse().unwrap(), ..world.target() };
-        let ours = verdict(&world, known(text.clone()), target).await;
+        let target = Target { address: format!("{host}:{port}").parse().unwrap(), ..fixture.target() };
+        let ours = verdict(&fixture, known(text.clone()), target).await;
         assert_eq!(ours.is_ok(), theirs, "{host} with {text}: {ours:?}, but ssh: {stderr}");
         if theirs { accepted += 1 } else { refused += 1 }
     }

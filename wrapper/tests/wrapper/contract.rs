@@ -128,7 +128,7 @@ async fn grpc_health_service_reports_serving() {
 /// The clock runs ahead while nobody does anything.
 #[tokio::test(start_paused = true)]
 async fn call_without_body_times_out() {
-    use crate::hostile::frames::{END_HEADERS, HEADERS, PREFACE, frame, head};
+    use crate::resource_limits::frames::{END_HEADERS, HEADERS, PREFACE, frame, head};
     let folder = tempfile::tempdir().unwrap();
     let _parts = serve(folder.path(), &[]).await;
     let mut peer = tokio::net::UnixStream::connect(folder.path().join("w.sock")).await.unwrap();

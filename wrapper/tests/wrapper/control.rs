@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use tokio::{io::AsyncWriteExt, net::TcpStream, time::timeout};
 
 use crate::{
-    ladder::Runner,
+    health_levels::Runner,
     operator::{json, operator, ready, stderr},
     support::{Start, Wrapper, pid},
     web::ask,
@@ -204,7 +204,7 @@ async fn drain_is_reported_with_1000_jobs_and_sections() {
         )
     };
     runner.says("/health/ready", 200, "ok");
-    runner.says("/metrics", 200, crate::ladder::VERSION);
+    runner.says("/metrics", 200, crate::health_levels::VERSION);
     runner.says("/debug/jobs/list", 200, &(1..=1100).map(job).collect::<String>());
     let sections: String = (0..1000)
         .map(|at| {
@@ -214,7 +214,7 @@ async fn drain_is_reported_with_1000_jobs_and_sections() {
         })
         .collect();
     let habits = ["--jobs-take", "300"];
-    let (wrapper, mut own) = crate::ladder::watched(Some(&runner), Some(&sections), &habits).await;
+    let (wrapper, mut own) = crate::health_levels::watched(Some(&runner), Some(&sections), &habits).await;
     wrapper.child_ready().await;
     let health = crate::support::eventually("a reason for each section", async || {
         let status =
@@ -333,7 +333,7 @@ async fn each_accepted_change_logs_its_sender_once() {
 
 #[tokio::test]
 async fn wait_above_maximum_level_fails() {
-    let (wrapper, _own) = crate::ladder::watched(None, Some(crate::ladder::CONFIG), &[]).await;
+    let (wrapper, _own) = crate::health_levels::watched(None, Some(crate::health_levels::CONFIG), &[]).await;
     let refused = operator(&wrapper, &["wait", "--for", "ready", "--timeout", "60s"]);
     assert_eq!(refused.status.code(), Some(1), "{}", stderr(&refused));
     assert!(stderr(&refused).contains("up to the level process only"), "{}", stderr(&refused));

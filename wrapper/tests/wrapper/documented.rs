@@ -9,7 +9,7 @@ use std::{
 use serde_json::Value;
 
 use crate::{
-    ladder::{CONFIG, Runner, VERSION, polls, watched},
+    health_levels::{CONFIG, Runner, VERSION, polls, watched},
     support::{Start, Wrapper, eventually},
     web::{ask, ready_at},
 };

@@ -11,7 +11,7 @@ use std::{
 use rustix::process::Signal;
 
 use crate::{
-    ladder::{Runner, VERSION, polls},
+    health_levels::{Runner, VERSION, polls},
     support::{Start, Wrapper, eventually, kill_group},
     web::{ask, ready_at, ready_with},
 };

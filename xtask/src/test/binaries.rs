@@ -13,7 +13,7 @@ use crate::steps::cargo;
 /// A program of libtest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Binary {
-    /// The name of its target: `promises`, `grit_wrapper`.
+    /// The name of its target: `e2e`, `grit_wrapper`.
     pub(crate) name: String,
     /// Whether it has the unit tests of a library or a program, in place of tests in a `tests` folder.
     pub(crate) unit: bool,
@@ -109,10 +109,10 @@ mod tests {
 
     #[test]
     fn test_artifacts_are_found_in_cargo_output() {
-        let line = r#"{"reason":"compiler-artifact","package_id":"path+file:///r/tests#grit-tests@0.1.0","manifest_path":"/r/tests/Cargo.toml","target":{"kind":["test"],"crate_types":["bin"],"name":"promises","src_path":"/r/tests/tests/promises/main.rs","edition":"2024","doc":false,"doctest":false,"test":true},"profile":{"opt_level":"0","debuginfo":"line-tables-only","debug_assertions":true,"overflow_checks":true,"test":true},"features":[],"filenames":["/t/promises-1"],"executable":"/t/promises-1","fresh":true}"#;
+        let line = r#"{"reason":"compiler-artifact","package_id":"path+file:///r/tests#grit-tests@0.1.0","manifest_path":"/r/tests/Cargo.toml","target":{"kind":["test"],"crate_types":["bin"],"name":"e2e","src_path":"/r/tests/tests/e2e/main.rs","edition":"2024","doc":false,"doctest":false,"test":true},"profile":{"opt_level":"0","debuginfo":"line-tables-only","debug_assertions":true,"overflow_checks":true,"test":true},"features":[],"filenames":["/t/e2e-1"],"executable":"/t/e2e-1","fresh":true}"#;
         let found = artifact(line).unwrap();
-        assert_eq!((found.name.as_str(), found.unit), ("promises", false));
-        assert_eq!((found.path, found.folder), ("/t/promises-1".into(), "/r/tests".into()));
+        assert_eq!((found.name.as_str(), found.unit), ("e2e", false));
+        assert_eq!((found.path, found.folder), ("/t/e2e-1".into(), "/r/tests".into()));
         let library = line.replace("[\"test\"]", "[\"lib\"]");
         assert!(artifact(&library).unwrap().unit);
         let program = line.replace(",\"test\":true},\"features\"", ",\"test\":false},\"features\"");

@@ -61,7 +61,7 @@ const WITHOUT: [&str; 9] = [
     "russh_log::",
     "systemd_",
     "upstream_wrapper::",
-    "wrapper_survival::",
+    "wrapper_restarts::",
 ];
 
 /// The promises that are kept on the oldest and the newest core in every run.
@@ -157,6 +157,11 @@ pub(crate) fn is_kept(test: &str, quick: bool) -> bool {
         true => QUICK.iter().any(|beginning| test.starts_with(beginning)),
         false => !WITHOUT.iter().any(|beginning| test.starts_with(beginning)),
     }
+}
+
+/// All prefixes of test names in the tables of this module.
+pub(crate) fn prefixes() -> impl Iterator<Item = &'static str> {
+    WITHOUT.into_iter().chain(QUICK).chain(NEEDS.map(|(prefix, ..)| prefix))
 }
 
 impl Core {

@@ -11,41 +11,41 @@ use super::{
 };
 
 /// How many tests that mostly wait run at the same time: those that start Terraform, and the others.
-const PROMISES_AT_A_TIME: usize = 8;
+const E2E_AT_A_TIME: usize = 8;
 const OTHERS_AT_A_TIME: usize = 16;
 
 /// Tests that keep a processor busy, by program and beginning of the name.
 const BURNERS: [(&str, &str); 9] = [
-    ("wrapper", "race::"),
-    ("wrapper", "survival::repeatedly_killed_wrappers"),
+    ("wrapper", "stop_races::"),
+    ("wrapper", "adoption::repeatedly_killed_wrappers"),
     ("wrapper", "handover::wrapper_killed"),
-    ("promises", "wrapper_survival::"),
-    ("grit_wrapper", "supervisor::lives_tests::"),
+    ("e2e", "wrapper_restarts::"),
+    ("grit_wrapper", "supervise::random_tests::"),
     ("grit_provider", "fuzz::"),
     ("grit_provider", "transport::ssh::keys::"),
     ("grit_provider", "transport::trust::tests::"),
-    ("grit_wrapper", "service::authority::"),
+    ("grit_wrapper", "daemon::grpc::authority::"),
 ];
 
 /// Tests that take long, by program and beginning of the name. They start first, so that the end of the run does not wait for one of them.
 const LONG: [(&str, &str); 9] = [
-    ("promises", "demo::"),
-    ("promises", "rollout::"),
-    ("promises", "shapes::"),
-    ("promises", "many_managers::"),
-    ("promises", "network_cut::"),
-    ("promises", "systemd_"),
-    ("promises", "hosts_guide::"),
-    ("promises", "interruptions::"),
-    ("ssh", "phases::"),
+    ("e2e", "demo::"),
+    ("e2e", "rollout::"),
+    ("e2e", "layouts::"),
+    ("e2e", "many_managers::"),
+    ("e2e", "network_cut::"),
+    ("e2e", "systemd_"),
+    ("e2e", "hosts_guide::"),
+    ("e2e", "interruptions::"),
+    ("ssh", "phase_timeouts::"),
 ];
 
 /// The program whose tests run on several cores.
-const PROMISES: &str = "promises";
+const E2E: &str = "e2e";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pool {
-    Promises,
+    EndToEnd,
     Others,
     Burners,
 }
@@ -54,7 +54,7 @@ pub(crate) enum Pool {
 #[derive(Debug, Clone)]
 pub(crate) struct Job {
     pub(crate) binary: Binary,
-    /// For people: `promises rollout::…`, `1.6.6 promises rollout::…`.
+    /// For people: `e2e rollout::…`, `1.6.6 e2e rollout::…`.
     pub(crate) name: String,
     /// Arguments of libtest that choose its tests.
     pub(crate) arguments: Vec<String>,
@@ -68,7 +68,7 @@ pub(crate) struct Job {
 /// How many jobs of each pool run at the same time.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Width {
-    pub(crate) promises: usize,
+    pub(crate) e2e: usize,
     pub(crate) others: usize,
     pub(crate) burners: usize,
 }
@@ -77,8 +77,8 @@ impl Width {
     pub(crate) fn new(options: &Options) -> anyhow::Result<Width> {
         let processors = available_parallelism().map_or(2, usize::from);
         Ok(match options.threads()? {
-            None => Width { promises: PROMISES_AT_A_TIME, others: OTHERS_AT_A_TIME, burners: processors },
-            Some(threads) => Width { promises: 0, others: threads, burners: 0 },
+            None => Width { e2e: E2E_AT_A_TIME, others: OTHERS_AT_A_TIME, burners: processors },
+            Some(threads) => Width { e2e: 0, others: threads, burners: 0 },
         })
     }
 }
@@ -88,7 +88,10 @@ pub(crate) fn jobs(binaries: &[Binary], cores: &[Core], options: &Options) -> an
     let mut jobs = Vec::new();
     for binary in binaries {
         let names = binary.tests(&options.tests)?;
-        if binary.name == PROMISES {
+        if options.tests.is_empty() {
+            check_tables(binary, &names)?;
+        }
+        if binary.name == E2E {
             let quick = options.cores.is_empty() && !options.nightly;
             let kept: Vec<_> = names.iter().filter(|name| cores::is_kept(name, quick)).cloned().collect();
             for core in cores {
@@ -116,6 +119,22 @@ pub(crate) fn jobs(binaries: &[Binary], cores: &[Core], options: &Options) -> an
     Ok(jobs)
 }
 
+/// The tables of this module and of [`cores`] select tests by prefix. A prefix that selects no test would have no effect unnoticed.
+fn check_tables(binary: &Binary, names: &[String]) -> anyhow::Result<()> {
+    let here =
+        BURNERS.iter().chain(&LONG).filter(|(program, _)| *program == binary.name).map(|(_, prefix)| *prefix);
+    let cores = cores::prefixes().filter(|_| binary.name == E2E);
+    for prefix in here.chain(cores) {
+        if !names.iter().any(|name| name.starts_with(prefix)) {
+            anyhow::bail!(
+                "xtask selects tests of {} by the prefix `{prefix}`, but no test has it",
+                binary.name
+            );
+        }
+    }
+    Ok(())
+}
+
 fn jobs_of(binary: &Binary, names: Vec<String>) -> Vec<Job> {
     let is_burner = |name: &String| {
         BURNERS.iter().any(|(program, test)| *program == binary.name && name.starts_with(test))
@@ -131,7 +150,7 @@ fn jobs_of(binary: &Binary, names: Vec<String>) -> Vec<Job> {
     let (burners, others): (Vec<_>, Vec<_>) = names.into_iter().partition(is_burner);
     let mut jobs: Vec<_> = burners.into_iter().map(|name| one(name, Pool::Burners)).collect();
     if !binary.unit {
-        let pool = if binary.name == PROMISES { Pool::Promises } else { Pool::Others };
+        let pool = if binary.name == E2E { Pool::EndToEnd } else { Pool::Others };
         jobs.extend(others.into_iter().map(|name| one(name, pool)));
     } else if !others.is_empty() {
         let tests = others.len();
@@ -183,7 +202,7 @@ mod tests {
 
     #[test]
     fn integration_test_runs_in_separate_process() {
-        let jobs = jobs_of(&binary("promises", false), vec!["a::b".to_owned(), "rollout::c".to_owned()]);
+        let jobs = jobs_of(&binary("e2e", false), vec!["a::b".to_owned(), "rollout::c".to_owned()]);
         assert_eq!(jobs.iter().map(|job| job.tests).collect::<Vec<_>>(), [1, 1]);
         assert!(!is_one_of(&LONG, &jobs[0]) && is_one_of(&LONG, &jobs[1]));
     }

@@ -69,7 +69,7 @@ pub(crate) fn run(
     let width = Width::new(options)?;
     let all = jobs.len();
     let mut queues = [
-        ("promises", Pool::Promises, width.promises),
+        ("e2e", Pool::EndToEnd, width.e2e),
         ("other tests that wait", Pool::Others, width.others),
         ("busy tests", Pool::Burners, width.burners),
     ]

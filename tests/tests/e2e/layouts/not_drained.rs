@@ -1,0 +1,148 @@
+//! Ways past a drain: the instance is destroyed while its runner takes jobs.
+
+use grit_tests::{rollout::Rollout, terraform::core};
+
+use super::configuration::{CREATE_FIRST, NEW, OLD, drain, drain_with, instance};
+
+fn right(version: &str) -> String {
+    instance("right", version, CREATE_FIRST) + &drain("right", CREATE_FIRST)
+}
+
+fn a_destroy_provisioner(version: &str) -> String {
+    let name = "provisioner";
+    let drain = format!(
+        r#"
+resource "terraform_data" "{name}" {{
+  triggers_replace = lab_instance.{name}.id
+  provisioner "local-exec" {{
+    when    = destroy
+    command = "touch drained-by-provisioner"
+  }}
+  {CREATE_FIRST}
+}}
+"#
+    );
+    instance(name, version, CREATE_FIRST) + &drain
+}
+
+fn an_instance_id_that_stays(version: &str) -> String {
+    let name = "stable_name";
+    instance(name, version, CREATE_FIRST)
+        + &drain_with(name, &format!("lab_instance.{name}.name"), CREATE_FIRST)
+}
+
+fn ignored_changes(version: &str) -> String {
+    let name = "ignored";
+    let lifecycle = "lifecycle {\n    create_before_destroy = true\n    ignore_changes = [instance_id]\n  }";
+    instance(name, version, CREATE_FIRST) + &drain(name, lifecycle)
+}
+
+fn a_trigger_that_keeps_its_value(version: &str) -> String {
+    let name = "triggered";
+    let lifecycle = format!(
+        "lifecycle {{\n    create_before_destroy = true\n    replace_triggered_by = [lab_instance.{name}.name]\n  }}"
+    );
+    instance(name, version, CREATE_FIRST)
+        + &drain_with(name, &format!("lab_instance.{name}.name"), &lifecycle)
+}
+
+fn removed_from_the_state(version: &str) -> String {
+    let name = "forgotten";
+    instance(name, version, CREATE_FIRST) + &drain(name, CREATE_FIRST)
+}
+
+fn configuration(version: &str) -> String {
+    [
+        right,
+        a_destroy_provisioner,
+        an_instance_id_that_stays,
+        ignored_changes,
+        a_trigger_that_keeps_its_value,
+        removed_from_the_state,
+    ]
+    .map(|shape| shape(version))
+    .concat()
+}
+
+#[test]
+fn drain_not_replaced_with_its_instance_never_drains() {
+    let rollout = Rollout::of(&configuration(OLD)).unwrap();
+    rollout.workspace.apply().unwrap().succeeded();
+    rollout.workspace.run(["state", "rm", "grit_runner_drain.forgotten"]).unwrap().succeeded();
+    rollout.workspace.write("main.tf", &configuration(NEW)).unwrap();
+    let roll = rollout.workspace.apply().unwrap().succeeded();
+
+    let timeline = roll.timeline().join("\n");
+    for host in ["provisioner", "stable_name", "ignored", "triggered", "forgotten"] {
+        assert_eq!(rollout.signals(host), Vec::<String>::new(), "{host} was drained:\n{timeline}");
+        assert_eq!(rollout.runner_was_alive_at_the_end_of(host), Some(true), "{host}:\n{timeline}");
+    }
+    assert!(!rollout.workspace.root().join("drained-by-provisioner").exists());
+    assert_eq!(rollout.signals("right"), ["SIGQUIT"], "{timeline}");
+    assert_eq!(rollout.runner_was_alive_at_the_end_of("right"), Some(false), "{timeline}");
+}
+
+#[test]
+fn removed_block_with_destroy_false_never_drains() {
+    if !core().has_removed_blocks() {
+        eprintln!("{:?} has no `removed` blocks that forget", core());
+        return;
+    }
+    let name = "m";
+    let rollout = Rollout::of(&(instance(name, OLD, CREATE_FIRST) + &drain(name, CREATE_FIRST))).unwrap();
+    rollout.workspace.apply().unwrap().succeeded();
+    let removed = "removed {\n  from = grit_runner_drain.m\n  lifecycle {\n    destroy = false\n  }\n}\n";
+    rollout.workspace.write("main.tf", removed).unwrap();
+    rollout.workspace.apply().unwrap().succeeded();
+    assert_eq!(rollout.signals("m"), Vec::<String>::new());
+    assert_eq!(rollout.runner_was_alive_at_the_end_of("m"), Some(true));
+}
+
+#[test]
+fn targeting_an_instance_destroys_it_without_drain() {
+    let both = |version| instance("m", version, CREATE_FIRST) + &drain("m", CREATE_FIRST);
+    let rollout = Rollout::of(&both(OLD)).unwrap();
+    rollout.workspace.apply().unwrap().succeeded();
+    rollout.workspace.write("main.tf", &both(NEW)).unwrap();
+    let applied =
+        rollout.workspace.run(["apply", "-json", "-auto-approve", "-target=lab_instance.m"]).unwrap();
+    let timeline = applied.succeeded().timeline();
+    assert_eq!(rollout.signals("m"), Vec::<String>::new(), "{timeline:?}");
+    assert_eq!(rollout.runner_was_alive_at_the_end_of("m"), Some(true), "{timeline:?}");
+}
+
+#[test]
+fn targeting_drains_skips_health_and_keeps_instances() {
+    let mut rollout = Rollout::start().unwrap();
+    rollout.managers(&["m1-v1"]).unwrap();
+    rollout.workspace.apply().unwrap().succeeded();
+
+    // All of a roll comes with the gate, which refers to every guard.
+    rollout.managers(&["m1-v2"]).unwrap();
+    let whole = rollout.workspace.plan().unwrap().succeeded();
+    let gate =
+        rollout.workspace.run(["plan", "-json", "-target=grit_runner_health.all"]).unwrap().succeeded();
+    assert_eq!(gate.planned(), whole.planned());
+
+    // With one new guard as target, the plan announces the end of the old instance; the apply leaves the instance alone.
+    let apply = ["apply", "-json", "-auto-approve"];
+    let target = ["-target=grit_runner_drain.manager[\"m1-v2\"]"];
+    let applied = rollout.workspace.run(apply.iter().chain(&target)).unwrap().succeeded();
+    assert!(
+        applied.planned().contains(&"delete lab_instance.manager[\"m1-v1\"]".to_owned()),
+        "{:?}",
+        applied.planned()
+    );
+    assert!(!applied.timeline().iter().any(|line| line.contains("delete")), "{:?}", applied.timeline());
+    assert!(rollout.host("m1-v1").runner_pid().is_some());
+
+    // With all drains as target, the old runners are drained and nothing waits for the new ones.
+    rollout.lab.cloud().shape(|_, spec| spec.boot_takes = std::time::Duration::from_secs(3600));
+    rollout.managers(&["m1-v3"]).unwrap();
+    let target = ["-target=grit_runner_drain.manager"];
+    rollout.workspace.run(apply.iter().chain(&target)).unwrap().succeeded();
+    for host in ["m1-v1", "m1-v2"] {
+        assert_eq!(rollout.signals(host), ["SIGQUIT"]);
+        assert_eq!(rollout.runner_was_alive_at_the_end_of(host), None);
+    }
+}

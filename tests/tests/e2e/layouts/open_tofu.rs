@@ -1,0 +1,97 @@
+//! What OpenTofu alone has: `lifecycle { destroy = false }`, `-exclude`, and a state that is written at the end. On other cores there is
+//! nothing to test.
+
+use std::time::Duration;
+
+use grit_tests::{
+    rollout::{PATIENCE, Rollout},
+    terraform::core,
+};
+use rustix::process::Signal;
+
+use super::configuration::{CREATE_FIRST, NEW, OLD, drain, gate, instance, over_the_guard};
+
+const KEEP: &str = "lifecycle {\n    create_before_destroy = true\n    destroy = false\n  }";
+
+/// A deployment that OpenTofu applied; `None` when this run is on another core.
+fn applied(configuration: &str) -> Option<Rollout> {
+    if !core().has_destroy_false_and_exclude() {
+        return None;
+    }
+    let rollout = Rollout::of(configuration).unwrap();
+    rollout.workspace.apply().unwrap().succeeded();
+    Some(rollout)
+}
+
+#[test]
+fn opentofu_destroy_false_on_drain_skips_draining() {
+    let both = |version: &str, lifecycle: &str| instance("m", version, CREATE_FIRST) + &drain("m", lifecycle);
+    let Some(rollout) = applied(&both(OLD, CREATE_FIRST)) else { return };
+    rollout.workspace.write("main.tf", &both(NEW, KEEP)).unwrap();
+    rollout.workspace.apply().unwrap().succeeded();
+    assert_eq!(rollout.signals("m"), Vec::<String>::new());
+    assert_eq!(rollout.runner_was_alive_at_the_end_of("m"), Some(true));
+}
+
+#[test]
+fn opentofu_destroy_false_on_instance_drains_and_keeps_it() {
+    let both = |version: &str| instance("m", version, KEEP) + &drain("m", CREATE_FIRST);
+    let Some(rollout) = applied(&both(OLD)) else { return };
+    rollout.workspace.write("main.tf", &both(NEW)).unwrap();
+    rollout.workspace.apply().unwrap().succeeded();
+    assert_eq!(rollout.signals("m"), ["SIGQUIT"]);
+    assert_eq!(rollout.hosts(), ["m", "m.2"]);
+
+    let destroyed = rollout.workspace.destroy().unwrap().failed();
+    assert_eq!(rollout.signals("m.2"), ["SIGQUIT"]);
+    assert_eq!(rollout.hosts(), ["m", "m.2"]);
+    assert!(destroyed.stdout.contains("forgotten"), "{}", destroyed.stdout);
+}
+
+#[test]
+fn opentofu_excluded_drain_does_not_drain_instance() {
+    let both = |version: &str| instance("m", version, CREATE_FIRST) + &drain("m", CREATE_FIRST);
+    let Some(rollout) = applied(&both(OLD)) else { return };
+    rollout.workspace.write("main.tf", &both(NEW)).unwrap();
+    let apply = ["apply", "-json", "-auto-approve", "-exclude=grit_runner_drain.m"];
+    rollout.workspace.run(apply).unwrap().succeeded();
+    assert_eq!(rollout.signals("m"), Vec::<String>::new());
+    assert_eq!(rollout.runner_was_alive_at_the_end_of("m"), Some(true));
+}
+
+#[test]
+fn opentofu_excluded_health_check_drains_without_health() {
+    let all = |version: &str| {
+        instance("m", version, CREATE_FIRST)
+            + &drain("m", CREATE_FIRST)
+            + &gate("m", &over_the_guard("m"), "60s", CREATE_FIRST)
+    };
+    let Some(rollout) = applied(&all(OLD)) else { return };
+    rollout.lab.cloud().shape(|_, spec| spec.boot_takes = Duration::from_secs(3600));
+    rollout.workspace.write("main.tf", &all(NEW)).unwrap();
+    let apply = ["apply", "-json", "-auto-approve", "-exclude=grit_runner_health.m"];
+    rollout.workspace.run(apply).unwrap().succeeded();
+    assert_eq!(rollout.signals("m"), ["SIGQUIT"]);
+}
+
+#[test]
+fn opentofu_killed_during_drain_rolls_forward() {
+    let both = |version: &str| instance("m", version, CREATE_FIRST) + &drain("m", CREATE_FIRST);
+    let Some(rollout) = applied(&both(OLD)) else { return };
+    let jobs = rollout.hold_jobs(1);
+    rollout.workspace.write("main.tf", &both(NEW)).unwrap();
+    let session = rollout.workspace.start(["apply", "-auto-approve"]).unwrap();
+    rollout.wait_for_drain("m");
+    session.signal(Signal::KILL).unwrap();
+    session.wait(PATIENCE);
+    rollout.workspace.providers().assert_none_left(PATIENCE);
+    let state = rollout.workspace.state().unwrap();
+    assert_eq!(state.at("lab_instance.m").len(), 1, "the new instance is not in the state: {state:?}");
+
+    rollout.lab.queue().release(&jobs);
+    rollout.workspace.apply().unwrap().succeeded();
+    assert_eq!(rollout.signals("m"), ["SIGQUIT"], "joined, not asked again");
+    assert_eq!(rollout.runner_was_alive_at_the_end_of("m"), Some(false));
+    assert_eq!(rollout.hosts(), ["m.2", "m.3"], "the first new instance is left over");
+    assert_eq!(rollout.lab.queue().tally().lost, 0);
+}

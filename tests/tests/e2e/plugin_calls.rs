@@ -1,0 +1,183 @@
+//! Calls without Terraform between: what happens to them when their caller stops, vanishes, or ends the process; and large ones.
+
+use grit_proto::{goplugin, tfplugin6 as pb};
+use grit_tests::{
+    poll,
+    terraform::{Client, ClientIdentity, Plugin, Workspace},
+};
+use serde_json::{Value as Json, json};
+
+use crate::lab_probe::SOON;
+
+struct Setup {
+    lab: Workspace,
+    plugin: Plugin,
+    client: Client,
+}
+
+async fn start() -> Setup {
+    let lab = Workspace::new(&["lab"]).unwrap();
+    let identity = ClientIdentity::new().unwrap();
+    let mut command = lab.provider("lab");
+    command
+        .env("TF_PLUGIN_MAGIC_COOKIE", "d602bf8f470bc67ca7faa0386276bbdd4330efaf76d1a219cb4d6991ca9872b2")
+        .env("PLUGIN_PROTOCOL_VERSIONS", "6")
+        .env("PLUGIN_CLIENT_CERT", &identity.pem);
+    let plugin = Plugin::spawn(command).unwrap();
+    let client = Client::connect(&plugin.handshake, Some(&identity)).await.unwrap();
+    Setup { lab, plugin, client }
+}
+
+/// The attributes of a `lab_probe`: null but for those given.
+fn probe(given: &Json) -> pb::DynamicValue {
+    const NAMES: [&str; 13] = [
+        "id",
+        "name",
+        "mode",
+        "create_ms",
+        "destroy_ms",
+        "blob_kib",
+        "blob",
+        "secret",
+        "secret_wo",
+        "weight",
+        "old_name",
+        "known",
+        "items",
+    ];
+    let attributes: serde_json::Map<_, _> =
+        NAMES.iter().map(|name| ((*name).to_owned(), given.get(name).cloned().unwrap_or_default())).collect();
+    pb::DynamicValue { msgpack: rmp_serde::to_vec_named(&attributes).unwrap(), json: Vec::new() }
+}
+
+fn null() -> Option<pb::DynamicValue> {
+    Some(pb::DynamicValue { msgpack: vec![0xc0], json: Vec::new() })
+}
+
+fn create(mode: &str) -> pb::apply_resource_change::Request {
+    let planned = probe(&json!({"name": "p", "mode": mode, "create_ms": 300_000}));
+    pb::apply_resource_change::Request {
+        type_name: "lab_probe".into(),
+        prior_state: null(),
+        planned_state: Some(planned.clone()),
+        config: Some(planned),
+        ..Default::default()
+    }
+}
+
+fn attributes(value: Option<pb::DynamicValue>) -> Json {
+    rmp_serde::from_slice(&value.unwrap().msgpack).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn stopped_provider_serves_reads_but_no_changes() {
+    let mut setup = start().await;
+    let mut creating = setup.client.clone();
+    let in_flight = tokio::spawn(async move { creating.provider.apply_resource_change(create("")).await });
+    setup.lab.wait_for("create_start", 1, SOON);
+    setup.client.provider.stop_provider(pb::stop_provider::Request {}).await.unwrap();
+
+    let stopped = in_flight.await.unwrap().unwrap().into_inner();
+    assert_eq!(stopped.diagnostics[0].summary, "Create interrupted");
+    assert_eq!(attributes(stopped.new_state)["id"], "id-p");
+
+    let schema =
+        setup.client.provider.get_provider_schema(pb::get_provider_schema::Request {}).await.unwrap();
+    assert!(schema.into_inner().resource_schemas.contains_key("lab_probe"));
+    let state = probe(&json!({"id": "id-p", "name": "p"}));
+    let read = pb::read_resource::Request {
+        type_name: "lab_probe".into(),
+        current_state: Some(state),
+        ..Default::default()
+    };
+    let read = setup.client.provider.read_resource(read).await.unwrap().into_inner();
+    assert_eq!((read.diagnostics.len(), attributes(read.new_state)["id"].clone()), (0, json!("id-p")));
+
+    // A create that was on its way when Terraform asked to stop.
+    let late = setup.client.provider.apply_resource_change(create("")).await.unwrap().into_inner();
+    assert_eq!(late.diagnostics[0].summary, "Create interrupted");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn create_of_vanished_caller_is_stopped_cleanly() {
+    let Setup { lab, plugin: _plugin, client } = start().await;
+    let mut creating = client.clone();
+    let in_flight = tokio::spawn(async move { creating.provider.apply_resource_change(create("")).await });
+    lab.wait_for("create_start", 1, SOON);
+    in_flight.abort();
+    drop(client);
+    lab.wait_for("create_stopped", 1, SOON);
+    assert!(!lab.journal().iter().any(|entry| entry.event == "create_dropped"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn shutdown_ends_process_with_unresponsive_call() {
+    let mut setup = start().await;
+    let mut stdio = goplugin::grpc_stdio_client::GrpcStdioClient::new(setup.client.channel.clone());
+    let mut stream = stdio.stream_stdio(()).await.unwrap().into_inner();
+    let mut creating = setup.client.clone();
+    let in_flight =
+        tokio::spawn(async move { creating.provider.apply_resource_change(create("deaf")).await });
+    setup.lab.wait_for("create_start", 1, SOON);
+    setup.client.controller.shutdown(goplugin::Empty {}).await.unwrap();
+    assert!(matches!(stream.message().await, Ok(None)), "the stream ends with the process");
+    let code = poll::until("the process to end", SOON, || setup.plugin.exit_code().unwrap().ok_or("running"));
+    assert_eq!(code, Some(0));
+    assert!(in_flight.await.unwrap().is_err());
+    assert!(!setup.plugin.handshake.socket.exists());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn grpc_health_reports_plugin_serving() {
+    use tonic_health::pb::{
+        HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient,
+    };
+    let setup = start().await;
+    let request = HealthCheckRequest { service: "plugin".into() };
+    let answer = HealthClient::new(setup.client.channel.clone()).check(request).await.unwrap();
+    assert_eq!(answer.into_inner().status(), ServingStatus::Serving);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn missing_optional_calls_return_unimplemented() {
+    let mut setup = start().await;
+    let refusal =
+        setup.client.provider.call_function(pb::call_function::Request::default()).await.unwrap_err();
+    assert_eq!(refusal.code(), tonic::Code::Unimplemented);
+    let functions = setup.client.provider.get_functions(pb::get_functions::Request {}).await.unwrap();
+    assert_eq!(functions.into_inner(), pb::get_functions::Response::default());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn unknown_resource_type_is_a_diagnostic() {
+    let mut setup = start().await;
+    let request = pb::apply_resource_change::Request { type_name: "lab_nothing".into(), ..create("") };
+    let answer = setup.client.provider.apply_resource_change(request).await.unwrap().into_inner();
+    assert_eq!(answer.diagnostics[0].detail, "This provider has no resource `lab_nothing`.");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn messages_of_70_mib_pass_in_both_directions() {
+    let mut setup = start().await;
+    let blob = "x".repeat(70 << 20);
+    let request = pb::read_resource::Request {
+        type_name: "lab_probe".into(),
+        current_state: Some(probe(&json!({"id": "id-p", "name": "p", "blob": blob}))),
+        ..Default::default()
+    };
+    let answer = setup.client.provider.read_resource(request).await.unwrap().into_inner();
+    assert_eq!(answer.diagnostics, []);
+    assert_eq!(attributes(answer.new_state)["blob"].as_str().map(str::len), Some(70 << 20));
+}
+
+#[test]
+fn state_of_six_mib_is_applied_and_destroyed() {
+    // More than gRPC takes by default, twice: prior and proposed state travel together.
+    const KIBIBYTES: usize = 6_000;
+    let lab = crate::lab_probe::lab(&crate::lab_probe::probe("p", &format!("blob_kib = {KIBIBYTES}")));
+    lab.apply().unwrap().succeeded();
+    assert!(lab.state().unwrap().text.len() > KIBIBYTES << 10);
+    assert_eq!(lab.plan().unwrap().succeeded().planned(), [""; 0]);
+    lab.destroy().unwrap().succeeded();
+    assert_eq!(lab.state().unwrap().objects.len(), 0);
+}

@@ -1,0 +1,262 @@
+//! Values on their way through the plugin host: every kind arrives, secrets stay out of files, and mistakes are told with their place.
+
+use std::fs;
+
+use grit_tests::terraform::{Workspace, core};
+use serde_json::{Value as Json, json};
+
+use crate::lab_probe::{lab, probe, with_header};
+
+const UNKNOWN: &str = "resource \"terraform_data\" \"later\" {}\n";
+
+#[test]
+fn terraform_accepts_schema() {
+    let lab = lab("");
+    let run = lab.run(["providers", "schema", "-json"]).unwrap().succeeded();
+    let schema: Json = serde_json::from_str(&run.stdout).unwrap();
+    let lab = &schema["provider_schemas"][format!("{}/runner-tools/lab", core().registry())];
+    let probe = &lab["resource_schemas"]["lab_probe"];
+    assert_eq!(probe["version"], 2);
+    let attributes = &probe["block"]["attributes"];
+    assert_eq!(attributes["secret_wo"]["write_only"], true);
+    assert_eq!(attributes["old_name"]["deprecated"], true);
+    let nested = &attributes["items"]["nested_type"];
+    assert_eq!(
+        (&nested["nesting_mode"], &nested["attributes"]["key"]["sensitive"]),
+        (&json!("map"), &json!(true))
+    );
+    assert!(lab["data_source_schemas"]["lab_echo"].is_object() && lab["provider"].is_object());
+}
+
+#[test]
+fn write_only_values_are_in_no_file() {
+    let configuration = format!(
+        "variable \"secret\" {{\n ephemeral = true\n}}\n{}",
+        probe("p", "secret_wo = var.secret\n items = { a = { host = \"h\", key_wo = var.secret } }")
+    );
+    let lab = lab(&configuration).env("TF_VAR_secret", "hush");
+    lab.plan().unwrap().succeeded();
+    // The plan file is a zip archive; Terraform's own view of it has every value.
+    let plan = lab.show(Some("plan")).unwrap().to_string();
+    lab.run(["apply", "-json", "plan"]).unwrap().succeeded();
+    let state = lab.state().unwrap();
+    for (what, text) in [("plan", &plan), ("state", &state.text)] {
+        assert!(text.contains("lab_probe"), "{what}: {text}");
+        assert!(!text.contains("hush"), "{what}: {text}");
+    }
+    for event in ["plan_create", "create_start"] {
+        assert_eq!(lab.wait_for(event, 1, crate::lab_probe::SOON)[0].fields["secret_wo"], "hush", "{event}");
+    }
+    assert_eq!(lab.plan().unwrap().succeeded().planned(), [""; 0]);
+}
+
+#[test]
+fn nested_attributes_and_numbers_round_trip() {
+    let lab = lab(&probe(
+        "p",
+        r#"
+        weight = 0.1
+        items = {
+          "with key" = { host = "h1", port = 22, key = "k" }
+          plain      = { host = "h2" }
+        }
+        "#,
+    ));
+    lab.apply().unwrap().succeeded();
+    let attributes = lab.state().unwrap().objects[0].attributes.clone();
+    assert_eq!(attributes["weight"], 0.1);
+    assert_eq!(
+        attributes["items"],
+        json!({
+            "with key": {"host": "h1", "port": 22, "key": "k", "key_wo": null},
+            "plain": {"host": "h2", "port": null, "key": null, "key_wo": null},
+        })
+    );
+    assert_eq!(lab.plan().unwrap().succeeded().planned(), [""; 0]);
+    for weight in ["100000000000000000000", "1e30", "-7", "0.30000000000000000000000000001"] {
+        lab.write("main.tf", &with_header(&probe("p", &format!("weight = {weight}")))).unwrap();
+        lab.apply().unwrap().succeeded();
+        assert_eq!(lab.plan().unwrap().succeeded().planned(), [""; 0], "{weight}");
+    }
+}
+
+#[test]
+fn sensitive_values_are_hidden_in_plan() {
+    let lab = lab(&probe("p", "secret = \"hush\"\n items = { a = { host = \"shown\", key = \"hush\" } }"));
+    let plan = lab.run(["plan"]).unwrap().succeeded();
+    assert!(plan.stdout.contains("shown") && plan.stdout.contains("(sensitive value)"), "{}", plan.stdout);
+    assert!(!plan.stdout.contains("hush"), "{}", plan.stdout);
+}
+
+#[test]
+fn unknown_values_are_unknown_at_plan_and_known_at_apply() {
+    // The first is unknown altogether; of the second Terraform says how it begins.
+    for name in ["terraform_data.later.id", "\"p-${terraform_data.later.id}\""] {
+        let lab = lab(&format!("{UNKNOWN}resource \"lab_probe\" \"p\" {{\n name = {name}\n}}\n"));
+        lab.apply().unwrap().succeeded();
+        let planned = lab.wait_for("plan_create", 2, crate::lab_probe::SOON);
+        assert_eq!(planned[0].fields["name"], json!({"unknown": true}), "{name}");
+        assert!(planned[1].fields["name"].is_string(), "{name}");
+        assert_eq!(lab.plan().unwrap().succeeded().planned(), [""; 0]);
+    }
+}
+
+#[track_caller]
+fn refuses(lab: &Workspace, summary: &str, part_of_detail: &str) {
+    let plan = lab.plan().unwrap().failed();
+    let errors = plan.errors();
+    assert!(
+        errors.iter().any(|(s, detail)| *s == summary && detail.contains(part_of_detail)),
+        "no error {summary:?} with {part_of_detail:?} in {errors:#?}"
+    );
+}
+
+#[test]
+fn undecodable_value_error_names_attribute() {
+    let unknown = lab(&format!("{UNKNOWN}{}", probe("p", "known = terraform_data.later.id")));
+    refuses(&unknown, "Cannot use the value of `known`", "`known` is not known yet");
+
+    let fraction = lab(&probe("p", "items = { a = { host = \"h\" }, b = { host = \"h\", port = 22.5 } }"));
+    refuses(&fraction, "Cannot use the value of `items[\"b\"].port`", "a number with a fraction");
+}
+
+#[test]
+fn invalid_configuration_points_at_attribute() {
+    let lab = lab(&probe("p", "mode = \"invalid\""));
+    let validate = lab.run(["validate"]).unwrap().failed();
+    for part in ["Invalid mode", "main.tf line 8", "mode = \"invalid\""] {
+        assert!(validate.stderr.contains(part), "{part}: {}", validate.stderr);
+    }
+    let typed = lab.validate().unwrap().failed();
+    assert_eq!(typed.errors(), [("Invalid mode", "`invalid` is refused, as it says.")]);
+}
+
+#[test]
+fn deprecated_attribute_warns() {
+    let lab = lab(&probe("p", "old_name = \"o\""));
+    let validate = lab.validate().unwrap().succeeded();
+    assert_eq!(validate.warnings(), [("Attribute is deprecated", "Use `name`.")]);
+}
+
+#[test]
+fn import_stores_state_and_private_data() {
+    let lab = lab(&format!("import {{\n to = lab_probe.p\n id = \"id-p\"\n}}\n{}", probe("p", "")));
+    lab.apply().unwrap().succeeded();
+    let state = lab.state().unwrap();
+    assert_eq!(state.objects[0].attributes["id"], "id-p");
+    // The resource returned one: nulled on the way.
+    assert_eq!(state.objects[0].attributes["secret_wo"], Json::Null);
+    assert!(!lab.journal().iter().any(|entry| entry.event == "create_start"));
+    lab.destroy().unwrap().succeeded();
+    assert_eq!(lab.wait_for("destroy_start", 1, crate::lab_probe::SOON)[0].fields["private"], "private-of-p");
+
+    let refused =
+        crate::lab_probe::lab(&format!("import {{\n to = lab_probe.p\n id = \"p\"\n}}\n{}", probe("p", "")));
+    refuses(&refused, "Unknown id", "those begin with `id-`");
+}
+
+/// Changes the only object in the state file, as another release of the provider would have written it.
+fn edit_state(lab: &Workspace, edit: impl FnOnce(&mut Json)) {
+    let path = lab.root().join("terraform.tfstate");
+    let mut state: Json = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
+    edit(&mut state["resources"][0]["instances"][0]);
+    fs::write(path, state.to_string()).unwrap();
+}
+
+#[test]
+fn upgrade_state_sees_every_stored_state() {
+    let lab = lab(&format!("{}{}", probe("p", ""), probe("q", "")));
+    lab.apply().unwrap().succeeded();
+    assert!(lab.journal().iter().all(|entry| entry.event != "observed"));
+    lab.plan().unwrap().succeeded();
+    let observed = lab.journal().into_iter().filter(|entry| entry.event == "observed");
+    let mut names: Vec<_> = observed.map(|entry| entry.fields["name"].as_str().unwrap().to_owned()).collect();
+    names.sort();
+    assert_eq!(names, ["p", "q"]);
+}
+
+#[test]
+fn older_state_is_upgraded_before_observation() {
+    let lab = lab(&probe("p", ""));
+    lab.apply().unwrap().succeeded();
+    edit_state(&lab, |object| {
+        object["schema_version"] = json!(1);
+        let name = object["attributes"].as_object_mut().unwrap().remove("name").unwrap();
+        object["attributes"]["title"] = name;
+    });
+    assert_eq!(lab.plan().unwrap().succeeded().planned(), [""; 0]);
+    assert_eq!(lab.wait_for("observed", 1, crate::lab_probe::SOON)[0].fields["name"], "p");
+}
+
+#[test]
+fn removed_schema_attributes_are_ignored() {
+    let lab = lab(&probe("p", ""));
+    lab.apply().unwrap().succeeded();
+    edit_state(&lab, |object| object["attributes"]["removed_long_ago"] = json!({"x": [1]}));
+    assert_eq!(lab.plan().unwrap().succeeded().planned(), [""; 0]);
+}
+
+#[test]
+fn unknown_schema_version_is_rejected() {
+    let lab = lab(&probe("p", ""));
+    lab.apply().unwrap().succeeded();
+    edit_state(&lab, |object| object["schema_version"] = json!(0));
+    refuses(&lab, "Unknown version", "Version 0 never was.");
+}
+
+#[test]
+fn moved_block_converts_other_resource_type() {
+    let lab = lab("resource \"terraform_data\" \"old\" {\n input = \"p\"\n}\n");
+    lab.apply().unwrap().succeeded();
+    let moved = "moved {\n from = terraform_data.old\n to = lab_probe.p\n}\n";
+    lab.write("main.tf", &with_header(&format!("{moved}{}", probe("p", "")))).unwrap();
+    lab.apply().unwrap().succeeded();
+    let state = lab.state().unwrap();
+    assert_eq!(state.objects.len(), 1, "{}", state.text);
+    assert_eq!(state.objects[0].address, "lab_probe.p");
+    assert!(!lab.journal().iter().any(|entry| entry.event.starts_with("create")));
+}
+
+#[test]
+fn data_source_reads_and_fails() {
+    let data = |text: &str| {
+        lab(&format!(
+            "data \"lab_echo\" \"e\" {{\n text = \"{text}\"\n}}\noutput \"answer\" {{\n value = data.lab_echo.e.answer\n}}\n"
+        ))
+    };
+    let lab = data("hello");
+    lab.apply().unwrap().succeeded();
+    assert_eq!(lab.show(None).unwrap()["values"]["outputs"]["answer"]["value"], "hello");
+    refuses(&data("fail"), "Asked to fail", "`fail`");
+    refuses(&data("none"), "Provider bug", "read of lab_echo failed without saying why");
+}
+
+#[test]
+fn provider_secret_is_available_at_destroy_and_in_no_file() {
+    let configuration = format!(
+        "variable \"greeting\" {{\n ephemeral = true\n}}\nprovider \"lab\" {{\n greeting = var.greeting\n}}\n{}",
+        probe("p", "")
+    );
+    let lab = lab(&configuration).env("TF_VAR_greeting", "hush");
+    lab.plan().unwrap().succeeded();
+    let plan = lab.show(Some("plan")).unwrap().to_string();
+    lab.run(["apply", "-json", "plan"]).unwrap().succeeded();
+    let state = lab.state().unwrap().text;
+    assert!(!plan.contains("hush") && !state.contains("hush"));
+    lab.destroy().unwrap().succeeded();
+    let configured = lab.wait_for("configured", 3, crate::lab_probe::SOON);
+    assert!(configured.iter().all(|entry| entry.fields["greeting"] == "hush"), "{configured:?}");
+    assert!(configured.iter().all(|entry| entry.fields["terraform_version"].is_string()));
+}
+
+#[test]
+fn provider_block_may_be_unknown_at_plan() {
+    let lab = lab(&format!(
+        "{UNKNOWN}provider \"lab\" {{\n greeting = terraform_data.later.id\n}}\n{}",
+        probe("p", "")
+    ));
+    lab.apply().unwrap().succeeded();
+    let configured = lab.wait_for("configured", 2, crate::lab_probe::SOON);
+    assert_eq!(configured[0].fields["greeting"], json!({"unknown": true}));
+    assert!(configured[1].fields["greeting"].is_string(), "{configured:?}");
+}

@@ -1,0 +1,157 @@
+//! Faults: login and credentials.
+
+use super::*;
+
+#[tokio::test]
+async fn unknown_user_is_reported() {
+    let fixture = Fixture::new();
+    let mut options = fixture.options();
+    options.username = Some("nobody-here".to_owned());
+    let error = check_message!("auth_unknown_user", fixture, options, fixture.target());
+    assert!(!error.retryable());
+}
+
+#[tokio::test]
+async fn wrong_key_is_reported() {
+    let fixture = Fixture::new();
+    let other = ClientKey::generate(fixture.dir.path(), "other", "ecdsa", "").unwrap();
+    let mut options = fixture.options();
+    options.private_key = Some(Secret::new(other.private.clone()));
+    let error = failure(&options, fixture.target()).await;
+    assert!(!error.retryable());
+    insta::assert_snapshot!(
+        "auth_wrong_key",
+        fixture.message(&error).replace(&other.fingerprint, "SHA256:OTHER")
+    );
+}
+
+#[tokio::test]
+async fn user_not_allowed_is_reported() {
+    let fixture = Fixture::with(|builder| builder.config("AllowUsers somebody-else"));
+    check_message!("auth_user_not_allowed", fixture, fixture.options(), fixture.target());
+}
+
+#[tokio::test]
+async fn too_many_failures_are_reported() {
+    let fixture = Fixture::with(|builder| builder.config("MaxAuthTries 1"));
+    let mut options = fixture.options();
+    options.username = Some("nobody-here".to_owned());
+    let error = check_message!("auth_too_many_failures", fixture, options, fixture.target());
+    assert!(!error.retryable());
+}
+
+#[tokio::test]
+async fn server_without_publickey_is_reported() {
+    let fixture = Fixture::with(|builder| {
+        builder.config("PubkeyAuthentication no").config("PasswordAuthentication yes")
+    });
+    check_message!("auth_without_publickey", fixture, fixture.options(), fixture.target());
+}
+
+#[tokio::test]
+async fn second_factor_required_is_reported() {
+    let fixture = Fixture::with(|builder| {
+        builder.config("PasswordAuthentication yes").config("AuthenticationMethods publickey,password")
+    });
+    check_message!("auth_second_factor", fixture, fixture.options(), fixture.target());
+}
+
+/// A server that thinks for ever about each key.
+fn thinking() -> Fixture {
+    let fixture = Fixture::with(|builder| {
+        builder
+            .config("AuthorizedKeysCommand /usr/bin/sleep 300")
+            .config(format!("AuthorizedKeysCommandUser {}", grit_tests::sshd::username()))
+            .config("AuthorizedKeysFile none")
+    });
+    assert!(std::path::Path::new("/usr/bin/sleep").exists());
+    fixture
+}
+
+#[tokio::test]
+async fn hanging_login_is_reported() {
+    let fixture = thinking();
+    let mut options = fixture.options();
+    options.connect_timeout = Some(Duration::from_secs(4));
+    check_message!("auth_hang", fixture, options, fixture.target());
+}
+
+#[tokio::test]
+async fn connection_lost_during_login_is_reported() {
+    let fixture = thinking();
+    let options = fixture.options();
+    let (error, ()) = tokio::join!(failure(&options, fixture.target()), async {
+        soon(async {
+            while fixture.sshd.processes().len() < 4 {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        })
+        .await;
+        fixture.sshd.kill_sessions();
+    });
+    assert!(error.retryable(), "a lost connection is no refusal: {error:?}");
+    insta::assert_snapshot!("auth_connection_lost", fixture.message(&error));
+}
+
+#[tokio::test]
+async fn missing_user_or_key_is_reported() {
+    let fixture = Fixture::new();
+    let no_user = SshOptions { username: None, ..fixture.options() };
+    check_message!("setup_no_username", fixture, no_user, fixture.target());
+    let no_key = SshOptions { private_key: None, ..fixture.options() };
+    check_message!("setup_no_key", fixture, no_key, fixture.target());
+}
+
+#[tokio::test]
+async fn unusable_keys_are_reported() {
+    let fixture = Fixture::new();
+    let encrypted = ClientKey::generate(fixture.dir.path(), "encrypted", "ed25519", "geheim").unwrap();
+    let key = |text: &str| SshOptions { private_key: Some(Secret::new(text)), ..fixture.options() };
+    check_message!("setup_no_passphrase", fixture, key(&encrypted.private), fixture.target());
+    let wrong = SshOptions { passphrase: Some(Secret::new("falsch")), ..key(&encrypted.private) };
+    check_message!("setup_wrong_passphrase", fixture, wrong, fixture.target());
+    check_message!("setup_public_key", fixture, key(&encrypted.public), fixture.target());
+    let missing = SshOptions {
+        private_key: None,
+        private_key_path: Some("/nonexistent/key".into()),
+        ..fixture.options()
+    };
+    check_message!("setup_missing_key_file", fixture, missing, fixture.target());
+    let entry = Target { private_key: Some(Secret::new("hello")), ..fixture.target() };
+    check_message!(
+        "setup_bad_entry_key",
+        fixture,
+        SshOptions { private_key: None, ..fixture.options() },
+        entry
+    );
+}
+
+/// A file that asks for a year of work before a passphrase can be tried. It is refused at once, and `validate` sees it, too.
+#[tokio::test]
+async fn key_above_kdf_limit_is_reported() {
+    let fixture = Fixture::new();
+    let encrypted = ClientKey::generate(fixture.dir.path(), "encrypted", "ed25519", "geheim").unwrap();
+    let path = fixture.dir.path().join("costly");
+    std::fs::write(&path, asking_for_rounds(&encrypted.private, u32::MAX)).unwrap();
+    let options = SshOptions {
+        private_key: None,
+        private_key_path: Some(path),
+        passphrase: Some(Secret::new("geheim")),
+        ..fixture.options()
+    };
+    let found = options.check();
+    assert_eq!(found[0].attribute, "ssh.private_key_path");
+    assert!(found[0].problem.contains("4294967295 rounds of bcrypt"), "{found:?}");
+    check_message!("setup_kdf_limit", fixture, options, fixture.target());
+}
+
+/// An encrypted key of ssh-keygen with another number of rounds in it.
+fn asking_for_rounds(pem: &str, rounds: u32) -> String {
+    use base64::{Engine as _, engine::general_purpose::STANDARD};
+    let lines: Vec<&str> = pem.lines().collect();
+    let mut body = STANDARD.decode(lines[1..lines.len() - 1].concat()).unwrap();
+    // After the name: the lengths of the options and of the salt, the salt, the rounds.
+    let at = body.windows(6).position(|it| it == b"bcrypt").unwrap() + 6 + 4 + 4 + 16;
+    body.splice(at..at + 4, rounds.to_be_bytes());
+    format!("{}\n{}\n{}\n", lines[0], STANDARD.encode(body), lines[lines.len() - 1])
+}

@@ -1,0 +1,92 @@
+//! An sshd, a wrapper behind it, and a client that is allowed in.
+
+use crate::stub::Wrapper;
+use grit_provider::{
+    client::ClientError,
+    explain::explain,
+    transport::{Connector, HostPort, Secret, SshOptions, Target, TrustOptions},
+};
+use grit_tests::sshd::{Builder, ClientKey, Sshd};
+use std::{os::unix::fs::PermissionsExt as _, time::Duration};
+use tempfile::TempDir;
+
+pub(crate) struct Fixture {
+    pub(crate) sshd: Sshd,
+    pub(crate) wrapper: Wrapper,
+    pub(crate) key: ClientKey,
+    pub(crate) dir: TempDir,
+}
+
+impl Fixture {
+    /// With a wrapper on a unix socket.
+    pub(crate) fn new() -> Self {
+        Self::with(|builder| builder)
+    }
+
+    pub(crate) fn with(change: impl FnOnce(Builder) -> Builder) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let key = ClientKey::generate(dir.path(), "client", "ed25519", "").unwrap();
+        let sshd = change(Sshd::builder().authorize(&key)).start().unwrap();
+        let wrapper = Wrapper::unix(&dir.path().join("wrapper.sock"));
+        // For logins of other users than the one who runs the test.
+        std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+        Self { sshd, wrapper, key, dir }
+    }
+
+    pub(crate) fn target(&self) -> Target {
+        let address = self.sshd.address();
+        Target {
+            manager: "mgr-1".to_owned(),
+            instance_name: "runner-manager-1".to_owned(),
+            instance_id: None,
+            address: HostPort::new(&address.ip().to_string(), address.port()).unwrap(),
+            wrapper_address: self.wrapper.address.parse().unwrap(),
+            username: None,
+            private_key: None,
+            host_key: None,
+        }
+    }
+
+    pub(crate) fn options(&self) -> SshOptions {
+        SshOptions {
+            username: Some(self.sshd.username()),
+            private_key: Some(Secret::new(self.key.private.clone())),
+            trust: TrustOptions { known_hosts: Some(self.sshd.known_hosts()), ..TrustOptions::default() },
+            ..SshOptions::default()
+        }
+    }
+
+    pub(crate) fn connector(&self) -> Connector {
+        Connector::new(self.options())
+    }
+
+    /// An error in the user's message, with what differs from run to run replaced.
+    pub(crate) fn message(&self, error: &ClientError) -> String {
+        let explained = explain("mgr-1", error);
+        let mut text = format!("{}\n\n{}", explained.summary, explained.detail());
+        let address = self.sshd.address();
+        let mut replace = |from: &str, to: &str| {
+            if !from.is_empty() {
+                text = text.replace(from, to);
+            }
+        };
+        replace(&address.to_string(), "HOST:PORT");
+        replace(&format!("[{}]:{}", address.ip(), address.port()), "[HOST]:PORT");
+        replace(&address.ip().to_string(), "HOST");
+        replace(&address.port().to_string(), "PORT");
+        replace(&self.key.fingerprint, "SHA256:CLIENT");
+        for key in self.sshd.host_keys() {
+            let blob = key.split(' ').nth(1).unwrap();
+            replace(blob, "HOSTKEY");
+        }
+        replace(&self.dir.path().display().to_string(), "DIR");
+        replace(&self.sshd.dir().display().to_string(), "SSHD");
+        replace(&self.sshd.username(), "USER");
+        text
+    }
+}
+
+/// Runs a future with a limit that only a broken test meets.
+pub(crate) async fn soon<T>(future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(Duration::from_secs(60), future).await.expect("not within a minute")
+}

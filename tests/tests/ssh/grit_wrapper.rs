@@ -1,0 +1,136 @@
+//! The `grit-wrapper` program behind every way in: a watch is a call that lasts for hours, and hears of what happens when it happens; and a
+//! program can be killed in the middle of a call.
+
+use crate::{
+    fixture::soon,
+    methods::{Topology, for_each_method},
+};
+use grit_provider::{
+    client::{ClientError, DrainRequest, RunnerStatus},
+    transport::{Connector, SshOptions, Target},
+};
+use grit_tests::{
+    sshd::{free_address, tree},
+    terraform::built,
+};
+use rustix::process::{Pid, Signal, kill_process};
+use std::{
+    process::{Child, Command, Stdio},
+    time::Duration,
+};
+
+/// A wrapper whose runner is a `sleep`, which ends at the first signal.
+pub(crate) struct GritWrapper {
+    child: Child,
+    /// As a manager's `wrapper_address`.
+    pub(crate) address: String,
+}
+
+impl GritWrapper {
+    pub(crate) fn start(address: String) -> Self {
+        let mut command = Command::new(built("grit-wrapper").unwrap());
+        command.args(["run", "--grpc-listen", &address, "--", "/usr/bin/sleep", "600"]);
+        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        Self { child, address }
+    }
+
+    /// Stops it in its tracks.
+    pub(crate) fn stop(&self) {
+        kill_process(self.pid(), Signal::STOP).unwrap();
+    }
+
+    /// Kills it, and its runner, which would outlive it.
+    pub(crate) fn kill(&mut self) {
+        for pid in tree::with_descendants(self.pid()) {
+            // A runner may have gone with its wrapper.
+            let _ = kill_process(pid, Signal::KILL);
+        }
+        self.child.wait().unwrap();
+    }
+
+    fn pid(&self) -> Pid {
+        Pid::from_raw(self.child.id().cast_signed()).unwrap()
+    }
+}
+
+impl Drop for GritWrapper {
+    fn drop(&mut self) {
+        if matches!(self.child.try_wait(), Ok(None)) {
+            self.kill();
+        }
+    }
+}
+
+for_each_method!(to sockets and ports: watch_outlasts_call_timeout, wrapper_killed_during_call_is_replaced);
+
+async fn watch_outlasts_call_timeout(topology: Topology) {
+    let wrapper = GritWrapper::start(address(&topology));
+    let target = Target { wrapper_address: wrapper.address.parse().unwrap(), ..topology.target() };
+    // A call gets a second, the watch as long as it takes.
+    let limit = Duration::from_secs(1);
+    let options = SshOptions { call_timeout: Some(limit), ..topology.options() };
+    let (watcher, other) =
+        (Connector::new(options.clone()).client(target.clone()), Connector::new(options).client(target));
+    let running = async {
+        while !matches!(watcher.look().await, Ok(look) if look.report.status == RunnerStatus::Running) {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    soon(running).await;
+    assert!(watcher.look().await.unwrap().detail.is_some(), "our own API");
+
+    // The first news is what is true now; what the wrapper finds out in its first seconds follows.
+    soon(watcher.changed()).await;
+    let quiet = async { while tokio::time::timeout(limit * 3, watcher.changed()).await.is_ok() {} };
+    soon(quiet).await;
+
+    let news = async {
+        loop {
+            watcher.changed().await;
+            if watcher.look().await.unwrap().report.status == RunnerStatus::Stopped {
+                return;
+            }
+        }
+    };
+    let request =
+        DrainRequest { id: "d-1".to_owned(), reason: "a test".to_owned(), ..DrainRequest::default() };
+    let both = Box::pin(async { tokio::join!(other.drain(&request), news) });
+    let (look, ()) = soon(both).await;
+    assert!(look.unwrap().detail.is_some());
+}
+
+/// A wrapper that is killed with a call in its hands: the call fails at once, and its successor on the same address is found.
+async fn wrapper_killed_during_call_is_replaced(topology: Topology) {
+    let address = address(&topology);
+    let mut wrapper = GritWrapper::start(address.clone());
+    let target = Target { wrapper_address: address.parse().unwrap(), ..topology.target() };
+    let client = Connector::new(topology.options()).client(target);
+    let answered = async || {
+        while let Err(error) = client.check_status().await {
+            assert!(error.retryable(), "{error:?}");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    soon(answered()).await;
+    wrapper.stop();
+    let (error, ()) = tokio::join!(soon(client.check_status()), async {
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        wrapper.kill();
+    });
+    let error = error.unwrap_err();
+    assert!(error.retryable(), "{error:?}");
+    assert!(!matches!(error, ClientError::NoAnswer { .. }), "noticed, not given up: {error:?}");
+    let gone = soon(client.check_status()).await.unwrap_err();
+    assert!(gone.retryable(), "{gone:?}");
+    let _successor = GritWrapper::start(address);
+    soon(answered()).await;
+}
+
+/// Where the program listens in place of the topology's own wrapper: on a socket like that, or on a port.
+fn address(topology: &Topology) -> String {
+    if topology.fixture.wrapper.address.starts_with("unix:") {
+        format!("unix://{}", topology.fixture.dir.path().join("own.sock").display())
+    } else {
+        format!("tcp://{}", free_address().unwrap())
+    }
+}

@@ -1,0 +1,146 @@
+//! Jump chains, and the message for what breaks in them.
+
+use crate::{
+    fixture::soon,
+    methods::{Method, Topology},
+};
+use grit_provider::transport::{Connector, HostPort, Secret, SshOptions, StrategyOptions, Target};
+use grit_tests::sshd::Sshd;
+use std::time::Duration;
+
+/// The message for a call with changed hops, with what differs from run to run replaced.
+async fn message(topology: &Topology, options: SshOptions, target: Target) -> String {
+    let error = soon(Connector::new(options).client(target).check_status()).await.unwrap_err();
+    let mut message = topology.fixture.message(&error);
+    for (index, (bastion, key)) in topology.bastions.iter().enumerate() {
+        let address = bastion.address();
+        message = message
+            .replace(&address.to_string(), &format!("HOP{index}:PORT"))
+            .replace(&format!("[{}]:{}", address.ip(), address.port()), &format!("[HOP{index}]:PORT"))
+            .replace(&key.fingerprint, &format!("SHA256:KEY{index}"));
+    }
+    message
+}
+
+fn change(
+    mut options: SshOptions,
+    hop: usize,
+    change: impl FnOnce(&mut grit_provider::transport::JumpOptions),
+) -> SshOptions {
+    let StrategyOptions::ProxyJump(hops) = &mut options.strategy else { panic!("no hops") };
+    change(&mut hops[hop]);
+    options
+}
+
+#[tokio::test]
+async fn jump_hosts_have_or_inherit_user_and_key() {
+    let topology = Topology::new(Method::TwoJumps);
+    let second = topology.bastions[1].1.private.clone();
+    let wrong = change(topology.options(), 1, |hop| hop.private_key = None);
+    insta::assert_snapshot!(
+        "jump_host_refuses_login",
+        message(&topology, wrong.clone(), topology.target()).await
+    );
+    // Without a key of its own it gets the block's: here the right one for the hop, and the manager refuses it.
+    let inherited = SshOptions { private_key: Some(Secret::new(second)), ..wrong };
+    let message = message(&topology, inherited, topology.target()).await;
+    assert!(message.contains("HOST:PORT refused to let"), "{message}");
+}
+
+#[tokio::test]
+async fn unreachable_jump_host_is_an_error() {
+    let topology = Topology::new(Method::Jump);
+    let nobody = grit_tests::sshd::free_address().unwrap();
+    let address = HostPort::new(&nobody.ip().to_string(), nobody.port()).unwrap();
+    let options = change(topology.options(), 0, |hop| hop.address = address);
+    let message =
+        message(&topology, options, topology.target()).await.replace(&nobody.to_string(), "NOBODY:PORT");
+    insta::assert_snapshot!("jump_host_down", message);
+}
+
+#[tokio::test]
+async fn jump_host_with_unknown_key_is_an_error() {
+    let topology = Topology::new(Method::Jump);
+    let mut options = change(topology.options(), 0, |hop| hop.host_key = None);
+    options.trust.known_hosts = Some(topology.fixture.sshd.known_hosts());
+    let message = message(&topology, options, topology.target()).await;
+    assert!(message.contains("HOP0:PORT (hop 1 of `proxy_jump`) shows the ssh-ed25519 key"), "{message}");
+    assert!(message.contains("set `host_key` of hop 1 in `ssh.proxy_jump`"), "{message}");
+    assert!(message.contains("[HOP0]:PORT ssh-ed25519 AAAA"), "{message}");
+}
+
+/// A hop that was replaced: the message name its own attribute, not that of the manager.
+#[tokio::test]
+async fn jump_host_with_other_pinned_key_is_an_error() {
+    let topology = Topology::new(Method::TwoJumps);
+    let options =
+        change(topology.options(), 1, |hop| hop.host_key = Some("SHA256:".to_owned() + &"A".repeat(43)));
+    let message = message(&topology, options, topology.target()).await;
+    assert!(
+        message.contains("Host key has changed") && message.contains("hop 2 of `proxy_jump`"),
+        "{message}"
+    );
+    assert!(message.contains("set `ssh.proxy_jump[1].host_key` to its new key"), "{message}");
+}
+
+/// With one handshake at a time over all hosts, a chain does not wait for itself.
+#[tokio::test]
+async fn chain_works_with_one_handshake_at_a_time() {
+    let topology = Topology::new(Method::TwoJumps);
+    let connector = Connector::new(SshOptions { max_handshakes: Some(1), ..topology.options() });
+    let clients = [connector.client(topology.target()), connector.client(topology.target())];
+    for answer in soon(futures::future::join_all(clients.iter().map(|client| client.check_status()))).await {
+        answer.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn manager_unreachable_from_jump_host_is_an_error() {
+    let topology = Topology::new(Method::Jump);
+    let nobody = grit_tests::sshd::free_address().unwrap();
+    let address = HostPort::new(&nobody.ip().to_string(), nobody.port()).unwrap();
+    let target = Target { address, ..topology.target() };
+    let message =
+        message(&topology, topology.options(), target).await.replace(&nobody.to_string(), "NOBODY:PORT");
+    insta::assert_snapshot!("jump_host_unreachable_target", message);
+}
+
+#[tokio::test]
+async fn manager_name_unknown_to_jump_host_is_an_error() {
+    let topology = Topology::new(Method::Jump);
+    let target = Target { address: "no-such-host.invalid:22".parse().unwrap(), ..topology.target() };
+    let message = message(&topology, topology.options(), target).await;
+    insta::assert_snapshot!("jump_host_unknown_target", crate::faults::resolved_alike(&message));
+}
+
+#[tokio::test]
+async fn jump_host_forbidding_forwarding_is_an_error() {
+    let mut topology = Topology::new(Method::Jump);
+    let key = topology.bastions[0].1.clone();
+    let strict = Sshd::builder().authorize(&key).config("AllowTcpForwarding no").start().unwrap();
+    topology.bastions[0] = (strict, key);
+    insta::assert_snapshot!(
+        "jump_host_forbids_forwarding",
+        message(&topology, topology.options(), topology.target()).await
+    );
+}
+
+#[tokio::test]
+async fn frozen_jump_host_is_an_error() {
+    let topology = Topology::new(Method::Jump);
+    let mut options = topology.options();
+    options.keepalive_interval = Some(Duration::from_secs(1));
+    options.call_timeout = Some(Duration::from_secs(50));
+    let client = Connector::new(options).client(topology.target());
+    soon(client.check_status()).await.unwrap();
+    topology.bastions[0].0.freeze();
+    let error = soon(client.check_status()).await.unwrap_err();
+    assert!(error.retryable(), "{error:?}");
+    topology.bastions[0].0.thaw();
+    soon(async {
+        while client.check_status().await.is_err() {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    })
+    .await;
+}

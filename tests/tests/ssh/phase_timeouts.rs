@@ -1,0 +1,184 @@
+//! A server that is stopped in a phase ends that phase at its limit, not at the limit of the whole, and never later; by every way in.
+
+use crate::{
+    fixture::{Fixture, soon},
+    methods::{Method, Topology, for_each_method},
+    scripted_server::{ScriptedServer, Then},
+};
+use grit_provider::{
+    client::ClientError,
+    transport::{Cause, Connector, HostPort, Phase, SshOptions, Target},
+};
+use grit_tests::sshd::{Builder, Sshd};
+use std::{
+    net::TcpStream,
+    time::{Duration, Instant},
+};
+
+/// The whole; a third of it is for TCP and for a channel, a half for the handshake and for the login. The phases before the one that stands still
+/// have to keep their limits, too, on a busy machine.
+const CONNECT: Duration = Duration::from_secs(18);
+const THIRD: Duration = Duration::from_secs(6);
+const HALF: Duration = Duration::from_secs(9);
+/// What the phases before may take. A clock that is as late as ours on a busy machine measures it, see [`in_time`].
+const SLACK: Duration = CONNECT;
+
+fn options(fixture: &Fixture) -> SshOptions {
+    SshOptions { connect_timeout: Some(CONNECT), ..fixture.options() }
+}
+
+/// Waits for a call that has to be given up at its limit: not before it, and before a sleep of this program that is as long as the limit and
+/// [`SLACK`] together. On a busy machine both are late. That no other limit was the one that ended it is in the error.
+async fn in_time<T>(call: impl Future<Output = T>, limit: Duration) -> T {
+    let start = Instant::now();
+    let done = tokio::select! {
+        biased;
+        done = call => done,
+        () = tokio::time::sleep(limit + SLACK) => panic!("not given up {SLACK:?} after its limit of {limit:?}"),
+    };
+    let took = start.elapsed();
+    assert!(took >= limit, "{took:?} for a limit of {limit:?}");
+    done
+}
+
+/// Calls once, and demands that the phase was given up at its limit.
+async fn given_up(connector: &Connector, target: Target, phase: Phase, limit: Duration) -> ClientError {
+    let client = connector.client(target);
+    let error = in_time(client.check_status(), limit).await.unwrap_err();
+    assert!(error.retryable(), "{error:?}");
+    let ClientError::Transport(inner) = &error else { panic!("{error:?}") };
+    assert_eq!(inner.phase, phase, "{error:?}");
+    assert!(matches!(inner.cause, Cause::TimedOut { limit: was } if was == limit), "{error:?}");
+    error
+}
+
+/// A stopped listener whose queue of connections is full: the kernel answers no further SYN.
+#[tokio::test]
+async fn tcp_connect_times_out() {
+    let fixture = Fixture::new();
+    fixture.sshd.freeze();
+    let mut queue = Vec::new();
+    while let Ok(stream) = TcpStream::connect_timeout(&fixture.sshd.address(), Duration::from_millis(500)) {
+        queue.push(stream);
+        assert!(queue.len() < 10_000, "the queue of the listener has no end");
+    }
+    let error = given_up(&Connector::new(options(&fixture)), fixture.target(), Phase::Tcp, THIRD).await;
+    insta::assert_snapshot!("tcp_timeout", fixture.message(&error));
+    drop(queue);
+    fixture.sshd.thaw();
+}
+
+/// A banner, and then nothing: as sshd that was stopped between the two.
+#[tokio::test]
+async fn key_exchange_times_out() {
+    let fixture = Fixture::new();
+    let fake = ScriptedServer::new(b"SSH-2.0-OpenSSH_9.2p1 Debian-2\r\n", Then::Hang).await;
+    let address = HostPort::new(&fake.address.ip().to_string(), fake.address.port()).unwrap();
+    let target = Target { address, ..fixture.target() };
+    given_up(&Connector::new(options(&fixture)), target, Phase::Handshake, HALF).await;
+}
+
+/// Asks a command of its own whether a key may in, which takes for ever.
+fn thinking(builder: Builder) -> Builder {
+    builder
+        .config("AuthorizedKeysCommand /usr/bin/sleep 300")
+        .config(format!("AuthorizedKeysCommandUser {}", grit_tests::sshd::username()))
+        .config("AuthorizedKeysFile none")
+}
+
+async fn until_it_thinks(sshd: &Sshd) {
+    while sshd.processes().len() < 4 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+#[tokio::test]
+async fn channel_open_times_out() {
+    let fixture = Fixture::new();
+    let connector = Connector::new(options(&fixture));
+    // It keeps the session that the next one shares.
+    let first = connector.client(fixture.target());
+    soon(first.check_status()).await.unwrap();
+    fixture.sshd.freeze();
+    let error = given_up(&connector, fixture.target(), Phase::Channel, THIRD).await;
+    insta::assert_snapshot!("channel_timeout", fixture.message(&error));
+    fixture.sshd.thaw();
+    soon(first.check_status()).await.unwrap();
+}
+
+/// The limit of the call, where a phase has none of its own.
+const CALL: Duration = Duration::from_secs(5);
+
+for_each_method!(
+    handshake_times_out,
+    authentication_times_out,
+    channel_of_open_session_times_out,
+    call_times_out,
+);
+
+/// A connector with these limits, and what is given up where the server stands still in a phase. What an `ssh_command` does is one phase to
+/// us, which has the time of a whole connection and of the call that waits for it.
+fn limited(topology: &Topology, phase: Phase, limit: Duration) -> (Connector, Phase, Duration) {
+    let connect = if topology.method.is_over_ssh() { CONNECT } else { THIRD };
+    let options =
+        SshOptions { connect_timeout: Some(connect), call_timeout: Some(CALL), ..topology.options() };
+    let (phase, limit) =
+        if topology.method.is_over_ssh() { (phase, limit) } else { (Phase::Command, connect + CALL) };
+    (Connector::new(options), phase, limit)
+}
+
+/// The server of the manager, and each of those before it.
+async fn handshake_times_out(method: Method) {
+    let topology = Topology::new(method);
+    let bastions = topology.bastions.iter().map(|(sshd, _)| sshd);
+    for sshd in std::iter::once(&topology.fixture.sshd).chain(bastions) {
+        let (connector, phase, limit) = limited(&topology, Phase::Handshake, HALF);
+        sshd.freeze();
+        given_up(&connector, topology.target(), phase, limit).await;
+        sshd.thaw();
+    }
+}
+
+/// Stopped while it asks a command of its own whether the key may in.
+async fn authentication_times_out(method: Method) {
+    let topology = Topology::with(method, thinking);
+    let (connector, phase, limit) = limited(&topology, Phase::Auth, HALF);
+    let sshd = &topology.fixture.sshd;
+    let freeze = async {
+        until_it_thinks(sshd).await;
+        sshd.freeze();
+        std::future::pending::<()>().await;
+    };
+    // Where the call is given up before, it is for its own assertion to find out why.
+    tokio::select! {
+        biased;
+        _error = given_up(&connector, topology.target(), phase, limit) => {}
+        () = freeze => {}
+    }
+    sshd.thaw();
+    sshd.kill_sessions();
+}
+
+/// On a session that stands.
+async fn channel_of_open_session_times_out(method: Method) {
+    let topology = Topology::new(method);
+    let (connector, phase, limit) = limited(&topology, Phase::Channel, THIRD);
+    let first = connector.client(topology.target());
+    soon(first.check_status()).await.unwrap();
+    topology.fixture.sshd.freeze();
+    given_up(&connector, topology.target(), phase, limit).await;
+    topology.fixture.sshd.thaw();
+    soon(first.check_status()).await.unwrap();
+}
+
+async fn call_times_out(method: Method) {
+    let topology = Topology::new(method);
+    let (connector, ..) = limited(&topology, Phase::Call, CALL);
+    let client = connector.client(topology.target());
+    soon(client.check_status()).await.unwrap();
+    topology.fixture.sshd.freeze();
+    let error = in_time(client.check_status(), CALL).await.unwrap_err();
+    assert!(matches!(error, ClientError::NoAnswer { limit: was, .. } if was == CALL), "{error:?}");
+    topology.fixture.sshd.thaw();
+    soon(client.check_status()).await.unwrap();
+}

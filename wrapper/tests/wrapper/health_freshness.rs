@@ -1,0 +1,138 @@
+//! Health belongs to one child: what was found about another is not told of it.
+
+use std::time::Duration;
+
+use grit_proto::wrapper_v1::{
+    DrainRequest, GetStatusRequest, Level, StartRequest, State, Status, wrapper_client::WrapperClient,
+};
+use rustix::process::{Signal, kill_process};
+use tonic::transport::Channel;
+
+use crate::{
+    health_levels::{CONFIG, Runner, VERSION, becomes, polls, watched_with},
+    support::{LIMIT, eventually, pid},
+};
+
+async fn status(client: &WrapperClient<Channel>) -> Status {
+    client.clone().get_status(GetStatusRequest {}).await.unwrap().into_inner()
+}
+
+/// A runner's server on which all sections poll.
+async fn polling_runner() -> Runner {
+    let runner = Runner::new().await;
+    let polls = polls("aaaaaaaaa", 204, 1) + &polls("bbbbbbbbb", 204, 1);
+    runner.says("/metrics", 200, &(VERSION.to_owned() + &polls));
+    runner.says("/debug/jobs/list", 200, "");
+    runner
+}
+
+/// Looks at each status until one holds, with `check` on each on the way.
+async fn until(client: &WrapperClient<Channel>, is_last: impl Fn(&Status) -> bool, check: impl Fn(&Status)) {
+    let begin = std::time::Instant::now();
+    loop {
+        let now = status(client).await;
+        check(&now);
+        if is_last(&now) {
+            return;
+        }
+        assert!(begin.elapsed() < LIMIT, "{now:?}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// The server of a runner may outlive it, in a child that inherited its socket, and a probe of it may take seconds. The level that the first
+/// one had is told until it ends, and not a moment longer.
+#[tokio::test]
+async fn restarted_runner_is_not_polling_before_first_probe() {
+    let runner = polling_runner().await;
+    let flags = ["--restart=always", "--restart-delay=50ms"];
+    let (wrapper, mut client) = watched_with(Some(&runner), Some(CONFIG), &flags, &[]).await;
+    wrapper.child_ready().await;
+    let first = wrapper.child_pid();
+    becomes(&mut client, Level::Polling, "").await;
+    // From here on each probe takes so long, and one of them is under way when the runner ends.
+    let asked = {
+        let mut list = runner.list.lock().unwrap();
+        list.1 = Duration::from_secs(2);
+        list.0
+    };
+    eventually("a slow probe", async || {
+        let now = runner.list.lock().unwrap().0;
+        if now > asked { Ok(()) } else { Err(now) }
+    })
+    .await;
+    assert_eq!(status(&client).await.health.unwrap().level(), Level::Polling);
+    kill_process(pid(first), Signal::KILL).unwrap();
+    let is_next = |now: &Status| now.pid.is_some_and(|pid| pid != first);
+    let restarted =
+        |now: &Status| now.health.clone().unwrap().reasons.join("").contains("restarted less than");
+    until(
+        &client,
+        |now| is_next(now) && restarted(now),
+        |now| {
+            let health = now.health.clone().unwrap();
+            assert!(!is_next(now) || health.level() == Level::None, "{now:?}");
+            if is_next(now) && !restarted(now) {
+                assert_eq!(health.reasons, ["the runner is starting, and was not checked yet"], "{now:?}");
+                assert_eq!(
+                    (health.goal(), health.jobs, &health.runner_version),
+                    (Level::Unspecified, None, &None)
+                );
+            }
+        },
+    )
+    .await;
+    assert_eq!(status(&client).await.restarts, 1);
+
+    // Somebody asks for another one: that was not restarted by itself, whatever the one before was.
+    runner.list.lock().unwrap().1 = Duration::ZERO;
+    client.drain(DrainRequest { id: "d".to_owned(), ..DrainRequest::default() }).await.unwrap();
+    eventually("drained", async || {
+        let now = status(&client).await;
+        if now.state() == State::Stopped { Ok(()) } else { Err(now) }
+    })
+    .await;
+    let started = client.start(StartRequest {}).await.unwrap().into_inner().status.unwrap();
+    let health = started.health.clone().unwrap();
+    assert_eq!((started.state(), health.level()), (State::Running, Level::None), "{started:?}");
+    assert_eq!(health.reasons, ["the runner is starting, and was not checked yet"]);
+    assert_eq!(started.restarts, 0);
+    becomes(&mut client, Level::Polling, "").await;
+}
+
+#[tokio::test]
+async fn http_server_older_than_runner_is_ignored() {
+    let runner = polling_runner().await;
+    let (wrapper, mut client) = watched_with(Some(&runner), Some(CONFIG), &[], &[]).await;
+    becomes(&mut client, Level::Polling, "").await;
+    let page = VERSION.to_owned() + &polls("aaaaaaaaa", 204, 2) + &polls("bbbbbbbbb", 204, 2);
+    runner.says("/metrics", 200, &(page.clone() + "process_start_time_seconds 1.7e+09\n"));
+    let health = becomes(&mut client, Level::Process, "belongs to another process").await;
+    assert_eq!((health.jobs, health.runner_version), (None, None), "they are of another runner");
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs_f64();
+    runner.says("/metrics", 200, &format!("{page}process_start_time_seconds {now}\n"));
+    becomes(&mut client, Level::Polling, "").await;
+    drop(wrapper);
+}
+
+/// Seconds pass between two probes, and a job grows older.
+#[tokio::test]
+async fn oldest_job_age_grows_between_probes() {
+    let runner = polling_runner().await;
+    let job = "url=https://gitlab.example/-/jobs/17 state=running stage=step_script executor_stage=run duration=10s\n";
+    runner.says("/debug/jobs/list", 200, job);
+    let (wrapper, mut client) =
+        watched_with(Some(&runner), Some(CONFIG), &["--probe-interval=1h"], &[]).await;
+    becomes(&mut client, Level::Polling, "").await;
+    let age = async || status(&client).await.health.unwrap().oldest_job.unwrap().age.unwrap();
+    let first = age().await;
+    assert!(first.seconds >= 10, "{first:?}");
+    let asked = runner.list.lock().unwrap().0;
+    eventually("it is told to be older", async || {
+        let now = age().await;
+        if now.seconds >= first.seconds + 2 { Ok(()) } else { Err(now) }
+    })
+    .await;
+    assert_eq!(runner.list.lock().unwrap().0, asked, "nobody asked the runner meanwhile");
+    drop(wrapper);
+}
