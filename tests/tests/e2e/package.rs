@@ -60,7 +60,7 @@ fn deb_contents_are_complete_and_reproducible() {
         again.path().display()
     );
     let mut shell = Command::new("sh");
-    shell.arg("-c").arg(script).env("SOURCE_DATE_EPOCH", debian::EPOCH).env("GRIT_WRAPPER_LOG", "debug");
+    shell.arg("-c").arg(script).env("SOURCE_DATE_EPOCH", debian::EPOCH).env("GRIT_WRAPPER_LOG_LEVEL", "debug");
     let second = PathBuf::from(succeeded(&mut shell).unwrap().trim());
     assert_eq!(second.file_name(), package.file_name());
     assert!(fs::read(&package).unwrap() == fs::read(second).unwrap(), "two builds, two packages");
@@ -91,12 +91,12 @@ fn deb_installs_and_removes_in_dpkg_root() {
     // What the administrator decides stays.
     fs::create_dir_all(enabled.parent().unwrap()).unwrap();
     std::os::unix::fs::symlink("/usr/lib/systemd/system/grit-wrapper.service", &enabled).unwrap();
-    fs::write(&settings, "GRIT_WRAPPER_LOG=debug\n").unwrap();
+    fs::write(&settings, "GRIT_WRAPPER_LOG_LEVEL=debug\n").unwrap();
     let (_second_folder, second) = package("2.0.0");
     dpkg("--install", &second);
     assert_eq!(scratch.status().unwrap(), "install ok installed");
     assert!(fs::symlink_metadata(&enabled).is_ok());
-    assert_eq!(fs::read_to_string(&settings).unwrap(), "GRIT_WRAPPER_LOG=debug\n");
+    assert_eq!(fs::read_to_string(&settings).unwrap(), "GRIT_WRAPPER_LOG_LEVEL=debug\n");
 
     dpkg("--remove", Path::new("grit-wrapper"));
     assert_eq!(scratch.status().unwrap(), "deinstall ok config-files");

@@ -136,8 +136,8 @@ pub struct Run {
     pub allow_read: Vec<Who>,
 
     /// The beginning of a URL that shutdown callbacks may go to. Without it they may go anywhere.
-    #[arg(long, env = "GRIT_WRAPPER_CALLBACK_ALLOW", value_name = "URL", value_delimiter = ',')]
-    pub callback_allow: Vec<CallbackTarget>,
+    #[arg(long, env = "GRIT_WRAPPER_ALLOW_CALLBACK", value_name = "URL", value_delimiter = ',')]
+    pub allow_callback: Vec<CallbackTarget>,
 
     /// How long the runner may take to end after SIGTERM; then it is killed with all its processes.
     #[arg(long, env = "GRIT_WRAPPER_PROCESS_TERMINATION_TIMEOUT", value_name = "DURATION", value_parser = duration::parse, default_value = "45s")]
@@ -198,7 +198,7 @@ pub struct Run {
     pub when_stopped: WhenStopped,
 
     /// error, warn, info, debug or trace.
-    #[arg(long, env = "GRIT_WRAPPER_LOG", value_name = "LEVEL", value_parser = level, default_value = "info")]
+    #[arg(long, env = "GRIT_WRAPPER_LOG_LEVEL", value_name = "LEVEL", value_parser = level, default_value = "info")]
     pub log_level: LevelFilter,
 
     /// The command to run, and its arguments.
@@ -320,7 +320,7 @@ impl Run {
 
     #[must_use]
     pub fn access(&self) -> Access {
-        Access::new(self.allow_control.clone(), self.allow_read.clone(), self.callback_allow.clone())
+        Access::new(self.allow_control.clone(), self.allow_read.clone(), self.allow_callback.clone())
     }
 
     #[must_use]
@@ -454,7 +454,7 @@ mod tests {
             (&["--when-stopped", "restart", "--", "x"], "--when-stopped"),
             (&["--allow-control", "no-such-user", "--", "x"], "--allow-control"),
             (&["--allow-read", "@no-such-group", "--", "x"], "--allow-read"),
-            (&["--callback-allow", "ci.example", "--", "x"], "--callback-allow"),
+            (&["--allow-callback", "ci.example", "--", "x"], "--allow-callback"),
             (&["--restart", "maybe", "--", "x"], "--restart"),
             (&["--label", "shard", "--", "x"], "--label"),
             (&["--label=shard=a", "--label=shard=b", "--", "x"], "--label: shard is given twice"),

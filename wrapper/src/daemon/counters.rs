@@ -31,41 +31,41 @@ pub struct Counters {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallbackResult {
     Success,
-    /// It failed, and is tried again.
-    Retry,
-    /// It failed, and is not tried again.
-    GivenUp,
+    /// The attempt failed, and another one follows.
+    Failure,
+    /// The last attempt failed.
+    Exhausted,
 }
 
 impl CallbackResult {
-    pub const ALL: [Self; 3] = [Self::Success, Self::Retry, Self::GivenUp];
+    pub const ALL: [Self; 3] = [Self::Success, Self::Failure, Self::Exhausted];
 
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Success => "success",
-            Self::Retry => "retry",
-            Self::GivenUp => "given_up",
+            Self::Failure => "failure",
+            Self::Exhausted => "exhausted",
         }
     }
 }
 
-/// The calls that are told apart, as their paths have them; the last stands for every other path, which is the caller's choice.
-pub const METHODS: [&str; 14] = [
-    "gitlab_com.gitlab_runner.runner_wrapper.ProcessWrapper/CheckStatus",
-    "gitlab_com.gitlab_runner.runner_wrapper.ProcessWrapper/InitGracefulShutdown",
-    "gitlab_com.gitlab_runner.runner_wrapper.ProcessWrapper/InitForcefulShutdown",
-    "grit.wrapper.v1.Wrapper/GetStatus",
-    "grit.wrapper.v1.Wrapper/Watch",
-    "grit.wrapper.v1.Wrapper/Drain",
-    "grit.wrapper.v1.Wrapper/Cancel",
-    "grit.wrapper.v1.Wrapper/Start",
-    "grit.wrapper.v1.Wrapper/ListJobs",
-    "grpc.health.v1.Health/Check",
-    "grpc.health.v1.Health/Watch",
-    "grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
-    "grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
-    "other",
+/// Services and methods that are counted separately. The last entry counts calls with any other path, because the client chooses the path.
+pub const METHODS: [(&str, &str); 14] = [
+    ("gitlab_com.gitlab_runner.runner_wrapper.ProcessWrapper", "CheckStatus"),
+    ("gitlab_com.gitlab_runner.runner_wrapper.ProcessWrapper", "InitGracefulShutdown"),
+    ("gitlab_com.gitlab_runner.runner_wrapper.ProcessWrapper", "InitForcefulShutdown"),
+    ("grit.wrapper.v1.Wrapper", "GetStatus"),
+    ("grit.wrapper.v1.Wrapper", "Watch"),
+    ("grit.wrapper.v1.Wrapper", "Drain"),
+    ("grit.wrapper.v1.Wrapper", "Cancel"),
+    ("grit.wrapper.v1.Wrapper", "Start"),
+    ("grit.wrapper.v1.Wrapper", "ListJobs"),
+    ("grpc.health.v1.Health", "Check"),
+    ("grpc.health.v1.Health", "Watch"),
+    ("grpc.reflection.v1.ServerReflection", "ServerReflectionInfo"),
+    ("grpc.reflection.v1alpha.ServerReflection", "ServerReflectionInfo"),
+    ("unknown", "unknown"),
 ];
 
 /// gRPC's codes are 0 to 16.
@@ -107,7 +107,8 @@ impl Counters {
     /// A call was answered. `path` is that of HTTP/2: `/service/method`.
     pub(crate) fn answered(&self, path: &str, code: Code) {
         let path = path.strip_prefix('/').unwrap_or(path);
-        let method = METHODS.iter().position(|method| *method == path).unwrap_or(METHODS.len() - 1);
+        let method = path.split_once('/').and_then(|name| METHODS.iter().position(|method| *method == name));
+        let method = method.unwrap_or(METHODS.len() - 1);
         self.requests[method].add(code as usize);
     }
 

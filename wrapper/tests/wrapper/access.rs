@@ -99,13 +99,13 @@ async fn refusal_log_lines_are_rate_limited() {
     .await;
     assert_eq!(wrapper.read("log").matches("request denied").count(), 20);
     let (_, page) = ask(&url, "/metrics", &[], None).await;
-    assert!(page.contains("grit_wrapper_rpc_peer_denied_total 100\n"), "{page}");
+    assert!(page.contains("grit_wrapper_grpc_calls_denied_total 100\n"), "{page}");
 }
 
 #[tokio::test]
 async fn disallowed_callback_url_rejects_the_drain() {
     let flags = [
-        "--callback-allow=https://ci.example/hooks/",
+        "--allow-callback=https://ci.example/hooks/",
         "--http-listen=tcp://127.0.0.1:0",
         "--http-allow-control",
     ];
@@ -115,17 +115,17 @@ async fn disallowed_callback_url_rejects_the_drain() {
         ShutdownCallback { url: "http://169.254.169.254/".to_owned(), ..ShutdownCallback::default() };
     let refused = client.graceful_with(Some(callback)).await.unwrap_err();
     assert_eq!(refused.code(), Code::PermissionDenied);
-    assert!(refused.message().contains("--callback-allow"));
+    assert!(refused.message().contains("--allow-callback"));
     // On every way to a drain.
     let callback = Callback { url: "https://ci.example/admin".to_owned(), ..Callback::default() };
     let drain = DrainRequest { id: "d".to_owned(), callback: Some(callback), ..DrainRequest::default() };
     let refused = wrapper.own().await.drain(drain).await.unwrap_err();
     assert_eq!(refused.code(), Code::PermissionDenied);
-    assert!(refused.message().contains("--callback-allow"));
+    assert!(refused.message().contains("--allow-callback"));
     let url = ready_at(&wrapper).await;
     let body = r#"{"id": "d", "callback": {"url": "https://ci.example.evil/hooks/"}}"#;
     let (code, text) = ask(&url, "/drain", &["Content-Type: application/json"], Some(body)).await;
-    assert!(code == 403 && text.contains("--callback-allow"), "{code} {text}");
+    assert!(code == 403 && text.contains("--allow-callback"), "{code} {text}");
     assert_eq!(client.status().await.0, Status::Running);
     assert_eq!(wrapper.record(), "ready");
 }

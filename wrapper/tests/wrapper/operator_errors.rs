@@ -311,7 +311,7 @@ async fn wait_reports_lost_wrapper_and_reconnects_to_next() {
     };
     eventually("it watches", async || {
         let (_, page) = web::ask(&url, "/metrics", &[], None).await;
-        if page.contains("Wrapper/Watch\",code=\"OK\"} 1") { Ok(()) } else { Err(page) }
+        if page.contains("grpc_method=\"Watch\",grpc_code=\"OK\"} 1") { Ok(()) } else { Err(page) }
     })
     .await;
     wrapper.signal(Signal::KILL);

@@ -281,7 +281,7 @@ async fn failing_drain_fires_alerts_in_sequence() {
         .child(&["--ignore-quit", "--ignore-term"]);
     let url = ready_at(&wrapper).await;
     let prometheus = Prometheus::with_rules(&wrapper, &url, &impatient_rules()).await;
-    prometheus.fires("GritWrapperRunnerCutOff").await;
+    prometheus.fires("GritWrapperRunnerNoResponse").await;
     runner.says("/metrics", 200, &(jobs(2) + &accepted + &polls("aaaaaaaaa", 403, 1)));
     prometheus.fires("GritWrapperRunnerNotPolling").await;
 
@@ -290,11 +290,11 @@ async fn failing_drain_fires_alerts_in_sequence() {
     let summary = prometheus.fires("GritWrapperDrainStalled").await;
     assert!(summary.ends_with("stands still with 2 jobs left"), "{summary}");
     runner.says("/metrics", 200, &jobs(0));
-    prometheus.fires("GritWrapperDrainDoesNotEnd").await;
+    prometheus.fires("GritWrapperRunnerNotExiting").await;
     runner.says("/metrics", 500, "");
-    prometheus.fires("GritWrapperDrainBlind").await;
+    prometheus.fires("GritWrapperDrainJobsUnknown").await;
     client.forceful().await;
-    prometheus.fires("GritWrapperStopHangs").await;
+    prometheus.fires("GritWrapperTerminationStuck").await;
     kill_group(wrapper.child_pid()).await;
     prometheus.fires("GritWrapperDrainAbortedJobs").await;
 }

@@ -94,7 +94,7 @@ async fn one_user_cannot_block_other_users() {
     }
     let (_, page) = ask(&url, "/metrics", &[], None).await;
     let refused =
-        page.lines().find_map(|line| line.strip_prefix("grit_wrapper_rpc_connections_refused_total "));
+        page.lines().find_map(|line| line.strip_prefix("grit_wrapper_grpc_connections_rejected_total "));
     assert!(refused.is_some(), "{page}");
     let log = wrapper.read("log");
     assert!(log.matches("connections are closed at once").count() <= 1, "the log is filled: {log}");

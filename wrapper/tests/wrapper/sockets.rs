@@ -153,7 +153,7 @@ async fn environment_variables_set_flags() {
     let wrapper = Start::again(folder)
         .without_socket()
         .env("GRIT_WRAPPER_GRPC_LISTEN", &listen)
-        .env("GRIT_WRAPPER_LOG", "debug")
+        .env("GRIT_WRAPPER_LOG_LEVEL", "debug")
         .child(&[]);
     wrapper.client().await.becomes(Status::Running).await;
     assert!(wrapper.read("log").contains(r#""level":"DEBUG""#));

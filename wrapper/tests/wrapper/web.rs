@@ -64,10 +64,10 @@ async fn metrics_are_served_after_runner_exit() {
     has(
         &page,
         &[
-            "runner_exits_total{reason=\"success\"} 1",
-            "drains_total{mode=\"graceful\",result=\"finished\"} 1",
-            "drain_duration_seconds_count{mode=\"graceful\"} 1",
-            "rpc_requests_total{method=\"gitlab_com.gitlab_runner.runner_wrapper.ProcessWrapper/InitGracefulShutdown\",code=\"OK\"} 1",
+            "grit_wrapper_runner_exits_total{reason=\"success\"} 1",
+            "grit_wrapper_drains_total{mode=\"graceful\",result=\"finished\"} 1",
+            "grit_wrapper_drain_duration_seconds_count{mode=\"graceful\"} 1",
+            "grpc_server_handled_total{grpc_service=\"gitlab_com.gitlab_runner.runner_wrapper.ProcessWrapper\",grpc_method=\"InitGracefulShutdown\",grpc_code=\"OK\"} 1",
         ],
     );
 }
@@ -75,7 +75,7 @@ async fn metrics_are_served_after_runner_exit() {
 #[track_caller]
 fn has(page: &str, lines: &[&str]) {
     for line in lines {
-        assert!(page.contains(&format!("grit_wrapper_{line}\n")), "{line}\n{page}");
+        assert!(page.contains(&format!("{line}\n")), "{line}\n{page}");
     }
 }
 
@@ -97,13 +97,13 @@ async fn metrics_have_labels_refusals_and_callbacks() {
     has(
         &page,
         &[
-            "info{shard=\"a\\\"b\"} 1",
-            "rpc_peer_denied_total 1",
-            "rpc_requests_total{method=\"gitlab_com.gitlab_runner.runner_wrapper.ProcessWrapper/InitGracefulShutdown\",code=\"PermissionDenied\"} 1",
-            "callback_attempts_total{result=\"success\"} 0",
+            "grit_wrapper_info{shard=\"a\\\"b\"} 1",
+            "grit_wrapper_grpc_calls_denied_total 1",
+            "grpc_server_handled_total{grpc_service=\"gitlab_com.gitlab_runner.runner_wrapper.ProcessWrapper\",grpc_method=\"InitGracefulShutdown\",grpc_code=\"PermissionDenied\"} 1",
+            "grit_wrapper_callback_attempts_total{result=\"success\"} 0",
         ],
     );
-    assert!(!page.contains("callback_attempts_total{result=\"retry\"} 0"), "{page}");
+    assert!(!page.contains("callback_attempts_total{result=\"failure\"} 0"), "{page}");
 }
 
 #[tokio::test]

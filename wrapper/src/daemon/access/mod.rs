@@ -34,7 +34,7 @@ pub struct Access {
 
 /// A callback is not allowed.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
-#[error("its URL is not among those that --callback-allow names")]
+#[error("its URL is not among those that --allow-callback names")]
 pub struct CallbackRefused;
 
 impl Access {

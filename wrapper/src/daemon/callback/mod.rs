@@ -68,11 +68,11 @@ async fn make(callback: Callback, since: Instant, counters: &Counters) {
             Err(_) => ("the attempt panicked, which is a bug in grit-wrapper".to_owned(), true),
         };
         if !is_transient || since.elapsed() + pause > GIVE_UP_AFTER {
-            counters.attempted(CallbackResult::GivenUp);
+            counters.attempted(CallbackResult::Exhausted);
             error!(target_url = %callback.target(), attempt, error = cause, "shutdown callback given up");
             return;
         }
-        counters.attempted(CallbackResult::Retry);
+        counters.attempted(CallbackResult::Failure);
         warn!(target_url = %callback.target(), attempt, error = cause, next_attempt_in = ?pause, "shutdown callback failed; trying again");
         sleep(pause).await;
         pause = (pause * 2).min(LONGEST_PAUSE);

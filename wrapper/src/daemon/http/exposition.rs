@@ -33,7 +33,7 @@ impl Page {
         let labels: Vec<_> =
             labels.iter().map(|(name, value)| format!("{name}=\"{}\"", escaped(value))).collect();
         let labels = if labels.is_empty() { String::new() } else { format!("{{{}}}", labels.join(",")) };
-        let _infallible = writeln!(self.0, "grit_wrapper_{name}{labels} {value}");
+        let _infallible = writeln!(self.0, "{name}{labels} {value}");
     }
 
     /// A family of one gauge, which holds a moment.
@@ -60,7 +60,7 @@ impl Page {
 
     fn family(&mut self, name: &str, kind: &str, help: &str) {
         let _infallible =
-            write!(self.0, "# HELP grit_wrapper_{name} {help}\n# TYPE grit_wrapper_{name} {kind}\n");
+            write!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}\n");
     }
 }
 
@@ -76,6 +76,6 @@ mod tests {
     fn label_values_are_escaped() {
         let mut page = Page::default();
         page.sample("x", &[("a", "b\"} 7\n\\")], 1);
-        assert_eq!(page.into_text(), "grit_wrapper_x{a=\"b\\\"} 7\\n\\\\\"} 1\n");
+        assert_eq!(page.into_text(), "x{a=\"b\\\"} 7\\n\\\\\"} 1\n");
     }
 }

@@ -60,58 +60,58 @@ fn page(supervision: &Supervision, health: &Health, counters: &Counters, labels:
 }
 
 fn about(page: &mut Page, counters: &Counters, labels: &[Label]) {
-    page.gauge("build_info", "The wrapper's version, and the revision of its source.");
+    page.gauge("grit_wrapper_build_info", "The wrapper's version, and the revision of its source.");
     let version = ("version", env!("CARGO_PKG_VERSION"));
     let revision = ("revision", args::REVISION);
-    page.sample("build_info", &[version, revision], 1);
-    page.moment("start_timestamp_seconds", "When this wrapper was started.", counters.since());
-    page.counter("log_lines_dropped_total", "Lines of the wrapper's log that could not be written in time.");
-    page.sample("log_lines_dropped_total", &[], logging::dropped());
+    page.sample("grit_wrapper_build_info", &[version, revision], 1);
+    page.moment("process_start_time_seconds", "When this wrapper was started.", counters.since());
+    page.counter("grit_wrapper_log_lines_dropped_total", "Lines of the wrapper's log that could not be written in time.");
+    page.sample("grit_wrapper_log_lines_dropped_total", &[], logging::dropped());
     if !labels.is_empty() {
-        page.gauge("info", "The deployment's labels, as they were given.");
+        page.gauge("grit_wrapper_info", "The deployment's labels, as they were given.");
         let labels: Vec<_> = labels.iter().map(|label| (label.name.as_str(), label.value.as_str())).collect();
-        page.sample("info", &labels, 1);
+        page.sample("grit_wrapper_info", &labels, 1);
     }
 }
 
 fn runner(page: &mut Page, supervision: &Supervision, health: &Health) {
     let state = &supervision.state;
-    page.gauge("runner_state", "What the runner does: 1 for the one state that it is in.");
+    page.gauge("grit_wrapper_runner_state", "What the runner does: 1 for the one state that it is in.");
     for name in STATES {
-        page.sample("runner_state", &[("state", name)], u8::from(name == state_name(state)));
+        page.sample("grit_wrapper_runner_state", &[("state", name)], u8::from(name == state_name(state)));
     }
-    page.gauge("runner_up", "Whether the runner's process lives.");
-    page.sample("runner_up", &[], u8::from(state.child().is_some()));
+    page.gauge("grit_wrapper_runner_up", "Whether the runner's process lives.");
+    page.sample("grit_wrapper_runner_up", &[], u8::from(state.child().is_some()));
     let level = health.level;
-    page.gauge("runner_ready", "Whether the runner is ready to take jobs.");
-    page.sample("runner_ready", &[], u8::from(level >= Level::Ready));
-    page.gauge("runner_health_level", "How healthy the runner is: 0 not, 1 process, 2 ready, 3 polling.");
-    page.sample("runner_health_level", &[], level as u8);
+    page.gauge("grit_wrapper_runner_ready", "Whether the runner is ready to take jobs.");
+    page.sample("grit_wrapper_runner_ready", &[], u8::from(level >= Level::Ready));
+    page.gauge("grit_wrapper_runner_health_level", "How healthy the runner is: 0 not, 1 process, 2 ready, 3 polling.");
+    page.sample("grit_wrapper_runner_health_level", &[], level as u8);
     if health.goal > Level::None {
-        page.gauge("runner_health_goal", "The highest level on which this runner can be seen.");
-        page.sample("runner_health_goal", &[], health.goal as u8);
+        page.gauge("grit_wrapper_runner_health_level_max", "The highest level on which this runner can be seen.");
+        page.sample("grit_wrapper_runner_health_level_max", &[], health.goal as u8);
     }
     if let Some(polled) = health.last_poll {
         let help = "When GitLab was last seen to have answered a request for jobs well.";
-        page.moment("runner_last_poll_timestamp_seconds", help, polled);
+        page.moment("grit_wrapper_runner_last_poll_timestamp_seconds", help, polled);
     }
     if let Some(child) = state.child() {
-        page.moment("runner_start_timestamp_seconds", "When the runner was started.", child.started);
+        page.moment("grit_wrapper_runner_start_timestamp_seconds", "When the runner was started.", child.started);
     }
 }
 
 fn ends(page: &mut Page, supervision: &Supervision, counters: &Counters) {
-    page.counter("runner_restarts_total", "Runners started because another had ended by itself.");
-    page.sample("runner_restarts_total", &[], supervision.restarts);
-    page.counter("runner_exits_total", "Runners that ended, or could not be started, by how they did.");
+    page.counter("grit_wrapper_runner_restarts_total", "Runners started because another had ended by itself.");
+    page.sample("grit_wrapper_runner_restarts_total", &[], supervision.restarts);
+    page.counter("grit_wrapper_runner_exits_total", "Runners that ended, or could not be started, by how they did.");
     for reason in ExitReason::ALL {
-        page.sample("runner_exits_total", &[("reason", reason.name())], counters.exits(reason));
+        page.sample("grit_wrapper_runner_exits_total", &[("reason", reason.name())], counters.exits(reason));
     }
     if let State::Exited { end, .. } | State::Backoff { end, .. } = &supervision.state
         && let End::Exited { exit: exit @ (Exit::Code(_) | Exit::Signal(_)), .. } = end
     {
-        page.gauge("runner_last_exit_code", "How the last runner ended: its code, or 128 and the signal.");
-        page.sample("runner_last_exit_code", &[], exit.shell_code());
+        page.gauge("grit_wrapper_runner_last_exit_code", "How the last runner ended: its code, or 128 and the signal.");
+        page.sample("grit_wrapper_runner_last_exit_code", &[], exit.shell_code());
     }
 }
 
@@ -119,27 +119,27 @@ fn jobs(page: &mut Page, state: &State, health: &Health) {
     if state.child().is_none() {
         return;
     }
-    page.gauge("runner_jobs_scrape_success", "Whether the runner tells its jobs.");
-    page.sample("runner_jobs_scrape_success", &[], u8::from(health.jobs.is_some()));
+    page.gauge("grit_wrapper_runner_jobs_scrape_success", "Whether the runner tells its jobs.");
+    page.sample("grit_wrapper_runner_jobs_scrape_success", &[], u8::from(health.jobs.is_some()));
     if let Some(jobs) = health.jobs {
-        page.gauge("runner_jobs", "Jobs that run now.");
-        page.sample("runner_jobs", &[], jobs);
+        page.gauge("grit_wrapper_runner_jobs", "Jobs that run now.");
+        page.sample("grit_wrapper_runner_jobs", &[], jobs);
     }
     if let Some(oldest) = &health.oldest {
-        page.gauge("runner_oldest_job_age_seconds", "The age of the job that has run longest.");
-        page.sample("runner_oldest_job_age_seconds", &[], oldest.age().as_secs_f64());
+        page.gauge("grit_wrapper_runner_oldest_job_age_seconds", "The age of the job that has run longest.");
+        page.sample("grit_wrapper_runner_oldest_job_age_seconds", &[], oldest.age().as_secs_f64());
     }
 }
 
 fn drain(page: &mut Page, state: &State, health: &Health) {
     let Some(stop) = state.stop() else { return };
-    page.moment("drain_start_timestamp_seconds", "When the runner was asked to end.", stop.asked);
+    page.moment("grit_wrapper_drain_start_timestamp_seconds", "When the runner was asked to end.", stop.asked);
     if let Some(deadline) = stop.deadline {
-        page.moment("drain_deadline_timestamp_seconds", "When the drain becomes forceful.", deadline);
+        page.moment("grit_wrapper_drain_deadline_timestamp_seconds", "When the drain becomes forceful.", deadline);
     }
     if let State::Stopping { phase, .. } = state {
         page.moment(
-            "drain_last_progress_timestamp_seconds",
+            "grit_wrapper_drain_last_progress_timestamp_seconds",
             "When the drain that is under way last came closer to its end.",
             last_progress(stop.asked, *phase, health),
         );
@@ -158,39 +158,40 @@ fn last_progress(asked: Instant, phase: Phase, health: &Health) -> Instant {
 
 fn drains(page: &mut Page, counters: &Counters) {
     page.counter(
-        "drains_total",
+        "grit_wrapper_drains_total",
         "Drains that are over, by how they were asked for first and how they ended.",
     );
     for (mode, name) in MODES {
         for result in DrainResult::ALL {
             let labels = [("mode", name), ("result", result.name())];
-            page.sample("drains_total", &labels, counters.drains(mode, result));
+            page.sample("grit_wrapper_drains_total", &labels, counters.drains(mode, result));
         }
     }
-    page.histograms("drain_duration_seconds", "How long drains took, from the wish to the runner's end.");
+    page.histograms("grit_wrapper_drain_duration_seconds", "How long drains took, from the wish to the runner's end.");
     for (mode, name) in MODES {
-        page.histogram("drain_duration_seconds", ("mode", name), counters.drain_durations(mode));
+        page.histogram("grit_wrapper_drain_duration_seconds", ("mode", name), counters.drain_durations(mode));
     }
 }
 
 fn peers(page: &mut Page, counters: &Counters) {
-    page.counter("rpc_requests_total", "gRPC calls that were answered, by method and code.");
-    for (method, name) in METHODS.iter().enumerate() {
+    page.counter("grpc_server_handled_total", "gRPC calls that were answered, by method and code.");
+    for (method, (service, name)) in METHODS.iter().enumerate() {
         for (code, code_name) in CODE_NAMES.iter().enumerate() {
             let count = counters.requests(method, code);
             // Of the many pairs, those that may be missed: a series that begins above 0 hides its first increase.
             if count > 0 || code == 0 {
-                page.sample("rpc_requests_total", &[("method", name), ("code", code_name)], count);
+                let labels = [("grpc_service", *service), ("grpc_method", *name), ("grpc_code", *code_name)];
+                page.sample("grpc_server_handled_total", &labels, count);
             }
         }
     }
-    page.counter("rpc_peer_denied_total", "gRPC calls that were refused because of who asked.");
-    page.sample("rpc_peer_denied_total", &[], counters.denials());
-    page.counter("rpc_connections_refused_total", "gRPC connections that were closed for want of a place.");
-    page.sample("rpc_connections_refused_total", &[], counters.connections_turned_away());
-    page.counter("callback_attempts_total", "Attempts at shutdown callbacks, by what became of them.");
+    page.counter("grit_wrapper_grpc_calls_denied_total", "gRPC calls that were refused because of who asked.");
+    page.sample("grit_wrapper_grpc_calls_denied_total", &[], counters.denials());
+    page.counter("grit_wrapper_grpc_connections_rejected_total", "gRPC connections that were closed for want of a place.");
+    page.sample("grit_wrapper_grpc_connections_rejected_total", &[], counters.connections_turned_away());
+    page.counter("grit_wrapper_callback_attempts_total", "Attempts at shutdown callbacks, by what became of them.");
     for result in CallbackResult::ALL {
-        page.sample("callback_attempts_total", &[("result", result.name())], counters.attempts(result));
+        page.sample("grit_wrapper_callback_attempts_total", &[("result", result.name())], counters.attempts(result));
     }
 }
 

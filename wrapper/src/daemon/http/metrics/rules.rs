@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, fs};
 
-use super::tests::{busy, lives, render};
+use super::tests::{PREFIXES, busy, lives, render};
 
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/packaging/prometheus");
 
@@ -24,7 +24,8 @@ struct Selector {
 fn selectors(text: &str) -> Vec<Selector> {
     let of_a_name = |character: char| character.is_ascii_alphanumeric() || matches!(character, '_' | ':');
     let mut found = Vec::new();
-    for (start, _) in text.match_indices("grit_wrapper_") {
+    let starts = PREFIXES.iter().flat_map(|prefix| text.match_indices(prefix));
+    for (start, _) in starts {
         let rest = &text[start..];
         let (name, rest) = rest.split_at(rest.find(|character| !of_a_name(character)).unwrap_or(rest.len()));
         if text[..start].ends_with(of_a_name) || name.contains(':') {
