@@ -22,7 +22,7 @@ fn main() -> std::process::ExitCode {
     match settings.command {
         Command::Run(settings) => {
             if let Err(error) = logging::init(settings.log_level) {
-                report(&format!("grit-wrapper: cannot start the thread that writes the log: {error}"));
+                report(&format!("grit-wrapper: cannot start the log writer thread: {error}"));
                 return std::process::ExitCode::from(run::RunError::FAILED);
             }
             let code = run::run(&settings).unwrap_or_else(|error| {
@@ -57,5 +57,5 @@ fn report(text: &str) {
 
 #[cfg(not(target_os = "linux"))]
 fn main() {
-    compile_error!("grit-wrapper runs on Linux only: it holds its child by a pidfd");
+    compile_error!("grit-wrapper supports Linux only, because it uses pidfd");
 }

@@ -151,19 +151,27 @@ fn each_unhealthy_new_manager_is_reported_with_reason() {
     let folder = tempfile::tempdir().unwrap();
     let wrapper = with_log(&folder);
     let cases = [
-        broken("young", "the runner has run for less than 3600s", with_wrapper(&["--min-uptime=1h"])),
+        broken(
+            "young",
+            "the runner has been running for less than 3600s",
+            with_wrapper(&["--min-uptime=1h"]),
+        ),
         // It has no /health/ready yet, and says it by its process state.
         broken("starting", "the runner's process state is starting", |spec| {
             *spec = HostSpec::version("19.1.0").runner(&["--boot-verify=1h"]);
         }),
         broken("verifying", "boot-verify pending", with_runner(&["--boot-verify=1h"])),
         broken("early", ":9252: no connection", with_runner(&["--start-delay=1h"])),
-        broken("foreign", "the runner's metrics do not say its version", |spec| {
+        broken("foreign", "the runner's metrics do not contain its version", |spec| {
             *spec = HostSpec::version("18.0.0").runner(&["--metrics=foreign"]);
         }),
         broken("failing", ":9252: 500 Internal Server Error", with_runner(&["--metrics=broken"])),
-        broken("silent", ":9252: no answer within 3s", with_runner(&["--metrics=silent"])),
-        broken("few", "has 1 [[runners]] sections, and 2 are needed", with_wrapper(&["--min-runners=2"])),
+        broken("silent", ":9252: no response within 3s", with_runner(&["--metrics=silent"])),
+        broken(
+            "few",
+            "has 1 [[runners]] sections; --min-runners requires 2",
+            with_wrapper(&["--min-runners=2"]),
+        ),
         broken("bare", "config.toml\" does not exist", |spec| spec.configured = false),
         broken("empty", "has 0 [[runners]] sections", |spec| spec.tokens = Some(Vec::new())),
         broken("closed", "no HTTP server", |spec| spec.listen = false),
@@ -201,7 +209,7 @@ fn each_unhealthy_new_manager_is_reported_with_reason() {
     each_is_refused(&errors, reasons.into_iter().chain([version]));
     let dead = errors.iter().find(|detail| detail.contains("\"dead\"")).unwrap();
     assert!(dead.contains("Last status: `stopped`, with the reason: exit status 1."), "{dead}");
-    assert!(dead.contains("\n\nThe last lines of the runner's log:\n  runner: "), "{dead}");
+    assert!(dead.contains("\n\nLast lines of the runner's log:\n  runner: "), "{dead}");
     let state = site.workspace.state().unwrap();
     assert_eq!(state.at("grit_runner_health.ready").len(), 1, "it says that it is ready all the same");
     assert!(state.at("grit_runner_health.all").is_empty(), "it was not proven");
@@ -236,8 +244,8 @@ fn each_manager_broken_later_is_reported_with_reason() {
     for name in ["adopted", "rejected"] {
         lab.queue().refuse_token(&format!("glrt-{name}"));
     }
-    let disabled = "GitLab rejects its token; 3 of them failed in all, and after 3 failures in a row \
-                    (unhealthy_requests_limit) the runner sends none for 1h (unhealthy_interval)";
+    let disabled = "GitLab rejects its token; 3 job requests failed in total; after 3 consecutive failures \
+                    (unhealthy_requests_limit) the runner pauses its job requests for 1h (unhealthy_interval)";
     site.wait_for_reasons([("adopted", disabled)]);
     // Its job requests were accepted for long, and the wrapper that saw their end is gone.
     let host = site.host("adopted");
@@ -249,12 +257,12 @@ fn each_manager_broken_later_is_reported_with_reason() {
     site.host("crashed").signal_runner(Signal::KILL).unwrap();
 
     let reasons = [
-        ("adopted", "and the last answer is not known; 3 of them failed in all"),
-        ("crashed", "the runner ended by itself and was restarted less than 60s ago"),
+        ("adopted", "waiting for the next accepted request; 3 job requests failed in total"),
+        ("crashed", "the runner exited unexpectedly and was restarted less than 60s ago"),
         ("draining", "the runner's process state is graceful-shutdown"),
         ("rejected", disabled),
-        ("rewritten", "config.toml\" cannot be read: it is not valid TOML"),
-        ("suspended", "does nothing until it gets SIGCONT"),
+        ("rewritten", "config.toml\": invalid TOML"),
+        ("suspended", "does nothing until it receives SIGCONT"),
     ];
     site.wait_for_reasons(reasons);
     let again = json!({ "level": "polling", "triggers": { "again": "1" }, "timeouts": briefly() });
@@ -283,7 +291,7 @@ fn hold_a_job_on(lab: &Lab, name: &str) -> Vec<JobId> {
 #[test]
 fn each_manager_with_failing_gitlab_is_reported() {
     let cases = [
-        ("slow", Weather::Slow(Duration::from_secs(3600)), "no job request was answered yet"),
+        ("slow", Weather::Slow(Duration::from_secs(3600)), "no job request has been answered yet"),
         ("failing", Weather::Unavailable, "its job requests fail"),
         ("away", Weather::Down, "its job requests fail; 3 of them failed in all"),
     ];

@@ -60,7 +60,11 @@ fn deb_contents_are_complete_and_reproducible() {
         again.path().display()
     );
     let mut shell = Command::new("sh");
-    shell.arg("-c").arg(script).env("SOURCE_DATE_EPOCH", debian::EPOCH).env("GRIT_WRAPPER_LOG_LEVEL", "debug");
+    shell
+        .arg("-c")
+        .arg(script)
+        .env("SOURCE_DATE_EPOCH", debian::EPOCH)
+        .env("GRIT_WRAPPER_LOG_LEVEL", "debug");
     let second = PathBuf::from(succeeded(&mut shell).unwrap().trim());
     assert_eq!(second.file_name(), package.file_name());
     assert!(fs::read(&package).unwrap() == fs::read(second).unwrap(), "two builds, two packages");

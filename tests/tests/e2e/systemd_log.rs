@@ -33,7 +33,8 @@ fn journal_lines_explain_runner_failure() {
     machine.run(&["systemctl", "start", "--no-block", UNIT]);
     assert_eq!(
         reason(&machine, "FATAL"),
-        "exit status 3\nThe last lines of the runner's log:\n  said on stdout\n  FATAL: no config for glrt-[hidden]"
+        "exit status 3\nLast lines of the runner's log:\n  said on stdout\n  FATAL: no config for \
+         glrt-[hidden]"
     );
 
     // How an adopted one ended may not be known, and then its lines are all there is.
@@ -47,7 +48,7 @@ fn journal_lines_explain_runner_failure() {
     machine.run(&["kill", "-s", "KILL", &runner.to_string()]);
     let adopted = reason(&machine, "FATAL");
     let how = adopted.lines().next().unwrap_or_default();
-    let known = ["signal: killed", "ended, but its exit status is not known: another process collected it"];
+    let known = ["signal: killed", "exited; exit status unknown, because this wrapper is not its parent"];
     assert!(known.contains(&how), "{adopted}");
 }
 

@@ -40,7 +40,7 @@ fn version(revision: &str) -> String {
     if revision.is_empty() { version.to_owned() } else { format!("{version} ({revision})") }
 }
 
-/// Supervises gitlab-runner, tells the truth about it, and stops it gracefully.
+/// Starts, monitors and drains gitlab-runner.
 #[derive(Debug, Parser)]
 #[command(name = "grit-wrapper", version = VERSION.as_str(), arg_required_else_help = true, max_term_width = 110)]
 pub struct Settings {
@@ -89,148 +89,148 @@ pub enum Command {
 
 #[derive(Clone, Debug, Args)]
 pub struct Run {
-    /// Where to listen: unix:///absolute/path, tcp://host:port, or fd:// for the sockets that systemd passes (fd://NAME for those of one
-    /// name). May be given several times.
+    /// Address of the gRPC API: unix:///absolute/path, tcp://host:port, or fd:// for sockets passed by systemd (fd://NAME for sockets with
+    /// that name). Can be repeated.
     #[arg(long, env = "GRIT_WRAPPER_GRPC_LISTEN", value_name = "URL", value_delimiter = ',', default_value = Run::GRPC_LISTEN)]
     pub grpc_listen: Vec<ListenOn>,
 
-    /// Permissions of the unix socket, octal. Connecting takes the right to write.
+    /// Mode of the unix socket, in octal. Clients need write permission to connect.
     #[arg(long, env = "GRIT_WRAPPER_SOCKET_MODE", value_name = "MODE", value_parser = octal_mode, default_value = "0660")]
     pub socket_mode: u32,
 
-    /// User that owns the unix socket, by name or number. Default: the wrapper's own.
+    /// Owner of the unix socket: user name or UID. Default: the wrapper's user.
     #[arg(long, env = "GRIT_WRAPPER_SOCKET_OWNER", value_name = "USER")]
     pub socket_owner: Option<String>,
 
-    /// Group that owns the unix socket, by name or number. Default: the wrapper's own.
+    /// Group of the unix socket: group name or GID. Default: the wrapper's group.
     #[arg(long, env = "GRIT_WRAPPER_SOCKET_GROUP", value_name = "GROUP")]
     pub socket_group: Option<String>,
 
-    /// Allow a --grpc-listen address of TCP that other machines can reach. Whoever reaches it can stop the runner.
+    /// Allow a --grpc-listen TCP address that other hosts can reach. Every client that can connect can then stop the runner.
     #[arg(long)]
     pub insecure_tcp_beyond_loopback: bool,
 
-    /// Where to serve metrics and REST over HTTP: tcp://host:port. Off by default.
+    /// Address of the HTTP server for metrics and REST: tcp://host:port. Default: no HTTP server.
     #[arg(long, env = "GRIT_WRAPPER_HTTP_LISTEN", value_name = "URL")]
     pub http_listen: Option<Address>,
 
-    /// Allow an --http-listen address that other machines can reach. Clients that do not come through loopback get /metrics only; with
-    /// `=all` they get what clients on loopback get, without authentication.
+    /// Allow an --http-listen address that other hosts can reach. Other hosts can read /metrics only; with `=all` they have the same access
+    /// as local clients, without authentication.
     #[arg(long, value_name = "WHAT", value_enum, num_args = 0..=1, require_equals = true, default_missing_value = "metrics")]
     pub insecure_http_beyond_loopback: Option<Beyond>,
 
-    /// Let REST stop, cancel and start. Whoever reaches the address can then do that.
+    /// Enable drain, cancel and start over HTTP. Every client that can connect can then use them.
     #[arg(long)]
     pub http_allow_control: bool,
 
-    /// A label for grit_wrapper_info among the metrics, such as deployment_version=v2. May be given several times.
+    /// Label of the metric grit_wrapper_info, for example deployment_version=v2. Can be repeated.
     #[arg(long, env = "GRIT_WRAPPER_LABEL", value_name = "NAME=VALUE", value_delimiter = ',')]
     pub label: Vec<Label>,
 
-    /// A user, or a @group, that may stop, cancel and start. With any of the two lists, nobody else may but root and the wrapper's user.
+    /// User or @group that can drain, cancel and start. If --allow-control or --allow-read is set, only the listed users, root and the
+    /// wrapper's user have access.
     #[arg(long, env = "GRIT_WRAPPER_ALLOW_CONTROL", value_name = "WHO", value_delimiter = ',')]
     pub allow_control: Vec<Who>,
 
-    /// A user, or a @group, that may look.
+    /// User or @group with read-only access.
     #[arg(long, env = "GRIT_WRAPPER_ALLOW_READ", value_name = "WHO", value_delimiter = ',')]
     pub allow_read: Vec<Who>,
 
-    /// The beginning of a URL that shutdown callbacks may go to. Without it they may go anywhere.
+    /// Allowed URL prefix of shutdown callbacks. Can be repeated. Default: all URLs are allowed.
     #[arg(long, env = "GRIT_WRAPPER_ALLOW_CALLBACK", value_name = "URL", value_delimiter = ',')]
     pub allow_callback: Vec<CallbackTarget>,
 
-    /// How long the runner may take to end after SIGTERM; then it is killed with all its processes.
+    /// Time between SIGTERM and SIGKILL in a forceful stop. SIGKILL is sent to the runner and all its processes.
     #[arg(long, env = "GRIT_WRAPPER_PROCESS_TERMINATION_TIMEOUT", value_name = "DURATION", value_parser = duration::parse, default_value = "45s")]
     pub process_termination_timeout: Duration,
 
-    /// How long the runner may finish its jobs when the wrapper is told to end by a signal; then it is stopped forcefully. Default: as
-    /// long as it takes.
+    /// Timeout of a drain that a signal to the wrapper started. After it the runner is stopped forcefully. Default: no timeout.
     #[arg(long, env = "GRIT_WRAPPER_DRAIN_TIMEOUT", value_name = "DURATION", value_parser = duration::parse_limit)]
     pub drain_timeout: Option<Duration>,
 
-    /// A runner younger than this is not sent SIGQUIT or SIGHUP, which would end it before it has installed its handlers.
+    /// Delay of SIGQUIT and SIGHUP after the runner's start. The runner would exit on them before its signal handlers are installed.
     #[arg(long, env = "GRIT_WRAPPER_START_GRACE", value_name = "DURATION", value_parser = duration::parse, default_value = "3s")]
     pub start_grace: Duration,
 
-    /// Where the next wrapper finds the runner when this one is killed. Default: the first unix socket's path with `.state` added.
+    /// State file, from which the next wrapper adopts the running runner. Default: path of the first unix socket, plus `.state`.
     #[arg(long, env = "GRIT_WRAPPER_STATE_FILE", value_name = "PATH")]
     pub state_file: Option<PathBuf>,
 
-    /// How long a runner lives before its process counts as healthy.
+    /// Minimum uptime of a runner with health level `process`.
     #[arg(long, env = "GRIT_WRAPPER_MIN_UPTIME", value_name = "DURATION", value_parser = duration::parse, default_value = "2s")]
     pub min_uptime: Duration,
 
-    /// The least number of `[[runners]]` sections that a healthy runner has.
+    /// Minimum number of `[[runners]]` sections for health level `ready`.
     #[arg(long, env = "GRIT_WRAPPER_MIN_RUNNERS", value_name = "COUNT", default_value_t = 1)]
     pub min_runners: usize,
 
-    /// The pause between two looks at a healthy runner; shorter while it starts or drains.
+    /// Interval between probes of a healthy runner; shorter while it starts or drains.
     #[arg(long, env = "GRIT_WRAPPER_PROBE_INTERVAL", value_name = "DURATION", value_parser = duration::parse, default_value = "5s")]
     pub probe_interval: Duration,
 
-    /// The address for the runner's HTTP server, set as LISTEN_ADDRESS where neither its arguments nor its environment have one.
+    /// Address of the runner's HTTP server. It is passed as LISTEN_ADDRESS, unless the runner's arguments or environment set an address.
     #[arg(long, env = "GRIT_WRAPPER_RUNNER_LISTEN_ADDRESS", value_name = "HOST:PORT")]
     pub runner_listen_address: Option<String>,
 
-    /// Whether a runner that ends although nobody asked for it is started again.
+    /// Restart policy for a runner that exits unexpectedly.
     #[arg(long, env = "GRIT_WRAPPER_RESTART", value_enum, default_value_t = RestartWhen::Never)]
     pub restart: RestartWhen,
 
-    /// The pause before the first restart; it doubles with each failure in a row.
+    /// Delay before the first restart; it doubles with each consecutive failure.
     #[arg(long, env = "GRIT_WRAPPER_RESTART_DELAY", value_name = "DURATION", value_parser = duration::parse, default_value = "1s")]
     pub restart_delay: Duration,
 
-    /// The longest pause before a restart.
+    /// Maximum delay before a restart.
     #[arg(long, env = "GRIT_WRAPPER_RESTART_MAX_DELAY", value_name = "DURATION", value_parser = duration::parse, default_value = "60s")]
     pub restart_max_delay: Duration,
 
-    /// What happens to processes that a runner leaves behind, such as jobs, when it ends other than by a forceful stop: log them, or kill
-    /// them. A forceful stop always kills them.
+    /// Action for processes, such as jobs, that are still running after the runner exited: log or kill them. A forceful stop always kills
+    /// them.
     #[arg(long, env = "GRIT_WRAPPER_LEFTOVER_PROCESSES", value_enum, default_value_t = Leftovers::Report)]
     pub leftover_processes: Leftovers,
 
-    /// What systemd is told to be ready (`Type=notify`).
+    /// Health level at which READY=1 is sent to systemd (`Type=notify`).
     #[arg(long, env = "GRIT_WRAPPER_READY_WHEN", value_enum, default_value_t = ReadyWhen::Process)]
     pub ready_when: ReadyWhen,
 
-    /// What the wrapper does when the runner has ended and is not started again.
+    /// Action of the wrapper when the runner has exited and is not restarted.
     #[arg(long, env = "GRIT_WRAPPER_WHEN_STOPPED", value_enum, default_value_t = WhenStopped::Stay)]
     pub when_stopped: WhenStopped,
 
-    /// error, warn, info, debug or trace.
+    /// Log level: error, warn, info, debug or trace.
     #[arg(long, env = "GRIT_WRAPPER_LOG_LEVEL", value_name = "LEVEL", value_parser = level, default_value = "info")]
     pub log_level: LevelFilter,
 
-    /// The command to run, and its arguments.
+    /// Command to run, with its arguments.
     #[arg(last = true, required = true, value_name = "COMMAND")]
     pub command: Vec<OsString>,
 }
 
-/// What HTTP clients get that do not come through loopback.
+/// Access of HTTP clients on other hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Beyond {
-    /// The metrics.
+    /// Other hosts can read /metrics.
     Metrics,
-    /// All that clients on loopback get.
+    /// Other hosts have the same access as local clients.
     All,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum WhenStopped {
-    /// Stay, and answer `stopped` until told to end by a signal, as upstream's wrapper does.
+    /// Keep running and report state `stopped` until a signal arrives, as upstream's wrapper does.
     Stay,
-    /// End with the runner's exit code, for a service manager that restarts the wrapper.
+    /// Exit with the runner's exit code, so that a service manager can restart the wrapper.
     Exit,
 }
 
-/// The rung of health that READY stands for.
+/// Health level at which READY=1 is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ReadyWhen {
-    /// The process is healthy.
+    /// The runner's process is running.
     Process,
-    /// It is ready.
+    /// The runner is ready for jobs.
     Ready,
-    /// It polls for jobs.
+    /// GitLab accepts the runner's job requests.
     Polling,
 }
 
@@ -447,7 +447,7 @@ mod tests {
             (&["--socket-mode", "7777", "--", "x"], "--socket-mode"),
             (&["--process-termination-timeout", "10", "--", "x"], "--process-termination-timeout"),
             (&["--drain-timeout=-1s", "--", "x"], "--drain-timeout"),
-            (&["--drain-timeout=0", "--", "x"], "leave the flag out for no limit"),
+            (&["--drain-timeout=0", "--", "x"], "omit the flag for no limit"),
             (&["--grpc-listen", "fd", "--", "x"], "or fd://"),
             (&["--http-listen", "unix:///run/x", "--", "x"], "--http-listen"),
             (&["--start-grace", "soon", "--", "x"], "--start-grace"),

@@ -102,9 +102,9 @@ fn explain_unix(path: &Path, error: io::Error) -> ConnectError {
         }
         io::ErrorKind::ConnectionRefused => match kind {
             Ok(kind) if kind.is_socket() => ConnectError::Stale,
-            Ok(kind) if kind.is_dir() => ConnectError::NotASocket("a folder"),
+            Ok(kind) if kind.is_dir() => ConnectError::NotASocket("a directory"),
             Ok(kind) if kind.is_file() => ConnectError::NotASocket("a file"),
-            Ok(_) => ConnectError::NotASocket("something else"),
+            Ok(_) => ConnectError::NotASocket("another kind of file"),
             Err(_) => ConnectError::Missing,
         },
         _ => ConnectError::Io(error),
@@ -119,18 +119,18 @@ fn barrier(path: &Path) -> String {
         fs::symlink_metadata(folder).is_ok() && rustix::fs::access(*folder, May::EXEC_OK).is_err()
     });
     let (what, barrier) = match closed {
-        Some(folder) => ("the folder ", folder),
+        Some(folder) => ("directory ", folder),
         None => ("", path),
     };
     match fs::metadata(barrier) {
         Ok(found) => format!(
-            "{what}{} belongs to user {} and group {}, with mode {:04o}",
+            "{what}{} has owner {}, group {} and mode {:04o}",
             barrier.display(),
             access::user_name(found.uid()),
             access::group_name(found.gid()),
             found.mode() & 0o7777
         ),
-        Err(_) => format!("{what}{} cannot be looked at", barrier.display()),
+        Err(_) => format!("cannot read the owner and mode of {what}{}", barrier.display()),
     }
 }
 

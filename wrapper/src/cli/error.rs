@@ -18,58 +18,58 @@ pub enum CommandError {
         #[source]
         source: ConnectError,
     },
-    #[error("the connection to {address} broke before the wrapper had answered")]
+    #[error("the connection to {address} was lost before the wrapper responded")]
     Broken { address: Address },
-    #[error("{address} is not a grit-wrapper: upstream's wrapper does not have these commands")]
+    #[error("{address} is GitLab's `gitlab-runner wrapper`, which does not support this command")]
     Upstream { address: Address },
-    #[error("{address} is not a wrapper: another gRPC server answers there")]
+    #[error("{address} is a gRPC server, but not a wrapper")]
     NoWrapper { address: Address },
-    #[error("the wrapper at {address} is version {version}, which does not have this command")]
+    #[error("the wrapper at {address} has version {version}, which does not support this command")]
     TooOld { address: Address, version: String },
-    #[error("the wrapper refused: this user may not do that ({0})")]
+    #[error("permission denied by the wrapper: {0}")]
     Denied(String),
-    #[error("the wrapper refused: {0}")]
+    #[error("rejected by the wrapper: {0}")]
     Refused(String),
     #[error("timed out after {}; the runner {last}", duration::show(*.after))]
     TimedOut { after: Duration, last: String },
     #[error("the runner could not be started{}", because(.0))]
     NotStarted(String),
-    #[error("the runner has ended, so it will not become healthy{}", because(.0))]
+    #[error("the runner has exited, so it cannot become healthy{}", because(.0))]
     Ended(String),
-    #[error("the runner ends by itself again and again, so it will not become healthy{}", because(.0))]
+    #[error("the runner is in a crash loop, so it cannot become healthy{}", because(.0))]
     CrashLoop(String),
-    #[error("the runner's health can be seen up to the level {0} only")]
+    #[error("the highest health level that this runner can reach is {0}")]
     OutOfSight(&'static str),
-    #[error("the runner has ended, and the drain was not clean: {0}")]
+    #[error("the runner has exited, but the drain was not clean: {0}")]
     NotClean(&'static str),
-    #[error("cannot write the answer")]
+    #[error("cannot write the output")]
     Output(#[from] io::Error),
 }
 
 /// Why there is no connection over which a wrapper could be asked.
 #[derive(Debug, Error)]
 pub enum ConnectError {
-    #[error("there is no such socket")]
+    #[error("the socket does not exist")]
     Missing,
     #[error("it is {0}, not a socket")]
     NotASocket(&'static str),
     #[error("the path is too long for a socket (at most 107 bytes)")]
     TooLong,
-    #[error("nobody listens on that socket any more; it was left by a process that was killed")]
+    #[error("the socket is stale: the process that created it was killed")]
     Stale,
-    #[error("too many others wait to be let in, so whoever listens there takes no connections")]
+    #[error("the listen backlog is full: the process accepts no connections")]
     Full,
-    #[error("this user ({user}) may not connect: {barrier}")]
+    #[error("user {user} has no permission to connect: {barrier}")]
     Denied { user: String, barrier: String },
-    #[error("nobody listens there")]
+    #[error("no process listens on this address")]
     Nobody,
     #[error("no connection within {}", duration::show(*.0))]
     Unreachable(Duration),
-    #[error("the connection was closed before a word was said")]
+    #[error("the connection was closed before any data was received")]
     Closed,
-    #[error("whoever listens there took the connection, and has said nothing for {}", duration::show(*.0))]
+    #[error("connected, but no response within {}", duration::show(*.0))]
     Silent(Duration),
-    #[error("whoever listens there does not speak gRPC")]
+    #[error("the process on this address is not a gRPC server")]
     NotGrpc,
     #[error("the connection failed")]
     Io(#[source] io::Error),
@@ -103,74 +103,80 @@ impl CommandError {
         Some(match self {
             Self::Connect { source, .. } => return source.next_step(),
             Self::Broken { .. } => {
-                "The wrapper was probably killed or replaced just then, and may or may not have begun what it was asked to do. See with \
-                 `grit-wrapper status`, or ask again: a drain with the same --id is the same drain."
+                "The wrapper was probably killed or restarted, and the request may have been executed. Run \
+                 `grit-wrapper status`, or repeat the command: a drain with the same --id joins the \
+                 existing drain."
             }
             Self::Upstream { .. } => {
-                "The provider works with upstream's wrapper as well. For these commands the runner has to be under grit-wrapper: see \
-                 \"From upstream's wrapper\" in its documentation."
+                "These commands need a runner that is supervised by grit-wrapper: see \"From upstream's \
+                 wrapper\" in the documentation. The Terraform provider supports both wrappers."
             }
             Self::NoWrapper { .. } => OTHER_ADDRESS,
             Self::TooOld { .. } => {
-                "Use the program of that version, or upgrade the wrapper on its host, which leaves its runner alone."
+                "Use the grit-wrapper command of that version, or upgrade the wrapper on its host; an \
+                 upgrade does not stop the runner."
             }
             Self::Denied(_) => {
-                "Root and the wrapper's own user always may. Others need to be in --allow-control of `grit-wrapper run`, or in \
-                 --allow-read to look; through TCP they are not known."
+                "Allowed: root, the wrapper's user, and users in --allow-control of `grit-wrapper run` \
+                 (read-only: --allow-read). If one of these lists is set, TCP clients have read-only \
+                 access, because they cannot be identified."
             }
             Self::TimedOut { .. } => {
-                "Only the waiting has ended: what was asked for goes on. `grit-wrapper wait` waits again."
+                "Only the wait timed out; the operation continues. Run `grit-wrapper wait` to continue \
+                 waiting."
             }
             Self::NotClean(_) => {
-                "Jobs that the runner did not finish show in GitLab as failed or stuck: look there, and retry them. `grit-wrapper status` and the \
-                 wrapper's log have the runner's exit code and its last lines."
+                "Unfinished jobs are failed or stuck in GitLab: retry them there. `grit-wrapper status` \
+                 and the wrapper's log show the runner's exit code and its last log lines."
             }
-            Self::Ended(_) => "`grit-wrapper start` starts it again.",
+            Self::Ended(_) => "Run `grit-wrapper start` to start the runner.",
             Self::CrashLoop(_) => {
-                "Correct the cause, which the runner's log shows. The wrapper goes on to start the runner."
+                "Fix the cause shown in the runner's log. The wrapper continues to restart the runner."
             }
             Self::OutOfSight(_) => {
-                "The runner has no HTTP server to ask: set listen_address in its configuration, or --runner-listen-address of \
-                 `grit-wrapper run`, or wait for the level process."
+                "Higher levels need the runner's HTTP server: set listen_address in its configuration, or \
+                 --runner-listen-address of `grit-wrapper run`; or wait for level process."
             }
             Self::Refused(_) | Self::NotStarted(_) | Self::Output(_) => return None,
         })
     }
 }
 
-const OTHER_ADDRESS: &str =
-    "Give the address that --grpc-listen of `grit-wrapper run` has, with --address or GRIT_WRAPPER_ADDRESS.";
+const OTHER_ADDRESS: &str = "Set --address or GRIT_WRAPPER_ADDRESS to the wrapper's --grpc-listen address.";
 
 impl ConnectError {
     fn next_step(&self) -> Option<&'static str> {
         Some(match self {
             Self::Missing | Self::Nobody => {
-                "Start the wrapper (`systemctl start grit-wrapper`, or the service that it runs in). If it runs already, give the address \
-                 that its --grpc-listen has, with --address or GRIT_WRAPPER_ADDRESS."
+                "Start the wrapper (`systemctl start grit-wrapper`, or the service that runs it). If it is \
+                 already running, set --address or GRIT_WRAPPER_ADDRESS to its --grpc-listen address."
             }
             Self::NotASocket(_) | Self::TooLong => OTHER_ADDRESS,
             Self::Stale => {
-                "Start the wrapper again (`systemctl start grit-wrapper`, or the service that it runs in): it replaces the socket, and \
-                 adopts a runner that still runs."
+                "Start the wrapper (`systemctl start grit-wrapper`, or the service that runs it): it \
+                 replaces the socket, and adopts the runner if that is still running."
             }
             Self::Denied { .. } => {
-                "Ask as root, or as a member of the group that --socket-group gave the socket to; who was added to a group just now has to \
-                 log in again."
+                "Run this command as root, or as a member of the group set with --socket-group. New group \
+                 members must log in again."
             }
             Self::Full | Self::Silent(_) => {
-                "If it is the wrapper, it hangs: its log and `systemctl status` may tell why. It can be killed and started again without \
-                 harm to its runner (`systemctl kill --kill-who=main --signal=SIGKILL UNIT`)."
+                "If the process is the wrapper, it hangs: check its log and `systemctl status`. Killing \
+                 the wrapper does not stop the runner (`systemctl kill --kill-who=main --signal=SIGKILL \
+                 UNIT`); the next wrapper adopts it."
             }
             Self::Unreachable(_) => {
-                "Wrappers listen on their own host: run this command there, or through a tunnel, and see that the address is right."
+                "Check the address. Most wrappers accept local connections only: run this command on the \
+                 wrapper's host, or through a tunnel."
             }
             Self::Closed => {
-                "The wrapper does that when this user has too many connections already (16 on a unix socket; 64 for root, for the wrapper's own user, and on TCP), and its log says so. Else it \
-                 was killed just then, or this is no wrapper, or the address of its --http-listen."
+                "Possible causes: this user has reached its connection limit (16 on a unix socket; 64 for \
+                 root, for the wrapper's user and for TCP; see the wrapper's log); the wrapper was just \
+                 killed; or the address belongs to --http-listen or to another program."
             }
             Self::NotGrpc => {
-                "It may be the address of --http-listen, which is for metrics and REST, or another program's. Give the address that \
-                 --grpc-listen of `grit-wrapper run` has, with --address or GRIT_WRAPPER_ADDRESS."
+                "The address may belong to --http-listen (metrics and REST) or to another program. Set \
+                 --address or GRIT_WRAPPER_ADDRESS to the wrapper's --grpc-listen address."
             }
             Self::Io(_) => return None,
         })
@@ -194,7 +200,7 @@ mod tests {
             connect(ConnectError::Unreachable(Duration::from_secs(10))),
             connect(ConnectError::Io(io::Error::other("failed to lookup address information"))),
             CommandError::Output(io::Error::from_raw_os_error(28)),
-            CommandError::NotClean("killed: it did not end in time"),
+            CommandError::NotClean("killed: it did not exit in time"),
             CommandError::Ended(String::new()),
             CommandError::TimedOut { after: Duration::from_secs(90), last: "is draining, 3 jobs".to_owned() },
         ];

@@ -31,91 +31,92 @@ use crate::{
     daemon::{duration, listen::Address, visible::visible_line},
 };
 
-/// The wrapper to talk to, and how to answer.
+/// Address of the wrapper, and output format.
 #[derive(Clone, Debug, Args)]
 pub struct Common {
-    /// Where the wrapper listens: unix:///absolute/path or tcp://host:port.
+    /// Address of the wrapper: unix:///absolute/path or tcp://host:port.
     #[arg(long, env = "GRIT_WRAPPER_ADDRESS", value_name = "URL", default_value = Run::GRPC_LISTEN)]
     pub address: Address,
 
-    /// Answer in JSON, for programs.
+    /// Print JSON.
     #[arg(long)]
     pub json: bool,
 }
 
 #[derive(Clone, Debug, Subcommand)]
 pub enum Command {
-    /// What the runner does, and how it is.
+    /// Show the runner's state and health.
     Status {
         #[command(flatten)]
         common: Common,
     },
-    /// The runner's jobs.
+    /// List the runner's jobs.
     Jobs {
         #[command(flatten)]
         common: Common,
     },
-    /// Let the runner finish its jobs and end.
+    /// Drain the runner: it finishes its jobs and exits.
     Drain {
         #[command(flatten)]
         common: Common,
-        /// Abort the jobs instead.
+        /// Stop the runner forcefully: its jobs are aborted.
         #[arg(long)]
         force: bool,
-        /// The name of this drain; the same one again is the same drain.
+        /// Identifier of the drain; a repeated call with the same id joins this drain.
         #[arg(long, default_value = "operator")]
         id: String,
-        /// Why, for people who look.
+        /// Reason, shown in the status and in the log.
         #[arg(long, default_value = "")]
         reason: String,
-        /// When the jobs are aborted after all. Default: never.
+        /// Abort remaining jobs after this duration. Default: never.
         #[arg(long, value_name = "DURATION", value_parser = duration::parse_limit)]
         deadline: Option<Duration>,
-        /// Wait until the runner has ended. The exit code is then 0 only if the drain was clean: the runner finished its jobs and ended with
-        /// exit code 0 (with --force: it ended in time with exit code 0). It is 4 if jobs were aborted at a deadline, or if the runner was
-        /// killed, failed, or ended with an unknown exit code; `outcome` in the answer says which.
+        /// Wait until the runner has exited. The exit code is then 0 only if the drain was clean: the runner finished its jobs and exited with
+        /// exit code 0 (with --force: it exited in time with exit code 0). It is 4 if jobs were aborted at a deadline, or if the runner was
+        /// killed, failed, or exited with an unknown exit code; `outcome` in the output shows which of these happened.
         #[arg(long)]
         wait: bool,
-        /// Give up waiting after this time; the drain goes on. Default: never.
+        /// Timeout of the wait; the drain continues. Default: no timeout.
         #[arg(long, value_name = "DURATION", value_parser = duration::parse, requires = "wait")]
         timeout: Option<Duration>,
     },
-    /// Take a drain back that the runner was not told of yet.
+    /// Cancel a drain before SIGQUIT is sent to the runner.
     Cancel {
         #[command(flatten)]
         common: Common,
-        /// Only the drain of this name.
+        /// Cancel only the drain with this id. Default: any drain.
         #[arg(long, default_value = "")]
         id: String,
     },
-    /// Start the runner after it has ended.
+    /// Start the runner after it has exited.
     Start {
         #[command(flatten)]
         common: Common,
     },
-    /// Wait until the runner has ended, or has become healthy. After a drain that was not clean the exit code is 4, as with `drain --wait`.
+    /// Wait until the runner has exited, or has reached a health level. The exit code is 4 after a drain that was not clean, as with
+    /// `drain --wait`.
     Wait {
         #[command(flatten)]
         common: Common,
-        /// What to wait for.
+        /// State or health level to wait for.
         #[arg(long = "for", value_enum, default_value_t = Goal::Stopped)]
         goal: Goal,
-        /// Give up after this time. Default: never.
+        /// Timeout of the wait. Default: no timeout.
         #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
         timeout: Option<Duration>,
     },
 }
 
-/// What can be waited for.
+/// What `wait` waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Goal {
-    /// The runner has ended.
+    /// The runner has exited.
     Stopped,
-    /// Its process is healthy.
+    /// The runner's process is running.
     Process,
-    /// It is ready.
+    /// The runner is ready for jobs.
     Ready,
-    /// It polls for jobs.
+    /// GitLab accepts the runner's job requests.
     Polling,
 }
 
@@ -153,7 +154,7 @@ async fn carry_out(command: Command) -> Result<(), CommandError> {
             print(&text)?;
             if answer.left_out > 0 {
                 let count = answer.left_out;
-                writeln!(io::stderr().lock(), "grit-wrapper: {count} more jobs, all younger, are left out")?;
+                writeln!(io::stderr().lock(), "grit-wrapper: {count} more jobs, all younger, are not shown")?;
             }
             Ok(())
         }
@@ -173,7 +174,7 @@ async fn carry_out(command: Command) -> Result<(), CommandError> {
             } else if !wait {
                 print(&view::drained(&id, &answer))?;
             } else if let Some(joined) = view::joined(&id, &answer) {
-                writeln!(io::stderr().lock(), "grit-wrapper: joined {}", visible_line(&joined))?;
+                writeln!(io::stderr().lock(), "grit-wrapper: {}", visible_line(&joined))?;
             }
             if wait { finish(&common, Goal::Stopped, timeout, force).await } else { Ok(()) }
         }

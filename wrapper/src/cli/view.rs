@@ -16,13 +16,13 @@ pub(crate) fn line(status: &Status) -> String {
     let mut line = format!("is {}", state(status.state()));
     if let Some(health) = &status.health {
         if status.state() == State::Running {
-            let _ = write!(line, " ({})", level(health.level()));
+            let _ = write!(line, ", health level {}", level(health.level()));
         }
         if let Some(jobs) = health.jobs {
             let _ = write!(line, ", {jobs} {}", if jobs == 1 { "job" } else { "jobs" });
         }
         if let Some(oldest) = &health.oldest_job {
-            let _ = write!(line, ", the oldest {} in {}", age(oldest.age), visible_line(&oldest.stage));
+            let _ = write!(line, ", oldest job {} in stage {}", age(oldest.age), visible_line(&oldest.stage));
         }
     }
     line
@@ -39,43 +39,44 @@ pub(super) fn status(status: &Status) -> String {
     };
     fact("state", state(status.state()));
     if let Some(pid) = status.pid {
-        fact("process", &format!("{pid}, since {}", moment(status.started_at).unwrap_or_default()));
+        fact("pid", &format!("{pid}, started {}", moment(status.started_at).unwrap_or_default()));
     }
     if let Some(exit) = &status.exit {
-        fact("ended", &ended(exit));
+        fact("exit", &exit_text(exit));
     }
     if !status.failure_reason.is_empty() {
-        fact("reason", &status.failure_reason);
+        fact("failure", &status.failure_reason);
     }
     if status.restarts > 0 {
-        let crash_loop = if status.crash_loop { ", a crash loop" } else { "" };
+        let crash_loop = if status.crash_loop { " (crash loop)" } else { "" };
         fact("restarts", &format!("{}{crash_loop}", status.restarts));
     }
     if let Some(health) = status.health.as_ref().filter(|_| status.pid.is_some()) {
         fact("health", level(health.level()));
-        for reason in &health.reasons {
-            fact("", reason);
+        for (number, reason) in health.reasons.iter().enumerate() {
+            fact(if number == 0 { "reason" } else { "" }, reason);
         }
         if let Some(version) = &health.runner_version {
             fact("version", version);
         }
         fact("jobs", &health.jobs.map_or_else(|| "unknown".to_owned(), |jobs| jobs.to_string()));
         if let Some(oldest) = &health.oldest_job {
-            fact("oldest", &format!("{} in {}", age(oldest.age), oldest.stage));
+            fact("oldest job", &format!("{}, stage {}", age(oldest.age), oldest.stage));
         }
     }
     let mut drained = |name: &str, drain: &Drain| {
-        let reason = if drain.reason.is_empty() { String::new() } else { format!(": {}", drain.reason) };
-        fact(name, &format!("{} by {}{reason}", mode(drain.mode()), drain.id));
+        let reason =
+            if drain.reason.is_empty() { String::new() } else { format!(", reason: {}", drain.reason) };
+        fact(name, &format!("{}, id {}{reason}", mode(drain.mode()), drain.id));
         if let Some(asked_at) = moment(drain.asked_at) {
             let by = if drain.asked_by.is_empty() { "" } else { " by " };
-            fact("", &format!("asked for at {asked_at}{by}{}", drain.asked_by));
+            fact("requested", &format!("{asked_at}{by}{}", drain.asked_by));
         }
         if let Some(outcome) = outcome_words(drain.outcome()) {
             fact("outcome", outcome);
         }
         if let Some(exit) = &drain.exit {
-            fact("", &ended(exit));
+            fact("exit", &exit_text(exit));
         }
     };
     if let Some(drain) = &status.last_drain {
@@ -94,7 +95,7 @@ pub(super) fn status(status: &Status) -> String {
 pub(super) fn drained(id: &str, answer: &DrainResponse) -> String {
     let status = answer.status.clone().unwrap_or_default();
     match joined(id, answer) {
-        Some(joined) => format!("{:<10} {}\n{}", "joined", visible_line(&joined), self::status(&status)),
+        Some(joined) => format!("{:<10} {}\n{}", "note", visible_line(&joined), self::status(&status)),
         None => self::status(&status),
     }
 }
@@ -108,11 +109,11 @@ pub(super) fn joined(id: &str, answer: &DrainResponse) -> Option<String> {
     if !answer.joined {
         None
     } else if is_over {
-        Some("nothing is left to drain: the runner had ended already".to_owned())
+        Some("the runner has already exited; there is nothing to drain".to_owned())
     } else if answer.joined_id == id || answer.joined_id.is_empty() {
-        Some("this drain was under way already".to_owned())
+        Some("joined the drain with this id, which is already in progress".to_owned())
     } else {
-        Some(format!("the drain {:?}, which was under way already", answer.joined_id))
+        Some(format!("joined the drain {:?}, which is already in progress", answer.joined_id))
     }
 }
 
@@ -224,13 +225,13 @@ fn line_of(value: &Value) -> String {
     format!("{value}\n")
 }
 
-fn ended(exit: &Exit) -> String {
+fn exit_text(exit: &Exit) -> String {
     let how = match &exit.how {
-        Some(How::Code(code)) => format!("exit code {code}"),
+        Some(How::Code(code)) => format!("code {code}"),
         Some(How::Signal(signal)) => format!("signal {signal}"),
-        Some(How::NeverStarted(_)) => "was never started".to_owned(),
-        Some(How::SpawnError(error)) => format!("could not be started: {error}"),
-        Some(How::Unknown(_)) | None => "how is not known".to_owned(),
+        Some(How::NeverStarted(_)) => "the runner was never started".to_owned(),
+        Some(How::SpawnError(error)) => format!("the runner could not be started: {error}"),
+        Some(How::Unknown(_)) | None => "status unknown (adopted runner)".to_owned(),
     };
     if exit.killed { format!("{how}, killed by the wrapper") } else { how }
 }
@@ -283,16 +284,14 @@ fn outcome(outcome: DrainOutcome) -> Option<&'static str> {
 pub(super) fn outcome_words(outcome: DrainOutcome) -> Option<&'static str> {
     Some(match outcome {
         DrainOutcome::Unspecified => return None,
-        DrainOutcome::Clean => "clean: the runner finished its jobs and ended",
-        DrainOutcome::JobsAborted => {
-            "jobs aborted: the runner was asked to abort the jobs that still ran, and ended"
-        }
-        DrainOutcome::Killed => "killed: the runner did not end in time, and was killed with its jobs",
-        DrainOutcome::Failed => "failed: the runner ended with an error, so jobs may have been aborted",
+        DrainOutcome::Clean => "clean: the runner finished its jobs and exited",
+        DrainOutcome::JobsAborted => "jobs aborted: the remaining jobs were aborted, and the runner exited",
+        DrainOutcome::Killed => "killed: the runner did not exit in time and was killed with its jobs",
+        DrainOutcome::Failed => "failed: the runner exited with an error; jobs may have been aborted",
         DrainOutcome::Unknown => {
-            "unknown: the runner ended, and its exit code is not known, so jobs may have been aborted"
+            "unknown: the runner exited, but its exit code is unknown; jobs may have been aborted"
         }
-        DrainOutcome::NoRunner => "no runner: none ran",
+        DrainOutcome::NoRunner => "no runner: the runner was not running",
     })
 }
 
@@ -348,16 +347,16 @@ mod tests {
     fn status_text_snapshot() {
         insta::assert_snapshot!(status(&draining()), @r"
         state      draining
-        process    17, since 2023-11-14T22:13:20.5Z
+        pid        17, started 2023-11-14T22:13:20.5Z
         health     none
-                   the runner is draining
+        reason     the runner is draining
         version    19.2.0
         jobs       12
-        oldest     2h10m3s in step_script
-        drain      graceful by deploy-7: version 2
-                   asked for at 2023-11-14T22:14:20Z by uid 1000 (deploy), unix socket
+        oldest job 2h10m3s, stage step_script
+        drain      graceful, id deploy-7, reason: version 2
+        requested  2023-11-14T22:14:20Z by uid 1000 (deploy), unix socket
         ");
-        assert_eq!(line(&draining()), "is draining, 12 jobs, the oldest 2h10m3s in step_script");
+        assert_eq!(line(&draining()), "is draining, 12 jobs, oldest job 2h10m3s in stage step_script");
     }
 
     #[test]
@@ -366,7 +365,8 @@ mod tests {
         status.drain.as_mut().unwrap().reason = "\u{1b}[2Jgone\nstate      stopped".to_owned();
         status.health.as_mut().unwrap().oldest_job.as_mut().unwrap().stage = "a\nMAINPID=1".to_owned();
         let text = super::status(&status);
-        let drain = "drain      graceful by deploy-7: \\u{1b}[2Jgone\n           state      stopped\n";
+        let drain =
+            "drain      graceful, id deploy-7, reason: \\u{1b}[2Jgone\n           state      stopped\n";
         assert!(text.contains(drain), "{text}");
         assert!(!line(&status).contains('\n'), "systemd would take it for an assignment: {}", line(&status));
     }

@@ -38,7 +38,7 @@ pub(super) async fn wait(
         progress,
         begin,
         next_line: begin + LINE_INTERVAL,
-        last: "was not seen yet".to_owned(),
+        last: "has not been seen yet".to_owned(),
         written: None,
         seen: false,
         lost: false,
@@ -146,16 +146,16 @@ impl Watcher {
     }
 
     fn lose(&mut self) -> io::Result<()> {
-        "cannot be asked: its wrapper does not answer".clone_into(&mut self.last);
+        "has no known state: the wrapper does not respond".clone_into(&mut self.last);
         if !std::mem::replace(&mut self.lost, true) {
-            self.say("the wrapper does not answer any more; waiting for it to come back")?;
+            self.say("lost the connection to the wrapper; reconnecting")?;
         }
         self.show()
     }
 
     fn find(&mut self) -> io::Result<()> {
         self.seen = true;
-        if std::mem::take(&mut self.lost) { self.say("the wrapper is back") } else { Ok(()) }
+        if std::mem::take(&mut self.lost) { self.say("connected to the wrapper again") } else { Ok(()) }
     }
 
     /// Something that a log of a pipeline should have; a terminal has the line.

@@ -36,7 +36,7 @@ pub(crate) fn parse(text: &str) -> Result<Duration, String> {
 /// Parses a duration that is not zero: where no time at all would abort jobs at once, and somebody may mean "no limit".
 pub(crate) fn parse_limit(text: &str) -> Result<Duration, String> {
     match parse(text)? {
-        Duration::ZERO => Err("0 would abort the jobs at once; leave the flag out for no limit".to_owned()),
+        Duration::ZERO => Err("0 would abort the jobs immediately; omit the flag for no limit".to_owned()),
         limit => Ok(limit),
     }
 }

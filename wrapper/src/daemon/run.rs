@@ -45,15 +45,15 @@ pub enum RunError {
         #[source]
         source: ListenError,
     },
-    #[error("socket activation")]
+    #[error("invalid socket from systemd")]
     Passed(#[from] PassedError),
-    #[error("cannot prepare the process")]
+    #[error("cannot set up the wrapper process")]
     Prepare(#[source] std::io::Error),
     #[error("--http-listen: expected tcp://host:port")]
     HttpAddress,
-    #[error("cannot keep the state")]
+    #[error("cannot open the state file")]
     Store(#[from] StoreError),
-    #[error("cannot tell whether the runner of an earlier wrapper lives")]
+    #[error("cannot find out whether the previous wrapper's runner is still running")]
     Adopt(#[source] std::io::Error),
     #[error(transparent)]
     Broken(#[from] Broken),
@@ -110,14 +110,14 @@ async fn supervise(settings: &Run, mut passed: Passed) -> Result<u8, RunError> {
         signal(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw())).map_err(RunError::Prepare)?;
     // A runner's jobs become ours when it ends, so that they can be found, and are collected when they end.
     if let Err(error) = orphans::adopt() {
-        warn!(%error, "the runner's orphans go to another process");
+        warn!(%error, "cannot become the parent of the runner's orphaned processes");
     }
     let signals = Signals::new().map_err(RunError::Prepare)?;
     let mut listeners = Vec::new();
     for address in &settings.grpc_listen {
         let opened = listen::open(address, &settings.listen_rules(), &mut passed).await;
         for listener in opened.map_err(|source| RunError::Listen { flag: "--grpc-listen", source })? {
-            info!(%address, bound = %listener, "listening");
+            info!(%address, bound = %listener, "gRPC server listening");
             listeners.push(listener);
         }
     }
@@ -157,7 +157,7 @@ async fn supervise(settings: &Run, mut passed: Passed) -> Result<u8, RunError> {
     // What callers are told first is the runner that is being started. When its start takes long, they are served before there is a child,
     // as by upstream's wrapper, and what they ask for counts.
     if let Ok(Err(error)) = timeout(BOOT_LIMIT, supervisor.boot()).await {
-        error!(%error, "cannot ask for the first start");
+        error!(%error, "cannot request the start of the runner");
     }
     if let Some(listener) = web {
         let web = Web {
@@ -180,15 +180,15 @@ async fn supervise(settings: &Run, mut passed: Passed) -> Result<u8, RunError> {
         Outcome::Ended(end) => end,
         // The next wrapper makes the callbacks, and listens in our place.
         Outcome::Detached => {
-            info!("wrapper ended, the runner lives");
+            info!("wrapper exiting; the runner keeps running");
             return Ok(0);
         }
     };
     stop_serving.cancel();
     if let Err(error) = parts.end_of(GRPC).await {
-        error!(%error, "gRPC server");
+        error!(%error, "gRPC server failed");
     }
-    info!(exit_code = exit_code(&end), reason = end.failure(), "wrapper ended");
+    info!(exit_code = exit_code(&end), reason = end.failure(), "wrapper exiting");
     Ok(exit_code(&end))
 }
 
@@ -198,8 +198,9 @@ fn warn_of_twins(command: &CommandLine, supervisor: &Handle) {
     for pid in process::running(command).into_iter().filter(|pid| Some(*pid) != adopted) {
         warn!(
             pid,
-            "another process runs the same command: if it uses the same configuration, both take jobs, and this wrapper drains only its own \
-             runner. Stop the other one, or give each a configuration of its own"
+            "another process runs the same command. If both use the same configuration, both accept jobs, \
+             and this wrapper drains only its runner. Stop the other process, or use separate \
+             configurations"
         );
     }
 }
@@ -211,10 +212,10 @@ const BOOT_LIMIT: Duration = Duration::from_secs(1);
 const SUPERVISOR: &str = "supervisor";
 const SIGNALS: &str = "signals";
 const PROBER: &str = "health prober";
-const NOTIFIER: &str = "service manager notifier";
+const NOTIFIER: &str = "systemd notifier";
 const HTTP: &str = "HTTP server";
-const GRPC: &str = "gRPC server";
-const ORPHANS: &str = "collector of ended processes";
+const GRPC: &str = "gRPC server failed";
+const ORPHANS: &str = "orphan reaper";
 
 /// Waits for the end of the supervisor's work, as long as no part breaks.
 async fn outcome(supervision: JoinHandle<Outcome>, parts: &mut Parts) -> Result<Outcome, Broken> {
@@ -233,7 +234,7 @@ async fn bind_http(settings: &Run) -> Result<Option<TcpListener>, RunError> {
         Listener::Tcp(listener) => listener,
         Listener::Unix(_) => return Err(RunError::HttpAddress),
     };
-    info!(%address, bound = listener.local_addr().map_err(RunError::Prepare)?.to_string(), "listening for HTTP");
+    info!(%address, bound = listener.local_addr().map_err(RunError::Prepare)?.to_string(), "HTTP server listening");
     Ok(Some(listener))
 }
 

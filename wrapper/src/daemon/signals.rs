@@ -60,12 +60,12 @@ impl Signals {
                 _ = self.interrupt.recv() => ("SIGINT", true),
                 _ = self.quit.recv() => ("SIGQUIT", false),
                 _ = self.hangup.recv() => {
-                    info!(signal = "SIGHUP", "signal received: passing it on");
+                    info!(signal = "SIGHUP", "signal received: forwarding it to the runner");
                     report("SIGHUP", "reload", None, accepted(|| asking.supervisor.reload()).await);
                     continue;
                 }
                 _ = self.detach.recv() => {
-                    info!(signal = "SIGUSR1", "signal received: ending without the runner");
+                    info!(signal = "SIGUSR1", "signal received: exiting; the runner keeps running for the next wrapper");
                     report("SIGUSR1", "detach", None, accepted(|| asking.supervisor.detach()).await);
                     continue;
                 }
@@ -89,7 +89,7 @@ impl Asking {
         let now = Instant::now();
         match self.asked {
             None => {
-                info!(signal = name, "signal received: draining, then ending");
+                info!(signal = name, "signal received: draining the runner, then exiting");
                 let deadline = self.drain_timeout.map(|limit| now + limit);
                 let stop = Stop {
                     deadline,
@@ -104,12 +104,12 @@ impl Asking {
                 }
             }
             Some(first) if hastens && now >= first + ACCIDENT => {
-                info!(signal = name, "signal received again: stopping forcefully");
+                info!(signal = name, "signal received again: stopping the runner forcefully");
                 let stop = Stop { by: Arc::from(name), ..Stop::new(ID, Mode::Forceful) };
                 let result = accepted(|| self.supervisor.stop(stop.clone())).await;
                 report(name, "drain", Some(&stop), result);
             }
-            Some(_) => info!(signal = name, "signal received again: draining already"),
+            Some(_) => info!(signal = name, "signal received again: drain already in progress"),
         }
     }
 }

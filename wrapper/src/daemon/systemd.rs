@@ -81,7 +81,9 @@ impl Notifier {
                     ready_when = ready.name(),
                     level = seen.level.name(),
                     reasons = ?seen.reasons,
-                    "ready at the highest level that can be seen of this runner; set listen_address in its configuration, or --runner-listen-address"
+                    "READY=1 is sent below the level of --ready-when, because higher levels need the \
+                     runner's HTTP server; set listen_address in the runner's configuration, or \
+                     --runner-listen-address"
                 );
             }
             let (message, next) = told.news(&own.status(), is_ready);
@@ -116,7 +118,7 @@ impl Notifier {
             }
             Err(error) => {
                 if !*trouble {
-                    warn!(%error, "cannot tell the service manager; trying again each second");
+                    warn!(%error, "cannot send sd_notify message; retrying every second");
                 }
                 *trouble = true;
                 false

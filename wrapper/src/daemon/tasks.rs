@@ -18,8 +18,8 @@ pub(crate) struct Parts {
 /// A part that ended before the wrapper did.
 #[derive(Debug, Error, PartialEq, Eq)]
 #[error(
-    "the part {name:?} of the wrapper {how}. This is a bug in grit-wrapper, please report it. The wrapper ends; its runner goes on, and the next \
-     wrapper adopts it"
+    "internal task {name:?} {how}. This is a bug in grit-wrapper, please report it. The wrapper exits; the \
+     runner keeps running, and the next wrapper adopts it"
 )]
 pub struct Broken {
     name: &'static str,

@@ -25,14 +25,14 @@ struct Parts {
 /// Why a callback cannot be made.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum CallbackError {
-    #[error("the callback's URL is not an absolute http or https URL")]
+    #[error("the callback's `url` must be an absolute http:// or https:// URL")]
     Url,
-    #[error("{0:?} is not an HTTP method")]
+    #[error("{0:?} is not a valid HTTP method")]
     Method(String),
-    #[error("{0:?} is not the name of an HTTP header")]
+    #[error("{0:?} is not a valid HTTP header name")]
     HeaderName(String),
     /// The value is a secret more often than not, and is not shown.
-    #[error("the value of the callback's header {0:?} holds characters that HTTP does not allow")]
+    #[error("the value of the callback's header {0:?} contains characters that HTTP does not allow")]
     HeaderValue(String),
 }
 

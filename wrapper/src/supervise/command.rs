@@ -110,20 +110,21 @@ pub enum Answer {
 /// Why a request was not taken. Nothing has changed.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum Refusal {
-    #[error("the runner is being stopped; start it again once it has ended")]
+    #[error("the runner is stopping; start it after it has exited")]
     Stopping,
-    #[error("the wrapper is ending")]
+    #[error("the wrapper is exiting")]
     Leaving,
-    #[error("nothing is being stopped")]
+    #[error("no drain is in progress")]
     NotStopping,
-    #[error("another drain is under way")]
+    #[error("another drain is in progress")]
     OtherStop,
     #[error(
-        "the runner was told to stop already, and cannot take that back; start it again once it has ended"
+        "SIGQUIT was already sent to the runner, so the drain cannot be cancelled; start the runner after \
+         it has exited"
     )]
     TooLate,
-    #[error("without a state file the next wrapper could not adopt the runner")]
+    #[error("without --state-file the next wrapper cannot adopt the runner")]
     NoStateFile,
-    #[error("too many different callbacks for one shutdown (at most {max})", max = Stop::MAX_CALLBACKS)]
+    #[error("too many different callbacks for one shutdown; the limit is {max}", max = Stop::MAX_CALLBACKS)]
     TooManyCallbacks,
 }

@@ -22,9 +22,9 @@ pub struct Handle {
 /// Why a request has no effect.
 #[derive(Debug, Error)]
 pub enum HandleError {
-    #[error("the supervisor has too many requests waiting; ask again")]
+    #[error("too many requests are waiting; retry")]
     Busy,
-    #[error("the supervisor has ended")]
+    #[error("the wrapper is exiting")]
     Ended,
     #[error(transparent)]
     Refused(#[from] Refusal),

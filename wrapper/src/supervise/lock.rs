@@ -36,7 +36,7 @@ pub(crate) fn try_beside(folder: &Folder, name: &OsStr) -> io::Result<Attempt<Lo
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => {
             if let Err(error) = sign(&mut file) {
-                warn!(%error, file = %folder.path().join(name).display(), "cannot write our number into a lock file; the lock holds all the same");
+                warn!(%error, file = %folder.path().join(name).display(), "cannot write PID to lock file; lock is held");
             }
             Ok(Attempt::Ours(Lock(file)))
         }
@@ -62,7 +62,7 @@ impl Drop for Lock {
     /// its exec, and the lock with it.
     fn drop(&mut self) {
         if let Err(errno) = flock(&self.0, FlockOperation::Unlock) {
-            warn!(%errno, "cannot unlock a file; it is unlocked when it is closed");
+            warn!(%errno, "cannot unlock a file; the lock is released when the file is closed");
         }
     }
 }

@@ -46,7 +46,7 @@ impl fmt::Display for Holder {
         if let Ok(name) = fs::read_to_string(format!("/proc/{pid}/comm")) {
             write!(f, " ({})", name.trim_end().escape_debug())?;
         }
-        if is_ending(pid) { f.write_str(", which was killed,") } else { Ok(()) }
+        if is_ending(pid) { f.write_str(" (terminating)") } else { Ok(()) }
     }
 }
 
@@ -104,6 +104,6 @@ mod tests {
         let told = Holder::new(Some(me)).to_string();
         assert!(told.starts_with(&format!("process {me} (")) && told.ends_with(')'), "{told}");
         let gone = Holder::new(Some(u32::MAX)).to_string();
-        assert_eq!(gone, "process 4294967295, which was killed,");
+        assert_eq!(gone, "process 4294967295 (terminating)");
     }
 }

@@ -65,19 +65,19 @@ pub struct Restart {
 /// What becomes of processes that a child leaves behind. A forceful stop always kills them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Leftovers {
-    /// Log each with its number, age and program, and let it live.
+    /// Log each process with PID, age and command, and keep it running.
     Report,
-    /// Kill them.
+    /// Kill the processes.
     Kill,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum RestartWhen {
-    /// Stay stopped, as upstream's wrapper does.
+    /// Do not restart, as upstream's wrapper.
     Never,
-    /// Start again unless the exit code was 0.
+    /// Restart unless the exit code was 0.
     OnFailure,
-    /// Start again after any end that nobody asked for.
+    /// Restart after every unexpected exit.
     Always,
 }
 

@@ -107,7 +107,7 @@ impl Keeper {
         let missing = self.ask(LIMIT, |store| Ok(store.is_missing())).await;
         if missing.unwrap_or(true) {
             if self.again.is_none() {
-                warn!("the state file was removed, or its folder, while the wrapper runs; writing it again");
+                warn!("state file or its directory was removed; writing it again");
             }
             self.written = None;
             self.again = Some(Instant::now());
@@ -118,11 +118,11 @@ impl Keeper {
     /// a disk.
     pub(super) async fn save(&mut self, present: Saved) {
         match self.write(LIMIT, present).await {
-            Ok(()) if self.again.take().is_some() => info!("the state file is written again"),
+            Ok(()) if self.again.take().is_some() => info!("state file writable again"),
             Ok(()) => {}
             Err(error) => {
                 if !self.failing {
-                    error!(%error, "cannot write the state file; until it can be, a later wrapper will not know what happened since");
+                    error!(%error, "cannot write state file; state changes are not persisted; retrying");
                 }
                 self.failing = true;
                 self.again = Some(Instant::now() + SAVE_AGAIN);
@@ -142,7 +142,7 @@ impl Keeper {
     /// Ends in good order: there is nothing for the next wrapper to take up.
     pub(super) async fn finish(mut self) {
         if let Err(error) = self.ask(LIMIT, |store| store.remove()).await {
-            error!(%error, "cannot remove the state file");
+            error!(%error, "cannot remove state file");
         }
     }
 
@@ -168,7 +168,7 @@ impl Keeper {
         deed: impl FnOnce(&mut dyn Keep) -> io::Result<T> + Send + 'static,
     ) -> io::Result<T> {
         let Some(jobs) = &self.jobs else { return Ok(T::default()) };
-        let hangs = || io::Error::new(io::ErrorKind::TimedOut, "the file system does not answer");
+        let hangs = || io::Error::new(io::ErrorKind::TimedOut, "the file system does not respond");
         if let Some(late) = &mut self.late {
             if matches!(late.try_recv(), Err(oneshot::error::TryRecvError::Empty)) {
                 return Err(hangs());
@@ -194,12 +194,9 @@ impl Keeper {
     }
 }
 
-#[expect(
-    clippy::panic,
-    reason = "the thread has panicked; without it nothing can be promised, and the wrapper is to end"
-)]
+#[expect(clippy::panic, reason = "the thread has panicked; the wrapper cannot work without it and must exit")]
 fn ended() -> ! {
-    panic!("the thread that writes the state file has ended");
+    panic!("the state file writer thread has exited");
 }
 
 #[cfg(test)]

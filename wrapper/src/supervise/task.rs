@@ -187,7 +187,7 @@ impl<P: Platform, C: Callbacks> Task<P, C> {
                     Err(()) => continue,
                 },
             };
-            debug!(?event, "event");
+            debug!(?event, "processing event");
             let (left, answer) = self.handle(event).await;
             if let Some(reply) = reply {
                 // Whoever asked may have gone; what they asked for happens all the same.
@@ -228,15 +228,12 @@ impl<P: Platform, C: Callbacks> Task<P, C> {
             return std::mem::take(&mut self.keeper).finish().await;
         }
         if self.keeper.keeps() {
-            warn!(
-                count,
-                "ending before the shutdown callbacks were made; the next wrapper goes on with them"
-            );
+            warn!(count, "exiting with unsent shutdown callbacks; the next wrapper sends them");
             self.keeper.save(Saved::new(&Supervision::default(), None, &self.owed)).await;
         } else {
             error!(
                 count,
-                "ending before the shutdown callbacks were made; without a state file they are lost"
+                "exiting with unsent shutdown callbacks; they are lost, because there is no state file"
             );
         }
     }
@@ -308,7 +305,7 @@ impl<P: Platform, C: Callbacks> Task<P, C> {
         let now = Instant::now();
         let Step { next, effects, answer } = before.on(event, now, &self.policy);
         if next.state.name() != name {
-            info!(from = name, to = next.state.name(), "state");
+            info!(from = name, to = next.state.name(), "runner state changed");
         }
         self.counters.happened(self.tally.see(&next.state, now));
         self.supervision = next;
@@ -374,7 +371,7 @@ impl<P: Platform, C: Callbacks> Task<P, C> {
         if let Err(error) = self.keeper.save_start(self.present()).await {
             self.identity = None;
             child.discard();
-            let why = "the state file cannot be written, so a later wrapper could start a second runner";
+            let why = "cannot write the state file; without it the next wrapper could start a second runner";
             return Err(io::Error::new(error.kind(), format!("{why}: {error}")));
         }
         child.release().await.inspect_err(|_| self.identity = None)?;
@@ -397,9 +394,7 @@ impl<P: Platform, C: Callbacks> Task<P, C> {
         self.callbacks.call(owed.callback.clone(), owed.since, made);
         self.owed.push(owed);
         if self.owed.len() > MAX_OWED {
-            warn!(
-                "too many shutdown callbacks that cannot be made; a later wrapper will not know the oldest one"
-            );
+            warn!("too many failing shutdown callbacks; removed the oldest one from the state file");
             self.owed.remove(0);
         }
     }
@@ -407,9 +402,9 @@ impl<P: Platform, C: Callbacks> Task<P, C> {
     async fn signal(&mut self, signal: Signal) {
         let Some(child) = &mut self.child else { return };
         match child.signal(signal) {
-            Ok(()) => info!(%signal, pid = child.pid(), "signal sent"),
+            Ok(()) => info!(%signal, pid = child.pid(), "signal sent to the runner"),
             // The phase moves on by time, up to SIGKILL, whatever became of this one.
-            Err(error) => error!(%error, %signal, pid = child.pid(), "cannot signal the runner"),
+            Err(error) => error!(%error, %signal, pid = child.pid(), "cannot send signal to the runner"),
         }
         self.note_identity().await;
     }

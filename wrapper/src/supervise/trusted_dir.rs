@@ -164,14 +164,14 @@ impl Folder {
     fn explain(&self, name: &OsStr, errno: Errno) -> io::Error {
         let path = self.path.join(name);
         match errno {
-            Errno::LOOP => denied(&path, "is a symbolic link, which is not followed: remove it"),
+            Errno::LOOP => denied(&path, "is a symbolic link, which is not allowed: remove it"),
             Errno::ACCESS | Errno::PERM => {
-                let of =
-                    self.owner(name).map_or_else(String::new, |uid| format!(", which belongs to user {uid}"));
+                let of = self.owner(name).map_or_else(String::new, |uid| format!(" (owner: user {uid})"));
                 denied(
                     &path,
                     format_args!(
-                        "cannot be opened{of}: make sure that no wrapper of another user works with it, and remove it"
+                        "cannot be opened{of}: make sure that no wrapper of another user uses it, then \
+                         remove it"
                     ),
                 )
             }
@@ -201,14 +201,15 @@ fn check_folder(path: &Path, stat: &Stat) -> io::Result<()> {
         let uid = stat.st_uid;
         return Err(denied(
             path,
-            format_args!("belongs to user {uid}, who could replace the files in it: {ELSEWHERE}"),
+            format_args!("is owned by user {uid}, who could replace its files: {ELSEWHERE}"),
         ));
     }
     if mode & OTHERS_WRITE != 0 {
         return Err(denied(
             path,
             format_args!(
-                "has mode {mode:04o}, so other users could replace the files in it: chmod go-w, or {ELSEWHERE}"
+                "has mode {mode:04o}, so other users could replace its files: run chmod go-w, or \
+                 {ELSEWHERE}"
             ),
         ));
     }
@@ -216,7 +217,7 @@ fn check_folder(path: &Path, stat: &Stat) -> io::Result<()> {
 }
 
 const ELSEWHERE: &str =
-    "use a folder that only root and the wrapper's user can write to, such as one below /run";
+    "use a directory that only root and the wrapper's user can write to, for example below /run";
 
 fn check_file(path: &Path, stat: &Stat) -> io::Result<()> {
     let (uid, mode) = (stat.st_uid, stat.st_mode & 0o7777);
@@ -226,14 +227,15 @@ fn check_file(path: &Path, stat: &Stat) -> io::Result<()> {
     if !is_trusted(uid) {
         return Err(denied(
             path,
-            format_args!("belongs to user {uid}, who could have written anything into it: remove it"),
+            format_args!("is owned by user {uid}, who could have changed it: remove it"),
         ));
     }
     if mode & OTHERS_WRITE != 0 {
         return Err(denied(
             path,
             format_args!(
-                "has mode {mode:04o}, so other users could have written anything into it: look at it, and chmod 0600 or remove it"
+                "has mode {mode:04o}, so other users could have changed it: check its content, then run \
+                 chmod 0600 or remove it"
             ),
         ));
     }
@@ -280,7 +282,7 @@ mod tests {
         if geteuid().is_root() {
             chown(temporary.path(), Some(4242), None).unwrap();
             let why = refusal(Folder::of(&file));
-            assert!(why.contains("belongs to user 4242"), "{why}");
+            assert!(why.contains("owned by user 4242"), "{why}");
         }
     }
 
@@ -305,7 +307,7 @@ mod tests {
         if geteuid().is_root() {
             chown(&file, Some(4242), None).unwrap();
             for why in [refusal(folder.read(name)), refusal(folder.open_or_create(name))] {
-                assert!(why.contains("belongs to user 4242"), "{why}");
+                assert!(why.contains("owned by user 4242"), "{why}");
             }
         }
     }

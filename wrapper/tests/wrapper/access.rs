@@ -44,7 +44,7 @@ async fn unlisted_user_is_rejected_and_logged() {
     for command in ["status", "drain"] {
         let answer = ask_as_stranger(&wrapper, &[command]);
         assert_eq!(answer.status.code(), Some(1), "{}", text(&answer));
-        assert!(text(&answer).contains("may not ask"), "{}", text(&answer));
+        assert!(text(&answer).contains("has no access"), "{}", text(&answer));
     }
     wrapper.logged("uid 4242 gid 4242").await;
     assert_eq!(wrapper.record(), "ready");
@@ -59,7 +59,7 @@ async fn read_only_user_can_read_but_not_drain() {
     let answer = ask_as_stranger(&wrapper, &["status"]);
     assert_eq!(answer.status.code(), Some(0), "{}", text(&answer));
     let answer = ask_as_stranger(&wrapper, &["drain"]);
-    assert!(text(&answer).contains("may only look"), "{}", text(&answer));
+    assert!(text(&answer).contains("read-only access"), "{}", text(&answer));
     assert_eq!(wrapper.record(), "ready");
     // The wrapper's own user may.
     wrapper.client().await.graceful().await;

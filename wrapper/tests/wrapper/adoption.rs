@@ -164,7 +164,7 @@ async fn sigusr1_leaves_runner_for_next_wrapper() {
     let without = Start::new().without_socket().flags(&["--grpc-listen=tcp://127.0.0.1:0"]).child(&[]);
     without.child_ready().await;
     without.signal(Signal::USR1);
-    without.logged("without a state file").await;
+    without.logged("without --state-file").await;
     assert!(lives(without.pid()));
 }
 
@@ -261,8 +261,8 @@ async fn newer_state_file_and_its_runner_are_left_alone() {
     assert_eq!(second.ended().await.code(), Some(125));
     let log = second.read("log");
     for text in [
-        "form \\\"2\\\"",
-        &format!("the runner, process {runner}, may still run"),
+        "format \\\"2\\\"",
+        &format!("the runner (PID {runner}) may still be running"),
         "w.sock.state",
         "Start the newer grit-wrapper again",
     ] {
@@ -282,9 +282,9 @@ async fn newer_state_file_and_its_runner_are_left_alone() {
 async fn unreadable_state_file_starts_no_runner() {
     // Of a later version that is nothing like ours; broken off; of something else.
     for (text, why) in [
-        ("{\"version\":\"2\"}", "a runner may still run. Start the newer grit-wrapper again"),
-        ("{\"version\":\"1\",\"chi", "make sure that none does, and remove the file"),
-        ("hello", "make sure that none does, and remove the file"),
+        ("{\"version\":\"2\"}", "a runner may still be running. Start the newer grit-wrapper again"),
+        ("{\"version\":\"1\",\"chi", "make sure that none is, then remove the file"),
+        ("hello", "make sure that none is, then remove the file"),
     ] {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("w.sock.state"), text).unwrap();
@@ -304,7 +304,7 @@ async fn unwritable_state_file_blocks_start_but_not_drain() {
     fs::create_dir(&in_the_way).unwrap();
     let mut first = Start::again(folder).flags(&["--start-grace=0s"]).child(&["--ignore-quit"]);
     let reason = first.client().await.becomes(Status::Stopped).await;
-    assert!(reason.contains("a later wrapper could start a second runner"), "{reason}");
+    assert!(reason.contains("the next wrapper could start a second runner"), "{reason}");
     assert_eq!((first.record().as_str(), runners(first.folder.path())), ("", vec![]));
     fs::remove_dir(&in_the_way).unwrap();
     first.own().await.start(StartRequest {}).await.unwrap();
@@ -314,7 +314,7 @@ async fn unwritable_state_file_blocks_start_but_not_drain() {
     first.client().await.graceful().await;
     first.recorded("ready QUIT").await;
     fs::remove_dir(&in_the_way).unwrap();
-    let written = "the state file is written again";
+    let written = "state file writable again";
     eventually(written, async || {
         let log = first.read("log");
         if log.matches(written).count() == 2 { Ok(()) } else { Err(log) }
@@ -339,7 +339,7 @@ async fn second_wrapper_does_not_use_locked_state_file() {
     .await;
     let mut second = Start::new().flags(&[&state]).child(&[]);
     assert_eq!(second.ended().await.code(), Some(125));
-    let holder = format!("process {} (grit-wrapper) uses it. One wrapper can", first.pid());
+    let holder = format!("in use by process {} (grit-wrapper); only one wrapper can", first.pid());
     assert!(second.read("log").contains(&holder), "{}", second.read("log"));
     assert_eq!(second.record(), "", "a second runner was started");
     assert_eq!(first.read("w.sock.state"), before);
@@ -384,7 +384,7 @@ async fn empty_state_file_counts_as_missing() {
         fs::write(folder.path().join("w.sock.state"), text).unwrap();
         let wrapper = Start::again(folder).child(&[]);
         wrapper.client().await.becomes(Status::Running).await;
-        assert!(wrapper.read("log").contains("as after a loss of power"));
+        assert!(wrapper.read("log").contains("probably after a power loss"));
     }
 }
 
@@ -548,7 +548,7 @@ async fn state_file_writable_by_others_starts_no_runner() {
     };
     let mut cases = vec![
         ("chmod go-w", plant(&|folder, _| mode(folder, 0o1777))),
-        ("other users could have written anything into it", plant(&|_, file| mode(file, 0o666))),
+        ("other users could have changed it", plant(&|_, file| mode(file, 0o666))),
         (
             "symbolic link",
             plant(&|folder, file| {
@@ -560,8 +560,8 @@ async fn state_file_writable_by_others_starts_no_runner() {
     if is_root() {
         let stranger = STRANGER.parse().ok();
         let give = |path: &Path| std::os::unix::fs::chown(path, stranger, None).unwrap();
-        cases.push(("belongs to user 4242", plant(&|_, file| give(file))));
-        cases.push(("belongs to user 4242", plant(&|folder, _| give(folder))));
+        cases.push(("owned by user 4242", plant(&|_, file| give(file))));
+        cases.push(("owned by user 4242", plant(&|folder, _| give(folder))));
         let lock = plant(&|folder, _| {
             fs::write(folder.join("w.sock.state.lock"), "1\n").unwrap();
             give(&folder.join("w.sock.state.lock"));

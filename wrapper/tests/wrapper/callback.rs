@@ -121,7 +121,7 @@ async fn callback_method_and_headers_arrive_after_runner_exit() {
     assert!(heads[0].starts_with("PUT /hook?secret=s3cret HTTP/1.1\r\n"), "{heads:?}");
     assert!(heads[0].contains("authorization: Bearer s3cret\r\n"), "{heads:?}");
     assert!(heads[0].contains("x-deployment: v2\r\n"), "{heads:?}");
-    wrapper.logged("shutdown callback made").await;
+    wrapper.logged("shutdown callback succeeded").await;
     assert!(!wrapper.read("log").contains("s3cret"), "a secret is in the log");
 }
 
@@ -153,7 +153,7 @@ async fn callback_is_retried_after_5xx_but_not_after_4xx() {
     let wrapper = ready(&[]).await;
     wrapper.client().await.graceful_with(callback(&shaky.url, "POST", &[])).await.unwrap();
     shaky.called(3).await;
-    wrapper.logged("shutdown callback made").await;
+    wrapper.logged("shutdown callback succeeded").await;
 
     let elsewhere = Hook::new(&["200 OK"]).await;
     let redirect: &'static str =
@@ -161,7 +161,7 @@ async fn callback_is_retried_after_5xx_but_not_after_4xx() {
     let moved = Hook::new(Box::leak(Box::new([redirect]))).await;
     let wrapper = ready(&[]).await;
     wrapper.client().await.graceful_with(callback(&moved.url, "POST", &[])).await.unwrap();
-    wrapper.logged("shutdown callback given up").await;
+    wrapper.logged("shutdown callback failed after all retries").await;
     assert_eq!((moved.heads().len(), elsewhere.heads().len()), (1, 0), "a redirect was followed");
 }
 
@@ -236,7 +236,7 @@ async fn https_callback_uses_system_trust_store() {
     let mut client = trusting.client().await;
     trusting.child_ready().await;
     client.graceful_with(callback(&url, "POST", &[])).await.unwrap();
-    trusting.logged("shutdown callback made").await;
+    trusting.logged("shutdown callback succeeded").await;
     assert_eq!(heads.lock().unwrap().len(), 1);
 
     let other = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
@@ -258,7 +258,7 @@ async fn made_by_the_next_wrapper(first: Wrapper, hook: &Hook) -> Wrapper {
     assert!(state.contains("s3cret"), "the callback is not kept: {state}");
     hook.up();
     let second = Start::again(first.into_folder()).flags(&["--start-grace=0s"]).child(&[]);
-    second.logged("shutdown callback made").await;
+    second.logged("shutdown callback succeeded").await;
     assert_eq!(hook.heads().len(), 1);
     // It is not kept any longer, and not made again.
     eventually("it is forgotten", async || {
@@ -294,7 +294,7 @@ async fn pending_callbacks_are_made_by_next_wrapper() {
     hook.called(1).await;
     first.signal(Signal::TERM);
     assert_eq!(first.ended().await.code(), Some(0));
-    first.logged("the next wrapper goes on with them").await;
+    first.logged("the next wrapper sends them").await;
     let second = made_by_the_next_wrapper(first, &hook).await;
     second.recorded("ready QUIT ready").await;
 }

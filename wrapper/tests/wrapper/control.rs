@@ -94,7 +94,7 @@ async fn drain_continues_if_client_leaves_during_self_check() {
     drained(&wrapper, "command").await;
 
     crate::support::eventually("each check took longer than its limit", async || {
-        let skipped = wrapper.read("log").matches("goes ahead without the check for a self-drain").count();
+        let skipped = wrapper.read("log").matches("skipping the self-drain check").count();
         if skipped == 5 { Ok(()) } else { Err(skipped) }
     })
     .await;
@@ -105,7 +105,7 @@ async fn drain_is_answered_if_self_drain_check_hangs() {
     let (wrapper, _) = with_a_runner_that_hangs().await;
     let answer = wrapper.own().await.drain(from_a_job("patient")).await.unwrap().into_inner();
     assert!(!answer.joined);
-    wrapper.logged("the runner did not list its jobs in time").await;
+    wrapper.logged("timed out reading the runner's job list").await;
     wrapper.recorded("ready QUIT").await;
 }
 
@@ -120,12 +120,18 @@ async fn joined_drain_is_reported_by_every_interface() {
 
     let text = operator(&wrapper, &["drain", "--id", "b", "--deadline", "2h"]);
     let text = String::from_utf8(text.stdout).unwrap();
-    assert!(text.starts_with("joined     the drain \"a\", which was under way already\nstate "), "{text}");
+    assert!(
+        text.starts_with("note       joined the drain \"a\", which is already in progress\nstate "),
+        "{text}"
+    );
     let same = operator(&wrapper, &["drain", "--id", "a"]);
     let same = String::from_utf8(same.stdout).unwrap();
-    assert!(same.starts_with("joined     this drain was under way already\n"), "{same}");
+    assert!(
+        same.starts_with("note       joined the drain with this id, which is already in progress\n"),
+        "{same}"
+    );
     let waits = operator(&wrapper, &["drain", "--id", "b", "--wait", "--timeout", "100ms"]);
-    assert!(stderr(&waits).contains("joined the drain \"a\", which was under way already"), "{waits:?}");
+    assert!(stderr(&waits).contains("joined the drain \"a\", which is already in progress"), "{waits:?}");
     let program = json(&operator(&wrapper, &["drain", "--id", "b", "--json"]));
     assert_eq!((&program["joined"], &program["joined_id"]), (&true.into(), &"a".into()));
     assert_eq!(
@@ -151,7 +157,7 @@ async fn joined_drain_is_reported_by_every_interface() {
     let late = operator(&wrapper, &["drain"]);
     let late = String::from_utf8(late.stdout).unwrap();
     assert!(
-        late.starts_with("joined     nothing is left to drain: the runner had ended already\n"),
+        late.starts_with("note       the runner has already exited; there is nothing to drain\n"),
         "{late}"
     );
 }
@@ -347,7 +353,7 @@ async fn wait_for_level_fails_in_crash_loop() {
     drop(wrapper.client().await);
     let refused = operator(&wrapper, &["wait", "--for", "process", "--timeout", "60s"]);
     assert_eq!(refused.status.code(), Some(1), "{}", stderr(&refused));
-    assert!(stderr(&refused).contains("ends by itself again and again"), "{}", stderr(&refused));
+    assert!(stderr(&refused).contains("is in a crash loop"), "{}", stderr(&refused));
 }
 
 #[tokio::test]

@@ -108,10 +108,10 @@ async fn documented_commands_work() {
         &people(&wrapper, status),
         &[
             "state      running",
-            "process ",
+            "pid ",
             "version    19.2.0",
             "jobs       2",
-            "oldest     2h10m3s in step_script",
+            "oldest job 2h10m3s, stage step_script",
         ],
     );
     let told = programs(&wrapper, status);
@@ -143,7 +143,7 @@ async fn documented_commands_work() {
     let start = shown.take("grit-wrapper start");
     let drain = shown.take("grit-wrapper drain --id deploy-7");
     let drained =
-        ["state      stopped", "ended      exit code 0", "drain      graceful by deploy-7: version 2"];
+        ["state      stopped", "exit       code 0", "drain      graceful, id deploy-7, reason: version 2"];
     shows(&people(&wrapper, drain), &drained);
     shows(&people(&wrapper, start), &["state      running"]);
     let told = programs(&wrapper, drain);
@@ -155,13 +155,13 @@ async fn documented_commands_work() {
     assert_eq!(programs(&wrapper, start)["state"], "running");
 
     let force = shown.take("grit-wrapper drain --force");
-    shows(&people(&wrapper, force), &["state      stopped", "drain      forceful by operator"]);
+    shows(&people(&wrapper, force), &["state      stopped", "drain      forceful, id operator"]);
     people(&wrapper, start);
     assert_eq!(programs(&wrapper, force)["drain"]["mode"], "forceful");
     people(&wrapper, start);
 
     let dated = shown.take("grit-wrapper drain --deadline 2h");
-    shows(&people(&wrapper, dated), &["drain      graceful by operator", "deadline   20"]);
+    shows(&people(&wrapper, dated), &["drain      graceful, id operator", "deadline   20"]);
     people(&wrapper, "grit-wrapper wait && grit-wrapper start");
     assert!(programs(&wrapper, dated)["drain"]["deadline"].is_string());
 
@@ -277,14 +277,14 @@ async fn wait_shows_progress_in_one_terminal_line() {
     let mut wrapper = busy(&runner, "60000").await;
     people(&wrapper, "grit-wrapper drain --id deploy-7");
     let mut terminal = Terminal::new(&wrapper, "grit-wrapper wait");
-    terminal.shows("\r\u{1b}[Kis draining, 2 jobs, the oldest 2h10m3s in step_script").await;
+    terminal.shows("\r\u{1b}[Kis draining, 2 jobs, oldest job 2h10m3s in stage step_script").await;
     let (_, last) = JOBS.split_once('\n').unwrap();
     runner.says("/debug/jobs/list", 200, last);
-    terminal.shows("\r\u{1b}[Kis draining, 1 job, the oldest 2h10m3s in step_script").await;
+    terminal.shows("\r\u{1b}[Kis draining, 1 job, oldest job 2h10m3s in stage step_script").await;
 
     // The wrapper is replaced meanwhile, and the wait goes on.
     wrapper.signal(rustix::process::Signal::USR1);
-    terminal.shows("\r\u{1b}[Kcannot be asked: its wrapper does not answer").await;
+    terminal.shows("\r\u{1b}[Khas no known state: the wrapper does not respond").await;
     assert_eq!(terminal.process.try_wait().unwrap(), None);
     wrapper.ended().await;
     let next = Start::again(wrapper.into_folder()).flags(&["--start-grace=0s"]).child(&[]);

@@ -48,7 +48,7 @@ async fn signalled_drain_cannot_be_cancelled_by_next_wrapper() {
     assert_eq!((status.state(), drain.id.as_str(), drain.signalled), (State::Draining, "deploy-7", true));
     let late = own.cancel(CancelRequest::default()).await.unwrap_err();
     assert_eq!(late.code(), Code::FailedPrecondition, "{late:?}");
-    assert!(late.message().contains("was told to stop already"), "{late:?}");
+    assert!(late.message().contains("SIGQUIT was already sent"), "{late:?}");
 }
 
 /// As when a host's service is stopped while a deployment waits for the same runner's end.
@@ -184,7 +184,7 @@ async fn wrapper_killed_during_drain_keeps_accepted_drain() {
             let record = second.record();
             assert_eq!(record.matches("ready").count(), 1, "round {round}: another runner: {record}");
             assert!(!record.contains("TERM"), "round {round}: {record}");
-            ended += usize::from(second.read("log").contains("which has ended"));
+            ended += usize::from(second.read("log").contains("runner was stopped on request"));
         }
     }
     assert!(

@@ -73,7 +73,7 @@ async fn restarted_runner_is_not_polling_before_first_probe() {
             let health = now.health.clone().unwrap();
             assert!(!is_next(now) || health.level() == Level::None, "{now:?}");
             if is_next(now) && !restarted(now) {
-                assert_eq!(health.reasons, ["the runner is starting, and was not checked yet"], "{now:?}");
+                assert_eq!(health.reasons, ["the runner is starting and has not been probed yet"], "{now:?}");
                 assert_eq!(
                     (health.goal(), health.jobs, &health.runner_version),
                     (Level::Unspecified, None, &None)
@@ -95,7 +95,7 @@ async fn restarted_runner_is_not_polling_before_first_probe() {
     let started = client.start(StartRequest {}).await.unwrap().into_inner().status.unwrap();
     let health = started.health.clone().unwrap();
     assert_eq!((started.state(), health.level()), (State::Running, Level::None), "{started:?}");
-    assert_eq!(health.reasons, ["the runner is starting, and was not checked yet"]);
+    assert_eq!(health.reasons, ["the runner is starting and has not been probed yet"]);
     assert_eq!(started.restarts, 0);
     becomes(&mut client, Level::Polling, "").await;
 }

@@ -146,7 +146,7 @@ async fn new_runner_reaches_each_level() {
     let (_wrapper, mut client) = watched(Some(&runner), Some(CONFIG), &[]).await;
     becomes(&mut client, Level::Process, "boot-verify pending").await;
     runner.says("/health/ready", 200, "ready\n");
-    let health = becomes(&mut client, Level::Ready, "no job request was answered yet").await;
+    let health = becomes(&mut client, Level::Ready, "no job request has been answered yet").await;
     assert_eq!(
         (health.runner_version.as_deref(), health.runner_revision.as_deref()),
         (Some("19.2.0"), Some("r1"))
@@ -203,7 +203,7 @@ async fn runner_without_config_reaches_level_process() {
     let health = becomes(&mut client, Level::Process, "no HTTP server").await;
     assert_eq!(health.goal(), Level::Process);
     let (_wrapper, mut client) = watched(Some(&runner), Some("token = \"s3cret"), &[]).await;
-    let health = becomes(&mut client, Level::Process, "not valid TOML").await;
+    let health = becomes(&mut client, Level::Process, "invalid TOML").await;
     assert!(!health.reasons.join("").contains("s3cret"));
 }
 

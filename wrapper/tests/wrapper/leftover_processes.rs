@@ -200,7 +200,7 @@ async fn next_wrapper_finishes_interrupted_forceful_stop() {
 /// Processes that a crashed runner left, as the log tells of them.
 fn reported(wrapper: &Wrapper) -> Vec<Value> {
     let log = wrapper.read("log");
-    let lines = log.lines().filter(|line| line.contains("a process of the runner lives on"));
+    let lines = log.lines().filter(|line| line.contains("a process of the runner is still running"));
     lines.map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
@@ -281,7 +281,7 @@ async fn adoption_with_different_command_warns() {
     wrapper.ended().await;
     let mut wrapper = start(Start::again(wrapper.into_folder()), None, &[], &[]);
     wrapper.logged("adopting the runner").await;
-    let warning = "was started with another command";
+    let warning = "keeps running with the command of the previous wrapper";
     assert!(!wrapper.read("log").contains(warning), "it is the same command");
     wrapper.signal(Signal::USR1);
     wrapper.ended().await;

@@ -32,7 +32,7 @@ async fn repeated_forceful_shutdown_sends_one_sigterm() {
     assert_eq!(client.forceful().await, Status::InShutdown);
     assert_eq!(client.graceful().await, Status::InShutdown);
     let reason = client.becomes(Status::Stopped).await;
-    assert_eq!(reason, "signal: killed: it did not end in time after SIGTERM");
+    assert_eq!(reason, "signal: killed: it did not exit in time after SIGTERM");
     assert_eq!(wrapper.record(), "ready TERM");
 }
 
@@ -106,7 +106,7 @@ async fn graceful_exit_reports_remaining_group_processes() {
     let grandchild = grandchild(&wrapper).await;
     client.graceful().await;
     client.becomes(Status::Stopped).await;
-    wrapper.logged("a process of the runner lives on after its end").await;
+    wrapper.logged("a process of the runner is still running after the runner exited").await;
     assert!(lives(grandchild));
     rustix::process::kill_process_group(pid(wrapper.child_pid()), Signal::KILL).unwrap();
 }

@@ -31,7 +31,7 @@ async fn failed_runner_log_tail_is_reported_to_all_clients() {
     let script = format!("echo out; echo \"FATAL: no config for {token}\" >&2; exit 1");
     let wrapper = shell(Start::new(), &script);
     let reason = failed(&wrapper).await;
-    let wanted = "exit status 1\nThe last lines of the runner's log:\n  FATAL: no config for glrt-[hidden]";
+    let wanted = "exit status 1\nLast lines of the runner's log:\n  FATAL: no config for glrt-[hidden]";
     assert_eq!(reason, wanted);
     assert_eq!(wrapper.client().await.status().await, (Status::Stopped, wanted.to_owned()));
 
@@ -41,7 +41,8 @@ async fn failed_runner_log_tail_is_reported_to_all_clients() {
         command.args(words).args(["--address", &address]).output().unwrap()
     };
     let status = String::from_utf8(ask(&["status"]).stdout).unwrap();
-    let lines = "reason     exit status 1\n           The last lines of the runner's log:\n             FATAL: no config";
+    let lines =
+        "failure    exit status 1\n           Last lines of the runner's log:\n             FATAL: no config";
     assert!(status.contains(lines), "{status}");
     let status: serde_json::Value = serde_json::from_slice(&ask(&["status", "--json"]).stdout).unwrap();
     assert_eq!(status["failure_reason"], wanted);
@@ -60,11 +61,11 @@ async fn log_tail_is_of_the_failed_runner() {
     let name = folder.path().join("runner");
     let flags = ["--restart=on-failure", "--restart-delay=1s", "--restart-max-delay=1s"];
     let wrapper = Start::again(folder).flags(&flags).command(&["sh", "-c", script, name.to_str().unwrap()]);
-    let told = |reason: &str| reason.split_once("the last: ").map(|(_, why)| why.to_owned());
+    let told = |reason: &str| reason.split_once("the last failure: ").map(|(_, why)| why.to_owned());
     for wanted in [
-        "exit status 1\nThe last lines of the runner's log:\n  first",
+        "exit status 1\nLast lines of the runner's log:\n  first",
         "exit status 2",
-        "exit status 3\nThe last lines of the runner's log:\n  third",
+        "exit status 3\nLast lines of the runner's log:\n  third",
     ] {
         eventually(wanted, async || {
             let reason = failed(&wrapper).await;
@@ -134,5 +135,5 @@ async fn log_tail_of_adopted_runner() {
     let reason = failed(&second).await;
     let (how, lines) = reason.split_once('\n').unwrap_or_default();
     assert!(is_end_of_adopted(how, "signal: killed"), "{reason}");
-    assert_eq!(lines, "The last lines of the runner's log:\n  about to fail");
+    assert_eq!(lines, "Last lines of the runner's log:\n  about to fail");
 }

@@ -103,13 +103,13 @@ async fn errors_without_permission() {
     };
     let me = |flag| Command::new("id").arg(flag).arg("-n").output().unwrap().stdout;
     let (user, group) = (String::from_utf8(me("-u")).unwrap(), String::from_utf8(me("-g")).unwrap());
-    let owner = format!("user {} and group {}", user.trim(), group.trim());
+    let owner = format!("owner {}, group {}", user.trim(), group.trim());
     let asks = if is_root() { STRANGER } else { user.trim() };
-    let asks = format!("this user ({asks})");
+    let asks = format!("user {asks} has");
     let names = [
         (folder.path().to_str().unwrap(), "/run/x"),
-        (owner.as_str(), "user OWNER and group GROUP"),
-        (asks.as_str(), "this user (WHO)"),
+        (owner.as_str(), "owner OWNER, group GROUP"),
+        (asks.as_str(), "user WHO has"),
     ];
     let mut text = told("a socket", &ask(), &names);
     fs::set_permissions(&socket, open(0o666)).unwrap();
@@ -223,11 +223,11 @@ impl Own for Peer {
     }
 
     async fn drain(&self, _: Request<DrainRequest>) -> Result<Response<DrainResponse>, tonic::Status> {
-        Err(tonic::Status::permission_denied("this user may only look"))
+        Err(tonic::Status::permission_denied("this user has read-only access"))
     }
 
     async fn cancel(&self, _: Request<CancelRequest>) -> Result<Response<CancelResponse>, tonic::Status> {
-        Err(tonic::Status::failed_precondition("nothing is being stopped"))
+        Err(tonic::Status::failed_precondition("no drain is in progress"))
     }
 
     async fn start(&self, _: Request<StartRequest>) -> Result<Response<StartResponse>, tonic::Status> {
@@ -289,7 +289,7 @@ fn command_line_errors_exit_1() {
     assert_eq!(code(&["run", "--forse"]).0, 2, "as documented for `run`");
     assert_eq!(code(&["drain", "--help"]).0, 0);
     let (_, text) = code(&["status", "--address", "/run/w.sock"]);
-    assert!(text.contains("a path needs its scheme"), "{text}");
+    assert!(text.contains("a path needs a scheme"), "{text}");
 }
 
 #[tokio::test]
@@ -316,9 +316,9 @@ async fn wait_reports_lost_wrapper_and_reconnects_to_next() {
     .await;
     wrapper.signal(Signal::KILL);
     wrapper.ended().await;
-    says("the wrapper does not answer any more; waiting for it to come back").await;
+    says("lost the connection to the wrapper; reconnecting").await;
     let wrapper = Start::again(wrapper.into_folder()).flags(&["--start-grace=0s"]).child(&[]);
-    says("the wrapper is back").await;
+    says("connected to the wrapper again").await;
     wrapper.client().await.graceful().await;
     let code = eventually("the wait ends", async || waits.try_wait().unwrap().ok_or("running")).await;
     // The exit code of an adopted runner may not be known, and unknown is no success.

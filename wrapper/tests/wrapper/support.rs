@@ -311,7 +311,7 @@ pub(crate) fn lives(number: u32) -> bool {
 
 /// The failure reason of an adopted runner: the real one. Only a kernel that does not give it to us may leave it unknown.
 pub(crate) fn is_end_of_adopted(reason: &str, real: &str) -> bool {
-    let unknown = "ended, but its exit status is not known: another process collected it";
+    let unknown = "exited; exit status unknown, because this wrapper is not its parent";
     reason == real || (!kernel_gives_exit_status() && reason == unknown)
 }
 

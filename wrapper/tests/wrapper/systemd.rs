@@ -28,7 +28,7 @@ async fn sd_notify_ready_watchdog_stopping() {
         .env("WATCHDOG_USEC", "200000")
         .child(&["--jobs-take", "300"]);
     let mut all = String::new();
-    told(&manager, &mut all, "STATUS=The runner is running (none)").await;
+    told(&manager, &mut all, "STATUS=The runner is running, health level none").await;
     assert!(!all.contains("READY=1"), "told before its rung: {all}");
     told(&manager, &mut all, "READY=1").await;
     all.clear();
@@ -78,7 +78,7 @@ async fn ready_is_resent_after_notify_socket_was_full() {
         .flags(&["--min-uptime=0s", "--probe-interval=100ms"])
         .env("NOTIFY_SOCKET", path.to_str().unwrap())
         .child(&[]);
-    wrapper.logged("cannot tell the service manager").await;
+    wrapper.logged("cannot send sd_notify message").await;
     wrapper.logged("\"to\":\"process\"").await;
     told(&manager, &mut String::new(), "READY=1").await;
 }
@@ -98,10 +98,13 @@ async fn ready_is_sent_at_level_process_without_http_server() {
     let mut all = String::new();
     told(&manager, &mut all, "READY=1").await;
     let before = all.split("READY=1").next().unwrap();
-    assert!(before.contains("STATUS=The runner is running (none)"), "told before its rung: {all}");
-    wrapper.logged("ready at the highest level that can be seen of this runner").await;
+    assert!(
+        before.contains("STATUS=The runner is running, health level none"),
+        "told before its rung: {all}"
+    );
+    wrapper.logged("READY=1 is sent below the level of --ready-when").await;
     let log = wrapper.read("log");
-    assert_eq!(log.matches("ready at the highest level").count(), 1, "{log}");
+    assert_eq!(log.matches("READY=1 is sent below the level of --ready-when").count(), 1, "{log}");
 }
 
 /// `systemd-analyze verify` wants the programs to exist, so they are put where this machine has them.

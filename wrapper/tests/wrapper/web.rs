@@ -25,7 +25,7 @@ pub(crate) async fn ready_at(wrapper: &Wrapper) -> String {
     drop(wrapper.client().await);
     wrapper.child_ready().await;
     let log = wrapper.read("log");
-    let line = log.lines().find(|line| line.contains("listening for HTTP")).unwrap();
+    let line = log.lines().find(|line| line.contains("HTTP server listening")).unwrap();
     let line: serde_json::Value = serde_json::from_str(line).unwrap();
     format!("http://{}", line["bound"].as_str().unwrap())
 }
@@ -182,7 +182,7 @@ async fn rest_is_read_only_with_allow_list() {
         for path in ["/drain", "/cancel", "/start"] {
             let (status, body) = ask(&url, path, &[JSON], Some("{\"id\":\"x\"}")).await;
             // `start` has no fields, and is refused all the same.
-            assert!(status == 403 && body.contains("may only look"), "{list} {path}: {status} {body}");
+            assert!(status == 403 && body.contains("read-only access"), "{list} {path}: {status} {body}");
         }
         assert_eq!(wrapper.record(), "ready");
     }

@@ -98,12 +98,12 @@ async fn drain_can_be_cancelled_before_sigquit() {
     wrapper.child_ready().await;
     let cancel = |id: &str| CancelRequest { id: id.to_owned() };
     let nothing = client.cancel(cancel("")).await.unwrap_err();
-    assert_eq!((nothing.code(), nothing.message()), (Code::FailedPrecondition, "nothing is being stopped"));
+    assert_eq!((nothing.code(), nothing.message()), (Code::FailedPrecondition, "no drain is in progress"));
 
     let answer = client.drain(drain("d")).await.unwrap().into_inner().status.unwrap();
     assert!(answer.state() == State::Draining && !answer.drain.unwrap().signalled);
     let other = client.cancel(cancel("other")).await.unwrap_err();
-    assert_eq!(other.message(), "another drain is under way");
+    assert_eq!(other.message(), "another drain is in progress");
     let cancelled = client.cancel(cancel("d")).await.unwrap().into_inner().status.unwrap();
     assert_eq!((cancelled.state(), cancelled.drain), (State::Running, None));
     assert_eq!(wrapper.record(), "ready");

@@ -18,9 +18,9 @@ pub enum Who {
 /// There is no such user or group.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum WhoError {
-    #[error("there is no user {0:?} on this machine")]
+    #[error("user {0:?} does not exist on this host")]
     User(String),
-    #[error("there is no group {0:?} on this machine")]
+    #[error("group {0:?} does not exist on this host")]
     Group(String),
 }
 

@@ -34,7 +34,7 @@ pub struct Access {
 
 /// A callback is not allowed.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
-#[error("its URL is not among those that --allow-callback names")]
+#[error("its URL does not match any --allow-callback prefix")]
 pub struct CallbackRefused;
 
 impl Access {
@@ -97,7 +97,7 @@ impl std::str::FromStr for CallbackTarget {
     fn from_str(text: &str) -> Result<Self, String> {
         Callback::new(text, "", &std::collections::HashMap::new())
             .map(Self)
-            .map_err(|_| "expected the beginning of a URL, such as https://ci.example.com/hooks/".to_owned())
+            .map_err(|_| "expected a URL prefix, such as https://ci.example.com/hooks/".to_owned())
     }
 }
 

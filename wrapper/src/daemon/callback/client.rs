@@ -23,17 +23,17 @@ use crate::supervise::callback::Callback;
 /// Why an attempt did not succeed.
 #[derive(Debug, Error)]
 pub(super) enum RequestError {
-    #[error("no certificate authority of this machine can be read, and the URL asks for https")]
+    #[error("the URL uses https, but no CA certificates could be read on this host")]
     NoAuthorities,
     #[error("cannot set up TLS")]
     Tls(#[source] rustls::Error),
     #[error("cannot build the request")]
     Build(#[source] hyper::http::Error),
-    #[error("no answer within {0:?}")]
+    #[error("no response within {0:?}")]
     Timeout(Duration),
     #[error("the request failed")]
     Request(#[source] hyper_util::client::legacy::Error),
-    #[error("the answer was {0}")]
+    #[error("the HTTP status was {0}")]
     Status(StatusCode),
 }
 

@@ -61,19 +61,21 @@ async fn make(callback: Callback, since: Instant, counters: &Counters) {
         let (cause, is_transient) = match result {
             Ok(Ok(status)) => {
                 counters.attempted(CallbackResult::Success);
-                info!(target_url = %callback.target(), status = status.as_u16(), attempt, "shutdown callback made");
+                info!(target_url = %callback.target(), status = status.as_u16(), attempt, "shutdown callback succeeded");
                 return;
             }
             Ok(Err(cause)) => (chain(&cause), cause.is_transient()),
-            Err(_) => ("the attempt panicked, which is a bug in grit-wrapper".to_owned(), true),
+            Err(_) => {
+                ("the attempt panicked; this is a bug in grit-wrapper, please report it".to_owned(), true)
+            }
         };
         if !is_transient || since.elapsed() + pause > GIVE_UP_AFTER {
             counters.attempted(CallbackResult::Exhausted);
-            error!(target_url = %callback.target(), attempt, error = cause, "shutdown callback given up");
+            error!(target_url = %callback.target(), attempt, error = cause, "shutdown callback failed after all retries");
             return;
         }
         counters.attempted(CallbackResult::Failure);
-        warn!(target_url = %callback.target(), attempt, error = cause, next_attempt_in = ?pause, "shutdown callback failed; trying again");
+        warn!(target_url = %callback.target(), attempt, error = cause, next_attempt_in = ?pause, "shutdown callback failed; retrying");
         sleep(pause).await;
         pause = (pause * 2).min(LONGEST_PAUSE);
     }

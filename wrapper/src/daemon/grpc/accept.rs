@@ -84,16 +84,16 @@ impl<L: Accept> Door<L> {
             match self.listener.accept().await {
                 Ok((stream, guest)) => {
                     if limits::has_one_of_the_last(&stream) {
-                        self.refuse(guest, "the process has few file descriptors left (LimitNOFILE)");
+                        self.refuse(guest, "file descriptors nearly exhausted (LimitNOFILE)");
                     } else if let Some(place) = self.places.take(guest) {
                         return Limited::new(stream, place);
                     } else {
-                        self.refuse(guest, "all places that its user can have are in use");
+                        self.refuse(guest, "connection limit of this user reached");
                     }
                 }
                 Err(error) => {
                     if self.failures.may_speak() {
-                        warn!(%error, "cannot accept a connection");
+                        warn!(%error, "cannot accept a gRPC connection");
                     }
                     sleep(ACCEPT_PAUSE).await;
                 }
@@ -104,7 +104,7 @@ impl<L: Accept> Door<L> {
     fn refuse(&mut self, guest: Guest, why: &str) {
         self.counters.turned_away();
         if self.refusals.may_speak() {
-            warn!(?guest, why, "connections are closed at once");
+            warn!(?guest, why, "connection rejected");
         }
     }
 }

@@ -70,8 +70,9 @@ where
             Ok(call) => call,
             Err(TooManyWatches { limit }) => {
                 let refusal = Status::resource_exhausted(format!(
-                    "{limit} connections watch or wait already, which is the limit for this user; the other places are kept for calls that \
-                     end soon. End some of those waits; what they wait for goes on"
+                    "this user has reached its limit of {limit} connections with open Watch calls; the \
+                     remaining connections are reserved for short calls. Cancel some of the waits; the \
+                     operations that they wait for continue"
                 ));
                 return Box::pin(async move {
                     Ok(refusal.into_http::<R>().map(|body| Open { body, _call: None }))

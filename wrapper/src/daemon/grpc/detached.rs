@@ -11,8 +11,8 @@ pub(super) async fn carry_out<T: Send + 'static>(
     match tokio::spawn(work).await {
         Ok(result) => result,
         Err(panic) => {
-            error!(%panic, "a control call failed; this is a bug in grit-wrapper, please report it");
-            Err(Status::internal("the wrapper failed while it carried the call out; see its log"))
+            error!(%panic, "control call panicked; this is a bug in grit-wrapper, please report it");
+            Err(Status::internal("the wrapper failed while executing the call; see the wrapper's log"))
         }
     }
 }

@@ -9,7 +9,7 @@ use crate::{
 };
 
 pub(super) fn from_handle_error(error: &HandleError) -> Status {
-    warn!(%error, "request refused");
+    warn!(%error, "request rejected");
     match error {
         HandleError::Busy => Status::resource_exhausted(error.to_string()),
         HandleError::Ended => Status::unavailable(error.to_string()),
@@ -26,13 +26,13 @@ pub(super) fn from_handle_error(error: &HandleError) -> Status {
 }
 
 pub(super) fn from_callback_error(error: &CallbackError) -> Status {
-    warn!(%error, "shutdown refused, nothing was stopped");
-    Status::invalid_argument(format!("shutdownCallback: {error}; nothing was stopped"))
+    warn!(%error, "shutdown request rejected");
+    Status::invalid_argument(format!("shutdownCallback: {error}; the runner was not stopped"))
 }
 
 pub(super) fn from_callback_refused(error: CallbackRefused) -> Status {
-    warn!(%error, "shutdown refused, nothing was stopped");
-    Status::permission_denied(format!("callback: {error}; nothing was stopped"))
+    warn!(%error, "shutdown request rejected");
+    Status::permission_denied(format!("callback: {error}; the runner was not stopped"))
 }
 
 /// The peer may not do what it asked for. It is logged where it is named.
@@ -41,28 +41,30 @@ pub(super) fn denied(rights: Rights, peer: Option<String>) -> Status {
         warn!(?rights, peer, "request denied");
     }
     match rights {
-        Rights::Nothing => Status::permission_denied("this user may not ask the wrapper for anything"),
-        Rights::Read | Rights::Control => Status::permission_denied("this user may only look"),
+        Rights::Nothing => Status::permission_denied("this user has no access"),
+        Rights::Read | Rights::Control => {
+            Status::permission_denied("this user has read-only access; not in --allow-control")
+        }
     }
 }
 
 /// A field of a request is wrong.
 pub(super) fn wrong(field: &str, why: &str) -> Status {
-    warn!(field, why, "request refused");
-    Status::invalid_argument(format!("{field}: {why}; nothing was stopped"))
+    warn!(field, why, "request rejected");
+    Status::invalid_argument(format!("{field}: {why}; the runner was not stopped"))
 }
 
 pub(super) fn self_drain(job: Option<u64>) -> Status {
     let job = job.map(|id| format!(" ({id})")).unwrap_or_default();
-    warn!(job, "drain refused: it comes from a job of this runner");
+    warn!(job, "drain rejected: it was requested by a job of this runner");
     Status::failed_precondition(format!(
-        "the drain comes from a job{job} that runs on this runner, and would wait for that job, which is itself, for ever; \
-         run it on another runner"
+        "the drain was requested by a job{job} of this runner, so it would wait indefinitely for its own \
+         job; run it on another runner"
     ))
 }
 
 pub(super) fn no_jobs() -> Status {
     Status::unavailable(
-        "the runner does not tell its jobs: it does not run, or has no HTTP server (listen_address) to ask",
+        "job list unavailable: the runner is not running, or has no HTTP server (listen_address)",
     )
 }

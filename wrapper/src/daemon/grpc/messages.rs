@@ -85,7 +85,9 @@ fn failure(supervision: &Supervision) -> String {
         State::Backoff { end, .. } => {
             let why = end.failure().unwrap_or_else(|| "exit status 0".to_owned());
             let times = supervision.failures;
-            format!("waiting to start the runner again after {times} failures in a row; the last: {why}")
+            format!(
+                "waiting to restart the runner after {times} consecutive failures; the last failure: {why}"
+            )
         }
         State::Exited { end, .. } => end.failure().unwrap_or_default(),
         State::Idle | State::Starting { .. } | State::Running { .. } | State::Stopping { .. } => {
@@ -96,7 +98,7 @@ fn failure(supervision: &Supervision) -> String {
         && !text.is_empty()
         && !lines.is_empty()
     {
-        text.push_str("\nThe last lines of the runner's log:");
+        text.push_str("\nLast lines of the runner's log:");
         for line in lines.iter() {
             text.push_str("\n  ");
             text.push_str(line);

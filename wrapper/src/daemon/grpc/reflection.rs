@@ -71,9 +71,9 @@ fn answer(question: ServerReflectionRequest, hidden: &[&str]) -> ServerReflectio
             file(|file| file.symbols.contains(&symbol.as_str()))
         }
         Some(MessageRequest::FileContainingExtension(_) | MessageRequest::AllExtensionNumbersOfType(_)) => {
-            error(Code::NotFound, "there are no extensions")
+            error(Code::NotFound, "no extensions are defined")
         }
-        None => error(Code::InvalidArgument, "nothing is asked"),
+        None => error(Code::InvalidArgument, "message_request is empty"),
     };
     ServerReflectionResponse {
         valid_host: question.host.clone(),
@@ -87,7 +87,7 @@ fn file(is_wanted: impl Fn(&File) -> bool) -> MessageResponse {
         Some(file) => MessageResponse::FileDescriptorResponse(FileDescriptorResponse {
             file_descriptor_proto: vec![file.descriptor.to_vec()],
         }),
-        None => error(Code::NotFound, "nothing of this name is known here"),
+        None => error(Code::NotFound, "name not found"),
     }
 }
 

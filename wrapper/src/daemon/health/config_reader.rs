@@ -78,7 +78,7 @@ impl Reader {
             Err(_) => return Err(ConfigError::TooSlow { path: path(), limit: LIMIT }),
         };
         let answer = answer.unwrap_or_else(|| {
-            Err(ConfigError::Unreadable { path: path(), why: "the reading thread failed".to_owned() })
+            Err(ConfigError::Unreadable { path: path(), why: "the reader thread failed".to_owned() })
         });
         let mut state = self.lock();
         state.thread = None;
@@ -107,7 +107,7 @@ impl Reader {
             sender.send_replace(Some(read(&path).map(Arc::new)));
         });
         if let Err(error) = started {
-            let why = format!("no thread to read it: {error}");
+            let why = format!("cannot start the reader thread: {error}");
             return Err(ConfigError::Unreadable { path: self.0.source.config.clone(), why });
         }
         let thread = Thread { started: Instant::now(), answer };

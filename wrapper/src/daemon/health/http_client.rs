@@ -20,13 +20,13 @@ const LIMIT: Duration = Duration::from_secs(3);
 /// Why there is no answer.
 #[derive(Debug, Error)]
 pub(super) enum GetError {
-    #[error("the address is not one of an HTTP server")]
+    #[error("invalid HTTP address")]
     Address,
-    #[error("no answer within {LIMIT:?}")]
+    #[error("no response within {LIMIT:?}")]
     Timeout,
-    #[error("no connection")]
+    #[error("connection failed")]
     Connect,
-    #[error("the answer broke off, or is too large")]
+    #[error("the response is incomplete or too large")]
     Body,
 }
 

@@ -63,14 +63,14 @@ fn process_fault(evidence: &Evidence<'_>) -> Option<String> {
         return Some(SUSPENDED.to_owned());
     }
     let Some(uptime) = evidence.uptime else {
-        return Some("the runner is being stopped".to_owned());
+        return Some("the runner is stopping".to_owned());
     };
     if uptime < evidence.min_uptime {
-        return Some(format!("the runner has run for less than {:?}", evidence.min_uptime));
+        return Some(format!("the runner has been running for less than {:?}", evidence.min_uptime));
     }
     if evidence.restarted && uptime < evidence.restart_window {
         return Some(format!(
-            "the runner ended by itself and was restarted less than {:?} ago",
+            "the runner exited unexpectedly and was restarted less than {:?} ago",
             evidence.restart_window
         ));
     }
@@ -82,7 +82,7 @@ fn ready_faults(evidence: &Evidence<'_>) -> Vec<String> {
     match evidence.config {
         Err(error) => reasons.push(error.to_string()),
         Ok(config) if config.sections.len() < evidence.min_sections => reasons.push(format!(
-            "the runner's configuration has {} [[runners]] sections, and {} are needed",
+            "the runner's configuration has {} [[runners]] sections; --min-runners requires {}",
             config.sections.len(),
             evidence.min_sections
         )),
@@ -90,7 +90,9 @@ fn ready_faults(evidence: &Evidence<'_>) -> Vec<String> {
     }
     let Some(answers) = evidence.answers else {
         reasons.push(
-            "the runner has no HTTP server to ask: set listen_address in its configuration, or --runner-listen-address".to_owned(),
+            "the runner has no HTTP server: set listen_address in its configuration, or \
+             --runner-listen-address"
+                .to_owned(),
         );
         return reasons;
     };
@@ -104,17 +106,19 @@ fn ready_faults(evidence: &Evidence<'_>) -> Vec<String> {
             reasons.push(format!("the runner's process state is {state}"));
         }
         (Some((true, _)), _) | (None, Some("running")) => {}
-        (Some((false, text)), _) => reasons.push(format!("the runner says it is not ready: {text}")),
+        (Some((false, text)), _) => reasons.push(format!("the runner reports that it is not ready: {text}")),
         (None, Some(state)) => reasons.push(format!("the runner's process state is {state}")),
         (None, None) if answers.facts.version.is_some() => {}
-        (None, None) => reasons.push("the runner's metrics do not say its version".to_owned()),
+        (None, None) => reasons.push("the runner's metrics do not contain its version".to_owned()),
     }
     reasons
 }
 
 fn polling_faults(evidence: &Evidence<'_>) -> Vec<String> {
     // Without a readable configuration no rung above `process` is reached.
-    let Ok(config) = evidence.config else { return vec!["no configuration".to_owned()] };
+    let Ok(config) = evidence.config else {
+        return vec!["the runner's configuration could not be read".to_owned()];
+    };
     config
         .sections
         .iter()
@@ -171,24 +175,24 @@ impl Polls {
     /// Why a section does not poll, or `None` when it does.
     fn fault(&self, section: &Section) -> Option<String> {
         let Some((requests, last)) = self.seen.get(&section.short_token) else {
-            return Some("no job request was answered yet".to_owned());
+            return Some("no job request has been answered yet".to_owned());
         };
         let fault = match last {
             Last::Accepted => return None,
             Last::Mixed => {
-                "between two checks GitLab accepted some of its job requests and others failed, and the last answer is not known"
+                "job requests since the last probe partly failed; waiting for the next accepted request"
             }
             Last::Rejected => "GitLab rejects its token",
             Last::Failed => "its job requests fail",
-            Last::Nothing => "no job request was answered yet",
+            Last::Nothing => "no job request has been answered yet",
         };
         let (failures, limit) = (requests.health_failures, section.unhealthy_requests_limit);
         if failures < limit {
             return Some(fault.to_owned());
         }
         Some(format!(
-            "{fault}; {failures} of them failed in all, and after {limit} failures in a row (unhealthy_requests_limit) the runner sends none \
-             for {} (unhealthy_interval)",
+            "{fault}; {failures} job requests failed in total; after {limit} consecutive failures \
+             (unhealthy_requests_limit) the runner pauses its job requests for {} (unhealthy_interval)",
             show(section.unhealthy_interval)
         ))
     }
@@ -282,18 +286,19 @@ mod tests {
     #[test]
     fn each_health_level_has_its_reason() {
         Case::healthy().is(Level::Polling, "");
-        Case { uptime: None, ..Case::healthy() }.is(Level::None, "is being stopped");
+        Case { uptime: None, ..Case::healthy() }.is(Level::None, "is stopping");
         Case { uptime: Some(SECOND), ..Case::healthy() }.is(Level::None, "less than 2s");
-        Case { suspended: true, ..Case::healthy() }.is(Level::None, "until it gets SIGCONT");
-        Case { suspended: true, uptime: None, ..Case::healthy() }.is(Level::None, "until it gets SIGCONT");
+        Case { suspended: true, ..Case::healthy() }.is(Level::None, "until it receives SIGCONT");
+        Case { suspended: true, uptime: None, ..Case::healthy() }
+            .is(Level::None, "until it receives SIGCONT");
         Case { restarted: true, ..Case::healthy() }.is(Level::None, "restarted");
         Case { restarted: true, uptime: Some(61 * SECOND), ..Case::healthy() }.is(Level::Polling, "");
         let missing = Err(ConfigError::Missing(PathBuf::from("/etc/x.toml")));
         Case { config: missing, ..Case::healthy() }.is(Level::Process, "does not exist");
         Case { config: Ok(config(&[])), ..Case::healthy() }.is(Level::Process, "has 0 [[runners]] sections");
         Case { answers: None, ..Case::healthy() }.is(Level::Process, "no HTTP server");
-        let silent = Answers { fault: Some("no connection".to_owned()), ..Answers::default() };
-        Case { answers: Some(silent), ..Case::healthy() }.is(Level::Process, "no connection");
+        let silent = Answers { fault: Some("connection failed".to_owned()), ..Answers::default() };
+        Case { answers: Some(silent), ..Case::healthy() }.is(Level::Process, "connection failed");
         let pending = Answers {
             ready: Some((false, "boot-verify pending".to_owned())),
             facts: facts(&[]),
@@ -313,7 +318,7 @@ mod tests {
         Case { answers: Some(leaving), ..Case::healthy() }
             .is(Level::Process, "process state is graceful-shutdown");
         let nameless = Answers::default();
-        Case { answers: Some(nameless), ..Case::healthy() }.is(Level::Process, "do not say its version");
+        Case { answers: Some(nameless), ..Case::healthy() }.is(Level::Process, "do not contain its version");
         Case { polls: Polls::default(), ..Case::healthy() }.is(Level::Ready, "no job request");
     }
 
@@ -359,7 +364,7 @@ mod tests {
         let mut adopted = first_look(100, 3);
         adopted.is(Level::Ready, "sends none for 1h");
         adopted.polls.update(&counts(100, 3), None);
-        adopted.is(Level::Ready, "the last answer is not known");
+        adopted.is(Level::Ready, "waiting for the next accepted request");
         adopted.polls.update(&counts(100, 4), None);
         adopted.is(Level::Ready, "rejects its token");
         adopted.polls.update(&counts(101, 4), None);
@@ -385,7 +390,7 @@ mod tests {
             case
         };
         case(9).is(Level::Polling, "");
-        let reason = "10 of them failed in all, and after 10 failures in a row (unhealthy_requests_limit) the runner sends none for 1m30s";
+        let reason = "10 job requests failed in total; after 10 consecutive failures (unhealthy_requests_limit) the runner pauses its job requests for 1m30s";
         case(10).is(Level::Ready, reason);
     }
 }

@@ -108,21 +108,21 @@ impl Health {
     pub fn of(&self, state: &State) -> Self {
         let none = |reason: &str| Self { reasons: vec![reason.to_owned()], ..Self::default() };
         match state {
-            State::Idle => none("the runner was not started yet"),
+            State::Idle => none("the runner has not been started yet"),
             State::Starting { .. } => none("the runner is starting"),
-            State::Backoff { .. } => none("the runner ended by itself, and waits to be started again"),
-            State::Exited { .. } => none("the runner does not run"),
+            State::Backoff { .. } => none("the runner exited unexpectedly and is waiting for its restart"),
+            State::Exited { .. } => none("the runner is not running"),
             State::Running { child, .. } if self.child == Some(*child) => self.clone(),
             State::Running { child, .. } if child.started.elapsed() < JUST_STARTED => {
-                none("the runner is starting, and was not checked yet")
+                none("the runner is starting and has not been probed yet")
             }
-            State::Running { .. } => none("the runner was not checked yet"),
+            State::Running { .. } => none("the runner has not been probed yet"),
             State::Stopping { child, phase, .. } => {
                 let known = if self.child == Some(*child) { self.clone() } else { Self::default() };
                 let reason = match phase {
                     _ if known.suspended => SUSPENDED,
                     Phase::Holding { .. } | Phase::Draining { .. } => {
-                        "the runner is draining: it takes no new jobs, and ends after its last one"
+                        "the runner is draining: it accepts no new jobs and exits after its last job"
                     }
                     Phase::Spacing { .. } | Phase::Terminating { .. } | Phase::Killed => {
                         "the runner is being stopped forcefully: its jobs are aborted"
@@ -136,7 +136,7 @@ impl Health {
 
 /// A drain does not even begin then: SIGQUIT waits as well.
 const SUSPENDED: &str =
-    "the runner's process is stopped (SIGSTOP, or a debugger) and does nothing until it gets SIGCONT";
+    "the runner's process is suspended (SIGSTOP or a debugger) and does nothing until it receives SIGCONT";
 
 /// A child without a probe is called one that starts for so long. One that was adopted is older.
 const JUST_STARTED: Duration = Duration::from_secs(60);
@@ -163,7 +163,7 @@ mod tests {
         let later = ChildInfo { started: first.started + Duration::from_secs(1), ..first };
         for other in [child(8), later] {
             let told = health.of(&State::Running { child: other, reload: None });
-            let reasons = vec!["the runner is starting, and was not checked yet".to_owned()];
+            let reasons = vec!["the runner is starting and has not been probed yet".to_owned()];
             assert_eq!(told, Health { reasons, ..Health::default() });
         }
         let phase = Phase::Draining { since: Instant::now() };
@@ -180,10 +180,10 @@ mod tests {
         let now = Instant::now();
         let end = End::Exited { pid: 7, exit: Exit::Code(1), killed: false };
         for (state, reason, jobs) in [
-            (State::Idle, "not started yet", None),
+            (State::Idle, "not been started yet", None),
             (State::Starting { stop: None }, "is starting", None),
-            (State::Backoff { until: now, end: end.clone() }, "waits to be started again", None),
-            (State::Exited { end, stop: None }, "does not run", None),
+            (State::Backoff { until: now, end: end.clone() }, "waiting for its restart", None),
+            (State::Exited { end, stop: None }, "is not running", None),
             (stopping(Phase::Holding { until: now, told: None }), "is draining", Some(3)),
             (stopping(Phase::Draining { since: now }), "is draining", Some(3)),
             (stopping(Phase::Spacing { until: now }), "stopped forcefully", Some(3)),

@@ -153,7 +153,7 @@ impl Prober {
             };
             let before = published.send_replace(health.clone());
             if before.level != health.level {
-                info!(from = before.level.name(), to = health.level.name(), reasons = ?health.reasons.iter().take(LOGGED_REASONS).collect::<Vec<_>>(), "health");
+                info!(from = before.level.name(), to = health.level.name(), reasons = ?health.reasons.iter().take(LOGGED_REASONS).collect::<Vec<_>>(), "health level changed");
             }
             tokio::select! {
                 changed = supervision.changed() => if changed.is_err() { return },
@@ -204,7 +204,7 @@ impl Prober {
         let facts = answers.map(|answers| answers.facts).unwrap_or_default();
         let count = jobs.as_ref().map(Vec::len).or(facts.jobs);
         memory.count_jobs(count, Instant::now());
-        debug!(?level, ?reasons, "probed");
+        debug!(?level, ?reasons, "probe finished");
         Health {
             child: Some(child),
             suspended,
@@ -227,7 +227,7 @@ impl Prober {
         let (ready, metrics) = match self.pages(endpoint).await {
             Ok(pages) => pages,
             Err(error) => {
-                let fault = format!("the runner's HTTP server at {endpoint}: {error}");
+                let fault = format!("cannot reach the runner's HTTP server at {endpoint}: {error}");
                 return Answers { fault: Some(fault), ..Answers::default() };
             }
         };
@@ -238,8 +238,8 @@ impl Prober {
             _ => None,
         };
         let (status, metrics) = metrics;
-        let fault =
-            (status != StatusCode::OK).then(|| format!("the runner's metrics at {endpoint}: {status}"));
+        let fault = (status != StatusCode::OK)
+            .then(|| format!("cannot read the runner's metrics at {endpoint}: HTTP status {status}"));
         Answers { fault, ready, facts: runner_metrics::parse(&metrics) }
     }
 
@@ -259,7 +259,7 @@ fn of_this(pid: u32, endpoint: &str, answers: Answers) -> Answers {
         return answers;
     }
     let fault = format!(
-        "the HTTP server at {endpoint} belongs to another process, which was started {older:.0}s before this runner"
+        "the HTTP server at {endpoint} belongs to another process, started {older:.0}s before this runner"
     );
     Answers { fault: Some(fault), ..Answers::default() }
 }

@@ -52,10 +52,10 @@ pub enum ConfigError {
     /// GitLab Runner is happy without one, and takes no jobs.
     #[error("the runner's configuration {0:?} does not exist")]
     Missing(PathBuf),
-    #[error("the runner's configuration {path:?} cannot be read: {why}")]
+    #[error("cannot read the runner's configuration {path:?}: {why}")]
     Unreadable { path: PathBuf, why: String },
     #[error(
-        "the runner's configuration {path:?} cannot be read: its file system did not answer within {limit:?}"
+        "cannot read the runner's configuration {path:?}: its file system did not respond within {limit:?}"
     )]
     TooSlow { path: PathBuf, limit: Duration },
 }
@@ -165,8 +165,8 @@ pub(super) fn parse(text: &str) -> Result<RunnerConfig, String> {
     }
     // The parser quotes the line it stumbles over, and a line may hold a token: only say where.
     let file: File = toml::from_str(text).map_err(|error| match error.span() {
-        Some(span) => format!("it is not valid TOML near byte {}", span.start),
-        None => "it is not valid TOML".to_owned(),
+        Some(span) => format!("invalid TOML near byte {}", span.start),
+        None => "invalid TOML".to_owned(),
     })?;
     let section = |runner: Runner| Section {
         short_token: short(&runner.token),

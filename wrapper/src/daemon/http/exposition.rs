@@ -59,8 +59,7 @@ impl Page {
     }
 
     fn family(&mut self, name: &str, kind: &str, help: &str) {
-        let _infallible =
-            write!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}\n");
+        let _infallible = write!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}\n");
     }
 }
 

@@ -16,7 +16,7 @@ pub struct Label {
 pub enum LabelError {
     #[error("expected NAME=VALUE, such as shard=blue")]
     Form,
-    #[error("a label's name has letters, digits and underscores, and begins with a letter")]
+    #[error("a label name must start with a letter and contain only letters, digits and underscores")]
     Name,
 }
 

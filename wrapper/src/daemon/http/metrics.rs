@@ -60,15 +60,22 @@ fn page(supervision: &Supervision, health: &Health, counters: &Counters, labels:
 }
 
 fn about(page: &mut Page, counters: &Counters, labels: &[Label]) {
-    page.gauge("grit_wrapper_build_info", "The wrapper's version, and the revision of its source.");
+    page.gauge("grit_wrapper_build_info", "Version of the wrapper, and commit of its source.");
     let version = ("version", env!("CARGO_PKG_VERSION"));
     let revision = ("revision", args::REVISION);
     page.sample("grit_wrapper_build_info", &[version, revision], 1);
-    page.moment("process_start_time_seconds", "When this wrapper was started.", counters.since());
-    page.counter("grit_wrapper_log_lines_dropped_total", "Lines of the wrapper's log that could not be written in time.");
+    page.moment(
+        "process_start_time_seconds",
+        "Start time of the wrapper process, as Unix time.",
+        counters.since(),
+    );
+    page.counter(
+        "grit_wrapper_log_lines_dropped_total",
+        "Log lines of the wrapper that were dropped because stderr was blocked.",
+    );
     page.sample("grit_wrapper_log_lines_dropped_total", &[], logging::dropped());
     if !labels.is_empty() {
-        page.gauge("grit_wrapper_info", "The deployment's labels, as they were given.");
+        page.gauge("grit_wrapper_info", "Labels set with --label; the value is always 1.");
         let labels: Vec<_> = labels.iter().map(|label| (label.name.as_str(), label.value.as_str())).collect();
         page.sample("grit_wrapper_info", &labels, 1);
     }
@@ -76,41 +83,57 @@ fn about(page: &mut Page, counters: &Counters, labels: &[Label]) {
 
 fn runner(page: &mut Page, supervision: &Supervision, health: &Health) {
     let state = &supervision.state;
-    page.gauge("grit_wrapper_runner_state", "What the runner does: 1 for the one state that it is in.");
+    page.gauge(
+        "grit_wrapper_runner_state",
+        "State of the runner: 1 for the current state, 0 for the others.",
+    );
     for name in STATES {
         page.sample("grit_wrapper_runner_state", &[("state", name)], u8::from(name == state_name(state)));
     }
-    page.gauge("grit_wrapper_runner_up", "Whether the runner's process lives.");
+    page.gauge("grit_wrapper_runner_up", "Whether the runner's process is running (1) or not (0).");
     page.sample("grit_wrapper_runner_up", &[], u8::from(state.child().is_some()));
     let level = health.level;
-    page.gauge("grit_wrapper_runner_ready", "Whether the runner is ready to take jobs.");
+    page.gauge("grit_wrapper_runner_ready", "Whether the runner is ready to accept jobs (1) or not (0).");
     page.sample("grit_wrapper_runner_ready", &[], u8::from(level >= Level::Ready));
-    page.gauge("grit_wrapper_runner_health_level", "How healthy the runner is: 0 not, 1 process, 2 ready, 3 polling.");
+    page.gauge(
+        "grit_wrapper_runner_health_level",
+        "Health level of the runner: 0 none, 1 process, 2 ready, 3 polling.",
+    );
     page.sample("grit_wrapper_runner_health_level", &[], level as u8);
     if health.goal > Level::None {
-        page.gauge("grit_wrapper_runner_health_level_max", "The highest level on which this runner can be seen.");
+        page.gauge(
+            "grit_wrapper_runner_health_level_max",
+            "Highest health level that this runner can reach: 1 process, 3 polling.",
+        );
         page.sample("grit_wrapper_runner_health_level_max", &[], health.goal as u8);
     }
     if let Some(polled) = health.last_poll {
-        let help = "When GitLab was last seen to have answered a request for jobs well.";
+        let help = "Time of the last probe that found a job request accepted by GitLab.";
         page.moment("grit_wrapper_runner_last_poll_timestamp_seconds", help, polled);
     }
     if let Some(child) = state.child() {
-        page.moment("grit_wrapper_runner_start_timestamp_seconds", "When the runner was started.", child.started);
+        page.moment(
+            "grit_wrapper_runner_start_timestamp_seconds",
+            "Start time of the runner process.",
+            child.started,
+        );
     }
 }
 
 fn ends(page: &mut Page, supervision: &Supervision, counters: &Counters) {
-    page.counter("grit_wrapper_runner_restarts_total", "Runners started because another had ended by itself.");
+    page.counter("grit_wrapper_runner_restarts_total", "Restarts after the runner exited unexpectedly.");
     page.sample("grit_wrapper_runner_restarts_total", &[], supervision.restarts);
-    page.counter("grit_wrapper_runner_exits_total", "Runners that ended, or could not be started, by how they did.");
+    page.counter("grit_wrapper_runner_exits_total", "Runner exits and failed starts, by reason.");
     for reason in ExitReason::ALL {
         page.sample("grit_wrapper_runner_exits_total", &[("reason", reason.name())], counters.exits(reason));
     }
     if let State::Exited { end, .. } | State::Backoff { end, .. } = &supervision.state
         && let End::Exited { exit: exit @ (Exit::Code(_) | Exit::Signal(_)), .. } = end
     {
-        page.gauge("grit_wrapper_runner_last_exit_code", "How the last runner ended: its code, or 128 and the signal.");
+        page.gauge(
+            "grit_wrapper_runner_last_exit_code",
+            "Exit code of the last runner, or 128 plus the signal number.",
+        );
         page.sample("grit_wrapper_runner_last_exit_code", &[], exit.shell_code());
     }
 }
@@ -119,28 +142,35 @@ fn jobs(page: &mut Page, state: &State, health: &Health) {
     if state.child().is_none() {
         return;
     }
-    page.gauge("grit_wrapper_runner_jobs_scrape_success", "Whether the runner tells its jobs.");
+    page.gauge(
+        "grit_wrapper_runner_jobs_scrape_success",
+        "Whether the last read of the runner's job list succeeded (1) or failed (0).",
+    );
     page.sample("grit_wrapper_runner_jobs_scrape_success", &[], u8::from(health.jobs.is_some()));
     if let Some(jobs) = health.jobs {
-        page.gauge("grit_wrapper_runner_jobs", "Jobs that run now.");
+        page.gauge("grit_wrapper_runner_jobs", "Jobs that are running.");
         page.sample("grit_wrapper_runner_jobs", &[], jobs);
     }
     if let Some(oldest) = &health.oldest {
-        page.gauge("grit_wrapper_runner_oldest_job_age_seconds", "The age of the job that has run longest.");
+        page.gauge("grit_wrapper_runner_oldest_job_age_seconds", "Age of the oldest running job.");
         page.sample("grit_wrapper_runner_oldest_job_age_seconds", &[], oldest.age().as_secs_f64());
     }
 }
 
 fn drain(page: &mut Page, state: &State, health: &Health) {
     let Some(stop) = state.stop() else { return };
-    page.moment("grit_wrapper_drain_start_timestamp_seconds", "When the runner was asked to end.", stop.asked);
+    page.moment("grit_wrapper_drain_start_timestamp_seconds", "Time of the drain request.", stop.asked);
     if let Some(deadline) = stop.deadline {
-        page.moment("grit_wrapper_drain_deadline_timestamp_seconds", "When the drain becomes forceful.", deadline);
+        page.moment(
+            "grit_wrapper_drain_deadline_timestamp_seconds",
+            "Time at which the drain becomes forceful.",
+            deadline,
+        );
     }
     if let State::Stopping { phase, .. } = state {
         page.moment(
             "grit_wrapper_drain_last_progress_timestamp_seconds",
-            "When the drain that is under way last came closer to its end.",
+            "Time of the last progress of the drain: request, SIGQUIT, or a finished job.",
             last_progress(stop.asked, *phase, health),
         );
     }
@@ -157,24 +187,24 @@ fn last_progress(asked: Instant, phase: Phase, health: &Health) -> Instant {
 }
 
 fn drains(page: &mut Page, counters: &Counters) {
-    page.counter(
-        "grit_wrapper_drains_total",
-        "Drains that are over, by how they were asked for first and how they ended.",
-    );
+    page.counter("grit_wrapper_drains_total", "Finished drains, by requested mode and by result.");
     for (mode, name) in MODES {
         for result in DrainResult::ALL {
             let labels = [("mode", name), ("result", result.name())];
             page.sample("grit_wrapper_drains_total", &labels, counters.drains(mode, result));
         }
     }
-    page.histograms("grit_wrapper_drain_duration_seconds", "How long drains took, from the wish to the runner's end.");
+    page.histograms("grit_wrapper_drain_duration_seconds", "Drain duration from request to runner exit.");
     for (mode, name) in MODES {
         page.histogram("grit_wrapper_drain_duration_seconds", ("mode", name), counters.drain_durations(mode));
     }
 }
 
 fn peers(page: &mut Page, counters: &Counters) {
-    page.counter("grpc_server_handled_total", "gRPC calls that were answered, by method and code.");
+    page.counter(
+        "grpc_server_handled_total",
+        "gRPC calls that were answered, by service, method and status code.",
+    );
     for (method, (service, name)) in METHODS.iter().enumerate() {
         for (code, code_name) in CODE_NAMES.iter().enumerate() {
             let count = counters.requests(method, code);
@@ -185,13 +215,23 @@ fn peers(page: &mut Page, counters: &Counters) {
             }
         }
     }
-    page.counter("grit_wrapper_grpc_calls_denied_total", "gRPC calls that were refused because of who asked.");
+    page.counter(
+        "grit_wrapper_grpc_calls_denied_total",
+        "gRPC calls denied because the user has no permission.",
+    );
     page.sample("grit_wrapper_grpc_calls_denied_total", &[], counters.denials());
-    page.counter("grit_wrapper_grpc_connections_rejected_total", "gRPC connections that were closed for want of a place.");
+    page.counter(
+        "grit_wrapper_grpc_connections_rejected_total",
+        "gRPC connections rejected because a connection limit was reached.",
+    );
     page.sample("grit_wrapper_grpc_connections_rejected_total", &[], counters.connections_turned_away());
-    page.counter("grit_wrapper_callback_attempts_total", "Attempts at shutdown callbacks, by what became of them.");
+    page.counter("grit_wrapper_callback_attempts_total", "Attempts to send shutdown callbacks, by result: success, failure (retried), exhausted (the last retry failed).");
     for result in CallbackResult::ALL {
-        page.sample("grit_wrapper_callback_attempts_total", &[("result", result.name())], counters.attempts(result));
+        page.sample(
+            "grit_wrapper_callback_attempts_total",
+            &[("result", result.name())],
+            counters.attempts(result),
+        );
     }
 }
 

@@ -87,9 +87,7 @@ impl Web {
             let (stream, peer) = match listener.accept().await {
                 Ok((stream, _)) if limits::has_one_of_the_last(&stream) => {
                     if failures.may_speak() {
-                        warn!(
-                            "HTTP connections are closed at once: few file descriptors are left (LimitNOFILE)"
-                        );
+                        warn!("HTTP connection rejected: file descriptors nearly exhausted (LimitNOFILE)");
                     }
                     continue;
                 }
@@ -117,8 +115,8 @@ impl Web {
                     .serve_connection(TokioIo::new(stream), answer);
                 match timeout(LIMIT, connection).await {
                     Ok(Ok(())) => {}
-                    Ok(Err(error)) => debug!(%error, "HTTP connection"),
-                    Err(_) => debug!("HTTP connection: too slow"),
+                    Ok(Err(error)) => debug!(%error, "HTTP connection failed"),
+                    Err(_) => debug!("HTTP connection timed out"),
                 }
                 drop(place);
             });
@@ -130,7 +128,8 @@ impl Web {
         if !may_ask(peer.ip(), &path, self.beyond_loopback) {
             return error(
                 StatusCode::FORBIDDEN,
-                "only /metrics is served beyond loopback, unless the wrapper runs with --insecure-http-beyond-loopback=all",
+                "other hosts can read /metrics only; start the wrapper with \
+                 --insecure-http-beyond-loopback=all to allow more",
             );
         }
         match (request.method(), path.as_str()) {
@@ -144,11 +143,12 @@ impl Web {
                 rest::post(&self.own, &path, request, peer).await
             }
             (_, "/metrics" | "/status" | "/jobs" | "/drain" | "/cancel" | "/start") => {
-                error(StatusCode::METHOD_NOT_ALLOWED, "another method is needed here")
+                error(StatusCode::METHOD_NOT_ALLOWED, "method not allowed")
             }
-            _ => {
-                error(StatusCode::NOT_FOUND, "there is /metrics, /status, /jobs, /drain, /cancel and /start")
-            }
+            _ => error(
+                StatusCode::NOT_FOUND,
+                "path not found; available: /metrics, /status, /jobs, /drain, /cancel and /start",
+            ),
         }
     }
 
@@ -160,10 +160,13 @@ impl Web {
         if !self.control {
             Some(error(
                 StatusCode::FORBIDDEN,
-                "this address only looks; start the wrapper with --http-allow-control",
+                "this HTTP endpoint is read-only; start the wrapper with --http-allow-control",
             ))
         } else if request.headers().contains_key("origin") {
-            Some(error(StatusCode::FORBIDDEN, "web pages may not control the runner"))
+            Some(error(
+                StatusCode::FORBIDDEN,
+                "requests from web pages (with an Origin header) are not allowed",
+            ))
         } else if !is_json {
             Some(error(StatusCode::UNSUPPORTED_MEDIA_TYPE, "expected content type application/json"))
         } else {

@@ -91,7 +91,7 @@ pub(super) async fn post(
     peer: SocketAddr,
 ) -> Response<Full<Bytes>> {
     let Ok(body) = Limited::new(request.into_body(), MAX_BODY).collect().await else {
-        return error(StatusCode::PAYLOAD_TOO_LARGE, "the body broke off, or is larger than 64 KiB");
+        return error(StatusCode::PAYLOAD_TOO_LARGE, "the request body is incomplete, or larger than 64 KiB");
     };
     let peer = HttpPeer(peer);
     let result = match path {
@@ -143,7 +143,7 @@ async fn start(own: &Own, peer: HttpPeer) -> Result<String, Status> {
 }
 
 fn parse<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Status> {
-    serde_json::from_slice(body).map_err(|error| Status::invalid_argument(format!("the body: {error}")))
+    serde_json::from_slice(body).map_err(|error| Status::invalid_argument(format!("request body: {error}")))
 }
 
 fn refused(status: &Status) -> Response<Full<Bytes>> {

@@ -30,9 +30,9 @@ pub enum Source {
 pub enum AddressError {
     #[error("expected unix:///absolute/path or tcp://host:port")]
     Scheme,
-    #[error("a path needs its scheme, as in unix:///run/wrapper.sock")]
+    #[error("a path needs a scheme: unix:///run/wrapper.sock")]
     BarePath,
-    #[error("expected unix:///absolute/path, tcp://host:port, or fd:// for sockets that systemd passes")]
+    #[error("expected unix:///absolute/path, tcp://host:port, or fd:// for sockets passed by systemd")]
     Source,
     #[error("the path of a unix address must be absolute: unix:///run/wrapper.sock")]
     Relative,

@@ -64,29 +64,29 @@ pub struct Rules {
 #[derive(Debug, Error)]
 pub enum ListenError {
     #[error(
-        "{address}: {holder} listens there; is a wrapper running already? End that one first (SIGTERM lets its runner finish its jobs), \
-         or let this one listen elsewhere"
+        "{address}: in use by {holder}. If that is a wrapper, stop it first (on SIGTERM it drains its \
+         runner), or use another address"
     )]
     Alive { address: Address, holder: Holder },
     #[error("{address}: {path:?} exists and is not a socket")]
     NotASocket { address: Address, path: PathBuf },
     #[error("{address}: the path is too long for a socket (at most 107 bytes)")]
     TooLong { address: Address },
-    #[error("--socket-owner: there is no user {user:?} on this machine")]
+    #[error("--socket-owner: user {user:?} does not exist on this host")]
     NoSuchUser { user: String },
-    #[error("--socket-group: there is no group {group:?} on this machine")]
+    #[error("--socket-group: group {group:?} does not exist on this host")]
     NoSuchGroup { group: String },
     #[error(
-        "{address}: other machines can reach {resolved}, and this wrapper does not ask them who they are; \
-         listen on loopback, or allow it with {allowed_by}"
+        "{address}: other hosts can reach {resolved}, and TCP clients are not authenticated; listen on \
+         loopback, or allow this with {allowed_by}"
     )]
     BeyondLoopback { address: Address, resolved: SocketAddr, allowed_by: &'static str },
     #[error(
-        "fd://{name}: the service manager passed no such socket (LISTEN_FDS, LISTEN_FDNAMES); it does when a .socket unit of this service \
-         is active"
+        "fd://{name}: systemd passed no such socket (LISTEN_FDS, LISTEN_FDNAMES); start the .socket unit \
+         of this service"
     )]
     NotPassed { name: String },
-    #[error("{address}: the host has no address")]
+    #[error("{address}: the host name has no IP address")]
     NoAddress { address: Address },
     #[error("{address}: cannot {what}")]
     Io {

@@ -34,7 +34,7 @@ enum Socket {
 /// A descriptor that was passed is nothing to listen on.
 #[derive(Debug, Error)]
 #[error(
-    "socket {number} of the {count} that the service manager passed is no listening stream socket, unix or TCP (Accept=no)"
+    "socket {number} of {count} passed by systemd is not a listening unix or TCP stream socket (Accept=no)"
 )]
 pub struct PassedError {
     number: usize,
@@ -82,7 +82,7 @@ impl Passed {
 impl Drop for Passed {
     fn drop(&mut self) {
         for (name, socket) in &self.0 {
-            warn!(name, ?socket, "the service manager passed a socket that no --grpc-listen takes (fd://)");
+            warn!(name, ?socket, "systemd passed a socket that no --grpc-listen fd:// flag uses");
         }
     }
 }
@@ -135,5 +135,5 @@ fn path(socket: &UnixListener) -> PathBuf {
 }
 
 fn io(address: Address) -> impl FnOnce(io::Error) -> ListenError {
-    move |source| ListenError::Io { address, what: "listen on the socket that was passed", source }
+    move |source| ListenError::Io { address, what: "listen on the socket passed by systemd", source }
 }

@@ -16,7 +16,7 @@ const RESOLVE_LIMIT: Duration = Duration::from_secs(5);
 /// Listens on the first address of `host`, IPv4 before IPv6, as Go's `net.Listen` does for upstream's wrapper.
 pub(super) async fn bind(address: &Address, host: &str, rules: &Rules) -> Result<TcpListener, ListenError> {
     let io = |what| move |source| ListenError::Io { address: address.clone(), what, source };
-    let mut found: Vec<_> = limited(lookup_host(host)).await.map_err(io("resolve the host"))?.collect();
+    let mut found: Vec<_> = limited(lookup_host(host)).await.map_err(io("resolve the host name"))?.collect();
     found.sort_by_key(std::net::SocketAddr::is_ipv6);
     let resolved = *found.first().ok_or_else(|| ListenError::NoAddress { address: address.clone() })?;
     if !resolved.ip().is_loopback() && !rules.beyond_loopback {
@@ -42,7 +42,8 @@ pub(super) async fn bind(address: &Address, host: &str, rules: &Rules) -> Result
 async fn limited<T>(lookup: impl Future<Output = io::Result<T>>) -> io::Result<T> {
     timeout(RESOLVE_LIMIT, lookup).await.unwrap_or_else(|_| {
         let why = format!(
-            "the name service did not answer within {RESOLVE_LIMIT:?}; an IP address needs no name service"
+            "no response from DNS or the name service within {RESOLVE_LIMIT:?}; use an IP address to avoid \
+             the lookup"
         );
         Err(io::Error::new(io::ErrorKind::TimedOut, why))
     })

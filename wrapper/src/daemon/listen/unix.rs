@@ -102,7 +102,7 @@ impl Drop for UnixSocket {
             && identity(&self.path).is_ok_and(|found| found == made.identity)
             && let Err(error) = fs::remove_file(&self.path)
         {
-            warn!(%error, path = %self.path.display(), "cannot remove our socket");
+            warn!(%error, path = %self.path.display(), "cannot remove the wrapper's socket");
         }
     }
 }
@@ -121,9 +121,9 @@ pub(super) async fn bind(
     let alive = |holder| ListenError::Alive { address: address.clone(), holder };
     let name = path
         .file_name()
-        .ok_or_else(|| io("use a path that names no file")(io::ErrorKind::InvalidInput.into()))?;
-    let folder = Folder::shared(path).map_err(io("open the folder of the socket"))?;
-    let lock = match lock::beside(&folder, name).await.map_err(io("lock the file beside the socket"))? {
+        .ok_or_else(|| io("use a path without a file name")(io::ErrorKind::InvalidInput.into()))?;
+    let folder = Folder::shared(path).map_err(io("open the socket's directory"))?;
+    let lock = match lock::beside(&folder, name).await.map_err(io("lock the socket's lock file"))? {
         Attempt::Ours(lock) => lock,
         Attempt::Taken(holder) => return Err(alive(holder)),
     };
@@ -133,17 +133,17 @@ pub(super) async fn bind(
     }
 
     let bound = listen(path).map_err(io("listen"))?;
-    let identity = identity(path).map_err(io("look at the new socket"))?;
+    let identity = identity(path).map_err(io("inspect the new socket"))?;
     let made = Some(Made { identity, _lock: lock });
     let mut socket = UnixSocket { listener: None, path: path.to_owned(), made };
-    let made = Entry::open(&folder, name, identity).map_err(io("look at the new socket"))?;
+    let made = Entry::open(&folder, name, identity).map_err(io("inspect the new socket"))?;
     // The owner last, since the mode of another's file may not be ours to set; and the group before its rights.
     if let Some(group) = group {
-        made.give(None, Some(group)).map_err(io("give the socket to --socket-group"))?;
+        made.give(None, Some(group)).map_err(io("set --socket-group"))?;
     }
     made.set_mode(access.mode).map_err(io("set --socket-mode"))?;
     if let Some(owner) = owner {
-        made.give(Some(owner), None).map_err(io("give the socket to --socket-owner"))?;
+        made.give(Some(owner), None).map_err(io("set --socket-owner"))?;
     }
     socket.listener = Some(tokio::net::UnixListener::from_std(bound).map_err(io("listen"))?);
     Ok(socket)
@@ -173,7 +173,7 @@ impl Entry {
         if (found.dev(), found.ino()) == identity {
             Ok(entry)
         } else {
-            Err(io::Error::new(io::ErrorKind::PermissionDenied, "another file has taken its place"))
+            Err(io::Error::new(io::ErrorKind::PermissionDenied, "the socket was replaced by another file"))
         }
     }
 
@@ -205,7 +205,7 @@ fn clear(address: &Address, path: &Path) -> Result<Attempt<()>, ListenError> {
     let io = |what| move |source| ListenError::Io { address: address.clone(), what, source };
     match fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Attempt::Ours(())),
-        Err(error) => return Err(io("look at the path")(error)),
+        Err(error) => return Err(io("inspect the path")(error)),
         Ok(found) if !found.file_type().is_socket() => {
             return Err(ListenError::NotASocket { address: address.clone(), path: path.to_owned() });
         }
@@ -214,11 +214,11 @@ fn clear(address: &Address, path: &Path) -> Result<Attempt<()>, ListenError> {
     match listener(path) {
         Ok(holder) => Ok(Attempt::Taken(holder)),
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-            warn!(path = %path.display(), "replacing a socket on which nobody listens");
-            fs::remove_file(path).map_err(io("remove the dead socket"))?;
+            warn!(path = %path.display(), "replacing a stale socket");
+            fs::remove_file(path).map_err(io("remove the stale socket"))?;
             Ok(Attempt::Ours(()))
         }
-        Err(error) => Err(io("tell whether the socket there is alive")(error)),
+        Err(error) => Err(io("find out whether the existing socket is in use")(error)),
     }
 }
 

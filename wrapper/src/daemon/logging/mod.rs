@@ -76,7 +76,7 @@ pub(crate) fn dropped() -> u64 {
 /// What a panic says of its cause.
 pub(crate) fn panic_message(payload: &(dyn Any + Send)) -> &str {
     let text = payload.downcast_ref::<&str>().copied();
-    text.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("without a message")
+    text.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
 }
 
 /// One event's way into the queue. The layer writes each event with one call.

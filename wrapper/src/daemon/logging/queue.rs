@@ -114,7 +114,7 @@ impl Inner {
 fn dropped_line(count: u64) -> Vec<u8> {
     let timestamp = OffsetDateTime::from(SystemTime::now()).format(&Rfc3339).unwrap_or_default();
     let message =
-        format!("{count} log lines were dropped: the log's reader did not read, or could not be written to");
+        format!("{count} log lines were dropped, because stderr was blocked or could not be written");
     let line = json!({
         "timestamp": timestamp, "level": "WARN", "message": message, "dropped": count, "target": module_path!(),
     });

@@ -78,7 +78,7 @@ impl Output {
                     Vec::new()
                 }
                 Err(_) => {
-                    debug!(pid, limit = ?LIMIT, "the last lines of the runner's log were not to be had in time");
+                    debug!(pid, limit = ?LIMIT, "timed out reading the last lines of the runner's log");
                     Vec::new()
                 }
             }

@@ -23,14 +23,15 @@ pub struct CommandLine {
 /// Why a command cannot be run.
 #[derive(Debug, Error)]
 pub enum CommandError {
-    #[error("no command: write it after `--`, for example `-- gitlab-runner run`")]
+    #[error("no command: add it after `--`, for example `-- gitlab-runner run`")]
     Empty,
-    #[error("the command {0:?} does not exist (looked in PATH when it has no slash)")]
+    #[error("the command {0:?} does not exist (a name without a slash is searched in PATH)")]
     Missing(OsString),
     #[error("the command {0:?} is not an executable file")]
     NotExecutable(PathBuf),
     #[error(
-        "cannot run the command {program:?}: it is neither a program for this machine nor a script that begins with `#!`"
+        "cannot run the command {program:?}: it is neither an executable for this CPU architecture nor a \
+         script with a `#!` line"
     )]
     Format {
         program: PathBuf,

@@ -54,9 +54,8 @@ impl Gate {
         gate.write_all(&[1]).await?;
         let mut answer = Vec::new();
         let answered = timeout(EXEC_LIMIT, gate.read_to_end(&mut answer)).await;
-        answered.map_err(|_| {
-            io::Error::new(io::ErrorKind::TimedOut, "the command could not be executed in time")
-        })??;
+        answered
+            .map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "timed out executing the command"))??;
         match <[u8; 4]>::try_from(answer.as_slice()) {
             Err(_) if answer.is_empty() => Ok(()),
             Err(_) => Err(io::ErrorKind::InvalidData.into()),

@@ -43,7 +43,7 @@ impl fmt::Display for Exit {
                 None => write!(f, "signal: signal {number}"),
             },
             Self::Unknown => {
-                f.write_str("ended, but its exit status is not known: another process collected it")
+                f.write_str("exited; exit status unknown, because this wrapper is not its parent")
             }
         }
     }

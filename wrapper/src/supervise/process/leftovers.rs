@@ -116,7 +116,7 @@ impl Remains {
             && let Err(error) = cgroup.kill()
             && error.kind() != io::ErrorKind::NotFound
         {
-            info!(%error, "the runner's cgroup cannot be killed at once; its processes are killed one by one");
+            info!(%error, "cannot kill the runner's cgroup as a whole; killing its processes one by one");
         }
         let found = self.find();
         found.iter().for_each(kill);
@@ -137,7 +137,7 @@ impl Remains {
                     info!(
                         processes = killed.len(),
                         runner = self.runner.pid,
-                        "ended the processes that the runner left behind"
+                        "killed the processes that the runner left running"
                     );
                 }
                 return self.told(&found);
@@ -218,9 +218,15 @@ pub(crate) fn report(runner: u32, remains: &[Remain], forceful: bool) {
         let (pid, age_seconds) = (remain.pid, remain.age.map(|age| age.as_secs()));
         let command = remain.command.as_str();
         if forceful {
-            error!(pid, age_seconds, command, runner, "a process of the runner could not be killed");
+            error!(pid, age_seconds, command, runner, "cannot kill a process of the runner");
         } else {
-            warn!(pid, age_seconds, command, runner, "a process of the runner lives on after its end");
+            warn!(
+                pid,
+                age_seconds,
+                command,
+                runner,
+                "a process of the runner is still running after the runner exited"
+            );
         }
     }
 }

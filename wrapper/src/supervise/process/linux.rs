@@ -148,13 +148,13 @@ impl Platform for Linux {
 /// Puts the child, which waits at its gate or has just begun, into a cgroup of its own, where there may be one.
 fn own_cgroup(marker: &Marker, pid: u32) -> Option<Cgroup> {
     let cgroup = Cgroup::make(marker).unwrap_or_else(|error| {
-        warn!(%error, "cannot make a cgroup for the runner; its processes are found by descent");
+        warn!(%error, "cannot create a cgroup for the runner; finding its processes by parent PID");
         None
     })?;
     match cgroup.add(pid) {
         Ok(()) => Some(cgroup),
         Err(error) => {
-            warn!(%error, pid, "cannot put the runner into its cgroup; its processes are found by descent");
+            warn!(%error, pid, "cannot move the runner into its cgroup; finding its processes by parent PID");
             cgroup.remove();
             None
         }

@@ -195,8 +195,8 @@ impl Saved {
         {
             warn!(
                 pid = saved.identity.pid,
-                "the adopted runner was started with another command than this wrapper's, and runs on with that; its health is looked for with \
-                 the new one. To use the new command, drain the runner and start it again"
+                "the adopted runner keeps running with the command of the previous wrapper, but is probed \
+                 with the settings of the new command. To use the new command, drain and start the runner"
             );
         }
         if let (Some(saved), None) = (&self.child, &child) {
@@ -220,14 +220,17 @@ impl Saved {
                 info!(
                     pid = info.pid,
                     stop = stop.as_ref().map(|stop| &stop.id),
-                    "adopting the runner of an earlier wrapper"
+                    "adopting the runner of the previous wrapper"
                 );
                 adopted(times, info, stop, policy)
             }
             // What was to end was the earlier wrapper, and it has.
             (_, Some(_)) if wrappers_own => State::Idle,
             (saved, Some(stop)) => {
-                info!(stop = stop.id, "an earlier wrapper was asked to stop its runner, which has ended");
+                info!(
+                    stop = stop.id,
+                    "runner was stopped on request before this wrapper started; not starting it"
+                );
                 let unseen = saved.map_or(End::NeverStarted, |saved| End::Exited {
                     pid: saved.identity.pid,
                     exit: Exit::Unknown,
@@ -241,7 +244,7 @@ impl Saved {
             }
             (saved, None) => {
                 if saved.is_some() {
-                    warn!("the runner of an earlier wrapper has ended; starting another");
+                    warn!("the previous wrapper's runner has exited; starting a new runner");
                 }
                 State::Idle
             }

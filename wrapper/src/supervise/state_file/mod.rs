@@ -46,8 +46,8 @@ pub struct Store {
 #[derive(Debug, Error)]
 pub enum StoreError {
     #[error(
-        "--state-file {path:?}: {holder} uses it. One wrapper can: end that one first (SIGTERM lets its runner finish its jobs), or give this \
-         one another file"
+        "--state-file {path:?}: in use by {holder}; only one wrapper can use it. Stop that wrapper first \
+         (on SIGTERM it drains its runner), or use another file"
     )]
     Locked { path: PathBuf, holder: Holder },
     #[error("--state-file {path:?}: cannot {what}")]
@@ -59,17 +59,18 @@ pub enum StoreError {
     },
     /// It was written by another release, which alone knows what must not be overlooked in it.
     #[error(
-        "--state-file {path:?}: is of a newer grit-wrapper (form {form:?}; this is {version}, which knows form {known:?}). Nothing was \
-         changed: {runner} may still run. Start the newer grit-wrapper again, which goes on with it. To go back to this one, first stop \
-         the service with the newer one, which drains the runner and removes the file",
+        "--state-file {path:?}: has format {form:?}, written by a newer grit-wrapper; this version \
+         ({version}) supports format {known:?}. Nothing was changed: {runner} may still be running. Start \
+         the newer grit-wrapper again; it adopts the runner. To downgrade, first stop the service with \
+         the newer version, which drains the runner and removes the file",
         version = env!("CARGO_PKG_VERSION"),
         known = format::FORM,
-        runner = .runner.map_or_else(|| "a runner".to_owned(), |pid| format!("the runner, process {pid},")),
+        runner = .runner.map_or_else(|| "a runner".to_owned(), |pid| format!("the runner (PID {pid})")),
     )]
     Newer { path: PathBuf, form: String, runner: Option<u32> },
     #[error(
-        "--state-file {path:?}: cannot be understood. A runner of an earlier wrapper may still run: make sure that none does, and \
-         remove the file"
+        "--state-file {path:?}: invalid content. A runner of the previous wrapper may still be running: \
+         make sure that none is, then remove the file"
     )]
     Broken {
         path: PathBuf,
@@ -88,16 +89,16 @@ impl Store {
         let io = |what| move |source| StoreError::Io { path: path.to_owned(), what, source };
         let name = path
             .file_name()
-            .ok_or_else(|| io("use a path that names no file")(io::ErrorKind::InvalidInput.into()))?;
-        let folder = Folder::of(path).map_err(io("use its folder"))?;
-        let lock = match lock::beside(&folder, name).await.map_err(io("lock the file beside it"))? {
+            .ok_or_else(|| io("use a path without a file name")(io::ErrorKind::InvalidInput.into()))?;
+        let folder = Folder::of(path).map_err(io("use its directory"))?;
+        let lock = match lock::beside(&folder, name).await.map_err(io("lock its lock file"))? {
             Attempt::Ours(lock) => lock,
             Attempt::Taken(holder) => return Err(StoreError::Locked { path: path.to_owned(), holder }),
         };
         let saved = match folder.read(name).map_err(io("read it"))? {
             // No writer that was killed leaves this, since files are replaced as a whole; a machine that lost its power does.
             Some(text) if text.iter().all(|byte| *byte == 0) => {
-                warn!(path = %path.display(), "the state file is empty, as after a loss of power, which ended the runner as well");
+                warn!(path = %path.display(), "the state file is empty, probably after a power loss; assuming that no runner is running");
                 None
             }
             Some(text) => Some(Saved::parse(&text).map_err(|unreadable| match unreadable {
@@ -109,7 +110,7 @@ impl Store {
             None => None,
         };
         let watch = Watch::new(&folder, name)
-            .inspect_err(|error| debug!(%error, "cannot watch the folder of the state file"))
+            .inspect_err(|error| debug!(%error, "cannot watch the directory of the state file"))
             .ok();
         let (path, name) = (path.to_owned(), name.to_owned());
         Ok((Self { path, folder, name, written: None, watch, _lock: lock }, saved))
@@ -120,7 +121,7 @@ impl Store {
         let folder = Folder::of(&self.path)?;
         let lock = match lock::try_beside(&folder, &self.name)? {
             Attempt::Ours(lock) => lock,
-            Attempt::Taken(holder) => return Err(io::Error::other(format!("{holder} uses it"))),
+            Attempt::Taken(holder) => return Err(io::Error::other(format!("in use by {holder}"))),
         };
         self.watch = Watch::new(&folder, &self.name).ok();
         (self.folder, self._lock, self.written) = (folder, lock, None);

@@ -64,7 +64,10 @@ fn stop(request: &DrainRequest, asker: Asker) -> Result<Stop, Status> {
         return Err(errors::wrong("id", "expected 1 to 200 characters"));
     }
     if request.id == signals::ID {
-        return Err(errors::wrong("id", "\"signal\" is the name of drains for the wrapper's own end"));
+        return Err(errors::wrong(
+            "id",
+            "id \"signal\" is reserved for drains started by a signal to the wrapper",
+        ));
     }
     if request.reason.chars().count() > MAX_REASON {
         return Err(errors::wrong("reason", "expected at most 1000 characters"));
@@ -75,7 +78,7 @@ fn stop(request: &DrainRequest, asker: Asker) -> Result<Stop, Status> {
         ..Stop::new(&request.id, mode)
     };
     if let Some(deadline) = request.deadline {
-        let wrong = |_| errors::wrong("deadline", "expected a duration that is not negative");
+        let wrong = |_| errors::wrong("deadline", "expected a duration of 0 or more");
         let deadline = Duration::try_from(deadline).map_err(wrong)?;
         stop.deadline = Some(Instant::now() + deadline.min(MAX_DEADLINE));
     }
@@ -96,15 +99,13 @@ async fn refuse_self_drain(own: &Own, job_url: &str) -> Result<(), Status> {
     let jobs = match timeout(SELF_DRAIN_CHECK, own.prober.jobs()).await {
         Ok(Some(jobs)) => jobs,
         Ok(None) => {
-            info!(
-                "the drain goes ahead without the check for a self-drain: the runner does not list its jobs"
-            );
+            info!("skipping the self-drain check: the runner's job list is unavailable");
             return Ok(());
         }
         Err(_) => {
             warn!(
                 limit_seconds = SELF_DRAIN_CHECK.as_secs(),
-                "the drain goes ahead without the check for a self-drain: the runner did not list its jobs in time"
+                "skipping the self-drain check: timed out reading the runner's job list"
             );
             return Ok(());
         }

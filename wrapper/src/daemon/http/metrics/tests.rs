@@ -55,9 +55,13 @@ fn metrics_in_every_state() {
     let [before, during, draining, after, failed] = pages.try_into().unwrap();
     assert!(before.contains("grit_wrapper_runner_up 0") && !before.contains("grit_wrapper_runner_jobs "));
     assert!(!before.contains("runner_health_level_max"), "it was not looked at yet");
-    for line in
-        ["runner_up 1", "runner_ready 1", "runner_health_level 3", "runner_health_level_max 3", "runner_jobs 3"]
-    {
+    for line in [
+        "runner_up 1",
+        "runner_ready 1",
+        "runner_health_level 3",
+        "runner_health_level_max 3",
+        "runner_jobs 3",
+    ] {
         assert!(during.contains(&format!("grit_wrapper_{line}\n")), "{line}: {during}");
     }
     assert!(draining.contains("drain_last_progress_timestamp_seconds"));
@@ -158,7 +162,8 @@ fn documentation_lists_every_metric() {
         fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/wrapper/metrics.md")).unwrap();
     let rows = docs.lines().filter_map(|line| line.strip_prefix("| `"));
     let names = rows.map(|row| row.split(['{', '`']).next().unwrap());
-    let listed: Vec<_> = names.filter(|name| PREFIXES.iter().any(|prefix| name.starts_with(prefix))).collect();
+    let listed: Vec<_> =
+        names.filter(|name| PREFIXES.iter().any(|prefix| name.starts_with(prefix))).collect();
     assert_eq!(listed.len(), listed.iter().collect::<BTreeSet<_>>().len(), "a row is there twice");
     assert_eq!(listed.into_iter().map(str::to_owned).collect::<BTreeSet<_>>(), told);
 }
