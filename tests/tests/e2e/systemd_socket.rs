@@ -68,7 +68,7 @@ fn clients_of_systemd_socket_wait_during_upgrade() {
         machine.wait_property(UNIT, "NRestarts", "2");
         machine.wait_property(UNIT, "ActiveState", "active");
         replaced.store(true, Ordering::Relaxed);
-        assert!(said.contains("goes on under the new program"), "{said}");
+        assert!(said.contains("now runs the new binary"), "{said}");
         assert!(clients.join().unwrap() > 2);
     });
     assert_eq!(machine.runner(), runner);

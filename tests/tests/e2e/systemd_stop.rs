@@ -46,11 +46,11 @@ fn systemd_start_waits_for_level_and_stop_sends_sigquit() {
 
     adjust(&machine, "Environment=GRIT_WRAPPER_READY_WHEN=polling");
     machine.run(&["systemctl", "start", "--no-block", UNIT]);
-    machine.wait_property(UNIT, "StatusText", "The runner is running (process)");
+    machine.wait_property(UNIT, "StatusText", "The runner is running, health level process");
     assert_eq!(machine.property(UNIT, "ActiveState"), "activating", "ready before its rung");
     // Joins the start that is under way.
     machine.run(&["systemctl", "start", UNIT]);
-    assert!(machine.property(UNIT, "StatusText").contains("(polling)"));
+    assert!(machine.property(UNIT, "StatusText").contains("health level polling"));
     let socket = machine.run(&["stat", "--format=%A %U %G", "/run/grit-wrapper/wrapper.sock"]);
     assert_eq!(socket, "srw-rw---- root grit-wrapper");
     assert_eq!(machine.run(&["stat", "--format=%A", "/run/grit-wrapper/wrapper.sock.state"]), "-rw-------");

@@ -83,7 +83,7 @@ fn upgrade_keeps_runner_and_removal_drains_it() {
         for version in ["2.0.0", "3.0.0"] {
             let before = wrapper(&machine, OURS);
             let said = machine.install(version);
-            assert!(said.contains("goes on under the new program, with the same runner"), "{said}");
+            assert!(said.contains("now runs the new binary; its runner was not stopped"), "{said}");
             assert_eq!(machine.property(OURS, "ActiveState"), "active");
             assert_ne!(wrapper(&machine, OURS), before);
             assert!(runs_installed(&machine, OURS));
@@ -105,7 +105,7 @@ fn upgrade_keeps_runner_and_removal_drains_it() {
     machine.run(&["systemctl", "stop", "--no-block", OURS]);
     machine.wait_signals(1);
     let said = machine.install("4.0.0");
-    assert!(said.contains("is being stopped, and goes on with that"), "{said}");
+    assert!(said.contains("is stopping; not upgraded in place"), "{said}");
     assert_eq!(machine.property(OURS, "ActiveState"), "deactivating");
     assert_eq!(machine.runner(), runner);
     machine.lab.queue().release(&held);
@@ -122,7 +122,7 @@ fn upgrade_keeps_runner_and_removal_drains_it() {
         assert!(!removal.is_finished());
         machine.lab.queue().release(&held);
         let said = removal.join().unwrap();
-        assert!(said.contains("its runner finishes its jobs first"), "{said}");
+        assert!(said.contains("waits until its runner has finished its jobs"), "{said}");
     });
     assert_eq!(machine.runner(), None);
     assert_eq!(machine.property(OURS, "LoadState"), "not-found");
@@ -146,7 +146,7 @@ fn downgrade_with_unreadable_state_keeps_runner() {
     fs::write(&state, ours.replacen("\"version\":\"1\"", "\"version\":\"2\"", 1)).unwrap();
 
     let said = machine.install("1.0.0");
-    assert!(said.contains("is not up again yet, and its runner lives"), "{said}");
+    assert!(said.contains("has not restarted yet; its runner keeps running"), "{said}");
     let journal = machine.journal();
     assert!(journal.contains("Start the newer grit-wrapper again"), "{journal}");
     assert_eq!((machine.runner(), machine.starts(), machine.signals().len()), (runner, 1, 0));
@@ -192,7 +192,7 @@ fn migration_from_plain_service_and_back() {
     let held = machine.hold_jobs(1);
     let runner = machine.runner();
     let said = machine.install("2.0.0");
-    assert!(said.contains("gitlab-runner.service goes on under the new program"), "{said}");
+    assert!(said.contains("gitlab-runner.service now runs the new binary"), "{said}");
     assert_eq!(machine.runner(), runner);
     let refused = machine.system.run(&["dpkg", "--remove", "grit-wrapper"]).unwrap();
     let said = grit_tests::debian::both(&refused);

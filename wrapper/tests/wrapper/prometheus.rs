@@ -258,7 +258,7 @@ async fn crash_loop_fires_alert() {
     let prometheus = Prometheus::with_rules(&wrapper, &url, &impatient_rules()).await;
     let summary = prometheus.fires("GritWrapperRunnerCrashLoop").await;
     assert!(
-        summary.starts_with("The runner on 127.0.0.1:") && summary.ends_with("again and again"),
+        summary.starts_with("The runner on 127.0.0.1:") && summary.ends_with("is in a crash loop"),
         "{summary}"
     );
 }
@@ -288,7 +288,7 @@ async fn failing_drain_fires_alerts_in_sequence() {
     let mut client = wrapper.client().await;
     client.graceful().await;
     let summary = prometheus.fires("GritWrapperDrainStalled").await;
-    assert!(summary.ends_with("stands still with 2 jobs left"), "{summary}");
+    assert!(summary.ends_with("makes no progress with 2 jobs left"), "{summary}");
     runner.says("/metrics", 200, &jobs(0));
     prometheus.fires("GritWrapperRunnerNotExiting").await;
     runner.says("/metrics", 500, "");

@@ -55,7 +55,7 @@ async fn ready_is_not_sent_below_ready_when_level() {
         .env("NOTIFY_SOCKET", path.to_str().unwrap())
         .child(&[]);
     let mut all = String::new();
-    told(&manager, &mut all, "STATUS=The runner is running (process)").await;
+    told(&manager, &mut all, "STATUS=The runner is running, health level process").await;
     tokio::time::sleep(Duration::from_millis(300)).await;
     let mut message = [0; 4096];
     while let Ok(read) = manager.try_recv(&mut message) {
