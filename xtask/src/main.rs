@@ -18,7 +18,7 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 Usage: cargo xtask COMMAND
 
-  demo                   the main job on this machine: deploy version 1 under load, roll to version 2, destroy
+  demo [--svg FILE]      a complete rollout on this machine: deploy version 1 under load, roll to version 2, destroy; --svg draws it
   test [--nightly] [--allow-missing] [--no-setup] [--no-run] [--core NAME]… [-- TEST ARGUMENTS]
                          everything that CI checks; installs openssh-server, iproute2, systemd and python3-grpcio, and unpacks
                          Prometheus, through apt-get when they are missing and it may; what a test needs and is missing is a

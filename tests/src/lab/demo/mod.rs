@@ -4,9 +4,12 @@
 //! version 1, rolls to version 2 in one apply, and destroys; prints what happens; and then reads the event log for anything that
 //! went against the promise. Any lost job, any wrong order and any plan that is not the expected one is an error.
 
+mod picture;
 mod timeline;
 
 use std::{
+    fs,
+    path::PathBuf,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -55,6 +58,9 @@ pub struct Options {
     /// Use the embedded SSH server even if sshd is installed.
     #[arg(long)]
     pub embedded_ssh: bool,
+    /// Draw the event log of a successful run as an SVG.
+    #[arg(long, value_name = "FILE")]
+    pub svg: Option<PathBuf>,
 }
 
 /// Runs the demo, printing as it goes; the books at its end, if everything went as promised.
@@ -67,6 +73,9 @@ pub fn run(options: &Options) -> anyhow::Result<Tally> {
     timeline.finish();
     if outcome.is_err() {
         tell(&format!("\nThe whole log:\n{}", lab.events()));
+    } else if let Some(path) = &options.svg {
+        let svg = picture::draw(&lab.events().all());
+        fs::write(path, svg).with_context(|| format!("write {}", path.display()))?;
     }
     outcome
 }
@@ -85,7 +94,7 @@ fn story(lab: &Lab, options: &Options) -> anyhow::Result<Tally> {
     ensure!(!root.has_changes()?, "a second plan of the same version is not empty");
     events.note("terraform", "plan: no changes");
 
-    chapter(events, "put it under load");
+    chapter(events, "submit jobs");
     let load = Load::start(lab.queue());
     wait(events, "both hosts are full of jobs", || lab.queue().tally().running >= CONCURRENT * OLD.len())?;
     events.note("queue", format!("{} jobs running on version 1", lab.queue().tally().running));
