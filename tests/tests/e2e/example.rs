@@ -28,23 +28,20 @@ fn repository(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path)
 }
 
-/// The lines of the README that install the provider.
-fn installation() -> &'static str {
-    let blocks = README.split("```sh\n").skip(1).filter_map(|rest| rest.split("```").next());
-    blocks
-        .into_iter()
-        .find(|block| block.contains(".terraform.d/plugins"))
-        .expect("the README says how to install")
+/// The first block of the README in a language.
+fn block(language: &str) -> &'static str {
+    let (_, rest) = README.split_once(&format!("```{language}\n")).expect(language);
+    rest.split("```").next().unwrap()
 }
 
-/// Runs the lines of the README in a checkout that has been built, and puts the stand-in for AWS into the same mirror.
+/// Runs the installation of the README in a checkout that has been built, and puts the stand-in for AWS into the same mirror.
 fn install(workspace: &Workspace, registry: &str) {
     let home = workspace.path().join("home");
     let checkout = workspace.path().join("checkout");
     fs::create_dir_all(checkout.join("target/release")).unwrap();
     let program = "terraform-provider-grit";
     symlink(built(program).unwrap(), checkout.join("target/release").join(program)).unwrap();
-    let lines = installation().replace("registry=registry.terraform.io", &format!("registry={registry}"));
+    let lines = block("sh").replace("registry=registry.terraform.io", &format!("registry={registry}"));
     let shell =
         Command::new("sh").args(["-euc", &lines]).current_dir(&checkout).env("HOME", &home).output().unwrap();
     assert!(shell.status.success(), "{}", String::from_utf8_lossy(&shell.stderr));
@@ -115,4 +112,29 @@ fn example_installs_applies_and_rolls_unmodified() {
     assert_eq!(ends.collect::<Vec<_>>(), [false, false]);
     workspace.destroy().unwrap().succeeded();
     assert!(lab.cloud().instances().is_empty());
+}
+
+#[test]
+fn readme_configuration_is_valid() {
+    let key = KeyPair::generate().unwrap();
+    let mut workspace = Workspace::new(&[]).unwrap();
+    let settings = workspace.path().join("no-settings");
+    fs::write(&settings, "").unwrap();
+    workspace.set_env("TF_CLI_CONFIG_FILE", settings);
+    install(&workspace, core().registry());
+    for (file, text) in [
+        ("main.tf", block("terraform")),
+        ("deploy_key", &key.private),
+        ("host_key.pub", &key.public),
+        (
+            "instances.tf",
+            "terraform {\n  required_providers {\n    grit = {\n      source = \"runner-tools/grit\"\n    }\n  }\n}\n\
+             resource \"aws_instance\" \"manager\" {\n  for_each = toset([\"blue\"])\n  ami = \"ami-1\"\n\
+             instance_type = \"t3.small\"\n  user_data = \"\"\n  tags = { Name = each.key }\n}\n",
+        ),
+    ] {
+        workspace.write(file, text).unwrap();
+    }
+    workspace.run(["init", "-no-color"]).unwrap().succeeded();
+    assert_eq!(workspace.validate().unwrap().succeeded().warnings(), []);
 }
