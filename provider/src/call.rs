@@ -72,7 +72,7 @@ tokio::task_local! {
 /// What a panic says.
 pub(crate) fn panic_text(payload: &(dyn Any + Send)) -> &str {
     let text = payload.downcast_ref::<&str>().copied();
-    text.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("it does not say why")
+    text.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("no panic message")
 }
 
 impl Call {

@@ -1,38 +1,42 @@
-//! Typed errors into the words that users read: the one place where they are chosen.
+//! The texts of all diagnostics: from typed errors to sentences for users.
 //!
-//! A summary is a short title. A detail says what happened, with real values, then what to do, and ends with a line `Code: …`, a stable
-//! word that pipelines can tell failures apart by. Everything that names a manager names it by its key in the map.
+//! A summary is a short title. A detail contains what happened, with actual values, then the next step. Its last line is `Code: …`, a
+//! stable identifier for pipelines. A manager is always named by its key in the map.
 
+mod channel;
+mod command;
 mod connection;
 mod host_key;
+mod login;
 pub mod operation;
 mod phrases;
 pub mod shutdown;
+mod wrapper;
 
 use crate::{client::ClientError, schema::Diagnostics};
 use std::fmt;
 
-/// What kind of failure it is. The words are part of the interface and never change.
+/// The kind of a failure. The identifiers are part of the interface and never change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Code {
     /// The wrapper could not be reached (the Deployer's exit code 2).
     ConnectFailed,
-    /// A condition did not come true in time (the Deployer's exit code 3).
+    /// A condition was not met in time (the Deployer's exit code 3).
     TimedOut,
-    /// Somebody said no: the host key check, the SSH server, the wrapper, a guard.
+    /// A policy rejected it: the host key check, the SSH server, the wrapper, a plan check, `guard`.
     Refused,
-    /// Terraform asked us to stop.
+    /// Terraform cancelled the operation.
     Interrupted,
     /// The configuration cannot work.
     InvalidConfig,
-    /// The wrapper answered, and the answer is a failure.
+    /// The wrapper responded with a failure.
     WrapperError,
-    /// Our own fault.
+    /// A bug in the provider.
     Bug,
 }
 
 impl Code {
-    /// The stable word, as `connect_failed`.
+    /// The stable identifier, as `connect_failed`.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::ConnectFailed => "connect_failed",
@@ -52,15 +56,15 @@ impl fmt::Display for Code {
     }
 }
 
-/// An error in the words of a diagnostic.
+/// The parts of a diagnostic.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Explained {
     pub code: Code,
     /// A short title.
     pub summary: String,
-    /// What happened, in whole sentences with real values.
+    /// What happened, in whole sentences with actual values.
     pub happened: String,
-    /// What to do about it.
+    /// The next step for the user. Empty when `happened` contains it.
     pub next_step: String,
 }
 
@@ -75,7 +79,7 @@ impl Explained {
         Self { code, summary: summary.into(), happened: happened.into(), next_step: next_step.into() }
     }
 
-    /// The detail of the diagnostic: what happened, what to do, and the code on the last line.
+    /// The detail of the diagnostic: what happened, the next step, and the code on the last line.
     pub fn detail(&self) -> String {
         let Self { code, happened, next_step, .. } = self;
         if next_step.is_empty() {
@@ -86,7 +90,7 @@ impl Explained {
     }
 }
 
-/// Ends the detail of every error that names no code with this one.
+/// Adds the code to every error that has no code.
 pub fn add_code(diags: &mut Diagnostics, code: Code) {
     for error in &mut diags.errors {
         if !error.detail.contains("\n\nCode: ") {
@@ -97,7 +101,7 @@ pub fn add_code(diags: &mut Diagnostics, code: Code) {
 
 /// The cause of a failed call as one clause, without the manager: for lists of several managers.
 pub fn cause(error: &ClientError) -> String {
-    connection::happened(error).trim_end_matches('.').to_owned()
+    connection::without_manager(error).happened.trim_end_matches('.').to_owned()
 }
 
 /// Explains why a call to the wrapper of `manager` failed.

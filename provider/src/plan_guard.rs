@@ -61,7 +61,7 @@ pub enum Conflict {
 
 /// The variable has a value that means nothing.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{VARIABLE} is {0:?}. It takes `off`, or nothing")]
+#[error("{VARIABLE} is {0:?}; it must be `on`, `off` or unset")]
 pub struct InvalidSwitch(String);
 
 impl PlanGuard {

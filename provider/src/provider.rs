@@ -51,13 +51,13 @@ impl Provider for Grit {
         match self.shared.guard.reset(switch.as_deref()) {
             Ok(false) => {}
             Ok(true) => diags.warn(
-                "Plans that drain live runners are not refused",
-                format!("{}=off switches the check off for this run.", plan_guard::VARIABLE),
+                "Check for accidental drains is disabled",
+                format!("{}=off: this run does not refuse plans that would drain a runner whose instance is kept.", plan_guard::VARIABLE),
             ),
             Err(invalid) => {
                 diags.fail(
                     "Environment variable has an invalid value",
-                    format!("{invalid}. `off` lets plans through that would drain live runners."),
+                    format!("{invalid}. `off` allows plans that would drain a runner whose instance is kept."),
                 );
                 add_code(diags, Code::InvalidConfig);
                 return None;
@@ -70,8 +70,7 @@ impl Provider for Grit {
                 diags.warn_at(
                     AttributePath::new("ssh").attribute("insecure_ignore_host_key"),
                     "Host keys are not verified",
-                    "Whoever answers at a manager's address can read and forge the commands of this provider. Give `known_hosts`, \
-                     `host_keys`, or `host_key` in the manager's entry.",
+                    "Man-in-the-middle attacks are possible. Set `known_hosts` or `host_keys`, or `host_key` of the runner manager.",
                 );
             }
             Settings::Configured(Arc::new(Configured {

@@ -47,7 +47,7 @@ impl Channel {
             .await?;
         tokio::spawn(async move {
             if let Err(error) = connection.await {
-                tracing::debug!(%error, "an HTTP/2 connection broke");
+                tracing::debug!(%error, "HTTP/2 connection failed");
             }
         });
         Ok(Self { requests })

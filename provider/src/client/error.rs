@@ -10,7 +10,7 @@ pub enum ClientError {
     #[error(transparent)]
     Transport(#[from] TransportError),
     /// The tunnel stands, but no answer came within the call's limit.
-    #[error("{method}: no answer within {}", humantime::format_duration(*limit))]
+    #[error("{method}: no response within {}", humantime::format_duration(*limit))]
     NoAnswer {
         method: &'static str,
         limit: Duration,

@@ -63,11 +63,11 @@ impl Detail {
     pub fn bad_end(&self, forceful: bool) -> Option<String> {
         let exit = self.exit?;
         let code = match exit.how {
-            ExitKind::Code(code) => format!("it ended with exit code {code}"),
-            ExitKind::Signal(signal) => format!("signal {signal} ended it"),
+            ExitKind::Code(code) => format!("its exit code was {code}"),
+            ExitKind::Signal(signal) => format!("it was killed by signal {signal}"),
             ExitKind::NeverStarted => return None,
             ExitKind::Unknown => {
-                "its exit status is not known, because it had been adopted by a later wrapper".to_owned()
+                "its exit status is unknown because a later wrapper had adopted it".to_owned()
             }
         };
         let drain = self.drain.as_ref();
@@ -82,12 +82,13 @@ impl Detail {
             DrainOutcome::Clean | DrainOutcome::NoRunner => return None,
             DrainOutcome::JobsAborted if forceful => return None,
             DrainOutcome::JobsAborted => {
-                "its shutdown became forceful on the host: the jobs that were left were aborted".to_owned()
+                "its drain became forceful on the host: its remaining jobs were aborted".to_owned()
             }
             DrainOutcome::Killed => {
-                "it did not end in time after a forceful shutdown, and the wrapper killed it: its jobs were lost".to_owned()
+                "it did not exit in time after a forceful stop, and the wrapper killed it: its jobs were lost"
+                    .to_owned()
             }
-            DrainOutcome::Failed | DrainOutcome::Unknown => format!("{code}: its jobs may have been aborted"),
+            DrainOutcome::Failed | DrainOutcome::Unknown => format!("{code}; its jobs may have been aborted"),
         })
     }
 }
@@ -196,7 +197,7 @@ impl WrapperClient {
                 None => {
                     tracing::debug!(
                         manager = self.target().manager,
-                        "the wrapper speaks upstream's API only"
+                        "the wrapper supports only upstream's API"
                     );
                 }
             }

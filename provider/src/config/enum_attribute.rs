@@ -40,7 +40,7 @@ pub fn check<T: EnumAttribute>(value: &Value<String>, path: AttributePath, diags
     if let Value::Value(word) = value
         && T::from_word(word).is_none()
     {
-        let detail = format!("`{path}` is {word:?}. It takes {}.", T::choices());
+        let detail = format!("`{path}` is {word:?}; it must be {}.", T::choices());
         diags.fail_at(path, "Invalid value", detail);
     }
 }

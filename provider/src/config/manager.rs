@@ -61,31 +61,40 @@ impl RunnerManagerArgs {
                 "address",
                 required(
                     AttributeType::String,
-                    "Host name or IP address where SSH answers, with or without a port (default 22).",
+                    "Host name or IP address of the SSH server, with or without a port (default 22).",
                 ),
             ),
             (
                 "wrapper_address",
                 required(
                     AttributeType::String,
-                    "Where the wrapper listens on that host: `unix:///path/to/socket` or `tcp://host:port`.",
+                    "Address that the wrapper listens on, on that host: `unix:///path/to/socket` or `tcp://host:port`.",
                 ),
             ),
-            ("username", optional(AttributeType::String, "SSH user, unless the provider block names one.")),
+            (
+                "username",
+                optional(
+                    AttributeType::String,
+                    "SSH user. `ssh.username` of the provider block takes precedence.",
+                ),
+            ),
             (
                 "ssh_key_pem",
                 sensitive(optional(
                     AttributeType::String,
-                    "SSH private key, unless the provider block names one. **It is stored in the state**: prefer `ssh` in the \
-                 provider block.",
+                    "SSH private key. A key in the provider block takes precedence. **It is stored in the state**: prefer `ssh` in the \
+                     provider block.",
                 )),
             ),
-            ("instance_id", optional(AttributeType::String, "The cloud's identifier of the instance.")),
+            (
+                "instance_id",
+                optional(AttributeType::String, "Identifier of the instance at the cloud provider."),
+            ),
             (
                 "host_key",
                 optional(
                     AttributeType::String,
-                    "The key that the host must show: a public key, a `SHA256:` fingerprint, or several, one a line.",
+                    "Expected host key: a public key or a `SHA256:` fingerprint; several are allowed, one per line.",
                 ),
             ),
         ])
@@ -101,15 +110,16 @@ impl RunnerManagerArgs {
             && username.contains(|c: char| c.is_control() || c.is_whitespace())
         {
             let path = at("username");
-            let detail = format!("`{path}` is {username:?}, which has a blank or a control character in it.");
-            diags.fail_at(path, "Malformed user name", detail);
+            let detail =
+                format!("`{path}` is {username:?}; it must not contain white space or control characters.");
+            diags.fail_at(path, "Invalid user name", detail);
         }
         if let Value::Value(pins) = &self.host_key
             && let Err(problem) = check_host_keys(pins)
         {
             let path = at("host_key");
             let detail = format!("`{path}`: {problem}.");
-            diags.fail_at(path, "Malformed host key", detail);
+            diags.fail_at(path, "Invalid host key", detail);
         }
     }
 
@@ -178,7 +188,7 @@ fn check_parsed<T: FromStr<Err: std::fmt::Display>>(
         Value::Value(text) => {
             if let Err(error) = text.parse::<T>() {
                 let detail = format!("`{path}`: {error}.");
-                diags.fail_at(path, "Malformed address", detail);
+                diags.fail_at(path, "Invalid address", detail);
             }
         }
         value => check_set(value, path, diags),

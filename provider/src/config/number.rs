@@ -25,8 +25,7 @@ pub fn check_whole(
 
 fn refuse(number: &impl Display, range: &RangeInclusive<i64>, path: AttributePath, diags: &mut Diagnostics) {
     let (least, most) = (range.start(), range.end());
-    let detail =
-        format!("`{path}` is {number}. Give a whole number from {least} to {most}, or leave it out.");
+    let detail = format!("`{path}` is {number}; it must be a whole number from {least} to {most}.");
     diags.fail_at(path, "Invalid number", detail);
 }
 
@@ -58,7 +57,7 @@ mod tests {
             (Number::Decimal("1e30".into()), "1e30"),
             (Number::Decimal("99999999999999999999".into()), "99999999999999999999"),
         ] {
-            let wanted = format!("`n` is {text}. Give a whole number from 1 to 10, or leave it out.");
+            let wanted = format!("`n` is {text}; it must be a whole number from 1 to 10.");
             assert_eq!(errors(number), [wanted]);
         }
     }

@@ -37,14 +37,15 @@ pub(crate) fn schema() -> Schema {
                 "retry",
                 optional(
                     AttributeType::AttributeSingle(RetryArgs::attributes("see the resources")),
-                    "What to do about connections that fail, unless a resource says otherwise.",
+                    "Retries of failed connections. `retry` of a resource takes precedence.",
                 ),
             ),
             (
                 "max_parallel",
                 optional(
                     AttributeType::Number,
-                    "SSH connections that are being made at the same time. Default 64, which is also the most; to the same server never more than 8.",
+                    "Maximum number of SSH connections that are established at the same time, at most 64. Default 64. The limit for one \
+                     server is 8.",
                 ),
             ),
         ],

@@ -33,21 +33,22 @@ impl HopArgs {
                 "address",
                 required(
                     AttributeType::String,
-                    "Host name or IP address of this SSH server, with or without a port (default 22).",
+                    "Host name or IP address of the jump host, with or without a port (default 22).",
                 ),
             ),
-            ("username", text("Its user. Default: the one for the runner manager.")),
+            ("username", text("SSH user on the jump host. Default: the user for the runner manager.")),
             (
                 "private_key",
-                sensitive(text("Text of the private key for it. Default: the key for the runner manager.")),
+                sensitive(text("Private key for the jump host. Default: the key for the runner manager.")),
             ),
-            ("private_key_path", text("File with the private key for it.")),
-            ("passphrase", sensitive(text("Passphrase of that key. Default: `ssh.passphrase`."))),
-            ("certificate_path", text("File with an OpenSSH user certificate of that key.")),
+            ("private_key_path", text("File with the private key for the jump host.")),
+            ("passphrase", sensitive(text("Passphrase of the private key. Default: `ssh.passphrase`."))),
+            ("certificate_path", text("File with an OpenSSH user certificate for the private key.")),
             (
                 "host_key",
                 text(
-                    "Its host key: a public key or a `SHA256:` fingerprint. Without it the other sources of trust count.",
+                    "Expected host key: a public key or a `SHA256:` fingerprint. Default: the host keys of `ssh` (`known_hosts`, \
+                     `host_keys`, `host_ca`).",
                 ),
             ),
         ])
@@ -60,15 +61,13 @@ impl HopArgs {
         {
             let path = path.clone().attribute("address");
             let detail = format!("`{path}`: {error}.");
-            diags.fail_at(path, "Malformed address", detail);
+            diags.fail_at(path, "Invalid address", detail);
         }
         if set(&self.private_key).is_some() && set(&self.private_key_path).is_some() {
             diags.fail_at(
                 path.clone().attribute("private_key_path"),
-                "Two private keys",
-                format!(
-                    "`{path}.private_key` and `{path}.private_key_path` exclude each other: give one of them."
-                ),
+                "Conflicting private keys",
+                format!("Set only one of `{path}.private_key` and `{path}.private_key_path`."),
             );
         }
     }

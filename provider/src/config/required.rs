@@ -7,7 +7,7 @@ use crate::schema::{AttributePath, Diagnostics, DiagnosticsExt, Value};
 /// Refuses null. Unknown passes.
 pub fn check_set<T>(value: &Value<T>, path: AttributePath, diags: &mut Diagnostics) {
     if value.is_null() {
-        let detail = format!("`{path}` is null. It is required: give it a value.");
+        let detail = format!("`{path}` is required and must not be null.");
         diags.fail_at(path, "Required attribute is null", detail);
     }
 }
@@ -16,7 +16,7 @@ pub fn check_set<T>(value: &Value<T>, path: AttributePath, diags: &mut Diagnosti
 pub fn check_text(value: &Value<String>, path: AttributePath, diags: &mut Diagnostics) {
     match value {
         Value::Value(text) if text.trim().is_empty() => {
-            let detail = format!("`{path}` is {text:?}. It is required: give it a value.");
+            let detail = format!("`{path}` is {text:?}; it is required and must not be empty.");
             diags.fail_at(path, "Required attribute is empty", detail);
         }
         value => check_set(value, path, diags),

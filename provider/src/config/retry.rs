@@ -33,8 +33,8 @@ impl RetryArgs {
                 optional(
                     AttributeType::Number,
                     &format!(
-                        "Connection attempts in a row before giving up with `connect_failed`. Default: {attempts_default}. \
-                 A refusal (authentication, host key) is never tried again."
+                        "Number of consecutive failed connection attempts before the error `connect_failed`. Default: {attempts_default}. \
+                         A rejected login or host key is never retried."
                     ),
                 ),
             ),
@@ -42,12 +42,12 @@ impl RetryArgs {
                 "min_delay",
                 optional(
                     AttributeType::String,
-                    "Delay after the first failed attempt, doubled after each further one. Default `500ms`.",
+                    "Delay after the first failed attempt; it doubles after each further attempt. Default `500ms`.",
                 ),
             ),
             (
                 "max_delay",
-                optional(AttributeType::String, "The longest delay between two attempts. Default `10s`."),
+                optional(AttributeType::String, "Maximum delay between two attempts. Default `10s`."),
             ),
         ])
     }

@@ -66,8 +66,8 @@ impl SshArgs {
         if set(&self.private_key).is_some() && set(&self.private_key_path).is_some() {
             diags.fail_at(
                 at("private_key_path"),
-                "Two private keys",
-                "`ssh.private_key` and `ssh.private_key_path` exclude each other: give one of them.",
+                "Conflicting private keys",
+                "Set only one of `ssh.private_key` and `ssh.private_key_path`.",
             );
         }
         let strategies = [
@@ -80,9 +80,9 @@ impl SshArgs {
             for other in chosen {
                 diags.fail_at(
                     at(other),
-                    "Two ways to the runner managers",
+                    "Conflicting connection methods",
                     format!(
-                        "`ssh.{first}` and `ssh.{other}` exclude each other: give one of them, or none for a direct connection."
+                        "Set only one of `ssh.{first}` and `ssh.{other}`, or neither for a direct connection."
                     ),
                 );
             }
@@ -105,8 +105,7 @@ impl SshArgs {
             let at = path_of(&attribute);
             if attribute.ends_with("_path") {
                 // Credentials matter when something connects. A plan of drains alone connects to nothing.
-                let detail =
-                    format!("`{attribute}`: {problem}. A connection that needs this file will fail.");
+                let detail = format!("`{attribute}`: {problem}. Connections that need this file will fail.");
                 diags.warn_at(at, "SSH file cannot be used", detail);
             } else {
                 diags.fail_at(at, "Invalid SSH option", format!("`{attribute}`: {problem}."));
@@ -198,7 +197,7 @@ fn check_limit(value: &Value<String>, path: AttributePath, diags: &mut Diagnosti
     if let Value::Value(text) = value
         && duration::parse(text).is_ok_and(|time| time < SHORTEST)
     {
-        let detail = format!("`{path}`: {text:?} is too short for any connection: give 100ms or more.");
+        let detail = format!("`{path}` is {text:?}; it must be at least 100ms.");
         diags.fail_at(path, "Duration is too short", detail);
     }
 }
@@ -207,7 +206,7 @@ fn check_elements<T>(list: &Value<Vec<Value<T>>>, path: &AttributePath, diags: &
     for (index, element) in (0i64..).zip(list.iter().flatten()) {
         if element.is_null() {
             let path = path.clone().index(index);
-            let detail = format!("`{path}` is null. Leave the element out, or give it a value.");
+            let detail = format!("`{path}` is null. Remove the element, or set a value.");
             diags.fail_at(path, "Element is null", detail);
         }
     }

@@ -25,14 +25,14 @@ impl WaitTimeouts {
                 "create",
                 optional(
                     AttributeType::String,
-                    &format!("Limit of the wait at create. Default `{default}`."),
+                    &format!("Timeout of the wait at create. Default `{default}`."),
                 ),
             ),
             (
                 "update",
                 optional(
                     AttributeType::String,
-                    &format!("Limit of the wait at update. Default `{default}`."),
+                    &format!("Timeout of the wait at update. Default `{default}`."),
                 ),
             ),
         ])
@@ -57,8 +57,8 @@ impl DeleteTimeout {
             optional(
                 AttributeType::String,
                 &format!(
-                    "Limit of the whole drain, from the request to the end of the process. Default `{default}`; `2d` is two days. \
-                 Destroy uses the value that was applied last."
+                    "Timeout of the whole drain, from the request to the exit of the process. Default `{default}`. Multi-day values are \
+                     allowed, e.g. `2d`. Destroy uses the value of the last apply."
                 ),
             ),
         )])
@@ -78,7 +78,7 @@ fn check_limit(value: &Value<String>, path: AttributePath, diags: &mut Diagnosti
     if let Value::Value(text) = value
         && duration::parse(text).is_ok_and(|limit| limit < SHORTEST)
     {
-        let detail = format!("`{path}` is {text:?}, and nothing can be done in that time: give 1s or more.");
+        let detail = format!("`{path}` is {text:?}; it must be at least 1s.");
         diags.fail_at(path, "Duration is too short", detail);
     }
 }
@@ -98,8 +98,8 @@ pub fn check_duration(value: &Value<String>, path: AttributePath, diags: &mut Di
         let named = format!("`{path}`: {text:?}");
         diags.fail_at(
             path,
-            "Malformed duration",
-            format!("{named} cannot be read as a duration: {error}. Accepted: {}.", duration::ACCEPTED),
+            "Invalid duration",
+            format!("{named} is not a valid duration: {error}. Accepted: {}.", duration::ACCEPTED),
         );
     }
 }

@@ -1,77 +1,75 @@
-//! The words for a host key that is refused.
+//! Texts for a host key that is rejected.
 
-use crate::{
-    explain::{Code, connection::Words, phrases::place},
-    transport::{ExpectedKey, HostKeyRefusal, HostKeyVerdict, Route},
-};
+use super::{Code, Explained, phrases::server};
+use crate::transport::{ExpectedKey, HostKeyRefusal, HostKeyVerdict, Route};
 
-/// Why the key of a host was refused, and what to do about it.
-pub(super) fn host_key(route: &Route, refusal: &HostKeyRefusal) -> Words {
+pub(super) fn host_key(route: &Route, refusal: &HostKeyRefusal) -> Explained {
     let HostKeyRefusal { key_type, fingerprint, expected, line, searched, problem, .. } = refusal;
-    let shown = format!("{} shows the {key_type} key {fingerprint}", place(route));
+    let presented = format!("{} presented the {key_type} key {fingerprint}", server(route));
     let known: Vec<String> = expected
         .iter()
         .map(|known| format!("{} {} ({})", known.key_type, known.fingerprint, known.source))
         .collect();
     let known = known.join(", ");
-    let (summary, happened, next) = match refusal.verdict {
+    let (summary, mut happened, next) = match refusal.verdict {
         HostKeyVerdict::Unknown => (
             "Unknown host key",
-            format!("{shown}, and nothing is known about this host. Looked in {}.", listed(searched)),
+            format!("{presented}. No key is known for this host. Sources searched: {}.", listed(searched)),
             format!(
-                "Compare the fingerprint with the one on the host (`ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub`, or the console \
-                 log of its first start). If it is the same, set `host_key` {}, or add this line to a known_hosts source:\n\n{line}",
+                "Compare the fingerprint with the fingerprint on the host (`ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub`, or the \
+                 console log of the first boot). If they are equal, set `host_key` of {}, or add this line to a known_hosts source:\n\n\
+                 {line}",
                 match route.hop {
-                    Some(hop) => format!("of hop {hop} in `ssh.proxy_jump`"),
-                    None => "in the entry of the manager".to_owned(),
+                    Some(hop) => format!("jump host {hop} in `ssh.proxy_jump`"),
+                    None => "the runner manager".to_owned(),
                 }
             ),
         ),
         HostKeyVerdict::Changed => (
             "Host key has changed",
-            format!("{shown}, but known for this host is {known}. Somebody may be listening in."),
+            format!("{presented}. Expected: {known}. This can be a man-in-the-middle attack."),
             format!(
-                "Find out why before anything else. If the host was replaced, {}",
+                "Find the cause before you continue. If the host was replaced, {}",
                 replaced(expected, line)
             ),
         ),
         HostKeyVerdict::Revoked => (
             "Host key is revoked",
-            format!("{shown}, which is marked as revoked ({known})."),
-            "Give the host a new key. A revoked one is accepted by no other entry.".to_owned(),
+            format!("{presented}, which is revoked ({known})."),
+            "Create a new host key on the host. A `@revoked` line overrides all other entries for the key."
+                .to_owned(),
         ),
         HostKeyVerdict::BadCertificate => (
             "Host certificate is not accepted",
             format!(
-                "{shown} in a certificate that is not accepted: {}.",
+                "{presented} in a host certificate that is not accepted: {}.",
                 problem.as_deref().unwrap_or("it is not valid")
             ),
-            format!("Sign the key of the host anew with a known authority: {known}."),
+            format!("Sign the host key again with a trusted authority: {known}."),
         ),
     };
-    let mut happened = happened;
     if refusal.verdict != HostKeyVerdict::BadCertificate
         && let Some(problem) = problem
     {
-        happened.push_str(&format!(" As to its certificate: {problem}."));
+        happened.push_str(&format!(" The host certificate is not accepted: {problem}."));
     }
-    (Code::Refused, summary, happened, next)
+    Explained::new(Code::Refused, summary, happened, next)
 }
 
-/// What to do about a host that has a new key for a good reason: change the attribute that pins the old one, or the known_hosts line.
+/// The next step for a replaced host: change the attribute that contains the old key, or the known_hosts line.
 fn replaced(expected: &[ExpectedKey], line: &str) -> String {
     let is_attribute = |source: &str| source.ends_with("host_key") || source.starts_with("ssh.host_keys[");
-    let pinned: Vec<_> =
+    let attributes: Vec<_> =
         expected.iter().map(|known| known.source.as_str()).filter(|it| is_attribute(it)).collect();
-    if pinned.is_empty() {
-        return format!("remove the old line and add this one:\n\n{line}");
+    if attributes.is_empty() {
+        return format!("replace the old line with this line:\n\n{line}");
     }
-    let mut names: Vec<String> = pinned.iter().map(|name| format!("`{name}`")).collect();
+    let mut names: Vec<String> = attributes.iter().map(|name| format!("`{name}`")).collect();
     names.dedup();
     let key = line.split_once(' ').map_or(line, |(_, key)| key);
-    format!("set {} to its new key:\n\n{key}", names.join(" or "))
+    format!("set {} to the new key:\n\n{key}", names.join(" or "))
 }
 
-fn listed(places: &[String]) -> String {
-    if places.is_empty() { "no place at all".to_owned() } else { places.join(", ") }
+fn listed(sources: &[String]) -> String {
+    if sources.is_empty() { "none".to_owned() } else { sources.join(", ") }
 }

@@ -1,4 +1,4 @@
-//! The words for operations over runner managers: a health wait, a drain, a refused plan.
+//! Texts for a failed health check, and for plans and destroys that are refused.
 
 use crate::{
     assume_terminated,
@@ -13,8 +13,8 @@ use crate::{
     transport::Presence,
 };
 
-/// Explains why `manager` is not known to be healthy. `others` tells how the other managers of the map fared, `id` names its instance or
-/// its guard.
+/// Explains why `manager` is not healthy. `others` is a sentence about the other managers of the map, `id` is the id of the instance or of
+/// the drain resource.
 pub fn not_healthy(manager: &str, failure: &NotHealthy<ClientError>, others: &str, id: &str) -> Explained {
     let mut explained = match failure {
         NotHealthy::Connect { attempts, waited, error } => {
@@ -23,7 +23,7 @@ pub fn not_healthy(manager: &str, failure: &NotHealthy<ClientError>, others: &st
             if error.presence() == Presence::Absent {
                 append(
                     &mut explained.next_step,
-                    "Then apply again. Or remove this manager from the configuration and apply that.",
+                    "Then apply again, or remove this runner manager from the configuration and apply.",
                 );
                 append(&mut explained.next_step, &way_back(id));
             }
@@ -32,66 +32,65 @@ pub fn not_healthy(manager: &str, failure: &NotHealthy<ClientError>, others: &st
         NotHealthy::TimedOut { waited, last: None, .. } => Explained::new(
             Code::TimedOut,
             "Runner manager is not healthy",
-            format!("Runner manager {manager:?}: the wrapper has not answered within {}.", human(*waited)),
-            "Look at the log of the wrapper on the host. If the host only needs more time, raise `timeouts`.",
+            format!(
+                "Runner manager {manager:?} is not healthy after {}: the wrapper did not respond.",
+                human(*waited)
+            ),
+            "Check the log of the wrapper on the host. If the host needs more time, raise `timeouts`.",
         ),
         NotHealthy::TimedOut { waited, last: Some(look), missing } => {
             let (lacks, next_step) = lacking(look, missing);
             Explained::new(
                 Code::TimedOut,
                 "Runner manager is not healthy",
-                format!(
-                    "Runner manager {manager:?}: the wrapper answers, but within {} {lacks}",
-                    human(*waited)
-                ),
+                format!("Runner manager {manager:?} is not healthy after {}: {lacks}", human(*waited)),
                 next_step,
             )
         }
         NotHealthy::Stopped { waited, reason, start } => Explained::new(
             Code::WrapperError,
-            "Runner has ended",
+            "Runner has exited",
             format!(
-                "Runner manager {manager:?}: the runner process has ended, and nothing started it again while this was watched \
-                 for {}. {}",
+                "Runner manager {manager:?}: the runner process has exited and was not restarted within {}. {}",
                 human(*waited),
                 reason_given(reason)
             ),
             match start {
                 None => {
-                    "Look at the log of the runner on the host, and start it again or replace the instance; \
-                     `start_if_stopped = true` starts it from here, where the host runs grit-wrapper."
+                    "Check the log of the runner on the host. Then start the runner, or replace the instance. If the host runs \
+                     grit-wrapper, set `start_if_stopped = true` to let Terraform start the runner."
                 }
                 Some(Start::Requested) => {
-                    "It was started once from here (`start_if_stopped`). Look at the log of the runner on the host for why it ended."
+                    "Terraform started the runner once (`start_if_stopped`). The log of the runner on the host shows why it exited."
                 }
                 Some(Start::NotSupported) => {
-                    "`start_if_stopped` needs grit-wrapper on the host: upstream's wrapper cannot start a runner. Start it on the \
-                     host, or replace the instance."
+                    "`start_if_stopped` requires grit-wrapper on the host: upstream's `gitlab-runner wrapper` cannot start a runner. \
+                     Start the runner on the host, or replace the instance."
                 }
             },
         ),
         NotHealthy::NotProvable { wanted } => Explained::new(
             Code::WrapperError,
-            "Wrapper cannot tell what is wanted",
+            "Wrapper does not support this check",
             format!(
-                "Runner manager {manager:?}: the host runs upstream's `gitlab-runner wrapper`, which tells that the process was started, \
-                 and nothing of `{wanted}`."
+                "Runner manager {manager:?}: the host runs upstream's `gitlab-runner wrapper`, which reports only that the process was \
+                 started. `{wanted}` requires grit-wrapper."
             ),
             format!("Run grit-wrapper on the host, or remove `{wanted}`."),
         ),
         NotHealthy::Interrupted { waited, last, start_requested } => Explained::new(
             Code::Interrupted,
-            "Health wait was interrupted",
+            "Health check was interrupted",
             format!(
-                "Runner manager {manager:?}: Terraform asked to stop after {}, before the runner was healthy. {}",
+                "Runner manager {manager:?}: the wait was cancelled after {}, before the runner was healthy. {}",
                 human(*waited),
                 last_seen(last.as_ref())
             ),
             if *start_requested {
-                "The runner had ended, and its wrapper was asked to start it (`start_if_stopped`): the runner may run now. The next apply \
-                 waits again."
+                "The runner had exited, and its start was requested (`start_if_stopped`): it may be running now. The next apply \
+                 repeats the health check."
             } else {
-                "Nothing was changed on the host. The next apply waits again."
+                "Nothing was changed on the host. The next apply repeats the health check."
             },
         ),
     };
@@ -100,63 +99,64 @@ pub fn not_healthy(manager: &str, failure: &NotHealthy<ClientError>, others: &st
     explained
 }
 
-/// Explains why a plan is refused, for what it does to the guards of `instance`.
+/// Explains why a plan is refused, for what it does to the drain resources of `instance`.
 pub fn guard_conflict(instance: &str, conflict: Conflict) -> Explained {
     match conflict {
         Conflict::Superseded => Explained::new(
             Code::Refused,
-            "This plan would drain a live runner",
+            "Plan would drain a runner whose instance is kept",
             format!(
-                "The state already holds a drain guard for instance {instance:?}, and this plan makes a new one for the same instance. \
-                 Destroying the old guard would shut down the runner there, although its instance stays. That is what `-replace` of a \
-                 grit_runner_drain, a taint, and a rename without a `moved` block lead to."
+                "The state already contains a grit_runner_drain for instance {instance:?}, and this plan creates another one for the same \
+                 instance. Destroying the old one would shut down the runner although its instance is kept. Possible causes: `-replace` of \
+                 the drain resource, a taint, or a rename without a `moved` block."
             ),
             format!(
-                "Renamed, or moved under another key, index or module: add a `moved` block from the old address to the new one. Tainted: \
-                 run `terraform untaint` on it; `terraform destroy` begins with a plan, too, so untaint first, or destroy with \
-                 `-refresh=false`. Two guards for one instance: remove one, or give the right `instance_id`. To drain this runner \
-                 on purpose, remove its guard together with its instance, or run once with {VARIABLE}=off."
+                "After a rename (address, key, index or module): add a `moved` block from the old address to the new one. After a taint: \
+                 run `terraform untaint`; before `terraform destroy`, untaint or use `-refresh=false`. If two drain resources have the same \
+                 instance: remove one, or correct its `instance_id`. To drain this runner on purpose, remove its drain resource together \
+                 with its instance, or run once with {VARIABLE}=off."
             ),
         ),
         Conflict::Shared => Explained::new(
             Code::Refused,
-            "This plan would drain a live runner",
+            "Plan would drain a runner whose instance is kept",
             format!(
-                "The state holds two drain guards for instance {instance:?}. This plan destroys one of them, which would shut down the \
-                 runner there, and keeps the other one and the instance."
+                "The state contains two grit_runner_drain for instance {instance:?}. This plan destroys one of them, which would shut \
+                 down the runner, and keeps the other one and the instance."
             ),
             format!(
-                "Run `terraform state rm` on the guard that is wrong or too many: that removes it without a drain. If its resource stays in \
-                 the configuration, with a corrected `instance_id`, the next apply creates it anew. To drain this runner on purpose, run \
-                 once with {VARIABLE}=off."
+                "Run `terraform state rm` on the wrong drain resource: this removes it from the state without a drain. If the resource is \
+                 still in the configuration, correct its `instance_id`; the next apply creates it again. To drain this runner on purpose, \
+                 run once with {VARIABLE}=off."
             ),
         ),
         Conflict::Twice => Explained::new(
             Code::Refused,
-            "Two drain guards for one instance",
+            "Two drain resources for one instance",
             format!(
-                "Two grit_runner_drain are created for instance {instance:?}. The destroy of either one would shut down the runner that \
-                 the other one guards."
+                "This plan creates two grit_runner_drain for instance {instance:?}. Destroying either one would shut down the runner of \
+                 the other one."
             ),
-            "Remove one, or give each the `instance_id` of its own instance.",
+            "Remove one, or set `instance_id` of each to a different instance.",
         ),
     }
 }
 
-/// Explains why the guard `id` can ask no wrapper for anything: its attribute `attribute` has a `problem`. `key` names it in the
+/// Explains why the drain resource `id` cannot send a request: its attribute `attribute` has a `problem`. `key` identifies it in the
 /// environment variable that overrides this.
 pub fn no_target(id: &str, attribute: &str, problem: &str, key: &str) -> Explained {
     let command = assume_terminated::command(key);
     Explained::new(
         Code::InvalidConfig,
-        "Guard cannot reach its runner manager",
+        "Drain resource has an invalid runner manager",
         format!(
-            "Guard {id:?} cannot be destroyed: `{attribute}` in the state: {problem}. No shutdown was requested, so the runner may still \
-             take jobs. The instance was kept."
+            "grit_runner_drain {id:?} cannot be destroyed, because `{attribute}` in the state is invalid: {problem}. No shutdown was \
+             requested, so the runner may still accept jobs. The instance was kept."
         ),
         format!(
-            "Correct `{attribute}` in the configuration and apply that, then destroy the guard. If the resource or its key was removed, \
-             add it again first. Only if the host is gone for good, run once: `{command}` (or `destroy` in place of `apply`)."
+            "Correct `{attribute}` in the configuration and apply this change, then destroy. If the resource or its key was removed from \
+             the configuration, add it again first. Only if the host no longer exists, run once: `{command}` (or `destroy` instead of \
+             `apply`)."
         ),
     )
 }
@@ -164,11 +164,11 @@ pub fn no_target(id: &str, attribute: &str, problem: &str, key: &str) -> Explain
 pub(super) fn tries(attempts: u32, waited: std::time::Duration) -> String {
     match attempts {
         0 | 1 => String::new(),
-        _ => format!("Tried {attempts} times in a row; waited {}.", human(waited)),
+        _ => format!("{attempts} attempts in a row failed within {}.", human(waited)),
     }
 }
 
-/// What a refresh found wrong, as a clause.
+/// The result of a refresh that found the runner not healthy, as a clause.
 pub fn problem(look: &Look, missing: &Missing) -> String {
     match missing {
         Missing::Running | Missing::Time => format!("the runner's status is `{}`", look.report.status),
@@ -176,54 +176,57 @@ pub fn problem(look: &Look, missing: &Missing) -> String {
             let level = look.detail.as_deref().map_or(Level::Process, |detail| detail.level);
             let reasons =
                 if reasons.is_empty() { String::new() } else { format!(" ({})", reasons.join("; ")) };
-            format!("its level is `{level}` and not `{wanted}`{reasons}")
+            format!("its level is `{level}`; required is `{wanted}`{reasons}")
         }
         Missing::Version { wanted, found: Some(found) } => {
-            format!("its version is {found}, and `expected_version` is {wanted}")
+            format!("its version is {found}; `expected_version` is {wanted}")
         }
         Missing::Version { wanted, found: None } => {
-            format!("its version is not known, and `expected_version` is {wanted}")
+            format!("its version is unknown; `expected_version` is {wanted}")
         }
     }
 }
 
-/// What a runner lacks, as the end of a sentence, and what to do about it.
+/// The condition that was not met, as the end of a sentence, and the next step.
 fn lacking(look: &Look, missing: &Missing) -> (String, &'static str) {
     match missing {
         Missing::Running => (
-            format!("the runner was not `running`. {}", last_seen(Some(look))),
+            format!("the runner is not `running`. {}", last_seen(Some(look))),
             if look.report.status == RunnerStatus::InShutdown {
-                "A runner that shuts down takes no jobs. Start it again on the host, or replace the instance."
+                "A runner that is shutting down accepts no jobs. Start the runner again on the host, or replace the instance."
             } else {
-                "Look at the log of the wrapper on the host: it has not started the runner. If the host only needs more time, raise \
-                 `timeouts`."
+                "The wrapper has not started the runner, or is waiting to restart it after a failure. Check the log of the wrapper on the \
+                 host. If the host needs more time, raise `timeouts`."
             },
         ),
         Missing::Time => (
-            "the runner was not healthy for the whole of `stable_for` without a break.".to_owned(),
-            "Look for restarts in the log of the wrapper on the host, or give `timeouts` more than `stable_for`.",
+            "the runner was not healthy for `stable_for` without interruption.".to_owned(),
+            "Check the log of the wrapper on the host for restarts, or set `timeouts` to more than `stable_for`.",
         ),
         Missing::Level { wanted, reasons } => (
-            format!("the runner, which runs, did not reach level `{wanted}`: {}.", reasons.join("; ")),
-            "Mend that on the host or in GitLab. A lower `level` proves less: `process` is only that the process lives.",
+            format!(
+                "the runner is running but did not reach level `{wanted}`. Reason: {}.",
+                reasons.join("; ")
+            ),
+            "Fix this on the host or in GitLab. A lower `level` checks less: `process` checks only that the process is running.",
         ),
         Missing::Version { wanted, found: Some(found) } => (
-            format!("the runner was version {found}, and `expected_version` is {wanted}."),
-            "Check which version the host installs, or correct `expected_version`.",
+            format!("the version of the runner is {found}; `expected_version` is {wanted}."),
+            "Check which version is installed on the host, or correct `expected_version`.",
         ),
         Missing::Version { wanted, found: None } => (
-            format!("the runner did not tell its version, and `expected_version` is {wanted}."),
-            "The version comes from the runner's metrics: set `listen_address` in its configuration.",
+            format!("the runner did not report its version; `expected_version` is {wanted}."),
+            "The version is read from the runner's metrics: set `listen_address` in the runner's config.toml.",
         ),
     }
 }
 
 pub(super) fn last_seen(last: Option<&Look>) -> String {
-    let Some(look) = last else { return "It has not answered yet.".to_owned() };
+    let Some(look) = last else { return "The wrapper had not responded.".to_owned() };
     let report = &look.report;
     let mut text = format!("Last status: `{}`", report.status);
     if !report.failure_reason.is_empty() {
-        text.push_str(&format!(", with the reason: {}", first_line(&report.failure_reason)));
+        text.push_str(&format!(", reason: {}", first_line(&report.failure_reason)));
     }
     if report.status == RunnerStatus::InShutdown
         && let Some(jobs) = jobs_left(look)
@@ -236,18 +239,18 @@ pub(super) fn last_seen(last: Option<&Look>) -> String {
 
 fn reason_given(reason: &str) -> String {
     if reason.is_empty() {
-        "The wrapper gives no reason.".to_owned()
+        "The wrapper reported no reason.".to_owned()
     } else {
-        format!("The wrapper's reason: {}.", first_line(reason))
+        format!("Reason reported by the wrapper: {}.", first_line(reason))
     }
 }
 
-/// A reason without the lines of the runner's log that a wrapper may have added.
+/// A reason without the log lines of the runner that a wrapper may have added.
 pub(super) fn first_line(reason: &str) -> &str {
     reason.split_once('\n').map_or(reason, |(first, _)| first)
 }
 
-/// Adds those lines, as a paragraph of their own.
+/// Adds these log lines as a separate paragraph.
 fn append_log(text: &mut String, failure: &NotHealthy<ClientError>) {
     let reason = match failure {
         NotHealthy::Stopped { reason, .. } => reason,
@@ -328,7 +331,7 @@ mod tests {
             last: seen(RunnerStatus::Stopped),
             start_requested,
         };
-        let others = "1 of 2 are healthy: m1.";
+        let others = "1 of 2 runner managers are healthy: m1.";
         insta::assert_snapshot!(all(vec![
             not_healthy("m2", &timed_out(seen(RunnerStatus::Unknown(0)), Missing::Running), others, "i-2"),
             not_healthy("m2", &timed_out(seen(RunnerStatus::InShutdown), Missing::Running), "", "i-2"),

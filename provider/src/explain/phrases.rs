@@ -1,52 +1,45 @@
-//! Parts of sentences: where we are, how far we came, and what others said.
+//! Parts of sentences that several texts share.
 
 use crate::transport::{Route, TransportError};
 
-/// The SSH server, as `h:22`, or `h:22 (hop 1 of `proxy_jump`)`.
-pub(super) fn place(route: &Route) -> String {
+/// The SSH server, as `h:22`, or `h:22 (jump host 1 in `ssh.proxy_jump`)`.
+pub(super) fn server(route: &Route) -> String {
     match route.hop {
-        Some(hop) => format!("{} (hop {hop} of `proxy_jump`)", route.host),
+        Some(hop) => format!("{} (jump host {hop} in `ssh.proxy_jump`)", route.host),
         None => route.host.to_string(),
     }
 }
 
-pub(super) fn user(route: &Route) -> String {
-    route.username.as_ref().map_or_else(|| "the user".to_owned(), |name| format!("{name:?}"))
-}
-
-/// How far we came: `Logged in to …`, or the command that was run.
-pub(super) fn logged_in(route: &Route) -> String {
+/// The last step that succeeded.
+pub(super) fn login_succeeded(route: &Route) -> String {
     match &route.username {
-        Some(name) => format!("logged in to {} as {name:?}", place(route)),
-        None => format!("connected by `{}`", route.strategy),
+        Some(name) => format!("the login to {} as {name:?} succeeded", server(route)),
+        None => format!("the command of `{}` was started", route.strategy),
     }
 }
 
-pub(super) fn onward(route: &Route) -> String {
+/// The next SSH server, or the wrapper.
+pub(super) fn forward_target(route: &Route) -> String {
     route.onward.as_ref().map_or_else(|| route.wrapper.to_string(), ToString::to_string)
 }
 
-/// What a command printed in place of the SSH connection that it should carry.
-pub(super) fn printed(error: &TransportError) -> String {
-    let received = &error.evidence.received;
-    if received.is_empty() || received.starts_with(b"SSH-") {
-        return String::new();
+/// The first bytes that the peer sent, safe for a terminal.
+pub(super) fn received(error: &TransportError) -> String {
+    let bytes = &error.evidence.received;
+    if bytes.is_empty() {
+        "No data was received.".to_owned()
+    } else {
+        format!("Data received: {}", shown(bytes))
     }
-    format!(" It printed: {}", shown(received))
 }
 
-/// `It sent: "…".`, fit for a terminal.
-pub(super) fn quoted(received: &[u8]) -> String {
-    if received.is_empty() { "It sent nothing.".to_owned() } else { format!("It sent: {}", shown(received)) }
-}
-
-/// Text of others: in quotes, its control characters escaped, and not too long.
+/// Text of a peer: in quotes, with escaped control characters, and truncated.
 pub(super) fn shown(bytes: &[u8]) -> String {
-    const LONGEST: usize = 300;
+    const MAX_CHARS: usize = 300;
     let text = String::from_utf8_lossy(bytes);
     let text = text.trim();
-    let mut shown: String = text.chars().take(LONGEST).collect();
-    if text.chars().count() > LONGEST {
+    let mut shown: String = text.chars().take(MAX_CHARS).collect();
+    if text.chars().count() > MAX_CHARS {
         shown.push('…');
     }
     format!("{shown:?}.")

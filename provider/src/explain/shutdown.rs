@@ -1,4 +1,4 @@
-//! The words for a drain: why it failed, and what did not go as it should although the runner has ended.
+//! Texts for a drain: errors, and warnings about a runner that has exited.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::{
     transport::Presence,
 };
 
-/// By which word of the user an absent host counts as terminated.
+/// The setting that makes an unreachable host count as terminated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Word {
     /// `on_unreachable = "assume_terminated"`.
@@ -35,17 +35,18 @@ impl Word {
     }
 }
 
-/// What to do about a host that is gone for good: the command for one run, and the lasting way. `id` names the instance or its guard.
+/// The next step for a host that no longer exists: the command for one run, or the attribute. `id` is the id of the instance or of the
+/// drain resource.
 pub fn way_back(id: &str) -> String {
     format!(
-        "Only if the host is gone for good, or its instance was destroyed before its guard (by `-target`, or by hand): run once `{}`, which \
-         takes its runner for terminated in that run alone. `on_unreachable = \"assume_terminated\"` says the same for every run; apply it \
-         before you remove the guard.",
+        "Only if the host no longer exists (for example because its instance was destroyed outside this configuration or with `-target`): \
+         run `{}`, which treats the runner as terminated in this run. To do the same in every run, set \
+         `on_unreachable = \"assume_terminated\"` and apply before you remove the drain resource.",
         assume_terminated::command(id)
     )
 }
 
-/// Explains why the runner of `manager` is not known to have ended. `id` names its instance or its guard.
+/// Explains why the exit of the runner of `manager` is not confirmed. `id` is the id of the instance or of the drain resource.
 pub fn not_drained(
     manager: &str,
     failure: &NotDrained<ClientError>,
@@ -72,46 +73,46 @@ pub fn not_drained(
             Code::TimedOut,
             "Runner was not drained in time",
             format!(
-                "Runner manager {manager:?}: the runner process has not ended within {}. {}{}",
+                "Runner manager {manager:?}: the runner process has not exited within {}. {}{}",
                 human(*waited),
                 last_seen(last.as_ref()),
                 match (requested, *forced || *mode == Mode::Forceful) {
                     (Requested::No, _) => " The instance was kept. No shutdown was requested.",
                     (_, true) => {
-                        " The instance was kept. The runner was asked to abort its jobs and to end."
+                        " The instance was kept; the forceful stop is still in progress on the host."
                     }
-                    (_, false) => " The instance was kept; the runner goes on draining.",
+                    (_, false) => " The instance was kept; the runner is still draining.",
                 }
             ),
             if *forced || *mode == Mode::Forceful {
-                "Even the forceful shutdown did not end it. Look at the log of the wrapper and of the runner on the host, then apply \
-                     again."
+                "The runner process is still running after a forceful stop. Check the logs of the wrapper and of the runner on the host, \
+                 then apply again."
             } else {
-                "Apply again to go on waiting where this left off. For longer drains raise `timeouts.delete` and apply that first; to \
-                     abort the jobs that are left, set `on_timeout = \"force\"`."
+                "Apply again to continue waiting. For longer drains, raise `timeouts.delete` and apply this change first. To abort the \
+                 remaining jobs, set `on_timeout = \"force\"`."
             },
         ),
         NotDrained::Interrupted { waited, requested, last } => Explained::new(
             Code::Interrupted,
             "Drain was interrupted",
             format!(
-                "Runner manager {manager:?}: Terraform asked to stop after {}. {}{}",
+                "Runner manager {manager:?}: the wait was cancelled after {}. {}{}",
                 human(*waited),
                 last_seen(last.as_ref()),
                 match requested {
                     Requested::Accepted => {
-                        " The shutdown was requested before and goes on on the host; the instance was kept."
+                        " The shutdown was requested and continues on the host. The instance was kept."
                     }
                     Requested::Perhaps => {
-                        " The shutdown may have been requested: its answer did not arrive. The instance was kept."
+                        " The shutdown request was sent, but no response was received: the runner may be draining. The instance was kept."
                     }
-                    Requested::No => " No shutdown was requested; the instance was kept.",
+                    Requested::No => " No shutdown was requested. The instance was kept.",
                 }
             ),
             match requested {
-                Requested::No => "The next apply begins with it.",
+                Requested::No => "The next apply sends the shutdown request.",
                 Requested::Perhaps | Requested::Accepted => {
-                    "The next apply attaches to it and goes on waiting."
+                    "The next apply continues to wait for the same drain."
                 }
             },
         ),
@@ -122,37 +123,37 @@ pub fn not_drained(
 fn what_was_requested(requested: Requested, error: &ClientError) -> &'static str {
     match requested {
         Requested::Accepted => {
-            "The shutdown was requested before: the runner goes on draining. Its end was not seen, so the instance was kept."
+            "The shutdown was requested, and the runner keeps draining on the host. Its exit was not confirmed, so the instance was kept."
         }
         Requested::Perhaps => {
-            "The request for the shutdown was sent, and its answer was lost: the runner may be draining. The instance was kept."
+            "The shutdown request was sent, but no response was received: the runner may be draining. The instance was kept."
         }
         Requested::No => match error.presence() {
-            Presence::Answered | Presence::Refused => "No shutdown was requested, and the instance was kept.",
+            Presence::Answered | Presence::Refused => "No shutdown was requested. The instance was kept.",
             Presence::Absent | Presence::Unseen => {
-                "No shutdown was requested. Jobs may run there, so the instance was kept."
+                "No shutdown was requested. Jobs may still be running there, so the instance was kept."
             }
         },
     }
 }
 
-/// Why the user's word did not count.
+/// Why the setting did not apply.
 fn not_counted(word: Word, requested: Requested, error: &ClientError) -> String {
     let why = match (requested, error.presence()) {
         (Requested::Accepted | Requested::Perhaps, _) => {
-            "it counts only before a shutdown was requested; apply again if the host stays unreachable"
+            "it applies only before a shutdown is requested; apply again if the host stays unreachable"
         }
-        (Requested::No, Presence::Answered) => "something answers at the address of the host",
-        (Requested::No, Presence::Refused) => "the host answers and refuses the connection",
+        (Requested::No, Presence::Answered) => "a server responded at the address of the host",
+        (Requested::No, Presence::Refused) => "the host responded and refused the connection",
         (Requested::No, Presence::Unseen) => {
-            "the attempt failed before it reached the host, so nothing is known about the host"
+            "the attempt failed before it reached the host, so the state of the host is unknown"
         }
-        (Requested::No, Presence::Absent) => "the host was not unreachable in all attempts in a row",
+        (Requested::No, Presence::Absent) => "the host was reachable in at least one of the attempts",
     };
     format!("{} was not applied: {why}.", word.named())
 }
 
-/// Tells that a host was taken for terminated.
+/// Warns that a host was assumed terminated.
 pub fn assumed_terminated(
     manager: &str,
     attempts: u32,
@@ -165,55 +166,61 @@ pub fn assumed_terminated(
         more => format!("{more} attempts in a row"),
     };
     let mut happened = format!(
-        "Runner manager {manager:?} was not drained, because {} says that an unreachable host is terminated. It was not reached in {tries} \
-         within {}: {}.",
-        word.named(),
+        "Runner manager {manager:?} was not drained: the host was unreachable in {tries} within {} ({}). Because {} is set, the runner is \
+         treated as terminated.",
         human(waited),
-        cause(error)
+        cause(error),
+        word.named(),
     );
-    append(&mut happened, "If a runner still runs there, its jobs are lost when its instance is destroyed.");
+    append(
+        &mut happened,
+        "If the runner is still running, its jobs are lost when its instance is destroyed.",
+    );
     Explained::new(
         Code::ConnectFailed,
-        format!("Runner manager {manager} was taken for terminated"),
+        format!("Runner manager {manager} was assumed terminated"),
         happened,
         match word {
-            Word::Attribute => String::new(),
+            Word::Attribute => "Check that the instance no longer exists.".to_owned(),
             Word::Variable => format!("Unset {} before the next run.", assume_terminated::VARIABLE),
         },
     )
 }
 
-/// Tells that a drain became forceful at its deadline.
+/// Warns that a drain became forceful at its deadline.
 pub fn forced(manager: &str, limit: Duration) -> Explained {
     Explained::new(
         Code::TimedOut,
-        format!("Runner manager {manager} was shut down forcefully"),
+        format!("Runner manager {manager} was stopped forcefully"),
         format!(
-            "Runner manager {manager:?} was not drained within {} (`on_timeout = \"force\"`): the jobs that were left were aborted.",
+            "Runner manager {manager:?} was not drained within {} (`on_timeout = \"force\"`): its remaining jobs were aborted.",
             human(limit)
         ),
-        "For longer drains raise `timeouts.delete`.",
+        "For longer drains, raise `timeouts.delete`.",
     )
 }
 
-/// Tells that the callback of this drain will not be made.
+/// Warns that the callback of this drain will not be sent.
 pub fn no_callback(manager: &str, why: &NoCallback<ClientError>) -> Explained {
     let (code, why) = match why {
         NoCallback::Upstream => (
             Code::WrapperError,
-            "a shutdown had begun before this destroy, and upstream's wrapper takes a callback only with the first request".to_owned(),
+            "a shutdown was already in progress before this destroy, and upstream's wrapper accepts a callback only with the first request"
+                .to_owned(),
         ),
-        NoCallback::Refused(error) => (Code::Refused, format!("the wrapper refused it: {}", cause(error))),
+        NoCallback::Refused(error) => (Code::Refused, cause(error)),
     };
     Explained::new(
         code,
-        format!("Shutdown callback of {manager} is not made"),
-        format!("Runner manager {manager:?} has ended. Its `shutdown_callback` will not be called: {why}."),
-        "Do by hand what the callback would have done.",
+        format!("Shutdown callback of {manager} is not sent"),
+        format!(
+            "The runner of runner manager {manager:?} has exited. Its `shutdown_callback` will not be sent. Reason: {why}."
+        ),
+        "Send the request of the callback manually.",
     )
 }
 
-/// Tells of a runner that did not end well; none when it did, or when that is not known to matter.
+/// Warns about a runner that did not exit cleanly; none when it did.
 pub fn bad_end(manager: &str, look: &Look, forceful: bool) -> Option<Explained> {
     let happened = match look.detail.as_deref() {
         Some(detail) => detail.bad_end(forceful)?,
@@ -222,14 +229,16 @@ pub fn bad_end(manager: &str, look: &Look, forceful: bool) -> Option<Explained> 
             if reason.is_empty() {
                 return None;
             }
-            format!("the wrapper says: {reason}")
+            format!("the wrapper reported: {reason}")
         }
     };
     Some(Explained::new(
         Code::WrapperError,
-        format!("Runner manager {manager} did not end cleanly"),
-        format!("Runner manager {manager:?} has ended, so its instance may be destroyed, but {happened}."),
-        "Look at the jobs in GitLab, and at the log of the wrapper on the host while the host is there.",
+        format!("Runner of {manager} did not exit cleanly"),
+        format!(
+            "The runner of runner manager {manager:?} has exited, so its instance may be destroyed, but {happened}."
+        ),
+        "Check the jobs in GitLab. Check the log of the wrapper before the host is destroyed.",
     ))
 }
 
@@ -242,21 +251,21 @@ pub fn too_few_peers(manager: &str, peers: &TooFewPeers<ClientError>) -> Explain
         Code::Refused,
         "Too few healthy peers to drain",
         format!(
-            "Runner manager {manager:?} was not drained: `guard` needs at least {wanted} healthy peer(s), and {healthy} are. Not healthy: \
-             {}.",
+            "Runner manager {manager:?} was not drained. Healthy peers: {healthy}; required by `guard.min_healthy`: {wanted}. Not \
+             healthy: {}.",
             if unhealthy.is_empty() { "none".to_owned() } else { unhealthy.join("; ") }
         ),
-        "Make the peers healthy, then apply again; or lower `guard.min_healthy` and apply that first.",
+        "Make the peers healthy and apply again, or lower `guard.min_healthy` and apply this change first.",
     )
 }
 
 fn unfit_words(unfit: &Unfit<ClientError>) -> String {
     match unfit {
-        Unfit::DrainedHere => "this apply drains it, too".to_owned(),
-        Unfit::AskedToDrain(id) => format!("it was asked to drain, by {id:?}"),
+        Unfit::DrainedHere => "this apply drains it as well".to_owned(),
+        Unfit::AskedToDrain(id) => format!("its drain was requested by {id:?}"),
         Unfit::Status(status) => format!("status `{status}`"),
         Unfit::Unreached(error) => cause(error),
-        Unfit::NoAnswer(limit) => format!("no answer within {}", human(*limit)),
+        Unfit::NoAnswer(limit) => format!("no response within {}", human(*limit)),
         Unfit::Invalid(problem) => problem.clone(),
     }
 }

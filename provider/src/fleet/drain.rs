@@ -70,7 +70,7 @@ pub async fn run<W: Wrapper>(
             }
             Err(Trouble::Call(error)) => match drain.verdict(&error) {
                 Verdict::TryAgain => {
-                    tracing::debug!(manager, failures = drain.failures, "not reached: {error}");
+                    tracing::debug!(manager, failures = drain.failures, "wrapper unreachable: {error}");
                     drain.lost = Some(error);
                     backoff.delay()
                 }
@@ -258,7 +258,7 @@ impl<'a, W: Wrapper, A: Admission<W::Error>> Drain<'a, W, A> {
             Ok(_) => {
                 tracing::info!(
                     manager = self.manager,
-                    "the callback was given to the wrapper of a runner that had ended"
+                    "runner was already stopped; callback sent to its wrapper"
                 );
                 Ok(())
             }
@@ -308,7 +308,7 @@ impl<'a, W: Wrapper, A: Admission<W::Error>> Drain<'a, W, A> {
             return Ok(Some(self.assumed(error)));
         }
         if self.policy.on_timeout == OnTimeout::Force && !self.forced && self.want == Mode::Graceful {
-            tracing::warn!(manager = self.manager, "not drained in time: asking for a forceful shutdown");
+            tracing::warn!(manager = self.manager, "not drained in time; requesting a forceful shutdown");
             self.forced = true;
             self.want = Mode::Forceful;
             self.asked = None;
@@ -353,7 +353,7 @@ impl<'a, W: Wrapper, A: Admission<W::Error>> Drain<'a, W, A> {
         if self.last.as_ref().is_none_or(|last| last.report != look.report) {
             let drain = look.detail.as_deref().and_then(|detail| detail.drain.as_ref());
             let drained_by = drain.map(|drain| drain.id.as_str());
-            tracing::info!(manager = self.manager, status = %look.report.status, drained_by, "runner status");
+            tracing::info!(manager = self.manager, status = %look.report.status, drained_by, "runner status changed");
         }
         self.last = Some(look.clone());
     }
@@ -365,7 +365,7 @@ impl<'a, W: Wrapper, A: Admission<W::Error>> Drain<'a, W, A> {
                 tracing::info!(
                     manager = self.manager,
                     waited,
-                    "waiting for the runner to end; not reachable now: {error}"
+                    "waiting for the runner to exit; wrapper unreachable: {error}"
                 );
             }
             None => {
@@ -374,7 +374,7 @@ impl<'a, W: Wrapper, A: Admission<W::Error>> Drain<'a, W, A> {
                     manager = self.manager,
                     waited,
                     left,
-                    "waiting for the runner to finish its jobs and end"
+                    "waiting for the runner to finish its jobs and exit"
                 );
             }
         }

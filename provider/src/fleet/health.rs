@@ -116,7 +116,7 @@ pub async fn wait<W: Wrapper>(
                 if !error.retryable() || policy.retry.exhausted(failures) {
                     return Err(NotHealthy::Connect { attempts: failures, waited: start.elapsed(), error });
                 }
-                tracing::debug!(manager, failures, "not reached: {error}");
+                tracing::debug!(manager, failures, "wrapper unreachable: {error}");
                 lost = Some(error);
                 backoff.delay()
             }
@@ -184,7 +184,7 @@ impl<'a> Waiting<'a> {
                     return Err(error);
                 }
             }
-            tracing::info!(manager = self.manager, outcome = ?self.started, "asked the wrapper to start the runner");
+            tracing::info!(manager = self.manager, outcome = ?self.started, "start of the runner requested");
         }
         Ok(self.heard(look))
     }
@@ -249,7 +249,7 @@ impl<'a> Waiting<'a> {
         let level = |look: &Look| look.detail.as_deref().map(|detail| detail.level);
         if self.last.as_ref().is_none_or(|last| last.report != look.report || level(last) != level(look)) {
             let level = level(look).map(Level::as_str);
-            tracing::info!(manager = self.manager, status = %look.report.status, level, "runner status");
+            tracing::info!(manager = self.manager, status = %look.report.status, level, "runner status changed");
         }
     }
 
@@ -257,14 +257,22 @@ impl<'a> Waiting<'a> {
         let waited = human(self.policy.start.elapsed());
         match (lost, &self.last) {
             (Some(error), _) => {
-                tracing::info!(manager = self.manager, waited, "waiting for a healthy runner: {error}");
+                tracing::info!(
+                    manager = self.manager,
+                    waited,
+                    "waiting for a healthy runner; wrapper unreachable: {error}"
+                );
             }
             (None, Some(look)) => {
                 let (status, missing) = (look.report.status, &self.missing);
                 tracing::info!(manager = self.manager, waited, %status, ?missing, "waiting for a healthy runner");
             }
             (None, None) => {
-                tracing::info!(manager = self.manager, waited, "waiting for the wrapper's first answer");
+                tracing::info!(
+                    manager = self.manager,
+                    waited,
+                    "waiting for the first response of the wrapper"
+                );
             }
         }
     }

@@ -142,5 +142,5 @@ fn plan_guard_variable_accepts_only_off() {
         assert_eq!(PlanGuard::default().reset(on), Ok(false), "{on:?}");
     }
     let error = PlanGuard::default().reset(Some("false")).unwrap_err();
-    assert_eq!(error.to_string(), "GRIT_PLAN_GUARD is \"false\". It takes `off`, or nothing");
+    assert_eq!(error.to_string(), "GRIT_PLAN_GUARD is \"false\"; it must be `on`, `off` or unset");
 }

@@ -48,11 +48,11 @@ pub(super) fn connections(
             match stream.peer_cred() {
                 Ok(peer) if peer.uid() == own => {}
                 Ok(peer) => {
-                    tracing::warn!(uid = peer.uid(), "refused a client of another user");
+                    tracing::warn!(uid = peer.uid(), "rejected a client of another user");
                     continue;
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "refused a client whose user cannot be told");
+                    tracing::warn!(%error, "rejected a client whose user cannot be determined");
                     continue;
                 }
             }
@@ -72,11 +72,11 @@ async fn introduce(
         Some(acceptor) => match tokio::time::timeout(HANDSHAKE_LIMIT, acceptor.accept(stream)).await {
             Ok(Ok(stream)) => Connection::Tls(Box::new(stream)),
             Ok(Err(error)) => {
-                tracing::warn!(%error, "refused a client in the TLS handshake");
+                tracing::warn!(%error, "rejected a client: TLS handshake failed");
                 return;
             }
             Err(_) => {
-                tracing::warn!("refused a client that did not finish the TLS handshake in time");
+                tracing::warn!("rejected a client: TLS handshake timed out");
                 return;
             }
         },

@@ -35,11 +35,12 @@ pub(super) enum Caller {
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Refusal {
     #[error(
-        "terraform-provider-{name} is a plugin that Terraform or OpenTofu starts by itself; to debug it, run it with --debug."
+        "terraform-provider-{name} is a plugin that Terraform or OpenTofu starts; to debug it, run it with --debug."
     )]
     StartedByHand { name: String },
     #[error(
-        "terraform-provider-{name} speaks plugin protocol {PROTOCOL}, and its caller only {offered}: use Terraform 1.6 or newer, or OpenTofu."
+        "terraform-provider-{name} requires plugin protocol {PROTOCOL}, but the caller supports only {offered}: use Terraform 1.6 or \
+         newer, or OpenTofu."
     )]
     Protocol { name: String, offered: String },
 }
@@ -111,9 +112,9 @@ mod tests {
     #[test]
     fn launch_refusal_is_one_sentence() {
         for (environment, expected) in [
-            (vec![], "is a plugin that Terraform or OpenTofu starts by itself"),
-            (vec![(COOKIE.0, "other")], "is a plugin that Terraform or OpenTofu starts by itself"),
-            (vec![COOKIE, ("PLUGIN_PROTOCOL_VERSIONS", "5")], "its caller only 5"),
+            (vec![], "is a plugin that Terraform or OpenTofu starts;"),
+            (vec![(COOKIE.0, "other")], "is a plugin that Terraform or OpenTofu starts;"),
+            (vec![COOKIE, ("PLUGIN_PROTOCOL_VERSIONS", "5")], "supports only 5"),
         ] {
             let refusal = launch(&[], &environment).unwrap_err().to_string();
             assert!(refusal.contains(expected), "{refusal}");

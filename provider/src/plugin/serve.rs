@@ -57,9 +57,9 @@ const AFTER_PARENT: Duration = Duration::from_secs(30);
 /// Why a provider could not serve, or stopped to.
 #[derive(Debug, Error)]
 pub enum ServeError {
-    #[error("cannot start the runtime")]
+    #[error("cannot start the async runtime")]
     Runtime(#[source] io::Error),
-    #[error("cannot watch for signals")]
+    #[error("cannot install signal handlers")]
     Signals(#[source] io::Error),
     #[error(transparent)]
     Socket(#[from] SocketError),
@@ -117,15 +117,15 @@ pub async fn serve(registry: Registry, launch: Launch) -> Result<(), ServeError>
             };
             match tokio::time::timeout(AFTER_SHUTDOWN, end).await {
                 Ok(ended) => return ended,
-                Err(_) => tracing::warn!("ending with calls in flight"),
+                Err(_) => tracing::warn!("exiting with running calls"),
             }
         }
         () = parent.gone(), if !debugging => {
-            tracing::warn!("Terraform is gone without a word");
+            tracing::warn!("Terraform exited without a Shutdown call");
             service.stop();
             match tokio::time::timeout(AFTER_PARENT, service.idle()).await {
-                Ok(()) => tracing::info!("all calls ended"),
-                Err(_) => tracing::warn!("ending with calls in flight"),
+                Ok(()) => tracing::info!("all calls completed"),
+                Err(_) => tracing::warn!("exiting with running calls"),
             }
         }
     }
@@ -185,7 +185,7 @@ impl Signals {
             };
             match &shutdown {
                 Some(shutdown) => shutdown.cancel(),
-                None if interrupted => tracing::debug!("SIGINT is Terraform's to act on"),
+                None if interrupted => tracing::debug!("ignoring SIGINT; Terraform sends StopProvider"),
                 None => service.stop(),
             }
         }

@@ -26,7 +26,7 @@ impl GoPlugin {
 #[tonic::async_trait]
 impl GrpcController for GoPlugin {
     async fn shutdown(&self, _: Request<Empty>) -> Result<Response<Empty>, Status> {
-        tracing::debug!("Terraform ends this process");
+        tracing::debug!("Terraform called Shutdown");
         self.shutdown.cancel();
         Ok(Response::new(Empty {}))
     }

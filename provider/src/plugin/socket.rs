@@ -33,12 +33,13 @@ pub(super) struct Socket {
 /// Why there is no socket.
 #[derive(Debug, Error)]
 pub enum SocketError {
-    #[error("cannot make a folder for the socket in {}", parent.display())]
+    #[error("cannot create a directory for the socket in {}", parent.display())]
     Folder { parent: PathBuf, source: io::Error },
     #[error("cannot listen on {}", path.display())]
     Listen { path: PathBuf, source: io::Error },
     #[error(
-        "the path of the socket would be too long in each of {parents:?}; set TMPDIR (or PLUGIN_UNIX_SOCKET_DIR, if it is set) to a folder with a shorter path"
+        "the socket path would be too long in each of {parents:?}; set TMPDIR (or PLUGIN_UNIX_SOCKET_DIR, if it is set) to a directory \
+         with a shorter path"
     )]
     Path { parents: Vec<PathBuf> },
 }
@@ -78,10 +79,10 @@ impl Socket {
             for folder in stale(&parent, &prefix).into_iter().filter(|folder| *folder != own) {
                 match fs::remove_dir_all(&folder) {
                     Ok(()) => {
-                        tracing::debug!(folder = %folder.display(), "removed what a killed process left");
+                        tracing::debug!(folder = %folder.display(), "removed the socket directory of a killed process");
                     }
                     Err(error) => {
-                        tracing::debug!(folder = %folder.display(), %error, "cannot remove a stale folder");
+                        tracing::debug!(folder = %folder.display(), %error, "cannot remove a stale socket directory");
                     }
                 }
             }

@@ -41,9 +41,9 @@ pub(super) struct Identity {
 /// Why TLS could not be set up.
 #[derive(Debug, Error)]
 pub enum TlsError {
-    #[error("PLUGIN_CLIENT_CERT does not hold a certificate in PEM ({0:?})")]
+    #[error("PLUGIN_CLIENT_CERT does not contain a PEM certificate ({0:?})")]
     ClientCertificate(pem::Error),
-    #[error("cannot make a certificate")]
+    #[error("cannot create a certificate")]
     OwnCertificate(#[from] rcgen::Error),
     #[error("cannot set up TLS")]
     Setup(#[from] rustls::Error),

@@ -18,7 +18,7 @@ use crate::{
 fn configured(shared: &Shared, diags: &mut Diagnostics) -> Option<Arc<Configured>> {
     let happened = match shared.settings() {
         Settings::Configured(known) => return Some(known),
-        Settings::Unknown => "The provider block depends on a value that is not known yet.",
+        Settings::Unknown => "The provider block contains a value that is not known yet.",
         Settings::Missing => "Terraform has not configured the provider.",
     };
     add_error(
@@ -28,7 +28,7 @@ fn configured(shared: &Shared, diags: &mut Diagnostics) -> Option<Arc<Configured
             Code::InvalidConfig,
             "Provider is not configured",
             happened,
-            "Give the provider block values that do not come from resources of the same apply.",
+            "In the provider block, use only values that do not depend on resources of the same apply.",
         ),
     );
     None

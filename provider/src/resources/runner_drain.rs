@@ -40,8 +40,8 @@ use crate::{
 use state::DrainState;
 
 /// Follows what is wrong with a value that a create stores.
-const STORED_ANYWAY: &str = "The guard is stored with this value all the same: without the guard, Terraform could destroy an old \
-    instance before its drain. Correct the value and apply again. Until then, this guard cannot protect its runner manager.";
+const STORED_ANYWAY: &str = "The drain resource is stored with this value, because without it Terraform could destroy an old instance \
+ before its drain. Correct the value and apply again. Until then, this resource cannot drain its runner manager.";
 
 /// The resource.
 #[derive(Debug)]
@@ -72,10 +72,10 @@ impl ResourceExt for RunnerDrain {
             }
             other => {
                 diags.fail(
-                    "This resource cannot be adopted",
+                    "Unsupported `moved` source",
                     format!(
-                        "grit_runner_drain takes the place of `terraform_data` and `null_resource`, not of `{other}`. Remove the \
-                         `moved` block and let Terraform create the guard: that has no side effects."
+                        "A grit_runner_drain can be moved from `terraform_data` or `null_resource`, not from `{other}`. Remove the `moved` \
+                         block; Terraform then creates the resource, which has no side effects."
                     ),
                 );
                 add_code(diags, Code::Refused);
@@ -254,8 +254,8 @@ impl Resource for RunnerDrain {
             diags.warn(
                 format!("Runner manager {name} was not drained"),
                 format!(
-                    "This guard of instance {instance:?} was replaced by another one for the same instance in the same apply, so the \
-                     runner was left running. Make `instance_id` a value that is known at plan while the instance stays."
+                    "This drain was replaced in the same apply although its instance {instance:?} was not, so the runner was not drained. \
+                     Use an `instance_id` that is known at plan time and changes only with the instance."
                 ),
             );
             return Some(());
@@ -265,9 +265,10 @@ impl Resource for RunnerDrain {
             Ok(target) => target,
             Err(_) if prior.word() == Some(Word::Variable) => {
                 diags.warn(
-                    format!("Runner manager {name} was taken for terminated"),
+                    format!("Runner manager {name} was assumed terminated"),
                     format!(
-                        "Its guard has no usable target, so no shutdown was requested. {}={key} says that its host is gone.",
+                        "Its runner manager object in the state is invalid, so no shutdown was requested. Because {}={key} is set, the \
+                         runner is treated as terminated.",
                         assume_terminated::VARIABLE
                     ),
                 );
@@ -289,8 +290,8 @@ impl Resource for RunnerDrain {
 
     async fn import<'a>(&self, diags: &mut Diagnostics, _: String) -> Option<(DrainState, ValueEmpty)> {
         diags.fail(
-            "A drain guard cannot be imported",
-            "It exists in Terraform's state alone. Write the resource block and apply: creating it has no side effects.",
+            "grit_runner_drain cannot be imported",
+            "The resource exists only in Terraform's state. Add the resource block and apply: creating the resource has no side effects.",
         );
         add_code(diags, Code::Refused);
         None

@@ -121,7 +121,9 @@ fn report_failures(diags: &mut Diagnostics, planned: &HealthState, outcomes: &Ou
     let others = match healthy.as_slice() {
         _ if outcomes.len() < 2 => String::new(),
         [] => format!("None of the {} runner managers is healthy.", outcomes.len()),
-        some => format!("{} of {} are healthy: {}.", some.len(), outcomes.len(), some.join(", ")),
+        some => {
+            format!("{} of {} runner managers are healthy: {}.", some.len(), outcomes.len(), some.join(", "))
+        }
     };
     for (key, outcome) in outcomes {
         let explained = match outcome {
@@ -131,9 +133,9 @@ fn report_failures(diags: &mut Diagnostics, planned: &HealthState, outcomes: &Ou
             }
             Err(Unproved::Invalid(error)) => Explained::new(
                 Code::InvalidConfig,
-                "Runner manager cannot be used",
-                format!("Runner manager {key:?} has an {error}."),
-                "Correct it in the configuration.",
+                "Invalid runner manager",
+                format!("Runner manager {key:?} is invalid: {error}."),
+                "Correct the attribute in the configuration.",
             ),
         };
         add_error(diags, AttributePath::new("runner_managers").key(key.clone()), &explained);
@@ -207,7 +209,7 @@ impl Resource for RunnerHealth {
         let missing: Vec<_> =
             missing.into_iter().filter(|(_, id)| self.shared.stored_drains.is_missing(id)).collect();
         if !missing.is_empty() {
-            diags.warn("Drain guards are not in the state", missing_guards(&missing));
+            diags.warn("Drain resources are missing from the state", missing_guards(&missing));
         }
         let drifted = prior.status != Value::Value(HEALTHY.to_owned());
         if drifted || proposed != prior {
@@ -271,8 +273,9 @@ impl Resource for RunnerHealth {
 
     async fn import<'a>(&self, diags: &mut Diagnostics, _: String) -> Option<(HealthState, ValueEmpty)> {
         diags.fail(
-            "A health gate cannot be imported",
-            "It exists in Terraform's state alone. Write the resource block and apply: creating it waits, and changes nothing.",
+            "grit_runner_health cannot be imported",
+            "The resource exists only in Terraform's state. Add the resource block and apply: creating the resource only waits for healthy \
+             runner managers.",
         );
         add_code(diags, Code::Refused);
         None

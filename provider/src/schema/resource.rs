@@ -38,10 +38,10 @@ pub trait ResourceExt: Resource {
     fn upgrade_json(&self, diags: &mut Diagnostics, version: i64, state: Json) -> Option<Json> {
         let _ = state;
         diags.fail(
-            "State has an unknown version",
+            "Unsupported state version",
             format!(
-                "The stored state has schema version {version}, which this release of the provider does not know. \
-                 Use the release that wrote it, or a newer one."
+                "The stored state has schema version {version}, which this release of the provider does not support. Use the release that \
+                 wrote the state, or a newer release."
             ),
         );
         None
@@ -52,10 +52,10 @@ pub trait ResourceExt: Resource {
     /// `None` needs an error in `diags`. The default refuses.
     fn move_json(&self, diags: &mut Diagnostics, source: MoveSource) -> Option<Json> {
         diags.fail(
-            "This resource cannot take over another one",
+            "Unsupported `moved` source",
             format!(
-                "A `moved` block leads here from `{}` of {}, which is not supported. Remove the block; and either destroy the old \
-                 object, or let Terraform forget it with a `removed` block.",
+                "A `moved` block moves an object of type `{}` of {} to this resource, which is not supported. Remove the block. Then \
+                 destroy the old object, or remove it from the state with a `removed` block.",
                 source.type_name, source.provider_address
             ),
         );

@@ -44,7 +44,11 @@ impl Service {
             (false, false) => Action::Update,
             (false, true) => Action::Destroy,
             (true, true) => {
-                diags.fail("Nothing to apply", "Terraform asked for a change from nothing to nothing.");
+                diags.fail(
+                    "Nothing to apply",
+                    "Terraform requested a change, but neither the prior state nor the planned state has a \
+                 value.",
+                );
                 return pb::apply_resource_change::Response {
                     new_state: Some(wire::null_message()),
                     diagnostics: wire::diagnostics(diags),

@@ -104,7 +104,10 @@ impl ResourceEntry {
         match (Mask::new(&schema, notes.write_only), deprecated) {
             (Ok(mask), Ok(deprecated)) => Some(Self { resource, schema, message, mask, deprecated }),
             (Err(path), _) | (_, Err(path)) => {
-                bug(diags, format!("`{name}` has notes on `{path}`, which is not in its schema."));
+                bug(
+                    diags,
+                    format!("Schema annotations of `{name}` name `{path}`, which is not in the schema."),
+                );
                 None
             }
         }
@@ -120,7 +123,7 @@ impl DataSourceEntry {
 
 fn or_bug(schema: Option<Schema>, name: &str, diags: &mut Diagnostics) -> Option<Schema> {
     if schema.is_none() && !diags.has_errors() {
-        bug(diags, format!("The schema of {name} is missing, and nothing says why."));
+        bug(diags, format!("The schema of {name} is missing, and there is no error about it."));
     }
     schema
 }

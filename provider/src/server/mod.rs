@@ -59,7 +59,7 @@ impl Service {
 
     /// Asks the calls in flight to stop, and every create, update and destroy that is still to come.
     pub(crate) fn stop(&self) {
-        tracing::info!(calls = self.0.calls.len(), "asking the calls in flight to stop");
+        tracing::info!(calls = self.0.calls.len(), "cancelling the running calls");
         self.0.stops.stop();
     }
 

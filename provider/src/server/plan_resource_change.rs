@@ -63,7 +63,7 @@ impl Service {
                 ((Raw::null().into_encoded(), private), Vec::new())
             }
             (true, true) => {
-                diags.fail("Nothing to plan", "Terraform asked for a plan from nothing to nothing.");
+                diags.fail("Nothing to plan", "Terraform requested a plan, but neither the prior state nor the proposed state has a value.");
                 return None;
             }
         };

@@ -9,17 +9,15 @@ use crate::schema::{Diagnostics, DiagnosticsExt};
 pub(super) fn parse(state: &pb::RawState, name: &str, diags: &mut Diagnostics) -> Option<Json> {
     if state.json.is_empty() {
         diags.fail(
-            "Stored state cannot be read",
-            format!(
-                "The state of this `{name}` is in the format of Terraform 0.11 or older, or it is empty."
-            ),
+            "Invalid stored state",
+            format!("The state of this `{name}` has the format of Terraform 0.11 or older, or it is empty."),
         );
         return None;
     }
     serde_json::from_slice(&state.json)
         .map_err(|error| {
             diags.fail(
-                "Stored state cannot be read",
+                "Invalid stored state",
                 format!("The state of this `{name}` is not valid JSON: {error}."),
             );
         })

@@ -54,13 +54,13 @@ impl Service {
         let (value, mut diags) = match finished {
             Ok(Ok(finished)) => finished,
             Ok(Err(payload)) => (None, panicked(&what, payload.as_ref(), notes.panicked_at.take())),
-            Err(lost) => (None, one("Call ended early", format!("The {what} was given up: {lost}."))),
+            Err(lost) => (None, one("Call was aborted", format!("The {what} was aborted: {lost}."))),
         };
         if let Some(error) = notes.checkpoint_error.take() {
             bug(&mut diags, format!("The {what} could not encode a checkpoint: {error}"));
         }
         if value.is_none() && !diags.has_errors() && !notes.gone {
-            bug(&mut diags, format!("The {what} failed without saying why"));
+            bug(&mut diags, format!("The {what} returned no result and no error"));
         }
         Outcome { value, diags, notes }
     }
@@ -76,7 +76,8 @@ fn panicked(what: &str, payload: &(dyn Any + Send), place: Option<String>) -> Di
 fn bug(diags: &mut Diagnostics, detail: impl Display) {
     diags.fail(
         "Provider bug",
-        format!("{detail}. Please report it with the log of a run under TF_LOG_PROVIDER=debug, which names no secrets.\n\nCode: bug"),
+        format!("{detail}. Please report this bug with the log of a run with TF_LOG_PROVIDER=debug. The log contains no secrets.\n\nCode: \
+         bug"),
     );
 }
 

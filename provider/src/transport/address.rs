@@ -98,15 +98,15 @@ impl fmt::Display for WrapperAddress {
 pub enum AddressError {
     #[error("the address is empty; write host, host:port or [IPv6]:port")]
     Empty,
-    #[error("{0:?} begins or ends with white space; remove it, for example with trimspace()")]
+    #[error("{0:?} begins or ends with white space; remove the white space, for example with trimspace()")]
     Padded(String),
     #[error("{0:?} has more than one colon and is not an IPv6 address; write host:port or [IPv6]:port")]
     Colons(String),
-    #[error("{0:?} names no host; write host, host:port or [IPv6]:port")]
+    #[error("{0:?} has no host; write host, host:port or [IPv6]:port")]
     NoHost(String),
-    #[error("{0:?} names no port; write host:port or [IPv6]:port")]
+    #[error("{0:?} has no port; write host:port or [IPv6]:port")]
     NoPort(String),
-    #[error("{port:?} in {address:?} is no port; a port is a number from 1 to 65535")]
+    #[error("{port:?} in {address:?} is not a valid port; a port is a number from 1 to 65535")]
     BadPort { port: String, address: String },
     #[error("{0:?} has an unclosed or misplaced bracket; write an IPv6 address as [::1] or [::1]:port")]
     BadBracket(String),
@@ -115,10 +115,10 @@ pub enum AddressError {
     )]
     BadHost { address: String, problem: &'static str },
     #[error(
-        "{0:?} is no wrapper address; write unix:///path/to/socket, unix:path, tcp://host:port or host:port"
+        "{0:?} is not a valid wrapper address; write unix:///path/to/socket, unix:path, tcp://host:port or host:port"
     )]
     NotAWrapperAddress(String),
-    #[error("{0:?} names no socket; write unix:///path/to/socket or unix:path")]
+    #[error("{0:?} has no socket path; write unix:///path/to/socket or unix:path")]
     NoSocket(String),
     #[error("the socket path in {address:?} {problem}; write unix:///path/to/socket or unix:path")]
     BadSocket { address: String, problem: &'static str },
@@ -173,13 +173,13 @@ fn checked_host(host: &str, address: &str) -> Result<String, AddressError> {
     let problem = if host.is_empty() {
         return Err(AddressError::NoHost(address.to_owned()));
     } else if host.starts_with('-') {
-        "starts with -"
+        "begins with `-`"
     } else if host.contains(|c: char| c.is_control() || c.is_whitespace()) {
-        "holds white space or control characters"
+        "contains white space or control characters"
     } else if host
         .contains(['/', '@', '[', ']', '"', '\'', '\\', ',', '`', '$', ';', '&', '|', '<', '>', '(', ')'])
     {
-        "holds a character that no host name has"
+        "contains a character that is not valid in a host name"
     } else {
         return Ok(host.to_owned());
     };
@@ -191,13 +191,13 @@ fn socket_path(rest: &str, address: &str) -> Result<String, AddressError> {
     let bad = |problem| Err(AddressError::BadSocket { address: address.to_owned(), problem });
     let path = match rest.strip_prefix("//") {
         Some(path) if path.is_empty() || path.starts_with('/') => path,
-        Some(_) => return bad("would be a host name after unix://"),
+        Some(_) => return bad("must be an absolute path after unix://"),
         None => rest,
     };
     if path.is_empty() || path == "/" {
         Err(AddressError::NoSocket(address.to_owned()))
     } else if path.contains(char::is_control) {
-        bad("holds control characters")
+        bad("contains control characters")
     } else {
         Ok(path.to_owned())
     }

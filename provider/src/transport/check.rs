@@ -65,8 +65,7 @@ fn key_problem(error: &KeyError) -> String {
     match error {
         KeyError::Unusable { format, problem, .. } => format!("the key ({format}) cannot be used: {problem}"),
         KeyError::TooCostly { asked, limit, .. } => format!(
-            "the key asks for {asked} before a passphrase can be tried, and the most that is done is {limit}; `ssh-keygen -p -a 100 -f \
-             FILE` writes it anew at a sane cost"
+            "the KDF cost of the key ({asked}) exceeds the limit ({limit}); re-encrypt it with `ssh-keygen -p -a 100 -f FILE`"
         ),
         error => error.to_string(),
     }

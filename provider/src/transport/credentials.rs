@@ -109,7 +109,7 @@ impl Keyring {
         if let Some(agent) = place.agent {
             let socket = agent.socket.as_deref().ok_or_else(|| Cause::Agent {
                 socket: "SSH_AUTH_SOCK".to_owned(),
-                problem: "the variable is not set".to_owned(),
+                problem: "the environment variable is not set".to_owned(),
             })?;
             let agent = Agent::new(&user_files::expand(socket, home), agent.identity.clone());
             let _ = write!(name, "+{agent:?}");
@@ -126,7 +126,7 @@ impl Keyring {
                 let source = format!("{}_path ({})", place.name, user_files::shown(&path));
                 (read(path).await?, source)
             }
-            (None, None) => return Err(unreadable(&place.name, "no key is named".to_owned())),
+            (None, None) => return Err(unreadable(&place.name, "no key is configured".to_owned())),
         };
         let passphrase = place.passphrase.cloned();
         let id = digest(&[&source, text.expose(), passphrase.as_ref().map_or("", Secret::expose)]);

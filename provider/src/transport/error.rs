@@ -118,7 +118,7 @@ pub enum Cause {
     Option(InvalidOption),
     #[error("no username is configured")]
     NoUsername,
-    #[error("no private key is configured, and no agent")]
+    #[error("no private key and no agent is configured")]
     NoCredential,
     #[error(transparent)]
     Key(KeyError),
@@ -128,29 +128,29 @@ pub enum Cause {
     /// The connection, or a call on its socket.
     #[error("{0}")]
     Network(#[source] SharedIoError),
-    #[error("no answer within {}", humantime::format_duration(*limit))]
+    #[error("no response within {}", humantime::format_duration(*limit))]
     TimedOut { limit: Duration },
     /// Other connections took all places until the end of this one's time: nothing was tried.
-    #[error("other connections were being made for {}, and this one was not begun", humantime::format_duration(*limit))]
+    #[error("no free connection slot within {}", humantime::format_duration(*limit))]
     NoTurn { limit: Duration },
     /// The other side speaks, but not SSH. What it said is in the evidence.
-    #[error("the answer is not SSH")]
+    #[error("the peer is not an SSH server")]
     NotSsh,
     /// The connection ended. The text tells how, as far as the peer said anything.
-    #[error("the connection was lost: {0}")]
+    #[error("connection lost: {0}")]
     Lost(String),
     /// The server turns connections away for now (MaxStartups, or a penalty for our address).
-    #[error("the server turns connections away")]
+    #[error("the server rejects new connections")]
     TooBusy,
     /// An established session stopped answering for this long.
-    #[error("the server stopped answering for {}", humantime::format_duration(*silence))]
+    #[error("no data from the server for {}", humantime::format_duration(*silence))]
     NotAnswering { silence: Duration },
     #[error("no common {kind} algorithm")]
     NoCommonAlgorithm { kind: String, ours: Vec<String>, theirs: Vec<String> },
     #[error(transparent)]
     HostKey(Box<HostKeyRefusal>),
     /// The server refused every credential.
-    #[error("the server refused the user or the key")]
+    #[error("the server rejected the user or the key")]
     AuthRefused {
         /// The keys that were offered: type and fingerprint.
         offered: Vec<String>,
@@ -158,28 +158,28 @@ pub enum Cause {
         remaining: Vec<String>,
     },
     /// The key was accepted, and the server asks for more than a key.
-    #[error("the server asks for more than a key: {wanted}")]
+    #[error("the server requires a further factor: {wanted}")]
     MoreFactors { wanted: String },
-    #[error("the server counted too many authentication failures")]
+    #[error("too many authentication failures")]
     TooManyAttempts,
     #[error("the server refused the channel ({reason})")]
     ChannelRefused { reason: ChannelRefusal, text: String },
-    #[error("the command could not be started: {source}")]
+    #[error("the command cannot be started: {source}")]
     CommandNotStarted { program: String, source: SharedIoError },
     /// The tunnel stands, and the wrapper's end of it was closed.
     #[error("the wrapper closed the connection")]
     WrapperClosed,
     /// What answers at the wrapper's address is no gRPC server. What it said is in the evidence.
-    #[error("the answer is not gRPC")]
+    #[error("the peer is not a gRPC server")]
     NotAWrapper,
     /// The agent cannot be asked, or holds no key that fits.
     #[error("ssh-agent at {socket}: {problem}")]
     Agent { socket: String, problem: String },
     /// The agent hangs, or waits for a hand. Unlike a refusal this may pass.
-    #[error("ssh-agent at {socket} did not answer within {}", humantime::format_duration(*limit))]
+    #[error("ssh-agent at {socket} did not respond within {}", humantime::format_duration(*limit))]
     AgentSilent { socket: String, limit: Duration },
     /// The command of a command strategy ended.
-    #[error("the command ended: {status}")]
+    #[error("the command exited: {status}")]
     CommandEnded { program: String, status: String },
     /// Anything else that the SSH layer reports.
     #[error("{0}")]
@@ -242,9 +242,9 @@ impl fmt::Display for HostKeyVerdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Unknown => "unknown",
-            Self::Changed => "not the one that is known",
+            Self::Changed => "different from the expected key",
             Self::Revoked => "revoked",
-            Self::BadCertificate => "in a certificate that is not accepted",
+            Self::BadCertificate => "in a host certificate that is not accepted",
         })
     }
 }
@@ -260,16 +260,14 @@ pub struct ExpectedKey {
 /// Why a private key cannot be used. Never holds a part of the key.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
-    #[error("{path}: {problem}")]
+    #[error("{path} cannot be read: {problem}")]
     Unreadable { path: String, problem: String },
     #[error("the key of {source_name} is encrypted, and no passphrase is configured")]
     NoPassphrase { source_name: String },
-    #[error("the passphrase does not open the key of {source_name}")]
+    #[error("the passphrase for the key of {source_name} is wrong")]
     WrongPassphrase { source_name: String },
     /// Its encryption was made to be slow, or to take much memory, beyond what anybody needs.
-    #[error(
-        "the key of {source_name} asks for {asked} before a passphrase can be tried, and the most that is done is {limit}"
-    )]
+    #[error("the KDF cost of the key of {source_name} ({asked}) exceeds the limit ({limit})")]
     TooCostly { source_name: String, asked: String, limit: String },
     #[error("the certificate {source_name} cannot be used: {problem}")]
     Certificate { source_name: String, problem: String },

@@ -86,7 +86,7 @@ pub(crate) async fn tunnel(
     if let Some(lease) = inner.pool.open_session(&key) {
         match channel(target, lease, &route, deadline).await {
             Err(error) if error.is_end_of_session() => {
-                tracing::debug!(manager = target.manager, %error, "a shared SSH session is gone, making a new one");
+                tracing::debug!(manager = target.manager, %error, "a shared SSH session was closed; opening a new session");
             }
             done => return done,
         }
@@ -133,7 +133,7 @@ async fn connect(
             Err(error) if matches!(error.cause, Cause::TooBusy) => {
                 match patience.next().filter(|pause| *pause < deadline.left()) {
                     Some(pause) => {
-                        tracing::debug!(host = %ask.route.host, ?pause, "turned away, asking again");
+                        tracing::debug!(host = %ask.route.host, ?pause, "SSH server rejected the connection; retrying");
                         tokio::time::sleep(pause).await;
                     }
                     None => return Err(error),
@@ -173,7 +173,7 @@ async fn login(
         };
         match &error.cause {
             Cause::HostKey(refusal) if trust.exclude(refusal) => {
-                tracing::debug!(host = %route.host, key_type = refusal.key_type, "asking for another type of host key");
+                tracing::debug!(host = %route.host, key_type = refusal.key_type, "reconnecting with another host key type");
                 refused.get_or_insert(error);
             }
             // The host has no further types: the first one that it showed is the one to speak of.

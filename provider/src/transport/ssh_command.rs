@@ -48,7 +48,7 @@ impl Strategy for SshCommand {
         let (heard, limit) = (transcript.clone(), deadline.left());
         tokio::spawn(async move {
             if tokio::time::timeout(limit, heard.changed()).await.is_err() {
-                tracing::debug!("a command has carried nothing so far");
+                tracing::debug!("no data from ssh_command yet");
             }
             drop(turn);
         });
@@ -81,7 +81,7 @@ impl Witness for CommandWitness {
         }
         let ended = self.running.end(Phase::Call, self.route.clone()).await;
         Some(ended.unwrap_or_else(|| {
-            let cause = Cause::Lost("the command closed its output, and is still running".to_owned());
+            let cause = Cause::Lost("the command closed its output but is still running".to_owned());
             self.error(Phase::Call, cause)
         }))
     }

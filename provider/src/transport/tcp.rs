@@ -52,7 +52,7 @@ impl QuickAck {
     fn arm(&self) {
         #[cfg(target_os = "linux")]
         if let Err(error) = rustix::net::sockopt::set_tcp_quickack(&self.0, true) {
-            tracing::trace!(%error, "TCP_QUICKACK");
+            tracing::trace!(%error, "cannot set TCP_QUICKACK");
         }
     }
 }

@@ -48,16 +48,16 @@ names! {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum TemplateError {
     #[error(
-        "names no program; write a list as [\"ssh\", \"-W\", \"{{{{host}}}}:{{{{port}}}}\", \"bastion\"]"
+        "the program is missing; write a list such as [\"ssh\", \"-W\", \"{{{{host}}}}:{{{{port}}}}\", \"bastion\"]"
     )]
     Empty,
-    #[error("uses the unknown name {name:?}; known are {}", known())]
+    #[error("unknown placeholder {name:?}; valid names: {}", known())]
     UnknownName { argument: usize, name: String },
-    #[error("has {{{{ without }}}}")]
+    #[error("{{{{ without }}}}")]
     Unclosed { argument: usize },
-    #[error("uses {{{{{name}}}}}, for which {manager:?} has no value")]
+    #[error("runner manager {manager:?} has no value for {{{{{name}}}}}")]
     NoValue { manager: String, name: &'static str },
-    #[error("would pass {value:?} as {{{{{name}}}}}, which {problem}")]
+    #[error("the value {value:?} of {{{{{name}}}}} {problem}")]
     Refused { name: &'static str, value: String, problem: &'static str },
 }
 
@@ -137,9 +137,9 @@ impl Known {
             .value(target, username)
             .ok_or_else(|| TemplateError::NoValue { manager: target.manager.clone(), name })?;
         let problem = if value.starts_with('-') {
-            "a program could take for an option"
+            "begins with `-` and could be parsed as an option"
         } else if value.contains(char::is_control) {
-            "holds control characters"
+            "contains control characters"
         } else {
             return Ok(value);
         };
@@ -220,7 +220,7 @@ mod tests {
         assert_eq!(expand(&[" "]), Err(Empty));
         let error = expand(&["x", "{{hots}}"]).unwrap_err();
         assert!(matches!(&error, UnknownName { argument: 1, name } if name == "hots"), "{error}");
-        assert!(error.to_string().contains("known are manager, instance_name"), "{error}");
+        assert!(error.to_string().contains("valid names: manager, instance_name"), "{error}");
         assert!(matches!(expand(&["x", "{{host"]), Err(Unclosed { argument: 1 })));
         assert!(matches!(expand(&["x", "{{wrapper_port}}"]), Err(NoValue { name: "wrapper_port", .. })));
         let mut target = target();

@@ -21,7 +21,7 @@ pub(crate) fn expand(path: &Path, home: Option<&Path>) -> PathBuf {
 
 /// A path as errors and logs show it. The text of a key that somebody put in place of a path is not shown.
 pub(crate) fn shown(path: &Path) -> String {
-    if is_no_path(path) { "(a text that is no path)".to_owned() } else { path.display().to_string() }
+    if is_no_path(path) { "(value hidden: not a path)".to_owned() } else { path.display().to_string() }
 }
 
 fn is_no_path(path: &Path) -> bool {
@@ -34,7 +34,7 @@ fn is_no_path(path: &Path) -> bool {
 pub(crate) fn read(path: &Path) -> Result<Vec<u8>, String> {
     if is_no_path(path) {
         return Err(
-            "the path of a file is wanted here; the text itself has an attribute of its own".to_owned()
+            "expected a file path, but got other text, such as a key; set the attribute without `_path` instead".to_owned()
         );
     }
     let read = || -> io::Result<Result<Vec<u8>, String>> {
@@ -43,9 +43,9 @@ pub(crate) fn read(path: &Path) -> Result<Vec<u8>, String> {
         let mut file = File::options().read(true).custom_flags(flags).open(path)?;
         let kind = file.metadata()?.file_type();
         if kind.is_dir() {
-            return Ok(Err("it is a folder".to_owned()));
+            return Ok(Err("it is a directory".to_owned()));
         } else if !kind.is_file() {
-            return Ok(Err("it is no regular file".to_owned()));
+            return Ok(Err("it is not a regular file".to_owned()));
         }
         let mut bytes = Vec::new();
         file.by_ref().take(LARGEST + 1).read_to_end(&mut bytes)?;
@@ -58,7 +58,7 @@ pub(crate) fn read(path: &Path) -> Result<Vec<u8>, String> {
 /// As [`read`], a file of text that may be secret.
 pub(crate) fn read_text(path: &Path) -> Result<Secret, String> {
     let bytes = zeroize::Zeroizing::new(read(path)?);
-    str::from_utf8(&bytes).map(Secret::new).map_err(|_| "it is no text".to_owned())
+    str::from_utf8(&bytes).map(Secret::new).map_err(|_| "it is not valid UTF-8".to_owned())
 }
 
 /// An I/O error without its number: `No such file or directory`.
@@ -76,8 +76,8 @@ mod tests {
         assert_eq!(shown(Path::new("/home/me/.ssh/id_ed25519")), "/home/me/.ssh/id_ed25519");
         for key in ["-----BEGIN OPENSSH PRIVATE KEY----- b3BlbnNz", "b3BlbnNz\nc2VjcmV0\n", &"A".repeat(5000)]
         {
-            assert_eq!(shown(Path::new(key)), "(a text that is no path)");
-            assert!(read(Path::new(key)).unwrap_err().contains("the path of a file is wanted"));
+            assert_eq!(shown(Path::new(key)), "(value hidden: not a path)");
+            assert!(read(Path::new(key)).unwrap_err().contains("expected a file path"));
         }
     }
 
@@ -93,10 +93,10 @@ mod tests {
         std::fs::write(path("empty"), "").unwrap();
         assert_eq!(read(&path("empty")), Ok(Vec::new()));
 
-        assert_eq!(refused(dir.path()), "it is a folder");
+        assert_eq!(refused(dir.path()), "it is a directory");
         rustix::fs::mkfifoat(rustix::fs::CWD, path("pipe"), rustix::fs::Mode::RUSR).unwrap();
-        assert_eq!(refused(&path("pipe")), "it is no regular file");
-        assert_eq!(refused(Path::new("/dev/zero")), "it is no regular file");
+        assert_eq!(refused(&path("pipe")), "it is not a regular file");
+        assert_eq!(refused(Path::new("/dev/zero")), "it is not a regular file");
         let _listener = std::os::unix::net::UnixListener::bind(path("socket")).unwrap();
         assert!(refused(&path("socket")).contains("No such device"), "{}", refused(&path("socket")));
         assert_eq!(refused(&path("missing")), "No such file or directory");

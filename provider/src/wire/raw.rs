@@ -88,14 +88,14 @@ impl Raw {
                 culprit.path.clone(),
                 format!("Cannot use the value of `{}`", culprit.path),
                 format!(
-                    "In {what}, `{}` is {}, which this attribute does not take ({error}).",
+                    "In {what}, `{}` is {}, which is not valid for this attribute ({error}).",
                     culprit.path, culprit.received
                 ),
             ),
             None => diags.fail(
                 format!("Cannot decode {what}"),
                 format!(
-                    "{error}. This is a bug in the provider: its schema and its code differ.\n\nCode: bug"
+                    "{error}. This is a bug in the provider: its schema and its code do not match.\n\nCode: bug"
                 ),
             ),
         }

@@ -119,9 +119,9 @@ fn drain_made_forceful_by_operator_succeeds_with_warning() {
         destroy.join().unwrap().succeeded()
     });
     let warnings = destroyed.warnings();
-    let told = warnings.iter().find(|(summary, _)| *summary == "Runner manager m1 did not end cleanly");
+    let told = warnings.iter().find(|(summary, _)| *summary == "Runner of m1 did not exit cleanly");
     assert!(
-        told.is_some_and(|(_, detail)| detail.contains("its shutdown became forceful on the host")),
+        told.is_some_and(|(_, detail)| detail.contains("its drain became forceful on the host")),
         "{warnings:?}"
     );
     assert_eq!(lab.queue().tally().lost, 1);

@@ -113,7 +113,7 @@ fn a_bad_address_of_the_apply(bad: &str, summary: &str, saved_plan: bool) {
     assert!(
         warnings.iter().any(|(title, detail)| *title == summary
             && detail.contains("runner_manager.address")
-            && detail.contains("The guard is stored with this value")),
+            && detail.contains("The drain resource is stored with this value")),
         "{warnings:#?}"
     );
     assert_eq!(roll.terminated(), [("m".to_owned(), false)], "{}", roll.lab.events());
@@ -129,7 +129,7 @@ fn a_bad_address_of_the_apply(bad: &str, summary: &str, saved_plan: bool) {
         roll.workspace.run(["destroy", "-json", "-auto-approve", "-refresh=false"]).unwrap().failed();
     let errors = destroyed.errors();
     assert_eq!(errors.len(), 1, "{errors:#?}");
-    assert_eq!(errors[0].0, "Guard cannot reach its runner manager");
+    assert_eq!(errors[0].0, "Drain resource has an invalid runner manager");
     let command = format!("GRIT_ASSUME_TERMINATED={} terraform apply", second.id);
     for part in ["runner_manager.address", &command, "Code: invalid_config"] {
         assert!(errors[0].1.contains(part), "{part}: {}", errors[0].1);
@@ -148,7 +148,7 @@ fn a_bad_address_of_the_apply(bad: &str, summary: &str, saved_plan: bool) {
 
 #[test]
 fn empty_address_known_at_apply_is_stored_with_warning() {
-    a_bad_address_of_the_apply("\"\"", "Malformed address", false);
+    a_bad_address_of_the_apply("\"\"", "Invalid address", false);
 }
 
 #[test]
@@ -194,8 +194,8 @@ fn invalid_values_known_at_plan_are_refused() {
             "`runner_manager.address` is null",
             guard("\"i-1\"", &manager("null"), ""),
         ),
-        ("Malformed address", "trimspace()", guard("\"i-1\"", &manager("\" h:22\""), "")),
-        ("Malformed address", "not an IPv6 address", guard("\"i-1\"", &manager("\"1.2.3.4:22:22\""), "")),
+        ("Invalid address", "trimspace()", guard("\"i-1\"", &manager("\" h:22\""), "")),
+        ("Invalid address", "not an IPv6 address", guard("\"i-1\"", &manager("\"1.2.3.4:22:22\""), "")),
         (
             "Required attribute is null",
             "`guard.peers` is null",
@@ -213,12 +213,12 @@ fn invalid_values_known_at_plan_are_refused() {
             guard("\"i-1\"", &good, "timeouts = { delete = \"0s\" }"),
         ),
         (
-            "Malformed URL",
+            "Invalid URL",
             "`shutdown_callback.url`",
             guard("\"i-1\"", &good, &callback("url = \"http://x y/\"")),
         ),
         (
-            "Malformed HTTP header",
+            "Invalid HTTP header",
             "bad header",
             guard("\"i-1\"", &good, &callback("url = \"http://x/\", headers = { \"bad header\" = \"x\" }")),
         ),
@@ -238,14 +238,14 @@ fn invalid_variable_values_are_refused_at_plan() {
     let text = format!("{}{unknown}", guard("terraform_data.i.id", &manager("var.address"), ""));
     let errors = plan_errors(&text);
     assert_eq!(errors.len(), 1, "{errors:#?}");
-    assert_eq!(errors[0].0, "Malformed address");
+    assert_eq!(errors[0].0, "Invalid address");
 
     // Everything is known, and a gate takes the same manager: the gate refuses.
     let gate = "resource \"grit_runner_health\" \"all\" {\n  runner_managers = { m1 = grit_runner_drain.a.runner_manager }\n}\n";
     let variable = "variable \"address\" { default = \"\" }\n";
     let text = format!("{}{variable}{gate}", guard("\"i-1\"", &manager("var.address"), ""));
     let errors = plan_errors(&text);
-    assert!(errors.iter().any(|(title, _)| title == "Malformed address"), "{errors:#?}");
+    assert!(errors.iter().any(|(title, _)| title == "Invalid address"), "{errors:#?}");
 }
 
 #[test]
@@ -254,9 +254,9 @@ fn impossible_health_settings_are_refused_at_plan() {
     for (title, text) in [
         ("Required attribute is null", gate("runner_managers = null")),
         ("Required attribute is null", gate("runner_managers = { a = null }")),
-        ("Health can never be proved", gate("runner_managers = {}\nstable_for = \"1d\"")),
+        ("`stable_for` exceeds the timeout", gate("runner_managers = {}\nstable_for = \"1d\"")),
         (
-            "Health can never be proved",
+            "`stable_for` exceeds the timeout",
             gate(
                 "runner_managers = {}\nstable_for = \"60s\"\ntimeouts = { create = \"2m\", update = \"60s\" }",
             ),
@@ -320,7 +320,7 @@ fn moved_drain_never_applied_needs_explicit_destroy() {
     let failed = workspace.destroy().unwrap().failed();
     let errors = failed.errors();
     assert_eq!(errors.len(), 1, "{errors:#?}");
-    assert_eq!(errors[0].0, "Guard cannot reach its runner manager");
+    assert_eq!(errors[0].0, "Drain resource has an invalid runner manager");
     let (_, rest) = errors[0].1.split_once("GRIT_ASSUME_TERMINATED=").unwrap();
     let id = rest.split(' ').next().unwrap().to_owned();
     assert!(id.starts_with("adopted#"), "{id}");
@@ -328,7 +328,7 @@ fn moved_drain_never_applied_needs_explicit_destroy() {
     workspace.set_env("GRIT_ASSUME_TERMINATED", id);
     let destroyed = workspace.destroy().unwrap().succeeded();
     let warnings = destroyed.warnings();
-    assert!(warnings.iter().any(|(title, _)| title.contains("taken for terminated")), "{warnings:#?}");
+    assert!(warnings.iter().any(|(title, _)| title.contains("assumed terminated")), "{warnings:#?}");
     assert_eq!(workspace.state().unwrap().objects.len(), 0);
 }
 

@@ -205,10 +205,10 @@ fn each_unhealthy_new_manager_is_reported_with_reason() {
         "version": site.gate(["other"], &json!({ "expected_version": "19.9.9", "timeouts": briefly() })),
     });
     let errors = site.apply(&gates).unwrap_err();
-    let version = ("other", "version 19.2.0, and `expected_version` is 19.9.9");
+    let version = ("other", "version of the runner is 19.2.0; `expected_version` is 19.9.9");
     each_is_refused(&errors, reasons.into_iter().chain([version]));
     let dead = errors.iter().find(|detail| detail.contains("\"dead\"")).unwrap();
-    assert!(dead.contains("Last status: `stopped`, with the reason: exit status 1."), "{dead}");
+    assert!(dead.contains("Last status: `stopped`, reason: exit status 1."), "{dead}");
     assert!(dead.contains("\n\nLast lines of the runner's log:\n  runner: "), "{dead}");
     let state = site.workspace.state().unwrap();
     assert_eq!(state.at("grit_runner_health.ready").len(), 1, "it says that it is ready all the same");

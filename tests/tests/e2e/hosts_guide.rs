@@ -94,7 +94,7 @@ fn host_set_up_per_guide_accepts_deploy_user() {
                 chown -R other: /home/other/.ssh\n";
     follow(&machine, copy);
     let refused = explain("m1", &call("other").unwrap_err());
-    assert!(refused.detail().contains("could not be opened there"), "{}", refused.detail());
+    assert!(refused.detail().contains("the server could not open"), "{}", refused.detail());
     let asked = machine
         .system
         .command(&["setpriv", "--reuid=other", "--regid=other", "--clear-groups", "grit-wrapper", "status"])

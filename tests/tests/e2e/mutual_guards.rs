@@ -64,7 +64,7 @@ fn exactly_one_is_refused(arguments: &[&str]) {
     assert_eq!(errors[0].0, "Too few healthy peers to drain");
     // The other one is being drained, or has ended.
     let detail = errors[0].1;
-    assert!(detail.contains("this apply drains it, too"), "{detail}");
+    assert!(detail.contains("this apply drains it as well"), "{detail}");
     assert_eq!(drained(&lab, &names), 1);
 }
 

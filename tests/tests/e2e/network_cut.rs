@@ -47,7 +47,8 @@ fn drain(lab: &Lab, instance: &Instance, address: SocketAddr, host_key: &str) ->
 
 /// Cuts the link in the middle of a drain until the provider has noticed and failed to come back, and puts it back.
 fn a_cut_in_a_drain(lab: &Lab, workspace: &Workspace, log: &PathBuf, cut: impl Fn(), restore: impl Fn()) {
-    let noticed = || std::fs::read_to_string(log).unwrap_or_default().matches("not reached: ").count();
+    let noticed =
+        || std::fs::read_to_string(log).unwrap_or_default().matches("wrapper unreachable: ").count();
     let jobs = lab.queue().submit_held(2);
     poll::until("both jobs run", PATIENCE, || {
         let tally = lab.queue().tally();

@@ -44,7 +44,7 @@ fn assert_refused(workspace: &Workspace, arguments: &[&str]) {
     let errors = refused.errors();
     assert!(!errors.is_empty());
     for (summary, detail) in errors {
-        assert_eq!(summary, "This plan would drain a live runner");
+        assert_eq!(summary, "Plan would drain a runner whose instance is kept");
         assert!(detail.contains("\"i-1\"") && detail.contains("add a `moved` block"), "{detail}");
         assert!(detail.ends_with("Code: refused"), "{detail}");
     }
@@ -209,7 +209,7 @@ fn two_drains_of_one_instance_in_guards_are_refused() {
     workspace.write("main.tf", &format!("{HEAD}{two}{gate}")).unwrap();
     let refused = workspace.plan().unwrap().failed();
     let titles: Vec<_> = refused.errors().into_iter().map(|(title, _)| title.to_owned()).collect();
-    assert_eq!(titles, ["Two drain guards for one instance"]);
+    assert_eq!(titles, ["Two drain resources for one instance"]);
 }
 
 #[test]
@@ -220,11 +220,17 @@ fn removing_one_of_two_drains_of_an_instance_is_refused() {
     // Without a gate nothing proves that this is a plan: it is a warning.
     let applied = workspace.apply().unwrap().succeeded();
     let warnings = applied.warnings();
-    assert!(warnings.iter().any(|(title, _)| *title == "Two drain guards for one instance"), "{warnings:?}");
+    assert!(
+        warnings.iter().any(|(title, _)| *title == "Two drain resources for one instance"),
+        "{warnings:?}"
+    );
     workspace.write("main.tf", &format!("{HEAD}{}", drain("a", "\"i-1\"", ""))).unwrap();
     let refused = workspace.plan().unwrap().failed();
     let errors = refused.errors();
-    assert!(errors.iter().all(|(title, _)| *title == "This plan would drain a live runner"), "{errors:?}");
+    assert!(
+        errors.iter().all(|(title, _)| *title == "Plan would drain a runner whose instance is kept"),
+        "{errors:?}"
+    );
     assert!(errors[0].1.contains("terraform state rm"), "{errors:?}");
     // Both may go.
     workspace.write("main.tf", HEAD).unwrap();
@@ -259,8 +265,8 @@ fn unknown_instance_id_warns_without_create_before_destroy() {
     let plan = workspace.plan().unwrap().succeeded();
     let warnings = plan.warnings();
     assert!(
-        warnings.iter().any(|(_, detail)| detail.contains("`instance_id` is not known before the apply")
-            && detail.contains("without it, it is")),
+        warnings.iter().any(|(_, detail)| detail.contains("`instance_id` is unknown until the apply")
+            && detail.contains("In this case the runner is drained only if")),
         "{warnings:?}"
     );
 }
@@ -270,5 +276,5 @@ fn import_is_refused_with_next_step() {
     let workspace = Workspace::new(&["grit"]).unwrap();
     workspace.write("main.tf", &format!("{HEAD}{}", drain("a", "\"i-1\"", ""))).unwrap();
     let run = workspace.run(["import", "grit_runner_drain.a", "i-1"]).unwrap().failed();
-    assert!(run.stderr.contains("A drain guard cannot be imported"), "{}", run.stderr);
+    assert!(run.stderr.contains("grit_runner_drain cannot be imported"), "{}", run.stderr);
 }

@@ -74,7 +74,7 @@ fn panic_before_checkpoint_leaves_no_state() {
 #[test]
 fn create_without_result_is_a_bug_and_keeps_checkpoint() {
     let (lab, run) = apply_in("none");
-    assert_error(run, "Provider bug", "create of lab_probe failed without saying why");
+    assert_error(run, "Provider bug", "create of lab_probe returned no result and no error");
     assert_checkpoint_is_tainted(&lab);
 }
 
@@ -127,7 +127,7 @@ fn destroy_without_result_keeps_object() {
     destroy_fails_and_keeps_everything(
         "destroy_none",
         "Provider bug",
-        "destroy of lab_probe failed without saying why",
+        "destroy of lab_probe returned no result and no error",
     );
 }
 
@@ -164,7 +164,7 @@ fn panicking_update_is_planned_again() {
 fn read_without_result_is_a_bug() {
     let (lab, run) = apply_in("read_none");
     run.succeeded();
-    assert_error(lab.plan().unwrap(), "Provider bug", "read of lab_probe failed without saying why");
+    assert_error(lab.plan().unwrap(), "Provider bug", "read of lab_probe returned no result and no error");
     assert_eq!(lab.state().unwrap().objects.len(), 1);
 }
 

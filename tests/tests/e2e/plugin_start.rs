@@ -27,11 +27,11 @@ fn manual_start_prints_hint_and_exits_1() {
     for (variables, sentence) in [
         (
             &[][..],
-            "terraform-provider-lab is a plugin that Terraform or OpenTofu starts by itself; to debug it, run it with --debug.\n",
+            "terraform-provider-lab is a plugin that Terraform or OpenTofu starts; to debug it, run it with --debug.\n",
         ),
         (
             &[COOKIE, ("PLUGIN_PROTOCOL_VERSIONS", "4,5")][..],
-            "terraform-provider-lab speaks plugin protocol 6, and its caller only 4,5: use Terraform 1.6 or newer, or OpenTofu.\n",
+            "terraform-provider-lab requires plugin protocol 6, but the caller supports only 4,5: use Terraform 1.6 or newer, or OpenTofu.\n",
         ),
     ] {
         let output = run(variables);

@@ -228,7 +228,7 @@ fn data_source_reads_and_fails() {
     lab.apply().unwrap().succeeded();
     assert_eq!(lab.show(None).unwrap()["values"]["outputs"]["answer"]["value"], "hello");
     refuses(&data("fail"), "Asked to fail", "`fail`");
-    refuses(&data("none"), "Provider bug", "read of lab_echo failed without saying why");
+    refuses(&data("none"), "Provider bug", "read of lab_echo returned no result and no error");
 }
 
 #[test]

@@ -103,7 +103,10 @@ fn failed_health_check_keeps_old_version_until_next_apply() {
     let errors = failed.errors();
     assert_eq!(errors.len(), 1, "{errors:?}");
     let detail = errors[0].1;
-    assert!(detail.contains("\"m2-v2\"") && detail.contains("1 of 2 are healthy: m1-v2."), "{detail}");
+    assert!(
+        detail.contains("\"m2-v2\"") && detail.contains("1 of 2 runner managers are healthy: m1-v2."),
+        "{detail}"
+    );
     assert!(detail.ends_with("Code: connect_failed"), "{detail}");
     assert_eq!(rollout.signals("m1-v1"), Vec::<String>::new());
     assert!(!failed.timeline().iter().any(|line| line.contains("delete")), "{:?}", failed.timeline());
@@ -164,7 +167,7 @@ fn drain_timeout_forces_with_on_timeout_force() {
 
     let destroyed = rollout.workspace.destroy().unwrap().succeeded();
     assert!(
-        destroyed.warnings().iter().any(|(summary, _)| summary.contains("was shut down forcefully")),
+        destroyed.warnings().iter().any(|(summary, _)| summary.contains("was stopped forcefully")),
         "{:?}",
         destroyed.warnings()
     );
@@ -193,7 +196,7 @@ fn unreachable_host_needs_assume_terminated() {
     rollout.workspace.run(update).unwrap().succeeded();
     let destroyed = rollout.workspace.destroy().unwrap().succeeded();
     assert!(
-        destroyed.warnings().iter().any(|(summary, _)| summary.contains("was taken for terminated")),
+        destroyed.warnings().iter().any(|(summary, _)| summary.contains("was assumed terminated")),
         "{:?}",
         destroyed.warnings()
     );

@@ -28,7 +28,7 @@ fn only_error(run: &Run) -> (String, String) {
 }
 
 fn was_assumed(run: &Run) -> bool {
-    run.warnings().iter().any(|(summary, _)| summary.contains("was taken for terminated"))
+    run.warnings().iter().any(|(summary, _)| summary.contains("was assumed terminated"))
 }
 
 /// A deployment in which version 3 was added and never boots: the gate failed on it.

@@ -173,7 +173,7 @@ fn upstream_health_is_limited_to_process() {
     let failed = workspace.apply().unwrap().failed();
     let errors = failed.errors();
     assert_eq!(errors.len(), 1, "{errors:?}");
-    assert_eq!(errors[0].0, "Wrapper cannot tell what is wanted", "{errors:?}");
+    assert_eq!(errors[0].0, "Wrapper does not support this check", "{errors:?}");
     assert!(errors[0].1.ends_with("Code: wrapper_error"), "{errors:?}");
 }
 

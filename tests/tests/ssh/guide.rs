@@ -1,11 +1,11 @@
-//! The table of faults in docs/guides/ssh.md says what the tests of faults see: the same titles and codes, and all of them.
+//! The fault table in docs/guides/ssh.md lists every error that the fault tests produce, with the same titles and codes.
 
 use std::{collections::BTreeSet, fs, path::Path};
 
 const GUIDE: &str = include_str!("../../../docs/guides/ssh.md");
-const MESSAGES: &str = include_str!("../../../provider/src/explain/connection.rs");
+const CHANNEL_TEXTS: &str = include_str!("../../../provider/src/explain/channel.rs");
 
-/// The snapshots that show a row of the guide, row by row. A row without one is of message that no server here brings about.
+/// The snapshots of each row of the table. A row without a snapshot is for an error that no server in these tests produces.
 const SHOWN: &[&[&str]] = &[
     &["faults__auth__setup_no_username"],
     &["faults__auth__setup_no_key"],
@@ -26,7 +26,8 @@ const SHOWN: &[&[&str]] = &[
         "commands__ssh_command_failing",
         "commands__ssh_command_killed",
     ],
-    &["commands__proxy_command_hanging", "commands__ssh_command_hanging"],
+    &["commands__ssh_command_hanging"],
+    &["commands__proxy_command_hanging"],
     &["commands__ssh_command_closing"],
     &["commands__ssh_command_motd"],
     &["faults__tcp__tcp_unknown_name"],
@@ -91,7 +92,7 @@ const SHOWN: &[&[&str]] = &[
 
 /// The rows of the guide's table: title and code.
 fn rows() -> Vec<(&'static str, &'static str)> {
-    let table = GUIDE.split("| Terraform shows |").nth(1).unwrap();
+    let table = GUIDE.split("| title | code |").nth(1).unwrap();
     let cells = |line: &'static str| line.trim_matches('|').split(" | ").map(str::trim).collect::<Vec<_>>();
     let lines = table.lines().skip(2).take_while(|line| line.starts_with('|'));
     lines
@@ -119,7 +120,10 @@ fn guide_lists_every_fault_with_title_and_code() {
     let rows = rows();
     assert_eq!(rows.len(), SHOWN.len(), "each row of the guide has its tests here");
     for ((title, code), names) in rows.iter().zip(SHOWN) {
-        assert!(MESSAGES.contains(&format!("\"{title}\"")) || !names.is_empty(), "nothing says {title:?}");
+        assert!(
+            CHANNEL_TEXTS.contains(&format!("\"{title}\"")) || !names.is_empty(),
+            "nothing says {title:?}"
+        );
         for name in *names {
             let text = fs::read_to_string(folder(name).join(file(name)))
                 .unwrap_or_else(|error| panic!("{name}: {error}"));

@@ -44,7 +44,7 @@ async fn jump_hosts_have_or_inherit_user_and_key() {
     // Without a key of its own it gets the block's: here the right one for the hop, and the manager refuses it.
     let inherited = SshOptions { private_key: Some(Secret::new(second)), ..wrong };
     let message = message(&topology, inherited, topology.target()).await;
-    assert!(message.contains("HOST:PORT refused to let"), "{message}");
+    assert!(message.contains("HOST:PORT rejected the login"), "{message}");
 }
 
 #[tokio::test]
@@ -64,8 +64,11 @@ async fn jump_host_with_unknown_key_is_an_error() {
     let mut options = change(topology.options(), 0, |hop| hop.host_key = None);
     options.trust.known_hosts = Some(topology.fixture.sshd.known_hosts());
     let message = message(&topology, options, topology.target()).await;
-    assert!(message.contains("HOP0:PORT (hop 1 of `proxy_jump`) shows the ssh-ed25519 key"), "{message}");
-    assert!(message.contains("set `host_key` of hop 1 in `ssh.proxy_jump`"), "{message}");
+    assert!(
+        message.contains("HOP0:PORT (jump host 1 in `ssh.proxy_jump`) presented the ssh-ed25519 key"),
+        "{message}"
+    );
+    assert!(message.contains("set `host_key` of jump host 1 in `ssh.proxy_jump`"), "{message}");
     assert!(message.contains("[HOP0]:PORT ssh-ed25519 AAAA"), "{message}");
 }
 
@@ -77,10 +80,10 @@ async fn jump_host_with_other_pinned_key_is_an_error() {
         change(topology.options(), 1, |hop| hop.host_key = Some("SHA256:".to_owned() + &"A".repeat(43)));
     let message = message(&topology, options, topology.target()).await;
     assert!(
-        message.contains("Host key has changed") && message.contains("hop 2 of `proxy_jump`"),
+        message.contains("Host key has changed") && message.contains("jump host 2 in `ssh.proxy_jump`"),
         "{message}"
     );
-    assert!(message.contains("set `ssh.proxy_jump[1].host_key` to its new key"), "{message}");
+    assert!(message.contains("set `ssh.proxy_jump[1].host_key` to the new key"), "{message}");
 }
 
 /// With one handshake at a time over all hosts, a chain does not wait for itself.

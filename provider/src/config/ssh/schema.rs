@@ -11,19 +11,21 @@ pub(in crate::config) fn schema() -> Attribute {
         (
             "identity",
             text(
-                "The one key to use, by its public key, its `SHA256:` fingerprint or its comment. Without it five keys are tried at most.",
+                "The key to use: its public key, `SHA256:` fingerprint or comment. Without it, at most five keys are tried.",
             ),
         ),
     ]);
     let ssh = attributes([
         (
             "username",
-            text("SSH user; wins over `username` of a runner manager. Environment: `GRIT_SSH_USERNAME`."),
+            text(
+                "SSH user; takes precedence over `username` of a runner manager. Environment: `GRIT_SSH_USERNAME`.",
+            ),
         ),
         (
             "private_key",
             sensitive(text(
-                "Text of a private key; wins over `ssh_key_pem` of a runner manager. Environment: `GRIT_SSH_PRIVATE_KEY`.",
+                "Private key; takes precedence over `ssh_key_pem` of a runner manager. Environment: `GRIT_SSH_PRIVATE_KEY`.",
             )),
         ),
         ("private_key_path", text("File with a private key. Environment: `GRIT_SSH_PRIVATE_KEY_PATH`.")),
@@ -31,75 +33,77 @@ pub(in crate::config) fn schema() -> Attribute {
         (
             "certificate_path",
             text(
-                "File with an OpenSSH user certificate of the private key. Environment: `GRIT_SSH_CERTIFICATE_PATH`.",
+                "File with an OpenSSH user certificate for the private key. Environment: `GRIT_SSH_CERTIFICATE_PATH`.",
             ),
         ),
         (
             "agent",
             optional(
                 AttributeType::AttributeSingle(agent),
-                "Take the key from ssh-agent; `{}` asks the agent at `SSH_AUTH_SOCK`.",
+                "Use keys from ssh-agent; `{}` uses the agent at `SSH_AUTH_SOCK`.",
             ),
         ),
-        ("known_hosts", text("Lines in the format of `known_hosts`. Environment: `GRIT_SSH_KNOWN_HOSTS`.")),
+        ("known_hosts", text("Host keys in `known_hosts` format. Environment: `GRIT_SSH_KNOWN_HOSTS`.")),
         (
             "known_hosts_path",
             text(
-                "A `known_hosts` file. Environment: `GRIT_SSH_KNOWN_HOSTS_PATH`. With no source of trust at all, \
-                 `~/.ssh/known_hosts` and `/etc/ssh/ssh_known_hosts` are read.",
+                "A `known_hosts` file. Environment: `GRIT_SSH_KNOWN_HOSTS_PATH`. If no host keys are configured, `~/.ssh/known_hosts` and \
+                 `/etc/ssh/ssh_known_hosts` are read.",
             ),
         ),
         (
             "host_keys",
-            texts("Public keys and `SHA256:` fingerprints that are accepted from any runner manager."),
+            texts(
+                "Host keys that are accepted for all runner managers: public keys and `SHA256:` fingerprints.",
+            ),
         ),
-        ("host_ca", texts("Public keys of authorities whose host certificates are accepted.")),
+        ("host_ca", texts("Public keys of certificate authorities whose host certificates are accepted.")),
         (
             "insecure_ignore_host_key",
             optional(
                 AttributeType::Bool,
-                "Accept any host key. Whoever answers at the address gets the commands; warned about at every run.",
+                "Accept any host key. Man-in-the-middle attacks are then possible; every run shows a warning.",
             ),
         ),
         (
             "connect_timeout",
             text(
-                "The longest time to an open tunnel, with waiting for other connections and all login attempts. Default `30s`.",
+                "Timeout for establishing the connection, including all login attempts and the wait for a connection slot. Default `30s`.",
             ),
         ),
-        ("call_timeout", text("The longest time that one call to a wrapper may take. Default `10s`.")),
+        ("call_timeout", text("Timeout of one call to a wrapper. Default `10s`.")),
         (
             "keepalive_interval",
             text(
-                "A keepalive message is sent after this long without a packet. The session is closed after three such intervals \
-                 without an answer. Default `10s`.",
+                "Interval of SSH keepalive messages. The session is closed after three intervals without a packet from the server. Default \
+                 `10s`.",
             ),
         ),
         (
             "proxy_jump",
             optional(
                 AttributeType::AttributeList(HopArgs::attributes()),
-                "SSH servers on the way, in order; the first one is connected to directly. At most one of `proxy_jump`, `proxy_command` \
-                 and `ssh_command`.",
+                "Jump hosts, in order of connection. At most one of `proxy_jump`, `proxy_command` and `ssh_command` can be set.",
             ),
         ),
         (
             "proxy_command",
             texts(
-                "Program and arguments; its standard input and output carry the SSH connection. No shell; names in `{{ }}`.",
+                "Program and arguments. The SSH connection uses the program's standard input and output. Runs without a shell; `{{name}}` \
+                 placeholders are replaced (see the SSH guide).",
             ),
         ),
         (
             "ssh_command",
             texts(
-                "Program and arguments; its standard input and output are the connection to the wrapper, so neither user nor key nor \
-                 host key is needed. No shell; names in `{{ }}`.",
+                "Program and arguments. The program's standard input and output are the connection to the wrapper: no SSH user, key or \
+                 host key is required. Runs without a shell; `{{name}}` placeholders are replaced (see the SSH guide).",
             ),
         ),
     ]);
     optional(
         AttributeType::AttributeSingle(ssh),
-        "How the runner managers are reached. What is set here wins over the entry of a runner manager.",
+        "SSH connection to the runner managers. Values set here take precedence over the values of a runner manager.",
     )
 }
 

@@ -46,7 +46,7 @@ impl RunnerDrain {
             },
             ..prior.policy(known, start)
         };
-        tracing::info!(manager = name, reason = policy.request.reason, "drain begins");
+        tracing::info!(manager = name, reason = policy.request.reason, "drain started");
         let manager = identity(&target);
         let client = known.connector.client(target);
         match self.drain(prior, &name, &client, manager, known, &policy).await {
@@ -149,16 +149,16 @@ fn report_end(
     let reason = &ended.look.report.failure_reason;
     let waited = crate::duration::human(ended.waited);
     match ended.begun {
-        Begun::Before => tracing::info!(manager = name, reason, "the runner had ended before"),
+        Begun::Before => tracing::info!(manager = name, reason, "runner was already stopped"),
         Begun::Joined => tracing::info!(
             manager = name,
             waited,
             forced = ended.forced,
             reason,
-            "the runner has ended, after a shutdown that was under way before"
+            "runner exited; a shutdown was already in progress"
         ),
         Begun::Here => {
-            tracing::info!(manager = name, waited, forced = ended.forced, reason, "the runner has ended");
+            tracing::info!(manager = name, waited, forced = ended.forced, reason, "runner exited");
         }
     }
     if ended.forced {

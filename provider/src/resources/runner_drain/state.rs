@@ -31,8 +31,8 @@ const DELETE_TIMEOUT: Duration = Duration::from_secs(3 * 3600);
 /// A host that is to be drained has been up for long; waiting for hours would only hide that it is gone.
 const ATTEMPTS: u32 = 12;
 
-const UNKNOWN_INSTANCE: &str = " The new `instance_id` is not known before the apply. If it turns out to be the same, then the instance \
-    stays and its runner is live: with `create_before_destroy = true` on this resource the runner is not drained; without it, it is.";
+const UNKNOWN_INSTANCE: &str = " The new `instance_id` is unknown until the apply. If it does not change, the instance is kept. In this \
+ case the runner is drained only if this resource does not set `create_before_destroy = true`.";
 
 /// State and configuration. It has no `Debug`: the manager may hold a private key, the callback's headers a token.
 #[derive(Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -178,22 +178,22 @@ impl DrainState {
     /// `-auto-approve`, after it: the words are right at both moments. `next` is the planned identifier of the instance.
     pub(super) fn warn_of_drain(&self, next: Option<&Value<String>>, diags: &mut Diagnostics) {
         let how = match member(&self.mode) {
-            Mode::Graceful => "It takes no further jobs and ends after its last one",
-            Mode::Forceful => "Its running jobs are ABORTED (`mode = \"forceful\"`)",
+            Mode::Graceful => "The runner accepts no further jobs and exits after its last job",
+            Mode::Forceful => "The running jobs are ABORTED (`mode = \"forceful\"`)",
         };
         let after = match member(&self.on_timeout) {
             OnTimeout::Force => {
                 format!(
-                    ". Jobs that are left then are ABORTED, which may take up to {} more",
+                    ". Then the remaining jobs are ABORTED, which takes up to {} more",
                     human(FORCE_LIMIT)
                 )
             }
             OnTimeout::Fail => String::new(),
         };
         diags.warn(
-            format!("Destroying this guard shuts down runner manager {}", self.name()),
+            format!("Destroying this resource shuts down runner manager {}", self.name()),
             format!(
-                "The plan destroys or replaces the guard of host {}. {how}; this may take up to {}{after}.{}",
+                "The plan destroys or replaces the grit_runner_drain of host {}. {how}, within {}{after}.{}",
                 self.address(),
                 human(self.timeout()),
                 if next.is_some_and(Value::is_unknown) { UNKNOWN_INSTANCE } else { "" }
@@ -219,8 +219,7 @@ impl GuardArgs {
         {
             let (path, wanted, there) = (at("min_healthy"), self.min_healthy(), peers.len());
             let detail = format!(
-                "`{path}` is {wanted} (the default is 1), and `peers` has {there}: so many can never be healthy. Give a number from 0 to \
-                 {there}, or more peers."
+                "`{path}` is {wanted} (default 1), but `peers` has {there} entries. Set a number from 0 to {there}, or add peers."
             );
             diags.fail_at(path, "Invalid number of healthy peers", detail);
         }
@@ -238,27 +237,28 @@ impl CallbackArgs {
             let path = at("url");
             // Not the URL itself: it may hold a token.
             let detail = format!(
-                "`{path}` is not a URL of the form `http://host/path` or `https://host/path`, without blanks."
+                "`{path}` must be a URL such as `http://host/path` or `https://host/path`, without white space."
             );
-            diags.fail_at(path, "Malformed URL", detail);
+            diags.fail_at(path, "Invalid URL", detail);
         }
         if let Value::Value(method) = &self.method
             && http::Method::from_bytes(method.as_bytes()).is_err()
         {
             let path = at("method");
-            let detail = format!("`{path}` is {method:?}, which is not an HTTP method.");
-            diags.fail_at(path, "Malformed HTTP method", detail);
+            let detail = format!("`{path}` is {method:?}; it must be an HTTP method.");
+            diags.fail_at(path, "Invalid HTTP method", detail);
         }
         for (name, value) in self.headers.iter().flatten() {
             let path = at("headers").key(name.clone());
             if http::HeaderName::from_bytes(name.as_bytes()).is_err() {
-                let detail = format!("`{path}`: {name:?} is not the name of an HTTP header.");
-                diags.fail_at(path.clone(), "Malformed HTTP header", detail);
+                let detail = format!("`{path}`: {name:?} is not a valid HTTP header name.");
+                diags.fail_at(path.clone(), "Invalid HTTP header", detail);
             }
             match value {
                 Value::Value(value) if http::HeaderValue::from_str(value).is_err() => {
-                    let detail = format!("`{path}` holds characters that HTTP does not allow in a header.");
-                    diags.fail_at(path, "Malformed HTTP header", detail);
+                    let detail =
+                        format!("`{path}` contains characters that are not allowed in an HTTP header.");
+                    diags.fail_at(path, "Invalid HTTP header", detail);
                 }
                 value => check_set(value, path, diags),
             }
@@ -291,19 +291,19 @@ pub(super) fn schema() -> Schema {
             "peers",
             required(
                 AttributeType::AttributeMap(RunnerManagerArgs::attributes()),
-                "Other runner managers, by key.",
+                "Other runner managers, by key. The drain starts only while enough of them are healthy.",
             ),
         ),
         (
             "min_healthy",
             optional(
                 AttributeType::Number,
-                "How many of them have to be running before this one is drained. Default 1.",
+                "Number of peers that must be running before this runner manager is drained. Default 1.",
             ),
         ),
     ]);
     let callback = attributes([
-        ("url", required(AttributeType::String, "Where the wrapper sends the request.")),
+        ("url", required(AttributeType::String, "URL that the wrapper sends the request to.")),
         ("method", text("HTTP method. Default `POST`.")),
         (
             "headers",
@@ -315,47 +315,44 @@ pub(super) fn schema() -> Schema {
     ]);
     schema_of(
         0,
-        "Guards one runner manager: when this resource is destroyed, the runner is shut down gracefully, and the destroy ends \
-             when its process has ended. What this resource refers to, the instance above all, is destroyed only after that.",
+        "Drains one runner manager when this resource is destroyed: the runner is shut down gracefully, and the destroy completes when its \
+         process has exited. Resources that this resource refers to, such as the instance, are destroyed after that.",
         [
             (
                 "id",
-                computed(AttributeType::String, "Readable and unique: `<instance_name>@<address>#<random>`."),
+                computed(AttributeType::String, "Unique identifier: `<instance_name>@<address>#<random>`."),
             ),
             (
                 "instance_id",
                 required(
                     AttributeType::String,
-                    "Identifier of the instance. A new identifier means a new instance: it is the only attribute whose change \
-                     replaces the guard, and so drains the old runner.",
+                    "Identifier of the instance. A new identifier means a new instance: only a change of this attribute replaces the \
+                     resource, which drains the old runner.",
                 ),
             ),
             (
                 "runner_manager",
                 required(
                     AttributeType::AttributeSingle(RunnerManagerArgs::attributes()),
-                    "The runner manager that is guarded.",
+                    "The runner manager to drain.",
                 ),
             ),
             (
                 "mode",
-                text(&format!(
-                    "How the runner is shut down: {}. `forceful` aborts its jobs.",
-                    Mode::choices()
-                )),
+                text(&format!("Kind of shutdown: {}. `forceful` aborts the running jobs.", Mode::choices())),
             ),
             (
                 "on_timeout",
                 text(&format!(
-                    "When the runner has not ended in time: {}. `force` aborts the jobs that are left, and waits at most 2 more minutes.",
+                    "Action when the runner has not exited in time: {}. `force` aborts the remaining jobs, and waits at most 2 more minutes.",
                     OnTimeout::choices()
                 )),
             ),
             (
                 "on_unreachable",
                 text(&format!(
-                    "When the host cannot be reached before the shutdown was requested: {}. `assume_terminated` treats an unreachable \
-                     host as terminated: whatever still runs there is lost.",
+                    "Action when the host is unreachable before the shutdown was requested: {}. `assume_terminated` treats an unreachable \
+                     host as terminated: jobs that are still running there are lost.",
                     OnUnreachable::choices()
                 )),
             ),
@@ -363,33 +360,31 @@ pub(super) fn schema() -> Schema {
                 "guard",
                 optional(
                     AttributeType::AttributeSingle(guard),
-                    "Refuse to drain while too few other runner managers are healthy.",
+                    "Condition for the drain: enough other runner managers are healthy.",
                 ),
             ),
             (
                 "shutdown_callback",
                 optional(
                     AttributeType::AttributeSingle(callback),
-                    "An HTTP request that the wrapper makes once the runner process has ended.",
+                    "HTTP request that the wrapper sends after the runner process has exited.",
                 ),
             ),
             (
                 "reason",
-                text(
-                    "Why the runner is drained: for the log here, and for whoever asks the wrapper on the host.",
-                ),
+                text("Reason of the drain. It is shown in Terraform's log and in the status of the wrapper."),
             ),
             (
                 "retry",
                 optional(
                     AttributeType::AttributeSingle(RetryArgs::attributes("12")),
-                    "What to do about connections that fail before the shutdown was requested. After that, a lost connection is tried \
-                     again until the timeout.",
+                    "Retries of failed connections before the shutdown was requested. After that, lost connections are retried until the \
+                     timeout.",
                 ),
             ),
             (
                 "timeouts",
-                optional(AttributeType::AttributeSingle(DeleteTimeout::attributes("3h")), "Time limits."),
+                optional(AttributeType::AttributeSingle(DeleteTimeout::attributes("3h")), "Timeouts."),
             ),
         ],
     )

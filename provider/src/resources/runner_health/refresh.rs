@@ -47,10 +47,10 @@ pub(super) async fn look(known: &Configured, state: &HealthState) -> Seen {
         match timeout_at(deadline + LAST_WORD, client.look()).await {
             Ok(Ok(look)) => of_look(look, policy),
             Ok(Err(error)) => {
-                tracing::info!(manager = key, "not reached by the refresh: {error}");
+                tracing::info!(manager = key, "refresh cannot reach the wrapper: {error}");
                 of_error(&error)
             }
-            Err(_) => Found::NotLooked("there was no time left to look at it".to_owned()),
+            Err(_) => Found::NotLooked("not checked within the time limit of the refresh".to_owned()),
         }
     });
     Seen(found.await)
@@ -65,7 +65,7 @@ fn of_look(look: Look, policy: &HealthPolicy) -> Found {
         }
         Err(wanted) => {
             let problem = format!(
-                "upstream's `gitlab-runner wrapper` runs there now, which does not report `{wanted}`"
+                "the host now runs upstream's `gitlab-runner wrapper`, which does not support `{wanted}`"
             );
             Found::Unhealthy(Box::new(look), problem)
         }
@@ -125,8 +125,8 @@ impl Seen {
                 AttributePath::new("runner_managers"),
                 "Runner managers could not be checked",
                 format!(
-                    "The refresh could not look at these runner managers, so their recorded state was kept:\n\n{}\n\nGive this run the same \
-                     credentials as the apply, or use `-refresh=false`.",
+                    "The refresh could not check these runner managers, so their state was kept:\n\n{}\n\nConfigure the same credentials \
+                     for this run as for the apply, or use `-refresh=false`.",
                     lines.join("\n")
                 ),
             );

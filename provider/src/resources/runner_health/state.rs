@@ -181,10 +181,10 @@ impl HealthState {
             if let Some(limit) = limit.filter(|limit| stable_for >= *limit) {
                 diags.fail_at(
                     AttributePath::new("stable_for"),
-                    "Health can never be proved",
+                    "`stable_for` exceeds the timeout",
                     format!(
-                        "`stable_for` is {text:?}, and the whole wait is limited to {} (`timeouts.{name}`). Raise `timeouts.{name}`, or \
-                         lower `stable_for`.",
+                        "`stable_for` is {text:?}; it must be less than `timeouts.{name}` ({}). Raise `timeouts.{name}`, or lower \
+                         `stable_for`.",
                         duration::human(limit)
                     ),
                 );
@@ -211,8 +211,8 @@ pub(super) fn unhealthy_list(state: &HealthState, planned: &HealthState) -> Opti
     }
     (!found.is_empty()).then(|| {
         format!(
-            "The last refresh found:\n\n{}\n\nThe apply waits for all of them again. A host that is gone while its guard is still in the \
-             state was destroyed without a drain.",
+            "Result of the last refresh:\n\n{}\n\nThe apply repeats the health check for all runner managers. If an instance no longer \
+             exists but its grit_runner_drain is still in the state, the instance was destroyed without a drain.",
             found.join("\n")
         )
     })
@@ -228,12 +228,13 @@ pub(super) fn removed_guards(prior: &HealthState, planned: &HealthState) -> Vec<
 
 /// What it means that those guards are not in the state, for the warning at plan.
 pub(super) fn missing_guards(missing: &[(String, String)]) -> String {
-    let lines: Vec<_> = missing.iter().map(|(key, id)| format!("- {key}: guard {id:?}")).collect();
+    let lines: Vec<_> =
+        missing.iter().map(|(key, id)| format!("- {key}: grit_runner_drain {id:?}")).collect();
     format!(
-        "This plan removes runner managers whose guards (grit_runner_drain) are not in the state any more:\n\n{}\n\nIf a guard was destroyed \
-         before, its runner was drained, and all is well. If it was taken out of the state (`terraform state rm`, a `removed` block with \
-         `destroy = false`), its runner is not drained, and its jobs are lost when its instance is destroyed. Then put the manager back into \
-         the configuration and apply, which makes a new guard, before you remove the manager.",
+        "This plan removes runner managers whose grit_runner_drain is no longer in the state:\n\n{}\n\nIf the resource was destroyed, its \
+         runner was drained and no action is required. If it was removed from the state (`terraform state rm`, or a `removed` block with \
+         `destroy = false`), its runner is not drained, and its jobs are lost when its instance is destroyed. In this case, add the runner \
+         manager to the configuration again and apply, which creates a new grit_runner_drain, before you remove the runner manager.",
         lines.join("\n")
     )
 }
@@ -246,43 +247,46 @@ pub(super) fn schema() -> Schema {
             "state",
             computed(
                 AttributeType::String,
-                "The runner's state as the wrapper reported it last; `unreachable` when nobody answered.",
+                "Runner state in the last report of the wrapper; `unreachable` when the wrapper did not respond.",
             ),
         ),
-        ("level", computed(AttributeType::String, "The level that was seen last.")),
-        ("version", computed(AttributeType::String, "The version that the runner tells.")),
-        ("pid", computed(AttributeType::Number, "The runner's process.")),
-        ("started_at", computed(AttributeType::String, "When that process was started (RFC 3339, UTC).")),
-        ("jobs", computed(AttributeType::Number, "Jobs that ran when it was proved healthy.")),
-        ("wrapper", computed(AttributeType::String, "`grit-wrapper` and its version, or `upstream`.")),
-        ("proved_at", computed(AttributeType::String, "When it was proved healthy (RFC 3339, UTC).")),
+        ("level", computed(AttributeType::String, "Health level in the last report.")),
+        ("version", computed(AttributeType::String, "Version reported by the runner.")),
+        ("pid", computed(AttributeType::Number, "PID of the runner process.")),
+        ("started_at", computed(AttributeType::String, "Start time of the process (RFC 3339, UTC).")),
+        ("jobs", computed(AttributeType::Number, "Number of running jobs when the health was verified.")),
+        ("wrapper", computed(AttributeType::String, "`grit-wrapper` with its version, or `upstream`.")),
+        (
+            "proved_at",
+            computed(AttributeType::String, "Time at which the health was verified (RFC 3339, UTC)."),
+        ),
         (
             "problem",
             computed(
                 AttributeType::String,
-                "Why the last refresh did not find it healthy; null when it did.",
+                "Why the last refresh reported the runner manager as not healthy; null when it is healthy.",
             ),
         ),
     ]);
     schema_of(
         0,
-        "Waits, at create and at every change, until all runner managers of a map are healthy: they take jobs, as far as that can be seen. \
-             What depends on this resource is created after that, and what this resource depends on is destroyed after that.",
+        "Waits at create and at every update until all runner managers of a map are healthy at `level`. Resources that depend on this \
+         resource are created after that, and resources that this resource depends on are destroyed after that.",
         [
-            ("id", computed(AttributeType::String, "Unique.")),
+            ("id", computed(AttributeType::String, "Unique identifier.")),
             (
                 "runner_managers",
                 required(
                     AttributeType::AttributeMap(RunnerManagerArgs::attributes()),
-                    "The runner managers, by a key that names them in every message. May be empty.",
+                    "The runner managers. Messages identify each one by its key in this map. May be empty.",
                 ),
             ),
             (
                 "guards",
                 optional(
                     texts(),
-                    "Identifiers of the `grit_runner_drain` of these managers. They are passed through: with them this gate changes \
-                     whenever a guard is new, and old guards are destroyed only after it.",
+                    "IDs of the `grit_runner_drain` of these runner managers. A new drain resource changes this attribute, so the health \
+                     check runs again before old drain resources are destroyed.",
                 ),
             ),
             (
@@ -290,10 +294,10 @@ pub(super) fn schema() -> Schema {
                 optional(
                     AttributeType::String,
                     &format!(
-                        "What counts as healthy: {}. `process`: the process lives; `ready`: it says that it is ready; `polling`: \
-                             GitLab accepts its job requests. `auto` is the highest that can be seen: `process` where the wrapper has \
-                             read the runner's configuration and found no `listen_address`, else `polling`. Above `process` needs \
-                             grit-wrapper on the host.",
+                        "Required health level: {}. `process`: the runner process is running; `ready`: the runner reports that it is \
+                         ready; `polling`: GitLab accepts the runner's job requests. `auto` is the maximum level that the wrapper can \
+                         check: `process` if the runner's configuration has no `listen_address`, else `polling`. Levels above `process` \
+                         require grit-wrapper on the host.",
                         Wanted::choices()
                     ),
                 ),
@@ -302,45 +306,52 @@ pub(super) fn schema() -> Schema {
                 "expected_version",
                 optional(
                     AttributeType::String,
-                    "The version that the runner has to tell. Needs grit-wrapper on the host.",
+                    "Required version of the runner. Requires grit-wrapper on the host.",
                 ),
             ),
             (
                 "start_if_stopped",
                 optional(
                     AttributeType::Bool,
-                    "Start a runner that has ended, once. Needs grit-wrapper on the host. Default `false`.",
+                    "Start a runner that has exited, once. Requires grit-wrapper on the host. Default `false`.",
                 ),
             ),
             (
                 "stable_for",
                 optional(
                     AttributeType::String,
-                    "How long a manager has to stay healthy without a break. Default `0s`.",
+                    "Time for which each runner manager must stay healthy without interruption. Default `0s`.",
                 ),
             ),
             (
                 "retry",
                 optional(
                     AttributeType::AttributeSingle(RetryArgs::attributes("until the timeout")),
-                    "What to do about connections that fail.",
+                    "Retries of failed connections.",
                 ),
             ),
-            ("triggers", optional(texts(), "Values whose change waits again.")),
+            (
+                "triggers",
+                optional(texts(), "Arbitrary values. A change of any value repeats the health check."),
+            ),
             (
                 "timeouts",
-                optional(AttributeType::AttributeSingle(WaitTimeouts::attributes("10m")), "Time limits."),
+                optional(AttributeType::AttributeSingle(WaitTimeouts::attributes("10m")), "Timeouts."),
             ),
             (
                 "status",
                 computed(
                     AttributeType::String,
-                    "`healthy`, or `unhealthy` when a refresh found a manager that is not, or no longer: the next apply waits again.",
+                    "`healthy`, or `unhealthy` if a refresh found a runner manager that is not healthy. In this case, the next apply \
+                     repeats the health check.",
                 ),
             ),
             (
                 "managers",
-                computed(AttributeType::AttributeMap(evidence), "What was proved of each manager, by key."),
+                computed(
+                    AttributeType::AttributeMap(evidence),
+                    "Verified health of each runner manager, by key.",
+                ),
             ),
         ],
     )

@@ -38,12 +38,12 @@ impl Agent {
         let mut identities =
             client.request_identities().await.map_err(|error| self.cannot(error.to_string()))?;
         if identities.is_empty() {
-            return Err(self.cannot("it holds no key".to_owned()));
+            return Err(self.cannot("it has no keys".to_owned()));
         }
         if let Some(wanted) = &self.identity {
             identities.retain(|identity| is_wanted(identity, wanted.trim()));
             if identities.is_empty() {
-                return Err(self.cannot(format!("it holds no key that is {wanted:?}")));
+                return Err(self.cannot(format!("it has no key that matches {wanted:?}")));
             }
         }
         Ok(Opened { client, identities })

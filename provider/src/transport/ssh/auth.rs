@@ -125,7 +125,7 @@ impl Attempts<'_> {
                 Ok(result) => self.conclude(Ok(result)).await?,
                 Err(russh::AgentAuthError::Send(_)) => self.conclude(Err(russh::Error::SendError)).await?,
                 Err(russh::AgentAuthError::Key(error)) => {
-                    return Err(agent.cannot(format!("it did not sign: {error}")));
+                    return Err(agent.cannot(format!("signing failed: {error}")));
                 }
             };
             if accepted {

@@ -32,17 +32,16 @@ pub(super) fn judge(
         // The bare key may still be known: authorities of other hosts made us ask for certificates.
         return trust.judge(key).map_err(|mut refusal| {
             let by = authority.map_or_else(|| "an unreadable key".to_owned(), |key| key.fingerprint());
-            refusal.problem =
-                Some(format!("its certificate was signed by {by}, which is no known authority"));
+            refusal.problem = Some(format!("it is signed by {by}, which is not a trusted authority"));
             refusal
         });
     } else if shown.valid_principals().is_empty() {
-        "it names no host".to_owned()
+        "it has no principals".to_owned()
     } else if !trust::matches_any(shown.valid_principals().iter().map(String::as_str), host.host()) {
-        format!("it was made for {}", shown.valid_principals().join(", "))
+        format!("it is valid only for {}", shown.valid_principals().join(", "))
     } else if !shown.critical_options().is_empty() {
         let names: Vec<&str> = shown.critical_options().keys().map(String::as_str).collect();
-        format!("it demands {}, which nobody knows", names.join(", "))
+        format!("it has unsupported critical options: {}", names.join(", "))
     } else if let Err(problem) = in_time(shown) {
         problem
     } else {
@@ -63,7 +62,7 @@ fn in_time(shown: &Certificate) -> Result<(), String> {
     } else if shown.valid_after_time().is_some_and(|start| start > now) {
         "it is not valid yet".to_owned()
     } else {
-        format!("its signature does not hold: {error}")
+        format!("its signature is not valid: {error}")
     })
 }
 

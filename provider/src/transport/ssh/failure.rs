@@ -19,7 +19,7 @@ pub(super) fn of_handshake(error: &Error, limits: &Limits, received: &[u8]) -> C
         Error::NoCommonAlgo { .. } => of_session(error, limits),
         _ if !spoke_ssh && !received.is_empty() => Cause::NotSsh,
         Error::Disconnect | Error::HUP if received.is_empty() => {
-            Cause::Lost("the server closed the connection without a word".to_owned())
+            Cause::Lost("the server closed the connection without a reason".to_owned())
         }
         error => of_session(error, limits),
     }
@@ -85,7 +85,7 @@ fn lost(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::UnexpectedEof => "the server closed the connection".to_owned(),
         io::ErrorKind::ConnectionReset => "the connection was reset".to_owned(),
-        io::ErrorKind::BrokenPipe => "the connection was closed while we wrote".to_owned(),
+        io::ErrorKind::BrokenPipe => "the connection was closed during a write".to_owned(),
         _ => crate::transport::user_files::plain(error),
     }
 }

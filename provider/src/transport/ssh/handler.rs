@@ -54,7 +54,7 @@ impl Observed {
         match &self.seen().end {
             Some(End::Told(message)) => failure::of_disconnect(message),
             Some(End::Failed(error)) => failure::of_session(error, limits),
-            None => Cause::Lost("the session ended without a reason".to_owned()),
+            None => Cause::Lost("the server closed the session without a reason".to_owned()),
         }
     }
 

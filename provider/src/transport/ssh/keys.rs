@@ -69,12 +69,12 @@ pub(crate) fn load_within(
         problem: problem.to_owned(),
     };
     // The decoder's words are of use to programmers only, and could quote the text.
-    let damaged = || unusable("the text is damaged or not complete");
+    let damaged = || unusable("the key text is damaged or incomplete");
     if let Some(problem) = block.format.refused() {
         return Err(unusable(problem));
     }
     if block.text.len() > LONGEST {
-        return Err(unusable("it has more than 64 KiB, which is more than any key"));
+        return Err(unusable("it is larger than 64 KiB"));
     }
     if !block.is_sound {
         return Err(damaged());
@@ -99,7 +99,7 @@ pub(crate) fn load_within(
             Err(KeyError::WrongPassphrase { source_name: source_name() })
         }
         Err(_) if encrypted => Err(unusable(
-            "its encryption is not supported, or the passphrase is wrong; `ssh-keygen -p -f KEY` writes it anew in OpenSSH's own format",
+            "its encryption is not supported, or the passphrase is wrong; `ssh-keygen -p -f KEY` converts the key to the OpenSSH format",
         )),
         Err(_) => Err(damaged()),
     }
@@ -118,7 +118,7 @@ pub(crate) fn load_certificate(text: &str, key: &PrivateKey, source: &str) -> Re
     let unusable = |problem| KeyError::Certificate { source_name: source.to_owned(), problem };
     let certificate = read_certificate(text).map_err(unusable)?;
     if certificate.public_key() != key.0.public_key().key_data() {
-        return Err(unusable(format!("it belongs to another key than {}", key.describe())));
+        return Err(unusable(format!("it belongs to a different key than {}", key.describe())));
     }
     Ok(Certified { key: key.clone(), certificate: Box::new(certificate) })
 }
@@ -127,7 +127,7 @@ pub(crate) fn load_certificate(text: &str, key: &PrivateKey, source: &str) -> Re
 pub(crate) fn read_certificate(text: &str) -> Result<Certificate, String> {
     Certificate::from_openssh(text.trim()).map_err(|error| {
         format!(
-            "it cannot be read ({error}); it must be the file ending in -cert.pub that `ssh-keygen -s` made"
+            "it cannot be parsed ({error}); use the file ending in -cert.pub that `ssh-keygen -s` created"
         )
     })
 }
@@ -228,13 +228,11 @@ impl Format {
     /// What cannot be used whatever is inside.
     fn refused(self) -> Option<&'static str> {
         match self {
-            Self::PublicKey => Some("the private key is needed, which is the file without .pub"),
+            Self::PublicKey => Some("the private key is required; use the file without .pub"),
             Self::Path => {
-                Some("it looks like the path of a file; set private_key_path, or read it with file()")
+                Some("it looks like a file path; set private_key_path, or read the file with file()")
             }
-            Self::Other => Some(
-                "it is none of the formats that OpenSSH writes; the text must begin with -----BEGIN …-----",
-            ),
+            Self::Other => Some("its format is not supported; the text must begin with -----BEGIN …-----"),
             _ => None,
         }
     }

@@ -264,7 +264,7 @@ impl Drop for Session {
                         }
                     };
                     if tokio::time::timeout(GOODBYE, goodbye).await.is_err() {
-                        tracing::debug!("an SSH session did not end in time and is cut off");
+                        tracing::debug!("SSH session did not close in time; closing the connection");
                     }
                     end.cancel();
                     drop(carrier);

@@ -95,12 +95,12 @@ impl FromStr for Pin {
         if let Some(digest) = text.strip_prefix("SHA256:") {
             let digest = LENIENT.decode(digest.trim()).ok().and_then(|bytes| bytes.try_into().ok());
             return digest.map(Self::Sha256).ok_or_else(|| {
-                format!("{text:?} is no fingerprint; `ssh-keygen -lf KEY.pub` prints it, as SHA256: and 43 characters")
+                format!("{text:?} is not a valid fingerprint; `ssh-keygen -lf KEY.pub` prints the fingerprint (`SHA256:` and 43 characters)")
             });
         }
         let after_host = text.split_once(char::is_whitespace).map_or("", |(_, rest)| rest);
         HostKey::parse(text).or_else(|| HostKey::parse(after_host)).map(Self::Key).ok_or_else(|| {
-            "is neither a public key (\"ssh-ed25519 AAAA…\", as in a .pub file) nor a fingerprint (\"SHA256:…\")".to_owned()
+            "neither a public key (\"ssh-ed25519 AAAA…\", as in a .pub file) nor a fingerprint (\"SHA256:…\")".to_owned()
         })
     }
 }

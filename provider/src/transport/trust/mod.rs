@@ -124,8 +124,7 @@ impl HostTrust {
         {
             found.push(InvalidOption {
                 attribute: "ssh.known_hosts".to_owned(),
-                problem: "holds no line of a known_hosts file; `ssh-keyscan HOST` prints such lines"
-                    .to_owned(),
+                problem: "no known_hosts entry found; `ssh-keyscan HOST` prints entries".to_owned(),
             });
         }
         found
@@ -276,7 +275,7 @@ fn significant(line: &str) -> Option<&str> {
 fn authority(attribute: &str, text: &str) -> Result<HostKey, InvalidOption> {
     HostKey::parse(text).ok_or_else(|| InvalidOption {
         attribute: attribute.to_owned(),
-        problem: "is no public key; write it as in a .pub file, as \"ssh-ed25519 AAAA…\"".to_owned(),
+        problem: "not a public key; use the format of a .pub file, such as \"ssh-ed25519 AAAA…\"".to_owned(),
     })
 }
 

@@ -141,7 +141,7 @@ async fn key_above_kdf_limit_is_reported() {
     };
     let found = options.check();
     assert_eq!(found[0].attribute, "ssh.private_key_path");
-    assert!(found[0].problem.contains("4294967295 rounds of bcrypt"), "{found:?}");
+    assert!(found[0].problem.contains("4294967295 bcrypt rounds"), "{found:?}");
     check_message!("setup_kdf_limit", fixture, options, fixture.target());
 }
 

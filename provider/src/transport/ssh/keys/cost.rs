@@ -99,10 +99,10 @@ impl Derivation {
         let too_costly = |asked, limit| Err(Objection::TooCostly { asked, limit });
         match self {
             Self::Bcrypt { rounds } if rounds > bcrypt_rounds => {
-                too_costly(format!("{rounds} rounds of bcrypt"), bcrypt_rounds.to_string())
+                too_costly(format!("{rounds} bcrypt rounds"), bcrypt_rounds.to_string())
             }
             Self::Pbkdf2 { iterations } if iterations > pbkdf2_iterations => {
-                too_costly(format!("{iterations} iterations of PBKDF2"), pbkdf2_iterations.to_string())
+                too_costly(format!("{iterations} PBKDF2 iterations"), pbkdf2_iterations.to_string())
             }
             // The decoder would take the logarithm of N.
             Self::Scrypt { n: 0, .. } => Err(Objection::Damaged),
@@ -111,9 +111,9 @@ impl Derivation {
                 let [n, r, p] = [n, r, p].map(u128::from);
                 let (mib, blocks) = (r.saturating_mul(n + p) >> 13, n.saturating_mul(r * p));
                 if mib > u128::from(most) {
-                    too_costly(asked(format!("which takes {mib} MiB")), format!("{most} MiB"))
+                    too_costly(asked(format!("{mib} MiB of memory")), format!("{most} MiB of memory"))
                 } else if blocks > u128::from(scrypt_blocks) {
-                    too_costly(asked(format!("which is N x r x p = {blocks}")), scrypt_blocks.to_string())
+                    too_costly(asked(format!("N x r x p = {blocks}")), scrypt_blocks.to_string())
                 } else {
                     Ok(())
                 }
@@ -121,11 +121,11 @@ impl Derivation {
             Self::Argon2 { kib, passes } => {
                 let (mib, work) = (kib >> 10, (kib >> 10).saturating_mul(passes));
                 if mib > most {
-                    too_costly(format!("Argon2 with {mib} MiB"), format!("{most} MiB"))
+                    too_costly(format!("Argon2 with {mib} MiB of memory"), format!("{most} MiB of memory"))
                 } else if work > argon2_work {
                     too_costly(
                         format!("Argon2 with {passes} passes over {mib} MiB"),
-                        format!("{argon2_work} MiB in all passes together"),
+                        format!("{argon2_work} MiB over all passes"),
                     )
                 } else {
                     Ok(())

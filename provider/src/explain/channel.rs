@@ -1,0 +1,94 @@
+//! Texts for a channel that the SSH server refuses to open.
+
+use super::{
+    Code, Explained,
+    login::user,
+    phrases::{forward_target, login_succeeded, server},
+};
+use crate::transport::{ChannelRefusal, Route, WrapperAddress};
+
+/// Linux limits the path of a socket to 108 bytes, with the terminating zero.
+const MAX_SOCKET_PATH: usize = 107;
+
+pub(super) fn refused(route: &Route, reason: ChannelRefusal, text: &str) -> Explained {
+    let connected = login_succeeded(route);
+    let target = forward_target(route);
+    let text = if text.is_empty() || text == "open failed" { String::new() } else { format!(" ({text})") };
+    match reason {
+        ChannelRefusal::Prohibited => Explained::new(
+            Code::Refused,
+            "Forwarding is forbidden",
+            format!("{connected}, but the SSH server forbids connections to {target}{text}."),
+            "Allow the connection: check `AllowTcpForwarding local` and `PermitOpen` in sshd_config, and `permitopen` in the \
+             authorized_keys line of the key (with `restrict`, also `port-forwarding`).",
+        ),
+        ChannelRefusal::ConnectFailed => match (&route.onward, &route.wrapper) {
+            (None, WrapperAddress::Unix(path)) => socket_not_opened(route, path),
+            _ => not_connected(route, &text),
+        },
+        ChannelRefusal::UnknownType => Explained::new(
+            Code::Refused,
+            "Forwarding is not supported",
+            format!("{connected}, but the SSH server does not support connections to {target}{text}."),
+            "Configure the wrapper to listen on `tcp://127.0.0.1:PORT`, or use the OpenSSH server.",
+        ),
+        ChannelRefusal::ResourceShortage => Explained::new(
+            Code::ConnectFailed,
+            "SSH server is out of resources",
+            format!("{connected}, but the SSH server lacks resources for a connection to {target}{text}."),
+            "Check the log of the SSH server and the resource limits of its processes.",
+        ),
+    }
+}
+
+/// The server reports the same text for all causes.
+fn socket_not_opened(route: &Route, path: &str) -> Explained {
+    let (code, next) = if path.len() > MAX_SOCKET_PATH {
+        (
+            Code::InvalidConfig,
+            format!(
+                "Socket paths are limited to {MAX_SOCKET_PATH} bytes; this path has {}. Configure the wrapper to listen on a shorter path, \
+                 and set `wrapper_address` to that path.",
+                path.len()
+            ),
+        )
+    } else {
+        (
+            Code::ConnectFailed,
+            format!(
+                "The SSH server does not report the cause. Possible causes: the wrapper is not running ({path} is missing or stale); \
+                 `wrapper_address` is wrong; {} has no permission for the socket; or socket forwarding is disabled \
+                 (`AllowStreamLocalForwarding` in sshd_config, `restrict` in authorized_keys; the log of the SSH server then shows \
+                 `refused streamlocal port forward`).",
+                user(route)
+            ),
+        )
+    };
+    let happened = format!(
+        "{}, but the server could not open {} on the host.",
+        login_succeeded(route),
+        forward_target(route)
+    );
+    Explained::new(code, "Wrapper is not reachable", happened, next)
+}
+
+fn not_connected(route: &Route, text: &str) -> Explained {
+    let (summary, next) = if route.onward.is_some() {
+        (
+            "Host is not reachable",
+            format!("Check `address`: {} resolves it and connects to it.", server(route)),
+        )
+    } else {
+        (
+            "Wrapper is not reachable",
+            "Start the wrapper on the host, or set `wrapper_address` to the address that the wrapper listens on."
+                .to_owned(),
+        )
+    };
+    let happened = format!(
+        "{}, but the server could not connect to {}{text}.",
+        login_succeeded(route),
+        forward_target(route)
+    );
+    Explained::new(Code::ConnectFailed, summary, happened, next)
+}

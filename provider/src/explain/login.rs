@@ -1,0 +1,118 @@
+//! Texts for the login at an SSH server: the user, the key, the agent, the rejection.
+
+use super::{Code, Explained, phrases::server};
+use crate::{
+    duration::human,
+    transport::{KeyError, Route},
+};
+use std::time::Duration;
+
+pub(super) fn user(route: &Route) -> String {
+    route.username.as_ref().map_or_else(|| "the user".to_owned(), |name| format!("{name:?}"))
+}
+
+pub(super) fn no_username(route: &Route) -> Explained {
+    Explained::new(
+        Code::InvalidConfig,
+        "No SSH user",
+        format!("no SSH user is configured for {}.", server(route)),
+        "Set `username` of the runner manager, `ssh.username` in the provider block, or the environment variable GRIT_SSH_USERNAME.",
+    )
+}
+
+pub(super) fn no_credential(route: &Route) -> Explained {
+    Explained::new(
+        Code::InvalidConfig,
+        "No SSH key",
+        format!("no SSH key and no SSH agent is configured for {}.", server(route)),
+        "Set `ssh.private_key`, `ssh.private_key_path` or `ssh.agent` in the provider block, the environment variable \
+         GRIT_SSH_PRIVATE_KEY or GRIT_SSH_PRIVATE_KEY_PATH, or `ssh_key_pem` of the runner manager.",
+    )
+}
+
+pub(super) fn bad_key(key: &KeyError) -> Explained {
+    let next = match key {
+        KeyError::NoPassphrase { .. } => {
+            "Set `ssh.passphrase` in the provider block, or the environment variable GRIT_SSH_PASSPHRASE."
+        }
+        KeyError::WrongPassphrase { .. } => {
+            "Check `ssh.passphrase`: `ssh-keygen -y -f KEY` requests the passphrase and shows whether it is correct. If you read the \
+             passphrase with `file()`, wrap it in `trimspace()` to remove the trailing newline."
+        }
+        KeyError::TooCostly { .. } => {
+            "Re-encrypt the key with fewer KDF rounds: `ssh-keygen -p -a 100 -f FILE`. This runs the old KDF once and may take hours; \
+             otherwise create a new key: `ssh-keygen -t ed25519 -f FILE`."
+        }
+        KeyError::Unreadable { .. } => {
+            "Check the path, and check that the user who runs Terraform has read permission."
+        }
+        KeyError::Certificate { .. } => {
+            "`ssh-keygen -Lf CERTIFICATE` shows the certificate, and `ssh-keygen -lf KEY` shows the key."
+        }
+        KeyError::Unusable { .. } => "`ssh-keygen -y -f KEY` shows whether OpenSSH can read the key.",
+    };
+    Explained::new(Code::InvalidConfig, "SSH key cannot be used", format!("{key}."), next)
+}
+
+pub(super) fn agent(socket: &str, problem: &str) -> Explained {
+    Explained::new(
+        Code::InvalidConfig,
+        "SSH agent cannot be used",
+        format!("the SSH agent at {socket} cannot be used: {problem}."),
+        "Start ssh-agent on the host that runs Terraform, add the key with `ssh-add`, and check it with `ssh-add -l`; or set \
+         `ssh.private_key`.",
+    )
+}
+
+pub(super) fn agent_timed_out(socket: &str, limit: Duration) -> Explained {
+    Explained::new(
+        Code::ConnectFailed,
+        "SSH agent does not respond",
+        format!("the SSH agent at {socket} did not respond within {}.", human(limit)),
+        "The agent may hang (check with `ssh-add -l`), or it may be waiting for a confirmation or for the touch of a security key.",
+    )
+}
+
+pub(super) fn refused(route: &Route, offered: &[String], remaining: &[String]) -> Explained {
+    let offered = if offered.is_empty() { "none".to_owned() } else { offered.join(", ") };
+    let mut happened =
+        format!("{} rejected the login of {}. Keys offered: {offered}.", server(route), user(route));
+    let next = if remaining.iter().any(|method| method == "publickey") {
+        "Check that the user exists, may log in (`AllowUsers`), and has the key in its authorized_keys. The log of the SSH server shows \
+         the cause. Not retried: repeated failures can lock the account."
+    } else {
+        if remaining.is_empty() {
+            happened.push_str(" The server offers no authentication method that this provider supports.");
+        } else {
+            happened.push_str(&format!(
+                " The server does not accept public keys. Accepted methods: {}.",
+                remaining.join(", ")
+            ));
+        }
+        "Allow `PubkeyAuthentication` for this user in the server's sshd_config."
+    };
+    Explained::new(Code::Refused, "Login refused", happened, next)
+}
+
+pub(super) fn too_many_attempts(route: &Route) -> Explained {
+    Explained::new(
+        Code::Refused,
+        "Login refused",
+        format!("{} ended the login of {}: too many authentication failures.", server(route), user(route)),
+        "Check the user and the key. If an agent offers more keys than the server accepts (`MaxAuthTries`), select the key with \
+         `ssh.agent.identity`. Not retried: repeated failures can lock the account.",
+    )
+}
+
+pub(super) fn more_factors(route: &Route, wanted: &str) -> Explained {
+    Explained::new(
+        Code::Refused,
+        "Login refused",
+        format!(
+            "{} accepted the key of {} but requires a further factor ({wanted}), which the provider cannot supply.",
+            server(route),
+            user(route)
+        ),
+        "Allow this user to log in with a key only (`AuthenticationMethods publickey` in a `Match` block of sshd_config).",
+    )
+}

@@ -1,0 +1,91 @@
+//! Texts for calls that reach the wrapper's address.
+
+use super::{
+    Code, Explained, command,
+    phrases::{login_succeeded, received},
+};
+use crate::{
+    duration::human,
+    transport::{Route, TransportError},
+};
+use std::time::Duration;
+
+const SET_ADDRESS: &str = "Set `wrapper_address` to the address that the wrapper listens on.";
+
+pub(super) fn not_a_wrapper(error: &TransportError) -> Explained {
+    let route = &*error.route;
+    if route.strategy == "ssh_command" {
+        return command::printed_text(error);
+    }
+    Explained::new(
+        Code::ConnectFailed,
+        "Not a wrapper",
+        format!(
+            "{}, but {} is not a gRPC server. {}",
+            login_succeeded(route),
+            route.wrapper,
+            received(error)
+        ),
+        SET_ADDRESS,
+    )
+}
+
+pub(super) fn closed(route: &Route) -> Explained {
+    Explained::new(
+        Code::ConnectFailed,
+        "Wrapper closed the connection",
+        format!("{}, but the wrapper at {} closed the connection.", login_succeeded(route), route.wrapper),
+        "The wrapper exited or restarted, or this user has reached its connection limit. Check the log of the wrapper on the host.",
+    )
+}
+
+/// `silent`: the connection was accepted, and no byte was received.
+pub(super) fn no_response(method: &str, limit: Duration, silent: bool, route: &Route) -> Explained {
+    let accepted = if silent { "accepted the connection but " } else { "" };
+    Explained::new(
+        Code::ConnectFailed,
+        "Wrapper does not respond",
+        format!(
+            "{}, but the wrapper at {} {accepted}did not respond to {method} within {}.",
+            login_succeeded(route),
+            route.wrapper,
+            human(limit)
+        ),
+        format!(
+            "The wrapper may hang, or another program listens on {}. Check the log of the wrapper on the host.",
+            route.wrapper
+        ),
+    )
+}
+
+pub(super) fn status(method: &str, code: tonic::Code, message: &str, route: &Route) -> Explained {
+    let wrapper = &route.wrapper;
+    let (kind, summary, happened, next) = match code {
+        tonic::Code::Unimplemented => (
+            Code::WrapperError,
+            "Not a wrapper",
+            format!("{wrapper} is a gRPC server, but it does not support {method}."),
+            SET_ADDRESS,
+        ),
+        // The message of the wrapper contains the cause and the next step.
+        tonic::Code::FailedPrecondition => (
+            Code::Refused,
+            "Wrapper refused the call",
+            format!("the wrapper at {wrapper} refused {method}: {message}."),
+            "",
+        ),
+        tonic::Code::PermissionDenied | tonic::Code::Unauthenticated => (
+            Code::Refused,
+            "Wrapper refused the call",
+            format!("the wrapper at {wrapper} refused {method} ({code:?}): {message}."),
+            "Check the access lists in the wrapper's settings and the log of the wrapper on the host.",
+        ),
+        _ => (
+            Code::WrapperError,
+            "Wrapper reported an error",
+            format!("the wrapper at {wrapper} returned {code:?} for {method}: {message}."),
+            "Check the log of the wrapper on the host.",
+        ),
+    };
+    Explained::new(kind, summary, happened, next)
+}
