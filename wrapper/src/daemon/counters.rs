@@ -23,7 +23,7 @@ pub struct Counters {
     drain_durations: [Histogram; 2],
     requests: [Numbers<CODES>; METHODS.len()],
     denied: Numbers<1>,
-    turned_away: Numbers<1>,
+    rejected_connections: Numbers<1>,
     attempts: Numbers<{ CallbackResult::ALL.len() }>,
 }
 
@@ -117,9 +117,9 @@ impl Counters {
         self.denied.add(0);
     }
 
-    /// A connection came for which there was no place.
-    pub(crate) fn turned_away(&self) {
-        self.turned_away.add(0);
+    /// A gRPC connection was rejected because of a limit.
+    pub(crate) fn connection_rejected(&self) {
+        self.rejected_connections.add(0);
     }
 
     pub(crate) fn attempted(&self, result: CallbackResult) {
@@ -153,8 +153,8 @@ impl Counters {
     }
 
     #[must_use]
-    pub fn connections_turned_away(&self) -> u64 {
-        self.turned_away.get(0)
+    pub fn rejected_connections(&self) -> u64 {
+        self.rejected_connections.get(0)
     }
 
     #[must_use]

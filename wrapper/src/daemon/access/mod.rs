@@ -47,7 +47,7 @@ impl Access {
     #[must_use]
     pub fn of_user(&self, uid: u32, gid: u32) -> Rights {
         let is_in = |list: &[Who]| list.iter().any(|who| who.is(uid, gid));
-        if is_host(uid) || !self.is_listed() || is_in(&self.control) {
+        if is_privileged(uid) || !self.is_listed() || is_in(&self.control) {
             Rights::Control
         } else if is_in(&self.read) {
             Rights::Read
@@ -83,7 +83,7 @@ impl Access {
 }
 
 /// Whether this is root or the wrapper's own user.
-pub(crate) fn is_host(uid: u32) -> bool {
+pub(crate) fn is_privileged(uid: u32) -> bool {
     uid == 0 || uid == rustix::process::geteuid().as_raw()
 }
 

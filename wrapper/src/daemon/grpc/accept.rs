@@ -1,98 +1,71 @@
-//! Taking connections: each gets a place, or is closed.
+//! Accepting gRPC connections, within the limits of their listener.
 
-use std::{io, os::fd::AsFd, sync::Arc, time::Duration};
+use std::{io, sync::Arc, time::Duration};
 
 use futures::stream::{self, Stream};
+use hyper::http::Extensions;
 use tokio::{
     net::{TcpListener, TcpStream, UnixListener, UnixStream},
     time::sleep,
 };
+use tokio_util::either::Either;
 use tonic::transport::server::Connected;
 use tracing::warn;
 
 use super::{
-    connection::Limited,
-    connection_limits::{Guest, Places},
+    connection::Connection,
+    connection_limits::{Connections, Peer, Slot},
 };
 use crate::daemon::{
     access,
     counters::Counters,
-    limits::{self, Quiet},
+    limits::{LogRateLimiter, uses_reserved_fd},
 };
 
 /// The pause after a failed accept: the usual cause is that the process is out of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// What can accept connections.
-pub(super) trait Accept: Send + 'static {
-    type Io: Connected + AsFd + Send + 'static;
+type Socket = Either<UnixStream, TcpStream>;
 
-    fn accept(&self) -> impl Future<Output = io::Result<(Self::Io, Guest)>> + Send;
-}
-
-impl Accept for UnixListener {
-    type Io = UnixStream;
-
-    async fn accept(&self) -> io::Result<(UnixStream, Guest)> {
-        let (stream, _) = Self::accept(self).await?;
-        let guest = match stream.peer_cred()?.uid() {
-            uid if access::is_host(uid) => Guest::Host,
-            uid => Guest::User(uid),
-        };
-        Ok((stream, guest))
-    }
-}
-
-impl Accept for TcpListener {
-    type Io = TcpStream;
-
-    async fn accept(&self) -> io::Result<(TcpStream, Guest)> {
-        let (stream, _) = Self::accept(self).await?;
-        stream.set_nodelay(true)?;
-        Ok((stream, Guest::Unknown))
-    }
-}
-
-/// Connections without end: an accept that fails is tried again, since a wrapper that stops listening has lost its purpose. A connection
-/// for which there is no place is closed at once; those of the other listeners do not count.
-pub(super) fn incoming<L: Accept>(
-    listener: L,
+/// The connections of one listener, without end. A failed accept is retried. A connection beyond the limits is closed at once.
+pub(super) fn incoming(
+    listener: Either<UnixListener, TcpListener>,
     counters: Arc<Counters>,
-) -> impl Stream<Item = io::Result<Limited<L::Io>>> {
-    let door = Door {
+) -> impl Stream<Item = io::Result<Connection<Socket>>> {
+    let acceptor = Acceptor {
         listener,
         counters,
-        places: Places::default(),
-        refusals: Quiet::after(1),
-        failures: Quiet::after(1),
+        open: Connections::default(),
+        rejections: LogRateLimiter::per_minute(1),
+        failures: LogRateLimiter::per_minute(1),
     };
-    stream::unfold(door, |mut door| async move { Some((Ok(door.next().await), door)) })
+    stream::unfold(acceptor, |mut acceptor| async move { Some((Ok(acceptor.next().await), acceptor)) })
 }
 
 #[derive(Debug)]
-struct Door<L> {
-    listener: L,
+struct Acceptor {
+    listener: Either<UnixListener, TcpListener>,
     counters: Arc<Counters>,
-    places: Places,
-    refusals: Quiet,
-    failures: Quiet,
+    open: Connections,
+    rejections: LogRateLimiter,
+    failures: LogRateLimiter,
 }
 
-impl<L: Accept> Door<L> {
-    async fn next(&mut self) -> Limited<L::Io> {
+impl Acceptor {
+    async fn next(&mut self) -> Connection<Socket> {
         loop {
-            match self.listener.accept().await {
-                Ok((stream, guest)) => {
-                    if limits::has_one_of_the_last(&stream) {
-                        self.refuse(guest, "file descriptors nearly exhausted (LimitNOFILE)");
-                    } else if let Some(place) = self.places.take(guest) {
-                        return Limited::new(stream, place);
-                    } else {
-                        self.refuse(guest, "connection limit of this user reached");
+            match self.accept().await {
+                Ok((socket, peer, info)) => match self.admit(&socket, peer) {
+                    Ok(slot) => return Connection::new(socket, slot, info),
+                    Err(why) => {
+                        self.counters.connection_rejected();
+                        if self.rejections.allow_log() {
+                            warn!(?peer, why, "connection rejected");
+                        }
                     }
-                }
+                },
                 Err(error) => {
-                    if self.failures.may_speak() {
+                    if self.failures.allow_log() {
                         warn!(%error, "cannot accept a gRPC connection");
                     }
                     sleep(ACCEPT_PAUSE).await;
@@ -101,10 +74,33 @@ impl<L: Accept> Door<L> {
         }
     }
 
-    fn refuse(&mut self, guest: Guest, why: &str) {
-        self.counters.turned_away();
-        if self.refusals.may_speak() {
-            warn!(?guest, why, "connection rejected");
+    async fn accept(&self) -> io::Result<(Socket, Peer, Extensions)> {
+        let mut info = Extensions::new();
+        match &self.listener {
+            Either::Left(listener) => {
+                let (socket, _) = listener.accept().await?;
+                info.insert(socket.connect_info());
+                let uid = socket.peer_cred()?.uid();
+                let peer = if access::is_privileged(uid) { Peer::Privileged } else { Peer::User(uid) };
+                Ok((Either::Left(socket), peer, info))
+            }
+            Either::Right(listener) => {
+                let (socket, _) = listener.accept().await?;
+                info.insert(socket.connect_info());
+                socket.set_nodelay(true)?;
+                Ok((Either::Right(socket), Peer::Unknown, info))
+            }
         }
+    }
+
+    fn admit(&self, socket: &Socket, peer: Peer) -> Result<Slot, &'static str> {
+        let uses_reserved_fd = match socket {
+            Either::Left(socket) => uses_reserved_fd(socket),
+            Either::Right(socket) => uses_reserved_fd(socket),
+        };
+        if uses_reserved_fd {
+            return Err("file descriptors nearly exhausted (LimitNOFILE)");
+        }
+        self.open.open(peer).ok_or("connection limit of this user reached")
     }
 }

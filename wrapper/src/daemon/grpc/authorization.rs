@@ -9,7 +9,7 @@ use crate::daemon::audit::Asker;
 use crate::daemon::{
     access::{Access, Rights},
     counters::Counters,
-    limits::Quiet,
+    limits::LogRateLimiter,
 };
 
 /// Refusals that are logged in a minute. More would push the rest out of the journal, and the runner's lines with it.
@@ -20,7 +20,7 @@ const LINES: u32 = 20;
 pub struct Guard {
     pub(super) access: Access,
     counters: Arc<Counters>,
-    quiet: Arc<Mutex<Quiet>>,
+    log_limit: Arc<Mutex<LogRateLimiter>>,
 }
 
 impl Default for Guard {
@@ -32,7 +32,7 @@ impl Default for Guard {
 impl Guard {
     #[must_use]
     pub fn new(access: Access, counters: Arc<Counters>) -> Self {
-        Self { access, counters, quiet: Arc::new(Mutex::new(Quiet::after(LINES))) }
+        Self { access, counters, log_limit: Arc::new(Mutex::new(LogRateLimiter::per_minute(LINES))) }
     }
 
     /// The message of a request whose sender has these rights.
@@ -44,7 +44,7 @@ impl Guard {
         let rights = self.access.of_request(request.extensions());
         if rights < needed {
             self.counters.denied();
-            let is_logged = self.quiet.lock().unwrap_or_else(PoisonError::into_inner).may_speak();
+            let is_logged = self.log_limit.lock().unwrap_or_else(PoisonError::into_inner).allow_log();
             return Err(errors::denied(rights, is_logged.then(|| peer(&request))));
         }
         Ok(request.into_inner())

@@ -1,7 +1,6 @@
-//! A connection that has one of its listener's places for as long as it is open, and is not open for nothing.
+//! A gRPC connection: it closes when the peer is silent for too long, or when its slot is needed (see [`super::connection_limits`]).
 //!
-//! Silence ends it: a peer that connects and says nothing would else hold one of a few places for ever. HTTP/2's own signs of life are
-//! no help against that, since they begin when the peer has spoken. That its place is wanted ends it as well (see [`super::connection_limits`]).
+//! HTTP/2 keepalive does not cover silence: it starts after the peer's first bytes.
 
 use std::{
     io,
@@ -10,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+use hyper::http::Extensions;
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     time::{Instant, Sleep, sleep},
@@ -17,68 +17,74 @@ use tokio::{
 use tokio_util::sync::WaitForCancellationFutureOwned;
 use tonic::transport::server::Connected;
 
-use super::{authority::AnyAuthority, call_tracking::Peer, connection_limits::Place};
+use super::{authority::AnyAuthority, connection_limits::Slot};
 
-/// How long a peer may take to say its first word; a tunnel may be slow.
-const FIRST_WORD: Duration = Duration::from_secs(30);
+/// The time for the first byte; a tunnel may be slow.
+const FIRST_BYTE: Duration = Duration::from_secs(30);
 
-/// How long it may be silent then: twice what passes between two signs of life that it is asked for.
-const SILENCE: Duration = Duration::from_secs(2 * super::server::KEEPALIVE.as_secs());
+/// An idle connection gets an HTTP/2 ping this often.
+pub(super) const KEEPALIVE: Duration = Duration::from_secs(60);
+
+/// The time for each further byte.
+const SILENCE: Duration = Duration::from_secs(2 * KEEPALIVE.as_secs());
 
 #[derive(Debug)]
-pub(super) struct Limited<S> {
+pub(super) struct Connection<S> {
     stream: S,
+    info: Extensions,
     authority: AnyAuthority,
-    silent: Pin<Box<Sleep>>,
-    wanted: Pin<Box<WaitForCancellationFutureOwned>>,
-    place: Place,
+    silence: Pin<Box<Sleep>>,
+    evicted: Pin<Box<WaitForCancellationFutureOwned>>,
+    _slot: Slot,
 }
 
-impl<S> Limited<S> {
-    pub(super) fn new(stream: S, place: Place) -> Self {
-        let wanted = Box::pin(place.wanted());
+impl<S> Connection<S> {
+    /// `info` is added to the extensions of each request.
+    pub(super) fn new(stream: S, slot: Slot, mut info: Extensions) -> Self {
+        info.insert(slot.id.clone());
         Self {
             stream,
+            info,
             authority: AnyAuthority::default(),
-            silent: Box::pin(sleep(FIRST_WORD)),
-            wanted,
-            place,
+            silence: Box::pin(sleep(FIRST_BYTE)),
+            evicted: Box::pin(slot.evicted.clone().cancelled_owned()),
+            _slot: slot,
         }
     }
 }
 
-impl<S: Connected> Connected for Limited<S> {
-    type ConnectInfo = Peer<S::ConnectInfo>;
+impl<S> Connected for Connection<S> {
+    type ConnectInfo = Extensions;
 
-    fn connect_info(&self) -> Self::ConnectInfo {
-        Peer { info: self.stream.connect_info(), seat: self.place.seat(), places: self.place.places() }
+    fn connect_info(&self) -> Extensions {
+        self.info.clone()
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Limited<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for Connection<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        if self.wanted.as_mut().poll(cx).is_ready() {
+        if self.evicted.as_mut().poll(cx).is_ready() {
             return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
         }
         let this = &mut *self;
         match this.authority.poll_read(&mut this.stream, cx, buf) {
             Poll::Ready(read) => {
-                this.silent.as_mut().reset(Instant::now() + SILENCE);
+                this.silence.as_mut().reset(Instant::now() + SILENCE);
                 Poll::Ready(read)
             }
             Poll::Pending => {
-                ready!(this.silent.as_mut().poll(cx));
+                ready!(this.silence.as_mut().poll(cx));
                 Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
             }
         }
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Limited<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for Connection<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.stream).poll_write(cx, buf)
     }
@@ -107,59 +113,59 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Limited<S> {
 #[cfg(test)]
 mod tests {
     use tokio::{
-        io::{AsyncReadExt, AsyncWriteExt},
+        io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex},
         time::advance,
     };
 
     use super::*;
-    use crate::daemon::grpc::connection_limits::{ALL, Guest, Places};
+    use crate::daemon::grpc::connection_limits::{Call, Connections, MAX_CONNECTIONS, Peer};
 
-    /// A connection that has the last place.
-    fn last<S>(places: &Places, stream: S) -> (Limited<S>, Vec<Place>) {
-        let others = (1..ALL).map(|_| places.take(Guest::Unknown).unwrap()).collect();
-        let limited = Limited::new(stream, places.take(Guest::Unknown).unwrap());
-        assert!(places.take(Guest::Unknown).is_none());
-        (limited, others)
+    /// A peer and its connection. All other connections are open, and have open calls.
+    fn last(open: &Connections) -> (DuplexStream, Connection<DuplexStream>, Vec<(Call, Slot)>) {
+        let others = (1..MAX_CONNECTIONS).map(|_| {
+            let slot = open.open(Peer::Unknown).unwrap();
+            (slot.id.begin_call(false).unwrap(), slot)
+        });
+        let others: Vec<_> = others.collect();
+        let (peer, stream) = duplex(64);
+        let connection = Connection::new(stream, open.open(Peer::Unknown).unwrap(), Extensions::new());
+        assert!(open.open(Peer::Unknown).is_none());
+        (peer, connection, others)
     }
 
     #[tokio::test(start_paused = true)]
-    async fn silent_connection_is_closed() {
-        let places = Places::default();
-        let (mut peer, stream) = tokio::io::duplex(64);
-        let (mut limited, others) = last(&places, stream);
-        let _calls: Vec<_> = others.iter().map(|place| place.seat().call()).collect();
+    async fn silent_connection_times_out_and_frees_its_slot() {
+        let open = Connections::default();
+        let (mut peer, mut connection, _others) = last(&open);
         let begin = Instant::now();
-        // Each word buys time.
-        advance(FIRST_WORD - Duration::from_secs(1)).await;
+        // Each byte restarts the time.
+        advance(FIRST_BYTE - Duration::from_secs(1)).await;
         peer.write_all(b"x").await.unwrap();
-        assert_eq!(limited.read_u8().await.unwrap(), b'x');
-        let error = limited.read_u8().await.unwrap_err();
+        assert_eq!(connection.read_u8().await.unwrap(), b'x');
+        let error = connection.read_u8().await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
-        assert!(begin.elapsed() >= FIRST_WORD - Duration::from_secs(1) + SILENCE);
-        drop(limited);
-        assert!(places.take(Guest::Unknown).is_some());
+        assert!(begin.elapsed() >= FIRST_BYTE - Duration::from_secs(1) + SILENCE);
+        drop(connection);
+        assert!(open.open(Peer::Unknown).is_some());
     }
 
     #[tokio::test(start_paused = true)]
     async fn connection_without_first_byte_times_out() {
-        let (_peer, stream) = tokio::io::duplex(64);
-        let (mut limited, _others) = last(&Places::default(), stream);
+        let (_peer, mut connection, _others) = last(&Connections::default());
         let begin = Instant::now();
-        assert!(limited.read_u8().await.is_err());
-        assert!(begin.elapsed() >= FIRST_WORD && begin.elapsed() < SILENCE);
+        assert!(connection.read_u8().await.is_err());
+        assert!(begin.elapsed() >= FIRST_BYTE && begin.elapsed() < SILENCE);
     }
 
     #[tokio::test(start_paused = true)]
     async fn idle_connection_closes_when_slot_is_needed() {
-        let places = Places::default();
-        let (mut peer, stream) = tokio::io::duplex(64);
-        let (mut limited, others) = last(&places, stream);
-        let _calls: Vec<_> = others.iter().map(|place| place.seat().call()).collect();
+        let open = Connections::default();
+        let (mut peer, mut connection, _others) = last(&open);
         peer.write_all(b"xy").await.unwrap();
-        assert_eq!(limited.read_u8().await.unwrap(), b'x');
-        advance(FIRST_WORD / 2).await;
-        assert!(places.take(Guest::Unknown).is_some());
-        let error = limited.read_u8().await.unwrap_err();
+        assert_eq!(connection.read_u8().await.unwrap(), b'x');
+        advance(FIRST_BYTE / 2).await;
+        assert!(open.open(Peer::Unknown).is_some());
+        let error = connection.read_u8().await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::ConnectionAborted);
     }
 }

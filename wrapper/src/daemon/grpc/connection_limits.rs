@@ -1,196 +1,170 @@
-//! The places of one listener: who has them, and who gives one up when they are short.
+//! The connection limits of one listener.
 //!
-//! The kernel names the user at the other end of a unix socket, so none of them can take the places of the others: each has a share, and some
-//! places are only for root and the wrapper's own user. A connection over which nothing is asked for long gives its place up when it is
-//! wanted. One with a call keeps it: a watch lasts for days. Nobody is named behind TCP, where all share all places.
+//! The kernel reports the user at the other end of a unix socket. Each user has a limit, and some connections are reserved for root and the
+//! wrapper's own user, so that no user can block another one. TCP peers have no user: they share all connections.
 //!
-//! Watches cannot take all places that a user can have: one more is refused, so that the same user can still stop the runner.
+//! At a limit, a new connection evicts the one that has been idle (without an open call) for longest. A connection with an open call is never
+//! evicted: a watch lasts for days. The number of connections with a watch is limited too, so that the same user can still stop the runner.
 
 use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    collections::BTreeMap,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
     time::Duration,
 };
 
 use tokio::time::Instant;
-use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
+use tokio_util::sync::CancellationToken;
 
-/// Connections at one time; a deployment needs one.
-pub(super) const ALL: usize = 64;
+/// Open connections of all peers; a deployment needs one.
+pub(super) const MAX_CONNECTIONS: usize = 64;
 
-/// Those of them that one user may have.
-const EACH: usize = 16;
+const MAX_PER_USER: usize = 16;
 
-/// Those of them that only root and the wrapper's own user may have.
-const KEPT: usize = 16;
+/// Connections that only privileged peers can open.
+const RESERVED_FOR_PRIVILEGED: usize = 16;
 
-/// Those of a user's places, and of all, that connections with a watch cannot have.
-const CONTROL: usize = 4;
+/// Connections below each limit that cannot have a watch.
+const RESERVED_FOR_CONTROL: usize = 4;
 
-/// How long nothing is asked over a connection that has to make room. A client that asks now and then asks more often.
+/// How long a connection has to be idle before it can be evicted. Clients that poll do so more often.
 const IDLE: Duration = Duration::from_secs(10);
 
-/// Who is at the other end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Guest {
+pub(super) enum Peer {
     /// Root, or the wrapper's own user.
-    Host,
+    Privileged,
     User(u32),
-    /// Nobody is named.
+    /// TCP.
     Unknown,
 }
 
-/// The places of one listener.
+/// A limit, and the condition on which another peer counts towards the limit of the first one.
+type Limit = (usize, fn(Peer, Peer) -> bool);
+
+impl Peer {
+    fn limits(self) -> &'static [Limit] {
+        match self {
+            Self::Privileged | Self::Unknown => &[(MAX_CONNECTIONS, |_, _| true)],
+            Self::User(_) => &[
+                (MAX_PER_USER, |peer, other| other == peer),
+                (MAX_CONNECTIONS - RESERVED_FOR_PRIVILEGED, |_, other| other != Peer::Privileged),
+            ],
+        }
+    }
+}
+
+/// The open connections of one listener.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Places(Arc<Mutex<Vec<Arc<Seat>>>>);
-
-/// A place, until it is dropped.
-#[derive(Debug)]
-pub(super) struct Place {
-    seat: Arc<Seat>,
-    places: Places,
-}
-
-/// What is known of one connection.
-#[derive(Debug)]
-pub(super) struct Seat {
-    guest: Guest,
-    calls: Mutex<Calls>,
-    leave: CancellationToken,
-}
+pub(super) struct Connections(Arc<Mutex<BTreeMap<u64, State>>>);
 
 #[derive(Debug)]
-struct Calls {
-    open: usize,
-    /// Those of them that may last for days.
+struct State {
+    peer: Peer,
+    calls: usize,
     watches: usize,
-    /// When the last one ended, or the connection came.
-    since: Instant,
+    /// The end of the last call, or the begin of the connection.
+    idle_since: Instant,
+    evicted: CancellationToken,
 }
 
-/// A call that is open until this is dropped.
+/// A connection that counts towards the limits until this value is dropped.
+#[derive(Debug)]
+pub(super) struct Slot {
+    pub(super) id: ConnectionId,
+    /// Cancelled when the connection has to close for another one.
+    pub(super) evicted: CancellationToken,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct ConnectionId {
+    id: u64,
+    open: Connections,
+}
+
+/// A call that is open until this value is dropped.
 #[derive(Debug)]
 pub(super) struct Call {
-    seat: Arc<Seat>,
+    connection: ConnectionId,
     is_watch: bool,
 }
 
-/// So many connections with watches are open that the last places would be taken.
+/// The number of connections with watches that the peer cannot exceed.
 #[derive(Debug)]
-pub(super) struct TooManyWatches {
-    pub(super) limit: usize,
-}
+pub(super) struct WatchLimit(pub(super) usize);
 
-impl Places {
-    /// A place for `guest`, which another connection may have to leave. None when all that it could have are in use.
-    pub(super) fn take(&self, guest: Guest) -> Option<Place> {
-        let mut seats = lock(&self.0);
-        let room = match guest {
-            Guest::Host | Guest::Unknown => make_room(&mut seats, ALL, |_| true),
-            Guest::User(_) => {
-                make_room(&mut seats, EACH, |other| other == guest)
-                    && make_room(&mut seats, ALL - KEPT, |other| other != Guest::Host)
-            }
-        };
-        room.then(|| {
-            let calls = Mutex::new(Calls { open: 0, watches: 0, since: Instant::now() });
-            let seat = Arc::new(Seat { guest, calls, leave: CancellationToken::new() });
-            seats.push(Arc::clone(&seat));
-            Place { seat, places: self.clone() }
-        })
-    }
-
-    /// A call of this connection that may last for days. The connection's other watches make no difference.
-    pub(super) fn watch(&self, seat: &Arc<Seat>) -> Result<Call, TooManyWatches> {
-        let seats = lock(&self.0);
-        let others = |whom: &dyn Fn(Guest) -> bool| {
-            let others = seats.iter().filter(|other| !Arc::ptr_eq(other, seat) && whom(other.guest));
-            others.filter(|other| lock(&other.calls).watches > 0).count()
-        };
-        let within = |limit: usize, whom: &dyn Fn(Guest) -> bool| {
-            let limit = limit - CONTROL;
-            if others(whom) < limit { Ok(()) } else { Err(TooManyWatches { limit }) }
-        };
-        match seat.guest {
-            Guest::Host | Guest::Unknown => within(ALL, &|_| true)?,
-            Guest::User(_) => {
-                within(EACH, &|other| other == seat.guest)?;
-                within(ALL - KEPT, &|other| other != Guest::Host)?;
-            }
+impl Connections {
+    /// `None` when a limit is reached and no connection can be evicted.
+    pub(super) fn open(&self, peer: Peer) -> Option<Slot> {
+        static NEXT_ID: AtomicU64 = AtomicU64::new(0);
+        let mut open = self.lock();
+        if !peer.limits().iter().all(|limit| make_room(&mut open, peer, *limit)) {
+            return None;
         }
-        let mut calls = lock(&seat.calls);
-        calls.open += 1;
-        calls.watches += 1;
-        Ok(Call { seat: Arc::clone(seat), is_watch: true })
+        let id = NEXT_ID.fetch_add(1, Relaxed);
+        let evicted = CancellationToken::new();
+        let state =
+            State { peer, calls: 0, watches: 0, idle_since: Instant::now(), evicted: evicted.clone() };
+        open.insert(id, state);
+        Some(Slot { id: ConnectionId { id, open: self.clone() }, evicted })
     }
 
-    fn leave(&self, leaving: &Arc<Seat>) {
-        lock(&self.0).retain(|seat| !Arc::ptr_eq(seat, leaving));
+    /// A panic cannot leave the map half changed.
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, State>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Sees to it that fewer than `limit` of `whom` are there: the one without a call for longest has to leave.
-fn make_room(seats: &mut Vec<Arc<Seat>>, limit: usize, whom: impl Fn(Guest) -> bool) -> bool {
-    if seats.iter().filter(|seat| whom(seat.guest)).count() < limit {
+/// Evicts a connection at the limit, and returns whether the peer can open another one.
+fn make_room(open: &mut BTreeMap<u64, State>, peer: Peer, (limit, counts): Limit) -> bool {
+    let members = open.iter().filter(|(_, other)| counts(peer, other.peer));
+    if members.clone().count() < limit {
         return true;
     }
-    let idle = seats.iter().enumerate().filter(|(_, seat)| whom(seat.guest));
-    let idle = idle.filter_map(|(at, seat)| Some((seat.idle_since()?, at)));
-    match idle.min() {
-        Some((since, at)) if since.elapsed() >= IDLE => {
-            seats.remove(at).leave.cancel();
-            true
-        }
-        _ => false,
-    }
+    let idle = members.filter(|(_, other)| other.calls == 0 && other.idle_since.elapsed() >= IDLE);
+    let longest = idle.min_by_key(|(_, other)| other.idle_since).map(|(id, _)| *id);
+    let evicted = longest.and_then(|id| open.remove(&id));
+    evicted.map(|state| state.evicted.cancel()).is_some()
 }
 
-impl Place {
-    pub(super) fn seat(&self) -> Arc<Seat> {
-        Arc::clone(&self.seat)
-    }
-
-    pub(super) fn places(&self) -> Places {
-        self.places.clone()
-    }
-
-    /// Comes when the place is wanted by another.
-    pub(super) fn wanted(&self) -> WaitForCancellationFutureOwned {
-        self.seat.leave.clone().cancelled_owned()
-    }
-}
-
-impl Drop for Place {
+impl Drop for Slot {
     fn drop(&mut self) {
-        self.places.leave(&self.seat);
+        self.id.open.lock().remove(&self.id.id);
     }
 }
 
-impl Seat {
-    pub(super) fn call(self: &Arc<Self>) -> Call {
-        lock(&self.calls).open += 1;
-        Call { seat: Arc::clone(self), is_watch: false }
-    }
-
-    fn idle_since(&self) -> Option<Instant> {
-        let calls = lock(&self.calls);
-        (calls.open == 0).then_some(calls.since)
+impl ConnectionId {
+    /// Further watches over a connection that has one are not limited.
+    pub(super) fn begin_call(&self, is_watch: bool) -> Result<Call, WatchLimit> {
+        let mut open = self.open.lock();
+        if let Some(peer) = open.get(&self.id).filter(|_| is_watch).map(|state| state.peer) {
+            for (limit, counts) in peer.limits() {
+                let limit = limit - RESERVED_FOR_CONTROL;
+                let others = open.iter().filter(|(id, other)| **id != self.id && counts(peer, other.peer));
+                if others.filter(|(_, other)| other.watches > 0).count() >= limit {
+                    return Err(WatchLimit(limit));
+                }
+            }
+        }
+        // An evicted connection is not there any more.
+        if let Some(state) = open.get_mut(&self.id) {
+            state.calls += 1;
+            state.watches += usize::from(is_watch);
+        }
+        Ok(Call { connection: self.clone(), is_watch })
     }
 }
 
 impl Drop for Call {
     fn drop(&mut self) {
-        let mut calls = lock(&self.seat.calls);
-        *calls = Calls {
-            open: calls.open.saturating_sub(1),
-            watches: calls.watches.saturating_sub(usize::from(self.is_watch)),
-            since: Instant::now(),
-        };
+        if let Some(state) = self.connection.open.lock().get_mut(&self.connection.id) {
+            state.calls -= 1;
+            state.watches -= usize::from(self.is_watch);
+            state.idle_since = Instant::now();
+        }
     }
-}
-
-/// Nothing that is done under these locks can leave them halfway.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -199,108 +173,121 @@ mod tests {
 
     use super::*;
 
-    const EVE: Guest = Guest::User(1001);
+    const EVE: Peer = Peer::User(1001);
 
-    fn fill(places: &Places, guest: Guest) -> Vec<Place> {
-        std::iter::from_fn(|| places.take(guest)).collect()
+    fn fill(open: &Connections, peer: Peer) -> Vec<Slot> {
+        std::iter::from_fn(|| open.open(peer)).collect()
     }
 
-    fn is_wanted(place: &Place) -> bool {
-        place.seat.leave.is_cancelled()
+    fn call(slot: &Slot) -> Call {
+        slot.id.begin_call(false).unwrap()
+    }
+
+    fn watch(slot: &Slot) -> Result<Call, WatchLimit> {
+        slot.id.begin_call(true)
+    }
+
+    fn is_evicted(slot: &Slot) -> bool {
+        slot.evicted.is_cancelled()
     }
 
     #[tokio::test(start_paused = true)]
     async fn one_user_gets_a_limited_share_of_slots() {
-        let places = Places::default();
-        let eves = fill(&places, EVE);
-        assert_eq!(eves.len(), EACH);
-        // Three of them leave what is kept for root, and a user who is not of them can have nothing.
-        let (bobs, carols) = (fill(&places, Guest::User(1002)), fill(&places, Guest::User(1003)));
-        assert_eq!((bobs.len(), carols.len()), (EACH, EACH));
-        assert!(places.take(Guest::User(1004)).is_none());
-        let hosts = fill(&places, Guest::Host);
-        assert_eq!(hosts.len(), KEPT);
-        assert_eq!(fill(&Places::default(), Guest::Host).len(), ALL);
-        assert_eq!(fill(&Places::default(), Guest::Unknown).len(), ALL);
+        let open = Connections::default();
+        let eves = fill(&open, EVE);
+        assert_eq!(eves.len(), MAX_PER_USER);
+        // Three users fill all that is not reserved, so a fourth one gets no connection.
+        let (bobs, carols) = (fill(&open, Peer::User(1002)), fill(&open, Peer::User(1003)));
+        assert_eq!((bobs.len(), carols.len()), (MAX_PER_USER, MAX_PER_USER));
+        assert!(open.open(Peer::User(1004)).is_none());
+        let roots = fill(&open, Peer::Privileged);
+        assert_eq!(roots.len(), RESERVED_FOR_PRIVILEGED);
+        assert_eq!(fill(&Connections::default(), Peer::Privileged).len(), MAX_CONNECTIONS);
+        assert_eq!(fill(&Connections::default(), Peer::Unknown).len(), MAX_CONNECTIONS);
         drop(eves);
-        assert!(places.take(Guest::User(1004)).is_some() && places.take(EVE).is_some());
+        assert!(open.open(Peer::User(1004)).is_some() && open.open(EVE).is_some());
     }
 
     #[tokio::test(start_paused = true)]
     async fn idle_connections_are_evicted_active_are_not() {
-        let places = Places::default();
-        let eves = fill(&places, EVE);
-        let calls: Vec<_> = eves.iter().map(|place| place.seat().call()).collect();
-        let other = places.take(Guest::User(1002)).unwrap();
+        let open = Connections::default();
+        let eves = fill(&open, EVE);
+        let mut calls = eves.iter().map(call).collect::<Vec<_>>().into_iter();
+        let other = open.open(Peer::User(1002)).unwrap();
         advance(IDLE * 100).await;
-        assert!(places.take(EVE).is_none(), "a call was cut short");
-        // The third asks nothing from now on, and the second a little later.
-        let mut calls = calls.into_iter();
+        assert!(open.open(EVE).is_none(), "a call was cut short");
+        // The third connection becomes idle now, and the second a little later.
         let (first, second) = (calls.next(), calls.next());
         drop(calls.next());
         advance(IDLE / 2).await;
         drop(second);
-        assert!(places.take(EVE).is_none(), "it has asked just now");
+        assert!(open.open(EVE).is_none(), "idle for too short a time");
         advance(IDLE / 2).await;
-        let newest = places.take(EVE).unwrap();
-        assert_eq!(eves.iter().position(is_wanted), Some(2));
-        assert!(places.take(EVE).is_none());
+        let newest = open.open(EVE).unwrap();
+        assert_eq!(eves.iter().position(is_evicted), Some(2));
+        assert!(open.open(EVE).is_none());
         advance(IDLE / 2).await;
-        let _newer = places.take(EVE).unwrap();
-        assert!(is_wanted(&eves[1]) && !is_wanted(&newest) && !is_wanted(&other));
-        // What has left counts no more, whenever it is really gone.
+        let _newer = open.open(EVE).unwrap();
+        assert!(is_evicted(&eves[1]) && !is_evicted(&newest) && !is_evicted(&other));
+        // An evicted connection does not count, whenever it closes.
         drop(eves);
-        assert_eq!(fill(&places, EVE).len(), EACH - 2);
+        assert_eq!(fill(&open, EVE).len(), MAX_PER_USER - 2);
         drop(first);
     }
 
-    /// So many watches of a guest, each over a connection of its own.
-    fn watches(places: &Places, guest: Guest) -> Vec<(Place, Call)> {
+    /// Watches of a peer, each over a connection of its own, as many as the limit allows.
+    fn watches(open: &Connections, peer: Peer) -> Vec<(Slot, Call)> {
         std::iter::from_fn(|| {
-            let place = places.take(guest)?;
-            let call = places.watch(&place.seat()).ok()?;
-            Some((place, call))
+            let slot = open.open(peer)?;
+            let call = watch(&slot).ok()?;
+            Some((slot, call))
         })
         .collect()
     }
 
     #[tokio::test(start_paused = true)]
     async fn watches_leave_slots_for_control_calls() {
-        for (guest, most) in [(EVE, EACH), (Guest::Host, ALL), (Guest::Unknown, ALL)] {
-            let places = Places::default();
-            let mut open = watches(&places, guest);
-            assert_eq!(open.len(), most - CONTROL, "{guest:?}");
-            let others = fill(&places, guest);
-            assert_eq!(others.len(), CONTROL, "{guest:?}");
-            assert_eq!(places.watch(&others[0].seat()).unwrap_err().limit, most - CONTROL);
-            // A second watch over the same connection takes no place.
-            let second = places.watch(&open[0].0.seat()).unwrap();
-            let (place, first) = open.remove(0);
+        for (peer, limit) in
+            [(EVE, MAX_PER_USER), (Peer::Privileged, MAX_CONNECTIONS), (Peer::Unknown, MAX_CONNECTIONS)]
+        {
+            let open = Connections::default();
+            let mut watched = watches(&open, peer);
+            assert_eq!(watched.len(), limit - RESERVED_FOR_CONTROL, "{peer:?}");
+            let others = fill(&open, peer);
+            assert_eq!(others.len(), RESERVED_FOR_CONTROL, "{peer:?}");
+            assert_eq!(watch(&others[0]).unwrap_err().0, limit - RESERVED_FOR_CONTROL);
+            // A second watch over the same connection is not limited.
+            let second = watch(&watched[0].0).unwrap();
+            let (slot, first) = watched.remove(0);
             drop(first);
-            assert!(places.watch(&others[0].seat()).is_err(), "the second goes on");
+            assert!(watch(&others[0]).is_err(), "the second watch is still open");
             drop(second);
-            assert!(places.watch(&others[0].seat()).is_ok());
-            drop(place);
+            assert!(watch(&others[0]).is_ok());
+            drop(slot);
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn watches_of_several_users_leave_slots_for_others() {
-        let places = Places::default();
-        let users = [1001, 1002, 1003, 1004].map(|uid| watches(&places, Guest::User(uid)));
+        let open = Connections::default();
+        let users = [1001, 1002, 1003, 1004].map(|uid| watches(&open, Peer::User(uid)));
         assert_eq!(users.each_ref().map(Vec::len), [12, 12, 12, 8]);
-        assert!(places.take(Guest::User(1005)).is_some());
+        assert!(open.open(Peer::User(1005)).is_some());
     }
 
     #[tokio::test(start_paused = true)]
     async fn root_evicts_idle_connections() {
-        let places = Places::default();
-        let (hosts, eves) = (fill(&places, Guest::Host), fill(&places, EVE));
-        assert_eq!((hosts.len(), eves.len()), (ALL, EACH), "what root has is not a user's loss");
-        let _calls: Vec<_> = hosts.iter().map(|place| place.seat().call()).collect();
-        assert!(places.take(Guest::Host).is_none());
+        let open = Connections::default();
+        let (roots, eves) = (fill(&open, Peer::Privileged), fill(&open, EVE));
+        assert_eq!(
+            (roots.len(), eves.len()),
+            (MAX_CONNECTIONS, MAX_PER_USER),
+            "root's do not count for users"
+        );
+        let _calls: Vec<_> = roots.iter().map(call).collect();
+        assert!(open.open(Peer::Privileged).is_none());
         advance(IDLE).await;
-        assert!(places.take(Guest::Host).is_some());
-        assert_eq!(eves.iter().filter(|place| is_wanted(place)).count(), 1);
+        assert!(open.open(Peer::Privileged).is_some());
+        assert_eq!(eves.iter().filter(|slot| is_evicted(slot)).count(), 1);
     }
 }

@@ -4,8 +4,7 @@
 mod accept;
 mod authority;
 mod authorization;
-mod call_counter;
-mod call_tracking;
+mod calls;
 mod connection;
 mod connection_limits;
 mod detached;

@@ -224,7 +224,7 @@ fn peers(page: &mut Page, counters: &Counters) {
         "grit_wrapper_grpc_connections_rejected_total",
         "gRPC connections rejected because a connection limit was reached.",
     );
-    page.sample("grit_wrapper_grpc_connections_rejected_total", &[], counters.connections_turned_away());
+    page.sample("grit_wrapper_grpc_connections_rejected_total", &[], counters.rejected_connections());
     page.counter("grit_wrapper_callback_attempts_total", "Attempts to send shutdown callbacks, by result: success, failure (retried), exhausted (the last retry failed).");
     for result in CallbackResult::ALL {
         page.sample(

@@ -42,7 +42,7 @@ pub(crate) use self::label::twice;
 use super::{
     counters::Counters,
     grpc::Own,
-    limits::{self, Quiet},
+    limits::{LogRateLimiter, uses_reserved_fd},
 };
 use crate::cli::args::Beyond;
 
@@ -81,19 +81,19 @@ impl Web {
     /// Answers for ever.
     pub async fn serve(self, listener: tokio::net::TcpListener) {
         let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
-        let mut failures = Quiet::after(1);
+        let mut failures = LogRateLimiter::per_minute(1);
         // The semaphore is never closed.
         while let Ok(place) = Arc::clone(&places).acquire_owned().await {
             let (stream, peer) = match listener.accept().await {
-                Ok((stream, _)) if limits::has_one_of_the_last(&stream) => {
-                    if failures.may_speak() {
+                Ok((stream, _)) if uses_reserved_fd(&stream) => {
+                    if failures.allow_log() {
                         warn!("HTTP connection rejected: file descriptors nearly exhausted (LimitNOFILE)");
                     }
                     continue;
                 }
                 Ok(accepted) => accepted,
                 Err(error) => {
-                    if failures.may_speak() {
+                    if failures.allow_log() {
                         warn!(%error, "cannot accept an HTTP connection");
                     }
                     sleep(ACCEPT_PAUSE).await;
