@@ -23,6 +23,7 @@ mod operator;
 mod operator_errors;
 mod other_clients;
 mod prometheus;
+mod reference;
 mod reflection;
 mod resource_limits;
 mod revision;
