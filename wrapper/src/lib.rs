@@ -1,9 +1,9 @@
-//! The wrapper: supervises one `gitlab-runner`, tells the truth about it, and stops it gracefully.
+//! grit-wrapper: starts, monitors and drains one `gitlab-runner`.
 //!
-//! Three floors, each of which imports only what stands below it: [`cli`] has the command line and the operator's commands, [`daemon`] is
-//! `grit-wrapper run`, and [`supervise`] holds the child.
+//! Three layers, each of which imports only the layers below it: [`cli`] has the command line and the operator's commands, [`daemon`] is
+//! `grit-wrapper run`, and [`supervise`] manages the child process.
 //!
-//! Linux only: what it promises about processes rests on pidfds and `/proc`.
+//! Linux only, because process supervision uses pidfds and `/proc`.
 #![cfg(target_os = "linux")]
 
 pub mod cli;

@@ -1,4 +1,4 @@
-//! The byte stream to whoever listens at an address, and what it first said: that tells a wrapper from what cannot be one.
+//! Connects to an address, and records the first bytes received: they show whether the server speaks HTTP/2.
 
 use std::{
     fs, io,
@@ -20,82 +20,82 @@ use tokio::{
 use super::error::ConnectError;
 use crate::daemon::{access, listen::Address};
 
-/// A local wrapper is there at once, or not at all.
-const CONNECT_LIMIT: Duration = Duration::from_secs(10);
+/// A local wrapper accepts a connection immediately.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Every HTTP/2 server begins with a frame of settings: 9 bytes of head, of which the fourth is its type and the last four say 0.
-const HEAD: usize = 9;
+/// An HTTP/2 server sends a SETTINGS frame first: a header of 9 bytes with the type in the fourth and stream 0 in the last four.
+const FRAME_HEADER: usize = 9;
 const SETTINGS: u8 = 4;
 
 pub(super) trait Bytes: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Bytes for S {}
 
-/// A stream that keeps the head of what comes in.
+/// A stream that records the first bytes received.
 pub(super) struct Stream {
     bytes: Box<dyn Bytes>,
-    said: Said,
+    received: ReceivedPrefix,
 }
 
-/// The first bytes that came in.
+/// The first bytes received.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Said(Arc<Mutex<Vec<u8>>>);
+pub(super) struct ReceivedPrefix(Arc<Mutex<Vec<u8>>>);
 
-/// What they were.
+/// The protocol of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Language {
-    Nothing,
+pub(super) enum Protocol {
+    NoData,
     Http2,
     Other,
 }
 
-pub(super) async fn open(address: &Address) -> Result<(Stream, Said), ConnectError> {
+pub(super) async fn open(address: &Address) -> Result<(Stream, ReceivedPrefix), ConnectError> {
     let bytes: Box<dyn Bytes> = match address {
         Address::Unix(path) => {
             Box::new(UnixStream::connect(path).await.map_err(|error| explain_unix(path, error))?)
         }
-        Address::Tcp(host) => match timeout(CONNECT_LIMIT, TcpStream::connect(host)).await {
+        Address::Tcp(host) => match timeout(CONNECT_TIMEOUT, TcpStream::connect(host)).await {
             Ok(Ok(stream)) => Box::new(stream),
             Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionRefused => {
-                return Err(ConnectError::Nobody);
+                return Err(ConnectError::NotListening);
             }
             Ok(Err(error)) => return Err(ConnectError::Io(error)),
-            Err(_) => return Err(ConnectError::Unreachable(CONNECT_LIMIT)),
+            Err(_) => return Err(ConnectError::Unreachable(CONNECT_TIMEOUT)),
         },
     };
-    let said = Said::default();
-    Ok((Stream { bytes, said: said.clone() }, said))
+    let received = ReceivedPrefix::default();
+    Ok((Stream { bytes, received: received.clone() }, received))
 }
 
-impl Said {
-    pub(super) fn language(&self) -> Language {
+impl ReceivedPrefix {
+    pub(super) fn protocol(&self) -> Protocol {
         match self.lock().as_slice() {
-            [] => Language::Nothing,
-            [_, _, _, SETTINGS, _, 0, 0, 0, 0] => Language::Http2,
-            _ => Language::Other,
+            [] => Protocol::NoData,
+            [_, _, _, SETTINGS, _, 0, 0, 0, 0] => Protocol::Http2,
+            _ => Protocol::Other,
         }
     }
 
-    fn hear(&self, bytes: &[u8]) {
-        let mut said = self.lock();
-        let missing = HEAD - said.len();
-        said.extend(bytes.iter().take(missing));
+    fn record(&self, bytes: &[u8]) {
+        let mut received = self.lock();
+        let missing = FRAME_HEADER - received.len();
+        received.extend(bytes.iter().take(missing));
     }
 
-    /// A panic under it cannot leave it halfway.
+    /// A panic cannot leave the data in an inconsistent state.
     fn lock(&self) -> std::sync::MutexGuard<'_, Vec<u8>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// What an error means, with a look at what is there.
+/// The cause of an error, derived from the file at `path`.
 fn explain_unix(path: &Path, error: io::Error) -> ConnectError {
     let kind = fs::metadata(path).map(|found| found.file_type());
     match error.kind() {
         io::ErrorKind::NotFound => ConnectError::Missing,
         io::ErrorKind::InvalidInput => ConnectError::TooLong,
-        io::ErrorKind::WouldBlock => ConnectError::Full,
-        // A path through a file.
+        io::ErrorKind::WouldBlock => ConnectError::BacklogFull,
+        // A component of the path is a file.
         io::ErrorKind::NotADirectory => ConnectError::Missing,
         io::ErrorKind::PermissionDenied => {
             ConnectError::Denied { user: access::user_name(geteuid().as_raw()), barrier: barrier(path) }
@@ -111,7 +111,7 @@ fn explain_unix(path: &Path, error: io::Error) -> ConnectError {
     }
 }
 
-/// The first thing on the way that does not let this user pass.
+/// The first directory that denies access to this user, or the socket itself.
 fn barrier(path: &Path) -> String {
     let mut folders: Vec<_> = path.ancestors().skip(1).collect();
     folders.reverse();
@@ -142,7 +142,7 @@ impl AsyncRead for Stream {
     ) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
         let read = Pin::new(&mut self.bytes).poll_read(cx, buf);
-        self.said.hear(buf.filled().get(before..).unwrap_or_default());
+        self.received.record(buf.filled().get(before..).unwrap_or_default());
         read
     }
 }
@@ -169,21 +169,21 @@ mod tests {
 
     #[tokio::test]
     async fn first_bytes_identify_protocol() {
-        for (words, language) in [
-            (&b""[..], Language::Nothing),
-            (&[0, 0, 24, 4, 0, 0, 0, 0, 0, 1, 2, 3], Language::Http2),
-            (&[0, 0, 24, 7, 0, 0, 0, 0, 0], Language::Other),
-            (b"HTTP/1.1 400 Bad Request\r\n", Language::Other),
-            (b"SSH", Language::Other),
+        for (words, protocol) in [
+            (&b""[..], Protocol::NoData),
+            (&[0, 0, 24, 4, 0, 0, 0, 0, 0, 1, 2, 3], Protocol::Http2),
+            (&[0, 0, 24, 7, 0, 0, 0, 0, 0], Protocol::Other),
+            (b"HTTP/1.1 400 Bad Request\r\n", Protocol::Other),
+            (b"SSH", Protocol::Other),
         ] {
-            let said = Said::default();
-            let mut stream = Stream { bytes: Box::new(tokio_test_stream(words)), said: said.clone() };
+            let received = ReceivedPrefix::default();
+            let mut stream = Stream { bytes: Box::new(tokio_test_stream(words)), received: received.clone() };
             let mut all = Vec::new();
-            // Byte by byte, as a slow peer would.
+            // Byte by byte, as from a slow peer.
             while let Ok(byte) = stream.read_u8().await {
                 all.push(byte);
             }
-            assert_eq!((all.as_slice(), said.language()), (words, language));
+            assert_eq!((all.as_slice(), received.protocol()), (words, protocol));
         }
     }
 

@@ -1,7 +1,7 @@
-//! Why a command did not do what it should: what happened, what to do next, and the exit code.
+//! Errors of the operator's commands: message, next step, and exit code.
 //!
-//! The code tells three cases apart for scripts. 2: nobody was asked anything, because no wrapper could be reached. 3: the time given for waiting
-//! is over. 4: the runner has ended as asked, and the drain was not clean. 1: everything else, a call whose outcome is not known among it.
+//! Exit codes: 2 if no wrapper could be reached, so that no request was sent; 3 if the wait timed out; 4 if the runner exited as
+//! requested, but the drain was not clean; 1 for everything else, including calls with an unknown result.
 
 use std::{io, time::Duration};
 
@@ -9,7 +9,7 @@ use thiserror::Error;
 
 use crate::daemon::{duration, listen::Address};
 
-/// Why a command did not do what it should.
+/// Why a command failed.
 #[derive(Debug, Error)]
 pub enum CommandError {
     #[error("cannot connect to {address}")]
@@ -19,11 +19,11 @@ pub enum CommandError {
         source: ConnectError,
     },
     #[error("the connection to {address} was lost before the wrapper responded")]
-    Broken { address: Address },
+    ConnectionLost { address: Address },
     #[error("{address} is GitLab's `gitlab-runner wrapper`, which does not support this command")]
     Upstream { address: Address },
     #[error("{address} is a gRPC server, but not a wrapper")]
-    NoWrapper { address: Address },
+    OtherServer { address: Address },
     #[error("the wrapper at {address} has version {version}, which does not support this command")]
     TooOld { address: Address, version: String },
     #[error("permission denied by the wrapper: {0}")]
@@ -35,18 +35,18 @@ pub enum CommandError {
     #[error("the runner could not be started{}", because(.0))]
     NotStarted(String),
     #[error("the runner has exited, so it cannot become healthy{}", because(.0))]
-    Ended(String),
+    RunnerExited(String),
     #[error("the runner is in a crash loop, so it cannot become healthy{}", because(.0))]
     CrashLoop(String),
     #[error("the highest health level that this runner can reach is {0}")]
-    OutOfSight(&'static str),
+    LevelUnreachable(&'static str),
     #[error("the runner has exited, but the drain was not clean: {0}")]
     NotClean(&'static str),
     #[error("cannot write the output")]
     Output(#[from] io::Error),
 }
 
-/// Why there is no connection over which a wrapper could be asked.
+/// Why there is no usable connection to a wrapper.
 #[derive(Debug, Error)]
 pub enum ConnectError {
     #[error("the socket does not exist")]
@@ -58,17 +58,17 @@ pub enum ConnectError {
     #[error("the socket is stale: the process that created it was killed")]
     Stale,
     #[error("the listen backlog is full: the process accepts no connections")]
-    Full,
+    BacklogFull,
     #[error("user {user} has no permission to connect: {barrier}")]
     Denied { user: String, barrier: String },
     #[error("no process listens on this address")]
-    Nobody,
+    NotListening,
     #[error("no connection within {}", duration::show(*.0))]
     Unreachable(Duration),
     #[error("the connection was closed before any data was received")]
     Closed,
     #[error("connected, but no response within {}", duration::show(*.0))]
-    Silent(Duration),
+    NoResponse(Duration),
     #[error("the process on this address is not a gRPC server")]
     NotGrpc,
     #[error("the connection failed")]
@@ -76,33 +76,33 @@ pub enum ConnectError {
 }
 
 impl CommandError {
-    /// The exit code for it.
+    /// The exit code of the command.
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Connect { .. } => 2,
             Self::TimedOut { .. } => 3,
             Self::NotClean(_) => 4,
-            Self::Broken { .. }
+            Self::ConnectionLost { .. }
             | Self::Upstream { .. }
-            | Self::NoWrapper { .. }
+            | Self::OtherServer { .. }
             | Self::TooOld { .. }
             | Self::Denied(_)
             | Self::Refused(_)
             | Self::NotStarted(_)
-            | Self::Ended(_)
+            | Self::RunnerExited(_)
             | Self::CrashLoop(_)
-            | Self::OutOfSight(_)
+            | Self::LevelUnreachable(_)
             | Self::Output(_) => 1,
         }
     }
 
-    /// What to do about it, in whole sentences, where more can be said than the error says.
+    /// What to do next, in whole sentences.
     #[must_use]
     pub fn next_step(&self) -> Option<&'static str> {
         Some(match self {
             Self::Connect { source, .. } => return source.next_step(),
-            Self::Broken { .. } => {
+            Self::ConnectionLost { .. } => {
                 "The wrapper was probably killed or restarted, and the request may have been executed. Run \
                  `grit-wrapper status`, or repeat the command: a drain with the same --id joins the \
                  existing drain."
@@ -111,7 +111,7 @@ impl CommandError {
                 "These commands need a runner that is supervised by grit-wrapper: see \"From upstream's \
                  wrapper\" in the documentation. The Terraform provider supports both wrappers."
             }
-            Self::NoWrapper { .. } => OTHER_ADDRESS,
+            Self::OtherServer { .. } => OTHER_ADDRESS,
             Self::TooOld { .. } => {
                 "Use the grit-wrapper command of that version, or upgrade the wrapper on its host; an \
                  upgrade does not stop the runner."
@@ -129,11 +129,11 @@ impl CommandError {
                 "Unfinished jobs are failed or stuck in GitLab: retry them there. `grit-wrapper status` \
                  and the wrapper's log show the runner's exit code and its last log lines."
             }
-            Self::Ended(_) => "Run `grit-wrapper start` to start the runner.",
+            Self::RunnerExited(_) => "Run `grit-wrapper start` to start the runner.",
             Self::CrashLoop(_) => {
                 "Fix the cause shown in the runner's log. The wrapper continues to restart the runner."
             }
-            Self::OutOfSight(_) => {
+            Self::LevelUnreachable(_) => {
                 "Higher levels need the runner's HTTP server: set listen_address in its configuration, or \
                  --runner-listen-address of `grit-wrapper run`; or wait for level process."
             }
@@ -147,7 +147,7 @@ const OTHER_ADDRESS: &str = "Set --address or GRIT_WRAPPER_ADDRESS to the wrappe
 impl ConnectError {
     fn next_step(&self) -> Option<&'static str> {
         Some(match self {
-            Self::Missing | Self::Nobody => {
+            Self::Missing | Self::NotListening => {
                 "Start the wrapper (`systemctl start grit-wrapper`, or the service that runs it). If it is \
                  already running, set --address or GRIT_WRAPPER_ADDRESS to its --grpc-listen address."
             }
@@ -160,7 +160,7 @@ impl ConnectError {
                 "Run this command as root, or as a member of the group set with --socket-group. New group \
                  members must log in again."
             }
-            Self::Full | Self::Silent(_) => {
+            Self::BacklogFull | Self::NoResponse(_) => {
                 "If the process is the wrapper, it hangs: check its log and `systemctl status`. Killing \
                  the wrapper does not stop the runner (`systemctl kill --kill-who=main --signal=SIGKILL \
                  UNIT`); the next wrapper adopts it."
@@ -191,7 +191,7 @@ fn because(reason: &str) -> String {
 mod tests {
     use super::*;
 
-    /// Those that a test cannot bring about on every machine; the others are seen in the tests of the program.
+    /// Errors that a test cannot cause on every host; the tests of the program cover the others.
     #[test]
     fn remaining_error_texts() {
         let address = || "tcp://wrapper.example:7777".parse::<Address>().unwrap();
@@ -201,7 +201,7 @@ mod tests {
             connect(ConnectError::Io(io::Error::other("failed to lookup address information"))),
             CommandError::Output(io::Error::from_raw_os_error(28)),
             CommandError::NotClean("killed: it did not exit in time"),
-            CommandError::Ended(String::new()),
+            CommandError::RunnerExited(String::new()),
             CommandError::TimedOut { after: Duration::from_secs(90), last: "is draining, 3 jobs".to_owned() },
         ];
         let told = errors.map(|error| {

@@ -1,4 +1,4 @@
-//! Answers for people and for programs.
+//! Output of the operator's commands, as text and as JSON.
 
 use std::{fmt::Write, time::Duration};
 
@@ -11,7 +11,7 @@ use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 use crate::daemon::duration;
 use crate::daemon::visible::{visible, visible_line};
 
-/// One line: what the runner does, for a progress display and for errors.
+/// The state in one line, for a progress display and for errors.
 pub(crate) fn line(status: &Status) -> String {
     let mut line = format!("is {}", state(status.state()));
     if let Some(health) = &status.health {
@@ -28,7 +28,7 @@ pub(crate) fn line(status: &Status) -> String {
     line
 }
 
-/// The status, a fact a line.
+/// The status as text, one fact per line.
 pub(super) fn status(status: &Status) -> String {
     let mut text = String::new();
     let mut fact = |name: &str, value: &str| {
@@ -91,7 +91,7 @@ pub(super) fn status(status: &Status) -> String {
     text
 }
 
-/// What a drain answered: what was joined, if anything, and then the status.
+/// The response to a drain: the drain that was joined, if any, and the status.
 pub(super) fn drained(id: &str, answer: &DrainResponse) -> String {
     let status = answer.status.clone().unwrap_or_default();
     match joined(id, answer) {
@@ -100,10 +100,10 @@ pub(super) fn drained(id: &str, answer: &DrainResponse) -> String {
     }
 }
 
-/// What the drain of this id joined; `None` when it is a new one.
+/// The drain that the drain with this id joined; `None` if it is a new drain.
 pub(super) fn joined(id: &str, answer: &DrainResponse) -> Option<String> {
     let status = answer.status.as_ref();
-    // Wrappers before 0.2 give no id.
+    // Wrappers before 0.2 send no id.
     let is_over =
         answer.joined_id.is_empty() && status.is_some_and(|status| status.state() == State::Stopped);
     if !answer.joined {
@@ -117,7 +117,7 @@ pub(super) fn joined(id: &str, answer: &DrainResponse) -> Option<String> {
     }
 }
 
-/// The status after a drain was asked for, and what that joined.
+/// The response to a drain as JSON.
 pub(crate) fn drained_json(answer: &DrainResponse) -> String {
     let mut value = status_value(&answer.status.clone().unwrap_or_default());
     value["joined"] = answer.joined.into();
@@ -146,7 +146,7 @@ fn status_value(status: &Status) -> Value {
     })
 }
 
-/// One job a line, the oldest first.
+/// One line per job, oldest first.
 pub(super) fn jobs(jobs: &[Job]) -> String {
     let mut jobs: Vec<_> = jobs.iter().collect();
     jobs.sort_by_key(|job| std::cmp::Reverse(seconds(job.age)));
@@ -267,7 +267,7 @@ fn mode(mode: Mode) -> &'static str {
     }
 }
 
-/// One word for programs; none while the drain is under way.
+/// The outcome in JSON; `None` while the drain is in progress.
 fn outcome(outcome: DrainOutcome) -> Option<&'static str> {
     Some(match outcome {
         DrainOutcome::Unspecified => return None,
@@ -280,7 +280,7 @@ fn outcome(outcome: DrainOutcome) -> Option<&'static str> {
     })
 }
 
-/// The same for people.
+/// The outcome as text.
 pub(super) fn outcome_words(outcome: DrainOutcome) -> Option<&'static str> {
     Some(match outcome {
         DrainOutcome::Unspecified => return None,

@@ -11,7 +11,7 @@ use tonic::Code;
 
 use super::{
     CommandError, Goal,
-    client::{Client, is_of_the_wrapper},
+    client::{Client, is_from_server},
     view,
 };
 use crate::daemon::{duration, listen::Address};
@@ -88,7 +88,7 @@ impl Watcher {
         loop {
             match self.follow(address).await {
                 Ok(Some(status)) => return Ok(status),
-                Ok(None) | Err(CommandError::Broken { .. }) => self.lose()?,
+                Ok(None) | Err(CommandError::ConnectionLost { .. }) => self.lose()?,
                 Err(CommandError::Connect { .. }) if self.seen => self.lose()?,
                 // That there is no wrapper at all is worth saying at once.
                 Err(error) => return Err(error),
@@ -110,7 +110,7 @@ impl Watcher {
                 Ok(Ok(Some(status))) => status,
                 Ok(Ok(None)) => return Ok(None),
                 // Asking again would bring the same answer.
-                Ok(Err(error)) if is_of_the_wrapper(&error) && !is_lost(&error) => {
+                Ok(Err(error)) if is_from_server(&error) && !is_lost(&error) => {
                     return Err(CommandError::Refused(error.message().to_owned()));
                 }
                 Ok(Err(_)) => return Ok(None),
@@ -190,7 +190,7 @@ fn is_lost(error: &tonic::Status) -> bool {
 fn hopeless(goal: Goal, status: &Status) -> Option<CommandError> {
     let wanted = goal.level()?;
     if status.state() == State::Stopped && !status.reading_log {
-        return Some(CommandError::Ended(status.failure_reason.clone()));
+        return Some(CommandError::RunnerExited(status.failure_reason.clone()));
     }
     if status.crash_loop {
         return Some(CommandError::CrashLoop(status.failure_reason.clone()));
@@ -198,8 +198,8 @@ fn hopeless(goal: Goal, status: &Status) -> Option<CommandError> {
     let health = status.health.as_ref()?;
     let highest = health.goal();
     // It is as healthy as can be seen, and that is not enough.
-    let out_of_sight = highest != Level::Unspecified && highest < wanted && health.level() >= highest;
-    out_of_sight.then(|| CommandError::OutOfSight(view::level(highest)))
+    let is_unreachable = highest != Level::Unspecified && highest < wanted && health.level() >= highest;
+    is_unreachable.then(|| CommandError::LevelUnreachable(view::level(highest)))
 }
 
 fn is_reached(goal: Goal, status: &Status) -> bool {

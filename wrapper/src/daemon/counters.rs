@@ -18,13 +18,13 @@ use crate::supervise::{DrainResult, Drained, ExitReason, Happened, Mode};
 #[derive(Debug, Default)]
 pub struct Counters {
     since: Since,
-    exits: Numbers<{ ExitReason::ALL.len() }>,
-    drains: [Numbers<{ DrainResult::ALL.len() }>; 2],
+    exits: CounterArray<{ ExitReason::ALL.len() }>,
+    drains: [CounterArray<{ DrainResult::ALL.len() }>; 2],
     drain_durations: [Histogram; 2],
-    requests: [Numbers<CODES>; METHODS.len()],
-    denied: Numbers<1>,
-    rejected_connections: Numbers<1>,
-    attempts: Numbers<{ CallbackResult::ALL.len() }>,
+    requests: [CounterArray<CODES>; METHODS.len()],
+    denied: CounterArray<1>,
+    rejected_connections: CounterArray<1>,
+    attempts: CounterArray<{ CallbackResult::ALL.len() }>,
 }
 
 /// What became of one attempt at a callback.
@@ -166,7 +166,7 @@ impl Counters {
 /// Durations, sorted into [`DRAIN_STEPS`].
 #[derive(Debug, Default)]
 pub struct Histogram {
-    steps: Numbers<{ DRAIN_STEPS.len() }>,
+    steps: CounterArray<{ DRAIN_STEPS.len() }>,
     count: AtomicU64,
     milliseconds: AtomicU64,
 }
@@ -202,15 +202,15 @@ impl Histogram {
 }
 
 #[derive(Debug)]
-struct Numbers<const N: usize>([AtomicU64; N]);
+struct CounterArray<const N: usize>([AtomicU64; N]);
 
-impl<const N: usize> Default for Numbers<N> {
+impl<const N: usize> Default for CounterArray<N> {
     fn default() -> Self {
         Self(array::from_fn(|_| AtomicU64::new(0)))
     }
 }
 
-impl<const N: usize> Numbers<N> {
+impl<const N: usize> CounterArray<N> {
     fn add(&self, at: usize) {
         self.0[at].fetch_add(1, Relaxed);
     }

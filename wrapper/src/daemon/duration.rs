@@ -1,8 +1,8 @@
-//! Durations as Go writes them, since upstream's flags take those: `300ms`, `1.5h`, `2h45m`, `0`.
+//! Durations in Go's syntax, which upstream's flags use: `300ms`, `1.5h`, `2h45m`, `0`.
 
 use std::time::Duration;
 
-/// Parses a duration that is not negative.
+/// Parses a duration of 0 or more.
 pub(crate) fn parse(text: &str) -> Result<Duration, String> {
     let wrong = || "expected a duration such as 45s, 1h30m or 500ms".to_owned();
     if text == "0" {
@@ -29,11 +29,11 @@ pub(crate) fn parse(text: &str) -> Result<Duration, String> {
         total = total.checked_add(part).ok_or_else(wrong)?;
         rest = tail;
     }
-    // A century and more would overflow the clock that it is added to.
+    // Longer durations would overflow the clock.
     if text.is_empty() || total > MAX { Err(wrong()) } else { Ok(total) }
 }
 
-/// Parses a duration that is not zero: where no time at all would abort jobs at once, and somebody may mean "no limit".
+/// Parses a duration above 0, for flags where 0 would abort jobs immediately although the user may mean "no limit".
 pub(crate) fn parse_limit(text: &str) -> Result<Duration, String> {
     match parse(text)? {
         Duration::ZERO => Err("0 would abort the jobs immediately; omit the flag for no limit".to_owned()),
@@ -43,7 +43,7 @@ pub(crate) fn parse_limit(text: &str) -> Result<Duration, String> {
 
 const MAX: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
-/// As it is written: `4h`, `1m30s`, `100ms`.
+/// Formats a duration: `4h`, `1m30s`, `100ms`.
 pub(crate) fn show(duration: Duration) -> String {
     let seconds = duration.as_secs();
     let parts = [

@@ -101,7 +101,7 @@ mod tests {
         parts.spawn("panicking", async { panic!("so {}", 7) });
         assert_eq!(
             parts.broken().await.to_string().split('.').next(),
-            Some("the part \"panicking\" of the wrapper panicked: so 7")
+            Some("internal task \"panicking\" panicked: so 7")
         );
         parts.spawn_fallible("failing", async { Err("no socket") });
         assert_eq!(parts.broken().await, Broken { name: "failing", how: "failed: no socket".to_owned() });

@@ -1,7 +1,7 @@
-//! Texts as a terminal may show them. Who drains a runner chooses id and reason, and the runner its stages and log lines; none of them is to
-//! paint on the terminal of whoever looks, who may be root.
+//! Escapes text for terminals. Clients choose the id and reason of a drain, and the runner writes stages and log lines; none of them may
+//! send control sequences to the terminal of another user, who may be root.
 
-/// The text with control characters written as `\u{1b}`; line breaks stay.
+/// The text with control characters escaped as `\u{1b}`; line breaks are kept.
 pub fn visible(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for character in text.chars() {
@@ -14,7 +14,7 @@ pub fn visible(text: &str) -> String {
     shown
 }
 
-/// The same for a text that is to stay in its line.
+/// The same, with line breaks escaped.
 pub(crate) fn visible_line(text: &str) -> String {
     visible(text).replace('\n', "\\n")
 }

@@ -1,9 +1,9 @@
-//! Moments of the two clocks, turned into each other.
+//! Converts between instants and wall clock times.
 //!
-//! Waiting goes by the monotonic clock; only what is told or kept is turned into wall time, so a clock that is set changes no deadline.
-//! What is told is always by the wall clock of now: when that is set, told moments move with it, and what a reader finds between one of
-//! them and the time of day has really passed. As long as it is not set, a moment is always told as the same time: the kernel slews both
-//! clocks together, so how far the one is ahead of the other has to be read once only.
+//! Timers use the monotonic clock; only reported and stored times are converted to wall clock time, so a change of the wall clock moves no
+//! deadline. Reported times always use the current wall clock: after a change they move with it, so the difference between a reported time
+//! and the current time is always correct. Without a change, an instant is always reported as the same time: the kernel adjusts both
+//! clocks together, so their offset is read only once.
 
 use std::{
     cell::Cell,
@@ -13,30 +13,31 @@ use std::{
 use rustix::time::{ClockId, clock_gettime};
 use tokio::time::Instant;
 
-/// The wall time of a moment.
+/// The wall clock time of an instant.
 #[must_use]
 pub(crate) fn time(moment: Instant) -> SystemTime {
     Clocks::now().time(moment)
 }
 
-/// How the clocks stood to each other when they were read.
+/// One reading of the clocks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clocks {
     moment: Instant,
     wall: SystemTime,
-    /// Since the boot, as every process of this boot reads it; [`Instant`] does not tell.
+    /// Time since boot, the same in all processes; [`Instant`] does not expose it.
     monotonic: Duration,
 }
 
 impl Clocks {
-    /// Readings apart by more than this mean that the wall clock was set. Less is as good as the same.
+    /// A larger difference between readings means that the wall clock was changed.
     const SET: Duration = Duration::from_millis(50);
 
-    /// Other processes may run between the readings of two clocks; what took longer is read again, so many times.
+    /// Other processes may run between the readings of two clocks. If a reading takes longer than this, it is repeated, at most this many
+    /// times.
     const QUICK: Duration = Duration::from_micros(100);
     const ATTEMPTS: usize = 5;
 
-    /// As they stand now: an earlier reading of this thread, unless the wall clock was set since.
+    /// The current reading: an earlier one of this thread, unless the wall clock was changed since.
     #[must_use]
     pub(crate) fn now() -> Self {
         thread_local!(static LAST: Cell<Option<Clocks>> = const { Cell::new(None) });
@@ -46,12 +47,12 @@ impl Clocks {
         now
     }
 
-    /// Whether the wall clock was not set between these readings, the later of which took so long.
+    /// Whether the wall clock was not changed between these readings; `took` is the duration of the later one.
     fn still_holds(&self, later: &Self, took: Duration) -> bool {
         apart(self.time(later.moment), later.wall) <= Self::SET + took
     }
 
-    /// The quickest of a few readings, and how long it took.
+    /// The quickest of a few readings, and its duration.
     fn read() -> (Self, Duration) {
         let mut best = Self::read_once();
         for _ in 1..Self::ATTEMPTS {
@@ -73,7 +74,7 @@ impl Clocks {
         (Self { moment, wall, monotonic }, moment.elapsed())
     }
 
-    /// The wall time of a moment. What the clock cannot hold becomes now.
+    /// The wall clock time of an instant. A time that cannot be represented becomes now.
     #[must_use]
     pub(crate) fn time(&self, moment: Instant) -> SystemTime {
         match moment.checked_duration_since(self.moment) {
@@ -83,7 +84,7 @@ impl Clocks {
         .unwrap_or(self.wall)
     }
 
-    /// The moment of a wall time. What the clock cannot hold becomes now.
+    /// The instant of a wall clock time. An instant that cannot be represented becomes now.
     #[must_use]
     pub(crate) fn moment(&self, time: SystemTime) -> Instant {
         match time.duration_since(self.wall) {
@@ -93,7 +94,7 @@ impl Clocks {
         .unwrap_or(self.moment)
     }
 
-    /// How far the wall clock is ahead of the monotonic one, in milliseconds. It changes when the wall clock is set, and then only.
+    /// Offset of the wall clock to the monotonic clock, in milliseconds. It changes only when the wall clock is changed.
     #[must_use]
     pub(crate) fn ahead(&self) -> i64 {
         let since_1970 = self.wall.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
@@ -111,12 +112,12 @@ fn apart(one: SystemTime, other: SystemTime) -> Duration {
 
 #[cfg(test)]
 impl Clocks {
-    /// As if it were that moment.
+    /// A reading as of this instant.
     pub(crate) fn at(moment: Instant) -> Self {
         Self { moment, ..Self::now() }
     }
 
-    /// As if somebody had set the wall clock forward, or back, by so many milliseconds.
+    /// As if the wall clock was set forward or back by this many milliseconds.
     pub(crate) fn set_by(self, millis: i64) -> Self {
         let by = Duration::from_millis(millis.unsigned_abs());
         Self { wall: if millis < 0 { self.wall - by } else { self.wall + by }, ..self }

@@ -1,4 +1,4 @@
-//! Lock files: the kernel lets go of them however their holder ends.
+//! Lock files: the kernel releases them when their owner exits for any reason.
 
 use std::{
     ffi::OsStr,
@@ -13,53 +13,54 @@ use rustix::{
 use tracing::warn;
 
 use super::{
-    lock_wait::{self, Attempt, Holder},
+    lock_wait::{self, Attempt, LockOwner},
     trusted_dir::Folder,
 };
 
-/// A lock that is held until this value is dropped.
+/// A lock, held until this value is dropped.
 #[derive(Debug)]
 pub(crate) struct Lock(File);
 
-/// Locks the file `NAME.lock` in this folder, unless somebody who lives holds it. The file names its holder, for whoever comes second.
+/// Locks the file `NAME.lock` in this directory, unless another running process holds the lock. The file contains the owner's PID, for
+/// error messages.
 ///
-/// The file stays: removing it would let two processes hold locks on two files of one name.
-pub(crate) async fn beside(folder: &Folder, name: &OsStr) -> io::Result<Attempt<Lock>> {
-    lock_wait::take(|| try_beside(folder, name)).await
+/// The file is never removed: otherwise two processes could hold locks on two files with the same name.
+pub(crate) async fn lock_file_for(directory: &Folder, name: &OsStr) -> io::Result<Attempt<Lock>> {
+    lock_wait::take(|| try_lock_file_for(directory, name)).await
 }
 
-/// As [`beside`], once.
-pub(crate) fn try_beside(folder: &Folder, name: &OsStr) -> io::Result<Attempt<Lock>> {
+/// As [`lock_file_for`], without waiting.
+pub(crate) fn try_lock_file_for(directory: &Folder, name: &OsStr) -> io::Result<Attempt<Lock>> {
     let mut name = name.to_owned();
     name.push(".lock");
-    let mut file = folder.open_or_create(&name)?;
+    let mut file = directory.open_or_create(&name)?;
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => {
-            if let Err(error) = sign(&mut file) {
-                warn!(%error, file = %folder.path().join(name).display(), "cannot write PID to lock file; lock is held");
+            if let Err(error) = write_pid(&mut file) {
+                warn!(%error, file = %directory.path().join(name).display(), "cannot write PID to lock file; lock is held");
             }
             Ok(Attempt::Ours(Lock(file)))
         }
-        Err(Errno::WOULDBLOCK) => Ok(Attempt::Taken(signature(&mut file))),
+        Err(Errno::WOULDBLOCK) => Ok(Attempt::Taken(read_pid(&mut file))),
         Err(errno) => Err(errno.into()),
     }
 }
 
-fn sign(file: &mut File) -> io::Result<()> {
+fn write_pid(file: &mut File) -> io::Result<()> {
     file.set_len(0)?;
     file.write_all(format!("{}\n", std::process::id()).as_bytes())
 }
 
-/// Nobody that is known, where the holder has not written yet, or is a wrapper that did not write.
-fn signature(file: &mut File) -> Holder {
+/// Unknown if the owner has not written its PID yet, or is an older wrapper.
+fn read_pid(file: &mut File) -> LockOwner {
     let mut text = String::new();
     let read = file.take(16).read_to_string(&mut text);
-    Holder::new(read.ok().and_then(|_| text.trim().parse().ok()))
+    LockOwner::new(read.ok().and_then(|_| text.trim().parse().ok()))
 }
 
 impl Drop for Lock {
-    /// Says so in words, because closing is not enough: a process that is being started holds a copy of every descriptor from its fork to
-    /// its exec, and the lock with it.
+    /// Unlocks explicitly, because closing is not enough: between fork and exec a child has copies of all descriptors, and so holds the
+    /// lock.
     fn drop(&mut self) {
         if let Err(errno) = flock(&self.0, FlockOperation::Unlock) {
             warn!(%errno, "cannot unlock a file; the lock is released when the file is closed");
@@ -74,24 +75,24 @@ mod tests {
     use super::*;
 
     async fn attempt(path: &Path) -> io::Result<Attempt<Lock>> {
-        beside(&Folder::of(path).unwrap(), path.file_name().unwrap()).await
+        lock_file_for(&Folder::of(path).unwrap(), path.file_name().unwrap()).await
     }
 
     async fn locked(path: &Path) -> Lock {
         match attempt(path).await.unwrap() {
             Attempt::Ours(lock) => lock,
-            Attempt::Taken(holder) => panic!("{holder}"),
+            Attempt::Taken(owner) => panic!("{owner}"),
         }
     }
 
     #[tokio::test]
     async fn copied_descriptor_does_not_keep_the_lock() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("it");
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("it");
         let held = locked(&path).await;
         let copy = held.0.try_clone().unwrap();
-        let us = Holder::new(Some(std::process::id()));
-        assert!(matches!(attempt(&path).await.unwrap(), Attempt::Taken(holder) if holder == us));
+        let us = LockOwner::new(Some(std::process::id()));
+        assert!(matches!(attempt(&path).await.unwrap(), Attempt::Taken(owner) if owner == us));
         drop(held);
         locked(&path).await;
         drop(copy);
@@ -99,20 +100,20 @@ mod tests {
 
     #[tokio::test]
     async fn lock_file_symlink_is_rejected() {
-        let folder = tempfile::tempdir().unwrap();
-        let (path, precious) = (folder.path().join("it"), folder.path().join("precious"));
+        let directory = tempfile::tempdir().unwrap();
+        let (path, precious) = (directory.path().join("it"), directory.path().join("precious"));
         fs::write(&precious, "precious").unwrap();
-        std::os::unix::fs::symlink(&precious, folder.path().join("it.lock")).unwrap();
+        std::os::unix::fs::symlink(&precious, directory.path().join("it.lock")).unwrap();
         let refused = attempt(&path).await.unwrap_err().to_string();
         assert!(refused.contains("symbolic link"), "{refused}");
         assert_eq!(fs::read_to_string(&precious).unwrap(), "precious");
     }
 
-    /// As the child of a wrapper that was killed between fork and exec, and a wrapper of an earlier version, which names nobody.
+    /// As a child between fork and exec of a killed wrapper, and as a wrapper of an earlier version, which writes no PID.
     #[tokio::test]
     async fn leftover_lock_is_awaited() {
-        let folder = tempfile::tempdir().unwrap();
-        let (path, file) = (folder.path().join("it"), folder.path().join("it.lock"));
+        let directory = tempfile::tempdir().unwrap();
+        let (path, file) = (directory.path().join("it"), directory.path().join("it.lock"));
         for text in ["4294967295\n", "", "what\n"] {
             fs::write(&file, text).unwrap();
             let left = File::open(&file).unwrap();

@@ -1,8 +1,8 @@
-//! Who has what a starting wrapper needs, and whether that one is on its way out.
+//! Waits for a lock or socket of a process that is terminating.
 //!
-//! A process that was killed holds its locks and listens on for the milliseconds in which the kernel takes it apart, and so does a copy of its
-//! descriptors in a child between fork and exec. A wrapper that is started in that time waits for a moment; one that meets a
-//! predecessor that lives is refused at once.
+//! A killed process keeps its locks and listeners for some milliseconds until the kernel has released them, and so does a child between
+//! fork and exec, which has copies of its descriptors. A wrapper that starts in this time waits briefly. If the other process is running
+//! normally, the start fails immediately.
 
 use std::{fmt, fs, time::Duration};
 
@@ -10,36 +10,36 @@ use tokio::time::{Instant, sleep};
 
 use super::process::is_ending;
 
-/// The longest wait for one that is ending, or of whom nothing is known. The kernel takes milliseconds, and longer on a host that is busy.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// Maximum wait for a process that is terminating or unknown. The kernel needs milliseconds, or longer on a busy host.
+const MAX_WAIT: Duration = Duration::from_secs(2);
 
-/// Between two attempts.
+/// Delay between two attempts.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// The process that has it, as far as that is known.
+/// The process that holds a lock or socket, if known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Holder(Option<u32>);
+pub struct LockOwner(Option<u32>);
 
-/// What an attempt to take something came to.
+/// The result of an attempt to acquire a lock or socket.
 #[derive(Debug)]
 pub(crate) enum Attempt<T> {
     Ours(T),
-    Taken(Holder),
+    Taken(LockOwner),
 }
 
-impl Holder {
-    /// A process id of 0 stands for a process that cannot be seen from here, as in another container.
+impl LockOwner {
+    /// PID 0 means a process that is not visible from here, for example in another container.
     pub(crate) fn new(pid: Option<u32>) -> Self {
         Self(pid.filter(|pid| *pid != 0))
     }
 
-    /// Whether it may let go by itself in a moment: it does not live, or is not known.
-    fn may_be_ending(self) -> bool {
+    /// Whether the owner may release it soon: it is terminating or unknown.
+    fn may_be_terminating(self) -> bool {
         self.0.is_none_or(is_ending)
     }
 }
 
-impl fmt::Display for Holder {
+impl fmt::Display for LockOwner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some(pid) = self.0 else { return f.write_str("another process") };
         write!(f, "process {pid}")?;
@@ -50,12 +50,12 @@ impl fmt::Display for Holder {
     }
 }
 
-/// Attempts until it succeeds or fails, or whoever holds it lives, or has not gone for too long.
+/// Retries until the attempt succeeds or fails, the owner is running normally, or the time limit is reached.
 pub(crate) async fn take<T, E>(mut attempt: impl FnMut() -> Result<Attempt<T>, E>) -> Result<Attempt<T>, E> {
     let begin = Instant::now();
     loop {
         match attempt()? {
-            Attempt::Taken(holder) if holder.may_be_ending() && begin.elapsed() < PATIENCE => {
+            Attempt::Taken(owner) if owner.may_be_terminating() && begin.elapsed() < MAX_WAIT => {
                 sleep(PAUSE).await;
             }
             result => return Ok(result),
@@ -67,23 +67,23 @@ pub(crate) async fn take<T, E>(mut attempt: impl FnMut() -> Result<Attempt<T>, E
 mod tests {
     use super::*;
 
-    async fn attempts(holder: Holder) -> usize {
+    async fn attempts(owner: LockOwner) -> usize {
         let mut attempts = 0;
         let result = take(|| {
             attempts += 1;
-            Ok::<_, ()>(Attempt::<()>::Taken(holder))
+            Ok::<_, ()>(Attempt::<()>::Taken(owner))
         });
-        assert!(matches!(result.await, Ok(Attempt::Taken(found)) if found == holder));
+        assert!(matches!(result.await, Ok(Attempt::Taken(found)) if found == owner));
         attempts
     }
 
     #[tokio::test(start_paused = true)]
     async fn live_lock_owner_fails_fast_others_are_retried() {
-        assert_eq!(attempts(Holder::new(Some(std::process::id()))).await, 1);
+        assert_eq!(attempts(LockOwner::new(Some(std::process::id()))).await, 1);
         for other in [None, Some(0), Some(u32::MAX)] {
             let begin = Instant::now();
-            assert!(attempts(Holder::new(other)).await > 100);
-            assert!(begin.elapsed() >= PATIENCE && begin.elapsed() < 2 * PATIENCE);
+            assert!(attempts(LockOwner::new(other)).await > 100);
+            assert!(begin.elapsed() >= MAX_WAIT && begin.elapsed() < 2 * MAX_WAIT);
         }
     }
 
@@ -92,18 +92,18 @@ mod tests {
         let mut attempts = 0;
         let result = take(|| {
             attempts += 1;
-            Ok::<_, ()>(if attempts < 5 { Attempt::Taken(Holder::new(None)) } else { Attempt::Ours(7) })
+            Ok::<_, ()>(if attempts < 5 { Attempt::Taken(LockOwner::new(None)) } else { Attempt::Ours(7) })
         });
         assert!(matches!(result.await, Ok(Attempt::Ours(7))));
     }
 
     #[test]
     fn lock_owner_display() {
-        assert_eq!(Holder::new(Some(0)).to_string(), "another process");
+        assert_eq!(LockOwner::new(Some(0)).to_string(), "another process");
         let me = std::process::id();
-        let told = Holder::new(Some(me)).to_string();
+        let told = LockOwner::new(Some(me)).to_string();
         assert!(told.starts_with(&format!("process {me} (")) && told.ends_with(')'), "{told}");
-        let gone = Holder::new(Some(u32::MAX)).to_string();
+        let gone = LockOwner::new(Some(u32::MAX)).to_string();
         assert_eq!(gone, "process 4294967295 (terminating)");
     }
 }

@@ -1,8 +1,8 @@
-//! Files that only this user, or root, can have written: the state file and the lock files.
+//! Files that only this user or root can have written: the state file and the lock files.
 //!
-//! What stands in them is acted upon, and one of them holds secrets. So a file is opened without following a link, and its owner and mode are
-//! read from what was opened. A new file is created and never taken over. In a folder that others can write to, none of that would help,
-//! since they could remove the file and put another one in its place.
+//! The wrapper acts on their content, and the state file contains secrets. A file is opened without following links, and its owner and
+//! mode are checked on the open descriptor. A new file is always created, never reused. In a directory that other users can write to this
+//! would not help, because they could replace the file.
 
 use std::{
     ffi::OsStr,
@@ -19,37 +19,38 @@ use rustix::{
     process::geteuid,
 };
 
-/// The bits of a mode by which others than the owner can write.
+/// Mode bits that allow other users to write.
 const OTHERS_WRITE: u32 = 0o022;
 
-/// A folder, held open: its files are found also when its path leads elsewhere by now.
+/// An open directory: its files are found even if its path was changed.
 #[derive(Debug)]
 pub(crate) struct Folder {
     descriptor: OwnedFd,
     path: PathBuf,
 }
 
-/// Which file it is, as long as it exists: device and inode.
+/// Identifies a file while it exists: device and inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FileId(u64, u64);
 
 impl Folder {
-    /// Opens the folder of a file.
+    /// Opens the directory of a file.
     ///
     /// # Errors
     ///
-    /// Those of opening it, and [`io::ErrorKind::PermissionDenied`] with what to do where others can write to it.
+    /// Errors of opening it, and [`io::ErrorKind::PermissionDenied`] with a next step if other users can write to it.
     pub(crate) fn of(file: &Path) -> io::Result<Self> {
         let folder = Self::shared(file)?;
         check_folder(&folder.path, &fstat(&folder.descriptor)?)?;
         Ok(folder)
     }
 
-    /// Opens the folder of a file, which others may be able to write to. Then they can remove files, but not make one that is taken for ours.
+    /// Opens the directory of a file, even if other users can write to it. They can remove files, but cannot create a file that the
+    /// wrapper accepts.
     ///
     /// # Errors
     ///
-    /// Those of opening it.
+    /// Errors of opening it.
     pub(crate) fn shared(file: &Path) -> io::Result<Self> {
         let path = match file.parent() {
             Some(folder) if folder.as_os_str().is_empty() => Path::new("."),
@@ -69,13 +70,13 @@ impl Folder {
         self.descriptor.as_fd()
     }
 
-    /// The text of a file; `None` when there is none.
+    /// The content of a file; `None` if it does not exist.
     ///
     /// # Errors
     ///
-    /// Those of reading, and [`io::ErrorKind::PermissionDenied`] with what to do where others could have written it.
+    /// Errors of reading, and [`io::ErrorKind::PermissionDenied`] with a next step if other users could have written the file.
     pub(crate) fn read(&self, name: &OsStr) -> io::Result<Option<Vec<u8>>> {
-        // A pipe there would have us wait for its writer.
+        // Without this flag, opening a FIFO would wait for its writer.
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let descriptor = match openat(&self.descriptor, name, flags, Mode::empty()) {
             Ok(descriptor) => descriptor,
@@ -88,18 +89,18 @@ impl Folder {
         Ok(Some(text))
     }
 
-    /// Replaces a file as a whole, or makes it. `fresh` is the name that it has until it is complete.
+    /// Replaces or creates a file atomically. `fresh` is its name until it is complete.
     ///
     /// # Errors
     ///
-    /// Those of writing; the file is as it was before.
+    /// Errors of writing; the file is unchanged then.
     pub(crate) fn replace(&self, name: &OsStr, fresh: &OsStr, text: &[u8]) -> io::Result<FileId> {
         let create = || {
             let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             openat(&self.descriptor, fresh, flags, Mode::RUSR | Mode::WUSR)
         };
         let descriptor = match create() {
-            // A wrapper that was killed while it wrote has left it.
+            // Left by a wrapper that was killed while writing.
             Err(Errno::EXIST) => {
                 unlinkat(&self.descriptor, fresh, AtFlags::empty())?;
                 create()?
@@ -114,16 +115,16 @@ impl Folder {
             Ok(id)
         };
         write().inspect_err(|_| {
-            // On a full disk even the half of a file is in the way.
+            // On a full disk an incomplete file would occupy space.
             let _not_made = unlinkat(&self.descriptor, fresh, AtFlags::empty());
         })
     }
 
-    /// Opens a file for reading and writing, and makes it where there is none. Others than its owner cannot open it.
+    /// Opens a file for reading and writing; creates it if necessary. Only its owner can open it.
     ///
     /// # Errors
     ///
-    /// As [`Folder::read`].
+    /// As for [`Folder::read`].
     pub(crate) fn open_or_create(&self, name: &OsStr) -> io::Result<File> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let mode = Mode::RUSR | Mode::WUSR;
@@ -137,7 +138,7 @@ impl Folder {
         Ok(File::from(descriptor))
     }
 
-    /// Which file has this name; `None` when there is none.
+    /// The identity of the file with this name; `None` if it does not exist.
     pub(crate) fn find(&self, name: &OsStr) -> io::Result<Option<FileId>> {
         match statat(&self.descriptor, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => Ok(Some(FileId::new(&stat))),
@@ -146,7 +147,7 @@ impl Folder {
         }
     }
 
-    /// Removes a file. One that is not there is no error.
+    /// Removes a file, if it exists.
     pub(crate) fn remove(&self, name: &OsStr) -> io::Result<()> {
         match unlinkat(&self.descriptor, name, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => Ok(()),
@@ -154,7 +155,7 @@ impl Folder {
         }
     }
 
-    /// Whether it still is what its path leads to.
+    /// Whether its path still leads to it.
     pub(crate) fn is_in_place(&self) -> bool {
         let here = fstat(&self.descriptor).map(|stat| FileId::new(&stat));
         let there = rustix::fs::stat(&self.path).map(|stat| FileId::new(&stat));

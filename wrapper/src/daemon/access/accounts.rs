@@ -1,21 +1,21 @@
-//! Users and groups of this machine, from `/etc/passwd` and `/etc/group`. What only a directory service knows is given by number.
+//! Users and groups of this host, from `/etc/passwd` and `/etc/group`. Users of a directory service must be given by UID or GID.
 
 use std::{fs, str::FromStr};
 
 use thiserror::Error;
 
-/// A user, or everybody in a group.
+/// A user, or all members of a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Who {
     User(u32),
-    /// The group's number, and the users that `/etc/group` puts into it besides those whose first group it is.
+    /// The GID, and the users that `/etc/group` lists as members. Users with this primary group are not listed there.
     Group {
         gid: u32,
         members: Vec<u32>,
     },
 }
 
-/// There is no such user or group.
+/// The user or group does not exist.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum WhoError {
     #[error("user {0:?} does not exist on this host")]
@@ -43,7 +43,7 @@ impl FromStr for Who {
     }
 }
 
-/// The number of a user, by name or number.
+/// The UID of a user, by name or UID.
 pub(crate) fn user_id(user: &str) -> Result<u32, WhoError> {
     match user.parse()? {
         Who::User(uid) => Ok(uid),
@@ -51,7 +51,7 @@ pub(crate) fn user_id(user: &str) -> Result<u32, WhoError> {
     }
 }
 
-/// The number of a group, by name or number.
+/// The GID of a group, by name or GID.
 pub(crate) fn group_id(group: &str) -> Result<u32, WhoError> {
     match format!("@{group}").parse()? {
         Who::Group { gid, .. } => Ok(gid),
@@ -59,17 +59,17 @@ pub(crate) fn group_id(group: &str) -> Result<u32, WhoError> {
     }
 }
 
-/// The name of a user, or the number where it has none.
+/// The name of a user, or the UID if it has no name.
 pub(crate) fn user_name(uid: u32) -> String {
     name(&fs::read_to_string("/etc/passwd").unwrap_or_default(), uid)
 }
 
-/// The name of a group, or the number where it has none.
+/// The name of a group, or the GID if it has no name.
 pub(crate) fn group_name(gid: u32) -> String {
     name(&fs::read_to_string("/etc/group").unwrap_or_default(), gid)
 }
 
-/// The first field of the line whose third is `number`.
+/// The first field of the line whose third field is `number`.
 fn name(file: &str, number: u32) -> String {
     let number = number.to_string();
     let mut lines = file.lines().map(|line| line.split(':'));
@@ -94,7 +94,7 @@ fn resolve(text: &str, passwd: &str, group: &str) -> Result<Who, WhoError> {
     Ok(Who::Group { gid, members })
 }
 
-/// The third field of the line that begins with `name`.
+/// The third field of the line whose first field is `name`.
 fn number(file: &str, name: &str) -> Option<u32> {
     file.lines().find_map(|line| {
         let mut fields = line.split(':');

@@ -1,4 +1,4 @@
-//! One attempt at a callback.
+//! One attempt to send a callback.
 
 use std::{sync::Arc, time::Duration};
 
@@ -20,7 +20,7 @@ use tokio::{task::spawn_blocking, time::timeout};
 
 use crate::supervise::callback::Callback;
 
-/// Why an attempt did not succeed.
+/// Why an attempt failed.
 #[derive(Debug, Error)]
 pub(super) enum RequestError {
     #[error("the URL uses https, but no CA certificates could be read on this host")]
@@ -38,7 +38,7 @@ pub(super) enum RequestError {
 }
 
 impl RequestError {
-    /// Whether another attempt may end differently.
+    /// Whether another attempt may succeed.
     pub(super) fn is_transient(&self) -> bool {
         match self {
             Self::Timeout(_) | Self::Request(_) => true,
@@ -51,9 +51,9 @@ impl RequestError {
     }
 }
 
-/// Makes the request once, on a connection of its own, and waits for the head of the answer. Any 2xx is a success.
+/// Sends the request once, over a new connection, and waits for the response headers. Any 2xx status is a success.
 ///
-/// Dropping the future gives the attempt up.
+/// Dropping the future cancels the attempt.
 pub(super) async fn attempt(callback: &Callback, limit: Duration) -> Result<StatusCode, RequestError> {
     let client =
         Client::builder(TokioExecutor::new()).pool_max_idle_per_host(0).build(connector(callback).await?);
@@ -61,7 +61,7 @@ pub(super) async fn attempt(callback: &Callback, limit: Duration) -> Result<Stat
     if let Some(headers) = request.headers_mut() {
         headers.insert(USER_AGENT, USER_AGENT_VALUE);
         headers.extend(callback.headers().clone());
-        // As with upstream's client, the URL alone says which host is meant.
+        // As in upstream's client, only the URL sets the host.
         headers.remove(HOST);
         if let Some(user) = basic_authorization(callback.uri())
             && !headers.contains_key(AUTHORIZATION)
@@ -83,7 +83,7 @@ pub(super) async fn attempt(callback: &Callback, limit: Duration) -> Result<Stat
 const USER_AGENT_VALUE: HeaderValue =
     HeaderValue::from_static(concat!("grit-wrapper/", env!("CARGO_PKG_VERSION")));
 
-/// A user in the URL is sent as basic authorization, as Go's client does for upstream's wrapper.
+/// User information in the URL is sent as basic authorization, as Go's client does for upstream's wrapper.
 fn basic_authorization(uri: &Uri) -> Option<HeaderValue> {
     let (user, _host) = uri.authority()?.as_str().rsplit_once('@')?;
     let user = percent_decode(user);
@@ -108,11 +108,11 @@ fn percent_decode(text: &str) -> Vec<u8> {
     decoded
 }
 
-/// The machine's authorities are read for each attempt: it happens once in a runner's life, and an idle wrapper shall not carry them.
+/// The host's CA certificates are read for each attempt, so that an idle wrapper does not keep them in memory.
 async fn connector(callback: &Callback) -> Result<HttpsConnector<HttpConnector>, RequestError> {
     let mut authorities = RootCertStore::empty();
     if callback.uri().scheme_str() == Some("https") {
-        // From files, which may be slow.
+        // Reads files, which may be slow.
         let found = spawn_blocking(rustls_native_certs::load_native_certs).await;
         let found = found.map_err(|_| RequestError::NoAuthorities)?;
         let (added, _unusable) = authorities.add_parsable_certificates(found.certs);

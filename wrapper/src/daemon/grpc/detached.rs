@@ -1,10 +1,10 @@
-//! Control calls are carried out in tasks of their own: hyper drops the future of a call when its client resets the stream, closes the
-//! connection or reaches its deadline, and an accepted change must not be lost with it.
+//! Control calls run in separate tasks. hyper drops the future of a call when its client resets the stream, closes the connection or
+//! reaches its deadline, but an accepted change must still be executed.
 
 use tonic::Status;
 use tracing::error;
 
-/// Carries `work` out to its end, also when the future that waits for it is dropped.
+/// Runs `work` to completion, even if the future that waits for it is dropped.
 pub(super) async fn carry_out<T: Send + 'static>(
     work: impl Future<Output = Result<T, Status>> + Send + 'static,
 ) -> Result<T, Status> {

@@ -1,4 +1,4 @@
-//! Every gRPC error of the wrapper is made here.
+//! All gRPC errors of the wrapper.
 
 use tonic::Status;
 use tracing::warn;
@@ -35,7 +35,7 @@ pub(super) fn from_callback_refused(error: CallbackRefused) -> Status {
     Status::permission_denied(format!("callback: {error}; the runner was not stopped"))
 }
 
-/// The peer may not do what it asked for. It is logged where it is named.
+/// The peer has no permission. Logged if `peer` is given.
 pub(super) fn denied(rights: Rights, peer: Option<String>) -> Status {
     if let Some(peer) = peer {
         warn!(?rights, peer, "request denied");
@@ -48,7 +48,7 @@ pub(super) fn denied(rights: Rights, peer: Option<String>) -> Status {
     }
 }
 
-/// A field of a request is wrong.
+/// A field of a request is invalid.
 pub(super) fn wrong(field: &str, why: &str) -> Status {
     warn!(field, why, "request rejected");
     Status::invalid_argument(format!("{field}: {why}; the runner was not stopped"))

@@ -1,8 +1,8 @@
-//! Reading the runner's configuration file beside the supervisor's thread.
+//! Reads the runner's configuration file in a separate thread.
 //!
-//! The wrapper works in one thread, and an open or a read of a file can take for ever: a FIFO without a writer, a network file system whose
-//! server is gone. So a thread of its own reads and parses the file. A question waits for it for [`LIMIT`] at most, and while one thread is
-//! stuck no second one is started.
+//! The wrapper runs in one thread, and opening or reading a file can block indefinitely: a FIFO without a writer, or a network file system
+//! whose server is down. A separate thread reads and parses the file. A caller waits at most [`LIMIT`], and while one thread is blocked no
+//! second one is started.
 
 use std::{
     fs::{self, File},
@@ -24,12 +24,12 @@ use super::runner_config::{ConfigError, RunnerConfig, Source, parse};
 /// A local file of this size is read in milliseconds.
 pub(super) const LIMIT: Duration = Duration::from_secs(1);
 
-/// More than a configuration with thousands of sections.
+/// Larger than a configuration with thousands of sections.
 const MAX_SIZE: u64 = 8 * 1024 * 1024;
 
 type Answer = Result<Arc<RunnerConfig>, ConfigError>;
 
-/// Reads one file. Clones read the same one.
+/// Reads one file. Clones share the thread.
 #[derive(Clone, Debug)]
 pub(super) struct Reader(Arc<Shared>);
 
@@ -42,9 +42,9 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct State {
-    /// The thread that was started last, until its answer was taken.
+    /// The last thread, until its result was received.
     thread: Option<Thread>,
-    /// What was read when reading last succeeded.
+    /// The result of the last successful read.
     last: Option<Arc<RunnerConfig>>,
 }
 
@@ -63,11 +63,11 @@ impl Reader {
         Self(Arc::new(Shared { source, read, state: Mutex::default() }))
     }
 
-    /// What the file says now.
+    /// The current content of the file.
     ///
     /// # Errors
     ///
-    /// When there is none, it cannot be read or understood, or reading takes longer than [`LIMIT`].
+    /// If the file is missing, unreadable or invalid, or if reading takes longer than [`LIMIT`].
     pub(super) async fn read(&self) -> Answer {
         let mut thread = self.thread()?;
         let until = thread.started + LIMIT;
@@ -88,14 +88,13 @@ impl Reader {
         answer
     }
 
-    /// Where to connect to the runner's HTTP server. A configuration that cannot be read now has not moved the server: then what was read
-    /// last counts.
+    /// Address of the runner's HTTP server. If the configuration cannot be read now, the last successful read is used.
     pub(super) fn endpoint(&self, config: Option<&RunnerConfig>) -> Option<String> {
         let last = self.lock().last.clone();
         self.0.source.endpoint(config.or(last.as_deref()))
     }
 
-    /// The thread that reads, started if there is none.
+    /// The reader thread, started if necessary.
     fn thread(&self) -> Result<Thread, ConfigError> {
         let mut state = self.lock();
         if let Some(thread) = &state.thread {
@@ -130,7 +129,7 @@ fn read(path: &Path) -> Result<RunnerConfig, ConfigError> {
 }
 
 fn text(path: &Path) -> io::Result<String> {
-    // Before it is opened: opening a FIFO would let its writer go on, and what that writes is meant for the runner.
+    // Before opening it: opening a FIFO would unblock its writer, whose data is for the runner.
     check(&fs::metadata(path)?)?;
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
     let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
@@ -196,7 +195,7 @@ mod tests {
         assert!(error.ends_with("larger than 8 MiB"), "{error}");
     }
 
-    /// A file system that does not answer, and then does.
+    /// A file system that first blocks and then responds.
     #[tokio::test]
     async fn hanging_file_system_blocks_only_one_thread() {
         static READS: AtomicUsize = AtomicUsize::new(0);

@@ -1,4 +1,4 @@
-//! Asking the runner's HTTP server.
+//! HTTP client for the runner's HTTP server.
 
 use std::time::Duration;
 
@@ -11,13 +11,13 @@ use hyper_util::{
 use thiserror::Error;
 use tokio::time::timeout;
 
-/// More than the metrics of a runner with hundreds of sections.
+/// Larger than the metrics of a runner with hundreds of sections.
 const MAX_BODY: usize = 8 * 1024 * 1024;
 
-/// The runner answers from memory, on this machine.
+/// The runner responds from memory, on this host.
 const LIMIT: Duration = Duration::from_secs(3);
 
-/// Why there is no answer.
+/// Why there is no response.
 #[derive(Debug, Error)]
 pub(super) enum GetError {
     #[error("invalid HTTP address")]
@@ -30,7 +30,7 @@ pub(super) enum GetError {
     Body,
 }
 
-/// A client that keeps its connection between questions.
+/// A client that keeps its connection open between requests.
 #[derive(Clone, Debug)]
 pub(super) struct Http(Client<HttpConnector, Empty<Bytes>>);
 

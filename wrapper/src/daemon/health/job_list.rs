@@ -3,7 +3,7 @@
 
 use std::{fmt, time::Duration};
 
-/// One job of the runner. Its URL names a project, and is kept for comparing alone.
+/// One job of the runner. Its URL contains the name of a project, so it is only used for comparison.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Job {
     url: String,
@@ -14,13 +14,13 @@ pub struct Job {
 }
 
 impl Job {
-    /// The number at the end of its URL, which says nothing about the project.
+    /// The number at the end of the URL, which does not reveal the project.
     #[must_use]
     pub fn id(&self) -> Option<u64> {
         self.url.rsplit('/').next()?.parse().ok()
     }
 
-    /// Whether this is the job with that URL, as `CI_JOB_URL` has it.
+    /// Whether the job has this URL, as in `CI_JOB_URL`.
     #[must_use]
     pub fn is_at(&self, url: &str) -> bool {
         !url.is_empty() && self.url.trim_end_matches('/') == url.trim_end_matches('/')
@@ -38,7 +38,7 @@ impl fmt::Debug for Job {
     }
 }
 
-/// The jobs of a list; lines that are none are skipped.
+/// Parses a job list; invalid lines are skipped.
 pub(crate) fn parse(list: &str) -> Vec<Job> {
     list.lines().filter_map(parse_line).collect()
 }
@@ -56,7 +56,7 @@ fn parse_line(line: &str) -> Option<Job> {
     })
 }
 
-/// A duration as Go prints it: `1h2m3.5s`, `120ms`, `3.2µs`.
+/// Parses a duration as Go prints it: `1h2m3.5s`, `120ms`, `3.2µs`.
 fn parse_duration(text: &str) -> Option<Duration> {
     crate::daemon::duration::parse(text).ok()
 }

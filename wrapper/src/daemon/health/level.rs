@@ -1,4 +1,4 @@
-//! From what was found to a rung, purely.
+//! Computes the health level from evidence, without I/O.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -9,36 +9,36 @@ use super::{
 };
 use crate::daemon::duration::show;
 
-/// Everything that a decision rests on.
+/// The evidence for the health level.
 #[derive(Debug)]
 pub(super) struct Evidence<'a> {
-    /// How long the child has lived; `None` when it is on its way out.
+    /// Uptime of the child; `None` if it is stopping.
     pub(super) uptime: Option<Duration>,
     pub(super) min_uptime: Duration,
-    /// The child was stopped, and has not ended.
+    /// The child is suspended (SIGSTOP).
     pub(super) suspended: bool,
-    /// The child replaced one that had ended by itself.
+    /// The child was started after an unexpected exit.
     pub(super) restarted: bool,
     pub(super) restart_window: Duration,
     pub(super) config: Result<&'a RunnerConfig, &'a ConfigError>,
     pub(super) min_sections: usize,
-    /// Whether there is an address to ask, and what asking brought.
+    /// Responses of the runner's HTTP server; `None` if the runner has none.
     pub(super) answers: Option<&'a Answers>,
     pub(super) polls: &'a Polls,
 }
 
-/// What the runner's HTTP server said.
+/// Responses of the runner's HTTP server.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Answers {
-    /// Why nothing was said.
+    /// Why there is no response.
     pub(super) fault: Option<String>,
-    /// The text of `/health/ready`, and whether it was a 200. Older runners do not have it.
+    /// The text of `/health/ready`, and whether its status was 200. Older runners do not have this path.
     pub(super) ready: Option<(bool, String)>,
     pub(super) facts: Facts,
 }
 
-/// The rung that is reached, and why not the next.
-pub(super) fn climb(evidence: &Evidence<'_>) -> (Level, Vec<String>) {
+/// The level reached, and the reasons why the next level is not reached.
+pub(super) fn health_level(evidence: &Evidence<'_>) -> (Level, Vec<String>) {
     if let Some(reason) = process_fault(evidence) {
         return (Level::None, vec![reason]);
     }
@@ -50,9 +50,9 @@ pub(super) fn climb(evidence: &Evidence<'_>) -> (Level, Vec<String>) {
     if reasons.is_empty() { (Level::Polling, reasons) } else { (Level::Ready, reasons) }
 }
 
-/// The highest rung on which this runner can be seen: `process` when it is configured and has no HTTP server to ask.
+/// The maximum level of this runner: `process` if it is configured without an HTTP server.
 ///
-/// A runner whose configuration is missing or too small is held to more than it can reach, so that this shows.
+/// If the configuration is missing or has too few sections, the maximum is `polling`, so that the fault is visible.
 pub(super) fn goal(evidence: &Evidence<'_>) -> Level {
     let configured = evidence.config.is_ok_and(|config| config.sections.len() >= evidence.min_sections);
     if configured && evidence.answers.is_none() { Level::Process } else { Level::Polling }
@@ -101,7 +101,7 @@ fn ready_faults(evidence: &Evidence<'_>) -> Vec<String> {
         return reasons;
     }
     match (&answers.ready, answers.facts.process_state.as_deref()) {
-        // Somebody told it so behind our back. It takes no jobs any more, and /health/ready is as it was.
+        // The runner received a shutdown signal that the wrapper did not send. It accepts no jobs, but /health/ready does not show this.
         (_, Some(state)) if state.ends_with("-shutdown") => {
             reasons.push(format!("the runner's process state is {state}"));
         }
@@ -115,7 +115,7 @@ fn ready_faults(evidence: &Evidence<'_>) -> Vec<String> {
 }
 
 fn polling_faults(evidence: &Evidence<'_>) -> Vec<String> {
-    // Without a readable configuration no rung above `process` is reached.
+    // Levels above `process` need a readable configuration.
     let Ok(config) = evidence.config else {
         return vec!["the runner's configuration could not be read".to_owned()];
     };
@@ -129,7 +129,7 @@ fn polling_faults(evidence: &Evidence<'_>) -> Vec<String> {
         .collect()
 }
 
-/// How the last job request of each section was answered, found by comparing scrapes: counters alone do not tell what came last.
+/// The result of the last job request of each section, found by comparing the counters of two probes.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Polls {
     seen: BTreeMap<String, (Requests, Last)>,
@@ -139,14 +139,14 @@ pub(super) struct Polls {
 enum Last {
     Nothing,
     Accepted,
-    /// It cannot be told: both happened since the look before.
+    /// Unknown: requests were accepted and failed since the last probe.
     Mixed,
     Rejected,
     Failed,
 }
 
 impl Polls {
-    /// `config` has the sections' limits; those that it does not have are taken to be GitLab Runner's defaults.
+    /// `config` has the limits of the sections; for other sections GitLab Runner's defaults are used.
     pub(super) fn update(&mut self, facts: &Facts, config: Option<&RunnerConfig>) {
         for (section, now) in &facts.sections {
             let configured = config.and_then(|config| config.section(section));
@@ -156,8 +156,9 @@ impl Polls {
                 self.seen.get(section).copied().unwrap_or((Requests::default(), Last::Nothing));
             let rise = |count: fn(&Requests) -> u64| count(now).saturating_sub(count(&before));
             let failures = rise(|requests| requests.health_failures);
-            // So many failures since the last look may have come after what was accepted. Then the section is disabled, and for an hour, or
-            // as configured, no request will correct us. What a runner did before our first look is judged the same way.
+            // This many failures since the last probe may have followed the accepted requests. The runner then disables the section, for
+            // an hour by default, so no further request would correct the result. The time before the first probe is treated in the same
+            // way.
             let disabling = failures.max(rise(|requests| requests.rejected)) >= limit;
             let last = if rise(|requests| requests.accepted) > 0 {
                 if disabling { Last::Mixed } else { Last::Accepted }
@@ -172,7 +173,7 @@ impl Polls {
         }
     }
 
-    /// Why a section does not poll, or `None` when it does.
+    /// Why a section is not polling; `None` if it is.
     fn fault(&self, section: &Section) -> Option<String> {
         let Some((requests, last)) = self.seen.get(&section.short_token) else {
             return Some("no job request has been answered yet".to_owned());
@@ -270,15 +271,15 @@ mod tests {
             }
         }
 
-        fn climb(&self) -> (Level, String) {
-            let (level, reasons) = climb(&self.evidence());
+        fn health_level(&self) -> (Level, String) {
+            let (level, reasons) = health_level(&self.evidence());
             assert_eq!(level == Level::Polling, reasons.is_empty(), "every rung that is missed has a reason");
             (level, reasons.join("; "))
         }
 
         #[track_caller]
         fn is(&self, level: Level, reason: &str) {
-            let (found, reasons) = self.climb();
+            let (found, reasons) = self.health_level();
             assert!(found == level && reasons.contains(reason), "{found:?}: {reasons}");
         }
     }
@@ -327,7 +328,7 @@ mod tests {
         let goal = |case: Case| goal(&case.evidence());
         assert_eq!(goal(Case::healthy()), Level::Polling);
         assert_eq!(goal(Case { answers: None, ..Case::healthy() }), Level::Process);
-        // Without runners it is no use, also when nobody can ask it.
+        // A runner without sections accepts no jobs, even without an HTTP server.
         let none = || Case { answers: None, config: Ok(config(&[])), ..Case::healthy() };
         assert_eq!(goal(none()), Level::Polling);
         let missing = Err(ConfigError::Missing(PathBuf::from("/etc/x.toml")));
@@ -343,12 +344,12 @@ mod tests {
         case.is(Level::Ready, "rejects its token");
         assert_eq!(case.polls.polling(&config(&["a", "b"])), 1);
         case.polls.update(&facts(&[("b", rejected(3))]), None);
-        case.is(Level::Ready, "sends none for 1h");
+        case.is(Level::Ready, "pauses its job requests for 1h");
         case.polls.update(&facts(&[("b", Requests { accepted: 2, ..rejected(3) })]), None);
         case.is(Level::Polling, "");
     }
 
-    /// A wrapper that adopts a runner, or looks seldom, sees sums: a token may have been accepted a hundred times, and be of no use since.
+    /// After adoption, and with rare probes, the counters are sums: a token that was accepted a hundred times may be invalid now.
     #[test]
     fn repeated_failures_mean_not_polling() {
         let counts = |accepted, rejected| {
@@ -362,7 +363,7 @@ mod tests {
         first_look(100, 0).is(Level::Polling, "");
         first_look(100, 2).is(Level::Polling, "");
         let mut adopted = first_look(100, 3);
-        adopted.is(Level::Ready, "sends none for 1h");
+        adopted.is(Level::Ready, "pauses its job requests for 1h");
         adopted.polls.update(&counts(100, 3), None);
         adopted.is(Level::Ready, "waiting for the next accepted request");
         adopted.polls.update(&counts(100, 4), None);
@@ -370,12 +371,12 @@ mod tests {
         adopted.polls.update(&counts(101, 4), None);
         adopted.is(Level::Polling, "");
         adopted.polls.update(&counts(102, 7), None);
-        adopted.is(Level::Ready, "sends none for 1h");
+        adopted.is(Level::Ready, "pauses its job requests for 1h");
 
-        // GitLab that cannot be reached counts as failed health checks alone.
+        // An unreachable GitLab counts as failed health checks only.
         let mut case = Case { config: Ok(config(&["a"])), polls: Polls::default(), ..Case::healthy() };
         case.polls.update(&facts(&[("a", Requests { health_failures: 3, ..accepted(100) })]), None);
-        case.is(Level::Ready, "the last answer is not known; 3 of them failed in all");
+        case.is(Level::Ready, "waiting for the next accepted request; 3 job requests failed in total");
     }
 
     #[test]

@@ -1,15 +1,15 @@
-//! Whether the runner is of use: a ladder of four rungs, each of which says more than the one below.
+//! Health of the runner: three levels, each of which includes the levels below it.
 //!
-//! | rung | what holds |
+//! | level | condition |
 //! | --- | --- |
-//! | process | it has lived for a while, is not on its way out, and was not restarted just now |
-//! | ready | its configuration has runners, and it says that it is ready (`/health/ready`, else its process state, else its metrics) |
-//! | polling | GitLab answered the job requests of every `[[runners]]` section with a 2xx |
+//! | process | it has been running for the minimum uptime, is not stopping, and was not restarted recently |
+//! | ready | its configuration has `[[runners]]` sections, and it reports that it is ready (`/health/ready`, else its process state, else its metrics) |
+//! | polling | GitLab sent a 2xx response to job requests of every `[[runners]]` section |
 //!
-//! [`prober`] asks the runner from time to time and publishes a [`Health`]; [`level`] decides on what it found and is pure. Nothing here
-//! changes what the supervisor does: health is told, not acted upon.
+//! [`prober`] probes the runner periodically and publishes a [`Health`]; [`level`] computes the level without I/O. Health is reported
+//! only; the supervisor does not act on it.
 //!
-//! What cannot be known is said to be unknown: a count of jobs that is absent is not zero, and zero jobs is not the runner's end.
+//! Unknown values are reported as unknown: an absent number of jobs is not 0, and a runner with 0 jobs has not exited.
 
 mod config_reader;
 mod http_client;
@@ -33,10 +33,10 @@ pub use self::{
     runner_config::{ConfigError, RunnerConfig, Section, Source},
 };
 
-/// A rung of the ladder.
+/// A health level.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Level {
-    /// Not even the process can be relied on.
+    /// Not healthy.
     #[default]
     None,
     Process,
@@ -56,37 +56,37 @@ impl Level {
     }
 }
 
-/// What is known about the runner beyond its process. What may be told of it now is in [`Health::of`].
+/// The result of a probe. [`Health::of`] combines it with the current state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Health {
-    /// The child that was looked at; `None` before the first look, and while there is none.
+    /// The probed child; `None` before the first probe, and without a child.
     pub child: Option<ChildInfo>,
     pub level: Level,
-    /// The highest rung on which this runner can be seen at all; `None` before the first probe.
+    /// The maximum level of this runner; `None` before the first probe.
     pub goal: Level,
-    /// Why the next rung is not reached, for people.
+    /// Human-readable reasons why the next level is not reached.
     pub reasons: Vec<String>,
-    /// The child was stopped (SIGSTOP), and has not ended.
+    /// The child is suspended (SIGSTOP).
     pub suspended: bool,
-    /// What the runner says its version is.
+    /// Version reported by the runner.
     pub version: Option<String>,
     pub revision: Option<String>,
-    /// What the runner says it is doing, from 19.1 on.
+    /// Process state reported by the runner, from 19.1 on.
     pub process_state: Option<String>,
-    /// `[[runners]]` sections of its configuration, and how many of them poll.
+    /// Number of `[[runners]]` sections, and number of polling sections.
     pub sections: Option<usize>,
     pub polling_sections: Option<usize>,
-    /// Jobs that run now; `None` when the runner does not say.
+    /// Number of running jobs; `None` if unknown.
     pub jobs: Option<usize>,
-    /// The job that has run longest, when the runner lists its jobs and has one.
+    /// The oldest running job, if the job list has one.
     pub oldest: Option<Oldest>,
-    /// When the jobs were last seen to become fewer; `None` when that was not seen of this runner.
+    /// Time of the last decrease of the number of jobs; `None` if none was observed for this runner.
     pub fewer_jobs: Option<Instant>,
-    /// When GitLab was last seen to have answered a job request well, whichever section's; `None` when that was not seen of this runner.
+    /// Time of the last accepted job request of any section; `None` if none was observed for this runner.
     pub last_poll: Option<Instant>,
 }
 
-/// The job that has run longest.
+/// The oldest running job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Oldest {
     pub started: Instant,
@@ -94,7 +94,7 @@ pub struct Oldest {
 }
 
 impl Oldest {
-    /// How long the job has run by now.
+    /// Age of the job.
     #[must_use]
     pub fn age(&self) -> Duration {
         self.started.elapsed()
@@ -102,8 +102,8 @@ impl Oldest {
 }
 
 impl Health {
-    /// What is true of the runner in this state. A probe takes seconds, and a child may have ended or been told to stop since it began: what
-    /// was found about another child is left out, and so is a level that was found before the stop.
+    /// The health of the runner in this state. A probe takes seconds, during which the child may exit or start stopping: results for
+    /// another child are dropped, and so is a level from before the stop.
     #[must_use]
     pub fn of(&self, state: &State) -> Self {
         let none = |reason: &str| Self { reasons: vec![reason.to_owned()], ..Self::default() };
@@ -134,11 +134,11 @@ impl Health {
     }
 }
 
-/// A drain does not even begin then: SIGQUIT waits as well.
+/// A suspended process does not receive SIGQUIT either, so a drain does not start.
 const SUSPENDED: &str =
     "the runner's process is suspended (SIGSTOP or a debugger) and does nothing until it receives SIGCONT";
 
-/// A child without a probe is called one that starts for so long. One that was adopted is older.
+/// For this time after its start, an unprobed child is reported as starting. An adopted child is older.
 const JUST_STARTED: Duration = Duration::from_secs(60);
 
 #[cfg(test)]

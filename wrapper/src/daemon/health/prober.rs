@@ -1,4 +1,4 @@
-//! The task that asks the runner how it is.
+//! The task that probes the runner.
 
 use std::{sync::Arc, time::Duration};
 
@@ -14,44 +14,44 @@ use super::{
     config_reader::Reader,
     http_client::{GetError, Http},
     job_list::{self, Job},
-    level::{Answers, Evidence, Polls, climb, goal},
+    level::{Answers, Evidence, Polls, goal, health_level},
     runner_config::Source,
     runner_metrics::{self, Facts},
 };
 use crate::supervise::{ChildInfo, Handle, State, Supervision, process};
 
-/// What the prober works with.
+/// Settings of the prober.
 #[derive(Clone, Debug)]
 pub struct Settings {
     pub source: Source,
-    /// How long a runner lives before its process counts as healthy.
+    /// Minimum uptime of a healthy runner.
     pub min_uptime: Duration,
-    /// The least number of `[[runners]]` sections.
+    /// Minimum number of `[[runners]]` sections.
     pub min_sections: usize,
-    /// The pause between two probes of a runner that has reached the top.
+    /// Interval between probes of a runner at its maximum level.
     pub interval: Duration,
 }
 
 impl Settings {
-    /// A runner whose configuration is broken has ended by then.
+    /// A runner with an invalid configuration exits earlier.
     pub const MIN_UPTIME: Duration = Duration::from_secs(2);
-    /// Long enough to cost nothing, short enough for a drain's progress.
+    /// Long enough for low costs, short enough to show the progress of a drain.
     pub const INTERVAL: Duration = Duration::from_secs(5);
 }
 
-/// The pause between two probes while something is expected to change: a start, a climb, a drain.
+/// Interval between probes while a change is expected: after a start, below the maximum level, and during a drain.
 const EAGER: Duration = Duration::from_secs(1);
 
-/// A runner that has not reached the top by then is not about to.
+/// After this time below the maximum level, no quick change is expected.
 const EAGER_FOR: Duration = Duration::from_secs(300);
 
-/// So long does a restart count against a runner.
+/// For this time a restart lowers the health level.
 const RESTART_WINDOW: Duration = Duration::from_secs(60);
 
-/// So many reasons are logged: a runner may have a thousand sections, and each its own reason.
+/// Maximum number of logged reasons; a runner can have a thousand sections with one reason each.
 const LOGGED_REASONS: usize = 20;
 
-/// Asks one runner. Clones ask the same, and share a connection.
+/// Probes one runner. Clones share a connection.
 #[derive(Clone, Debug)]
 pub struct Prober {
     settings: Settings,
@@ -60,14 +60,14 @@ pub struct Prober {
     list: Arc<Mutex<List>>,
 }
 
-/// The last list of jobs, and when it was asked for.
+/// The last job list, and the time of its request.
 #[derive(Debug, Default)]
 struct List {
     asked: Option<Instant>,
     jobs: Option<Vec<Job>>,
 }
 
-/// What is remembered about one child between two probes.
+/// Values of one child that are kept between two probes.
 #[derive(Default)]
 struct Memory {
     child: Option<ChildInfo>,
@@ -79,10 +79,10 @@ struct Memory {
 }
 
 impl Memory {
-    /// Remembers how many job requests were answered well. Those of before the first look, as of an adopted runner, count as of now: an
-    /// answer that is thought to be too young costs a late alert, and one that is thought to be too old a false one.
+    /// Counts accepted job requests. Requests before the first probe, as of an adopted runner, count as of now: a time that is too late
+    /// delays an alert, but a time that is too early causes a false one.
     fn count_polls(&mut self, facts: &Facts, now: Instant) {
-        // A page that could not be had is no new beginning.
+        // A failed read of the metrics does not reset the counters.
         if facts.sections.is_empty() {
             return;
         }
@@ -93,7 +93,7 @@ impl Memory {
         self.accepted = accepted;
     }
 
-    /// Remembers how many jobs there are; a count that is not known changes nothing.
+    /// Tracks the number of jobs; an unknown number changes nothing.
     fn count_jobs(&mut self, jobs: Option<usize>, now: Instant) {
         let Some(jobs) = jobs else { return };
         if self.jobs.is_some_and(|before| jobs < before) {
@@ -110,9 +110,9 @@ impl Prober {
         Self { settings, reader, http: Http::new(), list: Arc::default() }
     }
 
-    /// The runner's jobs now; `None` when it does not say.
+    /// The runner's current jobs; `None` if unknown.
     ///
-    /// One question at a time, however many ask: who came before it was put has its answer as well.
+    /// Only one request at a time is sent; concurrent callers share its result.
     pub async fn jobs(&self) -> Option<Vec<Job>> {
         let config = self.reader.read().await.ok();
         self.jobs_at(&self.reader.endpoint(config.as_deref())?).await
@@ -134,7 +134,7 @@ impl Prober {
         (status == StatusCode::OK).then(|| job_list::parse(&list))
     }
 
-    /// Probes for as long as the supervisor lives, and publishes what it finds.
+    /// Probes the runner and publishes the results, until the supervisor exits.
     pub async fn run(self, supervisor: Handle, published: watch::Sender<Health>) {
         let mut supervision = supervisor.watch();
         let mut of_another = supervisor.watch();
@@ -142,7 +142,8 @@ impl Prober {
         loop {
             let now = supervision.borrow_and_update().clone();
             let child = now.state.child();
-            // A probe takes up to several seconds. When its child has ended, its answer is of no use, and the next child waits for its own.
+            // A probe can take several seconds. If its child exits meanwhile, the result is useless, and the next child must not wait for
+            // it.
             let health = tokio::select! {
                 biased;
                 changed = of_another.wait_for(|now| now.state.child() != child) => match changed {
@@ -175,7 +176,7 @@ impl Prober {
         let endpoint = self.reader.endpoint(config.ok());
         let suspended = process::is_suspended(child.pid);
         let (answers, jobs) = match &endpoint {
-            // Nothing would come, after all the time that an answer may take.
+            // A suspended runner would not respond within the timeout.
             Some(_) if suspended => (Some(Answers::default()), None),
             Some(endpoint) => {
                 let answers = of_this(child.pid, endpoint, self.ask(endpoint).await);
@@ -199,7 +200,7 @@ impl Prober {
             answers: answers.as_ref(),
             polls: &memory.polls,
         };
-        let (level, reasons) = climb(&evidence);
+        let (level, reasons) = health_level(&evidence);
         let goal = goal(&evidence);
         let facts = answers.map(|answers| answers.facts).unwrap_or_default();
         let count = jobs.as_ref().map(Vec::len).or(facts.jobs);
@@ -248,8 +249,8 @@ impl Prober {
     }
 }
 
-/// The answers of a server that is the runner's. One that an earlier runner left behind, or a second runner on the same address, says nothing
-/// about this one; it is told by its age. A server that is younger may be one that the command started.
+/// Drops responses of a server that belongs to another process, such as a previous runner or a second runner on the same address. Such a
+/// server is older than the child. A younger server may have been started by the command.
 fn of_this(pid: u32, endpoint: &str, answers: Answers) -> Answers {
     let Some((theirs, ours)) = answers.facts.process_started.zip(process::started_at(pid)) else {
         return answers;
@@ -264,10 +265,10 @@ fn of_this(pid: u32, endpoint: &str, answers: Answers) -> Answers {
     Answers { fault: Some(fault), ..Answers::default() }
 }
 
-/// Both moments are counted from a boot time in whole seconds.
+/// Both times are based on a boot time in whole seconds.
 const SAME_START: f64 = 2.0;
 
-/// How long a child has lived that is not on its way out.
+/// Uptime of a child that is not stopping.
 fn uptime(state: &State, child: ChildInfo) -> Option<Duration> {
     matches!(state, State::Running { .. }).then(|| Instant::now().saturating_duration_since(child.started))
 }
@@ -278,7 +279,7 @@ fn oldest(jobs: &[Job]) -> Option<Oldest> {
     Some(Oldest { started, stage: job.stage.clone() })
 }
 
-/// Waits until the next probe is worth its cost; without a child that is never.
+/// Waits for the next probe; without a child it never returns.
 async fn pause(now: &Supervision, health: &Health, interval: Duration) {
     match &now.state {
         State::Idle | State::Starting { .. } | State::Backoff { .. } | State::Exited { .. } => {

@@ -1,4 +1,4 @@
-//! What the runner's command line, environment and `config.toml` say about it.
+//! Settings of the runner, from its command line, environment and `config.toml`.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -12,16 +12,16 @@ use thiserror::Error;
 /// GitLab Runner's default port for its HTTP server.
 const DEFAULT_PORT: u16 = 9252;
 
-/// Where the runner's settings are to be found.
+/// Sources of the runner's settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Source {
     /// Its configuration file.
     pub config: PathBuf,
-    /// The address of its HTTP server, where the command line or the environment has one: that beats the file.
+    /// Address of its HTTP server from the command line or the environment, which override the file.
     pub listen_address: Option<String>,
 }
 
-/// What a configuration file says.
+/// The content of a configuration file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RunnerConfig {
     pub listen_address: Option<String>,
@@ -34,22 +34,22 @@ pub struct Section {
     pub name: String,
     /// The part of its token that the runner shows in metrics and logs.
     pub short_token: String,
-    /// After so many failed health checks in a row the runner stops asking for jobs for this section...
+    /// Number of consecutive failed health checks after which the runner disables this section...
     pub unhealthy_requests_limit: u64,
-    /// ...for so long.
+    /// ...for this time.
     pub unhealthy_interval: Duration,
 }
 
 impl Section {
-    /// GitLab Runner's own defaults.
+    /// GitLab Runner's defaults.
     pub const UNHEALTHY_REQUESTS_LIMIT: u64 = 3;
     pub const UNHEALTHY_INTERVAL: Duration = Duration::from_secs(3600);
 }
 
-/// Why a configuration says nothing.
+/// Why a configuration cannot be used.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum ConfigError {
-    /// GitLab Runner is happy without one, and takes no jobs.
+    /// GitLab Runner starts without a configuration, but accepts no jobs.
     #[error("the runner's configuration {0:?} does not exist")]
     Missing(PathBuf),
     #[error("cannot read the runner's configuration {path:?}: {why}")]
@@ -68,7 +68,7 @@ impl RunnerConfig {
 }
 
 impl Source {
-    /// Reads a command line of `gitlab-runner run`. `env` looks a variable of the runner's environment up.
+    /// Parses a command line of `gitlab-runner run`. `env` reads a variable of the runner's environment.
     #[must_use]
     pub fn new(args: &[OsString], env: impl Fn(&str) -> Option<OsString>) -> Self {
         let config = flag(args, &["config", "c"])
@@ -81,7 +81,7 @@ impl Source {
         Self { config, listen_address }
     }
 
-    /// Where to connect to the runner's HTTP server, if it has one.
+    /// Address of the runner's HTTP server, if it has one.
     #[must_use]
     pub fn endpoint(&self, config: Option<&RunnerConfig>) -> Option<String> {
         let configured = || config?.listen_address.as_deref();
@@ -89,7 +89,7 @@ impl Source {
     }
 }
 
-/// GitLab Runner's own rule: the system's file for root, else one in the home folder.
+/// As in GitLab Runner: the system file for root, otherwise a file in the home directory.
 fn default_config(home: Option<&OsStr>) -> PathBuf {
     match home {
         Some(home) if !rustix::process::geteuid().is_root() => {
@@ -99,7 +99,7 @@ fn default_config(home: Option<&OsStr>) -> PathBuf {
     }
 }
 
-/// The value of a flag, in the forms that the runner takes: `--name v`, `--name=v`, and the same with one dash.
+/// The value of a flag in each syntax that the runner accepts: `--name v`, `--name=v`, and both with one dash.
 fn flag(args: &[OsString], names: &[&str]) -> Option<OsString> {
     let mut found = None;
     for (at, arg) in args.iter().enumerate() {
@@ -114,7 +114,7 @@ fn flag(args: &[OsString], names: &[&str]) -> Option<OsString> {
     found
 }
 
-/// A listen address as something to connect to: any address becomes loopback, and a missing port the default.
+/// Converts a listen address to an address to connect to: a wildcard address becomes loopback, and a missing port the default.
 fn connectable(address: &str) -> String {
     let (host, port) = match address.rsplit_once(':') {
         Some((host, port)) if port.parse::<u16>().is_ok() && (!host.contains(':') || host.ends_with(']')) => {
@@ -146,7 +146,7 @@ pub(super) fn parse(text: &str) -> Result<RunnerConfig, String> {
         unhealthy_requests_limit: Option<i64>,
         unhealthy_interval: Option<GoDuration>,
     }
-    /// The runner's parser takes a text such as `"120s"`, or a number of nanoseconds.
+    /// The runner accepts a string such as `"120s"`, or a number of nanoseconds.
     #[derive(Deserialize)]
     #[serde(untagged)]
     enum GoDuration {
@@ -163,7 +163,7 @@ pub(super) fn parse(text: &str) -> Result<RunnerConfig, String> {
             }
         }
     }
-    // The parser quotes the line it stumbles over, and a line may hold a token: only say where.
+    // The parser's message quotes the line, which may contain a token; so only the position is reported.
     let file: File = toml::from_str(text).map_err(|error| match error.span() {
         Some(span) => format!("invalid TOML near byte {}", span.start),
         None => "invalid TOML".to_owned(),
@@ -187,7 +187,7 @@ pub(super) fn parse(text: &str) -> Result<RunnerConfig, String> {
     })
 }
 
-/// GitLab Runner shows the first nine characters of a token, after the prefix of the newer kind.
+/// GitLab Runner shows the first nine characters of a token, after the prefix of newer tokens.
 fn short(token: &str) -> String {
     let token = token.strip_prefix("glrt-").unwrap_or(token);
     token.chars().take(9).collect()

@@ -1,29 +1,29 @@
-//! The few of the runner's metrics that say something about health, out of Prometheus' text format.
+//! Parses the runner's metrics that are relevant for its health.
 
 use std::collections::BTreeMap;
 
-/// What one scrape says.
+/// The result of one read of the metrics.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Facts {
-    /// The sum of `gitlab_runner_jobs`; absent before the first poll, which is not zero.
+    /// The sum of `gitlab_runner_jobs`; absent before the first poll, which does not mean 0.
     pub(super) jobs: Option<usize>,
     pub(super) process_state: Option<String>,
-    /// When the process was started whose metrics these are, in seconds since 1970.
+    /// Start time of the process that serves the metrics, in Unix seconds.
     pub(super) process_started: Option<f64>,
     pub(super) version: Option<String>,
     pub(super) revision: Option<String>,
-    /// By the short token that the runner labels its sections with.
+    /// By short token, which is the label of a section.
     pub(super) sections: BTreeMap<String, Requests>,
 }
 
-/// How the job requests of one section were answered since the runner's start.
+/// Counters of the job requests of one section since the runner's start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Requests {
     pub(super) accepted: u64,
-    /// 401 and 403: GitLab does not know the token.
+    /// 401 and 403: GitLab rejects the token.
     pub(super) rejected: u64,
     pub(super) other: u64,
-    /// Failures that count towards disabling the section; the third in a row does.
+    /// Failed health checks; by default the third consecutive one disables the section.
     pub(super) health_failures: u64,
 }
 
@@ -72,7 +72,7 @@ impl Facts {
     }
 }
 
-/// One line: a name, labels, a value.
+/// One line: name, labels, value.
 struct Sample<'a> {
     name: &'a str,
     labels: &'a str,
@@ -118,7 +118,7 @@ impl<'a> Sample<'a> {
     }
 }
 
-/// The text up to the closing quote without its escapes, and what follows the quote.
+/// The text up to the closing quote, unescaped, and the rest after the quote.
 fn quoted(text: &str) -> Option<(String, &str)> {
     let mut value = String::new();
     let mut chars = text.char_indices();

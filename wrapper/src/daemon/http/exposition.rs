@@ -1,4 +1,4 @@
-//! Prometheus' text format.
+//! Prometheus text format.
 
 use std::{
     fmt::{Display, Write},
@@ -12,11 +12,11 @@ use crate::{
     supervise::clock,
 };
 
-/// A page of metrics. Every family of a name is begun once, and its samples follow it.
+/// The text of a metrics response. Each metric family is written once, followed by its samples.
 #[derive(Debug, Default)]
-pub(super) struct Page(String);
+pub(super) struct MetricsText(String);
 
-impl Page {
+impl MetricsText {
     pub(super) fn into_text(self) -> String {
         self.0
     }
@@ -36,7 +36,7 @@ impl Page {
         let _infallible = writeln!(self.0, "{name}{labels} {value}");
     }
 
-    /// A family of one gauge, which holds a moment.
+    /// A family with one gauge, whose value is a time.
     pub(super) fn moment(&mut self, name: &str, help: &str, moment: Instant) {
         let since = clock::time(moment).duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         self.gauge(name, help);
@@ -47,7 +47,7 @@ impl Page {
         self.family(name, "histogram", help);
     }
 
-    /// One histogram of a family, with a label that tells it from the others.
+    /// One histogram of a family, distinguished by a label.
     pub(super) fn histogram(&mut self, name: &str, (label, value): (&str, &str), histogram: &Histogram) {
         let bucket = format!("{name}_bucket");
         for (most, count) in DRAIN_STEPS.iter().zip(histogram.up_to()) {
@@ -73,7 +73,7 @@ mod tests {
 
     #[test]
     fn label_values_are_escaped() {
-        let mut page = Page::default();
+        let mut page = MetricsText::default();
         page.sample("x", &[("a", "b\"} 7\n\\")], 1);
         assert_eq!(page.into_text(), "x{a=\"b\\\"} 7\\n\\\\\"} 1\n");
     }

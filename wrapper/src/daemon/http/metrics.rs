@@ -5,7 +5,7 @@
 use tokio::time::Instant;
 
 use super::Label;
-use super::{Web, exposition::Page};
+use super::{Web, exposition::MetricsText};
 use crate::{
     cli::args,
     daemon::{
@@ -48,7 +48,7 @@ pub(super) fn render(web: &Web) -> String {
 
 fn page(supervision: &Supervision, health: &Health, counters: &Counters, labels: &[Label]) -> String {
     let health = &health.of(&supervision.state);
-    let mut page = Page::default();
+    let mut page = MetricsText::default();
     about(&mut page, counters, labels);
     runner(&mut page, supervision, health);
     ends(&mut page, supervision, counters);
@@ -59,7 +59,7 @@ fn page(supervision: &Supervision, health: &Health, counters: &Counters, labels:
     page.into_text()
 }
 
-fn about(page: &mut Page, counters: &Counters, labels: &[Label]) {
+fn about(page: &mut MetricsText, counters: &Counters, labels: &[Label]) {
     page.gauge("grit_wrapper_build_info", "Version of the wrapper, and commit of its source.");
     let version = ("version", env!("CARGO_PKG_VERSION"));
     let revision = ("revision", args::REVISION);
@@ -81,7 +81,7 @@ fn about(page: &mut Page, counters: &Counters, labels: &[Label]) {
     }
 }
 
-fn runner(page: &mut Page, supervision: &Supervision, health: &Health) {
+fn runner(page: &mut MetricsText, supervision: &Supervision, health: &Health) {
     let state = &supervision.state;
     page.gauge(
         "grit_wrapper_runner_state",
@@ -120,7 +120,7 @@ fn runner(page: &mut Page, supervision: &Supervision, health: &Health) {
     }
 }
 
-fn ends(page: &mut Page, supervision: &Supervision, counters: &Counters) {
+fn ends(page: &mut MetricsText, supervision: &Supervision, counters: &Counters) {
     page.counter("grit_wrapper_runner_restarts_total", "Restarts after the runner exited unexpectedly.");
     page.sample("grit_wrapper_runner_restarts_total", &[], supervision.restarts);
     page.counter("grit_wrapper_runner_exits_total", "Runner exits and failed starts, by reason.");
@@ -138,7 +138,7 @@ fn ends(page: &mut Page, supervision: &Supervision, counters: &Counters) {
     }
 }
 
-fn jobs(page: &mut Page, state: &State, health: &Health) {
+fn jobs(page: &mut MetricsText, state: &State, health: &Health) {
     if state.child().is_none() {
         return;
     }
@@ -157,7 +157,7 @@ fn jobs(page: &mut Page, state: &State, health: &Health) {
     }
 }
 
-fn drain(page: &mut Page, state: &State, health: &Health) {
+fn drain(page: &mut MetricsText, state: &State, health: &Health) {
     let Some(stop) = state.stop() else { return };
     page.moment("grit_wrapper_drain_start_timestamp_seconds", "Time of the drain request.", stop.asked);
     if let Some(deadline) = stop.deadline {
@@ -186,7 +186,7 @@ fn last_progress(asked: Instant, phase: Phase, health: &Health) -> Instant {
     asked.max(signalled).max(health.fewer_jobs.unwrap_or(asked))
 }
 
-fn drains(page: &mut Page, counters: &Counters) {
+fn drains(page: &mut MetricsText, counters: &Counters) {
     page.counter("grit_wrapper_drains_total", "Finished drains, by requested mode and by result.");
     for (mode, name) in MODES {
         for result in DrainResult::ALL {
@@ -200,7 +200,7 @@ fn drains(page: &mut Page, counters: &Counters) {
     }
 }
 
-fn peers(page: &mut Page, counters: &Counters) {
+fn peers(page: &mut MetricsText, counters: &Counters) {
     page.counter(
         "grpc_server_handled_total",
         "gRPC calls that were answered, by service, method and status code.",

@@ -1,4 +1,4 @@
-//! Addresses as upstream's wrapper takes them.
+//! Addresses in the syntax of upstream's wrapper.
 
 use std::{
     fmt,
@@ -13,19 +13,19 @@ use thiserror::Error;
 pub enum Address {
     /// An absolute path.
     Unix(PathBuf),
-    /// `host:port`; the port may be 0 for any that is free.
+    /// `host:port`; port 0 means any free port.
     Tcp(String),
 }
 
-/// What the gRPC services listen on.
+/// A listen address of the gRPC services.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
     Address(Address),
-    /// `fd://NAME`: the sockets of this name that the service manager passed, or all when the name is empty.
+    /// `fd://NAME`: the sockets with this name that systemd passed, or all passed sockets if the name is empty.
     Passed(String),
 }
 
-/// What is wrong with an address.
+/// Why an address is invalid.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum AddressError {
     #[error("expected unix:///absolute/path or tcp://host:port")]

@@ -19,7 +19,7 @@ pub use self::{
     socket_activation::{Passed, PassedError},
     unix::{SocketAccess, UnixSocket},
 };
-pub use crate::supervise::lock_wait::Holder;
+pub use crate::supervise::lock_wait::LockOwner;
 
 /// One bound address.
 #[derive(Debug)]
@@ -67,7 +67,7 @@ pub enum ListenError {
         "{address}: in use by {holder}. If that is a wrapper, stop it first (on SIGTERM it drains its \
          runner), or use another address"
     )]
-    Alive { address: Address, holder: Holder },
+    Alive { address: Address, holder: LockOwner },
     #[error("{address}: {path:?} exists and is not a socket")]
     NotASocket { address: Address, path: PathBuf },
     #[error("{address}: the path is too long for a socket (at most 107 bytes)")]

@@ -1,4 +1,4 @@
-//! TCP listeners, on loopback unless something else was asked for by name.
+//! TCP listeners, on loopback unless a flag allows other addresses.
 
 use std::{io, time::Duration};
 
@@ -8,9 +8,9 @@ use tokio::{
 };
 
 use super::{Address, ListenError, Rules};
-use crate::supervise::lock_wait::{self, Attempt, Holder};
+use crate::supervise::lock_wait::{self, Attempt, LockOwner};
 
-/// How long a start waits for the name service. A runner that an earlier wrapper left may have a deadline.
+/// Timeout of a host name lookup at the start. The running runner of the previous wrapper may have a deadline.
 const RESOLVE_LIMIT: Duration = Duration::from_secs(5);
 
 /// Listens on the first address of `host`, IPv4 before IPv6, as Go's `net.Listen` does for upstream's wrapper.
@@ -25,8 +25,8 @@ pub(super) async fn bind(address: &Address, host: &str, rules: &Rules) -> Result
     }
     let attempt = lock_wait::take(|| match std::net::TcpListener::bind(resolved) {
         Ok(listener) => Ok(Attempt::Ours(listener)),
-        // Whose it is cannot be asked.
-        Err(error) if error.kind() == io::ErrorKind::AddrInUse => Ok(Attempt::Taken(Holder::new(None))),
+        // The process that uses the address is unknown.
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse => Ok(Attempt::Taken(LockOwner::new(None))),
         Err(error) => Err(error),
     });
     match attempt.await.map_err(io("listen"))? {
@@ -38,7 +38,7 @@ pub(super) async fn bind(address: &Address, host: &str, rules: &Rules) -> Result
     }
 }
 
-/// Waits for the name service, but not for longer than [`RESOLVE_LIMIT`].
+/// Waits for a lookup, at most [`RESOLVE_LIMIT`].
 async fn limited<T>(lookup: impl Future<Output = io::Result<T>>) -> io::Result<T> {
     timeout(RESOLVE_LIMIT, lookup).await.unwrap_or_else(|_| {
         let why = format!(
@@ -55,7 +55,7 @@ mod tests {
 
     use super::*;
 
-    /// The clock is paused: it moves to the limit as soon as nothing else happens.
+    /// The clock is paused: it advances to the limit when no other task can run.
     #[tokio::test(start_paused = true)]
     async fn hanging_name_resolution_times_out() {
         let begin = Instant::now();

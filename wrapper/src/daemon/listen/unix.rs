@@ -1,9 +1,9 @@
-//! Unix sockets: made with the right mode from the first moment, and replaced only when their owner is dead.
+//! Unix sockets. They have the right mode from the beginning, and replace an existing socket only if it is stale.
 //!
-//! A lock file beside the socket (`PATH.lock`) is held for as long as the wrapper lives. The kernel lets go of it however the wrapper
-//! ends, so who holds it decides without a doubt, and two wrappers that start together cannot both find the old socket dead.
-//! A listener that takes no part in this, such as upstream's wrapper, is found by connecting to it. So is a predecessor that was killed and
-//! whose lock is gone already, but not yet its socket.
+//! A lock file beside the socket (`PATH.lock`) is held while the wrapper is running. The kernel releases the lock when the wrapper exits
+//! for any reason, so the lock shows reliably whether the socket is in use, and two wrappers that start together cannot both find the old
+//! socket stale. A listener that does not use the lock, such as upstream's wrapper, is detected by connecting to it. This also detects a
+//! killed wrapper that has released its lock, but not yet its socket.
 
 use std::{
     ffi::OsStr,
@@ -30,30 +30,30 @@ use crate::{
     daemon::access,
     supervise::{
         lock::{self, Lock},
-        lock_wait::{self, Attempt, Holder},
+        lock_wait::{self, Attempt, LockOwner},
         trusted_dir::Folder,
     },
 };
 
-/// Linux's `sun_path` without its closing zero.
+/// Size of Linux's `sun_path` without the closing zero.
 const MAX_PATH: usize = 107;
 
-/// Connections that wait for us to take them; Linux's own limit (`net.core.somaxconn`) may be lower.
+/// Listen backlog; Linux's limit (`net.core.somaxconn`) may be lower.
 const BACKLOG: i32 = 128;
 
-/// Who may connect to a socket.
+/// Permissions of a socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SocketAccess {
-    /// Permission bits; connecting takes the right to write.
+    /// Permission bits; clients need write permission to connect.
     pub mode: u32,
-    /// The name or number of the user that owns the socket; the wrapper's own when there is none.
+    /// Name or UID of the socket's owner. Default: the wrapper's user.
     pub owner: Option<String>,
-    /// The name or number of the group that owns the socket; the wrapper's own when there is none.
+    /// Name or GID of the socket's group. Default: the wrapper's group.
     pub group: Option<String>,
 }
 
 impl SocketAccess {
-    /// The wrapper's user and group: whoever connects can stop the runner.
+    /// The wrapper's user and group. Every client that can connect can stop the runner.
     pub const DEFAULT_MODE: u32 = 0o660;
 }
 
@@ -63,26 +63,26 @@ impl Default for SocketAccess {
     }
 }
 
-/// A listening socket. Dropping one that we made removes the path, if the path still leads to it.
+/// A listening socket. Dropping a socket that the wrapper created removes its path, unless the path was replaced.
 #[derive(Debug)]
 pub struct UnixSocket {
     listener: Option<tokio::net::UnixListener>,
     path: PathBuf,
-    /// Not there for a socket of the service manager's.
-    made: Option<Made>,
+    /// `None` for a socket passed by systemd.
+    bound_socket: Option<BoundSocket>,
 }
 
 #[derive(Debug)]
-struct Made {
+struct BoundSocket {
     /// Device and inode.
     identity: (u64, u64),
     _lock: Lock,
 }
 
 impl UnixSocket {
-    /// One that another made, and removes.
+    /// A socket that systemd created and removes.
     pub(super) fn passed(listener: tokio::net::UnixListener, path: PathBuf) -> Self {
-        Self { listener: Some(listener), path, made: None }
+        Self { listener: Some(listener), path, bound_socket: None }
     }
 
     #[must_use]
@@ -90,7 +90,7 @@ impl UnixSocket {
         &self.path
     }
 
-    /// The listener, once; the path is cleaned up when this value is dropped.
+    /// The listener, once; the path is removed when this value is dropped.
     pub(crate) fn take(&mut self) -> Option<tokio::net::UnixListener> {
         self.listener.take()
     }
@@ -98,8 +98,8 @@ impl UnixSocket {
 
 impl Drop for UnixSocket {
     fn drop(&mut self) {
-        if let Some(made) = &self.made
-            && identity(&self.path).is_ok_and(|found| found == made.identity)
+        if let Some(bound_socket) = &self.bound_socket
+            && identity(&self.path).is_ok_and(|found| found == bound_socket.identity)
             && let Err(error) = fs::remove_file(&self.path)
         {
             warn!(%error, path = %self.path.display(), "cannot remove the wrapper's socket");
@@ -123,7 +123,7 @@ pub(super) async fn bind(
         .file_name()
         .ok_or_else(|| io("use a path without a file name")(io::ErrorKind::InvalidInput.into()))?;
     let folder = Folder::shared(path).map_err(io("open the socket's directory"))?;
-    let lock = match lock::beside(&folder, name).await.map_err(io("lock the socket's lock file"))? {
+    let lock = match lock::lock_file_for(&folder, name).await.map_err(io("lock the socket's lock file"))? {
         Attempt::Ours(lock) => lock,
         Attempt::Taken(holder) => return Err(alive(holder)),
     };
@@ -134,24 +134,24 @@ pub(super) async fn bind(
 
     let bound = listen(path).map_err(io("listen"))?;
     let identity = identity(path).map_err(io("inspect the new socket"))?;
-    let made = Some(Made { identity, _lock: lock });
-    let mut socket = UnixSocket { listener: None, path: path.to_owned(), made };
-    let made = Entry::open(&folder, name, identity).map_err(io("inspect the new socket"))?;
-    // The owner last, since the mode of another's file may not be ours to set; and the group before its rights.
+    let bound_socket = Some(BoundSocket { identity, _lock: lock });
+    let mut socket = UnixSocket { listener: None, path: path.to_owned(), bound_socket };
+    let bound_socket = Entry::open(&folder, name, identity).map_err(io("inspect the new socket"))?;
+    // The group before the mode, because chown can clear mode bits; the owner last, because the mode of another user's file cannot be set.
     if let Some(group) = group {
-        made.give(None, Some(group)).map_err(io("set --socket-group"))?;
+        bound_socket.give(None, Some(group)).map_err(io("set --socket-group"))?;
     }
-    made.set_mode(access.mode).map_err(io("set --socket-mode"))?;
+    bound_socket.set_mode(access.mode).map_err(io("set --socket-mode"))?;
     if let Some(owner) = owner {
-        made.give(Some(owner), None).map_err(io("set --socket-owner"))?;
+        bound_socket.give(Some(owner), None).map_err(io("set --socket-owner"))?;
     }
     socket.listener = Some(tokio::net::UnixListener::from_std(bound).map_err(io("listen"))?);
     Ok(socket)
 }
 
-/// Listens with nobody's right to connect, so that nobody does before owner and mode are set.
+/// Creates a listener with mode 0000, so that no client can connect before owner and mode are set.
 ///
-/// Linux makes the path with the mode that the socket itself has at bind (measured, and a test below). A umask would be the whole process's.
+/// On Linux the path gets the mode that the socket has at bind (a test below checks this). A umask would apply to the whole process.
 fn listen(path: &Path) -> io::Result<UnixListener> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
@@ -161,8 +161,8 @@ fn listen(path: &Path) -> io::Result<UnixListener> {
     Ok(socket.into())
 }
 
-/// The socket's name in its folder, held by a descriptor. Owner and mode are set through that: by path, a link that somebody has put there
-/// meanwhile would have us change the file that it leads to.
+/// The socket's directory entry, opened as a descriptor. Owner and mode are set through the descriptor: through the path, a link placed
+/// there meanwhile could redirect the change to another file.
 struct Entry(OwnedFd);
 
 impl Entry {
@@ -182,7 +182,7 @@ impl Entry {
         Ok(chownat(&self.0, "", owner, group, AtFlags::EMPTY_PATH)?)
     }
 
-    /// Linux takes no descriptor of this kind for it, but a path that leads to one.
+    /// Linux does not accept an O_PATH descriptor for this, but accepts its path below /proc.
     fn set_mode(&self, mode: u32) -> io::Result<()> {
         fs::set_permissions(self.path(), fs::Permissions::from_mode(mode))
     }
@@ -200,7 +200,7 @@ fn group_id(group: &str) -> Result<u32, ListenError> {
     access::group_id(group).map_err(|_| ListenError::NoSuchGroup { group: group.to_owned() })
 }
 
-/// Removes a socket on which nobody listens.
+/// Removes a stale socket.
 fn clear(address: &Address, path: &Path) -> Result<Attempt<()>, ListenError> {
     let io = |what| move |source| ListenError::Io { address: address.clone(), what, source };
     match fs::symlink_metadata(path) {
@@ -222,17 +222,18 @@ fn clear(address: &Address, path: &Path) -> Result<Attempt<()>, ListenError> {
     }
 }
 
-/// Who listens on a socket, by connecting to it. Never waits: one that takes no connections would keep us for ever.
-fn listener(path: &Path) -> io::Result<Holder> {
+/// The process that listens on a socket, found by connecting to it. It never blocks, because a listener with a full backlog would block it
+/// indefinitely.
+fn listener(path: &Path) -> io::Result<LockOwner> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
     match net::connect(&socket, &SocketAddrUnix::new(path)?) {
         Ok(()) => {
             let peer = socket_peercred(&socket)?;
-            Ok(Holder::new(u32::try_from(peer.pid.as_raw_pid()).ok()))
+            Ok(LockOwner::new(u32::try_from(peer.pid.as_raw_pid()).ok()))
         }
-        // Its queue is full.
-        Err(Errno::AGAIN) => Ok(Holder::new(None)),
+        // The listen backlog is full.
+        Err(Errno::AGAIN) => Ok(LockOwner::new(None)),
         Err(errno) => Err(errno.into()),
     }
 }
@@ -277,7 +278,7 @@ mod tests {
         drop(UnixListener::bind(&path).unwrap());
         let ours = bind(&address, &path, &SocketAccess::default()).await.unwrap();
 
-        // Somebody takes the path from us: it is theirs, and we leave it to them.
+        // Another process replaces the socket: the new file is not removed.
         fs::remove_file(&path).unwrap();
         let theirs = UnixListener::bind(&path).unwrap();
         drop(ours);
@@ -295,7 +296,7 @@ mod tests {
         assert_eq!(fs::read_to_string(&path).unwrap(), "precious");
     }
 
-    /// As when somebody who can write to the folder is quick.
+    /// Simulates another user of the directory who replaces the file in time.
     #[test]
     fn file_swapped_in_for_socket_keeps_owner_and_mode() {
         let temporary = tempfile::tempdir().unwrap();
@@ -305,13 +306,13 @@ mod tests {
         let before = fs::metadata(&precious).unwrap().permissions();
         let folder = Folder::shared(&path).unwrap();
         let _socket = listen(&path).unwrap();
-        let made = identity(&path).unwrap();
-        let entry = Entry::open(&folder, OsStr::new("w.sock"), made).unwrap();
+        let bound_socket = identity(&path).unwrap();
+        let entry = Entry::open(&folder, OsStr::new("w.sock"), bound_socket).unwrap();
         fs::remove_file(&path).unwrap();
         std::os::unix::fs::symlink(&precious, &path).unwrap();
         entry.set_mode(0o777).unwrap();
         assert_eq!(fs::metadata(&precious).unwrap().permissions(), before);
-        assert!(Entry::open(&folder, OsStr::new("w.sock"), made).is_err());
+        assert!(Entry::open(&folder, OsStr::new("w.sock"), bound_socket).is_err());
     }
 
     #[tokio::test]

@@ -1,7 +1,7 @@
-//! Logs: one JSON object a line on stderr, where the child's own output goes as well.
+//! Logging: one JSON object per line on stderr, which the child's output also uses.
 //!
-//! Nothing in the wrapper waits for the reader of its log. Lines go into a [`queue`] of limited size, and a thread of its own writes them. While
-//! the reader does not read, as at a full pipe or a stalled journal, lines are dropped and counted.
+//! The wrapper never waits for the reader of its log. Lines go into a [`queue`] of limited size, and a separate thread writes them. While
+//! stderr is blocked, for example by a full pipe or a stalled journal, lines are dropped and counted.
 
 mod queue;
 
@@ -17,30 +17,30 @@ use tracing_subscriber::{filter::Targets, fmt, layer::SubscriberExt, util::Subsc
 
 use self::queue::Queue;
 
-/// What waits to be written. One for the process, as its stderr is.
+/// Lines to be written. One queue for the process, because there is one stderr.
 static QUEUE: LazyLock<Queue> = LazyLock::new(|| Queue::new(LIMIT));
 
-/// At most so many bytes wait: some thousand lines.
+/// Maximum size of the queue in bytes: some thousand lines.
 const LIMIT: usize = 2 * 1024 * 1024;
 
-/// The writer calls nothing that is deep.
+/// The writer thread has a shallow call stack.
 const STACK: usize = 128 * 1024;
 
-/// How long the end of the process may wait until the last lines are written.
+/// Maximum time to wait for the last lines before the process exits.
 const FLUSH_LIMIT: Duration = Duration::from_secs(1);
 
-/// Sends this crate's events of `level` and above to stderr, and of the libraries under it only warnings and errors. A panic is logged, too.
+/// Logs this crate's events from `level` on to stderr, and only warnings and errors of libraries. Panics are logged, too.
 ///
-/// Called a second time in one process it does nothing.
+/// Further calls in one process have no effect.
 ///
 /// # Errors
 ///
-/// The thread that writes cannot be started.
+/// If the writer thread cannot be started.
 pub fn init(level: LevelFilter) -> io::Result<()> {
     let filter = Targets::new()
         .with_default(level.min(LevelFilter::WARN))
         .with_target(env!("CARGO_CRATE_NAME"), level)
-        // It warns of what a peer does wrong, as often as the peer likes.
+        // h2 warns about protocol errors, which any peer can cause without limit.
         .with_target("h2", level.min(LevelFilter::ERROR));
     let lines = fmt::layer()
         .json()
@@ -48,13 +48,13 @@ pub fn init(level: LevelFilter) -> io::Result<()> {
         .with_current_span(false)
         .with_span_list(false)
         .with_writer(|| Line(&QUEUE));
-    // The only failure is that a subscriber is set already, by an earlier call.
+    // It only fails if an earlier call has set a subscriber.
     if tracing_subscriber::registry().with(filter).with(lines).try_init().is_ok() {
         thread::Builder::new()
             .name("log".to_owned())
             .stack_size(STACK)
             .spawn(|| QUEUE.write_all_to(write_to_stderr))?;
-        // The hook that Rust sets would wait for the reader of stderr.
+        // Rust's default hook would block while stderr is blocked.
         panic::set_hook(Box::new(|panic| {
             let location = panic.location().map(ToString::to_string);
             error!(location, "panic: {}", panic_message(panic.payload()));
@@ -63,23 +63,23 @@ pub fn init(level: LevelFilter) -> io::Result<()> {
     Ok(())
 }
 
-/// Waits until the lines that were logged so far are written, for a second at most: the process is about to end.
+/// Waits at most a second until the logged lines are written. Call this before the process exits.
 pub fn flush() {
     QUEUE.flush(FLUSH_LIMIT);
 }
 
-/// How many lines were dropped since the process was started.
+/// Number of dropped lines since the start of the process.
 pub(crate) fn dropped() -> u64 {
     QUEUE.dropped()
 }
 
-/// What a panic says of its cause.
+/// The message of a panic.
 pub(crate) fn panic_message(payload: &(dyn Any + Send)) -> &str {
     let text = payload.downcast_ref::<&str>().copied();
     text.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
 }
 
-/// One event's way into the queue. The layer writes each event with one call.
+/// Passes one event to the queue. The layer writes each event with one call.
 struct Line(&'static Queue);
 
 impl io::Write for Line {
@@ -93,7 +93,7 @@ impl io::Write for Line {
     }
 }
 
-/// Writes to the descriptor itself: the lock around [`io::stderr`] would be held for as long as the reader does not read.
+/// Writes to the descriptor directly: the lock of [`io::stderr`] would be held while stderr is blocked.
 fn write_to_stderr(mut line: &[u8]) -> io::Result<()> {
     while !line.is_empty() {
         match rustix::io::write(stderr(), line) {

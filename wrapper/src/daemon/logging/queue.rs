@@ -10,10 +10,10 @@ use std::{
 use serde_json::json;
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
-/// Lines that wait to be written, in order.
+/// Lines to be written, in order.
 #[derive(Debug)]
 pub(super) struct Queue {
-    /// In bytes.
+    /// Maximum size in bytes.
     limit: usize,
     inner: Mutex<Inner>,
     changed: Condvar,
@@ -23,12 +23,12 @@ pub(super) struct Queue {
 struct Inner {
     lines: VecDeque<Vec<u8>>,
     bytes: usize,
-    /// A line was taken out and is being written.
+    /// A line was removed from the queue and is being written.
     writing: bool,
-    /// Lines that were dropped since the process was started.
+    /// Number of dropped lines since the start of the process.
     dropped: u64,
-    /// How many of them the log was told of.
-    told: u64,
+    /// Number of dropped lines that were reported in the log.
+    reported: u64,
 }
 
 impl Queue {
@@ -36,15 +36,15 @@ impl Queue {
         Self { limit, inner: Mutex::default(), changed: Condvar::new() }
     }
 
-    /// Adds a line, or drops it when there is no room.
+    /// Adds a line, or drops it if the queue is full.
     pub(super) fn push(&self, line: &[u8]) {
         let mut inner = self.lock();
         if inner.bytes + line.len() > self.limit {
             inner.dropped += 1;
             return;
         }
-        // In its place: the lines are missing between those before and those behind it.
-        inner.tell_dropped();
+        // At the position where the lines are missing.
+        inner.report_dropped();
         inner.add(line.to_vec());
         self.changed.notify_all();
     }
@@ -53,14 +53,14 @@ impl Queue {
         self.lock().dropped
     }
 
-    /// Waits until everything is written, and answers whether it was within `limit`.
+    /// Waits until the queue is empty; returns whether this took at most `limit`.
     pub(super) fn flush(&self, limit: Duration) -> bool {
         let is_busy = |inner: &mut Inner| inner.writing || !inner.lines.is_empty();
         let waited = self.changed.wait_timeout_while(self.lock(), limit, is_busy);
         !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
     }
 
-    /// Writes all lines, for ever. A line that cannot be written is dropped.
+    /// Writes all lines; never returns. A line that cannot be written is dropped.
     pub(super) fn write_all_to(&self, write: impl Fn(&[u8]) -> io::Result<()>) {
         loop {
             let line = self.next();
@@ -70,7 +70,7 @@ impl Queue {
             if !is_written {
                 inner.dropped += 1;
             } else if inner.lines.is_empty() {
-                inner.tell_dropped();
+                inner.report_dropped();
             }
             self.changed.notify_all();
         }
@@ -88,7 +88,7 @@ impl Queue {
         }
     }
 
-    /// No code that may panic runs under the lock.
+    /// No code that can panic runs under the lock.
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -100,17 +100,17 @@ impl Inner {
         self.lines.push_back(line);
     }
 
-    /// Adds a line that tells how many are missing, when some are.
-    fn tell_dropped(&mut self) {
-        let missing = self.dropped - self.told;
+    /// Adds a line with the number of missing lines, if any.
+    fn report_dropped(&mut self) {
+        let missing = self.dropped - self.reported;
         if missing > 0 {
-            self.told = self.dropped;
+            self.reported = self.dropped;
             self.add(dropped_line(missing));
         }
     }
 }
 
-/// In the form of every other line.
+/// In the format of all other lines.
 fn dropped_line(count: u64) -> Vec<u8> {
     let timestamp = OffsetDateTime::from(SystemTime::now()).format(&Rfc3339).unwrap_or_default();
     let message =
@@ -132,7 +132,7 @@ mod tests {
 
     const LONG: Duration = Duration::from_secs(60);
 
-    /// A queue whose writer thread hands each line over when the test takes it; its thread ends with the test process.
+    /// A queue whose writer thread passes each line on when the test takes it; the thread ends with the test process.
     fn slow(limit: usize) -> (Arc<Queue>, mpsc::Receiver<String>) {
         let queue = Arc::new(Queue::new(limit));
         let (sender, written) = mpsc::sync_channel(0);
@@ -165,7 +165,7 @@ mod tests {
     fn full_log_queue_drops_and_counts_lines() {
         let (queue, written) = slow(10);
         queue.push(b"first");
-        // Taken out by the writer, whose reader does not read.
+        // Removed by the writer, which is blocked.
         while !queue.lock().writing {
             thread::yield_now();
         }
@@ -176,10 +176,10 @@ mod tests {
         assert_eq!(queue.dropped(), 3);
         assert!(!queue.flush(Duration::from_millis(10)), "nobody reads");
         assert_eq!((next(&written).as_str(), next(&written).as_str()), ("first", "0123456789"));
-        // Nothing else is logged, and the log is told all the same.
-        let told: serde_json::Value = serde_json::from_str(&next(&written)).unwrap();
-        assert_eq!(told["dropped"], 3);
-        assert!(told["message"].as_str().unwrap().starts_with("3 log lines were dropped"), "{told}");
+        // The number is reported although no other line is logged.
+        let reported: serde_json::Value = serde_json::from_str(&next(&written)).unwrap();
+        assert_eq!(reported["dropped"], 3);
+        assert!(reported["message"].as_str().unwrap().starts_with("3 log lines were dropped"), "{reported}");
         queue.push(b"last");
         assert_eq!(next(&written), "last");
         assert!(queue.flush(LONG));

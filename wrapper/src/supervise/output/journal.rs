@@ -1,4 +1,4 @@
-//! Last lines from systemd's journal, by `journalctl`: its files have no other reader that is stable.
+//! Reads the last lines from systemd's journal with `journalctl`, because the journal's files have no other stable reader.
 
 use std::{io, os::fd::BorrowedFd, process::Stdio, time::Duration};
 
@@ -9,27 +9,27 @@ use rustix::{
 use serde_json::Value;
 use tokio::{process::Command, time::sleep};
 
-/// So many messages are asked for. Some may be empty.
+/// Number of requested messages. Some may be empty.
 const MESSAGES: &str = "--lines=40";
 
-/// The runner may have written before its start was noted.
+/// The runner may have written before its start time was recorded.
 const SLACK: Duration = Duration::from_secs(1);
 
-/// How long the journal gets to write a message down where it cannot be asked to.
+/// Time for journald to store messages if `journalctl --sync` is not permitted.
 const SETTLE: Duration = Duration::from_millis(200);
 
-/// Whether this is the file that `JOURNAL_STREAM` names, as `device:inode` (systemd.exec(5)).
+/// Whether this file is the one in `JOURNAL_STREAM`, as `device:inode` (systemd.exec(5)).
 pub(super) fn is_stream(fd: BorrowedFd<'_>, stream: &str) -> bool {
     fstat(fd).is_ok_and(|stat| format!("{}:{}", stat.st_dev, stat.st_ino) == stream)
 }
 
-/// The last messages of the process that had this number, and was started so long ago.
+/// The last messages of the process with this PID that was started this long ago.
 ///
 /// # Errors
 ///
-/// When there is no `journalctl`, or it fails. A user who may not read the journal sees nothing of it, which is no error.
+/// If `journalctl` is missing or fails. For a user without access to the journal the result is empty, without an error.
 pub(super) async fn read(pid: u32, age: Duration) -> io::Result<Vec<String>> {
-    // A message that was written is not yet one that can be read. Only root may ask for that.
+    // A written message may not be readable yet. Only root can request a sync.
     if !journalctl(&["--sync"]).await.is_ok_and(|output| output.status.success()) {
         sleep(SETTLE).await;
     }
@@ -49,24 +49,24 @@ async fn journalctl(words: &[&str]) -> io::Result<std::process::Output> {
     command.output().await
 }
 
-/// The time by which the journal stamps messages, besides the wall clock, which may be set.
+/// The journal's timestamps are monotonic, so a change of the wall clock does not matter.
 fn monotonic() -> Duration {
     let now = clock_gettime(ClockId::Monotonic);
     Duration::new(now.tv_sec.unsigned_abs(), u32::try_from(now.tv_nsec).unwrap_or_default())
 }
 
-/// The messages since a moment, of one JSON object a line: an earlier process may have had the same number.
+/// The messages since an instant, from JSON lines: an earlier process may have had the same PID.
 fn messages(text: &str, since: Duration) -> Vec<String> {
     let entries = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     let ours = entries.filter(|entry| {
-        // A number as text (systemd.journal-fields(7)).
+        // A number as a string (systemd.journal-fields(7)).
         let at = entry["__MONOTONIC_TIMESTAMP"].as_str().and_then(|micros| micros.parse().ok());
         at.is_none_or(|micros| Duration::from_micros(micros) >= since)
     });
     ours.filter_map(|entry| message(&entry["MESSAGE"])).collect()
 }
 
-/// A message: a text, or a list of bytes where it is none. One that is too long is null.
+/// A message is a string, or a list of bytes if it is not valid UTF-8. A message that is too long is null.
 fn message(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.clone()),

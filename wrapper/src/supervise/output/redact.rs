@@ -1,26 +1,26 @@
-//! Lines of a log that are fit to be shown to others: in an error of Terraform, by `status`, over REST.
+//! Makes log lines safe to show: in a Terraform error, in `status`, and over REST.
 //!
-//! Whoever may look at the runner may not know its tokens, nor the projects of its jobs, which URLs name. What looks like either is hidden,
-//! even where it then hides more.
+//! A user with read-only access must not see the runner's tokens, nor the projects of its jobs, which URLs contain. Everything that looks
+//! like a token or a URL is hidden, even if this hides too much.
 
 use std::mem;
 
-/// So many lines are shown.
+/// Maximum number of lines.
 const LINES: usize = 10;
 
-/// Characters of a line that are shown.
+/// Maximum number of characters per line.
 const WIDTH: usize = 300;
 
-/// What stands in place of a secret.
+/// Replacement of a secret.
 const HIDDEN: &str = "[hidden]";
 
-/// No token of GitLab's has fewer characters behind the part that tells its kind.
+/// Minimum length of a GitLab token after its prefix.
 const SHORTEST: usize = 16;
 
 /// Parts of names whose values are secrets.
 const SECRETS: [&str; 7] = ["token", "password", "passwd", "secret", "authorization", "credential", "key"];
 
-/// The last of these lines, without control characters and secrets, and not too long.
+/// The last of these lines, without control characters and secrets, and shortened.
 pub(super) fn presentable(raw: &[String]) -> Vec<String> {
     let full = raw.iter().map(|line| cut(&conceal(&plain(line)))).filter(|line| !line.is_empty());
     let mut lines: Vec<_> = full.collect();
@@ -35,14 +35,14 @@ fn cut(line: &str) -> String {
     }
 }
 
-/// A line without escape sequences (ECMA-48) and other control characters.
+/// Removes escape sequences (ECMA-48) and other control characters.
 fn plain(line: &str) -> String {
     let mut text = String::new();
     let mut characters = line.chars().peekable();
     while let Some(character) = characters.next() {
         match character {
             '\u{1b}' => match characters.next() {
-                // A control sequence ends with a letter or the like; a command, with BEL or another ESC.
+                // A control sequence ends with a letter or similar; an operating system command ends with BEL or another ESC.
                 Some('[') => drop(characters.by_ref().find(|end| ('@'..='~').contains(end))),
                 Some(']') => drop(characters.by_ref().find(|end| ['\u{7}', '\u{1b}'].contains(end))),
                 _ => {}
@@ -55,7 +55,7 @@ fn plain(line: &str) -> String {
     text.trim_end().to_owned()
 }
 
-/// A line whose secrets are hidden, word by word.
+/// Hides secrets, word by word.
 fn conceal(line: &str) -> String {
     let mut hide_next = false;
     let words = line.split(' ').map(|word| {
@@ -83,7 +83,7 @@ fn is_secret(name: &str) -> bool {
     SECRETS.iter().any(|secret| name.contains(secret))
 }
 
-/// `name=x` and `name:x` with a name whose value is a secret, also within a word of JSON: all that follows is hidden.
+/// `name=x` and `name:x`, if the value of the name is a secret, also in JSON: the rest of the word is hidden.
 fn conceal_value(word: &str) -> String {
     let ends = word.match_indices(['=', ':']).map(|(at, _)| at);
     let secret = ends.filter(|at| at + 1 < word.len()).find(|at| {
@@ -96,7 +96,7 @@ fn conceal_value(word: &str) -> String {
     }
 }
 
-/// Of a URL the scheme and the host are shown.
+/// Shows only the scheme and host of a URL.
 fn conceal_url(word: &str) -> String {
     let Some((before, rest)) = word.split_once("://") else { return word.to_owned() };
     let end = rest.find(['/', '?', '#', '"', '\'', ')', '>', ',', '\\']).unwrap_or(rest.len());
@@ -110,7 +110,7 @@ fn conceal_url(word: &str) -> String {
     format!("{before}://{host}{path}")
 }
 
-/// GitLab's tokens: `glrt-`, `glpat-` and the like, and the registration tokens of old, which all begin with `GR1348941`.
+/// Hides GitLab tokens: `glrt-`, `glpat-` and similar, and old registration tokens, which begin with `GR1348941`.
 fn conceal_tokens(word: &str) -> String {
     let mut shown = String::new();
     let mut rest = word;
@@ -126,7 +126,7 @@ fn conceal_tokens(word: &str) -> String {
     shown
 }
 
-/// Where the first token begins, and the part of it that tells its kind.
+/// Position of the first token, and its prefix.
 fn find_token(text: &str) -> Option<(usize, &str)> {
     let starts = text.char_indices().filter(|(at, _)| {
         !text[..*at].chars().next_back().is_some_and(|before| before.is_ascii_alphanumeric())

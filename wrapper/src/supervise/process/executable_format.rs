@@ -1,7 +1,7 @@
-//! Whether the kernel can run a file, asked before it is tried.
+//! Checks whether the kernel can execute a file.
 //!
-//! The C library hands a file that the kernel refuses (ENOEXEC) to /bin/sh, which would take the bytes of a program for another processor
-//! as commands. A file without `#!` is refused as well, as upstream's wrapper does it.
+//! If the kernel rejects a file with ENOEXEC, the C library runs it with /bin/sh, which would interpret the bytes of a binary for another
+//! CPU as commands. A script without `#!` is rejected as well, as in upstream's wrapper.
 
 use std::{
     fs::{self, File},
@@ -13,15 +13,15 @@ use rustix::io::Errno;
 
 const ELF: [u8; 4] = *b"\x7fELF";
 
-/// The processor, in the header of an ELF file, behind the class and the order of bytes.
+/// Position of the CPU architecture in an ELF header.
 const MACHINE: std::ops::Range<usize> = 18..20;
 
-/// Older processors whose programs the newer one runs as well: i386 on x86-64, and ARM on ARM64.
+/// Older architectures whose binaries the newer one executes as well: i386 on x86-64, and ARM on ARM64.
 const ALSO: [(u16, u16); 2] = [(62, 3), (183, 40)];
 
 /// # Errors
 ///
-/// `ENOEXEC`, "exec format error", for a file that the kernel surely refuses. One that cannot be read is left to the kernel.
+/// `ENOEXEC`, "exec format error", if the kernel certainly rejects the file. A file that cannot be read is not checked.
 pub(super) fn check(program: &Path) -> io::Result<()> {
     let Ok(file) = head(program) else { return Ok(()) };
     let ours = head(Path::new("/proc/self/exe")).unwrap_or_default();
@@ -37,18 +37,18 @@ fn head(program: &Path) -> io::Result<Vec<u8>> {
     Ok(head)
 }
 
-/// Whether it is a program for the processor that runs ours.
+/// Whether the file is a binary for the CPU architecture of this process.
 fn is_for(file: &[u8], ours: &[u8]) -> bool {
     let machine = |head: &[u8]| Some(u16::from_ne_bytes(head.get(MACHINE)?.try_into().ok()?));
     match (file.starts_with(&ELF), machine(file), machine(ours)) {
         (true, Some(file), Some(ours)) => file == ours || ALSO.contains(&(ours, file)),
-        // We could not look at ourselves.
+        // The wrapper's binary could not be read.
         (true, Some(_), None) => true,
         _ => false,
     }
 }
 
-/// Whether something was registered that runs other formats, such as an emulator: then the kernel alone can tell.
+/// Whether binfmt_misc has other formats, such as an emulator: then only the kernel can decide.
 fn others_are_run() -> bool {
     let entries = fs::read_dir("/proc/sys/fs/binfmt_misc").into_iter().flatten().flatten();
     let named = entries.filter(|entry| entry.file_name() != "status" && entry.file_name() != "register");

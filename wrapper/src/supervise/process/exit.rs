@@ -1,17 +1,17 @@
-//! How a process ended.
+//! Exit of a process.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// How a process ended.
+/// Exit of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Exit {
-    /// It returned this code.
+    /// Exit code.
     Code(i32),
-    /// This signal ended it.
+    /// Number of the signal that terminated the process.
     Signal(i32),
-    /// It ended, and its status went to another parent.
+    /// The process exited, but its status is unknown, because this wrapper is not its parent.
     Unknown,
 }
 
@@ -21,20 +21,20 @@ impl Exit {
         self == Self::Code(0)
     }
 
-    /// The exit code that stands for this end, as a shell would give it.
+    /// The exit code as a shell reports it.
     #[must_use]
     pub fn shell_code(self) -> u8 {
         match self {
             Self::Code(code) => u8::try_from(code & 0xff).unwrap_or(u8::MAX),
             Self::Signal(number) => u8::try_from(128 + (number & 0x7f)).unwrap_or(u8::MAX),
-            // The wrapper cannot tell; as with `timeout`, that is its own failure, and no success.
+            // Unknown is not a success; 125 is a failure of the wrapper itself, as in `timeout`.
             Self::Unknown => 125,
         }
     }
 }
 
 impl fmt::Display for Exit {
-    /// The words of Go's `os/exec`, which upstream's wrapper puts into `failureReason`: a client may compare them.
+    /// The strings of Go's `os/exec`, which upstream's wrapper puts into `failureReason`: clients may compare them.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Self::Code(code) => write!(f, "exit status {code}"),
@@ -49,7 +49,7 @@ impl fmt::Display for Exit {
     }
 }
 
-/// As Go names them.
+/// Signal names as in Go.
 fn name(signal: i32) -> Option<&'static str> {
     Some(match signal {
         1 => "hangup",

@@ -26,7 +26,7 @@ pub(crate) use self::watch::Watch;
 use super::{
     Keep,
     lock::{self, Lock},
-    lock_wait::{Attempt, Holder},
+    lock_wait::{Attempt, LockOwner},
     trusted_dir::{FileId, Folder},
 };
 
@@ -49,7 +49,7 @@ pub enum StoreError {
         "--state-file {path:?}: in use by {holder}; only one wrapper can use it. Stop that wrapper first \
          (on SIGTERM it drains its runner), or use another file"
     )]
-    Locked { path: PathBuf, holder: Holder },
+    Locked { path: PathBuf, holder: LockOwner },
     #[error("--state-file {path:?}: cannot {what}")]
     Io {
         path: PathBuf,
@@ -91,7 +91,7 @@ impl Store {
             .file_name()
             .ok_or_else(|| io("use a path without a file name")(io::ErrorKind::InvalidInput.into()))?;
         let folder = Folder::of(path).map_err(io("use its directory"))?;
-        let lock = match lock::beside(&folder, name).await.map_err(io("lock its lock file"))? {
+        let lock = match lock::lock_file_for(&folder, name).await.map_err(io("lock its lock file"))? {
             Attempt::Ours(lock) => lock,
             Attempt::Taken(holder) => return Err(StoreError::Locked { path: path.to_owned(), holder }),
         };
@@ -119,7 +119,7 @@ impl Store {
     /// Takes the folder that the path leads to now, in place of one that was removed or has got another name.
     fn reopen(&mut self) -> io::Result<()> {
         let folder = Folder::of(&self.path)?;
-        let lock = match lock::try_beside(&folder, &self.name)? {
+        let lock = match lock::try_lock_file_for(&folder, &self.name)? {
             Attempt::Ours(lock) => lock,
             Attempt::Taken(holder) => return Err(io::Error::other(format!("in use by {holder}"))),
         };

@@ -1,8 +1,8 @@
 //! Times in the state file.
 //!
-//! They are kept by the wall clock, and beside them is how that stood to the monotonic one. Whoever reads them in the same boot finds
-//! the very moments again, even if the wall clock was set since. The monotonic clock is the one that the wrapper waits by, so a successor
-//! keeps a deadline as its predecessor would have: a machine that is asleep lets none of it pass. After a reboot only the wall clock is left.
+//! They are stored as wall clock times, together with the offset of the wall clock to the monotonic clock. A wrapper that reads them in
+//! the same boot gets the same instants, even after a change of the wall clock. The wrapper's timers use the monotonic clock, so the next
+//! wrapper keeps a deadline exactly; time during a suspend of the host does not count. After a reboot only the wall clock can be used.
 
 use std::time::{Duration, SystemTime};
 
@@ -11,40 +11,40 @@ use tokio::time::Instant;
 
 use crate::supervise::{clock::Clocks, process};
 
-/// How the clocks of a wrapper stood to each other.
+/// The offset of the two clocks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct SavedClock {
-    /// The boot that the monotonic clock counts from.
+    /// Boot id of the monotonic clock.
     boot: String,
-    /// How far the wall clock is ahead of that, in milliseconds.
+    /// Offset of the wall clock to the monotonic clock, in milliseconds.
     ahead: i64,
 }
 
 impl SavedClock {
-    /// `None` where the system does not tell its boots apart.
+    /// `None` if the system has no boot id.
     pub(super) fn new(clocks: &Clocks) -> Option<Self> {
         Some(Self { boot: process::boot_id().ok()?, ahead: clocks.ahead() })
     }
 }
 
-/// A moment as it is kept: in milliseconds since 1970, by this wall clock.
+/// An instant as stored: Unix milliseconds of this wall clock.
 pub(super) fn millis(clocks: &Clocks, moment: Instant) -> u64 {
     let since = clocks.time(moment).duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// The way back to the moments of a file.
+/// Converts stored times back to instants.
 #[derive(Debug)]
 pub(super) struct Times {
     clocks: Clocks,
-    /// How much the wall clock was set forward since the file was written, in milliseconds.
+    /// How far the wall clock was set forward since the file was written, in milliseconds.
     set: i64,
-    /// The moment at which the file is read.
+    /// The time of reading the file.
     pub(super) now: Instant,
 }
 
 impl Times {
-    /// For times that were kept by the wall clock of `saved`.
+    /// For times stored with the wall clock of `saved`.
     pub(super) fn new(saved: Option<&SavedClock>, clocks: Clocks, read: Instant) -> Self {
         let set = match (saved, SavedClock::new(&clocks)) {
             (Some(then), Some(now)) if then.boot == now.boot => now.ahead.saturating_sub(then.ahead),
@@ -55,14 +55,14 @@ impl Times {
 
     pub(super) fn moment(&self, millis: u64) -> Instant {
         let millis = millis.saturating_add_signed(self.set);
-        // Whatever is written there: one that the clock cannot hold becomes now.
+        // A value that the clock cannot represent becomes now.
         match SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(millis)) {
             Some(time) => self.clocks.moment(time),
             None => self.now,
         }
     }
 
-    /// The moment of something that has happened, which is not to come, whatever the clocks say.
+    /// The instant of a past event; never in the future, even after clock changes.
     pub(super) fn past(&self, millis: u64) -> Instant {
         self.moment(millis).min(self.now)
     }
@@ -74,7 +74,7 @@ mod tests {
 
     use super::*;
 
-    fn apart(one: Instant, other: Instant) -> Duration {
+    fn abs_diff(one: Instant, other: Instant) -> Duration {
         one.max(other) - one.min(other)
     }
 
@@ -84,7 +84,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-        /// Written by one wall clock and read by another one, in the same boot.
+        /// Written with one wall clock and read with another one, in the same boot.
         #[test]
         fn clock_change_moves_no_saved_instant(ahead: i32, before in 0..400_000_000_i64, after in -400_000_000..400_000_000_i64) {
             let then = Clocks::now().set_by(before);
@@ -94,11 +94,11 @@ mod tests {
             let text = serde_json::to_string(&saved).unwrap();
             let saved: Option<SavedClock> = serde_json::from_str(&text).unwrap();
             let times = Times::new(saved.as_ref(), then.set_by(after), Instant::now());
-            assert!(apart(times.moment(kept), moment) <= LITTLE);
+            assert!(abs_diff(times.moment(kept), moment) <= LITTLE);
             assert!(times.past(kept) <= Instant::now());
         }
 
-        /// No number in a file makes a wrapper fail.
+        /// No number in the file causes an error.
         #[test]
         fn any_saved_clock_is_accepted(kept: u64, ahead: i64) {
             let clocks = Clocks::now();

@@ -1,4 +1,4 @@
-//! Learns when the state file is removed, so that it is written again. Costs nothing while nothing happens.
+//! Detects the removal of the state file, so that it can be written again. Without changes it uses no CPU time.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -18,7 +18,7 @@ use tokio::io::{Interest, unix::AsyncFd};
 
 use crate::supervise::trusted_dir::Folder;
 
-/// Watches one name in one folder.
+/// Watches one file name in one directory.
 #[derive(Debug)]
 pub struct Watch {
     events: AsyncFd<OwnedFd>,
@@ -39,7 +39,7 @@ impl Watch {
         Ok(Self { events: AsyncFd::with_interest(events, Interest::READABLE)?, name: name.to_owned() })
     }
 
-    /// Waits until the file, or its folder, was removed or has got another name. Cancel safe.
+    /// Waits until the file or its directory was removed or renamed. Cancel safe.
     pub(crate) async fn removed(&self) {
         loop {
             let Ok(mut ready) = self.events.readable().await else { return std::future::pending().await };
@@ -50,7 +50,7 @@ impl Watch {
         }
     }
 
-    /// Reads the events that there are.
+    /// Reads the pending events.
     fn has_news(&self) -> bool {
         let mut buffer = [MaybeUninit::uninit(); 4096];
         let mut events = inotify::Reader::new(&self.events, &mut buffer);

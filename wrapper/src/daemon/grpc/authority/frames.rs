@@ -1,11 +1,11 @@
-//! A client's side of an HTTP/2 connection (RFC 9113), frame by frame.
+//! Parses the client's side of an HTTP/2 connection (RFC 9113) frame by frame.
 
 use super::hpack;
 
-/// What every client says first.
+/// The connection preface of every client.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// Bytes of a frame's head: length (3), type, flags, stream (4).
+/// Size of a frame header: length (3), type, flags, stream (4).
 const HEAD: usize = 9;
 
 const HEADERS: u8 = 0x1;
@@ -13,10 +13,11 @@ const END_HEADERS: u8 = 0x4;
 const PADDED: u8 = 0x8;
 const PRIORITY: u8 = 0x20;
 
-/// The largest frame that a client may send, since we ask for no larger ones. A block of headers over more than one is left as it is.
+/// The largest frame that a client may send, because the server does not allow larger ones. Header blocks over several frames pass
+/// unchanged.
 const LARGEST: usize = 16_384;
 
-/// Gives requests an authority, as their bytes come in.
+/// Replaces the authority of requests in a stream of bytes.
 #[derive(Debug, Default)]
 pub(super) struct Rewriter {
     state: State,
@@ -24,15 +25,15 @@ pub(super) struct Rewriter {
 
 #[derive(Debug)]
 enum State {
-    /// So many bytes of the preface have come.
+    /// Number of preface bytes received.
     Preface(usize),
-    /// A frame's head, as far as it has come.
+    /// The part of a frame header received so far.
     Head(Vec<u8>),
-    /// A frame that is of no interest, of which so many bytes are to come.
+    /// Remaining bytes of a frame that passes unchanged.
     Pass(usize),
-    /// A request's headers: the frame's head, and its content as far as it has come.
+    /// A HEADERS frame: its header, and the part of its content received so far.
     Headers { head: [u8; HEAD], content: Vec<u8>, length: usize },
-    /// This is not HTTP/2.
+    /// The connection does not use HTTP/2.
     Blind,
 }
 
@@ -43,7 +44,7 @@ impl Default for State {
 }
 
 impl Rewriter {
-    /// Takes what came in, and adds to `out` what is complete by now.
+    /// Consumes `input`, and appends all complete frames to `out`.
     pub(super) fn push(&mut self, mut input: &[u8], out: &mut Vec<u8>) {
         while !input.is_empty() {
             let state = std::mem::take(&mut self.state);
@@ -109,14 +110,14 @@ fn pass(left: usize) -> State {
     if left == 0 { State::Head(Vec::new()) } else { State::Pass(left) }
 }
 
-/// Adds the frame, with another authority where there is one in it. What cannot be understood stays for h2 to refuse.
+/// Appends the frame, with another authority if it has one. Malformed frames pass unchanged, so that h2 rejects them.
 fn headers(head: [u8; HEAD], content: &[u8], out: &mut Vec<u8>) {
     let rewritten = split(head[4], content).and_then(|(before, block, after)| {
         let block = hpack::with_authority(block)?;
         let content = [before, &block, after].concat();
         let [.., a, b, c] = content.len().to_be_bytes();
         let [_, _, _, rest @ ..] = head;
-        // It has become shorter, if anything.
+        // The content never becomes larger.
         (content.len() <= LARGEST).then_some(([a, b, c], rest, content))
     });
     match rewritten {
@@ -132,7 +133,7 @@ fn headers(head: [u8; HEAD], content: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// What stands before the block of headers, the block, and the padding behind it.
+/// The bytes before the header block, the block, and the padding after it.
 fn split(flags: u8, content: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     let (mut before, mut padding) = (0, 0);
     if flags & PADDED != 0 {
@@ -157,12 +158,12 @@ mod tests {
         [&[a, b, c, kind, flags, 0, 0, 0, 1], content].concat()
     }
 
-    /// Two requests as a client sends them, with these frames of headers.
+    /// Two requests of a client with these HEADERS frames.
     fn conversation(headers: &[Vec<u8>]) -> Vec<u8> {
         let mut bytes = [PREFACE, &frame(4, 0, &[0, 3, 0, 0, 0, 100])].concat();
         for headers in headers {
             bytes.extend_from_slice(headers);
-            // A message of which a part looks like a frame of headers.
+            // A message that contains bytes like those of a HEADERS frame.
             bytes.extend_from_slice(&frame(0, 1, &frame(HEADERS, END_HEADERS, b"\x41\x03abc")));
             bytes.extend_from_slice(&frame(0, 1, b""));
         }
@@ -177,7 +178,7 @@ mod tests {
         out
     }
 
-    /// `:authority: /run/x` with `:method: POST` around it.
+    /// `:authority: /run/x` between two `:method: POST`.
     const BLOCK: &[u8] = b"\x83\x41\x06/run/x\x83";
     const NAMED: &[u8] = b"\x83\x41\x01w\x83";
 
@@ -213,7 +214,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever comes, it is passed on, but for frames that are not complete.
+        /// All bytes pass, except incomplete frames.
         #[test]
         fn only_authority_fields_are_rewritten(
             noise in prop::collection::vec(any::<u8>(), 0..200),

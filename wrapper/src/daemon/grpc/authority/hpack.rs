@@ -1,20 +1,21 @@
-//! The `:authority` in a block of compressed headers (RFC 7541), without decompressing it.
+//! Replaces the `:authority` in a block of compressed headers (RFC 7541) without decompressing it.
 //!
-//! Both ends of a connection keep a table of what was sent, which later blocks refer to. A field that is added to it may become shorter
-//! here, never longer: our end's table then has room for more than the peer's, and has all that the peer can refer to. The empty value is
-//! the exception, by one byte; no client is known to send it in a way that enters the table.
+//! Both ends of a connection keep a dynamic table of sent fields, which later blocks refer to. A field that enters the table may become
+//! shorter here, but never longer: h2's table then has space for more entries than the client's table, and contains every entry that the
+//! client can refer to. The empty value is an exception, because it becomes one byte longer; no known client sends it in a way that enters
+//! the table.
 
-/// The name's number in the static table.
+/// Index of the name in the static table.
 const AUTHORITY: usize = 1;
 
-/// The name where it is spelled, and Huffman-coded.
+/// The name as a plain literal, and Huffman-coded.
 const NAME: &[u8] = b":authority";
 const NAME_CODED: &[u8] = &[0xb8, 0x3b, 0x53, 0x39, 0xec, 0x32, 0x7d, 0x7f];
 
-/// The wrapper, in one character.
+/// The new value, one character.
 const VALUE: &[u8] = b"\x01w";
 
-/// The block with another value for `:authority`; `None` when there is none in it, or the block cannot be understood.
+/// The block with another value for `:authority`; `None` if the block has none, or is malformed.
 pub(super) fn with_authority(block: &[u8]) -> Option<Vec<u8>> {
     let mut named = Vec::with_capacity(block.len() + VALUE.len());
     let mut rest = block;
@@ -28,7 +29,7 @@ pub(super) fn with_authority(block: &[u8]) -> Option<Vec<u8>> {
                 named.extend_from_slice(VALUE);
             }
             Some(Place::Table) => {
-                // As a literal that enters no table.
+                // A literal that does not enter the table.
                 named.push(0x01);
                 named.extend_from_slice(VALUE);
             }
@@ -39,18 +40,18 @@ pub(super) fn with_authority(block: &[u8]) -> Option<Vec<u8>> {
     (found && rest.is_empty()).then_some(named)
 }
 
-/// One field of a block.
+/// One field of a header block.
 struct Field {
-    /// In bytes.
+    /// Length in bytes.
     length: usize,
-    /// Where its value is, if it is the authority.
+    /// Position of its value, if the field is `:authority`.
     authority: Option<Place>,
 }
 
 enum Place {
-    /// Behind so many bytes of the field.
+    /// Offset of the value in the field.
     Value(usize),
-    /// In the static table, which has the empty one.
+    /// The empty value of the static table.
     Table,
 }
 
@@ -62,10 +63,10 @@ impl Field {
             return Some(Self { length, authority: (index == AUTHORITY).then_some(Place::Table) });
         }
         if first & 0xe0 == 0x20 {
-            // The table changes its size.
+            // A change of the table's size.
             return Some(Self { length: integer(block, 5)?.1, authority: None });
         }
-        // A literal, which enters the table or not.
+        // A literal, with or without indexing.
         let (index, mut at) = integer(block, if first & 0x40 != 0 { 6 } else { 4 })?;
         let mut is_authority = index == AUTHORITY;
         if index == 0 {
@@ -78,21 +79,21 @@ impl Field {
     }
 }
 
-/// A string as it stands there, coded or not, and how many bytes it takes with its length before it.
+/// An encoded string, and its size including the length prefix.
 fn string(bytes: &[u8]) -> Option<(&[u8], usize)> {
     let (length, at) = integer(bytes, 7)?;
     let end = at.checked_add(length)?;
     Some((bytes.get(at..end)?, end))
 }
 
-/// A number that begins with the last `prefix` bits of the first byte, and how many bytes it takes.
+/// An integer with a prefix of `prefix` bits, and its size in bytes.
 fn integer(bytes: &[u8], prefix: u32) -> Option<(usize, usize)> {
     let most = (1_usize << prefix) - 1;
     let mut number = usize::from(*bytes.first()?) & most;
     if number < most {
         return Some((number, 1));
     }
-    // Four bytes of seven bits are more than any block has.
+    // Four bytes of seven bits exceed the size of any block.
     for at in 1..=4_u32 {
         let index = usize::try_from(at).ok()?;
         let byte = *bytes.get(index)?;
@@ -121,7 +122,7 @@ mod tests {
             (b"\x41\x03abc", b"\x41\x01w"),
             (b"\x01\x03abc", b"\x01\x01w"),
             (b"\x11\x03abc", b"\x11\x01w"),
-            // Coded.
+            // Huffman-coded.
             (b"\x41\x82\x60\x7f", b"\x41\x01w"),
             (b"\x40\x0a:authority\x03abc", b"\x40\x0a:authority\x01w"),
             (b"\x81", b"\x01\x01w"),

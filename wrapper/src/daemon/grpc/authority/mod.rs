@@ -1,10 +1,11 @@
-//! Connections whose peers may call us what they like.
+//! Accepts connections whose requests have any `:authority`.
 //!
-//! HTTP/2's `:authority` says whom a request is for. Over a unix socket, or through a dialer of its own, a gRPC client has no host to name and
-//! sends what it has: the path of the socket (grpc-java), percent-encoded (gRPC C-core 1.57 and later, so Python, Ruby, PHP and C++), the whole of
-//! `tcp://localhost:7777` (grpc-go with a dialer of its own, as in upstream's client), or nothing (older grpcurl). None of these is an
-//! authority in the sense of RFC 3986, and h2 below tonic resets such a call, `PROTOCOL_ERROR`, before any code of ours sees it. Whom a
-//! request is for means nothing here, so each gets a name that h2 takes.
+//! HTTP/2's `:authority` names the server of a request. Over a unix socket, or through a custom dialer, a gRPC client has no host name and
+//! sends other values: the path of the socket (grpc-java), the percent-encoded path (gRPC C-core 1.57 and later, so Python, Ruby, PHP and
+//! C++), the whole of
+//! `tcp://localhost:7777` (grpc-go with a custom dialer, as in upstream's client), or nothing (older grpcurl). None of these is a valid
+//! authority (RFC 3986), so h2, which tonic uses, resets such a call with `PROTOCOL_ERROR` before the wrapper's code sees it. The wrapper
+//! does not need the value, so each request gets a valid one.
 
 mod frames;
 mod hpack;
@@ -19,27 +20,27 @@ use tokio::io::{AsyncRead, ReadBuf};
 
 use self::frames::Rewriter;
 
-/// So much is read at once.
+/// Size of one read.
 const CHUNK: usize = 4096;
 
-/// Reads an HTTP/2 connection so that its requests have an authority that is one. What is no HTTP/2 comes as it is.
+/// Reads an HTTP/2 connection and replaces the authority of its requests. Other protocols pass unchanged.
 #[derive(Debug, Default)]
 pub(super) struct AnyAuthority {
     rewriter: Rewriter,
     ready: Vec<u8>,
-    /// How much of `ready` was given away.
+    /// Number of bytes of `ready` that were already returned.
     given: usize,
 }
 
 impl AnyAuthority {
-    /// As `stream.poll_read`, always with the same stream.
+    /// As `stream.poll_read`. Always call it with the same stream.
     pub(super) fn poll_read(
         &mut self,
         stream: &mut (impl AsyncRead + Unpin),
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        // Bytes that are only a part of something give nothing away yet.
+        // An incomplete frame returns no bytes yet.
         while self.given == self.ready.len() {
             let mut chunk = [0; CHUNK];
             let mut chunk = ReadBuf::new(&mut chunk);

@@ -1,4 +1,4 @@
-//! The alert rules that ship, held against the page: a rule on a metric that was renamed would never fire again, and nobody would notice.
+//! Checks the shipped alert rules against the exported metrics: a rule on a renamed metric would never fire.
 
 use std::{collections::BTreeSet, fs};
 
@@ -6,21 +6,21 @@ use super::tests::{PREFIXES, busy, lives, render};
 
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/packaging/prometheus");
 
-/// What Prometheus adds to every sample.
-const OF_THE_TARGET: [&str; 2] = ["job", "instance"];
+/// Labels that Prometheus adds to every sample.
+const TARGET_LABELS: [&str; 2] = ["job", "instance"];
 
 fn read(name: &str) -> String {
     fs::read_to_string(format!("{FOLDER}/{name}")).unwrap()
 }
 
-/// A series as rules and their tests name it: a metric, and what its labels are to be.
+/// A selector in a rule or in its tests: a metric, and the values of its labels.
 #[derive(Debug, PartialEq)]
 struct Selector {
     metric: String,
     labels: Vec<(String, Vec<String>)>,
 }
 
-/// The selectors of our metrics in a file; what the rules themselves record is named with colons.
+/// The selectors of the wrapper's metrics in a file. Names of recording rules contain colons.
 fn selectors(text: &str) -> Vec<Selector> {
     let of_a_name = |character: char| character.is_ascii_alphanumeric() || matches!(character, '_' | ':');
     let mut found = Vec::new();
@@ -46,16 +46,16 @@ fn selectors(text: &str) -> Vec<Selector> {
     found
 }
 
-/// The lines of pages through a runner's life.
-fn told() -> BTreeSet<String> {
+/// The metrics in all states of a runner.
+fn exported() -> BTreeSet<String> {
     let pages = lives().into_iter().map(|state| render(state, &busy()));
     pages.flat_map(|page| page.lines().map(str::to_owned).collect::<Vec<_>>()).collect()
 }
 
-fn is_told(told: &BTreeSet<String>, selector: &Selector) -> bool {
-    let samples = told.iter().filter_map(|line| line.strip_prefix(&selector.metric));
+fn is_exported(exported: &BTreeSet<String>, selector: &Selector) -> bool {
+    let samples = exported.iter().filter_map(|line| line.strip_prefix(&selector.metric));
     let samples: Vec<_> = samples.filter(|rest| rest.starts_with(['{', ' '])).collect();
-    let ours = selector.labels.iter().filter(|(label, _)| !OF_THE_TARGET.contains(&label.as_str()));
+    let ours = selector.labels.iter().filter(|(label, _)| !TARGET_LABELS.contains(&label.as_str()));
     let pairs =
         ours.flat_map(|(label, values)| values.iter().map(move |value| format!("{label}=\"{value}\"")));
     let pairs: Vec<_> = pairs.collect();
@@ -64,12 +64,12 @@ fn is_told(told: &BTreeSet<String>, selector: &Selector) -> bool {
 
 #[test]
 fn alert_rules_use_only_exported_series() {
-    let told = told();
+    let exported = exported();
     for file in ["grit-wrapper.rules.yml", "grit-wrapper.rules.test.yml"] {
         let selectors = selectors(&read(file));
         assert!(selectors.len() > 20, "{file}: {selectors:?}");
         for selector in selectors {
-            assert!(is_told(&told, &selector), "{file}: the wrapper tells no {selector:?}");
+            assert!(is_exported(&exported, &selector), "{file}: the wrapper tells no {selector:?}");
         }
     }
 }
@@ -85,8 +85,8 @@ fn series_that_is_not_exported_is_detected() {
     };
     let wanted = labels(&[("mode", &["graceful"]), ("result", &["forced", "killed"])]);
     assert_eq!(found, [Selector { metric: "grit_wrapper_drains_total".to_owned(), labels: wanted }]);
-    let told = told();
-    assert!(is_told(&told, &found[0]));
+    let exported = exported();
+    assert!(is_exported(&exported, &found[0]));
     for text in [
         "grit_wrapper_drain_total",
         "grit_wrapper_drains",
@@ -94,7 +94,7 @@ fn series_that_is_not_exported_is_detected() {
         r#"grit_wrapper_drains_total{result=~"forced|aborted"}"#,
         r#"grit_wrapper_runner_up{state="running"}"#,
     ] {
-        assert!(!is_told(&told, &selectors(text)[0]), "{text}");
+        assert!(!is_exported(&exported, &selectors(text)[0]), "{text}");
     }
 }
 
