@@ -3,43 +3,43 @@
 pub struct Status {
     #[prost(enumeration = "State", tag = "1")]
     pub state: i32,
-    /// The runner's process, while there is one.
+    /// PID of the runner, while it is running.
     #[prost(uint32, optional, tag = "2")]
     pub pid: ::core::option::Option<u32>,
     #[prost(message, optional, tag = "3")]
     pub started_at: ::core::option::Option<::prost_types::Timestamp>,
-    /// How the last runner ended, while none runs.
+    /// Exit of the last runner, while no runner is running.
     #[prost(message, optional, tag = "4")]
     pub exit: ::core::option::Option<Exit>,
-    /// What went wrong, for people; empty when all is well. Further lines, if any, are the last ones of the runner's log.
+    /// Human-readable failure; empty if there is none. Further lines, if any, are the last lines of the runner's log.
     #[prost(string, tag = "5")]
     pub failure_reason: ::prost::alloc::string::String,
-    /// How often a runner was started because another had ended by itself, since Start was last called.
+    /// Number of restarts after unexpected exits, since the last call of Start.
     #[prost(uint32, tag = "6")]
     pub restarts: u32,
-    /// Runners keep ending by themselves, one after the other. False again when one has run for two minutes, and after Start.
+    /// The runner exits unexpectedly again and again. False again after it has been running for two minutes, and after Start.
     #[prost(bool, tag = "7")]
     pub crash_loop: bool,
     #[prost(message, optional, tag = "8")]
     pub health: ::core::option::Option<Health>,
-    /// The drain that is under way, or that ended the last runner.
+    /// The drain in progress, or the drain that stopped the last runner.
     #[prost(message, optional, tag = "9")]
     pub drain: ::core::option::Option<Drain>,
-    /// The wrapper will end when its runner has.
+    /// The wrapper is stopping: it exits after its runner.
     #[prost(bool, tag = "10")]
     pub leaving: bool,
     #[prost(string, tag = "11")]
     pub wrapper_version: ::prost::alloc::string::String,
-    /// The last lines of the failed runner's log are being read, and will be in `failure_reason` in moments.
+    /// The last lines of the failed runner's log are being read, and will be added to `failure_reason`.
     #[prost(bool, tag = "12")]
     pub reading_log: bool,
-    /// The drain that ended an earlier runner, after which a runner was started again. `last_drain.exit` says how that runner ended.
+    /// The drain that stopped the previous runner, if a runner was started after it. `last_drain.exit` is the exit of that runner.
     #[prost(message, optional, tag = "13")]
     pub last_drain: ::core::option::Option<Drain>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Exit {
-    /// The wrapper killed it, because it did not end in time.
+    /// The wrapper killed the runner, because it did not exit in time.
     #[prost(bool, tag = "6")]
     pub killed: bool,
     #[prost(oneof = "exit::How", tags = "1, 2, 3, 4, 5")]
@@ -49,19 +49,19 @@ pub struct Exit {
 pub mod exit {
     #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
     pub enum How {
-        /// It returned this code.
+        /// Exit code.
         #[prost(int32, tag = "1")]
         Code(i32),
-        /// This signal ended it.
+        /// Number of the signal that terminated the runner.
         #[prost(int32, tag = "2")]
         Signal(i32),
-        /// It was never started.
+        /// The runner was never started.
         #[prost(bool, tag = "3")]
         NeverStarted(bool),
-        /// It could not be started, for this reason.
+        /// The runner could not be started; the error.
         #[prost(string, tag = "4")]
         SpawnError(::prost::alloc::string::String),
-        /// Its status went to another parent.
+        /// The exit status is unknown, because the wrapper is not the parent of an adopted runner.
         #[prost(bool, tag = "5")]
         Unknown(bool),
     }
@@ -70,28 +70,28 @@ pub mod exit {
 pub struct Health {
     #[prost(enumeration = "Level", tag = "1")]
     pub level: i32,
-    /// Why the next rung is not reached, for people.
+    /// Human-readable reasons why the next level is not reached.
     #[prost(string, repeated, tag = "2")]
     pub reasons: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
-    /// What the runner says about itself.
+    /// Values reported by the runner.
     #[prost(string, optional, tag = "3")]
     pub runner_version: ::core::option::Option<::prost::alloc::string::String>,
     #[prost(string, optional, tag = "4")]
     pub runner_revision: ::core::option::Option<::prost::alloc::string::String>,
     #[prost(string, optional, tag = "5")]
     pub process_state: ::core::option::Option<::prost::alloc::string::String>,
-    /// `\[[runners]\]` sections of its configuration, and those of them whose job requests GitLab accepts.
+    /// Number of `\[[runners]\]` sections of its configuration, and number of sections whose job requests GitLab accepts.
     #[prost(uint32, optional, tag = "6")]
     pub sections: ::core::option::Option<u32>,
     #[prost(uint32, optional, tag = "7")]
     pub polling_sections: ::core::option::Option<u32>,
-    /// Jobs that run now. Zero is not the runner's end: it still shuts its executors down.
+    /// Running jobs. With 0 jobs a draining runner may still be shutting down its executors.
     #[prost(uint32, optional, tag = "8")]
     pub jobs: ::core::option::Option<u32>,
     #[prost(message, optional, tag = "9")]
     pub oldest_job: ::core::option::Option<OldestJob>,
-    /// The highest rung on which this runner can be seen: LEVEL_PROCESS when it has no HTTP server to ask. Unspecified before the first
-    /// probe.
+    /// Highest level that this runner can reach: LEVEL_PROCESS if it has no HTTP server, otherwise LEVEL_POLLING. Unspecified before the
+    /// first probe.
     #[prost(enumeration = "Level", tag = "10")]
     pub goal: i32,
 }
@@ -104,8 +104,8 @@ pub struct OldestJob {
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Drain {
-    /// Who asked first: the id that they gave, `upstream` for upstream's API, `signal` for a signal to the wrapper, until
-    /// somebody joins that.
+    /// The id of the first request; `upstream` for a request through upstream's API; `signal` for a signal to the wrapper, until a client joins
+    /// that drain.
     #[prost(string, tag = "1")]
     pub id: ::prost::alloc::string::String,
     #[prost(enumeration = "Mode", tag = "2")]
@@ -114,19 +114,19 @@ pub struct Drain {
     pub reason: ::prost::alloc::string::String,
     #[prost(message, optional, tag = "4")]
     pub asked_at: ::core::option::Option<::prost_types::Timestamp>,
-    /// When a graceful drain becomes forceful, or a forceful one kills.
+    /// Time at which a graceful drain becomes forceful, or at which a forceful drain kills the runner.
     #[prost(message, optional, tag = "5")]
     pub deadline: ::core::option::Option<::prost_types::Timestamp>,
-    /// The runner was told, so that the drain can no longer be cancelled.
+    /// The signal was sent to the runner, so that the drain can no longer be cancelled.
     #[prost(bool, tag = "6")]
     pub signalled: bool,
-    /// What the drain came to. Unspecified while it is under way, and from wrappers that do not have this field.
+    /// Result of the drain. Unspecified while the drain is in progress, and from wrappers without this field.
     #[prost(enumeration = "DrainOutcome", tag = "7")]
     pub outcome: i32,
-    /// The user who asked and the transport, for people: "uid 1000 (deploy), unix socket".
+    /// Human-readable user and transport of the request: "uid 1000 (deploy), unix socket".
     #[prost(string, tag = "8")]
     pub asked_by: ::prost::alloc::string::String,
-    /// How the runner ended. Only in `Status.last_drain`: `Status.exit` describes the end of the last runner.
+    /// Exit of the runner. Only in `Status.last_drain`: `Status.exit` is the exit of the last runner.
     #[prost(message, optional, tag = "9")]
     pub exit: ::core::option::Option<Exit>,
 }
@@ -136,26 +136,26 @@ pub struct GetStatusRequest {}
 pub struct WatchRequest {}
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct DrainRequest {
-    /// Chosen by the caller; the same id again is the same drain. At most 200 characters.
+    /// Chosen by the client; a repeated call with the same id joins the same drain. At most 200 characters.
     #[prost(string, tag = "1")]
     pub id: ::prost::alloc::string::String,
-    /// Unspecified is graceful.
+    /// Unspecified means graceful.
     #[prost(enumeration = "Mode", tag = "2")]
     pub mode: i32,
-    /// For people. At most 1000 characters.
+    /// Human-readable reason. At most 1000 characters.
     #[prost(string, tag = "3")]
     pub reason: ::prost::alloc::string::String,
-    /// From now on: when a graceful drain becomes forceful. Absent: never. Of several calls for one drain, the earliest deadline holds.
+    /// Time from now until a graceful drain becomes forceful. Absent: never. If several calls join one drain, the earliest deadline is used.
     #[prost(message, optional, tag = "4")]
     pub deadline: ::core::option::Option<::prost_types::Duration>,
     #[prost(message, optional, tag = "5")]
     pub callback: ::core::option::Option<Callback>,
-    /// `CI_JOB_URL` of a caller that is itself a CI job, to find out whether it is a job of this very runner. A runner that does not list its
-    /// jobs within a second is drained without this check.
+    /// `CI_JOB_URL`, if the client is a CI job. The wrapper rejects the drain if this is a job of its runner. The check is skipped if the
+    /// runner does not list its jobs within a second.
     #[prost(string, tag = "6")]
     pub job_url: ::prost::alloc::string::String,
 }
-/// An HTTP request that the wrapper makes once the runner has ended.
+/// An HTTP request that the wrapper sends after the runner has exited.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Callback {
     #[prost(string, tag = "1")]
@@ -173,16 +173,16 @@ pub struct Callback {
 pub struct DrainResponse {
     #[prost(message, optional, tag = "1")]
     pub status: ::core::option::Option<Status>,
-    /// A drain was under way already, or the runner had ended.
+    /// A drain was already in progress, or the runner had already exited.
     #[prost(bool, tag = "2")]
     pub joined: bool,
-    /// The id of the drain that was under way; empty when none was.
+    /// The id of the drain in progress; empty if there was none.
     #[prost(string, tag = "3")]
     pub joined_id: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct CancelRequest {
-    /// The drain to cancel; empty is any.
+    /// The id of the drain to cancel; empty means any drain.
     #[prost(string, tag = "1")]
     pub id: ::prost::alloc::string::String,
 }
@@ -197,7 +197,7 @@ pub struct StartRequest {}
 pub struct StartResponse {
     #[prost(message, optional, tag = "1")]
     pub status: ::core::option::Option<Status>,
-    /// It ran already.
+    /// The runner was already running.
     #[prost(bool, tag = "2")]
     pub already: bool,
 }
@@ -205,14 +205,14 @@ pub struct StartResponse {
 pub struct ListJobsRequest {}
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ListJobsResponse {
-    /// The oldest first.
+    /// Sorted by age, oldest first.
     #[prost(message, repeated, tag = "1")]
     pub jobs: ::prost::alloc::vec::Vec<Job>,
-    /// Younger jobs that do not fit into the answer.
+    /// Number of younger jobs that are not in this response.
     #[prost(uint32, tag = "2")]
     pub left_out: u32,
 }
-/// A job without its URL, which names a project.
+/// A job. Its URL is omitted, because it contains the name of a project.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Job {
     #[prost(uint64, optional, tag = "1")]
@@ -230,19 +230,19 @@ pub struct Job {
 #[repr(i32)]
 pub enum State {
     Unspecified = 0,
-    /// No runner was started yet.
+    /// The runner has not been started yet.
     Idle = 1,
-    /// One is being started.
+    /// The runner is being started.
     Starting = 2,
-    /// It runs. Whether it is of use is `health`.
+    /// The runner is running; `health` has its health level.
     Running = 3,
-    /// It was asked, or is about to be asked, to finish its jobs and end.
+    /// Graceful stop: SIGQUIT was sent or will be sent; the runner finishes its jobs and exits.
     Draining = 4,
-    /// It was asked to abort its jobs and end, and will be killed if it does not.
+    /// Forceful stop: SIGTERM was sent or will be sent; the runner aborts its jobs and exits, or is killed after a timeout.
     Forcing = 5,
-    /// It ended by itself, and will be started again.
+    /// The runner exited unexpectedly and is waiting for its restart.
     Backoff = 6,
-    /// It has ended, or was stopped before it was started. Final until somebody asks for a start.
+    /// The runner has exited, or was stopped before its start. It stays stopped until Start is called.
     Stopped = 7,
 }
 impl State {
@@ -277,18 +277,18 @@ impl State {
         }
     }
 }
-/// How far up the ladder of health the runner is. Each rung includes those below it.
+/// Health level of the runner. Each level includes the levels below it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
 pub enum Level {
     Unspecified = 0,
-    /// Not even its process can be relied on.
+    /// Not healthy.
     None = 1,
-    /// Its process has lived for a while, is not being stopped, and was not restarted just now.
+    /// The process has been running for --min-uptime, is not stopping, and was not restarted recently.
     Process = 2,
-    /// It has runners configured, and says that it is ready.
+    /// The runner has enough `\[[runners]\]` sections and reports that it is ready.
     Ready = 3,
-    /// GitLab accepts the job requests of every configured runner.
+    /// GitLab accepts the job requests of every `\[[runners]\]` section.
     Polling = 4,
 }
 impl Level {
@@ -321,9 +321,9 @@ impl Level {
 #[repr(i32)]
 pub enum Mode {
     Unspecified = 0,
-    /// Finish the jobs (SIGQUIT).
+    /// The runner finishes its jobs (SIGQUIT).
     Graceful = 1,
-    /// Abort the jobs (SIGTERM, then SIGKILL).
+    /// The runner aborts its jobs (SIGTERM, then SIGKILL).
     Forceful = 2,
 }
 impl Mode {
@@ -348,22 +348,22 @@ impl Mode {
         }
     }
 }
-/// What a drain that is over came to. Only DRAIN_OUTCOME_CLEAN and DRAIN_OUTCOME_NO_RUNNER mean that the drain aborted no job.
+/// Result of a finished drain. Only DRAIN_OUTCOME_CLEAN and DRAIN_OUTCOME_NO_RUNNER mean that the drain aborted no job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
 pub enum DrainOutcome {
     Unspecified = 0,
-    /// The runner was asked to finish its jobs, and ended by itself with exit code 0.
+    /// Graceful: the runner finished its jobs and exited with code 0.
     Clean = 1,
-    /// The runner was asked to abort its jobs (a forceful drain, or a graceful one whose deadline passed), and ended with exit code 0.
+    /// Forceful, or graceful with a passed deadline: the runner aborted its jobs and exited with code 0.
     JobsAborted = 2,
-    /// The runner did not end in time after SIGTERM, and the wrapper killed it with its jobs.
+    /// The runner did not exit in time after SIGTERM, and the wrapper killed it with its jobs.
     Killed = 3,
-    /// The runner ended with another exit code, or was ended by a signal of someone else. Its jobs may have been aborted.
+    /// The runner exited with another code, or was terminated by a signal that the wrapper did not send. Its jobs may have been aborted.
     Failed = 4,
-    /// The runner ended, and its exit code is not known: it had been adopted. Its jobs may have been aborted.
+    /// The runner exited, but its exit code is unknown, because it had been adopted. Its jobs may have been aborted.
     Unknown = 5,
-    /// No runner ran when the drain was asked for.
+    /// No runner was running at the time of the request.
     NoRunner = 6,
 }
 impl DrainOutcome {
@@ -487,7 +487,7 @@ pub mod wrapper_client {
             self.inner = self.inner.max_encoding_message_size(limit);
             self
         }
-        /// What is true now.
+        /// Returns the current status.
         pub async fn get_status(
             &mut self,
             request: impl tonic::IntoRequest<super::GetStatusRequest>,
@@ -509,8 +509,8 @@ pub mod wrapper_client {
                 .insert(GrpcMethod::new("grit.wrapper.v1.Wrapper", "GetStatus"));
             self.inner.unary(req, path, codec).await
         }
-        /// What is true now, at once, and then again after every change, until the client goes away or the wrapper ends. A slow reader misses
-        /// what lies between two of its readings, never the last.
+        /// Sends the current status immediately, and again after every change, until the client disconnects or the wrapper exits. A slow client may
+        /// miss intermediate statuses, but never the latest one.
         pub async fn watch(
             &mut self,
             request: impl tonic::IntoRequest<super::WatchRequest>,
@@ -535,15 +535,14 @@ pub mod wrapper_client {
                 .insert(GrpcMethod::new("grit.wrapper.v1.Wrapper", "Watch"));
             self.inner.server_streaming(req, path, codec).await
         }
-        /// Ask the runner to end. Returns when that is under way. The wrapper carries an accepted call out, whatever becomes of the client or its
-        /// connection.
+        /// Starts a drain and returns without waiting for its end. The wrapper executes an accepted call even if the client disconnects.
         ///
-        /// While a drain is under way another call joins it: `joined` is true, and `joined_id` names the drain that was under way. A call that
-        /// joins may bring the deadline forward, and adds its callback. A later deadline changes nothing. A forceful call turns a graceful drain
-        /// into a forceful one; a graceful call that joins a forceful drain leaves it forceful, as `status.drain.mode` shows.
+        /// A call during a drain joins that drain: `joined` is true, and `joined_id` is the id of the drain in progress. A joining call adds its
+        /// callback. Its deadline is used only if it is earlier. A forceful call makes a graceful drain forceful; a graceful call does not change a
+        /// forceful drain, as `status.drain.mode` shows.
         ///
-        /// Errors: INVALID_ARGUMENT (a field is wrong, nothing was stopped), FAILED_PRECONDITION (`job_url` is a job of this runner, which
-        /// would wait for itself for ever), RESOURCE_EXHAUSTED (too many callbacks), PERMISSION_DENIED (the caller may only look).
+        /// Errors: INVALID_ARGUMENT (a field is invalid; the runner was not stopped), FAILED_PRECONDITION (`job_url` is a job of this runner, so
+        /// the drain would wait for its own job), RESOURCE_EXHAUSTED (too many callbacks), PERMISSION_DENIED (the client has read-only access).
         pub async fn drain(
             &mut self,
             request: impl tonic::IntoRequest<super::DrainRequest>,
@@ -565,7 +564,7 @@ pub mod wrapper_client {
                 .insert(GrpcMethod::new("grit.wrapper.v1.Wrapper", "Drain"));
             self.inner.unary(req, path, codec).await
         }
-        /// Take a drain back. Possible until the runner has been told, which is moments after the call for one that has run for a while.
+        /// Cancels a drain. Possible until SIGQUIT is sent to the runner; SIGQUIT is sent immediately, except shortly after the runner's start.
         /// Errors: FAILED_PRECONDITION with the reason.
         pub async fn cancel(
             &mut self,
@@ -588,8 +587,8 @@ pub mod wrapper_client {
                 .insert(GrpcMethod::new("grit.wrapper.v1.Wrapper", "Cancel"));
             self.inner.unary(req, path, codec).await
         }
-        /// Start the runner after it has ended, or at once where it waits for its restart. No effect on one that runs.
-        /// Errors: FAILED_PRECONDITION while it is being stopped, or when the wrapper is ending.
+        /// Starts the runner after it has exited, or ends the delay before a restart. No effect if the runner is running.
+        /// Errors: FAILED_PRECONDITION while the runner or the wrapper is stopping.
         pub async fn start(
             &mut self,
             request: impl tonic::IntoRequest<super::StartRequest>,
@@ -611,7 +610,7 @@ pub mod wrapper_client {
                 .insert(GrpcMethod::new("grit.wrapper.v1.Wrapper", "Start"));
             self.inner.unary(req, path, codec).await
         }
-        /// The runner's jobs. Errors: UNAVAILABLE when the runner does not say.
+        /// Lists the runner's jobs. Errors: UNAVAILABLE if the job list cannot be read.
         pub async fn list_jobs(
             &mut self,
             request: impl tonic::IntoRequest<super::ListJobsRequest>,
@@ -651,15 +650,15 @@ pub mod wrapper_server {
     /// Generated trait containing gRPC methods that should be implemented for use with WrapperServer.
     #[async_trait]
     pub trait Wrapper: std::marker::Send + std::marker::Sync + 'static {
-        /// What is true now.
+        /// Returns the current status.
         async fn get_status(
             &self,
             request: tonic::Request<super::GetStatusRequest>,
         ) -> std::result::Result<tonic::Response<super::Status>, tonic::Status> {
             Err(tonic::Status::unimplemented("Not yet implemented"))
         }
-        /// What is true now, at once, and then again after every change, until the client goes away or the wrapper ends. A slow reader misses
-        /// what lies between two of its readings, never the last.
+        /// Sends the current status immediately, and again after every change, until the client disconnects or the wrapper exits. A slow client may
+        /// miss intermediate statuses, but never the latest one.
         async fn watch(
             &self,
             request: tonic::Request<super::WatchRequest>,
@@ -669,22 +668,21 @@ pub mod wrapper_server {
         > {
             Err(tonic::Status::unimplemented("Not yet implemented"))
         }
-        /// Ask the runner to end. Returns when that is under way. The wrapper carries an accepted call out, whatever becomes of the client or its
-        /// connection.
+        /// Starts a drain and returns without waiting for its end. The wrapper executes an accepted call even if the client disconnects.
         ///
-        /// While a drain is under way another call joins it: `joined` is true, and `joined_id` names the drain that was under way. A call that
-        /// joins may bring the deadline forward, and adds its callback. A later deadline changes nothing. A forceful call turns a graceful drain
-        /// into a forceful one; a graceful call that joins a forceful drain leaves it forceful, as `status.drain.mode` shows.
+        /// A call during a drain joins that drain: `joined` is true, and `joined_id` is the id of the drain in progress. A joining call adds its
+        /// callback. Its deadline is used only if it is earlier. A forceful call makes a graceful drain forceful; a graceful call does not change a
+        /// forceful drain, as `status.drain.mode` shows.
         ///
-        /// Errors: INVALID_ARGUMENT (a field is wrong, nothing was stopped), FAILED_PRECONDITION (`job_url` is a job of this runner, which
-        /// would wait for itself for ever), RESOURCE_EXHAUSTED (too many callbacks), PERMISSION_DENIED (the caller may only look).
+        /// Errors: INVALID_ARGUMENT (a field is invalid; the runner was not stopped), FAILED_PRECONDITION (`job_url` is a job of this runner, so
+        /// the drain would wait for its own job), RESOURCE_EXHAUSTED (too many callbacks), PERMISSION_DENIED (the client has read-only access).
         async fn drain(
             &self,
             request: tonic::Request<super::DrainRequest>,
         ) -> std::result::Result<tonic::Response<super::DrainResponse>, tonic::Status> {
             Err(tonic::Status::unimplemented("Not yet implemented"))
         }
-        /// Take a drain back. Possible until the runner has been told, which is moments after the call for one that has run for a while.
+        /// Cancels a drain. Possible until SIGQUIT is sent to the runner; SIGQUIT is sent immediately, except shortly after the runner's start.
         /// Errors: FAILED_PRECONDITION with the reason.
         async fn cancel(
             &self,
@@ -692,15 +690,15 @@ pub mod wrapper_server {
         ) -> std::result::Result<tonic::Response<super::CancelResponse>, tonic::Status> {
             Err(tonic::Status::unimplemented("Not yet implemented"))
         }
-        /// Start the runner after it has ended, or at once where it waits for its restart. No effect on one that runs.
-        /// Errors: FAILED_PRECONDITION while it is being stopped, or when the wrapper is ending.
+        /// Starts the runner after it has exited, or ends the delay before a restart. No effect if the runner is running.
+        /// Errors: FAILED_PRECONDITION while the runner or the wrapper is stopping.
         async fn start(
             &self,
             request: tonic::Request<super::StartRequest>,
         ) -> std::result::Result<tonic::Response<super::StartResponse>, tonic::Status> {
             Err(tonic::Status::unimplemented("Not yet implemented"))
         }
-        /// The runner's jobs. Errors: UNAVAILABLE when the runner does not say.
+        /// Lists the runner's jobs. Errors: UNAVAILABLE if the job list cannot be read.
         async fn list_jobs(
             &self,
             request: tonic::Request<super::ListJobsRequest>,
