@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// Why a text is not a duration.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum DurationError {
+pub(crate) enum DurationError {
     #[error("it is empty")]
     Empty,
     #[error("`{0}` is not a number with a unit")]
@@ -16,7 +16,7 @@ pub enum DurationError {
 }
 
 /// What an error says is accepted, in one place.
-pub const ACCEPTED: &str =
+pub(crate) const ACCEPTED: &str =
     "a duration is one or more numbers with a unit (ms, s, m, h, d), such as \"90s\", \"1h30m\" or \"2d\"";
 
 const LONGEST: f64 = 10.0 * 365.0 * 24.0 * 3600.0;
@@ -24,7 +24,7 @@ const LONGEST: f64 = 10.0 * 365.0 * 24.0 * 3600.0;
 /// Reads a duration in Go's notation, which is what `timeouts` means to users of Terraform, with days besides.
 ///
 /// Stricter than Go in two ways: no sign, and no unit below a millisecond, since neither can be meant here. A day is 24 hours.
-pub fn parse(text: &str) -> Result<Duration, DurationError> {
+pub(crate) fn parse(text: &str) -> Result<Duration, DurationError> {
     if text.is_empty() {
         return Err(DurationError::Empty);
     }
@@ -57,7 +57,7 @@ pub fn parse(text: &str) -> Result<Duration, DurationError> {
 }
 
 /// Writes a duration for a person: the two largest units, `2h10m`, `45s`; tenths below ten seconds, `1.5s`.
-pub fn human(duration: Duration) -> String {
+pub(crate) fn human(duration: Duration) -> String {
     let seconds = duration.as_secs();
     match seconds {
         0..10 if duration.subsec_millis() >= 50 => format!("{:.1}s", duration.as_secs_f64()),

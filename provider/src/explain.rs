@@ -8,9 +8,9 @@ mod command;
 mod connection;
 mod host_key;
 mod login;
-pub mod operation;
+pub(crate) mod operation;
 mod phrases;
-pub mod shutdown;
+pub(crate) mod shutdown;
 mod wrapper;
 
 use crate::{client::ClientError, schema::Diagnostics};
@@ -91,7 +91,7 @@ impl Explained {
 }
 
 /// Adds the code to every error that has no code.
-pub fn add_code(diags: &mut Diagnostics, code: Code) {
+pub(crate) fn add_code(diags: &mut Diagnostics, code: Code) {
     for error in &mut diags.errors {
         if !error.detail.contains("\n\nCode: ") {
             error.detail.to_mut().push_str(&format!("\n\nCode: {code}"));
@@ -100,7 +100,7 @@ pub fn add_code(diags: &mut Diagnostics, code: Code) {
 }
 
 /// The cause of a failed call as one clause, without the manager: for lists of several managers.
-pub fn cause(error: &ClientError) -> String {
+pub(crate) fn cause(error: &ClientError) -> String {
     connection::without_manager(error).happened.trim_end_matches('.').to_owned()
 }
 

@@ -1,28 +1,31 @@
 //! The provider: zero-downtime updates of GitLab Runner managers inside `terraform apply`.
 //!
-//! The layers, each importing only what stands below it: [`plugin`] (how Terraform starts and stops us) and its `server` (Terraform's calls),
-//! the resources, the objects of the configuration language, and below them what reaches the hosts. [`schema`] holds what resources are made
-//! of, [`call`] what a call knows beyond its arguments, [`process`] what all calls of one process share.
+//! The layers, each importing only what stands below it: [`plugin`] (how Terraform starts and stops us) and `server` (Terraform's calls),
+//! the resources, the state of the process, the objects of the configuration language, and below them what reaches the hosts.
+//! `provider/tests/architecture.rs` has them all and checks them. [`schema`] holds what resources are made of, [`call`] what a call knows
+//! beyond its arguments.
 
 mod assume_terminated;
 pub mod call;
-pub mod client;
-pub mod config;
-pub mod duration;
-pub mod explain;
-pub mod fleet;
+mod client;
+mod config;
+mod duration;
+mod explain;
+mod fleet;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod fuzz;
-pub mod plan_guard;
+mod plan_guard;
 pub mod plugin;
-pub mod process;
-pub mod provider;
-pub mod resources;
+mod process;
+mod provider;
+mod resources;
 pub mod schema;
 mod server;
-pub mod stored_drains;
-pub mod transport;
+mod stored_drains;
+#[doc(hidden)]
+pub mod testing;
+mod transport;
 mod wire;
 
 pub use server::Registry;

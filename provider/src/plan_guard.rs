@@ -26,7 +26,7 @@ use std::{
 use crate::call::Walk;
 
 /// Set to `off`: plans are not refused, and a destroyed guard always drains.
-pub const VARIABLE: &str = "GRIT_PLAN_GUARD";
+pub(crate) const VARIABLE: &str = "GRIT_PLAN_GUARD";
 
 /// What this process has seen of the guards of one run.
 #[derive(Debug, Default)]

@@ -1,9 +1,18 @@
 //! What the provider block and the resources of one process share.
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::{
+    fmt,
+    sync::{Arc, PoisonError, RwLock},
+};
 
 use crate::{
-    config::retry::RetryArgs,
+    client::WrapperClient,
+    config::{
+        manager::{InvalidManager, RunnerManagerArgs},
+        provider_block::ProviderArgs,
+        retry::RetryArgs,
+        ssh::SshArgs,
+    },
     fleet::{Drains, Retry},
     plan_guard::PlanGuard,
     stored_drains::StoredDrains,
@@ -34,13 +43,30 @@ pub enum Settings {
 }
 
 /// A configuration without unknown values.
-#[derive(Debug)]
 pub struct Configured {
-    pub connector: Connector,
-    pub(crate) retry: Option<RetryArgs>,
+    connector: Connector,
+    ssh: SshArgs,
+    retry: Option<RetryArgs>,
 }
 
 impl Configured {
+    /// The configuration of a provider block whose every value is known. Connects to nothing and reads no file.
+    pub(crate) fn new(block: ProviderArgs) -> Self {
+        let (ssh, retry, max_handshakes) = block.into_parts();
+        Self { connector: Connector::new(ssh.settings(max_handshakes)), ssh, retry }
+    }
+
+    /// Whether host keys are not verified.
+    pub(crate) fn ignores_host_keys(&self) -> bool {
+        self.ssh.ignores_host_keys()
+    }
+
+    /// A client of a manager's wrapper. `key` names the manager in every message.
+    pub fn client(&self, key: &str, manager: &RunnerManagerArgs) -> Result<WrapperClient, InvalidManager> {
+        let target = manager.target(key, &self.ssh)?;
+        Ok(WrapperClient::new(self.connector.clone(), target))
+    }
+
     /// The retry policy: a resource's object over the provider block's over the defaults.
     pub fn retry(&self, resource: Option<&RetryArgs>, default_attempts: Option<u32>) -> Retry {
         RetryArgs::resolve(resource, self.retry.as_ref(), default_attempts)
@@ -55,5 +81,12 @@ impl Shared {
 
     pub(crate) fn configure(&self, settings: Settings) {
         *self.settings.write().unwrap_or_else(PoisonError::into_inner) = settings;
+    }
+}
+
+/// Without the `ssh` object, which holds secrets.
+impl fmt::Debug for Configured {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Configured").field("connector", &self.connector).finish_non_exhaustive()
     }
 }

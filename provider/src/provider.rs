@@ -3,7 +3,7 @@
 //! Validating reads the files that the block names, and never the network. Configuring connects to nothing and reads no file; it takes
 //! unknown and null values, because Terraform plans with them. What is missing shows when a connection needs it.
 
-use std::{path::PathBuf, sync::Arc};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 
@@ -12,8 +12,7 @@ use crate::{
     explain::{Code, add_code},
     plan_guard,
     process::{Configured, Settings, Shared},
-    schema::{AttributePath, Diagnostics, DiagnosticsExt, Provider, Schema},
-    transport::Connector,
+    schema::{AttributePath, Diagnostics, DiagnosticsExt, Provider, Schema, is_known},
 };
 
 /// The provider `grit`.
@@ -37,8 +36,8 @@ impl Provider for Grit {
     }
 
     async fn validate(&self, diags: &mut Diagnostics, config: ProviderArgs) -> Option<()> {
-        let home = std::env::var_os("HOME").filter(|home| !home.is_empty()).map(PathBuf::from);
-        config.check(home, diags);
+        let home = |name: &str| (name == "HOME").then(|| std::env::var(name).ok()).flatten();
+        config.or_environment(home).check(diags);
         add_code(diags, Code::InvalidConfig);
         (!diags.has_errors()).then_some(())
     }
@@ -63,20 +62,16 @@ impl Provider for Grit {
                 return None;
             }
         }
-        let settings = if config.is_known() {
-            let variable = |name: &str| std::env::var(name).ok();
-            let options = config.ssh_options().or_environment(variable);
-            if options.trust.insecure_ignore_host_key {
+        let settings = if is_known(&config) {
+            let configured = Configured::new(config.or_environment(|name| std::env::var(name).ok()));
+            if configured.ignores_host_keys() {
                 diags.warn_at(
                     AttributePath::new("ssh").attribute("insecure_ignore_host_key"),
                     "Host keys are not verified",
                     "Man-in-the-middle attacks are possible. Set `known_hosts` or `host_keys`, or `host_key` of the runner manager.",
                 );
             }
-            Settings::Configured(Arc::new(Configured {
-                connector: Connector::new(options),
-                retry: config.retry.as_option(),
-            }))
+            Settings::Configured(Arc::new(configured))
         } else {
             Settings::Unknown
         };

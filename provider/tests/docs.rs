@@ -11,10 +11,8 @@ use std::{
 };
 
 use grit_provider::{
-    process::Shared,
-    provider::Grit,
-    resources::{RunnerDrain, RunnerHealth},
     schema::{Attribute, AttributeConstraint, AttributeType, Diagnostics, Provider, Resource, Schema},
+    testing::resources::{Grit, RunnerDrain, RunnerHealth, Shared},
 };
 use pages::{Entry, default_in, entries, read};
 

@@ -7,6 +7,7 @@ pub mod lab_provider;
 pub mod link;
 pub mod poll;
 pub mod program;
+pub mod provider_client;
 pub mod rollout;
 pub mod ssh_server;
 pub mod sshd;

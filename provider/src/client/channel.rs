@@ -184,7 +184,7 @@ mod tests {
         let (writes, mut told) = mpsc::unbounded_channel();
         let channel = Channel::over(Box::new(Told(writes))).await.unwrap();
         let calling = async move {
-            let mut client = crate::client::grpc(channel);
+            let mut client = crate::client::upstream::grpc(channel);
             client.check_status(grit_proto::runner_wrapper::CheckStatusRequest {}).await
         };
         let asked = async {

@@ -75,6 +75,11 @@ impl ClientError {
         }
     }
 
+    /// Whether nothing is there, as far as the network shows: refused connections, no route, no answer, an unknown host name.
+    pub fn is_absent(&self) -> bool {
+        self.presence() == Presence::Absent
+    }
+
     /// Whether anything was tried: false for a connection that other connections kept from being begun.
     pub fn was_tried(&self) -> bool {
         !matches!(self, Self::Transport(error) if matches!(error.cause, Cause::NoTurn { .. }))

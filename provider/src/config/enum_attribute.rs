@@ -3,18 +3,13 @@
 use crate::schema::{AttributePath, Diagnostics, DiagnosticsExt, Value};
 
 /// A closed set of words. The one list feeds parser, validator and documentation.
-pub trait EnumAttribute: Copy + PartialEq + 'static {
+pub(crate) trait EnumAttribute: Copy + PartialEq + 'static {
     /// Every member with its word; the first is the default.
     const VALUES: &'static [(Self, &'static str)];
 
     /// The member for a word.
     fn from_word(word: &str) -> Option<Self> {
         Self::VALUES.iter().find(|(_, known)| *known == word).map(|(member, _)| *member)
-    }
-
-    /// The word of a member.
-    fn word(self) -> &'static str {
-        Self::VALUES.iter().find(|(member, _)| *member == self).map_or("", |(_, word)| word)
     }
 
     /// The words as a text for people: `` `graceful` (default) or `forceful` ``.
@@ -31,12 +26,12 @@ pub trait EnumAttribute: Copy + PartialEq + 'static {
 }
 
 /// The member that an attribute names; the default where it is null. Unknown words were refused by [`check`].
-pub fn member<T: EnumAttribute>(value: &Value<String>) -> T {
+pub(crate) fn member<T: EnumAttribute>(value: &Value<String>) -> T {
     value.as_ref_option().and_then(|word| T::from_word(word)).unwrap_or(T::VALUES[0].0)
 }
 
 /// Refuses a word that is not in the set. Null and unknown pass.
-pub fn check<T: EnumAttribute>(value: &Value<String>, path: AttributePath, diags: &mut Diagnostics) {
+pub(crate) fn check<T: EnumAttribute>(value: &Value<String>, path: AttributePath, diags: &mut Diagnostics) {
     if let Value::Value(word) = value
         && T::from_word(word).is_none()
     {

@@ -1,19 +1,19 @@
 //! The runner manager object: GRIT's `grit_runner_managers` contract.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    str::FromStr,
-};
+use std::collections::{BTreeMap, HashMap};
 
 use serde::{Deserialize, Serialize};
 
-use super::required::{check_set, check_text};
+use super::{
+    ssh::SshArgs,
+    text::{self, check_address, check_set, check_text, set},
+};
 use crate::{
     schema::{
         Attribute, AttributePath, AttributeType, Diagnostics, DiagnosticsExt, Value, attributes, optional,
         required, sensitive,
     },
-    transport::{HostPort, Secret, Target, WrapperAddress, check_host_keys},
+    transport::{AddressError, HostPort, Secret, Target, WrapperAddress, check},
 };
 
 /// One runner manager, as GRIT's modules put it out: an entry of the map, or the object of a drain.
@@ -31,24 +31,24 @@ pub struct RunnerManagerArgs {
 }
 
 /// `map(object({…}))` by manager key.
-pub type RunnerManagers = Value<BTreeMap<String, Value<RunnerManagerArgs>>>;
+pub(crate) type RunnerManagers = Value<BTreeMap<String, Value<RunnerManagerArgs>>>;
 
 /// What keeps a manager from being reached: an address that is missing or malformed. It was not known at plan, or the state was edited.
 #[derive(Debug, thiserror::Error)]
 #[error("attribute `{attribute}`: {problem}")]
 pub struct InvalidManager {
     attribute: &'static str,
-    problem: String,
+    problem: AddressError,
 }
 
 impl InvalidManager {
     /// The attribute of the object that is wrong.
-    pub fn attribute(&self) -> &'static str {
+    pub(crate) fn attribute(&self) -> &'static str {
         self.attribute
     }
 
     /// What is wrong with it.
-    pub fn problem(&self) -> &str {
+    pub(crate) fn problem(&self) -> &AddressError {
         &self.problem
     }
 }
@@ -104,8 +104,8 @@ impl RunnerManagerArgs {
     pub fn check(&self, path: &AttributePath, diags: &mut Diagnostics) {
         let at = |name: &'static str| path.clone().attribute(name);
         check_text(&self.instance_name, at("instance_name"), diags);
-        check_parsed::<HostPort>(&self.address, at("address"), diags);
-        check_parsed::<WrapperAddress>(&self.wrapper_address, at("wrapper_address"), diags);
+        check_address::<HostPort>(&self.address, at("address"), diags);
+        check_address::<WrapperAddress>(&self.wrapper_address, at("wrapper_address"), diags);
         if let Value::Value(username) = &self.username
             && username.contains(|c: char| c.is_control() || c.is_whitespace())
         {
@@ -115,7 +115,7 @@ impl RunnerManagerArgs {
             diags.fail_at(path, "Invalid user name", detail);
         }
         if let Value::Value(pins) = &self.host_key
-            && let Err(problem) = check_host_keys(pins)
+            && let Err(problem) = check::host_keys(pins)
         {
             let path = at("host_key");
             let detail = format!("`{path}`: {problem}.");
@@ -123,38 +123,37 @@ impl RunnerManagerArgs {
         }
     }
 
-    /// The manager as the transport takes it. `key` names it in every message.
-    pub fn target(&self, key: &str) -> Result<Target, InvalidManager> {
-        Ok(Target {
-            manager: key.to_owned(),
-            instance_name: text(&self.instance_name).unwrap_or_default(),
-            instance_id: text(&self.instance_id),
-            address: parsed("address", &self.address)?,
-            wrapper_address: parsed("wrapper_address", &self.wrapper_address)?,
-            username: text(&self.username),
-            private_key: text(&self.ssh_key_pem).map(Secret::new),
-            host_key: text(&self.host_key),
-        })
+    /// Where the host and its wrapper are reached.
+    fn addresses(&self) -> Result<(HostPort, WrapperAddress), InvalidManager> {
+        let invalid = |attribute| move |problem| InvalidManager { attribute, problem };
+        let host = text::address(&self.address).map_err(invalid("address"))?;
+        Ok((host, text::address(&self.wrapper_address).map_err(invalid("wrapper_address"))?))
     }
 
-    /// Whether every attribute is known.
-    pub fn is_known(&self) -> bool {
-        [
-            &self.instance_name,
-            &self.address,
-            &self.wrapper_address,
-            &self.username,
-            &self.ssh_key_pem,
-            &self.instance_id,
-            &self.host_key,
-        ]
-        .iter()
-        .all(|value| !value.is_unknown())
+    /// What identifies the manager among those of this process.
+    pub(crate) fn identity(&self) -> Result<String, InvalidManager> {
+        self.addresses().map(|(host, wrapper)| format!("{host} {wrapper}"))
+    }
+
+    /// The manager as the transport takes it. `key` names it in every message; what `ssh` sets wins over the entry.
+    pub(crate) fn target(&self, key: &str, ssh: &SshArgs) -> Result<Target, InvalidManager> {
+        let (address, wrapper_address) = self.addresses()?;
+        let login = ssh.login(set(&self.username), set(&self.ssh_key_pem).map(Secret::new));
+        Ok(Target {
+            manager: key.to_owned(),
+            instance_name: set(&self.instance_name).unwrap_or_default(),
+            instance_id: set(&self.instance_id),
+            address,
+            wrapper_address,
+            hops: ssh.hops(&login),
+            login,
+            host_key: set(&self.host_key),
+        })
     }
 }
 
 /// Checks a map that must be there, and each entry of it at its own path.
-pub fn check_all(managers: &RunnerManagers, path: &AttributePath, diags: &mut Diagnostics) {
+pub(crate) fn check_all(managers: &RunnerManagers, path: &AttributePath, diags: &mut Diagnostics) {
     check_set(managers, path.clone(), diags);
     for (key, manager) in managers.iter().flatten() {
         let path = path.clone().key(key.clone());
@@ -162,35 +161,5 @@ pub fn check_all(managers: &RunnerManagers, path: &AttributePath, diags: &mut Di
             Value::Value(manager) => manager.check(&path, diags),
             entry => check_set(entry, path, diags),
         }
-    }
-}
-
-/// An optional text; empty counts as not set, as in GRIT's modules (`optional(string, "")`).
-fn text(value: &Value<String>) -> Option<String> {
-    value.as_ref_option().filter(|text| !text.is_empty()).cloned()
-}
-
-fn parsed<T: FromStr<Err: std::fmt::Display>>(
-    attribute: &'static str,
-    value: &Value<String>,
-) -> Result<T, InvalidManager> {
-    let invalid = |problem: String| InvalidManager { attribute, problem };
-    let text = value.as_ref_option().ok_or_else(|| invalid("it has no value".to_owned()))?;
-    text.parse().map_err(|error: T::Err| invalid(error.to_string()))
-}
-
-fn check_parsed<T: FromStr<Err: std::fmt::Display>>(
-    value: &Value<String>,
-    path: AttributePath,
-    diags: &mut Diagnostics,
-) {
-    match value {
-        Value::Value(text) => {
-            if let Err(error) = text.parse::<T>() {
-                let detail = format!("`{path}`: {error}.");
-                diags.fail_at(path, "Invalid address", detail);
-            }
-        }
-        value => check_set(value, path, diags),
     }
 }

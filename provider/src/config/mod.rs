@@ -1,12 +1,13 @@
 //! Every object of the configuration language, each in one file: its schema, its check with errors at the attribute's path, and how it
 //! turns into what the layers below take.
 
-pub mod enum_attribute;
-pub mod manager;
-pub mod number;
-pub mod provider_block;
+pub(crate) mod enum_attribute;
+pub(crate) mod manager;
+pub(crate) mod number;
+pub(crate) mod provider_block;
 mod proxy_jump;
-pub mod required;
-pub mod retry;
-mod ssh;
-pub mod timeouts;
+pub(crate) mod retry;
+pub(crate) mod ssh;
+mod ssh_checks;
+pub(crate) mod text;
+pub(crate) mod timeouts;

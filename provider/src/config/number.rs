@@ -5,12 +5,12 @@ use std::{fmt::Display, ops::RangeInclusive};
 use crate::schema::{AttributePath, Diagnostics, DiagnosticsExt, Number, Value};
 
 /// The number of an attribute; `None` where it is null. Others were refused by [`check_whole`].
-pub fn whole<T: TryFrom<i64>>(value: &Value<Number>) -> Option<T> {
+pub(crate) fn whole<T: TryFrom<i64>>(value: &Value<Number>) -> Option<T> {
     T::try_from(value.as_ref_option()?.as_i64()?).ok()
 }
 
 /// Refuses a number that is not whole, or not in the range. Null and unknown pass.
-pub fn check_whole(
+pub(crate) fn check_whole(
     value: &Value<Number>,
     range: RangeInclusive<i64>,
     path: AttributePath,

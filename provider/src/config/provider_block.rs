@@ -1,8 +1,8 @@
 //! The attributes of the provider block.
 
-use std::{num::NonZeroUsize, path::PathBuf};
+use std::num::NonZeroUsize;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::ssh::{self, SshArgs};
 use crate::{
@@ -13,17 +13,16 @@ use crate::{
     schema::{
         AttributePath, AttributeType, Diagnostics, Number, Schema, Value, optional, schema as schema_of,
     },
-    transport::SshOptions,
 };
 
 /// Managers that one operation works on at a time. Equal to the transport's limit of handshakes: more would only queue there.
 const MAX_PARALLEL: NonZeroUsize = NonZeroUsize::new(64).expect("64 is not zero");
 
 /// The provider block. It has no `Debug`: it holds secrets.
-#[derive(Default, Deserialize)]
+#[derive(Default, Serialize, Deserialize)]
 pub struct ProviderArgs {
     ssh: Value<SshArgs>,
-    pub(crate) retry: Value<RetryArgs>,
+    retry: Value<RetryArgs>,
     max_parallel: Value<Number>,
 }
 
@@ -53,10 +52,21 @@ pub(crate) fn schema() -> Schema {
 }
 
 impl ProviderArgs {
-    /// Everything that can be known to be wrong without a connection. `home` is what `~` in paths stands for.
-    pub(crate) fn check(&self, home: Option<PathBuf>, diags: &mut Diagnostics) {
+    /// Fills what is not set from the environment, whose variables `variable` reads by name.
+    #[must_use]
+    pub(crate) fn or_environment(self, variable: impl Fn(&str) -> Option<String>) -> Self {
+        let ssh = match self.ssh {
+            Value::Value(ssh) => ssh,
+            Value::Null => SshArgs::default(),
+            Value::Unknown => return self,
+        };
+        Self { ssh: Value::Value(ssh.or_environment(variable)), ..self }
+    }
+
+    /// Everything that can be known to be wrong without a connection.
+    pub(crate) fn check(&self, diags: &mut Diagnostics) {
         if let Value::Value(ssh) = &self.ssh {
-            ssh.check(&AttributePath::new("ssh"), home, diags);
+            ssh.check(&AttributePath::new("ssh"), diags);
         }
         if let Value::Value(retry) = &self.retry {
             retry.check(&AttributePath::new("retry"), diags);
@@ -64,27 +74,10 @@ impl ProviderArgs {
         check_whole(&self.max_parallel, 1..=10_000, AttributePath::new("max_parallel"), diags);
     }
 
-    pub(crate) fn is_known(&self) -> bool {
-        let ssh = match &self.ssh {
-            Value::Unknown => false,
-            Value::Null => true,
-            Value::Value(ssh) => ssh.is_known(),
-        };
-        let retry = match &self.retry {
-            Value::Unknown => false,
-            Value::Null => true,
-            Value::Value(retry) => retry.is_known(),
-        };
-        ssh && retry && !self.max_parallel.is_unknown()
-    }
-
-    pub(crate) fn max_parallel(&self) -> NonZeroUsize {
-        whole(&self.max_parallel).and_then(NonZeroUsize::new).unwrap_or(MAX_PARALLEL)
-    }
-
-    pub(crate) fn ssh_options(&self) -> SshOptions {
-        let options = self.ssh.as_ref_option().map(SshArgs::options).unwrap_or_default();
-        // Who works on few managers at a time wants few logins at a time, too.
-        SshOptions { max_handshakes: Some(self.max_parallel().min(MAX_PARALLEL).get()), ..options }
+    /// The `ssh` object, the `retry` object, and how many handshakes run at once.
+    pub(crate) fn into_parts(self) -> (SshArgs, Option<RetryArgs>, usize) {
+        // Whoever works on few managers at a time wants few logins at a time, too.
+        let max = whole(&self.max_parallel).and_then(NonZeroUsize::new).unwrap_or(MAX_PARALLEL);
+        (self.ssh.unwrap_or_default(), self.retry.as_option(), max.min(MAX_PARALLEL).get())
     }
 }

@@ -1,22 +1,26 @@
 //! One SSH server of `ssh.proxy_jump`.
 
-use std::{collections::HashMap, path::PathBuf};
+use std::{collections::HashMap, path::Path};
 
 use serde::{Deserialize, Serialize};
 
-use super::ssh::{UNKNOWN, set, text};
+use super::{
+    ssh_checks::{check_keys, invalid},
+    text::{self, UNKNOWN, check_address, set, text},
+};
 use crate::{
-    config::required::check_set,
     schema::{
-        Attribute, AttributePath, AttributeType, Diagnostics, DiagnosticsExt, Value, attributes, required,
+        Attribute as SchemaAttribute, AttributePath, AttributeType, Diagnostics, Value, attributes, required,
         sensitive,
     },
-    transport::{HostPort, JumpOptions, SSH_PORT, Secret},
+    transport::{
+        Attribute, CredentialSource, Hop, HostPort, KeySource, Login, SSH_PORT, Secret, check, expand,
+    },
 };
 
 /// It has no `Debug`: it holds secrets.
 #[derive(Clone, Default, Serialize, Deserialize)]
-pub(super) struct HopArgs {
+pub(crate) struct HopArgs {
     address: Value<String>,
     username: Value<String>,
     private_key: Value<String>,
@@ -27,7 +31,7 @@ pub(super) struct HopArgs {
 }
 
 impl HopArgs {
-    pub(super) fn attributes() -> HashMap<String, Attribute> {
+    pub(super) fn attributes() -> HashMap<String, SchemaAttribute> {
         attributes([
             (
                 "address",
@@ -54,49 +58,46 @@ impl HopArgs {
         ])
     }
 
-    pub(super) fn check(&self, path: &AttributePath, diags: &mut Diagnostics) {
-        check_set(&self.address, path.clone().attribute("address"), diags);
-        if let Value::Value(address) = &self.address
-            && let Err(error) = address.parse::<HostPort>()
+    pub(super) fn check(&self, path: &AttributePath, home: Option<&Path>, diags: &mut Diagnostics) {
+        let at = |name: &'static str| path.clone().attribute(name);
+        check_address::<HostPort>(&self.address, at("address"), diags);
+        let keys = [&self.private_key, &self.private_key_path, &self.certificate_path];
+        check_keys(keys, path, home, diags);
+        if let Some(keys) = set(&self.host_key)
+            && let Err(problem) = check::host_keys(&keys)
         {
-            let path = path.clone().attribute("address");
-            let detail = format!("`{path}`: {error}.");
-            diags.fail_at(path, "Invalid address", detail);
-        }
-        if set(&self.private_key).is_some() && set(&self.private_key_path).is_some() {
-            diags.fail_at(
-                path.clone().attribute("private_key_path"),
-                "Conflicting private keys",
-                format!("Set only one of `{path}.private_key` and `{path}.private_key_path`."),
-            );
+            invalid(at("host_key"), &problem, diags);
         }
     }
 
-    pub(super) fn is_known(&self) -> bool {
-        [
-            &self.address,
-            &self.username,
-            &self.private_key,
-            &self.private_key_path,
-            &self.passphrase,
-            &self.certificate_path,
-            &self.host_key,
-        ]
-        .iter()
-        .all(|value| !value.is_unknown())
-    }
-
-    /// As the transport takes it. An address that is unknown or malformed becomes one that no name server knows: the hop is never left
-    /// out.
-    pub(super) fn options(&self) -> JumpOptions {
-        let address = set(&self.address).and_then(|text| text.parse().ok());
-        JumpOptions {
-            address: address.unwrap_or_else(nowhere),
-            username: set(&self.username),
-            private_key: set(&self.private_key).map(Secret::new),
-            private_key_path: set(&self.private_key_path).map(PathBuf::from),
-            passphrase: set(&self.passphrase).map(Secret::new),
-            certificate_path: set(&self.certificate_path).map(PathBuf::from),
+    /// The hop as the transport takes it. What it does not name is taken from `login`, the login to the manager, and `passphrase`, the
+    /// provider block's. An address that is unknown or malformed becomes one that no name server knows: the hop is never left out.
+    pub(super) fn hop(
+        &self,
+        index: usize,
+        login: &Login,
+        passphrase: Option<String>,
+        home: Option<&Path>,
+    ) -> Hop {
+        let path = |value: &Value<String>| set(value).map(|path| expand(path.as_ref(), home));
+        let text = set(&self.private_key)
+            .map(|text| KeySource::Text(Secret::new(text), Attribute::Hop(index, "private_key")));
+        let file = || {
+            let path = path(&self.private_key_path)?;
+            Some(KeySource::File(path, Attribute::Hop(index, "private_key_path")))
+        };
+        let own = text.or_else(file).map(|key| CredentialSource {
+            private_key: Some(key),
+            passphrase: set(&self.passphrase).or(passphrase).map(Secret::new),
+            certificate_path: path(&self.certificate_path),
+            agent: None,
+        });
+        Hop {
+            address: text::address(&self.address).unwrap_or_else(|_| nowhere()),
+            login: Login {
+                username: set(&self.username).or_else(|| login.username.clone()),
+                credentials: own.or_else(|| login.credentials.clone()),
+            },
             host_key: set(&self.host_key),
         }
     }
@@ -113,6 +114,7 @@ mod tests {
 
     #[test]
     fn hop_with_unknown_address_keeps_placeholder() {
-        assert_eq!(HopArgs::default().options().address.host(), UNKNOWN);
+        let hop = HopArgs::default().hop(0, &Login::default(), None, None);
+        assert_eq!(hop.address.host(), UNKNOWN);
     }
 }

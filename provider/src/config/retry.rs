@@ -58,11 +58,6 @@ impl RetryArgs {
         check_duration(&self.max_delay, path.clone().attribute("max_delay"), diags);
     }
 
-    /// Whether every attribute is known.
-    pub fn is_known(&self) -> bool {
-        !(self.attempts.is_unknown() || self.min_delay.is_unknown() || self.max_delay.is_unknown())
-    }
-
     /// The policy: this object over `outer` (the provider block's) over the defaults.
     pub fn resolve(this: Option<&Self>, outer: Option<&Self>, default_attempts: Option<u32>) -> Retry {
         let layers = [this, outer].into_iter().flatten();

@@ -1,23 +1,32 @@
 //! The `ssh` object of the provider block: how runner managers are reached.
+//!
+//! An attribute has everything here: its field, its schema, its check, its environment variable, and its meaning for a connection. **Where the
+//! block sets a value it wins over the entry of the runner manager**; environment variables count where the block is silent.
 
-mod schema;
-
-pub(super) use schema::{schema, text};
-
-use std::{path::PathBuf, time::Duration};
+use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::{proxy_jump::HopArgs, timeouts::check_duration};
+use super::{
+    proxy_jump::HopArgs,
+    ssh_checks::{check_elements, check_keys, check_limit, invalid},
+    text::{UNKNOWN, set, text, texts},
+};
 use crate::{
     duration,
-    schema::{AttributePath, Diagnostics, DiagnosticsExt, Value},
-    transport::{AgentOptions, InvalidOption, Secret, SshOptions, StrategyOptions, TrustOptions},
+    schema::{
+        Attribute as SchemaAttribute, AttributePath, AttributeType, Diagnostics, DiagnosticsExt, Value,
+        attributes, optional, sensitive,
+    },
+    transport::{
+        AgentSource, Attribute, ConnectionSettings, CredentialSource, Hop, KeySource, Login, Secret,
+        Strategy, TrustSources, check, expand,
+    },
 };
 
 /// It has no `Debug`: it holds secrets.
 #[derive(Clone, Default, Serialize, Deserialize)]
-pub(super) struct SshArgs {
+pub(crate) struct SshArgs {
     username: Value<String>,
     private_key: Value<String>,
     private_key_path: Value<String>,
@@ -35,6 +44,9 @@ pub(super) struct SshArgs {
     proxy_jump: Value<Vec<Value<HopArgs>>>,
     proxy_command: Value<Vec<Value<String>>>,
     ssh_command: Value<Vec<Value<String>>>,
+    /// The directory that `~` stands for in paths.
+    #[serde(skip)]
+    home: Option<PathBuf>,
 }
 
 /// `agent = { socket, identity }`.
@@ -44,32 +56,49 @@ struct AgentArgs {
     identity: Value<String>,
 }
 
-/// What stands for a value that is not known yet, so that what surrounds it can be checked. No host has this name (RFC 2606).
-pub(super) const UNKNOWN: &str = "unknown.invalid";
-
-/// The least that a limit may be. Keepalives more often than that would be a flood.
-const SHORTEST: Duration = Duration::from_millis(100);
-
-/// A text that is set; the empty one counts as not set.
-pub(super) fn set(value: &Value<String>) -> Option<String> {
-    value.as_ref_option().filter(|text| !text.is_empty()).cloned()
-}
+/// The files that are read when no source of trust is configured, as the `ssh` command reads them.
+const KNOWN_HOSTS_FILES: [&str; 3] =
+    ["~/.ssh/known_hosts", "~/.ssh/known_hosts2", "/etc/ssh/ssh_known_hosts"];
 
 impl SshArgs {
-    /// Everything that can be known to be wrong without a connection, each at its attribute. Reads the files that are named; `home` is
-    /// what `~` in their paths stands for.
-    pub(super) fn check(&self, path: &AttributePath, home: Option<PathBuf>, diags: &mut Diagnostics) {
+    /// Fills what is not set from the environment, whose variables `variable` reads by name.
+    ///
+    /// A key in any form (text, path, agent) that the block names keeps all key variables out, and a source of trust keeps out those of
+    /// trust, so the two never mix. An empty variable counts as not set.
+    pub(super) fn or_environment(mut self, variable: impl Fn(&str) -> Option<String>) -> Self {
+        let variable = |name: &str| variable(name).filter(|value| !value.is_empty());
+        let fill = |value: &mut Value<String>, name: &str| {
+            if set(value).is_none()
+                && let Some(text) = variable(name)
+            {
+                *value = Value::Value(text);
+            }
+        };
+        self.home = self.home.or_else(|| variable("HOME").map(PathBuf::from));
+        if let Value::Value(agent) = &mut self.agent {
+            fill(&mut agent.socket, "SSH_AUTH_SOCK");
+        }
+        fill(&mut self.username, "GRIT_SSH_USERNAME");
+        if self.credentials().is_none() {
+            fill(&mut self.private_key, "GRIT_SSH_PRIVATE_KEY");
+            fill(&mut self.private_key_path, "GRIT_SSH_PRIVATE_KEY_PATH");
+            fill(&mut self.certificate_path, "GRIT_SSH_CERTIFICATE_PATH");
+        }
+        fill(&mut self.passphrase, "GRIT_SSH_PASSPHRASE");
+        let names_keys = self.host_keys.iter().flatten().any(|text| set(text).is_some());
+        if set(&self.known_hosts_path).is_none() && !names_keys && !self.names_trust() {
+            fill(&mut self.known_hosts, "GRIT_SSH_KNOWN_HOSTS");
+            fill(&mut self.known_hosts_path, "GRIT_SSH_KNOWN_HOSTS_PATH");
+        }
+        self
+    }
+
+    /// Everything that can be known to be wrong without a connection, each at its attribute. Reads the files that are named.
+    pub(super) fn check(&self, path: &AttributePath, diags: &mut Diagnostics) {
         let at = |name: &'static str| path.clone().attribute(name);
         check_limit(&self.connect_timeout, at("connect_timeout"), diags);
         check_limit(&self.call_timeout, at("call_timeout"), diags);
         check_limit(&self.keepalive_interval, at("keepalive_interval"), diags);
-        if set(&self.private_key).is_some() && set(&self.private_key_path).is_some() {
-            diags.fail_at(
-                at("private_key_path"),
-                "Conflicting private keys",
-                "Set only one of `ssh.private_key` and `ssh.private_key_path`.",
-            );
-        }
         let strategies = [
             ("proxy_jump", self.proxy_jump.is_value()),
             ("proxy_command", self.proxy_command.is_value()),
@@ -98,142 +127,249 @@ impl SshArgs {
         check_elements(&self.proxy_jump, &at("proxy_jump"), diags);
         for (index, hop) in (0i64..).zip(self.proxy_jump.iter().flatten()) {
             if let Value::Value(hop) = hop {
-                hop.check(&at("proxy_jump").index(index), diags);
+                hop.check(&at("proxy_jump").index(index), self.home.as_deref(), diags);
             }
         }
-        for InvalidOption { attribute, problem } in (SshOptions { home, ..self.options() }).check() {
-            let at = path_of(&attribute);
-            if attribute.ends_with("_path") {
-                // Credentials matter when something connects. A plan of drains alone connects to nothing.
-                let detail = format!("`{attribute}`: {problem}. Connections that need this file will fail.");
-                diags.warn_at(at, "SSH file cannot be used", detail);
-            } else {
-                diags.fail_at(at, "Invalid SSH option", format!("`{attribute}`: {problem}."));
+        let keys = [&self.private_key, &self.private_key_path, &self.certificate_path];
+        check_keys(keys, path, self.home.as_deref(), diags);
+        for (name, list) in [("proxy_command", &self.proxy_command), ("ssh_command", &self.ssh_command)] {
+            if let Value::Value(arguments) = list
+                && let Err((argument, problem)) = check::command(&command(arguments))
+            {
+                let at = argument
+                    .and_then(|index| i64::try_from(index).ok())
+                    .map_or_else(|| at(name), |index| at(name).index(index));
+                invalid(at, &problem, diags);
             }
+        }
+        type Check = fn(&str) -> Result<(), String>;
+        for (name, list, check) in [
+            ("host_keys", &self.host_keys, check::host_keys as Check),
+            ("host_ca", &self.host_ca, check::host_authority),
+        ] {
+            for (index, element) in (0i64..).zip(list.iter().flatten()) {
+                if let Some(text) = set(element)
+                    && let Err(problem) = check(&text)
+                {
+                    invalid(at(name).index(index), &problem, diags);
+                }
+            }
+        }
+        if let Some(text) = set(&self.known_hosts)
+            && let Err(problem) = check::known_hosts(&text)
+        {
+            invalid(at("known_hosts"), &problem, diags);
         }
     }
 
-    pub(super) fn is_known(&self) -> bool {
-        let agent = match &self.agent {
-            Value::Unknown => false,
-            Value::Null => true,
-            Value::Value(agent) => !agent.socket.is_unknown() && !agent.identity.is_unknown(),
-        };
-        agent
-            && !self.insecure_ignore_host_key.is_unknown()
-            && is_list_known(&self.proxy_jump, HopArgs::is_known)
-            && [&self.host_keys, &self.host_ca, &self.proxy_command, &self.ssh_command]
-                .iter()
-                .all(|list| is_list_known(list, |_| true))
-            && [
-                &self.username,
-                &self.private_key,
-                &self.private_key_path,
-                &self.passphrase,
-                &self.certificate_path,
-                &self.known_hosts,
-                &self.known_hosts_path,
-                &self.connect_timeout,
-                &self.call_timeout,
-                &self.keepalive_interval,
-            ]
-            .iter()
-            .all(|value| !value.is_unknown())
+    /// Whether host keys are not verified.
+    pub(crate) fn ignores_host_keys(&self) -> bool {
+        self.insecure_ignore_host_key.unwrap_or(false)
     }
 
-    /// The options as the transport takes them. What is unknown is left out, or has a stand-in where its place in a list counts.
-    pub(super) fn options(&self) -> SshOptions {
+    /// What all connections have in common.
+    pub(crate) fn settings(&self, max_handshakes: usize) -> ConnectionSettings {
         let time = |value: &Value<String>| set(value).and_then(|text| duration::parse(&text).ok());
-        SshOptions {
-            username: set(&self.username),
-            private_key: set(&self.private_key).map(Secret::new),
-            private_key_path: set(&self.private_key_path).map(PathBuf::from),
-            passphrase: set(&self.passphrase).map(Secret::new),
-            certificate_path: set(&self.certificate_path).map(PathBuf::from),
-            agent: self.agent.as_ref_option().map(|agent| AgentOptions {
-                socket: set(&agent.socket).map(PathBuf::from),
-                identity: set(&agent.identity),
-            }),
-            trust: TrustOptions {
-                known_hosts: set(&self.known_hosts),
-                known_hosts_path: set(&self.known_hosts_path).map(PathBuf::from),
-                host_keys: self.host_keys.iter().flatten().filter_map(set).collect(),
-                host_ca: self.host_ca.iter().flatten().filter_map(set).collect(),
-                insecure_ignore_host_key: self.insecure_ignore_host_key.unwrap_or(false),
+        let list = |list: &Value<Vec<Value<String>>>| list.iter().flatten().filter_map(set).collect();
+        ConnectionSettings {
+            strategy: match (&self.proxy_jump, &self.proxy_command, &self.ssh_command) {
+                (Value::Value(_), _, _) => Strategy::ProxyJump,
+                (_, Value::Value(arguments), _) => Strategy::ProxyCommand(command(arguments)),
+                (_, _, Value::Value(arguments)) => Strategy::SshCommand(command(arguments)),
+                _ => Strategy::Direct,
             },
-            strategy: self.strategy(),
+            trust: TrustSources {
+                known_hosts: set(&self.known_hosts),
+                known_hosts_files: self.known_hosts_files(),
+                host_keys: list(&self.host_keys),
+                host_ca: list(&self.host_ca),
+                insecure_ignore_host_key: self.ignores_host_keys(),
+            },
             connect_timeout: time(&self.connect_timeout),
             call_timeout: time(&self.call_timeout),
             keepalive_interval: time(&self.keepalive_interval),
-            ..SshOptions::default()
+            max_handshakes: Some(max_handshakes),
         }
     }
 
-    fn strategy(&self) -> StrategyOptions {
-        let argv = |list: &[Value<String>]| {
-            let argument = |value: &Value<String>| match value {
-                Value::Value(text) => text.clone(),
-                Value::Null => String::new(),
-                Value::Unknown => UNKNOWN.to_owned(),
-            };
-            list.iter().map(argument).collect()
+    /// How to log in to a manager whose entry names this user and this key.
+    pub(super) fn login(&self, username: Option<String>, private_key: Option<Secret>) -> Login {
+        let of_entry = |text| CredentialSource {
+            private_key: Some(KeySource::Text(text, Attribute::Manager("ssh_key_pem"))),
+            passphrase: set(&self.passphrase).map(Secret::new),
+            certificate_path: self.path(&self.certificate_path),
+            agent: None,
         };
-        if let Value::Value(hops) = &self.proxy_jump {
-            let unknown = HopArgs::default();
-            let hops = hops.iter().map(|hop| hop.as_ref_option().unwrap_or(&unknown).options());
-            return StrategyOptions::ProxyJump(hops.collect());
+        Login {
+            username: set(&self.username).or(username),
+            credentials: self.credentials().or_else(|| private_key.map(of_entry)),
         }
-        match (&self.proxy_command, &self.ssh_command) {
-            (Value::Value(list), _) => StrategyOptions::ProxyCommand(argv(list)),
-            (_, Value::Value(list)) => StrategyOptions::SshCommand(argv(list)),
-            _ => StrategyOptions::Direct,
+    }
+
+    /// The SSH servers before a manager. What a hop does not name is taken from the login to the manager.
+    pub(super) fn hops(&self, login: &Login) -> Vec<Hop> {
+        let unknown = HopArgs::default();
+        let hops = self.proxy_jump.iter().flatten().enumerate();
+        let passphrase = set(&self.passphrase);
+        let hop = |(index, hop): (usize, &Value<HopArgs>)| {
+            let hop = hop.as_ref_option().unwrap_or(&unknown);
+            hop.hop(index, login, passphrase.clone(), self.home.as_deref())
+        };
+        hops.map(hop).collect()
+    }
+
+    /// The credentials that the block names.
+    fn credentials(&self) -> Option<CredentialSource> {
+        let text = set(&self.private_key)
+            .map(|text| KeySource::Text(Secret::new(text), Attribute::Ssh("private_key")));
+        let file = || {
+            let path = self.path(&self.private_key_path)?;
+            Some(KeySource::File(path, Attribute::Ssh("private_key_path")))
+        };
+        let private_key = text.or_else(file);
+        let agent = self
+            .agent
+            .as_ref_option()
+            .map(|agent| AgentSource { socket: self.path(&agent.socket), identity: set(&agent.identity) });
+        (private_key.is_some() || agent.is_some()).then(|| CredentialSource {
+            private_key,
+            passphrase: set(&self.passphrase).map(Secret::new),
+            certificate_path: self.path(&self.certificate_path),
+            agent,
+        })
+    }
+
+    fn path(&self, value: &Value<String>) -> Option<PathBuf> {
+        set(value).map(|path| expand(path.as_ref(), self.home.as_deref()))
+    }
+
+    /// Whether the block names a source of trust beside `known_hosts_path` and `host_keys`.
+    fn names_trust(&self) -> bool {
+        set(&self.known_hosts).is_some()
+            || self.host_ca.iter().flatten().any(|text| set(text).is_some())
+            || self.ignores_host_keys()
+    }
+
+    /// The known_hosts files that are read: the one that is named, or the usual ones where nothing is named at all.
+    fn known_hosts_files(&self) -> Vec<PathBuf> {
+        if let Some(path) = self.path(&self.known_hosts_path) {
+            return vec![path];
         }
+        let is_key = |line: &str| !line.trim().is_empty() && !line.trim().starts_with('#');
+        let pins = self.host_keys.iter().flatten().filter_map(set).any(|text| text.lines().any(is_key));
+        if pins || self.names_trust() {
+            return Vec::new();
+        }
+        KNOWN_HOSTS_FILES.iter().map(|path| expand(path.as_ref(), self.home.as_deref())).collect()
     }
 }
 
-/// A time in which something has to be done. Nothing can be done in none at all.
-fn check_limit(value: &Value<String>, path: AttributePath, diags: &mut Diagnostics) {
-    check_duration(value, path.clone(), diags);
-    if let Value::Value(text) = value
-        && duration::parse(text).is_ok_and(|time| time < SHORTEST)
-    {
-        let detail = format!("`{path}` is {text:?}; it must be at least 100ms.");
-        diags.fail_at(path, "Duration is too short", detail);
-    }
+/// The argument list of a command. A stand-in for what is unknown keeps the rest at its place.
+fn command(arguments: &[Value<String>]) -> Vec<String> {
+    let argument = |value: &Value<String>| match value {
+        Value::Value(text) => text.clone(),
+        Value::Null => String::new(),
+        Value::Unknown => UNKNOWN.to_owned(),
+    };
+    arguments.iter().map(argument).collect()
 }
 
-fn check_elements<T>(list: &Value<Vec<Value<T>>>, path: &AttributePath, diags: &mut Diagnostics) {
-    for (index, element) in (0i64..).zip(list.iter().flatten()) {
-        if element.is_null() {
-            let path = path.clone().index(index);
-            let detail = format!("`{path}` is null. Remove the element, or set a value.");
-            diags.fail_at(path, "Element is null", detail);
-        }
-    }
-}
-
-fn is_list_known<T>(list: &Value<Vec<Value<T>>>, is_known: impl Fn(&T) -> bool) -> bool {
-    match list {
-        Value::Unknown => false,
-        Value::Null => true,
-        Value::Value(list) => list.iter().all(|element| match element {
-            Value::Unknown => false,
-            Value::Null => true,
-            Value::Value(element) => is_known(element),
-        }),
-    }
-}
-
-/// The path that the transport wrote as text: `ssh.proxy_jump[0].host_key`.
-fn path_of(attribute: &str) -> AttributePath {
-    attribute.split('.').fold(AttributePath::root(), |path, step| {
-        let (name, index) = step.split_once('[').unwrap_or((step, ""));
-        let path = path.attribute(name.to_owned());
-        match index.trim_end_matches(']').parse::<i64>() {
-            Ok(index) => path.index(index),
-            Err(_) => path,
-        }
-    })
+pub(super) fn schema() -> SchemaAttribute {
+    let agent = attributes([
+        ("socket", text("Socket of the agent. Environment: `SSH_AUTH_SOCK`.")),
+        (
+            "identity",
+            text(
+                "The key to use: its public key, `SHA256:` fingerprint or comment. Without it, at most five keys are tried.",
+            ),
+        ),
+    ]);
+    let ssh = attributes([
+        (
+            "username",
+            text(
+                "SSH user; takes precedence over `username` of a runner manager. Environment: `GRIT_SSH_USERNAME`.",
+            ),
+        ),
+        (
+            "private_key",
+            sensitive(text(
+                "Private key; takes precedence over `ssh_key_pem` of a runner manager. Environment: `GRIT_SSH_PRIVATE_KEY`.",
+            )),
+        ),
+        ("private_key_path", text("File with a private key. Environment: `GRIT_SSH_PRIVATE_KEY_PATH`.")),
+        ("passphrase", sensitive(text("Passphrase of the private key. Environment: `GRIT_SSH_PASSPHRASE`."))),
+        (
+            "certificate_path",
+            text(
+                "File with an OpenSSH user certificate for the private key. Environment: `GRIT_SSH_CERTIFICATE_PATH`.",
+            ),
+        ),
+        (
+            "agent",
+            optional(
+                AttributeType::AttributeSingle(agent),
+                "Use keys from ssh-agent; `{}` uses the agent at `SSH_AUTH_SOCK`.",
+            ),
+        ),
+        ("known_hosts", text("Host keys in `known_hosts` format. Environment: `GRIT_SSH_KNOWN_HOSTS`.")),
+        (
+            "known_hosts_path",
+            text(
+                "A `known_hosts` file. Environment: `GRIT_SSH_KNOWN_HOSTS_PATH`. If no host keys are configured, `~/.ssh/known_hosts` and `/etc/ssh/ssh_known_hosts` are read.",
+            ),
+        ),
+        (
+            "host_keys",
+            texts(
+                "Host keys that are accepted for all runner managers: public keys and `SHA256:` fingerprints.",
+            ),
+        ),
+        ("host_ca", texts("Public keys of certificate authorities whose host certificates are accepted.")),
+        (
+            "insecure_ignore_host_key",
+            optional(
+                AttributeType::Bool,
+                "Accept any host key. Man-in-the-middle attacks are then possible; every run shows a warning.",
+            ),
+        ),
+        (
+            "connect_timeout",
+            text(
+                "Timeout for establishing the connection, including all login attempts and the wait for a connection slot. Default `30s`.",
+            ),
+        ),
+        ("call_timeout", text("Timeout of one call to a wrapper. Default `10s`.")),
+        (
+            "keepalive_interval",
+            text(
+                "Interval of SSH keepalive messages. The session is closed after three intervals without a packet from the server. Default `10s`.",
+            ),
+        ),
+        (
+            "proxy_jump",
+            optional(
+                AttributeType::AttributeList(HopArgs::attributes()),
+                "Jump hosts, in order of connection. At most one of `proxy_jump`, `proxy_command` and `ssh_command` can be set.",
+            ),
+        ),
+        (
+            "proxy_command",
+            texts(
+                "Program and arguments. The SSH connection uses the program's standard input and output. Runs without a shell; `{{name}}` placeholders are replaced (see the SSH guide).",
+            ),
+        ),
+        (
+            "ssh_command",
+            texts(
+                "Program and arguments. The program's standard input and output are the connection to the wrapper: no SSH user, key or host key is required. Runs without a shell; `{{name}}` placeholders are replaced (see the SSH guide).",
+            ),
+        ),
+    ]);
+    optional(
+        AttributeType::AttributeSingle(ssh),
+        "SSH connection to the runner managers. Values set here take precedence over the values of a runner manager.",
+    )
 }
 
 #[cfg(test)]

@@ -13,13 +13,13 @@ use crate::{
 
 /// `timeouts = { create, update }` of a resource that waits when it is created or changed.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct WaitTimeouts {
+pub(crate) struct WaitTimeouts {
     pub create: Value<String>,
     pub update: Value<String>,
 }
 
 impl WaitTimeouts {
-    pub fn attributes(default: &str) -> HashMap<String, Attribute> {
+    pub(crate) fn attributes(default: &str) -> HashMap<String, Attribute> {
         attributes([
             (
                 "create",
@@ -38,7 +38,7 @@ impl WaitTimeouts {
         ])
     }
 
-    pub fn check(&self, path: &AttributePath, diags: &mut Diagnostics) {
+    pub(crate) fn check(&self, path: &AttributePath, diags: &mut Diagnostics) {
         check_limit(&self.create, path.clone().attribute("create"), diags);
         check_limit(&self.update, path.clone().attribute("update"), diags);
     }
@@ -46,12 +46,12 @@ impl WaitTimeouts {
 
 /// `timeouts = { delete }` of a resource that waits when it is destroyed. Terraform hands destroy the last *applied* value.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct DeleteTimeout {
+pub(crate) struct DeleteTimeout {
     pub delete: Value<String>,
 }
 
 impl DeleteTimeout {
-    pub fn attributes(default: &str) -> HashMap<String, Attribute> {
+    pub(crate) fn attributes(default: &str) -> HashMap<String, Attribute> {
         attributes([(
             "delete",
             optional(
@@ -64,7 +64,7 @@ impl DeleteTimeout {
         )])
     }
 
-    pub fn check(&self, path: &AttributePath, diags: &mut Diagnostics) {
+    pub(crate) fn check(&self, path: &AttributePath, diags: &mut Diagnostics) {
         check_limit(&self.delete, path.clone().attribute("delete"), diags);
     }
 }
@@ -84,14 +84,14 @@ fn check_limit(value: &Value<String>, path: AttributePath, diags: &mut Diagnosti
 }
 
 /// The duration of an attribute; `default` where it is null. Malformed ones were refused by [`check_duration`].
-pub fn duration_or(value: &Value<String>, default: Duration) -> Duration {
+pub(crate) fn duration_or(value: &Value<String>, default: Duration) -> Duration {
     value.as_ref_option().and_then(|text| duration::parse(text).ok()).unwrap_or(default)
 }
 
 /// Refuses a text that is no duration. Null and unknown pass.
 ///
 /// The text names the attribute, because Terraform points at the whole object when the attribute is in one.
-pub fn check_duration(value: &Value<String>, path: AttributePath, diags: &mut Diagnostics) {
+pub(crate) fn check_duration(value: &Value<String>, path: AttributePath, diags: &mut Diagnostics) {
     if let Value::Value(text) = value
         && let Err(error) = duration::parse(text)
     {

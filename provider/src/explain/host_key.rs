@@ -1,7 +1,7 @@
 //! Texts for a host key that is rejected.
 
 use super::{Code, Explained, phrases::server};
-use crate::transport::{ExpectedKey, HostKeyRefusal, HostKeyVerdict, Route};
+use crate::transport::{ExpectedKey, HostKeyRefusal, HostKeyVerdict, KeyOrigin, Route};
 
 pub(super) fn host_key(route: &Route, refusal: &HostKeyRefusal) -> Explained {
     let HostKeyRefusal { key_type, fingerprint, expected, line, searched, problem, .. } = refusal;
@@ -58,13 +58,12 @@ pub(super) fn host_key(route: &Route, refusal: &HostKeyRefusal) -> Explained {
 
 /// The next step for a replaced host: change the attribute that contains the old key, or the known_hosts line.
 fn replaced(expected: &[ExpectedKey], line: &str) -> String {
-    let is_attribute = |source: &str| source.ends_with("host_key") || source.starts_with("ssh.host_keys[");
     let attributes: Vec<_> =
-        expected.iter().map(|known| known.source.as_str()).filter(|it| is_attribute(it)).collect();
+        expected.iter().filter(|known| matches!(known.source, KeyOrigin::Attribute(_))).collect();
     if attributes.is_empty() {
         return format!("replace the old line with this line:\n\n{line}");
     }
-    let mut names: Vec<String> = attributes.iter().map(|name| format!("`{name}`")).collect();
+    let mut names: Vec<String> = attributes.iter().map(|known| format!("`{}`", known.source)).collect();
     names.dedup();
     let key = line.split_once(' ').map_or(line, |(_, key)| key);
     format!("set {} to the new key:\n\n{key}", names.join(" or "))

@@ -2,20 +2,17 @@
 
 use crate::{
     assume_terminated,
-    client::{ClientError, Level, Look, RunnerStatus, Start},
+    client::{Level, RunnerStatus, Snapshot, Start},
     duration::human,
     explain::{Code, Explained, explain, shutdown::way_back},
-    fleet::{
-        health::{Missing, NotHealthy},
-        jobs_left,
-    },
+    fleet::health::{Missing, NotHealthy},
     plan_guard::{Conflict, VARIABLE},
     transport::Presence,
 };
 
 /// Explains why `manager` is not healthy. `others` is a sentence about the other managers of the map, `id` is the id of the instance or of
 /// the drain resource.
-pub fn not_healthy(manager: &str, failure: &NotHealthy<ClientError>, others: &str, id: &str) -> Explained {
+pub(crate) fn not_healthy(manager: &str, failure: &NotHealthy, others: &str, id: &str) -> Explained {
     let mut explained = match failure {
         NotHealthy::Connect { attempts, waited, error } => {
             let mut explained = explain(manager, error);
@@ -38,8 +35,8 @@ pub fn not_healthy(manager: &str, failure: &NotHealthy<ClientError>, others: &st
             ),
             "Check the log of the wrapper on the host. If the host needs more time, raise `timeouts`.",
         ),
-        NotHealthy::TimedOut { waited, last: Some(look), missing } => {
-            let (lacks, next_step) = lacking(look, missing);
+        NotHealthy::TimedOut { waited, last: Some(snapshot), missing } => {
+            let (lacks, next_step) = lacking(snapshot, missing);
             Explained::new(
                 Code::TimedOut,
                 "Runner manager is not healthy",
@@ -100,7 +97,7 @@ pub fn not_healthy(manager: &str, failure: &NotHealthy<ClientError>, others: &st
 }
 
 /// Explains why a plan is refused, for what it does to the drain resources of `instance`.
-pub fn guard_conflict(instance: &str, conflict: Conflict) -> Explained {
+pub(crate) fn guard_conflict(instance: &str, conflict: Conflict) -> Explained {
     match conflict {
         Conflict::Superseded => Explained::new(
             Code::Refused,
@@ -144,7 +141,7 @@ pub fn guard_conflict(instance: &str, conflict: Conflict) -> Explained {
 
 /// Explains why the drain resource `id` cannot send a request: its attribute `attribute` has a `problem`. `key` identifies it in the
 /// environment variable that overrides this.
-pub fn no_target(id: &str, attribute: &str, problem: &str, key: &str) -> Explained {
+pub(crate) fn no_target(id: &str, attribute: &str, problem: &str, key: &str) -> Explained {
     let command = assume_terminated::command(key);
     Explained::new(
         Code::InvalidConfig,
@@ -169,11 +166,11 @@ pub(super) fn tries(attempts: u32, waited: std::time::Duration) -> String {
 }
 
 /// The result of a refresh that found the runner not healthy, as a clause.
-pub fn problem(look: &Look, missing: &Missing) -> String {
+pub(crate) fn problem(snapshot: &Snapshot, missing: &Missing) -> String {
     match missing {
-        Missing::Running | Missing::Time => format!("the runner's status is `{}`", look.report.status),
+        Missing::Running | Missing::Time => format!("the runner's status is `{}`", snapshot.report.status),
         Missing::Level { wanted, reasons } => {
-            let level = look.detail.as_deref().map_or(Level::Process, |detail| detail.level);
+            let level = snapshot.detail.as_deref().map_or(Level::Process, |detail| detail.level);
             let reasons =
                 if reasons.is_empty() { String::new() } else { format!(" ({})", reasons.join("; ")) };
             format!("its level is `{level}`; required is `{wanted}`{reasons}")
@@ -188,11 +185,11 @@ pub fn problem(look: &Look, missing: &Missing) -> String {
 }
 
 /// The condition that was not met, as the end of a sentence, and the next step.
-fn lacking(look: &Look, missing: &Missing) -> (String, &'static str) {
+fn lacking(snapshot: &Snapshot, missing: &Missing) -> (String, &'static str) {
     match missing {
         Missing::Running => (
-            format!("the runner is not `running`. {}", last_seen(Some(look))),
-            if look.report.status == RunnerStatus::InShutdown {
+            format!("the runner is not `running`. {}", last_seen(Some(snapshot))),
+            if snapshot.report.status == RunnerStatus::InShutdown {
                 "A runner that is shutting down accepts no jobs. Start the runner again on the host, or replace the instance."
             } else {
                 "The wrapper has not started the runner, or is waiting to restart it after a failure. Check the log of the wrapper on the \
@@ -221,15 +218,15 @@ fn lacking(look: &Look, missing: &Missing) -> (String, &'static str) {
     }
 }
 
-pub(super) fn last_seen(last: Option<&Look>) -> String {
-    let Some(look) = last else { return "The wrapper had not responded.".to_owned() };
-    let report = &look.report;
+pub(super) fn last_seen(last: Option<&Snapshot>) -> String {
+    let Some(snapshot) = last else { return "The wrapper had not responded.".to_owned() };
+    let report = &snapshot.report;
     let mut text = format!("Last status: `{}`", report.status);
     if !report.failure_reason.is_empty() {
         text.push_str(&format!(", reason: {}", first_line(&report.failure_reason)));
     }
     if report.status == RunnerStatus::InShutdown
-        && let Some(jobs) = jobs_left(look)
+        && let Some(jobs) = snapshot.jobs_left()
     {
         text.push_str(&format!(", {jobs}"));
     }
@@ -251,12 +248,11 @@ pub(super) fn first_line(reason: &str) -> &str {
 }
 
 /// Adds these log lines as a separate paragraph.
-fn append_log(text: &mut String, failure: &NotHealthy<ClientError>) {
+fn append_log(text: &mut String, failure: &NotHealthy) {
     let reason = match failure {
         NotHealthy::Stopped { reason, .. } => reason,
-        NotHealthy::TimedOut { last: Some(look), .. } | NotHealthy::Interrupted { last: Some(look), .. } => {
-            &look.report.failure_reason
-        }
+        NotHealthy::TimedOut { last: Some(snapshot), .. }
+        | NotHealthy::Interrupted { last: Some(snapshot), .. } => &snapshot.report.failure_reason,
         NotHealthy::TimedOut { last: None, .. }
         | NotHealthy::Interrupted { last: None, .. }
         | NotHealthy::Connect { .. }
@@ -280,9 +276,10 @@ pub(super) fn append(text: &mut String, sentence: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::client::ClientError;
     use std::{fmt::Write as _, time::Duration};
 
-    fn seen(status: RunnerStatus) -> Option<Look> {
+    fn seen(status: RunnerStatus) -> Option<Snapshot> {
         Some(status.into())
     }
 
@@ -323,7 +320,7 @@ mod tests {
         };
         let stopped =
             |reason: &str, start| NotHealthy::Stopped { waited: minutes(1), reason: reason.into(), start };
-        let mut failing = Look::from(RunnerStatus::Unknown(0));
+        let mut failing = Snapshot::from(RunnerStatus::Unknown(0));
         failing.report.failure_reason =
             "waiting\nThe last lines of the runner's log:\n  FATAL: no".to_owned();
         let interrupted = |start_requested| NotHealthy::Interrupted {

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     assume_terminated,
-    client::{ClientError, Look},
+    client::{ClientError, Snapshot},
     duration::human,
     fleet::{
         TooFewPeers, Unfit,
@@ -19,7 +19,7 @@ use crate::{
 
 /// The setting that makes an unreachable host count as terminated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Word {
+pub(crate) enum Word {
     /// `on_unreachable = "assume_terminated"`.
     Attribute,
     /// `GRIT_ASSUME_TERMINATED`.
@@ -37,7 +37,7 @@ impl Word {
 
 /// The next step for a host that no longer exists: the command for one run, or the attribute. `id` is the id of the instance or of the
 /// drain resource.
-pub fn way_back(id: &str) -> String {
+pub(crate) fn way_back(id: &str) -> String {
     format!(
         "Only if the host no longer exists (for example because its instance was destroyed outside this configuration or with `-target`): \
          run `{}`, which treats the runner as terminated in this run. To do the same in every run, set \
@@ -47,12 +47,7 @@ pub fn way_back(id: &str) -> String {
 }
 
 /// Explains why the exit of the runner of `manager` is not confirmed. `id` is the id of the instance or of the drain resource.
-pub fn not_drained(
-    manager: &str,
-    failure: &NotDrained<ClientError>,
-    id: &str,
-    word: Option<Word>,
-) -> Explained {
+pub(crate) fn not_drained(manager: &str, failure: &NotDrained, id: &str, word: Option<Word>) -> Explained {
     match failure {
         NotDrained::Connect { attempts, waited, requested, error } => {
             let mut explained = explain(manager, error);
@@ -154,7 +149,7 @@ fn not_counted(word: Word, requested: Requested, error: &ClientError) -> String 
 }
 
 /// Warns that a host was assumed terminated.
-pub fn assumed_terminated(
+pub(crate) fn assumed_terminated(
     manager: &str,
     attempts: u32,
     waited: Duration,
@@ -188,7 +183,7 @@ pub fn assumed_terminated(
 }
 
 /// Warns that a drain became forceful at its deadline.
-pub fn forced(manager: &str, limit: Duration) -> Explained {
+pub(crate) fn forced(manager: &str, limit: Duration) -> Explained {
     Explained::new(
         Code::TimedOut,
         format!("Runner manager {manager} was stopped forcefully"),
@@ -201,7 +196,7 @@ pub fn forced(manager: &str, limit: Duration) -> Explained {
 }
 
 /// Warns that the callback of this drain will not be sent.
-pub fn no_callback(manager: &str, why: &NoCallback<ClientError>) -> Explained {
+pub(crate) fn no_callback(manager: &str, why: &NoCallback) -> Explained {
     let (code, why) = match why {
         NoCallback::Upstream => (
             Code::WrapperError,
@@ -221,11 +216,11 @@ pub fn no_callback(manager: &str, why: &NoCallback<ClientError>) -> Explained {
 }
 
 /// Warns about a runner that did not exit cleanly; none when it did.
-pub fn bad_end(manager: &str, look: &Look, forceful: bool) -> Option<Explained> {
-    let happened = match look.detail.as_deref() {
+pub(crate) fn bad_end(manager: &str, snapshot: &Snapshot, forceful: bool) -> Option<Explained> {
+    let happened = match snapshot.detail.as_deref() {
         Some(detail) => detail.bad_end(forceful)?,
         None => {
-            let reason = first_line(&look.report.failure_reason);
+            let reason = first_line(&snapshot.report.failure_reason);
             if reason.is_empty() {
                 return None;
             }
@@ -243,7 +238,7 @@ pub fn bad_end(manager: &str, look: &Look, forceful: bool) -> Option<Explained> 
 }
 
 /// Explains that a drain would leave too few healthy peers.
-pub fn too_few_peers(manager: &str, peers: &TooFewPeers<ClientError>) -> Explained {
+pub(crate) fn too_few_peers(manager: &str, peers: &TooFewPeers) -> Explained {
     let TooFewPeers { healthy, wanted, unhealthy } = peers;
     let unhealthy: Vec<_> =
         unhealthy.iter().map(|(key, unfit)| format!("{key} ({})", unfit_words(unfit))).collect();
@@ -259,7 +254,7 @@ pub fn too_few_peers(manager: &str, peers: &TooFewPeers<ClientError>) -> Explain
     )
 }
 
-fn unfit_words(unfit: &Unfit<ClientError>) -> String {
+fn unfit_words(unfit: &Unfit) -> String {
     match unfit {
         Unfit::DrainedHere => "this apply drains it as well".to_owned(),
         Unfit::AskedToDrain(id) => format!("its drain was requested by {id:?}"),
@@ -348,7 +343,7 @@ mod tests {
 
     #[test]
     fn drain_warning_messages() {
-        let mut failed = Look::from(RunnerStatus::Stopped);
+        let mut failed = Snapshot::from(RunnerStatus::Stopped);
         failed.report.failure_reason = "exit status 1\nThe last lines of the log".to_owned();
         insta::assert_snapshot!(all(vec![
             assumed_terminated("m1", 12, Duration::from_secs(75), &gone(), Word::Variable),

@@ -17,8 +17,8 @@ use tokio::{
     time::{Instant, sleep, timeout_at},
 };
 
-use super::{Fault, Retry, Wrapper};
-use crate::client::RunnerStatus;
+use super::retry::Retry;
+use crate::client::{ClientError, RunnerStatus, Wrapper};
 
 /// How long a peer may take to answer, its retries included.
 const PEER_LIMIT: Duration = Duration::from_secs(30);
@@ -82,9 +82,9 @@ impl Drop for UnderWay {
 }
 
 /// Decides, just before the first request, whether a running runner may be drained.
-pub trait Admission<E>: Sync {
+pub trait Admission: Sync {
     /// Waits for the turn and checks. The permit is held until the request was answered.
-    fn enter(&self, deadline: Instant) -> impl Future<Output = Result<Permit, TooFewPeers<E>>> + Send;
+    fn enter(&self, deadline: Instant) -> impl Future<Output = Result<Permit, TooFewPeers>> + Send;
 }
 
 /// The right to make the request.
@@ -97,24 +97,24 @@ pub struct Permit {
 #[derive(Debug, Clone, Copy)]
 pub struct Unguarded;
 
-impl<E> Admission<E> for Unguarded {
-    async fn enter(&self, _: Instant) -> Result<Permit, TooFewPeers<E>> {
+impl Admission for Unguarded {
+    async fn enter(&self, _: Instant) -> Result<Permit, TooFewPeers> {
         Ok(Permit::default())
     }
 }
 
 /// Too few peers are healthy.
 #[derive(Debug)]
-pub struct TooFewPeers<E> {
+pub struct TooFewPeers {
     pub healthy: usize,
     pub wanted: usize,
     /// The others, by key.
-    pub unhealthy: Vec<(String, Unfit<E>)>,
+    pub unhealthy: Vec<(String, Unfit)>,
 }
 
 /// Why a peer does not count as healthy.
 #[derive(Debug)]
-pub enum Unfit<E> {
+pub enum Unfit {
     /// This process drains it, too.
     DrainedHere,
     /// Its wrapper was asked to drain it, under this id.
@@ -122,7 +122,7 @@ pub enum Unfit<E> {
     /// It does not run.
     Status(RunnerStatus),
     /// It was not reached.
-    Unreached(E),
+    Unreached(ClientError),
     NoAnswer(Duration),
     /// Its entry cannot be used.
     Invalid(String),
@@ -130,14 +130,14 @@ pub enum Unfit<E> {
 
 /// A peer: what identifies it among the drains of this process, and its wrapper.
 #[derive(Debug)]
-pub struct Peer<W> {
+pub(crate) struct Peer<W> {
     pub identity: String,
     pub wrapper: Result<W, String>,
 }
 
 /// A drain with `guard`.
 #[derive(Debug)]
-pub struct Guarded<'a, W> {
+pub(crate) struct Guarded<'a, W> {
     pub drains: &'a Drains,
     /// What identifies the manager that is to be drained.
     pub identity: String,
@@ -148,8 +148,8 @@ pub struct Guarded<'a, W> {
     pub under_way: Mutex<Option<UnderWay>>,
 }
 
-impl<W: Wrapper> Admission<W::Error> for Guarded<'_, W> {
-    async fn enter(&self, deadline: Instant) -> Result<Permit, TooFewPeers<W::Error>> {
+impl<W: Wrapper> Admission for Guarded<'_, W> {
+    async fn enter(&self, deadline: Instant) -> Result<Permit, TooFewPeers> {
         let turn = Arc::clone(&self.drains.turns).lock_owned().await;
         self.check(deadline).await?;
         let began = self.drains.begin(&self.identity);
@@ -159,17 +159,17 @@ impl<W: Wrapper> Admission<W::Error> for Guarded<'_, W> {
 }
 
 impl<W: Wrapper> Guarded<'_, W> {
-    /// Looks at all peers side by side, and stops at the first moment when enough are healthy.
-    async fn check(&self, deadline: Instant) -> Result<(), TooFewPeers<W::Error>> {
+    /// Checks all peers at the same time, and stops as soon as enough are healthy.
+    async fn check(&self, deadline: Instant) -> Result<(), TooFewPeers> {
         let deadline = deadline.min(Instant::now() + PEER_LIMIT);
-        let mut looks: FuturesUnordered<_> = self
+        let mut checks: FuturesUnordered<_> = self
             .peers
             .iter()
-            .map(|(key, peer)| async move { (key.clone(), self.look(peer, deadline).await) })
+            .map(|(key, peer)| async move { (key.clone(), self.check_peer(peer, deadline).await) })
             .collect();
         let (mut healthy, mut unhealthy) = (0, Vec::new());
         while healthy < self.min_healthy {
-            match looks.next().await {
+            match checks.next().await {
                 Some((_, Ok(()))) => healthy += 1,
                 Some((key, Err(unfit))) => unhealthy.push((key, unfit)),
                 None => {
@@ -181,21 +181,22 @@ impl<W: Wrapper> Guarded<'_, W> {
         Ok(())
     }
 
-    /// Whether a peer is healthy. What did not answer is asked again.
-    async fn look(&self, peer: &Peer<W>, deadline: Instant) -> Result<(), Unfit<W::Error>> {
+    /// Whether a peer is healthy. A call that fails is repeated.
+    async fn check_peer(&self, peer: &Peer<W>, deadline: Instant) -> Result<(), Unfit> {
         if self.drains.is_under_way(&peer.identity) {
             return Err(Unfit::DrainedHere);
         }
-        let wrapper = peer.wrapper.as_ref().map_err(|problem| Unfit::Invalid(problem.clone()))?;
+        let wrapper =
+            peer.wrapper.as_ref().map_err(|problem| Unfit::Invalid(problem.clone()))?.until(deadline);
         let attempts = self.retry.attempts.unwrap_or(PEER_ATTEMPTS);
         let mut backoff = self.retry.backoff();
         let mut failures = 0;
         let mut lost = None;
         loop {
-            match timeout_at(deadline, wrapper.look(deadline)).await {
-                Ok(Ok(look)) => {
-                    let drain = look.detail.as_deref().and_then(|detail| detail.drain.as_ref());
-                    return match (look.report.status, drain) {
+            match timeout_at(deadline, wrapper.read_status()).await {
+                Ok(Ok(snapshot)) => {
+                    let drain = snapshot.detail.as_deref().and_then(|detail| detail.drain.as_ref());
+                    return match (snapshot.report.status, drain) {
                         (RunnerStatus::Running, None) => Ok(()),
                         (RunnerStatus::Running, Some(drain)) => Err(Unfit::AskedToDrain(drain.id.clone())),
                         (status, _) => Err(Unfit::Status(status)),

@@ -1,7 +1,7 @@
 //! A wrapper that follows a script, on tokio's paused clock.
 
 use std::{
-    fmt,
+    io,
     sync::{
         Mutex,
         atomic::{AtomicUsize, Ordering},
@@ -11,8 +11,11 @@ use std::{
 
 use tokio::time::Instant;
 
-use super::{Fault, Retry, Wrapper};
-use crate::client::{DrainRequest, Look, RunnerStatus, Start, StatusReport};
+use super::Retry;
+use crate::{
+    client::{ClientError, DrainRequest, RunnerStatus, Snapshot, Start, StatusReport, Wrapper},
+    transport::{Cause, Phase, Route, TransportError},
+};
 
 /// What the script decides from.
 #[derive(Debug, Clone, Copy, Default)]
@@ -40,27 +43,34 @@ pub(super) enum ScriptedFault {
     NoTurn,
 }
 
-impl fmt::Display for ScriptedFault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{self:?}")
-    }
-}
-
-impl Fault for ScriptedFault {
-    fn retryable(&self) -> bool {
-        matches!(self, Self::Down | Self::Busy | Self::NoTurn)
-    }
-
-    fn absent(&self) -> bool {
-        *self == Self::Down
-    }
-
-    fn may_have_arrived(&self) -> bool {
-        *self == Self::Broken
-    }
-
-    fn was_tried(&self) -> bool {
-        *self != Self::NoTurn
+impl From<ScriptedFault> for ClientError {
+    fn from(fault: ScriptedFault) -> Self {
+        let route = Route {
+            strategy: "direct",
+            host: "h".parse().unwrap(),
+            username: None,
+            wrapper: "unix:///w".parse().unwrap(),
+            hop: None,
+            onward: None,
+            onward_hop: None,
+        };
+        let (phase, cause) = match fault {
+            ScriptedFault::Down => {
+                (Phase::Tcp, Cause::Network(io::Error::from(io::ErrorKind::ConnectionRefused).into()))
+            }
+            ScriptedFault::Busy => (Phase::Handshake, Cause::TooBusy),
+            ScriptedFault::Broken => (Phase::Call, Cause::Protocol("the connection broke".to_owned())),
+            ScriptedFault::NoTurn => (Phase::Setup, Cause::NoTurn { limit: Duration::from_secs(30) }),
+            ScriptedFault::Refused => {
+                return Self::Status {
+                    method: "Drain",
+                    code: tonic::Code::PermissionDenied,
+                    message: String::new(),
+                    route: Box::new(route),
+                };
+            }
+        };
+        TransportError::at(phase, route, cause).into()
     }
 }
 
@@ -71,7 +81,7 @@ pub(super) struct Scripted<F> {
     starts: AtomicUsize,
 }
 
-impl<F: Fn(Scene) -> Result<S, ScriptedFault> + Sync, S: Into<Look>> Scripted<F> {
+impl<F: Fn(Scene) -> Result<S, ScriptedFault> + Sync, S: Into<Snapshot>> Scripted<F> {
     pub(super) fn new(script: F) -> Self {
         Self { script, start: Instant::now(), asked: Mutex::default(), starts: AtomicUsize::new(0) }
     }
@@ -87,7 +97,7 @@ impl<F: Fn(Scene) -> Result<S, ScriptedFault> + Sync, S: Into<Look>> Scripted<F>
         (asked.0.len(), asked.1.len())
     }
 
-    fn answer(&self) -> Result<Look, ScriptedFault> {
+    fn answer(&self) -> Result<Snapshot, ClientError> {
         let asked = self.asked.lock().unwrap();
         let since = |asks: &[Instant]| asks.first().map(Instant::elapsed);
         let scene = Scene {
@@ -96,20 +106,22 @@ impl<F: Fn(Scene) -> Result<S, ScriptedFault> + Sync, S: Into<Look>> Scripted<F>
             forceful: since(&asked.1),
             starts: self.starts.load(Ordering::SeqCst),
         };
-        (self.script)(scene).map(Into::into)
+        Ok((self.script)(scene)?.into())
     }
 }
 
-impl From<RunnerStatus> for Look {
+impl From<RunnerStatus> for Snapshot {
     fn from(status: RunnerStatus) -> Self {
         Self { report: StatusReport { status, failure_reason: String::new() }, detail: None }
     }
 }
 
-impl<F: Fn(Scene) -> Result<S, ScriptedFault> + Sync, S: Into<Look>> Wrapper for Scripted<F> {
-    type Error = ScriptedFault;
+impl<F: Fn(Scene) -> Result<S, ScriptedFault> + Sync, S: Into<Snapshot>> Wrapper for &Scripted<F> {
+    fn until(&self, _: Instant) -> Self {
+        self
+    }
 
-    async fn look(&self, _: Instant) -> Result<Look, ScriptedFault> {
+    async fn read_status(&self) -> Result<Snapshot, ClientError> {
         self.answer()
     }
 
@@ -117,7 +129,7 @@ impl<F: Fn(Scene) -> Result<S, ScriptedFault> + Sync, S: Into<Look>> Wrapper for
         std::future::pending::<()>().await;
     }
 
-    async fn drain(&self, request: &DrainRequest, _: Instant) -> Result<Look, ScriptedFault> {
+    async fn drain(&self, request: &DrainRequest) -> Result<Snapshot, ClientError> {
         self.answer()?;
         {
             let mut asked = self.asked.lock().unwrap();
@@ -126,7 +138,7 @@ impl<F: Fn(Scene) -> Result<S, ScriptedFault> + Sync, S: Into<Look>> Wrapper for
         self.answer()
     }
 
-    async fn start(&self, _: Instant) -> Result<Start, ScriptedFault> {
+    async fn start(&self) -> Result<Start, ClientError> {
         self.answer()?;
         self.starts.fetch_add(1, Ordering::SeqCst);
         Ok(Start::Requested)

@@ -261,8 +261,8 @@ impl Resource for RunnerDrain {
             return Some(());
         }
         let key = prior.identifiers().next().unwrap_or_default();
-        let target = match prior.target(&name) {
-            Ok(target) => target,
+        let (manager, identity) = match prior.manager() {
+            Ok(manager) => manager,
             Err(_) if prior.word() == Some(Word::Variable) => {
                 diags.warn(
                     format!("Runner manager {name} was assumed terminated"),
@@ -281,7 +281,7 @@ impl Resource for RunnerDrain {
             }
         };
         let known = configured(&self.shared, diags)?;
-        self.shut_down(diags, &prior, target, &known, start).await?;
+        self.shut_down(diags, &prior, (manager, identity), &known, start).await?;
         if let Some(instance) = prior.instance() {
             self.shared.guard.destroyed(instance, prior.id());
         }

@@ -16,7 +16,6 @@ use tokio::time::Instant;
 use super::{add_error, configured, unique_suffix};
 use crate::{
     call::{Walk, call},
-    client::ClientError,
     config::manager::{InvalidManager, RunnerManagerArgs},
     explain::{Code, Explained, add_code, operation},
     fleet::{
@@ -40,7 +39,7 @@ type Outcome = Result<Healthy, Unproved>;
 
 enum Unproved {
     Invalid(InvalidManager),
-    NotHealthy(NotHealthy<ClientError>),
+    NotHealthy(NotHealthy),
 }
 
 impl RunnerHealth {
@@ -84,7 +83,7 @@ impl RunnerHealth {
         }
         let now = OffsetDateTime::now_utc();
         let proved = outcomes.into_iter().filter_map(|(key, outcome)| {
-            let evidence = Evidence::new(&outcome.ok()?.look, now);
+            let evidence = Evidence::new(&outcome.ok()?.snapshot, now);
             Some((key, Value::Value(evidence)))
         });
         planned.managers = Value::Value(proved.collect());
@@ -102,8 +101,7 @@ async fn wait_for_all(
     fleet::for_each(managers, |key, manager| {
         let stop = stop.clone();
         async move {
-            let target = manager.target(&key).map_err(Unproved::Invalid)?;
-            let client = known.connector.client(target);
+            let client = known.client(&key, &manager).map_err(Unproved::Invalid)?;
             let outcome = fleet::health::wait(&key, &client, policy, &stop).await;
             if let Ok(healthy) = &outcome {
                 tracing::info!(manager = key, waited = crate::duration::human(healthy.waited), "healthy");
@@ -175,7 +173,7 @@ impl Resource for RunnerHealth {
         let seen = tokio::select! {
             biased;
             () = stop.cancelled() => return Some((state, private)),
-            seen = refresh::look(&known, &state) => seen,
+            seen = refresh::check(&known, &state) => seen,
         };
         seen.into_state(&mut state, diags);
         Some((state, private))

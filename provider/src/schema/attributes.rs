@@ -35,11 +35,6 @@ pub fn computed(attr_type: AttributeType, description: &str) -> Attribute {
     attribute(attr_type, AttributeConstraint::Computed, description)
 }
 
-/// An attribute that the configuration may set, and the provider otherwise.
-pub fn optional_computed(attr_type: AttributeType, description: &str) -> Attribute {
-    attribute(attr_type, AttributeConstraint::OptionalComputed, description)
-}
-
 /// An attribute whose value Terraform does not show. It is stored in the state all the same.
 pub fn sensitive(attribute: Attribute) -> Attribute {
     Attribute { sensitive: true, ..attribute }

@@ -9,22 +9,21 @@ mod diagnostics;
 mod number;
 mod provider;
 mod resource;
+mod unknown;
 
-pub use attributes::{attributes, computed, optional, optional_computed, required, schema, sensitive};
+pub use attributes::{attributes, computed, optional, required, schema, sensitive};
 pub use diagnostics::{DiagnosticsExt, diagnostic};
 pub use number::Number;
-pub use provider::{NoConfiguration, Provider, Unconfigured};
+pub use provider::Provider;
 pub use resource::{MoveSource, ResourceExt};
 pub use tf_provider::{
     AttributePath, AttributePathStep, DataSource, Diagnostic, Diagnostics, Resource,
     schema::{
         Attribute, AttributeConstraint, AttributeType, Block, Description, NestedBlock, Schema, StringKind,
     },
-    value::{
-        StructEmpty, Value, ValueAny, ValueBool, ValueEmpty, ValueList, ValueMap, ValueNumber, ValueSet,
-        ValueString, serde_as_vec,
-    },
+    value::{Value, ValueEmpty, ValueNumber, ValueString},
 };
+pub(crate) use unknown::{holds_unknown, is_known};
 
 /// A value that can be null or unknown and holds any number that Terraform has, fractions too.
 ///

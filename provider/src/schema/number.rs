@@ -22,15 +22,6 @@ impl Number {
             Self::Decimal(digits) => digits.parse().ok(),
         }
     }
-
-    /// The number, rounded to the nearest `f64`.
-    pub fn as_f64(&self) -> f64 {
-        match self {
-            Self::Whole(whole) => *whole as f64,
-            Self::Fraction(fraction) => *fraction,
-            Self::Decimal(digits) => digits.parse().unwrap_or(f64::NAN),
-        }
-    }
 }
 
 impl fmt::Display for Number {
@@ -40,12 +31,6 @@ impl fmt::Display for Number {
             Self::Fraction(fraction) => fraction.fmt(f),
             Self::Decimal(digits) => f.write_str(digits),
         }
-    }
-}
-
-impl From<i64> for Number {
-    fn from(whole: i64) -> Self {
-        Self::Whole(whole)
     }
 }
 

@@ -1,9 +1,9 @@
 //! The provider as a whole: its configuration block.
 
 use async_trait::async_trait;
-use serde::{Deserialize, de::DeserializeOwned};
+use serde::de::DeserializeOwned;
 
-use super::{Block, Diagnostics, Schema};
+use super::{Diagnostics, Schema};
 
 /// The provider's configuration block: its schema, and what happens when Terraform hands it over.
 ///
@@ -30,25 +30,4 @@ pub trait Provider: Send + Sync + 'static {
         config: Self::Config,
         terraform_version: &str,
     ) -> Option<()>;
-}
-
-/// A provider whose configuration block is empty.
-#[derive(Debug, Clone, Copy)]
-pub struct Unconfigured;
-
-/// The configuration of [`Unconfigured`].
-#[derive(Debug, Clone, Copy, Deserialize)]
-pub struct NoConfiguration {}
-
-#[async_trait]
-impl Provider for Unconfigured {
-    type Config = Option<NoConfiguration>;
-
-    fn schema(&self, _: &mut Diagnostics) -> Option<Schema> {
-        Some(Schema { version: 0, block: Block { version: 0, description: "".into(), ..Block::default() } })
-    }
-
-    async fn configure(&self, _: &mut Diagnostics, _: Self::Config, _: &str) -> Option<()> {
-        Some(())
-    }
 }

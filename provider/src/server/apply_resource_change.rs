@@ -222,7 +222,7 @@ mod tests {
 
     #[tokio::test]
     async fn change_from_null_to_null_is_rejected() {
-        let service = Service::new(crate::Registry::new("test", crate::schema::Unconfigured));
+        let service = Service::new(crate::registry());
         let request = pb::apply_resource_change::Request::default();
         let answer = service.apply(request).await;
         assert_eq!(answer.diagnostics.len(), 1);

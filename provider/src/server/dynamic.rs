@@ -1,7 +1,7 @@
 //! Object-safe views of the typed traits: values go in and come out encoded, so that resources of different types fit into one map.
 
 use async_trait::async_trait;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use serde_json::Value as Json;
 
 use crate::{
@@ -97,7 +97,7 @@ impl<T: ResourceExt> ErasedResource for T {
     }
 
     async fn validate(&self, diags: &mut Diagnostics, config: &Raw) -> Option<()> {
-        let config = state(self, "the configuration", config, diags)?;
+        let config = config.decode("the configuration", diags)?;
         Resource::validate(self, diags, config).await
     }
 
@@ -108,17 +108,17 @@ impl<T: ResourceExt> ErasedResource for T {
         stored_private: &Raw,
         stored_meta: &Raw,
     ) -> Option<StateAndPrivate> {
-        let current = state(self, "the state", stored, diags)?;
-        let private = private::<T>(stored_private, diags)?;
-        let meta = meta::<T>(stored_meta, diags)?;
+        let current = stored.decode("the state", diags)?;
+        let private = stored_private.decode("the private data", diags)?;
+        let meta = stored_meta.decode("provider_meta", diags)?;
         let result = Resource::read(self, diags, current, private, meta).await?;
         encoded(&result, diags)
     }
 
     async fn plan_create(&self, diags: &mut Diagnostics, change: &Change) -> Option<StateAndPrivate> {
-        let proposed = state(self, "the proposed state", &change.next, diags)?;
-        let config = state(self, "the configuration", &change.config, diags)?;
-        let meta = meta::<T>(&change.meta, diags)?;
+        let proposed = change.next.decode("the proposed state", diags)?;
+        let config = change.config.decode("the configuration", diags)?;
+        let meta = change.meta.decode("provider_meta", diags)?;
         let result = Resource::plan_create(self, diags, proposed, config, meta).await?;
         encoded(&result, diags)
     }
@@ -128,47 +128,47 @@ impl<T: ResourceExt> ErasedResource for T {
         diags: &mut Diagnostics,
         change: &Change,
     ) -> Option<(StateAndPrivate, Vec<AttributePath>)> {
-        let prior = state(self, "the prior state", &change.prior, diags)?;
-        let proposed = state(self, "the proposed state", &change.next, diags)?;
-        let config = state(self, "the configuration", &change.config, diags)?;
-        let private = private::<T>(&change.private, diags)?;
-        let meta = meta::<T>(&change.meta, diags)?;
+        let prior = change.prior.decode("the prior state", diags)?;
+        let proposed = change.next.decode("the proposed state", diags)?;
+        let config = change.config.decode("the configuration", diags)?;
+        let private = change.private.decode("the private data", diags)?;
+        let meta = change.meta.decode("provider_meta", diags)?;
         let (planned, private, replacing) =
             Resource::plan_update(self, diags, prior, proposed, config, private, meta).await?;
         Some((encoded(&(planned, private), diags)?, replacing))
     }
 
     async fn plan_destroy(&self, diags: &mut Diagnostics, change: &Change) -> Option<Encoded> {
-        let prior = state(self, "the prior state", &change.prior, diags)?;
-        let private = private::<T>(&change.private, diags)?;
-        let meta = meta::<T>(&change.meta, diags)?;
+        let prior = change.prior.decode("the prior state", diags)?;
+        let private = change.private.decode("the private data", diags)?;
+        let meta = change.meta.decode("provider_meta", diags)?;
         let private = Resource::plan_destroy(self, diags, prior, private, meta).await?;
         encode(&private, "the private data", diags)
     }
 
     async fn create(&self, diags: &mut Diagnostics, change: &Change) -> Option<StateAndPrivate> {
-        let planned = state(self, "the planned state", &change.next, diags)?;
-        let config = state(self, "the configuration", &change.config, diags)?;
-        let private = private::<T>(&change.private, diags)?;
-        let meta = meta::<T>(&change.meta, diags)?;
+        let planned = change.next.decode("the planned state", diags)?;
+        let config = change.config.decode("the configuration", diags)?;
+        let private = change.private.decode("the private data", diags)?;
+        let meta = change.meta.decode("provider_meta", diags)?;
         let result = Resource::create(self, diags, planned, config, private, meta).await?;
         encoded(&result, diags)
     }
 
     async fn update(&self, diags: &mut Diagnostics, change: &Change) -> Option<StateAndPrivate> {
-        let prior = state(self, "the prior state", &change.prior, diags)?;
-        let planned = state(self, "the planned state", &change.next, diags)?;
-        let config = state(self, "the configuration", &change.config, diags)?;
-        let private = private::<T>(&change.private, diags)?;
-        let meta = meta::<T>(&change.meta, diags)?;
+        let prior = change.prior.decode("the prior state", diags)?;
+        let planned = change.next.decode("the planned state", diags)?;
+        let config = change.config.decode("the configuration", diags)?;
+        let private = change.private.decode("the private data", diags)?;
+        let meta = change.meta.decode("provider_meta", diags)?;
         let result = Resource::update(self, diags, prior, planned, config, private, meta).await?;
         encoded(&result, diags)
     }
 
     async fn destroy(&self, diags: &mut Diagnostics, change: &Change) -> Option<()> {
-        let prior = state(self, "the prior state", &change.prior, diags)?;
-        let private = private::<T>(&change.private, diags)?;
-        let meta = meta::<T>(&change.meta, diags)?;
+        let prior = change.prior.decode("the prior state", diags)?;
+        let private = change.private.decode("the private data", diags)?;
+        let meta = change.meta.decode("provider_meta", diags)?;
         Resource::destroy(self, diags, prior, private, meta).await
     }
 
@@ -185,14 +185,13 @@ impl<T: DataSource> ErasedDataSource for T {
     }
 
     async fn validate(&self, diags: &mut Diagnostics, config: &Raw) -> Option<()> {
-        let config = data(self, config, diags)?;
+        let config = config.decode("the configuration", diags)?;
         DataSource::validate(self, diags, config).await
     }
 
     async fn read(&self, diags: &mut Diagnostics, config: &Raw, meta: &Raw) -> Option<Encoded> {
-        let config = data(self, config, diags)?;
-        let probe = |bytes: &[u8]| decodes::<T::ProviderMetaState<'_>>(bytes);
-        let meta = meta.decode("provider_meta", || None, probe, diags)?;
+        let config = config.decode("the configuration", diags)?;
+        let meta = meta.decode("provider_meta", diags)?;
         let result = DataSource::read(self, diags, config, meta).await?;
         encode(&result, "the state", diags)
     }
@@ -205,46 +204,14 @@ impl<T: Provider> ErasedProvider for T {
     }
 
     async fn validate(&self, diags: &mut Diagnostics, config: &Raw) -> Option<()> {
-        let config = configuration(self, config, diags)?;
+        let config = config.decode("the provider's configuration", diags)?;
         Provider::validate(self, diags, config).await
     }
 
     async fn configure(&self, diags: &mut Diagnostics, config: &Raw, terraform_version: &str) -> Option<()> {
-        let config = configuration(self, config, diags)?;
+        let config = config.decode("the provider's configuration", diags)?;
         Provider::configure(self, diags, config, terraform_version).await
     }
-}
-
-fn state<'a, T: Resource>(
-    resource: &T,
-    what: &str,
-    raw: &'a Raw,
-    diags: &mut Diagnostics,
-) -> Option<T::State<'a>> {
-    let schema = || Resource::schema(resource, &mut Diagnostics::default());
-    raw.decode(what, schema, |bytes| decodes::<T::State<'_>>(bytes), diags)
-}
-
-fn private<'a, T: Resource>(raw: &'a Raw, diags: &mut Diagnostics) -> Option<T::PrivateState<'a>> {
-    raw.decode("the private data", || None, |bytes| decodes::<T::PrivateState<'_>>(bytes), diags)
-}
-
-fn meta<'a, T: Resource>(raw: &'a Raw, diags: &mut Diagnostics) -> Option<T::ProviderMetaState<'a>> {
-    raw.decode("provider_meta", || None, |bytes| decodes::<T::ProviderMetaState<'_>>(bytes), diags)
-}
-
-fn data<'a, T: DataSource>(source: &T, raw: &'a Raw, diags: &mut Diagnostics) -> Option<T::State<'a>> {
-    let schema = || DataSource::schema(source, &mut Diagnostics::default());
-    raw.decode("the configuration", schema, |bytes| decodes::<T::State<'_>>(bytes), diags)
-}
-
-fn configuration<T: Provider>(provider: &T, raw: &Raw, diags: &mut Diagnostics) -> Option<T::Config> {
-    let schema = || Provider::schema(provider, &mut Diagnostics::default());
-    raw.decode("the provider's configuration", schema, |bytes| decodes::<T::Config>(bytes), diags)
-}
-
-fn decodes<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> bool {
-    rmp_serde::from_slice::<T>(bytes).is_ok()
 }
 
 fn encoded<S: Serialize, P: Serialize>(

@@ -6,13 +6,6 @@ use super::dynamic::{ErasedDataSource, ErasedProvider, ErasedResource};
 use crate::schema::{DataSource, Provider, ResourceExt};
 
 /// A provider: its address, its configuration, its resources and data sources.
-///
-/// ```no_run
-/// # use grit_provider::{Registry, schema::Unconfigured};
-/// # fn main() -> std::process::ExitCode {
-/// grit_provider::plugin::run(Registry::new("registry.terraform.io/runner-tools/grit", Unconfigured))
-/// # }
-/// ```
 pub struct Registry {
     address: &'static str,
     pub(super) provider: Box<dyn ErasedProvider>,

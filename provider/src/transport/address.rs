@@ -3,7 +3,7 @@
 use std::{fmt, net::Ipv6Addr, str::FromStr};
 
 /// The port of an SSH server when none is written.
-pub const SSH_PORT: u16 = 22;
+pub(crate) const SSH_PORT: u16 = 22;
 
 /// A host and a port: `host`, `host:port`, `[v6]`, `[v6]:port`, or a bare `v6`. The default port is [`SSH_PORT`].
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -96,6 +96,8 @@ impl fmt::Display for WrapperAddress {
 /// Why a text is no address. Each message says what is accepted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AddressError {
+    #[error("it has no value")]
+    Missing,
     #[error("the address is empty; write host, host:port or [IPv6]:port")]
     Empty,
     #[error("{0:?} begins or ends with white space; remove the white space, for example with trimspace()")]

@@ -1,58 +1,45 @@
-//! What can be known to be wrong with options before anything is connected.
+//! What can be found wrong with values of the configuration before anything is connected. Reads files, never the network.
 
 use crate::transport::{
-    Secret, SshOptions, StrategyOptions,
-    error::{InvalidOption, KeyError},
-    proxy_command::invalid,
+    error::KeyError,
+    secret::Secret,
     ssh,
-    template::Template,
-    trust::HostTrust,
-    user_files,
+    template::{Template, TemplateError},
+    trust, user_files,
 };
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-/// Everything that is wrong, in the order of the attributes.
-pub(super) fn check(options: &SshOptions) -> Vec<InvalidOption> {
-    let mut found = Vec::new();
-    let mut note = |attribute: &str, problem: Option<String>| {
-        found.extend(problem.map(|problem| InvalidOption { attribute: attribute.to_owned(), problem }));
-    };
-    let home = options.home.as_deref();
-    let key = |text: &Secret| ssh::inspect_key(text).err().as_ref().map(key_problem);
-    let certificate_file = |path: &PathBuf| match read(&user_files::expand(path, home)) {
-        Ok(text) => ssh::read_certificate(text.expose()).err(),
-        Err(problem) => Some(problem),
-    };
-    let key_file = |path: &PathBuf| match read(&user_files::expand(path, home)) {
-        Ok(text) => key(&text),
-        Err(problem) => Some(problem),
-    };
+/// Whether a text is a private key that can be used, as far as can be known without its passphrase.
+pub(crate) fn private_key(text: &Secret) -> Result<(), String> {
+    ssh::inspect_key(text).map_err(|error| key_problem(&error))
+}
 
-    note("ssh.private_key", options.private_key.as_ref().and_then(key));
-    note("ssh.private_key_path", options.private_key_path.as_ref().and_then(key_file));
-    note("ssh.certificate_path", options.certificate_path.as_ref().and_then(certificate_file));
-    if let StrategyOptions::ProxyJump(hops) = &options.strategy {
-        for (index, hop) in hops.iter().enumerate() {
-            let name = |attribute: &str| format!("ssh.proxy_jump[{index}].{attribute}");
-            note(&name("private_key"), hop.private_key.as_ref().and_then(key));
-            note(&name("private_key_path"), hop.private_key_path.as_ref().and_then(key_file));
-            note(&name("certificate_path"), hop.certificate_path.as_ref().and_then(certificate_file));
-            let pins = HostTrust::check_pins(&name("host_key"), hop.host_key.as_deref().unwrap_or_default());
-            note(&name("host_key"), pins.err().map(|error| error.problem));
-        }
-    }
-    let template = match &options.strategy {
-        StrategyOptions::ProxyCommand(arguments) => Some(("proxy_command", arguments)),
-        StrategyOptions::SshCommand(arguments) => Some(("ssh_command", arguments)),
-        StrategyOptions::Direct | StrategyOptions::ProxyJump(_) => None,
-    };
-    if let Some((strategy, arguments)) = template
-        && let Err(error) = Template::parse(arguments)
-    {
-        found.push(invalid(strategy, &error));
-    }
-    found.extend(HostTrust::check(&options.trust));
-    found
+pub(crate) fn private_key_file(path: &Path) -> Result<(), String> {
+    private_key(&read(path)?)
+}
+
+pub(crate) fn certificate_file(path: &Path) -> Result<(), String> {
+    ssh::read_certificate(read(path)?.expose()).map(drop)
+}
+
+/// The keys that a host must show: public keys or fingerprints, one a line.
+pub(crate) fn host_keys(text: &str) -> Result<(), String> {
+    trust::check_pins(text)
+}
+
+/// The public key of an authority.
+pub(crate) fn host_authority(text: &str) -> Result<(), String> {
+    trust::authority(text).map(drop)
+}
+
+pub(crate) fn known_hosts(text: &str) -> Result<(), String> {
+    trust::check_known_hosts(text)
+}
+
+/// The argument list of a command; the error has the index of the argument, where it is about one.
+pub(crate) fn command(arguments: &[String]) -> Result<(), (Option<usize>, String)> {
+    let problem = |error: TemplateError| (error.argument(), error.to_string());
+    Template::parse(arguments).map(drop).map_err(problem)
 }
 
 fn read(path: &Path) -> Result<Secret, String> {

@@ -4,7 +4,10 @@
 //! all the time, and its last part kept: it is where a tool says what is wrong, and a pipe that nobody reads would block it. The child
 //! leads a process group of its own, which ends with the connection: first asked, then killed.
 
-use crate::transport::{Evidence, Phase, Route, TransportError, error::Cause, ssh::Carrier};
+use crate::transport::{
+    error::{Cause, Evidence, Phase, Route, TransportError},
+    tunnel::Carrier,
+};
 use async_trait::async_trait;
 use rustix::process::{Pid, Signal};
 use std::{

@@ -2,7 +2,10 @@
 //!
 //! The words a user reads are chosen in [`crate::explain`]; here are the facts, sorted so that they can be chosen.
 
-use crate::transport::{HostPort, WrapperAddress, user_files};
+use crate::transport::{
+    address::{HostPort, WrapperAddress},
+    user_files,
+};
 use std::{fmt, io, time::Duration};
 
 /// A part of the way, in the order in which they are passed.
@@ -75,6 +78,22 @@ pub struct TransportError {
 }
 
 impl TransportError {
+    /// An error of which nothing more is known.
+    pub(crate) fn at(phase: Phase, route: Route, cause: Cause) -> Self {
+        Self { phase, route: Box::new(route), cause, evidence: Box::new(Evidence::default()) }
+    }
+
+    /// The same error for the wrapper of another manager behind the same session.
+    pub(crate) fn for_wrapper(mut self, wrapper: &WrapperAddress) -> Self {
+        self.route.wrapper = wrapper.clone();
+        self
+    }
+
+    /// Whether the session that met it is of no more use.
+    pub(crate) fn is_end_of_session(&self) -> bool {
+        matches!(self.cause, Cause::Lost(_) | Cause::NotAnswering { .. })
+    }
+
     /// Whether the same attempt can succeed later without anybody changing the configuration.
     ///
     /// A refused authentication never is: servers lock an address out that tries again and again.
@@ -254,7 +273,7 @@ impl fmt::Display for HostKeyVerdict {
 pub struct ExpectedKey {
     pub key_type: String,
     pub fingerprint: String,
-    pub source: String,
+    pub source: KeyOrigin,
 }
 
 /// Why a private key cannot be used. Never holds a part of the key.
@@ -275,12 +294,54 @@ pub enum KeyError {
     Unusable { source_name: String, format: String, problem: String },
 }
 
+/// The attribute that a value comes from.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Attribute {
+    /// Of the entry of the runner manager.
+    Manager(&'static str),
+    /// Of `ssh` in the provider block.
+    Ssh(&'static str),
+    /// One element of a list in `ssh`.
+    SshElement(&'static str, usize),
+    /// Of one SSH server in `ssh.proxy_jump`, counted from 0.
+    Hop(usize, &'static str),
+}
+
+/// As users write it: `ssh.host_keys[1]`.
+impl fmt::Display for Attribute {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Manager(name) => f.write_str(name),
+            Self::Ssh(name) => write!(f, "ssh.{name}"),
+            Self::SshElement(name, index) => write!(f, "ssh.{name}[{index}]"),
+            Self::Hop(index, name) => write!(f, "ssh.proxy_jump[{index}].{name}"),
+        }
+    }
+}
+
+/// Where a known host key was found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum KeyOrigin {
+    /// An attribute that holds the key or its fingerprint.
+    Attribute(Attribute),
+    /// A line of a known_hosts file, as `file:line`.
+    Line(String),
+}
+
+impl fmt::Display for KeyOrigin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Attribute(attribute) => attribute.fmt(f),
+            Self::Line(line) => f.write_str(line),
+        }
+    }
+}
+
 /// An option that cannot be used, with the attribute that holds it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{attribute}: {problem}")]
 pub struct InvalidOption {
-    /// The attribute's path, steps joined by dots, as `ssh.host_keys[1]`.
-    pub attribute: String,
+    pub attribute: Attribute,
     /// What is wrong, and what is accepted.
     pub problem: String,
 }

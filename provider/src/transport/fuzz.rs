@@ -1,9 +1,11 @@
 //! The promises of the parsers, for [`crate::fuzz`].
 
 use crate::transport::{
-    HostPort, Secret, Target, WrapperAddress,
+    address::{HostPort, WrapperAddress},
     error::KeyError,
+    secret::Secret,
     ssh::{KeyLimits, PrivateKey, load_key_within},
+    target::{Login, Target},
     template::Template,
     trust::{HostKey, HostTrust},
 };
@@ -99,9 +101,9 @@ fn target(instance_name: &str) -> Target {
         instance_id: Some("i-07".to_owned()),
         address: host("h:2222"),
         wrapper_address: WrapperAddress::Unix("/run/w.sock".to_owned()),
-        username: None,
-        private_key: None,
+        login: Login::default(),
         host_key: None,
+        hops: Vec::new(),
     }
 }
 

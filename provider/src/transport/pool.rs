@@ -1,6 +1,9 @@
-//! SSH sessions that are shared: one for each way, host, user and key.
+//! SSH sessions that are shared: one for each [`SessionKey`].
 
-use crate::transport::{HostPort, TransportError, ssh::Session, trust::Pinned};
+use crate::transport::{
+    error::TransportError,
+    ssh::{Session, SessionKey},
+};
 use futures::{
     FutureExt,
     future::{BoxFuture, Shared, WeakShared},
@@ -16,22 +19,9 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 /// How long a session stays after its last user. A host that boots is asked again and again, and each handshake costs it 30 ms.
 const LINGER: Duration = Duration::from_secs(15);
 
-/// What makes two connections the same.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) struct SessionKey {
-    /// The way to the server: `direct`, or the session or the command that carries this one.
-    pub(crate) way: String,
-    pub(crate) host: HostPort,
-    pub(crate) username: String,
-    /// The name of the identity; holds no secret.
-    pub(crate) identity: String,
-    /// The host key that the manager's entry, or the hop, demands.
-    pub(crate) host_key: Option<Pinned>,
-}
-
 /// The sessions that are open or being opened. Dropping it ends those that nobody uses.
 #[derive(Debug)]
-pub(crate) struct Pool {
+pub(crate) struct SessionPool {
     sessions: Mutex<Sessions>,
     closing: CancellationToken,
     _close: DropGuard,
@@ -52,14 +42,14 @@ enum Entry {
     Open(Weak<Session>),
 }
 
-impl Default for Pool {
+impl Default for SessionPool {
     fn default() -> Self {
         let closing = CancellationToken::new();
         Self { sessions: Mutex::default(), _close: closing.clone().drop_guard(), closing }
     }
 }
 
-impl Pool {
+impl SessionPool {
     /// A session that is open already.
     pub(crate) fn open_session(&self, key: &SessionKey) -> Option<Lease> {
         match self.lock().entries.get(key)? {

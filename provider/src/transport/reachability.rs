@@ -5,7 +5,7 @@
 
 use std::io::ErrorKind;
 
-use super::{Cause, ChannelRefusal, Phase, SharedIoError, TransportError};
+use super::error::{Cause, ChannelRefusal, Phase, SharedIoError, TransportError};
 
 /// What is known of a host after a failed attempt to reach it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -106,7 +106,7 @@ mod tests {
     use std::{io, time::Duration};
 
     use super::*;
-    use crate::transport::{HostKeyRefusal, HostKeyVerdict, HostPort, InvalidOption, Route};
+    use crate::transport::{Attribute, HostKeyRefusal, HostKeyVerdict, HostPort, InvalidOption, Route};
 
     fn route(strategy: &'static str) -> Route {
         Route {
@@ -162,7 +162,7 @@ mod tests {
         let refused = Cause::AuthRefused { offered: vec![], remaining: vec![] };
         assert_eq!(direct(Phase::Auth, refused), Presence::Refused);
         assert_eq!(direct(Phase::HostKey, changed_key()), Presence::Refused);
-        let option = InvalidOption { attribute: "ssh".to_owned(), problem: "wrong".to_owned() };
+        let option = InvalidOption { attribute: Attribute::Ssh("host_keys"), problem: "wrong".to_owned() };
         assert_eq!(direct(Phase::Setup, Cause::Option(option)), Presence::Unseen);
         assert_eq!(direct(Phase::Setup, Cause::NoTurn { limit: Duration::ZERO }), Presence::Unseen);
     }

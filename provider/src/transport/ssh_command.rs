@@ -1,14 +1,15 @@
 //! `ssh_command`: a command whose standard input and output *are* the connection to the wrapper. The command brings its own user, keys and
-//! trust; we know nothing of SSH here.
+//! trust; nothing here knows SSH.
 
 use crate::transport::{
-    Evidence, Inner, Phase, Route, Strategy, Target, TransportError, Tunnel, Witness,
     command::{self, Running},
-    error::Cause,
+    error::{Cause, Evidence, Phase, Route, TransportError},
     limits::Deadline,
-    proxy_command::unusable,
+    shared::Shared,
     stream::{Tap, Transcript},
+    target::Target,
     template::{Template, TemplateError},
+    tunnel::{self, Tunnel, TunnelMonitor},
 };
 use async_trait::async_trait;
 use std::{sync::Arc, time::Duration};
@@ -17,49 +18,39 @@ use tokio_util::sync::CancellationToken;
 /// How long starting a command takes at most, without waiting for other connections.
 const START: Duration = Duration::from_secs(1);
 
-/// The command, as far as it could be read.
-#[derive(Debug)]
-pub(crate) struct SshCommand(pub(crate) Result<Template, TemplateError>);
-
-#[async_trait]
-impl Strategy for SshCommand {
-    fn name(&self) -> &'static str {
-        "ssh_command"
-    }
-
-    async fn open(
-        &self,
-        inner: &Arc<Inner>,
-        target: &Target,
-        deadline: Deadline,
-    ) -> Result<Tunnel, TransportError> {
-        let route = Route::of(target, self.name());
-        let username = inner.options.username.as_ref().or(target.username.as_ref());
-        let expanded = self.0.clone().and_then(|it| it.expand(target, username.map(String::as_str)));
-        let arguments = expanded.map_err(|error| {
-            TransportError::at(Phase::Setup, route.clone(), unusable(self.name(), &error))
-        })?;
-        let turn = inner.gate.enter(&target.address, deadline).await;
-        let turn = turn.map_err(|cause| TransportError::at(Phase::Setup, route.clone(), cause))?;
-        let (stream, running) = command::spawn(&arguments)
-            .map_err(|cause| TransportError::at(Phase::Command, route.clone(), cause))?;
-        let transcript = Transcript::default();
-        // The command runs its own handshake. It is over when the wrapper is heard, which speaks first.
-        let (heard, limit) = (transcript.clone(), deadline.left());
-        tokio::spawn(async move {
-            if tokio::time::timeout(limit, heard.changed()).await.is_err() {
-                tracing::debug!("no data from ssh_command yet");
-            }
-            drop(turn);
-        });
-        let tap = Tap::new(stream, transcript.clone(), CancellationToken::new());
-        let witness = CommandWitness { running, transcript, route, deadline };
-        Ok(Tunnel { stream: Box::new(tap), witness: Arc::new(witness) })
-    }
+pub(crate) async fn open(
+    shared: &Arc<Shared>,
+    target: &Target,
+    strategy: &'static str,
+    template: &Result<Template, TemplateError>,
+    deadline: Deadline,
+) -> Result<Tunnel, TransportError> {
+    let route = target.route(strategy);
+    let failed = |phase: Phase| {
+        let route = route.clone();
+        move |cause| TransportError::at(phase, route, cause)
+    };
+    let username = target.login.username.as_deref();
+    let expanded = template.clone().and_then(|template| template.expand(target, username));
+    let arguments = expanded.map_err(|error| failed(Phase::Setup)(error.cause(strategy)))?;
+    let permit = shared.handshakes.enter(&target.address, deadline).await.map_err(failed(Phase::Setup))?;
+    let (stream, running) = command::spawn(&arguments).map_err(failed(Phase::Command))?;
+    let transcript = Transcript::default();
+    // The command runs its own handshake. It is over when the wrapper is heard, which speaks first.
+    let (heard, limit) = (transcript.clone(), deadline.left());
+    tokio::spawn(async move {
+        if tokio::time::timeout(limit, heard.changed()).await.is_err() {
+            tracing::debug!("no data from ssh_command yet");
+        }
+        drop(permit);
+    });
+    let tap = Tap::new(stream, transcript.clone(), CancellationToken::new());
+    let monitor = CommandMonitor { running, transcript, route, deadline };
+    Ok(Tunnel { stream: Box::new(tap), monitor: Arc::new(monitor) })
 }
 
-/// Tells why a command carries nothing any more.
-struct CommandWitness {
+/// Knows why a command carries nothing any more.
+struct CommandMonitor {
     running: Arc<Running>,
     transcript: Transcript,
     route: Route,
@@ -68,9 +59,9 @@ struct CommandWitness {
 }
 
 #[async_trait]
-impl Witness for CommandWitness {
-    async fn testimony(&self) -> Option<TransportError> {
-        let printed = crate::transport::wrapper_side(&self.transcript, &self.route)
+impl TunnelMonitor for CommandMonitor {
+    async fn close_reason(&self) -> Option<TransportError> {
+        let printed = tunnel::wrapper_side(&self.transcript, &self.route)
             .filter(|error| matches!(error.cause, Cause::NotAWrapper));
         if let Some(mut error) = printed {
             error.evidence.stderr = self.running.stderr();
@@ -86,12 +77,12 @@ impl Witness for CommandWitness {
         }))
     }
 
-    fn silence(&self, limit: Duration) -> Option<TransportError> {
+    fn no_answer(&self, limit: Duration) -> Option<TransportError> {
         let nothing_came = self.transcript.first().is_empty();
         nothing_came.then(|| self.error(Phase::Command, Cause::TimedOut { limit }))
     }
 
-    fn patience(&self) -> Duration {
+    fn extra_time(&self) -> Duration {
         if !self.transcript.first().is_empty() {
             return Duration::ZERO;
         }
@@ -109,7 +100,7 @@ impl Witness for CommandWitness {
     }
 }
 
-impl CommandWitness {
+impl CommandMonitor {
     fn error(&self, phase: Phase, cause: Cause) -> TransportError {
         let mut error = TransportError::at(phase, self.route.clone(), cause);
         error.evidence = Box::new(Evidence { stderr: self.running.stderr(), ..Evidence::default() });

@@ -1,6 +1,6 @@
 //! TCP connections: resolution, racing of addresses, and the socket options that make SSH fast.
 
-use crate::transport::{HostPort, error::Cause};
+use crate::transport::{address::HostPort, error::Cause};
 use futures::{StreamExt, stream::FuturesUnordered};
 use std::{
     io,

@@ -3,7 +3,11 @@
 //! Each argument is expanded by itself and handed to the program as it is; no shell reads it. A value that a program could take for an
 //! option, or that holds control characters, is refused.
 
-use crate::transport::{Target, WrapperAddress};
+use crate::transport::{
+    address::WrapperAddress,
+    error::{Attribute, Cause, InvalidOption},
+    target::Target,
+};
 use std::fmt::Write as _;
 
 /// An argument list with names in it.
@@ -15,17 +19,17 @@ pub(crate) struct Template {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Part {
     Text(String),
-    Name(Known),
+    Name(Placeholder),
 }
 
 /// Names and what they stand for.
 macro_rules! names {
     ($($variant:ident $name:literal),+ $(,)?) => {
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-        enum Known { $($variant),+ }
+        enum Placeholder { $($variant),+ }
 
-        impl Known {
-            const ALL: &[(&'static str, Known)] = &[$(($name, Known::$variant)),+];
+        impl Placeholder {
+            const ALL: &[(&'static str, Placeholder)] = &[$(($name, Placeholder::$variant)),+];
         }
     };
 }
@@ -100,9 +104,18 @@ impl TemplateError {
             _ => None,
         }
     }
+
+    /// The error of a connection that needs the template of `strategy`.
+    pub(crate) fn cause(&self, strategy: &'static str) -> Cause {
+        let attribute = match self.argument() {
+            Some(index) => Attribute::SshElement(strategy, index),
+            None => Attribute::Ssh(strategy),
+        };
+        Cause::Option(InvalidOption { attribute, problem: self.to_string() })
+    }
 }
 
-impl Known {
+impl Placeholder {
     fn text(self) -> &'static str {
         Self::ALL.iter().find(|(_, name)| *name == self).map_or("", |(text, _)| text)
     }
@@ -152,7 +165,7 @@ fn parts(text: &str, argument: usize) -> Result<Vec<Part>, TemplateError> {
     let mut rest = text;
     while let Some((before, after)) = rest.split_once("{{") {
         let (name, behind) = after.split_once("}}").ok_or(TemplateError::Unclosed { argument })?;
-        let found = Known::ALL.iter().find(|(text, _)| *text == name.trim());
+        let found = Placeholder::ALL.iter().find(|(text, _)| *text == name.trim());
         let (_, name) =
             found.ok_or_else(|| TemplateError::UnknownName { argument, name: name.trim().to_owned() })?;
         if !before.is_empty() {
@@ -168,12 +181,13 @@ fn parts(text: &str, argument: usize) -> Result<Vec<Part>, TemplateError> {
 }
 
 fn known() -> String {
-    Known::ALL.iter().map(|(text, _)| *text).collect::<Vec<_>>().join(", ")
+    Placeholder::ALL.iter().map(|(text, _)| *text).collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::transport::target::Login;
     use proptest::prelude::*;
 
     fn target() -> Target {
@@ -183,9 +197,9 @@ mod tests {
             instance_id: Some("i-07".to_owned()),
             address: "[2001:db8::7]:2222".parse().unwrap(),
             wrapper_address: "unix:///run/w.sock".parse().unwrap(),
-            username: None,
-            private_key: None,
+            login: Login::default(),
             host_key: None,
+            hops: Vec::new(),
         }
     }
 

@@ -1,6 +1,6 @@
 //! Files of the user: `~` in paths, and errors of the file system in few words.
 
-use crate::transport::Secret;
+use crate::transport::secret::Secret;
 use std::{
     fs::File,
     io::{self, Read as _},

@@ -1,14 +1,13 @@
 //! Messages and msgpack to native values and back, free of decisions.
 
 mod control_characters;
-mod culprit;
 mod mask;
 mod raw;
 mod rewrite;
 mod to_proto;
 
 pub(crate) use mask::Mask;
-pub(crate) use raw::{Encoded, Probe, Raw, encode, has_unknown, is_null, message, null_message};
+pub(crate) use raw::{Encoded, Raw, encode, has_unknown, is_null, message, null_message};
 pub(crate) use rewrite::{prune_json, settle};
 pub(crate) use to_proto::{SchemaNotes, attribute_path, diagnostics, schema};
 

@@ -3,14 +3,10 @@
 use grit_proto::tfplugin6 as pb;
 use serde::{Deserialize, Serialize};
 
-use super::culprit;
-use crate::schema::{Diagnostics, DiagnosticsExt, Schema};
+use crate::schema::{Diagnostics, DiagnosticsExt, holds_unknown};
 
 /// A value encoded as msgpack. Terraform's null is msgpack's nil.
 pub(crate) type Encoded = Vec<u8>;
-
-/// Says whether some bytes decode as the type that failed to decode before.
-pub(crate) type Probe = fn(&[u8]) -> bool;
 
 const NIL: &[u8] = &[0xc0];
 
@@ -67,55 +63,25 @@ impl Raw {
         &self.0
     }
 
-    /// Decodes the value; `what` names it in the diagnostic of a failure.
-    ///
-    /// The error of a decoder has no path. So when `schema` is at hand, parts of the value are left out and `probe`d until the attribute
-    /// is found that does not fit.
-    pub(crate) fn decode<'a, T: Deserialize<'a>>(
-        &'a self,
-        what: &str,
-        schema: impl FnOnce() -> Option<Schema>,
-        probe: Probe,
-        diags: &mut Diagnostics,
-    ) -> Option<T> {
+    /// Decodes the value; `what` names it in the diagnostic of a failure. Terraform has checked it against the schema.
+    pub(crate) fn decode<'a, T: Deserialize<'a>>(&'a self, what: &str, diags: &mut Diagnostics) -> Option<T> {
         let error = match rmp_serde::from_slice(&self.0) {
             Ok(value) => return Some(value),
             Err(error) => error,
         };
-        let found = schema().and_then(|schema| culprit::find(&self.0, &schema, probe));
-        match found {
-            Some(culprit) => diags.fail_at(
-                culprit.path.clone(),
-                format!("Cannot use the value of `{}`", culprit.path),
-                format!(
-                    "In {what}, `{}` is {}, which is not valid for this attribute ({error}).",
-                    culprit.path, culprit.received
-                ),
+        diags.fail(
+            format!("Cannot decode {what}"),
+            format!(
+                "{error}. This is a bug in the provider: its schema and its code do not match.\n\nCode: bug"
             ),
-            None => diags.fail(
-                format!("Cannot decode {what}"),
-                format!(
-                    "{error}. This is a bug in the provider: its schema and its code do not match.\n\nCode: bug"
-                ),
-            ),
-        }
+        );
         None
     }
 }
 
 /// Whether a value that Terraform sent, or a part of it, is not known yet. JSON has no unknown values.
 pub(crate) fn has_unknown(value: Option<&pb::DynamicValue>) -> bool {
-    fn unknown(value: &rmpv::Value) -> bool {
-        match value {
-            rmpv::Value::Ext(..) => true,
-            rmpv::Value::Array(parts) => parts.iter().any(unknown),
-            rmpv::Value::Map(parts) => parts.iter().any(|(_, part)| unknown(part)),
-            _ => false,
-        }
-    }
-    value.is_some_and(|value| {
-        rmpv::decode::read_value(&mut &value.msgpack[..]).is_ok_and(|value| unknown(&value))
-    })
+    value.is_some_and(|value| holds_unknown(&value.msgpack))
 }
 
 /// Whether Terraform sent its null.

@@ -9,11 +9,9 @@ use std::{
     time::{Duration, Instant},
 };
 
+use crate::provider_client::{Connector, SshOptions, StrategyOptions, Target};
 use anyhow::{Context, bail, ensure};
-use grit_provider::{
-    client::{RunnerStatus, WrapperClient},
-    transport::{Connector, SshOptions, StrategyOptions, Target},
-};
+use grit_provider::testing::client::{RunnerStatus, WrapperClient};
 use tokio::runtime::Runtime;
 
 use super::{

@@ -9,11 +9,12 @@ use std::{
     time::{Duration, Instant},
 };
 
+use crate::provider_client::{Connector, SshOptions, StrategyOptions, Target, TrustOptions};
 use anyhow::Context;
 use futures::future::join_all;
-use grit_provider::{
+use grit_provider::testing::{
     client::{ClientError, RunnerStatus, StatusReport, WrapperClient},
-    transport::{Connector, Secret, SshOptions, StrategyOptions, Target, TrustOptions},
+    transport::Secret,
 };
 use serde::{Deserialize, Serialize};
 

@@ -9,9 +9,10 @@ use std::{
     time::{Duration, Instant},
 };
 
+use crate::provider_client::{JumpOptions, SshOptions, Target, TrustOptions};
 use anyhow::{Context, bail, ensure};
 use grit_proto::runner_wrapper::{CheckStatusRequest, process_wrapper_client::ProcessWrapperClient};
-use grit_provider::transport::{HostPort, JumpOptions, Secret, SshOptions, Target, TrustOptions};
+use grit_provider::testing::transport::{HostPort, Secret};
 use hyper_util::rt::TokioIo;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;

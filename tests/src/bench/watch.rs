@@ -13,6 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use crate::provider_client::Connector;
 use anyhow::{Context, bail, ensure};
 use futures::future::try_join_all;
 use grit_proto::runner_wrapper::{
@@ -20,13 +21,12 @@ use grit_proto::runner_wrapper::{
     InitGracefulShutdownRequest, InitGracefulShutdownResponse, Status as State,
     process_wrapper_server::{ProcessWrapper, ProcessWrapperServer},
 };
-use grit_provider::{
-    client::{DrainRequest, Look, RunnerStatus, WrapperClient},
+use grit_provider::testing::{
+    client::{DrainRequest, RunnerStatus, Snapshot, Wrapper as _, WrapperClient},
     fleet::{
         Retry, Unguarded,
         drain::{self, DrainPolicy, Drained, Mode, OnTimeout, OnUnreachable},
     },
-    transport::Connector,
 };
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::net::UnixListener;
@@ -52,15 +52,15 @@ async fn told(settings: Settings, site: &Site) -> anyhow::Result<Vec<Row>> {
     let client = Connector::new(site.options()).client(site.target(0, &site.wrapper.unix_address())?);
     let (mut delays, mut calls) = (Vec::new(), Vec::new());
     for _ in 0..settings.samples(300) {
-        let look = until(&client, |look| runner(look).is_some()).await?;
-        let runner = runner(&look).context("no runner")?;
+        let status = until(&client, |status| runner(status).is_some()).await?;
+        let runner = runner(&status).context("no runner")?;
         let start = Instant::now();
         client.check_status().await?;
         calls.push(milliseconds(start.elapsed()));
 
         // Until the stream is listened to, and has told what is old.
         settled(&client).await;
-        let waiting = until(&client, |look| look.report.status == RunnerStatus::Stopped);
+        let waiting = until(&client, |status| status.report.status == RunnerStatus::Stopped);
         let killing = async {
             let start = Instant::now();
             kill_process(runner, Signal::KILL).map(|()| start)
@@ -78,18 +78,18 @@ async fn told(settings: Settings, site: &Site) -> anyhow::Result<Vec<Row>> {
     Ok(vec![row("p50", median(&delays)), row("p99", quantile(&delays, 0.99)).budget(20.0)])
 }
 
-fn runner(look: &Look) -> Option<Pid> {
-    let running = look.report.status == RunnerStatus::Running;
-    look.detail.as_deref().filter(|_| running)?.pid.and_then(|pid| Pid::from_raw(pid.cast_signed()))
+fn runner(status: &Snapshot) -> Option<Pid> {
+    let running = status.report.status == RunnerStatus::Running;
+    status.detail.as_deref().filter(|_| running)?.pid.and_then(|pid| Pid::from_raw(pid.cast_signed()))
 }
 
 /// Looks, and again at each change, until it is so.
-async fn until(client: &WrapperClient, so: impl Fn(&Look) -> bool) -> anyhow::Result<Look> {
+async fn until(client: &WrapperClient, so: impl Fn(&Snapshot) -> bool) -> anyhow::Result<Snapshot> {
     let work = async {
         loop {
-            let look = client.look().await?;
-            if so(&look) {
-                return Ok(look);
+            let status = client.read_status().await?;
+            if so(&status) {
+                return Ok(status);
             }
             client.changed().await;
         }

@@ -2,11 +2,12 @@
 
 use std::{fs, process::Stdio};
 
-use grit_provider::{
+use grit_provider::testing::{
     client::ClientError,
     explain::explain,
-    transport::{Connector, HostPort, Secret, SshOptions, Target, TrustOptions},
+    transport::{HostPort, Secret},
 };
+use grit_tests::provider_client::{Connector, SshOptions, Target, TrustOptions};
 use grit_tests::{
     debian::machine::{ADDRESS, LIMIT, Machine},
     poll,

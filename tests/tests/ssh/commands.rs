@@ -5,7 +5,7 @@ use crate::{
     methods::{CARRY, command},
     stub::Wrapper,
 };
-use grit_provider::transport::{Connector, SshOptions, StrategyOptions, Target, TrustOptions};
+use grit_tests::provider_client::{Connector, SshOptions, StrategyOptions, Target, TrustOptions};
 use rustix::process::Pid;
 use std::time::Duration;
 

@@ -5,10 +5,11 @@ use crate::{
     fixture::soon,
     methods::{Topology, for_each_method},
 };
-use grit_provider::{
+use grit_provider::testing::{
     client::{ClientError, RunnerStatus, ShutdownCallback},
-    transport::{Connector, Phase},
+    transport::Phase,
 };
+use grit_tests::provider_client::Connector;
 use std::time::Duration;
 
 for_each_method!(
@@ -123,7 +124,7 @@ async fn killed_sessions_are_replaced(topology: Topology) {
     soon(until_answered(&client)).await;
 }
 
-async fn until_answered(client: &grit_provider::client::WrapperClient) {
+async fn until_answered(client: &grit_provider::testing::client::WrapperClient) {
     while let Err(error) = client.check_status().await {
         assert!(error.retryable(), "{error:?}");
         tokio::time::sleep(Duration::from_millis(20)).await;

@@ -1,10 +1,11 @@
 //! What one can log in with, and which of several is taken.
 
 use crate::fixture::{Fixture, soon};
-use grit_provider::{
+use grit_provider::testing::{
     client::ClientError,
-    transport::{AgentOptions, Cause, Connector, Secret, SshOptions, Target},
+    transport::{Cause, Secret},
 };
+use grit_tests::provider_client::{AgentOptions, Connector, SshOptions, Target};
 use grit_tests::sshd::{Agent, ClientKey, Sshd};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -81,12 +82,11 @@ async fn provider_block_overrides_entry_and_environment() {
     works(fixture.options(), wrong_entry()).await;
     let silent = || SshOptions { username: None, private_key: None, ..fixture.options() };
     works(silent(), Target { username: Some(user.clone()), private_key: right(), ..fixture.target() }).await;
-    let variables = |name: &str| match name {
-        "GRIT_SSH_USERNAME" => Some(user.clone()),
-        "GRIT_SSH_PRIVATE_KEY" => Some(fixture.key.private.clone()),
-        _ => None,
-    };
-    works(silent().or_environment(variables), wrong_entry()).await;
+    let variables = [
+        ("GRIT_SSH_USERNAME".to_owned(), user.clone()),
+        ("GRIT_SSH_PRIVATE_KEY".to_owned(), fixture.key.private.clone()),
+    ];
+    works(SshOptions { environment: variables.into(), ..silent() }, wrong_entry()).await;
 }
 
 #[tokio::test]

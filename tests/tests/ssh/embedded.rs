@@ -1,10 +1,11 @@
 //! The embedded server serves our client and OpenSSH's.
 
 use crate::{fixture::soon, stub::Wrapper};
-use grit_provider::{
+use grit_provider::testing::{
     client::ClientError,
-    transport::{Cause, Connector, HostPort, Secret, SshOptions, Target},
+    transport::{Cause, HostPort, Secret},
 };
+use grit_tests::provider_client::{Connector, SshOptions, Target};
 use grit_tests::ssh_server::{KeyPair, SshServer};
 use std::{
     io::Write as _,

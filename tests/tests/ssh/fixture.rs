@@ -1,11 +1,12 @@
 //! An sshd, a wrapper behind it, and a client that is allowed in.
 
 use crate::stub::Wrapper;
-use grit_provider::{
+use grit_provider::testing::{
     client::ClientError,
     explain::explain,
-    transport::{Connector, HostPort, Secret, SshOptions, Target, TrustOptions},
+    transport::{HostPort, Secret},
 };
+use grit_tests::provider_client::{Connector, SshOptions, Target, TrustOptions};
 use grit_tests::sshd::{Builder, ClientKey, Sshd};
 use std::{os::unix::fs::PermissionsExt as _, time::Duration};
 use tempfile::TempDir;

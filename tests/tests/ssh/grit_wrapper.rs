@@ -5,10 +5,8 @@ use crate::{
     fixture::soon,
     methods::{Topology, for_each_method},
 };
-use grit_provider::{
-    client::{ClientError, DrainRequest, RunnerStatus},
-    transport::{Connector, SshOptions, Target},
-};
+use grit_provider::testing::client::{ClientError, DrainRequest, RunnerStatus, Wrapper as _};
+use grit_tests::provider_client::{Connector, SshOptions, Target};
 use grit_tests::{
     sshd::{free_address, tree},
     terraform::built,
@@ -72,12 +70,13 @@ async fn watch_outlasts_call_timeout(topology: Topology) {
     let (watcher, other) =
         (Connector::new(options.clone()).client(target.clone()), Connector::new(options).client(target));
     let running = async {
-        while !matches!(watcher.look().await, Ok(look) if look.report.status == RunnerStatus::Running) {
+        while !matches!(watcher.read_status().await, Ok(look) if look.report.status == RunnerStatus::Running)
+        {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
     soon(running).await;
-    assert!(watcher.look().await.unwrap().detail.is_some(), "our own API");
+    assert!(watcher.read_status().await.unwrap().detail.is_some(), "our own API");
 
     // The first news is what is true now; what the wrapper finds out in its first seconds follows.
     soon(watcher.changed()).await;
@@ -87,7 +86,7 @@ async fn watch_outlasts_call_timeout(topology: Topology) {
     let news = async {
         loop {
             watcher.changed().await;
-            if watcher.look().await.unwrap().report.status == RunnerStatus::Stopped {
+            if watcher.read_status().await.unwrap().report.status == RunnerStatus::Stopped {
                 return;
             }
         }

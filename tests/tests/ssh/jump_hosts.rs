@@ -4,7 +4,8 @@ use crate::{
     fixture::soon,
     methods::{Method, Topology},
 };
-use grit_provider::transport::{Connector, HostPort, Secret, SshOptions, StrategyOptions, Target};
+use grit_provider::testing::transport::{HostPort, Secret};
+use grit_tests::provider_client::{Connector, SshOptions, StrategyOptions, Target};
 use grit_tests::sshd::Sshd;
 use std::time::Duration;
 
@@ -25,7 +26,7 @@ async fn message(topology: &Topology, options: SshOptions, target: Target) -> St
 fn change(
     mut options: SshOptions,
     hop: usize,
-    change: impl FnOnce(&mut grit_provider::transport::JumpOptions),
+    change: impl FnOnce(&mut grit_tests::provider_client::JumpOptions),
 ) -> SshOptions {
     let StrategyOptions::ProxyJump(hops) = &mut options.strategy else { panic!("no hops") };
     change(&mut hops[hop]);

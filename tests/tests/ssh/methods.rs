@@ -1,9 +1,8 @@
 //! The same manager by every way in.
 
 use crate::{fixture::Fixture, stub::Wrapper};
-use grit_provider::transport::{
-    Connector, HostPort, JumpOptions, Secret, SshOptions, StrategyOptions, Target,
-};
+use grit_provider::testing::transport::{HostPort, Secret};
+use grit_tests::provider_client::{Connector, JumpOptions, SshOptions, StrategyOptions, Target};
 use grit_tests::sshd::{Builder, ClientKey, Sshd};
 
 /// The stand-in for tools that carry a stream.

@@ -5,10 +5,11 @@ use crate::{
     methods::{Method, Topology, for_each_method},
     scripted_server::{ScriptedServer, Then},
 };
-use grit_provider::{
+use grit_provider::testing::{
     client::ClientError,
-    transport::{Cause, Connector, HostPort, Phase, SshOptions, Target},
+    transport::{Cause, HostPort, Phase},
 };
+use grit_tests::provider_client::{Connector, SshOptions, Target};
 use grit_tests::sshd::{Builder, Sshd};
 use std::{
     net::TcpStream,

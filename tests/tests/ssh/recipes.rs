@@ -6,7 +6,7 @@ use crate::{
     methods::CARRY,
     stub::Wrapper,
 };
-use grit_provider::transport::{Connector, SshOptions, StrategyOptions, Target};
+use grit_tests::provider_client::{Connector, SshOptions, StrategyOptions, Target};
 use grit_tests::{program, sshd::ClientKey};
 use std::{fs, path::PathBuf, process::Command, time::Duration};
 

@@ -4,11 +4,12 @@ use crate::{
     fixture::{Fixture, soon},
     methods::{Method, Topology, for_each_method},
 };
-use grit_provider::{
+use grit_provider::testing::{
     client::{ClientError, ShutdownCallback},
-    transport::{Cause, Connector, Phase, SshOptions, StrategyOptions},
+    transport::{Cause, Phase},
 };
 use grit_tests::link::Relay;
+use grit_tests::provider_client::{Connector, SshOptions, StrategyOptions};
 use std::time::{Duration, Instant};
 
 #[tokio::test]

@@ -4,7 +4,8 @@
 //! the filter: even with everything let through, russh writes no key and no passphrase.
 
 use crate::fixture::{Fixture, soon};
-use grit_provider::transport::{AgentOptions, Connector, Secret, SshOptions};
+use grit_provider::testing::transport::Secret;
+use grit_tests::provider_client::{AgentOptions, Connector, SshOptions};
 use grit_tests::sshd::{Agent, ClientKey};
 use std::process::Command;
 

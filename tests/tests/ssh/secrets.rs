@@ -5,9 +5,9 @@ use crate::{
     fixture::{Fixture, soon},
     methods::{CARRY, command},
 };
-use grit_provider::{
-    explain::explain,
-    transport::{AgentOptions, Connector, Secret, SshOptions, StrategyOptions, Target, TrustOptions},
+use grit_provider::testing::{explain::explain, transport::Secret};
+use grit_tests::provider_client::{
+    AgentOptions, Connector, SshOptions, StrategyOptions, Target, TrustOptions,
 };
 use grit_tests::sshd::ClientKey;
 use std::{

@@ -4,7 +4,7 @@ use crate::{
     fixture::{Fixture, soon},
     methods::{Method, Topology},
 };
-use grit_provider::transport::{Connector, SshOptions, Target};
+use grit_tests::provider_client::{Connector, SshOptions, Target};
 use std::time::Duration;
 
 /// 200 handshakes are seconds of work for sshd, and a machine that runs other tests takes its time.

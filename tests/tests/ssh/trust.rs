@@ -4,10 +4,11 @@ use crate::{
     fixture::{Fixture, soon},
     scripted_server::{ScriptedServer, Then},
 };
-use grit_provider::{
+use grit_provider::testing::{
     client::ClientError,
-    transport::{Cause, Connector, HostKeyVerdict, SshOptions, Target, TrustOptions},
+    transport::{Cause, HostKeyVerdict},
 };
+use grit_tests::provider_client::{Connector, SshOptions, Target, TrustOptions};
 use grit_tests::sshd::ClientKey;
 use std::process::{Command, Stdio};
 

@@ -1,12 +1,16 @@
 use super::*;
+use crate::schema::is_known;
 
-#[test]
-fn option_names_become_attribute_paths() {
-    let ssh = || AttributePath::new("ssh");
-    assert_eq!(path_of("ssh.private_key"), ssh().attribute("private_key"));
-    assert_eq!(path_of("ssh.proxy_command[1]"), ssh().attribute("proxy_command").index(1));
-    let hop = ssh().attribute("proxy_jump").index(0).attribute("host_key");
-    assert_eq!(path_of("ssh.proxy_jump[0].host_key"), hop);
+/// `ssh.proxy_jump[0].host_key`.
+fn path_of(attribute: &str) -> AttributePath {
+    attribute.split('.').fold(AttributePath::root(), |path, step| {
+        let (name, index) = step.split_once('[').unwrap_or((step, ""));
+        let path = path.attribute(name.to_owned());
+        match index.trim_end_matches(']').parse::<i64>() {
+            Ok(index) => path.index(index),
+            Err(_) => path,
+        }
+    })
 }
 
 #[test]
@@ -14,9 +18,9 @@ fn unknown_element_does_not_skip_other_checks() {
     let value = |text: &str| Value::Value(text.to_owned());
     let command = vec![value("ssh"), Value::Unknown, value("{{hots}}")];
     let args = SshArgs { proxy_command: Value::Value(command), ..SshArgs::default() };
-    assert!(!args.is_known());
+    assert!(!is_known(&args));
     let mut diags = Diagnostics::default();
-    args.check(&AttributePath::new("ssh"), None, &mut diags);
+    args.check(&AttributePath::new("ssh"), &mut diags);
     let paths: Vec<_> = diags.errors.into_iter().map(|error| error.attribute).collect();
     assert_eq!(paths, [path_of("ssh.proxy_command[2]")]);
 }
@@ -33,7 +37,7 @@ fn ssh_errors_point_at_their_attributes() {
         ..SshArgs::default()
     };
     let mut diags = Diagnostics::default();
-    args.check(&AttributePath::new("ssh"), None, &mut diags);
+    args.check(&AttributePath::new("ssh"), &mut diags);
     let warned: Vec<_> = diags.warnings.into_iter().map(|warning| warning.attribute).collect();
     assert_eq!(warned, [path_of("ssh.private_key_path")], "no connection is made in a plan");
     let paths: Vec<_> = diags.errors.into_iter().map(|error| error.attribute).collect();
@@ -59,7 +63,7 @@ fn durations_below_100ms_are_rejected() {
             ..SshArgs::default()
         };
         let mut diags = Diagnostics::default();
-        args.check(&AttributePath::new("ssh"), None, &mut diags);
+        args.check(&AttributePath::new("ssh"), &mut diags);
         diags.errors.into_iter().map(|error| error.attribute).collect::<Vec<_>>()
     };
     assert_eq!(check("100ms"), []);
@@ -90,20 +94,45 @@ fn empty_string_attribute_counts_as_null() {
         ..SshArgs::default()
     };
     let mut diags = Diagnostics::default();
-    args.check(&AttributePath::new("ssh"), None, &mut diags);
+    args.check(&AttributePath::new("ssh"), &mut diags);
     assert_eq!(diags.errors.len(), 0, "{:?}", diags.errors);
-    let options = args.options();
-    assert!(options.username.is_none() && options.private_key.is_none() && options.passphrase.is_none());
+    let login = args.login(None, None);
+    let credentials = login.credentials.unwrap();
+    assert!(login.username.is_none() && credentials.passphrase.is_none());
+    assert!(matches!(credentials.private_key, Some(KeySource::File(..))));
 }
 
 #[test]
 fn unknown_hop_attribute_makes_ssh_block_unknown() {
     let hop = |hop| SshArgs { proxy_jump: Value::Value(vec![hop]), ..SshArgs::default() };
-    assert!(hop(Value::Value(HopArgs::default())).is_known());
-    assert!(!hop(Value::Unknown).is_known());
+    assert!(is_known(&hop(Value::Value(HopArgs::default()))));
+    assert!(!is_known(&hop(Value::Unknown)));
     let mut unknown = HopArgs::default();
     unknown.passphrase = Value::Unknown;
-    assert!(!hop(Value::Value(unknown)).is_known());
+    assert!(!is_known(&hop(Value::Value(unknown))));
     let agent = AgentArgs { identity: Value::Unknown, ..AgentArgs::default() };
-    assert!(!SshArgs { agent: Value::Value(agent), ..SshArgs::default() }.is_known());
+    assert!(!is_known(&SshArgs { agent: Value::Value(agent), ..SshArgs::default() }));
+}
+
+#[test]
+fn usual_known_hosts_files_count_only_where_nothing_else_is_named() {
+    const KEY: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIElNXKZbIZrqk5rLVCYc1gTSkSkJy1V/dCsWHxKqWHVz";
+    let value = |text: &str| Value::Value(text.to_owned());
+    let list = |text: &str| Value::Value(vec![value(text)]);
+    let (silent, none, usual) = (SshArgs::default, 0, 3);
+    for (case, args, files) in [
+        ("nothing", silent(), usual),
+        ("text", SshArgs { known_hosts: value("h ssh-ed25519 AAAA"), ..silent() }, none),
+        ("pins", SshArgs { host_keys: list(KEY), ..silent() }, none),
+        ("pins that are none", SshArgs { host_keys: list("\n# later\n"), ..silent() }, usual),
+        ("an authority", SshArgs { host_ca: list(KEY), ..silent() }, none),
+        ("anything goes", SshArgs { insecure_ignore_host_key: Value::Value(true), ..silent() }, none),
+        (
+            "a file beside text",
+            SshArgs { known_hosts: value("h"), known_hosts_path: value("/nonexistent"), ..silent() },
+            1,
+        ),
+    ] {
+        assert_eq!(args.settings(1).trust.known_hosts_files.len(), files, "{case}");
+    }
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::{
-    client::{DrainRequest, Look},
-    fleet::{Retry, TooFewPeers},
+    client::{ClientError, DrainRequest, Snapshot},
+    fleet::{peers::TooFewPeers, retry::Retry},
 };
 
 /// How the runner is asked to end.
@@ -64,24 +64,24 @@ pub enum Requested {
 
 /// How a drain ended well.
 #[derive(Debug)]
-pub enum Drained<E> {
+pub enum Drained {
     /// The runner's process has ended, as its wrapper says.
-    Ended(Box<Ended<E>>),
+    Ended(Box<Ended>),
     /// The host was absent, and the user said what that means.
-    AssumedTerminated { attempts: u32, waited: Duration, error: E },
+    AssumedTerminated { attempts: u32, waited: Duration, error: ClientError },
 }
 
 /// The end of a runner.
 #[derive(Debug)]
-pub struct Ended<E> {
+pub struct Ended {
     pub begun: Begun,
     pub waited: Duration,
     /// The deadline turned the drain into a forceful shutdown.
     pub forced: bool,
-    /// The wrapper's last word.
-    pub look: Look,
+    /// The last status.
+    pub snapshot: Snapshot,
     /// Why the wrapper will not make the callback of this drain.
-    pub no_callback: Option<NoCallback<E>>,
+    pub no_callback: Option<NoCallback>,
 }
 
 /// Who began the shutdown.
@@ -97,34 +97,34 @@ pub enum Begun {
 
 /// Why a callback will not be made.
 #[derive(Debug)]
-pub enum NoCallback<E> {
+pub enum NoCallback {
     /// Upstream's wrapper takes a callback only together with the first request.
     Upstream,
     /// The wrapper refused it.
-    Refused(E),
+    Refused(ClientError),
 }
 
 /// Why the runner is not known to have ended. What was `requested` stays requested on the host.
 #[derive(Debug)]
-pub enum NotDrained<E> {
+pub enum NotDrained {
     Connect {
         attempts: u32,
         waited: Duration,
         requested: Requested,
-        error: E,
+        error: ClientError,
     },
     TimedOut {
         waited: Duration,
         requested: Requested,
         mode: Mode,
         forced: bool,
-        last: Option<Look>,
+        last: Option<Snapshot>,
     },
     Interrupted {
         waited: Duration,
         requested: Requested,
-        last: Option<Look>,
+        last: Option<Snapshot>,
     },
     /// Too few peers are healthy: nothing was requested.
-    Guarded(TooFewPeers<E>),
+    Guarded(TooFewPeers),
 }

@@ -31,15 +31,12 @@ fn draining(jobs: u64) -> impl Fn(Scene) -> Result<RunnerStatus, ScriptedFault> 
     }
 }
 
-async fn drained(
-    policy: &DrainPolicy,
-    wrapper: &impl Wrapper<Error = ScriptedFault>,
-) -> Result<Drained<ScriptedFault>, NotDrained<ScriptedFault>> {
+async fn drained(policy: &DrainPolicy, wrapper: impl Wrapper) -> Outcome {
     let policy = DrainPolicy { start: Instant::now(), ..policy.clone() };
-    run("m1", wrapper, &policy, &Unguarded, &CancellationToken::new()).await
+    run("m1", &wrapper, &policy, &Unguarded, &CancellationToken::new()).await
 }
 
-fn end(outcome: &Drained<ScriptedFault>) -> (Begun, bool) {
+fn end(outcome: &Drained) -> (Begun, bool) {
     match outcome {
         Drained::Ended(ended) => (ended.begun, ended.forced),
         Drained::AssumedTerminated { .. } => panic!("{outcome:?}"),
@@ -144,26 +141,28 @@ impl<F: Fn(Scene) -> Result<RunnerStatus, ScriptedFault> + Sync> HalfOpen<F> {
     }
 }
 
-impl<F: Fn(Scene) -> Result<RunnerStatus, ScriptedFault> + Sync> Wrapper for HalfOpen<F> {
-    type Error = ScriptedFault;
+impl<F: Fn(Scene) -> Result<RunnerStatus, ScriptedFault> + Sync> Wrapper for &HalfOpen<F> {
+    fn until(&self, _: Instant) -> Self {
+        self
+    }
 
-    async fn look(&self, deadline: Instant) -> Result<Look, ScriptedFault> {
+    async fn read_status(&self) -> Result<Snapshot, ClientError> {
         self.pass().await?;
-        self.wrapper.look(deadline).await
+        (&self.wrapper).read_status().await
     }
 
     async fn changed(&self) {
-        self.wrapper.changed().await;
+        (&self.wrapper).changed().await;
     }
 
-    async fn drain(&self, request: &DrainRequest, deadline: Instant) -> Result<Look, ScriptedFault> {
+    async fn drain(&self, request: &DrainRequest) -> Result<Snapshot, ClientError> {
         self.pass().await?;
-        self.wrapper.drain(request, deadline).await
+        (&self.wrapper).drain(request).await
     }
 
-    async fn start(&self, deadline: Instant) -> Result<crate::client::Start, ScriptedFault> {
+    async fn start(&self) -> Result<crate::client::Start, ClientError> {
         self.pass().await?;
-        self.wrapper.start(deadline).await
+        (&self.wrapper).start().await
     }
 }
 
@@ -197,7 +196,8 @@ async fn hung_call_does_not_delay_deadline_or_stop() {
     );
     assert_eq!(start.elapsed().as_secs(), 600);
 
-    let (stop, wrapper, policy) = (CancellationToken::new(), hung(), policy());
+    let (stop, hung, policy) = (CancellationToken::new(), hung(), policy());
+    let wrapper = &hung;
     let start = Instant::now();
     let (outcome, ()) = tokio::join!(run("m1", &wrapper, &policy, &Unguarded, &stop), async {
         tokio::time::sleep(Duration::from_secs(200)).await;
@@ -257,7 +257,7 @@ async fn forceful_mode_terminates_drain_in_progress() {
 #[tokio::test(start_paused = true)]
 async fn stopped_apply_reports_request_and_leaves_drain_running() {
     let stop = CancellationToken::new();
-    let wrapper = Scripted::new(draining(7200));
+    let wrapper = &Scripted::new(draining(7200));
     let policy = policy();
     let (outcome, ()) = tokio::join!(run("m1", &wrapper, &policy, &Unguarded, &stop), async {
         tokio::time::sleep(Duration::from_secs(10)).await;
@@ -367,12 +367,12 @@ async fn waiting_for_handshake_permit_is_not_an_attempt() {
 }
 
 /// A runner behind our own wrapper, drained by somebody.
-fn drained_by(id: &str, status: RunnerStatus) -> Look {
-    let mut look = Look::from(status);
-    look.detail = Some(Box::new(Detail {
+fn drained_by(id: &str, status: RunnerStatus) -> Snapshot {
+    let mut snapshot = Snapshot::from(status);
+    snapshot.detail = Some(Box::new(Detail {
         wrapper_version: "0.1.0".into(),
         level: Level::None,
-        goal: None,
+        level_max: None,
         reasons: vec![],
         runner_version: None,
         pid: None,
@@ -382,7 +382,7 @@ fn drained_by(id: &str, status: RunnerStatus) -> Look {
         drain: Some(DrainInfo { id: id.into(), reason: String::new(), forceful: false, outcome: None }),
         exit: None,
     }));
-    look
+    snapshot
 }
 
 fn with_callback() -> DrainPolicy {
@@ -453,7 +453,7 @@ async fn drain_timeout_counts_from_operation_start() {
     tokio::time::sleep(Duration::from_secs(40)).await;
     let policy = DrainPolicy { start, timeout: Duration::from_secs(60), ..policy() };
     let wrapper = Scripted::new(draining(7200));
-    let error = run("m1", &wrapper, &policy, &Unguarded, &CancellationToken::new()).await.unwrap_err();
+    let error = run("m1", &&wrapper, &policy, &Unguarded, &CancellationToken::new()).await.unwrap_err();
     assert!(matches!(error, NotDrained::TimedOut { .. }), "{error:?}");
     assert_eq!(start.elapsed().as_secs(), 60);
 }

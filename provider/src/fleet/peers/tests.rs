@@ -4,7 +4,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::{
-    client::{DrainRequest, Look, Start},
+    client::{DrainRequest, Snapshot, Start},
     fleet::{
         drain::{self, DrainPolicy, Mode, NotDrained, OnTimeout, OnUnreachable},
         test_wrapper::{Scene, Scripted, ScriptedFault, retry},
@@ -16,12 +16,12 @@ type Script = fn(Scene) -> Result<RunnerStatus, ScriptedFault>;
 /// Runs until it is asked, then drains for a minute. A call takes a while, as a real one does.
 struct Host {
     wrapper: Scripted<Script>,
-    looks: AtomicUsize,
+    reads: AtomicUsize,
 }
 
 impl Host {
     fn new(script: Script) -> Self {
-        Self { wrapper: Scripted::new(script), looks: AtomicUsize::new(0) }
+        Self { wrapper: Scripted::new(script), reads: AtomicUsize::new(0) }
     }
 
     fn healthy() -> Self {
@@ -36,27 +36,29 @@ impl Host {
 }
 
 impl Wrapper for &Host {
-    type Error = ScriptedFault;
+    fn until(&self, _: Instant) -> Self {
+        self
+    }
 
-    async fn look(&self, deadline: Instant) -> Result<Look, ScriptedFault> {
-        self.looks.fetch_add(1, Ordering::SeqCst);
-        let look = self.wrapper.look(deadline).await;
+    async fn read_status(&self) -> Result<Snapshot, ClientError> {
+        self.reads.fetch_add(1, Ordering::SeqCst);
+        let answer = (&self.wrapper).read_status().await;
         // The answer is old when it arrives.
         sleep(Duration::from_millis(50)).await;
-        look
+        answer
     }
 
     async fn changed(&self) {
-        self.wrapper.changed().await;
+        (&self.wrapper).changed().await;
     }
 
-    async fn drain(&self, request: &DrainRequest, deadline: Instant) -> Result<Look, ScriptedFault> {
+    async fn drain(&self, request: &DrainRequest) -> Result<Snapshot, ClientError> {
         sleep(Duration::from_millis(50)).await;
-        self.wrapper.drain(request, deadline).await
+        (&self.wrapper).drain(request).await
     }
 
-    async fn start(&self, deadline: Instant) -> Result<Start, ScriptedFault> {
-        self.wrapper.start(deadline).await
+    async fn start(&self) -> Result<Start, ClientError> {
+        (&self.wrapper).start().await
     }
 }
 
@@ -66,7 +68,7 @@ async fn guarded(
     hosts: &[(&str, &Host)],
     name: &str,
     min_healthy: usize,
-) -> Result<(), NotDrained<ScriptedFault>> {
+) -> Result<(), NotDrained> {
     let own: &Host = hosts.iter().find(|(key, _)| *key == name).unwrap().1;
     let others = hosts.iter().filter(|(key, _)| *key != name);
     let peers = others.map(|&(key, host)| {
@@ -99,7 +101,7 @@ async fn guarded(
     outcome.map(drop)
 }
 
-fn refused(outcome: &Result<(), NotDrained<ScriptedFault>>) -> bool {
+fn refused(outcome: &Result<(), NotDrained>) -> bool {
     matches!(outcome, Err(NotDrained::Guarded(_)))
 }
 
@@ -147,11 +149,11 @@ async fn peer_drained_by_this_process_is_unhealthy() {
 
 #[tokio::test(start_paused = true)]
 async fn peer_with_drain_request_is_unhealthy() {
-    let mut look = Look::from(RunnerStatus::Running);
-    look.detail = Some(Box::new(crate::client::Detail {
+    let mut snapshot = Snapshot::from(RunnerStatus::Running);
+    snapshot.detail = Some(Box::new(crate::client::Detail {
         wrapper_version: "0.1.0".into(),
         level: crate::client::Level::Polling,
-        goal: None,
+        level_max: None,
         reasons: vec![],
         runner_version: None,
         pid: Some(1),
@@ -166,12 +168,12 @@ async fn peer_with_drain_request_is_unhealthy() {
         }),
         exit: None,
     }));
-    let wrapper = Scripted::new(move |_: Scene| Ok::<_, ScriptedFault>(look.clone()));
+    let wrapper = Scripted::new(move |_: Scene| Ok::<_, ScriptedFault>(snapshot.clone()));
     let drains = Drains::default();
     let guarded = Guarded {
         drains: &drains,
         identity: "one".into(),
-        peers: BTreeMap::from([("two".to_owned(), Peer { identity: "two".into(), wrapper: Ok(wrapper) })]),
+        peers: BTreeMap::from([("two".to_owned(), Peer { identity: "two".into(), wrapper: Ok(&wrapper) })]),
         min_healthy: 1,
         retry: retry(None),
         under_way: Mutex::default(),
@@ -187,11 +189,11 @@ async fn peer_check_retries_once_and_names_unreachable_peer() {
         if scene.elapsed.as_millis() < 500 { Err(ScriptedFault::Down) } else { Ok(RunnerStatus::Running) }
     });
     assert!(guarded(&drains, &[("one", &one), ("two", &flaky)], "one", 1).await.is_ok());
-    assert_eq!(flaky.looks.load(Ordering::SeqCst), 2);
+    assert_eq!(flaky.reads.load(Ordering::SeqCst), 2);
 
     let (other, gone) = (Host::healthy(), Host::new(|_| Err(ScriptedFault::Down)));
     let outcome = guarded(&drains, &[("other", &other), ("two", &gone)], "other", 1).await;
     let Err(NotDrained::Guarded(peers)) = outcome else { panic!("{outcome:?}") };
-    assert!(matches!(peers.unhealthy[0].1, Unfit::Unreached(ScriptedFault::Down)), "{peers:?}");
-    assert_eq!(gone.looks.load(Ordering::SeqCst), 3);
+    assert!(matches!(&peers.unhealthy[0].1, Unfit::Unreached(error) if error.is_absent()), "{peers:?}");
+    assert_eq!(gone.reads.load(Ordering::SeqCst), 3);
 }

@@ -11,20 +11,20 @@ use super::{RunnerDrain, state::DrainState};
 use crate::{
     assume_terminated,
     call::call,
-    client::{ClientError, WrapperClient},
-    explain::shutdown::{self, Word},
+    client::WrapperClient,
+    config::manager::RunnerManagerArgs,
+    explain::{
+        operation,
+        shutdown::{self, Word},
+    },
     fleet::{
         self, Guarded, Peer, Unguarded,
-        drain::{Begun, DrainPolicy, Drained, Ended, Mode, NotDrained, OnUnreachable, Requested},
+        drain::{Begun, DrainPolicy, Drained, Ended, Mode, NotDrained, OnUnreachable, Outcome, Requested},
     },
     process::Configured,
     resources::add_error,
     schema::{AttributePath, Diagnostics, DiagnosticsExt, Value},
-    transport::Target,
 };
-
-/// The result of a drain.
-type Outcome = Result<Drained<ClientError>, NotDrained<ClientError>>;
 
 impl RunnerDrain {
     /// Drains the runner of a guard. `start` is the moment when the destroy was called: the timeout counts from there.
@@ -32,7 +32,7 @@ impl RunnerDrain {
         &self,
         diags: &mut Diagnostics,
         prior: &DrainState,
-        target: Target,
+        (manager, identity): (&RunnerManagerArgs, String),
         known: &Configured,
         start: Instant,
     ) -> Option<()> {
@@ -47,9 +47,17 @@ impl RunnerDrain {
             ..prior.policy(known, start)
         };
         tracing::info!(manager = name, reason = policy.request.reason, "drain started");
-        let manager = identity(&target);
-        let client = known.connector.client(target);
-        match self.drain(prior, &name, &client, manager, known, &policy).await {
+        let id = prior.identifiers().next().unwrap_or_default();
+        let client = match known.client(&name, manager) {
+            Ok(client) => client,
+            Err(invalid) => {
+                let (attribute, problem) = (invalid.attribute(), invalid.problem().to_string());
+                let told = operation::no_target(prior.id(), attribute, &problem, id);
+                add_error(diags, AttributePath::new("runner_manager"), &told);
+                return None;
+            }
+        };
+        match self.drain(prior, &name, &client, identity, known, &policy).await {
             Ok(Drained::Ended(ended)) => report_end(diags, &name, prior, &policy, &ended),
             Ok(Drained::AssumedTerminated { attempts, waited, error }) => {
                 let told = shutdown::assumed_terminated(
@@ -66,7 +74,6 @@ impl RunnerDrain {
                     NotDrained::Guarded(_) => AttributePath::new("guard"),
                     _ => AttributePath::root(),
                 };
-                let id = prior.identifiers().next().unwrap_or_default();
                 add_error(diags, path, &shutdown::not_drained(&name, &failure, id, word));
                 return None;
             }
@@ -79,7 +86,7 @@ impl RunnerDrain {
         prior: &DrainState,
         name: &str,
         client: &WrapperClient,
-        manager: String,
+        identity: String,
         known: &Configured,
         policy: &DrainPolicy,
     ) -> Outcome {
@@ -88,16 +95,14 @@ impl RunnerDrain {
         let (outcome, under_way) = match &prior.guard {
             Value::Value(guard) => {
                 let peers = guard.peers.iter().flatten().filter_map(|(key, peer)| {
-                    let target = peer.as_ref_option()?.target(key);
-                    let identity = target.as_ref().map(identity).unwrap_or_default();
-                    let wrapper = target
-                        .map(|target| known.connector.client(target))
-                        .map_err(|error| error.to_string());
+                    let peer = peer.as_ref_option()?;
+                    let identity = peer.identity().unwrap_or_default();
+                    let wrapper = known.client(key, peer).map_err(|error| error.to_string());
                     Some((key.clone(), Peer { identity, wrapper }))
                 });
                 let admission = Guarded {
                     drains,
-                    identity: manager,
+                    identity,
                     peers: peers.collect::<BTreeMap<_, _>>(),
                     min_healthy: guard.min_healthy(),
                     retry: known.retry(prior.retry.as_ref_option(), None),
@@ -107,7 +112,7 @@ impl RunnerDrain {
                 (outcome, admission.under_way.into_inner().unwrap_or_else(PoisonError::into_inner))
             }
             _ => {
-                let under_way = drains.begin(&manager);
+                let under_way = drains.begin(&identity);
                 let outcome = fleet::drain::run(name, client, policy, &Unguarded, &stop).await;
                 (outcome, Some(under_way))
             }
@@ -119,11 +124,6 @@ impl RunnerDrain {
         }
         outcome
     }
-}
-
-/// What identifies a manager among the drains of this process.
-fn identity(target: &Target) -> String {
-    format!("{} {}", target.address, target.wrapper_address)
 }
 
 fn was_requested(outcome: &Outcome) -> bool {
@@ -139,14 +139,8 @@ fn was_requested(outcome: &Outcome) -> bool {
 }
 
 /// Logs how the runner ended, and warns of what did not go as it should.
-fn report_end(
-    diags: &mut Diagnostics,
-    name: &str,
-    prior: &DrainState,
-    policy: &DrainPolicy,
-    ended: &Ended<ClientError>,
-) {
-    let reason = &ended.look.report.failure_reason;
+fn report_end(diags: &mut Diagnostics, name: &str, prior: &DrainState, policy: &DrainPolicy, ended: &Ended) {
+    let reason = &ended.snapshot.report.failure_reason;
     let waited = crate::duration::human(ended.waited);
     match ended.begun {
         Begun::Before => tracing::info!(manager = name, reason, "runner was already stopped"),
@@ -170,7 +164,7 @@ fn report_end(
         diags.warn_at(AttributePath::new("shutdown_callback"), told.summary.clone(), told.detail());
     }
     let by_choice = ended.forced || policy.mode == Mode::Forceful;
-    if let Some(told) = shutdown::bad_end(name, &ended.look, by_choice) {
+    if let Some(told) = shutdown::bad_end(name, &ended.snapshot, by_choice) {
         diags.warn(told.summary.clone(), told.detail());
     }
 }

@@ -11,8 +11,8 @@ use crate::{
         enum_attribute::{self, EnumAttribute, member},
         manager::{self, RunnerManagerArgs, RunnerManagers},
         number::{check_whole, whole},
-        required::{check_set, check_text},
         retry::RetryArgs,
+        text::{check_set, check_text},
         timeouts::{DeleteTimeout, duration_or},
     },
     duration::human,
@@ -22,7 +22,6 @@ use crate::{
         AttributePath, AttributeType, Diagnostics, DiagnosticsExt, Number, Schema, Value, attributes,
         computed, optional, required, schema as schema_of, sensitive,
     },
-    transport::Target,
 };
 
 const DELETE_TIMEOUT: Duration = Duration::from_secs(3 * 3600);
@@ -103,14 +102,15 @@ impl DrainState {
         manager.and_then(|manager| manager.address.as_ref_option()).map_or("(unknown)", String::as_str)
     }
 
-    /// Whom a destroy asks; else the attribute that is wrong, and how.
-    pub(super) fn target(&self, name: &str) -> Result<Target, (String, String)> {
+    /// The manager that a destroy drains, and what identifies it; else the attribute that is wrong, and how.
+    pub(super) fn manager(&self) -> Result<(&RunnerManagerArgs, String), (String, String)> {
         let Value::Value(manager) = &self.runner_manager else {
             return Err(("runner_manager".to_owned(), "it has no value".to_owned()));
         };
-        manager.target(name).map_err(|invalid| {
-            (format!("runner_manager.{}", invalid.attribute()), invalid.problem().to_owned())
-        })
+        let identity = manager.identity().map_err(|invalid| {
+            (format!("runner_manager.{}", invalid.attribute()), invalid.problem().to_string())
+        })?;
+        Ok((manager, identity))
     }
 
     pub(super) fn timeout(&self) -> Duration {

@@ -10,7 +10,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::state::{Evidence, HEALTHY, HealthState, UNHEALTHY};
 use crate::{
-    client::{ClientError, Look},
+    client::{ClientError, Snapshot, Wrapper},
     explain::{self, operation},
     fleet::{self, health::HealthPolicy},
     process::Configured,
@@ -25,9 +25,9 @@ const LAST_WORD: Duration = Duration::from_secs(1);
 
 /// What a refresh found of one manager.
 enum Found {
-    Healthy(Box<Look>),
+    Healthy(Box<Snapshot>),
     /// It answers, and lacks something.
-    Unhealthy(Box<Look>, String),
+    Unhealthy(Box<Snapshot>, String),
     /// Its host or its wrapper does not answer as it should.
     Unreachable(String),
     /// Nothing is known about it.
@@ -35,17 +35,16 @@ enum Found {
 }
 
 /// Looks at all managers of the state.
-pub(super) async fn look(known: &Configured, state: &HealthState) -> Seen {
+pub(super) async fn check(known: &Configured, state: &HealthState) -> Seen {
     let deadline = Instant::now() + LOOK_LIMIT;
     let policy = &state.policy(known, Instant::now(), LOOK_LIMIT);
     let found = fleet::for_each(state.known_managers(), |key, manager| async move {
-        let target = match manager.target(&key) {
-            Ok(target) => target,
+        let client = match known.client(&key, &manager) {
+            Ok(client) => client.until(deadline),
             Err(error) => return Found::Unreachable(error.to_string()),
         };
-        let client = known.connector.client(target).until(deadline);
-        match timeout_at(deadline + LAST_WORD, client.look()).await {
-            Ok(Ok(look)) => of_look(look, policy),
+        match timeout_at(deadline + LAST_WORD, client.read_status()).await {
+            Ok(Ok(snapshot)) => of_snapshot(snapshot, policy),
             Ok(Err(error)) => {
                 tracing::info!(manager = key, "refresh cannot reach the wrapper: {error}");
                 of_error(&error)
@@ -56,18 +55,18 @@ pub(super) async fn look(known: &Configured, state: &HealthState) -> Seen {
     Seen(found.await)
 }
 
-fn of_look(look: Look, policy: &HealthPolicy) -> Found {
-    match fleet::health::missing(&look, policy) {
-        Ok(None) => Found::Healthy(Box::new(look)),
+fn of_snapshot(snapshot: Snapshot, policy: &HealthPolicy) -> Found {
+    match fleet::health::missing(&snapshot, policy) {
+        Ok(None) => Found::Healthy(Box::new(snapshot)),
         Ok(Some(missing)) => {
-            let problem = operation::problem(&look, &missing);
-            Found::Unhealthy(Box::new(look), problem)
+            let problem = operation::problem(&snapshot, &missing);
+            Found::Unhealthy(Box::new(snapshot), problem)
         }
         Err(wanted) => {
             let problem = format!(
                 "the host now runs upstream's `gitlab-runner wrapper`, which does not support `{wanted}`"
             );
-            Found::Unhealthy(Box::new(look), problem)
+            Found::Unhealthy(Box::new(snapshot), problem)
         }
     }
 }
@@ -107,7 +106,7 @@ impl Seen {
             {
                 evidence.problem = problem.map_or(Value::Null, Value::Value);
                 match &found {
-                    Found::Healthy(look) | Found::Unhealthy(look, _) => evidence.see(look),
+                    Found::Healthy(snapshot) | Found::Unhealthy(snapshot, _) => evidence.see(snapshot),
                     Found::Unreachable(_) | Found::NotLooked(_) => {
                         evidence.state = Value::Value("unreachable".to_owned());
                     }
@@ -136,10 +135,10 @@ impl Seen {
 
 impl Evidence {
     /// Takes over what is seen now. `jobs` and `proved_at` stay: they belong to the proof.
-    fn see(&mut self, look: &Look) {
+    fn see(&mut self, snapshot: &Snapshot) {
         let (jobs, proved_at) = (self.jobs, std::mem::take(&mut self.proved_at));
         let problem = std::mem::take(&mut self.problem);
-        let seen = Self::new(look, time::OffsetDateTime::UNIX_EPOCH);
+        let seen = Self::new(snapshot, time::OffsetDateTime::UNIX_EPOCH);
         *self = Self { jobs, proved_at, problem, ..seen };
     }
 }

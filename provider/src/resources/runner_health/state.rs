@@ -7,7 +7,7 @@ use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 use tokio::time::Instant;
 
 use crate::{
-    client::{Level, Look, RunnerStatus},
+    client::{Level, RunnerStatus, Snapshot},
     config::{
         enum_attribute::{self, EnumAttribute, member},
         manager::{self, RunnerManagerArgs, RunnerManagers},
@@ -81,12 +81,12 @@ impl EnumAttribute for Wanted {
 }
 
 impl Evidence {
-    /// What `look` proves at the moment `now`. Through upstream's wrapper only that the process was started.
-    pub(super) fn new(look: &Look, now: OffsetDateTime) -> Self {
-        let detail = look.detail.as_deref();
+    /// What `snapshot` proves at the moment `now`. Through upstream's wrapper only that the process was started.
+    pub(super) fn new(snapshot: &Snapshot, now: OffsetDateTime) -> Self {
+        let detail = snapshot.detail.as_deref();
         let level = detail.map_or(Level::Process, |detail| detail.level);
         Self {
-            state: Value::Value(look.report.status.to_string()),
+            state: Value::Value(snapshot.report.status.to_string()),
             level: Value::Value(level.to_string()),
             version: optional_value(detail.and_then(|detail| detail.runner_version.clone())),
             pid: optional_value(detail.and_then(|detail| detail.pid).map(i64::from)),

@@ -46,15 +46,5 @@ fn preferred(trust: &HostTrust) -> Preferred {
 
 /// The type of the key behind an algorithm: an RSA key is `ssh-rsa`, whatever it signs with.
 fn type_of(algorithm: &Algorithm) -> &str {
-    if algorithm.is_rsa_family() { "ssh-rsa" } else { algorithm.as_str() }
-}
-
-trait Family {
-    fn is_rsa_family(&self) -> bool;
-}
-
-impl Family for Algorithm {
-    fn is_rsa_family(&self) -> bool {
-        matches!(self, Self::Rsa { .. })
-    }
+    if matches!(algorithm, Algorithm::Rsa { .. }) { "ssh-rsa" } else { algorithm.as_str() }
 }

@@ -1,9 +1,9 @@
 //! Authentication: each credential once, and never again after a refusal.
 
 use super::{
-    TESTIMONY,
     agent::{Agent, Signing, Waiting},
-    handler::{Handler, Observed},
+    failure,
+    handler::{Handler, Observed, REASON_WAIT},
     keys::{Certified, PrivateKey},
 };
 use crate::transport::{
@@ -163,7 +163,7 @@ impl Attempts<'_> {
         };
         let methods: Vec<String> = methods.iter().map(|method| <&str>::from(method).to_owned()).collect();
         if methods.is_empty()
-            && tokio::time::timeout(TESTIMONY, self.observed.ended().cancelled()).await.is_ok()
+            && tokio::time::timeout(REASON_WAIT, self.observed.ended().cancelled()).await.is_ok()
         {
             return Err(self.end_cause());
         }
@@ -177,9 +177,9 @@ impl Attempts<'_> {
     }
 
     async fn lost(&self, error: &russh::Error) -> Cause {
-        match tokio::time::timeout(TESTIMONY, self.observed.ended().cancelled()).await {
+        match tokio::time::timeout(REASON_WAIT, self.observed.ended().cancelled()).await {
             Ok(()) => self.end_cause(),
-            Err(_) => super::failure::of_session(error, self.limits),
+            Err(_) => failure::of_session(error, self.limits),
         }
     }
 

@@ -1,7 +1,7 @@
 //! Host certificates, and host keys as our own type.
 
 use crate::transport::{
-    HostPort,
+    address::HostPort,
     error::{HostKeyRefusal, HostKeyVerdict},
     trust::{self, HostKey, HostTrust},
 };

@@ -2,7 +2,7 @@
 
 use super::{certificate, failure};
 use crate::transport::{
-    HostPort,
+    address::HostPort,
     error::{Cause, Evidence, HostKeyRefusal},
     limits::Limits,
     trust::{HostKey, HostTrust},
@@ -19,6 +19,9 @@ use std::{
 };
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
+
+/// How long a handler may take to report what it saw, after the call that failed because of it has returned.
+pub(super) const REASON_WAIT: Duration = Duration::from_millis(500);
 
 /// Shared between a session and its handler.
 #[derive(Debug, Default)]
@@ -59,7 +62,7 @@ impl Observed {
     }
 
     /// The text of the oldest channel refusal that nobody took, which may arrive a moment after the refusal itself.
-    pub(super) async fn refusal_text(&self, patience: Duration) -> Option<String> {
+    pub(super) async fn refusal_text(&self, wait: Duration) -> Option<String> {
         let taken = async {
             loop {
                 let told = self.refused.notified();
@@ -69,7 +72,7 @@ impl Observed {
                 told.await;
             }
         };
-        tokio::time::timeout(patience, taken).await.ok()
+        tokio::time::timeout(wait, taken).await.ok()
     }
 
     /// Adds what was seen to an error's evidence.

@@ -1,20 +1,18 @@
 //! Private keys and user certificates from text, with the damage repaired that texts suffer on their way through HCL.
 
+mod block;
 mod cost;
 
-use crate::transport::{Secret, error::KeyError};
-use base64::{Engine as _, engine::general_purpose::STANDARD};
+use crate::transport::{error::KeyError, secret::Secret};
+use block::{Block, looks_like_base64};
 pub(crate) use cost::Limits;
 use cost::Objection;
-use russh::keys::{self, Certificate, HashAlg, decode_secret_key, ssh_key};
+use russh::keys::{self, Certificate, HashAlg, decode_secret_key};
 use std::{fmt, sync::Arc};
 use zeroize::Zeroizing;
 
 /// An RSA key of 16384 bits has 13 000 bytes. The arithmetic of longer ones takes the square of their length.
 const LONGEST: usize = 64 << 10;
-
-/// How the body of a key in OpenSSH's own format begins whose cipher is `none`: the magic, a length, and the name.
-const OPENSSH_NOT_ENCRYPTED: &[u8] = b"openssh-key-v1\0\0\0\0\x04none";
 
 /// A decrypted private key. Cheap to clone; `Debug` shows its type and fingerprint.
 #[derive(Clone)]
@@ -132,142 +130,6 @@ pub(crate) fn read_certificate(text: &str) -> Result<Certificate, String> {
     })
 }
 
-/// The part of a repaired text that is the key. The decoder gets this part and nothing else, so that it reads what was looked at here.
-struct Block<'a> {
-    format: Format,
-    text: &'a str,
-    /// What its base64 stands for; empty in formats that are not PEM.
-    body: Zeroizing<Vec<u8>>,
-    /// Whether it is one block of base64 that can be read in one way only.
-    is_sound: bool,
-}
-
-impl<'a> Block<'a> {
-    fn of(text: &'a str) -> Self {
-        let found =
-            Format::LABELS.into_iter().filter_map(|(label, format)| Some((text.find(label)?, format)));
-        let Some((start, format)) = found.min_by_key(|(start, _)| *start) else {
-            return Self {
-                format: Format::without_label(text),
-                text,
-                body: Zeroizing::default(),
-                is_sound: true,
-            };
-        };
-        let text = text.get(start..).unwrap_or_default();
-        let end = text.find("\n-----END ").unwrap_or(text.len());
-        let inside = text.get(..end).unwrap_or_default();
-        let mut base64 = Zeroizing::new(String::with_capacity(inside.len()));
-        for line in inside.lines().skip(1).filter(|line| looks_like_base64(line)) {
-            base64.push_str(line);
-        }
-        let body = STANDARD.decode(base64.as_bytes()).map(Zeroizing::new);
-        let is_sound = body.is_ok() && inside.matches("-----BEGIN ").count() == 1;
-        Self { format, text: inside, body: body.unwrap_or_default(), is_sound }
-    }
-
-    fn is_encrypted(&self) -> bool {
-        match self.format {
-            // Reading a key makes its public half from it, which costs as much as a signature: the decoder does so anyway.
-            Format::OpenSsh if self.body.starts_with(OPENSSH_NOT_ENCRYPTED) => false,
-            Format::OpenSsh => {
-                ssh_key::PrivateKey::from_bytes(&self.body).is_ok_and(|key| key.is_encrypted())
-            }
-            Format::Pkcs1 | Format::Sec1 => {
-                self.text.contains("Proc-Type:") && self.text.contains("ENCRYPTED")
-            }
-            Format::Pkcs8Encrypted => true,
-            Format::Putty => self
-                .text
-                .lines()
-                .any(|line| line.strip_prefix("Encryption:").is_some_and(|cipher| cipher.trim() != "none")),
-            _ => false,
-        }
-    }
-}
-
-/// Formats of private keys, and what is often taken for one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Format {
-    OpenSsh,
-    Pkcs1,
-    Sec1,
-    Pkcs8,
-    Pkcs8Encrypted,
-    Putty,
-    PublicKey,
-    Path,
-    Other,
-}
-
-impl Format {
-    /// How the formats begin that say so.
-    const LABELS: [(&str, Self); 5] = [
-        ("-----BEGIN OPENSSH PRIVATE KEY-----", Self::OpenSsh),
-        ("-----BEGIN RSA PRIVATE KEY-----", Self::Pkcs1),
-        ("-----BEGIN EC PRIVATE KEY-----", Self::Sec1),
-        ("-----BEGIN ENCRYPTED PRIVATE KEY-----", Self::Pkcs8Encrypted),
-        ("-----BEGIN PRIVATE KEY-----", Self::Pkcs8),
-    ];
-
-    fn without_label(text: &str) -> Self {
-        if text.starts_with("PuTTY-User-Key-File-") {
-            Self::Putty
-        } else if text.contains("-----BEGIN PUBLIC KEY-----")
-            || text.starts_with("ssh-")
-            || text.starts_with("ecdsa-")
-        {
-            Self::PublicKey
-        } else if !text.trim().contains('\n') && text.starts_with(['/', '~', '.']) && text.len() < 4096 {
-            Self::Path
-        } else {
-            Self::Other
-        }
-    }
-
-    /// What cannot be used whatever is inside.
-    fn refused(self) -> Option<&'static str> {
-        match self {
-            Self::PublicKey => Some("the private key is required; use the file without .pub"),
-            Self::Path => {
-                Some("it looks like a file path; set private_key_path, or read the file with file()")
-            }
-            Self::Other => Some("its format is not supported; the text must begin with -----BEGIN …-----"),
-            _ => None,
-        }
-    }
-
-    /// Whether an error of the decoder is what a wrong passphrase looks like in this format.
-    fn fails_by_passphrase(self, error: &keys::Error) -> bool {
-        let text = error.to_string();
-        match self {
-            // ssh-key's word for a checksum that does not fit, or padding that is none.
-            Self::OpenSsh | Self::Putty => {
-                matches!(error, keys::Error::SshKey(_)) && !text.contains("unsupported")
-            }
-            Self::Pkcs1 => matches!(error, keys::Error::Unpad(_)),
-            Self::Pkcs8Encrypted => text.contains("decrypt"),
-            _ => false,
-        }
-    }
-}
-
-impl fmt::Display for Format {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::OpenSsh => "OpenSSH",
-            Self::Pkcs1 => "RSA PEM, PKCS#1",
-            Self::Sec1 => "EC PEM, SEC1",
-            Self::Pkcs8 => "PEM, PKCS#8",
-            Self::Pkcs8Encrypted => "encrypted PEM, PKCS#8",
-            Self::Putty => "PuTTY",
-            Self::PublicKey => "a public key",
-            Self::Path => "a path",
-            Self::Other => "unknown format",
-        })
-    }
-}
-
 /// Undoes what heredocs, templates and environment variables do to a PEM text: indentation, trailing spaces, carriage returns, `\n` as
 /// two characters, and lost line breaks.
 fn repair(text: &str) -> Zeroizing<String> {
@@ -303,10 +165,6 @@ fn repair(text: &str) -> Zeroizing<String> {
 /// `Proc-Type: 4,ENCRYPTED`, and the lines of PuTTY's format.
 fn is_header(line: &str) -> bool {
     line.contains(": ")
-}
-
-fn looks_like_base64(line: &str) -> bool {
-    line.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+/= \t".contains(&byte))
 }
 
 #[cfg(test)]

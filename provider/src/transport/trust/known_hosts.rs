@@ -8,7 +8,7 @@ use sha1::Sha1;
 /// The name under which a host is looked up: `[host]:port`, or the bare host on the standard port.
 pub(crate) fn lookup_name(host: &str, port: u16) -> String {
     let host = host.to_lowercase();
-    if port == crate::transport::SSH_PORT { host } else { format!("[{host}]:{port}") }
+    if port == crate::transport::address::SSH_PORT { host } else { format!("[{host}]:{port}") }
 }
 
 /// A line that names a key for some hosts.

@@ -13,16 +13,14 @@ pub(crate) use known_hosts::lookup_name;
 pub(crate) use pattern::matches_any;
 
 use crate::transport::{
-    HostPort, TrustOptions,
-    error::{ExpectedKey, HostKeyRefusal, HostKeyVerdict, InvalidOption},
+    address::{HostPort, SSH_PORT},
+    error::{Attribute, ExpectedKey, HostKeyRefusal, HostKeyVerdict, InvalidOption, KeyOrigin},
+    settings::TrustSources,
     user_files,
 };
 use key::Pin;
 use known_hosts::Marker;
 use std::path::Path;
-
-/// The files that are read when no source of trust is configured, as the `ssh` command reads them.
-const DEFAULT_FILES: [&str; 3] = ["~/.ssh/known_hosts", "~/.ssh/known_hosts2", "/etc/ssh/ssh_known_hosts"];
 
 /// So much known_hosts text, some 100 lines, is read in a tenth of a millisecond.
 const SHORT: usize = 16 << 10;
@@ -30,8 +28,7 @@ const SHORT: usize = 16 << 10;
 /// The keys that the entry of a manager, or a hop, names for its own host.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Pinned {
-    /// Where they stand, as `host_key` or `ssh.proxy_jump[0].host_key`.
-    pub(crate) attribute: String,
+    pub(crate) attribute: Attribute,
     /// Public keys and fingerprints, one a line.
     pub(crate) keys: String,
 }
@@ -42,34 +39,33 @@ pub(crate) struct HostTrust {
     name: String,
     accept_any: bool,
     /// Keys and fingerprints that are accepted.
-    known: Vec<Known>,
+    known: Vec<KnownKey>,
     /// Keys of a host of this name on the standard port, which count only when they fit (as OpenSSH has it).
     fallback: Vec<HostKey>,
-    authorities: Vec<Known>,
-    revoked: Vec<Known>,
+    authorities: Vec<KnownKey>,
+    revoked: Vec<KnownKey>,
     searched: Vec<String>,
     /// Types that are not asked for again.
     excluded: Vec<String>,
 }
 
 #[derive(Debug, Clone)]
-struct Known {
+struct KnownKey {
     pin: Pin,
-    source: String,
+    source: KeyOrigin,
 }
 
 impl HostTrust {
     /// Collects what the options, and the `host_key` of the entry or the hop, tell about a host. Reads the files anew each time, so that a line that
     /// somebody adds during a long wait counts. A file that cannot be read makes no error here: it is named when a key is refused.
     pub(crate) fn gather(
-        options: &TrustOptions,
-        home: Option<&Path>,
+        sources: &TrustSources,
         pinned: Option<&Pinned>,
         host: &HostPort,
     ) -> Result<Self, InvalidOption> {
         let mut trust = Self {
             name: lookup_name(host.host(), host.port()),
-            accept_any: options.insecure_ignore_host_key,
+            accept_any: sources.insecure_ignore_host_key,
             ..Self::default()
         };
         if let Some(Pinned { attribute, keys }) = pinned {
@@ -77,29 +73,31 @@ impl HostTrust {
         }
         if !trust.known.is_empty() {
             // It says which key this very host has; what else is known of it may be older. A key that is revoked stays so.
-            trust.revoked = Self::gather(options, home, None, host)?.revoked;
+            trust.revoked = Self::gather(sources, None, host)?.revoked;
             return Ok(trust);
         }
-        for (index, text) in options.host_keys.iter().enumerate() {
-            trust.pins(&format!("ssh.host_keys[{index}]"), text.lines())?;
+        for (index, text) in sources.host_keys.iter().enumerate() {
+            trust.pins(&Attribute::SshElement("host_keys", index), text.lines())?;
         }
-        for (index, text) in options.host_ca.iter().enumerate() {
-            let source = format!("ssh.host_ca[{index}]");
-            let key = authority(&source, text)?;
-            trust.authorities.push(Known { pin: Pin::Key(key), source });
+        for (index, text) in sources.host_ca.iter().enumerate() {
+            let attribute = Attribute::SshElement("host_ca", index);
+            let key =
+                authority(text).map_err(|problem| InvalidOption { attribute: attribute.clone(), problem })?;
+            trust.authorities.push(KnownKey { pin: Pin::Key(key), source: KeyOrigin::Attribute(attribute) });
         }
-        if let Some(text) = &options.known_hosts {
+        if let Some(text) = &sources.known_hosts {
             trust.lines("ssh.known_hosts", text.as_bytes(), host);
         }
-        for path in files(options) {
-            trust.file(&user_files::expand(path, home), host);
+        for path in &sources.known_hosts_files {
+            trust.file(path, host);
         }
         Ok(trust)
     }
 
     /// Whether [`Self::gather`] blocks for nothing: it reads no file, and little text.
-    pub(crate) fn is_at_hand(options: &TrustOptions) -> bool {
-        files(options).is_empty() && options.known_hosts.as_ref().is_none_or(|text| text.len() <= SHORT)
+    pub(crate) fn is_at_hand(sources: &TrustSources) -> bool {
+        sources.known_hosts_files.is_empty()
+            && sources.known_hosts.as_ref().is_none_or(|text| text.len() <= SHORT)
     }
 
     /// What the text of a known_hosts file alone tells.
@@ -108,31 +106,6 @@ impl HostTrust {
         let mut trust = Self { name: lookup_name(host.host(), host.port()), ..Self::default() };
         trust.lines("known_hosts", text, host);
         trust
-    }
-
-    /// What is wrong with the options whatever the host: pins and authorities that are none, known_hosts text without a line.
-    pub(crate) fn check(options: &TrustOptions) -> Vec<InvalidOption> {
-        let mut found = Vec::new();
-        for (index, text) in options.host_keys.iter().enumerate() {
-            found.extend(Self::check_pins(&format!("ssh.host_keys[{index}]"), text).err());
-        }
-        for (index, text) in options.host_ca.iter().enumerate() {
-            found.extend(authority(&format!("ssh.host_ca[{index}]"), text).err());
-        }
-        if let Some(text) = &options.known_hosts
-            && known_hosts::parse(text.as_bytes()).next().is_none()
-        {
-            found.push(InvalidOption {
-                attribute: "ssh.known_hosts".to_owned(),
-                problem: "no known_hosts entry found; `ssh-keyscan HOST` prints entries".to_owned(),
-            });
-        }
-        found
-    }
-
-    /// Whether a text is made of public keys and fingerprints.
-    pub(crate) fn check_pins(attribute: &str, text: &str) -> Result<(), InvalidOption> {
-        Self::default().pins(attribute, text.lines())
     }
 
     /// Accepts a plain host key, or says why not.
@@ -206,20 +179,25 @@ impl HostTrust {
             verdict,
             key_type: key.key_type.clone(),
             fingerprint: key.fingerprint(),
-            expected: expected.iter().map(Known::expected).collect(),
+            expected: expected.iter().map(KnownKey::expected).collect(),
             line: format!("{} {key}", self.name),
             searched: self.searched.clone(),
             problem: None,
         })
     }
 
-    fn pins<'a>(&mut self, source: &str, lines: impl Iterator<Item = &'a str>) -> Result<(), InvalidOption> {
+    fn pins<'a>(
+        &mut self,
+        attribute: &Attribute,
+        lines: impl Iterator<Item = &'a str>,
+    ) -> Result<(), InvalidOption> {
+        let source = attribute.to_string();
         for line in lines.filter_map(significant) {
             let pin =
-                line.parse().map_err(|problem| InvalidOption { attribute: source.to_owned(), problem })?;
-            self.known.push(Known { pin, source: source.to_owned() });
-            if self.searched.last().is_none_or(|last| last != source) {
-                self.searched.push(source.to_owned());
+                line.parse().map_err(|problem| InvalidOption { attribute: attribute.clone(), problem })?;
+            self.known.push(KnownKey { pin, source: KeyOrigin::Attribute(attribute.clone()) });
+            if self.searched.last() != Some(&source) {
+                self.searched.push(source.clone());
             }
         }
         Ok(())
@@ -235,7 +213,7 @@ impl HostTrust {
 
     fn lines(&mut self, source: &str, text: &[u8], host: &HostPort) {
         self.searched.push(source.to_owned());
-        let standard = lookup_name(host.host(), crate::transport::SSH_PORT);
+        let standard = lookup_name(host.host(), SSH_PORT);
         for (number, line) in known_hosts::parse(text) {
             let fits = line.hosts.match_name(&self.name);
             if !fits && line.marker == Marker::None && line.hosts.match_name(&standard) {
@@ -248,23 +226,13 @@ impl HostTrust {
                 Marker::Revoked => &mut self.revoked,
             };
             if fits {
-                list.push(Known { pin: Pin::Key(line.key), source: format!("{source}:{number}") });
+                list.push(KnownKey {
+                    pin: Pin::Key(line.key),
+                    source: KeyOrigin::Line(format!("{source}:{number}")),
+                });
             }
         }
     }
-}
-
-/// The known_hosts files that are read: the one that is named, or the usual ones where nothing is named at all.
-fn files(options: &TrustOptions) -> Vec<&Path> {
-    if let Some(path) = &options.known_hosts_path {
-        return vec![path];
-    }
-    let pins = options.host_keys.iter().any(|text| text.lines().any(|line| significant(line).is_some()));
-    let named = pins
-        || options.known_hosts.is_some()
-        || !options.host_ca.is_empty()
-        || options.insecure_ignore_host_key;
-    if named { Vec::new() } else { DEFAULT_FILES.map(Path::new).to_vec() }
 }
 
 /// What a line of pinned keys says: not the empty ones, nor comments.
@@ -272,14 +240,24 @@ fn significant(line: &str) -> Option<&str> {
     Some(line.trim()).filter(|line| !line.is_empty() && !line.starts_with('#'))
 }
 
-fn authority(attribute: &str, text: &str) -> Result<HostKey, InvalidOption> {
-    HostKey::parse(text).ok_or_else(|| InvalidOption {
-        attribute: attribute.to_owned(),
-        problem: "not a public key; use the format of a .pub file, such as \"ssh-ed25519 AAAA…\"".to_owned(),
+/// Whether a text is made of public keys and fingerprints.
+pub(crate) fn check_pins(text: &str) -> Result<(), String> {
+    text.lines().filter_map(significant).try_for_each(|line| line.parse::<Pin>().map(drop))
+}
+
+pub(crate) fn check_known_hosts(text: &str) -> Result<(), String> {
+    let first = known_hosts::parse(text.as_bytes()).next();
+    first.map(drop).ok_or_else(|| "no known_hosts entry found; `ssh-keyscan HOST` prints entries".to_owned())
+}
+
+/// The public key of an authority.
+pub(crate) fn authority(text: &str) -> Result<HostKey, String> {
+    HostKey::parse(text).ok_or_else(|| {
+        "not a public key; use the format of a .pub file, such as \"ssh-ed25519 AAAA…\"".to_owned()
     })
 }
 
-impl Known {
+impl KnownKey {
     fn expected(&self) -> ExpectedKey {
         ExpectedKey {
             key_type: self.pin.key_type().unwrap_or("key").to_owned(),

@@ -53,7 +53,7 @@ async fn killed_wrapper_is_reported() {
     let target = Target { wrapper_address: wrapper.address.parse().unwrap(), ..fixture.target() };
     let client = Connector::new(fixture.options()).client(target);
     soon(async {
-        while client.look().await.is_err() {
+        while grit_provider::testing::client::Wrapper::read_status(&client).await.is_err() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     })

@@ -59,10 +59,11 @@ use crate::{
     scripted_server::{ScriptedServer, Then},
     stub::Wrapper,
 };
-use grit_provider::{
+use grit_provider::testing::{
     client::ClientError,
-    transport::{Connector, HostPort, Secret, SshOptions, Target},
+    transport::{HostPort, Secret},
 };
+use grit_tests::provider_client::{Connector, SshOptions, Target};
 use grit_tests::sshd::ClientKey;
 use std::{net::SocketAddr, os::unix::fs::PermissionsExt as _, time::Duration};
 

@@ -1,4 +1,5 @@
 use super::*;
+use base64::{Engine as _, engine::general_purpose::STANDARD};
 use pkcs8::{
     EncryptedPrivateKeyInfoRef,
     der::Encode as _,

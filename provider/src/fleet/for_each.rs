@@ -3,14 +3,17 @@
 use std::{collections::BTreeMap, future::Future};
 
 /// The outcomes by manager key.
-pub type Outcomes<T> = BTreeMap<String, T>;
+pub(crate) type Outcomes<T> = BTreeMap<String, T>;
 
 /// Runs `operation` for each item, all side by side, and waits for all: one manager's failure neither stops nor hides another's.
 ///
 /// There is no limit here, because most of an operation is waiting. The transport limits how many connections are made at once.
 ///
 /// Dropping the future drops every operation.
-pub async fn for_each<I, T, F>(items: BTreeMap<String, I>, operation: impl Fn(String, I) -> F) -> Outcomes<T>
+pub(crate) async fn for_each<I, T, F>(
+    items: BTreeMap<String, I>,
+    operation: impl Fn(String, I) -> F,
+) -> Outcomes<T>
 where
     F: Future<Output = T>,
 {

@@ -1,6 +1,28 @@
-//! How long to wait before trying a lost connection again.
+//! What to do about a connection that fails or is lost.
 
 use std::time::Duration;
+
+/// How often, and how soon, a failed connection is tried again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Retry {
+    /// Connection attempts in a row before giving up; `None`: until the operation's deadline.
+    pub attempts: Option<u32>,
+    /// Delay after the first failed attempt; it doubles with each further one.
+    pub min_delay: Duration,
+    /// The longest delay between two attempts.
+    pub max_delay: Duration,
+}
+
+impl Retry {
+    pub(super) fn backoff(&self) -> Backoff {
+        Backoff::new(self.min_delay, self.max_delay)
+    }
+
+    /// Whether `failures` failed attempts in a row are enough.
+    pub(super) fn exhausted(&self, failures: u32) -> bool {
+        self.attempts.is_some_and(|attempts| failures >= attempts)
+    }
+}
 
 /// Delays that double up to a limit, each shortened by up to a quarter at random, so that hundreds of managers behind one
 /// bastion do not come back in step.

@@ -1,0 +1,329 @@
+//! What a wrapper reports of its runner, and what it is asked for, as types of the provider.
+
+use grit_proto::{runner_wrapper as upstream, wrapper_v1 as v1};
+use std::{collections::HashMap, fmt, time::Duration};
+use time::OffsetDateTime;
+
+use crate::duration::human;
+
+/// The status of a runner at one moment.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Snapshot {
+    /// What every wrapper reports.
+    pub report: StatusReport,
+    /// What only grit-wrapper reports.
+    pub detail: Option<Box<Detail>>,
+}
+
+/// What grit-wrapper reports beyond upstream's status. Absent is unknown, never zero.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Detail {
+    pub wrapper_version: String,
+    /// The health level that the runner has.
+    pub level: Level,
+    /// The highest level that can be observed; `None` before the wrapper's first probe.
+    pub level_max: Option<Level>,
+    /// Why the next level is not reached, in the wrapper's words.
+    pub reasons: Vec<String>,
+    pub runner_version: Option<String>,
+    pub pid: Option<u32>,
+    pub started_at: Option<OffsetDateTime>,
+    /// Jobs that run now.
+    pub jobs: Option<u32>,
+    /// Age and stage of the job that has run longest.
+    pub oldest_job: Option<(Duration, String)>,
+    /// Who drains it, and why.
+    pub drain: Option<DrainInfo>,
+    /// How the last runner ended, while none runs.
+    pub exit: Option<RunnerExit>,
+}
+
+/// How a runner's process ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RunnerExit {
+    pub how: ExitKind,
+    /// The wrapper killed it, because it did not end in time.
+    pub killed: bool,
+}
+
+/// What the kernel told of the end of a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ExitKind {
+    Code(i32),
+    Signal(i32),
+    /// There was no process.
+    NeverStarted,
+    Unknown,
+}
+
+impl Snapshot {
+    /// Jobs left and the oldest job, as far as they are known: `12 jobs left, oldest 2h10m (step_script)`.
+    pub fn jobs_left(&self) -> Option<String> {
+        let detail = self.detail.as_deref()?;
+        let jobs = detail.jobs?;
+        let noun = if jobs == 1 { "job" } else { "jobs" };
+        Some(match &detail.oldest_job {
+            Some((age, stage)) if stage.is_empty() => format!("{jobs} {noun} left, oldest {}", human(*age)),
+            Some((age, stage)) => format!("{jobs} {noun} left, oldest {} ({stage})", human(*age)),
+            None => format!("{jobs} {noun} left"),
+        })
+    }
+}
+
+impl Detail {
+    /// Why the end of the runner is not a clean one, as the end of a sentence; none when it is. `forceful`: the jobs were to be aborted.
+    pub fn bad_end(&self, forceful: bool) -> Option<String> {
+        let exit = self.exit?;
+        let code = match exit.how {
+            ExitKind::Code(code) => format!("its exit code was {code}"),
+            ExitKind::Signal(signal) => format!("it was killed by signal {signal}"),
+            ExitKind::NeverStarted => return None,
+            ExitKind::Unknown => {
+                "its exit status is unknown because a later wrapper had adopted it".to_owned()
+            }
+        };
+        let drain = self.drain.as_ref();
+        let outcome = drain.and_then(|drain| drain.outcome).unwrap_or_else(|| match exit.how {
+            _ if exit.killed => DrainOutcome::Killed,
+            ExitKind::Code(0) if drain.is_some_and(|drain| drain.forceful) => DrainOutcome::JobsAborted,
+            ExitKind::Code(0) => DrainOutcome::Clean,
+            ExitKind::Unknown => DrainOutcome::Unknown,
+            ExitKind::Code(_) | ExitKind::Signal(_) | ExitKind::NeverStarted => DrainOutcome::Failed,
+        });
+        Some(match outcome {
+            DrainOutcome::Clean | DrainOutcome::NoRunner => return None,
+            DrainOutcome::JobsAborted if forceful => return None,
+            DrainOutcome::JobsAborted => {
+                "its drain became forceful on the host: its remaining jobs were aborted".to_owned()
+            }
+            DrainOutcome::Killed => {
+                "it did not exit in time after a forceful stop, and the wrapper killed it: its jobs were lost"
+                    .to_owned()
+            }
+            DrainOutcome::Failed | DrainOutcome::Unknown => format!("{code}; its jobs may have been aborted"),
+        })
+    }
+}
+
+/// A drain that is under way, or that ended the runner.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DrainInfo {
+    pub id: String,
+    pub reason: String,
+    pub forceful: bool,
+    /// What it came to, once it is over.
+    pub outcome: Option<DrainOutcome>,
+}
+
+/// What a drain came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DrainOutcome {
+    /// The runner finished its jobs.
+    Clean,
+    JobsAborted,
+    Killed,
+    Failed,
+    /// The exit status of the runner is not known.
+    Unknown,
+    NoRunner,
+}
+
+impl DrainOutcome {
+    fn of(outcome: v1::DrainOutcome) -> Option<Self> {
+        match outcome {
+            v1::DrainOutcome::Unspecified => None,
+            v1::DrainOutcome::Clean => Some(Self::Clean),
+            v1::DrainOutcome::JobsAborted => Some(Self::JobsAborted),
+            v1::DrainOutcome::Killed => Some(Self::Killed),
+            v1::DrainOutcome::Failed => Some(Self::Failed),
+            v1::DrainOutcome::Unknown => Some(Self::Unknown),
+            v1::DrainOutcome::NoRunner => Some(Self::NoRunner),
+        }
+    }
+}
+
+/// A health level. Each includes those before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Level {
+    None,
+    Process,
+    Ready,
+    Polling,
+}
+
+impl Level {
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Process => "process",
+            Self::Ready => "ready",
+            Self::Polling => "polling",
+        }
+    }
+}
+
+impl fmt::Display for Level {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// A request to shut a runner down.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct DrainRequest {
+    /// The same id again is the same drain. Upstream's wrapper does not get it, nor the reason and the job.
+    pub id: String,
+    pub reason: String,
+    pub forceful: bool,
+    /// Upstream's wrapper takes it with a graceful shutdown only.
+    pub callback: Option<ShutdownCallback>,
+    /// `CI_JOB_URL` of the CI job that we run in: the wrapper refuses to drain a runner from one of its own jobs, which would wait for
+    /// itself for ever.
+    pub job_url: String,
+}
+
+/// What became of a request to start a runner.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Start {
+    Requested,
+    /// Upstream's wrapper cannot.
+    NotSupported,
+}
+
+/// The answer of every call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StatusReport {
+    pub status: RunnerStatus,
+    /// Why the process ended or could not be started, in the wrapper's words; empty when there is nothing to tell.
+    pub failure_reason: String,
+}
+
+/// What the runner process does, as far as the wrapper says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum RunnerStatus {
+    Running,
+    /// A shutdown has begun and the process still lives.
+    InShutdown,
+    /// The process has ended.
+    Stopped,
+    /// The wrapper does not know (0), or says something that this version has no word for (the number). Never to be taken for stopped.
+    Unknown(i32),
+}
+
+impl From<i32> for RunnerStatus {
+    fn from(number: i32) -> Self {
+        match upstream::Status::try_from(number) {
+            Ok(upstream::Status::Running) => Self::Running,
+            Ok(upstream::Status::InShutdown) => Self::InShutdown,
+            Ok(upstream::Status::Stopped) => Self::Stopped,
+            Ok(upstream::Status::Unknown) | Err(_) => Self::Unknown(number),
+        }
+    }
+}
+
+impl fmt::Display for RunnerStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Running => f.write_str("running"),
+            Self::InShutdown => f.write_str("in_shutdown"),
+            Self::Stopped => f.write_str("stopped"),
+            Self::Unknown(0) => f.write_str("unknown"),
+            Self::Unknown(number) => write!(f, "unknown ({number})"),
+        }
+    }
+}
+
+/// An HTTP request that the wrapper makes once the runner process has ended. Its headers may hold credentials.
+#[derive(Clone, PartialEq, Eq)]
+pub struct ShutdownCallback {
+    pub url: String,
+    pub method: String,
+    pub headers: HashMap<String, String>,
+}
+
+impl fmt::Debug for ShutdownCallback {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ShutdownCallback").field("method", &self.method).finish_non_exhaustive()
+    }
+}
+
+impl From<&DrainRequest> for v1::DrainRequest {
+    fn from(request: &DrainRequest) -> Self {
+        let mode = if request.forceful { v1::Mode::Forceful } else { v1::Mode::Graceful };
+        let callback = request
+            .callback
+            .clone()
+            .map(|ShutdownCallback { url, method, headers }| v1::Callback { url, method, headers });
+        Self {
+            id: request.id.clone(),
+            mode: mode.into(),
+            reason: request.reason.clone(),
+            deadline: None,
+            callback,
+            job_url: request.job_url.clone(),
+        }
+    }
+}
+
+impl From<v1::Status> for Snapshot {
+    fn from(status: v1::Status) -> Self {
+        let runner_status = match status.state() {
+            v1::State::Running => RunnerStatus::Running,
+            v1::State::Draining | v1::State::Forcing => RunnerStatus::InShutdown,
+            v1::State::Stopped => RunnerStatus::Stopped,
+            // A runner that waits for its restart has ended, and will not stay so.
+            v1::State::Unspecified | v1::State::Idle | v1::State::Starting | v1::State::Backoff => {
+                RunnerStatus::Unknown(0)
+            }
+        };
+        let health = status.health.unwrap_or_default();
+        let level_max = (health.goal() != v1::Level::Unspecified).then(|| health.goal().into());
+        let drain = status.drain.map(|drain| DrainInfo {
+            forceful: drain.mode() == v1::Mode::Forceful,
+            outcome: DrainOutcome::of(drain.outcome()),
+            id: drain.id,
+            reason: drain.reason,
+        });
+        let exit = status.exit.map(RunnerExit::from);
+        let detail = Detail {
+            wrapper_version: status.wrapper_version,
+            level: health.level().into(),
+            level_max,
+            reasons: health.reasons,
+            runner_version: health.runner_version,
+            pid: status.pid,
+            started_at: status.started_at.and_then(|at| OffsetDateTime::from_unix_timestamp(at.seconds).ok()),
+            jobs: health.jobs,
+            oldest_job: health
+                .oldest_job
+                .map(|job| (job.age.and_then(|age| age.try_into().ok()).unwrap_or_default(), job.stage)),
+            drain,
+            exit,
+        };
+        let report = StatusReport { status: runner_status, failure_reason: status.failure_reason };
+        Self { report, detail: Some(Box::new(detail)) }
+    }
+}
+
+impl From<v1::Exit> for RunnerExit {
+    fn from(exit: v1::Exit) -> Self {
+        let how = match exit.how {
+            Some(v1::exit::How::Code(code)) => ExitKind::Code(code),
+            Some(v1::exit::How::Signal(signal)) => ExitKind::Signal(signal),
+            Some(v1::exit::How::NeverStarted(_) | v1::exit::How::SpawnError(_)) => ExitKind::NeverStarted,
+            Some(v1::exit::How::Unknown(_)) | None => ExitKind::Unknown,
+        };
+        Self { how, killed: exit.killed }
+    }
+}
+
+impl From<v1::Level> for Level {
+    fn from(level: v1::Level) -> Self {
+        match level {
+            v1::Level::Unspecified | v1::Level::None => Self::None,
+            v1::Level::Process => Self::Process,
+            v1::Level::Ready => Self::Ready,
+            v1::Level::Polling => Self::Polling,
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! Checks that `ssh` and its hops share.
+
+use std::{path::Path, time::Duration};
+
+use super::{text::set, timeouts::check_duration};
+use crate::{
+    duration,
+    schema::{AttributePath, Diagnostics, DiagnosticsExt, Value},
+    transport::{Secret, check, expand},
+};
+
+/// The least that a limit may be. Keepalives more often than that would be a flood.
+const SHORTEST: Duration = Duration::from_millis(100);
+
+/// The attributes `private_key`, `private_key_path` and `certificate_path` of an object.
+pub(super) fn check_keys(
+    [text, file, certificate]: [&Value<String>; 3],
+    path: &AttributePath,
+    home: Option<&Path>,
+    diags: &mut Diagnostics,
+) {
+    let at = |name: &'static str| path.clone().attribute(name);
+    if set(text).is_some() && set(file).is_some() {
+        diags.fail_at(
+            at("private_key_path"),
+            "Conflicting private keys",
+            format!("Set only one of `{path}.private_key` and `{path}.private_key_path`."),
+        );
+    }
+    if let Some(text) = set(text)
+        && let Err(problem) = check::private_key(&Secret::new(text))
+    {
+        invalid(at("private_key"), &problem, diags);
+    }
+    type Check = fn(&Path) -> Result<(), String>;
+    for (name, value, check) in [
+        ("private_key_path", file, check::private_key_file as Check),
+        ("certificate_path", certificate, check::certificate_file),
+    ] {
+        if let Some(file) = set(value)
+            && let Err(problem) = check(&expand(file.as_ref(), home))
+        {
+            // Credentials matter when something connects. A plan of drains alone connects to nothing.
+            let path = at(name);
+            let detail = format!("`{path}`: {problem}. A connection that needs this file will fail.");
+            diags.warn_at(path, "SSH file cannot be used", detail);
+        }
+    }
+}
+
+/// A time in which something has to be done. Nothing can be done in none at all.
+pub(super) fn check_limit(value: &Value<String>, path: AttributePath, diags: &mut Diagnostics) {
+    check_duration(value, path.clone(), diags);
+    if let Value::Value(text) = value
+        && duration::parse(text).is_ok_and(|time| time < SHORTEST)
+    {
+        let detail = format!("`{path}` is {text:?}; it must be at least 100ms.");
+        diags.fail_at(path, "Duration is too short", detail);
+    }
+}
+
+pub(super) fn check_elements<T>(list: &Value<Vec<Value<T>>>, path: &AttributePath, diags: &mut Diagnostics) {
+    for (index, element) in (0i64..).zip(list.iter().flatten()) {
+        if element.is_null() {
+            let path = path.clone().index(index);
+            let detail = format!("`{path}` is null. Remove the element, or set a value.");
+            diags.fail_at(path, "Element is null", detail);
+        }
+    }
+}
+
+pub(super) fn invalid(path: AttributePath, problem: &str, diags: &mut Diagnostics) {
+    let detail = format!("`{path}`: {problem}.");
+    diags.fail_at(path, "Invalid SSH option", detail);
+}

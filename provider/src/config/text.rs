@@ -1,0 +1,69 @@
+//! Texts as attributes, and attributes that must have a value.
+//!
+//! Terraform demands that a required attribute is written, and accepts `null` for a value. It is refused here.
+
+use std::str::FromStr;
+
+use crate::{
+    schema::{Attribute, AttributePath, AttributeType, Diagnostics, DiagnosticsExt, Value, optional},
+    transport::AddressError,
+};
+
+/// What stands for a value that is not known yet, so that what surrounds it can be checked. No host has this name (RFC 2606).
+pub(super) const UNKNOWN: &str = "unknown.invalid";
+
+/// A text that is set; the empty one counts as not set, as in GRIT's modules (`optional(string, "")`).
+pub(crate) fn set(value: &Value<String>) -> Option<String> {
+    value.as_ref_option().filter(|text| !text.is_empty()).cloned()
+}
+
+/// An optional text as an attribute.
+pub(crate) fn text(description: &str) -> Attribute {
+    optional(AttributeType::String, description)
+}
+
+/// An optional list of texts as an attribute.
+pub(crate) fn texts(description: &str) -> Attribute {
+    optional(AttributeType::List(Box::new(AttributeType::String)), description)
+}
+
+/// The address of an attribute.
+pub(crate) fn address<T: FromStr<Err = AddressError>>(value: &Value<String>) -> Result<T, AddressError> {
+    value.as_ref_option().ok_or(AddressError::Missing)?.parse()
+}
+
+/// Refuses null and what is no address. Unknown passes.
+pub(crate) fn check_address<T: FromStr<Err = AddressError>>(
+    value: &Value<String>,
+    path: AttributePath,
+    diags: &mut Diagnostics,
+) {
+    match value {
+        Value::Value(text) => {
+            if let Err(error) = text.parse::<T>() {
+                let detail = format!("`{path}`: {error}.");
+                diags.fail_at(path, "Invalid address", detail);
+            }
+        }
+        value => check_set(value, path, diags),
+    }
+}
+
+/// Refuses null. Unknown passes.
+pub(crate) fn check_set<T>(value: &Value<T>, path: AttributePath, diags: &mut Diagnostics) {
+    if value.is_null() {
+        let detail = format!("`{path}` is required and must not be null.");
+        diags.fail_at(path, "Required attribute is null", detail);
+    }
+}
+
+/// Refuses null and the empty text. Unknown passes.
+pub(crate) fn check_text(value: &Value<String>, path: AttributePath, diags: &mut Diagnostics) {
+    match value {
+        Value::Value(text) if text.trim().is_empty() => {
+            let detail = format!("`{path}` is {text:?}; it is required and must not be empty.");
+            diags.fail_at(path, "Required attribute is empty", detail);
+        }
+        value => check_set(value, path, diags),
+    }
+}

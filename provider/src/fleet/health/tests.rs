@@ -1,0 +1,181 @@
+use super::*;
+use crate::client::Detail;
+use crate::fleet::test_wrapper::{Scene, Scripted, ScriptedFault, retry};
+
+fn policy(timeout: u64, stable_for: u64, attempts: Option<u32>) -> HealthPolicy {
+    HealthPolicy {
+        start: Instant::now(),
+        timeout: Duration::from_secs(timeout),
+        stable_for: Duration::from_secs(stable_for),
+        level: None,
+        expected_version: None,
+        start_if_stopped: false,
+        retry: retry(attempts),
+    }
+}
+
+async fn run<S: Into<Snapshot> + Send>(
+    policy: &HealthPolicy,
+    script: impl Fn(Scene) -> Result<S, ScriptedFault> + Sync,
+) -> Result<Healthy, NotHealthy> {
+    wait("m1", &&Scripted::new(script), policy, &CancellationToken::new()).await
+}
+
+#[tokio::test(start_paused = true)]
+async fn late_booting_host_becomes_healthy() {
+    let healthy = run(&policy(600, 0, None), |scene| match scene.elapsed.as_secs() {
+        0..60 => Err(ScriptedFault::Down),
+        60..80 => Ok(RunnerStatus::Unknown(0)),
+        _ => Ok(RunnerStatus::Running),
+    })
+    .await
+    .unwrap();
+    assert!(healthy.waited >= Duration::from_secs(80), "{healthy:?}");
+    assert!(healthy.waited < Duration::from_secs(92), "the longest delay is 10 s: {healthy:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn draining_runner_is_not_healthy() {
+    let error = run(&policy(60, 0, None), |_| Ok(RunnerStatus::InShutdown)).await.unwrap_err();
+    assert!(
+        matches!(&error, NotHealthy::TimedOut { last: Some(last), .. } if last.report.status == RunnerStatus::InShutdown),
+        "{error:?}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn crash_loop_restarts_stable_for() {
+    let healthy = run(&policy(600, 30, None), |scene| {
+        // A crash loop, down for the first 5 s of every 25, until 105 s.
+        let up = scene.elapsed.as_secs() >= 105 || scene.elapsed.as_secs() % 25 >= 5;
+        Ok(if up { RunnerStatus::Running } else { RunnerStatus::Stopped })
+    })
+    .await
+    .unwrap();
+    assert!(healthy.waited >= Duration::from_secs(135), "{healthy:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn attempts_limit_connects_but_not_health_wait() {
+    let error = run(&policy(600, 0, Some(3)), |_| down()).await.unwrap_err();
+    assert!(matches!(error, NotHealthy::Connect { attempts: 3, .. }), "{error:?}");
+
+    let policy = policy(600, 0, Some(3));
+    let slow = run(&policy, |scene| {
+        Ok(if scene.elapsed.as_secs() < 500 { RunnerStatus::Unknown(0) } else { RunnerStatus::Running })
+    });
+    assert!(slow.await.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn health_timeout_without_connection_is_connect_error() {
+    let error = run(&policy(60, 0, None), |_| down()).await.unwrap_err();
+    assert!(matches!(&error, NotHealthy::Connect { error, .. } if error.is_absent()), "{error:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn refused_connection_is_not_retried() {
+    let error =
+        run(&policy(600, 0, None), |_| Err::<RunnerStatus, _>(ScriptedFault::Refused)).await.unwrap_err();
+    assert!(matches!(error, NotHealthy::Connect { attempts: 1, .. }), "{error:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn stopped_runner_fails_health_before_timeout() {
+    let error = run(&policy(600, 0, None), |_| Ok(RunnerStatus::Stopped)).await.unwrap_err();
+    let NotHealthy::Stopped { waited, .. } = error else { panic!("{error:?}") };
+    assert!(waited < Duration::from_secs(60), "{waited:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn stop_token_ends_health_wait_immediately() {
+    let stop = CancellationToken::new();
+    let wrapper = &Scripted::new(|_| Ok(RunnerStatus::Unknown(0)));
+    let policy = policy(3600, 0, None);
+    let (outcome, ()) = tokio::join!(wait("m1", &wrapper, &policy, &stop), async {
+        tokio::time::sleep(Duration::from_secs(100)).await;
+        stop.cancel();
+    });
+    let Err(NotHealthy::Interrupted { waited, .. }) = outcome else { panic!("{outcome:?}") };
+    assert_eq!(waited.as_secs(), 100);
+}
+
+fn down() -> Result<RunnerStatus, ScriptedFault> {
+    Err(ScriptedFault::Down)
+}
+
+/// A runner behind our own wrapper.
+fn seen(level: Level, level_max: Option<Level>, version: Option<&str>) -> Snapshot {
+    let mut snapshot = Snapshot::from(RunnerStatus::Running);
+    snapshot.detail = Some(Box::new(Detail {
+        wrapper_version: "0.1.0".into(),
+        level,
+        level_max,
+        reasons: vec!["no job request was answered yet".into()],
+        runner_version: version.map(str::to_owned),
+        pid: Some(1),
+        started_at: None,
+        jobs: None,
+        oldest_job: None,
+        drain: None,
+        exit: None,
+    }));
+    snapshot
+}
+
+#[tokio::test(start_paused = true)]
+async fn level_auto_waits_for_maximum_level() {
+    let climbing = |scene: Scene| {
+        Ok(match scene.elapsed.as_secs() {
+            0..5 => seen(Level::None, None, None),
+            5..60 => seen(Level::Ready, Some(Level::Polling), None),
+            _ => seen(Level::Polling, Some(Level::Polling), None),
+        })
+    };
+    let healthy = run(&policy(600, 0, None), climbing).await.unwrap();
+    assert!(healthy.waited >= Duration::from_secs(60), "{healthy:?}");
+
+    let blind = run(&policy(600, 0, None), |_| Ok(seen(Level::Process, Some(Level::Process), None))).await;
+    assert!(blind.is_ok(), "{blind:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn timeout_names_missing_level_or_version() {
+    let strict = HealthPolicy { level: Some(Level::Polling), ..policy(60, 0, None) };
+    let error = run(&strict, |_| Ok(seen(Level::Ready, Some(Level::Polling), None))).await.unwrap_err();
+    let NotHealthy::TimedOut { missing: Missing::Level { wanted, reasons }, .. } = error else {
+        panic!("{error:?}")
+    };
+    assert_eq!((wanted, reasons.len()), (Level::Polling, 1));
+
+    let versioned = HealthPolicy { expected_version: Some("19.3.0".into()), ..policy(60, 0, None) };
+    let old = seen(Level::Polling, Some(Level::Polling), Some("19.2.0"));
+    let error = run(&versioned, |_| Ok(old.clone())).await.unwrap_err();
+    let NotHealthy::TimedOut { missing: Missing::Version { found, .. }, .. } = error else {
+        panic!("{error:?}")
+    };
+    assert_eq!(found.as_deref(), Some("19.2.0"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn unsupported_level_fails_immediately_with_upstream() {
+    let strict = HealthPolicy { level: Some(Level::Ready), ..policy(600, 0, None) };
+    let error = run(&strict, |_| Ok(RunnerStatus::Running)).await.unwrap_err();
+    assert!(matches!(error, NotHealthy::NotProvable { wanted: "level" }), "{error:?}");
+    let process = HealthPolicy { level: Some(Level::Process), ..policy(600, 0, None) };
+    assert!(run(&process, |_| Ok(RunnerStatus::Running)).await.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn start_if_stopped_starts_runner_once() {
+    let starting = HealthPolicy { start_if_stopped: true, ..policy(600, 0, None) };
+    let wrapper = Scripted::new(|scene: Scene| {
+        Ok(if scene.starts == 0 { RunnerStatus::Stopped } else { RunnerStatus::Running })
+    });
+    wait("m1", &&wrapper, &starting, &CancellationToken::new()).await.unwrap();
+
+    // It ends again at once: not started for ever.
+    let wrapper = Scripted::new(|_| Ok(RunnerStatus::Stopped));
+    let error = wait("m1", &&wrapper, &starting, &CancellationToken::new()).await.unwrap_err();
+    assert!(matches!(error, NotHealthy::Stopped { start: Some(Start::Requested), .. }), "{error:?}");
+}

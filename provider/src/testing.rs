@@ -1,0 +1,86 @@
+//! What the tests and benchmarks of the workspace use from inside the provider. Everything else is reached as a user reaches it: through
+//! Terraform.
+
+use std::sync::Arc;
+
+use serde::de::DeserializeOwned;
+use serde_json::Value as Json;
+
+use crate::{
+    client::WrapperClient,
+    config::{manager::RunnerManagerArgs, provider_block::ProviderArgs},
+    process::Configured,
+    schema::Diagnostics,
+};
+
+pub mod client {
+    pub use crate::client::{
+        ClientError, DrainRequest, RunnerStatus, ShutdownCallback, Snapshot, StatusReport, Wrapper,
+        WrapperClient,
+    };
+}
+
+pub mod explain {
+    pub use crate::explain::explain;
+}
+
+pub mod fleet {
+    pub use crate::fleet::{Retry, Unguarded, drain};
+}
+
+pub mod resources {
+    pub use crate::{
+        process::Shared,
+        provider::Grit,
+        resources::{RunnerDrain, RunnerHealth},
+    };
+}
+
+pub mod transport {
+    pub use crate::transport::{Cause, HostKeyVerdict, HostPort, Phase, Secret, WrapperAddress};
+}
+
+/// The connections of one provider block.
+#[derive(Clone, Debug)]
+pub struct Connections(Arc<Configured>);
+
+impl Connections {
+    /// Of a provider block with every attribute written, and the environment variables that count where it is silent.
+    ///
+    /// # Panics
+    ///
+    /// When the block does not have the shape of the schema.
+    pub fn new(provider_block: &Json, variable: impl Fn(&str) -> Option<String>) -> Self {
+        let block: ProviderArgs = decode(provider_block);
+        Self(Arc::new(Configured::new(block.or_environment(variable))))
+    }
+
+    /// What `terraform validate` finds wrong with a provider block.
+    ///
+    /// # Panics
+    ///
+    /// When the block does not have the shape of the schema.
+    pub fn check(provider_block: &Json, variable: impl Fn(&str) -> Option<String>) -> Diagnostics {
+        let (block, mut diags): (ProviderArgs, _) = (decode(provider_block), Diagnostics::default());
+        block.or_environment(variable).check(&mut diags);
+        diags
+    }
+
+    /// A client of the wrapper of an entry of `runner_managers` with every attribute written.
+    ///
+    /// # Panics
+    ///
+    /// When the entry does not have the shape of the schema, or an address in it is malformed.
+    #[expect(clippy::expect_used, reason = "for tests")]
+    pub fn client(&self, key: &str, runner_manager: &Json) -> WrapperClient {
+        let entry: RunnerManagerArgs = decode(runner_manager);
+        self.0.client(key, &entry).expect("addresses")
+    }
+}
+
+/// A value as Terraform sends it.
+#[expect(clippy::expect_used, reason = "for tests")]
+fn decode<T: DeserializeOwned>(value: &Json) -> T {
+    let encoded = rmp_serde::to_vec_named(value).expect("JSON can be encoded");
+    rmp_serde::from_slice(&encoded).expect("the shape of the schema")
+}
