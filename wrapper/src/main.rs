@@ -4,8 +4,8 @@
 fn main() -> std::process::ExitCode {
     use grit_wrapper::{
         cli::{
-            self,
-            args::{Command, Settings},
+            args::{Args, Command},
+            commands,
         },
         daemon::{logging, run},
         supervise::process::exec_barrier,
@@ -15,17 +15,17 @@ fn main() -> std::process::ExitCode {
     if words.next().is_some_and(|word| word == exec_barrier::ARGUMENT) {
         return std::process::ExitCode::from(exec_barrier::main(words));
     }
-    let settings = match Settings::from_process() {
-        Ok(settings) => settings,
+    let args = match Args::from_process() {
+        Ok(args) => args,
         Err(code) => return code,
     };
-    match settings.command {
-        Command::Run(settings) => {
-            if let Err(error) = logging::init(settings.log_level) {
+    match args.command {
+        Command::Run(flags) => {
+            if let Err(error) = logging::init(flags.log_level) {
                 report(&format!("grit-wrapper: cannot start the log writer thread: {error}"));
                 return std::process::ExitCode::from(run::RunError::FAILED);
             }
-            let code = run::run(&settings).unwrap_or_else(|error| {
+            let code = run::run(&flags.settings()).unwrap_or_else(|error| {
                 let code = error.exit_code();
                 tracing::error!(exit_code = code, "{:#}", anyhow::Error::new(error));
                 std::process::ExitCode::from(code)
@@ -33,7 +33,7 @@ fn main() -> std::process::ExitCode {
             logging::flush();
             code
         }
-        Command::Operator(command) => match cli::run(command) {
+        Command::Operator(command) => match commands::run(command) {
             Ok(()) => std::process::ExitCode::SUCCESS,
             Err(error) => {
                 let (code, next_step) = (error.exit_code(), error.next_step());
@@ -52,7 +52,7 @@ fn main() -> std::process::ExitCode {
     reason = "for people who read stderr, before there is a log or in a command of an operator"
 )]
 fn report(text: &str) {
-    eprintln!("{}", grit_wrapper::cli::visible(text));
+    eprintln!("{}", grit_wrapper::daemon::visible::visible(text));
 }
 
 #[cfg(not(target_os = "linux"))]

@@ -5,13 +5,15 @@ use std::{
     time::Duration,
 };
 
+use clap::ValueEnum;
 use grit_proto::wrapper_v1::{Level, State, Status, WatchRequest};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tonic::Code;
 
 use super::{
-    CommandError, Goal,
     client::{Client, is_from_server},
+    error::CommandError,
+    stdout::print,
     view,
 };
 use crate::daemon::{duration, listen::Address};
@@ -24,6 +26,31 @@ const LINE_INTERVAL: Duration = Duration::from_secs(60);
 
 /// The pause before a lost wrapper is asked again: it may just be replaced.
 const RECONNECT: Duration = Duration::from_millis(500);
+
+/// What `wait` waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Goal {
+    /// The runner has exited.
+    Stopped,
+    /// The runner's process is running.
+    Process,
+    /// The runner is ready for jobs.
+    Ready,
+    /// GitLab accepts the runner's job requests.
+    Polling,
+}
+
+impl Goal {
+    /// The level of health that is waited for; `None` for the runner's end.
+    fn level(self) -> Option<Level> {
+        match self {
+            Self::Stopped => None,
+            Self::Process => Some(Level::Process),
+            Self::Ready => Some(Level::Ready),
+            Self::Polling => Some(Level::Polling),
+        }
+    }
+}
 
 /// Waits until the runner is as wanted, and answers how it is then. A wrapper that goes away meanwhile is looked for again.
 pub(super) async fn wait(
@@ -142,7 +169,7 @@ impl Watcher {
             return Ok(());
         }
         self.written = Some(lasting);
-        super::print(&view::status_json(status))
+        print(&view::status_json(status))
     }
 
     fn lose(&mut self) -> io::Result<()> {

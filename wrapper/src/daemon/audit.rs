@@ -98,7 +98,7 @@ impl<'a> Change<'a> {
         match answer {
             Answer::Done => self,
             Answer::Already => Self { outcome: "already", ..self },
-            Answer::Joined(id) => Self { outcome: "joined", joined_id: Some(id), ..self },
+            Answer::Joined(id) => Self { outcome: "joined", joined_id: Some(id.as_str()), ..self },
         }
     }
 

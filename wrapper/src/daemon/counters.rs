@@ -12,7 +12,7 @@ use std::{
 use tokio::time::Instant;
 use tonic::Code;
 
-use crate::supervise::{DrainResult, Drained, ExitReason, Happened, Mode};
+use crate::supervise::{Counted, DrainResult, Drained, ExitReason, Mode};
 
 /// All numbers of one wrapper.
 #[derive(Debug, Default)]
@@ -91,15 +91,14 @@ impl Counters {
         self.since.0
     }
 
-    /// What happened to the runner in one step.
-    pub(crate) fn happened(&self, happened: Happened) {
-        if let Some(reason) = happened.exit {
-            self.exits.add(reason as usize);
-        }
-        if let Some(Drained { mode, result, took }) = happened.drained {
-            self.drains[mode as usize].add(result as usize);
-            if let Some(took) = took {
-                self.drain_durations[mode as usize].add(took);
+    pub(crate) fn count(&self, change: Counted) {
+        match change {
+            Counted::Exit(reason) => self.exits.add(reason as usize),
+            Counted::Drain(Drained { mode, result, duration }) => {
+                self.drains[mode as usize].add(result as usize);
+                if let Some(duration) = duration {
+                    self.drain_durations[mode as usize].add(duration);
+                }
             }
         }
     }

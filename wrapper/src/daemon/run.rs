@@ -1,6 +1,6 @@
-//! The story of one wrapper: bind, supervise, serve, drain, say how it ended.
+//! The life of one wrapper: bind, supervise, serve, drain, exit.
 
-use std::{process::ExitCode, sync::Arc, time::Duration};
+use std::{env, process::ExitCode, sync::Arc, time::Duration};
 
 use thiserror::Error;
 use tokio::{
@@ -15,26 +15,25 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use super::{
-    callback::Caller,
+    callback::CallbackSender,
     counters::Counters,
-    grpc::{self, Guard, Own, Services, Upstream},
+    grpc::{self, Authorizer, Services, Upstream, WrapperV1},
     health::{Health, Prober},
-    http::Web,
-    listen::{self, ListenError, Listener, Passed, PassedError},
+    http::{self, HttpServer},
+    listen::{self, ListenError, Listener, Passed, PassedError, Rules},
+    settings::Settings,
     signals::Signals,
     systemd::Notifier,
-    tasks::{Broken, Parts},
+    tasks::{TaskFailed, Tasks},
 };
-use crate::{
-    cli::args::Run,
-    supervise::{
-        End, Handle, Outcome, Task,
-        process::{self, CommandError, CommandLine, orphans},
-        state_file::{Store, StoreError},
-    },
+use crate::supervise::{
+    End, Handle, Outcome, Task,
+    output::Output,
+    process::{self, CommandError, CommandLine, Linux, MARKER_VARIABLE, orphans},
+    state_file::{Store, StoreError},
 };
 
-/// Why a wrapper could not do its work.
+/// Why a wrapper failed.
 #[derive(Debug, Error)]
 pub enum RunError {
     #[error("cannot run the command")]
@@ -56,15 +55,15 @@ pub enum RunError {
     #[error("cannot find out whether the previous wrapper's runner is still running")]
     Adopt(#[source] std::io::Error),
     #[error(transparent)]
-    Broken(#[from] Broken),
+    Task(#[from] TaskFailed),
 }
 
 impl RunError {
-    /// The wrapper itself failed, as with `docker run` or `timeout`.
+    /// The wrapper itself failed. `docker run` and `timeout` use the same code.
     pub const FAILED: u8 = 125;
-    /// The command is there but may not be executed.
+    /// The command exists but cannot be executed.
     pub const NOT_EXECUTABLE: u8 = 126;
-    /// There is no such command.
+    /// The command does not exist.
     pub const NOT_FOUND: u8 = 127;
 
     #[must_use]
@@ -80,120 +79,142 @@ impl RunError {
             | Self::Prepare(_)
             | Self::Store(_)
             | Self::Adopt(_)
-            | Self::Broken(_) => Self::FAILED,
+            | Self::Task(_) => Self::FAILED,
         }
     }
 }
 
-/// Runs the wrapper until it is told to end and the runner has ended; the code says how the runner did.
+/// Runs the wrapper until it shuts down, and returns its exit code, which depends on the end of the runner.
 ///
 /// # Errors
 ///
-/// Nothing was started when this fails, but for [`RunError::Broken`].
-pub fn run(settings: &Run) -> Result<ExitCode, RunError> {
-    // Before anything is opened whose number could be taken for a passed socket's.
+/// Nothing was started, except after [`RunError::Task`].
+pub fn run(settings: &Settings) -> Result<ExitCode, RunError> {
+    // The sockets of systemd have fixed descriptors, so that this comes before any other file is opened.
     let passed = Passed::from_env()?;
-    // One thread: the work is a few messages a minute, and each thread would cost memory for ever.
+    // One thread is enough for a few messages a minute, and costs the least memory.
     let runtime = runtime::Builder::new_current_thread().enable_all().build().map_err(RunError::Prepare)?;
     let result = runtime.block_on(supervise(settings, passed));
-    // What still runs are calls that hang in a file system or the name service. Nothing waits for them.
+    // Calls that hang in a file system or in the name service are not waited for.
     runtime.shutdown_background();
     result.map(ExitCode::from)
 }
 
-async fn supervise(settings: &Run, mut passed: Passed) -> Result<u8, RunError> {
-    let command = CommandLine::new(settings.command.clone())?;
-    // A parent that ignores SIGCHLD hands that down, and the kernel would then throw our child's exit status away.
+async fn supervise(settings: &Settings, mut passed: Passed) -> Result<u8, RunError> {
+    let command = CommandLine::new(settings.command.clone(), env::var_os("PATH").as_deref())?;
+    // A parent that ignores SIGCHLD passes that on, and the kernel would then discard the runner's exit status.
     let child_ended = signal(SignalKind::child()).map_err(RunError::Prepare)?;
-    // A limit on the size of files (LimitFSIZE) is met as a full disk is, and does not end the wrapper. The runner does not inherit this.
-    let _keep_writing =
+    // With a handler, a file size limit (LimitFSIZE) is an error like a full disk. The runner does not inherit the handler.
+    let _file_size =
         signal(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw())).map_err(RunError::Prepare)?;
-    // A runner's jobs become ours when it ends, so that they can be found, and are collected when they end.
+    // The kernel gives the processes of a runner that has exited to this process, which can then find and reap them.
     if let Err(error) = orphans::adopt() {
         warn!(%error, "cannot become the parent of the runner's orphaned processes");
     }
     let signals = Signals::new().map_err(RunError::Prepare)?;
     let mut listeners = Vec::new();
     for address in &settings.grpc_listen {
-        let opened = listen::open(address, &settings.listen_rules(), &mut passed).await;
+        let opened = listen::open(address, &settings.grpc_rules, &mut passed).await;
         for listener in opened.map_err(|source| RunError::Listen { flag: "--grpc-listen", source })? {
             info!(%address, bound = %listener, "gRPC server listening");
             listeners.push(listener);
         }
     }
-    // What nobody takes is closed, and not left to the runner.
+    // Sockets that are not used are closed, so that the runner does not inherit them.
     drop(passed);
-    let state_file = settings.state_file(listeners.iter().find_map(Listener::path));
-    let web = bind_http(settings).await?;
+    let socket = listeners.iter().find_map(Listener::path);
+    let state_file = settings.state_file.clone().or_else(|| socket.map(Settings::state_file_beside));
+    let http_listener = match &settings.http {
+        Some(http) => Some(bind_http(http).await?),
+        None => None,
+    };
 
     let counters = Arc::new(Counters::default());
-    let caller = Caller::new(runtime::Handle::current(), Arc::clone(&counters));
-    let policy = settings.policy();
-    let (mut task, supervisor) =
-        Task::new(policy.clone(), settings.platform(command.clone(), state_file.is_some()), caller);
-    task = task.count(Arc::clone(&counters));
+    let callbacks = CallbackSender::new(runtime::Handle::current(), Arc::clone(&counters));
+    let platform = platform(settings, command.clone(), state_file.is_some());
+    let (task, supervisor) = Task::new(settings.policy.clone(), platform, callbacks);
+    let counted = Arc::clone(&counters);
+    let mut task = task.count(move |change| counted.count(change));
     if let Some(path) = state_file {
         let (store, saved) = Store::open(&path).await?;
         task = task.keep(store).map_err(RunError::Prepare)?;
         if let Some(saved) = saved {
-            let found = saved.find(&policy, &command).await.map_err(RunError::Adopt)?;
-            task = task.resume(found.supervision, found.child, found.owed);
+            let found = saved.find(&settings.policy, &command).await.map_err(RunError::Adopt)?;
+            task = task.resume(found.supervision, found.child, found.pending);
         }
     }
-    warn_of_twins(&command, &supervisor);
+    warn_of_other_runners(&command, &supervisor);
     let supervision = tokio::spawn(task.run());
-    let mut parts = Parts::default();
-    parts.spawn(SIGNALS, signals.forward(supervisor.clone(), settings.drain_timeout));
-    parts.spawn(ORPHANS, orphans::collect(child_ended));
-    let prober = Prober::new(settings.probes());
+    let mut tasks = Tasks::default();
+    tasks.spawn(SIGNALS, signals.forward(supervisor.clone(), settings.drain_timeout));
+    tasks.spawn(ORPHANS, orphans::collect(child_ended));
+    let prober = Prober::new(settings.health.clone());
     let (publish_health, health) = watch::channel(Health::default());
-    parts.spawn(PROBER, prober.clone().run(supervisor.clone(), publish_health));
-    let guard = Guard::new(settings.access(), Arc::clone(&counters));
-    let own = Own::new(supervisor.clone(), health.clone(), prober, guard.clone());
+    tasks.spawn(PROBER, prober.clone().run(supervisor.clone(), publish_health));
+    let authorizer = Authorizer::new(settings.access.clone(), Arc::clone(&counters));
+    let service = WrapperV1::new(supervisor.clone(), health.clone(), prober, authorizer.clone());
     if let Some(notifier) = Notifier::from_env().map_err(RunError::Prepare)? {
-        let ready = settings.ready_when.level();
-        parts.spawn(NOTIFIER, notifier.run(own.clone(), supervisor.clone(), health, ready));
+        let notifier = notifier.run(service.clone(), supervisor.clone(), health, settings.ready_when);
+        tasks.spawn(NOTIFIER, notifier);
     }
-    // What callers are told first is the runner that is being started. When its start takes long, they are served before there is a child,
-    // as by upstream's wrapper, and what they ask for counts.
+    // The first clients see a runner that is being started. When the start takes long, they are served before there is a child, as by the
+    // upstream wrapper, and their requests are kept.
     if let Ok(Err(error)) = timeout(BOOT_LIMIT, supervisor.boot()).await {
         error!(%error, "cannot request the start of the runner");
     }
-    if let Some(listener) = web {
-        let web = Web {
-            own: own.clone(),
-            control: settings.http_allow_control,
-            beyond_loopback: settings.insecure_http_beyond_loopback,
+    if let (Some(listener), Some(settings)) = (http_listener, &settings.http) {
+        let server = HttpServer {
+            service: service.clone(),
+            settings: Arc::new(settings.clone()),
             counters: Arc::clone(&counters),
-            labels: settings.label.clone(),
         };
-        parts.spawn(HTTP, web.serve(listener));
+        tasks.spawn(HTTP, server.serve(listener));
     }
-    let services = Services { upstream: Upstream::new(supervisor.clone(), guard), own: Some(own), counters };
+    let services =
+        Services { upstream: Upstream::new(supervisor.clone(), authorizer), v1: Some(service), counters };
     let stop_serving = CancellationToken::new();
-    parts.spawn_fallible(GRPC, grpc::serve(listeners, services, stop_serving.clone()));
-    let outcome = outcome(supervision, &mut parts).await?;
+    tasks.spawn_fallible(GRPC, grpc::serve(listeners, services, stop_serving.clone()));
+    let outcome = outcome(supervision, &mut tasks).await?;
 
-    // It tells the end, and then has nobody to watch.
-    parts.end_of(NOTIFIER).await?;
+    // The notifier reports the end of the runner, and then has nothing to watch.
+    tasks.end_of(NOTIFIER).await?;
     let end = match outcome {
         Outcome::Ended(end) => end,
-        // The next wrapper makes the callbacks, and listens in our place.
+        // The next wrapper sends the callbacks, and takes over the sockets.
         Outcome::Detached => {
             info!("wrapper exiting; the runner keeps running");
             return Ok(0);
         }
     };
     stop_serving.cancel();
-    if let Err(error) = parts.end_of(GRPC).await {
+    if let Err(error) = tasks.end_of(GRPC).await {
         error!(%error, "gRPC server failed");
     }
     info!(exit_code = exit_code(&end), reason = end.failure(), "wrapper exiting");
     Ok(exit_code(&end))
 }
 
-/// A runner that nobody supervises, or that another wrapper does, and this one would take the same jobs, and a drain would end one of them.
-fn warn_of_twins(command: &CommandLine, supervisor: &Handle) {
+/// How the runner is started. `gated`: it waits until the state file has its identity.
+fn platform(settings: &Settings, command: CommandLine, gated: bool) -> Linux {
+    let mut platform = Linux::new(command)
+        .marked(env::var(MARKER_VARIABLE).unwrap_or_default())
+        .without_env(&NOT_INHERITED)
+        .output(Output::of_stderr(env::var("JOURNAL_STREAM").ok().as_deref()));
+    if gated {
+        platform = platform.gated();
+    }
+    if let Some(address) = &settings.runner_listen_address {
+        platform = platform.env("LISTEN_ADDRESS", address);
+    }
+    platform
+}
+
+/// The variables of systemd for the wrapper itself.
+const NOT_INHERITED: [&str; 6] =
+    ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES"];
+
+/// An unsupervised runner, or the runner of another wrapper, could have the same configuration. A drain would stop only one of the two.
+fn warn_of_other_runners(command: &CommandLine, supervisor: &Handle) {
     let adopted = supervisor.now().state.child().map(|child| child.pid);
     for pid in process::running(command).into_iter().filter(|pid| Some(*pid) != adopted) {
         warn!(
@@ -205,43 +226,48 @@ fn warn_of_twins(command: &CommandLine, supervisor: &Handle) {
     }
 }
 
-/// How long callers wait for the first start.
+/// How long clients wait for the first start.
 const BOOT_LIMIT: Duration = Duration::from_secs(1);
 
-/// The names of the parts.
+/// The names of the tasks.
 const SUPERVISOR: &str = "supervisor";
 const SIGNALS: &str = "signals";
 const PROBER: &str = "health prober";
 const NOTIFIER: &str = "systemd notifier";
 const HTTP: &str = "HTTP server";
-const GRPC: &str = "gRPC server failed";
+const GRPC: &str = "gRPC server";
 const ORPHANS: &str = "orphan reaper";
 
-/// Waits for the end of the supervisor's work, as long as no part breaks.
-async fn outcome(supervision: JoinHandle<Outcome>, parts: &mut Parts) -> Result<Outcome, Broken> {
+/// Waits for the end of the supervisor, or for the failure of another task.
+async fn outcome(supervision: JoinHandle<Outcome>, tasks: &mut Tasks) -> Result<Outcome, TaskFailed> {
     tokio::select! {
         biased;
-        // First: with the supervisor the prober and the notifier end as well.
-        outcome = supervision => outcome.map_err(|error| Broken::new(SUPERVISOR, error)),
-        broken = parts.broken() => Err(broken),
+        // This comes first, because the prober and the notifier end with the supervisor.
+        outcome = supervision => outcome.map_err(|error| TaskFailed::new(SUPERVISOR, error)),
+        failed = tasks.failed() => Err(failed),
     }
 }
 
-async fn bind_http(settings: &Run) -> Result<Option<TcpListener>, RunError> {
-    let Some(address) = &settings.http_listen else { return Ok(None) };
-    let bound = listen::bind(address, &settings.http_rules()).await;
+async fn bind_http(settings: &http::Settings) -> Result<TcpListener, RunError> {
+    let rules = Rules {
+        beyond_loopback: settings.remote.is_some(),
+        allowed_by: settings.remote_allowed_by,
+        ..Rules::default()
+    };
+    let bound = listen::bind(&settings.address, &rules).await;
     let listener = match bound.map_err(|source| RunError::Listen { flag: "--http-listen", source })? {
         Listener::Tcp(listener) => listener,
         Listener::Unix(_) => return Err(RunError::HttpAddress),
     };
-    info!(%address, bound = listener.local_addr().map_err(RunError::Prepare)?.to_string(), "HTTP server listening");
-    Ok(Some(listener))
+    let bound = listener.local_addr().map_err(RunError::Prepare)?;
+    info!(address = %settings.address, %bound, "HTTP server listening");
+    Ok(listener)
 }
 
 fn exit_code(end: &End) -> u8 {
     match end {
         End::NeverStarted => 0,
-        // That the command may be executed was seen before: no memory, no process or no disk was left.
+        // The command was executable before: there was not enough memory, disk or process slots.
         End::SpawnFailed(_) => RunError::FAILED,
         End::Exited { exit, .. } => exit.shell_code(),
     }

@@ -19,10 +19,7 @@ use tokio::{
 use tracing::{error, info};
 
 use super::audit::{Asker, Change};
-use crate::supervise::{Answer, Handle, HandleError, Mode, Stop};
-
-/// The id of drains that a signal asked for.
-pub(crate) const ID: &str = "signal";
+use crate::supervise::{Answer, DrainId, Handle, HandleError, Mode, Stop};
 
 /// Two signals within this time are one.
 const ACCIDENT: Duration = Duration::from_millis(500);
@@ -94,8 +91,8 @@ impl Asking {
                 let stop = Stop {
                     deadline,
                     reason: Arc::from(name),
-                    by: Arc::from(name),
-                    ..Stop::new(ID, Mode::Graceful)
+                    requested_by: Arc::from(name),
+                    ..Stop::new(DrainId::Signal, Mode::Graceful)
                 };
                 let result = accepted(|| self.supervisor.leave(stop.clone())).await;
                 // Only a drain that was begun can be hastened by the next signal.
@@ -105,7 +102,8 @@ impl Asking {
             }
             Some(first) if hastens && now >= first + ACCIDENT => {
                 info!(signal = name, "signal received again: stopping the runner forcefully");
-                let stop = Stop { by: Arc::from(name), ..Stop::new(ID, Mode::Forceful) };
+                let stop =
+                    Stop { requested_by: Arc::from(name), ..Stop::new(DrainId::Signal, Mode::Forceful) };
                 let result = accepted(|| self.supervisor.stop(stop.clone())).await;
                 report(name, "drain", Some(&stop), result);
             }
@@ -141,7 +139,7 @@ fn report(
                 action,
                 outcome: "started",
                 mode: stop.map(|stop| stop.mode.name()),
-                id: stop.map(|stop| &*stop.id),
+                id: stop.map(|stop| stop.id.as_str()),
                 deadline_seconds: deadline
                     .map(|deadline| deadline.saturating_duration_since(Instant::now()).as_secs()),
                 ..Change::default()
@@ -160,7 +158,7 @@ fn report(
 mod tests {
     use super::*;
     use crate::supervise::{
-        Callbacks, Made, Policy, Task,
+        Callbacks, Completion, Policy, Task,
         callback::Callback,
         process::{CommandLine, Linux},
     };
@@ -168,13 +166,13 @@ mod tests {
     struct NoCallbacks;
 
     impl Callbacks for NoCallbacks {
-        fn call(&mut self, _: Callback, _: Instant, _: Made) {}
+        fn send(&mut self, _: Callback, _: Instant, _: Completion) {}
     }
 
     /// The runner of this supervisor is never started: a stop comes first.
     #[tokio::test(start_paused = true)]
     async fn signal_to_busy_supervisor_is_kept_and_stays_graceful() {
-        let command = CommandLine::new(vec!["true".into()]).unwrap();
+        let command = CommandLine::new(vec!["true".into()], Some("/usr/bin:/bin".as_ref())).unwrap();
         let (task, supervisor) = Task::new(Policy::default(), Linux::new(command), NoCallbacks);
         let mut asking = Asking { supervisor: supervisor.clone(), drain_timeout: None, asked: None };
         let mut waiting = Vec::new();
@@ -201,7 +199,7 @@ mod tests {
 
     #[tokio::test]
     async fn signal_without_effect_is_not_counted() {
-        let command = CommandLine::new(vec!["true".into()]).unwrap();
+        let command = CommandLine::new(vec!["true".into()], Some("/usr/bin:/bin".as_ref())).unwrap();
         let (task, supervisor) = Task::new(Policy::default(), Linux::new(command), NoCallbacks);
         drop(task);
         let mut asking = Asking { supervisor, drain_timeout: None, asked: None };

@@ -27,13 +27,10 @@ use tokio::{
 use tracing::warn;
 
 use super::{
-    grpc::Own,
+    grpc::WrapperV1,
     health::{Health, Level},
 };
 use crate::{cli::view, supervise::Handle};
-
-/// The variables that are meant for the wrapper, and not for its runner.
-pub(crate) const VARIABLES: [&str; 3] = ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"];
 
 /// The pause before a message is sent again that could not be sent: the manager's queue may be full for a moment.
 const SEND_AGAIN: Duration = Duration::from_secs(1);
@@ -63,7 +60,13 @@ impl Notifier {
     }
 
     /// Tells for as long as the supervisor lives; `ready` is the rung that READY stands for.
-    pub async fn run(self, own: Own, supervisor: Handle, mut health: watch::Receiver<Health>, ready: Level) {
+    pub async fn run(
+        self,
+        service: WrapperV1,
+        supervisor: Handle,
+        mut health: watch::Receiver<Health>,
+        ready: Level,
+    ) {
         // Half of what is allowed, as systemd advises. Without a watchdog, a pause that does not matter.
         let mut alive = interval(self.watchdog.map_or(Duration::from_secs(3600), |limit| limit / 2));
         alive.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -74,7 +77,7 @@ impl Notifier {
         loop {
             // First forget, then look: what changes in between is looked at again.
             supervision.mark_unchanged();
-            let seen = health.borrow_and_update().of(&own.now().state);
+            let seen = health.borrow_and_update().of(&service.now().state);
             let is_ready = is_ready(&seen, ready);
             if is_ready && seen.level < ready && !std::mem::replace(&mut warned, true) {
                 warn!(
@@ -86,7 +89,7 @@ impl Notifier {
                      --runner-listen-address"
                 );
             }
-            let (message, next) = told.news(&own.status(), is_ready);
+            let (message, next) = told.news(&service.status(), is_ready);
             let mut is_told = true;
             if !message.is_empty() {
                 is_told = self.send(&message, &mut trouble);
@@ -184,17 +187,16 @@ fn watchdog() -> Option<Duration> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
 
     use super::*;
-    use crate::daemon::{grpc::Guard, health::Prober};
-    use crate::{
-        cli::args::{Command, Settings},
-        supervise::{
-            Callbacks, Made, Policy, Task,
-            callback::Callback,
-            process::{CommandLine, Linux},
-        },
+    use crate::daemon::{
+        grpc::Authorizer,
+        health::{self, Prober, Source},
+    };
+    use crate::supervise::{
+        Callbacks, Completion, Policy, Task,
+        callback::Callback,
+        process::{CommandLine, Linux},
     };
 
     #[test]
@@ -226,7 +228,7 @@ mod tests {
     struct NoCallbacks;
 
     impl Callbacks for NoCallbacks {
-        fn call(&mut self, _: Callback, _: tokio::time::Instant, _: Made) {}
+        fn send(&mut self, _: Callback, _: tokio::time::Instant, _: Completion) {}
     }
 
     #[tokio::test]
@@ -238,14 +240,19 @@ mod tests {
         socket.set_nonblocking(true).unwrap();
         let watchdog = Some(Duration::from_millis(20));
         let notifier = Notifier { socket, manager: super::manager(path.as_os_str()).unwrap(), watchdog };
-        let command = CommandLine::new(vec!["true".into()]).unwrap();
+        let command = CommandLine::new(vec!["true".into()], Some("/usr/bin:/bin".as_ref())).unwrap();
         let (task, supervisor) = Task::new(Policy::default(), Linux::new(command), NoCallbacks);
-        let settings = Settings::from_words(["grit-wrapper", "run", "--", "true"]).unwrap();
-        let Command::Run(settings) = settings.command else { panic!("not the command run") };
-        let guard = Guard::new(settings.access(), Arc::default());
+        let source = Source::new(&[], |_| None);
+        let settings = health::Settings {
+            source,
+            min_uptime: health::Settings::MIN_UPTIME,
+            min_sections: 1,
+            interval: health::Settings::INTERVAL,
+        };
+        let guard = Authorizer::default();
         let (_publish, health) = watch::channel(Health::default());
-        let own = Own::new(supervisor.clone(), health.clone(), Prober::new(settings.probes()), guard);
-        let _notifier = tokio::spawn(notifier.run(own, supervisor, health, Level::Process));
+        let service = WrapperV1::new(supervisor.clone(), health.clone(), Prober::new(settings), guard);
+        let _notifier = tokio::spawn(notifier.run(service, supervisor, health, Level::Process));
         let mut message = [0; 4096];
         let mut feeds = async || {
             loop {

@@ -10,7 +10,7 @@ use super::logging;
 
 /// The tasks, by name. Dropping this ends them.
 #[derive(Debug, Default)]
-pub(crate) struct Parts {
+pub(crate) struct Tasks {
     tasks: JoinSet<Result<(), String>>,
     names: HashMap<Id, &'static str>,
 }
@@ -21,12 +21,12 @@ pub(crate) struct Parts {
     "internal task {name:?} {how}. This is a bug in grit-wrapper, please report it. The wrapper exits; the \
      runner keeps running, and the next wrapper adopts it"
 )]
-pub struct Broken {
+pub struct TaskFailed {
     name: &'static str,
     how: String,
 }
 
-impl Broken {
+impl TaskFailed {
     pub(crate) fn new(name: &'static str, error: JoinError) -> Self {
         let how = match error.try_into_panic() {
             Ok(payload) => format!("panicked: {}", logging::panic_message(&*payload)),
@@ -36,7 +36,7 @@ impl Broken {
     }
 }
 
-impl Parts {
+impl Tasks {
     /// Starts a task.
     pub(crate) fn spawn(&mut self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
         self.spawn_fallible(name, async {
@@ -56,16 +56,16 @@ impl Parts {
     }
 
     /// Waits until a part has ended, which it should not have. Without parts this waits for ever.
-    pub(crate) async fn broken(&mut self) -> Broken {
+    pub(crate) async fn failed(&mut self) -> TaskFailed {
         match self.next().await {
-            Some((name, Ok(()))) => Broken { name, how: "ended".to_owned() },
-            Some((_, Err(broken))) => broken,
+            Some((name, Ok(()))) => TaskFailed { name, how: "ended".to_owned() },
+            Some((_, Err(failed))) => failed,
             None => std::future::pending().await,
         }
     }
 
     /// Waits until this part has ended, which it is about to. Others may end meanwhile. One that has ended already is no fault.
-    pub(crate) async fn end_of(&mut self, name: &'static str) -> Result<(), Broken> {
+    pub(crate) async fn end_of(&mut self, name: &'static str) -> Result<(), TaskFailed> {
         while self.names.values().any(|part| *part == name) {
             match self.next().await {
                 Some((part, result)) if part == name => return result,
@@ -76,13 +76,13 @@ impl Parts {
         Ok(())
     }
 
-    async fn next(&mut self) -> Option<(&'static str, Result<(), Broken>)> {
+    async fn next(&mut self) -> Option<(&'static str, Result<(), TaskFailed>)> {
         let ended = self.tasks.join_next_with_id().await?;
         let id = ended.as_ref().map_or_else(JoinError::id, |(id, _)| *id);
         let name = self.names.remove(&id).unwrap_or("unknown");
         let result = match ended {
-            Ok((_, result)) => result.map_err(|error| Broken { name, how: format!("failed: {error}") }),
-            Err(error) => Err(Broken::new(name, error)),
+            Ok((_, result)) => result.map_err(|error| TaskFailed { name, how: format!("failed: {error}") }),
+            Err(error) => Err(TaskFailed::new(name, error)),
         };
         Some((name, result))
     }
@@ -94,22 +94,22 @@ mod tests {
 
     #[tokio::test]
     async fn ended_panicked_or_failed_part_is_named() {
-        let mut parts = Parts::default();
+        let mut parts = Tasks::default();
         parts.spawn("lasting", std::future::pending());
         parts.spawn("ending", async {});
-        assert_eq!(parts.broken().await, Broken { name: "ending", how: "ended".to_owned() });
+        assert_eq!(parts.failed().await, TaskFailed { name: "ending", how: "ended".to_owned() });
         parts.spawn("panicking", async { panic!("so {}", 7) });
         assert_eq!(
-            parts.broken().await.to_string().split('.').next(),
+            parts.failed().await.to_string().split('.').next(),
             Some("internal task \"panicking\" panicked: so 7")
         );
         parts.spawn_fallible("failing", async { Err("no socket") });
-        assert_eq!(parts.broken().await, Broken { name: "failing", how: "failed: no socket".to_owned() });
+        assert_eq!(parts.failed().await, TaskFailed { name: "failing", how: "failed: no socket".to_owned() });
     }
 
     #[tokio::test]
     async fn expected_end_of_part_is_awaited() {
-        let mut parts = Parts::default();
+        let mut parts = Tasks::default();
         parts.spawn("lasting", std::future::pending());
         parts.spawn("ending", tokio::task::yield_now());
         assert_eq!(parts.end_of("ending").await, Ok(()));

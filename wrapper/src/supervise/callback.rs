@@ -5,7 +5,7 @@
 
 use std::{collections::HashMap, fmt, sync::Arc};
 
-use hyper::{
+use http::{
     HeaderMap, Method, Uri,
     header::{HeaderName, HeaderValue},
 };

@@ -1,18 +1,30 @@
-//! How the rest of the program talks to the supervisor.
-
-use std::sync::Arc;
+//! Requests to the supervisor, and its published state.
 
 use thiserror::Error;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::{
-    command::{Answer, Command, Refusal, Request, Stop},
+    drain::{DrainId, Stop},
+    event::{Answer, Event, Refusal},
     state::Supervision,
 };
 
-/// A way to the supervisor's task; clones lead to the same one.
+/// Where the answer to a request goes.
+pub(super) type Reply = oneshot::Sender<Result<Answer, Refusal>>;
+
+/// A message to the task of the supervisor.
+#[derive(Debug)]
+pub(super) enum Command {
+    Event(Event, Reply),
+    /// End the task, and leave the child running for the next wrapper.
+    Detach(Reply),
+    /// Show that the task works.
+    Ping(oneshot::Sender<()>),
+}
+
+/// A connection to the task of the supervisor. Clones lead to the same task.
 ///
-/// Dropping the future of a call does not take the request back: it was in the queue already.
+/// A request stays in the queue when the future of its call is dropped.
 #[derive(Clone, Debug)]
 pub struct Handle {
     pub(super) commands: mpsc::Sender<Command>,
@@ -31,13 +43,13 @@ pub enum HandleError {
 }
 
 impl Handle {
-    /// What is true now. After a call has returned, this shows what the call led to, or something later.
+    /// The current state. After a call has returned, this is the state after the call, or a later one.
     #[must_use]
     pub fn now(&self) -> Supervision {
         self.published.borrow().clone()
     }
 
-    /// A receiver that sees the present state at once and every later one, or the latest where it is slow.
+    /// A receiver of the current state and of every later one. A slow receiver misses all but the latest.
     #[must_use]
     pub fn watch(&self) -> watch::Receiver<Supervision> {
         self.published.clone()
@@ -49,34 +61,34 @@ impl Handle {
     ///
     /// [`HandleError`], as with every call here.
     pub async fn boot(&self) -> Result<Answer, HandleError> {
-        self.ask(Request::Boot).await
+        self.request(Event::Boot).await
     }
 
     /// Starts a child again after a stop.
     ///
     /// # Errors
     ///
-    /// Refused while a child is being stopped and when the wrapper is ending.
+    /// Rejected while a child is being stopped and while the wrapper is shutting down.
     pub async fn start(&self) -> Result<Answer, HandleError> {
-        self.ask(Request::Start).await
+        self.request(Event::Start).await
     }
 
-    /// Asks the child to end; returns when that is under way, not when it has ended. Asking again joins.
+    /// Requests a stop of the child, and returns when the stop is in progress. A second request joins the first.
     ///
     /// # Errors
     ///
-    /// Refused when there are too many callbacks.
+    /// Rejected when there are too many callbacks.
     pub async fn stop(&self, stop: Stop) -> Result<Answer, HandleError> {
-        self.ask(Request::Stop(stop)).await
+        self.request(Event::Stop(stop)).await
     }
 
-    /// Takes a stop back: the one with this id, or any when it is empty.
+    /// Cancels the stop with this id, or any stop.
     ///
     /// # Errors
     ///
-    /// Refused when the child was signalled already.
-    pub async fn cancel(&self, id: &str) -> Result<Answer, HandleError> {
-        self.ask(Request::Cancel(Arc::from(id))).await
+    /// Rejected after the signal was sent.
+    pub async fn cancel(&self, id: Option<DrainId>) -> Result<Answer, HandleError> {
+        self.request(Event::Cancel(id)).await
     }
 
     /// Passes SIGHUP on to a running child.
@@ -85,43 +97,45 @@ impl Handle {
     ///
     /// [`HandleError::Busy`] or [`HandleError::Ended`].
     pub async fn reload(&self) -> Result<Answer, HandleError> {
-        self.ask(Request::Reload).await
+        self.request(Event::Reload).await
     }
 
-    /// Stops the child, after which the supervisor's task ends.
+    /// Stops the child, and then ends the supervisor's task.
     ///
     /// # Errors
     ///
     /// As [`Handle::stop`].
     pub async fn leave(&self, stop: Stop) -> Result<Answer, HandleError> {
-        self.ask(Request::Leave(stop)).await
+        self.request(Event::Leave(stop)).await
     }
 
-    /// Ends the supervisor's task and lets the child live, for the next wrapper to adopt.
+    /// Ends the supervisor's task, and leaves the child running. The next wrapper adopts it.
     ///
     /// # Errors
     ///
-    /// Refused without a state file.
+    /// Rejected without a state file.
     pub async fn detach(&self) -> Result<Answer, HandleError> {
-        self.ask(Request::Detach).await
+        self.send(Command::Detach).await
     }
 
-    /// Returns when the supervisor has answered, which shows that it works. Waits for its turn when other requests wait.
+    /// Returns when the supervisor's task has answered. Waits while the queue is full.
     ///
     /// # Errors
     ///
     /// [`HandleError::Ended`].
     pub async fn ping(&self) -> Result<(), HandleError> {
         let (reply, answer) = oneshot::channel();
-        let command = Command { request: Request::Ping, reply };
-        self.commands.send(command).await.map_err(|_| HandleError::Ended)?;
-        answer.await.map_err(|_| HandleError::Ended)??;
-        Ok(())
+        self.commands.send(Command::Ping(reply)).await.map_err(|_| HandleError::Ended)?;
+        answer.await.map_err(|_| HandleError::Ended)
     }
 
-    async fn ask(&self, request: Request) -> Result<Answer, HandleError> {
+    async fn request(&self, event: Event) -> Result<Answer, HandleError> {
+        self.send(|reply| Command::Event(event, reply)).await
+    }
+
+    async fn send(&self, command: impl FnOnce(Reply) -> Command) -> Result<Answer, HandleError> {
         let (reply, answer) = oneshot::channel();
-        self.commands.try_send(Command { request, reply }).map_err(|error| match error {
+        self.commands.try_send(command(reply)).map_err(|error| match error {
             mpsc::error::TrySendError::Full(_) => HandleError::Busy,
             mpsc::error::TrySendError::Closed(_) => HandleError::Ended,
         })?;

@@ -1,25 +1,24 @@
-//! The supervisor: one child, one task that owns it, one table that decides.
+//! The supervisor: one child, one task that has it, and one transition table that decides.
 //!
-//! - [`state`] has the states, and [`table`] what a moment's state and one event lead to, and what has to be done about it. It is pure: no
-//!   clock, no process, no channel. Whatever must never happen is ruled out there and tested there. [`stop`] and [`restart`] are parts of
-//!   it: how a child is ended, and what follows an end that nobody asked for.
-//! - [`task`] owns the child. It turns the child's end, commands and the passing of time into events, and effects into deeds, one
-//!   at a time; so nobody else can change the state between a decision and its deed. [`state_writer`] writes the state file for it, and
-//!   [`pending_callback`] is what makes a stop's callbacks.
-//! - [`drain_outcome`] is what a stop came to. [`statistics`] tells what happened between two states, for the metrics.
-//! - [`handle`] is how the rest of the program talks to that task; [`command`] is what may be said.
+//! - [`state`] has the states, [`event`] the events, and [`table`] the transitions and their effects. They are pure: no clock, no process, no
+//!   channel. [`stop`] and [`restart`] are parts of the table. [`statistics`] has what the metrics count.
+//! - [`task`] has the child. It turns its exit, requests and time into events, and performs the effects, one at a time.
+//! - [`state_writer`] writes the [`state_file`] for the next wrapper, which adopts the child.
+//! - [`handle`] has the requests of the other parts of the program.
 //!
-//! It is not a process manager: one child, and no knowledge of what the child does beyond its signals.
+//! This module does not use tonic, hyper, clap or environment variables. `daemon` and `cli` use this module, and never the other way round.
 
 pub mod callback;
+mod callback_queue;
 pub(crate) mod clock;
-pub mod command;
-mod drain_outcome;
+mod context;
+mod drain;
+mod end;
+mod event;
 mod handle;
 pub(crate) mod lock;
 pub(crate) mod lock_wait;
 pub mod output;
-mod pending_callback;
 mod policy;
 pub mod process;
 mod restart;
@@ -40,13 +39,13 @@ mod table_tests;
 mod task_tests;
 
 pub use self::{
-    command::{Answer, Mode, Refusal, Stop},
-    drain_outcome::DrainOutcome,
+    callback_queue::{Callbacks, Completion, PendingCallback},
+    drain::{DrainId, DrainOutcome, Mode, Stop},
+    end::End,
+    event::{Answer, Refusal},
     handle::{Handle, HandleError},
-    pending_callback::{Callbacks, Made, Owed},
     policy::{Leftovers, Policy, Restart, RestartWhen},
-    state::{ChildInfo, End, LastLines, PastStop, Phase, State, Supervision},
-    state_writer::Keep,
-    statistics::{DrainResult, Drained, ExitReason, Happened},
+    state::{ChildInfo, LastLines, PastStop, Phase, RunnerState, State, Supervision},
+    statistics::{Counted, DrainResult, Drained, ExitReason},
     task::{Outcome, Task},
 };

@@ -63,7 +63,7 @@ pub struct Restart {
 }
 
 /// What becomes of processes that a child leaves behind. A forceful stop always kills them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Leftovers {
     /// Log each process with PID, age and command, and keep it running.
     Report,
@@ -71,7 +71,7 @@ pub enum Leftovers {
     Kill,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RestartWhen {
     /// Do not restart, as upstream's wrapper.
     Never,

@@ -10,17 +10,15 @@ use proptest::prelude::*;
 use tokio::time::Instant;
 
 use super::{
-    command::{Answer, Mode, Refusal, Stop},
+    context::{Context, Effect},
+    drain::{DrainId, Mode, Stop},
+    event::{Answer, Event, Refusal},
     policy::{Policy, Restart, RestartWhen},
+    process::{Exit, Identity, Signal},
     state::{LastLines, Phase, State, Supervision},
-    table::{Effect, Event},
+    state_file::handed_over,
     table_tests::{PID, SECOND, callback, check_step},
 };
-use super::{
-    process::{Exit, Identity, Signal},
-    state_file::handed_over,
-};
-use crate::daemon::signals;
 
 /// One thing that happens in a random life.
 #[derive(Clone, Debug)]
@@ -105,6 +103,8 @@ struct World {
     left: bool,
     /// The log of the last child is being read.
     reading: bool,
+    /// The child handles SIGQUIT.
+    handles_quit: bool,
 }
 
 /// A process, and what was done to it.
@@ -130,6 +130,7 @@ impl World {
             reported: HashSet::new(),
             left: false,
             reading: false,
+            handles_quit: false,
         }
     }
 
@@ -150,26 +151,27 @@ impl World {
                 self.tell(&Event::Stop(Stop { deadline, callbacks, ..Stop::new("test", mode) })).unwrap();
             }
             Happening::Cancel => {
-                if self.tell(&Event::Cancel(Arc::from(""))).is_ok() {
+                if self.tell(&Event::Cancel(None)).is_ok() {
                     let told = self.child.as_ref().is_some_and(|child| child.last_quit.is_some());
                     assert!(!told, "a child that drains is said to run");
                     self.forget_callbacks();
                 }
             }
             Happening::Reload => self.ignore(&Event::Reload),
-            Happening::Leave => self.ignore(&Event::Leave(Stop::new(signals::ID, Mode::Graceful))),
+            Happening::Leave => self.ignore(&Event::Leave(Stop::new("signal", Mode::Graceful))),
             Happening::Called => {
                 let made = |(name, (_, made)): (&u8, &(bool, u32))| (*made > 0).then_some(*name);
                 let made: Vec<_> = self.callbacks.iter().filter_map(made).collect();
                 for name in made {
                     self.reported.insert(name);
-                    self.ignore(&Event::Called(callback(name)));
+                    self.ignore(&Event::CallbackFinished(callback(name)));
                 }
             }
             Happening::Crash(code) => self.end(Exit::Code(code.into())),
             Happening::Handles => {
+                self.handles_quit = self.child.is_some();
                 if self.supervision.holds_signal() {
-                    self.ignore(&Event::HandlesQuit);
+                    self.ignore(&Event::Tick);
                 }
             }
             Happening::Wait(tenths) => self.pass(SECOND * u32::from(tenths) / 10),
@@ -201,6 +203,7 @@ impl World {
         } else {
             assert!(self.child.is_none(), "a second child");
             self.child = Some(Child::born(self.now));
+            self.handles_quit = false;
             self.ignore(&Event::Spawned(PID));
         }
     }
@@ -214,6 +217,7 @@ impl World {
         let was_made = self.spawning.take().is_some() && let_through;
         if was_made {
             self.child = Some(Child::born(self.now));
+            self.handles_quit = false;
         }
         let identity = self.child.is_some().then(identity);
         if dies {
@@ -223,7 +227,7 @@ impl World {
         let lives = self.child.is_some();
         let next = handed_over(&before, identity.as_ref(), lives, self.now, &self.policy);
 
-        let asked = before.state.stop().filter(|stop| *stop.id != *signals::ID);
+        let asked = before.state.stop().filter(|stop| stop.id != DrainId::Signal);
         let kept = next.state.stop();
         assert_eq!(asked.map(|stop| &stop.id), kept.filter(|_| !next.revive).map(|stop| &stop.id));
         if let (Some(asked), Some(kept)) = (asked, kept) {
@@ -243,7 +247,7 @@ impl World {
         }
         self.reading = false;
         self.supervision = next;
-        for callback in self.supervision.state.unmade_callbacks() {
+        for callback in self.supervision.state.due_callbacks() {
             self.perform(Effect::Callback(callback));
         }
         self.ignore(&Event::Boot);
@@ -256,7 +260,7 @@ impl World {
 
     fn end(&mut self, exit: Exit) {
         if self.child.is_some() {
-            self.ignore(&Event::Ended(exit));
+            self.ignore(&Event::Exited(exit));
             self.child = None;
         }
     }
@@ -270,7 +274,7 @@ impl World {
 
     fn tell(&mut self, event: &Event) -> Result<Answer, Refusal> {
         let before = self.supervision.clone();
-        let step = before.clone().on(event.clone(), self.now, &self.policy);
+        let step = before.clone().on(event.clone(), Context::new(self.now, &self.policy, self.handles_quit));
         check_step(&before, event, &step, &self.policy, &format_args!("{before:?} + {event:?}"));
         self.supervision = step.next;
         for effect in step.effects {
@@ -304,6 +308,7 @@ impl World {
                 assert!(!self.reading && pid == PID);
                 self.reading = true;
             }
+            Effect::Count(_) => {}
             Effect::Leave => self.left = true,
         }
     }

@@ -1,23 +1,23 @@
-//! The part of the table that follows an end which nobody asked for, or which was not meant for the child.
+//! The part of the table that starts another child: after an unexpected end, and after the shutdown of an earlier wrapper.
 
 use std::{sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
 use super::{
-    command::Stop,
+    drain::Stop,
     policy::Policy,
     state::{State, Supervision},
 };
 
-/// So many failures in a row are no accident.
+/// The number of consecutive failures that is a crash loop.
 const CRASH_LOOP: u32 = 5;
 
 impl Supervision {
-    /// Turns an end that nobody asked for into a pause before the next child, where the policy wants one.
-    pub(super) fn consider_restart(&mut self, lived: Option<Duration>, now: Instant, policy: &Policy) {
+    /// After an unexpected end: waits for a restart, where the policy requires one.
+    pub(super) fn consider_restart(&mut self, uptime: Option<Duration>, now: Instant, policy: &Policy) {
         let State::Exited { end, stop: None } = &self.state else { return };
-        if lived.is_some_and(|lived| lived >= policy.restart.stable_after) {
+        if uptime.is_some_and(|uptime| uptime >= policy.restart.stable_after) {
             self.failures = 0;
         }
         if policy.restart.wants(end.is_success()) && !self.leaving {
@@ -28,22 +28,22 @@ impl Supervision {
         self.failures = self.failures.saturating_add(1);
     }
 
-    /// The stop of an earlier wrapper's end becomes that of somebody who wants the child stopped.
+    /// A stop for the shutdown of an earlier wrapper becomes the stop that a client requested.
     pub(super) fn hand_over(&mut self, owner: &Stop) {
         self.revive = false;
         if let State::Starting { stop: Some(stop) }
         | State::Stopping { stop, .. }
         | State::Exited { stop: Some(stop), .. } = &mut self.state
         {
-            stop.id = Arc::clone(&owner.id);
-            stop.by = Arc::clone(&owner.by);
+            stop.id = owner.id.clone();
+            stop.requested_by = Arc::clone(&owner.requested_by);
             if !owner.reason.is_empty() {
                 stop.reason = Arc::clone(&owner.reason);
             }
         }
     }
 
-    /// An earlier wrapper stopped its child for its own end only, and that has come.
+    /// An earlier wrapper stopped its child for its own shutdown only: another child follows.
     pub(super) fn consider_revival(&mut self, now: Instant) {
         if let State::Exited { end, .. } = &self.state
             && self.revive
@@ -54,7 +54,7 @@ impl Supervision {
         }
     }
 
-    /// A child that has lived for so long is of use, and what its predecessors did says nothing about it.
+    /// A stable child makes the failures of earlier children irrelevant.
     pub(super) fn consider_stable(&mut self, now: Instant) {
         if matches!(self.state, State::Running { .. }) && self.stable_at.is_some_and(|moment| now >= moment) {
             self.failures = 0;
@@ -62,7 +62,7 @@ impl Supervision {
         }
     }
 
-    /// Somebody asked for a child: nobody counts what the earlier ones did against it.
+    /// After a requested start: failures of earlier children no longer count.
     pub(super) fn forget_failures(&mut self) {
         self.restarts = 0;
         self.failures = 0;
@@ -70,7 +70,7 @@ impl Supervision {
         self.stable_at = None;
     }
 
-    /// Whether children keep ending before they were of use, one after the other.
+    /// Whether children keep failing before they are stable.
     #[must_use]
     pub fn is_crash_loop(&self) -> bool {
         self.failures >= CRASH_LOOP

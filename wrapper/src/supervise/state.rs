@@ -1,38 +1,41 @@
-//! What can be true about the child and its supervision. [`super::table`] leads from one state to the next.
+//! The state of the child and of its supervision. `table` has the transitions.
 
 use std::sync::Arc;
 
+use serde::Serialize;
 use tokio::time::Instant;
 
-use super::{callback::Callback, process::Exit};
 use super::{
-    command::{Mode, Stop},
+    callback::Callback,
+    drain::{Mode, Stop},
+    end::End,
     policy::{Leftovers, Policy},
+    process::Exit,
 };
 
-/// Everything that is true about the child and its supervision.
+/// The state of the child and of its supervision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Supervision {
     pub state: State,
-    /// The wrapper was asked to end.
+    /// The wrapper shuts down when the child has ended.
     pub leaving: bool,
-    /// The stop that is under way was for the end of an earlier wrapper: another child follows.
+    /// The stop in progress is for the shutdown of an earlier wrapper: another child follows.
     pub revive: bool,
-    /// How often a child was started because another had ended by itself, since somebody last asked for a start.
+    /// The number of automatic restarts since the last requested start.
     pub restarts: u32,
-    /// How many of the last children in a row ended by themselves before they were stable.
+    /// The number of consecutive unexpected ends before a child was stable.
     pub failures: u32,
-    /// The child, or the one to come, replaces one that ended by itself.
+    /// This child, or the next one, is an automatic restart.
     pub restarted: bool,
-    /// When the child is stable, and the failures of those before it are forgotten; there while there are any.
+    /// When the child counts as stable and `failures` is reset. `None` while there are no failures.
     pub stable_at: Option<Instant>,
-    /// What the last child wrote before it failed.
+    /// The last log lines of the child that failed last.
     pub last_lines: LastLines,
-    /// The stop that ended an earlier child, once another was started after it.
+    /// The stop of an earlier child, after another child was started.
     pub last_stop: Option<Arc<PastStop>>,
 }
 
-/// A stop that is over, and how its child ended.
+/// A stop that is over, and the end of its child.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PastStop {
     pub stop: Stop,
@@ -55,70 +58,106 @@ impl Default for Supervision {
     }
 }
 
-/// The end of a failed child's log.
+/// The last log lines of a failed child.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum LastLines {
-    /// There is no failed child, or its log cannot be read.
+    /// No child has failed, or its log cannot be read.
     #[default]
     NotRead,
-    /// They will be known in moments.
+    /// They are being read.
     Reading,
     Read(Arc<[String]>),
 }
 
-/// Where the child is in its life.
+/// The state of the child.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
     /// No child was started yet.
     Idle,
-    /// A child is being made. A stop that comes now waits here for it.
+    /// A child is being started. A stop that is requested now is kept until then.
     Starting { stop: Option<Stop> },
-    /// It runs. `reload` is a SIGHUP that waits, until then at most, for the child to be old enough for signals.
+    /// `reload` is a SIGHUP that is held back until the child handles signals, at the latest until this instant.
     Running { child: ChildInfo, reload: Option<Instant> },
-    /// It is on its way out.
+    /// It is being stopped.
     Stopping { child: ChildInfo, stop: Stop, phase: Phase },
-    /// It ended by itself, and another is started at `until`.
+    /// It ended unexpectedly, and is restarted at `until`.
     Backoff { until: Instant, end: End },
-    /// It has ended, or was never started. `stop` is the one that asked for it.
+    /// It has ended, or was never started. `stop` is the request that caused this.
     Exited { end: End, stop: Option<Stop> },
 }
 
-/// A child that exists.
+/// The states that the log, the status, the APIs and the metrics have in common.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RunnerState {
+    /// No runner was started yet.
+    Idle,
+    Starting,
+    Running,
+    /// It stops gracefully.
+    Draining,
+    /// It stops forcefully.
+    Terminating,
+    /// It ended unexpectedly, and waits for its restart.
+    Backoff,
+    /// It has exited with code 0, or was never started.
+    Stopped,
+    /// It has exited in another way, or could not be started.
+    Failed,
+}
+
+impl RunnerState {
+    pub const ALL: [Self; 8] = [
+        Self::Idle,
+        Self::Starting,
+        Self::Running,
+        Self::Draining,
+        Self::Terminating,
+        Self::Backoff,
+        Self::Stopped,
+        Self::Failed,
+    ];
+
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Idle => "idle",
+            Self::Starting => "starting",
+            Self::Running => "running",
+            Self::Draining => "draining",
+            Self::Terminating => "terminating",
+            Self::Backoff => "backoff",
+            Self::Stopped => "stopped",
+            Self::Failed => "failed",
+        }
+    }
+}
+
+/// A running child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChildInfo {
     pub pid: u32,
     pub started: Instant,
 }
 
-/// How far a stop has come.
+/// The progress of a stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// Graceful. SIGQUIT waits for the child to handle it, but not past `until`.
-    /// `told` is when an earlier wrapper sent it, or was about to: then it is sent again, to be sure.
+    /// Graceful. SIGQUIT is held back until the child handles it, at the latest until `until`.
+    /// `told` is when an earlier wrapper sent it, or was about to send it. It is then sent again.
     Holding { until: Instant, told: Option<Instant> },
-    /// Graceful. SIGQUIT was sent; the child finishes its jobs.
+    /// Graceful. SIGQUIT was sent, and the child finishes its jobs.
     Draining { since: Instant },
-    /// Forceful. SIGTERM waits until the child has surely taken SIGQUIT.
+    /// Forceful. SIGTERM is held back until the child has read SIGQUIT.
     Spacing { until: Instant },
-    /// Forceful. SIGTERM was sent; the group is killed at `until`.
+    /// Forceful. SIGTERM was sent. The process group is killed at `until`.
     Terminating { until: Instant },
-    /// SIGKILL was sent to the group.
+    /// SIGKILL was sent to the process group.
     Killed,
 }
 
-/// How it came that there is no child.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum End {
-    /// The stop came before the first start.
-    NeverStarted,
-    /// It could not be started, for this reason.
-    SpawnFailed(Arc<str>),
-    /// The process ended by itself or as asked; `killed` when it was killed because it took too long.
-    Exited { pid: u32, exit: Exit, killed: bool },
-}
-
 impl Supervision {
-    /// When the passing of time will change something, if ever.
+    /// The next instant at which [`Event::Tick`](super::event::Event::Tick) changes something.
     #[must_use]
     pub fn due(&self) -> Option<Instant> {
         match &self.state {
@@ -136,10 +175,10 @@ impl Supervision {
         }
     }
 
-    /// The child that has just ended, when its end is a failure that its log may explain.
+    /// The PID of the child that has just failed, where its log may explain the failure.
     pub(super) fn failed_child(&self) -> Option<u32> {
         match &self.state {
-            // As asked, for all that is known.
+            // It may have exited as requested.
             State::Exited { end: End::Exited { exit: Exit::Unknown, killed: false, .. }, stop: Some(_) } => {
                 None
             }
@@ -151,14 +190,13 @@ impl Supervision {
         }
     }
 
-    /// Whether the processes that the child leaves behind are to be killed when it ends: after a forceful stop, and always where the policy
-    /// wants it.
-    pub(super) fn ends_remains(&self, policy: &Policy) -> bool {
+    /// Whether to kill the processes that the child leaves behind: after a forceful stop, and always where the policy requires it.
+    pub(super) fn ends_leftovers(&self, policy: &Policy) -> bool {
         let forceful = self.state.stop().is_some_and(|stop| stop.mode == Mode::Forceful);
         forceful || (policy.leftovers == Leftovers::Kill)
     }
 
-    /// Whether a signal waits for the child to handle it.
+    /// Whether a signal is held back until the child handles it.
     #[must_use]
     pub fn holds_signal(&self) -> bool {
         matches!(
@@ -169,25 +207,24 @@ impl Supervision {
 }
 
 impl State {
-    /// One word for logs.
+    /// The state as every output names it.
     #[must_use]
-    pub fn name(&self) -> &'static str {
+    pub fn public(&self) -> RunnerState {
         match self {
-            Self::Idle => "idle",
-            Self::Starting { .. } => "starting",
-            Self::Running { .. } => "running",
+            Self::Idle => RunnerState::Idle,
+            Self::Starting { .. } => RunnerState::Starting,
+            Self::Running { .. } => RunnerState::Running,
             Self::Stopping { phase, .. } => match phase {
-                Phase::Holding { .. } => "holding",
-                Phase::Draining { .. } => "draining",
-                Phase::Spacing { .. } | Phase::Terminating { .. } => "forcing",
-                Phase::Killed => "killed",
+                Phase::Holding { .. } | Phase::Draining { .. } => RunnerState::Draining,
+                Phase::Spacing { .. } | Phase::Terminating { .. } | Phase::Killed => RunnerState::Terminating,
             },
-            Self::Backoff { .. } => "backoff",
-            Self::Exited { .. } => "stopped",
+            Self::Backoff { .. } => RunnerState::Backoff,
+            Self::Exited { end, .. } if end.is_success() => RunnerState::Stopped,
+            Self::Exited { .. } => RunnerState::Failed,
         }
     }
 
-    /// The stop that is under way or was, if there is one.
+    /// The stop that is in progress or is over.
     #[must_use]
     pub fn stop(&self) -> Option<&Stop> {
         match self {
@@ -197,55 +234,31 @@ impl State {
         }
     }
 
-    /// The stop that is over, for those who ask after another child was started.
+    /// The stop that is over, without its callbacks.
     pub(super) fn past_stop(&self) -> Option<PastStop> {
         match self {
             Self::Exited { end, stop: Some(stop) } => {
-                let stop = Stop { callbacks: Vec::new(), called: Vec::new(), ..stop.clone() };
+                let stop = Stop { callbacks: Vec::new(), finished_callbacks: Vec::new(), ..stop.clone() };
                 Some(PastStop { stop, end: end.clone() })
             }
             _ => None,
         }
     }
 
-    /// Callbacks of a stop that is over, which were not made yet.
-    pub(super) fn unmade_callbacks(&self) -> Vec<Callback> {
+    /// The callbacks of a stop that is over, which are not finished.
+    pub(super) fn due_callbacks(&self) -> Vec<Callback> {
         match self {
             Self::Exited { stop: Some(stop), .. } => stop.callbacks.clone(),
             _ => Vec::new(),
         }
     }
 
-    /// The child, while there is one.
+    /// The running child.
     #[must_use]
     pub fn child(&self) -> Option<ChildInfo> {
         match self {
             Self::Running { child, .. } | Self::Stopping { child, .. } => Some(*child),
             Self::Idle | Self::Starting { .. } | Self::Backoff { .. } | Self::Exited { .. } => None,
-        }
-    }
-}
-
-impl End {
-    pub(super) fn is_success(&self) -> bool {
-        match self {
-            Self::NeverStarted => true,
-            Self::SpawnFailed(_) => false,
-            Self::Exited { exit, killed, .. } => exit.is_success() && !killed,
-        }
-    }
-
-    /// What is to be told about this end; `None` when all is well.
-    #[must_use]
-    pub fn failure(&self) -> Option<String> {
-        match self {
-            Self::NeverStarted => None,
-            Self::SpawnFailed(why) => Some(format!("failed to start process: {why}")),
-            Self::Exited { exit, killed: true, .. } => {
-                Some(format!("{exit}: it did not exit in time after SIGTERM"))
-            }
-            Self::Exited { exit, .. } if exit.is_success() => None,
-            Self::Exited { exit, .. } => Some(exit.to_string()),
         }
     }
 }

@@ -12,7 +12,7 @@ use tokio::{
 };
 use tracing::{error, info, warn};
 
-use super::state_file::{Saved, Watch};
+use super::state_file::{Keep, Saved, Watch};
 
 /// The pause before a state file is written again that could not be written.
 const SAVE_AGAIN: Duration = Duration::from_secs(1);
@@ -26,34 +26,11 @@ const START_LIMIT: Duration = Duration::from_secs(15);
 /// The thread calls nothing that is deep.
 const STACK: usize = 256 * 1024;
 
-/// The state file. Each call may take as long as the disk does.
-pub trait Keep: Send + 'static {
-    /// Replaces the file as a whole.
-    ///
-    /// # Errors
-    ///
-    /// Those of writing; the file is as it was before.
-    fn write(&mut self, saved: &Saved) -> io::Result<()>;
-
-    /// Whether the file that was written last is not there any more.
-    fn is_missing(&self) -> bool;
-
-    /// What tells of the file's removal, once after it was opened, and after each time that it had to be opened in another folder.
-    fn watch(&mut self) -> Option<Watch>;
-
-    /// Removes the file.
-    ///
-    /// # Errors
-    ///
-    /// Those of removing; that there is none is no error.
-    fn remove(&mut self) -> io::Result<()>;
-}
-
 type Job = Box<dyn FnOnce(&mut dyn Keep) + Send>;
 
 /// The state file, if there is one, and whether it tells the present.
 #[derive(Debug, Default)]
-pub(super) struct Keeper {
+pub(super) struct StateWriter {
     /// To the thread that owns the file.
     jobs: Option<mpsc::Sender<Job>>,
     /// The end of a job that took too long.
@@ -66,7 +43,7 @@ pub(super) struct Keeper {
     watch: Option<Watch>,
 }
 
-impl Keeper {
+impl StateWriter {
     /// # Errors
     ///
     /// The thread cannot be started.
@@ -85,7 +62,7 @@ impl Keeper {
     }
 
     /// Whether a later wrapper can find anything.
-    pub(super) fn keeps(&self) -> bool {
+    pub(super) fn has_file(&self) -> bool {
         self.jobs.is_some()
     }
 
@@ -94,7 +71,7 @@ impl Keeper {
         self.again
     }
 
-    /// Waits until the file may have been removed. [`Keeper::look`] says whether it was. Cancel safe.
+    /// Waits until the file may have been removed. [`StateWriter::check_file`] says whether it was. Cancel safe.
     pub(super) async fn disturbed(&self) {
         match &self.watch {
             Some(watch) => watch.removed().await,
@@ -103,7 +80,7 @@ impl Keeper {
     }
 
     /// Looks whether the file is where it was written to. If not, it is due to be written again.
-    pub(super) async fn look(&mut self) {
+    pub(super) async fn check_file(&mut self) {
         let missing = self.ask(LIMIT, |store| Ok(store.is_missing())).await;
         if missing.unwrap_or(true) {
             if self.again.is_none() {
@@ -114,7 +91,7 @@ impl Keeper {
         }
     }
 
-    /// Writes the state down. What cannot be written is tried again when [`Keeper::due`] says so, until it is: a drain must not wait for
+    /// Writes the state down. What cannot be written is tried again when [`StateWriter::due`] says so, until it is: a drain must not wait for
     /// a disk.
     pub(super) async fn save(&mut self, present: Saved) {
         match self.write(LIMIT, present).await {
@@ -205,7 +182,7 @@ mod tests {
 
     use super::*;
     use crate::supervise::{
-        Callbacks, Made, Mode, Policy, State, Stop, Supervision, Task,
+        Callbacks, Completion, Mode, Policy, State, Stop, Supervision, Task,
         callback::Callback,
         process::{CommandLine, Linux},
     };
@@ -254,7 +231,7 @@ mod tests {
     #[tokio::test]
     async fn hanging_disk_is_awaited_once_and_written_later() {
         let disk = Hanging::default();
-        let mut keeper = Keeper::new(disk.clone()).unwrap();
+        let mut keeper = StateWriter::new(disk.clone()).unwrap();
         let state = |restarts| Saved::new(&Supervision { restarts, ..Supervision::default() }, None, &[]);
         keeper.save(state(0)).await;
         assert_eq!((disk.written(), keeper.due()), (1, None));
@@ -281,7 +258,7 @@ mod tests {
     struct NoCallbacks;
 
     impl Callbacks for NoCallbacks {
-        fn call(&mut self, _: Callback, _: Instant, _: Made) {}
+        fn send(&mut self, _: Callback, _: Instant, _: Completion) {}
     }
 
     #[tokio::test]
@@ -292,8 +269,11 @@ mod tests {
             termination_timeout: Duration::from_secs(1),
             ..Policy::default()
         };
-        let (task, supervisor) =
-            Task::new(policy, Linux::new(CommandLine::new(command).unwrap()), NoCallbacks);
+        let (task, supervisor) = Task::new(
+            policy,
+            Linux::new(CommandLine::new(command, Some("/usr/bin:/bin".as_ref())).unwrap()),
+            NoCallbacks,
+        );
         let disk = Hanging::default();
         let supervision = tokio::spawn(task.keep(disk.clone()).unwrap().run());
         supervisor.boot().await.unwrap();

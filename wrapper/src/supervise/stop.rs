@@ -1,53 +1,49 @@
-//! The part of the table that ends a child: how a stop is asked for, joined, held back, told, hastened, and taken back.
-
-use std::sync::Arc;
+//! The part of the table that stops a child: a stop is requested, joined, held back, signalled, made forceful, and cancelled.
 
 use tokio::time::Instant;
 
-use super::{callback::Callback, process::Signal};
 use super::{
-    command::{Answer, Mode, Refusal, Stop},
-    drain_outcome::DrainOutcome,
-    policy::Policy,
-    state::{ChildInfo, End, Phase, State},
-    table::{Answered, Effect, exited},
+    callback::Callback,
+    context::{Context, Effect},
+    drain::{DrainId, DrainOutcome, Mode, Stop},
+    end::End,
+    event::{Answer, Refusal},
+    process::Signal,
+    state::{ChildInfo, Phase, State},
+    statistics::{Counted, Drained},
 };
 
-pub(super) fn request_stop(
-    state: State,
-    wish: Stop,
-    now: Instant,
-    policy: &Policy,
-    effects: &mut Vec<Effect>,
-) -> Answered {
+pub(super) type Answered = (State, Result<Answer, Refusal>);
+
+pub(super) fn request_stop(state: State, request: Stop, context: &mut Context<'_>) -> Answered {
     match state {
-        State::Idle => (exited(End::NeverStarted, Some(wish), effects), Ok(Answer::Done)),
-        State::Starting { stop: None } => (State::Starting { stop: Some(wish) }, Ok(Answer::Done)),
+        State::Idle => (exited(End::NeverStarted, Some(request), context), Ok(Answer::Done)),
+        State::Starting { stop: None } => (State::Starting { stop: Some(request) }, Ok(Answer::Done)),
         State::Starting { stop: Some(mut stop) } => {
-            let answer = join(&mut stop, &wish);
-            if answer.is_ok() && wish.mode == Mode::Forceful {
+            let answer = join(&mut stop, &request);
+            if answer.is_ok() && request.mode == Mode::Forceful {
                 stop.mode = Mode::Forceful;
             }
             (State::Starting { stop: Some(stop) }, answer)
         }
-        State::Running { child, .. } => (begin_stop(child, wish, now, policy, effects), Ok(Answer::Done)),
+        State::Running { child, .. } => (begin_stop(child, request, context), Ok(Answer::Done)),
         State::Stopping { child, mut stop, phase } => {
-            let answer = join(&mut stop, &wish);
-            if answer.is_ok() && wish.mode == Mode::Forceful && stop.mode == Mode::Graceful {
-                return (escalate(child, stop, phase, now, policy, effects), answer);
+            let answer = join(&mut stop, &request);
+            if answer.is_ok() && request.mode == Mode::Forceful && stop.mode == Mode::Graceful {
+                return (escalate(child, stop, phase, context), answer);
             }
             (State::Stopping { child, stop, phase }, answer)
         }
-        // The child that was waited for will not be started.
-        State::Backoff { end, .. } => (exited(end, Some(wish), effects), Ok(Answer::Done)),
+        // The restart is cancelled.
+        State::Backoff { end, .. } => (exited(end, Some(request), context), Ok(Answer::Done)),
         State::Exited { end, stop } => {
-            // Whoever asks for a callback after the end would wait for ever if it were only kept.
+            // The runner has exited, so that its callbacks are due now.
             let fresh =
-                || Stop { callbacks: Vec::new(), outcome: Some(DrainOutcome::NoRunner), ..wish.clone() };
+                || Stop { callbacks: Vec::new(), outcome: Some(DrainOutcome::NoRunner), ..request.clone() };
             let mut known = stop.unwrap_or_else(fresh);
-            match add_callbacks(&mut known, &wish) {
+            match add_callbacks(&mut known, &request) {
                 Ok(new) => {
-                    effects.extend(new.into_iter().map(Effect::Callback));
+                    context.effects.extend(new.into_iter().map(Effect::Callback));
                     (State::Exited { end, stop: Some(known) }, Ok(Answer::Already))
                 }
                 Err(refusal) => (State::Exited { end, stop: Some(known) }, Err(refusal)),
@@ -56,59 +52,58 @@ pub(super) fn request_stop(
     }
 }
 
-/// What a stop that is under way takes over from another wish: its callbacks, and its deadline where that is earlier.
-fn join(stop: &mut Stop, wish: &Stop) -> Result<Answer, Refusal> {
-    add_callbacks(stop, wish)?;
-    if stop.mode == Mode::Graceful {
-        stop.deadline = stop.deadline.into_iter().chain(wish.deadline).min();
+/// The child has ended, or will not be started. The stop, if any, is over. A stop without an outcome met no child.
+pub(super) fn exited(end: End, mut stop: Option<Stop>, context: &mut Context<'_>) -> State {
+    if let Some(stop) = &mut stop {
+        context.add(Effect::Count(Counted::Drain(Drained::new(stop, context.now))));
+        stop.outcome.get_or_insert(DrainOutcome::NoRunner);
+        context.effects.extend(stop.callbacks.iter().cloned().map(Effect::Callback));
     }
-    Ok(Answer::Joined(Arc::clone(&stop.id)))
+    State::Exited { end, stop }
 }
 
-/// Adds the callbacks of `wish` that `stop` does not have, and answers which those are.
-fn add_callbacks(stop: &mut Stop, wish: &Stop) -> Result<Vec<Callback>, Refusal> {
-    let is_new = |callback: &&Callback| !stop.callbacks.contains(callback) && !stop.called.contains(callback);
-    let new: Vec<_> = wish.callbacks.iter().filter(is_new).cloned().collect();
-    if stop.callbacks.len() + stop.called.len() + new.len() > Stop::MAX_CALLBACKS {
+/// Adds the callbacks of `request` to the stop in progress, and its deadline where that is earlier.
+fn join(stop: &mut Stop, request: &Stop) -> Result<Answer, Refusal> {
+    add_callbacks(stop, request)?;
+    if stop.mode == Mode::Graceful {
+        stop.deadline = stop.deadline.into_iter().chain(request.deadline).min();
+    }
+    Ok(Answer::Joined(stop.id.clone()))
+}
+
+/// Adds the callbacks of `request` that `stop` does not have, and returns them.
+fn add_callbacks(stop: &mut Stop, request: &Stop) -> Result<Vec<Callback>, Refusal> {
+    let is_new = |callback: &&Callback| {
+        !stop.callbacks.contains(callback) && !stop.finished_callbacks.contains(callback)
+    };
+    let new: Vec<_> = request.callbacks.iter().filter(is_new).cloned().collect();
+    if stop.callbacks.len() + stop.finished_callbacks.len() + new.len() > Stop::MAX_CALLBACKS {
         return Err(Refusal::TooManyCallbacks);
     }
     stop.callbacks.extend(new.iter().cloned());
     Ok(new)
 }
 
-pub(super) fn begin_stop(
-    child: ChildInfo,
-    stop: Stop,
-    now: Instant,
-    policy: &Policy,
-    effects: &mut Vec<Effect>,
-) -> State {
+pub(super) fn begin_stop(child: ChildInfo, stop: Stop, context: &mut Context<'_>) -> State {
     match stop.mode {
         Mode::Graceful => {
-            let phase = Phase::Holding { until: child.patience(now, policy), told: None };
-            State::Stopping { child, stop, phase }
+            let phase = Phase::Holding { until: child.signal_at_latest(context), told: None };
+            release(State::Stopping { child, stop, phase }, context)
         }
-        Mode::Forceful => terminate(child, stop, now, policy, effects),
+        Mode::Forceful => terminate(child, stop, context),
     }
 }
 
-/// A graceful stop becomes a forceful one.
-pub(super) fn escalate(
-    child: ChildInfo,
-    mut stop: Stop,
-    phase: Phase,
-    now: Instant,
-    policy: &Policy,
-    effects: &mut Vec<Effect>,
-) -> State {
+/// Makes a graceful stop forceful.
+pub(super) fn escalate(child: ChildInfo, mut stop: Stop, phase: Phase, context: &mut Context<'_>) -> State {
     stop.mode = Mode::Forceful;
     match phase {
-        // SIGQUIT was never sent, so nothing has to be waited for. A child that is too young to handle SIGTERM has no jobs.
-        Phase::Holding { told: None, .. } => terminate(child, stop, now, policy, effects),
+        // SIGQUIT was not sent, so that SIGTERM can follow at once. A child that is too young to handle SIGTERM has no jobs.
+        Phase::Holding { told: None, .. } => terminate(child, stop, context),
         Phase::Holding { told: Some(since), .. } | Phase::Draining { since } => {
-            let until = since + policy.signal_spacing;
-            if now >= until {
-                terminate(child, stop, now, policy, effects)
+            let until = since + context.policy.signal_spacing;
+            if context.now >= until {
+                terminate(child, stop, context)
             } else {
                 State::Stopping { child, stop, phase: Phase::Spacing { until } }
             }
@@ -119,52 +114,51 @@ pub(super) fn escalate(
     }
 }
 
-/// The one place that sends SIGTERM; no phase that it leads to comes back here.
-pub(super) fn terminate(
-    child: ChildInfo,
-    stop: Stop,
-    now: Instant,
-    policy: &Policy,
-    effects: &mut Vec<Effect>,
-) -> State {
-    effects.push(Effect::Signal(Signal::Terminate));
-    let until = now + policy.termination_timeout;
+/// The only place that sends SIGTERM. No later phase leads here again.
+pub(super) fn terminate(child: ChildInfo, stop: Stop, context: &mut Context<'_>) -> State {
+    context.add(Effect::Signal(Signal::Terminate));
+    let until = context.now + context.policy.termination_timeout;
     State::Stopping { child, stop, phase: Phase::Terminating { until } }
 }
 
-/// Sends what was held for a child that can take it now; `anyway` when waiting for that is over.
-pub(super) fn release(
-    state: State,
-    now: Instant,
-    policy: &Policy,
-    anyway: bool,
-    effects: &mut Vec<Effect>,
-) -> State {
-    let ready = |child: ChildInfo| anyway || now >= child.started + policy.start_grace;
+/// Sends the signal that is held back, if the child can take it now.
+pub(super) fn release(state: State, context: &mut Context<'_>) -> State {
     match state {
-        State::Running { child, reload: Some(_) } if ready(child) => {
-            effects.push(Effect::Signal(Signal::Reload));
+        State::Running { child, reload: Some(until) } if child.can_take_signal(until, context) => {
+            context.add(Effect::Signal(Signal::Reload));
             State::Running { child, reload: None }
         }
-        State::Stopping { child, stop, phase: Phase::Holding { .. } } if ready(child) => {
-            effects.push(Effect::Signal(Signal::Drain));
-            State::Stopping { child, stop, phase: Phase::Draining { since: now } }
+        State::Stopping { child, stop, phase: Phase::Holding { until, .. } }
+            if child.can_take_signal(until, context) =>
+        {
+            context.add(Effect::Signal(Signal::Drain));
+            State::Stopping { child, stop, phase: Phase::Draining { since: context.now } }
         }
         other => other,
     }
 }
 
-pub(super) fn cancel(state: State, id: &str, leaving: bool) -> Answered {
+pub(super) fn cancel(
+    state: State,
+    id: Option<&DrainId>,
+    leaving: bool,
+    context: &mut Context<'_>,
+) -> Answered {
+    let mut cancelled = |stop: &Stop| context.add(Effect::Count(Counted::Drain(Drained::cancelled(stop))));
     match state {
-        // The wrapper's own end is not to be taken back.
+        // The shutdown of the wrapper cannot be cancelled.
         state if leaving => (state, Err(Refusal::Leaving)),
         state @ (State::Starting { stop: Some(_) } | State::Stopping { .. })
-            if !id.is_empty() && state.stop().is_some_and(|stop| *stop.id != *id) =>
+            if state.stop().zip(id).is_some_and(|(stop, id)| stop.id != *id) =>
         {
             (state, Err(Refusal::OtherStop))
         }
-        State::Starting { stop: Some(_) } => (State::Starting { stop: None }, Ok(Answer::Done)),
-        State::Stopping { child, phase: Phase::Holding { told: None, .. }, .. } => {
+        State::Starting { stop: Some(stop) } => {
+            cancelled(&stop);
+            (State::Starting { stop: None }, Ok(Answer::Done))
+        }
+        State::Stopping { child, stop, phase: Phase::Holding { told: None, .. } } => {
+            cancelled(&stop);
             (State::Running { child, reload: None }, Ok(Answer::Done))
         }
         state @ State::Stopping { .. } => (state, Err(Refusal::TooLate)),
@@ -173,8 +167,13 @@ pub(super) fn cancel(state: State, id: &str, leaving: bool) -> Answered {
 }
 
 impl ChildInfo {
-    /// Until when a signal may be held back from this child.
-    pub(super) fn patience(self, now: Instant, policy: &Policy) -> Instant {
-        now.max(self.started + policy.start_grace) + policy.handler_wait
+    /// When a signal that is held back is sent, whether the child handles it or not.
+    pub(super) fn signal_at_latest(self, context: &Context<'_>) -> Instant {
+        context.now.max(self.started + context.policy.start_grace) + context.policy.handler_wait
+    }
+
+    fn can_take_signal(self, until: Instant, context: &Context<'_>) -> bool {
+        let is_old_enough = context.now >= self.started + context.policy.start_grace;
+        context.now >= until || (context.handles_quit && is_old_enough)
     }
 }

@@ -9,14 +9,18 @@ use std::{
 
 use tokio::time::Instant;
 
-use super::{callback::Callback, process::Exit};
 use super::{
-    command::{Answer, Mode, Refusal, Stop},
+    callback::Callback,
+    context::{Context, Effect},
+    drain::{DrainId, Mode, Stop},
+    end::End,
+    event::{Answer, Event, Refusal},
     policy::{Policy, Restart, RestartWhen},
-    state::{ChildInfo, End, LastLines, Phase, State, Supervision},
-    table::{Effect, Event, Step},
+    process::Exit,
+    state::{ChildInfo, LastLines, Phase, State, Supervision},
+    statistics::{Counted, DrainResult, ExitReason},
+    table::Step,
 };
-use crate::daemon::signals;
 
 pub(super) const SECOND: Duration = Duration::from_secs(1);
 pub(super) const PID: u32 = 7;
@@ -75,26 +79,36 @@ fn states(now: Instant) -> Vec<(&'static str, State)> {
     ]
 }
 
-fn events() -> Vec<(&'static str, Event)> {
+/// One of every event, and whether the child handles SIGQUIT.
+fn events() -> Vec<(&'static str, Event, bool)> {
     let with_callback = Stop { callbacks: vec![callback(1)], ..graceful() };
     vec![
-        ("boot", Event::Boot),
-        ("start", Event::Start),
-        ("spawned", Event::Spawned(PID)),
-        ("spawn failed", Event::SpawnFailed(Arc::from("no"))),
-        ("ended, code 0", Event::Ended(Exit::Code(0))),
-        ("ended, code 1", Event::Ended(Exit::Code(1))),
-        ("handles quit", Event::HandlesQuit),
-        ("tick", Event::Tick),
-        ("stop", Event::Stop(graceful())),
-        ("stop, callback", Event::Stop(with_callback)),
-        ("force", Event::Stop(forceful())),
-        ("cancel", Event::Cancel(Arc::from(""))),
-        ("reload", Event::Reload),
-        ("called", Event::Called(callback(1))),
-        ("log read", Event::LogRead(Arc::default())),
-        ("leave", Event::Leave(graceful())),
+        ("boot", Event::Boot, false),
+        ("start", Event::Start, false),
+        ("spawned", Event::Spawned(PID), false),
+        ("spawn failed", Event::SpawnFailed(Arc::from("no")), false),
+        ("exited, code 0", Event::Exited(Exit::Code(0)), false),
+        ("exited, code 1", Event::Exited(Exit::Code(1)), false),
+        ("tick", Event::Tick, false),
+        ("tick, handler", Event::Tick, true),
+        ("stop", Event::Stop(graceful()), false),
+        ("stop, handler", Event::Stop(graceful()), true),
+        ("stop, callback", Event::Stop(with_callback), false),
+        ("force", Event::Stop(forceful()), false),
+        ("cancel", Event::Cancel(None), false),
+        ("reload", Event::Reload, false),
+        ("reload, handler", Event::Reload, true),
+        ("called", Event::CallbackFinished(callback(1)), false),
+        ("log read", Event::LogRead(Arc::default()), false),
+        ("leave", Event::Leave(graceful()), false),
     ]
+}
+
+impl Supervision {
+    /// The transition where it is unknown whether the child handles SIGQUIT.
+    pub(super) fn with(self, event: Event, now: Instant, policy: &Policy) -> Step {
+        self.on(event, Context::new(now, policy, false))
+    }
 }
 
 fn on_failure() -> Policy {
@@ -108,19 +122,36 @@ fn word(effect: &Effect) -> String {
         Effect::KillGroup => "SIGKILL group".to_owned(),
         Effect::Callback(_) => "callback".to_owned(),
         Effect::ReadLog { pid, .. } => format!("read log of {pid}"),
+        Effect::Count(Counted::Exit(reason)) => format!("count exit {}", reason.name()),
+        Effect::Count(Counted::Drain(drained)) => format!("count drain {}", drained.result.name()),
         Effect::Leave => "leave".to_owned(),
     }
 }
 
-/// Every state with every event, as a reader would want to see it. A change of the table shows up here, line by line.
+/// The state with the phase of a stop.
+fn detailed(state: &State) -> &'static str {
+    match state {
+        State::Stopping { phase, .. } => match phase {
+            Phase::Holding { .. } => "holding",
+            Phase::Draining { .. } => "draining",
+            Phase::Spacing { .. } => "spacing",
+            Phase::Terminating { .. } => "terminating",
+            Phase::Killed => "killed",
+        },
+        other => other.public().name(),
+    }
+}
+
+/// Every state with every event, one line each.
 #[test]
 fn transition_table_snapshot() {
     let now = Instant::now();
     let mut table = String::new();
     for (state_name, state) in states(now) {
-        for (event_name, event) in events() {
+        for (event_name, event, handles_quit) in events() {
             let before = Supervision { state: state.clone(), ..Supervision::default() };
-            let Step { next, effects, answer } = before.on(event, now, &on_failure());
+            let Step { next, effects, answer } =
+                before.on(event, Context::new(now, &on_failure(), handles_quit));
             let same = if next.state == state { " (same)" } else { "" };
             let effects: Vec<_> = effects.iter().map(word).collect();
             let answer = match answer {
@@ -131,8 +162,8 @@ fn transition_table_snapshot() {
             };
             writeln!(
                 table,
-                "{state_name:24} {event_name:14} -> {}{same} [{}]{answer}",
-                next.state.name(),
+                "{state_name:24} {event_name:15} -> {}{same} [{}]{answer}",
+                detailed(&next.state),
                 effects.join(", ")
             )
             .unwrap();
@@ -141,7 +172,7 @@ fn transition_table_snapshot() {
     insta::assert_snapshot!(table);
 }
 
-/// What must hold of any single step, for every state, event, and policy, leaving or not.
+/// The invariants of each single transition, for every state, event and policy.
 #[test]
 fn each_transition_keeps_invariants() {
     let now = Instant::now();
@@ -149,9 +180,9 @@ fn each_transition_keeps_invariants() {
     {
         for leaving in [false, true] {
             for (state_name, state) in states(now) {
-                for (event_name, event) in events() {
+                for (event_name, event, handles_quit) in events() {
                     let before = Supervision { state: state.clone(), leaving, ..Supervision::default() };
-                    let step = before.clone().on(event.clone(), now, &policy);
+                    let step = before.clone().on(event.clone(), Context::new(now, &policy, handles_quit));
                     check_step(
                         &before,
                         &event,
@@ -185,13 +216,13 @@ pub(super) fn check_step(
         assert_eq!(old, new, "{context}: the child changed");
     }
     if answer.is_err() {
-        assert_eq!(before.state.name(), next.state.name(), "{context}: a refusal changes nothing");
+        assert_eq!(before.state, next.state, "{context}: a refusal changes nothing");
         assert!(effects.iter().all(|effect| *effect == Effect::Leave), "{context}: {effects:?}");
     }
     let leaves = matches!(next.state, State::Exited { .. }) && next.leaving;
     let is_over = matches!(next.state, State::Exited { .. });
     assert!(next.leaving || !is_over || !policy.leave_when_stopped, "{context}: nobody says how it ended");
-    if let (State::Stopping { stop, .. }, Event::Ended(_)) = (&before.state, event) {
+    if let (State::Stopping { stop, .. }, Event::Exited(_)) = (&before.state, event) {
         let is_forceful = stop.mode == Mode::Forceful;
         assert_eq!(count(&Effect::KillGroup) == 1, is_forceful, "{context}: what it leaves behind");
     }
@@ -209,7 +240,7 @@ pub(super) fn check_step(
     }
     // Nothing is due that a tick would not change.
     if let Some(due) = next.due() {
-        let ticked = next.clone().on(Event::Tick, due, policy);
+        let ticked = next.clone().with(Event::Tick, due, policy);
         assert_ne!(ticked.next, *next, "{context}: a tick at its time changes nothing");
     }
 }
@@ -222,8 +253,8 @@ fn starts(before: &Supervision, next: &Supervision) -> bool {
 fn stop_before_start_is_kept() {
     let now = Instant::now();
     let policy = Policy::default();
-    let stopped = Supervision::default().on(Event::Stop(graceful()), now, &policy).next;
-    let booted = stopped.on(Event::Boot, now, &policy);
+    let stopped = Supervision::default().with(Event::Stop(graceful()), now, &policy).next;
+    let booted = stopped.with(Event::Boot, now, &policy);
     assert_eq!(booted.effects, []);
     assert!(matches!(booted.next.state, State::Exited { end: End::NeverStarted, .. }));
 }
@@ -234,9 +265,15 @@ fn cancel_requires_matching_drain_id() {
     let policy = Policy::default();
     let (_, running) = states(now).swap_remove(4);
     let holding = Supervision { state: running, ..Supervision::default() }
-        .on(Event::Stop(graceful()), now, &policy)
+        .with(Event::Stop(graceful()), now, &policy)
         .next;
-    let cancel = |id: &str| holding.clone().on(Event::Cancel(Arc::from(id)), now, &policy);
+    let cancel = |id: &str| {
+        holding.clone().with(
+            Event::Cancel(Some(id).filter(|id| !id.is_empty()).map(DrainId::from)),
+            now,
+            &policy,
+        )
+    };
     assert_eq!(cancel("another").answer, Err(Refusal::OtherStop));
     assert_eq!(cancel("another").next, holding);
     for id in ["", "test"] {
@@ -259,13 +296,13 @@ fn joining_drain_only_shortens_deadline() {
         // Its time for SIGTERM counts now, which no call makes longer or shorter.
         (Mode::Forceful, None, Some(30), None),
     ] {
-        for id in ["test", "another", signals::ID] {
+        for id in ["test", "another", "signal"].map(DrainId::from) {
             for (name, state) in states(now) {
                 let Some(stop) = state.stop().filter(|stop| stop.mode == mode).cloned() else { continue };
                 if matches!(state, State::Exited { .. }) {
                     continue;
                 }
-                let stop = Stop { id: Arc::from(id), deadline: at(first), ..stop };
+                let stop = Stop { id: id.clone(), deadline: at(first), ..stop };
                 let state = match state {
                     State::Stopping { child, phase, .. } => State::Stopping { child, stop, phase },
                     _ => State::Starting { stop: Some(stop) },
@@ -276,14 +313,14 @@ fn joining_drain_only_shortens_deadline() {
                     callbacks: vec![callback(3)],
                     ..Stop::new("joining", Mode::Graceful)
                 };
-                let step = before.on(Event::Stop(wish), now, &policy);
-                assert_eq!(step.answer, Ok(Answer::Joined(Arc::from(id))), "{name}");
+                let step = before.with(Event::Stop(wish), now, &policy);
+                assert_eq!(step.answer, Ok(Answer::Joined(id.clone())), "{name}");
                 let stop = step.next.state.stop().unwrap();
                 assert_eq!((stop.deadline, stop.mode), (at(holds), mode), "{name}: {first:?} {joining:?}");
                 assert!(stop.callbacks.contains(&callback(3)), "{name}");
                 // A drain for the end of the wrapper becomes that of the one who wants the runner stopped.
-                let owner = if id == signals::ID { "joining" } else { id };
-                assert_eq!(&*stop.id, owner, "{name}");
+                let owner = if id == DrainId::Signal { DrainId::from("joining") } else { id.clone() };
+                assert_eq!(stop.id, owner, "{name}");
             }
         }
     }
@@ -299,8 +336,8 @@ fn forceful_request_makes_joined_drain_forceful() {
         }
         let before = Supervision { state, ..Supervision::default() };
         let wish = Stop::new("force", Mode::Forceful);
-        let step = before.on(Event::Stop(wish), now, &Policy::default());
-        assert_eq!(step.answer, Ok(Answer::Joined(Arc::from("test"))), "{name}");
+        let step = before.with(Event::Stop(wish), now, &Policy::default());
+        assert_eq!(step.answer, Ok(Answer::Joined("test".into())), "{name}");
         assert_eq!(step.next.state.stop().unwrap().mode, Mode::Forceful, "{name}");
     }
 }
@@ -309,19 +346,19 @@ fn forceful_request_makes_joined_drain_forceful() {
 fn last_stop_is_kept_after_start() {
     let now = Instant::now();
     let policy = Policy::default();
-    let on = |before: Supervision, event| before.on(event, now, &policy).next;
+    let on = |before: Supervision, event| before.with(event, now, &policy).next;
     let running = || on(on(Supervision::default(), Event::Boot), Event::Spawned(PID));
     let wish = Stop { reason: Arc::from("why"), callbacks: vec![callback(1)], ..graceful() };
-    let ended = on(on(running(), Event::Stop(wish.clone())), Event::Ended(Exit::Code(3)));
+    let ended = on(on(running(), Event::Stop(wish.clone())), Event::Exited(Exit::Code(3)));
     assert_eq!(ended.last_stop, None, "it is the present one");
     let again = on(on(ended, Event::Start), Event::Spawned(PID));
     let past = again.last_stop.clone().unwrap();
     assert_eq!((&past.stop.reason, &past.stop.callbacks), (&wish.reason, &Vec::new()));
     assert!(matches!(past.end, End::Exited { exit: Exit::Code(3), .. }));
     // A crash is nobody's stop, and a stop that was taken back ended nothing.
-    let crashed = on(on(again.clone(), Event::Ended(Exit::Code(1))), Event::Start);
+    let crashed = on(on(again.clone(), Event::Exited(Exit::Code(1))), Event::Start);
     assert_eq!(crashed.last_stop, again.last_stop);
-    let next = on(on(again, Event::Stop(forceful())), Event::Ended(Exit::Code(0)));
+    let next = on(on(again, Event::Stop(forceful())), Event::Exited(Exit::Code(0)));
     assert_eq!(on(next, Event::Start).last_stop.unwrap().stop.mode, Mode::Forceful);
 }
 
@@ -332,11 +369,12 @@ fn callback_count_is_limited() {
     let mut supervision = Supervision::default();
     for name in 0..=u8::MAX {
         let stop = Stop { callbacks: vec![callback(name)], ..graceful() };
-        let step = supervision.on(Event::Stop(stop), now, &policy);
+        let step = supervision.with(Event::Stop(stop), now, &policy);
         let fits = usize::from(name) < Stop::MAX_CALLBACKS;
         assert_eq!(step.answer.is_ok(), fits);
         assert_eq!(step.answer == Err(Refusal::TooManyCallbacks), !fits);
-        assert_eq!(step.effects.len(), usize::from(fits), "it has ended, so each is called at once");
+        let sent = step.effects.iter().filter(|effect| matches!(effect, Effect::Callback(_))).count();
+        assert_eq!(sent, usize::from(fits), "the runner has exited, so that each callback is sent at once");
         supervision = step.next;
     }
 }
@@ -348,14 +386,14 @@ fn interrupted_wrapper_stop_restarts_runner() {
     let policy = Policy::default();
     let (_, state) = states(now).into_iter().find(|(name, _)| *name == "draining").unwrap();
     let adopted = Supervision { state, revive: true, ..Supervision::default() };
-    let ended = adopted.clone().on(Event::Ended(Exit::Unknown), now, &policy);
-    let again = ended.next.on(Event::Tick, now, &policy);
+    let ended = adopted.clone().with(Event::Exited(Exit::Unknown), now, &policy);
+    let again = ended.next.with(Event::Tick, now, &policy);
     assert_eq!(again.effects, [Effect::Spawn]);
 
     // Unless somebody wants it stopped by now, who is then the one to name.
-    let joined = adopted.on(Event::Stop(Stop::new("deploy", Mode::Graceful)), now, &policy).next;
-    assert_eq!(&*joined.state.stop().unwrap().id, "deploy");
-    let ended = joined.on(Event::Ended(Exit::Unknown), now, &policy).next;
+    let joined = adopted.with(Event::Stop(Stop::new("deploy", Mode::Graceful)), now, &policy).next;
+    assert_eq!(joined.state.stop().unwrap().id.as_str(), "deploy");
+    let ended = joined.with(Event::Exited(Exit::Unknown), now, &policy).next;
     assert!(matches!(ended.state, State::Exited { .. }));
 }
 
@@ -363,28 +401,28 @@ fn interrupted_wrapper_stop_restarts_runner() {
 fn crash_loop_is_reported_until_child_is_stable() {
     let policy = on_failure();
     let mut now = Instant::now();
-    let mut supervision = Supervision::default().on(Event::Boot, now, &policy).next;
+    let mut supervision = Supervision::default().with(Event::Boot, now, &policy).next;
     let mut pauses = Vec::new();
     for _ in 0..6 {
-        supervision = supervision.on(Event::Spawned(PID), now, &policy).next;
-        supervision = supervision.on(Event::Ended(Exit::Code(1)), now, &policy).next;
+        supervision = supervision.with(Event::Spawned(PID), now, &policy).next;
+        supervision = supervision.with(Event::Exited(Exit::Code(1)), now, &policy).next;
         let due = supervision.due().unwrap();
         pauses.push((due - now).as_secs());
         now = due;
-        supervision = supervision.on(Event::Tick, now, &policy).next;
+        supervision = supervision.with(Event::Tick, now, &policy).next;
     }
     assert_eq!(pauses, [1, 2, 4, 8, 16, 32]);
     assert!(supervision.is_crash_loop());
     assert_eq!(supervision.restarts, 6);
 
-    supervision = supervision.on(Event::Spawned(PID), now, &policy).next;
+    supervision = supervision.with(Event::Spawned(PID), now, &policy).next;
     assert!(supervision.is_crash_loop() && supervision.restarted);
     now += policy.restart.stable_after;
     // Also when nothing else happens: it is told of a runner that lives.
     assert_eq!(supervision.due(), Some(now));
-    let lives = supervision.clone().on(Event::Tick, now, &policy).next;
+    let lives = supervision.clone().with(Event::Tick, now, &policy).next;
     assert_eq!((lives.is_crash_loop(), lives.failures, lives.due()), (false, 0, None));
-    supervision = supervision.on(Event::Ended(Exit::Signal(9)), now, &policy).next;
+    supervision = supervision.with(Event::Exited(Exit::Signal(9)), now, &policy).next;
     assert!(!supervision.is_crash_loop());
     assert_eq!(supervision.due(), Some(now + policy.restart.first_delay));
 }
@@ -393,17 +431,17 @@ fn crash_loop_is_reported_until_child_is_stable() {
 #[test]
 fn start_request_resets_failure_count() {
     let (policy, now) = (on_failure(), Instant::now());
-    let on = |before: Supervision, event| before.on(event, now, &policy).next;
+    let on = |before: Supervision, event| before.with(event, now, &policy).next;
     let crashed = || {
         let running = on(on(Supervision::default(), Event::Boot), Event::Spawned(PID));
-        on(running, Event::Ended(Exit::Code(1)))
+        on(running, Event::Exited(Exit::Code(1)))
     };
     let waiting = crashed();
     let due = waiting.due().unwrap();
-    let restarted = on(waiting.clone().on(Event::Tick, due, &policy).next, Event::Spawned(PID));
+    let restarted = on(waiting.clone().with(Event::Tick, due, &policy).next, Event::Spawned(PID));
     assert_eq!((restarted.restarts, restarted.failures, restarted.restarted), (1, 1, true));
 
-    let drained = on(on(restarted.clone(), Event::Stop(forceful())), Event::Ended(Exit::Code(0)));
+    let drained = on(on(restarted.clone(), Event::Stop(forceful())), Event::Exited(Exit::Code(0)));
     for before in [drained, waiting] {
         let started = on(on(before, Event::Start), Event::Spawned(PID));
         assert_eq!((started.restarts, started.failures, started.restarted), (0, 0, false));
@@ -418,12 +456,12 @@ fn start_request_resets_failure_count() {
 #[test]
 fn start_after_wrapper_stop_is_not_a_restart() {
     let (policy, now) = (on_failure(), Instant::now());
-    let on = |before: Supervision, event| before.on(event, now, &policy).next;
+    let on = |before: Supervision, event| before.with(event, now, &policy).next;
     let child = ChildInfo { pid: PID, started: now };
-    let stop = Stop::new(signals::ID, Mode::Graceful);
+    let stop = Stop::new(DrainId::Signal.as_str(), Mode::Graceful);
     let state = State::Stopping { child, stop, phase: Phase::Draining { since: now } };
     let adopted = Supervision { state, revive: true, ..Supervision::default() };
-    let again = on(on(on(adopted, Event::Ended(Exit::Code(0))), Event::Tick), Event::Spawned(PID));
+    let again = on(on(on(adopted, Event::Exited(Exit::Code(0))), Event::Tick), Event::Spawned(PID));
     assert!(matches!(again.state, State::Running { .. }));
     assert_eq!((again.restarts, again.restarted), (0, false));
 }
@@ -435,25 +473,112 @@ fn last_lines_are_kept_until_next_child_of_failed_one() {
     let lines = LastLines::Read(Arc::from(["why".to_owned()]));
     let read = Event::LogRead(Arc::from(["why".to_owned()]));
     for policy in [Policy::default(), on_failure()] {
-        let on = |before: Supervision, event| before.on(event, now, &policy).next;
+        let on = |before: Supervision, event| before.with(event, now, &policy).next;
         let running = || on(on(Supervision::default(), Event::Boot), Event::Spawned(PID));
         let wants = |event, wanted: bool| {
-            let step = running().on(event, now, &policy);
+            let step = running().with(event, now, &policy);
             let effect = Effect::ReadLog { pid: PID, started: now };
             assert_eq!(step.effects.contains(&effect), wanted, "{:?}", step.next);
             step.next
         };
-        let ended = wants(Event::Ended(Exit::Code(0)), false);
+        let ended = wants(Event::Exited(Exit::Code(0)), false);
         assert_eq!(on(ended, read.clone()).last_lines, LastLines::NotRead);
-        wants(Event::Ended(Exit::Unknown), true);
-        wants(Event::Ended(Exit::Signal(9)), true);
-        let failed = on(wants(Event::Ended(Exit::Code(1)), true), read.clone());
+        wants(Event::Exited(Exit::Unknown), true);
+        wants(Event::Exited(Exit::Signal(9)), true);
+        let failed = on(wants(Event::Exited(Exit::Code(1)), true), read.clone());
         assert_eq!(failed.last_lines, lines);
         let again = on(on(failed, Event::Start), Event::Spawned(PID));
         assert_eq!(again.last_lines, LastLines::NotRead);
 
         let stopping = on(running(), Event::Stop(forceful()));
-        assert_eq!(on(stopping.clone(), Event::Ended(Exit::Unknown)).last_lines, LastLines::NotRead);
-        assert_eq!(on(stopping, Event::Ended(Exit::Code(1))).last_lines, LastLines::Reading);
+        assert_eq!(on(stopping.clone(), Event::Exited(Exit::Unknown)).last_lines, LastLines::NotRead);
+        assert_eq!(on(stopping, Event::Exited(Exit::Code(1))).last_lines, LastLines::Reading);
     }
+}
+
+#[test]
+fn each_exit_and_each_drain_is_counted_once() {
+    use DrainResult::{Cancelled, Failed, Finished, Forced, Killed, NoRunner, Unknown};
+    let exit = |exit| Event::Exited(exit);
+    let (stop, force) = (|| Event::Stop(graceful()), || Event::Stop(forceful()));
+    let boot = || vec![Event::Boot, Event::Spawned(PID)];
+    let after_boot = |events: Vec<Event>| [boot(), events].concat();
+    for (events, exits, drains) in [
+        (after_boot(vec![exit(Exit::Signal(9))]), vec![ExitReason::Signal], vec![]),
+        (
+            after_boot(vec![stop(), stop(), exit(Exit::Code(0)), stop()]),
+            vec![ExitReason::Success],
+            vec![(Mode::Graceful, Finished)],
+        ),
+        (
+            after_boot(vec![stop(), force(), exit(Exit::Code(2))]),
+            vec![ExitReason::Error],
+            vec![(Mode::Graceful, Forced)],
+        ),
+        (
+            after_boot(vec![force(), Event::Tick, exit(Exit::Signal(9))]),
+            vec![ExitReason::Killed],
+            vec![(Mode::Forceful, Killed)],
+        ),
+        (after_boot(vec![stop(), Event::Cancel(None)]), vec![], vec![(Mode::Graceful, Cancelled)]),
+        (vec![Event::Boot, stop(), Event::Cancel(None)], vec![], vec![(Mode::Graceful, Cancelled)]),
+        (vec![stop()], vec![], vec![(Mode::Graceful, NoRunner)]),
+        (
+            after_boot(vec![exit(Exit::Code(1)), stop()]),
+            vec![ExitReason::Error],
+            vec![(Mode::Graceful, NoRunner)],
+        ),
+        (
+            vec![Event::Boot, stop(), Event::SpawnFailed(Arc::from("no"))],
+            vec![ExitReason::SpawnFailed],
+            vec![(Mode::Graceful, NoRunner)],
+        ),
+        // A stop after the end drains nothing.
+        (after_boot(vec![exit(Exit::Code(0)), stop()]), vec![ExitReason::Success], vec![]),
+        (
+            after_boot(vec![stop(), exit(Exit::Unknown)]),
+            vec![ExitReason::Unknown],
+            vec![(Mode::Graceful, Unknown)],
+        ),
+        (
+            after_boot(vec![stop(), exit(Exit::Code(1))]),
+            vec![ExitReason::Error],
+            vec![(Mode::Graceful, Failed)],
+        ),
+    ] {
+        let policy = Policy { termination_timeout: Duration::ZERO, ..on_failure() };
+        let now = Instant::now();
+        let mut supervision = Supervision::default();
+        let (mut exited, mut drained) = (Vec::new(), Vec::new());
+        for event in &events {
+            let step = supervision.with(event.clone(), now, &policy);
+            supervision = step.next;
+            for effect in step.effects {
+                match effect {
+                    Effect::Count(Counted::Exit(reason)) => exited.push(reason),
+                    Effect::Count(Counted::Drain(drain)) => drained.push((drain.mode, drain.result)),
+                    _ => {}
+                }
+            }
+        }
+        assert_eq!((exited, drained), (exits, drains), "{events:?}");
+    }
+}
+
+#[test]
+fn drain_duration_counts_from_request() {
+    let (now, policy) = (Instant::now(), Policy::default());
+    let draining = Supervision::default()
+        .with(Event::Boot, now, &policy)
+        .next
+        .with(Event::Spawned(PID), now, &policy)
+        .next
+        .with(Event::Stop(Stop { requested_at: now, ..graceful() }), now, &policy)
+        .next;
+    let step = draining.with(Event::Exited(Exit::Code(0)), now + 90 * SECOND, &policy);
+    let duration = step.effects.iter().find_map(|effect| match effect {
+        Effect::Count(Counted::Drain(drained)) => drained.duration,
+        _ => None,
+    });
+    assert_eq!(duration, Some(90 * SECOND));
 }

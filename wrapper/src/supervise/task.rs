@@ -1,4 +1,4 @@
-//! The task that owns the child.
+//! The task that has the child.
 
 use std::{fmt, io, sync::Arc, time::Duration};
 
@@ -9,86 +9,75 @@ use tokio::{
 use tracing::{debug, error, info, warn};
 
 use super::{
-    command::{Answer, Command, Refusal, Request},
-    handle::Handle,
-    pending_callback::{Callbacks, Made, Owed},
-    policy::Policy,
-    state::{End, State, Supervision},
-    state_writer::{Keep, Keeper},
-    statistics::Tally,
-    table::{Effect, Event, Step},
-};
-use super::{
+    callback_queue::{CallbackQueue, Callbacks, PendingCallback},
+    context::{Context, Effect},
+    end::End,
+    event::{Answer, Event, Refusal},
+    handle::{Command, Handle},
     output::LastLines,
+    policy::Policy,
     process::{Child, Exit, Identity, Platform, Signal, report},
-    state_file::Saved,
+    state::{State, Supervision},
+    state_file::{Keep, Saved},
+    state_writer::StateWriter,
+    statistics::Counted,
+    table::Step,
 };
-use crate::daemon::counters::Counters;
 
-/// Requests that may wait for the task; each takes it microseconds.
+/// The maximum number of waiting requests. The task needs microseconds for each.
 const QUEUE: usize = 64;
 
-/// How often a child is looked at while a signal waits for its handlers.
+/// The interval at which the task checks whether the child handles a signal that is held back.
 const PROBE_INTERVAL: Duration = Duration::from_millis(20);
 
-/// How long an ending wrapper waits for callbacks that still fail: two attempts that hang, or half a minute of those that fail quickly.
+/// How long a wrapper that shuts down waits for callbacks: two attempts that time out, or half a minute of quick failures.
 const FINISH_LIMIT: Duration = Duration::from_secs(25);
 
-/// So many callbacks are kept in the state file, for a later wrapper to make.
-const MAX_OWED: usize = 64;
-
-/// How the supervisor's work ended.
+/// How the supervisor's task ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The child has ended, like this.
+    /// The child has ended.
     Ended(End),
-    /// The child lives, and the next wrapper adopts it.
+    /// The child is running, and the next wrapper adopts it.
     Detached,
 }
 
-/// The owner of the child. Nothing happens before [`Task::run`] is polled.
-#[derive(Debug)]
+/// The supervisor. Nothing happens before [`Task::run`] is polled.
 pub struct Task<P: Platform, C> {
     policy: Policy,
     platform: P,
-    callbacks: C,
+    callbacks: CallbackQueue<C>,
+    count: Box<dyn FnMut(Counted) + Send>,
     supervision: Supervision,
-    tally: Tally,
-    counters: Arc<Counters>,
     child: Option<P::Child>,
-    keeper: Keeper,
-    /// An earlier wrapper's state was taken up, and is to be written as this one goes on with it.
-    resumed: bool,
-    /// Callbacks that are being made.
-    owed: Vec<Owed>,
-    /// The child's, for the state file.
+    writer: StateWriter,
+    /// The state of an earlier wrapper was restored, and is written again first.
+    is_restored: bool,
+    /// The identity of the child, for the state file.
     identity: Option<Identity>,
-    reading: Option<Reading>,
-    callers: mpsc::WeakSender<Command>,
+    /// The last log lines of a failed child, while they are being read.
+    reading: Option<LastLines>,
     commands: mpsc::Receiver<Command>,
     published: watch::Sender<Supervision>,
 }
 
-/// The last lines of a failed child's log, while they are being read.
-struct Reading(LastLines);
-
-impl fmt::Debug for Reading {
+impl<P: Platform, C> fmt::Debug for Task<P, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Reading")
+        f.debug_struct("Task").field("supervision", &self.supervision).finish_non_exhaustive()
     }
 }
 
-/// What woke the task up.
+/// The next thing to do.
 enum Wake {
     Event(Event),
     Command(Command),
-    SaveAgain,
+    WriteState,
     /// The state file may have been removed.
-    Look,
+    CheckStateFile,
 }
 
 impl<P: Platform, C: Callbacks> Task<P, C> {
-    /// A supervisor without a child, and the way to it.
+    /// A supervisor without a child, and the handle to it.
     pub fn new(policy: Policy, platform: P, callbacks: C) -> (Self, Handle) {
         let (sender, commands) = mpsc::channel(QUEUE);
         let supervision = Supervision::default();
@@ -96,104 +85,93 @@ impl<P: Platform, C: Callbacks> Task<P, C> {
         let task = Self {
             policy,
             platform,
-            callbacks,
+            callbacks: CallbackQueue::new(callbacks, sender.downgrade()),
+            count: Box::new(|_| {}),
             supervision,
-            tally: Tally::default(),
-            counters: Arc::default(),
             child: None,
-            keeper: Keeper::default(),
-            resumed: false,
-            owed: Vec::new(),
+            writer: StateWriter::default(),
+            is_restored: false,
             identity: None,
             reading: None,
-            callers: sender.downgrade(),
             commands,
             published,
         };
         (task, Handle { commands: sender, published: receiver })
     }
 
-    /// Keeps what the next wrapper has to know in `store`, when this one is killed.
+    /// Writes the state to this file, for the next wrapper.
     ///
     /// # Errors
     ///
-    /// The thread that writes cannot be started.
-    pub fn keep(mut self, store: impl Keep) -> io::Result<Self> {
-        self.keeper = Keeper::new(store)?;
+    /// The writer thread cannot be started.
+    pub fn keep(mut self, file: impl Keep) -> io::Result<Self> {
+        self.writer = StateWriter::new(file)?;
         Ok(self)
     }
 
-    /// Counts what happens in `counters`.
+    /// Reports each exit and each drain that is over to `count`.
     #[must_use]
-    pub fn count(mut self, counters: Arc<Counters>) -> Self {
-        self.counters = counters;
+    pub fn count(mut self, count: impl FnMut(Counted) + Send + 'static) -> Self {
+        self.count = Box::new(count);
         self
     }
 
-    /// Takes up what an earlier wrapper left: its state, its child where that lives, and the callbacks that it has not made.
+    /// Restores the state of an earlier wrapper: its child, if that is running, and its pending callbacks.
     #[must_use]
-    pub fn resume(mut self, supervision: Supervision, child: Option<P::Child>, owed: Vec<Owed>) -> Self {
+    pub fn resume(
+        mut self,
+        supervision: Supervision,
+        child: Option<P::Child>,
+        pending: Vec<PendingCallback>,
+    ) -> Self {
         self.identity = child.as_ref().and_then(|child| child.identity().ok());
         self.child = child;
-        self.tally = Tally::of(&supervision.state);
         self.supervision = supervision;
-        let now = Instant::now();
-        // Those of a wrapper that was killed before it could begin with them.
-        let unmade = self.supervision.state.unmade_callbacks().into_iter();
-        let new = unmade.filter(|callback| owed.iter().all(|owed| owed.callback != *callback));
-        let new: Vec<_> = new.map(|callback| Owed { callback, since: now }).collect();
-        for owed in owed.into_iter().chain(new) {
-            self.call(owed);
-        }
-        self.resumed = true;
+        self.callbacks.resume(pending, self.supervision.state.due_callbacks());
+        self.is_restored = true;
         self.publish();
         self
     }
 
-    /// Works until it was asked to leave and the child has ended, or to detach from it.
+    /// Runs until the child has ended for the wrapper's shutdown, or until the task is detached from it.
     ///
-    /// Dropping this future lets the child live on: only a stop ends it.
+    /// Dropping this future does not stop the child.
     pub async fn run(mut self) -> Outcome {
-        if self.resumed {
-            self.save().await;
+        if self.is_restored {
+            self.write_state().await;
         }
         loop {
             let (event, reply) = match self.wait().await {
                 Wake::Event(event) => (event, None),
-                Wake::SaveAgain => {
-                    self.save().await;
-                    continue;
-                }
-                Wake::Look => {
-                    self.keeper.look().await;
-                    continue;
-                }
-                Wake::Command(Command { request: Request::Detach, reply }) => {
-                    let answer =
-                        if self.keeper.keeps() { Ok(Answer::Done) } else { Err(Refusal::NoStateFile) };
-                    let detaches = answer.is_ok();
-                    let _gone = reply.send(answer);
-                    if detaches {
+                Wake::Command(Command::Event(event, reply)) => (event, Some(reply)),
+                Wake::Command(Command::Detach(reply)) => {
+                    if self.writer.has_file() {
+                        let _gone = reply.send(Ok(Answer::Done));
                         return Outcome::Detached;
                     }
+                    let _gone = reply.send(Err(Refusal::NoStateFile));
                     continue;
                 }
-                Wake::Command(Command { request: Request::Ping, reply }) => {
-                    let _gone = reply.send(Ok(Answer::Already));
+                Wake::Command(Command::Ping(reply)) => {
+                    let _gone = reply.send(());
                     continue;
                 }
-                Wake::Command(Command { request, reply }) => match Event::try_from(request) {
-                    Ok(event) => (event, Some(reply)),
-                    Err(()) => continue,
-                },
+                Wake::WriteState => {
+                    self.write_state().await;
+                    continue;
+                }
+                Wake::CheckStateFile => {
+                    self.writer.check_file().await;
+                    continue;
+                }
             };
             debug!(?event, "processing event");
-            let (left, answer) = self.handle(event).await;
+            let (leaves, answer) = self.handle(event).await;
             if let Some(reply) = reply {
-                // Whoever asked may have gone; what they asked for happens all the same.
+                // The client may have disconnected.
                 let _gone = reply.send(answer);
             }
-            if left && let State::Exited { end, .. } = &self.supervision.state {
+            if leaves && let State::Exited { end, .. } = &self.supervision.state {
                 let end = end.clone();
                 self.finish_callbacks().await;
                 self.leave_callbacks().await;
@@ -202,34 +180,33 @@ impl<P: Platform, C: Callbacks> Task<P, C> {
         }
     }
 
-    /// Waits until the callbacks are made, for [`FINISH_LIMIT`] at most. Requests are refused meanwhile.
+    /// Waits until the callbacks are finished, for at most [`FINISH_LIMIT`]. Requests are rejected in that time.
     async fn finish_callbacks(&mut self) {
         let until = Instant::now() + FINISH_LIMIT;
-        while !self.owed.is_empty() {
+        while !self.callbacks.pending().is_empty() {
             match timeout_at(until, self.commands.recv()).await {
-                Ok(Some(Command { request: Request::Called(callback), .. })) => {
-                    // Who reports this waits for no answer.
-                    let _no_answer = self.step(Event::Called(callback)).await;
+                Ok(Some(Command::Event(event @ Event::CallbackFinished(_), _))) => {
+                    let _no_reply = self.step(event).await;
                 }
-                Ok(Some(Command { request: Request::Ping, reply })) => {
-                    let _gone = reply.send(Ok(Answer::Already));
+                Ok(Some(Command::Ping(reply))) => {
+                    let _gone = reply.send(());
                 }
-                // Dropping the request tells its caller that the supervisor has ended.
-                Ok(Some(_)) => {}
+                // A dropped request reports to its client that the supervisor has ended.
+                Ok(Some(Command::Event(..) | Command::Detach(_))) => {}
                 Ok(None) | Err(_) => return,
             }
         }
     }
 
-    /// Leaves nothing in the state file but the callbacks that could not be made.
+    /// Keeps only the unfinished callbacks in the state file.
     async fn leave_callbacks(&mut self) {
-        let count = self.owed.len();
+        let count = self.callbacks.pending().len();
         if count == 0 {
-            return std::mem::take(&mut self.keeper).finish().await;
+            return std::mem::take(&mut self.writer).finish().await;
         }
-        if self.keeper.keeps() {
+        if self.writer.has_file() {
             warn!(count, "exiting with unsent shutdown callbacks; the next wrapper sends them");
-            self.keeper.save(Saved::new(&Supervision::default(), None, &self.owed)).await;
+            self.writer.save(Saved::new(&Supervision::default(), None, self.callbacks.pending())).await;
         } else {
             error!(
                 count,
@@ -239,95 +216,78 @@ impl<P: Platform, C: Callbacks> Task<P, C> {
     }
 
     async fn wait(&mut self) -> Wake {
-        // An ended child whose remains are being killed is past every limit.
-        let ending = self.child.as_ref().is_some_and(Child::is_ending_remains);
-        let due = self.supervision.due().filter(|_| !ending);
-        let forceful = self.supervision.ends_remains(&self.policy);
+        // While leftover processes are being killed, the child has exited already.
+        let is_ending = self.child.as_ref().is_some_and(Child::is_ending_leftovers);
+        let due = self.supervision.due().filter(|_| !is_ending);
+        let forceful = self.supervision.ends_leftovers(&self.policy);
         let probe = self.supervision.holds_signal().then(|| Instant::now() + PROBE_INTERVAL);
         tokio::select! {
             biased;
-            // The end comes first: nothing that is asked or due may be decided on a child that is dead already.
-            exit = ended(self.child.as_mut(), forceful) => Wake::Event(Event::Ended(exit)),
-            // Then time, which cannot starve the others because each moment comes once.
+            // The exit comes first: no request and no timer may act on a child that has exited.
+            exit = exited(self.child.as_mut(), forceful) => Wake::Event(Event::Exited(exit)),
             () = until(due) => Wake::Event(Event::Tick),
-            // Once every handle is gone, nobody asks for anything any more; the child is watched on.
+            // After every handle was dropped, there are no more requests. The child is still supervised.
             Some(command) = self.commands.recv() => Wake::Command(command),
-            () = until(probe) => Wake::Event(self.probe()),
+            () = until(probe) => Wake::Event(Event::Tick),
             lines = read(self.reading.as_mut()) => {
                 self.reading = None;
                 Wake::Event(Event::LogRead(lines.into()))
             }
-            () = until(self.keeper.due()) => Wake::SaveAgain,
-            () = self.keeper.disturbed() => Wake::Look,
+            () = until(self.writer.due()) => Wake::WriteState,
+            () = self.writer.disturbed() => Wake::CheckStateFile,
         }
     }
 
-    /// Looks whether the child handles SIGQUIT by now.
-    fn probe(&self) -> Event {
-        match &self.child {
-            Some(child) if child.handles_quit() => Event::HandlesQuit,
-            _ => Event::Tick,
-        }
-    }
-
-    /// Takes one event through the table, and what follows from its effects as well.
-    ///
-    /// Answers whether the task is to end, and what to tell whoever sent the event.
+    /// Handles one event, and the result of a spawn that follows from it. Returns whether the task is over, and the answer.
     async fn handle(&mut self, event: Event) -> (bool, Result<Answer, Refusal>) {
-        let ended = matches!(event, Event::Ended(_));
-        if ended {
+        let is_exit = matches!(event, Event::Exited(_));
+        if is_exit {
             self.identity = None;
         }
-        let (follows, mut leave, answer) = self.step(event).await;
-        if ended && let Some(child) = self.child.take() {
-            self.reap(child);
+        let (mut next, mut leaves, answer) = self.step(event).await;
+        if is_exit && let Some(child) = self.child.take() {
+            reap(child);
         }
-        // A spawn is followed by its result, and a signal that has just come to be held may not have to wait at all.
-        let mut next = follows.or_else(|| self.supervision.holds_signal().then(|| self.probe()));
         while let Some(event) = next {
-            let (follows, leaves, _) = self.step(event).await;
-            leave |= leaves;
+            let (follows, leaves_now, _) = self.step(event).await;
+            leaves |= leaves_now;
             next = follows;
         }
-        (leave, answer)
+        (leaves, answer)
     }
 
-    /// One event through the table. The deeds come before the word about them: whoever reads that the child is stopping may rely
-    /// on its signal.
+    /// One transition. Its effects come before its state is published: a reader of `Draining` can rely on the signal.
     async fn step(&mut self, event: Event) -> (Option<Event>, bool, Result<Answer, Refusal>) {
+        if let Event::CallbackFinished(callback) = &event {
+            self.callbacks.finished(callback);
+        }
+        let may_signal = matches!(event, Event::Stop(_) | Event::Leave(_) | Event::Reload | Event::Tick);
+        let handles_quit = may_signal && self.child.as_ref().is_some_and(Child::handles_quit);
         let before = std::mem::take(&mut self.supervision);
-        if let Event::Called(callback) = &event
-            && let Some(at) = self.owed.iter().position(|owed| owed.callback == *callback)
-        {
-            self.owed.remove(at);
+        let from = before.state.public();
+        let context = Context::new(Instant::now(), &self.policy, handles_quit);
+        let Step { next, effects, answer } = before.on(event, context);
+        let to = next.state.public();
+        if from != to {
+            info!(from = from.name(), to = to.name(), "runner state changed");
         }
-        let name = before.state.name();
-        let now = Instant::now();
-        let Step { next, effects, answer } = before.on(event, now, &self.policy);
-        if next.state.name() != name {
-            info!(from = name, to = next.state.name(), "runner state changed");
-        }
-        self.counters.happened(self.tally.see(&next.state, now));
         self.supervision = next;
-        // Written down before it is done, so that a wrapper that is killed in between leaves no deed that nobody knows of.
-        self.save().await;
-        let leave = effects.contains(&Effect::Leave);
-        // Spawn and ReadLog are the effects that may lead to an event, and no step has more than one of them.
+        // The state is written before the effects, so that the next wrapper learns of every effect.
+        self.write_state().await;
+        let leaves = effects.contains(&Effect::Leave);
+        // Only Spawn and ReadLog can lead to an event, and no step has both.
         let mut follows = None;
         for effect in effects {
             follows = self.perform(effect).await.or(follows);
         }
         self.publish();
-        (follows, leave, answer)
+        (follows, leaves, answer)
     }
 
     async fn perform(&mut self, effect: Effect) -> Option<Event> {
         match effect {
-            Effect::Spawn => Some(self.spawn().await),
-            Effect::Signal(signal) => {
-                self.signal(signal).await;
-                None
-            }
+            Effect::Spawn => return Some(self.spawn().await),
+            Effect::Signal(signal) => self.signal(signal).await,
             Effect::KillGroup => {
                 if let Some(child) = &mut self.child
                     && let Err(error) = child.kill_group()
@@ -335,22 +295,22 @@ impl<P: Platform, C: Callbacks> Task<P, C> {
                     error!(%error, pid = child.pid(), "cannot kill the runner's process group");
                 }
                 self.note_identity().await;
-                None
             }
             Effect::Callback(callback) => {
-                self.call(Owed { callback, since: Instant::now() });
-                None
+                self.callbacks.send(PendingCallback { callback, since: Instant::now() });
             }
             Effect::ReadLog { pid, started } => {
-                self.reading = self.platform.last_lines(pid, started).map(Reading);
-                self.reading.is_none().then(|| Event::LogRead(Arc::default()))
+                self.reading = self.platform.last_lines(pid, started);
+                return self.reading.is_none().then(|| Event::LogRead(Arc::default()));
             }
-            Effect::Leave => None,
+            Effect::Count(counted) => (self.count)(counted),
+            Effect::Leave => {}
         }
+        None
     }
 
     async fn spawn(&mut self) -> Event {
-        // It would tell of another child.
+        // These lines are of an earlier child.
         self.reading = None;
         match self.try_spawn().await {
             Ok(pid) => {
@@ -367,8 +327,8 @@ impl<P: Platform, C: Callbacks> Task<P, C> {
     async fn try_spawn(&mut self) -> io::Result<u32> {
         let mut child = self.platform.spawn()?;
         self.identity = Some(child.identity()?);
-        // From here on a later wrapper can find it; only now may it become a runner.
-        if let Err(error) = self.keeper.save_start(self.present()).await {
+        // The next wrapper must be able to find the child before it becomes a runner.
+        if let Err(error) = self.writer.save_start(self.saved()).await {
             self.identity = None;
             child.discard();
             let why = "cannot write the state file; without it the next wrapper could start a second runner";
@@ -380,50 +340,30 @@ impl<P: Platform, C: Callbacks> Task<P, C> {
         Ok(pid)
     }
 
-    /// What the state file is to tell.
-    fn present(&self) -> Saved {
-        Saved::new(&self.supervision, self.identity.as_ref(), &self.owed)
+    fn saved(&self) -> Saved {
+        Saved::new(&self.supervision, self.identity.as_ref(), self.callbacks.pending())
     }
 
-    async fn save(&mut self) {
-        self.keeper.save(self.present()).await;
-    }
-
-    fn call(&mut self, owed: Owed) {
-        let made = Made::new(owed.callback.clone(), self.callers.clone());
-        self.callbacks.call(owed.callback.clone(), owed.since, made);
-        self.owed.push(owed);
-        if self.owed.len() > MAX_OWED {
-            warn!("too many failing shutdown callbacks; removed the oldest one from the state file");
-            self.owed.remove(0);
-        }
+    async fn write_state(&mut self) {
+        self.writer.save(self.saved()).await;
     }
 
     async fn signal(&mut self, signal: Signal) {
         let Some(child) = &mut self.child else { return };
         match child.signal(signal) {
             Ok(()) => info!(%signal, pid = child.pid(), "signal sent to the runner"),
-            // The phase moves on by time, up to SIGKILL, whatever became of this one.
+            // The phase still moves on by time, up to SIGKILL.
             Err(error) => error!(%error, %signal, pid = child.pid(), "cannot send signal to the runner"),
         }
         self.note_identity().await;
     }
 
-    /// The child's processes are part of what the next wrapper has to know, once they were looked for.
+    /// The next wrapper needs the child's processes, after they were searched for.
     async fn note_identity(&mut self) {
         let Some(now) = self.child.as_ref().and_then(|child| child.identity().ok()) else { return };
         if self.identity.as_ref().is_some_and(|identity| *identity != now) {
             self.identity = Some(now);
-            self.save().await;
-        }
-    }
-
-    fn reap(&mut self, child: P::Child) {
-        let (pid, was_forceful) = (child.pid(), child.is_ending_remains());
-        let left = child.reap();
-        // Those that could not be killed were reported then.
-        if !was_forceful {
-            report(pid, &left, false);
+            self.write_state().await;
         }
     }
 
@@ -436,31 +376,22 @@ impl<P: Platform, C: Callbacks> Task<P, C> {
     }
 }
 
-impl TryFrom<Request> for Event {
-    /// The task answers some by itself, and the table does not know them.
-    type Error = ();
-
-    fn try_from(request: Request) -> Result<Self, ()> {
-        Ok(match request {
-            Request::Boot => Self::Boot,
-            Request::Start => Self::Start,
-            Request::Stop(stop) => Self::Stop(stop),
-            Request::Cancel(id) => Self::Cancel(id),
-            Request::Reload => Self::Reload,
-            Request::Leave(stop) => Self::Leave(stop),
-            Request::Called(callback) => Self::Called(callback),
-            Request::Detach | Request::Ping => return Err(()),
-        })
+fn reap<C: Child>(child: C) {
+    let (pid, was_forceful) = (child.pid(), child.is_ending_leftovers());
+    let left = child.reap();
+    // After a forceful end, those that could not be killed were reported then.
+    if !was_forceful {
+        report(pid, &left, false);
     }
 }
 
-/// Waits for the child's end, and where nothing of it may live on, for that of its other processes.
-async fn ended<C: Child>(child: Option<&mut C>, forceful: bool) -> Exit {
+/// Waits until the child has exited and, where no process of it may remain, until its other processes have.
+async fn exited<C: Child>(child: Option<&mut C>, forceful: bool) -> Exit {
     match child {
         Some(child) => {
             let exit = child.ended().await;
             if forceful {
-                report(child.pid(), &child.end_remains().await, true);
+                report(child.pid(), &child.end_leftovers().await, true);
             }
             exit
         }
@@ -468,9 +399,9 @@ async fn ended<C: Child>(child: Option<&mut C>, forceful: bool) -> Exit {
     }
 }
 
-async fn read(reading: Option<&mut Reading>) -> Vec<String> {
+async fn read(reading: Option<&mut LastLines>) -> Vec<String> {
     match reading {
-        Some(Reading(lines)) => lines.await,
+        Some(lines) => lines.await,
         None => std::future::pending().await,
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
-use super::{Callbacks, End, Made, Outcome, Policy, Task};
+use super::{Callbacks, Completion, End, Outcome, Policy, Task};
 use super::{
     callback::Callback,
     process::{CommandLine, Exit, Linux},
@@ -15,11 +15,14 @@ const LONG: Duration = Duration::from_secs(60);
 struct NoCallbacks;
 
 impl Callbacks for NoCallbacks {
-    fn call(&mut self, _: Callback, _: tokio::time::Instant, _: Made) {}
+    fn send(&mut self, _: Callback, _: tokio::time::Instant, _: Completion) {}
 }
 
 fn shell(script: &str) -> Linux {
-    Linux::new(CommandLine::new(["sh", "-c", script].map(Into::into).to_vec()).unwrap())
+    Linux::new(
+        CommandLine::new(["sh", "-c", script].map(Into::into).to_vec(), Some("/usr/bin:/bin".as_ref()))
+            .unwrap(),
+    )
 }
 
 #[tokio::test]

@@ -5,11 +5,11 @@ use std::{path::Path, sync::Arc};
 use grit_proto::runner_wrapper::Status;
 use grit_wrapper::{
     daemon::{
-        grpc::{self, Guard, Services, Upstream},
+        grpc::{self, Authorizer, Services, Upstream},
         listen::{self, Listener, Rules},
     },
     supervise::{
-        Callbacks, Made, Mode, Policy, Stop, Task,
+        Callbacks, Completion, Mode, Policy, Stop, Task,
         callback::Callback,
         process::{CommandLine, Linux},
     },
@@ -26,7 +26,7 @@ use crate::support::{Client, Start, misbehaving_child, tcp_client, unix_channel,
 struct NoCallbacks;
 
 impl Callbacks for NoCallbacks {
-    fn call(&mut self, callback: Callback, _: tokio::time::Instant, _: Made) {
+    fn send(&mut self, callback: Callback, _: tokio::time::Instant, _: Completion) {
         panic!("nobody asked for {callback:?}");
     }
 }
@@ -43,7 +43,11 @@ async fn serve(folder: &Path, habits: &[&str]) -> Parts {
     words.extend(["--lives-with".into(), std::process::id().to_string().into()]);
     words.extend(habits.iter().map(Into::into));
     let policy = Policy { start_grace: std::time::Duration::ZERO, ..Policy::default() };
-    let (task, supervisor) = Task::new(policy, Linux::new(CommandLine::new(words).unwrap()), NoCallbacks);
+    let (task, supervisor) = Task::new(
+        policy,
+        Linux::new(CommandLine::new(words, Some("/usr/bin:/bin".as_ref())).unwrap()),
+        NoCallbacks,
+    );
     tokio::spawn(task.run());
 
     let unix = format!("unix://{}", folder.join("w.sock").display()).parse().unwrap();
@@ -53,8 +57,8 @@ async fn serve(folder: &Path, habits: &[&str]) -> Parts {
     let address = listener.local_addr().unwrap().to_string();
     let stop = CancellationToken::new();
     let services = Services {
-        upstream: Upstream::new(supervisor.clone(), Guard::default()),
-        own: None,
+        upstream: Upstream::new(supervisor.clone(), Authorizer::default()),
+        v1: None,
         counters: Arc::default(),
     };
     tokio::spawn(grpc::serve(vec![unix, tcp], services, stop.clone()));

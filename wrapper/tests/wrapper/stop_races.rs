@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use grit_wrapper::supervise::{
-    Callbacks, End, Made, Mode, Outcome, Policy, State, Stop, Task,
+    Callbacks, Completion, End, Mode, Outcome, Policy, State, Stop, Task,
     callback::Callback,
     process::{CommandLine, Linux},
 };
@@ -14,7 +14,7 @@ const WORKERS: usize = 8;
 struct NoCallbacks;
 
 impl Callbacks for NoCallbacks {
-    fn call(&mut self, _: Callback, _: tokio::time::Instant, _: Made) {}
+    fn send(&mut self, _: Callback, _: tokio::time::Instant, _: Completion) {}
 }
 
 /// All rounds with real processes and the real supervisor: in every other one the child also ends by itself at about the moment of the
@@ -31,8 +31,9 @@ async fn stop_races_with_child_exit_keep_state_consistent() {
 async fn rounds(worker: usize, rounds: usize) {
     // No handler, no grace, no waiting for one: the signal ends the child in the kernel.
     let policy = Policy { start_grace: Duration::ZERO, handler_wait: Duration::ZERO, ..Policy::default() };
-    let mut lasting = CommandLine::new(vec!["sleep".into(), "1000".into()]).unwrap();
-    let mut fleeting = CommandLine::new(vec!["true".into()]).unwrap();
+    let mut lasting =
+        CommandLine::new(vec!["sleep".into(), "1000".into()], Some("/usr/bin:/bin".as_ref())).unwrap();
+    let mut fleeting = CommandLine::new(vec!["true".into()], Some("/usr/bin:/bin".as_ref())).unwrap();
     for round in 0..rounds {
         let command = if (round + worker).is_multiple_of(2) { &mut lasting } else { &mut fleeting };
         let (task, supervisor) = Task::new(policy.clone(), Linux::new(command.clone()), NoCallbacks);

@@ -28,7 +28,7 @@ pub(super) enum RequestError {
     #[error("cannot set up TLS")]
     Tls(#[source] rustls::Error),
     #[error("cannot build the request")]
-    Build(#[source] hyper::http::Error),
+    Build(#[source] http::Error),
     #[error("no response within {0:?}")]
     Timeout(Duration),
     #[error("the request failed")]

@@ -13,7 +13,7 @@ use tracing::{error, info, warn};
 
 use super::counters::{CallbackResult, Counters};
 use crate::supervise::callback::Callback;
-use crate::supervise::{Callbacks, Made};
+use crate::supervise::{Callbacks, Completion};
 
 /// What upstream's wrapper gives its one attempt.
 const ATTEMPT_LIMIT: Duration = Duration::from_secs(10);
@@ -29,12 +29,12 @@ const GIVE_UP_AFTER: Duration = Duration::from_secs(24 * 3600);
 
 /// Makes callbacks in tasks of their own.
 #[derive(Clone, Debug)]
-pub(super) struct Caller {
+pub(super) struct CallbackSender {
     runtime: Handle,
     counters: Arc<Counters>,
 }
 
-impl Caller {
+impl CallbackSender {
     /// A caller whose tasks run on `runtime`, and whose attempts are counted in `counters`.
     #[must_use]
     pub(super) fn new(runtime: Handle, counters: Arc<Counters>) -> Self {
@@ -42,12 +42,12 @@ impl Caller {
     }
 }
 
-impl Callbacks for Caller {
-    fn call(&mut self, callback: Callback, since: Instant, made: Made) {
+impl Callbacks for CallbackSender {
+    fn send(&mut self, callback: Callback, since: Instant, completion: Completion) {
         let counters = Arc::clone(&self.counters);
         self.runtime.spawn(async move {
             make(callback, since, &counters).await;
-            made.report().await;
+            completion.report().await;
         });
     }
 }

@@ -17,19 +17,19 @@ const LINES: u32 = 20;
 
 /// Lets requests through whose senders have the rights, and counts those that have not.
 #[derive(Clone, Debug)]
-pub struct Guard {
+pub struct Authorizer {
     pub(super) access: Access,
     counters: Arc<Counters>,
     log_limit: Arc<Mutex<LogRateLimiter>>,
 }
 
-impl Default for Guard {
+impl Default for Authorizer {
     fn default() -> Self {
         Self::new(Access::default(), Arc::default())
     }
 }
 
-impl Guard {
+impl Authorizer {
     #[must_use]
     pub fn new(access: Access, counters: Arc<Counters>) -> Self {
         Self { access, counters, log_limit: Arc::new(Mutex::new(LogRateLimiter::per_minute(LINES))) }
@@ -51,12 +51,12 @@ impl Guard {
     }
 }
 
-impl Guard {
+impl Authorizer {
     /// The message of a request that changes something, and who sent it.
     ///
     /// # Errors
     ///
-    /// As [`Guard::open`].
+    /// As [`Authorizer::open`].
     pub(super) fn open_control<T>(&self, request: Request<T>) -> Result<(T, Asker), Status> {
         let asker = Asker::of(request.extensions());
         Ok((self.open(Rights::Control, request)?, asker))

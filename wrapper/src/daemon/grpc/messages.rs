@@ -33,9 +33,6 @@ const SPAWN_ERROR: usize = 2 * 1024;
 /// Bytes of a name that the runner chooses: a version, a stage.
 const NAME: usize = 200;
 
-/// The id of drains that came through upstream's API.
-pub(super) const UPSTREAM: &str = "upstream";
-
 /// Upstream's status and failure reason for a state.
 pub(super) fn upstream(supervision: &Supervision) -> (Status, String) {
     let status = match &supervision.state {
@@ -211,11 +208,11 @@ fn drain(state: &State, stop: &Stop) -> v1::Drain {
         id: stop.id.to_string(),
         mode: mode.into(),
         reason: stop.reason.to_string(),
-        asked_at: Some(timestamp(stop.asked)),
+        asked_at: Some(timestamp(stop.requested_at)),
         deadline: deadline.map(timestamp),
         signalled,
         outcome: stop.outcome.map_or(v1::DrainOutcome::Unspecified, outcome).into(),
-        asked_by: stop.by.to_string(),
+        asked_by: stop.requested_by.to_string(),
         exit: None,
     }
 }
@@ -296,7 +293,7 @@ mod tests {
         };
         // The longest that a client may give.
         let text = |characters| Arc::from("\u{10ffff}".repeat(characters));
-        let stop = Stop { reason: text(1000), ..Stop::new(&text(200), Mode::Graceful) };
+        let stop = Stop { reason: text(1000), ..Stop::new(&*text(200), Mode::Graceful) };
         let end = End::SpawnFailed(Arc::from(long.as_str()));
         for state in [
             State::Stopping { child, stop: stop.clone(), phase: Phase::Draining { since: Instant::now() } },

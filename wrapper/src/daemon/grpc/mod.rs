@@ -16,8 +16,8 @@ mod upstream;
 mod v1;
 
 pub use self::{
-    authorization::Guard,
+    authorization::Authorizer,
     server::{ServeError, Services, serve},
     upstream::Upstream,
-    v1::Own,
+    v1::WrapperV1,
 };

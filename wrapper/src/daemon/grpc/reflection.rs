@@ -28,13 +28,13 @@ use tonic::{
     server::NamedService,
 };
 
-use super::Guard;
+use super::Authorizer;
 use crate::daemon::access::Rights;
 
 /// Tells those who may look what there is.
 #[derive(Clone, Debug)]
 pub(super) struct Reflection {
-    pub(super) guard: Guard,
+    pub(super) guard: Authorizer,
     /// Services that are not offered, and so not listed.
     pub(super) hidden: &'static [&'static str],
 }

@@ -19,7 +19,7 @@ use tonic_health::server::health_reporter;
 use tower::layer::layer_fn;
 
 use super::{
-    Own, Upstream,
+    Upstream, WrapperV1,
     accept::incoming,
     calls::TrackCalls,
     connection::KEEPALIVE,
@@ -54,7 +54,7 @@ pub enum ServeError {
 pub struct Services {
     pub upstream: Upstream,
     /// Ours; left out, the wrapper looks to clients as upstream's does.
-    pub own: Option<Own>,
+    pub v1: Option<WrapperV1>,
     /// Where the calls are counted.
     pub counters: Arc<Counters>,
 }
@@ -101,16 +101,16 @@ pub async fn serve(
 }
 
 async fn routes(services: Services) -> Routes {
-    let hidden: &[_] = if services.own.is_some() { &[] } else { &[WrapperServer::<Own>::NAME] };
+    let hidden: &[_] = if services.v1.is_some() { &[] } else { &[WrapperServer::<WrapperV1>::NAME] };
     let reflection = Reflection { guard: services.upstream.guard().clone(), hidden };
     let reflection = ServerReflectionServer::new(reflection).max_decoding_message_size(MAX_REQUEST);
     // Health of the wrapper itself: it answers. The runner's health is what the wrapper answers.
     let (reporter, health) = health_reporter();
     reporter.set_serving::<ProcessWrapperServer<Upstream>>().await;
     let mut routes = RoutesBuilder::default();
-    if let Some(own) = services.own {
-        reporter.set_serving::<WrapperServer<Own>>().await;
-        routes.add_service(WrapperServer::new(own).max_decoding_message_size(MAX_REQUEST));
+    if let Some(v1) = services.v1 {
+        reporter.set_serving::<WrapperServer<WrapperV1>>().await;
+        routes.add_service(WrapperServer::new(v1).max_decoding_message_size(MAX_REQUEST));
     }
     routes
         .add_service(health)

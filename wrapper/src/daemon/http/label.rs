@@ -40,7 +40,7 @@ impl fmt::Display for Label {
 }
 
 /// The name that two labels have, if any: Prometheus would take nothing of a page that has it.
-pub(crate) fn twice(labels: &[Label]) -> Option<&str> {
+pub(crate) fn duplicate_name(labels: &[Label]) -> Option<&str> {
     let is_before = |at: usize| labels[..at].iter().any(|earlier| earlier.name == labels[at].name);
     (0..labels.len()).find(|at| is_before(*at)).map(|at| labels[at].name.as_str())
 }
@@ -64,6 +64,6 @@ mod tests {
     fn duplicate_label_name_is_detected() {
         let labels = |names: &[&str]| names.iter().map(|name| format!("{name}=x").parse().unwrap()).collect();
         let (once, again): (Vec<_>, Vec<_>) = (labels(&["a", "b"]), labels(&["a", "b", "a"]));
-        assert_eq!((twice(&once), twice(&again)), (None, Some("a")));
+        assert_eq!((duplicate_name(&once), duplicate_name(&again)), (None, Some("a")));
     }
 }

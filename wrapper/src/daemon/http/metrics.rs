@@ -5,13 +5,12 @@
 use tokio::time::Instant;
 
 use super::Label;
-use super::{Web, exposition::MetricsText};
+use super::{HttpServer, exposition::MetricsText};
 use crate::{
-    cli::args,
     daemon::{
         counters::{CODES, CallbackResult, Counters, METHODS},
         health::{Health, Level},
-        logging,
+        logging, version,
     },
     supervise::{DrainResult, End, ExitReason, Mode, Phase, State, Supervision, process::Exit},
 };
@@ -42,8 +41,8 @@ const CODE_NAMES: [&str; CODES] = [
     "Unauthenticated",
 ];
 
-pub(super) fn render(web: &Web) -> String {
-    page(&web.own.now(), &web.own.health(), &web.counters, &web.labels)
+pub(super) fn render(web: &HttpServer) -> String {
+    page(&web.service.now(), &web.service.health(), &web.counters, &web.settings.labels)
 }
 
 fn page(supervision: &Supervision, health: &Health, counters: &Counters, labels: &[Label]) -> String {
@@ -62,7 +61,7 @@ fn page(supervision: &Supervision, health: &Health, counters: &Counters, labels:
 fn about(page: &mut MetricsText, counters: &Counters, labels: &[Label]) {
     page.gauge("grit_wrapper_build_info", "Version of the wrapper, and commit of its source.");
     let version = ("version", env!("CARGO_PKG_VERSION"));
-    let revision = ("revision", args::REVISION);
+    let revision = ("revision", version::REVISION);
     page.sample("grit_wrapper_build_info", &[version, revision], 1);
     page.moment(
         "process_start_time_seconds",
@@ -159,7 +158,11 @@ fn jobs(page: &mut MetricsText, state: &State, health: &Health) {
 
 fn drain(page: &mut MetricsText, state: &State, health: &Health) {
     let Some(stop) = state.stop() else { return };
-    page.moment("grit_wrapper_drain_start_timestamp_seconds", "Time of the drain request.", stop.asked);
+    page.moment(
+        "grit_wrapper_drain_start_timestamp_seconds",
+        "Time of the drain request.",
+        stop.requested_at,
+    );
     if let Some(deadline) = stop.deadline {
         page.moment(
             "grit_wrapper_drain_deadline_timestamp_seconds",
@@ -171,7 +174,7 @@ fn drain(page: &mut MetricsText, state: &State, health: &Health) {
         page.moment(
             "grit_wrapper_drain_last_progress_timestamp_seconds",
             "Time of the last progress of the drain: request, SIGQUIT, or a finished job.",
-            last_progress(stop.asked, *phase, health),
+            last_progress(stop.requested_at, *phase, health),
         );
     }
 }

@@ -38,13 +38,13 @@ use tokio::{
 use tracing::{debug, warn};
 
 pub use self::label::Label;
-pub(crate) use self::label::twice;
+pub(crate) use self::label::duplicate_name;
 use super::{
     counters::Counters,
-    grpc::Own,
+    grpc::WrapperV1,
     limits::{LogRateLimiter, uses_reserved_fd},
+    listen::Address,
 };
-use crate::cli::args::Beyond;
 
 /// A client that takes longer for its request and the answer is let go; each request has a connection of its own.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -65,19 +65,37 @@ const CALM: usize = 8;
 /// The pause after a failed accept.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// What is served, and whether it may change anything.
+/// The settings of the HTTP server.
 #[derive(Clone, Debug)]
-pub struct Web {
-    pub own: Own,
+pub struct Settings {
+    pub address: Address,
+    /// What clients receive that do not connect through loopback. `None`: the address must be on loopback.
+    pub remote: Option<RemoteAccess>,
+    /// The flag that sets `remote`.
+    pub remote_allowed_by: &'static str,
+    /// Whether clients may drain, cancel and start.
     pub control: bool,
-    /// What clients get that do not come through loopback.
-    pub beyond_loopback: Option<Beyond>,
-    pub counters: Arc<Counters>,
-    /// The deployment's, for its metrics.
+    /// The labels of `grit_wrapper_info`.
     pub labels: Vec<Label>,
 }
 
-impl Web {
+/// What HTTP clients receive that do not connect through loopback.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RemoteAccess {
+    Metrics,
+    /// The same as clients on loopback.
+    All,
+}
+
+/// The HTTP server.
+#[derive(Clone, Debug)]
+pub struct HttpServer {
+    pub service: WrapperV1,
+    pub settings: Arc<Settings>,
+    pub counters: Arc<Counters>,
+}
+
+impl HttpServer {
     /// Answers for ever.
     pub async fn serve(self, listener: tokio::net::TcpListener) {
         let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
@@ -125,7 +143,7 @@ impl Web {
 
     async fn answer(&self, request: Request<Incoming>, peer: SocketAddr) -> Response<Full<Bytes>> {
         let path = request.uri().path().to_owned();
-        if !may_ask(peer.ip(), &path, self.beyond_loopback) {
+        if !may_ask(peer.ip(), &path, self.settings.remote) {
             return error(
                 StatusCode::FORBIDDEN,
                 "other hosts can read /metrics only; start the wrapper with \
@@ -134,13 +152,13 @@ impl Web {
         }
         match (request.method(), path.as_str()) {
             (&Method::GET | &Method::HEAD, "/metrics") => text(metrics::render(self)),
-            (&Method::GET | &Method::HEAD, "/status") => rest::status(&self.own),
-            (&Method::GET | &Method::HEAD, "/jobs") => rest::jobs(&self.own).await,
+            (&Method::GET | &Method::HEAD, "/status") => rest::status(&self.service),
+            (&Method::GET | &Method::HEAD, "/jobs") => rest::jobs(&self.service).await,
             (&Method::POST, "/drain" | "/cancel" | "/start") => {
                 if let Some(refusal) = self.refuse_post(&request) {
                     return refusal;
                 }
-                rest::post(&self.own, &path, request, peer).await
+                rest::post(&self.service, &path, request, peer).await
             }
             (_, "/metrics" | "/status" | "/jobs" | "/drain" | "/cancel" | "/start") => {
                 error(StatusCode::METHOD_NOT_ALLOWED, "method not allowed")
@@ -157,7 +175,7 @@ impl Web {
             .headers()
             .get(CONTENT_TYPE)
             .is_some_and(|kind| kind.as_bytes().starts_with(b"application/json"));
-        if !self.control {
+        if !self.settings.control {
             Some(error(
                 StatusCode::FORBIDDEN,
                 "this HTTP endpoint is read-only; start the wrapper with --http-allow-control",
@@ -176,8 +194,8 @@ impl Web {
 }
 
 /// Whether a client may have an answer for this path. One on loopback is on this machine, or comes through a tunnel that was made on it.
-fn may_ask(client: IpAddr, path: &str, beyond_loopback: Option<Beyond>) -> bool {
-    client.to_canonical().is_loopback() || path == "/metrics" || beyond_loopback == Some(Beyond::All)
+fn may_ask(client: IpAddr, path: &str, remote: Option<RemoteAccess>) -> bool {
+    client.to_canonical().is_loopback() || path == "/metrics" || remote == Some(RemoteAccess::All)
 }
 
 fn text(body: String) -> Response<Full<Bytes>> {
@@ -209,14 +227,14 @@ mod tests {
             ["192.0.2.7", "::ffff:192.0.2.7", "2001:db8::7", "0.0.0.0"].map(|ip| ip.parse().unwrap())
         {
             for path in ["/status", "/jobs", "/drain", "/cancel", "/start", "/", "/metrics/", "//metrics"] {
-                assert!(!may_ask(client, path, Some(Beyond::Metrics)), "{client} {path}");
+                assert!(!may_ask(client, path, Some(RemoteAccess::Metrics)), "{client} {path}");
                 assert!(!may_ask(client, path, None), "{client} {path}");
-                assert!(may_ask(client, path, Some(Beyond::All)), "{client} {path}");
+                assert!(may_ask(client, path, Some(RemoteAccess::All)), "{client} {path}");
             }
-            assert!(may_ask(client, "/metrics", Some(Beyond::Metrics)));
+            assert!(may_ask(client, "/metrics", Some(RemoteAccess::Metrics)));
         }
         for client in ["127.0.0.1", "127.8.9.10", "::1", "::ffff:127.0.0.1"].map(|ip| ip.parse().unwrap()) {
-            assert!(may_ask(client, "/status", Some(Beyond::Metrics)), "{client}");
+            assert!(may_ask(client, "/status", Some(RemoteAccess::Metrics)), "{client}");
         }
     }
 }

@@ -17,7 +17,7 @@ use tonic::{Code, Status};
 use super::{error, json};
 use crate::{
     cli::view,
-    daemon::{audit::HttpPeer, duration, grpc::Own},
+    daemon::{audit::HttpPeer, duration, grpc::WrapperV1},
 };
 
 /// As much as gRPC takes.
@@ -66,12 +66,12 @@ struct Cancel {
     id: String,
 }
 
-pub(super) fn status(own: &Own) -> Response<Full<Bytes>> {
-    json(StatusCode::OK, view::status_json(&own.status()))
+pub(super) fn status(service: &WrapperV1) -> Response<Full<Bytes>> {
+    json(StatusCode::OK, view::status_json(&service.status()))
 }
 
-pub(super) async fn jobs(own: &Own) -> Response<Full<Bytes>> {
-    match own.list_jobs(tonic::Request::new(ListJobsRequest {})).await {
+pub(super) async fn jobs(service: &WrapperV1) -> Response<Full<Bytes>> {
+    match service.list_jobs(tonic::Request::new(ListJobsRequest {})).await {
         Ok(answer) => {
             let answer = answer.into_inner();
             let mut response = json(StatusCode::OK, view::jobs_json(&answer.jobs));
@@ -85,7 +85,7 @@ pub(super) async fn jobs(own: &Own) -> Response<Full<Bytes>> {
 }
 
 pub(super) async fn post(
-    own: &Own,
+    service: &WrapperV1,
     path: &str,
     request: Request<Incoming>,
     peer: SocketAddr,
@@ -95,9 +95,9 @@ pub(super) async fn post(
     };
     let peer = HttpPeer(peer);
     let result = match path {
-        "/drain" => drain(own, &body.to_bytes(), peer).await,
-        "/cancel" => cancel(own, &body.to_bytes(), peer).await,
-        _ => start(own, peer).await,
+        "/drain" => drain(service, &body.to_bytes(), peer).await,
+        "/cancel" => cancel(service, &body.to_bytes(), peer).await,
+        _ => start(service, peer).await,
     };
     match result {
         Ok(answer) => json(StatusCode::OK, answer),
@@ -112,7 +112,7 @@ fn ask<T>(message: T, peer: HttpPeer) -> tonic::Request<T> {
     request
 }
 
-async fn drain(own: &Own, body: &[u8], peer: HttpPeer) -> Result<String, Status> {
+async fn drain(service: &WrapperV1, body: &[u8], peer: HttpPeer) -> Result<String, Status> {
     let drain: Drain = parse(body)?;
     let deadline = drain.deadline.as_deref().map(duration::parse_limit).transpose();
     let deadline = deadline.map_err(|why| Status::invalid_argument(format!("deadline: {why}")))?;
@@ -128,17 +128,17 @@ async fn drain(own: &Own, body: &[u8], peer: HttpPeer) -> Result<String, Status>
         }),
         job_url: drain.job_url,
     };
-    Ok(view::drained_json(own.drain(ask(request, peer)).await?.get_ref()))
+    Ok(view::drained_json(service.drain(ask(request, peer)).await?.get_ref()))
 }
 
-async fn cancel(own: &Own, body: &[u8], peer: HttpPeer) -> Result<String, Status> {
+async fn cancel(service: &WrapperV1, body: &[u8], peer: HttpPeer) -> Result<String, Status> {
     let cancel: Cancel = if body.is_empty() { Cancel::default() } else { parse(body)? };
-    let answer = own.cancel(ask(CancelRequest { id: cancel.id }, peer)).await?.into_inner();
+    let answer = service.cancel(ask(CancelRequest { id: cancel.id }, peer)).await?.into_inner();
     Ok(view::status_json(&answer.status.unwrap_or_default()))
 }
 
-async fn start(own: &Own, peer: HttpPeer) -> Result<String, Status> {
-    let answer = own.start(ask(StartRequest {}, peer)).await?.into_inner();
+async fn start(service: &WrapperV1, peer: HttpPeer) -> Result<String, Status> {
+    let answer = service.start(ask(StartRequest {}, peer)).await?.into_inner();
     Ok(view::status_json(&answer.status.unwrap_or_default()))
 }
 

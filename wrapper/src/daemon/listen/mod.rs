@@ -13,13 +13,16 @@ use std::{
 
 use thiserror::Error;
 
-pub(crate) use self::socket_activation::VARIABLES;
 pub use self::{
     address::{Address, AddressError, Source},
     socket_activation::{Passed, PassedError},
     unix::{SocketAccess, UnixSocket},
 };
 pub use crate::supervise::lock_wait::LockOwner;
+
+/// The default of --grpc-listen. GRIT's modules use this path for the upstream wrapper. The upstream default, tcp://localhost:7777, would let
+/// every local process stop the runner, CI jobs included.
+pub const DEFAULT_ADDRESS: &str = "unix:///var/run/gitlab-runner-wrapper.sock";
 
 /// One bound address.
 #[derive(Debug)]

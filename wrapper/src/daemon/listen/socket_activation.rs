@@ -18,9 +18,6 @@ use tracing::warn;
 
 use super::{Address, ListenError, Listener, Rules, UnixSocket};
 
-/// The variables that tell of them, which are not the runner's.
-pub(crate) const VARIABLES: [&str; 3] = ["LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES"];
-
 /// The sockets that were passed and not taken yet.
 #[derive(Debug, Default)]
 pub struct Passed(Vec<(String, Socket)>);

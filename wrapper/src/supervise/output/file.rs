@@ -30,7 +30,7 @@ pub(super) fn read(path: &str, start: u64) -> io::Result<Vec<String>> {
     Ok(whole.filter(|line| !is_ours(line)).map(str::to_owned).collect())
 }
 
-/// Whether a line is one of [`crate::daemon::logging`].
+/// Whether a line is one of the wrapper.
 fn is_ours(line: &str) -> bool {
     let Ok(Value::Object(event)) = serde_json::from_str(line) else { return false };
     ["timestamp", "level", "target"].iter().all(|key| event.contains_key(*key))

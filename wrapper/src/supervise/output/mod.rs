@@ -8,7 +8,7 @@ mod file;
 mod journal;
 mod redact;
 
-use std::{env, io, os::fd::AsFd, pin::Pin, time::Duration};
+use std::{io, os::fd::AsFd, pin::Pin, time::Duration};
 
 use rustix::fs::{FileType, fstat};
 use tokio::time::{Instant, timeout};
@@ -36,13 +36,12 @@ pub enum Output {
 }
 
 impl Output {
-    /// Where this process's own stderr goes, which its children have from it.
+    /// Where the stderr of this process goes, which its children inherit. `journal_stream` is the value of `JOURNAL_STREAM`.
     #[must_use]
-    pub fn of_stderr() -> Self {
+    pub fn of_stderr(journal_stream: Option<&str>) -> Self {
         let stderr = io::stderr();
         // systemd says which file the journal's stream is: it may have been redirected since.
-        let is_journal =
-            env::var("JOURNAL_STREAM").is_ok_and(|stream| journal::is_stream(stderr.as_fd(), &stream));
+        let is_journal = journal_stream.is_some_and(|stream| journal::is_stream(stderr.as_fd(), stream));
         match fstat(&stderr) {
             Ok(_) if is_journal => Self::Journal,
             // By the number, since the file may have been renamed by now.

@@ -9,7 +9,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::Marker;
+use super::marker::Marker;
 
 /// What systemd sets on a cgroup that it delegated. The first one can be read by its owner, the second by root alone.
 const DELEGATED: [&str; 2] = ["user.delegate", "trusted.delegate"];

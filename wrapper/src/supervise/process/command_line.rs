@@ -41,15 +41,15 @@ pub enum CommandError {
 }
 
 impl CommandLine {
-    /// Finds the program of `words` on PATH when it has no slash.
+    /// Finds the program of `words` in `path` (the variable PATH) when it has no slash.
     ///
     /// # Errors
     ///
     /// When there is no word, no such file, or no right to execute it.
-    pub fn new(words: Vec<OsString>) -> Result<Self, CommandError> {
+    pub fn new(words: Vec<OsString>, path: Option<&OsStr>) -> Result<Self, CommandError> {
         let mut words = words.into_iter();
         let name = words.next().filter(|name| !name.is_empty()).ok_or(CommandError::Empty)?;
-        let program = find(&name, env::var_os("PATH").as_deref())?;
+        let program = find(&name, path)?;
         super::executable_format::check(&program)
             .map_err(|source| CommandError::Format { program: program.clone(), source })?;
         Ok(Self { name, program, args: words.collect() })
@@ -95,6 +95,6 @@ mod tests {
         assert!(matches!(find(OsStr::new("./no/such"), path), Err(CommandError::Missing(_))));
         assert!(matches!(find(OsStr::new("/etc/passwd"), path), Err(CommandError::NotExecutable(_))));
         assert!(matches!(find(OsStr::new("/etc"), path), Err(CommandError::NotExecutable(_))));
-        assert!(matches!(CommandLine::new(vec![]), Err(CommandError::Empty)));
+        assert!(matches!(CommandLine::new(vec![], None), Err(CommandError::Empty)));
     }
 }

@@ -24,7 +24,7 @@ use tokio::{
     time::timeout,
 };
 
-use super::CommandLine;
+use super::command_line::CommandLine;
 
 /// The first argument that makes this program a gate; not for people.
 pub const ARGUMENT: &str = "__gate";

@@ -4,7 +4,7 @@ use std::{fs, io, os::unix::fs::MetadataExt};
 
 use serde::{Deserialize, Serialize};
 
-use super::Marker;
+use super::{marker::Marker, stat::Process};
 
 /// A process, for ever: numbers are given again, but not at the same moment of the same boot.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,8 +44,8 @@ impl Identity {
     ///
     /// When there is none.
     pub fn of(pid: u32) -> io::Result<Self> {
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
-        let start_ticks = start_ticks(&stat).ok_or(io::ErrorKind::InvalidData)?;
+        let process = Process::of(pid).ok_or(io::ErrorKind::NotFound)?;
+        let start_ticks = process.start_ticks;
         Ok(Self { pid, start_ticks, boot: boot_id()?, origin: None })
     }
 
@@ -62,13 +62,11 @@ impl Identity {
         boot_id().is_ok_and(|boot| boot == self.boot)
     }
 
-    /// Whether the process with this number is the same one, and not yet a zombie.
+    /// Whether the process with this PID is this process, and has not ended.
     #[must_use]
     pub fn is_alive(&self) -> bool {
-        let zombie =
-            |stat: String| stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with(['Z', 'X']));
-        Self::of(self.pid).is_ok_and(|now| now.is_same(self))
-            && fs::read_to_string(format!("/proc/{}/stat", self.pid)).is_ok_and(|stat| !zombie(stat))
+        let is_same = |now: Process| now.start_ticks == self.start_ticks && !now.has_ended();
+        Process::of(self.pid).is_some_and(is_same) && self.is_of_this_boot()
     }
 }
 
@@ -100,28 +98,15 @@ pub(crate) fn started_at(pid: u32) -> Option<f64> {
     const TICKS_PER_SECOND: f64 = 100.0;
     let stat = fs::read_to_string("/proc/stat").ok()?;
     let boot: f64 = stat.lines().find_map(|line| line.strip_prefix("btime "))?.trim().parse().ok()?;
-    let ticks = start_ticks(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)?;
+    let ticks = Process::of(pid)?.start_ticks;
     #[expect(clippy::cast_precision_loss, reason = "ticks of a century have 39 bits")]
     let since_boot = ticks as f64 / TICKS_PER_SECOND;
     Some(boot + since_boot)
 }
 
-/// Field 22 of `/proc/PID/stat`. The name in field 2 may hold anything, so counting starts behind its last parenthesis.
-fn start_ticks(stat: &str) -> Option<u64> {
-    stat.rsplit_once(") ")?.1.split(' ').nth(22 - 3)?.parse().ok()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn start_time_with_parentheses_in_comm() {
-        let fields: Vec<_> = (4..=30).map(|field| field.to_string()).collect();
-        let stat = format!("17 (a) R (b) S {}", fields.join(" "));
-        assert_eq!(start_ticks(&stat), Some(22));
-        assert_eq!(start_ticks("17 (x"), None);
-    }
 
     #[test]
     fn process_start_time_is_in_the_past() {

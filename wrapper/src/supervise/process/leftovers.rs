@@ -11,18 +11,16 @@
 use std::{collections::HashSet, fmt, fs, io, time::Duration};
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
-use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, sleep};
 use tracing::{error, info, warn};
 
 use super::{
-    Identity,
     cgroup::Cgroup,
-    list::{self, Process},
+    identity::Identity,
+    list,
+    marker::{Marker, VARIABLE},
+    stat::Process,
 };
-
-/// The variable that only a runner's processes have. Its value is a list: a wrapper may run in a job of another one.
-const VARIABLE: &str = "GRIT_WRAPPER_RUNNER";
 
 /// How long killed processes may take to go. One that hangs in the kernel is then reported.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -30,40 +28,9 @@ const LIMIT: Duration = Duration::from_secs(10);
 /// Between two looks at what is left.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// A value that no other runner's processes have.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Marker(String);
-
-impl Marker {
-    /// A new one.
-    ///
-    /// # Errors
-    ///
-    /// When there is no `/proc`.
-    pub(super) fn new() -> io::Result<Self> {
-        Ok(Self(fs::read_to_string("/proc/sys/kernel/random/uuid")?.trim().to_owned()))
-    }
-
-    pub(super) fn as_str(&self) -> &str {
-        &self.0
-    }
-
-    /// The variable for the runner's environment.
-    pub(super) fn variable(&self) -> (&'static str, String) {
-        let outer = std::env::var(VARIABLE).unwrap_or_default();
-        let value = if outer.is_empty() { self.0.clone() } else { format!("{outer},{}", self.0) };
-        (VARIABLE, value)
-    }
-
-    /// Whether this is one of ours. What is read from a file becomes part of a path.
-    fn is_valid(&self) -> bool {
-        self.0.len() == 36 && self.0.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-')
-    }
-}
-
 /// The processes of one runner, other than the runner itself.
 #[derive(Clone, Debug)]
-pub(super) struct Remains {
+pub(super) struct LeftoverProcesses {
     runner: Identity,
     marker: Option<Marker>,
     cgroup: Option<Cgroup>,
@@ -76,14 +43,14 @@ pub(super) struct Remains {
 
 /// A process that lives on without its runner.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Remain {
+pub struct LeftoverProcess {
     pub pid: u32,
     pub age: Option<Duration>,
     pub command: String,
     start_ticks: u64,
 }
 
-impl Remains {
+impl LeftoverProcesses {
     pub(super) fn new(runner: Identity, marker: Option<Marker>, cgroup: Option<Cgroup>) -> Self {
         // The first process of a container gets the orphans of everybody there.
         let adopts =
@@ -124,7 +91,7 @@ impl Remains {
     }
 
     /// Kills them until none is left, for [`LIMIT`] at most. Answers what lives on.
-    pub(super) async fn end(&mut self) -> Vec<Remain> {
+    pub(super) async fn end(&mut self) -> Vec<LeftoverProcess> {
         let begin = *self.since.get_or_insert_with(Instant::now);
         let mut killed = HashSet::new();
         let mut was_empty = false;
@@ -149,7 +116,7 @@ impl Remains {
     }
 
     /// Those that live now.
-    pub(super) fn look(&self) -> Vec<Remain> {
+    pub(super) fn look(&self) -> Vec<LeftoverProcess> {
         self.told(&self.find())
     }
 
@@ -181,17 +148,17 @@ impl Remains {
         let found = list::descendants(&all, &roots, me);
         found
             .into_iter()
-            .filter(|process| !process.zombie && process.pid != self.runner.pid)
+            .filter(|process| !process.has_ended() && process.pid != self.runner.pid)
             .cloned()
             .collect()
     }
 
-    fn told(&self, found: &[Process]) -> Vec<Remain> {
-        found.iter().map(Remain::of).collect()
+    fn told(&self, found: &[Process]) -> Vec<LeftoverProcess> {
+        found.iter().map(LeftoverProcess::of).collect()
     }
 }
 
-impl Remain {
+impl LeftoverProcess {
     fn of(process: &Process) -> Self {
         Self {
             pid: process.pid,
@@ -202,7 +169,7 @@ impl Remain {
     }
 }
 
-impl fmt::Display for Remain {
+impl fmt::Display for LeftoverProcess {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "process {} ({}", self.pid, self.command.escape_debug())?;
         match self.age {
@@ -213,10 +180,10 @@ impl fmt::Display for Remain {
 }
 
 /// Tells the log of processes that live on.
-pub(crate) fn report(runner: u32, remains: &[Remain], forceful: bool) {
-    for remain in remains {
-        let (pid, age_seconds) = (remain.pid, remain.age.map(|age| age.as_secs()));
-        let command = remain.command.as_str();
+pub(crate) fn report(runner: u32, leftovers: &[LeftoverProcess], forceful: bool) {
+    for leftover in leftovers {
+        let (pid, age_seconds) = (leftover.pid, leftover.age.map(|age| age.as_secs()));
+        let command = leftover.command.as_str();
         if forceful {
             error!(pid, age_seconds, command, runner, "cannot kill a process of the runner");
         } else {

@@ -34,18 +34,19 @@ use tokio::{
 use tracing::warn;
 
 use super::{
-    Child, CommandLine, Exit, Identity, Marker, Origin, Platform, Remain, Signal,
     cgroup::Cgroup,
+    child::{Child, Platform, Signal},
+    command_line::CommandLine,
     exec_barrier::{self, Gate},
     executable_format,
-    leftovers::{Remains, report},
-    list::Process,
+    exit::Exit,
+    identity::{Identity, Origin},
+    leftovers::{LeftoverProcess, LeftoverProcesses, report},
+    marker::{Marker, VARIABLE},
     orphans, proc_status,
+    stat::Process,
 };
-use crate::{
-    daemon::{listen, systemd},
-    supervise::output::{LastLines, Output},
-};
+use crate::supervise::output::{LastLines, Output};
 
 /// How long a killed child that never became a runner is waited for, at once.
 const COLLECT_LIMIT: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
@@ -61,8 +62,11 @@ const REAP_INTERVAL: Duration = Duration::from_millis(10);
 pub struct Linux {
     command: CommandLine,
     env: Vec<(String, String)>,
+    /// Variables of the wrapper that children do not inherit.
+    not_inherited: &'static [&'static str],
     gated: bool,
-    marked: bool,
+    /// The wrapper's own value of the marker variable, for children with a marker.
+    outer_marker: Option<String>,
     output: Output,
 }
 
@@ -70,27 +74,49 @@ impl Linux {
     /// Children that run the command at once.
     #[must_use]
     pub fn new(command: CommandLine) -> Self {
-        Self { command, env: Vec::new(), gated: false, marked: false, output: Output::of_stderr() }
+        Self {
+            command,
+            env: Vec::new(),
+            not_inherited: &[],
+            gated: false,
+            outer_marker: None,
+            output: Output::Elsewhere,
+        }
     }
 
-    /// Children that wait for [`Child::release`] at a [`gate`]. Only for the wrapper's own program: the gate is that program.
+    /// Children that wait for [`Child::release`] at an [exec barrier](exec_barrier), which is the program of this process.
     #[must_use]
     pub fn gated(mut self) -> Self {
         self.gated = true;
         self
     }
 
-    /// Gives children a marker for what they leave behind, and a cgroup where ours is delegated to us.
+    /// Gives children a marker, and a cgroup where the wrapper's cgroup is delegated to it. `outer` is the wrapper's own value of
+    /// [`VARIABLE`].
     #[must_use]
-    pub fn marked(mut self) -> Self {
-        self.marked = true;
+    pub fn marked(mut self, outer: String) -> Self {
+        self.outer_marker = Some(outer);
         self
     }
 
-    /// Adds a variable to the child's environment, which is otherwise ours.
+    /// Adds a variable to the environment of children, who inherit the wrapper's.
     #[must_use]
     pub fn env(mut self, name: &str, value: &str) -> Self {
         self.env.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// Removes variables from the environment of children.
+    #[must_use]
+    pub fn without_env(mut self, names: &'static [&'static str]) -> Self {
+        self.not_inherited = names;
+        self
+    }
+
+    /// Where the output of children goes.
+    #[must_use]
+    pub fn output(mut self, output: Output) -> Self {
+        self.output = output;
         self
     }
 
@@ -112,12 +138,18 @@ impl Platform for Linux {
         executable_format::check(&self.command.program)?;
         let (mut command, gate) = self.prepare()?;
         // The group keeps a terminal's Ctrl-C, which is meant for us, away from the child.
-        for variable in systemd::VARIABLES.iter().chain(&listen::VARIABLES) {
+        for variable in self.not_inherited {
             command.env_remove(variable);
         }
         command.envs(self.env.iter().map(|(name, value)| (name, value))).process_group(0);
-        let marker = if self.marked { Some(Marker::new()?) } else { None };
-        command.envs(marker.iter().map(Marker::variable));
+        let marker = match &self.outer_marker {
+            Some(outer) => {
+                let marker = Marker::new()?;
+                command.env(VARIABLE, marker.value(outer));
+                Some(marker)
+            }
+            None => None,
+        };
         self.output.begin();
         let mut child = command.spawn()?;
         orphans::hold(child.id());
@@ -127,8 +159,8 @@ impl Platform for Linux {
                 identity.origin =
                     marker.map(|marker| Origin { marker, command: self.command.words(), seen: Vec::new() });
                 let marker = identity.origin.as_ref().map(|origin| origin.marker.clone());
-                let remains = Remains::new(identity.clone(), marker, cgroup);
-                Ok(LinuxChild { pid, pidfd, identity, adopted: false, ended_at: None, remains, gate })
+                let leftovers = LeftoverProcesses::new(identity.clone(), marker, cgroup);
+                Ok(LinuxChild { pid, pidfd, identity, adopted: false, ended_at: None, leftovers, gate })
             }
             Err(error) => {
                 // Without a pidfd we could neither watch nor stop it.
@@ -181,7 +213,7 @@ pub struct LinuxChild {
     adopted: bool,
     /// When an adopted child was first seen to have ended without an exit status.
     ended_at: Option<Instant>,
-    remains: Remains,
+    leftovers: LeftoverProcesses,
     gate: Option<Gate>,
 }
 
@@ -196,8 +228,8 @@ impl LinuxChild {
             // Looked at while we hold it: the number cannot change hands between the two.
             Ok((pid, pidfd)) if identity.is_alive() => {
                 let identity = identity.clone();
-                let remains = Remains::of_earlier(identity.clone());
-                Ok(Some(Self { pid, pidfd, identity, adopted: true, ended_at: None, remains, gate: None }))
+                let leftovers = LeftoverProcesses::of_earlier(identity.clone());
+                Ok(Some(Self { pid, pidfd, identity, adopted: true, ended_at: None, leftovers, gate: None }))
             }
             Ok(_) => Ok(None),
             Err(error) if error.raw_os_error() == Some(Errno::SRCH.raw_os_error()) => Ok(None),
@@ -206,14 +238,14 @@ impl LinuxChild {
     }
 
     /// What the runner of an earlier wrapper left behind, which ended unseen: it is killed, or told to the log.
-    pub async fn deal_with_remains(runner: &Identity, kill: bool) {
+    pub async fn handle_leftovers(runner: &Identity, kill: bool) {
         if !runner.is_of_this_boot() {
             return;
         }
-        let mut remains = Remains::of_earlier(runner.clone());
-        let left = if kill { remains.end().await } else { remains.look() };
+        let mut leftovers = LeftoverProcesses::of_earlier(runner.clone());
+        let left = if kill { leftovers.end().await } else { leftovers.look() };
         report(runner.pid, &left, kill);
-        remains.close();
+        leftovers.close();
     }
 
     /// How the process ended, or `None` while it runs. It stays to be reaped.
@@ -262,12 +294,12 @@ impl LinuxChild {
         let _reaped =
             waitid(WaitId::PidFd(self.pidfd.as_fd()), WaitIdOptions::EXITED | WaitIdOptions::NOHANG);
         orphans::release(self.pid());
-        self.remains.close();
+        self.leftovers.close();
     }
 
     /// For this wrapper, and for the next one by way of the state file.
     fn remember(&mut self) {
-        let seen = self.remains.remember();
+        let seen = self.leftovers.remember();
         if let Some(origin) = &mut self.identity.origin {
             origin.seen = seen;
         }
@@ -339,30 +371,30 @@ impl Child for LinuxChild {
         } else {
             gone_is_fine(kill_process_group(self.pid, rustix::process::Signal::KILL))
         };
-        self.remains.kill();
+        self.leftovers.kill();
         killed
     }
 
-    async fn end_remains(&mut self) -> Vec<Remain> {
-        self.remains.end().await
+    async fn end_leftovers(&mut self) -> Vec<LeftoverProcess> {
+        self.leftovers.end().await
     }
 
-    fn is_ending_remains(&self) -> bool {
-        self.remains.is_ending()
+    fn is_ending_leftovers(&self) -> bool {
+        self.leftovers.is_ending()
     }
 
     fn handles_quit(&self) -> bool {
         proc_status::handles_quit(self.pid())
     }
 
-    fn reap(self) -> Vec<Remain> {
+    fn reap(self) -> Vec<LeftoverProcess> {
         if !self.adopted {
             let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
             let _collected = waitid(WaitId::PidFd(self.pidfd.as_fd()), options);
         }
         orphans::release(self.pid());
-        self.remains.close();
-        self.remains.look()
+        self.leftovers.close();
+        self.leftovers.look()
     }
 }
 

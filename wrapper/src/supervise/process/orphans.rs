@@ -11,7 +11,7 @@ use std::{
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 use tokio::{signal::unix::Signal, time::sleep};
 
-use super::list::Process;
+use super::stat::Process;
 
 /// Runners that are collected elsewhere, when their end was dealt with.
 static HELD: Mutex<BTreeSet<u32>> = Mutex::new(BTreeSet::new());
@@ -57,7 +57,7 @@ fn collect_now() {
     let me = std::process::id();
     let own_group = Process::of(me).map_or(0, |process| process.group);
     for child in children() {
-        let ours = Process::of(child).filter(|process| process.parent == me && process.zombie);
+        let ours = Process::of(child).filter(|process| process.parent == me && process.has_ended());
         // What we started for ourselves is in our group, and collected by whoever started it.
         if ours.is_some_and(|process| process.group != own_group)
             && !held().contains(&child)

@@ -5,6 +5,7 @@
 //! callbacks, and is readable for the wrapper's user alone. It is not synced to disk: it outlives a process, and a reboot ends what it
 //! tells of, so that an empty one is as good as none. It is acted upon, so [`crate::supervise::trusted_dir`] takes care that nobody else has written it.
 
+mod adoption;
 mod format;
 mod times;
 mod watch;
@@ -18,17 +19,39 @@ use std::{
 use thiserror::Error;
 use tracing::{debug, warn};
 
-use self::format::Unreadable;
 #[cfg(test)]
-pub(crate) use self::format::handed_over;
-pub use self::format::{Found, Saved};
+pub(crate) use self::adoption::handed_over;
+use self::format::Unreadable;
 pub(crate) use self::watch::Watch;
+pub use self::{adoption::Found, format::Saved};
 use super::{
-    Keep,
     lock::{self, Lock},
     lock_wait::{Attempt, LockOwner},
     trusted_dir::{FileId, Folder},
 };
+
+/// The state file. Each call may take as long as the disk does.
+pub trait Keep: Send + 'static {
+    /// Replaces the file as a whole.
+    ///
+    /// # Errors
+    ///
+    /// Those of writing; the file is as it was before.
+    fn write(&mut self, saved: &Saved) -> io::Result<()>;
+
+    /// Whether the file that was written last is not there any more.
+    fn is_missing(&self) -> bool;
+
+    /// What tells of the file's removal, once after it was opened, and after each time that it had to be opened in another folder.
+    fn watch(&mut self) -> Option<Watch>;
+
+    /// Removes the file.
+    ///
+    /// # Errors
+    ///
+    /// Those of removing; that there is none is no error.
+    fn remove(&mut self) -> io::Result<()>;
+}
 
 /// The state file, locked.
 #[derive(Debug)]
@@ -59,15 +82,15 @@ pub enum StoreError {
     },
     /// It was written by another release, which alone knows what must not be overlooked in it.
     #[error(
-        "--state-file {path:?}: has format {form:?}, written by a newer grit-wrapper; this version \
+        "--state-file {path:?}: has format {format:?}, written by a newer grit-wrapper; this version \
          ({version}) supports format {known:?}. Nothing was changed: {runner} may still be running. Start \
          the newer grit-wrapper again; it adopts the runner. To downgrade, first stop the service with \
          the newer version, which drains the runner and removes the file",
         version = env!("CARGO_PKG_VERSION"),
-        known = format::FORM,
+        known = format::VERSION,
         runner = .runner.map_or_else(|| "a runner".to_owned(), |pid| format!("the runner (PID {pid})")),
     )]
-    Newer { path: PathBuf, form: String, runner: Option<u32> },
+    Newer { path: PathBuf, format: String, runner: Option<u32> },
     #[error(
         "--state-file {path:?}: invalid content. A runner of the previous wrapper may still be running: \
          make sure that none is, then remove the file"
@@ -102,8 +125,8 @@ impl Store {
                 None
             }
             Some(text) => Some(Saved::parse(&text).map_err(|unreadable| match unreadable {
-                Unreadable::OtherForm { form, runner } => {
-                    StoreError::Newer { path: path.to_owned(), form, runner }
+                Unreadable::OtherVersion { version, runner } => {
+                    StoreError::Newer { path: path.to_owned(), format: version, runner }
                 }
                 Unreadable::Broken(source) => StoreError::Broken { path: path.to_owned(), source },
             })?),

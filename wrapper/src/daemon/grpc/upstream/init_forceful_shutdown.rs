@@ -13,7 +13,7 @@ use crate::{
         audit::{Asker, Change},
         grpc::{errors, messages},
     },
-    supervise::{Mode, Stop},
+    supervise::{DrainId, Mode, Stop},
 };
 
 pub(super) async fn init_forceful_shutdown(
@@ -21,13 +21,14 @@ pub(super) async fn init_forceful_shutdown(
     asker: Asker,
 ) -> Result<InitForcefulShutdownResponse, Status> {
     let supervisor = &upstream.supervisor;
-    let stop = Stop { by: Arc::from(asker.to_string()), ..Stop::new(messages::UPSTREAM, Mode::Forceful) };
+    let stop =
+        Stop { requested_by: Arc::from(asker.to_string()), ..Stop::new(DrainId::Upstream, Mode::Forceful) };
     let answer = supervisor.stop(stop).await.map_err(|error| errors::from_handle_error(&error))?;
     let accepted = Change {
         action: "drain",
         outcome: "started",
         mode: Some(Mode::Forceful.name()),
-        id: Some(messages::UPSTREAM),
+        id: Some(DrainId::Upstream.as_str()),
         ..Change::default()
     };
     accepted.answered(&answer).log(asker);

@@ -13,7 +13,7 @@ use crate::{
         audit::{Asker, Change},
         grpc::{errors, messages},
     },
-    supervise::{Mode, Stop, callback::Callback},
+    supervise::{DrainId, Mode, Stop, callback::Callback},
 };
 
 pub(super) async fn init_graceful_shutdown(
@@ -22,7 +22,8 @@ pub(super) async fn init_graceful_shutdown(
     asker: Asker,
 ) -> Result<InitGracefulShutdownResponse, Status> {
     let (supervisor, access) = (&upstream.supervisor, &upstream.guard.access);
-    let mut stop = Stop { by: Arc::from(asker.to_string()), ..Stop::new(messages::UPSTREAM, Mode::Graceful) };
+    let mut stop =
+        Stop { requested_by: Arc::from(asker.to_string()), ..Stop::new(DrainId::Upstream, Mode::Graceful) };
     // Upstream's client always sends the message, and means "no callback" by an empty URL.
     if let Some(callback) = request.shutdown_callback.filter(|callback| !callback.url.is_empty()) {
         let callback = Callback::new(&callback.url, &callback.method, &callback.headers)
@@ -34,7 +35,7 @@ pub(super) async fn init_graceful_shutdown(
         action: "drain",
         outcome: "started",
         mode: Some(Mode::Graceful.name()),
-        id: Some(messages::UPSTREAM),
+        id: Some(DrainId::Upstream.as_str()),
         callbacks: (!stop.callbacks.is_empty()).then_some(stop.callbacks.len()),
         ..Change::default()
     };

@@ -10,23 +10,23 @@ use grit_proto::runner_wrapper::{
 };
 use tonic::{Request, Response, Status};
 
-use super::{Guard, detached::carry_out};
+use super::{Authorizer, detached::carry_out};
 use crate::{daemon::access::Rights, supervise::Handle};
 
 /// Upstream's service on our supervisor.
 #[derive(Clone, Debug)]
 pub struct Upstream {
     supervisor: Handle,
-    guard: Guard,
+    guard: Authorizer,
 }
 
 impl Upstream {
     #[must_use]
-    pub fn new(supervisor: Handle, guard: Guard) -> Self {
+    pub fn new(supervisor: Handle, guard: Authorizer) -> Self {
         Self { supervisor, guard }
     }
 
-    pub(super) fn guard(&self) -> &Guard {
+    pub(super) fn guard(&self) -> &Authorizer {
         &self.guard
     }
 }

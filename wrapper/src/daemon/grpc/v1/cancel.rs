@@ -3,16 +3,25 @@
 use grit_proto::wrapper_v1::{CancelRequest, CancelResponse};
 use tonic::Status;
 
-use super::Own;
-use crate::daemon::{
-    audit::{Asker, Change},
-    grpc::errors,
+use super::WrapperV1;
+use crate::{
+    daemon::{
+        audit::{Asker, Change},
+        grpc::errors,
+    },
+    supervise::DrainId,
 };
 
-pub(super) async fn cancel(own: Own, request: CancelRequest, asker: Asker) -> Result<CancelResponse, Status> {
-    let cancelled = own.now().state.stop().map(|stop| stop.id.clone());
-    own.supervisor.cancel(&request.id).await.map_err(|error| errors::from_handle_error(&error))?;
-    let id = cancelled.as_deref().or(Some(&request.id));
+pub(super) async fn cancel(
+    service: WrapperV1,
+    request: CancelRequest,
+    asker: Asker,
+) -> Result<CancelResponse, Status> {
+    let wanted = Some(request.id.as_str()).filter(|id| !id.is_empty()).map(DrainId::from);
+    let in_progress = service.now().state.stop().map(|stop| stop.id.clone());
+    service.supervisor.cancel(wanted.clone()).await.map_err(|error| errors::from_handle_error(&error))?;
+    let id = in_progress.or(wanted);
+    let id = id.as_ref().map(DrainId::as_str);
     Change { action: "cancel", outcome: "cancelled", id, ..Change::default() }.log(asker);
-    Ok(CancelResponse { status: Some(own.status()) })
+    Ok(CancelResponse { status: Some(service.status()) })
 }

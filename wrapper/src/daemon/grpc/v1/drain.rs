@@ -7,14 +7,13 @@ use tokio::time::{Instant, timeout};
 use tonic::Status;
 use tracing::{info, warn};
 
-use super::Own;
+use super::WrapperV1;
 use crate::{
     daemon::{
         audit::{Asker, Change},
         grpc::errors,
-        signals,
     },
-    supervise::{Answer, Mode, Stop, callback::Callback},
+    supervise::{Answer, DrainId, Mode, Stop, callback::Callback},
 };
 
 /// Longer ones are no names.
@@ -26,12 +25,16 @@ const MAX_DEADLINE: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 /// How long the runner may take to list its jobs before a drain goes ahead without the check for a self-drain.
 const SELF_DRAIN_CHECK: Duration = Duration::from_secs(1);
 
-pub(super) async fn drain(own: Own, request: DrainRequest, asker: Asker) -> Result<DrainResponse, Status> {
+pub(super) async fn drain(
+    service: WrapperV1,
+    request: DrainRequest,
+    asker: Asker,
+) -> Result<DrainResponse, Status> {
     let stop = stop(&request, asker)?;
     for callback in &stop.callbacks {
-        own.guard.access.check_callback(callback).map_err(errors::from_callback_refused)?;
+        service.guard.access.check_callback(callback).map_err(errors::from_callback_refused)?;
     }
-    refuse_self_drain(&own, &request.job_url).await?;
+    refuse_self_drain(&service, &request.job_url).await?;
     let accepted = Change {
         action: "drain",
         outcome: "started",
@@ -42,14 +45,14 @@ pub(super) async fn drain(own: Own, request: DrainRequest, asker: Asker) -> Resu
         callbacks: (!stop.callbacks.is_empty()).then_some(stop.callbacks.len()),
         ..Change::default()
     };
-    let answer = own.supervisor.stop(stop).await.map_err(|error| errors::from_handle_error(&error))?;
+    let answer = service.supervisor.stop(stop).await.map_err(|error| errors::from_handle_error(&error))?;
     let joined_id = match &answer {
-        Answer::Joined(id) => &**id,
+        Answer::Joined(id) => id.as_str(),
         Answer::Done | Answer::Already => "",
     };
     accepted.answered(&answer).log(asker);
     Ok(DrainResponse {
-        status: Some(own.status()),
+        status: Some(service.status()),
         joined: answer != Answer::Done,
         joined_id: joined_id.to_owned(),
     })
@@ -63,7 +66,8 @@ fn stop(request: &DrainRequest, asker: Asker) -> Result<Stop, Status> {
     if request.id.is_empty() || request.id.chars().count() > MAX_ID {
         return Err(errors::wrong("id", "expected 1 to 200 characters"));
     }
-    if request.id == signals::ID {
+    let id = DrainId::from(request.id.as_str());
+    if id == DrainId::Signal {
         return Err(errors::wrong(
             "id",
             "id \"signal\" is reserved for drains started by a signal to the wrapper",
@@ -74,8 +78,8 @@ fn stop(request: &DrainRequest, asker: Asker) -> Result<Stop, Status> {
     }
     let mut stop = Stop {
         reason: Arc::from(request.reason.as_str()),
-        by: Arc::from(asker.to_string()),
-        ..Stop::new(&request.id, mode)
+        requested_by: Arc::from(asker.to_string()),
+        ..Stop::new(id, mode)
     };
     if let Some(deadline) = request.deadline {
         let wrong = |_| errors::wrong("deadline", "expected a duration of 0 or more");
@@ -92,11 +96,11 @@ fn stop(request: &DrainRequest, asker: Asker) -> Result<Stop, Status> {
 
 /// A pipeline's job that drains the runner it runs on, and waits for that, waits for itself. A runner that does not list its jobs in time is
 /// drained without this check: a drain is worth more than the check.
-async fn refuse_self_drain(own: &Own, job_url: &str) -> Result<(), Status> {
+async fn refuse_self_drain(service: &WrapperV1, job_url: &str) -> Result<(), Status> {
     if job_url.is_empty() {
         return Ok(());
     }
-    let jobs = match timeout(SELF_DRAIN_CHECK, own.prober.jobs()).await {
+    let jobs = match timeout(SELF_DRAIN_CHECK, service.prober.jobs()).await {
         Ok(Some(jobs)) => jobs,
         Ok(None) => {
             info!("skipping the self-drain check: the runner's job list is unavailable");

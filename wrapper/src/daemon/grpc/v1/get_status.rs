@@ -2,8 +2,8 @@
 
 use grit_proto::wrapper_v1::Status;
 
-use super::Own;
+use super::WrapperV1;
 
-pub(super) fn get_status(own: &Own) -> Status {
-    own.status()
+pub(super) fn get_status(service: &WrapperV1) -> Status {
+    service.status()
 }

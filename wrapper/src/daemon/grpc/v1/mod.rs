@@ -14,7 +14,7 @@ use grit_proto::wrapper_v1::{
 use tokio::sync::watch::Receiver;
 use tonic::{Request, Response, Status, codegen::BoxStream};
 
-use super::{Guard, detached::carry_out, messages};
+use super::{Authorizer, detached::carry_out, messages};
 use crate::{
     daemon::{
         access::Rights,
@@ -25,16 +25,16 @@ use crate::{
 
 /// Our service on the supervisor and what is known about the runner's health.
 #[derive(Clone, Debug)]
-pub struct Own {
+pub struct WrapperV1 {
     supervisor: Handle,
     health: Receiver<Health>,
     prober: Prober,
-    guard: Guard,
+    guard: Authorizer,
 }
 
-impl Own {
+impl WrapperV1 {
     #[must_use]
-    pub fn new(supervisor: Handle, health: Receiver<Health>, prober: Prober, guard: Guard) -> Self {
+    pub fn new(supervisor: Handle, health: Receiver<Health>, prober: Prober, guard: Authorizer) -> Self {
         Self { supervisor, health, prober, guard }
     }
 
@@ -52,7 +52,7 @@ impl Own {
 }
 
 #[tonic::async_trait]
-impl Wrapper for Own {
+impl Wrapper for WrapperV1 {
     async fn get_status(&self, request: Request<GetStatusRequest>) -> Result<Response<v1::Status>, Status> {
         let GetStatusRequest {} = self.guard.open(Rights::Read, request)?;
         Ok(Response::new(get_status::get_status(self)))

@@ -3,7 +3,7 @@
 use grit_proto::wrapper_v1::StartResponse;
 use tonic::Status;
 
-use super::Own;
+use super::WrapperV1;
 use crate::{
     daemon::{
         audit::{Asker, Change},
@@ -12,8 +12,8 @@ use crate::{
     supervise::Answer,
 };
 
-pub(super) async fn start(own: Own, asker: Asker) -> Result<StartResponse, Status> {
-    let answer = own.supervisor.start().await.map_err(|error| errors::from_handle_error(&error))?;
+pub(super) async fn start(service: WrapperV1, asker: Asker) -> Result<StartResponse, Status> {
+    let answer = service.supervisor.start().await.map_err(|error| errors::from_handle_error(&error))?;
     Change { action: "start", outcome: "started", ..Change::default() }.answered(&answer).log(asker);
-    Ok(StartResponse { status: Some(own.status()), already: answer == Answer::Already })
+    Ok(StartResponse { status: Some(service.status()), already: answer == Answer::Already })
 }

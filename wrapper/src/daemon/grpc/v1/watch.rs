@@ -4,13 +4,13 @@ use futures::stream;
 use grit_proto::wrapper_v1::Status;
 use tonic::codegen::BoxStream;
 
-use super::Own;
+use super::WrapperV1;
 use crate::daemon::grpc::messages;
 
-pub(super) fn watch(own: &Own) -> BoxStream<Status> {
-    let mut supervision = own.supervisor.watch();
+pub(super) fn watch(service: &WrapperV1) -> BoxStream<Status> {
+    let mut supervision = service.supervisor.watch();
     supervision.mark_changed();
-    let watched = (supervision, own.health.clone(), None);
+    let watched = (supervision, service.health.clone(), None);
     Box::pin(stream::unfold(watched, move |(mut supervision, mut health, mut told)| async move {
         loop {
             tokio::select! {

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, fs, time::Duration};
 use super::*;
 use crate::{
     daemon::health::Oldest,
-    supervise::{ChildInfo, Drained, Happened, Stop},
+    supervise::{ChildInfo, Counted, Drained, Stop},
 };
 
 /// How the names of the wrapper's metrics begin.
@@ -85,11 +85,9 @@ fn drain_progress_events() {
 #[test]
 fn counters_are_exported() {
     let counters = Counters::default();
-    let took = Some(Duration::from_millis(90_500));
-    counters.happened(Happened {
-        exit: Some(ExitReason::Killed),
-        drained: Some(Drained { mode: Mode::Graceful, result: DrainResult::Forced, took }),
-    });
+    let duration = Some(Duration::from_millis(90_500));
+    counters.count(Counted::Exit(ExitReason::Killed));
+    counters.count(Counted::Drain(Drained { mode: Mode::Graceful, result: DrainResult::Forced, duration }));
     counters.answered("/grit.wrapper.v1.Wrapper/Drain", tonic::Code::PermissionDenied);
     counters.denied();
     counters.attempted(CallbackResult::Failure);

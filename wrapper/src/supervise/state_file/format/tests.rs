@@ -1,8 +1,8 @@
-//! Forms of the state file that are read, and that are not.
+//! Files that are read, and files that are rejected.
 
 use super::*;
 
-/// As grit-wrapper 0.1.0 wrote it at first, and no later one may fail to read it: a runner may run.
+/// The format of the first grit-wrapper 0.1.0. Every later wrapper must read it, because a runner may be running.
 const FIRST: &str = r#"{"version":"1",
     "child":{"identity":{"pid":4242,"start_ticks":17,"boot":"b"},"gate":{"device":1,"inode":2},"started":1700000000000},
     "stop":{"id":"deploy-7","reason":"why","forceful":false,"asked":1700000000001,"deadline":1700003600001,
@@ -39,7 +39,7 @@ fn unknown_fields_are_ignored() {
 fn other_format_version_is_rejected() {
     let mut json = first();
     json["version"] = "2".into();
-    let refused = |json: &_| matches!(parse(json), Err(Unreadable::OtherForm { form, runner: Some(4242) }) if form == "2");
+    let refused = |json: &_| matches!(parse(json), Err(Unreadable::OtherVersion { version, runner: Some(4242) }) if version == "2");
     assert!(refused(&json));
     json["stop"] = "of another kind".into();
     assert!(refused(&json));

@@ -1,0 +1,207 @@
+//! The operator's commands: `status`, `jobs`, `drain`, `cancel`, `start` and `wait`, which talk to a running wrapper.
+//!
+//! Every command has a view for people and `--json`, and ends with 0 (done), 1 (anything else), 2 (cannot connect), 3 (timed out) or 4 (the
+//! runner has ended, and not cleanly).
+
+use std::{
+    io::{self, IsTerminal, Write},
+    time::Duration,
+};
+
+use clap::{Args, Subcommand};
+use grit_proto::wrapper_v1::{
+    CancelRequest, DrainOutcome, DrainRequest, GetStatusRequest, ListJobsRequest, Mode, StartRequest, Status,
+    exit::How, wrapper_client::WrapperClient,
+};
+use tokio::runtime;
+use tonic::{Response, transport::Channel};
+
+use super::{
+    client::Client,
+    error::CommandError,
+    stdout::print,
+    view,
+    wait::{self, Goal, Progress},
+};
+use crate::daemon::{
+    duration,
+    listen::{self, Address},
+    visible::visible_line,
+};
+
+/// Address of the wrapper, and output format.
+#[derive(Clone, Debug, Args)]
+pub struct Common {
+    /// Address of the wrapper: unix:///absolute/path or tcp://host:port.
+    #[arg(long, env = "GRIT_WRAPPER_ADDRESS", value_name = "URL", default_value = listen::DEFAULT_ADDRESS)]
+    pub address: Address,
+
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Clone, Debug, Subcommand)]
+pub enum Command {
+    /// Show the runner's state and health.
+    Status {
+        #[command(flatten)]
+        common: Common,
+    },
+    /// List the runner's jobs.
+    Jobs {
+        #[command(flatten)]
+        common: Common,
+    },
+    /// Drain the runner: it finishes its jobs and exits.
+    Drain {
+        #[command(flatten)]
+        common: Common,
+        /// Stop the runner forcefully: its jobs are aborted.
+        #[arg(long)]
+        force: bool,
+        /// Identifier of the drain; a repeated call with the same id joins this drain.
+        #[arg(long, default_value = "operator")]
+        id: String,
+        /// Reason, shown in the status and in the log.
+        #[arg(long, default_value = "")]
+        reason: String,
+        /// Abort remaining jobs after this duration. Default: never.
+        #[arg(long, value_name = "DURATION", value_parser = duration::parse_limit)]
+        deadline: Option<Duration>,
+        /// Wait until the runner has exited. The exit code is then 0 only if the drain was clean: the runner finished its jobs and exited with
+        /// exit code 0 (with --force: it exited in time with exit code 0). It is 4 if jobs were aborted at a deadline, or if the runner was
+        /// killed, failed, or exited with an unknown exit code; `outcome` in the output shows which of these happened.
+        #[arg(long)]
+        wait: bool,
+        /// Timeout of the wait; the drain continues. Default: no timeout.
+        #[arg(long, value_name = "DURATION", value_parser = duration::parse, requires = "wait")]
+        timeout: Option<Duration>,
+    },
+    /// Cancel a drain before SIGQUIT is sent to the runner.
+    Cancel {
+        #[command(flatten)]
+        common: Common,
+        /// Cancel only the drain with this id. Default: any drain.
+        #[arg(long, default_value = "")]
+        id: String,
+    },
+    /// Start the runner after it has exited.
+    Start {
+        #[command(flatten)]
+        common: Common,
+    },
+    /// Wait until the runner has exited, or has reached a health level. The exit code is 4 after a drain that was not clean, as with
+    /// `drain --wait`.
+    Wait {
+        #[command(flatten)]
+        common: Common,
+        /// State or health level to wait for.
+        #[arg(long = "for", value_enum, default_value_t = Goal::Stopped)]
+        goal: Goal,
+        /// Timeout of the wait. Default: no timeout.
+        #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+        timeout: Option<Duration>,
+    },
+}
+
+/// Carries a command out, with its answer on stdout.
+///
+/// # Errors
+///
+/// See [`CommandError`]; the caller says it to people, on stderr.
+pub fn run(command: Command) -> Result<(), CommandError> {
+    let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(carry_out(command))
+}
+
+async fn carry_out(command: Command) -> Result<(), CommandError> {
+    match command {
+        Command::Status { common } => {
+            let status = call(&common, async |client| client.get_status(GetStatusRequest {}).await).await?;
+            show(&common, &status)
+        }
+        Command::Jobs { common } => {
+            let answer = call(&common, async |client| client.list_jobs(ListJobsRequest {}).await).await?;
+            let text = if common.json { view::jobs_json(&answer.jobs) } else { view::jobs(&answer.jobs) };
+            print(&text)?;
+            if answer.left_out > 0 {
+                let count = answer.left_out;
+                writeln!(io::stderr().lock(), "grit-wrapper: {count} more jobs, all younger, are not shown")?;
+            }
+            Ok(())
+        }
+        Command::Drain { common, force, id, reason, deadline, wait, timeout } => {
+            let request = DrainRequest {
+                id: id.clone(),
+                mode: if force { Mode::Forceful } else { Mode::Graceful }.into(),
+                reason,
+                deadline: deadline.and_then(|deadline| deadline.try_into().ok()),
+                callback: None,
+                // Set in every CI job: one that drains its own runner is told so.
+                job_url: std::env::var("CI_JOB_URL").unwrap_or_default(),
+            };
+            let answer = call(&common, async |client| client.drain(request.clone()).await).await?;
+            if common.json {
+                print(&view::drained_json(&answer))?;
+            } else if !wait {
+                print(&view::drained(&id, &answer))?;
+            } else if let Some(joined) = view::joined(&id, &answer) {
+                writeln!(io::stderr().lock(), "grit-wrapper: {}", visible_line(&joined))?;
+            }
+            if wait { finish(&common, Goal::Stopped, timeout, force).await } else { Ok(()) }
+        }
+        Command::Cancel { common, id } => {
+            let request = CancelRequest { id };
+            let answer = call(&common, async |client| client.cancel(request.clone()).await).await?;
+            show(&common, &answer.status.unwrap_or_default())
+        }
+        Command::Start { common } => {
+            let answer = call(&common, async |client| client.start(StartRequest {}).await).await?;
+            let status = answer.status.unwrap_or_default();
+            match status.exit.as_ref().and_then(|exit| exit.how.as_ref()) {
+                // Of this start: a runner that is there shows no earlier end.
+                Some(How::SpawnError(why)) => Err(CommandError::NotStarted(why.clone())),
+                _ => show(&common, &status),
+            }
+        }
+        Command::Wait { common, goal, timeout } => finish(&common, goal, timeout, false).await,
+    }
+}
+
+async fn call<T>(
+    common: &Common,
+    ask: impl AsyncFnOnce(&mut WrapperClient<Channel>) -> Result<Response<T>, tonic::Status>,
+) -> Result<T, CommandError> {
+    Client::connect(&common.address).await?.ask(ask).await
+}
+
+/// `abort_asked`: this very command asked for jobs to be aborted, so that is no failure.
+async fn finish(
+    common: &Common,
+    goal: Goal,
+    timeout: Option<Duration>,
+    abort_asked: bool,
+) -> Result<(), CommandError> {
+    let progress = if common.json {
+        Progress::Json
+    } else if io::stderr().is_terminal() {
+        Progress::Terminal
+    } else {
+        Progress::Lines
+    };
+    let status = wait::wait(&common.address, goal, timeout, progress).await?;
+    show(common, &status)?;
+    let outcome = status.drain.map(|drain| drain.outcome()).unwrap_or_default();
+    match outcome {
+        DrainOutcome::Unspecified | DrainOutcome::Clean | DrainOutcome::NoRunner => Ok(()),
+        DrainOutcome::JobsAborted if abort_asked => Ok(()),
+        DrainOutcome::JobsAborted | DrainOutcome::Killed | DrainOutcome::Failed | DrainOutcome::Unknown => {
+            Err(CommandError::NotClean(view::outcome_words(outcome).unwrap_or_default()))
+        }
+    }
+}
+
+fn show(common: &Common, status: &Status) -> Result<(), CommandError> {
+    print(&if common.json { view::status_json(status) } else { view::status(status) })
+}

@@ -1,0 +1,304 @@
+//! The flags of `grit-wrapper run`.
+
+use std::{ffi::OsString, path::PathBuf, time::Duration};
+
+use clap::{Args, ValueEnum, builder::PossibleValue};
+use tracing::level_filters::LevelFilter;
+
+use crate::{
+    daemon::{
+        access::{Access, CallbackTarget, Who},
+        duration,
+        health::{self, Level, Source},
+        http::{self, Label, RemoteAccess},
+        listen::{self, Address, Rules, SocketAccess, Source as ListenOn},
+        settings::Settings,
+    },
+    supervise::{Leftovers, Policy, Restart, RestartWhen},
+};
+
+#[derive(Clone, Debug, Args)]
+pub struct Run {
+    /// Address of the gRPC API: unix:///absolute/path, tcp://host:port, or fd:// for sockets passed by systemd (fd://NAME for sockets with
+    /// that name). Can be repeated.
+    #[arg(long, env = "GRIT_WRAPPER_GRPC_LISTEN", value_name = "URL", value_delimiter = ',', default_value = listen::DEFAULT_ADDRESS)]
+    pub grpc_listen: Vec<ListenOn>,
+
+    /// Mode of the unix socket, in octal. Clients need write permission to connect.
+    #[arg(long, env = "GRIT_WRAPPER_SOCKET_MODE", value_name = "MODE", value_parser = octal_mode, default_value = "0660")]
+    pub socket_mode: u32,
+
+    /// Owner of the unix socket: user name or UID. Default: the wrapper's user.
+    #[arg(long, env = "GRIT_WRAPPER_SOCKET_OWNER", value_name = "USER")]
+    pub socket_owner: Option<String>,
+
+    /// Group of the unix socket: group name or GID. Default: the wrapper's group.
+    #[arg(long, env = "GRIT_WRAPPER_SOCKET_GROUP", value_name = "GROUP")]
+    pub socket_group: Option<String>,
+
+    /// Allow a --grpc-listen TCP address that other hosts can reach. Every client that can connect can then stop the runner.
+    #[arg(long)]
+    pub insecure_tcp_beyond_loopback: bool,
+
+    /// Address of the HTTP server for metrics and REST: tcp://host:port. Default: no HTTP server.
+    #[arg(long, env = "GRIT_WRAPPER_HTTP_LISTEN", value_name = "URL")]
+    pub http_listen: Option<Address>,
+
+    /// Allow an --http-listen address that other hosts can reach. Other hosts can read /metrics only; with `=all` they have the same access
+    /// as local clients, without authentication.
+    #[arg(long, value_name = "WHAT", value_enum, num_args = 0..=1, require_equals = true, default_missing_value = "metrics")]
+    pub insecure_http_beyond_loopback: Option<RemoteAccess>,
+
+    /// Enable drain, cancel and start over HTTP. Every client that can connect can then use them.
+    #[arg(long)]
+    pub http_allow_control: bool,
+
+    /// Label of the metric grit_wrapper_info, for example deployment_version=v2. Can be repeated.
+    #[arg(long, env = "GRIT_WRAPPER_LABEL", value_name = "NAME=VALUE", value_delimiter = ',')]
+    pub label: Vec<Label>,
+
+    /// User or @group that can drain, cancel and start. If --allow-control or --allow-read is set, only the listed users, root and the
+    /// wrapper's user have access.
+    #[arg(long, env = "GRIT_WRAPPER_ALLOW_CONTROL", value_name = "WHO", value_delimiter = ',')]
+    pub allow_control: Vec<Who>,
+
+    /// User or @group with read-only access.
+    #[arg(long, env = "GRIT_WRAPPER_ALLOW_READ", value_name = "WHO", value_delimiter = ',')]
+    pub allow_read: Vec<Who>,
+
+    /// Allowed URL prefix of shutdown callbacks. Can be repeated. Default: all URLs are allowed.
+    #[arg(long, env = "GRIT_WRAPPER_ALLOW_CALLBACK", value_name = "URL", value_delimiter = ',')]
+    pub allow_callback: Vec<CallbackTarget>,
+
+    /// Time between SIGTERM and SIGKILL in a forceful stop. SIGKILL is sent to the runner and all its processes.
+    #[arg(long, env = "GRIT_WRAPPER_PROCESS_TERMINATION_TIMEOUT", value_name = "DURATION", value_parser = duration::parse, default_value = "45s")]
+    pub process_termination_timeout: Duration,
+
+    /// Timeout of a drain that a signal to the wrapper started. After it the runner is stopped forcefully. Default: no timeout.
+    #[arg(long, env = "GRIT_WRAPPER_DRAIN_TIMEOUT", value_name = "DURATION", value_parser = duration::parse_limit)]
+    pub drain_timeout: Option<Duration>,
+
+    /// Delay of SIGQUIT and SIGHUP after the runner's start. The runner would exit on them before its signal handlers are installed.
+    #[arg(long, env = "GRIT_WRAPPER_START_GRACE", value_name = "DURATION", value_parser = duration::parse, default_value = "3s")]
+    pub start_grace: Duration,
+
+    /// State file, from which the next wrapper adopts the running runner. Default: path of the first unix socket, plus `.state`.
+    #[arg(long, env = "GRIT_WRAPPER_STATE_FILE", value_name = "PATH")]
+    pub state_file: Option<PathBuf>,
+
+    /// Minimum uptime of a runner with health level `process`.
+    #[arg(long, env = "GRIT_WRAPPER_MIN_UPTIME", value_name = "DURATION", value_parser = duration::parse, default_value = "2s")]
+    pub min_uptime: Duration,
+
+    /// Minimum number of `[[runners]]` sections for health level `ready`.
+    #[arg(long, env = "GRIT_WRAPPER_MIN_RUNNERS", value_name = "COUNT", default_value_t = 1)]
+    pub min_runners: usize,
+
+    /// Interval between probes of a healthy runner; shorter while it starts or drains.
+    #[arg(long, env = "GRIT_WRAPPER_PROBE_INTERVAL", value_name = "DURATION", value_parser = duration::parse, default_value = "5s")]
+    pub probe_interval: Duration,
+
+    /// Address of the runner's HTTP server. It is passed as LISTEN_ADDRESS, unless the runner's arguments or environment set an address.
+    #[arg(long, env = "GRIT_WRAPPER_RUNNER_LISTEN_ADDRESS", value_name = "HOST:PORT")]
+    pub runner_listen_address: Option<String>,
+
+    /// Restart policy for a runner that exits unexpectedly.
+    #[arg(long, env = "GRIT_WRAPPER_RESTART", value_enum, default_value_t = RestartWhen::Never)]
+    pub restart: RestartWhen,
+
+    /// Delay before the first restart; it doubles with each consecutive failure.
+    #[arg(long, env = "GRIT_WRAPPER_RESTART_DELAY", value_name = "DURATION", value_parser = duration::parse, default_value = "1s")]
+    pub restart_delay: Duration,
+
+    /// Maximum delay before a restart.
+    #[arg(long, env = "GRIT_WRAPPER_RESTART_MAX_DELAY", value_name = "DURATION", value_parser = duration::parse, default_value = "60s")]
+    pub restart_max_delay: Duration,
+
+    /// Action for processes, such as jobs, that are still running after the runner exited: log or kill them. A forceful stop always kills
+    /// them.
+    #[arg(long, env = "GRIT_WRAPPER_LEFTOVER_PROCESSES", value_enum, default_value_t = Leftovers::Report)]
+    pub leftover_processes: Leftovers,
+
+    /// Health level at which READY=1 is sent to systemd (`Type=notify`).
+    #[arg(long, env = "GRIT_WRAPPER_READY_WHEN", value_enum, default_value_t = ReadyWhen::Process)]
+    pub ready_when: ReadyWhen,
+
+    /// Action of the wrapper when the runner has exited and is not restarted.
+    #[arg(long, env = "GRIT_WRAPPER_WHEN_STOPPED", value_enum, default_value_t = WhenStopped::Stay)]
+    pub when_stopped: WhenStopped,
+
+    /// Log level: error, warn, info, debug or trace.
+    #[arg(long, env = "GRIT_WRAPPER_LOG_LEVEL", value_name = "LEVEL", value_parser = level, default_value = "info")]
+    pub log_level: LevelFilter,
+
+    /// Command to run, with its arguments.
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    pub command: Vec<OsString>,
+}
+
+/// What the wrapper does when the runner has exited and is not restarted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum WhenStopped {
+    /// Keep running and report state `stopped` until a signal arrives, as upstream's wrapper does.
+    Stay,
+    /// Exit with the runner's exit code, so that a service manager can restart the wrapper.
+    Exit,
+}
+
+/// Health level at which READY=1 is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ReadyWhen {
+    /// The runner's process is running.
+    Process,
+    /// The runner is ready for jobs.
+    Ready,
+    /// GitLab accepts the runner's job requests.
+    Polling,
+}
+
+impl From<ReadyWhen> for Level {
+    fn from(ready: ReadyWhen) -> Self {
+        match ready {
+            ReadyWhen::Process => Self::Process,
+            ReadyWhen::Ready => Self::Ready,
+            ReadyWhen::Polling => Self::Polling,
+        }
+    }
+}
+
+impl ValueEnum for RestartWhen {
+    fn value_variants<'a>() -> &'a [Self] {
+        &[Self::Never, Self::OnFailure, Self::Always]
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        Some(match self {
+            Self::Never => PossibleValue::new("never").help("Do not restart, as upstream's wrapper"),
+            Self::OnFailure => PossibleValue::new("on-failure").help("Restart unless the exit code was 0"),
+            Self::Always => PossibleValue::new("always").help("Restart after every unexpected exit"),
+        })
+    }
+}
+
+impl ValueEnum for Leftovers {
+    fn value_variants<'a>() -> &'a [Self] {
+        &[Self::Report, Self::Kill]
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        Some(match self {
+            Self::Report => PossibleValue::new("report")
+                .help("Log each process with PID, age and command, and keep it running"),
+            Self::Kill => PossibleValue::new("kill").help("Kill the processes"),
+        })
+    }
+}
+
+impl ValueEnum for RemoteAccess {
+    fn value_variants<'a>() -> &'a [Self] {
+        &[Self::Metrics, Self::All]
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        Some(match self {
+            Self::Metrics => PossibleValue::new("metrics").help("Other hosts can read /metrics"),
+            Self::All => PossibleValue::new("all").help("Other hosts have the same access as local clients"),
+        })
+    }
+}
+
+impl Run {
+    /// The checks that involve more than one value.
+    pub(super) fn check(&self) -> Result<(), String> {
+        if let Some(name) = http::duplicate_name(&self.label) {
+            return Err(format!("--label: {name} is set twice"));
+        }
+        match &self.http_listen {
+            Some(Address::Unix(_)) => Err("--http-listen: expected tcp://host:port".to_owned()),
+            Some(Address::Tcp(_)) | None => Ok(()),
+        }
+    }
+
+    #[must_use]
+    pub fn settings(&self) -> Settings {
+        let mut source =
+            Source::new(self.command.get(1..).unwrap_or_default(), |name| std::env::var_os(name));
+        // The arguments and the environment of the runner take precedence.
+        let runner_listen_address =
+            self.runner_listen_address.clone().filter(|_| source.listen_address.is_none());
+        source.listen_address = source.listen_address.or_else(|| runner_listen_address.clone());
+        Settings {
+            command: self.command.clone(),
+            grpc_listen: self.grpc_listen.clone(),
+            grpc_rules: Rules {
+                access: SocketAccess {
+                    mode: self.socket_mode,
+                    owner: self.socket_owner.clone(),
+                    group: self.socket_group.clone(),
+                },
+                beyond_loopback: self.insecure_tcp_beyond_loopback,
+                allowed_by: "--insecure-tcp-beyond-loopback",
+            },
+            http: self.http_listen.clone().map(|address| http::Settings {
+                address,
+                remote: self.insecure_http_beyond_loopback,
+                remote_allowed_by: "--insecure-http-beyond-loopback",
+                control: self.http_allow_control,
+                labels: self.label.clone(),
+            }),
+            access: Access::new(
+                self.allow_control.clone(),
+                self.allow_read.clone(),
+                self.allow_callback.clone(),
+            ),
+            policy: self.policy(),
+            drain_timeout: self.drain_timeout,
+            state_file: self.state_file.clone(),
+            health: health::Settings {
+                source,
+                min_uptime: self.min_uptime,
+                min_sections: self.min_runners,
+                interval: self.probe_interval.max(MIN_INTERVAL),
+            },
+            runner_listen_address,
+            ready_when: self.ready_when.into(),
+        }
+    }
+
+    fn policy(&self) -> Policy {
+        Policy {
+            start_grace: self.start_grace,
+            termination_timeout: self.process_termination_timeout,
+            restart: Restart {
+                when: self.restart,
+                first_delay: self.restart_delay,
+                max_delay: self.restart_max_delay,
+                ..Restart::default()
+            },
+            leftovers: self.leftover_processes,
+            leave_when_stopped: self.when_stopped == WhenStopped::Exit,
+            ..Policy::default()
+        }
+    }
+}
+
+/// More frequent probes would load the runner.
+const MIN_INTERVAL: Duration = Duration::from_millis(100);
+
+fn octal_mode(text: &str) -> Result<u32, String> {
+    u32::from_str_radix(text, 8)
+        .ok()
+        .filter(|mode| *mode <= 0o777)
+        .ok_or_else(|| "expected an octal mode from 0000 to 0777, such as 0660".to_owned())
+}
+
+fn level(text: &str) -> Result<LevelFilter, String> {
+    match text.to_ascii_lowercase().as_str() {
+        "error" => Ok(LevelFilter::ERROR),
+        "warn" => Ok(LevelFilter::WARN),
+        "info" => Ok(LevelFilter::INFO),
+        "debug" => Ok(LevelFilter::DEBUG),
+        "trace" => Ok(LevelFilter::TRACE),
+        _ => Err("expected error, warn, info, debug or trace".to_owned()),
+    }
+}

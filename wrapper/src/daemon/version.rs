@@ -1,0 +1,25 @@
+//! The version of this program.
+
+/// The commit of the source: the builder's `GRIT_REVISION`, or the commit that the build script found. Empty when it is unknown.
+pub(crate) const REVISION: &str = match option_env!("GRIT_REVISION") {
+    Some(revision) => revision,
+    None => "",
+};
+
+/// The number, and the revision where it is known.
+pub(crate) fn full(revision: &str) -> String {
+    let version = env!("CARGO_PKG_VERSION");
+    if revision.is_empty() { version.to_owned() } else { format!("{version} ({revision})") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn version_has_the_revision_where_it_is_known() {
+        let number = env!("CARGO_PKG_VERSION");
+        assert_eq!(full(""), number);
+        assert_eq!(full("0123456789ab"), format!("{number} (0123456789ab)"));
+    }
+}

@@ -1,0 +1,163 @@
+//! A drain: who requested it, how the child is stopped, and its outcome.
+
+use std::{fmt, sync::Arc};
+
+use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
+
+use super::{callback::Callback, end::End, process::Exit};
+
+/// A request to stop the child.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stop {
+    /// A request with the same id is the same stop.
+    pub id: DrainId,
+    pub reason: Arc<str>,
+    /// The user and the transport of the client, as text.
+    pub requested_by: Arc<str>,
+    pub requested_at: Instant,
+    /// The mode of the first request. A later request, or the deadline, can make a graceful stop forceful.
+    pub requested_mode: Mode,
+    pub mode: Mode,
+    /// When a graceful stop becomes forceful. There is no default, because a job may take days.
+    pub deadline: Option<Instant>,
+    /// The callbacks that are not finished yet. Equal callbacks are made once.
+    pub callbacks: Vec<Callback>,
+    /// The callbacks that succeeded, or failed after all retries.
+    pub finished_callbacks: Vec<Callback>,
+    /// `None` while the stop is in progress.
+    pub outcome: Option<DrainOutcome>,
+}
+
+/// The name of a drain.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DrainId {
+    /// A drain for the shutdown of the wrapper, which a signal requested.
+    Signal,
+    /// A drain that came through the API of the upstream wrapper, which has no ids.
+    Upstream,
+    /// The client chose this id.
+    Client(Arc<str>),
+}
+
+impl DrainId {
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        match self {
+            Self::Signal => "signal",
+            Self::Upstream => "upstream",
+            Self::Client(id) => id,
+        }
+    }
+}
+
+impl From<&str> for DrainId {
+    fn from(id: &str) -> Self {
+        match id {
+            "signal" => Self::Signal,
+            "upstream" => Self::Upstream,
+            id => Self::Client(Arc::from(id)),
+        }
+    }
+}
+
+impl fmt::Display for DrainId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl Stop {
+    /// The maximum number of different callbacks for one child.
+    pub const MAX_CALLBACKS: usize = 16;
+
+    /// A stop that is requested now, without a deadline or callbacks.
+    #[must_use]
+    pub fn new(id: impl Into<DrainId>, mode: Mode) -> Self {
+        Self {
+            id: id.into(),
+            reason: Arc::from(""),
+            requested_by: Arc::from(""),
+            requested_at: Instant::now(),
+            requested_mode: mode,
+            mode,
+            deadline: None,
+            callbacks: Vec::new(),
+            finished_callbacks: Vec::new(),
+            outcome: None,
+        }
+    }
+}
+
+/// How the child is stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Mode {
+    /// Take no new jobs, finish those that run (SIGQUIT).
+    Graceful,
+    /// Abort the jobs (SIGTERM, and SIGKILL to the group when that takes too long).
+    Forceful,
+}
+
+impl Mode {
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Graceful => "graceful",
+            Self::Forceful => "forceful",
+        }
+    }
+}
+
+/// The result of a stop that is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum DrainOutcome {
+    /// After a graceful stop the child exited with code 0.
+    Clean,
+    /// After a forceful stop the child exited with code 0.
+    JobsAborted,
+    /// The child did not exit in time after SIGTERM, and was killed.
+    Killed,
+    /// The child exited with another code, or by a signal that the wrapper did not send.
+    Failed,
+    /// The child exited, and its exit status is unknown.
+    Unknown,
+    /// No child was running.
+    NoRunner,
+}
+
+impl DrainOutcome {
+    /// The outcome of a stop in this mode when its child ended this way.
+    pub(super) fn of(mode: Mode, end: &End) -> Self {
+        match (end, mode) {
+            (End::NeverStarted | End::SpawnFailed(_), _) => Self::NoRunner,
+            (End::Exited { killed: true, .. }, _) => Self::Killed,
+            (End::Exited { exit: Exit::Unknown, .. }, _) => Self::Unknown,
+            (End::Exited { exit, .. }, _) if !exit.is_success() => Self::Failed,
+            (End::Exited { .. }, Mode::Graceful) => Self::Clean,
+            (End::Exited { .. }, Mode::Forceful) => Self::JobsAborted,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_exit_code_0_after_graceful_stop_is_clean() {
+        let of = |mode, exit, killed| DrainOutcome::of(mode, &End::Exited { pid: 1, exit, killed });
+        for (mode, exit, killed, outcome) in [
+            (Mode::Graceful, Exit::Code(0), false, DrainOutcome::Clean),
+            (Mode::Graceful, Exit::Code(1), false, DrainOutcome::Failed),
+            (Mode::Graceful, Exit::Signal(3), false, DrainOutcome::Failed),
+            (Mode::Graceful, Exit::Unknown, false, DrainOutcome::Unknown),
+            (Mode::Forceful, Exit::Code(0), false, DrainOutcome::JobsAborted),
+            (Mode::Forceful, Exit::Code(1), false, DrainOutcome::Failed),
+            (Mode::Forceful, Exit::Unknown, false, DrainOutcome::Unknown),
+            (Mode::Forceful, Exit::Signal(9), true, DrainOutcome::Killed),
+        ] {
+            assert_eq!(of(mode, exit, killed), outcome, "{mode:?} {exit:?} {killed}");
+        }
+        assert_eq!(DrainOutcome::of(Mode::Graceful, &End::NeverStarted), DrainOutcome::NoRunner);
+    }
+}

@@ -1,0 +1,40 @@
+//! How a child ended.
+
+use std::sync::Arc;
+
+use super::process::Exit;
+
+/// How the last child ended, or why there was none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum End {
+    /// The stop came before the first start.
+    NeverStarted,
+    /// The child could not be started, for this reason.
+    SpawnFailed(Arc<str>),
+    /// The child exited. `killed`: the wrapper killed it, because it did not exit in time after SIGTERM.
+    Exited { pid: u32, exit: Exit, killed: bool },
+}
+
+impl End {
+    pub(super) fn is_success(&self) -> bool {
+        match self {
+            Self::NeverStarted => true,
+            Self::SpawnFailed(_) => false,
+            Self::Exited { exit, killed, .. } => exit.is_success() && !killed,
+        }
+    }
+
+    /// The reason of a failure; `None` for a success.
+    #[must_use]
+    pub fn failure(&self) -> Option<String> {
+        match self {
+            Self::NeverStarted => None,
+            Self::SpawnFailed(why) => Some(format!("failed to start process: {why}")),
+            Self::Exited { exit, killed: true, .. } => {
+                Some(format!("{exit}: it did not exit in time after SIGTERM"))
+            }
+            Self::Exited { exit, .. } if exit.is_success() => None,
+            Self::Exited { exit, .. } => Some(exit.to_string()),
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! What can happen to the supervision, and the answer to a request.
+
+use std::sync::Arc;
+
+use thiserror::Error;
+
+use super::{
+    callback::Callback,
+    drain::{DrainId, Stop},
+    process::Exit,
+};
+
+/// What can happen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Event {
+    /// A request to start the first child. It has no effect after any other request, so that an earlier stop is kept.
+    Boot,
+    /// A request to start a child after a stop.
+    Start,
+    /// The platform made a child with this PID.
+    Spawned(u32),
+    /// The platform could not make a child.
+    SpawnFailed(Arc<str>),
+    /// The child has exited.
+    Exited(Exit),
+    /// Time has passed, or the child handles SIGQUIT now. [`Supervision::due`](super::state::Supervision::due) is the next instant at which time
+    /// matters.
+    Tick,
+    /// A request to stop the child.
+    Stop(Stop),
+    /// A request to cancel a stop whose signal was not sent yet: the stop with this id, or any stop.
+    Cancel(Option<DrainId>),
+    /// A request to pass SIGHUP on.
+    Reload,
+    /// A request to stop the child and then end the supervisor.
+    Leave(Stop),
+    /// A callback succeeded, or failed after all retries.
+    CallbackFinished(Callback),
+    /// The last log lines of a failed child were read, or could not be read.
+    LogRead(Arc<[String]>),
+}
+
+/// The answer to an accepted request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    Done,
+    /// The request changes nothing: its effect was there before.
+    Already,
+    /// The stop joined the stop with this id, which was in progress.
+    Joined(DrainId),
+}
+
+/// Why a request was rejected. Nothing has changed.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+pub enum Refusal {
+    #[error("the runner is stopping; start it after it has exited")]
+    Stopping,
+    #[error("the wrapper is exiting")]
+    Leaving,
+    #[error("no drain is in progress")]
+    NotStopping,
+    #[error("another drain is in progress")]
+    OtherStop,
+    #[error(
+        "SIGQUIT was already sent to the runner, so the drain cannot be cancelled; start the runner after \
+         it has exited"
+    )]
+    TooLate,
+    #[error("without --state-file the next wrapper cannot adopt the runner")]
+    NoStateFile,
+    #[error("too many different callbacks for one shutdown; the limit is {max}", max = Stop::MAX_CALLBACKS)]
+    TooManyCallbacks,
+}

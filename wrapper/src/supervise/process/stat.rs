@@ -1,0 +1,191 @@
+//! `/proc/PID/stat`, and what follows from it.
+
+use std::fs;
+
+use super::exit::Exit;
+
+/// The kernel's flags `PF_EXITING`, and `PF_SIGNALED` for a process that a signal kills. It may still write its core dump.
+const EXITING: u32 = 0x4;
+const SIGNALED: u32 = 0x400;
+
+/// One process at one moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Process {
+    pub(super) pid: u32,
+    pub(super) parent: u32,
+    pub(super) group: u32,
+    /// When it was started, in the kernel's ticks since boot. With the PID this identifies a process.
+    pub(super) start_ticks: u64,
+    /// The state of its first thread.
+    state: u8,
+    flags: u32,
+    threads: u32,
+    /// The exit status as `wait` returns it. 0 for a running process, and where this user may not read it.
+    status: i32,
+}
+
+impl Process {
+    /// The process that has this PID now.
+    pub(super) fn of(pid: u32) -> Option<Self> {
+        Self::parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+    }
+
+    /// The name in field 2 may contain anything, so that the fields are counted after its last parenthesis.
+    fn parse(stat: &str) -> Option<Self> {
+        let pid = stat.split_once(' ')?.0.parse().ok()?;
+        let fields: Vec<_> = stat.rsplit_once(") ")?.1.split_ascii_whitespace().collect();
+        // proc(5) counts from 1, and the first field after the name is field 3.
+        let field = |number: usize| fields.get(number - 3).copied();
+        Some(Self {
+            pid,
+            parent: field(4)?.parse().ok()?,
+            // -1 where the group is in another namespace.
+            group: field(5)?.parse().unwrap_or_default(),
+            start_ticks: field(22)?.parse().ok()?,
+            state: field(3)?.bytes().next()?,
+            flags: field(9)?.parse().ok()?,
+            threads: field(20)?.parse().ok()?,
+            status: field(52).and_then(|status| status.parse().ok()).unwrap_or_default(),
+        })
+    }
+
+    /// Whether all its threads have ended. While other threads run, the first thread of a process can be a zombie.
+    pub(super) fn has_ended(&self) -> bool {
+        matches!(self.state, b'Z' | b'X') && self.threads <= 1
+    }
+
+    /// Whether it has ended, or is ending and runs no more code of its program.
+    pub(super) fn is_ending(&self) -> bool {
+        self.has_ended() || self.flags & SIGNALED != 0 || (self.flags & EXITING != 0 && self.threads <= 1)
+    }
+
+    /// Whether it was stopped by SIGSTOP or by a debugger.
+    pub(super) fn is_suspended(&self) -> bool {
+        matches!(self.state, b'T' | b't')
+    }
+
+    /// How it ended, if this user may read that.
+    pub(super) fn exit(&self) -> Option<Exit> {
+        match (self.has_ended(), self.status) {
+            (false, _) => None,
+            // The kernel also shows 0 to users who may not read the status.
+            (true, 0) => may_read_status(self.pid).then_some(Exit::Code(0)),
+            (true, status) if status & 0x7f == 0 => Some(Exit::Code((status >> 8) & 0xff)),
+            (true, status) => Some(Exit::Signal(status & 0x7f)),
+        }
+    }
+}
+
+/// Whether the kernel shows us the exit status of this process: with `CAP_SYS_PTRACE`, or as the user and group that it has and had.
+fn may_read_status(pid: u32) -> bool {
+    const CAP_SYS_PTRACE: u64 = 1 << 19;
+    let status = |who: &str| fs::read_to_string(format!("/proc/{who}/status")).unwrap_or_default();
+    let line = |status: &str, name: &str| {
+        status
+            .lines()
+            .find_map(|line| line.strip_prefix(name))
+            .map(|rest| rest.trim().to_owned())
+            .unwrap_or_default()
+    };
+    let capabilities = u64::from_str_radix(&line(&status("self"), "CapEff:"), 16).unwrap_or_default();
+    let all_are = |name: &str, id: u32| {
+        let ids = line(&status(&pid.to_string()), name);
+        !ids.is_empty() && ids.split_ascii_whitespace().all(|found| found == id.to_string())
+    };
+    capabilities & CAP_SYS_PTRACE != 0
+        || (all_are("Uid:", rustix::process::geteuid().as_raw())
+            && all_are("Gid:", rustix::process::getegid().as_raw()))
+}
+
+#[cfg(test)]
+impl Process {
+    pub(super) fn child_of(parent: u32, pid: u32) -> Self {
+        Self { pid, parent, group: pid, start_ticks: 1, state: b'S', flags: 0, threads: 1, status: 0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    /// Field 3, the flags, and the number of threads.
+    fn process(state: &str, flags: u32, threads: u32) -> Process {
+        let zeros = |count: usize| vec!["0"; count].join(" ");
+        let stat =
+            format!("17 (a) Z 1) {state} 1 17 17 0 -1 {flags} {} {threads} 0 22 {}", zeros(10), zeros(30));
+        Process::parse(&stat).unwrap()
+    }
+
+    #[test]
+    fn stat_with_parentheses_in_comm_is_parsed() {
+        let fields: Vec<_> = (6..=51).map(|field| field.to_string()).collect();
+        let stat = format!("17 (a) S 1 1 (b) S 4 5 {} 10752", fields.join(" "));
+        let read = Process::parse(&stat).unwrap();
+        assert_eq!((read.pid, read.parent, read.group, read.start_ticks), (17, 4, 5, 22));
+        assert_eq!((read.flags, read.threads), (9, 20));
+        let ended = Process { state: b'Z', threads: 1, ..read };
+        assert_eq!(ended.exit(), Some(Exit::Code(42)));
+        assert_eq!(Process { status: 9, ..ended }.exit(), Some(Exit::Signal(9)));
+        assert_eq!(read.exit(), None);
+        assert_eq!(Process::parse("17 (x"), None);
+    }
+
+    #[test]
+    fn ending_process_is_detected_by_state_and_flags() {
+        for (state, flags, threads, ending) in [
+            ("S", 0x0040_0100, 1, false),
+            ("T", 0x0040_0100, 1, false),
+            ("R", 0x0040_0004, 1, true),
+            ("D", 0x0040_0600, 1, true),
+            ("Z", 0x0040_0000, 1, true),
+            // The first thread has ended, and the others run.
+            ("Z", 0x0040_0004, 2, false),
+            ("Z", 0x0040_0404, 2, true),
+        ] {
+            assert_eq!(process(state, flags, threads).is_ending(), ending, "{state} {flags:x} {threads}");
+        }
+    }
+
+    #[test]
+    fn process_whose_first_thread_has_ended_is_running() {
+        let script = "import ctypes, threading, time\n\
+            threading.Thread(target=time.sleep, args=(60,)).start()\n\
+            ctypes.CDLL(None).pthread_exit(None)";
+        let python = Command::new("python3").args(["-c", script]).stdin(Stdio::null()).spawn();
+        let Ok(mut python) = python else {
+            return grit_testkit::not_covered(
+                "a process whose first thread has ended",
+                "python3 cannot be started",
+            );
+        };
+        let of = || Process::of(python.id()).unwrap();
+        while of().state != b'Z' {
+            std::thread::yield_now();
+        }
+        assert!(!of().has_ended() && !of().is_ending() && of().exit().is_none(), "{:?}", of());
+        let pid = python.id();
+        assert!(crate::supervise::process::Identity::of(pid).unwrap().is_alive());
+        python.kill().unwrap();
+        while !Process::of(pid).unwrap().has_ended() {
+            std::thread::yield_now();
+        }
+        python.wait().unwrap();
+    }
+
+    #[test]
+    fn zombie_exit_status_is_read() {
+        for (script, exit) in
+            [("exit 42", Exit::Code(42)), ("exit 0", Exit::Code(0)), ("kill -9 $$", Exit::Signal(9))]
+        {
+            let mut child = Command::new("sh").args(["-c", script]).spawn().unwrap();
+            let ended = || Process::of(child.id()).unwrap().exit();
+            while ended().is_none() {
+                std::thread::yield_now();
+            }
+            assert_eq!(ended(), Some(exit), "{script}");
+            child.wait().unwrap();
+        }
+    }
+}
