@@ -1,4 +1,4 @@
-//! The harness of the end-to-end tests and of the demo: real peers, and the stand-ins where the real thing cannot be had.
+//! The harness of the end-to-end tests and the demo: real peers, and stand-ins for peers that are not available.
 
 pub mod bench;
 pub mod debian;

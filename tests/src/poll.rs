@@ -1,13 +1,13 @@
-//! Waiting for a condition, in place of sleeping.
+//! Waits for a condition instead of sleeping.
 
 use std::{
     fmt::Debug,
     time::{Duration, Instant},
 };
 
-/// Calls `check` every 20 ms until it answers `Ok`, and panics with its last `Err` after `limit`.
+/// Calls `check` every 20 ms until it returns `Ok`, and panics with its last `Err` after `limit`.
 ///
-/// A limit is there so that a broken test ends; a test that passes does not depend on it.
+/// The limit only ends a broken test; a passing test does not depend on it.
 #[track_caller]
 #[expect(clippy::panic, reason = "a test helper: failing the test is its purpose")]
 pub fn until<T, E: Debug>(what: &str, limit: Duration, mut check: impl FnMut() -> Result<T, E>) -> T {

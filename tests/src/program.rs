@@ -1,15 +1,15 @@
-//! Programs that a test makes and then runs.
+//! Programs that a test creates and then runs.
 //!
-//! A file that is open for writing cannot be executed, and a process that another test is starting holds a copy of each of our descriptors
-//! from its fork to its exec. So a process of its own writes the program, and has ended before anybody runs it.
+//! A file that is open for writing cannot be executed, and a process that another test starts holds a copy of each descriptor of this process
+//! between fork and exec. So a separate process writes the program, and exits before the program runs.
 
 use std::{fs, io, path::Path, process::Command};
 
-/// A copy of a program, for everybody to run.
+/// A copy of a program that every user can run.
 ///
 /// # Errors
 ///
-/// Those of the copy, with what `install` says on its standard error.
+/// If the copy fails, with the stderr of `install`.
 pub fn copy(from: &Path, to: &Path) -> io::Result<()> {
     let output = Command::new("install").args(["-m", "755"]).args([from, to]).output()?;
     if output.status.success() {
@@ -22,7 +22,7 @@ pub fn copy(from: &Path, to: &Path) -> io::Result<()> {
 ///
 /// # Errors
 ///
-/// Those of writing it.
+/// If the file cannot be written.
 pub fn script(path: &Path, text: &str) -> io::Result<()> {
     let draft = path.with_extension("draft");
     fs::write(&draft, format!("#!/bin/sh\n{text}\n"))?;

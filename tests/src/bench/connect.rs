@@ -1,8 +1,8 @@
-//! Start to first answer of one wrapper, by every way in.
+//! Time from start to the first response of one wrapper, for each connection method.
 //!
-//! Our client runs in this process, on a runtime as the provider has it, with a connector made anew for each sample: key, known hosts and
-//! session included, the start of a process not. What OpenSSH's client does is measured as the strategy `ssh_command` runs
-//! it, its process included; `ssh -W` for sockets is missing in OpenSSH before 9.4, so it goes to the wrapper's TCP port.
+//! The provider's client runs in this process, with the provider's runtime settings and a new connector for each sample. So a sample includes
+//! key, known_hosts and session, but no process start. OpenSSH's client is measured as `ssh_command` runs it, process start
+//! included. It uses the wrapper's TCP port, because OpenSSH before 9.4 does not support `-W` with sockets.
 
 use std::{
     process::{Child, Command, Stdio},
@@ -23,7 +23,7 @@ use crate::{sshd::Sshd, terraform};
 const BENCH: &str = "connect";
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// OpenSSH's fastest key exchange, and the one that we use with a server of this age.
+/// OpenSSH's fastest key exchange, which the provider also uses with this server version.
 const CURVE25519: [&str; 2] = ["-o", "KexAlgorithms=curve25519-sha256"];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,7 +53,7 @@ const WAYS: [(Way, &str); 10] = [
     (Way::SshForward, "ssh -L and connect, default KEX"),
 ];
 
-/// How long it took, and what CPU time our process and OpenSSH's clients used for it, in milliseconds.
+/// Wall time and CPU time of this process and of OpenSSH's clients, in milliseconds.
 #[derive(Debug, Clone, Copy)]
 struct Sample {
     wall: f64,
@@ -67,7 +67,7 @@ pub(super) fn run(settings: &Settings) -> anyhow::Result<Vec<Row>> {
     let bench = Bench { site, bastion, runtime };
 
     let mut samples = WAYS.map(|_| Vec::new());
-    // The first round warms the machine's caches.
+    // The first round warms the caches.
     for round in 0..=settings.samples(25) {
         for ((way, name), samples) in WAYS.iter().zip(&mut samples) {
             let sample = bench.sample(*way).with_context(|| (*name).to_owned())?;
@@ -118,13 +118,13 @@ impl Bench {
     }
 
     fn connector(&self, way: Way) -> anyhow::Result<Sample> {
-        // Sessions say goodbye on the runtime.
+        // Sessions disconnect on the runtime.
         let _entered = self.runtime.enter();
         let (options, wrapper) = self.options(way)?;
         let target = |number| self.site.target(number, &wrapper);
         if way == Way::JumpShared {
             let connector = Connector::new(options);
-            // Held, so that the bastion's session stays; the other number keeps the two from sharing the last session, too.
+            // Held so that the bastion's session stays open. The different number prevents sharing of the last session.
             let _first = self.ask(&connector, target(1)?)?;
             let second = target(2)?;
             return measure(|| self.ask(&connector, second));
@@ -135,7 +135,7 @@ impl Bench {
 
     fn ask(&self, connector: &Connector, target: Target) -> anyhow::Result<WrapperClient> {
         let client = connector.client(target);
-        // In a task, as Terraform's calls run: from outside of the runtime, each step of a connection wakes one more thread.
+        // In a task, as for Terraform's calls: outside the runtime, each step of a connection would wake another thread.
         let asked = client.clone();
         let report =
             self.runtime.block_on(self.runtime.spawn(async move { asked.check_status().await }))??;
@@ -143,7 +143,7 @@ impl Bench {
         Ok(client)
     }
 
-    /// The provider block of a way, and where the wrapper is.
+    /// The provider block of a connection method, and the wrapper's address.
     fn options(&self, way: Way) -> anyhow::Result<(SshOptions, String)> {
         let site = &self.site;
         let (unix, tcp) = (site.wrapper.unix_address(), site.wrapper.tcp_address());
@@ -171,7 +171,7 @@ impl Bench {
         Ok((SshOptions { strategy, ..site.options() }, wrapper))
     }
 
-    /// What people do by hand: a forwarded socket, asked again and again until it answers.
+    /// The manual method: a forwarded socket, polled until it responds.
     fn forward(&self) -> anyhow::Result<Sample> {
         let local = self.site.dir.path().join("forwarded.sock");
         let forward = format!("{}:{}", local.display(), self.site.wrapper.tcp);
@@ -200,7 +200,7 @@ impl Bench {
     }
 }
 
-/// Runs something that ends with an answer. OpenSSH's clients must still be there when it returns.
+/// Runs one measurement. OpenSSH's clients must still be running when it returns.
 fn measure<T>(work: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<Sample> {
     let (cpu, start) = (machine::own_cpu(), Instant::now());
     let held = work()?;

@@ -1,8 +1,8 @@
-//! A client of many managers at once, as a process of its own: `bench --crowd`.
+//! A client of many managers in a separate process: `bench --crowd`.
 //!
-//! It reads a [`Spec`] from its standard input, asks every manager once, all at the same time, holds the connections, writes a [`Report`]
-//! to its standard output, and ends when its standard input does. In a process of its own, memory is what the connections
-//! take and not what an earlier sample left behind.
+//! It reads a [`Spec`] from stdin, calls all managers at the same time, holds the connections, and writes a [`Report`] to stdout.
+//! It exits when stdin is closed. A separate process shows the memory of these connections only,
+//! without memory of earlier samples.
 
 use std::{
     io::{BufRead as _, Read as _, Write as _},
@@ -20,43 +20,43 @@ use serde::{Deserialize, Serialize};
 
 use super::{machine, milliseconds};
 
-/// Drain's own: twelve attempts, half a second before the second.
+/// The settings of a drain: twelve attempts, 0.5 s before the second.
 const ATTEMPTS: u32 = 12;
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// Whom to ask, and how.
+/// The managers and the connection settings.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Spec {
     pub managers: usize,
-    /// Whether the managers share one session, as those with the same host, user and key do.
+    /// Whether the managers share one session, as managers with the same host, user and key do.
     pub shared: bool,
     pub address: String,
-    /// The managers take turns in using them.
+    /// The managers use them in turn.
     pub wrapper_addresses: Vec<String>,
     pub username: String,
     pub private_key: String,
     pub known_hosts: String,
     pub host_key: String,
-    /// `ssh_command` in place of our own SSH.
+    /// `ssh_command` instead of the built-in SSH client.
     pub ssh_command: Option<Vec<String>>,
 }
 
-/// What it took. Times in milliseconds, memory in KB (1000 bytes).
+/// The measured values. Times in milliseconds, memory in KB (1000 bytes).
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Report {
-    /// From the start to the last answer.
+    /// From the start to the last response.
     pub wall: f64,
-    /// CPU time of this process, and of OpenSSH's clients below it.
+    /// CPU time of this process and of its OpenSSH clients.
     pub cpu: f64,
-    /// Idle time of all cores meanwhile.
+    /// Idle time of all cores during the run.
     pub idle: f64,
-    /// What the connections added to this process's resident memory, and that of OpenSSH's clients.
+    /// Resident memory added by the connections, including OpenSSH's clients.
     pub memory: f64,
-    /// What went wrong, an entry for each manager that gave no good answer.
+    /// The errors, one for each manager whose call failed.
     pub failures: Vec<String>,
 }
 
-/// The whole program.
+/// Runs the client.
 pub fn main() -> anyhow::Result<()> {
     let mut input = std::io::stdin().lock();
     let mut line = String::new();
@@ -98,7 +98,7 @@ pub fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Asks once, and again where sshd turned the connection away, as health and drain do.
+/// Calls once, and retries if sshd rejected the connection, as health and drain do.
 async fn ask(client: &WrapperClient) -> Result<StatusReport, ClientError> {
     let mut left = ATTEMPTS;
     loop {
@@ -123,7 +123,7 @@ fn options(spec: &Spec) -> SshOptions {
 }
 
 fn target(spec: &Spec, number: usize) -> anyhow::Result<Target> {
-    // The same key in other words: such managers share no session, like managers on different hosts.
+    // The same key with a different comment: such managers do not share a session, like managers on different hosts.
     let own_key = (!spec.shared).then(|| format!("{} number-{number}", spec.host_key));
     let turn = number.checked_rem(spec.wrapper_addresses.len()).context("no wrapper")?;
     let wrapper = &spec.wrapper_addresses[turn];

@@ -1,8 +1,8 @@
 //! 1 to 200 managers at once, behind one sshd.
 //!
-//! The floor is what the server itself needs: the CPU time of sshd and its sessions, spread over the cores. Where other work runs on
-//! the machine, only the part of the cores that it leaves counts (idle time and ours), so that a busy machine does not
-//! look like a slow client. sshd's time is known when its sessions have ended, and holds their end, which is short.
+//! The lower bound is the server's own CPU time: sshd and its sessions, divided by the cores. If other processes run on
+//! the machine, only the remaining part of the cores counts (idle time and the benchmark's), so that a busy machine does not
+//! look like a slow client. sshd's CPU time is known after its sessions have ended, and includes their short end.
 
 use std::{
     io::{BufRead as _, BufReader, Write as _},
@@ -26,7 +26,7 @@ pub(super) fn run(settings: &Settings) -> anyhow::Result<Vec<Row>> {
     let managers: &[usize] = if settings.quick { &[1, 10] } else { &[1, 10, 50, 100, 200] };
     let wide = Site::for_a_crowd(&["MaxStartups 1000", "LogLevel VERBOSE"])?;
     let mut rows = Vec::new();
-    // The first sample warms the machine's caches.
+    // The first sample warms the caches.
     sample(&wide, &spec(&wide, 2)?)?;
     for count in managers {
         rows.extend(beside_openssh(*settings, &wide, *count)?);
@@ -37,19 +37,19 @@ pub(super) fn run(settings: &Settings) -> anyhow::Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// What one sample took.
+/// The values of one sample.
 #[derive(Debug)]
 struct Sample {
     report: Report,
     /// CPU time of sshd and its sessions, in milliseconds.
     server: f64,
-    /// How long the server alone would have taken, in milliseconds.
+    /// The lower bound for the server alone, in milliseconds.
     floor: f64,
-    /// Connections that sshd turned away.
+    /// Connections that sshd rejected.
     refused: f64,
 }
 
-/// Our client and OpenSSH's in turn.
+/// The provider's client and OpenSSH's, alternating.
 fn beside_openssh(settings: Settings, site: &Site, count: usize) -> anyhow::Result<Vec<Row>> {
     let ours = spec(site, count)?;
     let kex = ["-o", "KexAlgorithms=curve25519-sha256", "-W", "{{wrapper_host}}:{{wrapper_port}}"];
@@ -90,7 +90,7 @@ fn beside_openssh(settings: Settings, site: &Site, count: usize) -> anyhow::Resu
     ])
 }
 
-/// Managers that are the same host to SSH share one session.
+/// Managers with the same host for SSH share one session.
 fn one_session(settings: Settings, site: &Site, count: usize) -> anyhow::Result<Vec<Row>> {
     let own = spec(site, count)?;
     let shared = Spec { shared: true, ..own.clone() };
@@ -104,7 +104,7 @@ fn one_session(settings: Settings, site: &Site, count: usize) -> anyhow::Result<
     Ok(vec![row.against(format!("a session each, {many:.0} ms"), many)])
 }
 
-/// sshd as it is installed turns connections away at random from the 11th unauthenticated one on, `MaxStartups 10:30:100`.
+/// By default sshd rejects connections at random from the 11th unauthenticated one (`MaxStartups 10:30:100`).
 fn default_limits(settings: Settings, count: usize) -> anyhow::Result<Vec<Row>> {
     let site = Site::for_a_crowd(&["LogLevel VERBOSE"])?;
     let spec = spec(&site, count)?;
@@ -132,7 +132,7 @@ fn spec(site: &Site, managers: usize) -> anyhow::Result<Spec> {
     })
 }
 
-/// Runs the client of many; fails when a manager gave no good answer.
+/// Runs the client process; fails if a manager's call failed.
 fn sample(site: &Site, spec: &Spec) -> anyhow::Result<Sample> {
     let listener = site.sshd.listener();
     let served = machine::cpu(listener) + machine::cpu_of_the_dead(listener);

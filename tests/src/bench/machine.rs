@@ -1,4 +1,4 @@
-//! What processes cost, read from the kernel.
+//! CPU time and memory of processes, read from the kernel.
 
 use std::{fs, num::NonZero, time::Duration};
 
@@ -9,13 +9,13 @@ use crate::lab::host::procs;
 /// The kernel's unit in `/proc/PID/stat` and `/proc/stat`, the same on every architecture that it shows to programs.
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// CPU time that this process has used, all threads together, to the nanosecond.
+/// CPU time of all threads of this process, to the nanosecond.
 pub(super) fn own_cpu() -> Duration {
     let now = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(now.tv_sec.unsigned_abs(), u32::try_from(now.tv_nsec).unwrap_or_default())
 }
 
-/// CPU time that a living process has used, all threads together, to the nanosecond. 0 when it is gone.
+/// CPU time of all threads of a running process, to the nanosecond. 0 if it does not exist.
 pub(super) fn cpu(pid: u32) -> Duration {
     let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let used = threads.filter_map(|thread| {
@@ -25,16 +25,16 @@ pub(super) fn cpu(pid: u32) -> Duration {
     Duration::from_nanos(used.sum())
 }
 
-/// CPU time of the children that a process has waited for, and of theirs, to 10 ms. 0 when it is gone.
+/// CPU time of the reaped descendants of a process, to 10 ms. 0 if it does not exist.
 pub(super) fn cpu_of_the_dead(pid: u32) -> Duration {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // The name stands in brackets and may hold anything; `cutime` and `cstime` are fields 16 and 17, the state is 3.
+    // The name in parentheses can contain any character. The state is field 3; `cutime` and `cstime` are fields 16 and 17.
     let fields = stat.rsplit_once(')').map(|(_, fields)| fields).unwrap_or_default();
     let ticks: f64 = fields.split_whitespace().skip(13).take(2).filter_map(|it| it.parse::<f64>().ok()).sum();
     Duration::from_secs_f64(ticks / TICKS_PER_SECOND)
 }
 
-/// Time that the machine's cores spent idle since it started, all cores together, to 10 ms.
+/// Idle time of all cores since boot, to 10 ms.
 pub(super) fn idle() -> Duration {
     let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
     // cpu user nice system idle iowait ...
@@ -43,12 +43,12 @@ pub(super) fn idle() -> Duration {
     Duration::from_secs_f64(ticks / TICKS_PER_SECOND)
 }
 
-/// How many cores there are for us.
+/// Number of available cores.
 pub(super) fn cores() -> f64 {
     std::thread::available_parallelism().map_or(1.0, |cores| NonZero::get(cores) as f64)
 }
 
-/// A field of `/proc/PID/status` that is a number: `VmRSS` (KiB), `voluntary_ctxt_switches`... 0 when it is gone.
+/// A numeric field of `/proc/PID/status`: `VmRSS` (KiB), `voluntary_ctxt_switches`... 0 if the process does not exist.
 pub(super) fn status(pid: u32, field: &str) -> f64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let value = status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
@@ -60,7 +60,7 @@ pub(super) fn resident(pid: u32) -> f64 {
     status(pid, "VmRSS") * 1.024
 }
 
-/// The living descendants of this process that run OpenSSH's client.
+/// The running descendants of this process that are OpenSSH clients.
 pub(super) fn ssh_clients() -> Vec<u32> {
     let all = procs::descendants(std::process::id()).into_iter();
     all.filter(|process| process.program == "ssh").map(|process| process.pid).collect()

@@ -1,10 +1,10 @@
 //! The project's benchmarks: `cargo xtask bench`.
 //!
-//! They measure ratios where they can: the thing and what it is compared with, in turn, in one run on one machine. The budgets are
-//! those of the design document, for a release build. A debug build is judged by a multiple of them ([`SMOKE`]), which finds what has become
-//! slower by orders of magnitude. A missed budget is a failure of the run. `--quick` takes a few samples.
+//! They measure ratios if possible: both sides alternate in one run on one machine. The budgets are
+//! those of the design document, for a release build. A debug build gets a multiple of them ([`SMOKE`]), which detects
+//! slowdowns by orders of magnitude. A missed budget fails the run. `--quick` takes few samples.
 //!
-//! A new benchmark is one more line in [`ALL`], and a file beside this one.
+//! A new benchmark needs one more line in [`ALL`] and a file beside this one.
 
 mod connect;
 pub mod crowd;
@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use anyhow::bail;
 use serde::Serialize;
 
-/// So many times a budget may a debug build take, also on a busy machine.
+/// The multiple of a budget that a debug build may take, also on a busy machine.
 const SMOKE: f64 = 50.0;
 
 /// A benchmark.
@@ -59,32 +59,32 @@ const ALL: &[Bench] = &[
     },
 ];
 
-/// How to measure.
+/// Settings of a run.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Settings {
-    /// A smoke run: as few samples as make a median.
+    /// A smoke run with few samples.
     pub quick: bool,
 }
 
 impl Settings {
-    /// How many samples to take.
+    /// Number of samples.
     fn samples(self, full: usize) -> usize {
         if self.quick { 2.min(full) } else { full }
     }
 }
 
-/// One measured thing.
+/// One measured value.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Row {
     pub bench: &'static str,
     pub row: String,
     pub median: f64,
     pub unit: &'static str,
-    /// Median over the median of what it was compared with, in the same run.
+    /// Ratio to the median of the compared value in the same run.
     pub ratio: Option<f64>,
-    /// What it was compared with.
+    /// Name of the compared value.
     pub against: Option<String>,
-    /// The most that it may be, in its unit and in this build; `None` where the design sets none.
+    /// The maximum in this build, in the row's unit; `None` if the design has no budget.
     pub budget: Option<f64>,
     pub met: Option<bool>,
 }
@@ -99,7 +99,7 @@ impl Row {
         Row { ratio: Some(self.median / median), against: Some(what.into()), ..self }
     }
 
-    /// Judges the ratio: the median may be at most so many times what it was compared with.
+    /// Sets the budget of the ratio.
     fn budget_ratio(self, most: f64) -> Row {
         match self.ratio {
             Some(ratio) if ratio > 0.0 => {
@@ -110,14 +110,14 @@ impl Row {
         }
     }
 
-    /// Judges the median.
+    /// Sets the budget of the median.
     fn budget(self, most: f64) -> Row {
         let most = if cfg!(debug_assertions) { most * SMOKE } else { most };
         Row { budget: Some(most), met: Some(self.median <= most), ..self }
     }
 }
 
-/// Runs the benchmarks with these names, or all, and hands each row to `tell` as soon as its benchmark is done.
+/// Runs the benchmarks with these names, or all, and passes each row to `report` when its benchmark is done.
 pub fn run(names: &[String], settings: Settings, mut tell: impl FnMut(&Row)) -> anyhow::Result<()> {
     for name in names {
         if !ALL.iter().any(|bench| bench.name == name) {
@@ -135,7 +135,7 @@ pub fn list() -> String {
     ALL.iter().map(|bench| format!("  {:<10} {}\n", bench.name, bench.about)).collect()
 }
 
-/// The head of the table that [`line()`]s make.
+/// The header of the table of [`line()`]s.
 pub fn head() -> String {
     format!(
         "{:<8} {:<50} {:>10} {:<4} {:>7}  {:<37} {:>9}  {}",
@@ -164,7 +164,7 @@ pub fn line(row: &Row) -> String {
     )
 }
 
-/// The middle one; of an even number the mean of the two in the middle. 0 of none.
+/// The median; for an even number of samples the mean of the middle two. 0 for no samples.
 fn median(samples: &[f64]) -> f64 {
     let mut sorted = samples.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -175,7 +175,7 @@ fn median(samples: &[f64]) -> f64 {
     }
 }
 
-/// The value that this part of the samples does not exceed. 0 of none.
+/// The quantile: the value that this share of the samples does not exceed. 0 for no samples.
 fn quantile(samples: &[f64], part: f64) -> f64 {
     let mut sorted = samples.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -188,7 +188,7 @@ fn milliseconds(time: Duration) -> f64 {
     time.as_secs_f64() * 1000.0
 }
 
-/// Runs something, and how many milliseconds it took.
+/// Runs a future and returns its duration in milliseconds.
 fn timed<T>(work: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<(T, f64)> {
     let start = Instant::now();
     let result = work()?;

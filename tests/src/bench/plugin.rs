@@ -1,7 +1,7 @@
-//! How Terraform sees the provider: the time from exec to the handshake line, one call, 60 resources, and memory.
+//! The provider as a plugin: time from exec to the handshake line, one call, 60 resources, and memory.
 //!
-//! The 60 resources are `grit_runner_drain`s, whose plan and create do no I/O, so that what is measured is the plugin host; beside
-//! them, in turn, 60 `terraform_data`, which is built into Terraform and costs no process and no connection.
+//! The 60 resources are `grit_runner_drain`s, whose plan and create do no I/O, so the plugin host is measured. They alternate
+//! with 60 `terraform_data`, which are built into Terraform and need no process and no connection.
 
 use std::{fs, path::Path};
 
@@ -58,7 +58,7 @@ fn alone(settings: Settings, program: &Path) -> anyhow::Result<Vec<Row>> {
     ])
 }
 
-/// Milliseconds to the first answer, and of each of `calls` plans.
+/// Milliseconds to the first response, and of each of `calls` plans.
 async fn call_often(
     plugin: &Plugin,
     identity: &ClientIdentity,
@@ -83,7 +83,7 @@ async fn call_often(
     let block = block(described.resource_schemas.get(DRAIN))?;
     let mut took = Vec::with_capacity(calls);
     for number in 0..calls {
-        // A second guard of one instance would be refused.
+        // A second drain resource for one instance would be refused.
         let given = json!({
             "instance_id": format!("i-{number}"),
             "runner_manager": { "instance_name": "m", "address": "192.0.2.1", "wrapper_address": "unix:///w" },
@@ -105,7 +105,7 @@ async fn call_often(
     Ok((connect, took))
 }
 
-/// An object with every attribute of a schema: those of `given`, the others null, as Terraform sends it.
+/// An object with every attribute of a schema as Terraform sends it: those of `given`, and null for the others.
 fn object(attributes: &[schema::Attribute], given: &Json) -> Json {
     let field = |attribute: &schema::Attribute| {
         let value = match (&attribute.nested_type, &given[&attribute.name]) {
@@ -122,7 +122,7 @@ fn encode(value: &Json) -> anyhow::Result<DynamicValue> {
     Ok(DynamicValue { msgpack: rmp_serde::to_vec_named(value).context("encode a value")?, json: Vec::new() })
 }
 
-/// Plans and applies of 60 resources by Terraform, ours and the built-in in turn.
+/// Plans and applies of 60 resources by Terraform, alternating between the provider's and the built-in type.
 fn under_terraform(settings: Settings) -> anyhow::Result<Vec<Row>> {
     let built_in = workspace(&format!(
         "resource \"terraform_data\" \"m\" {{\n  count = {RESOURCES}\n  input = {{ name = \"m-${{count.index}}\", address = \"192.0.2.1\" }}\n}}\n"
@@ -139,7 +139,7 @@ fn under_terraform(settings: Settings) -> anyhow::Result<Vec<Row>> {
             for (workspace, (plans, applies)) in [(&ours, (0, 1)), (&built_in, (2, 3))] {
                 samples[plans].push(command(workspace, &["plan"], parallelism)?);
                 samples[applies].push(command(workspace, &["apply", "-auto-approve"], parallelism)?);
-                // Forgotten, not destroyed: a destroy of ours would want to drain.
+                // Removed from the state instead of destroyed: a destroy would start a drain.
                 fs::remove_file(workspace.root().join("terraform.tfstate")).context("forget the state")?;
             }
         }

@@ -1,4 +1,4 @@
-//! Where the benchmarks of connections take place: an sshd on loopback, and behind it the real wrapper on a unix socket and a TCP port.
+//! The environment of the connection benchmarks: an sshd on loopback, and the real wrapper on a unix socket and a TCP port.
 
 use std::{
     fs::File,
@@ -25,22 +25,22 @@ use crate::{
     terraform,
 };
 
-/// So long is waited for something that a working machine does in a moment.
+/// Limit for operations that normally finish immediately.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// An sshd with a wrapper behind it, and a key that is let in.
+/// An sshd with a wrapper, and an authorized key.
 #[derive(Debug)]
 pub(super) struct Site {
     pub(super) dir: TempDir,
     pub(super) key: ClientKey,
     pub(super) sshd: Sshd,
     pub(super) wrapper: Wrapper,
-    /// Where a crowd of managers comes that is more than one wrapper takes connections.
+    /// Further wrappers, for more managers than one wrapper accepts connections.
     pub(super) others: Vec<Wrapper>,
 }
 
 impl Site {
-    /// With these lines in `sshd_config`.
+    /// Starts with these lines in `sshd_config`.
     pub(super) fn new(config: &[&str]) -> anyhow::Result<Site> {
         let dir = tempfile::Builder::new().prefix("bench-").tempdir().context("make a folder")?;
         let key = ClientKey::generate(dir.path(), "client", "ed25519", "")?;
@@ -50,7 +50,7 @@ impl Site {
         Ok(Site { dir, key, sshd, wrapper, others: Vec::new() })
     }
 
-    /// With three further wrappers: each takes 64 connections.
+    /// Adds three wrappers: each accepts 64 connections.
     pub(super) fn for_a_crowd(config: &[&str]) -> anyhow::Result<Site> {
         let mut site = Site::new(config)?;
         for number in 0..3 {
@@ -66,7 +66,7 @@ impl Site {
         [&self.wrapper].into_iter().chain(&self.others)
     }
 
-    /// The manager at this site. Entries with different numbers demand the same host key in different words, so that they share no
+    /// The manager at this site. Entries with different numbers have the same host key with different comments, so that they do not share a
     /// session, like managers on different hosts.
     pub(super) fn target(&self, number: usize, wrapper_address: &str) -> anyhow::Result<Target> {
         let host_key = self.sshd.host_keys().into_iter().next().context("sshd has no host key")?;
@@ -82,7 +82,7 @@ impl Site {
         })
     }
 
-    /// What the provider block would say.
+    /// The settings of the provider block.
     pub(super) fn options(&self) -> SshOptions {
         SshOptions {
             username: Some(self.sshd.username()),
@@ -92,7 +92,7 @@ impl Site {
         }
     }
 
-    /// A server as a hop on the way; it must let this site's key in.
+    /// A server as a jump host; it must accept this site's key.
     pub(super) fn hop(&self, server: &Sshd) -> anyhow::Result<JumpOptions> {
         Ok(JumpOptions {
             address: address_of(server)?,
@@ -105,7 +105,7 @@ impl Site {
         })
     }
 
-    /// OpenSSH's client, logged in to a server that lets this site's key in.
+    /// OpenSSH's client, logged in to a server that accepts this site's key.
     pub(super) fn ssh(&self, server: &Sshd, options: &[&str]) -> anyhow::Result<Vec<String>> {
         let known = self.dir.path().join(format!("known_hosts-{}", server.address().port()));
         std::fs::write(&known, server.known_hosts()).context("write known_hosts")?;
@@ -126,7 +126,7 @@ fn address_of(server: &Sshd) -> anyhow::Result<HostPort> {
     Ok(HostPort::new(&server.address().ip().to_string(), server.address().port())?)
 }
 
-/// Waits until a server has no session left, so that the end of one sample is not part of the next.
+/// Waits until a server has no session left, so that the end of one sample does not affect the next.
 pub(super) fn settle(server: &Sshd) -> anyhow::Result<()> {
     let start = Instant::now();
     while server.processes().len() > 1 {
@@ -136,7 +136,7 @@ pub(super) fn settle(server: &Sshd) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The real wrapper. Ends with its value, its runner too.
+/// The real wrapper. Dropping it ends the wrapper and its runner.
 #[derive(Debug)]
 pub(super) struct Wrapper {
     child: Child,
@@ -145,7 +145,7 @@ pub(super) struct Wrapper {
 }
 
 impl Wrapper {
-    /// One around `sleep`, that answers.
+    /// Starts a wrapper around `sleep`, and waits until it responds.
     pub(super) fn start(folder: &Path) -> anyhow::Result<Wrapper> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let wrapper = Wrapper::spawn(folder, &[], &["sleep", "infinity"])?;
@@ -153,7 +153,7 @@ impl Wrapper {
         Ok(wrapper)
     }
 
-    /// One that may not answer yet, with further options.
+    /// Starts a wrapper with further options, without waiting for a response.
     pub(super) fn spawn(folder: &Path, options: &[&str], command: &[&str]) -> anyhow::Result<Wrapper> {
         let program = terraform::built("grit-wrapper")?;
         let (socket, tcp) = (folder.join("wrapper.sock"), sshd::free_address()?);
@@ -168,7 +168,7 @@ impl Wrapper {
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(log)
-            // Ctrl-C is for the benchmark, which then ends it the same way as otherwise.
+            // Ctrl-C is for the benchmark, which then ends the wrapper.
             .process_group(0)
             .spawn()
             .context("start grit-wrapper")?;
@@ -189,7 +189,7 @@ impl Wrapper {
         format!("tcp://{}", self.tcp)
     }
 
-    /// Waits for the first answer.
+    /// Waits for the first response.
     pub(super) async fn answers(&self) -> anyhow::Result<()> {
         let start = Instant::now();
         loop {
@@ -205,7 +205,7 @@ impl Wrapper {
 impl Drop for Wrapper {
     fn drop(&mut self) {
         let below = procs::descendants(self.child.id());
-        // The wrapper first: it would tell of its runner's end, and might start another.
+        // The wrapper ends first: otherwise it would report the runner's exit, and could start another one.
         let _ = self.child.kill();
         let _ = self.child.wait();
         for pid in below.iter().filter_map(|process| Pid::from_raw(process.pid.cast_signed())) {
@@ -214,7 +214,7 @@ impl Drop for Wrapper {
     }
 }
 
-/// A connection to a unix socket without SSH, and the answer to one call over it.
+/// A connection to a unix socket without SSH, and the response of one call.
 pub(super) async fn first_answer(socket: &Path) -> anyhow::Result<()> {
     let stream = UnixStream::connect(socket).await?;
     let once = std::sync::Mutex::new(Some(TokioIo::new(stream)));

@@ -1,8 +1,8 @@
-//! A change on the host until our call returns: the runner ends, and the provider knows.
+//! Time between a change on the host and the return of the provider's call: the runner exits, and the provider receives the state.
 //!
-//! With our own wrapper it is told, over an open tunnel; with one that has upstream's API only it is polled, less and less often, so that
-//! the polled row looks at drains that have waited long enough for the longest pause. The polled runners all end at different
-//! moments of that pause.
+//! With grit-wrapper the change arrives in a watch stream over an open tunnel. With upstream's API the wrapper is polled with growing delays, so
+//! the polled row uses drains that have reached the longest delay. The polled runners exit at different
+//! times within that delay.
 
 use std::{
     path::Path,
@@ -47,7 +47,7 @@ pub(super) fn run(settings: &Settings) -> anyhow::Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// The runner of our own wrapper is killed, and started again.
+/// The runner of grit-wrapper is killed and restarted.
 async fn told(settings: Settings, site: &Site) -> anyhow::Result<Vec<Row>> {
     let client = Connector::new(site.options()).client(site.target(0, &site.wrapper.unix_address())?);
     let (mut delays, mut calls) = (Vec::new(), Vec::new());
@@ -58,7 +58,7 @@ async fn told(settings: Settings, site: &Site) -> anyhow::Result<Vec<Row>> {
         client.check_status().await?;
         calls.push(milliseconds(start.elapsed()));
 
-        // Until the stream is listened to, and has told what is old.
+        // Until the stream is open and has sent the current state.
         settled(&client).await;
         let waiting = until(&client, |status| status.report.status == RunnerStatus::Stopped);
         let killing = async {
@@ -83,7 +83,7 @@ fn runner(status: &Snapshot) -> Option<Pid> {
     status.detail.as_deref().filter(|_| running)?.pid.and_then(|pid| Pid::from_raw(pid.cast_signed()))
 }
 
-/// Looks, and again at each change, until it is so.
+/// Reads the status at each change until the condition holds.
 async fn until(client: &WrapperClient, so: impl Fn(&Snapshot) -> bool) -> anyhow::Result<Snapshot> {
     let work = async {
         loop {
@@ -100,12 +100,12 @@ async fn until(client: &WrapperClient, so: impl Fn(&Snapshot) -> bool) -> anyhow
     }
 }
 
-/// Waits until nothing changes for a moment.
+/// Waits until no change arrives for a short time.
 async fn settled(client: &WrapperClient) {
     while tokio::time::timeout(Duration::from_millis(20), client.changed()).await.is_ok() {}
 }
 
-/// Many drains at once wait for runners behind wrappers that have upstream's API only.
+/// Many drains wait at the same time for runners behind wrappers with upstream's API.
 async fn polled(settings: Settings, site: &Site) -> anyhow::Result<Vec<Row>> {
     let (drains, first_end) =
         if settings.quick { (2, Duration::from_millis(500)) } else { (60, Duration::from_secs(11)) };
@@ -117,7 +117,7 @@ async fn polled(settings: Settings, site: &Site) -> anyhow::Result<Vec<Row>> {
         async move {
             let path = site.dir.path().join(format!("upstream-{number}.sock"));
             let wrapper = Upstream::start(&path)?;
-            // One number for all: they share a session.
+            // The same number for all, so that they share a session.
             let client = connector.client(site.target(0, &format!("unix://{}", path.display()))?);
             let ending = async {
                 tokio::time::sleep_until(ends.into()).await;
@@ -162,7 +162,7 @@ fn policy() -> DrainPolicy {
     }
 }
 
-/// A wrapper with upstream's API and nothing else, in this process.
+/// A wrapper with only upstream's API, in this process.
 struct Upstream {
     status: Arc<AtomicI32>,
     _server: AbortOnDropHandle<()>,
@@ -175,7 +175,7 @@ impl Upstream {
         let service = ProcessWrapperServer::new(Service(Arc::clone(&status)));
         let serving = tonic::transport::Server::builder().add_service(service).serve_with_incoming(incoming);
         let server = tokio::spawn(async move {
-            // When it ends early the drains fail, and say so.
+            // If it ends early, the drains fail with an error.
             let _ = serving.await;
         });
         Ok(Upstream { status, _server: AbortOnDropHandle::new(server) })
@@ -199,7 +199,7 @@ impl ProcessWrapper for Service {
         &self,
         _: Request<InitGracefulShutdownRequest>,
     ) -> Result<Response<InitGracefulShutdownResponse>, Status> {
-        // Unless it has ended meanwhile.
+        // Unless it has exited.
         let (running, draining) = (State::Running as i32, State::InShutdown as i32);
         let was = self.0.compare_exchange(running, draining, Ordering::SeqCst, Ordering::SeqCst);
         let status = was.map_or_else(|status| status, |_| draining);

@@ -1,6 +1,6 @@
-//! The wrapper on its host: what it takes while it has nothing to do, and how soon it answers.
+//! The wrapper on its host: CPU and memory when idle, and response times.
 //!
-//! The runner is the stand-in for GitLab Runner with its HTTP server on, so that the wrapper probes as it does in earnest.
+//! The runner is the stand-in for GitLab Runner with its HTTP server enabled, so that the wrapper probes it as in production.
 
 use std::{
     fs,
@@ -29,7 +29,7 @@ pub(super) fn run(settings: &Settings) -> anyhow::Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// From exec to the first answer, beside a process that ends at once.
+/// From exec to the first response, compared with a process that exits immediately.
 fn starts(settings: Settings, runtime: &Runtime) -> anyhow::Result<Vec<Row>> {
     let (mut answers, mut nothing) = (Vec::new(), Vec::new());
     for round in 0..=settings.samples(30) {
@@ -50,7 +50,7 @@ fn starts(settings: Settings, runtime: &Runtime) -> anyhow::Result<Vec<Row>> {
     Ok(vec![row.against(format!("`true`, start to end, {ended:.1} ms"), ended)])
 }
 
-/// What it takes while a runner runs and nobody asks, beside a `sleep`.
+/// CPU and memory while a runner runs and no client calls, compared with `sleep`.
 fn idle(settings: Settings, runtime: &Runtime) -> anyhow::Result<Vec<Row>> {
     let (warm, window) = if settings.quick { (1, 1) } else { (12, 30) };
     let folder = tempfile::tempdir().context("make a folder")?;
@@ -82,7 +82,7 @@ fn idle(settings: Settings, runtime: &Runtime) -> anyhow::Result<Vec<Row>> {
 fn around_a_runner(folder: &Path) -> anyhow::Result<Wrapper> {
     let program = terraform::built("runner-stand-in")?.display().to_string();
     let config = folder.join("config.toml").display().to_string();
-    // It asks for jobs at a port where nobody listens: what comes of that is the runner's affair.
+    // It requests jobs at a closed port; the result does not matter here.
     let section = format!(
         "name = \"m\"\nurl = \"http://{}\"\ntoken = \"glrt-bench\"\nexecutor = \"shell\"\n",
         free_address()?

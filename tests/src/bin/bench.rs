@@ -11,7 +11,7 @@ use grit_tests::bench::{self, Row, Settings};
 #[derive(Debug, Parser)]
 #[command(after_help = format!("Benchmarks:\n{}", bench::list()))]
 struct Bench {
-    /// Which to run; all when none is named.
+    /// The benchmarks to run; all if none is named.
     names: Vec<String>,
     /// A smoke run with few samples.
     #[arg(long)]
@@ -19,7 +19,7 @@ struct Bench {
     /// One JSON object per line instead of a table.
     #[arg(long)]
     json: bool,
-    /// Be the client of `fanout`, which runs in a process of its own.
+    /// Run as the client process of `fanout`.
     #[arg(long, hide = true)]
     crowd: bool,
 }
@@ -43,7 +43,7 @@ fn main() -> ExitCode {
     });
     ended(outcome.and_then(|()| match missed {
         0 => Ok(()),
-        // Machines differ, and a busy one misses more; whether that is the reason is for a person to find out.
+        // A slow or busy machine misses more budgets, so the user has to decide about the reason.
         missed => Err(anyhow::anyhow!("{missed} budgets were not met")),
     }))
 }

@@ -1,5 +1,5 @@
-//! Carries its standard input and output to a socket, as `nc` does, and misbehaves when asked to: the stand-in for the tools that people
-//! put into `proxy_command` and `ssh_command`.
+//! Connects stdin and stdout to a socket, as `nc` does, and injects faults on request: the stand-in for tools
+//! in `proxy_command` and `ssh_command`.
 //!
 //!     carry [--stderr TEXT] [--stdout TEXT] [--flood BYTES] [--helper FILE] [--sleep SECONDS] [--exit CODE] [tcp HOST PORT | unix PATH]
 
@@ -29,7 +29,7 @@ fn main() -> anyhow::Result<ExitCode> {
                     io::stderr().write_all(&[b'.'; 64])?;
                 }
             }
-            // A process that outlives its parent, unless the whole group ends. It says who it is in a file.
+            // A process that outlives its parent, unless the whole group is killed. It writes its PID to a file.
             "--helper" => {
                 let helper = Command::new("sleep").arg("600").spawn()?;
                 std::fs::write(next()?, helper.id().to_string())?;
@@ -53,7 +53,7 @@ fn main() -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Both ways until the socket ends.
+/// Copies in both directions until the socket is closed.
 fn carry(
     mut reader: impl Read,
     mut writer: impl Write + Send + 'static,
@@ -64,7 +64,7 @@ fn carry(
     Ok(ExitCode::SUCCESS)
 }
 
-/// As `io::copy`, but nothing waits in a buffer.
+/// Like `io::copy`, but unbuffered.
 fn copy(from: &mut impl Read, to: &mut impl Write) -> io::Result<()> {
     let mut buffer = [0; 16 * 1024];
     loop {

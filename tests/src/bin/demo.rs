@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use grit_tests::lab::demo;
 
-/// The main job on this machine: deploy version 1 under load, roll to version 2 in one apply, destroy.
+/// A complete rollout on this machine: deploy version 1 under load, roll to version 2 in one apply, destroy.
 #[derive(Debug, Parser)]
 struct Demo {
     #[command(flatten)]

@@ -1,8 +1,8 @@
 //! `lab-init PROGRAM ARGUMENTS…`: the first process of a host of the lab, as init is on a VM.
 //!
 //! It starts the program, inherits and reaps orphans, starts the program again for each line `start` on its standard input,
-//! and when its standard input ends, because the host is terminated or because the test died, it kills everything
-//! below it with SIGKILL at once and exits. So nothing of a host outlives it.
+//! and when its standard input is closed, because the host is terminated or because the test was killed, it sends SIGKILL to all
+//! its descendants and exits. So no process of a host outlives it.
 
 use std::{
     io::{BufRead, Write},
@@ -19,7 +19,7 @@ fn main() -> ExitCode {
         say("usage: lab-init PROGRAM ARGUMENTS…");
         return ExitCode::FAILURE;
     };
-    // Orphans of the host become our children, whatever process group they are in.
+    // Orphans of the host become children of this process, in any process group.
     if let Err(error) = set_child_subreaper(Some(rustix::process::getpid())) {
         say(&format!("cannot adopt orphans: {error}"));
         return ExitCode::FAILURE;
@@ -44,7 +44,7 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Collects the dead, and says how they died.
+/// Reaps exited processes and reports their exit status.
 fn reap() {
     loop {
         match wait(WaitOptions::empty()) {
@@ -53,13 +53,13 @@ fn reap() {
                 (None, Some(signal)) => say(&format!("{pid} died of signal {signal}")),
                 (None, None) => {}
             },
-            // No children at the moment.
+            // There are no children now.
             Ok(None) | Err(_) => std::thread::sleep(Duration::from_millis(20)),
         }
     }
 }
 
-/// Repeats, because a process may have forked while the list was made.
+/// Repeats, because a process may have forked while the list was read.
 fn kill_everything() {
     loop {
         let alive = procs::descendants(std::process::id());
@@ -68,7 +68,7 @@ fn kill_everything() {
         }
         for process in alive {
             if let Some(pid) = Pid::from_raw(process.pid.cast_signed()) {
-                // It may have ended by itself.
+                // It may have exited by itself.
                 let _ = kill_process(pid, Signal::KILL);
             }
         }
@@ -77,6 +77,6 @@ fn kill_everything() {
 }
 
 fn say(line: &str) {
-    // Nobody may be left to read it.
+    // The reader may be gone.
     let _ = writeln!(std::io::stderr(), "init: {line}");
 }

@@ -13,6 +13,6 @@ enum Command {
 async fn main() {
     let Command::Run(options) = Command::parse();
     let code = runner::run(options).await;
-    // Not by returning: tasks that still sleep would be waited for by nobody, but a blocked file read might.
+    // Not by returning: that would wait for blocked file reads.
     std::process::exit(code);
 }

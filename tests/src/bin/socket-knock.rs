@@ -1,6 +1,6 @@
-//! Connects to a unix socket and says how it was received: `connect: <error>`, or `connected` and then `closed` or `still open`.
+//! Connects to a unix socket and prints the result: `connect: <error>`, or `connected` and then `closed` or `still open`.
 //!
-//! A program of its own, so that it can run as another user.
+//! A separate program, so that it can run as another user.
 
 use std::{env::args_os, io::Read as _, os::unix::net::UnixStream, process::ExitCode, time::Duration};
 
@@ -18,7 +18,7 @@ fn main() -> ExitCode {
         }
     };
     println!("connected");
-    // A server that serves us waits for our first words; one that refuses us hangs up at once.
+    // A server that accepts the client waits for its first bytes; one that rejects it closes the connection immediately.
     let limited = stream.set_read_timeout(Some(Duration::from_secs(2)));
     let closed = limited.is_ok() && matches!(stream.read(&mut [0]), Ok(0));
     println!("{}", if closed { "closed" } else { "still open" });

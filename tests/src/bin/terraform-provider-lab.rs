@@ -1,4 +1,4 @@
-//! A provider whose resources misbehave on request: see `grit_tests::lab_provider`.
+//! A provider whose resources inject faults on request: see `grit_tests::lab_provider`.
 
 use std::process::ExitCode;
 

@@ -1,5 +1,5 @@
-//! A systemd that really runs: booted in namespaces of its own, as the first process of a copy-on-write copy of this machine's root. What
-//! is installed and written there is gone with it. It shares the machine's network, so that it reaches servers of tests on loopback.
+//! A booted systemd: PID 1 in separate namespaces, with a copy-on-write copy of this machine's root file system. Installed
+//! and written files are removed with it. It shares the machine's network, so that it reaches the servers of tests on loopback.
 
 use std::{
     fs::{self, File},
@@ -14,21 +14,21 @@ use rustix::process::geteuid;
 use super::succeeded;
 use crate::lab::host::procs;
 
-/// A boot takes a fraction of a second.
+/// Limit of a boot, which normally takes a fraction of a second.
 const BOOT_LIMIT: Duration = Duration::from_secs(60);
 
 /// A booted system. Dropping it ends every process in it.
 #[derive(Debug)]
 pub struct System {
-    /// Lives as long as its standard input is open.
+    /// Runs until its standard input is closed.
     script: Child,
-    /// The number of its first process, as seen from here.
+    /// The PID of its first process, seen from outside.
     init: u32,
     _folder: tempfile::TempDir,
 }
 
 impl System {
-    /// Boots one; the error says what is missing for that. It takes root, and a kernel and a systemd that make namespaces.
+    /// Boots a system. It needs root, and a kernel and a systemd that support namespaces; the error names what is missing.
     pub fn boot() -> anyhow::Result<Self> {
         if !geteuid().is_root() {
             bail!("only root may boot a systemd");
@@ -75,33 +75,33 @@ impl System {
             .is_ok_and(|output| output.stdout.starts_with(b"running"))
     }
 
-    /// The number of its first process, as seen from here.
+    /// The PID of its first process, seen from outside.
     #[must_use]
     pub fn init(&self) -> u32 {
         self.init
     }
 
-    /// A path in it, as seen from here.
+    /// A path in the system, seen from outside.
     #[must_use]
     pub fn path(&self, path: &str) -> PathBuf {
         Path::new("/proc").join(self.init.to_string()).join("root").join(path.trim_start_matches('/'))
     }
 
-    /// Runs a command in it, to its end.
+    /// Runs a command in the system, and waits for its end.
     pub fn run(&self, words: &[&str]) -> anyhow::Result<Output> {
         self.command(words).output().context("start nsenter")
     }
 
-    /// Runs a command in it that has to succeed, and answers what it printed on stdout, trimmed.
+    /// Runs a command in the system that must succeed, and returns its trimmed stdout.
     pub fn succeeds(&self, words: &[&str]) -> anyhow::Result<String> {
         Ok(succeeded(&mut self.command(words))?.trim().to_owned())
     }
 
-    /// A command that runs in it, for 90 s at most.
+    /// A command that runs in the system for at most 90 s.
     #[must_use]
     pub fn command(&self, words: &[&str]) -> Command {
         let mut command = Command::new("nsenter");
-        // A test that fails elsewhere would wait for ever for a command that waits for the test.
+        // Without a limit, a failed test would wait forever for a command that waits for the test.
         command.args(["--all", "--target", &self.init.to_string(), "--", "timeout", "90"]);
         command.args(words).stdin(Stdio::null());
         command.env_clear().env("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
@@ -113,7 +113,7 @@ impl System {
 impl Drop for System {
     fn drop(&mut self) {
         drop(self.script.stdin.take());
-        // It can only fail if somebody else waited for our child.
+        // It can only fail if the child was reaped elsewhere.
         let _ = self.script.wait();
     }
 }

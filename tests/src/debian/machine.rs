@@ -1,4 +1,4 @@
-//! A booted system with a runner on it, which takes jobs from the queue of a lab: what the wrapper's package is installed on.
+//! A booted system with a runner that accepts jobs from a lab's queue. Tests install the wrapper's package on it.
 
 use std::{fs, os::unix::fs::PermissionsExt as _, process::Command, time::Duration};
 
@@ -10,15 +10,15 @@ use crate::{
     poll, terraform,
 };
 
-/// So long may anything take before a test gives up on it.
+/// Limit of every wait.
 pub const LIMIT: Duration = Duration::from_secs(60);
 
-/// Where the packaged units listen.
+/// The socket of the packaged units.
 pub const ADDRESS: &str = "unix:///run/grit-wrapper/wrapper.sock";
 
 const RUNNER: &str = "runner-stand-in";
 
-/// A lab, and a booted system. `gitlab-runner` on it is the stand-in, which takes the arguments of the unit and options of its own.
+/// A lab and a booted system. `gitlab-runner` on it is the stand-in, with the arguments of the unit and further options.
 #[derive(Debug)]
 pub struct Machine {
     pub lab: Lab,
@@ -27,7 +27,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Boots one, whose runner has these options of the stand-in; the error says what is missing for that.
+    /// Boots a system whose runner has these options of the stand-in. The error names what is missing.
     pub fn boot(options: &[&str]) -> anyhow::Result<Self> {
         let system = System::boot()?;
         let lab = Lab::start()?;
@@ -58,13 +58,13 @@ impl Machine {
         Ok(Self { lab, system, packages: tempfile::tempdir()? })
     }
 
-    /// Runs a command that has to succeed.
+    /// Runs a command that must succeed.
     #[track_caller]
     pub fn run(&self, words: &[&str]) -> String {
         self.system.succeeds(words).unwrap_or_else(|error| fail(&format!("{error:#}\n{}", self.journal())))
     }
 
-    /// Installs this version of the wrapper with dpkg, and answers what that said.
+    /// Installs this version of the wrapper with dpkg, and returns the output.
     #[track_caller]
     pub fn install(&self, version: &str) -> String {
         let made = package(version, self.packages.path()).and_then(|made| {
@@ -78,13 +78,13 @@ impl Machine {
         if output.status.success() { said } else { fail(&format!("{said}\n{}", self.journal())) }
     }
 
-    /// A property of a unit, as `systemctl show` tells it.
+    /// A property of a unit, from `systemctl show`.
     #[track_caller]
     pub fn property(&self, unit: &str, name: &str) -> String {
         self.run(&["systemctl", "show", "--value", "--property", name, unit])
     }
 
-    /// Waits until a property of a unit is, or holds, this.
+    /// Waits until a property of a unit equals or contains this.
     #[track_caller]
     pub fn wait_property(&self, unit: &str, name: &str, wanted: &str) {
         poll::until(&format!("{name} of {unit} is {wanted}"), LIMIT, || match self.property(unit, name) {
@@ -93,7 +93,7 @@ impl Machine {
         });
     }
 
-    /// An answer of the wrapper.
+    /// Calls a command of the wrapper, and returns its JSON.
     #[track_caller]
     pub fn ask(&self, words: &[&str]) -> serde_json::Value {
         let words = [&["grit-wrapper"], words, &["--json", "--address", ADDRESS]].concat();
@@ -103,7 +103,7 @@ impl Machine {
         })
     }
 
-    /// Submits jobs that run until they are released, and waits until they do.
+    /// Submits jobs that run until they are released, and waits until they run.
     #[track_caller]
     pub fn hold_jobs(&self, count: usize) -> Vec<JobId> {
         let jobs = self.lab.queue().submit_held(count);
@@ -114,7 +114,7 @@ impl Machine {
         jobs
     }
 
-    /// The runner's number, as seen from outside; `None` when none runs.
+    /// The runner's PID, seen from outside; `None` if no runner runs.
     #[track_caller]
     pub fn runner(&self) -> Option<u32> {
         let mut runners = procs::descendants(self.system.init()).into_iter();
@@ -125,7 +125,7 @@ impl Machine {
         }
     }
 
-    /// Every signal that runners took up, in order.
+    /// All signals that runners handled, in order.
     #[must_use]
     pub fn signals(&self) -> Vec<String> {
         let signal = |event: crate::lab::event::Event| match event.what {
@@ -135,7 +135,7 @@ impl Machine {
         self.lab.events().all().into_iter().filter_map(signal).collect()
     }
 
-    /// Waits until runners took up so many signals.
+    /// Waits until runners have handled this number of signals.
     #[track_caller]
     pub fn wait_signals(&self, count: usize) {
         poll::until("a signal to the runner", LIMIT, || match self.signals() {
@@ -144,14 +144,14 @@ impl Machine {
         });
     }
 
-    /// How many runners were started.
+    /// Number of runners that were started.
     #[must_use]
     pub fn starts(&self) -> usize {
         let is_start = |event: &&crate::lab::event::Event| matches!(event.what, What::RunnerStarted { .. });
         self.lab.events().all().iter().filter(is_start).count()
     }
 
-    /// What services said, for the message of a test that fails.
+    /// The journal of the services, for the message of a failed test.
     #[must_use]
     pub fn journal(&self) -> String {
         let words = ["journalctl", "--no-pager", "--lines", "60", "--output", "cat"];

@@ -1,4 +1,4 @@
-//! The wrapper's Debian package, and places to install it in.
+//! The wrapper's Debian package, and systems to install it on.
 
 pub mod booted;
 pub mod machine;
@@ -13,10 +13,10 @@ use anyhow::{Context as _, bail};
 
 use crate::terraform;
 
-/// The time in every package that tests make.
+/// The timestamp in every package of the tests.
 pub const EPOCH: &str = "1700000000";
 
-/// Makes the package of the program that was built here with the real command, `cargo xtask package`, and answers where it is.
+/// Builds the package with the real command, `cargo xtask package`, and returns its path.
 pub fn package(version: &str, folder: &Path) -> anyhow::Result<PathBuf> {
     let program = terraform::built("grit-wrapper")?;
     let mut command = Command::new(terraform::built("xtask")?);
@@ -25,7 +25,7 @@ pub fn package(version: &str, folder: &Path) -> anyhow::Result<PathBuf> {
     Ok(PathBuf::from(succeeded(&mut command)?.trim()))
 }
 
-/// What a command printed on stdout; an error with all that it said when it failed.
+/// The stdout of a command; if the command failed, an error with its whole output.
 pub fn succeeded(command: &mut Command) -> anyhow::Result<String> {
     let output = command.output().with_context(|| format!("start {:?}", command.get_program()))?;
     if !output.status.success() {
@@ -34,12 +34,12 @@ pub fn succeeded(command: &mut Command) -> anyhow::Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Everything that a command printed.
+/// Stdout and stderr of a command.
 pub fn both(output: &Output) -> String {
     [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text)).concat()
 }
 
-/// Whether packages can be made and installed here, and otherwise why not.
+/// Whether packages can be built and installed here; otherwise the reason.
 pub fn is_debian() -> anyhow::Result<()> {
     for program in ["dpkg", "dpkg-deb", "deb-systemd-helper", "systemd-sysusers"] {
         if terraform::on_path(program).is_none() {

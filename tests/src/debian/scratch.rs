@@ -1,4 +1,4 @@
-//! A root folder with a package database of its own, as when the image of a machine is built. The machine around it is not touched.
+//! A root directory with its own package database, as for building a machine image. The machine itself is not changed.
 
 use std::{
     fs,
@@ -9,7 +9,7 @@ use std::{
 use anyhow::Context as _;
 use rustix::process::geteuid;
 
-/// A folder that dpkg takes for `/`. Nothing runs in it: maintainer scripts run outside, with `DPKG_ROOT`.
+/// A directory that dpkg uses as `/`. Maintainer scripts run outside of it, with `DPKG_ROOT`.
 #[derive(Debug)]
 pub struct Scratch {
     folder: tempfile::TempDir,
@@ -31,7 +31,7 @@ impl Scratch {
         self.folder.path().join(path.trim_start_matches('/'))
     }
 
-    /// Runs `dpkg` on this root; as root, which an ordinary user is in a user namespace of their own.
+    /// Runs `dpkg` on this directory as root; an ordinary user gets root in a user namespace.
     pub fn dpkg(&self, action: &str, operand: &Path) -> anyhow::Result<Output> {
         let mut command = match geteuid().is_root() {
             true => Command::new("dpkg"),
@@ -41,15 +41,15 @@ impl Scratch {
                 command
             }
         };
-        // The packages that ours depends on are those of the machine outside.
+        // The dependencies of the package are those of the machine.
         command.args(["--force-depends", "--force-script-chrootless"]);
         command.arg("--root").arg(self.folder.path()).arg("--log").arg(self.path("dpkg.log"));
-        // Where administrators' programs are, which are not on everybody's PATH.
+        // The directories of system binaries, which are not on every user's PATH.
         command.env("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
         command.arg(action).arg(operand).output().context("start dpkg")
     }
 
-    /// What the database says of our package, such as `install ok installed`; empty when it knows none.
+    /// The package's status, such as `install ok installed`; empty if it is unknown.
     pub fn status(&self) -> anyhow::Result<String> {
         let text = fs::read_to_string(self.path("var/lib/dpkg/status")).context("read the database")?;
         let line = text.lines().find_map(|line| line.strip_prefix("Status: "));

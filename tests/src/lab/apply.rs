@@ -1,4 +1,4 @@
-//! Terraform's side of the story: runs a command and records its operations in the event log while they happen.
+//! Runs a Terraform command and records its operations in the event log while they happen.
 
 use std::{
     io::{BufRead, BufReader, Read},
@@ -10,9 +10,9 @@ use anyhow::Context;
 use super::event::{EventLog, Moment, What};
 use crate::terraform::{Event, Run, Workspace};
 
-/// Runs a command that takes `-json`, such as `["apply", "-json", "-auto-approve"]`, to its end.
+/// Runs a command that supports `-json`, such as `["apply", "-json", "-auto-approve"]`.
 ///
-/// The operations come through a pipe, so they are in order among themselves, but late beside what hosts and cloud record.
+/// The operations come through a pipe, so they are ordered among themselves, but later than the events of hosts and cloud.
 pub fn run(events: &EventLog, workspace: &Workspace, arguments: &[&str]) -> anyhow::Result<Run> {
     let mut command = workspace.command(arguments);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -20,7 +20,7 @@ pub fn run(events: &EventLog, workspace: &Workspace, arguments: &[&str]) -> anyh
     let mut complaints = child.stderr.take().context("no standard error")?;
     let complaints = std::thread::spawn(move || {
         let mut text = Vec::new();
-        // What was read until an error is still worth having.
+        // Events before an error are kept.
         let _ = complaints.read_to_end(&mut text);
         String::from_utf8_lossy(&text).into_owned()
     });

@@ -1,8 +1,8 @@
-//! The event log: one list with one writer, so that "before" and "after" mean something.
+//! The event log: one list with one writer, so that events have one order.
 //!
-//! Hosts, runners, the job queue and the cloud all record here. Order is the order of recording. What happens in another
-//! process is recorded over HTTP *before* that process acts on it (a runner says that it exits, waits for the answer, and
-//! exits), so an effect can never stand before its cause in the list.
+//! Hosts, runners, the job queue and the cloud record here, in this order. An action of another
+//! process is recorded over HTTP *before* the process performs it (a runner reports its exit, waits for the response, and
+//! exits), so an effect never precedes its cause in the list.
 
 use std::{
     fmt,
@@ -17,11 +17,11 @@ use super::queue::Lasts;
 /// One line of the log.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Event {
-    /// Place in the log, from 0 without gaps.
+    /// Index in the log, from 0 without gaps.
     pub seq: usize,
     /// Time since the log was opened.
     pub at: Duration,
-    /// Whom it happened to: an instance name, or `queue`, `terraform`, `demo`.
+    /// The subject: an instance name, or `queue`, `terraform`, `demo`.
     pub subject: String,
     pub what: What,
 }
@@ -30,41 +30,41 @@ pub struct Event {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "what", rename_all = "snake_case")]
 pub enum What {
-    /// The cloud was asked for an instance; it boots from here on.
+    /// An instance was requested; its boot begins.
     InstanceCreated { id: String, version: String },
-    /// The host answers on its SSH port and its wrapper has been started (the runner may still be on its way).
+    /// The host's SSH port is open and its wrapper was started. The runner may not run yet.
     InstanceBooted { ssh: String },
-    /// The cloud was asked to destroy the instance. Taken before anything is killed.
+    /// The destruction of the instance was requested. Recorded before any process is killed.
     InstanceTerminating { runner_alive: bool, jobs: usize },
-    /// Every process of the host is gone. `lost`: jobs that were running on it.
+    /// All processes of the host have ended. `lost`: number of jobs that were running.
     InstanceRemoved { lost: usize },
-    /// A runner process began.
+    /// A runner process started.
     RunnerStarted { pid: u32, version: String },
-    /// The job queue answered a job request of this process with a 2xx for the first time: it takes jobs.
+    /// The job queue sent its first 2xx response to a job request of this process.
     RunnerPolling { pid: u32 },
-    /// A signal was received and taken up (`ignored`: or dropped, as GitLab Runner may).
+    /// A signal was handled, or dropped (`ignored`), as GitLab Runner may do.
     RunnerSignal { pid: u32, signal: String, jobs: usize, ignored: bool },
-    /// The last job ended; executor shutdown follows, the process still runs.
+    /// The last job has ended. The executors shut down; the process still runs.
     RunnerIdle { pid: u32 },
-    /// The process exits now. `reason` says why.
+    /// The process exits now, for this reason.
     RunnerExiting { pid: u32, code: i32, reason: String },
-    /// A job went to the queue.
+    /// A job was queued.
     JobQueued { job: u64, lasts: Lasts },
-    /// A runner took the job up.
+    /// A runner started the job.
     JobStarted { job: u64 },
     /// The runner reported success.
     JobFinished { job: u64 },
-    /// The job will never end: aborted, failed, or its runner vanished.
+    /// The job was lost: it was aborted, it failed, or its runner exited.
     JobLost { job: u64, why: String },
-    /// Terraform reported it. These come through a pipe: they are in order among themselves, and late beside the others.
+    /// An event of Terraform's JSON output. It comes through a pipe: ordered among themselves, but later than other events.
     Terraform { address: String, action: String, moment: Moment },
-    /// A line that a process of the host wrote (the wrapper's log, the runner's).
+    /// A log line of a process of the host (wrapper or runner).
     Log { line: String },
-    /// Something that the driver of the experiment did or saw.
+    /// A note of the test.
     Note { text: String },
 }
 
-/// What Terraform says of an operation on a resource.
+/// The stage of an operation on a resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Moment {
@@ -119,7 +119,7 @@ impl fmt::Display for What {
     }
 }
 
-/// The log. Clones are handles to the same one.
+/// The log. Clones share it.
 #[derive(Debug, Clone)]
 pub struct EventLog {
     shared: Arc<Shared>,
@@ -145,7 +145,7 @@ impl EventLog {
         }
     }
 
-    /// Appends. The returned event carries its place and time.
+    /// Appends an event, and returns it with its index and time.
     pub fn record(&self, subject: impl Into<String>, what: What) -> Event {
         let mut events = self.lock();
         let event =
@@ -160,17 +160,17 @@ impl EventLog {
         self.record(subject, What::Note { text: text.into() })
     }
 
-    /// Everything so far.
+    /// All events so far.
     pub fn all(&self) -> Vec<Event> {
         self.lock().clone()
     }
 
-    /// The first event that `wanted` accepts.
+    /// The first matching event.
     pub fn find(&self, wanted: impl Fn(&Event) -> bool) -> Option<Event> {
         self.lock().iter().find(|event| wanted(event)).cloned()
     }
 
-    /// Waits for the first event from place `from` on that `wanted` accepts; `None` after `limit`.
+    /// Waits for the first matching event from index `from` on; `None` after `limit`.
     pub fn wait_from(&self, from: usize, limit: Duration, wanted: impl Fn(&Event) -> bool) -> Option<Event> {
         let deadline = Instant::now() + limit;
         let mut events = self.lock();
@@ -188,7 +188,7 @@ impl EventLog {
         }
     }
 
-    /// [`EventLog::wait_from`] the beginning, panicking with the whole log when it does not come.
+    /// [`EventLog::wait_from`] the beginning; panics with the whole log after the limit.
     #[track_caller]
     #[expect(clippy::panic, reason = "a test helper: failing the test is its purpose")]
     pub fn wait_for(&self, what: &str, limit: Duration, wanted: impl Fn(&Event) -> bool) -> Event {

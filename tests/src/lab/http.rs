@@ -1,4 +1,4 @@
-//! A few lines of HTTP/1.1 over loopback, for the stand-ins to talk to each other. Server and client, no TLS, no redirects.
+//! A minimal HTTP/1.1 server and client for the stand-ins, over loopback, without TLS and redirects.
 
 use std::{convert::Infallible, future::Future, net::SocketAddr, time::Duration};
 
@@ -13,7 +13,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use serde::Serialize;
 use tokio::net::{TcpListener, TcpStream};
 
-/// What a handler answers. [`Answer::Hangup`] closes the connection without a word, as a server that is down does.
+/// The response of a handler. [`Answer::Hangup`] closes the connection without a response, as a stopped server does.
 #[derive(Debug)]
 pub enum Answer {
     Reply(Response<Full<Bytes>>),
@@ -33,7 +33,7 @@ pub fn text(status: StatusCode, body: impl Into<Bytes>) -> Answer {
     Answer::Reply(reply)
 }
 
-/// A reply of JSON; a value that cannot be encoded is a 500 that says so.
+/// A JSON reply; a value that cannot be encoded gives status 500 with the error.
 pub fn json(status: StatusCode, body: &impl Serialize) -> Answer {
     match serde_json::to_vec(body) {
         Ok(bytes) => {
@@ -48,7 +48,7 @@ pub fn json(status: StatusCode, body: &impl Serialize) -> Answer {
     }
 }
 
-/// Serves `listener` until the future is dropped; the handler of a request is dropped when its client goes away.
+/// Serves `listener` until the future is dropped. The handler of a request is dropped when its client disconnects.
 pub async fn serve<H, F>(listener: TcpListener, handler: H)
 where
     H: Fn(Request<Incoming>) -> F + Clone + Send + 'static,
@@ -59,7 +59,7 @@ where
         tokio::select! {
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => { connections.spawn(connection(stream, handler.clone())); }
-                // Out of file descriptors, say: the next accept would fail at once, so breathe first.
+                // For example no file descriptors: the next accept would fail immediately, so wait first.
                 Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
             },
             Some(_) = connections.join_next() => {}
@@ -81,7 +81,7 @@ where
             }
         }
     });
-    // Errors here are clients that went away, which the handlers notice by being dropped.
+    // Errors here are disconnected clients, whose handlers are dropped.
     let _ = server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
         .serve_connection(TokioIo::new(stream), service)
@@ -103,7 +103,7 @@ pub struct Reply {
 }
 
 impl Reply {
-    /// The body as text, whatever it holds.
+    /// The body as text; invalid UTF-8 is replaced.
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.body).into_owned()
     }
@@ -114,9 +114,9 @@ impl Reply {
     }
 }
 
-/// Sends one request to `http://host:port/path` over a connection of its own, and waits for the whole answer.
+/// Sends one request to `http://host:port/path` over a new connection, and waits for the whole response.
 ///
-/// Dropping the future closes the connection, which is how a client gives a long poll up.
+/// Dropping the future closes the connection, which cancels a long poll.
 pub async fn send(method: &str, url: &str, body: Option<&impl Serialize>) -> anyhow::Result<Reply> {
     let (address, path) = split(url)?;
     let stream = TcpStream::connect(address).await.with_context(|| format!("connect to {address}"))?;
@@ -139,7 +139,7 @@ pub async fn send(method: &str, url: &str, body: Option<&impl Serialize>) -> any
         let body = body.collect().await.context("the answer broke off")?.to_bytes();
         Ok(Reply { status: head.status, headers: head.headers, body })
     };
-    // Both in this future, so that dropping it leaves nothing behind.
+    // Both in this future, so that dropping it ends both.
     tokio::pin!(connection);
     tokio::pin!(exchange);
     tokio::select! {

@@ -1,4 +1,4 @@
-//! The lab: what stands in for GitLab, GitLab Runner, VMs and the cloud that makes them, with one event log over all.
+//! The lab is the test environment: stand-ins for GitLab, GitLab Runner, VMs and their cloud, with one common event log.
 //!
 //! ```no_run
 //! use std::time::Duration;
@@ -20,15 +20,15 @@ pub mod host;
 pub mod http;
 pub mod queue;
 
+pub mod checks;
 pub mod runner;
-pub mod verdict;
 
 use cloud::Cloud;
 use event::EventLog;
 use host::ssh::ClientKey;
 use queue::Queue;
 
-/// Everything that a rollout happens to. Servers run on threads of their own, so tests need no async. Dropping the lab
+/// The environment of a rollout. Its servers run on separate threads, so tests need no async. Dropping the lab
 /// terminates its hosts.
 #[derive(Debug)]
 pub struct Lab {
@@ -41,12 +41,12 @@ pub struct Lab {
 }
 
 impl Lab {
-    /// Starts the servers, on free ports of loopback.
+    /// Starts the servers on free loopback ports.
     pub fn start() -> anyhow::Result<Lab> {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
         let events = EventLog::new();
         let queue = Queue::start(runtime.handle(), events.clone())?;
-        // A short path: the wrapper's sockets below it have to fit into 107 bytes.
+        // A short path: the paths of the wrapper's sockets are limited to 107 bytes.
         let folder = tempfile::Builder::new().prefix("lab-").tempdir()?;
         let client = ClientKey::make(folder.path())?;
         let disks = folder.path().to_owned();
@@ -54,7 +54,7 @@ impl Lab {
         Ok(Lab { events, queue, cloud, client, folder, runtime: Some(runtime) })
     }
 
-    /// What happened so far, in order.
+    /// All events so far, in order.
     pub fn events(&self) -> &EventLog {
         &self.events
     }
@@ -64,17 +64,17 @@ impl Lab {
         &self.queue
     }
 
-    /// The cloud, which makes the hosts.
+    /// The cloud, which creates the hosts.
     pub fn cloud(&self) -> &Cloud {
         &self.cloud
     }
 
-    /// The key that every host lets in.
+    /// The key that every host accepts.
     pub fn client_key(&self) -> &ClientKey {
         &self.client
     }
 
-    /// A folder of this lab alone, removed with it.
+    /// The lab's directory, removed with it.
     pub fn folder(&self) -> &std::path::Path {
         self.folder.path()
     }
@@ -86,7 +86,7 @@ impl Drop for Lab {
             self.cloud.destroy(&instance.id);
         }
         if let Some(runtime) = self.runtime.take() {
-            // In the background: a lab may be dropped in async code, where waiting for a runtime panics.
+            // In the background: waiting for a runtime in async code would panic.
             runtime.shutdown_background();
         }
     }

@@ -1,4 +1,4 @@
-//! `lab_echo`: a data source that says what it was told.
+//! `lab_echo`: a data source that returns its argument.
 
 use async_trait::async_trait;
 use grit_provider::schema::{

@@ -1,11 +1,11 @@
-//! What happened inside the provider's processes, line by line, in the file that `LAB_JOURNAL` names.
+//! Events of the provider's processes, one line each, in the file named by `LAB_JOURNAL`.
 
 use std::{fs::OpenOptions, io::Write as _, path::Path};
 
 use serde::Deserialize;
 use serde_json::{Value as Json, json};
 
-/// The variable that names the file; without it nothing is written.
+/// The variable with the path; without it no event is written.
 pub const VARIABLE: &str = "LAB_JOURNAL";
 
 /// One line of the journal.
@@ -15,7 +15,7 @@ pub struct Entry {
     pub pid: u32,
     /// What happened, for example `create_start`.
     pub event: String,
-    /// Everything else.
+    /// Other fields.
     #[serde(flatten)]
     pub fields: Json,
 }
@@ -28,7 +28,7 @@ pub fn write(event: &str, fields: Json) {
     if let (Some(line), Some(fields)) = (line.as_object_mut(), fields.as_object()) {
         line.extend(fields.clone());
     }
-    // One write for a line, so that processes do not mix theirs.
+    // One write per line, so that lines of several processes do not mix.
     let written = OpenOptions::new()
         .create(true)
         .append(true)
@@ -39,7 +39,7 @@ pub fn write(event: &str, fields: Json) {
     }
 }
 
-/// All complete lines so far. A journal that does not exist yet is empty.
+/// All complete lines so far. A missing journal is empty.
 pub fn read(path: &Path) -> Vec<Entry> {
     let text = std::fs::read_to_string(path).unwrap_or_default();
     text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()

@@ -1,9 +1,8 @@
-//! The provider `lab`: what a plugin host has to survive, as resources that misbehave on request.
+//! The provider `lab`: resources that inject faults on request, to test the plugin host.
 //!
-//! It is served by the same plugin host as the real provider, so what holds for its resources holds for all. Each of its resources
-//! writes what happens to it into a journal, which tests wait for and read ([`journal`]).
+//! It uses the plugin host of the real provider, so its results hold for all resources. Each resource
+//! writes its events to a journal, which tests read ([`journal`]).
 
-pub mod aws_instance;
 pub mod echo;
 pub mod instance;
 pub mod journal;
@@ -17,22 +16,24 @@ use grit_provider::{
 use serde::Deserialize;
 use serde_json::json;
 
-/// The address under which Terraform configurations require it.
+use self::instance::{AwsInstance, CloudUrl, InstanceResource, LabInstance};
+
+/// Its address in Terraform configurations.
 pub const ADDRESS: &str = "registry.terraform.io/runner-tools/lab";
 
-/// The whole provider. A new resource is one more line here, and a file beside this one.
+/// The whole provider. A new resource needs one more line here and a file beside this one.
 pub fn registry() -> Registry {
-    let instance = instance::LabInstance::default();
-    Registry::new(ADDRESS, Lab { instance: instance.clone() })
-        .resource("aws_instance", aws_instance::AwsInstance(instance.clone()))
-        .resource("lab_instance", instance)
+    let cloud = CloudUrl::default();
+    Registry::new(ADDRESS, Lab { cloud: cloud.clone() })
+        .resource("aws_instance", InstanceResource::<AwsInstance>::new(cloud.clone()))
+        .resource("lab_instance", InstanceResource::<LabInstance>::new(cloud))
         .resource("lab_probe", probe::Probe)
         .data_source("lab_echo", echo::Echo)
 }
 
 /// The provider block.
 struct Lab {
-    instance: instance::LabInstance,
+    cloud: CloudUrl,
 }
 
 #[derive(Deserialize)]
@@ -59,7 +60,7 @@ impl Provider for Lab {
             Value::Null => json!(null),
             Value::Unknown => json!({"unknown": true}),
         };
-        self.instance.configure(config.cloud.as_ref_option().map(|cloud| &**cloud));
+        self.cloud.configure(config.cloud.as_ref_option().map(|cloud| &**cloud));
         journal::write("configured", json!({"greeting": greeting, "terraform_version": terraform_version}));
         Some(())
     }

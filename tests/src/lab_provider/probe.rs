@@ -1,4 +1,4 @@
-//! `lab_probe`: a managed resource that does what its `mode` says, mostly wrong.
+//! `lab_probe`: a managed resource whose `mode` selects a fault.
 
 use std::{borrow::Cow, collections::BTreeMap, time::Duration};
 
@@ -37,7 +37,7 @@ pub struct State<'a> {
     secret_wo: ValueString<'a>,
     weight: ValueAnyNumber,
     old_name: ValueString<'a>,
-    /// A mistake on purpose: no room for a value that is not known yet.
+    /// An intended mistake: the type cannot represent an unknown value.
     known: Option<Cow<'a, str>>,
     #[serde(borrow = "'a")]
     items: Value<BTreeMap<Cow<'a, str>, Item<'a>>>,
@@ -275,7 +275,7 @@ impl Resource for Probe {
         _: ValueEmpty,
     ) -> Option<()> {
         let leaving = Leaving::enter("destroy", prior.name.as_str(), json!({"private": private.as_str()}));
-        // The variable makes the next attempt succeed, whatever the mode says.
+        // The variable makes the next attempt succeed in every mode.
         let mode = if std::env::var_os("LAB_BEHAVE").is_some() { "" } else { prior.mode.as_str() };
         match mode {
             "destroy_none" => return leaving.with("destroy_end", None),
@@ -318,7 +318,7 @@ impl Resource for Probe {
     }
 }
 
-/// Waits, unless asked to stop. A deaf one does not listen. Says whether the wait came to its end.
+/// Waits until done or stopped; an unresponsive one ignores the stop. Returns whether the wait was complete.
 async fn wait(milliseconds: &ValueNumber, deaf: bool) -> bool {
     let milliseconds = milliseconds.as_ref().copied().unwrap_or_default();
     let wait = tokio::time::sleep(Duration::from_millis(u64::try_from(milliseconds).unwrap_or_default()));
@@ -333,7 +333,7 @@ async fn wait(milliseconds: &ValueNumber, deaf: bool) -> bool {
     }
 }
 
-/// One line at each level, with fields that a careless writer could mistake for hclog's.
+/// One line at each level, with fields that have names of hclog's keys.
 fn log(name: &str) {
     tracing::error!(name, "said at error");
     tracing::warn!(name, attempt = 3, "said at warn");
@@ -355,7 +355,7 @@ fn shown(value: &ValueString<'_>) -> Json {
     }
 }
 
-/// Writes how a call ended; also when its future is dropped halfway, which must not happen.
+/// Writes the end of a call, also if its future is dropped early, which is a bug.
 struct Leaving {
     verb: &'static str,
     name: String,

@@ -1,4 +1,4 @@
-//! Links to a host that can be cut: without a packet that says so, as a network does that loses its way, and put back again.
+//! Links to a host that can be cut without a closing packet, as in a network outage, and restored.
 
 mod namespace;
 mod relay;

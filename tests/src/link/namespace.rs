@@ -1,4 +1,4 @@
-//! A network namespace at the end of a virtual cable.
+//! A network namespace at the end of a virtual Ethernet cable.
 
 use std::{
     fs::File,
@@ -10,8 +10,8 @@ use std::{
 use anyhow::{Context as _, bail};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-/// A network of its own: one cable to this machine, and a loopback. Servers in it share everything else with this machine, sockets in
-/// its file system included. Removed with its value; what runs in it is to be ended before.
+/// A separate network: one cable to this machine, and a loopback. Servers in it share everything else with this machine, including
+/// unix sockets. Dropping it removes it; its processes must end before.
 #[derive(Debug)]
 pub struct Namespace {
     name: String,
@@ -19,10 +19,10 @@ pub struct Namespace {
 }
 
 impl Namespace {
-    /// Makes one; the error says what is missing for that, which is `ip` of iproute2 or the right to use it.
+    /// Creates a namespace. The error names what is missing: `ip` of iproute2 or the permission to use it.
     pub fn new() -> anyhow::Result<Self> {
         let [a, b, c, d, ..] = uuid::Uuid::new_v4().into_bytes();
-        // Of the range that is set aside for tests of networks, so that no real host is hidden. Four addresses for each cable.
+        // From the range reserved for network tests, so that no real host is hidden. Four addresses for each cable.
         let network = [198, 18 | (a & 1), b, c & 0b1111_1100];
         let [ours, theirs] = [1, 2].map(|host| {
             let [first, second, third, fourth] = network;
@@ -51,7 +51,7 @@ impl Namespace {
     pub fn run<T: Send>(&self, inside: impl FnOnce() -> T + Send) -> anyhow::Result<T> {
         let path = format!("/run/netns/{}", self.name);
         let namespace = File::open(&path).with_context(|| format!("open {path}"))?;
-        // Only the thread that asks for it is moved, so it is one that ends with the closure.
+        // Only the calling thread is moved, so it is a thread that ends with the closure.
         let moved = std::thread::scope(|scope| {
             let thread = scope.spawn(|| {
                 move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?;
@@ -65,12 +65,12 @@ impl Namespace {
         }
     }
 
-    /// Pulls the cable at the far end: packets to the namespace are lost.
+    /// Sets the far end of the cable down: packets to the namespace are lost.
     pub fn cut(&self) -> anyhow::Result<()> {
         self.cable("down")
     }
 
-    /// Puts the cable back.
+    /// Sets the cable up again.
     pub fn restore(&self) -> anyhow::Result<()> {
         self.cable("up")
     }
@@ -82,7 +82,7 @@ impl Namespace {
 
 impl Drop for Namespace {
     fn drop(&mut self) {
-        // The cable goes with it. What cannot be removed has an id of its own, and is in nobody's way.
+        // The cable is removed with it. Names are unique, so leftovers do not disturb other tests.
         let _ = ip(&["netns", "delete", &self.name]);
     }
 }

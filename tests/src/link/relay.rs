@@ -13,10 +13,10 @@ use tokio::{
     sync::watch,
 };
 
-/// Forwards connections to one address. Needs no rights.
+/// Forwards connections to one address. Needs no privileges.
 ///
-/// While it is cut, nothing passes in either direction and nothing is closed: connections that stand fall silent, new ones are accepted
-/// by the kernel and never hear a word. Once restored, what waited goes on. Ends with its value.
+/// While it is cut, no data passes in either direction and no connection is closed: open connections are silent, and new ones are accepted
+/// by the kernel without a response. After the restore, waiting data passes. Dropping it ends it.
 #[derive(Debug)]
 pub struct Relay {
     address: SocketAddr,
@@ -41,17 +41,17 @@ impl Relay {
         Ok(Self { address, passing, runtime: Some(runtime) })
     }
 
-    /// Where it listens.
+    /// The listen address.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Lets nothing pass from now on.
+    /// Cuts the link.
     pub fn cut(&self) {
         self.passing.send_replace(false);
     }
 
-    /// Lets everything pass again.
+    /// Restores the link.
     pub fn restore(&self) {
         self.passing.send_replace(true);
     }
@@ -69,18 +69,18 @@ async fn forward(near: TcpStream, to: SocketAddr, mut passes: watch::Receiver<bo
     if passes.wait_for(|passes| *passes).await.is_err() {
         return;
     }
-    // A host that refuses is one that closes at once, seen from behind the relay.
+    // A refused connection looks like an immediate close from behind the relay.
     let Ok(far) = TcpStream::connect(to).await else { return };
     let ((near_in, near_out), (far_in, far_out)) = (near.into_split(), far.into_split());
     tokio::join!(pump(near_in, far_out, passes.clone()), pump(far_in, near_out, passes));
 }
 
-/// Copies one direction, its end included, as long as the relay passes anything.
+/// Copies one direction, including the end of the stream, while the link is not cut.
 async fn pump(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut passes: watch::Receiver<bool>) {
     let mut buffer = vec![0; 16 << 10];
     loop {
         let read = from.read(&mut buffer).await.unwrap_or(0);
-        // After the read: what was under way when the link was cut waits here.
+        // After the read: data in transit waits here while the link is cut.
         if passes.wait_for(|passes| *passes).await.is_err() {
             return;
         }

@@ -6,7 +6,7 @@ variable "managers" {
 }
 
 variable "health" {
-  description = "What tests set on the health gate."
+  description = "What tests set on the health check."
   type = object({
     create     = optional(string, "60s")
     update     = optional(string, "60s")

@@ -1,5 +1,5 @@
-//! A deployment in the lab: Terraform with the configuration `main.tf` beside this file or one of the test's own, and the hosts that it
-//! makes.
+//! A deployment in the lab: Terraform with the configuration `main.tf` beside this file, or with one of the test, and the hosts that it
+//! creates.
 
 use std::time::Duration;
 
@@ -15,13 +15,13 @@ use crate::{
     terraform::{Run, Workspace},
 };
 
-/// Longer than anything here takes on a busy machine; a limit for broken tests.
+/// A limit for broken tests: longer than any step on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A workspace over a lab.
 #[derive(Debug)]
 pub struct Rollout {
-    // Terraform before the hosts it talks to: fields are dropped in this order.
+    // Terraform ends before its hosts: fields are dropped in this order.
     pub workspace: Workspace,
     pub lab: Lab,
     variables: Map<String, Json>,
@@ -56,7 +56,7 @@ impl Rollout {
         self.write()
     }
 
-    /// Decides which managers there are to be. The part behind the last dash is the version: `m1-v2` runs version 2.
+    /// Sets the managers. The part after the last dash is the version: `m1-v2` runs version 2.
     pub fn managers(&mut self, names: &[&str]) -> anyhow::Result<()> {
         let version = |name: &str| match name.rsplit_once("-v") {
             Some((_, number)) => format!("19.2.{number}"),
@@ -71,7 +71,7 @@ impl Rollout {
         self.workspace.write("terraform.tfvars.json", &Json::from(self.variables.clone()).to_string())
     }
 
-    /// The host of a manager that is there.
+    /// The host of an existing manager.
     #[track_caller]
     #[expect(clippy::panic, reason = "a test helper: failing the test is its purpose")]
     pub fn host(&self, name: &str) -> Host {
@@ -81,7 +81,7 @@ impl Rollout {
         }
     }
 
-    /// The names of the hosts that are there.
+    /// The names of the existing hosts.
     pub fn hosts(&self) -> Vec<String> {
         self.lab.cloud().instances().into_iter().map(|(instance, _)| instance.instance_name).collect()
     }
@@ -97,7 +97,7 @@ impl Rollout {
         jobs
     }
 
-    /// Waits until the runner of `host` was asked for a graceful shutdown.
+    /// Waits until the runner of `host` has received SIGQUIT.
     #[track_caller]
     pub fn wait_for_drain(&self, host: &str) -> Event {
         self.lab.events().wait_for(&format!("{host} drains"), PATIENCE, |event| {
@@ -105,7 +105,7 @@ impl Rollout {
         })
     }
 
-    /// Every signal that the runners of this host took up, in order.
+    /// All signals that the runners of this host handled, in order.
     pub fn signals(&self, host: &str) -> Vec<String> {
         let events = self.lab.events().all();
         let signals = events.into_iter().filter(|event| event.subject == host);
@@ -117,7 +117,7 @@ impl Rollout {
             .collect()
     }
 
-    /// Whether the runner of an instance still ran when the instance was destroyed; `None` while the instance is there.
+    /// Whether the runner of an instance still ran when the instance was destroyed; `None` while the instance exists.
     pub fn runner_was_alive_at_the_end_of(&self, host: &str) -> Option<bool> {
         let events = self.lab.events().all();
         events.into_iter().filter(|event| event.subject == host).find_map(|event| match event.what {
@@ -126,7 +126,7 @@ impl Rollout {
         })
     }
 
-    /// Runs `apply` while `meanwhile` happens; fails the test when that panics, and waits for the apply in any case.
+    /// Runs `apply` and `meanwhile` at the same time. Waits for the apply in any case, and panics if `meanwhile` panicked.
     pub fn apply_while(&self, meanwhile: impl FnOnce()) -> anyhow::Result<Run> {
         std::thread::scope(|scope| {
             let apply = scope.spawn(|| self.workspace.apply());
@@ -136,12 +136,12 @@ impl Rollout {
     }
 }
 
-/// Whether a runner took up this signal.
+/// Whether a runner handled this signal.
 pub fn is_signal(event: &Event, wanted: &str) -> bool {
     matches!(&event.what, What::RunnerSignal { signal, .. } if signal == wanted)
 }
 
-/// Asserts that the lines of `wanted` stand in `timeline` in this order; lines between them are of no interest.
+/// Asserts that `timeline` has the lines of `wanted` in this order, possibly with other lines between them.
 #[track_caller]
 #[expect(clippy::panic, reason = "a test helper: failing the test is its purpose")]
 pub fn assert_order(timeline: &[String], wanted: &[&str]) {

@@ -1,4 +1,4 @@
-//! Carries a channel's bytes to a socket and back.
+//! Forwards the bytes of a channel to a socket and back.
 
 use russh::{
     Channel, ChannelOpenFailure,

@@ -1,6 +1,6 @@
-//! An SSH server in this process, for machines without sshd: it lets given keys in, and forwards to TCP addresses and unix sockets.
+//! An SSH server in this process, for machines without sshd: it accepts given keys, and forwards to TCP addresses and unix sockets.
 //!
-//! It is enough for the provider and for `ssh -W`; it opens no shell, and does nothing else. It runs on threads of its own and ends, with
+//! It supports the provider and `ssh -W`, and has no shell. It runs on separate threads and ends, with
 //! all its sessions, when its value is dropped.
 
 mod forward;
@@ -14,7 +14,7 @@ use russh::{
 use std::{collections::HashMap, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 use tokio::{net::TcpListener, runtime::Runtime};
 
-/// A key pair that was made without ssh-keygen.
+/// A key pair that is created without ssh-keygen.
 #[derive(Clone)]
 pub struct KeyPair {
     /// In OpenSSH's format.
@@ -24,7 +24,7 @@ pub struct KeyPair {
 }
 
 impl KeyPair {
-    /// Makes an ed25519 key.
+    /// Creates an ed25519 key.
     pub fn generate() -> anyhow::Result<Self> {
         let key = random_key()?;
         let private = key.to_openssh(LineEnding::LF).context("write the private key")?.to_string();
@@ -40,14 +40,14 @@ pub struct SshServer {
 }
 
 impl SshServer {
-    /// Starts a server on a free port of 127.0.0.1 that lets in whoever holds one of these keys (lines of `authorized_keys` without
-    /// options), under any name.
+    /// Starts a server on a free port of 127.0.0.1 that accepts these keys (lines of `authorized_keys` without
+    /// options) for any user name.
     pub fn start(authorized: &[&str]) -> anyhow::Result<Self> {
         Self::start_with(authorized, None, HashMap::new())
     }
 
-    /// Starts a server with this host key (an OpenSSH private key; `None` makes one), on a machine where unix sockets are found at other
-    /// paths: a request for a key of `sockets` is connected to its value.
+    /// Starts a server with this host key (an OpenSSH private key; `None` creates one). It maps the paths of unix
+    /// sockets: a request for a key of `sockets` is connected to its value.
     pub fn start_with(
         authorized: &[&str],
         host_key: Option<&str>,
@@ -76,7 +76,7 @@ impl SshServer {
             .enable_all()
             .build()
             .context("start a runtime for the SSH server")?;
-        // No `block_on`: the caller may be in a runtime itself.
+        // Not `block_on`: the caller may be in a runtime.
         let listener = std::net::TcpListener::bind("127.0.0.1:0").context("listen for SSH")?;
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
@@ -111,7 +111,7 @@ impl SshServer {
         Ok(Self { address, host_key, runtime: Some(runtime) })
     }
 
-    /// Where it listens.
+    /// The listen address.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -142,7 +142,7 @@ struct Handler {
 
 impl Handler {
     fn judge(&self, key: &PublicKey) -> Auth {
-        // The comment of a key is no part of it.
+        // Without the comment of the key.
         if self.authorized.iter().any(|it| it.key_data() == key.key_data()) {
             Auth::Accept
         } else {

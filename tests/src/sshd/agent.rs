@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// A running agent. Ends with its value.
+/// A running agent. Dropping it ends it.
 #[derive(Debug)]
 pub struct Agent {
     socket: PathBuf,
@@ -16,7 +16,7 @@ pub struct Agent {
 }
 
 impl Agent {
-    /// Starts an agent without keys, its socket in this folder.
+    /// Starts an agent without keys, with its socket in this directory.
     pub fn start(dir: &Path) -> anyhow::Result<Self> {
         let socket = dir.join("agent.sock");
         let mut child = Command::new("ssh-agent")
@@ -42,7 +42,7 @@ impl Agent {
         &self.socket
     }
 
-    /// Gives it a key that has no passphrase, and the certificate beside it if there is one.
+    /// Adds a key without a passphrase, and the certificate beside it if there is one.
     pub fn add(&self, key: &ClientKey) -> anyhow::Result<()> {
         let output =
             Command::new("ssh-add").arg("-q").arg(&key.path).env("SSH_AUTH_SOCK", &self.socket).output()?;

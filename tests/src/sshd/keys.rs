@@ -1,4 +1,4 @@
-//! Keys made by ssh-keygen.
+//! Keys created by ssh-keygen.
 
 use anyhow::{Context, ensure};
 use std::{
@@ -21,14 +21,14 @@ pub struct ClientKey {
 }
 
 impl ClientKey {
-    /// Makes a key of a type that ssh-keygen knows (`ed25519`, `ecdsa`, `rsa`), encrypted unless the passphrase is empty.
+    /// Creates a key of a type of ssh-keygen (`ed25519`, `ecdsa`, `rsa`), encrypted unless the passphrase is empty.
     pub fn generate(dir: &Path, name: &str, kind: &str, passphrase: &str) -> anyhow::Result<Self> {
         let path = dir.join(name);
         generate(&path, kind, passphrase)?;
         Self::read(&path)
     }
 
-    /// Reads a key that is there already, with its `.pub` file.
+    /// Reads an existing key with its `.pub` file.
     pub fn read(path: &Path) -> anyhow::Result<Self> {
         let listed = keygen(&["-l", "-f", &path.with_extension_added("pub")])?;
         let fingerprint =
@@ -41,7 +41,7 @@ impl ClientKey {
         })
     }
 
-    /// Signs this key as a user's or, with `-h` among the options, a host's. Gives the path of the certificate.
+    /// Signs this key as a user key or, with `-h` among the options, as a host key. Returns the path of the certificate.
     pub fn sign(&self, authority: &ClientKey, options: &[&str]) -> anyhow::Result<PathBuf> {
         let ca = authority.path.display().to_string();
         let public = self.path.with_extension_added("pub");
@@ -60,7 +60,7 @@ pub fn public_line(path: &Path) -> anyhow::Result<String> {
     Ok(words.join(" "))
 }
 
-/// Makes a key pair.
+/// Creates a key pair.
 pub(super) fn generate(path: &Path, kind: &str, passphrase: &str) -> anyhow::Result<()> {
     let path = path.display().to_string();
     let mut args = vec!["-q", "-t", kind, "-N", passphrase, "-C", "test", "-f", &path];

@@ -1,7 +1,7 @@
-//! The real sshd on a free port, with keys made for the run, as root or as an ordinary user.
+//! The real sshd on a free port, with keys created for the run, as root or as an ordinary user.
 //!
-//! Each server has a folder, an address in 127.0.0.0/8 and a log of its own, and ends with its value, sessions included. It lets the
-//! user in who runs the test, with the keys that the builder was given.
+//! Each server has its own directory, address in 127.0.0.0/8 and log. Dropping it ends it with all sessions. It accepts the
+//! user who runs the test, with the keys of the builder.
 
 mod agent;
 mod keys;
@@ -26,12 +26,12 @@ use tempfile::TempDir;
 const PROGRAM: &str = "/usr/sbin/sshd";
 const START_LIMIT: Duration = Duration::from_secs(30);
 
-/// Whether this machine has a real sshd.
+/// Whether sshd is installed.
 pub fn is_installed() -> bool {
     Path::new(PROGRAM).is_file()
 }
 
-/// How a server is to be. Made by [`Sshd::builder`].
+/// The settings of a server. See [`Sshd::builder`].
 #[derive(Debug, Clone)]
 pub struct Builder {
     host_keys: Vec<String>,
@@ -41,7 +41,7 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// Lets every user look into the server's folder, for logins of others than the user who runs the test.
+    /// Makes the server's directory readable for every user, for logins of other users.
     pub fn open_to_all(mut self) -> Self {
         self.open = true;
         self
@@ -53,7 +53,7 @@ impl Builder {
         self
     }
 
-    /// Lets a key in.
+    /// Adds an authorized key.
     pub fn authorize(self, key: &ClientKey) -> Self {
         let line = key.public.clone();
         self.authorized_line(line)
@@ -65,7 +65,7 @@ impl Builder {
         self
     }
 
-    /// Adds a line to `sshd_config`. It comes first, and sshd takes the first value that it reads.
+    /// Adds a line to `sshd_config`. It comes first, and sshd uses the first value.
     pub fn config(mut self, line: impl Into<String>) -> Self {
         self.config.push(line.into());
         self
@@ -88,7 +88,7 @@ impl Builder {
         if rustix::process::geteuid().is_root() {
             fs::create_dir_all("/run/sshd").context("make sshd's folder for privilege separation")?;
         }
-        // A port that was free a moment ago may be taken when sshd asks for it.
+        // A port that was just free may be in use when sshd binds it.
         let mut last = None;
         for _ in 0..5 {
             match Sshd::launch(&self, dir.path(), &host_keys) {
@@ -111,7 +111,7 @@ pub struct Sshd {
 }
 
 impl Sshd {
-    /// A server with one ed25519 host key that lets nobody in yet.
+    /// A server with one ed25519 host key and no authorized key.
     pub fn builder() -> Builder {
         Builder {
             host_keys: vec!["ed25519".to_owned()],
@@ -121,17 +121,17 @@ impl Sshd {
         }
     }
 
-    /// Where it listens.
+    /// The listen address.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The user that it lets in: the one who runs the test.
+    /// The accepted user: the one who runs the test.
     pub fn username(&self) -> String {
         username()
     }
 
-    /// Its folder, for sockets and the like.
+    /// Its directory, for sockets and other files.
     pub fn dir(&self) -> &Path {
         self.dir.path()
     }
@@ -141,7 +141,7 @@ impl Sshd {
         self.host_keys.iter().filter_map(|path| public_line(path).ok()).collect()
     }
 
-    /// Makes the server show its first host key in a certificate for these principals, signed by an authority. Takes effect for sessions
+    /// Makes the server present its first host key in a certificate for these principals, signed by an authority. Applies to sessions
     /// that begin afterwards.
     pub fn certify(&self, authority: &ClientKey, options: &[&str]) -> anyhow::Result<()> {
         let path = self.host_keys.first().context("the server has no host key")?;
@@ -165,12 +165,12 @@ impl Sshd {
         self.host_keys().iter().fold(String::new(), |all, key| all + &name + " " + key + "\n")
     }
 
-    /// Everything that it logged so far.
+    /// Its log.
     pub fn log(&self) -> String {
         fs::read_to_string(self.dir.path().join("log")).unwrap_or_default()
     }
 
-    /// The process that listens, below which are those of the sessions.
+    /// The listening process, whose descendants are the sessions.
     pub fn listener(&self) -> u32 {
         self.child.id()
     }
@@ -180,12 +180,12 @@ impl Sshd {
         Pid::from_raw(self.child.id().cast_signed()).map(tree::with_descendants).unwrap_or_default()
     }
 
-    /// Stops the listener and all sessions in their tracks, as a hung host does.
+    /// Stops the listener and all sessions with SIGSTOP, as a hung host.
     pub fn freeze(&self) {
         signal(&self.processes(), Signal::STOP);
     }
 
-    /// Lets them go on.
+    /// Continues them.
     pub fn thaw(&self) {
         signal(&self.processes(), Signal::CONT);
     }
@@ -195,7 +195,7 @@ impl Sshd {
         signal(self.processes().get(1..).unwrap_or_default(), Signal::KILL);
     }
 
-    /// Kills the listener and all sessions, as a host does that loses its power.
+    /// Kills the listener and all sessions, as a power failure does.
     pub fn kill(&mut self) {
         signal(&self.processes(), Signal::KILL);
         let _ = self.child.wait();
@@ -270,7 +270,7 @@ pub fn username() -> String {
     named.unwrap_or_else(|| "root".to_owned())
 }
 
-/// An address of the loopback network that nobody listens on: tests that run side by side get different ones.
+/// A loopback address without a listener; parallel tests get different ones.
 pub fn free_address() -> anyhow::Result<SocketAddr> {
     static COUNTER: AtomicU32 = AtomicU32::new(0);
     let count = COUNTER.fetch_add(1, Ordering::Relaxed);
@@ -304,7 +304,7 @@ fn config_text(builder: &Builder, dir: &Path, host_keys: &[PathBuf], address: So
 
 fn signal(processes: &[Pid], signal: Signal) {
     for pid in processes {
-        // One that has ended in between is what we wanted, or will be seen by the test.
+        // A process may have ended in between.
         let _ = rustix::process::kill_process(*pid, signal);
     }
 }

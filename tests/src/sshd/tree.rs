@@ -1,9 +1,9 @@
-//! The processes below a process: sshd gives each session a session of its own, so no group holds them all.
+//! The descendants of a process. sshd gives each SSH session a separate process session, so no process group has all of them.
 
 use rustix::process::Pid;
 use std::fs;
 
-/// A process and all that stem from it, parents before children.
+/// A process and all its descendants, parents before children.
 pub fn with_descendants(root: Pid) -> Vec<Pid> {
     let all = parents();
     let mut found = vec![root.as_raw_nonzero().get()];
@@ -21,7 +21,7 @@ fn parents() -> Vec<(i32, i32)> {
     let pids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
     pids.filter_map(|pid: i32| {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        // The name stands in brackets and may hold anything.
+        // The name in parentheses can contain any character.
         let after_name = stat.rsplit_once(')')?.1;
         Some((pid, after_name.split_whitespace().nth(1)?.parse().ok()?))
     })

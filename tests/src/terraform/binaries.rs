@@ -1,10 +1,10 @@
-//! Where the programs are.
+//! The paths of the programs.
 
 use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
-/// A program that a test needs is not there.
+/// A program that a test needs is missing.
 #[derive(Debug, Error)]
 pub enum MissingBinary {
     #[error("neither `terraform` nor `tofu` is on PATH: install one of them")]
@@ -15,14 +15,14 @@ pub enum MissingBinary {
     Unknown(#[source] std::io::Error),
 }
 
-/// Names the core to run in place of the one on PATH. `cargo xtask test --core` sets it.
+/// The core to run instead of the one on PATH. `cargo xtask test --core` sets it.
 const CORE: &str = "GRIT_TEST_CORE";
 
 /// The core of this run: the one that [`CORE`] names, otherwise the first of `terraform` and `tofu` on PATH.
 ///
 /// # Errors
 ///
-/// When neither is there.
+/// If neither exists.
 pub fn terraform() -> Result<PathBuf, MissingBinary> {
     if let Some(core) = std::env::var_os(CORE).filter(|core| !core.is_empty()) {
         return Ok(core.into());
@@ -30,14 +30,14 @@ pub fn terraform() -> Result<PathBuf, MissingBinary> {
     on_path("terraform").or_else(|| on_path("tofu")).ok_or(MissingBinary::Terraform)
 }
 
-/// A program of this workspace, built in the same profile as the one that asks.
+/// A program of this workspace, built in the profile of the caller.
 ///
 /// # Errors
 ///
-/// When it has not been built.
+/// If it has not been built.
 pub fn built(name: &str) -> Result<PathBuf, MissingBinary> {
     let own = std::env::current_exe().map_err(MissingBinary::Unknown)?;
-    // Tests live in `target/PROFILE/deps`, programs one folder up.
+    // Tests are in `target/PROFILE/deps`, programs one directory up.
     let folder = own.parent().unwrap_or(Path::new(""));
     let folder = if folder.ends_with("deps") { folder.parent().unwrap_or(folder) } else { folder };
     let path = folder.join(format!("{name}{}", std::env::consts::EXE_SUFFIX));

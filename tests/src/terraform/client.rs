@@ -1,4 +1,4 @@
-//! A caller of the plugin protocol that is not Terraform: the good one, and those who must be refused.
+//! A client of the plugin protocol instead of Terraform: a valid one, and clients that must be rejected.
 
 use std::sync::Arc;
 
@@ -24,10 +24,10 @@ use tower::service_fn;
 
 use super::Handshake;
 
-/// As much as Terraform takes and sends.
+/// Terraform's message size limit.
 const LARGEST_MESSAGE: usize = i32::MAX as usize;
 
-/// A certificate and its key, as go-plugin's client makes one for each plugin it starts.
+/// A certificate and its key, as go-plugin's client creates one for each plugin.
 pub struct ClientIdentity {
     /// For PLUGIN_CLIENT_CERT.
     pub pem: String,
@@ -38,13 +38,13 @@ pub struct ClientIdentity {
 /// An open connection.
 #[derive(Debug, Clone)]
 pub struct Client {
-    /// For services that have no field here.
+    /// For services without a field here.
     pub channel: Channel,
     pub provider: ProviderClient<Channel>,
     pub controller: GrpcControllerClient<Channel>,
 }
 
-/// Why there is no connection.
+/// The error of a failed connection.
 #[derive(Debug, Error)]
 pub enum ConnectError {
     #[error("cannot connect or greet: {0:?}")]
@@ -54,18 +54,18 @@ pub enum ConnectError {
 }
 
 impl ClientIdentity {
-    /// A fresh one.
+    /// Creates an identity.
     ///
     /// # Errors
     ///
-    /// When the key cannot be made.
+    /// If the key cannot be created.
     pub fn new() -> anyhow::Result<Self> {
         let key = KeyPair::generate()?;
         let certificate = CertificateParams::new(vec!["localhost".into()])?.self_signed(&key)?;
         Ok(Self { pem: certificate.pem(), certificate: certificate.der().clone(), key: key.serialize_der() })
     }
 
-    /// Shows the certificate of another, whose key it does not have.
+    /// Presents another client's certificate without having its key.
     #[must_use]
     pub fn with_certificate_of(self, other: &Self) -> Self {
         Self { pem: other.pem.clone(), certificate: other.certificate.clone(), key: self.key }
@@ -73,11 +73,11 @@ impl ClientIdentity {
 }
 
 impl Client {
-    /// Connects as Terraform does: it trusts the certificate of the handshake, and shows `identity`.
+    /// Connects as Terraform does: it trusts the certificate of the handshake, and presents `identity`.
     ///
     /// # Errors
     ///
-    /// When the provider refuses.
+    /// If the provider rejects the client.
     pub async fn connect(
         handshake: &Handshake,
         identity: Option<&ClientIdentity>,
@@ -106,7 +106,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// When the provider refuses.
+    /// If the provider rejects the client.
     pub async fn connect_plain(handshake: &Handshake) -> Result<Self, ConnectError> {
         Self::open(handshake, None).await
     }
@@ -145,7 +145,7 @@ trait Stream: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send {}
 
 impl<T: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send> Stream for T {}
 
-/// Trusts exactly the certificate of the handshake. Go uses it as its only root, to the same effect.
+/// Trusts exactly the certificate of the handshake. Go uses it as the only root, with the same effect.
 #[derive(Debug)]
 struct Trusting {
     certificate: Vec<u8>,

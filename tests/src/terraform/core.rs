@@ -1,12 +1,12 @@
-//! The core that the promises are kept on, and everything in which cores differ from each other as far as a promise sees it.
+//! The core of this run, and the differences between cores that tests depend on.
 //!
-//! A test asks here for what it has to expect. It never accepts two answers.
+//! A test reads its expected result here. It never accepts two results.
 
 use std::{process::Command, sync::OnceLock};
 
 use super::binaries;
 
-/// Whose core it is.
+/// The product of a core.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Product {
     Terraform,
@@ -25,7 +25,7 @@ pub struct Core {
 ///
 /// # Panics
 ///
-/// When there is none, or it does not answer.
+/// If there is none, or it fails.
 #[expect(clippy::expect_used, reason = "a test cannot go on without a core")]
 pub fn core() -> Core {
     static CORE: OnceLock<Core> = OnceLock::new();
@@ -58,7 +58,7 @@ impl Core {
         Some(Self { product, version })
     }
 
-    /// The registry of a provider whose source names none.
+    /// The registry of a provider whose source has no registry.
     pub fn registry(self) -> &'static str {
         match self.product {
             Product::Terraform => "registry.terraform.io",
@@ -66,17 +66,17 @@ impl Core {
         }
     }
 
-    /// Whether a `moved` block may lead from one resource type to another.
+    /// Whether a `moved` block can change the resource type.
     pub fn moves_between_types(self) -> bool {
         self.since((1, 8), (1, 10))
     }
 
-    /// Whether a `removed` block can forget a resource (`destroy = false`).
+    /// Whether a `removed` block can remove a resource from the state only (`destroy = false`).
     pub fn has_removed_blocks(self) -> bool {
         self.since((1, 7), (1, 10))
     }
 
-    /// Whether a resource's `lifecycle` takes `destroy = false`, and plans take `-exclude`.
+    /// Whether a resource's `lifecycle` supports `destroy = false`, and plans support `-exclude`.
     pub fn has_destroy_false_and_exclude(self) -> bool {
         self.product == Product::OpenTofu && self.version >= (1, 12)
     }
@@ -91,8 +91,8 @@ impl Core {
         self.since((1, 11), (1, 11))
     }
 
-    /// Whether the state on disk has each object as soon as it is there. OpenTofu writes 20 s later at the earliest, so a killed one has forgotten
-    /// what it made just before.
+    /// Whether the state on disk has each new object immediately. OpenTofu writes at the earliest 20 s later, so a killed one loses
+    /// its last objects.
     pub fn saves_each_step(self) -> bool {
         self.product == Product::Terraform
     }

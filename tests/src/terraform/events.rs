@@ -1,26 +1,26 @@
-//! What Terraform prints under `-json`: one object per line.
+//! Terraform's `-json` output: one object per line.
 
 use serde::Deserialize;
 use serde_json::Value as Json;
 
-/// One line, as far as tests look at it.
+/// The parts of one line that tests use.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Event {
     /// A change in the plan.
     PlannedChange { address: String, action: String },
-    /// An operation began.
+    /// An operation started.
     ApplyStart(Hook),
-    /// An operation goes on: every 10 s.
+    /// An operation is still running; sent every 10 s.
     ApplyProgress(Hook),
     /// An operation succeeded.
     ApplyComplete(Hook),
-    /// An operation failed; a diagnostic says why.
+    /// An operation failed; a diagnostic has the reason.
     ApplyErrored(Hook),
     /// An error or a warning.
     Diagnostic { severity: Severity, summary: String, detail: String, address: Option<String> },
-    /// How many objects are or will be changed.
+    /// The number of changed objects, or of objects to change.
     ChangeSummary { operation: String, add: u64, change: u64, remove: u64 },
-    /// Anything else.
+    /// Any other line.
     Other(Json),
 }
 
@@ -31,12 +31,12 @@ pub struct Hook {
     pub address: String,
     /// `create`, `update`, `delete`.
     pub action: String,
-    /// The `id` of the object, where Terraform prints it: it tells old from new at the same address.
+    /// The `id` of the object, if Terraform prints it: it distinguishes old and new at the same address.
     pub id_value: Option<String>,
     pub elapsed_seconds: Option<u64>,
 }
 
-/// How bad a diagnostic is.
+/// The severity of a diagnostic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
@@ -45,7 +45,7 @@ pub enum Severity {
 }
 
 impl Event {
-    /// The events in the output of a command; lines that are no JSON are left out.
+    /// The events in the output of a command, without lines that are not JSON.
     pub fn parse_all(output: &str) -> Vec<Self> {
         output.lines().filter_map(|line| serde_json::from_str::<Json>(line).ok()).map(Self::parse).collect()
     }

@@ -1,10 +1,10 @@
-//! Terraform (or OpenTofu) as a peer: the real program with the built providers, in a workspace that knows nothing of this machine's
+//! Terraform (or OpenTofu) as a peer: the real program with the built providers, in a workspace without this machine's
 //! settings.
 //!
-//! - [`Workspace`]: a folder with a configuration, a home and a plugin folder of its own; runs commands to their end ([`Run`]).
-//! - [`Session`]: a command in a terminal of its own, for Ctrl-C, signals and sudden death.
-//! - [`Event`]: what `-json` prints, typed. [`State`]: the state file, read.
-//! - [`Plugin`]: a provider's process without Terraform, and [`Client`], which speaks its protocol to it.
+//! - [`Workspace`]: a directory with a configuration, a home and a plugin directory; runs commands ([`Run`]).
+//! - [`Session`]: a command in a separate terminal, for Ctrl-C and signals.
+//! - [`Event`]: the typed `-json` output. [`State`]: the parsed state file.
+//! - [`Plugin`]: a provider's process without Terraform, and [`Client`], a client of its protocol.
 
 mod binaries;
 mod client;

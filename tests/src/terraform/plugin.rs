@@ -1,4 +1,4 @@
-//! A provider's process without Terraform: started as go-plugin starts it, or by hand.
+//! A provider's process without Terraform: started as go-plugin does, or manually.
 
 use std::{
     io::{BufRead as _, BufReader, Read as _},
@@ -29,11 +29,11 @@ pub struct Handshake {
 }
 
 impl Plugin {
-    /// Starts a provider as Terraform does, with `client_certificate` (PEM) as the one it has to demand, and with sockets in `folder`.
+    /// Starts a provider as Terraform does, with `client_certificate` (PEM) as the required certificate, and with sockets in `folder`.
     ///
     /// # Errors
     ///
-    /// When the provider does not print a handshake.
+    /// If the provider does not print a handshake.
     pub fn start(program: &Path, folder: &Path, client_certificate: Option<&str>) -> anyhow::Result<Self> {
         let mut command = Command::new(program);
         command.env_clear().env(COOKIE.0, COOKIE.1).env("PLUGIN_PROTOCOL_VERSIONS", "5,6");
@@ -44,11 +44,11 @@ impl Plugin {
         Self::spawn(command)
     }
 
-    /// Starts any command that ends up as a provider.
+    /// Starts any command that becomes a provider.
     ///
     /// # Errors
     ///
-    /// When it does not print a handshake.
+    /// If it does not print a handshake.
     pub fn spawn(mut command: Command) -> anyhow::Result<Self> {
         let mut child =
             command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().context("starting a provider")?;
@@ -72,16 +72,16 @@ impl Plugin {
     ///
     /// # Errors
     ///
-    /// When the process cannot be asked for.
+    /// If the status cannot be read.
     pub fn exit_code(&mut self) -> anyhow::Result<Option<Option<i32>>> {
         Ok(self.child.try_wait()?.map(|status| status.code()))
     }
 
-    /// What it wrote to stderr, after its end; for that, stderr has to be a pipe.
+    /// Its stderr, after its exit. Stderr must be a pipe.
     ///
     /// # Errors
     ///
-    /// When it cannot be read.
+    /// If it cannot be read.
     pub fn into_stderr(mut self) -> anyhow::Result<String> {
         let mut text = String::new();
         self.child.stderr.take().context("stderr is not a pipe")?.read_to_string(&mut text)?;
@@ -91,7 +91,7 @@ impl Plugin {
 
 impl Drop for Plugin {
     fn drop(&mut self) {
-        // Both fail when it has ended already.
+        // Both fail if it has exited.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -1,4 +1,4 @@
-//! Which processes run a given program: found by the path they were started with, which is unique to a workspace.
+//! The processes of a given program, found by the path of their start, which is unique to a workspace.
 
 use std::{
     fs, io,
@@ -15,22 +15,22 @@ pub struct Processes {
 }
 
 impl Processes {
-    /// The processes whose program stands directly in `folder`, by the name they were started with.
+    /// The processes whose program is directly in `folder`, by the name of their start.
     pub fn started_from(folder: &Path) -> Self {
         Self { folder: folder.to_owned() }
     }
 
-    /// Their ids now.
+    /// Their current PIDs.
     ///
     /// # Errors
     ///
-    /// When `/proc` cannot be listed.
+    /// If `/proc` cannot be listed.
     pub fn ids(&self) -> io::Result<Vec<u32>> {
         let mut ids = Vec::new();
         for entry in fs::read_dir("/proc")? {
             let name = entry?.file_name();
             let Some(id) = name.to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
-            // A process that ended meanwhile, and one that is a zombie, have no command line.
+            // An exited process and a zombie have no command line.
             let command = fs::read(format!("/proc/{id}/cmdline")).unwrap_or_default();
             let program = command.split(|byte| *byte == 0).next().unwrap_or_default();
             if std::str::from_utf8(program)
@@ -42,7 +42,7 @@ impl Processes {
         Ok(ids)
     }
 
-    /// Panics when some are left after `limit`.
+    /// Panics if some are left after `limit`.
     #[track_caller]
     pub fn assert_none_left(&self, limit: Duration) {
         poll::until("every provider process to end", limit, || match self.ids() {

@@ -1,8 +1,8 @@
-//! A command in a terminal of its own.
+//! A command in a separate terminal.
 //!
-//! What a user's Ctrl-C does is the kernel's work: the terminal sends SIGINT to every process of its foreground group, Terraform and its
-//! providers alike. So the command gets a real pseudo-terminal as its controlling one (through util-linux's `setsid --ctty`, since that
-//! takes calls between fork and exec), and is the leader of its own session and group.
+//! On Ctrl-C the kernel sends SIGINT to every process of the terminal's foreground group: Terraform and its
+//! providers. So the command gets a real pseudo-terminal as its controlling terminal (by util-linux's `setsid --ctty`, because that
+//! needs calls between fork and exec), and is the leader of its session and group.
 
 use std::{
     fs::File,
@@ -23,7 +23,7 @@ use rustix::{
 
 use crate::poll;
 
-/// How long the last lines of a command that has ended are waited for.
+/// How long to wait for the last lines after the exit of a command.
 const LAST_LINES: Duration = Duration::from_secs(5);
 
 /// A running command. Dropping it kills the command's whole group.
@@ -36,16 +36,16 @@ pub struct Session {
     ended: bool,
 }
 
-/// How a session ended.
+/// The result of a session.
 #[derive(Debug, Clone)]
 pub struct Ended {
-    /// The exit status; `None` when a signal ended the command.
+    /// The exit status; `None` if a signal ended the command.
     pub code: Option<i32>,
     /// The signal that ended it.
     pub signal: Option<i32>,
-    /// All that the terminal showed.
+    /// The whole terminal output.
     pub output: String,
-    /// How long it was waited for.
+    /// The duration of the wait.
     pub waited: Duration,
 }
 
@@ -54,7 +54,7 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// When there is no terminal to be had, or the command cannot be started.
+    /// If no terminal is available, or the command cannot be started.
     pub(super) fn start(command: &Command) -> anyhow::Result<Self> {
         let terminal =
             openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).context("openpt")?;
@@ -64,7 +64,7 @@ impl Session {
         let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
         let side = rustix::fs::open(name.as_c_str(), flags, Mode::empty()).context("opening the terminal")?;
         let mut wrapped = Command::new("setsid");
-        // With every signal as a terminal's shell has it: under `nohup` we ignore SIGHUP, and what we start would, too.
+        // With default signal actions: under `nohup` this process ignores SIGHUP, and its children would inherit that.
         wrapped.args(["--ctty", "env", "--default-signal"]);
         wrapped.arg(command.get_program()).args(command.get_args());
         wrapped.env_clear();
@@ -77,14 +77,14 @@ impl Session {
             .stdout(Stdio::from(side.try_clone()?))
             .stderr(Stdio::from(side));
         let child = wrapped.spawn().context("starting setsid (of util-linux)")?;
-        // Its copies of the command's side of the terminal would keep it open for ever.
+        // Otherwise its copies of the command's side would keep the terminal open.
         drop(wrapped);
         let terminal = File::from(terminal);
         let output = Arc::<Mutex<Vec<u8>>>::default();
         let (mut reading, shown) = (terminal.try_clone()?, output.clone());
         let reader = std::thread::spawn(move || {
             let mut buffer = [0; 8192];
-            // The end is an error here: nobody holds the other side any more.
+            // The end is an error here: the other side is closed.
             while let Ok(length @ 1..) = reading.read(&mut buffer) {
                 shown.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(&buffer[..length]);
             }
@@ -92,12 +92,12 @@ impl Session {
         Ok(Self { child, terminal, output, reader, ended: false })
     }
 
-    /// The process id of the command, which is also that of its group and session.
+    /// The PID of the command, which is also the ID of its group and session.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// All that the terminal showed so far.
+    /// The terminal output so far.
     pub fn output(&self) -> String {
         let output = self.output.lock().unwrap_or_else(PoisonError::into_inner);
         String::from_utf8_lossy(&output).replace('\r', "")
@@ -116,7 +116,7 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// When the terminal is closed.
+    /// If the terminal is closed.
     pub fn type_text(&mut self, text: &str) -> anyhow::Result<()> {
         self.terminal.write_all(text.as_bytes()).context("typing")
     }
@@ -125,30 +125,30 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// When the terminal is closed.
+    /// If the terminal is closed.
     pub fn ctrl_c(&mut self) -> anyhow::Result<()> {
         self.type_text("\x03")
     }
 
-    /// Sends a signal to the command alone.
+    /// Sends a signal to the command only.
     ///
     /// # Errors
     ///
-    /// When it has ended.
+    /// If it has exited.
     pub fn signal(&self, signal: Signal) -> anyhow::Result<()> {
         Ok(kill_process(self.pid()?, signal)?)
     }
 
-    /// Sends a signal to the command's group: to it and to its providers.
+    /// Sends a signal to the command's group: to the command and its providers.
     ///
     /// # Errors
     ///
-    /// When it has ended.
+    /// If it has exited.
     pub fn signal_group(&self, signal: Signal) -> anyhow::Result<()> {
         Ok(kill_process_group(self.pid()?, signal)?)
     }
 
-    /// Waits for the end of the command. Panics, with what the terminal shows, after `limit`.
+    /// Waits for the end of the command. Panics with the terminal output after `limit`.
     #[track_caller]
     pub fn wait(mut self, limit: Duration) -> Ended {
         let start = Instant::now();
@@ -159,8 +159,8 @@ impl Session {
         });
         self.ended = true;
         let waited = start.elapsed();
-        // The last lines may still be on their way. They have all come when nobody holds the other side any more, which includes
-        // providers that outlive a killed Terraform; those are not waited for here.
+        // The last lines may not have been read. All lines have been read when the other side is closed by all processes, including
+        // providers that outlive a killed Terraform; they are not awaited here.
         let patience = Instant::now();
         while !self.reader.is_finished() && patience.elapsed() < LAST_LINES {
             std::thread::sleep(Duration::from_millis(5));
@@ -178,7 +178,7 @@ impl Session {
 impl Drop for Session {
     fn drop(&mut self) {
         if !self.ended {
-            // Fails when all of them have ended, which is what is wanted.
+            // Fails if all of them have exited.
             let _ = self.signal_group(Signal::KILL);
             let _ = self.child.wait();
         }

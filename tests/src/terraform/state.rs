@@ -1,15 +1,15 @@
-//! The state file of the local backend, read by us and not through Terraform, so that it is seen as it is.
+//! The state file of the local backend, read directly and not through Terraform.
 
 use std::{io, path::Path};
 
 use serde_json::Value as Json;
 
-/// A state, or the lack of one.
+/// A state, possibly empty.
 #[derive(Debug, Clone, Default)]
 pub struct State {
     /// Every object, current and deposed.
     pub objects: Vec<Object>,
-    /// The whole file as text, to look for what must not be in it.
+    /// The whole file as text, to search for secrets.
     pub text: String,
 }
 
@@ -24,7 +24,7 @@ pub struct Object {
     pub tainted: bool,
     /// The old object of a replacement that is not complete.
     pub deposed: bool,
-    /// Whether Terraform has it marked to be replaced by creating first.
+    /// Whether the object has the mark `create_before_destroy`.
     pub create_before_destroy: bool,
     /// Private data, as base64.
     pub private: Option<String>,
@@ -49,7 +49,7 @@ impl State {
         Ok(Self { objects: objects.collect(), text })
     }
 
-    /// The objects at an address, whatever their keys.
+    /// The objects at an address, with any key.
     pub fn at(&self, address: &str) -> Vec<&Object> {
         self.objects.iter().filter(|object| object.address == address).collect()
     }

@@ -1,4 +1,4 @@
-//! A configuration in a world of its own.
+//! A configuration in an isolated workspace.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -16,13 +16,13 @@ use tempfile::TempDir;
 use super::{Event, Processes, Session, State, binaries};
 use crate::lab_provider::journal::{self, Entry};
 
-/// The commands that are told to print no colours.
+/// The commands that support `-no-color`.
 const PRINTING: [&str; 10] =
     ["apply", "destroy", "get", "import", "init", "plan", "refresh", "show", "test", "validate"];
 
-/// A folder with a Terraform configuration, and with a home, temporary files and plugins of its own. Dropping it removes all of that.
+/// A directory with a Terraform configuration, a home, temporary files and plugins. Dropping it removes all of them.
 ///
-/// Terraform sees nothing of the machine's environment but `PATH`, so that a test does the same everywhere.
+/// Of the machine's environment Terraform gets only `PATH`, so that a test has the same result everywhere.
 #[derive(Debug)]
 pub struct Workspace {
     folder: TempDir,
@@ -30,26 +30,26 @@ pub struct Workspace {
     environment: Vec<(OsString, OsString)>,
 }
 
-/// How a command ended.
+/// The result of a command.
 #[derive(Debug, Clone)]
 pub struct Run {
-    /// The exit status; `None` when a signal ended it.
+    /// The exit status; `None` if a signal ended it.
     pub code: Option<i32>,
     pub stdout: String,
     pub stderr: String,
-    /// What was printed under `-json`; empty without it.
+    /// The `-json` output; empty without `-json`.
     pub events: Vec<Event>,
 }
 
 impl Workspace {
-    /// An empty configuration that can require the named providers as they were built last: `lab` stands for `runner-tools/lab`, whose
+    /// An empty configuration that can require the named providers of the last build: `lab` is `runner-tools/lab`, whose
     /// program is `terraform-provider-lab`.
     ///
     /// No `init` is needed, unless the configuration has modules: then [`get`](Self::get) installs them.
     ///
     /// # Errors
     ///
-    /// When Terraform or a provider's program is missing.
+    /// If Terraform or a provider's program is missing.
     pub fn new(providers: &[&str]) -> anyhow::Result<Self> {
         let terraform = binaries::terraform()?;
         let folder = tempfile::Builder::new().prefix("grit-ws-").tempdir().context("making a workspace")?;
@@ -65,7 +65,7 @@ impl Workspace {
                 .with_context(|| format!("linking {program}"))?;
             overrides += &format!("\"runner-tools/{name}\" = \"{}\"\n", root.join("plugins").display());
         }
-        // Nothing else can be installed, so that no test depends on a network.
+        // No other provider can be installed, so that no test depends on a network.
         let rc = format!(
             "provider_installation {{\n  dev_overrides {{\n{overrides}}}\n  filesystem_mirror {{\n    path = \"{}\"\n  }}\n}}\n",
             root.join("home").display()
@@ -89,25 +89,25 @@ impl Workspace {
         Ok(Self { folder, terraform, environment })
     }
 
-    /// Sets a variable for every command to come.
+    /// Sets a variable for all later commands.
     #[must_use]
     pub fn env(mut self, name: impl Into<OsString>, value: impl Into<OsString>) -> Self {
         self.set_env(name, value);
         self
     }
 
-    /// Sets a variable for every command to come.
+    /// Sets a variable for all later commands.
     pub fn set_env(&mut self, name: impl Into<OsString>, value: impl Into<OsString>) {
         let name = name.into();
         self.environment.retain(|(known, _)| *known != name);
         self.environment.push((name, value.into()));
     }
 
-    /// Writes a file of the configuration; its folders are made.
+    /// Writes a file of the configuration, and creates its directories.
     ///
     /// # Errors
     ///
-    /// When it cannot be written.
+    /// If it cannot be written.
     pub fn write(&self, path: &str, text: &str) -> anyhow::Result<()> {
         let path = self.root().join(path);
         if let Some(folder) = path.parent() {
@@ -116,12 +116,12 @@ impl Workspace {
         fs::write(&path, text).with_context(|| format!("writing {}", path.display()))
     }
 
-    /// The folder of the configuration.
+    /// The directory of the configuration.
     pub fn root(&self) -> PathBuf {
         self.folder.path().join("root")
     }
 
-    /// The folder for temporary files, where providers put their sockets.
+    /// The directory for temporary files, including providers' sockets.
     pub fn tmp(&self) -> PathBuf {
         self.folder.path().join("tmp")
     }
@@ -130,7 +130,7 @@ impl Workspace {
     ///
     /// # Errors
     ///
-    /// When the command cannot be started; how it ended is in the [`Run`]. So too for the commands below.
+    /// If the command cannot be started; its result is in the [`Run`]. The same applies to the commands below.
     pub fn get(&self) -> anyhow::Result<Run> {
         self.run(["get"])
     }
@@ -169,7 +169,7 @@ impl Workspace {
         serde_json::from_str(&run.stdout).context("reading the output of show")
     }
 
-    /// Any command, to its end.
+    /// Runs any command.
     pub fn run<A: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = A>) -> anyhow::Result<Run> {
         let output = self
             .command(arguments)
@@ -181,7 +181,7 @@ impl Workspace {
         Ok(Run { code: output.status.code(), events: Event::parse_all(&stdout), stdout, stderr })
     }
 
-    /// Any command, in a terminal of its own: see [`Session`].
+    /// Starts any command in a separate terminal: see [`Session`].
     pub fn start<A: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = A>) -> anyhow::Result<Session> {
         Session::start(&self.command(arguments))
     }
@@ -194,16 +194,16 @@ impl Workspace {
         command
     }
 
-    /// The state as it is on disk.
+    /// The state on disk.
     ///
     /// # Errors
     ///
-    /// When it is there and cannot be read.
+    /// If it exists and cannot be read.
     pub fn state(&self) -> anyhow::Result<State> {
         State::read(&self.root().join("terraform.tfstate")).context("reading the state")
     }
 
-    /// What the provider `lab` wrote so far.
+    /// The journal of the provider `lab`.
     pub fn journal(&self) -> Vec<Entry> {
         journal::read(&self.folder.path().join("journal"))
     }
@@ -225,26 +225,26 @@ impl Workspace {
         Processes::started_from(&self.folder.path().join("plugins"))
     }
 
-    /// The path of a provider's program as Terraform of this workspace starts it.
+    /// The path of a provider's program in this workspace.
     pub fn provider_program(&self, name: &str) -> PathBuf {
         self.folder.path().join("plugins").join(format!("terraform-provider-{name}"))
     }
 
-    /// A provider's program in the environment that Terraform of this workspace would give it.
+    /// A provider's program with the environment of this workspace.
     pub fn provider(&self, name: &str) -> Command {
         let mut command = Command::new(self.provider_program(name));
         command.env_clear().envs(self.environment.iter().cloned());
         command
     }
 
-    /// The folder that holds everything, for what has no method here.
+    /// The directory of the workspace.
     pub fn path(&self) -> &Path {
         self.folder.path()
     }
 }
 
 impl Run {
-    /// The operations in the order of their events, as `start create lab_probe.p`, `complete …`, `error …`: what order tests compare.
+    /// The operations in the order of their events, as `start create lab_probe.p`, `complete …`, `error …`.
     pub fn timeline(&self) -> Vec<String> {
         let line = |event: &Event| {
             let word = match event {
@@ -259,8 +259,8 @@ impl Run {
         self.events.iter().filter_map(line).collect()
     }
 
-    /// The planned changes, as `update lab_probe.p`, sorted: Terraform prints them in the order in which its plan walk happened to end.
-    /// Without those that change nothing.
+    /// The planned changes, as `update lab_probe.p`, sorted, because Terraform's order varies.
+    /// No-ops are omitted.
     pub fn planned(&self) -> Vec<String> {
         let line = |event: &Event| match event {
             Event::PlannedChange { address, action } => Some(format!("{action} {address}")),
@@ -276,21 +276,21 @@ impl Run {
         self.diagnostics(super::Severity::Error)
     }
 
-    /// The warnings: summary and detail, but not the one about development overrides, which every command here prints.
+    /// The warnings: summary and detail, without the one about development overrides, which every command prints.
     pub fn warnings(&self) -> Vec<(&str, &str)> {
         let mut warnings = self.diagnostics(super::Severity::Warning);
         warnings.retain(|(summary, _)| !summary.contains("development overrides"));
         warnings
     }
 
-    /// Panics, with all that was printed, when the command failed.
+    /// Panics with the whole output if the command failed.
     #[track_caller]
     pub fn succeeded(self) -> Self {
         assert_eq!(self.code, Some(0), "the command failed:\n{}\n{}", self.stdout, self.stderr);
         self
     }
 
-    /// Panics, with all that was printed, when the command did not end with exit status 1.
+    /// Panics with the whole output if the exit status is not 1.
     #[track_caller]
     pub fn failed(self) -> Self {
         assert_eq!(self.code, Some(1), "the command did not fail:\n{}\n{}", self.stdout, self.stderr);

@@ -1,4 +1,4 @@
-//! The boot verification (`experimental.boot_verify`, from GitLab Runner 19.2 on): a gate waits for it, and a drain cuts it short.
+//! The boot verification (`experimental.boot_verify`, from GitLab Runner 19.2 on): a health check waits for it, and a drain cancels it.
 
 use std::time::Duration;
 
@@ -31,15 +31,15 @@ fn workspace(lab: &Lab, kind: &str, attributes: &Json) -> Workspace {
 #[test]
 fn health_check_waits_for_boot_verification() {
     let (lab, instance) = verifying("3s");
-    let gate = json!({ "runner_managers": { "m1": instance.runner_manager() }, "level": "ready" });
-    workspace(&lab, "grit_runner_health", &gate).apply().unwrap().succeeded();
+    let health_check = json!({ "runner_managers": { "m1": instance.runner_manager() }, "level": "ready" });
+    workspace(&lab, "grit_runner_health", &health_check).apply().unwrap().succeeded();
     let is_start = |event: &grit_tests::lab::event::Event| matches!(event.what, What::RunnerStarted { .. });
     let started = lab.events().find(is_start).unwrap();
     let proven = lab.events().note("m1", "proven");
     assert!(proven.at >= started.at + Duration::from_secs(3), "{}", lab.events());
 }
 
-/// The runner cancels the verification then, and ends with an error: as for one that failed. No job is lost, since it never took one.
+/// The runner cancels the verification and exits with an error, as after a failed one. No job is lost, because it never accepted one.
 #[test]
 fn drain_during_boot_verification_reports_runner_error() {
     let (lab, instance) = verifying("1h");

@@ -1,4 +1,4 @@
-//! A roll over each way in. Bastions are real servers, and OpenSSH's client is the command that carries.
+//! A rollout with each connection method. Bastions are real servers, and OpenSSH's client is the command.
 
 use grit_tests::{
     rollout::{PATIENCE, Rollout},
@@ -6,7 +6,7 @@ use grit_tests::{
 };
 use serde_json::{Value as Json, json};
 
-/// A server on the way, which takes one key of its own.
+/// A jump host that accepts one key.
 struct Bastion {
     sshd: Sshd,
     key: ClientKey,
@@ -27,7 +27,7 @@ impl Bastion {
         })
     }
 
-    /// `ssh` to this server, with what follows.
+    /// `ssh` to this server, with further arguments.
     fn ssh(&self, rollout: &Rollout, rest: &[&str]) -> Vec<String> {
         let known = rollout.lab.folder().join("bastion_known_hosts");
         std::fs::write(&known, self.sshd.known_hosts()).unwrap();
@@ -38,13 +38,13 @@ impl Bastion {
         own.iter().chain(rest).map(|it| (*it).to_owned()).chain([to]).collect()
     }
 
-    /// How many logins it has seen.
+    /// The number of logins.
     fn logins(&self) -> usize {
         self.sshd.log().matches("Accepted publickey").count()
     }
 }
 
-/// Version 1, a roll to version 2 with a job in flight, and the end, over what `ssh` says.
+/// Deploys version 1, rolls to version 2 with a running job, and destroys, with these `ssh` settings.
 fn rolls(mut rollout: Rollout, ssh: &Json) {
     rollout.set("ssh", ssh.clone()).unwrap();
     rollout.managers(&["m1-v1"]).unwrap();
@@ -88,8 +88,8 @@ fn rollout_through_proxy_command() {
     assert!(bastion.logins() > 0, "the bastion was left out");
 }
 
-/// The command logs in to a server on the same machine, and a program there opens the wrapper's socket: what `nc -U` does, which not every
-/// machine has. There is neither a key nor a host key in the provider block.
+/// The command logs in to a server on the same machine, where a program opens the wrapper's socket, as `nc -U` does, which is not
+/// always installed. The provider block has neither a key nor a host key.
 #[test]
 fn rollout_through_ssh_command() {
     let rollout = Rollout::start().unwrap();

@@ -1,4 +1,4 @@
-//! The demo tells the truth: it succeeds when all goes well, and notices when it does not.
+//! The demo succeeds after a correct rollout, and fails after a wrong one.
 
 use std::process::{Command, Output};
 
@@ -16,7 +16,7 @@ fn demo_rollout_under_load_loses_no_job() {
     let last = text.lines().last().unwrap();
     assert!(last.starts_with("jobs: ") && last.ends_with(" finished, 0 lost"), "{last}");
     for part in [
-        "health gate: all healthy",
+        "health check: all healthy",
         "drain started with",
         "runner terminated, exit code 0",
         "instance removed",

@@ -1,4 +1,4 @@
-//! What a drain does besides draining: it looks at its peers before, and has the wrapper call back after.
+//! Options of a drain: the check of its peers, and the callback.
 
 use std::{
     io::{BufRead as _, BufReader, Read as _, Write as _},
@@ -14,7 +14,7 @@ use grit_tests::{
 use rustix::process::Signal;
 use serde_json::{Value as Json, json};
 
-/// A workspace with one drain, whose optional attributes a test gives.
+/// A workspace with one drain with these optional attributes.
 fn drain(lab: &Lab, instance: &Instance, options: &Json) -> Workspace {
     let workspace = Workspace::new(&["grit"]).unwrap();
     let mut attributes = json!({
@@ -56,7 +56,7 @@ fn drain_is_refused_while_too_few_peers_are_healthy() {
     });
     assert_eq!(signalled, None);
 
-    // Another peer takes its place.
+    // Another peer replaces it.
     let (other, _other_host) = lab.cloud().create("m3", "19.2.0").unwrap();
     lab.events().wait_for("the other peer runs", PATIENCE, |event| {
         event.subject == "m3" && matches!(event.what, grit_tests::lab::event::What::RunnerPolling { .. })
@@ -69,7 +69,7 @@ fn drain_is_refused_while_too_few_peers_are_healthy() {
     workspace.destroy().unwrap().succeeded();
 }
 
-/// Takes one request, and returns the lines of its head in lower case.
+/// Accepts one request, and returns its header lines in lower case.
 fn receive_one(listener: TcpListener) -> std::thread::JoinHandle<Vec<String>> {
     std::thread::spawn(move || {
         let (stream, _) = listener.accept().unwrap();

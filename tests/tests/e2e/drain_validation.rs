@@ -1,5 +1,5 @@
-//! The two laws of `grit_runner_drain`, with the real Terraform: its create never fails once Terraform calls it, and its destroy never
-//! succeeds without evidence. Whatever is known in the plan is refused there.
+//! The two rules of `grit_runner_drain`, with the real Terraform: create never fails, and destroy never
+//! succeeds without evidence. Invalid values that are known at plan are refused there.
 
 use grit_tests::{
     lab::{Lab, event::What},
@@ -17,7 +17,7 @@ terraform {
 }
 "#;
 
-/// One instance and its guard, replaced in place; the address of the guard is known only once the instance is.
+/// One instance and its drain resource, replaced together; the drain's address is known only after the create of the instance.
 const ROLL: &str = r#"
 variable "cloud" { type = string }
 variable "key" { type = string }
@@ -54,7 +54,7 @@ struct Roll {
 }
 
 impl Roll {
-    /// Version 1 runs, and its guard is right.
+    /// Version 1 runs, and its drain resource is valid.
     fn start() -> Self {
         let lab = Lab::start().unwrap();
         let workspace = Workspace::new(&["grit", "lab"]).unwrap();
@@ -93,7 +93,7 @@ impl Roll {
         }
     }
 
-    /// Whether the runner of each instance was alive when the cloud was asked to destroy it, by version.
+    /// Whether the runner of each instance was running when its destruction was requested, by version.
     fn terminated(&self) -> Vec<(String, bool)> {
         let events = self.lab.events().all();
         let terminated = events.iter().filter_map(|event| match event.what {
@@ -104,7 +104,7 @@ impl Roll {
     }
 }
 
-/// A bad address that only the apply makes known: the guard is stored, and version 1 is drained before its instance goes.
+/// A bad address that becomes known during apply: the drain resource is stored, and version 1 is drained before its instance is destroyed.
 fn a_bad_address_of_the_apply(bad: &str, summary: &str, saved_plan: bool) {
     let roll = Roll::start();
     roll.set("19.2.2", &Json::from(bad).to_string());
@@ -117,11 +117,11 @@ fn a_bad_address_of_the_apply(bad: &str, summary: &str, saved_plan: bool) {
         "{warnings:#?}"
     );
     assert_eq!(roll.terminated(), [("m".to_owned(), false)], "{}", roll.lab.events());
-    // The second instance of that name has a number.
+    // The second instance of that name has a number appended.
     let second = roll.lab.cloud().instances().into_iter().map(|(instance, _)| instance).next().unwrap();
     roll.wait_for_runner(&second.instance_name);
 
-    // Known by now, so the next plan refuses it; and the destroy does not pass for done.
+    // The value is known now, so the next plan refuses it, and the destroy fails.
     let refused = roll.workspace.plan().unwrap().failed();
     let titles: Vec<_> = refused.errors().into_iter().map(|(title, _)| title.to_owned()).collect();
     assert_eq!(titles, [summary]);
@@ -136,7 +136,7 @@ fn a_bad_address_of_the_apply(bad: &str, summary: &str, saved_plan: bool) {
     }
     assert_eq!(roll.lab.cloud().instances().len(), 1, "the instance is kept");
 
-    // Fixed: the guard is corrected in place, and drains its runner.
+    // After the fix the drain resource is updated in place, and drains its runner.
     roll.set("19.2.2", "\"right\"");
     let fixed = roll.workspace.apply().unwrap().succeeded();
     assert_eq!(fixed.planned(), ["update grit_runner_drain.m"]);
@@ -156,7 +156,7 @@ fn null_address_known_at_saved_plan_apply_is_stored() {
     a_bad_address_of_the_apply("null", "Required attribute is null", true);
 }
 
-/// A guard of a host that does not exist.
+/// A drain resource for a host that does not exist.
 fn guard(instance_id: &str, manager: &str, more: &str) -> String {
     format!(
         "{HEAD}resource \"grit_runner_drain\" \"a\" {{\n  instance_id = {instance_id}\n  runner_manager = {manager}\n  {more}\n}}\n"
@@ -233,31 +233,31 @@ fn invalid_values_known_at_plan_are_refused() {
 
 #[test]
 fn invalid_variable_values_are_refused_at_plan() {
-    // `instance_id` is not known yet, as of an instance that is created: so the request belongs to a plan.
+    // `instance_id` is unknown, as for a new instance, so the request belongs to a plan.
     let unknown = "resource \"terraform_data\" \"i\" {}\nvariable \"address\" { default = \"\" }\n";
     let text = format!("{}{unknown}", guard("terraform_data.i.id", &manager("var.address"), ""));
     let errors = plan_errors(&text);
     assert_eq!(errors.len(), 1, "{errors:#?}");
     assert_eq!(errors[0].0, "Invalid address");
 
-    // Everything is known, and a gate takes the same manager: the gate refuses.
-    let gate = "resource \"grit_runner_health\" \"all\" {\n  runner_managers = { m1 = grit_runner_drain.a.runner_manager }\n}\n";
+    // All values are known, and a health check has the same manager: the health check is refused.
+    let health_check = "resource \"grit_runner_health\" \"all\" {\n  runner_managers = { m1 = grit_runner_drain.a.runner_manager }\n}\n";
     let variable = "variable \"address\" { default = \"\" }\n";
-    let text = format!("{}{variable}{gate}", guard("\"i-1\"", &manager("var.address"), ""));
+    let text = format!("{}{variable}{health_check}", guard("\"i-1\"", &manager("var.address"), ""));
     let errors = plan_errors(&text);
     assert!(errors.iter().any(|(title, _)| title == "Invalid address"), "{errors:#?}");
 }
 
 #[test]
 fn impossible_health_settings_are_refused_at_plan() {
-    let gate = |inner: &str| format!("{HEAD}resource \"grit_runner_health\" \"g\" {{\n{inner}\n}}\n");
+    let health_check = |inner: &str| format!("{HEAD}resource \"grit_runner_health\" \"g\" {{\n{inner}\n}}\n");
     for (title, text) in [
-        ("Required attribute is null", gate("runner_managers = null")),
-        ("Required attribute is null", gate("runner_managers = { a = null }")),
-        ("`stable_for` exceeds the timeout", gate("runner_managers = {}\nstable_for = \"1d\"")),
+        ("Required attribute is null", health_check("runner_managers = null")),
+        ("Required attribute is null", health_check("runner_managers = { a = null }")),
+        ("`stable_for` exceeds the timeout", health_check("runner_managers = {}\nstable_for = \"1d\"")),
         (
             "`stable_for` exceeds the timeout",
-            gate(
+            health_check(
                 "runner_managers = {}\nstable_for = \"60s\"\ntimeouts = { create = \"2m\", update = \"60s\" }",
             ),
         ),
@@ -287,7 +287,7 @@ fn null_instance_id_known_at_apply_is_stored_and_filled() {
         assert!(warnings.iter().any(|(_, detail)| detail.contains(attribute)), "{warnings:#?}");
     }
 
-    // There is no target, so there is no evidence; the guard's own identifier names it in the command.
+    // Without a target there is no evidence. The command has the drain's identifier.
     workspace.write("main.tf", HEAD).unwrap();
     let failed = workspace.apply().unwrap().failed();
     let errors = failed.errors();
@@ -296,7 +296,7 @@ fn null_instance_id_known_at_apply_is_stored_and_filled() {
     let id = workspace.state().unwrap().objects[0].attributes["id"].as_str().unwrap().to_owned();
     assert!(errors[0].1.contains(&format!("GRIT_ASSUME_TERMINATED='{id}' ")), "{id}: {errors:#?}");
 
-    // The way back: the value is known now, and filled in without a drain.
+    // Recovery: the value is known now, and is stored without a drain.
     workspace.write("main.tf", &unknown("i-1")).unwrap();
     let fixed = workspace.apply().unwrap().succeeded();
     assert_eq!(
@@ -350,7 +350,7 @@ fn moved_drain_gets_new_id_at_first_apply() {
     assert_eq!(workspace.plan().unwrap().succeeded().planned(), [""; 0]);
 }
 
-/// Terraform does this before the provider sees the value. The documentation says so, and this test shows when it no longer holds.
+/// Terraform does this before the provider receives the value. The documentation states it; this test detects a change.
 #[test]
 fn terraform_drops_unknown_nested_attributes() {
     let text = guard("\"i-1\"", &manager("\"127.0.0.1:1\""), "timeouts = { destroy = \"6h\" }");

@@ -1,5 +1,5 @@
-//! What a new user does: install the provider from a checkout, and apply the example as it is. Only the cloud stands in for AWS, and hosts
-//! have the embedded SSH server, because each needs the usual path of the wrapper's socket.
+//! The steps of a new user: install the provider from a checkout, and apply the unmodified example. Only AWS is a stand-in, and hosts
+//! have the embedded SSH server, because each needs the default path of the wrapper's socket.
 
 use std::{
     fs,
@@ -23,7 +23,7 @@ use serde_json::json;
 
 const README: &str = include_str!("../../../README.md");
 
-/// A folder of this repository.
+/// A directory of this repository.
 fn repository(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path)
 }
@@ -63,7 +63,7 @@ fn example_installs_applies_and_rolls_unmodified() {
     lab.cloud().shape(move |_, spec| *spec = HostSpec { ssh: image.clone(), ..spec.clone() });
 
     let mut workspace = Workspace::new(&[]).unwrap().env(CLOUD, lab.cloud().endpoint());
-    // No settings at all: Terraform looks for plugins where it does so by itself.
+    // Without settings: Terraform uses its default plugin directories.
     let settings = workspace.path().join("no-settings");
     fs::write(&settings, "").unwrap();
     workspace.set_env("TF_CLI_CONFIG_FILE", settings);

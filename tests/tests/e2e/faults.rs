@@ -1,4 +1,4 @@
-//! Each fault on the way to a wrapper ends in an error that names manager, phase, cause and next step. The words are snapshots.
+//! Each connection fault ends in an error that names manager, phase, cause and next step. The messages are snapshots.
 
 use grit_tests::{
     lab::{
@@ -10,7 +10,7 @@ use grit_tests::{
 use rustix::process::Signal;
 use serde_json::{Value as Json, json};
 
-/// A host, and a configuration with one health gate and one drain for whatever manager a test describes.
+/// A host, and a configuration with one health check and one drain for a manager of the test.
 struct Fault {
     workspace: Workspace,
     lab: Lab,
@@ -78,12 +78,12 @@ impl Fault {
         self.workspace.apply().unwrap()
     }
 
-    /// The one error of a failed health wait, with what differs from run to run made the same.
+    /// The only error of a failed health wait, with variable parts replaced.
     fn health_error(&self) -> String {
         self.only_error(&self.apply(true).failed())
     }
 
-    /// The one error of a failed drain.
+    /// The only error of a failed drain.
     fn drain_error(&self) -> String {
         self.apply(false).succeeded();
         self.only_error(&self.workspace.destroy().unwrap().failed())
@@ -145,7 +145,7 @@ fn wrong_key_fails_health_check() {
     insta::assert_snapshot!(fault.health_error());
 }
 
-/// One gate over managers that are broken in different ways: every one is reported, in the words that a gate over it alone has.
+/// One health check over managers with different faults: each is reported, with the message of a separate health check.
 #[test]
 fn health_check_reports_every_failing_manager() {
     let fault = Fault::new();
@@ -172,7 +172,7 @@ fn health_check_reports_every_failing_manager() {
     let named = |name: &str| {
         let mine = format!("Runner manager \"{name}\"");
         let (summary, detail) = errors.iter().find(|(_, detail)| detail.contains(&mine)).unwrap();
-        // The text of a gate over one manager does not count the others.
+        // The message of a health check over one manager has no count of the others.
         let (before, after) = detail.split_once(" None of the 4 runner managers is healthy.").unwrap();
         let text = format!("{summary}\n\n{before}{after}").replace(&mine, "Runner manager \"m1\"");
         fault.normalised(&text.replace(down.address(), fault.host.address())).replace(&key, "OTHER-KEY")
@@ -191,7 +191,7 @@ fn unreachable_host_fails_drain() {
 
 #[test]
 fn runner_that_never_runs_fails_health_check() {
-    // Its runner has begun to shut down, and does not come to an end.
+    // Its runner has begun to shut down, and does not exit.
     let fault = Fault::new();
     fault.lab.queue().submit_held(1);
     fault.lab.events().wait_for("the job runs", grit_tests::rollout::PATIENCE, |event| {

@@ -1,5 +1,5 @@
-//! Each reason why a runner that runs is no use, from a host that is just so to the refusal of `terraform apply`: one apply over a map of
-//! managers, each broken in another way, which reports every one of them.
+//! Each reason why a running runner is not healthy, from the host to the error of `terraform apply`: one apply over a map of
+//! managers with different faults, which reports all of them.
 
 use std::{collections::BTreeMap, path::PathBuf, process::Command, time::Duration};
 
@@ -9,7 +9,7 @@ use grit_tests::{
         cloud::Instance,
         event::What,
         host::{Host, HostSpec},
-        queue::{JobId, Weather},
+        queue::{FaultMode, JobId},
     },
     poll, program,
     rollout::PATIENCE,
@@ -18,7 +18,7 @@ use grit_tests::{
 use rustix::process::Signal;
 use serde_json::{Map, Value as Json, json};
 
-/// A manager that is no use: its name, how it comes to be so, and what the refusal says.
+/// An unhealthy manager: its name, its fault, and the expected message.
 struct Broken {
     name: &'static str,
     shape: Box<dyn Fn(&mut HostSpec) + Send + Sync>,
@@ -41,7 +41,7 @@ fn with_wrapper(options: &'static [&str]) -> impl Fn(&mut HostSpec) {
     move |spec| *spec = std::mem::take(spec).wrapper(options)
 }
 
-/// A wrapper whose log, and so the runner's, is a file, as under a unit with `StandardError=append:`.
+/// A wrapper that logs to a file, with the runner's log, as under a unit with `StandardError=append:`.
 fn with_log(folder: &tempfile::TempDir) -> PathBuf {
     let wrapper = folder.path().join("wrapper");
     let (program, log) = (built("grit-wrapper").unwrap(), folder.path().join("log"));
@@ -69,8 +69,8 @@ impl Site {
         &self.hosts[name].1
     }
 
-    /// A gate over these managers, as the resource's attributes.
-    fn gate<'a>(&'a self, names: impl IntoIterator<Item = &'a str>, options: &Json) -> Json {
+    /// A health check over these managers, as the resource's attributes.
+    fn health_check<'a>(&'a self, names: impl IntoIterator<Item = &'a str>, options: &Json) -> Json {
         let manager = |name: &'a str| {
             let (instance, _, key) = &self.hosts[name];
             let mut manager = instance.runner_manager();
@@ -78,12 +78,12 @@ impl Site {
             (name.to_owned(), manager)
         };
         let managers: Map<String, Json> = names.into_iter().map(manager).collect();
-        let mut gate = json!({ "runner_managers": managers });
-        gate.as_object_mut().unwrap().extend(options.as_object().unwrap().clone());
-        gate
+        let mut health_check = json!({ "runner_managers": managers });
+        health_check.as_object_mut().unwrap().extend(options.as_object().unwrap().clone());
+        health_check
     }
 
-    /// Applies these gates, and answers the details of the errors.
+    /// Applies these health checks, and returns the details of the errors.
     fn apply(&self, gates: &Json) -> Result<(), Vec<String>> {
         let main = json!({
             "terraform": { "required_providers": { "grit": { "source": "runner-tools/grit" } } },
@@ -100,7 +100,7 @@ impl Site {
         Err(errors)
     }
 
-    /// Waits until the wrapper of each says why its runner is no use, so that the time of the gate need not suffice for that.
+    /// Waits until each wrapper reports its reason, so that the health check does not have to wait for it.
     fn wait_for_reasons<'a>(&self, reasons: impl IntoIterator<Item = (&'a str, &'a str)>) {
         for (name, reason) in reasons {
             poll::until(&format!("the reason of {name}"), PATIENCE, || {
@@ -122,7 +122,7 @@ impl Site {
     }
 }
 
-/// Each manager has just one error, with its name, its reason, and the code.
+/// Each manager has exactly one error, with its name, its reason, and the code.
 #[track_caller]
 fn each_is_refused<'a>(errors: &[String], wanted: impl IntoIterator<Item = (&'a str, &'a str)>) {
     let mut count = 0;
@@ -141,7 +141,7 @@ fn each_is_refused<'a>(errors: &[String], wanted: impl IntoIterator<Item = (&'a 
     );
 }
 
-/// Long enough for a look at each manager on a busy machine: their reasons are there already.
+/// Long enough for one status read of each manager on a busy machine; the reasons are already known.
 fn briefly() -> Json {
     json!({ "create": "15s", "update": "15s" })
 }
@@ -156,7 +156,7 @@ fn each_unhealthy_new_manager_is_reported_with_reason() {
             "the runner has been running for less than 3600s",
             with_wrapper(&["--min-uptime=1h"]),
         ),
-        // It has no /health/ready yet, and says it by its process state.
+        // It does not have /health/ready, so the process state is used.
         broken("starting", "the runner's process state is starting", |spec| {
             *spec = HostSpec::version("19.1.0").runner(&["--boot-verify=1h"]);
         }),
@@ -197,12 +197,12 @@ fn each_unhealthy_new_manager_is_reported_with_reason() {
         site.add(&lab, name);
     }
     site.wait_for_reasons(reasons.iter().copied());
-    // The healthy one among them is no error, and neither is a token that GitLab rejects to a gate that does not ask for polling.
+    // The healthy manager gives no error, and neither does a rejected token at a level below polling.
     let in_one = names.iter().copied().filter(|name| *name != "other");
     let gates = json!({
-        "all": site.gate(in_one, &json!({ "level": "polling", "timeouts": briefly() })),
-        "ready": site.gate(["rejected"], &json!({ "level": "ready" })),
-        "version": site.gate(["other"], &json!({ "expected_version": "19.9.9", "timeouts": briefly() })),
+        "all": site.health_check(in_one, &json!({ "level": "polling", "timeouts": briefly() })),
+        "ready": site.health_check(["rejected"], &json!({ "level": "ready" })),
+        "version": site.health_check(["other"], &json!({ "expected_version": "19.9.9", "timeouts": briefly() })),
     });
     let errors = site.apply(&gates).unwrap_err();
     let version = ("other", "version of the runner is 19.2.0; `expected_version` is 19.9.9");
@@ -215,7 +215,7 @@ fn each_unhealthy_new_manager_is_reported_with_reason() {
     assert!(state.at("grit_runner_health.all").is_empty(), "it was not proven");
 }
 
-/// Each was proven healthy, and is no use since.
+/// Each was healthy first, and then got a fault.
 #[test]
 fn each_manager_broken_later_is_reported_with_reason() {
     let lab = Lab::start().unwrap();
@@ -230,15 +230,15 @@ fn each_manager_broken_later_is_reported_with_reason() {
     for name in names {
         site.add(&lab, name);
     }
-    let gate = |options: &Json| json!({ "all": site.gate(names, options) });
-    site.apply(&gate(&json!({}))).unwrap();
+    let health_check = |options: &Json| json!({ "all": site.health_check(names, options) });
+    site.apply(&health_check(&json!({}))).unwrap();
 
-    // As by a debugger, or a memory pressure daemon: it lives, and does nothing.
+    // As by a debugger or a memory pressure daemon: the process exists, and is stopped.
     site.host("suspended").signal_runner(Signal::STOP).unwrap();
-    // Behind the wrapper's back, with a job: only the runner itself knows.
+    // A direct signal to the runner, with a job: only the runner has this state.
     let held = hold_a_job_on(&lab, "draining");
     site.host("draining").signal_runner(Signal::QUIT).unwrap();
-    // The runner goes on with what it read before, and would not come back after its next start.
+    // The runner keeps its old configuration, but would fail after its next start.
     let config = site.host("rewritten").folder().join("config.toml");
     std::fs::write(config, "[[runners]]\ntoken = \"glrt-s3cret").unwrap();
     for name in ["adopted", "rejected"] {
@@ -247,7 +247,7 @@ fn each_manager_broken_later_is_reported_with_reason() {
     let disabled = "GitLab rejects its token; 3 job requests failed in total; after 3 consecutive failures \
                     (unhealthy_requests_limit) the runner pauses its job requests for 1h (unhealthy_interval)";
     site.wait_for_reasons([("adopted", disabled)]);
-    // Its job requests were accepted for long, and the wrapper that saw their end is gone.
+    // Its job requests were accepted for a long time, and the wrapper that observed the failure has exited.
     let host = site.host("adopted");
     let runner = host.runner_pid();
     host.signal_wrapper(Signal::KILL).unwrap();
@@ -266,7 +266,7 @@ fn each_manager_broken_later_is_reported_with_reason() {
     ];
     site.wait_for_reasons(reasons);
     let again = json!({ "level": "polling", "triggers": { "again": "1" }, "timeouts": briefly() });
-    each_is_refused(&site.apply(&gate(&again)).unwrap_err(), reasons);
+    each_is_refused(&site.apply(&health_check(&again)).unwrap_err(), reasons);
     assert_ne!(site.host("crashed").runner_pid(), first);
     assert_eq!(host.runner_pid(), runner, "it was adopted");
     site.host("suspended").signal_runner(Signal::CONT).unwrap();
@@ -287,27 +287,27 @@ fn hold_a_job_on(lab: &Lab, name: &str) -> Vec<JobId> {
     held
 }
 
-/// From before the runner's start. Each GitLab is another one.
+/// The fault begins before the runner's start. Each manager has its own GitLab.
 #[test]
 fn each_manager_with_failing_gitlab_is_reported() {
     let cases = [
-        ("slow", Weather::Slow(Duration::from_secs(3600)), "no job request has been answered yet"),
-        ("failing", Weather::Unavailable, "its job requests fail"),
-        ("away", Weather::Down, "its job requests fail; 3 of them failed in all"),
+        ("slow", FaultMode::Slow(Duration::from_secs(3600)), "no job request has been answered yet"),
+        ("failing", FaultMode::Unavailable, "its job requests fail"),
+        ("away", FaultMode::Down, "its job requests fail; 3 of them failed in all"),
     ];
     let mut site = Site::new();
     let mut labs = Vec::new();
-    for (name, weather, _) in cases {
+    for (name, fault_mode, _) in cases {
         let lab = Lab::start().unwrap();
-        lab.queue().set_weather(weather);
+        lab.queue().set_fault_mode(fault_mode);
         site.add(&lab, name);
         labs.push(lab);
     }
     let reasons = cases.map(|(name, _, reason)| (name, reason));
     site.wait_for_reasons(reasons);
-    let gate = site.gate(cases.map(|(name, ..)| name), &json!({ "timeouts": briefly() }));
-    each_is_refused(&site.apply(&json!({ "all": gate })).unwrap_err(), reasons);
+    let health_check = site.health_check(cases.map(|(name, ..)| name), &json!({ "timeouts": briefly() }));
+    each_is_refused(&site.apply(&json!({ "all": health_check })).unwrap_err(), reasons);
     for lab in &labs {
-        lab.queue().set_weather(Weather::Fine);
+        lab.queue().set_fault_mode(FaultMode::Fine);
     }
 }

@@ -1,5 +1,5 @@
-//! What "healthy" means on a host that runs grit-wrapper: every rung of the ladder, and what the proof says. What is not healthy is in
-//! `health_reasons.rs`.
+//! The health levels on a host with grit-wrapper, and the stored evidence. Failures are in
+//! `health_failures.rs`.
 
 use grit_tests::{
     lab::{Lab, cloud::Instance, event::What, host::HostSpec},
@@ -10,14 +10,14 @@ use grit_tests::{
 use rustix::process::Signal;
 use serde_json::{Value as Json, json};
 
-/// A lab with one host, and a workspace with a gate over it.
-struct Gate {
+/// A lab with one host, and a workspace with a health check over it.
+struct HealthCheck {
     workspace: Workspace,
     lab: Lab,
     instance: Instance,
 }
 
-impl Gate {
+impl HealthCheck {
     fn over(shape: impl Fn(&str, &mut HostSpec) + Send + Sync + 'static) -> Self {
         let lab = Lab::start().unwrap();
         lab.cloud().shape(shape);
@@ -25,18 +25,18 @@ impl Gate {
         Self { workspace: Workspace::new(&["grit"]).unwrap(), lab, instance }
     }
 
-    /// Applies the gate with these optional attributes.
+    /// Applies the health check with these optional attributes.
     fn apply(&self, options: &Json) -> Run {
         let instance = &self.instance;
-        let mut gate = json!({
+        let mut health_check = json!({
             "runner_managers": { "m1": instance.runner_manager() },
             "timeouts": { "create": "60s", "update": "60s" },
         });
-        gate.as_object_mut().unwrap().extend(options.as_object().unwrap().clone());
+        health_check.as_object_mut().unwrap().extend(options.as_object().unwrap().clone());
         let main = json!({
             "terraform": { "required_providers": { "grit": { "source": "runner-tools/grit" } } },
             "provider": { "grit": { "ssh": { "private_key_path": self.lab.client_key().path } } },
-            "resource": { "grit_runner_health": { "all": gate } },
+            "resource": { "grit_runner_health": { "all": health_check } },
         });
         self.workspace.write("main.tf.json", &main.to_string()).unwrap();
         self.workspace.apply().unwrap()
@@ -51,60 +51,61 @@ impl Gate {
 
 #[test]
 fn evidence_has_level_version_jobs_and_pid() {
-    let gate = Gate::over(|_, _| {});
-    gate.apply(&json!({ "expected_version": "19.2.0" })).succeeded();
-    let evidence = gate.evidence();
+    let health_check = HealthCheck::over(|_, _| {});
+    health_check.apply(&json!({ "expected_version": "19.2.0" })).succeeded();
+    let evidence = health_check.evidence();
     assert_eq!(evidence["level"], "polling", "{evidence}");
     assert_eq!(evidence["version"], "19.2.0", "{evidence}");
     assert_eq!(evidence["jobs"], 0, "{evidence}");
-    let pid = gate.lab.cloud().host("m1").unwrap().runner_pid().unwrap();
+    let pid = health_check.lab.cloud().host("m1").unwrap().runner_pid().unwrap();
     assert_eq!(evidence["pid"], pid, "{evidence}");
     assert!(evidence["wrapper"].as_str().unwrap().starts_with("grit-wrapper "), "{evidence}");
 }
 
 #[test]
 fn runner_without_http_server_has_level_process() {
-    let gate = Gate::over(|_, spec| spec.listen = false);
-    gate.apply(&json!({})).succeeded();
-    let evidence = gate.evidence();
+    let health_check = HealthCheck::over(|_, spec| spec.listen = false);
+    health_check.apply(&json!({})).succeeded();
+    let evidence = health_check.evidence();
     assert_eq!((&evidence["level"], &evidence["jobs"]), (&json!("process"), &Json::Null), "{evidence}");
 }
 
 #[test]
 fn older_runner_falls_back_to_metrics() {
-    let gate = Gate::over(|_, spec| spec.runner_version = "18.0.0".to_owned());
-    gate.apply(&json!({})).succeeded();
-    assert_eq!(gate.evidence()["level"], "polling");
+    let health_check = HealthCheck::over(|_, spec| spec.runner_version = "18.0.0".to_owned());
+    health_check.apply(&json!({})).succeeded();
+    assert_eq!(health_check.evidence()["level"], "polling");
 }
 
 #[test]
 fn start_if_stopped_starts_exited_runner() {
-    let gate = Gate::over(|_, _| {});
-    gate.apply(&json!({})).succeeded();
-    let host = gate.lab.cloud().host("m1").unwrap();
+    let health_check = HealthCheck::over(|_, _| {});
+    health_check.apply(&json!({})).succeeded();
+    let host = health_check.lab.cloud().host("m1").unwrap();
     let first = host.runner_pid().unwrap();
     host.signal_runner(Signal::QUIT).unwrap();
     poll::until("the runner has ended", PATIENCE, || host.runner_pid().map_or(Ok(()), Err));
 
-    gate.apply(&json!({ "start_if_stopped": true, "triggers": { "switch": "1" } })).succeeded();
+    health_check.apply(&json!({ "start_if_stopped": true, "triggers": { "switch": "1" } })).succeeded();
     assert_ne!(host.runner_pid().unwrap(), first);
 }
 
 #[test]
 fn job_cannot_drain_its_own_runner() {
-    let gate = Gate::over(|_, _| {});
-    gate.apply(&json!({})).succeeded();
-    gate.lab.queue().submit_held(1);
-    gate.lab
+    let health_check = HealthCheck::over(|_, _| {});
+    health_check.apply(&json!({})).succeeded();
+    health_check.lab.queue().submit_held(1);
+    health_check
+        .lab
         .events()
         .wait_for("the job runs", PATIENCE, |event| matches!(event.what, What::JobStarted { .. }));
-    let host = gate.lab.cloud().host("m1").unwrap();
+    let host = health_check.lab.cloud().host("m1").unwrap();
     let url = poll::until("the runner lists the job", PATIENCE, || job_url(&host.runner_url()));
 
-    let instance = &gate.instance;
+    let instance = &health_check.instance;
     let main = json!({
         "terraform": { "required_providers": { "grit": { "source": "runner-tools/grit" } } },
-        "provider": { "grit": { "ssh": { "private_key_path": gate.lab.client_key().path } } },
+        "provider": { "grit": { "ssh": { "private_key_path": health_check.lab.client_key().path } } },
         "resource": { "grit_runner_drain": { "m1": {
             "instance_id": instance.id,
             "runner_manager": instance.runner_manager(),
@@ -119,11 +120,11 @@ fn job_cannot_drain_its_own_runner() {
     assert!(errors[0].1.contains("run it on another runner"), "{errors:?}");
     assert!(errors[0].1.contains("No shutdown was requested"), "{errors:?}");
     assert!(errors[0].1.ends_with("Code: refused"), "{errors:?}");
-    let signalled = gate.lab.events().find(|event| matches!(event.what, What::RunnerSignal { .. }));
+    let signalled = health_check.lab.events().find(|event| matches!(event.what, What::RunnerSignal { .. }));
     assert_eq!(signalled, None, "nothing was stopped");
 }
 
-/// The URL of the first job that the runner lists.
+/// The URL of the first job in the runner's list.
 fn job_url(runner: &str) -> Result<String, String> {
     use std::io::{Read as _, Write as _};
     let address = runner.trim_start_matches("http://");

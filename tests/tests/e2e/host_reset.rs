@@ -1,4 +1,4 @@
-//! A host that is reset in the middle of a drain: its jobs are lost with it, and the runner that boots again is drained, too.
+//! A host that is reset during a drain: its jobs are lost, and the runner is drained again after the boot.
 
 use grit_tests::{
     lab::event::What,

@@ -1,4 +1,4 @@
-//! docs/guides/hosts.md, followed on a booted system: its blocks make a host whose deploy user reaches the wrapper over a real sshd.
+//! docs/guides/hosts.md on a booted system: its blocks set up a host whose deploy user connects to the wrapper over a real sshd.
 
 use std::{fs, process::Stdio};
 
@@ -32,7 +32,7 @@ fn follow(machine: &Machine, script: &str) {
     machine.run(&["sh", "-e", "/tmp/script"]);
 }
 
-/// Starts an sshd in the machine, and answers with its host key. It ends with the machine.
+/// Starts an sshd in the machine, and returns its host key. It ends with the machine.
 fn start_sshd(machine: &Machine, address: std::net::SocketAddr) -> String {
     let host = KeyPair::generate().unwrap();
     fs::write(machine.system.path("/etc/ssh/test_host_key"), &host.private).unwrap();
@@ -90,7 +90,7 @@ fn host_set_up_per_guide_accepts_deploy_user() {
         call("deploy").map_err(|error| (format!("{error:?}"), machine.journal()))
     });
 
-    // Another user with the same key logs in, and gets no further: the socket is not for them.
+    // Another user with the same key can log in, but has no permission for the socket.
     let copy = "useradd --create-home --shell /bin/sh --password '*' other\ncp -r /home/deploy/.ssh /home/other/\n\
                 chown -R other: /home/other/.ssh\n";
     follow(&machine, copy);

@@ -1,4 +1,4 @@
-//! Whatever ends Terraform in the middle of a wait: nothing is orphaned, the shutdown goes on on the host, the next apply joins it.
+//! Terraform is interrupted during a wait: no object is orphaned, the shutdown continues on the host, and the next apply joins it.
 
 use std::time::Duration;
 
@@ -9,31 +9,31 @@ use grit_tests::{
 use rustix::process::Signal;
 use serde_json::json;
 
-/// How Terraform is ended.
+/// The kind of interruption.
 #[derive(Debug, Clone, Copy)]
-enum Blow {
+enum Interruption {
     CtrlC,
     TwoCtrlC,
     TermToGroup,
     Kill,
 }
 
-impl Blow {
-    /// Whether the core has then forgotten what this apply made.
+impl Interruption {
+    /// Whether the core then loses the objects that this apply created.
     fn forgets(self) -> bool {
         matches!(self, Self::Kill) && !core().saves_each_step()
     }
 }
 
-fn strike(mut session: Session, blow: Blow) -> Ended {
-    match blow {
-        Blow::CtrlC => session.ctrl_c().unwrap(),
-        Blow::TwoCtrlC => {
+fn strike(mut session: Session, interruption: Interruption) -> Ended {
+    match interruption {
+        Interruption::CtrlC => session.ctrl_c().unwrap(),
+        Interruption::TwoCtrlC => {
             session.ctrl_c().unwrap();
             session.ctrl_c().unwrap();
         }
-        Blow::TermToGroup => session.signal_group(Signal::TERM).unwrap(),
-        Blow::Kill => session.signal(Signal::KILL).unwrap(),
+        Interruption::TermToGroup => session.signal_group(Signal::TERM).unwrap(),
+        Interruption::Kill => session.signal(Signal::KILL).unwrap(),
     }
     session.wait(PATIENCE)
 }
@@ -42,8 +42,8 @@ fn no_provider_is_left(rollout: &Rollout) {
     rollout.workspace.providers().assert_none_left(PATIENCE);
 }
 
-/// Rolls away from m1-v1 while a job runs there, ends Terraform in the middle of the drain, and applies again.
-fn in_a_drain(blow: Blow) {
+/// Replaces m1-v1 while a job runs there, interrupts Terraform during the drain, and applies again.
+fn during_drain(interruption: Interruption) {
     let mut rollout = Rollout::start().unwrap();
     rollout.managers(&["m1-v1"]).unwrap();
     rollout.workspace.apply().unwrap().succeeded();
@@ -52,94 +52,94 @@ fn in_a_drain(blow: Blow) {
 
     let session = rollout.workspace.start(["apply", "-auto-approve"]).unwrap();
     rollout.wait_for_drain("m1-v1");
-    let ended = strike(session, blow);
+    let ended = strike(session, interruption);
     assert_ne!(ended.code, Some(0), "{}", ended.output);
     no_provider_is_left(&rollout);
-    if matches!(blow, Blow::CtrlC | Blow::TermToGroup) {
-        // The host can be quicker than its answer: then the provider does not know yet that the request arrived.
+    if matches!(interruption, Interruption::CtrlC | Interruption::TermToGroup) {
+        // The host can handle the request before the provider has its response.
         let requested = ["The shutdown was requested and continues", "The shutdown request was sent"];
         assert!(requested.iter().any(|text| ended.output.contains(text)), "{}", ended.output);
         assert!(ended.output.contains("Code: interrupted"), "{}", ended.output);
     }
 
-    // On the host the drain goes on, and the state knows guard and instance.
+    // The drain continues on the host, and the state has the drain resource and the instance.
     assert_eq!(rollout.lab.queue().tally().running, 1);
     let state = rollout.workspace.state().unwrap();
-    let versions = if blow.forgets() { 1 } else { 2 };
+    let versions = if interruption.forgets() { 1 } else { 2 };
     for kept in ["lab_instance.manager", "grit_runner_drain.manager"] {
         assert_eq!(state.at(kept).len(), versions, "{kept}: {state:?}");
     }
 
     rollout.lab.queue().release(&jobs);
     rollout.workspace.apply().unwrap().succeeded();
-    // Where the core forgot the new instance, it has made it a second time; the first one is a machine that no state knows.
-    let left: &[&str] = if blow.forgets() { &["m1-v2", "m1-v2.2"] } else { &["m1-v2"] };
+    // If the core lost the new instance, it has created it a second time; the first one is in no state.
+    let left: &[&str] = if interruption.forgets() { &["m1-v2", "m1-v2.2"] } else { &["m1-v2"] };
     assert_eq!(rollout.hosts(), left);
     assert_eq!(rollout.signals("m1-v1"), ["SIGQUIT"], "joined, not asked again");
     assert_eq!(rollout.lab.queue().tally().lost, 0);
     assert_eq!(rollout.workspace.plan().unwrap().succeeded().planned(), Vec::<String>::new());
 }
 
-/// Ends Terraform in the middle of the first health wait, and applies again.
-fn in_a_health_wait(blow: Blow) {
+/// Interrupts Terraform during the first health wait, and applies again.
+fn during_health_wait(interruption: Interruption) {
     let mut rollout = Rollout::start().unwrap();
     rollout.lab.cloud().shape(|_, spec| spec.boot_takes = Duration::from_secs(10));
     rollout.managers(&["m1-v1"]).unwrap();
     let session = rollout.workspace.start(["apply", "-auto-approve"]).unwrap();
     session.wait_for_text("grit_runner_health.all: Creating...", PATIENCE);
-    let ended = strike(session, blow);
+    let ended = strike(session, interruption);
     assert_ne!(ended.code, Some(0), "{}", ended.output);
     no_provider_is_left(&rollout);
 
     let state = rollout.workspace.state().unwrap();
-    let known = if blow.forgets() { 0 } else { 1 };
+    let known = if interruption.forgets() { 0 } else { 1 };
     assert_eq!(state.at("lab_instance.manager").len(), known, "{state:?}");
     assert_eq!(state.at("grit_runner_drain.manager").len(), known, "{state:?}");
     assert_eq!(
         state.at("grit_runner_health.all").len(),
         0,
-        "a gate that was not passed is not there: {state:?}"
+        "a health_check that was not passed is not there: {state:?}"
     );
 
     rollout.workspace.apply().unwrap().succeeded();
-    let left: &[&str] = if blow.forgets() { &["m1-v1", "m1-v1.2"] } else { &["m1-v1"] };
+    let left: &[&str] = if interruption.forgets() { &["m1-v1", "m1-v1.2"] } else { &["m1-v1"] };
     assert_eq!(rollout.hosts(), left, "the instance is made anew only where the core forgot it");
     assert_eq!(rollout.signals("m1-v1"), Vec::<String>::new());
 }
 
 #[test]
 fn ctrl_c_during_drain_keeps_instance() {
-    in_a_drain(Blow::CtrlC);
+    during_drain(Interruption::CtrlC);
 }
 
 #[test]
 fn two_ctrl_c_during_drain_keep_instance() {
-    in_a_drain(Blow::TwoCtrlC);
+    during_drain(Interruption::TwoCtrlC);
 }
 
 #[test]
 fn sigterm_to_group_during_drain_keeps_instance() {
-    in_a_drain(Blow::TermToGroup);
+    during_drain(Interruption::TermToGroup);
 }
 
 #[test]
 fn sigkill_of_terraform_during_drain_keeps_instance() {
-    in_a_drain(Blow::Kill);
+    during_drain(Interruption::Kill);
 }
 
 #[test]
 fn ctrl_c_during_health_wait_keeps_old_version() {
-    in_a_health_wait(Blow::CtrlC);
+    during_health_wait(Interruption::CtrlC);
 }
 
 #[test]
 fn sigterm_to_group_during_health_wait_keeps_old_version() {
-    in_a_health_wait(Blow::TermToGroup);
+    during_health_wait(Interruption::TermToGroup);
 }
 
 #[test]
 fn sigkill_during_health_wait_keeps_old_version() {
-    in_a_health_wait(Blow::Kill);
+    during_health_wait(Interruption::Kill);
 }
 
 #[test]
@@ -156,7 +156,7 @@ fn ctrl_c_during_ten_drains_keeps_instances() {
     for name in &names {
         rollout.wait_for_drain(name);
     }
-    let ended = strike(session, Blow::CtrlC);
+    let ended = strike(session, Interruption::CtrlC);
     assert_ne!(ended.code, Some(0), "{}", ended.output);
     assert_eq!(ended.output.matches("Code: interrupted").count(), 10, "{}", ended.output);
     no_provider_is_left(&rollout);

@@ -1,4 +1,4 @@
-//! A host of the lab is what it claims: booted in steps, supervised, reachable, and gone as a whole.
+//! The hosts of the lab: boot, supervision, reachability and termination.
 
 use std::time::Duration;
 

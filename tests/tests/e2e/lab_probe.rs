@@ -1,13 +1,13 @@
-//! Workspaces with the provider `lab`, for the promises of the plugin host.
+//! Workspaces with the provider `lab`, for tests of the plugin host.
 
 use std::time::Duration;
 
 use grit_tests::terraform::Workspace;
 
-/// A test that works never waits so long.
+/// A limit for broken tests.
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 
-/// For what happens at once, on a machine that is busy.
+/// A limit for immediate events on a busy machine.
 pub(crate) const SOON: Duration = Duration::from_secs(20);
 
 /// A workspace whose configuration requires `lab`.
@@ -25,7 +25,7 @@ pub(crate) fn with_header(configuration: &str) -> String {
     format!("{HEADER}{configuration}")
 }
 
-/// The block of a `lab_probe` called and named `name`, with more arguments.
+/// The block of a `lab_probe` with label and name `name`, and further arguments.
 pub(crate) fn probe(name: &str, arguments: &str) -> String {
     format!("resource \"lab_probe\" \"{name}\" {{\n  name = \"{name}\"\n  {arguments}\n}}\n")
 }

@@ -1,4 +1,4 @@
-//! The statements of docs/guides/rollout.md about order: shapes that keep it, shapes that look right and do not, and ways past a drain.
+//! The statements of docs/guides/rollout.md about order: correct layouts, layouts that drain too early, and layouts without a drain.
 
 mod configuration;
 mod correct;

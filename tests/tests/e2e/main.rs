@@ -1,4 +1,4 @@
-//! What the project promises, one file per promise. One binary, so that all of them run side by side.
+//! End-to-end tests, one file per subject. They are one binary, so that all of them run in parallel.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod boot_verify;

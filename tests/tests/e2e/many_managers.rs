@@ -1,9 +1,9 @@
-//! More managers than Terraform works on at a time.
+//! More managers than Terraform handles in parallel.
 
 use grit_tests::rollout::{PATIENCE, Rollout};
 use serde_json::json;
 
-/// What `-parallelism` is by default.
+/// The default of `-parallelism`.
 const AT_A_TIME: usize = 10;
 
 #[test]

@@ -1,4 +1,4 @@
-//! Drains that are each other's peers, destroyed together: the check and the accepted request are one step.
+//! Drains that are peers of each other, destroyed together: peer check and accepted request are one atomic step.
 
 use grit_tests::{
     lab::{Lab, cloud::Instance, event::What},
@@ -7,7 +7,7 @@ use grit_tests::{
 };
 use serde_json::{Map, Value as Json, json};
 
-/// A workspace with one drain for each instance, guarded by all others.
+/// A workspace with one drain for each instance, with all others as peers.
 fn drains(lab: &Lab, instances: &[Instance], min_healthy: usize) -> Workspace {
     let workspace = Workspace::new(&["grit"]).unwrap();
     let drain = |own: &Instance| {
@@ -34,7 +34,7 @@ fn drains(lab: &Lab, instances: &[Instance], min_healthy: usize) -> Workspace {
     workspace
 }
 
-/// Hosts whose runners take jobs.
+/// Hosts whose runners accept jobs.
 fn running(lab: &Lab, names: &[&str]) -> Vec<Instance> {
     let instances = names.iter().map(|name| lab.cloud().create(name, "19.2.0").unwrap().0).collect();
     for name in names {
@@ -62,7 +62,7 @@ fn exactly_one_is_refused(arguments: &[&str]) {
     let errors = failed.errors();
     assert_eq!(errors.len(), 1, "{errors:?}");
     assert_eq!(errors[0].0, "Too few healthy peers to drain");
-    // The other one is being drained, or has ended.
+    // The other one is draining, or has exited.
     let detail = errors[0].1;
     assert!(detail.contains("this apply drains it as well"), "{detail}");
     assert_eq!(drained(&lab, &names), 1);
@@ -94,7 +94,7 @@ fn peer_drained_by_operator_is_unhealthy() {
     let names = ["m1", "m2"];
     let instances = running(&lab, &names);
     let workspace = drains(&lab, &instances, 1);
-    // It has a job, so it drains for long.
+    // It has a job, so its drain takes long.
     lab.queue().submit_held(2);
     lab.events().wait_for("m2 has a job", PATIENCE, |event| {
         event.subject == "m2" && matches!(event.what, What::JobStarted { .. })

@@ -1,6 +1,6 @@
-//! A network that fails in the middle of a drain: the drain goes on on the host, the client waits, finds the host again, and no job is lost.
+//! A network failure during a drain: the drain continues on the host, the client waits and reconnects, and no job is lost.
 //!
-//! The ten minutes of a real outage are in `fleet::drain`, on a paused clock. Here are the real Terraform, sshd, and seconds.
+//! A ten-minute outage is tested in `fleet::drain` with a paused clock. This test has the real Terraform and sshd, and takes seconds.
 
 use std::{net::SocketAddr, path::PathBuf};
 
@@ -14,7 +14,7 @@ use grit_tests::{
 };
 use serde_json::json;
 
-/// A drain of one manager whose host is reached by this address, and the file with the provider's log.
+/// A drain of one manager at this address, and the file of the provider's log.
 fn drain(lab: &Lab, instance: &Instance, address: SocketAddr, host_key: &str) -> (Workspace, PathBuf) {
     let mut workspace = Workspace::new(&["grit"]).unwrap();
     let log = workspace.tmp().join("provider.log");
@@ -27,14 +27,14 @@ fn drain(lab: &Lab, instance: &Instance, address: SocketAddr, host_key: &str) ->
         "terraform": { "required_providers": { "grit": { "source": "runner-tools/grit" } } },
         "provider": { "grit": { "ssh": {
             "private_key_path": lab.client_key().path,
-            // Three seconds of silence end a session; a connection gets six.
+            // A session ends after three seconds without data; a connect takes at most six.
             "keepalive_interval": "1s",
             "connect_timeout": "6s",
         } } },
         "resource": { "grit_runner_drain": { "m1": {
             "instance_id": instance.id,
             "runner_manager": manager,
-            // Neither counts once the shutdown was requested.
+            // Neither applies after the shutdown request.
             "retry": { "attempts": 2, "min_delay": "100ms", "max_delay": "500ms" },
             "on_unreachable": "assume_terminated",
             "timeouts": { "delete": "180s" },
@@ -45,7 +45,7 @@ fn drain(lab: &Lab, instance: &Instance, address: SocketAddr, host_key: &str) ->
     (workspace, log)
 }
 
-/// Cuts the link in the middle of a drain until the provider has noticed and failed to come back, and puts it back.
+/// Cuts the link during a drain until the provider has failed to reconnect, and restores it.
 fn a_cut_in_a_drain(lab: &Lab, workspace: &Workspace, log: &PathBuf, cut: impl Fn(), restore: impl Fn()) {
     let noticed =
         || std::fs::read_to_string(log).unwrap_or_default().matches("wrapper unreachable: ").count();
@@ -60,15 +60,15 @@ fn a_cut_in_a_drain(lab: &Lab, workspace: &Workspace, log: &PathBuf, cut: impl F
         lab.events().wait_for("m1 drains", PATIENCE, |event| is_signal(event, "SIGQUIT"));
         assert_eq!(noticed(), 0, "the way to the host is good until now");
         cut();
-        // Once for the session that fell silent; more, because there is no new one to be had. More often than `attempts`: these are for
-        // hosts that were not asked yet.
-        // Each try has limits of its own, and there are pauses between them.
+        // Once for the silent session, and more because no new one can be opened. More often than `attempts`, which apply only to
+        // hosts without a shutdown request.
+        // Each attempt has separate limits, with delays between them.
         poll::until("the provider notices, and tries again", 3 * PATIENCE, || {
             if noticed() > 3 { Ok(()) } else { Err(noticed()) }
         });
         assert!(!destroy.is_finished(), "a host that cannot be seen is not one that ended");
 
-        // The host knows nothing of it: a job ends there, the other goes on, and no new one is taken.
+        // The host is not affected: one job ends, the other continues, and no new one starts.
         lab.queue().submit_held(1);
         lab.queue().release(&jobs[..1]);
         poll::until("a job finishes behind the cut", PATIENCE, || {

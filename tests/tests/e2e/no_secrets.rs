@@ -1,5 +1,5 @@
-//! Secrets of the provider block are in no file and no output of Terraform, however it ends, in no command line, and in no process that
-//! the provider starts: by every way in, wherever they come from.
+//! Secrets of the provider block are in no file and no output of Terraform, in no command line, and in no child process of
+//! the provider: with every connection method and every source of secrets.
 
 mod processes;
 mod saved_plan;
@@ -20,7 +20,7 @@ use grit_tests::{
 use processes::Watch;
 use serde_json::{Value as Json, json};
 
-/// Where the secrets come from.
+/// The source of the secrets.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Source {
     Ephemeral,
@@ -28,31 +28,31 @@ enum Source {
     Environment,
 }
 
-/// How the hosts are reached.
+/// The connection method.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Method {
     Direct,
-    /// A bastion with a key of its own.
+    /// A bastion with a separate key.
     ProxyJump,
     ProxyCommand,
-    /// It needs none of the secrets, and gets none.
+    /// It needs no secrets, and gets none.
     SshCommand,
     Agent,
 }
 
-/// A lab whose hosts take an encrypted key, and all that a run of Terraform leaves.
+/// A lab whose hosts accept an encrypted key, and all files and outputs of a Terraform run.
 struct Secrets {
     rollout: Rollout,
     source: Source,
     method: Method,
-    /// What the `ssh` object says besides secrets.
+    /// The attributes of the `ssh` object that are not secrets.
     ssh: Json,
     passphrase: String,
     /// A header of the callback, which the state holds because it is an attribute of a resource.
     token: String,
-    /// The passphrase, and a line of each key, which is as good as the whole.
+    /// The passphrase, and one line of each key.
     secrets: Vec<String>,
-    /// What a command that carries the connection has seen: its environment and its arguments.
+    /// The environment and arguments of a connection command.
     seen: PathBuf,
     outputs: Vec<(String, String)>,
     called_back: Arc<Mutex<String>>,
@@ -178,7 +178,7 @@ impl Secrets {
         self.outputs.push((arguments.join(" "), run.stderr));
     }
 
-    /// Makes every connection fail, or lets them be made again.
+    /// Makes every connection fail, or restores them.
     fn connections(&mut self, work: bool) {
         let right = self.ssh.clone();
         match self.method {
@@ -205,7 +205,7 @@ impl Secrets {
         self.rollout.set("health", json!({ "create": wait, "update": wait })).unwrap();
     }
 
-    /// A plan that is saved holds the values of plain variables, which Terraform saves whatever a provider does, and no other secret.
+    /// A saved plan has the values of plain variables, which Terraform saves itself, and no other secret.
     fn assert_plan_hidden(&self) {
         let plan = fs::read(self.rollout.workspace.root().join("plan")).unwrap();
         let parts = saved_plan::parts(&plan);
@@ -223,11 +223,11 @@ impl Secrets {
         assert_eq!(holds(&self.passphrase), self.source == Source::Variable);
     }
 
-    /// Panics when something that was written or shown holds a secret.
+    /// Panics if a file or an output contains a secret.
     fn assert_hidden(self) {
         for (command, output) in &self.outputs {
             assert_free(command, output, &self.secrets);
-            // `show -json` is for programs, and shows what is marked as sensitive.
+            // `show -json` includes sensitive values.
             if !command.starts_with("show") {
                 assert_free(command, output, std::slice::from_ref(&self.token));
             }
@@ -274,7 +274,7 @@ fn encrypted(folder: &Path, plain: &Path, passphrase: &str) -> ClientKey {
     ClientKey::read(&path).unwrap()
 }
 
-/// Listens for callbacks, and keeps what they say. The thread ends with the process.
+/// Listens for callbacks, and stores their requests. The thread ends with the process.
 fn answer(called: &Arc<Mutex<String>>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/drained", listener.local_addr().unwrap());
@@ -284,7 +284,7 @@ fn answer(called: &Arc<Mutex<String>>) -> String {
             let mut head = [0; 4096];
             let count = stream.read(&mut head).unwrap_or_default();
             called.lock().unwrap().push_str(&String::from_utf8_lossy(&head[..count]));
-            // The caller may be gone already.
+            // The caller may have disconnected.
             let _ = stream.write_all(b"HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n");
         }
     });
@@ -366,8 +366,8 @@ fn secrets_in_agent_stay_hidden() {
     stay_hidden(Source::Ephemeral, Method::Agent);
 }
 
-/// The documented exception: a key in the entry of a manager is in the state, because it is an attribute of a resource; but no output shows
-/// it.
+/// The documented exception: a key in the entry of a manager is in the state, because it is an attribute of a resource; but it is in
+/// no output.
 #[test]
 fn ssh_key_pem_is_in_state_but_in_no_output() {
     let mut rollout = Rollout::start().unwrap();

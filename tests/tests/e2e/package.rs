@@ -1,5 +1,5 @@
-//! The wrapper's Debian package: what is in it, and what becomes of a root folder that it is installed in, upgraded, removed and purged.
-//! What it does to a system that runs is in `systemd_upgrade.rs` and `systemd_stop.rs`.
+//! The wrapper's Debian package: its contents, and install, upgrade, removal and purge in a root directory.
+//! Its effects on a running system are in `systemd_upgrade.rs` and `systemd_stop.rs`.
 
 use std::{
     fs,
@@ -9,7 +9,7 @@ use std::{
 
 use grit_tests::debian::{self, both, scratch::Scratch, succeeded};
 
-/// Whether this system has dpkg; without it the test is reported as not covered.
+/// Whether dpkg is installed; without it the test is reported as not covered.
 fn can_package() -> bool {
     let possible = debian::is_debian();
     if let Err(why) = &possible {
@@ -41,7 +41,7 @@ fn deb_contents_are_complete_and_reproducible() {
     );
     assert!(field("Depends").starts_with("libc6 (>= 2."), "{}", field("Depends"));
 
-    // Owner, mode, time and name; the size of a program is its own affair.
+    // Owner, mode, time and name; the size of a program varies.
     let listing = deb(&["--contents"]);
     let files = listing.lines().map(|line| {
         let mut columns = line.split_whitespace();
@@ -51,7 +51,7 @@ fn deb_contents_are_complete_and_reproducible() {
     });
     insta::assert_snapshot!("package_contents", files.collect::<Vec<_>>().join("\n"));
 
-    // The same from another folder, by somebody whose files nobody else may read.
+    // The same package from another directory, with a restrictive umask.
     let again = tempfile::tempdir().unwrap();
     let script = format!(
         "umask 077; exec {} package --quick --version 1.0.0-rc.1 --program {} --output {}",
@@ -92,7 +92,7 @@ fn deb_installs_and_removes_in_dpkg_root() {
     assert!(fs::read_to_string(scratch.path("etc/group")).unwrap().contains("grit-wrapper:"));
     assert!(fs::symlink_metadata(&enabled).is_err(), "whether it starts at boot is not for a package to say");
 
-    // What the administrator decides stays.
+    // The administrator's settings are kept.
     fs::create_dir_all(enabled.parent().unwrap()).unwrap();
     std::os::unix::fs::symlink("/usr/lib/systemd/system/grit-wrapper.service", &enabled).unwrap();
     fs::write(&settings, "GRIT_WRAPPER_LOG_LEVEL=debug\n").unwrap();

@@ -1,4 +1,4 @@
-//! Plans that would drain a live runner by accident are refused; ordinary ones are not. No host is needed: a refused plan touches none.
+//! Plans that would drain a running runner by accident are refused; normal plans are not. No host is needed, because plans do not connect.
 
 use grit_tests::terraform::{Workspace, core};
 
@@ -113,7 +113,7 @@ fn removing_a_drain_warns_at_plan() {
 fn unchanged_instance_id_known_at_apply_is_not_drained() {
     let workspace = Workspace::new(&["grit"]).unwrap();
     let config = |input: &str| {
-        // `output` is unknown whenever `input` changes, and then turns out to be the same.
+        // `output` is unknown when `input` changes, and has the same value afterwards.
         let id = "terraform_data.x.output == null ? \"i-1\" : \"i-1\"";
         let source = format!("resource \"terraform_data\" \"x\" {{\n  input = \"{input}\"\n}}\n");
         workspace.write("main.tf", &format!("{HEAD}{source}{}", drain("a", id, ""))).unwrap();
@@ -152,7 +152,7 @@ fn moved_terraform_data_becomes_drain_without_draining() {
     );
 }
 
-/// A list of guards by count, each of the instance that its place names.
+/// Drain resources by `count`, each for the instance of its index.
 fn counted(instances: &[&str], cbd: bool) -> String {
     let list = serde_json::to_string(instances).unwrap();
     let drain = drain("a", "local.instances[count.index]", "count = length(local.instances)");
@@ -162,7 +162,7 @@ fn counted(instances: &[&str], cbd: bool) -> String {
 
 #[test]
 fn count_insertion_is_always_refused() {
-    // Terraform plans the shifted and the new index side by side: which one comes first differs from plan to plan.
+    // Terraform plans the shifted and the new index in parallel, so their order varies.
     let workspace = Workspace::new(&["grit"]).unwrap();
     workspace.write("main.tf", &counted(&["i-1"], true)).unwrap();
     workspace.apply().unwrap().succeeded();
@@ -203,10 +203,10 @@ fn tainted_drain_destroys_after_untaint_or_no_refresh() {
 
 #[test]
 fn two_drains_of_one_instance_in_guards_are_refused() {
-    let gate = "resource \"grit_runner_health\" \"all\" {\n  runner_managers = {}\n  guards = { a = grit_runner_drain.a.id, b = grit_runner_drain.b.id }\n}\n";
+    let health_check = "resource \"grit_runner_health\" \"all\" {\n  runner_managers = {}\n  guards = { a = grit_runner_drain.a.id, b = grit_runner_drain.b.id }\n}\n";
     let two = format!("{}{}", drain("a", "\"i-1\"", ""), drain("b", "\"i-1\"", ""));
     let workspace = Workspace::new(&["grit"]).unwrap();
-    workspace.write("main.tf", &format!("{HEAD}{two}{gate}")).unwrap();
+    workspace.write("main.tf", &format!("{HEAD}{two}{health_check}")).unwrap();
     let refused = workspace.plan().unwrap().failed();
     let titles: Vec<_> = refused.errors().into_iter().map(|(title, _)| title.to_owned()).collect();
     assert_eq!(titles, ["Two drain resources for one instance"]);
@@ -217,7 +217,7 @@ fn removing_one_of_two_drains_of_an_instance_is_refused() {
     let both = format!("{}{}", drain("a", "\"i-1\"", ""), drain("b", "\"i-1\"", ""));
     let workspace = Workspace::new(&["grit"]).unwrap();
     workspace.write("main.tf", &format!("{HEAD}{both}")).unwrap();
-    // Without a gate nothing proves that this is a plan: it is a warning.
+    // Without a health check the provider cannot detect that this is a plan, so it is a warning.
     let applied = workspace.apply().unwrap().succeeded();
     let warnings = applied.warnings();
     assert!(
@@ -232,7 +232,7 @@ fn removing_one_of_two_drains_of_an_instance_is_refused() {
         "{errors:?}"
     );
     assert!(errors[0].1.contains("terraform state rm"), "{errors:?}");
-    // Both may go.
+    // Both can be removed.
     workspace.write("main.tf", HEAD).unwrap();
     workspace.plan().unwrap().succeeded();
 }

@@ -1,4 +1,4 @@
-//! Who may talk to a provider: the one who started it, and nobody else on the machine.
+//! Access to a provider: only the process that started it has access.
 
 use std::{
     fs::{self, Permissions},
@@ -33,7 +33,7 @@ fn start(tls: bool) -> Setup {
     Setup { lab, identity, plugin }
 }
 
-/// Whether the client gets an answer. A TLS 1.3 client learns of its refusal with its first call.
+/// Whether a call succeeds. A TLS 1.3 client gets the rejection with its first call.
 async fn is_served(client: Result<Client, grit_tests::terraform::ConnectError>) -> Result<(), String> {
     let mut client = client.map_err(|error| format!("{error:?}"))?;
     let answer = client.provider.get_provider_schema(pb::get_provider_schema::Request {}).await;
@@ -53,7 +53,7 @@ async fn client_with_announced_certificate_is_served() {
 async fn client_without_certificate_is_rejected() {
     let setup = start(true);
     assert!(is_served(Client::connect(&setup.plugin.handshake, None).await).await.is_err());
-    // And the refusals leave the server as it was.
+    // The rejections do not affect the server.
     assert_eq!(
         is_served(Client::connect(&setup.plugin.handshake, Some(&setup.identity)).await).await,
         Ok(())
@@ -97,8 +97,8 @@ fn socket_directory_is_private() {
     assert_eq!(mode(socket.parent().unwrap()), 0o700);
 }
 
-/// Needs to be root in order to become somebody else. As an ordinary user only the first half of the promise can be looked at, and
-/// [`socket_directory_is_private`] does.
+/// Needs root to become another user. As an ordinary user only the first half can be tested, by
+/// [`socket_directory_is_private`].
 #[test]
 fn other_user_is_rejected_even_with_directory_access() {
     if !rustix::process::geteuid().is_root() {
@@ -114,12 +114,12 @@ fn other_user_is_rejected_even_with_directory_access() {
         assert_eq!(knock_as(NOBODY, socket), "connect: PermissionDenied");
         open_up(socket);
         assert_eq!(knock_as(NOBODY, socket), "connected\nclosed", "tls: {tls}");
-        // The same knock by our own user is let in.
+        // The same connection by the provider's user is accepted.
         assert_eq!(knock_as(0, socket), "connected\nstill open", "tls: {tls}");
     }
 }
 
-/// Lets everybody use `path`, with every folder of ours above it.
+/// Makes `path` and its parent directories accessible for every user.
 fn open_up(path: &Path) {
     let temporary = std::env::temp_dir();
     for path in path.ancestors().take_while(|path| *path != temporary && path.parent().is_some()) {
@@ -128,7 +128,7 @@ fn open_up(path: &Path) {
 }
 
 fn knock_as(user: u32, socket: &Path) -> String {
-    // A copy, since the build folder may be closed to others.
+    // A copy, because the build directory may be inaccessible for other users.
     let folder = tempfile::tempdir().unwrap();
     fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();
     let knock = folder.path().join("socket-knock");

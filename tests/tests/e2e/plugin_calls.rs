@@ -1,4 +1,4 @@
-//! Calls without Terraform between: what happens to them when their caller stops, vanishes, or ends the process; and large ones.
+//! Calls without Terraform: the caller stops, disconnects, or ends the process; and large messages.
 
 use grit_proto::{goplugin, tfplugin6 as pb};
 use grit_tests::{
@@ -28,7 +28,7 @@ async fn start() -> Setup {
     Setup { lab, plugin, client }
 }
 
-/// The attributes of a `lab_probe`: null but for those given.
+/// The attributes of a `lab_probe`: null except for those given.
 fn probe(given: &Json) -> pb::DynamicValue {
     const NAMES: [&str; 13] = [
         "id",
@@ -93,7 +93,7 @@ async fn stopped_provider_serves_reads_but_no_changes() {
     let read = setup.client.provider.read_resource(read).await.unwrap().into_inner();
     assert_eq!((read.diagnostics.len(), attributes(read.new_state)["id"].clone()), (0, json!("id-p")));
 
-    // A create that was on its way when Terraform asked to stop.
+    // A create that was pending when Terraform sent StopProvider.
     let late = setup.client.provider.apply_resource_change(create("")).await.unwrap().into_inner();
     assert_eq!(late.diagnostics[0].summary, "Create interrupted");
 }
@@ -172,7 +172,7 @@ async fn messages_of_70_mib_pass_in_both_directions() {
 
 #[test]
 fn state_of_six_mib_is_applied_and_destroyed() {
-    // More than gRPC takes by default, twice: prior and proposed state travel together.
+    // More than gRPC's default limit, twice: a message has prior and proposed state.
     const KIBIBYTES: usize = 6_000;
     let lab = crate::lab_probe::lab(&crate::lab_probe::probe("p", &format!("blob_kib = {KIBIBYTES}")));
     lab.apply().unwrap().succeeded();

@@ -1,4 +1,4 @@
-//! What goes wrong inside a call: the state keeps what exists, and the user is told.
+//! Failures inside a call: the state keeps existing objects, and the user gets an error.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use grit_tests::terraform::{Run, Workspace};
@@ -93,7 +93,7 @@ fn failed_create_keeps_partial_state() {
     assert_eq!(private(&lab), "partial");
 }
 
-/// Fails to destroy, and then succeeds: with the private data of the first apply, and with the mark that it replaces by creating first.
+/// Fails to destroy, and then succeeds, with the private data of the first apply and the mark `create_before_destroy`.
 #[track_caller]
 fn destroy_fails_and_keeps_everything(mode: &str, summary: &str, part_of_detail: &str) {
     let arguments = format!("mode = \"{mode}\"\nlifecycle {{\n create_before_destroy = true\n }}");

@@ -1,4 +1,4 @@
-//! How a provider starts, what it says, and how it ends.
+//! Start, output and end of a provider.
 
 use std::{
     fs,
@@ -56,7 +56,7 @@ fn debug_process_serves_several_commands() {
     BufReader::new(provider.stdout.take().unwrap()).read_line(&mut line).unwrap();
     let providers =
         line.trim_end().strip_prefix("export TF_REATTACH_PROVIDERS='").unwrap().strip_suffix('\'').unwrap();
-    // The provider names the registry that its documentation is in; a core looks for its own.
+    // The provider prints the registry of its documentation; a core expects its own registry.
     let providers = providers.replace("registry.terraform.io", core().registry());
     let address = format!("{}/runner-tools/lab", core().registry());
     let socket = serde_json::from_str::<Json>(&providers).unwrap()[address]["Addr"]["String"]
@@ -114,7 +114,7 @@ fn log_lines_have_levels_and_fields() {
 fn log_level_follows_tf_log_variables() {
     let info = logged(&[("TF_LOG_PROVIDER", "info")]);
     assert!(info.contains("said at info") && !info.contains("said at debug"), "{info}");
-    // The provider's own variable says less; Terraform would print more.
+    // The provider's own variable sets a lower verbosity than Terraform's.
     let own = logged(&[("TF_LOG_PROVIDER", "trace"), ("TF_LOG_PROVIDER_LAB", "error")]);
     assert!(own.contains("said at error") && !own.contains("said at warn"), "{own}");
     let none = logged(&[]);

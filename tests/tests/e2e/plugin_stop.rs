@@ -1,11 +1,11 @@
-//! Ctrl-C, signals and sudden death: the provider ends in time, and nothing that exists is lost from the state.
+//! Ctrl-C, signals and SIGKILL: the provider exits in time, and no existing object is lost from the state.
 
 use grit_tests::terraform::{Ended, Session, Workspace};
 use rustix::process::Signal;
 
 use crate::lab_probe::{LIMIT, SOON, lab};
 
-/// Longer than any test waits: a call that ends sooner was stopped.
+/// Longer than every wait of a test: a call that ends earlier was stopped.
 const LONG: u32 = 300_000;
 
 fn creating(count: u32, mode: &str) -> Workspace {
@@ -136,7 +136,7 @@ fn provider_exits_cleanly_after_terraform_is_killed() {
     lab.wait_for("create_start", 1, LIMIT);
     session.signal(Signal::KILL).unwrap();
     assert_eq!(session.wait(LIMIT).signal, Some(9));
-    // Not dropped halfway: it was asked to stop, and did.
+    // The call was stopped by its token, not dropped.
     lab.wait_for("create_stopped", 1, SOON);
     lab.providers().assert_none_left(SOON);
     assert_eq!(lab.journal().iter().filter(|entry| entry.event == "create_dropped").count(), 0);

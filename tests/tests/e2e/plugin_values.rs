@@ -1,4 +1,4 @@
-//! Values on their way through the plugin host: every kind arrives, secrets stay out of files, and mistakes are told with their place.
+//! Values in the plugin host: every kind is transferred, secrets are in no file, and errors name their attribute.
 
 use std::fs;
 
@@ -90,7 +90,7 @@ fn sensitive_values_are_hidden_in_plan() {
 
 #[test]
 fn unknown_values_are_unknown_at_plan_and_known_at_apply() {
-    // The first is unknown altogether; of the second Terraform says how it begins.
+    // The first is completely unknown; the second has a known prefix.
     for name in ["terraform_data.later.id", "\"p-${terraform_data.later.id}\""] {
         let lab = lab(&format!("{UNKNOWN}resource \"lab_probe\" \"p\" {{\n name = {name}\n}}\n"));
         lab.apply().unwrap().succeeded();
@@ -144,7 +144,7 @@ fn import_stores_state_and_private_data() {
     lab.apply().unwrap().succeeded();
     let state = lab.state().unwrap();
     assert_eq!(state.objects[0].attributes["id"], "id-p");
-    // The resource returned one: nulled on the way.
+    // The resource returned a value: the plugin host sets it to null.
     assert_eq!(state.objects[0].attributes["secret_wo"], Json::Null);
     assert!(!lab.journal().iter().any(|entry| entry.event == "create_start"));
     lab.destroy().unwrap().succeeded();

@@ -1,17 +1,18 @@
-//! The `ssh` object of the provider block: what `terraform validate` finds in it and where it points, and what each plan warns about.
+//! The `ssh` object of the provider block: errors of `terraform validate` with their paths, and warnings of each plan.
 
 use grit_tests::terraform::Workspace;
 use serde_json::Value as Json;
 
 const HEAD: &str = "terraform {\n  required_providers {\n    grit = {\n      source = \"runner-tools/grit\"\n    }\n  }\n}\n";
-const GATE: &str = "resource \"grit_runner_health\" \"all\" {\n  runner_managers = {}\n}\n";
+const HEALTH_CHECK: &str = "resource \"grit_runner_health\" \"all\" {\n  runner_managers = {}\n}\n";
 
-/// What `validate` says about an `ssh` object, each finding with the line of the configuration that it points at: the line of the top-level
-/// attribute on every core, so that the text has to name the place inside of it. The exact paths are tested where they are made.
+/// The errors of `validate` for an `ssh` object, each with the line of the configuration. Every core reports the line of the top-level
+/// attribute, so the message must name the nested attribute. The exact paths are tested in the provider.
 fn findings(ssh: &str) -> String {
     let workspace = Workspace::new(&["grit"]).unwrap();
-    let text =
-        format!("{HEAD}variable \"late\" {{}}\nprovider \"grit\" {{\n  ssh = {{\n{ssh}  }}\n}}\n{GATE}");
+    let text = format!(
+        "{HEAD}variable \"late\" {{}}\nprovider \"grit\" {{\n  ssh = {{\n{ssh}  }}\n}}\n{HEALTH_CHECK}"
+    );
     workspace.write("main.tf", &text).unwrap();
     let run = workspace.validate().unwrap();
     let report: Json = serde_json::from_str(&run.stdout).unwrap();
@@ -89,7 +90,7 @@ fn validate_accepts_valid_and_unknown_values() {
 fn every_plan_warns_about_insecure_ignore_host_key() {
     let workspace = Workspace::new(&["grit"]).unwrap();
     let provider = "provider \"grit\" {\n  ssh = { insecure_ignore_host_key = true }\n}\n";
-    workspace.write("main.tf", &format!("{HEAD}{provider}{GATE}")).unwrap();
+    workspace.write("main.tf", &format!("{HEAD}{provider}{HEALTH_CHECK}")).unwrap();
     for _ in 0..2 {
         let plan = workspace.plan().unwrap().succeeded();
         let titles: Vec<_> = plan.warnings().into_iter().map(|(summary, _)| summary).collect();

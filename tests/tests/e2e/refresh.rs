@@ -1,4 +1,4 @@
-//! What a refresh finds: it proves again what was demanded, names causes, and changes nothing where it could not look.
+//! A refresh checks the health again, names causes, and changes nothing if it has no access.
 
 use grit_tests::{
     lab::{Lab, cloud::Instance, host::ssh::ClientKey},
@@ -8,22 +8,22 @@ use grit_tests::{
 };
 use serde_json::{Value as Json, json};
 
-/// A gate over one manager, whose wrapper looks at its runner all the time.
-struct Gate {
+/// A health check over one manager, whose wrapper probes its runner frequently.
+struct HealthCheck {
     workspace: Workspace,
     lab: Lab,
     instance: Instance,
 }
 
-impl Gate {
+impl HealthCheck {
     fn new() -> Self {
         let lab = Lab::start().unwrap();
         lab.cloud().shape(|_, spec| *spec = std::mem::take(spec).wrapper(&["--probe-interval=100ms"]));
         let (instance, _host) = lab.cloud().create("m1", "19.2.0").unwrap();
-        let gate = Self { workspace: Workspace::new(&["grit"]).unwrap(), lab, instance };
-        gate.write(&json!({ "private_key_path": gate.lab.client_key().path }));
-        gate.workspace.apply().unwrap().succeeded();
-        gate
+        let health_check = Self { workspace: Workspace::new(&["grit"]).unwrap(), lab, instance };
+        health_check.write(&json!({ "private_key_path": health_check.lab.client_key().path }));
+        health_check.workspace.apply().unwrap().succeeded();
+        health_check
     }
 
     /// The configuration, with this `ssh` object in the provider block.
@@ -41,7 +41,7 @@ impl Gate {
         self.workspace.write("main.tf.json", &main.to_string()).unwrap();
     }
 
-    /// Applies what a refresh finds to the state, and returns the entry of the manager.
+    /// Applies a refresh to the state, and returns the entry of the manager.
     fn refreshed(&self) -> Json {
         self.workspace.run(["apply", "-json", "-refresh-only", "-auto-approve"]).unwrap().succeeded();
         let state = self.workspace.state().unwrap();
@@ -56,12 +56,12 @@ fn warning<'a>(run: &'a Run, summary: &str) -> Option<&'a str> {
 
 #[test]
 fn lost_health_level_is_drift_with_cause() {
-    let gate = Gate::new();
-    assert_eq!(gate.workspace.plan().unwrap().succeeded().planned(), Vec::<String>::new());
+    let health_check = HealthCheck::new();
+    assert_eq!(health_check.workspace.plan().unwrap().succeeded().planned(), Vec::<String>::new());
 
-    gate.lab.queue().refuse_token("glrt-m1");
+    health_check.lab.queue().refuse_token("glrt-m1");
     let plan = poll::until("the level falls", PATIENCE, || {
-        let plan = gate.workspace.plan().unwrap().succeeded();
+        let plan = health_check.workspace.plan().unwrap().succeeded();
         if plan.planned().is_empty() { Err(plan.warnings().len()) } else { Ok(plan) }
     });
     assert_eq!(plan.planned(), ["update grit_runner_health.all"]);
@@ -69,7 +69,7 @@ fn lost_health_level_is_drift_with_cause() {
     assert!(text.contains("m1 is `running`: its level is `ready` and not `polling`"), "{text}");
     assert!(text.contains("GitLab rejects its token"), "{text}");
 
-    let attributes = gate.refreshed();
+    let attributes = health_check.refreshed();
     assert_eq!(attributes["status"], "unhealthy");
     assert_eq!(attributes["managers"]["m1"]["level"], "ready", "{attributes}");
     assert!(
@@ -80,12 +80,12 @@ fn lost_health_level_is_drift_with_cause() {
 
 #[test]
 fn unreachable_host_is_drift_with_cause() {
-    let gate = Gate::new();
-    gate.lab.cloud().host("m1").unwrap().cut_off();
-    let plan = gate.workspace.plan().unwrap().succeeded();
+    let health_check = HealthCheck::new();
+    health_check.lab.cloud().host("m1").unwrap().cut_off();
+    let plan = health_check.workspace.plan().unwrap().succeeded();
     let text = warning(&plan, "Runner managers are not healthy").unwrap();
     assert!(text.contains("m1 is `unreachable`: "), "{text}");
-    let attributes = gate.refreshed();
+    let attributes = health_check.refreshed();
     assert!(
         attributes["managers"]["m1"]["problem"].as_str().unwrap().contains("refused the connection"),
         "{attributes}"
@@ -94,21 +94,21 @@ fn unreachable_host_is_drift_with_cause() {
 
 #[test]
 fn refresh_without_access_keeps_state_and_warns() {
-    let gate = Gate::new();
-    let stranger = gate.lab.folder().join("stranger");
+    let health_check = HealthCheck::new();
+    let stranger = health_check.lab.folder().join("stranger");
     std::fs::create_dir(&stranger).unwrap();
     let stranger = ClientKey::make(&stranger).unwrap();
     for (ssh, cause) in [
         (json!({}), "no SSH key and no SSH agent is configured"),
         (json!({ "private_key_path": stranger.path }), "rejected the login"),
     ] {
-        gate.write(&ssh);
-        let plan = gate.workspace.plan().unwrap().succeeded();
+        health_check.write(&ssh);
+        let plan = health_check.workspace.plan().unwrap().succeeded();
         assert_eq!(plan.planned(), Vec::<String>::new(), "{cause}");
         let text = warning(&plan, "Runner managers could not be checked").unwrap();
         assert!(text.contains("m1: ") && text.contains(cause), "{text}");
         assert_eq!(warning(&plan, "Runner managers are not healthy"), None);
-        assert_eq!(gate.refreshed()["status"], "healthy");
+        assert_eq!(health_check.refreshed()["status"], "healthy");
     }
 }
 

@@ -1,4 +1,4 @@
-//! A killed Terraform with a state that lies elsewhere: nothing of the apply is in the state, and the way is forward.
+//! A killed Terraform with a remote state: no object of the apply is in the state, and the next apply continues.
 
 use std::{
     fs,
@@ -34,7 +34,7 @@ impl Backend {
         Self { _runtime: runtime, url, state }
     }
 
-    /// How many objects of a resource type are in the state.
+    /// The number of objects of a resource type in the state.
     fn count(&self, kind: &str) -> usize {
         let state = self.state.lock().unwrap().clone().expect("a state");
         let resources = state["resources"].as_array().cloned().unwrap_or_default();
@@ -60,7 +60,7 @@ async fn answer(state: Arc<Mutex<Option<Json>>>, request: Request<Incoming>) -> 
     }
 }
 
-/// `init` needs providers that it can install: a mirror in the one place where the workspace lets Terraform look.
+/// `init` needs installable providers: a mirror in the plugin directory of the workspace.
 fn init(rollout: &Rollout) {
     let platform = format!("linux_{}", if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" });
     for name in ["grit", "lab"] {
@@ -77,7 +77,7 @@ fn init(rollout: &Rollout) {
 fn apply_after_kill_with_remote_state_joins_drain() {
     let backend = Backend::start();
     let mut rollout = Rollout::start().unwrap();
-    // However slow this machine is, Terraform writes the state at the end and not before.
+    // So Terraform writes the state only at the end, also on a slow machine.
     rollout.workspace.set_env("TF_STATE_PERSIST_INTERVAL", "3600");
     let block = format!("terraform {{\n  backend \"http\" {{\n    address = \"{}\"\n  }}\n}}\n", backend.url);
     rollout.workspace.write("backend.tf", &block).unwrap();

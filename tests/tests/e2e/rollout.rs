@@ -1,4 +1,4 @@
-//! A deployment through its whole life, and the order of a roll: new healthy, old drained, old gone, no job lost.
+//! The lifecycle of a deployment, and the order of a rollout: new healthy, old drained, old removed, no job lost.
 
 use grit_tests::{
     lab::event::{Event, What},
@@ -12,12 +12,12 @@ fn one_apply_rolls_to_next_version_without_job_loss() {
     rollout.managers(&["m1-v1", "m2-v1"]).unwrap();
     rollout.workspace.apply().unwrap().succeeded();
 
-    // Nothing changed, nothing to do; the refresh looked at the hosts.
+    // Without changes the plan is empty; the refresh reads the hosts.
     let plan = rollout.workspace.plan().unwrap().succeeded();
     assert_eq!(plan.planned(), Vec::<String>::new());
     assert_eq!(plan.warnings(), []);
 
-    // A timeout is changed in place, and drains nothing.
+    // A timeout is changed in place, without a drain.
     rollout.set("drain", json!({ "delete": "90s" })).unwrap();
     let plan = rollout.workspace.plan().unwrap().succeeded();
     assert_eq!(
@@ -27,7 +27,7 @@ fn one_apply_rolls_to_next_version_without_job_loss() {
     rollout.workspace.apply().unwrap().succeeded();
     assert_eq!(rollout.signals("m1-v1"), Vec::<String>::new());
 
-    // The roll, with jobs in flight that end only after the drain has begun.
+    // The rollout, with jobs that end only after the drain has begun.
     let jobs = rollout.hold_jobs(6);
     rollout.managers(&["m1-v2", "m2-v2"]).unwrap();
     let roll = rollout
@@ -91,7 +91,7 @@ fn failed_health_check_keeps_old_version_until_next_apply() {
     rollout.managers(&["m1-v1"]).unwrap();
     rollout.workspace.apply().unwrap().succeeded();
 
-    // One of the new managers boots too late for the gate.
+    // One of the new managers boots too late for the health check.
     rollout.lab.cloud().shape(|name, spec| {
         if name == "m2-v2" {
             spec.boot_takes = std::time::Duration::from_secs(15);
@@ -183,14 +183,14 @@ fn unreachable_host_needs_assume_terminated() {
     rollout.workspace.apply().unwrap().succeeded();
     rollout.host("m1-v1").cut_off();
 
-    // The refresh reports drift and does not stand in the way.
+    // The refresh reports drift and does not block the plan.
     let failed = rollout.workspace.destroy().unwrap().failed();
     let errors = failed.errors();
     assert_eq!(errors.len(), 1, "{errors:?}");
     assert!(errors[0].1.contains("on_unreachable = \"assume_terminated\""), "{errors:?}");
     assert!(errors[0].1.ends_with("Code: connect_failed"), "{errors:?}");
 
-    // The guard takes the new word in place, without a connection; the gate is gone, so only it is applied.
+    // The drain resource is updated in place, without a connection; there is no health check, so only the drain is applied.
     rollout.set("drain", json!({ "attempts": 2, "on_unreachable": "assume_terminated" })).unwrap();
     let update = ["apply", "-json", "-auto-approve", "-target=grit_runner_drain.manager"];
     rollout.workspace.run(update).unwrap().succeeded();
@@ -219,7 +219,7 @@ fn externally_stopped_manager_is_drift_not_an_error() {
 #[test]
 fn stable_for_delays_health_of_new_manager() {
     let mut rollout = Rollout::start().unwrap();
-    // Longer than the two seconds for which a wrapper itself waits before it calls a new runner healthy.
+    // Longer than the wrapper's minimum uptime of two seconds.
     rollout.set("health", json!({ "stable_for": "7s" })).unwrap();
     rollout.managers(&["m1-v1"]).unwrap();
     rollout.workspace.apply().unwrap().succeeded();

@@ -1,117 +1,23 @@
-//! The runner stand-in keeps its word: everything else believes it.
+//! The runner stand-in behaves as GitLab Runner does. All other tests rely on it.
+
+mod process;
 
 use std::{
-    path::PathBuf,
-    process::{Child, Command, ExitStatus, Stdio},
+    process::{Command, Stdio},
     time::Duration,
 };
 
 use grit_tests::{
     lab::{
         Lab,
-        event::{Event, What},
-        http,
-        queue::{Tally, Weather},
+        event::What,
+        queue::{FaultMode, Tally},
     },
     poll,
 };
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal};
 
-const LIMIT: Duration = Duration::from_secs(20);
-
-/// A stand-in that runs under a test.
-struct Runner {
-    child: Child,
-    address: Option<String>,
-    config: PathBuf,
-}
-
-impl Runner {
-    fn start(lab: &Lab, name: &str, sections: &[&str], options: &[&str]) -> Runner {
-        let text = (!sections.is_empty()).then(|| configuration(lab, sections));
-        Self::configured(lab, name, text.as_deref(), options)
-    }
-
-    /// One with this configuration file, or none.
-    fn configured(lab: &Lab, name: &str, text: Option<&str>, options: &[&str]) -> Runner {
-        Self::with_env(lab, name, text, options, &[])
-    }
-
-    fn with_env(lab: &Lab, name: &str, text: Option<&str>, options: &[&str], env: &[(&str, &str)]) -> Runner {
-        let folder = lab.folder().join(name);
-        std::fs::create_dir_all(&folder).unwrap();
-        std::fs::write(folder.join(".runner_system_id"), name).unwrap();
-        let config = folder.join("config.toml");
-        if let Some(text) = text {
-            std::fs::write(&config, text).unwrap();
-        }
-        let log = std::fs::File::create(folder.join("stderr")).unwrap();
-        let listens = !options.contains(&"--silent");
-        let address = listens.then(free_address);
-        let mut command = Command::new(env!("CARGO_BIN_EXE_runner-stand-in"));
-        command.envs(env.iter().copied());
-        command.arg("run").arg("--config").arg(&config).args(["--lab", &lab.queue().url()]);
-        if let Some(address) = &address {
-            command.args(["--listen-address", address]);
-        }
-        command.args(options.iter().filter(|option| **option != "--silent")).stdin(Stdio::null()).stderr(log);
-        Runner { child: command.spawn().unwrap(), address, config }
-    }
-
-    fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.child), signal).unwrap();
-    }
-
-    fn wait(&mut self) -> ExitStatus {
-        poll::until("the stand-in exits", LIMIT, || self.child.try_wait().unwrap().ok_or("still running"))
-    }
-
-    /// Status and text of one of its endpoints, `None` when nobody listens.
-    fn get(&self, path: &str) -> Option<(u16, String)> {
-        let url = format!("http://{}{path}", self.address.as_ref().unwrap());
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(http::get(&url)).ok().map(|reply| (reply.status.as_u16(), reply.text()))
-    }
-
-    fn wait_state(&self, state: &str) {
-        poll::until(state, LIMIT, || match self.get("/debug/process/state") {
-            Some((200, text)) if text == format!("{state}\n") => Ok(()),
-            other => Err(other),
-        });
-    }
-}
-
-impl Drop for Runner {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn configuration(lab: &Lab, sections: &[&str]) -> String {
-    let mut text = "concurrent = 4\ncheck_interval = 0.1\nshutdown_timeout = 30\n".to_owned();
-    for token in sections {
-        let url = lab.queue().url();
-        text += &format!("[[runners]]\n  name = \"{token}\"\n  url = \"{url}\"\n  token = \"{token}\"\n");
-    }
-    text
-}
-
-fn free_address() -> String {
-    let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
-    listener.local_addr().unwrap().to_string()
-}
-
-fn jobs_running(lab: &Lab, count: usize) {
-    poll::until("jobs run", LIMIT, || match lab.queue().tally() {
-        tally if tally.running == count => Ok(()),
-        tally => Err(tally),
-    });
-}
-
-fn place(lab: &Lab, what: &str, wanted: impl Fn(&Event) -> bool) -> usize {
-    lab.events().wait_for(what, LIMIT, wanted).seq
-}
+use self::process::{LIMIT, Runner, configuration, jobs_running, place};
 
 #[test]
 fn sigquit_finishes_jobs_and_exits_0() {
@@ -227,7 +133,7 @@ fn killed_runner_loses_jobs_without_report() {
         tally if tally.lost == 2 => Ok(()),
         tally => Err(tally),
     });
-    // The books are closed: a runner that comes back cannot change them.
+    // The result is final: a later report cannot change it.
     lab.queue().release(&jobs);
     let _again = Runner::start(&lab, "a", &["t"], &["--silent"]);
     let more = lab.queue().submit(1, Duration::ZERO);
@@ -281,7 +187,7 @@ fn any_stop_signal_during_boot_verification_exits_1() {
         let lab = Lab::start().unwrap();
         let mut runner = Runner::start(&lab, "a", &["t"], &["--boot-verify", "1h"]);
         poll::until("an answer", LIMIT, || runner.get("/health/ready").ok_or("none"));
-        // The handlers follow the server.
+        // The handlers are installed after the start of the server.
         poll::until("the handlers", LIMIT, || {
             runner.signal(signal);
             runner.child.try_wait().unwrap().ok_or("it lives")
@@ -323,7 +229,7 @@ fn unhealthy_settings_disable_runner_section() {
     assert_eq!(lab.queue().runner("five").refused, 5, "then the section is left alone");
 }
 
-/// The processes of jobs: `sh` with this name, below no runner once that has ended.
+/// The processes of jobs: `sh` with this name, without a parent runner after its exit.
 fn job_processes(of: &str) -> Vec<Pid> {
     let numbers = std::fs::read_dir("/proc").unwrap();
     let numbers = numbers.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok());
@@ -401,13 +307,13 @@ fn gitlab_outage_delays_drain_without_job_loss() {
     let mut runner = Runner::start(&lab, "a", &["t"], &[]);
     let jobs = lab.queue().submit_held(1);
     jobs_running(&lab, 1);
-    lab.queue().set_weather(Weather::Down);
+    lab.queue().set_fault_mode(FaultMode::Down);
     runner.signal(Signal::QUIT);
     lab.queue().release(&jobs);
     runner.wait_state("graceful-shutdown");
     assert!(runner.child.try_wait().unwrap().is_none());
-    lab.queue().set_weather(Weather::Unavailable);
-    lab.queue().set_weather(Weather::Fine);
+    lab.queue().set_fault_mode(FaultMode::Unavailable);
+    lab.queue().set_fault_mode(FaultMode::Fine);
     assert_eq!(runner.wait().code(), Some(0));
     assert_eq!(lab.queue().tally(), Tally { finished: 1, ..Tally::default() });
 }

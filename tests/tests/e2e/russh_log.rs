@@ -1,5 +1,5 @@
-//! russh logs what it does packet by packet, through the `log` crate, which ends up in our log. The provider holds that back, at the most
-//! verbose level too; what would come without that is in the tests of the SSH client.
+//! russh logs every packet through the `log` crate, which goes to the provider's log. The provider filters it, also at the most
+//! verbose level; the unfiltered log is in the tests of the SSH client.
 
 use grit_tests::rollout::Rollout;
 

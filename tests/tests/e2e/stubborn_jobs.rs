@@ -1,5 +1,5 @@
-//! Jobs that ignore SIGTERM. As with the real runner, each job is a process group of its own, and the runner gives up after its own
-//! `shutdown_timeout`, exits 1, and leaves the processes of its jobs behind.
+//! Jobs that ignore SIGTERM. As with the real runner, each job is a separate process group, and after its
+//! `shutdown_timeout` the runner exits 1 and leaves the processes of its jobs behind.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Under a systemd that runs, a failed runner's last lines come from the journal.
+//! On a booted systemd, the last log lines of a failed runner come from the journal.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::systemd_stop::{adjust, machine};
 
 const UNIT: &str = "grit-wrapper.service";
 
-/// Waits until a failure's reason is known, with the log.
+/// Waits until the failure reason with log lines is known.
 fn reason(machine: &Machine, wanted: &str) -> String {
     poll::until(wanted, LIMIT, || {
         match machine.ask(&["status"])["failure_reason"].as_str().unwrap_or_default() {
@@ -25,7 +25,7 @@ fn reason(machine: &Machine, wanted: &str) -> String {
 fn journal_lines_explain_runner_failure() {
     let Some(machine) = machine(&[]) else { return };
     machine.install("1.0.0");
-    // The runner's process alone is listened to: not what it starts, and not the wrapper.
+    // Only lines of the runner process are used: not those of its children or of the wrapper.
     let script = "echo 'said on stdout'; echo 'FATAL: no config for glrt-0123456789abcdef' >&2
         sh -c 'echo of a job >&2'; test -e /run/lives && exec sleep 1000; exit 3";
     program::script(&machine.system.path("/usr/bin/gitlab-runner"), script).unwrap();
@@ -37,7 +37,7 @@ fn journal_lines_explain_runner_failure() {
          glrt-[hidden]"
     );
 
-    // How an adopted one ended may not be known, and then its lines are all there is.
+    // The exit status of an adopted runner may be unknown; then only the lines are reported.
     machine.run(&["touch", "/run/lives"]);
     machine.run(&["grit-wrapper", "start"]);
     machine.run(&["systemctl", "kill", "--kill-who=main", "--signal=SIGKILL", UNIT]);
@@ -52,7 +52,6 @@ fn journal_lines_explain_runner_failure() {
     assert!(known.contains(&how), "{adopted}");
 }
 
-/// A journal that does not answer holds nothing up.
 #[test]
 fn hanging_journalctl_delays_only_log_tail() {
     let Some(machine) = machine(&[]) else { return };

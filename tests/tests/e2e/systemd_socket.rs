@@ -1,4 +1,4 @@
-//! Socket activation under a systemd that runs, with the unit of docs/wrapper/running.md: nobody is refused while a wrapper is replaced.
+//! Socket activation on a booted systemd, with the unit of docs/wrapper/running.md: no client is rejected while a wrapper is replaced.
 
 use std::{
     fs,
@@ -16,15 +16,15 @@ const UNIT: &str = "grit-wrapper.service";
 const SOCKET: &str = "grit-wrapper.socket";
 const DOCUMENT: &str = include_str!("../../../docs/wrapper/running.md");
 
-/// The socket unit that the document shows.
+/// The socket unit of the document.
 fn socket_unit() -> String {
     let (_, below) = DOCUMENT.split_once("    # /etc/systemd/system/grit-wrapper.socket\n").unwrap();
     let lines = below.lines().take_while(|line| line.is_empty() || line.starts_with("    "));
     lines.map(|line| format!("{}\n", line.trim())).collect()
 }
 
-/// One call, which is not tried again; whether it was answered. It is cut short when the wrapper that took it is killed, and never turned
-/// away.
+/// One call without a retry; returns whether it succeeded. It is cut off if its wrapper is killed, and never
+/// rejected.
 fn call(machine: &Machine) -> bool {
     let output = machine.system.run(&["grit-wrapper", "status", "--address", ADDRESS]).unwrap();
     let said = both(&output);
@@ -73,7 +73,7 @@ fn clients_of_systemd_socket_wait_during_upgrade() {
     });
     assert_eq!(machine.runner(), runner);
 
-    // Both are named, or the next client would start it again.
+    // Both are stopped; otherwise the next client would start it again.
     machine.run(&["systemctl", "stop", "--no-block", SOCKET, UNIT]);
     machine.wait_signals(1);
     machine.lab.queue().release(&jobs);

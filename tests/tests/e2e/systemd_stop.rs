@@ -1,4 +1,4 @@
-//! The wrapper under a systemd that runs: how its service starts, stops and comes back, and what becomes of the runner each time.
+//! The wrapper on a booted systemd: start, stop and restart of its service, and the effect on the runner.
 
 use std::fs;
 
@@ -9,7 +9,7 @@ use grit_tests::{
 
 const UNIT: &str = "grit-wrapper.service";
 
-/// A machine. Where none can be booted, the test is reported as not covered.
+/// A machine. If none can be booted, the test is reported as not covered.
 pub(crate) fn machine(options: &[&str]) -> Option<Machine> {
     match Machine::boot(options) {
         Ok(machine) => Some(machine),
@@ -20,7 +20,7 @@ pub(crate) fn machine(options: &[&str]) -> Option<Machine> {
     }
 }
 
-/// Settings of the administrator for our unit.
+/// The administrator's settings for the wrapper's unit.
 pub(crate) fn adjust(machine: &Machine, settings: &str) {
     let folder = machine.system.path("/etc/systemd/system/grit-wrapper.service.d");
     fs::create_dir_all(&folder).unwrap();
@@ -28,7 +28,7 @@ pub(crate) fn adjust(machine: &Machine, settings: &str) {
     machine.run(&["systemctl", "daemon-reload"]);
 }
 
-/// Ends the wrapper in a way that is not good order, and waits until systemd has started the next.
+/// Ends the wrapper abnormally, and waits until systemd has started the next one.
 fn crash(machine: &Machine, signal: &str) {
     let restarts: u32 = machine.property(UNIT, "NRestarts").parse().unwrap();
     machine.run(&["systemctl", "kill", "--kill-who=main", "--signal", signal, UNIT]);
@@ -48,13 +48,13 @@ fn systemd_start_waits_for_level_and_stop_sends_sigquit() {
     machine.run(&["systemctl", "start", "--no-block", UNIT]);
     machine.wait_property(UNIT, "StatusText", "The runner is running, health level process");
     assert_eq!(machine.property(UNIT, "ActiveState"), "activating", "ready before its rung");
-    // Joins the start that is under way.
+    // Joins the pending start.
     machine.run(&["systemctl", "start", UNIT]);
     assert!(machine.property(UNIT, "StatusText").contains("health level polling"));
     let socket = machine.run(&["stat", "--format=%A %U %G", "/run/grit-wrapper/wrapper.sock"]);
     assert_eq!(socket, "srw-rw---- root grit-wrapper");
     assert_eq!(machine.run(&["stat", "--format=%A", "/run/grit-wrapper/wrapper.sock.state"]), "-rw-------");
-    // Without an address: also where GRIT's modules look.
+    // Without an address: also on the address that GRIT's modules use.
     assert!(machine.run(&["grit-wrapper", "status"]).contains("running"));
 
     let runner = machine.runner().unwrap();
@@ -94,7 +94,7 @@ fn runner_survives_any_wrapper_exit() {
     assert_eq!(machine.ask(&["status"])["state"], "running");
     assert_eq!(machine.runner(), runner);
 
-    // One that hangs.
+    // A hanging wrapper.
     crash(&machine, "STOP");
     assert_eq!(machine.ask(&["status"])["state"], "running");
     assert_eq!(machine.runner(), runner);
@@ -105,7 +105,7 @@ fn runner_survives_any_wrapper_exit() {
         journal => Err(journal),
     });
 
-    // One that dies while its service is stopped is not started again, and so the runner is left with nobody. The next start finds it.
+    // A wrapper that is killed while its service stops is not restarted, so the runner has no wrapper. The next start adopts it.
     machine.run(&["systemctl", "stop", "--no-block", UNIT]);
     machine.wait_signals(1);
     machine.run(&["systemctl", "kill", "--kill-who=main", "--signal=KILL", UNIT]);
@@ -116,7 +116,7 @@ fn runner_survives_any_wrapper_exit() {
     assert_eq!(machine.starts(), 1);
     machine.lab.queue().release(&jobs);
 
-    // It was only the service that was to end, and that has been started again.
+    // Only the service was to stop, and it has been started again.
     poll::until("another runner", LIMIT, || match machine.starts() {
         2 => Ok(()),
         count => Err(count),
@@ -126,7 +126,7 @@ fn runner_survives_any_wrapper_exit() {
     assert!(machine.signals().iter().all(|signal| signal != "SIGTERM"), "{:?}", machine.signals());
 }
 
-/// What confines a service is made anew for the next wrapper; the runner keeps what it was started in.
+/// The next wrapper gets a new sandbox; the runner keeps the sandbox of its start.
 #[test]
 fn confined_runner_is_adopted() {
     let Some(machine) = machine(&[]) else { return };
@@ -144,14 +144,14 @@ fn confined_runner_is_adopted() {
     assert_eq!(machine.ask(&["status"])["state"], "running");
     assert_eq!(machine.runner(), runner);
 
-    // Asked again while it stops: now in earnest, unless it comes so soon that it may be the same signal once more.
+    // A second stop signal makes the stop forceful, unless it follows so soon that it may be the same request.
     machine.run(&["systemctl", "stop", "--no-block", UNIT]);
     machine.wait_signals(1);
     poll::until("a forceful stop", LIMIT, || {
         if machine.signals().len() == 2 {
             return Ok(());
         }
-        // It fails when the wrapper has ended in between.
+        // It fails if the wrapper has exited.
         let killed = machine.system.run(&["systemctl", "kill", "--kill-who=main", "--signal=TERM", UNIT]);
         Err((machine.signals(), killed))
     });
@@ -161,7 +161,7 @@ fn confined_runner_is_adopted() {
     assert_eq!((tally.lost, tally.open()), (jobs.len(), 0));
 }
 
-/// A wrapper whose runner was drained has nothing to become ready with. If systemd lost its patience with it, the next one would start a
+/// A wrapper with a drained runner reaches no health level. If systemd's start timeout killed it, the next one would start a
 /// runner, on a host that is about to be destroyed.
 #[test]
 fn next_wrapper_does_not_start_drained_runner() {
@@ -188,7 +188,7 @@ fn next_wrapper_does_not_start_drained_runner() {
     assert_eq!((machine.runner(), machine.starts()), (None, 1));
 }
 
-/// As when the machine goes down: what jobs run in has to be there until the runner has ended.
+/// As at machine shutdown: Docker, in which jobs run, must be available until the runner has exited.
 #[test]
 fn runner_stops_before_docker() {
     let Some(machine) = machine(&[]) else { return };
@@ -200,7 +200,7 @@ fn runner_stops_before_docker() {
     machine.run(&["systemctl", "daemon-reload"]);
     machine.run(&["systemctl", "start", "docker.service", UNIT]);
     let jobs = machine.hold_jobs(1);
-    // Stops them in one go, as a shutdown does.
+    // Stops them in one transaction, as a shutdown does.
     machine.run(&["systemctl", "isolate", "--no-block", "quiet.target"]);
     machine.wait_signals(1);
     assert_eq!(machine.property("docker.service", "ActiveState"), "active");

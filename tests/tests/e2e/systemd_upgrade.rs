@@ -1,5 +1,5 @@
-//! The wrapper's package on a machine that runs, and the ways on which a runner comes under the wrapper and leaves it again. The commands
-//! are those of docs/wrapper/running.md, taken from there.
+//! The wrapper's package on a running machine, and the migrations of a runner to the wrapper and back. The commands
+//! are read from docs/wrapper/running.md.
 
 use std::{
     fs,
@@ -19,14 +19,14 @@ const THEIRS: &str = "gitlab-runner.service";
 const PROGRAM: &str = "/usr/bin/grit-wrapper";
 const DOCUMENT: &str = include_str!("../../../docs/wrapper/running.md");
 
-/// The commands in the first block of code below a heading of the document.
+/// The commands in the first code block below a heading of the document.
 fn documented(heading: &str) -> Vec<&'static str> {
     let (_, below) = DOCUMENT.split_once(&format!("\n### {heading}\n")).expect(heading);
     let block = below.lines().skip_while(|line| !line.starts_with("    "));
     block.take_while(|line| line.starts_with("    ")).map(str::trim).collect()
 }
 
-/// Runs commands of the document as an administrator does, up to the first that fails.
+/// Runs commands of the document, up to the first that fails.
 fn follow(machine: &Machine, commands: &[&str]) {
     machine.run(&["sh", "-e", "-c", &commands.join("\n")]);
 }
@@ -35,19 +35,19 @@ fn wrapper(machine: &Machine, unit: &str) -> u32 {
     machine.property(unit, "MainPID").parse().unwrap()
 }
 
-/// Whether the unit's main process runs the program that is installed.
+/// Whether the unit's main process runs the installed binary.
 fn runs_installed(machine: &Machine, unit: &str) -> bool {
     let test = format!("[ /proc/{}/exe -ef {PROGRAM} ]", wrapper(machine, unit));
     machine.system.run(&["sh", "-c", &test]).unwrap().status.success()
 }
 
-/// The service as GitLab's package makes it, running.
+/// The running service of GitLab's package.
 fn plain_service(machine: &Machine, command: &str) {
     plain_unit(machine, command);
     machine.run(&["systemctl", "enable", "--now", THEIRS]);
 }
 
-/// The same, as in an image.
+/// The same service in an image, not running.
 pub(crate) fn plain_unit(machine: &Machine, command: &str) {
     let unit = format!(
         "[Unit]\nDescription=GitLab Runner\nConditionFileIsExecutable=/usr/bin/gitlab-runner\nAfter=network.target\n\
@@ -69,7 +69,7 @@ fn upgrade_keeps_runner_and_removal_drains_it() {
     let held = machine.hold_jobs(2);
     let runner = machine.runner();
 
-    // Jobs flow all the time.
+    // Jobs run all the time.
     let upgraded = AtomicBool::new(false);
     let flowed = std::thread::scope(|scope| {
         let flow = scope.spawn(|| {
@@ -95,13 +95,13 @@ fn upgrade_keeps_runner_and_removal_drains_it() {
     assert_eq!(machine.property(OURS, "NRestarts"), "2");
     assert_eq!(machine.signals(), [""; 0]);
 
-    // A runner that is being stopped leaves to others what it has not taken.
+    // A stopping runner starts no further jobs.
     poll::until("no job waits", LIMIT, || match machine.lab.queue().tally() {
         tally if tally.queued == 0 => Ok(()),
         tally => Err(tally),
     });
 
-    // While the service is stopped nobody takes over, or the runner would be left with nobody.
+    // While the service stops, no new wrapper may start; otherwise the runner would be left without one.
     machine.run(&["systemctl", "stop", "--no-block", OURS]);
     machine.wait_signals(1);
     let said = machine.install("4.0.0");
@@ -133,7 +133,7 @@ fn upgrade_keeps_runner_and_removal_drains_it() {
     assert!(!machine.system.path("/run/grit-wrapper").exists());
 }
 
-/// A state file that a release to come wrote, and the older one does not know the form of.
+/// A state file with a newer format version, which the older release cannot read.
 #[test]
 fn downgrade_with_unreadable_state_keeps_runner() {
     let Some(machine) = machine(&[]) else { return };
@@ -151,7 +151,7 @@ fn downgrade_with_unreadable_state_keeps_runner() {
     assert!(journal.contains("Start the newer grit-wrapper again"), "{journal}");
     assert_eq!((machine.runner(), machine.starts(), machine.signals().len()), (runner, 1, 0));
 
-    // As when the newer release, which can read the file, is there again: the service never gave up.
+    // As after the reinstallation of the newer release, which can read the file: the service kept restarting.
     fs::write(&state, ours).unwrap();
     machine.wait_property(OURS, "ActiveState", "active");
     assert_eq!((machine.runner(), machine.starts()), (runner, 1));
@@ -171,7 +171,7 @@ fn migration_from_plain_service_and_back() {
     assert_eq!(machine.runner(), plain, "an installation is no reason for anything");
     assert_eq!(machine.signals(), [""; 0]);
 
-    // The last command waits for the drain, which is the one that the switch needs.
+    // The last command waits for the drain that the migration needs.
     let commands = documented("From the plain service");
     std::thread::scope(|scope| {
         let switch = scope.spawn(|| follow(&machine, &commands));
@@ -188,7 +188,7 @@ fn migration_from_plain_service_and_back() {
     assert!(runs_installed(&machine, THEIRS));
     assert_eq!(machine.signals(), ["SIGQUIT"]);
 
-    // An upgrade of the wrapper finds it in this service as well, and a removal is refused.
+    // An upgrade of the wrapper also applies to this service, and a removal is refused.
     let held = machine.hold_jobs(1);
     let runner = machine.runner();
     let said = machine.install("2.0.0");
@@ -199,7 +199,7 @@ fn migration_from_plain_service_and_back() {
     assert!(!refused.status.success() && said.contains("still used by: gitlab-runner.service"), "{said}");
     assert_eq!(machine.runner(), runner);
 
-    // GitLab's package stops the service, writes it anew, and starts it, at each of its upgrades. Now that is a drain.
+    // GitLab's package stops the service, rewrites it, and starts it, at each upgrade. Now the stop is a drain.
     std::thread::scope(|scope| {
         let upgrade = scope.spawn(|| {
             machine.run(&["systemctl", "stop", THEIRS]);
@@ -231,8 +231,8 @@ fn migration_from_plain_service_and_back() {
     assert_eq!(machine.property(THEIRS, "ActiveState"), "active");
 }
 
-/// Upstream's wrapper in the service, as GRIT's modules put it there. It passes no signal on that would drain, and stays when the runner
-/// has ended.
+/// Upstream's wrapper in the service, as GRIT's modules install it. It does not forward SIGQUIT, and keeps running after the runner
+/// has exited.
 #[test]
 fn migration_from_upstream_wrapper() {
     let Some(machine) = machine(&[]) else { return };

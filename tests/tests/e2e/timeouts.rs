@@ -1,4 +1,4 @@
-//! `timeouts` bound the whole of an operation, and `max_parallel` limits connections, never waits.
+//! `timeouts` limit the whole operation, and `max_parallel` limits connections, not waits.
 
 use std::{
     net::TcpListener,
@@ -8,7 +8,7 @@ use std::{
 use grit_tests::{lab::Lab, terraform::Workspace};
 use serde_json::{Map, Value as Json, json};
 
-/// Hosts that take connections and never say a word.
+/// Hosts that accept connections and never respond.
 struct Mute(Vec<TcpListener>);
 
 impl Mute {
@@ -49,13 +49,13 @@ fn one_at_a_time(lab: &Lab, resource: &Json) -> Workspace {
 #[test]
 fn health_wait_with_silent_hosts_ends_at_timeout() {
     let (lab, mute) = (Lab::start().unwrap(), Mute::start(5));
-    let gate = json!({ "runner_managers": mute.managers(), "timeouts": { "create": "4s" } });
-    let workspace = one_at_a_time(&lab, &json!({ "grit_runner_health": { "all": gate } }));
+    let health_check = json!({ "runner_managers": mute.managers(), "timeouts": { "create": "4s" } });
+    let workspace = one_at_a_time(&lab, &json!({ "grit_runner_health": { "all": health_check } }));
     let start = Instant::now();
     let failed = workspace.apply().unwrap().failed();
     let took = start.elapsed();
     assert_eq!(failed.errors().len(), 5, "{:?}", failed.errors());
-    // One after the other would take 20 s.
+    // In sequence it would take 20 s.
     assert!(took < Duration::from_secs(15), "{took:?}");
 }
 
@@ -85,8 +85,9 @@ fn stable_for_runs_in_parallel_with_one_connection() {
     let hosts: Vec<_> = (0..4).map(|n| lab.cloud().create(&format!("m{n}"), "19.2.0").unwrap()).collect();
     let managers: Map<_, _> =
         hosts.iter().map(|(it, _)| (it.instance_name.clone(), it.runner_manager())).collect();
-    let gate = json!({ "runner_managers": managers, "stable_for": "6s", "timeouts": { "create": "20s" } });
-    let workspace = one_at_a_time(&lab, &json!({ "grit_runner_health": { "all": gate } }));
-    // One after the other would take 24 s, more than the limit.
+    let health_check =
+        json!({ "runner_managers": managers, "stable_for": "6s", "timeouts": { "create": "20s" } });
+    let workspace = one_at_a_time(&lab, &json!({ "grit_runner_health": { "all": health_check } }));
+    // In sequence it would take 24 s, more than the limit.
     workspace.apply().unwrap().succeeded();
 }

@@ -1,4 +1,4 @@
-//! Hosts that are gone, and hosts that only look so: when the user's word counts, and the way back from a version that never boots.
+//! Unreachable hosts: the conditions of `assume_terminated`, and the rollback from a version that never boots.
 
 use std::{path::Path, time::Duration};
 
@@ -31,7 +31,7 @@ fn was_assumed(run: &Run) -> bool {
     run.warnings().iter().any(|(summary, _)| summary.contains("was assumed terminated"))
 }
 
-/// A deployment in which version 3 was added and never boots: the gate failed on it.
+/// A deployment in which version 3 was added and never boots: the health check failed on it.
 fn after_a_version_that_never_boots(drain: serde_json::Value) -> (Rollout, Run) {
     let mut rollout = Rollout::start().unwrap();
     rollout.lab.cloud().shape(|name, spec| {
@@ -57,19 +57,19 @@ fn after_a_version_that_never_boots(drain: serde_json::Value) -> (Rollout, Run) 
 
 #[test]
 fn printed_health_command_rolls_back_unbootable_version() {
-    let (mut rollout, gate) = after_a_version_that_never_boots(json!({ "attempts": 2 }));
-    let (_, detail) = only_error(&gate);
+    let (mut rollout, health_check) = after_a_version_that_never_boots(json!({ "attempts": 2 }));
+    let (_, detail) = only_error(&health_check);
     let guard = value_of_printed_command(&detail);
     assert!(detail.contains("on_unreachable = \"assume_terminated\""), "{detail}");
 
-    // Without the user's word the host may well run jobs. The error prints the command, too, with the instance's identifier.
+    // Without `assume_terminated` the host may still run jobs. The error also prints the command with the instance's identifier.
     let (_, detail) = only_error(&rollout.workspace.apply().unwrap().failed());
     let instance = value_of_printed_command(&detail);
     assert!(detail.ends_with("Code: connect_failed"), "{detail}");
     assert!(rollout.hosts().contains(&"m1-v3".to_owned()));
     assert_ne!(guard, instance);
 
-    // The gate's command is enough.
+    // The command of the health check's error is sufficient.
     rollout.workspace.set_env(VARIABLE, &guard);
     let applied = rollout.workspace.apply().unwrap().succeeded();
     assert!(was_assumed(&applied), "{:?}", applied.warnings());
@@ -172,7 +172,7 @@ fn assume_terminated_ignored_if_host_refuses_login() {
     let (_, detail) = only_error(&workspace.destroy().unwrap().failed());
     assert!(detail.contains(&format!("`{VARIABLE}` was not applied")), "{detail}");
 
-    // A refused login.
+    // A rejected login.
     workspace.write("main.tf.json", &configuration(&stranger.path, &instance.host_key)).unwrap();
     workspace.apply().unwrap().succeeded();
     let (summary, detail) = only_error(&workspace.destroy().unwrap().failed());

@@ -1,8 +1,8 @@
-//! The provider in front of upstream's wrapper, which has three calls and nothing else.
+//! The provider with upstream's wrapper, which has only three calls.
 //!
-//! `gitlab-runner wrapper` cannot be had here. Its stand-in serves upstream's service alone, and has the habits that the provider has to live
-//! with: `running` means no more than that the process was started, and a shutdown that comes before the process exists is answered
-//! with OK and forgotten. A shutdown that meets the runner's end leaves its status at `in_shutdown` for ever.
+//! `gitlab-runner wrapper` is not available here. Its stand-in serves only upstream's service, with upstream's
+//! limitations: `running` means only that the process was started; the response to a shutdown before the process exists is
+//! OK, but the shutdown is lost; and a shutdown during the runner's exit leaves the status `in_shutdown` forever.
 
 use std::{
     io::{BufRead as _, BufReader},
@@ -24,7 +24,7 @@ use grit_tests::{
 use serde_json::{Value as Json, json};
 use tonic::{Request, Response, Status};
 
-/// The stand-in. Its runner takes `drain` to end.
+/// The stand-in. Its runner takes `drain` to exit.
 #[derive(Clone)]
 struct Upstream {
     life: Arc<Mutex<Life>>,
@@ -35,8 +35,8 @@ struct Life {
     asked: Option<Instant>,
     requests: usize,
     drain: Duration,
-    /// The runner's end came between the signal and the status: the end was noted first, and was overwritten. From then on there is no
-    /// process, and a further shutdown is answered with OK.
+    /// The runner exited between the signal and the status update, which overwrote the exit. There is no
+    /// process any more, and the response to a further shutdown is OK.
     stuck: bool,
 }
 
@@ -151,8 +151,8 @@ fn upstream_health_is_limited_to_process() {
     let lab = Lab::start().unwrap();
     let (instance, _host) = lab.cloud().create("m1", "19.2.0").unwrap();
     let wrapper = Upstream::new(Duration::from_secs(2), Duration::ZERO).serve();
-    let gate = json!({ "runner_managers": { "m1": manager(&instance, wrapper) } });
-    let workspace = workspace(&lab, "grit_runner_health", &gate);
+    let health_check = json!({ "runner_managers": { "m1": manager(&instance, wrapper) } });
+    let workspace = workspace(&lab, "grit_runner_health", &health_check);
     workspace.apply().unwrap().succeeded();
     let state = workspace.state().unwrap();
     let evidence = &state.at("grit_runner_health.m1")[0].attributes["managers"]["m1"];
@@ -167,7 +167,7 @@ fn upstream_health_is_limited_to_process() {
         "unknown is not zero: {evidence}"
     );
 
-    let mut strict = gate;
+    let mut strict = health_check;
     strict["level"] = json!("polling");
     write(&workspace, &lab, "grit_runner_health", &strict);
     let failed = workspace.apply().unwrap().failed();
@@ -204,7 +204,7 @@ fn forgotten_upstream_shutdown_is_requested_again() {
     assert!(upstream.requests() >= 2, "{}", upstream.requests());
 }
 
-/// Nothing that such a wrapper tells is evidence of the end. The drain waits for its whole time, fails, and keeps the instance.
+/// Such a wrapper never reports evidence of the exit. The drain waits until its timeout, fails, and keeps the instance.
 #[test]
 fn stuck_upstream_shutdown_fails_drain() {
     let lab = Lab::start().unwrap();
@@ -225,7 +225,7 @@ fn stuck_upstream_shutdown_fails_drain() {
     assert_eq!(workspace.state().unwrap().at("grit_runner_drain.m1").len(), 1, "the guard is kept");
 }
 
-/// A server of gRPC's C-core, in the place of upstream's on grpc-go, which cannot be had here either.
+/// A gRPC C-core server instead of upstream's grpc-go, which is not available here.
 #[test]
 fn works_with_grpc_c_core_server() {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/e2e/upstream_wrapper/server.py");
@@ -243,8 +243,8 @@ fn works_with_grpc_c_core_server() {
     let lab = Lab::start().unwrap();
     let (instance, _host) = lab.cloud().create("m1", "19.2.0").unwrap();
     let runner_manager = manager(&instance, wrapper);
-    let gate = json!({ "runner_managers": { "m1": runner_manager } });
-    workspace(&lab, "grit_runner_health", &gate).apply().unwrap().succeeded();
+    let health_check = json!({ "runner_managers": { "m1": runner_manager } });
+    workspace(&lab, "grit_runner_health", &health_check).apply().unwrap().succeeded();
     let drain = json!({
         "instance_id": instance.id,
         "runner_manager": runner_manager,

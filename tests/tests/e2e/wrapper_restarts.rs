@@ -1,4 +1,4 @@
-//! Whatever becomes of the wrapper while jobs flow: no job is lost, there is one runner, and a drain that was asked for goes on.
+//! The wrapper is killed or upgraded while jobs run: no job is lost, there is one runner, and a requested drain continues.
 
 use std::{
     fs,
@@ -18,7 +18,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// A host whose runner takes jobs.
+/// A host whose runner accepts jobs.
 fn host(lab: &Lab) -> Host {
     let (_, host) = lab.cloud().create("blue", "19.2.0").unwrap();
     lab.events()
@@ -26,13 +26,13 @@ fn host(lab: &Lab) -> Host {
     host
 }
 
-/// How the operator's command ends when no wrapper could be reached.
+/// The exit code of an operator command without a reachable wrapper.
 const UNREACHABLE: i32 = 2;
 
-/// What the next wrapper may take to answer, in the middle of all rounds: one of them may be late on a busy machine, half of them may not.
+/// The maximum of the median response time of the next wrapper; single rounds may be slower on a busy machine.
 const RECOVERY: Duration = Duration::from_secs(2);
 
-/// An answer of the operator's command, from a wrapper that may be on its way. While nobody listens it is asked again; any other error is a
+/// The output of an operator command, from a wrapper that may still start. It is retried while there is no listener; any other error is a
 /// failure.
 fn ask(host: &Host, words: &[&str]) -> serde_json::Value {
     let address = host.wrapper_address();
@@ -49,13 +49,13 @@ fn ask(host: &Host, words: &[&str]) -> serde_json::Value {
     })
 }
 
-/// Asserts that a wrapper that was replaced answers soon.
+/// Asserts that the next wrapper responds soon.
 fn assert_recovery(mut times: Vec<Duration>) {
     times.sort();
     assert!(times[times.len() / 2] <= RECOVERY, "half of the wrappers took longer to answer: {times:?}");
 }
 
-/// Waits for the wrapper's process, lets it work for a time that differs from round to round, kills it, and starts the next.
+/// Waits for the wrapper's process and for a time that differs in each round, kills it, and starts the next one.
 fn kill(host: &Host, round: u32) {
     let pid = poll::until("a wrapper runs", LIMIT, || host.wrapper_pid().ok_or(()));
     let moment = Instant::now() + Duration::from_micros(u64::from(round) * 7919 % 60_000);
@@ -71,7 +71,7 @@ fn starts(lab: &Lab) -> usize {
 
 #[test]
 fn killed_wrappers_under_load_lose_no_job_or_drain() {
-    // A quarter of them while the runner drains.
+    // A quarter of the kills happens during a drain.
     let kills: u32 = rounds(40, 200);
     let lab = Lab::start().unwrap();
     let host = host(&lab);
@@ -105,7 +105,7 @@ fn killed_wrappers_under_load_lose_no_job_or_drain() {
     poll::until("the runner ends", LIMIT, || host.runner_pid().map_or(Ok(()), Err));
     kill(&host, 0);
 
-    // The next one neither starts a runner nor forgets why none runs.
+    // The next one does not start a runner, and keeps the exit reason.
     let status = poll::until("the wrapper knows", LIMIT, || match ask(&host, &["status"]) {
         status if status["state"] == "stopped" => Ok(status),
         status => Err(status),
@@ -132,7 +132,7 @@ fn upgraded_wrapper_under_load_loses_no_job() {
     let lab = Lab::start().unwrap();
     let built = lab.folder().join("built");
     let installed = lab.folder().join("grit-wrapper");
-    // Without what is only for debuggers, most of which would be copied for nothing.
+    // Without debug information, so that copies are small.
     let mut strip = Command::new("strip");
     strip.arg("-o").arg(&built).arg(terraform::built("grit-wrapper").unwrap());
     assert!(strip.status().unwrap().success());
@@ -171,10 +171,10 @@ fn upgraded_wrapper_under_load_loses_no_job() {
     assert_eq!(host.runner_pid(), runner);
 }
 
-/// As a package manager does it: the new file beside the old one, then in its place.
+/// As a package manager does: writes the new file beside the old one, and renames it.
 fn replace(program: &Path, installed: &Path) {
     let new = installed.with_extension("new");
-    // Not by this process: a child that another test starts just then would hold the new program open for writing.
+    // Not by this process: a child that another test forks at that time would hold the new program open for writing.
     assert!(Command::new("cp").args([program, &new]).status().unwrap().success());
     fs::rename(new, installed).unwrap();
 }

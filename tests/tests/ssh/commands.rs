@@ -1,4 +1,4 @@
-//! Commands that carry a connection, and the ways in which they do not.
+//! Connection commands, and their failures.
 
 use crate::{
     fixture::{Fixture, soon},
@@ -15,7 +15,7 @@ enum Kind {
     Ssh,
 }
 
-/// The options for a command that gets these arguments before those that make it work.
+/// The options for a command with these arguments before its normal ones.
 fn options(fixture: &Fixture, kind: Kind, misbehaviour: &[&str]) -> SshOptions {
     let arguments = match kind {
         Kind::Proxy => [&[CARRY], misbehaviour, &["tcp", "{{host}}", "{{port}}"]].concat(),
@@ -37,7 +37,7 @@ async fn message(fixture: &Fixture, options: SshOptions) -> String {
     fixture.message(&error).replace(CARRY, "CARRY")
 }
 
-/// As `gcloud compute start-iap-tunnel` when there is no permission.
+/// As `gcloud compute start-iap-tunnel` without permission.
 const GCLOUD: &str =
     "ERROR: (gcloud.compute.start-iap-tunnel) Error while connecting [4033: 'not authorized'].\n";
 
@@ -45,7 +45,7 @@ const GCLOUD: &str =
 async fn stderr_output_of_command_is_harmless() {
     let fixture = Fixture::new();
     for kind in [Kind::Proxy, Kind::Ssh] {
-        // As IAP does, which warns about NumPy at every start.
+        // As IAP, which warns about NumPy at every start.
         works(
             options(&fixture, kind, &["--stderr", "WARNING: consider installing NumPy\n"]),
             fixture.target(),
@@ -200,7 +200,7 @@ fn pid_in(file: &std::path::Path) -> Pid {
 
 fn is_alive(pid: Pid) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()));
-    // One that nobody has reaped yet is as good as gone.
+    // A zombie counts as exited.
     stat.is_ok_and(|stat| !stat.rsplit_once(')').unwrap().1.trim_start().starts_with('Z'))
 }
 

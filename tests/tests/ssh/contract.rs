@@ -1,5 +1,5 @@
-//! What holds over every strategy, to sockets and to ports. The long call, a watch, and the death of a wrapper in a call are in
-//! [`crate::grit_wrapper`]: they take the real program. What stands still is in [`crate::phase_timeouts`].
+//! Tests of every connection method, to sockets and to ports. A watch, and a wrapper that is killed during a call, are in
+//! [`crate::grit_wrapper`], with the real program. Timeouts are in [`crate::phase_timeouts`].
 
 use crate::{
     fixture::soon,
@@ -21,7 +21,7 @@ for_each_method!(
     dropped_call_does_not_affect_others,
 );
 
-// Where no sshd is on the way, there is no session but the command, which `commands::command_killed_during_call_is_an_error` kills.
+// Without an sshd the only session is the command, which `commands::command_killed_during_call_is_an_error` kills.
 for_each_method!(
     through an sshd:
     killed_sessions_are_replaced,
@@ -48,7 +48,7 @@ async fn large_responses_are_received(topology: Topology) {
     let big = "x".repeat(3 << 20);
     topology.fixture.wrapper.set(|script| (script.status, script.failure_reason) = (7, big.clone()));
     let mut options = topology.options();
-    // Megabytes through a debug build's ciphers, beside other tests.
+    // Ciphers of a debug build are slow with megabytes, beside other tests.
     options.call_timeout = Some(Duration::from_secs(60));
     let client = Connector::new(options).client(topology.target());
     let callback =
@@ -71,7 +71,7 @@ async fn calls_succeed_after_wrapper_restart(mut topology: Topology) {
     }
 }
 
-/// First the manager's sshd dies with all its sessions, then, where there are some, the bastions.
+/// First the manager's sshd is killed with all its sessions, then the bastions, if there are any.
 async fn calls_succeed_after_host_restart(mut topology: Topology) {
     let client = topology.connector().client(topology.target());
     soon(client.check_status()).await.unwrap();

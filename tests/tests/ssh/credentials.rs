@@ -1,4 +1,4 @@
-//! What one can log in with, and which of several is taken.
+//! Credentials, and their order of precedence.
 
 use crate::fixture::{Fixture, soon};
 use grit_provider::testing::{
@@ -10,7 +10,7 @@ use grit_tests::sshd::{Agent, ClientKey, Sshd};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-/// A fixture whose sshd also lets these keys in.
+/// A fixture whose sshd also accepts these keys.
 fn letting_in(kinds: &[&str]) -> (Fixture, Vec<ClientKey>) {
     let dir = tempfile::tempdir().unwrap();
     let keys: Vec<ClientKey> = kinds
@@ -19,7 +19,7 @@ fn letting_in(kinds: &[&str]) -> (Fixture, Vec<ClientKey>) {
         .map(|(index, kind)| ClientKey::generate(dir.path(), &format!("key{index}"), kind, "").unwrap())
         .collect();
     let fixture = Fixture::with(|builder| keys.iter().fold(builder, |builder, key| builder.authorize(key)));
-    // The files are asked for by name later on.
+    // The files are read by name later.
     let keys = keys
         .into_iter()
         .map(|key| {
@@ -144,7 +144,7 @@ async fn unusable_agents_have_distinct_errors() {
     insta::assert_snapshot!("agent_unset", message(unset).await);
 }
 
-/// An agent that hangs is not the server's fault: before it lists its keys, and when it is to sign.
+/// A hanging agent is reported as such: before it lists its keys, and when it has to sign.
 #[tokio::test]
 async fn hanging_agent_is_named() {
     let fixture = Fixture::new();
@@ -156,7 +156,7 @@ async fn hanging_agent_is_named() {
         assert!(error.retryable(), "nobody has refused anything: {error:?}");
         fixture.message(&error)
     };
-    // Its socket takes the connection, and nobody reads from it.
+    // Its socket accepts the connection, and no process reads from it.
     let deaf = fixture.dir.path().join("deaf.sock");
     let _listener = std::os::unix::net::UnixListener::bind(&deaf).unwrap();
     let options = SshOptions {
@@ -164,7 +164,7 @@ async fn hanging_agent_is_named() {
         ..with_agent(&fixture, &agent, None)
     };
     insta::assert_snapshot!("agent_silent", message(short(options)).await);
-    // It lists its keys, and waits for a confirmation that nobody gives before it signs.
+    // It lists its keys, and waits for a confirmation before it signs.
     let relay = fixture.dir.path().join("waiting.sock");
     let waiting = tokio::spawn(lists_and_never_signs(
         tokio::net::UnixListener::bind(&relay).unwrap(),
@@ -178,7 +178,7 @@ async fn hanging_agent_is_named() {
     waiting.abort();
 }
 
-/// Stands between a client and an agent, and hands on the first request and its answer.
+/// A proxy between a client and an agent that forwards the first request and its response.
 async fn lists_and_never_signs(listener: tokio::net::UnixListener, agent: std::path::PathBuf) {
     let (mut client, _) = listener.accept().await.unwrap();
     let mut agent = tokio::net::UnixStream::connect(agent).await.unwrap();
@@ -199,7 +199,7 @@ async fn user_certificate_logs_in_from_file_and_agent() {
     let authority = ClientKey::generate(dir.path(), "ca", "ed25519", "").unwrap();
     let ca = format!("{}.pub", authority.path.display());
     let mut fixture = Fixture::with(|builder| builder.config(format!("TrustedUserCAKeys {ca}")));
-    // The key alone is not let in.
+    // The key alone is rejected.
     let key = ClientKey::generate(dir.path(), "user", "ecdsa", "").unwrap();
     fixture.key = key.clone();
     let certificate = key.sign(&authority, &["-I", "deploy", "-n", &fixture.sshd.username()]).unwrap();
@@ -223,7 +223,7 @@ async fn user_certificate_logs_in_from_file_and_agent() {
     );
 }
 
-/// The recipe of the security page: a key that opens one socket, and nothing else.
+/// The recipe of the security page: a key that can open only one socket.
 #[tokio::test]
 async fn authorized_key_can_be_limited_to_one_socket() {
     let dir = tempfile::tempdir().unwrap();
@@ -242,7 +242,7 @@ async fn authorized_key_can_be_limited_to_one_socket() {
         let ClientError::Transport(error) = error else { panic!("{error:?}") };
         assert!(matches!(error.cause, Cause::ChannelRefused { .. }), "{error:?}");
     }
-    // `restrict` alone would let it run commands.
+    // `restrict` alone would allow commands.
     let known = fixture.dir.path().join("known");
     std::fs::write(&known, fixture.sshd.known_hosts()).unwrap();
     let address = fixture.sshd.address();
@@ -255,12 +255,12 @@ async fn authorized_key_can_be_limited_to_one_socket() {
     assert_eq!((output.status.code(), output.stdout), (Some(1), Vec::new()));
 }
 
-/// The line of `authorized_keys` that confines a key to one socket, as the security guide shows it.
+/// The line of `authorized_keys` that limits a key to one socket, as in the security guide.
 pub(crate) fn confined(socket: &str, key: &str) -> String {
     format!("restrict,port-forwarding,command=\"/bin/false\",permitopen=\"[{socket}]:*\" {key}")
 }
 
-/// The same for a key that runs one program and forwards nothing.
+/// The same for a key that can only run one program.
 pub(crate) fn confined_to_a_program(socket: &str, key: &str) -> String {
     format!("restrict,command=\"socat - UNIX-CONNECT:{socket}\" {key}")
 }

@@ -1,4 +1,4 @@
-//! The embedded server serves our client and OpenSSH's.
+//! The embedded server works with the provider's client and with OpenSSH's.
 
 use crate::{fixture::soon, stub::Wrapper};
 use grit_provider::testing::{

@@ -1,4 +1,4 @@
-//! An sshd, a wrapper behind it, and a client that is allowed in.
+//! An sshd, a wrapper behind it, and an authorized client.
 
 use crate::stub::Wrapper;
 use grit_provider::testing::{
@@ -19,7 +19,7 @@ pub(crate) struct Fixture {
 }
 
 impl Fixture {
-    /// With a wrapper on a unix socket.
+    /// Starts the servers, with a wrapper on a unix socket.
     pub(crate) fn new() -> Self {
         Self::with(|builder| builder)
     }
@@ -61,7 +61,7 @@ impl Fixture {
         Connector::new(self.options())
     }
 
-    /// An error in the user's message, with what differs from run to run replaced.
+    /// The user's message of an error, with variable parts replaced.
     pub(crate) fn message(&self, error: &ClientError) -> String {
         let explained = explain("mgr-1", error);
         let mut text = format!("{}\n\n{}", explained.summary, explained.detail());
@@ -87,7 +87,7 @@ impl Fixture {
     }
 }
 
-/// Runs a future with a limit that only a broken test meets.
+/// Runs a future with a limit for broken tests.
 pub(crate) async fn soon<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(60), future).await.expect("not within a minute")
 }

@@ -1,5 +1,5 @@
-//! The `grit-wrapper` program behind every way in: a watch is a call that lasts for hours, and hears of what happens when it happens; and a
-//! program can be killed in the middle of a call.
+//! The real `grit-wrapper` with every connection method: a watch can last for hours and receives changes immediately, and the
+//! program can be killed during a call.
 
 use crate::{
     fixture::soon,
@@ -17,7 +17,7 @@ use std::{
     time::Duration,
 };
 
-/// A wrapper whose runner is a `sleep`, which ends at the first signal.
+/// A wrapper whose runner is a `sleep`, which exits at the first signal.
 pub(crate) struct GritWrapper {
     child: Child,
     /// As a manager's `wrapper_address`.
@@ -32,15 +32,15 @@ impl GritWrapper {
         Self { child, address }
     }
 
-    /// Stops it in its tracks.
+    /// Sends SIGSTOP to it.
     pub(crate) fn stop(&self) {
         kill_process(self.pid(), Signal::STOP).unwrap();
     }
 
-    /// Kills it, and its runner, which would outlive it.
+    /// Kills it and its runner, which would outlive it.
     pub(crate) fn kill(&mut self) {
         for pid in tree::with_descendants(self.pid()) {
-            // A runner may have gone with its wrapper.
+            // The runner may have exited with its wrapper.
             let _ = kill_process(pid, Signal::KILL);
         }
         self.child.wait().unwrap();
@@ -64,7 +64,7 @@ for_each_method!(to sockets and ports: watch_outlasts_call_timeout, wrapper_kill
 async fn watch_outlasts_call_timeout(topology: Topology) {
     let wrapper = GritWrapper::start(address(&topology));
     let target = Target { wrapper_address: wrapper.address.parse().unwrap(), ..topology.target() };
-    // A call gets a second, the watch as long as it takes.
+    // A call has a limit of one second, the watch has none.
     let limit = Duration::from_secs(1);
     let options = SshOptions { call_timeout: Some(limit), ..topology.options() };
     let (watcher, other) =
@@ -78,7 +78,7 @@ async fn watch_outlasts_call_timeout(topology: Topology) {
     soon(running).await;
     assert!(watcher.read_status().await.unwrap().detail.is_some(), "our own API");
 
-    // The first news is what is true now; what the wrapper finds out in its first seconds follows.
+    // The first message is the current state; the changes of the wrapper's first seconds follow.
     soon(watcher.changed()).await;
     let quiet = async { while tokio::time::timeout(limit * 3, watcher.changed()).await.is_ok() {} };
     soon(quiet).await;
@@ -98,7 +98,7 @@ async fn watch_outlasts_call_timeout(topology: Topology) {
     assert!(look.unwrap().detail.is_some());
 }
 
-/// A wrapper that is killed with a call in its hands: the call fails at once, and its successor on the same address is found.
+/// A wrapper that is killed during a call: the call fails immediately, and calls to the next wrapper on the same address succeed.
 async fn wrapper_killed_during_call_is_replaced(topology: Topology) {
     let address = address(&topology);
     let mut wrapper = GritWrapper::start(address.clone());
@@ -125,7 +125,7 @@ async fn wrapper_killed_during_call_is_replaced(topology: Topology) {
     soon(answered()).await;
 }
 
-/// Where the program listens in place of the topology's own wrapper: on a socket like that, or on a port.
+/// The address of the program, which replaces the topology's wrapper: a socket or a port, as before.
 fn address(topology: &Topology) -> String {
     if topology.fixture.wrapper.address.starts_with("unix:") {
         format!("unix://{}", topology.fixture.dir.path().join("own.sock").display())

@@ -1,4 +1,4 @@
-//! Jump chains, and the message for what breaks in them.
+//! Jump chains, and the messages of their failures.
 
 use crate::{
     fixture::soon,
@@ -9,7 +9,7 @@ use grit_tests::provider_client::{Connector, SshOptions, StrategyOptions, Target
 use grit_tests::sshd::Sshd;
 use std::time::Duration;
 
-/// The message for a call with changed hops, with what differs from run to run replaced.
+/// The message of a call with changed jump hosts, with variable parts replaced.
 async fn message(topology: &Topology, options: SshOptions, target: Target) -> String {
     let error = soon(Connector::new(options).client(target).check_status()).await.unwrap_err();
     let mut message = topology.fixture.message(&error);
@@ -42,7 +42,7 @@ async fn jump_hosts_have_or_inherit_user_and_key() {
         "jump_host_refuses_login",
         message(&topology, wrong.clone(), topology.target()).await
     );
-    // Without a key of its own it gets the block's: here the right one for the hop, and the manager refuses it.
+    // Without a separate key it uses the provider block's, which is right for the jump host here, and the manager rejects it.
     let inherited = SshOptions { private_key: Some(Secret::new(second)), ..wrong };
     let message = message(&topology, inherited, topology.target()).await;
     assert!(message.contains("HOST:PORT rejected the login"), "{message}");
@@ -73,7 +73,7 @@ async fn jump_host_with_unknown_key_is_an_error() {
     assert!(message.contains("[HOP0]:PORT ssh-ed25519 AAAA"), "{message}");
 }
 
-/// A hop that was replaced: the message name its own attribute, not that of the manager.
+/// A replaced jump host: the message names its attribute, not that of the manager.
 #[tokio::test]
 async fn jump_host_with_other_pinned_key_is_an_error() {
     let topology = Topology::new(Method::TwoJumps);
@@ -87,7 +87,7 @@ async fn jump_host_with_other_pinned_key_is_an_error() {
     assert!(message.contains("set `ssh.proxy_jump[1].host_key` to the new key"), "{message}");
 }
 
-/// With one handshake at a time over all hosts, a chain does not wait for itself.
+/// With one handshake at a time over all hosts, a chain does not deadlock.
 #[tokio::test]
 async fn chain_works_with_one_handshake_at_a_time() {
     let topology = Topology::new(Method::TwoJumps);

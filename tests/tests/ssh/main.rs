@@ -1,4 +1,4 @@
-//! How the provider reaches a wrapper, over the real sshd. One binary, so that all of it runs side by side.
+//! Connections of the provider to a wrapper over the real sshd. One binary, so that all tests run in parallel.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod commands;

@@ -1,11 +1,11 @@
-//! The same manager by every way in.
+//! The same manager with every connection method.
 
 use crate::{fixture::Fixture, stub::Wrapper};
 use grit_provider::testing::transport::{HostPort, Secret};
 use grit_tests::provider_client::{Connector, JumpOptions, SshOptions, StrategyOptions, Target};
 use grit_tests::sshd::{Builder, ClientKey, Sshd};
 
-/// The stand-in for tools that carry a stream.
+/// The stand-in for tools that forward a stream.
 pub(crate) const CARRY: &str = env!("CARGO_BIN_EXE_carry");
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,26 +17,26 @@ pub(crate) enum Method {
     ProxyCommandSsh,
     /// OpenSSH's client, to a port.
     SshCommand,
-    /// A stand-in for tools that end at a socket: no SSH of ours and no sshd on the way.
+    /// A stand-in for tools that connect to a socket, without SSH.
     SshCommandSocket,
 }
 
 impl Method {
-    /// Whether the provider speaks SSH itself on it.
+    /// Whether the provider's SSH client is used.
     pub(crate) fn is_over_ssh(self) -> bool {
         !matches!(self, Self::SshCommand | Self::SshCommandSocket)
     }
 }
 
-/// `for_each_method!(test, …)`: what holds whatever the way in. Makes `test::direct`, `test::proxy_jump`… of `async fn test(method: Method)`.
+/// `for_each_method!(test, …)` creates `test::direct`, `test::proxy_jump`… from `async fn test(method: Method)`.
 ///
-/// `for_each_method!(to sockets and ports: test, …)`: what holds besides wherever the wrapper listens, of `async fn test(topology: Topology)`.
+/// `for_each_method!(to sockets and ports: test, …)` does this for wrappers on sockets and on ports, from `async fn test(topology: Topology)`.
 ///
-/// `for_each_method!(through an sshd: test, …)`: the same, without the one way that has no sshd on it.
+/// `for_each_method!(through an sshd: test, …)` is the same, without the one method without sshd.
 macro_rules! for_each_method {
     (to sockets and ports: $($test:ident),+ $(,)?) => {
         crate::methods::for_each_method!(@of [
-            // OpenSSH's client goes to ports, the stand-in for other tools to sockets.
+            // OpenSSH's client connects to ports, the stand-in for other tools to sockets.
             ssh_command => Topology::new(Method::SshCommandSocket),
         ] $($test)+);
     };
@@ -81,7 +81,7 @@ macro_rules! for_each_method {
     )+};
 }
 
-/// A test for each line, which gives its value to the function.
+/// Creates a test for each line, which passes its value to the function.
 macro_rules! tests {
     ($test:path: $($name:ident => $argument:expr,)+) => {$(
         #[tokio::test]
@@ -93,11 +93,11 @@ macro_rules! tests {
 
 pub(crate) use {for_each_method, tests};
 
-/// A fixture with the servers of a way.
+/// A fixture with the servers of a connection method.
 pub(crate) struct Topology {
     pub(crate) fixture: Fixture,
     pub(crate) method: Method,
-    /// The servers on the way, each with its own host key, and a key of ours that no other takes.
+    /// The jump hosts, each with its own host key and its own client key.
     pub(crate) bastions: Vec<(Sshd, ClientKey)>,
 }
 
@@ -106,7 +106,7 @@ impl Topology {
         Self::with(method, |builder| builder)
     }
 
-    /// With a change to the manager's server.
+    /// Starts the servers, with a change to the manager's server.
     pub(crate) fn with(method: Method, change: impl FnOnce(Builder) -> Builder) -> Self {
         let mut fixture = Fixture::with(change);
         let count = match method {
@@ -125,7 +125,7 @@ impl Topology {
         Self { fixture, method, bastions }
     }
 
-    /// With a wrapper on a port in place of a socket.
+    /// Starts the servers, with a wrapper on a port instead of a socket.
     pub(crate) fn to_a_port(method: Method) -> Self {
         let mut topology = Self::new(method);
         topology.fixture.wrapper = Wrapper::tcp();

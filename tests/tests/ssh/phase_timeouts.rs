@@ -1,4 +1,4 @@
-//! A server that is stopped in a phase ends that phase at its limit, not at the limit of the whole, and never later; by every way in.
+//! A server that is stopped during a phase ends that phase at its limit, not at the limit of the whole connection; for every method.
 
 use crate::{
     fixture::{Fixture, soon},
@@ -16,20 +16,20 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The whole; a third of it is for TCP and for a channel, a half for the handshake and for the login. The phases before the one that stands still
-/// have to keep their limits, too, on a busy machine.
+/// The whole limit: a third of it is for TCP and for a channel, a half for the handshake and for the login. The earlier phases
+/// must keep their limits, too, on a busy machine.
 const CONNECT: Duration = Duration::from_secs(18);
 const THIRD: Duration = Duration::from_secs(6);
 const HALF: Duration = Duration::from_secs(9);
-/// What the phases before may take. A clock that is as late as ours on a busy machine measures it, see [`in_time`].
+/// The time for the earlier phases, measured by a timer with the same delays, see [`in_time`].
 const SLACK: Duration = CONNECT;
 
 fn options(fixture: &Fixture) -> SshOptions {
     SshOptions { connect_timeout: Some(CONNECT), ..fixture.options() }
 }
 
-/// Waits for a call that has to be given up at its limit: not before it, and before a sleep of this program that is as long as the limit and
-/// [`SLACK`] together. On a busy machine both are late. That no other limit was the one that ended it is in the error.
+/// Waits for a call that must time out: not before its limit, and before a sleep of this program that takes the limit and
+/// [`SLACK`] together. On a busy machine both are late. The error has the limit that ended the call.
 async fn in_time<T>(call: impl Future<Output = T>, limit: Duration) -> T {
     let start = Instant::now();
     let done = tokio::select! {
@@ -42,7 +42,7 @@ async fn in_time<T>(call: impl Future<Output = T>, limit: Duration) -> T {
     done
 }
 
-/// Calls once, and demands that the phase was given up at its limit.
+/// Calls once, and asserts that the phase timed out at its limit.
 async fn given_up(connector: &Connector, target: Target, phase: Phase, limit: Duration) -> ClientError {
     let client = connector.client(target);
     let error = in_time(client.check_status(), limit).await.unwrap_err();
@@ -53,7 +53,7 @@ async fn given_up(connector: &Connector, target: Target, phase: Phase, limit: Du
     error
 }
 
-/// A stopped listener whose queue of connections is full: the kernel answers no further SYN.
+/// A stopped listener with a full accept queue: the kernel does not respond to further SYNs.
 #[tokio::test]
 async fn tcp_connect_times_out() {
     let fixture = Fixture::new();
@@ -69,7 +69,7 @@ async fn tcp_connect_times_out() {
     fixture.sshd.thaw();
 }
 
-/// A banner, and then nothing: as sshd that was stopped between the two.
+/// A banner, and then no data, as from an sshd that was stopped in between.
 #[tokio::test]
 async fn key_exchange_times_out() {
     let fixture = Fixture::new();
@@ -79,7 +79,7 @@ async fn key_exchange_times_out() {
     given_up(&Connector::new(options(&fixture)), target, Phase::Handshake, HALF).await;
 }
 
-/// Asks a command of its own whether a key may in, which takes for ever.
+/// Checks each key with a command that never ends.
 fn thinking(builder: Builder) -> Builder {
     builder
         .config("AuthorizedKeysCommand /usr/bin/sleep 300")
@@ -97,7 +97,7 @@ async fn until_it_thinks(sshd: &Sshd) {
 async fn channel_open_times_out() {
     let fixture = Fixture::new();
     let connector = Connector::new(options(&fixture));
-    // It keeps the session that the next one shares.
+    // It holds the session that the next one shares.
     let first = connector.client(fixture.target());
     soon(first.check_status()).await.unwrap();
     fixture.sshd.freeze();
@@ -107,7 +107,7 @@ async fn channel_open_times_out() {
     soon(first.check_status()).await.unwrap();
 }
 
-/// The limit of the call, where a phase has none of its own.
+/// The limit of the call, if a phase has no separate one.
 const CALL: Duration = Duration::from_secs(5);
 
 for_each_method!(
@@ -117,8 +117,8 @@ for_each_method!(
     call_times_out,
 );
 
-/// A connector with these limits, and what is given up where the server stands still in a phase. What an `ssh_command` does is one phase to
-/// us, which has the time of a whole connection and of the call that waits for it.
+/// A connector with these limits, and the phase and limit that time out if the server stops in a phase. An `ssh_command` is one phase for
+/// the provider, with the time of a whole connection and of the waiting call.
 fn limited(topology: &Topology, phase: Phase, limit: Duration) -> (Connector, Phase, Duration) {
     let connect = if topology.method.is_over_ssh() { CONNECT } else { THIRD };
     let options =
@@ -128,7 +128,7 @@ fn limited(topology: &Topology, phase: Phase, limit: Duration) -> (Connector, Ph
     (Connector::new(options), phase, limit)
 }
 
-/// The server of the manager, and each of those before it.
+/// The server of the manager, and each jump host.
 async fn handshake_times_out(method: Method) {
     let topology = Topology::new(method);
     let bastions = topology.bastions.iter().map(|(sshd, _)| sshd);
@@ -140,7 +140,7 @@ async fn handshake_times_out(method: Method) {
     }
 }
 
-/// Stopped while it asks a command of its own whether the key may in.
+/// Stopped while it checks the key with a command.
 async fn authentication_times_out(method: Method) {
     let topology = Topology::with(method, thinking);
     let (connector, phase, limit) = limited(&topology, Phase::Auth, HALF);
@@ -150,7 +150,7 @@ async fn authentication_times_out(method: Method) {
         sshd.freeze();
         std::future::pending::<()>().await;
     };
-    // Where the call is given up before, it is for its own assertion to find out why.
+    // If the call times out earlier, its assertion reports the reason.
     tokio::select! {
         biased;
         _error = given_up(&connector, topology.target(), phase, limit) => {}
@@ -160,7 +160,7 @@ async fn authentication_times_out(method: Method) {
     sshd.kill_sessions();
 }
 
-/// On a session that stands.
+/// On an open session.
 async fn channel_of_open_session_times_out(method: Method) {
     let topology = Topology::new(method);
     let (connector, phase, limit) = limited(&topology, Phase::Channel, THIRD);

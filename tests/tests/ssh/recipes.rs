@@ -1,5 +1,5 @@
-//! The command lines of docs/guides/ssh.md, run against stand-ins: scripts that take the arguments that the real tools are documented to
-//! take, chatter on standard error as those do, and carry the connection.
+//! The command lines of docs/guides/ssh.md with stand-ins: scripts with the documented arguments of the real tools
+//! that write to stderr as those do, and forward the connection.
 
 use crate::{
     fixture::{Fixture, soon},
@@ -12,8 +12,8 @@ use std::{fs, path::PathBuf, process::Command, time::Duration};
 
 const GUIDE: &str = include_str!("../../../docs/guides/ssh.md");
 
-/// The tools that the recipes call: each reads its arguments as the real one does, refuses what it does not know, and carries to where the
-/// arguments say.
+/// The tools of the recipes: each parses its arguments as the real one does, rejects unknown ones, and connects to the
+/// given address.
 const TOOLS: [(&str, &str); 5] = [
     ("aws", include_str!("tools/aws.sh")),
     ("boundary", include_str!("tools/boundary.sh")),
@@ -29,7 +29,7 @@ fn recipes() -> Vec<(&'static str, Vec<String>)> {
     assignments.map(|(name, list)| (name, read(list))).collect()
 }
 
-/// Puts the tools into a folder, with what they find at the other end: the host, its user, `nc` and `socat`.
+/// Installs the tools in a directory, with the remote side: the host, its user, `nc` and `socat`.
 fn install_tools(fixture: &Fixture) -> PathBuf {
     let tools = fixture.dir.path().join("tools");
     fs::create_dir(&tools).unwrap();
@@ -79,14 +79,14 @@ async fn guide_recipes_carry_a_call() {
     for (strategy, arguments) in recipes {
         let answer = call(strategy, arguments.clone()).await;
         answer.unwrap_or_else(|error| panic!("{arguments:?}: {}", fixture.message(&error)));
-        // The stand-ins do not carry whatever they are told.
+        // The stand-ins reject wrong arguments.
         let (last, others) = arguments.split_last().unwrap();
         let answer = call(strategy, others.to_vec()).await;
         assert!(answer.is_err(), "{arguments:?} works without {last:?}");
     }
 }
 
-/// The recipes for OpenSSH, run by the real client against the real server. `socat` is on no path but that of the server's sessions.
+/// The recipes for OpenSSH with the real client and server. `socat` is only on the PATH of the server's sessions.
 #[tokio::test]
 async fn openssh_recipes_connect() {
     let dir = tempfile::tempdir().unwrap();
@@ -96,7 +96,7 @@ async fn openssh_recipes_connect() {
     program::script(&dir.path().join("nc"), &format!("[ \"$1\" = -U ] || exit 2; exec {CARRY} unix \"$2\""))
         .unwrap();
     let confined = ClientKey::generate(dir.path(), "confined", "ed25519", "").unwrap();
-    // The key may do this and nothing else, whatever it is used for.
+    // The key allows only this, with any use.
     let socket = dir.path().join("wrapper.sock");
     let only = crate::credentials::confined_to_a_program(&socket.display().to_string(), &confined.public);
     let fixture = Fixture::with(|builder| {
@@ -133,13 +133,13 @@ async fn openssh_recipes_connect() {
     let by_nc = by_socat.iter().map(|it| it.replace("socat - UNIX-CONNECT:", "nc -U ")).collect();
     call(&fixture.key, by_nc, &fixture.wrapper.address).await.unwrap();
     call(&fixture.key, recipe("{{wrapper_port}}"), &port.address).await.unwrap();
-    // It asks for the first wrapper, and gets the one that its key is for.
+    // It requests the first wrapper, and gets the one of its key.
     wrapper.set(|script| script.failure_reason = "the confined one".to_owned());
     let report = call(&confined, by_socat, &fixture.wrapper.address).await.unwrap();
     assert_eq!(report.failure_reason, "the confined one");
     call(&confined, recipe("{{wrapper_port}}"), &port.address).await.unwrap_err();
 
-    // What the guide says about `-W` and a socket.
+    // The guide's statement about `-W` and a socket.
     let dashed = recipe("{{wrapper_port}}")
         .iter()
         .map(|it| it.replace("{{wrapper_host}}:{{wrapper_port}}", "{{wrapper_path}}"))

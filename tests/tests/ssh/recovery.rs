@@ -1,4 +1,4 @@
-//! Nothing hangs: a frozen server in each phase ends within that phase's limit, and connections come back by themselves.
+//! Recovery: a frozen server does not block a call beyond its limits, and connections are restored.
 
 use crate::{
     fixture::{Fixture, soon},
@@ -20,7 +20,7 @@ async fn channel_open_on_frozen_session_times_out() {
     let first = connector.client(fixture.target());
     soon(first.check_status()).await.unwrap();
     fixture.sshd.freeze();
-    // Another client of the same manager gets a channel of the same session, or would.
+    // Another client of the same manager requests a channel of the same session.
     let error = soon(connector.client(fixture.target()).check_status()).await.unwrap_err();
     let ClientError::Transport(error) = error else { panic!("{error:?}") };
     assert!(matches!(error.cause, Cause::TimedOut { .. }) && error.phase == Phase::Channel, "{error:?}");
@@ -29,7 +29,7 @@ async fn channel_open_on_frozen_session_times_out() {
     soon(connector.client(fixture.target()).check_status()).await.unwrap();
 }
 
-/// russh leaves a writer waiting for room for ever when its session ends; a call that sends much would never return.
+/// russh blocks a writer forever if its session ends, so a large call would never return.
 #[tokio::test]
 async fn blocked_write_fails_when_session_ends() {
     for method in [Method::Direct, Method::Jump] {
@@ -86,10 +86,10 @@ async fn hundred_managers_behind_bastion_with_default_limits() {
 
 for_each_method!(silent_link_is_detected_and_recovered);
 
-/// A network that lets nothing through and closes nothing, and comes back: every way in notices within its limits, and finds the host again.
+/// A network without data and without closed connections, which is restored later: every method detects it within its limits, and reconnects.
 async fn silent_link_is_detected_and_recovered(method: Method) {
     let topology = Topology::new(method);
-    // The first server on the way stands behind the link.
+    // The first server of the path is behind the link.
     let first = topology.bastions.first().map_or(&topology.fixture.sshd, |(sshd, _)| sshd);
     let to = first.address();
     let relay = tokio::task::spawn_blocking(move || Relay::start(to)).await.unwrap().unwrap();
@@ -105,7 +105,7 @@ async fn silent_link_is_detected_and_recovered(method: Method) {
     };
     let mut options = SshOptions {
         keepalive_interval: Some(Duration::from_secs(1)),
-        // A third and a half of it are limits of phases, which a busy machine has to keep before the link is cut.
+        // A third and a half of it are limits of phases, which a busy machine must keep before the link is cut.
         connect_timeout: Some(Duration::from_secs(10)),
         call_timeout: Some(Duration::from_secs(4)),
         ..topology.options()

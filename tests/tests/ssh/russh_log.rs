@@ -1,7 +1,7 @@
-//! What russh logs by itself. It writes to the `log` crate, and tracing-subscriber carries that over into ours.
+//! russh's own log. It uses the `log` crate, which tracing-subscriber forwards to the provider's log.
 //!
-//! The provider lets russh's warnings through only (`plugin::logging`); `e2e::russh_log` holds it to that. Here is what stands behind
-//! the filter: even with everything let through, russh writes no key and no passphrase.
+//! The provider passes only russh's warnings (`plugin::logging`), tested in `e2e::russh_log`. This is the test of the
+//! unfiltered log: it has no key and no passphrase.
 
 use crate::fixture::{Fixture, soon};
 use grit_provider::testing::transport::Secret;
@@ -11,7 +11,7 @@ use std::process::Command;
 
 const PASSPHRASE: &str = "marker-of-the-passphrase";
 
-/// The bridge is one for a whole process, so the test is run in one of its own.
+/// The bridge is global, so the test runs in a separate process.
 #[test]
 fn unfiltered_russh_log_has_no_secret() {
     let output = Command::new(std::env::current_exe().unwrap())

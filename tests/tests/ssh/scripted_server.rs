@@ -1,4 +1,4 @@
-//! Servers that are none: each connection gets some bytes, and then silence or the end.
+//! Servers that are not SSH servers: each connection gets some bytes, and then no data or the end.
 
 use std::{net::SocketAddr, time::Duration};
 use tokio::{
@@ -12,12 +12,12 @@ pub(crate) struct ScriptedServer {
     task: JoinHandle<()>,
 }
 
-/// What follows the bytes.
+/// The action after the bytes.
 #[derive(Clone, Copy)]
 pub(crate) enum Then {
     Close,
     Hang,
-    /// The bytes again and again, this long apart.
+    /// Sends the bytes again at this interval.
     Repeat(Duration),
 }
 
@@ -36,7 +36,7 @@ impl ScriptedServer {
                             Then::Repeat(pause) => tokio::time::sleep(pause).await,
                             Then::Hang => break,
                             Then::Close => {
-                                // Closing with unread data would reset the connection, and take our bytes away with it.
+                                // Closing with unread data would reset the connection and lose the sent bytes.
                                 let mut sink = [0; 1024];
                                 let _ =
                                     tokio::time::timeout(Duration::from_millis(100), stream.read(&mut sink))

@@ -1,5 +1,5 @@
-//! Secrets are in no text that anybody can read: not in logs at the most verbose level, not in errors or diagnostics, not in what `Debug`
-//! prints, not on a command line, not in the environment of a command.
+//! Secrets are in no readable text: not in logs at the most verbose level, not in errors or diagnostics, not in `Debug`
+//! output, not on a command line, and not in the environment of a command.
 
 use crate::{
     fixture::{Fixture, soon},
@@ -41,7 +41,7 @@ impl MakeWriter<'_> for Log {
     }
 }
 
-/// Runs a test of this file in a process of its own, with some variables set.
+/// Runs a test of this file in a separate process, with these variables.
 fn alone(test: &str, variables: &[(&str, String)]) {
     let output = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", test, "--ignored", "--nocapture"])
@@ -58,8 +58,8 @@ fn secrets_are_not_in_logs_errors_or_debug_output() {
     alone("secrets::helper_logs_at_trace_level", &[]);
 }
 
-/// In a process of its own, because what a log line leads to is decided once for the whole process: a test beside this one that has no log
-/// would decide that nobody wants it.
+/// In a separate process, because the log level of a call site is cached for the whole process: a parallel test without a log
+/// would disable it.
 #[tokio::test]
 #[ignore = "the test above runs it"]
 async fn helper_logs_at_trace_level() {
@@ -91,7 +91,7 @@ async fn helper_logs_at_trace_level() {
         seen.push(explained.detail());
         seen.push(format!("{:?}", options.check()));
     }
-    // The text of a key where a path belongs.
+    // The text of a key instead of a path.
     let path = Some(std::path::PathBuf::from(&key.private));
     for misplaced in [
         SshOptions { private_key: None, private_key_path: path.clone(), ..block.clone() },

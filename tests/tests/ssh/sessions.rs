@@ -7,7 +7,7 @@ use crate::{
 use grit_tests::provider_client::{Connector, SshOptions, Target};
 use std::time::Duration;
 
-/// 200 handshakes are seconds of work for sshd, and a machine that runs other tests takes its time.
+/// 200 handshakes take seconds of CPU time, and longer beside other tests.
 async fn in_the_end<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(600), future).await.expect("not within ten minutes")
 }
@@ -15,10 +15,10 @@ async fn in_the_end<T>(future: impl Future<Output = T>) -> T {
 #[tokio::test]
 async fn many_managers_share_one_sshd_with_default_limits() {
     let fixture = Fixture::new();
-    // Eight logins at a time: on a busy machine the last ones wait for long, and that counts.
+    // Eight logins at a time: on a busy machine the last ones wait for a long time, which counts.
     let patient = SshOptions { connect_timeout: Some(Duration::from_secs(120)), ..fixture.options() };
     let connector = Connector::new(patient);
-    // Each entry demands its own host key text, so that no session is shared.
+    // Each entry has a different host key text, so that no session is shared.
     let clients: Vec<_> = (0..200)
         .map(|index| {
             let mut target = fixture.target();
@@ -32,7 +32,7 @@ async fn many_managers_share_one_sshd_with_default_limits() {
         answer.unwrap();
     }
     assert_eq!(fixture.sshd.log().matches("Accepted publickey").count(), 200);
-    // Clients of the same manager share theirs.
+    // Clients of the same manager share a session.
     let clients: Vec<_> = (0..200).map(|_| connector.client(fixture.target())).collect();
     let answers =
         in_the_end(futures::future::join_all(clients.iter().map(|client| client.check_status()))).await;
@@ -40,7 +40,7 @@ async fn many_managers_share_one_sshd_with_default_limits() {
     assert_eq!(fixture.sshd.log().matches("Accepted publickey").count(), 201);
 }
 
-/// A server that is busy with logins, ours or those of others, turns connections away at random; the user never hears of it.
+/// A busy server rejects connections at random; they are retried without an error.
 #[tokio::test]
 async fn rejected_connections_are_retried() {
     let fixture = Fixture::with(|builder| builder.config("MaxStartups 1:100:1"));
@@ -88,7 +88,7 @@ async fn one_bastion_login_serves_all_managers() {
     assert_eq!(topology.fixture.sshd.log().matches("Accepted publickey").count(), 20);
 }
 
-/// Fifty waiters share one failed attempt: they are not refused one after the other, which would lock our address out.
+/// Fifty waiters share one failed attempt: fifty rejections would block the client's address.
 #[tokio::test]
 async fn refused_login_fails_all_waiters_at_once() {
     let fixture = Fixture::new();

@@ -1,4 +1,4 @@
-//! A wrapper as upstream has it, in this process, on a unix socket or a TCP port.
+//! A wrapper with upstream's API in this process, on a unix socket or a TCP port.
 
 use grit_proto::runner_wrapper::{
     CheckStatusRequest, CheckStatusResponse, InitForcefulShutdownRequest, InitForcefulShutdownResponse,
@@ -19,7 +19,7 @@ use tokio::{
 use tokio_stream::wrappers::{TcpListenerStream, UnixListenerStream};
 use tonic::{Request, Response, Status};
 
-/// What the wrapper answers, and what it was asked.
+/// The responses of the wrapper, and the received requests.
 #[derive(Debug, Default)]
 pub(crate) struct Script {
     pub(crate) status: i32,
@@ -30,7 +30,7 @@ pub(crate) struct Script {
     pub(crate) forceful: usize,
 }
 
-/// A running wrapper. Ends with its value, connections included.
+/// A running wrapper. Dropping it ends it with all connections.
 pub(crate) struct Wrapper {
     pub(crate) script: Arc<Mutex<Script>>,
     /// As a manager's `wrapper_address`.
@@ -52,7 +52,7 @@ impl Wrapper {
         Self::new(format!("unix://{}", path.display()), Listens::Unix(path.to_owned()))
     }
 
-    /// On an address that nobody else takes while it is stopped.
+    /// On an address that no other server uses while it is stopped.
     pub(crate) fn tcp() -> Self {
         let address = grit_tests::sshd::free_address().unwrap();
         Self::new(format!("tcp://{address}"), Listens::Tcp(address))
@@ -71,7 +71,7 @@ impl Wrapper {
         let server = tonic::transport::Server::builder().add_service(service);
         let (stop, stopped) = oneshot::channel::<()>();
         let closing = async { drop(stopped.await) };
-        // A runtime of its own would be needed to cut connections; dropping the whole server task leaves them to tonic's own tasks.
+        // Dropping the server task alone would leave connections to tonic's tasks.
         let task = match &self.listens {
             Listens::Unix(path) => {
                 let _ = std::fs::remove_file(path);
@@ -92,7 +92,7 @@ impl Wrapper {
         self.server = Some((stop, task));
     }
 
-    /// Ends it, connections included, and waits for that.
+    /// Ends it with all connections, and waits for the end.
     pub(crate) async fn stop(&mut self) {
         if let Some((stop, task)) = self.server.take() {
             drop(stop);

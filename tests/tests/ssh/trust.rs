@@ -1,4 +1,4 @@
-//! Host keys over the wire: what is asked for, what is accepted, and whether OpenSSH's client sees it the same way.
+//! Host keys with real servers: negotiation, verification, and comparison with OpenSSH's client.
 
 use crate::{
     fixture::{Fixture, soon},
@@ -48,7 +48,7 @@ async fn known_key_type_is_negotiated_and_any_key_can_be_pinned() {
         );
         let pinned = TrustOptions { host_keys: vec![key.clone()], ..TrustOptions::default() };
         assert_eq!(verdict(&fixture, pinned, fixture.target()).await, Ok(()), "{key}");
-        // A fingerprint names no type: the host is asked for each in turn.
+        // A fingerprint has no type: each type is tried.
         let print = fingerprint(&key, fixture.dir.path());
         let target = Target { host_key: Some(print), ..fixture.target() };
         assert_eq!(verdict(&fixture, TrustOptions::default(), target).await, Ok(()), "{key}");
@@ -82,7 +82,7 @@ async fn host_certificates_are_verified() {
     assert_eq!(judge(of(&foreign)).await, Err(HostKeyVerdict::Unknown));
     let revoked = format!("@cert-authority * {0}\n@revoked * {0}\n", authority.public);
     assert_eq!(judge(known(revoked)).await, Err(HostKeyVerdict::Revoked));
-    // The bare key is known, and an authority of other hosts makes the server show its certificate.
+    // The plain key is known, and the server presents a certificate of an authority for other hosts.
     let both = TrustOptions { known_hosts: Some(fixture.sshd.known_hosts()), ..of(&foreign) };
     assert_eq!(judge(both).await, Ok(()));
 
@@ -100,7 +100,7 @@ async fn host_certificates_are_verified() {
     insta::assert_snapshot!("host_certificate_expired", message.replace(&authority.fingerprint, "SHA256:CA"));
 }
 
-/// For each known_hosts text, OpenSSH's client and ours agree on whether the server is the right one.
+/// For each known_hosts text, OpenSSH's client and the provider's have the same verdict.
 #[tokio::test(flavor = "multi_thread")]
 async fn verdicts_match_openssh_client() {
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();

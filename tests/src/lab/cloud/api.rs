@@ -1,6 +1,6 @@
-//! The cloud's HTTP API, both ends.
+//! The cloud's HTTP API: client and server.
 //!
-//! | request | answer |
+//! | request | response |
 //! | --- | --- |
 //! | `POST /instances` `{name, runner_version}` | 201 with the instance |
 //! | `GET /instances/ID` | 200 with the instance, 404 |
@@ -41,7 +41,7 @@ pub async fn read(endpoint: &str, id: &str) -> anyhow::Result<Option<Instance>> 
     }
 }
 
-/// Destroys an instance; one that is not there is destroyed already. Returns when nothing is left of it.
+/// Destroys an instance, and returns when no process of it is left. A missing instance counts as destroyed.
 pub async fn destroy(endpoint: &str, id: &str) -> anyhow::Result<()> {
     let reply = http::send("DELETE", &format!("{endpoint}/instances/{id}"), None::<&()>).await?;
     match reply.status {
@@ -64,7 +64,7 @@ async fn route(cloud: Option<Arc<Shared>>, request: Request<Incoming>) -> Answer
                 Ok(wanted) => wanted,
                 Err(error) => return http::text(StatusCode::BAD_REQUEST, format!("{error:#}")),
             };
-            // Not ours to cancel: an instance that was asked for is made, also if the asker hangs up.
+            // Not cancelled: a requested instance is created also if the client disconnects.
             let made =
                 tokio::task::spawn_blocking(move || cloud.create(&wanted.name, &wanted.runner_version));
             match made.await {

@@ -1,10 +1,10 @@
-//! The cloud: stands in for the API of a provider of VMs. An instance is a [`Host`].
+//! The cloud: the stand-in for a VM provider's API. An instance is a [`Host`].
 //!
 //! Tests and the demo use it directly; Terraform uses it through the resource `lab_instance` of the provider
-//! `terraform-provider-lab`, which speaks the HTTP API of [`api`]. Creating returns when the boot has begun and the address is known
-//! (the runner is ready later), destroying returns when nothing of the host is left.
+//! `terraform-provider-lab`, which uses the HTTP API of [`api`]. Create returns when the boot has begun and the address is known
+//! (the runner is ready later). Destroy returns when no process of the host is left.
 //!
-//! Why a resource and not `terraform_data` with provisioners: a destroy provisioner never runs for a deposed object, so with
+//! It is a resource, not `terraform_data` with provisioners, because a destroy provisioner never runs for a deposed object: with
 //! `create_before_destroy` the removal of the old instance would not happen at all.
 
 pub mod api;
@@ -24,13 +24,13 @@ use super::{
     queue::Queue,
 };
 
-/// What the cloud tells about an instance.
+/// The cloud's data about an instance.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Instance {
-    /// `i-0001` and so on; never used again.
+    /// `i-0001` and so on; never reused.
     pub id: String,
     pub name: String,
-    /// The name, with a number behind it when an instance of that name was there before. Subject of the host's events.
+    /// The name, with a number appended if the name was used before. Subject of the host's events.
     pub instance_name: String,
     pub runner_version: String,
     /// `host:port` of SSH.
@@ -55,7 +55,7 @@ impl Instance {
     }
 }
 
-/// A handle to the cloud; clones are the same one.
+/// A handle to the cloud; clones share it.
 #[derive(Debug, Clone)]
 pub struct Cloud {
     shared: Arc<Shared>,
@@ -83,7 +83,7 @@ struct Stock {
 }
 
 impl Cloud {
-    /// Starts the cloud's API on a free loopback port. Hosts get folders below `folder`, and let `client` in.
+    /// Starts the cloud's API on a free loopback port. Hosts get directories below `folder`, and accept `client`.
     pub fn start(
         runtime: &tokio::runtime::Handle,
         folder: PathBuf,
@@ -115,7 +115,7 @@ impl Cloud {
         &self.shared.endpoint
     }
 
-    /// Decides what instances created from now on are like, by their name. The version is set already, as it was asked for.
+    /// Sets a function that changes the specification of new instances by name. The version is already set.
     pub fn shape(&self, shape: impl Fn(&str, &mut HostSpec) + Send + Sync + 'static) {
         *lock(&self.shared.shape) = Arc::new(shape);
     }
@@ -125,19 +125,19 @@ impl Cloud {
         self.shared.create(name, runner_version)
     }
 
-    /// The instance with this id, if it is there.
+    /// The instance with this id, if it exists.
     pub fn get(&self, id: &str) -> Option<(Instance, Host)> {
         lock(&self.shared.stock).instances.get(id).cloned()
     }
 
-    /// The host with this instance name, if it is there.
+    /// The host with this instance name, if it exists.
     pub fn host(&self, instance_name: &str) -> Option<Host> {
         let found =
             self.instances().into_iter().find(|(instance, _)| instance.instance_name == instance_name);
         found.map(|(_, host)| host)
     }
 
-    /// All instances that are there, by id.
+    /// All existing instances, by id.
     pub fn instances(&self) -> Vec<(Instance, Host)> {
         lock(&self.shared.stock).instances.values().cloned().collect()
     }

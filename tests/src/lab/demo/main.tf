@@ -1,5 +1,5 @@
 # The rollout of the demo: one root module, deployment versions as keys (docs/guides/rollout.md explains this shape).
-# Moving `active_versions` from ["v1"] to ["v2"] is one apply: new instances and guards, the health gate, then the drain of the old
+# Moving `active_versions` from ["v1"] to ["v2"] is one apply: new instances and drain resources, the health check, then the drain of the old
 # runners, then the end of the old instances.
 
 locals {
@@ -26,7 +26,7 @@ resource "lab_instance" "manager" {
   }
 }
 
-# Guards come before the gate: a new version that never becomes healthy is drained, too, when it is taken back.
+# Drain resources come before the health check: a new version that never becomes healthy is drained, too, when it is taken back.
 resource "grit_runner_drain" "manager" {
   for_each = local.managers
 
@@ -49,7 +49,7 @@ resource "grit_runner_drain" "manager" {
   }
 }
 
-# One gate over all. It refers to the guards, so the drain of an old guard waits for it.
+# One health check over all. It refers to the drain resources, so the drain of an old instance waits for it.
 resource "grit_runner_health" "all" {
   runner_managers = { for key, drain in grit_runner_drain.manager : key => drain.runner_manager }
   guards          = { for key, drain in grit_runner_drain.manager : key => drain.id }

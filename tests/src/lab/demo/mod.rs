@@ -1,8 +1,8 @@
-//! The demo: the main job on one machine, with nothing but Rust and terraform or tofu.
+//! The demo: a complete rollout on one machine. It needs only Rust and terraform or tofu.
 //!
 //! Two hosts for each deployment version, a job queue under steady load, and the root module beside this file. It deploys
-//! version 1, rolls to version 2 in one apply, and destroys; prints what happens; and then reads the event log for anything that
-//! went against the promise. Any lost job, any wrong order and any plan that is not the expected one is an error.
+//! version 1, rolls to version 2 in one apply, destroys, and prints the events. Then it checks the event log.
+//! A lost job, a wrong order or an unexpected plan is an error.
 
 mod picture;
 mod timeline;
@@ -23,24 +23,23 @@ use rustix::process::Signal;
 
 use self::timeline::Timeline;
 use super::{
-    Lab, apply,
+    Lab, apply, checks,
     event::{EventLog, What},
     host::{HostSpec, ssh},
     queue::{Queue, Tally},
-    verdict,
 };
 use crate::{
     lab_provider::instance,
     terraform::{self, Event, Run, Workspace},
 };
 
-/// Ends a demo that hangs; a healthy one needs a fraction.
+/// Limit of each wait; a normal run needs a fraction.
 const LIMIT: Duration = Duration::from_secs(120);
 const OLD: [&str; 2] = ["blue-v1", "green-v1"];
 const NEW: [&str; 2] = ["blue-v2", "green-v2"];
-/// Jobs at once on one host.
+/// Concurrent jobs on one host.
 const CONCURRENT: usize = 4;
-/// How long the jobs of the load take, in turn.
+/// Durations of the jobs of the load, used in turn.
 const JOBS: [Duration; 5] = [
     Duration::from_millis(900),
     Duration::from_millis(2500),
@@ -49,10 +48,10 @@ const JOBS: [Duration; 5] = [
     Duration::from_millis(500),
 ];
 
-/// How to run.
+/// The options.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct Options {
-    /// Abort the jobs of a draining runner behind everyone's back, to see that the demo notices.
+    /// Abort the jobs of a draining runner with SIGTERM, to verify that the demo detects it.
     #[arg(long)]
     pub sabotage: bool,
     /// Use the embedded SSH server even if sshd is installed.
@@ -63,7 +62,7 @@ pub struct Options {
     pub svg: Option<PathBuf>,
 }
 
-/// Runs the demo, printing as it goes; the books at its end, if everything went as promised.
+/// Runs the demo and prints its events. Returns the job counts if all checks passed.
 pub fn run(options: &Options) -> anyhow::Result<Tally> {
     let lab = Lab::start()?;
     let ssh = if options.embedded_ssh { ssh::Choice::Embedded } else { ssh::Choice::Best };
@@ -105,12 +104,12 @@ fn story(lab: &Lab, options: &Options) -> anyhow::Result<Tally> {
     root.set_version("v2");
     let rolled = root.run("apply")?;
     if let Some(saboteur) = saboteur {
-        // It panics only if the drain that it waits for never began; then the order is wrong anyway.
+        // It panics only if the expected drain never began; the checks report that.
         let _ = saboteur.join();
     }
     load.stop();
     expect(&rolled, &Changes { add: 4, change: 1, remove: 4 })?;
-    promise(&verdict::violations(&events.all(), from, &OLD, &NEW))?;
+    promise(&checks::violations(&events.all(), from, &OLD, &NEW))?;
     ensure!(!root.has_changes()?, "a plan after the roll is not empty");
     events.note("terraform", "plan: no changes");
     let tally =
@@ -122,7 +121,7 @@ fn story(lab: &Lab, options: &Options) -> anyhow::Result<Tally> {
     lab.queue().submit(6, Duration::from_millis(1500));
     wait(events, "the jobs run", || lab.queue().tally().running == 6)?;
     expect(&root.run("destroy")?, &Changes { add: 0, change: 0, remove: 5 })?;
-    promise(&verdict::violations(&events.all(), from, &NEW, &[]))?;
+    promise(&checks::violations(&events.all(), from, &NEW, &[]))?;
     ensure!(lab.cloud().instances().is_empty(), "instances are left");
 
     let tally = lab.queue().tally();
@@ -131,7 +130,7 @@ fn story(lab: &Lab, options: &Options) -> anyhow::Result<Tally> {
     Ok(tally)
 }
 
-/// A runner as one meets it: it takes a while to come up and a while to go after its last job.
+/// A realistic runner: it starts slowly, and shuts down slowly after its last job.
 fn slow_but_honest(spec: HostSpec) -> HostSpec {
     let spec = HostSpec { concurrent: CONCURRENT, boot_takes: Duration::from_millis(400), ..spec };
     spec.runner(&["--start-delay", "300ms", "--handlers-after", "100ms", "--executor-shutdown", "300ms"])
@@ -177,7 +176,7 @@ impl Root {
     }
 }
 
-/// What a plan says it will do, in numbers of objects.
+/// The number of objects that a plan changes.
 #[derive(Debug, PartialEq, Eq)]
 struct Changes {
     add: u64,
@@ -206,7 +205,7 @@ fn promise(violations: &[String]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Says which SSH server the hosts run.
+/// Records the SSH server of the hosts.
 fn ssh_in_use(lab: &Lab) -> anyhow::Result<()> {
     let booted = lab.events().find(|event| matches!(event.what, What::InstanceBooted { .. }));
     let Some(What::InstanceBooted { ssh }) = booted.map(|event| event.what) else {
@@ -228,14 +227,14 @@ fn wait(events: &EventLog, what: &str, met: impl Fn() -> bool) -> anyhow::Result
     Ok(())
 }
 
-/// SIGTERM to a draining runner: what a careless script does.
+/// Sends SIGTERM to a draining runner, as a wrong script would.
 fn sabotage(lab: &Lab) -> JoinHandle<()> {
     let (events, cloud, from) = (lab.events().clone(), lab.cloud().clone(), lab.events().all().len());
     std::thread::spawn(move || {
         let drain = events.wait_from(from, LIMIT, |event| matches!(event.what, What::RunnerSignal { .. }));
         let host = drain.and_then(|event| cloud.host(&event.subject));
         if let Some(host) = host {
-            // The runner may have ended already; then there was nothing to sabotage, and the demo rightly succeeds.
+            // The runner may have exited already; then no job is aborted and the demo succeeds.
             let _ = host.signal_runner(Signal::TERM);
         }
     })
@@ -276,7 +275,7 @@ impl Load {
 
     fn stop(self) {
         self.stop.store(true, Ordering::Release);
-        // It does not panic; and if it did, the jobs that it did not submit are not missed.
+        // A panic has no effect: only its further jobs are missing.
         let _ = self.thread.join();
     }
 }

@@ -1,4 +1,4 @@
-//! Prints the event log as it grows, in words for people.
+//! Prints the event log as readable text while it grows.
 
 use std::{
     collections::BTreeMap,
@@ -20,7 +20,7 @@ pub(super) struct Timeline {
 }
 
 impl Timeline {
-    /// Follows `events` from here on.
+    /// Starts to print new events.
     pub(super) fn start(events: &EventLog) -> Timeline {
         let done = Arc::new(AtomicBool::new(false));
         let (events, finished) = (events.clone(), Arc::clone(&done));
@@ -28,7 +28,7 @@ impl Timeline {
             let mut words = Words::default();
             let mut seen = 0;
             loop {
-                // Read before the log, so that nothing that was recorded before `finish` is missed.
+                // Read before the log, so that all events before `finish` are printed.
                 let last = finished.load(Ordering::Acquire);
                 while let Some(event) = events.wait_from(seen, Duration::ZERO, |_| true) {
                     seen = event.seq + 1;
@@ -45,10 +45,10 @@ impl Timeline {
         Timeline { done, thread }
     }
 
-    /// Prints what is there and ends.
+    /// Prints the remaining events and ends.
     pub(super) fn finish(self) {
         self.done.store(true, Ordering::Release);
-        // A panic while printing has been printed.
+        // A panic of the thread is already on stderr.
         let _ = self.thread.join();
     }
 }
@@ -58,7 +58,7 @@ fn print(event: &Event, text: &str) {
     println!("{:>7.2} s  {:<10}  {text}", event.at.as_secs_f64(), event.subject);
 }
 
-/// What is worth telling, and the number of jobs on each host.
+/// The texts, and the number of jobs on each host.
 #[derive(Debug, Default)]
 struct Words {
     jobs: BTreeMap<String, usize>,
@@ -105,10 +105,10 @@ impl Words {
 }
 
 fn terraform(address: &str, action: &str, moment: Moment) -> Option<String> {
-    let gate = address.starts_with("grit_runner_health.") && matches!(action, "create" | "update");
+    let health_check = address.starts_with("grit_runner_health.") && matches!(action, "create" | "update");
     match moment {
-        Moment::Start if gate => Some("health gate: waits for every runner manager".to_owned()),
-        Moment::Complete if gate => Some("health gate: all healthy".to_owned()),
+        Moment::Start if health_check => Some("health check: waits for every runner manager".to_owned()),
+        Moment::Complete if health_check => Some("health check: all healthy".to_owned()),
         Moment::Complete if action == "delete" => Some(format!("{address} is gone")),
         Moment::Error => Some(format!("{action} {address} FAILED")),
         Moment::Start | Moment::Complete => None,

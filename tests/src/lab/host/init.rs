@@ -13,16 +13,16 @@ use anyhow::Context;
 use super::procs::{self, Process};
 use crate::terraform;
 
-/// Processes below a first one. Dropping it kills them all, orphans among them included.
+/// A first process and all its descendants. Dropping it kills all of them, orphans included.
 #[derive(Debug)]
 pub struct Init {
     process: Child,
-    /// Its end is the end of everything below. An option only so that it can be closed before waiting.
+    /// Closing it ends all descendants. It is an option so that it can be closed before waiting.
     commands: Option<ChildStdin>,
 }
 
 impl Init {
-    /// Starts `command` below a `lab-init`, with a plain environment. Every line that a process writes goes to `log`.
+    /// Starts `command` below a `lab-init`, with a minimal environment. Every output line goes to `log`.
     pub fn start(
         command: &[OsString],
         folder: &Path,
@@ -30,12 +30,12 @@ impl Init {
     ) -> anyhow::Result<Init> {
         let mut process = Command::new(terraform::built("lab-init")?)
             .args(command)
-            // Nothing of the machine's own environment decides what happens on a host.
+            // The machine's environment must not affect a host.
             .env_clear()
             .env("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
             .env("HOME", folder)
             .current_dir(folder)
-            // A Ctrl-C that is meant for the test is none of the host's business: the test ends, and with it the host.
+            // A Ctrl-C goes to the test only, which then ends the host.
             .process_group(0)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -48,23 +48,23 @@ impl Init {
         Ok(Init { process, commands })
     }
 
-    /// Starts the same command once more.
+    /// Starts the same command again.
     pub fn start_again(&mut self) -> anyhow::Result<()> {
         let commands = self.commands.as_mut().context("lab-init was ended")?;
         commands.write_all(b"start\n").context("tell lab-init")
     }
 
-    /// Everything that lives below it.
+    /// All running descendants.
     pub fn processes(&self) -> Vec<Process> {
         procs::descendants(self.process.id())
     }
 }
 
 impl Drop for Init {
-    /// Returns when nothing is left: `lab-init` exits last.
+    /// Returns when all processes have ended: `lab-init` exits last.
     fn drop(&mut self) {
         drop(self.commands.take());
-        // It can only fail if somebody else waited for our child.
+        // It can only fail if the child was reaped elsewhere.
         let _ = self.process.wait();
     }
 }

@@ -1,12 +1,13 @@
-//! A host: stands in for a VM with a runner manager on it.
+//! A host: the stand-in for a VM with a runner manager.
 //!
-//! Real on it: an SSH server ([`ssh`] says which), the `grit-wrapper` program on a unix socket of its own, and in it the runner
-//! stand-in. All of it runs below one `lab-init`, the host's first process, which adopts orphans; so terminating the host, like
-//! destroying a VM, ends everything on it at once, with SIGKILL, whatever became of its parents. The SSH server stands
-//! beside it and goes at the same time. Jobs that were running are lost, and counted.
+//! It has an SSH server (see [`ssh`]), the real `grit-wrapper` with a unix socket, and the runner
+//! stand-in. They run below one `lab-init`, the host's first process, which inherits orphans. So terminating the host, like
+//! destroying a VM, ends all its processes with SIGKILL, orphans included. The SSH server runs
+//! beside `lab-init` and ends at the same time. Running jobs are lost and counted.
 
 pub mod init;
 pub mod procs;
+mod spec;
 pub mod ssh;
 
 use std::{
@@ -15,12 +16,12 @@ use std::{
     net::Ipv4Addr,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
 };
 
 use anyhow::{Context, bail};
 use rustix::process::{Pid, Signal, kill_process};
 
+pub use self::spec::HostSpec;
 use self::{
     init::Init,
     procs::Process,
@@ -30,78 +31,14 @@ use super::{
     event::{EventLog, What},
     queue::Queue,
 };
-use crate::terraform;
 
 /// The program names in the process tree.
 const RUNNER: &str = "runner-stand-in";
 const WRAPPER: &str = "grit-wrapper";
-/// The wrapper's socket, in the host's folder.
+/// The wrapper's socket, in the host's directory.
 const SOCKET: &str = "wrapper.sock";
 
-/// What a host is to be like. The default is a well-behaved one.
-#[derive(Debug, Clone)]
-pub struct HostSpec {
-    /// The version that the runner claims to be, and behaves as.
-    pub runner_version: String,
-    /// Jobs at once.
-    pub concurrent: usize,
-    /// How long the runner waits for its jobs in a forceful shutdown; `None` is its default.
-    pub shutdown_timeout: Option<Duration>,
-    /// The tokens of the `[[runners]]` sections; `None` is one section with a token named after the instance.
-    pub tokens: Option<Vec<String>>,
-    /// Whether there is a configuration file at all.
-    pub configured: bool,
-    /// Whether the runner listens for `/metrics` and so on.
-    pub listen: bool,
-    /// From the creation until the wrapper starts. SSH is there at once.
-    pub boot_takes: Duration,
-    /// Options for `runner-stand-in run`, such as `--start-delay`.
-    pub runner_options: Vec<String>,
-    /// Options for `grit-wrapper run`.
-    pub wrapper_options: Vec<String>,
-    /// Where the wrapper's program is; `None` is the one that was built here.
-    pub wrapper_program: Option<PathBuf>,
-    pub ssh: ssh::Choice,
-}
-
-impl Default for HostSpec {
-    fn default() -> HostSpec {
-        HostSpec {
-            runner_version: "19.2.0".to_owned(),
-            concurrent: 4,
-            shutdown_timeout: None,
-            tokens: None,
-            configured: true,
-            listen: true,
-            boot_takes: Duration::ZERO,
-            runner_options: Vec::new(),
-            wrapper_options: Vec::new(),
-            wrapper_program: None,
-            ssh: ssh::Choice::default(),
-        }
-    }
-}
-
-impl HostSpec {
-    /// A well-behaved host with this version of the runner.
-    pub fn version(runner_version: &str) -> HostSpec {
-        HostSpec { runner_version: runner_version.to_owned(), ..HostSpec::default() }
-    }
-
-    /// Adds options for `runner-stand-in run`.
-    pub fn runner(mut self, options: &[&str]) -> HostSpec {
-        self.runner_options.extend(options.iter().map(|option| (*option).to_owned()));
-        self
-    }
-
-    /// Adds options for `grit-wrapper run`.
-    pub fn wrapper(mut self, options: &[&str]) -> HostSpec {
-        self.wrapper_options.extend(options.iter().map(|option| (*option).to_owned()));
-        self
-    }
-}
-
-/// A running host. Clones are handles to the same one; it is terminated when the last is dropped.
+/// A running host. Clones share it; dropping the last one terminates it.
 #[derive(Debug, Clone)]
 pub struct Host {
     shared: Arc<Shared>,
@@ -121,12 +58,12 @@ struct Shared {
     host_key: String,
 }
 
-/// What is switched off by terminating.
+/// The parts that end on termination.
 #[derive(Debug, Default)]
 struct Machine {
     ssh: Option<Ssh>,
     init: Option<Init>,
-    /// What its first process starts, once it was powered on.
+    /// The command of its first process, after power-on.
     command: Vec<OsString>,
     terminated: bool,
 }
@@ -162,8 +99,9 @@ impl Host {
         };
         let kind = ssh.kind().to_owned();
         host.shared.machine().ssh = Some(ssh);
-        let command = host.shared.command(spec)?;
-        host.shared.configure(spec)?;
+        let shared = &host.shared;
+        let command = spec.command(&shared.folder, shared.ip, &shared.queue.url())?;
+        spec.configure(&shared.folder, &shared.instance_name, &shared.queue.url())?;
         if spec.boot_takes.is_zero() {
             host.shared.power_on(&command, kind)?;
         } else {
@@ -185,7 +123,7 @@ impl Host {
         &self.shared.instance_name
     }
 
-    /// The runner's version, as it was asked for.
+    /// The requested runner version.
     pub fn runner_version(&self) -> &str {
         &self.shared.runner_version
     }
@@ -195,7 +133,7 @@ impl Host {
         &self.shared.address
     }
 
-    /// Who logs in.
+    /// The SSH user.
     pub fn username(&self) -> &str {
         &self.shared.username
     }
@@ -205,12 +143,12 @@ impl Host {
         &self.shared.host_key
     }
 
-    /// Where the wrapper listens: `unix:///…`.
+    /// The wrapper's listen address: `unix:///…`.
     pub fn wrapper_address(&self) -> String {
         format!("unix://{}", self.shared.socket().display())
     }
 
-    /// The URL of the runner's own endpoints; nobody answers there unless the host was specified to `listen`.
+    /// The URL of the runner's HTTP server, which exists only if the specification has `listen`.
     pub fn runner_url(&self) -> String {
         format!("http://{}:9252", self.shared.ip)
     }
@@ -220,32 +158,32 @@ impl Host {
         self.shared.socket()
     }
 
-    /// The host's disk.
+    /// The host's directory.
     pub fn folder(&self) -> &Path {
         &self.shared.folder
     }
 
-    /// The processes of the host, those of the SSH server aside.
+    /// The processes of the host, without those of the SSH server.
     pub fn processes(&self) -> Vec<Process> {
         self.shared.processes()
     }
 
-    /// The pid of the runner, `None` when none runs.
+    /// The runner's PID, or `None` if no runner runs.
     pub fn runner_pid(&self) -> Option<u32> {
         self.shared.pid_of(RUNNER)
     }
 
-    /// The pid of the wrapper, `None` when none runs.
+    /// The wrapper's PID, or `None` if no wrapper runs.
     pub fn wrapper_pid(&self) -> Option<u32> {
         self.shared.pid_of(WRAPPER)
     }
 
-    /// Sends the runner a signal behind the wrapper's back.
+    /// Sends a signal to the runner directly, not through the wrapper.
     pub fn signal_runner(&self, signal: Signal) -> anyhow::Result<()> {
         kill(self.runner_pid().context("no runner runs")?, signal)
     }
 
-    /// Sends the wrapper a signal; SIGKILL is its crash.
+    /// Sends a signal to the wrapper; SIGKILL simulates a crash.
     pub fn signal_wrapper(&self, signal: Signal) -> anyhow::Result<()> {
         kill(self.wrapper_pid().context("no wrapper runs")?, signal)
     }
@@ -255,18 +193,18 @@ impl Host {
         self.shared.machine().init.as_mut().context("the host is not up")?.start_again()
     }
 
-    /// Ends the SSH server and its sessions: the host can no longer be reached, and everything else on it goes on.
+    /// Ends the SSH server and its sessions: the host is unreachable, and its other processes keep running.
     pub fn cut_off(&self) {
         self.shared.machine().ssh = None;
     }
 
-    /// Ends every process of the host at once and starts it again, as a reset does: SSH answers at the same address with the same key, `/run`
+    /// Ends all processes of the host and boots it again, as a reset does: SSH has the same address and key, `/run`
     /// is empty, and the wrapper is started at boot. Returns when SSH answers and the wrapper has been started.
     pub fn reboot(&self) -> anyhow::Result<()> {
         self.shared.reboot()
     }
 
-    /// Destroys the host as a cloud destroys a VM. Returns how many jobs were lost. Does nothing the second time.
+    /// Destroys the host as a cloud destroys a VM. Returns the number of lost jobs. A second call has no effect.
     pub fn terminate(&self) -> usize {
         self.shared.terminate()
     }
@@ -279,50 +217,6 @@ impl Shared {
 
     fn socket(&self) -> PathBuf {
         self.folder.join(SOCKET)
-    }
-
-    fn command(&self, spec: &HostSpec) -> anyhow::Result<Vec<OsString>> {
-        let wrapper = match &spec.wrapper_program {
-            Some(path) => path.clone(),
-            None => terraform::built(WRAPPER)?,
-        };
-        let mut command: Vec<OsString> = vec![
-            wrapper.into(),
-            "run".into(),
-            "--grpc-listen".into(),
-            format!("unix://{}", self.socket().display()).into(),
-        ];
-        command.extend(spec.wrapper_options.iter().map(OsString::from));
-        command.extend(["--".into(), terraform::built(RUNNER)?.into(), "run".into()]);
-        command.extend(["--config".into(), self.folder.join("config.toml").into()]);
-        command.extend(["--emulate-version".into(), OsString::from(&spec.runner_version)]);
-        command.extend(["--lab".into(), OsString::from(self.queue.url())]);
-        if spec.listen {
-            command.extend(["--listen-address".into(), OsString::from(format!("{}:9252", self.ip))]);
-        }
-        command.extend(spec.runner_options.iter().map(OsString::from));
-        Ok(command)
-    }
-
-    fn configure(&self, spec: &HostSpec) -> anyhow::Result<()> {
-        let write = |name: &str, text: String| {
-            fs::write(self.folder.join(name), text).with_context(|| format!("write {name}"))
-        };
-        write(".runner_system_id", self.instance_name.clone())?;
-        if !spec.configured {
-            return Ok(());
-        }
-        let tokens = spec.tokens.clone().unwrap_or_else(|| vec![format!("glrt-{}", self.instance_name)]);
-        let mut text = format!("concurrent = {}\ncheck_interval = 0.1\n", spec.concurrent);
-        if let Some(timeout) = spec.shutdown_timeout {
-            text += &format!("shutdown_timeout = {}\n", timeout.as_secs_f64());
-        }
-        for token in tokens {
-            let (name, url) = (&self.instance_name, self.queue.url());
-            text +=
-                &format!("\n[[runners]]\n  name = \"{name}\"\n  url = \"{url}\"\n  token = \"{token}\"\n");
-        }
-        write("config.toml", text)
     }
 
     fn power_on(&self, command: &[OsString], ssh: String) -> anyhow::Result<()> {
@@ -383,7 +277,7 @@ impl Shared {
             .record(&self.instance_name, What::InstanceTerminating { runner_alive, jobs: before.running });
         machine.ssh = None;
         machine.init = None;
-        // Whatever the runner did not report until its death, it never will.
+        // The runner cannot report anything after this.
         self.queue.host_vanished(&self.instance_name, "its host was destroyed");
         let lost = self.queue.runner(&self.instance_name).lost - before.lost;
         self.events.record(&self.instance_name, What::InstanceRemoved { lost });
@@ -402,10 +296,10 @@ fn kill(pid: u32, signal: Signal) -> anyhow::Result<()> {
     kill_process(pid, signal).with_context(|| format!("send {signal:?} to {pid:?}"))
 }
 
-/// An address of its own for each host, as VMs have: all of 127.0.0.0/8 is loopback on Linux. So the runner can have its
-/// usual port, and no two hosts, of tests that run side by side or of other users, meet on one.
+/// A separate address for each host, as VMs have: all of 127.0.0.0/8 is loopback on Linux. So the runner can use its
+/// usual port, and hosts of parallel tests and of other users do not conflict.
 fn own_address() -> Ipv4Addr {
     let [a, b, c, ..] = uuid::Uuid::new_v4().into_bytes();
-    // Neither the 127.0.0.x that everybody uses nor a broadcast-looking end.
+    // Neither the common 127.0.0.x nor an address that ends like a network or broadcast address.
     Ipv4Addr::new(127, a.max(1), b, c.clamp(1, 254))
 }

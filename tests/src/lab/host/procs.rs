@@ -2,17 +2,17 @@
 
 use std::{fs, path::PathBuf};
 
-/// One process that is alive. A zombie is not, unless only its first thread has ended: then its other threads still run, hold its files, and are
+/// A running process. A zombie is not one, unless only its main thread has exited: then its other threads still run, hold its files, and are
 /// the parents of its children.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Process {
     pub pid: u32,
     pub parent: u32,
-    /// File name of its executable; the first 15 bytes of its name where that cannot be read.
+    /// File name of its executable, or the first 15 bytes of its name if that is unreadable.
     pub program: String,
 }
 
-/// The living descendants of `root`, without `root` itself.
+/// The running descendants of `root`, without `root` itself.
 pub fn descendants(root: u32) -> Vec<Process> {
     let all: Vec<Process> = fs::read_dir("/proc")
         .into_iter()
@@ -34,7 +34,7 @@ pub fn descendants(root: u32) -> Vec<Process> {
 
 fn read(pid: u32) -> Option<Process> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name in parentheses may hold anything, parentheses and spaces too; what follows the last one is regular.
+    // The name in parentheses can contain parentheses and spaces; the fields after the last parenthesis are regular.
     let (name, rest) = stat.rsplit_once(')')?;
     let (_, name) = name.split_once('(')?;
     let mut fields = rest.split_whitespace();
@@ -43,8 +43,8 @@ fn read(pid: u32) -> Option<Process> {
     if matches!(state, "Z" | "X") && !has_other_threads(pid) {
         return None;
     }
-    // A process that is ending gives its memory back, and with it the name of its executable, before it closes its files: it is still
-    // there, with its locks and sockets.
+    // An exiting process frees its memory, and with it the name of its executable, before it closes its files: it still
+    // exists, with its locks and sockets.
     let exe = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_else(|_| PathBuf::from(name));
     let program = exe.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     Some(Process { pid, parent, program })
@@ -75,7 +75,7 @@ mod tests {
         )
         .unwrap();
         shell.kill().unwrap();
-        // Not reaped yet: a zombie, which counts as gone.
+        // Not reaped yet: a zombie counts as exited.
         crate::poll::until("both are gone", std::time::Duration::from_secs(10), || {
             let found = descendants(std::process::id());
             match found.iter().any(|process| process.pid == shell.id() || process.pid == sleeper) {

@@ -1,4 +1,4 @@
-//! The SSH server of a host: the real sshd where it is installed, else the embedded one.
+//! The SSH server of a host: sshd if it is installed, otherwise the embedded server.
 
 use std::{
     collections::HashMap,
@@ -15,23 +15,23 @@ use crate::{
     sshd::{self, Sshd},
 };
 
-/// Where the wrapper's socket is on a host of a real fleet.
+/// The path of the wrapper's socket on a real host.
 pub const USUAL_SOCKET: &str = "/run/grit-wrapper/wrapper.sock";
 
-/// Which server to run.
+/// The server to run.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Choice {
-    /// The real one if it is installed.
+    /// sshd if it is installed.
     #[default]
     Best,
-    /// The embedded one in any case.
+    /// Always the embedded server.
     Embedded,
-    /// The embedded one with this host key (an OpenSSH private key), where the wrapper's socket is found at [`USUAL_SOCKET`]: what a
-    /// configuration for a real fleet expects of a host.
+    /// The embedded server with this host key (an OpenSSH private key). It maps [`USUAL_SOCKET`] to the wrapper's socket, as a
+    /// configuration for real hosts expects.
     Image { host_key: String },
 }
 
-/// The key that logs in to every host of a lab. Made without ssh-keygen, which a machine without sshd may not have.
+/// The key that logs in to every host of a lab. Created without ssh-keygen, which may not be installed.
 #[derive(Debug, Clone)]
 pub struct ClientKey {
     /// The private key, an OpenSSH file without a passphrase.
@@ -87,13 +87,13 @@ impl Ssh {
         if let Some(server) = embedded {
             return Ok(Ssh { host_key: server.host_key().to_owned(), server: Server::Embedded(server) });
         }
-        // Drains of many hosts at once come as many connections to one host, here.
+        // Concurrent drains of many hosts are many connections to one host here.
         let server = Sshd::builder().authorized_line(&client.public).config("MaxStartups 200").start()?;
         let host_key = server.host_keys().into_iter().next().context("sshd has no host key")?;
         Ok(Ssh { server: Server::Real(server), host_key })
     }
 
-    /// Ends the server and its sessions. The embedded one stays: only the wrapper behind it goes.
+    /// Ends the server and its sessions. The embedded server stays.
     pub fn stop(&mut self) {
         if let Server::Real(server) = &mut self.server {
             server.kill();
@@ -121,12 +121,12 @@ impl Ssh {
         &self.host_key
     }
 
-    /// Who logs in; the embedded server lets anyone in who has the key.
+    /// The SSH user; the embedded server accepts any user with the key.
     pub fn username(&self) -> String {
         sshd::username()
     }
 
-    /// What runs, for people.
+    /// The name of the server for the log.
     pub fn kind(&self) -> &'static str {
         match self.server {
             Server::Real(_) => "the system's sshd",

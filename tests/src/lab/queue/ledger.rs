@@ -1,8 +1,8 @@
-//! The books of the job queue: what became of each job. Pure, no clock, no network.
+//! The ledger of the job queue: the state of each job. Pure: no clock, no network.
 //!
-//! A job is queued, offered to a runner, accepted by it (two steps, as in GitLab's two-phase job commit: an offer that is not
-//! accepted goes back, so that a poll given up halfway costs no job), and then finished or lost. The last two are final:
-//! whatever is reported afterwards changes nothing, so each job counts exactly once.
+//! A job is queued, offered to a runner, accepted by it (as in GitLab's two-phase job commit: an offer that is not
+//! accepted is withdrawn, so that a cancelled poll loses no job), and then finished or lost. The last two are final:
+//! later reports have no effect, so each job counts exactly once.
 
 use std::collections::BTreeMap;
 
@@ -14,12 +14,12 @@ pub type JobId = u64;
 /// One process of a runner on one host. A restarted runner is a new process.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct RunnerProcess {
-    /// As in GitLab: names the host, and survives restarts.
+    /// As in GitLab: identifies the host, and survives restarts.
     pub system_id: String,
     pub pid: u32,
 }
 
-/// Where a job is.
+/// The state of a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum JobState {
     Queued,
@@ -29,7 +29,7 @@ pub enum JobState {
     Lost { on: RunnerProcess, why: String },
 }
 
-/// How many jobs are where. The five add up to the number of jobs submitted.
+/// Number of jobs in each state. The sum is the number of submitted jobs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tally {
     pub queued: usize,
@@ -40,25 +40,25 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Jobs that did not come to an end yet.
+    /// Jobs that have not ended.
     pub fn open(&self) -> usize {
         self.queued + self.offered + self.running
     }
 }
 
-/// What one system id did.
+/// Statistics of one system id.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunnerStats {
-    /// Job requests answered with a job or with "no job".
+    /// Successful job requests, with or without a job.
     pub polls: usize,
-    /// Job requests refused with 403.
+    /// Job requests rejected with 403.
     pub refused: usize,
     pub running: usize,
     pub finished: usize,
     pub lost: usize,
 }
 
-/// A report that does not fit the books.
+/// A report that contradicts the ledger.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LedgerError {
     #[error("there is no job {0}")]
@@ -67,7 +67,7 @@ pub enum LedgerError {
     Refused { job: JobId, state: JobState },
 }
 
-/// All jobs and all runners.
+/// The state of all jobs and runners.
 #[derive(Debug, Default)]
 pub struct Ledger {
     jobs: BTreeMap<JobId, JobState>,
@@ -82,7 +82,7 @@ impl Ledger {
         id
     }
 
-    /// Offers the oldest queued job, if there is one; counts as an answered poll either way.
+    /// Offers the oldest queued job, if there is one; counts as a successful poll in both cases.
     pub fn offer(&mut self, to: &RunnerProcess) -> Option<JobId> {
         self.runner(&to.system_id).polls += 1;
         let (id, state) = self.jobs.iter_mut().find(|(_, state)| **state == JobState::Queued)?;
@@ -95,7 +95,7 @@ impl Ledger {
         self.jobs.values().any(|state| *state == JobState::Queued)
     }
 
-    /// Takes an offer back; nothing happens if it was accepted in time.
+    /// Withdraws an offer, unless it was accepted.
     pub fn withdraw(&mut self, job: JobId) -> bool {
         match self.jobs.get_mut(&job) {
             Some(state @ JobState::Offered { .. }) => {
@@ -106,7 +106,7 @@ impl Ledger {
         }
     }
 
-    /// The runner takes the offer up: from now on the job runs there.
+    /// The runner accepts the offer: the job runs there now.
     pub fn accept(&mut self, job: JobId, by: &RunnerProcess) -> Result<(), LedgerError> {
         self.step(job, |state| match state {
             JobState::Offered { to } if to == by => Some(JobState::Running { on: by.clone() }),
@@ -142,7 +142,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// The processes that `gone` names are no more: their running jobs are lost (and returned), their offers go back.
+    /// Removes the processes that `gone` selects: their running jobs are lost (and returned), their offers are withdrawn.
     pub fn vanish(&mut self, gone: impl Fn(&RunnerProcess) -> bool, why: &str) -> Vec<(JobId, String)> {
         let mut lost = Vec::new();
         for (id, state) in &mut self.jobs {

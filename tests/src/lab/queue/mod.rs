@@ -1,19 +1,19 @@
-//! The job queue: stands in for the part of GitLab that runners talk to.
+//! The job queue: the stand-in for GitLab's runner API.
 //!
-//! An HTTP server on loopback, inside the process of the test. It hands jobs (durations) to the runners that ask, and keeps
-//! books in which every job counts once: see [`ledger`]. A runner holds a connection open for as long as it lives
-//! (`/lab/presence`); when that ends, the kernel has closed it, so the process is gone and its running jobs are lost.
+//! An HTTP server on loopback, in the process of the test. It gives jobs (durations) to runners, and keeps
+//! a ledger in which every job counts once: see [`ledger`]. A runner holds a connection open while it runs
+//! (`/lab/presence`). When the kernel closes the connection, the process has exited and its running jobs are lost.
 //!
-//! What it can be told to do badly: refuse a token with 403, answer late, answer 503, or hang up on everyone.
+//! Faults on request: reject a token with 403, respond late, respond with 503, or close every connection.
 //!
 //! Paths and codes are GitLab's where GitLab has them:
 //!
-//! | request | answer |
+//! | request | response |
 //! | --- | --- |
 //! | `POST /api/v4/jobs/request` `{token, system_id, pid, last_update?}` | 201 with a job, 204, 403; held open while there is no job and `last_update` is the newest (the long poll; the first request is answered at once) |
 //! | `PUT /api/v4/jobs/N` `{state: running}` | 200, or 409 when the offer lapsed |
 //! | `PUT /api/v4/jobs/N` `{state: success \| failed, failure_reason}` | 200, or 409 |
-//! | `GET /lab/jobs/N/gate` | 200 once the job may end |
+//! | `GET /lab/jobs/N/released` | 200 once the job may end |
 //! | `GET /lab/presence/SYSTEM_ID/PID` | never, while both sides live |
 //! | `POST /lab/events` | 200: recorded in the [`EventLog`] |
 
@@ -33,7 +33,7 @@ use tokio::sync::Notify;
 
 use super::event::{EventLog, What};
 
-/// How long a job runs.
+/// The duration of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Lasts {
@@ -41,21 +41,21 @@ pub enum Lasts {
     UntilReleased,
 }
 
-/// How the queue treats job requests and reports.
+/// The fault mode of job requests and reports.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Weather {
-    /// At once.
+pub enum FaultMode {
+    /// Immediate responses.
     #[default]
     Fine,
-    /// Each answer comes this much later.
+    /// Each response is delayed by this duration.
     Slow(Duration),
-    /// 503 to everyone.
+    /// Every response is 503.
     Unavailable,
-    /// Connections are closed without an answer. GitLab Runner does not count these in its metrics.
+    /// Connections are closed without a response. GitLab Runner does not count these in its metrics.
     Down,
 }
 
-/// A handle to the queue; clones are the same queue.
+/// A handle to the queue; clones share it.
 #[derive(Debug, Clone)]
 pub struct Queue {
     shared: Arc<Shared>,
@@ -66,7 +66,7 @@ struct Shared {
     address: SocketAddr,
     events: EventLog,
     books: Mutex<Books>,
-    /// Woken whenever a long poll may have something to say.
+    /// Notified when a long poll may have a response.
     news: Notify,
 }
 
@@ -75,15 +75,15 @@ struct Books {
     ledger: Ledger,
     lasts: BTreeMap<JobId, Lasts>,
     refused_tokens: BTreeSet<String>,
-    /// Processes whose first accepted poll was recorded.
+    /// Processes whose first successful poll was recorded.
     polling: BTreeSet<RunnerProcess>,
-    weather: Weather,
-    /// Rises with every submitted job; long polls compare it with the number they were given last.
+    fault_mode: FaultMode,
+    /// Incremented with every submitted job; long polls compare it with the number of their last response.
     generation: u64,
 }
 
 impl Queue {
-    /// Starts a queue on a free loopback port, served by `runtime` for as long as that lives.
+    /// Starts a queue on a free loopback port, served by `runtime`.
     pub fn start(runtime: &tokio::runtime::Handle, events: EventLog) -> anyhow::Result<Queue> {
         let listener = std::net::TcpListener::bind(("127.0.0.1", 0))?;
         listener.set_nonblocking(true)?;
@@ -104,7 +104,7 @@ impl Queue {
         self.add(count, Lasts::For(lasts))
     }
 
-    /// Adds `count` jobs that run until [`Queue::release`] lets them end: a test that holds the gate needs no timing.
+    /// Adds `count` jobs that run until [`Queue::release`] lets them end: a test that holds the health check needs no timing.
     pub fn submit_held(&self, count: usize) -> Vec<JobId> {
         self.add(count, Lasts::UntilReleased)
     }
@@ -124,28 +124,28 @@ impl Queue {
         self.shared.news.notify_waiters();
     }
 
-    /// Takes [`Queue::refuse_token`] back.
+    /// Reverts [`Queue::refuse_token`].
     pub fn allow_token(&self, token: &str) {
         self.shared.books().refused_tokens.remove(token);
     }
 
-    /// Changes how job requests and reports are treated, those that wait now included.
-    pub fn set_weather(&self, weather: Weather) {
-        self.shared.books().weather = weather;
+    /// Sets the fault mode, also for requests that wait now.
+    pub fn set_fault_mode(&self, fault_mode: FaultMode) {
+        self.shared.books().fault_mode = fault_mode;
         self.shared.news.notify_waiters();
     }
 
-    /// How many jobs are where.
+    /// The number of jobs in each state.
     pub fn tally(&self) -> Tally {
         self.shared.books().ledger.tally()
     }
 
-    /// Statistics of one host; all zero for one that never asked.
+    /// Statistics of one host; all zero without requests.
     pub fn runner(&self, system_id: &str) -> RunnerStats {
         self.shared.books().ledger.runners().get(system_id).copied().unwrap_or_default()
     }
 
-    /// Statistics of every host that ever asked.
+    /// Statistics of every host that sent requests.
     pub fn runners(&self) -> BTreeMap<String, RunnerStats> {
         self.shared.books().ledger.runners().clone()
     }
@@ -155,7 +155,7 @@ impl Queue {
         self.shared.books().ledger.job(job).cloned()
     }
 
-    /// Waits until every submitted job is finished or lost. The error tells what is still open.
+    /// Waits until every submitted job is finished or lost. The error has the open jobs.
     pub fn wait_all_ended(&self, limit: Duration) -> Result<Tally, Tally> {
         let deadline = Instant::now() + limit;
         let mut seen = 0;
@@ -175,7 +175,7 @@ impl Queue {
         }
     }
 
-    /// A host is gone, with all its processes: whatever runs there is lost. Returns how many jobs.
+    /// Removes a host with all its processes. Returns the number of lost jobs.
     pub fn host_vanished(&self, system_id: &str, why: &str) -> usize {
         self.shared.vanish(|process| process.system_id == system_id, why)
     }
@@ -207,7 +207,7 @@ impl Shared {
         for (job, system_id) in &lost {
             self.events.record(system_id, What::JobLost { job: *job, why: why.to_owned() });
         }
-        // Offers may have gone back to the queue.
+        // Offers may have been withdrawn.
         books.generation += 1;
         self.news.notify_waiters();
         lost.len()

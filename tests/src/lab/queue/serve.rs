@@ -5,15 +5,15 @@ use std::{sync::Arc, time::Duration};
 use hyper::{Method, Request, StatusCode, body::Incoming};
 use serde::{Deserialize, Serialize};
 
-use super::{JobId, Lasts, RunnerProcess, Shared, Weather, ledger::LedgerError};
+use super::{FaultMode, JobId, Lasts, RunnerProcess, Shared, ledger::LedgerError};
 use crate::lab::{
     event::What,
     http::{self, Answer},
 };
 
-/// How long a poll without a job is held. GitLab holds for 50 s; shorter here, so that a test sees several.
+/// How long a poll without a job is held. GitLab uses 50 s; shorter here, so that a test has several.
 const LONG_POLL: Duration = Duration::from_secs(5);
-/// How long an offer stands without being accepted.
+/// How long an offer is valid without acceptance.
 const OFFER_STANDS: Duration = Duration::from_secs(2);
 
 /// `POST /api/v4/jobs/request`.
@@ -25,14 +25,14 @@ pub(crate) struct JobRequest {
     pub(crate) last_update: Option<u64>,
 }
 
-/// The answer to a [`JobRequest`] when there is a job (201).
+/// The response to a [`JobRequest`] with a job (201).
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct JobOffer {
     pub(crate) id: JobId,
     pub(crate) lasts: Lasts,
 }
 
-/// The header of a 204 that carries the number to send back as `last_update`.
+/// The header of a 204 with the number to send as `last_update`.
 pub(crate) const LAST_UPDATE: &str = "x-gitlab-last-update";
 
 /// `PUT /api/v4/jobs/N`.
@@ -73,8 +73,8 @@ async fn route(shared: Arc<Shared>, request: Request<Incoming>) -> Answer {
             Ok(id) => report(shared, id, request).await,
             Err(_) => http::empty(StatusCode::NOT_FOUND),
         },
-        (&Method::GET, ["lab", "jobs", id, "gate"]) => match id.parse() {
-            Ok(id) => gate(shared, id).await,
+        (&Method::GET, ["lab", "jobs", id, "released"]) => match id.parse() {
+            Ok(id) => released(shared, id).await,
             Err(_) => http::empty(StatusCode::NOT_FOUND),
         },
         (&Method::GET, ["lab", "presence", system_id, pid]) => match pid.parse() {
@@ -97,21 +97,21 @@ async fn request_job(shared: Arc<Shared>, request: Request<Incoming>) -> Answer 
         Ok(asked) => asked,
         Err(error) => return bad_request(&error),
     };
-    if let Some(bad) = weather(&shared).await {
+    if let Some(bad) = fault_mode(&shared).await {
         return bad;
     }
     let give_up = tokio::time::sleep(LONG_POLL);
     tokio::pin!(give_up);
     let mut last_chance = false;
     loop {
-        // Registered before the books are read, so that nothing submitted in between is missed.
+        // Registered before the ledger is read, so that no job submitted in between is missed.
         let news = shared.news.notified();
         if let Some(answer) = answer_now(&shared, &asked, last_chance) {
             return answer;
         }
         tokio::select! {
             () = news => {
-                if let Some(bad) = weather(&shared).await {
+                if let Some(bad) = fault_mode(&shared).await {
                     return bad;
                 }
             }
@@ -120,7 +120,7 @@ async fn request_job(shared: Arc<Shared>, request: Request<Incoming>) -> Answer 
     }
 }
 
-/// A job, a refusal, or "none": the last only when the runner has nothing newer to learn or must not wait longer.
+/// Responds with a job, a rejection, or "no job"; the last only if there is no newer job or the hold time is over.
 fn answer_now(shared: &Arc<Shared>, asked: &JobRequest, last_chance: bool) -> Option<Answer> {
     let mut books = shared.books();
     if books.refused_tokens.contains(&asked.token) {
@@ -160,7 +160,7 @@ async fn report(shared: Arc<Shared>, id: JobId, request: Request<Incoming>) -> A
         Ok(report) => report,
         Err(error) => return bad_request(&error),
     };
-    if let Some(bad) = weather(&shared).await {
+    if let Some(bad) = fault_mode(&shared).await {
         return bad;
     }
     let mut books = shared.books();
@@ -174,7 +174,7 @@ async fn report(shared: Arc<Shared>, id: JobId, request: Request<Incoming>) -> A
     };
     match booked {
         Ok(()) => {
-            // Under the lock, so that the log has the order of the books.
+            // Under the lock, so that the log has the order of the ledger.
             shared.events.record(report.process.system_id, what);
             http::empty(StatusCode::OK)
         }
@@ -183,8 +183,8 @@ async fn report(shared: Arc<Shared>, id: JobId, request: Request<Incoming>) -> A
     }
 }
 
-/// Answers when the job may end.
-async fn gate(shared: Arc<Shared>, id: JobId) -> Answer {
+/// Responds when the job may end.
+async fn released(shared: Arc<Shared>, id: JobId) -> Answer {
     loop {
         let news = shared.news.notified();
         if shared.books().lasts.get(&id) != Some(&Lasts::UntilReleased) {
@@ -194,7 +194,7 @@ async fn gate(shared: Arc<Shared>, id: JobId) -> Answer {
     }
 }
 
-/// Never answers. Dropped when the connection ends, which is when the process is gone.
+/// Never responds. Dropped when the connection is closed, that is when the process has exited.
 async fn presence(shared: Arc<Shared>, process: RunnerProcess) -> Answer {
     struct Present {
         shared: Arc<Shared>,
@@ -209,17 +209,17 @@ async fn presence(shared: Arc<Shared>, process: RunnerProcess) -> Answer {
     std::future::pending().await
 }
 
-/// Waits as the weather asks, and says how to answer if not in the normal way.
-async fn weather(shared: &Shared) -> Option<Answer> {
-    let weather = shared.books().weather;
-    match weather {
-        Weather::Fine => None,
-        Weather::Slow(delay) => {
+/// Applies the fault mode: waits, or returns the response of the fault.
+async fn fault_mode(shared: &Shared) -> Option<Answer> {
+    let fault_mode = shared.books().fault_mode;
+    match fault_mode {
+        FaultMode::Fine => None,
+        FaultMode::Slow(delay) => {
             tokio::time::sleep(delay).await;
             None
         }
-        Weather::Unavailable => Some(http::empty(StatusCode::SERVICE_UNAVAILABLE)),
-        Weather::Down => Some(Answer::Hangup),
+        FaultMode::Unavailable => Some(http::empty(StatusCode::SERVICE_UNAVAILABLE)),
+        FaultMode::Down => Some(Answer::Hangup),
     }
 }
 

@@ -7,9 +7,9 @@ use std::{io, path::Path, time::Duration};
 /// A configuration file that was read.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Config {
-    /// Jobs at once over all sections.
+    /// Concurrent jobs over all sections.
     pub(super) concurrent: usize,
-    /// Rest between two polls of a section. GitLab Runner takes whole seconds, the stand-in fractions too.
+    /// Delay between two polls of a section. GitLab Runner uses whole seconds, the stand-in also fractions.
     pub(super) check_interval: Duration,
     /// How long a forceful shutdown waits for jobs to abort.
     pub(super) shutdown_timeout: Duration,
@@ -23,7 +23,7 @@ pub(super) struct Section {
     pub(super) name: String,
     pub(super) url: String,
     pub(super) token: String,
-    /// Jobs at once of this section; 0 is no limit.
+    /// Concurrent jobs of this section; 0 is no limit.
     pub(super) limit: usize,
     /// Failed requests in a row that disable the section.
     pub(super) unhealthy_requests_limit: usize,
@@ -44,7 +44,7 @@ impl Default for Section {
     }
 }
 
-/// Why a file was not taken.
+/// The error of an invalid file.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ConfigError {
     #[error("cannot read the configuration file")]
@@ -66,7 +66,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Reads `path`. A file that does not exist is the default configuration, with zero runners: GitLab Runner thinks so too.
+    /// Reads `path`. A missing file is the default configuration with zero runners, as in GitLab Runner.
     pub(super) fn load(path: &Path) -> Result<Config, ConfigError> {
         match std::fs::read_to_string(path) {
             Ok(text) => Config::parse(&text),

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::lab::http::{self, Answer};
 
-/// What the endpoints say about the process.
+/// The data of the endpoints.
 #[derive(Debug)]
 pub(super) struct Endpoints {
     pub(super) state: Arc<State>,
@@ -117,7 +117,7 @@ impl Endpoints {
         self.per_section(inner, &mut text, "gitlab_runner_worker_feeds_total", "counter", |token| {
             inner.feeds.get(token).copied()
         });
-        // Present with 0 for a section that was fed, as upstream adds 0 at each check.
+        // Present with 0 for a section with requests, as upstream adds 0 at each check.
         self.per_section(
             inner,
             &mut text,
@@ -137,7 +137,7 @@ impl Endpoints {
         text.text
     }
 
-    /// `gitlab_runner_jobs`: the `idle` series of a section appears with its first poll, and stays.
+    /// `gitlab_runner_jobs`: the `idle` series of a section exists from its first poll on.
     fn jobs(&self, inner: &Inner, text: &mut Exposition) {
         const NAME: &str = "gitlab_runner_jobs";
         text.family(NAME, "gauge");
@@ -218,7 +218,7 @@ fn short(token: &str) -> &str {
     token.get(..9).unwrap_or(token)
 }
 
-/// Prometheus' text format. A family without samples is not written, as the Go client does.
+/// Prometheus' text format. As in the Go client, a family without samples is omitted.
 #[derive(Debug, Default)]
 struct Exposition {
     text: String,

@@ -1,6 +1,6 @@
-//! The processes of a job, for tests of what becomes of them.
+//! The processes of a job, for tests of their end.
 //!
-//! GitLab Runner's shell executor starts each job as the leader of a process group of its own (`helpers/process/group_unix.go`). To abort it,
+//! GitLab Runner's shell executor starts each job as the leader of a new process group (`helpers/process/group_unix.go`). To abort it,
 //! the runner sends SIGTERM to the group and waits for ten minutes before it sends SIGKILL, which is longer than its own `shutdown_timeout`
 //! of 30 s: a runner that is stopped forcefully while a job ignores SIGTERM exits 1 and leaves the job behind.
 
@@ -9,12 +9,12 @@ use std::{io, process::Stdio};
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::process::{Child, Command};
 
-/// What the process of a job does with SIGTERM.
+/// The reaction of a job's process to SIGTERM.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum JobProcess {
-    /// Ends.
+    /// Exits.
     Obedient,
-    /// Ignores it, and so does the process that it started.
+    /// Ignores it, and so does its child process.
     Stubborn,
 }
 
@@ -49,7 +49,7 @@ impl Group {
         let _ = self.leader.wait().await;
     }
 
-    /// Ends a job that is over.
+    /// Ends the process of a finished job.
     pub(super) async fn kill(&mut self) {
         let _ = kill_process_group(self.number, Signal::KILL);
         let _ = self.leader.wait().await;

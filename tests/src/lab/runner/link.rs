@@ -1,4 +1,4 @@
-//! What the stand-in tells the lab about itself, so that the event log has its side of the story.
+//! Reports the stand-in's events to the lab's event log.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::lab::{
     queue::{RunnerProcess, serve::Record},
 };
 
-/// The way to the lab; without one, nothing is told.
+/// The connection to the lab; without one, no event is reported.
 #[derive(Debug, Clone)]
 pub(super) struct Link {
     url: Option<String>,
@@ -26,7 +26,7 @@ impl Link {
         &self.process
     }
 
-    /// Records `what`, and returns when it stands in the log. A lab that is gone is no reason to fail.
+    /// Records `what`, and returns when it is in the log. A missing lab is not an error.
     pub(super) async fn tell(&self, what: What) {
         let Some(url) = &self.url else { return };
         let record = Record { subject: self.process.system_id.clone(), what };
@@ -36,7 +36,7 @@ impl Link {
         }
     }
 
-    /// Holds a connection open for as long as the process lives: its end is how the lab learns of a sudden death.
+    /// Holds a connection open while the process runs, so that the lab detects a killed process.
     pub(super) async fn be_present(self) {
         let Some(url) = &self.url else { return };
         let path = format!("{url}/lab/presence/{}/{}", self.process.system_id, self.process.pid);

@@ -1,7 +1,7 @@
-//! The stop signals as GitLab Runner takes them.
+//! The stop signals as GitLab Runner handles them.
 //!
-//! It receives them over a channel without a buffer: while it is busy with one, the next is dropped. Here that is the rule for
-//! [`DEAF`] after each signal, so that a caller who relies on two signals in a row fails every time and not once a month.
+//! It receives them over an unbuffered channel: while it handles one, the next is dropped. Here every signal within
+//! [`DROP_WINDOW`] after another is dropped, so that a caller that relies on two signals in a row always fails.
 
 use std::{io, time::Duration};
 
@@ -37,7 +37,7 @@ pub(super) struct StopSignals {
 }
 
 impl StopSignals {
-    /// Installs the handlers; until then each signal does what it does to a process without any.
+    /// Installs the handlers; before that, signals have their default action.
     pub(super) fn install() -> io::Result<StopSignals> {
         Ok(StopSignals {
             quit: signal(SignalKind::quit())?,
@@ -46,7 +46,7 @@ impl StopSignals {
         })
     }
 
-    /// The next signal. Safe to drop and to call again.
+    /// The next signal. Cancellation-safe.
     pub(super) async fn next(&mut self) -> Stop {
         tokio::select! {
             _ = self.quit.recv() => Stop::Quit,
@@ -55,7 +55,7 @@ impl StopSignals {
         }
     }
 
-    /// What arrives while nobody receives. Returns the signals that were dropped.
+    /// Drops signals during the window, and returns them.
     pub(super) async fn be_deaf(&mut self) -> Vec<Stop> {
         let mut dropped = Vec::new();
         let over = tokio::time::sleep(DEAF);

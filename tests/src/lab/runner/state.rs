@@ -1,4 +1,4 @@
-//! What the process knows about itself: its state, its jobs, its counters. Endpoints read it, workers write it.
+//! The state, jobs and counters of the process. Endpoints read them, workers write them.
 
 use std::{
     collections::BTreeMap,
@@ -32,7 +32,7 @@ impl ProcessState {
     }
 }
 
-/// One job that runs.
+/// A running job.
 #[derive(Debug, Clone)]
 pub(super) struct RunningJob {
     pub(super) id: JobId,
@@ -40,19 +40,19 @@ pub(super) struct RunningJob {
     pub(super) since: Instant,
 }
 
-/// The whole, shared by all tasks.
+/// The state shared by all tasks.
 #[derive(Debug)]
 pub(super) struct State {
     inner: Mutex<Inner>,
-    /// Woken when a job ends or the configuration changes.
+    /// Notified when a job ends or the configuration changes.
     pub(super) changed: Notify,
-    /// No new jobs: graceful or forceful shutdown has begun.
+    /// A graceful or forceful shutdown has begun: no new jobs.
     pub(super) stopping: CancellationToken,
-    /// Abort the jobs that run: forceful shutdown has begun.
+    /// A forceful shutdown has begun: running jobs are aborted.
     pub(super) aborting: CancellationToken,
 }
 
-/// The part behind the lock.
+/// The locked part.
 #[derive(Debug)]
 pub(super) struct Inner {
     pub(super) process: ProcessState,
@@ -61,11 +61,11 @@ pub(super) struct Inner {
     pub(super) config_loads: usize,
     pub(super) config_errors: usize,
     pub(super) jobs: Vec<RunningJob>,
-    /// Slots taken: jobs that run and requests under way.
+    /// Used slots: running jobs and pending requests.
     pub(super) slots: usize,
-    /// Jobs ever taken up, by token.
+    /// Number of started jobs, by token.
     pub(super) jobs_total: BTreeMap<String, usize>,
-    /// Answers, by token, endpoint, status, method. Requests without an answer are not counted, as upstream.
+    /// Responses by token, endpoint, status, method. As upstream, requests without a response are not counted.
     pub(super) statuses: BTreeMap<(String, &'static str, u16, &'static str), usize>,
     /// Failed health checks of a section, by token.
     pub(super) health_failures: BTreeMap<String, usize>,
@@ -98,7 +98,7 @@ impl State {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts an answer of the job queue.
+    /// Counts a response of the job queue.
     pub(super) fn count_answer(
         &self,
         token: &str,

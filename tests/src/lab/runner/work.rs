@@ -1,4 +1,4 @@
-//! Asking for jobs and running them.
+//! Requests jobs and runs them.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration, time::Instant};
 
@@ -20,7 +20,7 @@ use crate::lab::{
     },
 };
 
-/// Rest between two tries to report the end of a job.
+/// Delay between two attempts to report the end of a job.
 const REPORT_RETRY: Duration = Duration::from_millis(200);
 
 /// Runs one worker per section of the configuration until shutdown begins, following reloads.
@@ -57,7 +57,7 @@ pub(super) async fn feed(state: Arc<State>, link: Link, abort: Abort) {
     }
 }
 
-/// What polls for one section.
+/// The worker that polls for one section.
 struct Worker {
     state: Arc<State>,
     link: Link,
@@ -66,16 +66,16 @@ struct Worker {
     abort: Abort,
 }
 
-/// What the jobs are made of, and how they end when they are aborted.
+/// The kind of the jobs, and their end on abort.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Abort {
-    /// How long a job takes to be aborted.
+    /// How long aborting a job takes.
     pub(super) takes: Duration,
     /// The process of each job, if it has one.
     pub(super) process: Option<JobProcess>,
 }
 
-/// How a poll went.
+/// The result of a poll.
 enum Polled {
     Job(JobOffer),
     NoJob,
@@ -134,7 +134,7 @@ impl Worker {
         }
     }
 
-    /// Waits for a free slot within `concurrent` and the section's `limit`, and takes it.
+    /// Waits for a free slot within `concurrent` and the section's `limit`, and occupies it.
     async fn slot(&self) {
         loop {
             let changed = self.state.changed.notified();
@@ -198,7 +198,7 @@ impl Worker {
         }
     }
 
-    /// Accepts an offer and runs the job in a task of its own; `false` when the offer no longer stands.
+    /// Accepts an offer and runs the job in a new task; `false` if the offer is no longer valid.
     async fn take_up(&self, offer: JobOffer) -> bool {
         let accepted = self.report(&offer, ReportedState::Running, None).await;
         if !matches!(accepted, Ok(StatusCode::OK)) {
@@ -248,7 +248,7 @@ impl Worker {
                 (ReportedState::Failed, Some("aborted: forceful shutdown of the runner"))
             }
         };
-        // GitLab Runner does not let go of a job before its end was taken note of.
+        // GitLab Runner holds a job until its end is acknowledged.
         loop {
             match self.report(&offer, end, reason).await {
                 Ok(StatusCode::OK | StatusCode::CONFLICT | StatusCode::NOT_FOUND) => break,
@@ -265,8 +265,8 @@ impl Worker {
         match offer.lasts {
             Lasts::For(duration) => tokio::time::sleep(duration).await,
             Lasts::UntilReleased => {
-                let gate = format!("{}/lab/jobs/{}/gate", self.section.url, offer.id);
-                while !matches!(http::get(&gate).await, Ok(reply) if reply.status == StatusCode::OK) {
+                let released = format!("{}/lab/jobs/{}/released", self.section.url, offer.id);
+                while !matches!(http::get(&released).await, Ok(reply) if reply.status == StatusCode::OK) {
                     tokio::time::sleep(REPORT_RETRY).await;
                 }
             }

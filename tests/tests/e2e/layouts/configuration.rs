@@ -1,14 +1,14 @@
-//! Pieces of Terraform configurations: an instance of the lab, its guard, a gate.
+//! Parts of Terraform configurations: an instance of the lab, its drain resource, and a health check.
 
-/// The version that boots at once.
+/// The version that boots immediately.
 pub(super) const OLD: &str = "19.2.1";
-/// The version that a roll goes to.
+/// The new version of a rollout.
 pub(super) const NEW: &str = "19.2.2";
 
-/// The line that decides most of these cases.
+/// The line that makes the difference in most of these cases.
 pub(super) const CREATE_FIRST: &str = "lifecycle {\n    create_before_destroy = true\n  }";
 
-/// A static `lab_instance`. Its name is the name of its host; the second host of that name gets `.2` behind it.
+/// A static `lab_instance`. Its name is the name of its host; the second host of that name gets the suffix `.2`.
 pub(super) fn instance(name: &str, version: &str, more: &str) -> String {
     format!(
         r#"
@@ -48,8 +48,8 @@ pub(super) fn manager(instance: &str) -> String {
     format!("{{\n{}  }}", attributes.concat())
 }
 
-/// A gate; `of` is what follows in the block.
-pub(super) fn gate(name: &str, of: &str, timeout: &str, more: &str) -> String {
+/// A health check; `of` is the rest of the block.
+pub(super) fn health_check(name: &str, of: &str, timeout: &str, more: &str) -> String {
     format!(
         r#"
 resource "grit_runner_health" "{name}" {{
@@ -61,14 +61,14 @@ resource "grit_runner_health" "{name}" {{
     )
 }
 
-/// What a gate over one guard says: the reference that orders a roll.
+/// The arguments of a health check that refers to a drain resource: this reference orders a rollout.
 pub(super) fn over_the_guard(drain: &str) -> String {
     format!(
         "runner_managers = {{ m = grit_runner_drain.{drain}.runner_manager }}\n  guards = {{ m = grit_runner_drain.{drain}.id }}"
     )
 }
 
-/// What a gate says that looks at the instance and not at its guard.
+/// The arguments of a health check that refers to the instance and not to its drain resource.
 pub(super) fn over_the_instance(instance: &str) -> String {
     format!("runner_managers = {{ m = {} }}", manager(&format!("lab_instance.{instance}")))
 }

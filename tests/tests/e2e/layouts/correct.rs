@@ -1,4 +1,4 @@
-//! Shapes and ways of working that keep the order: two applies, a module for each version, a canary, blue and green, keys that stay.
+//! Layouts that keep the order: two applies, a module per version, a canary, blue/green, fixed keys.
 
 use grit_tests::{
     lab::event::{Event, What},
@@ -6,9 +6,9 @@ use grit_tests::{
 };
 use serde_json::json;
 
-use super::configuration::{CREATE_FIRST, NEW, OLD, drain, gate, instance, manager};
+use super::configuration::{CREATE_FIRST, NEW, OLD, drain, health_check, instance, manager};
 
-/// The place in the log where something happened to a host for the first time.
+/// The index of the first such event of a host.
 #[track_caller]
 fn seq(rollout: &Rollout, host: &str, what: impl Fn(&Event) -> bool) -> usize {
     let events = rollout.lab.events();
@@ -16,7 +16,7 @@ fn seq(rollout: &Rollout, host: &str, what: impl Fn(&Event) -> bool) -> usize {
     found.unwrap_or_else(|| panic!("nothing of that kind on {host}:\n{events}")).seq
 }
 
-/// New healthy, old asked to end, old ended, old destroyed: from the log of the hosts and the cloud.
+/// Asserts the order from the event log: new healthy, old drained, old exited, old destroyed.
 #[track_caller]
 fn assert_rolled(rollout: &Rollout, old: &str, new: &str) {
     let order = [
@@ -36,7 +36,7 @@ fn rollback_after_failed_health_check_drains_new_version() {
     rollout.managers(&["m1-v1"]).unwrap();
     rollout.workspace.apply().unwrap().succeeded();
 
-    // GitLab refuses the runner of the new version, so it never becomes healthy.
+    // GitLab rejects the token of the new version, so it never becomes healthy.
     rollout.lab.queue().refuse_token("glrt-m1-v2");
     rollout.set("health", json!({ "update": "6s" })).unwrap();
     rollout.managers(&["m1-v2"]).unwrap();
@@ -83,7 +83,7 @@ fn fixed_keys_roll_in_order_and_rollback_creates_instance() {
     rollout.workspace.apply().unwrap().succeeded();
     assert_rolled(&rollout, "m1", "m1.2");
 
-    // A version that fails at the gate: the way back is a new instance of the version that still runs.
+    // After a failed health check the rollback creates a new instance of the running version.
     rollout.lab.queue().refuse_token("glrt-m1.3");
     rollout.set("health", json!({ "update": "6s" })).unwrap();
     rollout.set("managers", json!({ "m1": "19.2.3" })).unwrap();
@@ -108,7 +108,7 @@ module "version" {{
   runner   = each.key
 }}
 {}"#,
-            gate(
+            health_check(
                 "all",
                 "runner_managers = { for key, version in module.version : key => version.runner_manager }\n  \
                  guards = { for key, version in module.version : key => version.guard }",
@@ -144,7 +144,7 @@ output "guard" {{ value = grit_runner_drain.m.id }}
     assert_rolled(&rollout, &format!("m-{OLD}"), &format!("m-{NEW}"));
 }
 
-/// The canary's gate comes before the instances of the rest; the gate over all comes before the drains.
+/// The canary's health check precedes the other instances; the health check over all precedes the drains.
 fn canary(version: &str) -> String {
     let keyed = |name: &str, key: &str, more: &str| {
         let each =
@@ -164,14 +164,19 @@ fn canary(version: &str) -> String {
         )
     };
     keyed("canary", "canary", "")
-        + &gate(
+        + &health_check(
             "canary",
             &over("grit_runner_drain.canary"),
             "60s",
             &format!("stable_for = \"1s\"\n  {CREATE_FIRST}"),
         )
         + &keyed("rest", "rest", "depends_on = [grit_runner_health.canary]")
-        + &gate("all", &over("merge(grit_runner_drain.canary, grit_runner_drain.rest)"), "60s", CREATE_FIRST)
+        + &health_check(
+            "all",
+            &over("merge(grit_runner_drain.canary, grit_runner_drain.rest)"),
+            "60s",
+            CREATE_FIRST,
+        )
 }
 
 #[test]
@@ -193,7 +198,7 @@ fn canary_is_healthy_before_others_are_created() {
         assert_rolled(&rollout, &format!("{name}-{OLD}"), &format!("{name}-{NEW}"));
     }
 
-    // A canary that never becomes healthy stops the roll before the rest is touched.
+    // A canary that never becomes healthy stops the rollout before the other instances change.
     let third = "19.2.3";
     rollout.lab.queue().refuse_token(&format!("glrt-canary-{third}"));
     rollout
@@ -205,7 +210,7 @@ fn canary_is_healthy_before_others_are_created() {
     assert_eq!(rollout.signals(&format!("canary-{NEW}")), Vec::<String>::new());
 }
 
-/// Both colours stay; gate and guard exist for the active one alone.
+/// Both colours stay; health check and drain resource exist only for the active one.
 fn colours(active: &str) -> String {
     let of = |colour: &str| instance(colour, OLD, CREATE_FIRST);
     let managers = format!(
@@ -229,7 +234,7 @@ resource "grit_runner_drain" "active" {{
     of("blue")
         + &of("green")
         + &managers
-        + &gate("active", &format!("{each}\n  {health}"), "60s", CREATE_FIRST)
+        + &health_check("active", &format!("{each}\n  {health}"), "60s", CREATE_FIRST)
         + &drain
 }
 

@@ -1,4 +1,4 @@
-//! Shapes in which the old runner is drained although the new version never becomes healthy.
+//! Layouts in which the old runner is drained although the new version never becomes healthy.
 
 use std::time::Duration;
 
@@ -8,13 +8,13 @@ use grit_tests::{
 };
 
 use super::configuration::{
-    CREATE_FIRST, NEW, OLD, drain, gate, instance, manager, over_the_guard, over_the_instance,
+    CREATE_FIRST, NEW, OLD, drain, health_check, instance, manager, over_the_guard, over_the_instance,
 };
 
-/// How long a gate waits for a version that does not come.
-const GATE: &str = "6s";
+/// The timeout of a health check that fails.
+const HEALTH_TIMEOUT: &str = "6s";
 
-/// All three in one module, which the root calls once for each version.
+/// All three in one module, which the root module calls once per version.
 const MODULE: &str = r#"
 terraform {
   required_providers {
@@ -26,24 +26,26 @@ variable "version_of_runner" { type = string }
 variable "name" { type = string }
 "#;
 
-/// The shape that keeps the order, beside the others: its runner must stay.
+/// The correct layout, beside the others: its runner must keep running.
 fn right(version: &str) -> String {
     let name = "right";
     instance(name, version, CREATE_FIRST)
         + &drain(name, CREATE_FIRST)
-        + &gate(name, &over_the_guard(name), GATE, CREATE_FIRST)
+        + &health_check(name, &over_the_guard(name), HEALTH_TIMEOUT, CREATE_FIRST)
 }
 
 fn create_first_on_the_instance_alone(version: &str) -> String {
     let name = "alone";
-    instance(name, version, CREATE_FIRST) + &drain(name, "") + &gate(name, &over_the_guard(name), GATE, "")
+    instance(name, version, CREATE_FIRST)
+        + &drain(name, "")
+        + &health_check(name, &over_the_guard(name), HEALTH_TIMEOUT, "")
 }
 
 fn no_reference_between_gate_and_drain(version: &str) -> String {
     let name = "unrelated";
     instance(name, version, CREATE_FIRST)
         + &drain(name, CREATE_FIRST)
-        + &gate(name, &over_the_instance(name), GATE, CREATE_FIRST)
+        + &health_check(name, &over_the_instance(name), HEALTH_TIMEOUT, CREATE_FIRST)
 }
 
 fn all_three_in_one_module(version: &str) -> String {
@@ -57,10 +59,10 @@ fn a_block_for_each_version(version: &str) -> String {
     let name = &format!("block_{}", version.replace('.', "_"));
     instance(name, version, CREATE_FIRST)
         + &drain(name, CREATE_FIRST)
-        + &gate(name, &over_the_guard(name), GATE, CREATE_FIRST)
+        + &health_check(name, &over_the_guard(name), HEALTH_TIMEOUT, CREATE_FIRST)
 }
 
-/// Versions as keys, as in the guide, but for the gate, which says `over`, and for what `more` says in each block.
+/// Versions as keys, as in the guide, with `over` in the health check and `more` in each block.
 fn versions_as_keys(name: &str, version: &str, over: &str, more: &str, more_of_drain: &str) -> String {
     let keys = format!("for_each = {{ \"{version}\" = true }}\n  {more}");
     let each = |text: String| {
@@ -69,7 +71,7 @@ fn versions_as_keys(name: &str, version: &str, over: &str, more: &str, more_of_d
     let names = (format!("= \"{name}\""), format!("= \"{name}-${{each.key}}\""));
     instance(name, version, &keys).replace(&names.0, &names.1)
         + &each(drain(name, &format!("{keys}\n  {more_of_drain}")))
-        + &gate(name, over, GATE, more)
+        + &health_check(name, over, HEALTH_TIMEOUT, more)
 }
 
 fn the_reference_comes_with_the_roll(version: &str) -> String {
@@ -108,10 +110,10 @@ fn wrong_layouts_drain_old_runner_before_new_is_healthy() {
         .replace("\"VERSION\"", "var.version_of_runner")
         .replace("= \"m\"", "= var.name")
         + &drain("m", CREATE_FIRST)
-        + &gate("m", &over_the_guard("m"), GATE, CREATE_FIRST);
+        + &health_check("m", &over_the_guard("m"), HEALTH_TIMEOUT, CREATE_FIRST);
     rollout.workspace.write("together/main.tf", &format!("{MODULE}{module}")).unwrap();
     rollout.workspace.get().unwrap().succeeded();
-    // The new version is there, and its wrapper never starts.
+    // The new version exists, and its wrapper never starts.
     rollout.lab.cloud().shape(|_, spec| {
         if spec.runner_version == NEW {
             spec.boot_takes = Duration::from_secs(3600);
@@ -140,12 +142,12 @@ fn wrong_layouts_drain_old_runner_before_new_is_healthy() {
     assert_eq!(rollout.signals("right"), Vec::<String>::new(), "{timeline}");
     assert_eq!(rollout.runner_was_alive_at_the_end_of("right"), None, "{timeline}");
 
-    // Every gate failed, for the reason that is meant.
+    // Every health check failed for the expected reason.
     let errors = roll.errors();
     assert_eq!(errors.len(), 7, "{errors:?}");
     assert!(errors.iter().all(|(_, detail)| detail.contains("Code: ")), "{errors:?}");
 
-    // With `create_before_destroy` on the instance alone, the old runner is asked to end before anything of the new version runs.
+    // With `create_before_destroy` on the instance only, the old runner is drained before the new version runs.
     let asked = rollout.wait_for_drain("alone");
     let booted = rollout
         .lab

@@ -1,4 +1,4 @@
-//! Ways past a drain: the instance is destroyed while its runner takes jobs.
+//! Layouts without a drain: the instance is destroyed while its runner accepts jobs.
 
 use grit_tests::{rollout::Rollout, terraform::core};
 
@@ -117,14 +117,14 @@ fn targeting_drains_skips_health_and_keeps_instances() {
     rollout.managers(&["m1-v1"]).unwrap();
     rollout.workspace.apply().unwrap().succeeded();
 
-    // All of a roll comes with the gate, which refers to every guard.
+    // With the health check as target, the plan has the whole rollout, because it refers to every drain resource.
     rollout.managers(&["m1-v2"]).unwrap();
     let whole = rollout.workspace.plan().unwrap().succeeded();
-    let gate =
+    let health_check =
         rollout.workspace.run(["plan", "-json", "-target=grit_runner_health.all"]).unwrap().succeeded();
-    assert_eq!(gate.planned(), whole.planned());
+    assert_eq!(health_check.planned(), whole.planned());
 
-    // With one new guard as target, the plan announces the end of the old instance; the apply leaves the instance alone.
+    // With one new drain resource as target, the plan has the destroy of the old instance; the apply does not destroy it.
     let apply = ["apply", "-json", "-auto-approve"];
     let target = ["-target=grit_runner_drain.manager[\"m1-v2\"]"];
     let applied = rollout.workspace.run(apply.iter().chain(&target)).unwrap().succeeded();
@@ -136,7 +136,7 @@ fn targeting_drains_skips_health_and_keeps_instances() {
     assert!(!applied.timeline().iter().any(|line| line.contains("delete")), "{:?}", applied.timeline());
     assert!(rollout.host("m1-v1").runner_pid().is_some());
 
-    // With all drains as target, the old runners are drained and nothing waits for the new ones.
+    // With all drains as target, the old runners are drained without a wait for the new ones.
     rollout.lab.cloud().shape(|_, spec| spec.boot_takes = std::time::Duration::from_secs(3600));
     rollout.managers(&["m1-v3"]).unwrap();
     let target = ["-target=grit_runner_drain.manager"];

@@ -1,5 +1,5 @@
-//! What OpenTofu alone has: `lifecycle { destroy = false }`, `-exclude`, and a state that is written at the end. On other cores there is
-//! nothing to test.
+//! Features of OpenTofu only: `lifecycle { destroy = false }`, `-exclude`, and a state that is written at the end. On other cores these
+//! tests do nothing.
 
 use std::time::Duration;
 
@@ -9,11 +9,11 @@ use grit_tests::{
 };
 use rustix::process::Signal;
 
-use super::configuration::{CREATE_FIRST, NEW, OLD, drain, gate, instance, over_the_guard};
+use super::configuration::{CREATE_FIRST, NEW, OLD, drain, health_check, instance, over_the_guard};
 
 const KEEP: &str = "lifecycle {\n    create_before_destroy = true\n    destroy = false\n  }";
 
-/// A deployment that OpenTofu applied; `None` when this run is on another core.
+/// A deployment that OpenTofu applied; `None` on another core.
 fn applied(configuration: &str) -> Option<Rollout> {
     if !core().has_destroy_false_and_exclude() {
         return None;
@@ -64,7 +64,7 @@ fn opentofu_excluded_health_check_drains_without_health() {
     let all = |version: &str| {
         instance("m", version, CREATE_FIRST)
             + &drain("m", CREATE_FIRST)
-            + &gate("m", &over_the_guard("m"), "60s", CREATE_FIRST)
+            + &health_check("m", &over_the_guard("m"), "60s", CREATE_FIRST)
     };
     let Some(rollout) = applied(&all(OLD)) else { return };
     rollout.lab.cloud().shape(|_, spec| spec.boot_takes = Duration::from_secs(3600));

@@ -15,7 +15,7 @@ const HOP: &str = "merge(var.ssh, { proxy_jump = [{
 
 #[test]
 fn provider_using_bastion_resource_loses_it_during_drain() {
-    // The drain refers to the bastion, which would be enough if the provider did not.
+    // The drain refers to the bastion, which would be sufficient without the provider block's reference.
     let all = |version: &str| {
         instance("bastion", version, CREATE_FIRST)
             + &instance("m", version, CREATE_FIRST)
@@ -27,7 +27,7 @@ fn provider_using_bastion_resource_loses_it_during_drain() {
         .workspace
         .write("providers.tf", &providers.replace("ssh = var.ssh", &format!("ssh = {HOP}")))
         .unwrap();
-    // The bastion takes no jobs.
+    // The bastion runs no jobs.
     rollout.lab.cloud().shape(|name, spec| spec.configured = name != "bastion");
     rollout.workspace.apply().unwrap().succeeded();
     let jobs = rollout.hold_jobs(1);
@@ -45,7 +45,7 @@ fn provider_using_bastion_resource_loses_it_during_drain() {
         })
         .unwrap()
         .succeeded();
-    // The drain went through the new bastion, and the instance itself was destroyed after it.
+    // The drain used the new bastion, and the instance was destroyed after the drain.
     assert_eq!(rollout.runner_was_alive_at_the_end_of("m"), Some(false));
     assert_eq!(rollout.lab.queue().tally().lost, 0);
 }
@@ -68,7 +68,7 @@ fn rename_with_other_provider_block_drains_live_runner() {
         "{:?}",
         refused.errors()
     );
-    // Another block is another process, which does not see the old guard.
+    // Another provider block is another process, which does not have the old drain resource.
     rollout.workspace.write("main.tf", &named("new_name", "grit.other")).unwrap();
     rollout.workspace.apply().unwrap().succeeded();
     assert_eq!(rollout.signals("m"), ["SIGQUIT"]);

@@ -1,4 +1,4 @@
-//! What everybody on the machine sees of processes, and what the children of a provider inherit.
+//! The process data that every user of the machine can read, and the environment of a provider's children.
 
 use std::{
     collections::BTreeSet,
@@ -14,19 +14,19 @@ use std::{
 use grit_tests::{sshd::tree, terraform::Processes};
 use rustix::process::Pid;
 
-/// Looks at the command lines of all processes, and at the environments of those that a workspace's providers start, until it is ended.
+/// Reads the command lines of all processes, and the environments of the providers' children, until it is stopped.
 pub(crate) struct Watch {
     seen: Arc<Mutex<Seen>>,
     end: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// What was seen.
+/// The data that was read.
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
     pub(crate) providers: BTreeSet<u32>,
     pub(crate) children: BTreeSet<i32>,
-    /// Command lines and environments that hold a secret.
+    /// Command lines and environments that contain a secret.
     pub(crate) leaks: BTreeSet<String>,
 }
 
@@ -60,7 +60,7 @@ impl Drop for Watch {
 
 fn look(providers: &Processes, secrets: &[String], seen: &mut Seen) {
     let mut hold = |path: String| {
-        // One that has ended meanwhile has nothing to show.
+        // An exited process has no data.
         let text = String::from_utf8_lossy(&fs::read(&path).unwrap_or_default()).into_owned();
         if secrets.iter().any(|secret| text.contains(secret)) {
             seen.leaks.insert(format!("{path}: {text}"));
@@ -77,7 +77,7 @@ fn look(providers: &Processes, secrets: &[String], seen: &mut Seen) {
         let own = command(provider.cast_signed());
         let root = Pid::from_raw(provider.cast_signed()).unwrap();
         for child in tree::with_descendants(root).into_iter().skip(1).map(|it| it.as_raw_nonzero().get()) {
-            // For a moment a child is still the provider itself, until it becomes its program; that is never undone.
+            // Before exec a child is still the provider itself.
             if command(child) != own {
                 hold(format!("/proc/{child}/environ"));
                 seen.children.insert(child);

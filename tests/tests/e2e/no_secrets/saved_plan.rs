@@ -1,8 +1,8 @@
-//! What is in the file of a saved plan, which is a zip archive.
+//! The contents of a saved plan, which is a zip archive.
 
 /// The parts of the archive: name and content.
 pub(crate) fn parts(archive: &[u8]) -> Vec<(String, Vec<u8>)> {
-    // The directory stands at the end; what stands before each part may leave out how long it is.
+    // The central directory is at the end; the header before each part may omit its length.
     let end = archive.windows(4).rposition(|it| it == b"PK\x05\x06").expect("the end of the directory");
     let (count, mut at) = (number(archive, end + 10, 2), number(archive, end + 16, 4));
     let mut parts = Vec::new();

@@ -56,7 +56,7 @@ async fn second_factor_required_is_reported() {
     check_message!("auth_second_factor", fixture, fixture.options(), fixture.target());
 }
 
-/// A server that thinks for ever about each key.
+/// A server that never completes the check of a key.
 fn thinking() -> Fixture {
     let fixture = Fixture::with(|builder| {
         builder
@@ -126,7 +126,7 @@ async fn unusable_keys_are_reported() {
     );
 }
 
-/// A file that asks for a year of work before a passphrase can be tried. It is refused at once, and `validate` sees it, too.
+/// A key file whose KDF would take a year. It is rejected immediately, also by `validate`.
 #[tokio::test]
 async fn key_above_kdf_limit_is_reported() {
     let fixture = Fixture::new();
@@ -145,7 +145,7 @@ async fn key_above_kdf_limit_is_reported() {
     check_message!("setup_kdf_limit", fixture, options, fixture.target());
 }
 
-/// An encrypted key of ssh-keygen with another number of rounds in it.
+/// An encrypted key of ssh-keygen with a changed number of rounds.
 fn asking_for_rounds(pem: &str, rounds: u32) -> String {
     use base64::{Engine as _, engine::general_purpose::STANDARD};
     let lines: Vec<&str> = pem.lines().collect();

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Calls something that listens on a port and is no wrapper.
+/// Calls a server that is not a wrapper.
 async fn no_wrapper(name: &str, bytes: &'static [u8], then: Then) {
     let fixture = Fixture::new();
     let fake = ScriptedServer::new(bytes, then).await;
@@ -43,11 +43,11 @@ async fn killed_sessions_are_reported() {
     insta::assert_snapshot!("call_sessions_killed", fixture.message(&error));
 }
 
-/// A wrapper that dies with a call in its hands.
+/// A wrapper that is killed during a call.
 #[tokio::test]
 async fn killed_wrapper_is_reported() {
     let fixture = Fixture::new();
-    // No more than a way to the program that is to be killed: it speaks first, as gRPC does, and holds the call.
+    // The relay only forwards to the program that is killed, which holds the call.
     let socket = fixture.dir.path().join("killed.sock");
     let mut wrapper = crate::grit_wrapper::GritWrapper::start(format!("unix://{}", socket.display()));
     let target = Target { wrapper_address: wrapper.address.parse().unwrap(), ..fixture.target() };

@@ -63,7 +63,7 @@ async fn remote_only_socket_forwarding_is_reported() {
     insta::assert_snapshot!("channel_sockets_forbidden", fixture.message(&error));
 }
 
-/// A key that may do nothing, and one that may open one port, which is another one.
+/// A key without permissions, and one that can open only another port.
 #[tokio::test]
 async fn restricted_key_is_reported() {
     for (options, snapshot) in [

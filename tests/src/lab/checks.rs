@@ -1,10 +1,10 @@
-//! Whether a rollout kept its promise: new healthy, old drained, old gone, no job lost. Read from the event log alone.
+//! Checks a rollout by its event log alone: new healthy, then old drained, then old removed, and no job lost.
 
 use super::event::{Event, Moment, What};
 
-/// Everything that went against the promise, each as a sentence; empty is what one wants.
+/// All violations, each as a sentence; empty for a correct rollout.
 ///
-/// `old` and `new` are instance names. Events before place `from` are taken as the past. For a plain removal `new` is empty.
+/// `old` and `new` are instance names. Events before index `from` are ignored. For a removal without replacement `new` is empty.
 pub fn violations(events: &[Event], from: usize, old: &[&str], new: &[&str]) -> Vec<String> {
     let mut found = Vec::new();
     let events = &events[from.min(events.len())..];
@@ -66,7 +66,7 @@ pub fn violations(events: &[Event], from: usize, old: &[&str], new: &[&str]) -> 
     found
 }
 
-/// What Terraform says of itself: no drain starts before the gate is done, if the gate was touched at all.
+/// Checks Terraform's events: no drain starts before the health check is done, if the apply has one.
 fn terraform(events: &[Event], found: &mut Vec<String>) {
     let place = |kind: &str, actions: &[&str], wanted: Moment| {
         events.iter().find_map(|event| match &event.what {
@@ -84,11 +84,11 @@ fn terraform(events: &[Event], found: &mut Vec<String>) {
     if let (Some(_), Some(drain)) = (gate_began, drain)
         && gate_done.is_none_or(|done| done > drain)
     {
-        found.push("Terraform started a drain before the health gate was done".to_owned());
+        found.push("Terraform started a drain before the health check was done".to_owned());
     }
 }
 
-/// Every step has to be there, and each after the one before.
+/// Every step must exist, in this order.
 fn in_order(name: &str, story: &[(&str, Option<usize>)], found: &mut Vec<String>) {
     for (step, place) in story {
         if place.is_none() {
@@ -184,7 +184,7 @@ mod tests {
         let mut story = good();
         story.push(say("grit_runner_health.all", "update", Moment::Start));
         story.push(say("grit_runner_drain.manager[\"old\"]", "delete", Moment::Start));
-        assert_eq!(check(&story), ["Terraform started a drain before the health gate was done"]);
+        assert_eq!(check(&story), ["Terraform started a drain before the health check was done"]);
         let place = story.len() - 1;
         story.insert(place, say("grit_runner_health.all", "update", Moment::Complete));
         assert_eq!(check(&story), Vec::<String>::new());

@@ -1,0 +1,121 @@
+//! The properties of a host, and the command and files that follow from them.
+
+use std::{
+    ffi::OsString,
+    fs,
+    net::Ipv4Addr,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use anyhow::Context;
+
+use super::{RUNNER, SOCKET, WRAPPER, ssh};
+use crate::terraform;
+
+/// The properties of a host. The default is a well-behaved one.
+#[derive(Debug, Clone)]
+pub struct HostSpec {
+    /// The runner version that the stand-in emulates.
+    pub runner_version: String,
+    /// Maximum number of concurrent jobs.
+    pub concurrent: usize,
+    /// How long the runner waits for its jobs in a forceful shutdown; `None` is its default.
+    pub shutdown_timeout: Option<Duration>,
+    /// The tokens of the `[[runners]]` sections; `None` is one section with a token named after the instance.
+    pub tokens: Option<Vec<String>>,
+    /// Whether a configuration file exists.
+    pub configured: bool,
+    /// Whether the runner has an HTTP server (`/metrics` and others).
+    pub listen: bool,
+    /// Delay between creation and the start of the wrapper. SSH answers immediately.
+    pub boot_takes: Duration,
+    /// Options for `runner-stand-in run`, such as `--start-delay`.
+    pub runner_options: Vec<String>,
+    /// Options for `grit-wrapper run`.
+    pub wrapper_options: Vec<String>,
+    /// Path of the wrapper binary; `None` is the one built in this workspace.
+    pub wrapper_program: Option<PathBuf>,
+    /// The SSH server.
+    pub ssh: ssh::Choice,
+}
+
+impl Default for HostSpec {
+    fn default() -> HostSpec {
+        HostSpec {
+            runner_version: "19.2.0".to_owned(),
+            concurrent: 4,
+            shutdown_timeout: None,
+            tokens: None,
+            configured: true,
+            listen: true,
+            boot_takes: Duration::ZERO,
+            runner_options: Vec::new(),
+            wrapper_options: Vec::new(),
+            wrapper_program: None,
+            ssh: ssh::Choice::default(),
+        }
+    }
+}
+
+impl HostSpec {
+    /// A well-behaved host with this version of the runner.
+    pub fn version(runner_version: &str) -> HostSpec {
+        HostSpec { runner_version: runner_version.to_owned(), ..HostSpec::default() }
+    }
+
+    /// Adds options for `runner-stand-in run`.
+    pub fn runner(mut self, options: &[&str]) -> HostSpec {
+        self.runner_options.extend(options.iter().map(|option| (*option).to_owned()));
+        self
+    }
+
+    /// Adds options for `grit-wrapper run`.
+    pub fn wrapper(mut self, options: &[&str]) -> HostSpec {
+        self.wrapper_options.extend(options.iter().map(|option| (*option).to_owned()));
+        self
+    }
+
+    /// The command line of the host's wrapper.
+    pub(super) fn command(&self, folder: &Path, ip: Ipv4Addr, queue: &str) -> anyhow::Result<Vec<OsString>> {
+        let wrapper = match &self.wrapper_program {
+            Some(path) => path.clone(),
+            None => terraform::built(WRAPPER)?,
+        };
+        let socket = format!("unix://{}", folder.join(SOCKET).display());
+        let mut command: Vec<OsString> =
+            vec![wrapper.into(), "run".into(), "--grpc-listen".into(), socket.into()];
+        command.extend(self.wrapper_options.iter().map(OsString::from));
+        command.extend(["--".into(), terraform::built(RUNNER)?.into(), "run".into()]);
+        command.extend(["--config".into(), folder.join("config.toml").into()]);
+        command.extend(["--emulate-version".into(), OsString::from(&self.runner_version)]);
+        command.extend(["--lab".into(), OsString::from(queue)]);
+        if self.listen {
+            command.extend(["--listen-address".into(), OsString::from(format!("{ip}:9252"))]);
+        }
+        command.extend(self.runner_options.iter().map(OsString::from));
+        Ok(command)
+    }
+
+    /// Writes the runner's `config.toml` and system id.
+    pub(super) fn configure(&self, folder: &Path, instance_name: &str, queue: &str) -> anyhow::Result<()> {
+        let write = |name: &str, text: String| {
+            fs::write(folder.join(name), text).with_context(|| format!("write {name}"))
+        };
+        write(".runner_system_id", instance_name.to_owned())?;
+        if !self.configured {
+            return Ok(());
+        }
+        let tokens = self.tokens.clone().unwrap_or_else(|| vec![format!("glrt-{instance_name}")]);
+        let mut text = format!("concurrent = {}\ncheck_interval = 0.1\n", self.concurrent);
+        if let Some(timeout) = self.shutdown_timeout {
+            text += &format!("shutdown_timeout = {}\n", timeout.as_secs_f64());
+        }
+        for token in tokens {
+            text += &format!(
+                "\n[[runners]]\n  name = \"{instance_name}\"\n  url = \"{queue}\"\n  token = \"{token}\"\n"
+            );
+        }
+        write("config.toml", text)
+    }
+}

@@ -1,0 +1,72 @@
+//! The state of `aws_instance`: the attributes of `hashicorp/aws` that the examples use.
+//!
+//! The text after `ami-` in the image name is the runner's version, and `private_ip` is the SSH address.
+
+use std::collections::BTreeMap;
+
+use grit_provider::schema::{AttributeType, Schema, Value, computed, optional, required, schema};
+use serde::{Deserialize, Serialize};
+
+use super::{InstanceState, text};
+use crate::lab::cloud::Instance;
+
+/// The attributes of `aws_instance`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct AwsInstance {
+    id: Value<String>,
+    ami: Value<String>,
+    instance_type: Value<String>,
+    user_data: Value<String>,
+    tags: Value<BTreeMap<String, Value<String>>>,
+    private_ip: Value<String>,
+}
+
+impl InstanceState for AwsInstance {
+    fn schema() -> Schema {
+        use AttributeType::{Map, String};
+        schema(
+            0,
+            "A VM of the lab's cloud, with the attributes of an AWS instance.",
+            [
+                ("id", computed(String, "Unique; never reused.")),
+                ("ami", required(String, "`ami-` and the runner's version. A change replaces the instance.")),
+                ("instance_type", required(String, "Has no effect. A change replaces the instance.")),
+                ("user_data", optional(String, "Has no effect. A change replaces the instance.")),
+                (
+                    "tags",
+                    optional(
+                        Map(Box::new(String)),
+                        "`Name` is the instance's name. A change replaces the instance.",
+                    ),
+                ),
+                ("private_ip", computed(String, "`host:port` of the SSH server.")),
+            ],
+        )
+    }
+
+    fn id(&self) -> &str {
+        text(&self.id)
+    }
+
+    fn name(&self) -> &str {
+        let name = self.tags.as_ref_option().and_then(|tags| tags.get("Name"));
+        name.map(text).filter(|name| !name.is_empty()).unwrap_or("unnamed")
+    }
+
+    fn runner_version(&self) -> &str {
+        let image = text(&self.ami);
+        image.strip_prefix("ami-").unwrap_or(image)
+    }
+
+    fn planned(self) -> Self {
+        Self { id: Value::Unknown, private_ip: Value::Unknown, ..self }
+    }
+
+    fn created(self, instance: Instance) -> Self {
+        Self { id: Value::Value(instance.id), private_ip: Value::Value(instance.address), ..self }
+    }
+
+    fn replaced_by(&self, proposed: &Self) -> Vec<&'static str> {
+        if self == proposed { Vec::new() } else { vec!["ami"] }
+    }
+}

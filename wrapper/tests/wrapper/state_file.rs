@@ -1,0 +1,276 @@
+//! The state file: other versions, damage, permissions, a full disk, and changes of the wall clock.
+
+use std::{fs, os::unix::fs::PermissionsExt, path::Path, time::Duration};
+
+use grit_proto::{
+    runner_wrapper::Status,
+    wrapper_v1::{DrainRequest, GetStatusRequest, StartRequest, State},
+};
+use rustix::process::Signal;
+
+use crate::{
+    adoption::{ready, runners},
+    support::{STRANGER, Start, Wrapper, eventually, is_root},
+};
+
+/// A wrapper with a drain whose runner goes on, which was killed, and whose state file was then changed.
+async fn killed_while_it_drains(deadline: Duration, change: impl FnOnce(&mut serde_json::Value)) -> Wrapper {
+    let habits = ["--ignore-quit"];
+    let mut first = ready(&habits).await;
+    let deadline = Some(deadline.try_into().unwrap());
+    let drain = DrainRequest { id: "deploy-9".to_owned(), deadline, ..DrainRequest::default() };
+    first.own().await.drain(drain).await.unwrap();
+    first.recorded("ready QUIT").await;
+    first.signal(Signal::KILL);
+    first.ended().await;
+    let path = first.path("w.sock.state");
+    let mut state = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    change(&mut state);
+    fs::write(&path, state.to_string()).unwrap();
+    Start::again(first.into_folder()).flags(&["--start-grace=0s"]).child(&habits)
+}
+
+/// As if everything had been written while the wall clock was wrong by so many milliseconds.
+fn by_a_wrong_clock(state: &mut serde_json::Value, millis: i64) {
+    for place in ["/clock/ahead", "/child/started", "/stop/asked", "/stop/deadline"] {
+        let number = state.pointer_mut(place).unwrap();
+        *number = (number.as_i64().unwrap() + millis).into();
+    }
+}
+
+/// How far a time that was told is from now, in seconds; negative when it is over.
+fn from_now(told: Option<prost_types::Timestamp>) -> i64 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    told.unwrap().seconds - i64::try_from(now.as_secs()).unwrap()
+}
+
+const TEN_DAYS: i64 = 10 * 24 * 3600 * 1000;
+
+#[tokio::test]
+async fn wall_clock_change_does_not_move_deadline() {
+    for millis in [TEN_DAYS, -TEN_DAYS] {
+        let second =
+            killed_while_it_drains(Duration::from_secs(3600), |state| by_a_wrong_clock(state, millis)).await;
+        let status = second.own().await.get_status(GetStatusRequest {}).await.unwrap().into_inner();
+        assert_eq!(status.state(), State::Draining);
+        let drain = status.drain.unwrap();
+        for (what, told, wanted) in
+            [("start", status.started_at, 0), ("wish", drain.asked_at, 0), ("deadline", drain.deadline, 3600)]
+        {
+            let found = from_now(told);
+            assert!((wanted - 300..=wanted).contains(&found), "{what}: {found} s from now");
+        }
+    }
+    // The clock that wrote it was ahead, so by today's the deadline would be in ten days.
+    let second =
+        killed_while_it_drains(Duration::from_secs(2), |state| by_a_wrong_clock(state, TEN_DAYS)).await;
+    second.client().await.becomes(Status::Stopped).await;
+    assert!(second.record().ends_with("TERM"), "{}", second.record());
+}
+
+/// Written before the monotonic clock was kept, or by a release to come whose additions are no matter to this one.
+#[tokio::test]
+async fn state_files_of_compatible_releases_are_read() {
+    let before = |state: &mut serde_json::Value| {
+        state.as_object_mut().unwrap().remove("clock").unwrap();
+    };
+    let later = |state: &mut serde_json::Value| state["child"]["added"] = "by a release to come".into();
+    let changes: [&dyn Fn(&mut serde_json::Value); 2] = [&before, &later];
+    for change in changes {
+        let second = killed_while_it_drains(Duration::from_secs(3600), change).await;
+        let status = second.own().await.get_status(GetStatusRequest {}).await.unwrap().into_inner();
+        let drain = status.drain.unwrap();
+        assert_eq!(
+            (status.pid, drain.id.as_str()),
+            (runners(second.folder.path()).first().copied(), "deploy-9")
+        );
+        let left = from_now(drain.deadline);
+        assert!((3300..=3600).contains(&left), "{left} s");
+        assert!(second.record().starts_with("ready QUIT") && second.record().matches("ready").count() == 1);
+    }
+}
+
+/// As after going back to an earlier release while a runner runs. Nothing is lost: the release that wrote the file goes on.
+#[tokio::test]
+async fn newer_state_file_and_its_runner_are_left_alone() {
+    let mut first = ready(&[]).await;
+    let runner = first.child_pid();
+    first.signal(Signal::KILL);
+    first.ended().await;
+    let path = first.path("w.sock.state");
+    let ours = fs::read_to_string(&path).unwrap();
+    let newer = ours.replace("\"version\":\"1\"", "\"version\":\"2\"");
+    assert_ne!(newer, ours);
+    fs::write(&path, &newer).unwrap();
+    let mut second = Start::again(first.into_folder()).child(&[]);
+    assert_eq!(second.ended().await.code(), Some(125));
+    let log = second.read("log");
+    for text in [
+        "format \\\"2\\\"",
+        &format!("the runner (PID {runner}) may still be running"),
+        "w.sock.state",
+        "Start the newer grit-wrapper again",
+    ] {
+        assert!(log.contains(text), "{text}: {log}");
+    }
+    assert_eq!(fs::read_to_string(&path).unwrap(), newer);
+    assert_eq!(runners(second.folder.path()), [runner]);
+
+    fs::write(&path, ours).unwrap();
+    let third = Start::again(second.into_folder()).child(&[]);
+    let status = third.own().await.get_status(GetStatusRequest {}).await.unwrap().into_inner();
+    assert_eq!(status.pid, Some(runner));
+    assert_eq!(third.record(), "ready");
+}
+
+#[tokio::test]
+async fn unreadable_state_file_starts_no_runner() {
+    // Of a later version that is nothing like ours; broken off; of something else.
+    for (text, why) in [
+        ("{\"version\":\"2\"}", "a runner may still be running. Start the newer grit-wrapper again"),
+        ("{\"version\":\"1\",\"chi", "make sure that none is, then remove the file"),
+        ("hello", "make sure that none is, then remove the file"),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("w.sock.state"), text).unwrap();
+        let mut wrapper = Start::again(folder).child(&[]);
+        assert_eq!(wrapper.ended().await.code(), Some(125), "{text}");
+        assert!(wrapper.read("log").contains(why), "{}", wrapper.read("log"));
+        assert_eq!(wrapper.record(), "");
+        assert_eq!(wrapper.read("w.sock.state"), text, "what may tell of a runner was overwritten");
+    }
+}
+
+/// A folder in the way of the new file stands for a full disk: it stops every user's wrapper, root's as well.
+#[tokio::test]
+async fn unwritable_state_file_blocks_start_but_not_drain() {
+    let folder = tempfile::tempdir().unwrap();
+    let in_the_way = folder.path().join("w.sock.state.new");
+    fs::create_dir(&in_the_way).unwrap();
+    let mut first = Start::again(folder).flags(&["--start-grace=0s"]).child(&["--ignore-quit"]);
+    let reason = first.client().await.becomes(Status::Stopped).await;
+    assert!(reason.contains("the next wrapper could start a second runner"), "{reason}");
+    assert_eq!((first.record().as_str(), runners(first.folder.path())), ("", vec![]));
+    fs::remove_dir(&in_the_way).unwrap();
+    first.own().await.start(StartRequest {}).await.unwrap();
+    first.recorded("ready").await;
+
+    fs::create_dir(&in_the_way).unwrap();
+    first.client().await.graceful().await;
+    first.recorded("ready QUIT").await;
+    fs::remove_dir(&in_the_way).unwrap();
+    let written = "state file writable again";
+    eventually(written, async || {
+        let log = first.read("log");
+        if log.matches(written).count() == 2 { Ok(()) } else { Err(log) }
+    })
+    .await;
+    first.signal(Signal::KILL);
+    first.ended().await;
+    let second = Start::again(first.into_folder()).flags(&["--start-grace=0s"]).child(&[]);
+    assert_eq!(second.client().await.status().await.0, Status::InShutdown, "the drain was lost");
+}
+
+/// Two units that were written by copying one: their sockets differ, and their state file does not.
+#[tokio::test]
+async fn second_wrapper_does_not_use_locked_state_file() {
+    let first = ready(&[]).await;
+    let state = format!("--state-file={}", first.path("w.sock.state").display());
+    // The start is complete when the gate is no longer in the file.
+    let before = eventually("the start is written down", async || {
+        let file = first.read("w.sock.state");
+        if file.contains(r#""gate":null"#) { Ok(file) } else { Err(file) }
+    })
+    .await;
+    let mut second = Start::new().flags(&[&state]).child(&[]);
+    assert_eq!(second.ended().await.code(), Some(125));
+    let holder = format!("in use by process {} (grit-wrapper); only one wrapper can", first.pid());
+    assert!(second.read("log").contains(&holder), "{}", second.read("log"));
+    assert_eq!(second.record(), "", "a second runner was started");
+    assert_eq!(first.read("w.sock.state"), before);
+}
+
+/// As after a loss of power: the name is there, and what was to be in the file is not.
+#[tokio::test]
+async fn empty_state_file_counts_as_missing() {
+    for text in ["", "\0\0\0\0"] {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("w.sock.state"), text).unwrap();
+        let wrapper = Start::again(folder).child(&[]);
+        wrapper.client().await.becomes(Status::Running).await;
+        assert!(wrapper.read("log").contains("probably after a power loss"));
+    }
+}
+
+/// Somebody cleans up, or a service manager removes the folder of the service and makes it again.
+#[tokio::test]
+async fn removed_state_file_is_rewritten() {
+    let folder = tempfile::tempdir().unwrap();
+    let own = folder.path().join("own");
+    fs::create_dir(&own).unwrap();
+    let file = own.join("state");
+    let flag = format!("--state-file={}", file.display());
+    let mut wrapper = Start::again(folder).flags(&["--start-grace=0s", &flag]).child(&[]);
+    wrapper.child_ready().await;
+    let runner = wrapper.child_pid();
+    let there = |file: &Path| fs::read_to_string(file).ok().filter(|text| text.contains(&runner.to_string()));
+    let written =
+        async || eventually("the state file", async || there(&file).ok_or(wrapper.read("log"))).await;
+    written().await;
+    fs::remove_file(&file).unwrap();
+    written().await;
+    fs::remove_dir_all(&own).unwrap();
+    fs::create_dir(&own).unwrap();
+    written().await;
+    // The folder of after is watched as that of before.
+    fs::remove_file(&file).unwrap();
+    written().await;
+
+    wrapper.signal(Signal::KILL);
+    wrapper.ended().await;
+    let second = Start::again(wrapper.into_folder()).flags(&["--start-grace=0s", &flag]).child(&[]);
+    let status = second.own().await.get_status(GetStatusRequest {}).await.unwrap().into_inner();
+    assert_eq!(status.pid, Some(runner));
+    assert_eq!(second.record(), "ready");
+}
+
+#[tokio::test]
+async fn state_file_writable_by_others_starts_no_runner() {
+    let text = r#"{"version":"1","child":null,"stop":null,"restarts":0,"failures":0}"#;
+    let mode = |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    let plant = |how: &dyn Fn(&Path, &Path)| {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("w.sock.state"), text).unwrap();
+        mode(&folder.path().join("w.sock.state"), 0o600);
+        how(folder.path(), &folder.path().join("w.sock.state"));
+        Start::again(folder).child(&[])
+    };
+    let mut cases = vec![
+        ("chmod go-w", plant(&|folder, _| mode(folder, 0o1777))),
+        ("other users could have changed it", plant(&|_, file| mode(file, 0o666))),
+        (
+            "symbolic link",
+            plant(&|folder, file| {
+                fs::rename(file, folder.join("elsewhere")).unwrap();
+                std::os::unix::fs::symlink("elsewhere", file).unwrap();
+            }),
+        ),
+    ];
+    if is_root() {
+        let stranger = STRANGER.parse().ok();
+        let give = |path: &Path| std::os::unix::fs::chown(path, stranger, None).unwrap();
+        cases.push(("owned by user 4242", plant(&|_, file| give(file))));
+        cases.push(("owned by user 4242", plant(&|folder, _| give(folder))));
+        let lock = plant(&|folder, _| {
+            fs::write(folder.join("w.sock.state.lock"), "1\n").unwrap();
+            give(&folder.join("w.sock.state.lock"));
+        });
+        cases.push(("w.sock.state.lock", lock));
+    }
+    for (why, mut wrapper) in cases {
+        assert_eq!(wrapper.ended().await.code(), Some(125), "{why}");
+        let log = wrapper.read("log");
+        assert!(log.contains(why), "{why}: {log}");
+        assert_eq!(wrapper.record(), "", "{why}: a runner was started");
+    }
+}
