@@ -18,21 +18,21 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 Usage: cargo xtask COMMAND
 
-  demo [--svg FILE]      a complete rollout on this machine: deploy version 1 under load, roll to version 2, destroy; --svg draws it
+  demo [--svg FILE]      perform a complete rollout on this host: deploy version 1 under load, replace it with version 2, destroy; --svg
+                         draws it
   test [--nightly] [--allow-missing] [--no-setup] [--no-run] [--core NAME]… [-- TEST ARGUMENTS]
-                         everything that CI checks; installs openssh-server, iproute2, systemd and python3-grpcio, and unpacks
-                         Prometheus, through apt-get when they are missing and it may; what a test needs and is missing is a
-                         failure, or with --allow-missing an entry of a list at the end; --nightly runs the long tests in full,
-                         and all Terraform cores of tests/cores.txt; --core runs the promises on one of them (1.6, tofu, all, or a
-                         program's path) and nothing else;
-                         TEST ARGUMENTS are libtest's, as after `cargo test --`
+                         run everything that CI checks. Missing dependencies (openssh-server, iproute2, systemd, python3-grpcio,
+                         Prometheus) are installed with apt-get, if run as root. A missing dependency of a test is a failure, or
+                         with --allow-missing an entry of a list at the end. --nightly runs the long tests in full, with all
+                         Terraform cores of tests/cores.txt. --core runs only the end-to-end tests, on one core (1.6, tofu, all, or
+                         the path of a binary). TEST ARGUMENTS are passed to libtest, as after `cargo test --`
   bench [NAME…] [--quick] [--json]
-                         benchmarks, with a release build; --quick is a smoke run with the debug build
-  package [--program PATH] [--version VERSION] [--output FOLDER] [--quick]
-                         the wrapper's Debian package, from a release build; --quick packs the debug build
-  gen                    makes generated files again: the Rust code of proto/
+                         run benchmarks with a release build; --quick is a smoke test with the debug build
+  package [--program PATH] [--version VERSION] [--output DIRECTORY] [--quick]
+                         build the Debian package of grit-wrapper from a release build; --quick uses the debug build
+  gen                    regenerate generated files: the Rust code of proto/
 
-Needs Rust, and terraform or tofu on PATH.";
+Requires Rust, and terraform or tofu in PATH.";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();

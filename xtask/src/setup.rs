@@ -32,7 +32,7 @@ pub(crate) fn for_tests(allow_missing: bool) -> anyhow::Result<Vec<String>> {
     }
     match sshd() {
         Some(path) => println!("using {}", path.display()),
-        None => bail!("openssh-server was installed, and there is still no sshd in PATH or /usr/sbin"),
+        None => bail!("openssh-server was installed, but sshd is neither in PATH nor in /usr/sbin"),
     }
     let mut missing = Vec::new();
     let mut optional = |outcome: anyhow::Result<()>| match outcome {
@@ -67,7 +67,7 @@ fn prometheus() -> anyhow::Result<()> {
     let (Some(apt), Some(unpack)) = (find("apt-get"), find("dpkg-deb")) else {
         bail!("prometheus and promtool are missing: install prometheus with this system's package manager");
     };
-    println!("prometheus is missing: unpacking Debian's below {}", folder.display());
+    println!("prometheus is missing: unpacking Debian's package below {}", folder.display());
     std::fs::create_dir_all(&folder)?;
     let download = || {
         let mut command = Command::new(&apt);
@@ -79,7 +79,8 @@ fn prometheus() -> anyhow::Result<()> {
     if !download().stderr(Stdio::null()).status().is_ok_and(|status| status.success()) {
         if !is_root() {
             bail!(
-                "prometheus cannot be downloaded: run `sudo apt-get install prometheus`, or run this as root"
+                "cannot download prometheus: run `sudo apt-get install prometheus`, or run this command as \
+                 root"
             );
         }
         steps::run(Command::new(&apt).arg("update"))?;
@@ -101,7 +102,7 @@ pub(crate) fn install(program: &str, package: &str) -> anyhow::Result<()> {
         bail!("{program} is missing: install {package} with this system's package manager");
     };
     if !is_root() {
-        bail!("{program} is missing: run `sudo apt-get install {package}`, or run this as root");
+        bail!("{program} is missing: run `sudo apt-get install {package}`, or run this command as root");
     }
     println!("{program} is missing: installing {package}");
     let install = || {

@@ -37,7 +37,7 @@ pub(crate) fn run(command: &mut Command) -> anyhow::Result<()> {
     if !status.success() {
         let arguments: Vec<_> =
             command.get_args().map(|argument| argument.to_string_lossy().into_owned()).collect();
-        bail!("`{program} {}` ended with {status}", arguments.join(" "));
+        bail!("`{program} {}` failed with {status}", arguments.join(" "));
     }
     Ok(())
 }
@@ -47,11 +47,11 @@ pub(crate) fn output(command: &mut Command) -> anyhow::Result<String> {
     let program = command.get_program().to_string_lossy().into_owned();
     let output = command.output().with_context(|| format!("cannot start {program}"))?;
     if !output.status.success() {
-        bail!("{program} ended with {}: {}", output.status, String::from_utf8_lossy(&output.stderr).trim());
+        bail!("{program} failed with {}: {}", output.status, String::from_utf8_lossy(&output.stderr).trim());
     }
     String::from_utf8(output.stdout)
         .map(|text| text.trim().to_owned())
-        .with_context(|| format!("what {program} printed"))
+        .with_context(|| format!("read the output of {program}"))
 }
 
 /// A row of steps. The first that fails ends it, and gives the error its name.

@@ -51,7 +51,7 @@ impl Contents<'_> {
         write(&program, [], 0o755)?;
         output(Command::new("strip").args(["--strip-unneeded", "-o"]).args([&program, self.program]))?;
         fs::set_permissions(&program, fs::Permissions::from_mode(0o755))
-            .context("set the mode of the program")?;
+            .context("set the mode of the binary")?;
         for (from, to) in AS_THEY_ARE {
             write(&tree.join(to), read(from)?, 0o644)?;
         }
@@ -78,7 +78,7 @@ impl Contents<'_> {
         // As dpkg-gencontrol counts: each file in whole KiB.
         let size = |path: &PathBuf| fs::metadata(tree.join(path)).map(|found| found.len().div_ceil(1024));
         let sizes: Result<Vec<u64>, _> = installed.iter().map(size).collect();
-        let size: u64 = sizes.context("look at the files")?.iter().sum();
+        let size: u64 = sizes.context("list the files")?.iter().sum();
         let mut depends = self.elf.depends();
         // The group is made by systemd-sysusers.
         depends.push("systemd | systemd-standalone-sysusers | systemd-sysusers".to_owned());
@@ -211,7 +211,7 @@ fn walk(folder: &Path, visit: &mut impl FnMut(&Path, bool) -> anyhow::Result<()>
     let entries = fs::read_dir(folder).with_context(|| format!("read {}", folder.display()))?;
     for entry in entries {
         let entry = entry.with_context(|| format!("read {}", folder.display()))?;
-        let is_folder = entry.file_type().context("tell a file from a folder")?.is_dir();
+        let is_folder = entry.file_type().context("read the type of a file")?.is_dir();
         visit(&entry.path(), is_folder)?;
         if is_folder {
             walk(&entry.path(), visit)?;

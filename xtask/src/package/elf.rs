@@ -23,7 +23,7 @@ impl Elf {
         let mut command = Command::new("readelf");
         command.args(["--wide", "--file-header", "--dynamic", "--version-info"]).arg(path);
         Elf::parse(&output(command.env("LC_ALL", "C"))?)
-            .with_context(|| format!("look at {}", path.display()))
+            .with_context(|| format!("inspect {}", path.display()))
     }
 
     fn parse(text: &str) -> anyhow::Result<Elf> {
@@ -33,7 +33,7 @@ impl Elf {
             "Advanced Micro Devices X86-64" => "amd64",
             "AArch64" => "arm64",
             "RISC-V" => "riscv64",
-            other => bail!("machine {other:?} has no Debian architecture that is known here"),
+            other => bail!("unknown Debian architecture for ELF machine {other:?}"),
         };
         let needed = |library: &str| lines().any(|line| line.contains("(NEEDED)") && line.contains(library));
         let versions = text.split("Name: GLIBC_").skip(1).filter_map(version);

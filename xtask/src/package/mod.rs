@@ -17,7 +17,7 @@ use anyhow::{Context, bail, ensure};
 use self::{contents::Contents, elf::Elf};
 use crate::steps::{cargo, output, programs, root, run as execute};
 
-const USAGE: &str = "cargo xtask package [--program PATH] [--version VERSION] [--output FOLDER] [--quick]";
+const USAGE: &str = "cargo xtask package [--program PATH] [--version VERSION] [--output DIRECTORY] [--quick]";
 
 struct Options {
     /// A wrapper that was built already.
@@ -52,7 +52,8 @@ pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
     command.args(if options.quick { ["-Zgzip", "-z1"] } else { ["-Zxz", "-z6"] });
     command.args(["--root-owner-group", "--build"]).args([&work, &unfinished]);
     output(command.env("SOURCE_DATE_EPOCH", &epoch))?;
-    fs::rename(&unfinished, &package).with_context(|| format!("put {} in its place", package.display()))?;
+    fs::rename(&unfinished, &package)
+        .with_context(|| format!("move {} to its final path", package.display()))?;
     fs::remove_dir_all(&work).with_context(|| format!("remove {}", work.display()))?;
     println!("{}", package.display());
     Ok(())
@@ -68,7 +69,7 @@ impl Options {
         };
         let mut words = arguments.iter();
         while let Some(word) = words.next() {
-            let mut value = || words.next().with_context(|| format!("{word} needs a value: {USAGE}"));
+            let mut value = || words.next().with_context(|| format!("{word} requires a value: {USAGE}"));
             match word.as_str() {
                 "--program" => options.program = Some(value()?.into()),
                 "--version" => options.version = debian_version(value()?),
@@ -81,7 +82,7 @@ impl Options {
         let version = &options.version;
         ensure!(
             version.starts_with(|first: char| first.is_ascii_digit()) && version.bytes().all(is_part),
-            "{version:?} cannot be a version of a Debian package without revision"
+            "{version:?} is not a valid version of a Debian package without revision"
         );
         Ok(options)
     }
@@ -108,7 +109,7 @@ fn epoch() -> anyhow::Result<String> {
     }
     let mut git = Command::new("git");
     git.args(["log", "-1", "--format=%ct"]).current_dir(root());
-    output(&mut git).context("no git checkout to take a time from: set SOURCE_DATE_EPOCH")
+    output(&mut git).context("no git checkout for the build time: set SOURCE_DATE_EPOCH")
 }
 
 /// Writes a file with these permissions, whatever the umask is, and the folders above it.

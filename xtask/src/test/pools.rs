@@ -99,7 +99,7 @@ pub(crate) fn jobs(binaries: &[Binary], cores: &[Core], options: &Options) -> an
                     kept.iter().cloned().partition(|name| core.lacks(name).is_none());
                 for name in lacking {
                     let what = core.lacks(&name).unwrap_or_default();
-                    println!("not on {}, which has no {what}: {name}", core.name);
+                    println!("skipped on {}, which does not support {what}: {name}", core.name);
                 }
                 jobs.extend(jobs_of(binary, kept).into_iter().map(|job| job.on(core)));
             }
@@ -109,7 +109,7 @@ pub(crate) fn jobs(binaries: &[Binary], cores: &[Core], options: &Options) -> an
         }
     }
     if jobs.is_empty() {
-        anyhow::bail!("no test has a name that `{}` chooses", options.tests.join(" "));
+        anyhow::bail!("no test name matches `{}`", options.tests.join(" "));
     }
     if options.threads()?.is_some() {
         // So many in all: one queue.

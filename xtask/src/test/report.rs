@@ -108,12 +108,12 @@ impl Report {
     pub(crate) fn print(&self) {
         let mut times = self.times.clone();
         times.sort_unstable_by(|one, other| other.cmp(one));
-        println!("\nThe slowest:");
+        println!("\nSlowest tests:");
         for (took, name) in times.iter().take(SLOWEST) {
             println!("{:>8.1} s  {name}", took.as_secs_f64());
         }
         if !self.not_covered.is_empty() {
-            println!("\nNot covered on this machine:");
+            println!("\nNot covered on this host:");
             for (who, why) in &self.not_covered {
                 println!("  {who}: {why}");
             }
@@ -132,7 +132,7 @@ impl Report {
         };
         let not_covered = match self.set_up_not_covered {
             0 => format!("{} not covered", self.tests_not_covered),
-            missing => format!("{} not covered, {missing} missing in the set-up", self.tests_not_covered),
+            missing => format!("{} not covered, {missing} missing dependencies", self.tests_not_covered),
         };
         format!("tests: {} passed, {} failed, {not_covered}{ignored}", self.passed, self.tests_failed)
     }
@@ -162,6 +162,6 @@ mod tests {
         fs::remove_file(file).unwrap();
         assert_eq!(report.line(), "tests: 2 passed, 1 failed, 1 not covered");
         report.not_set_up("cores", "no network".to_owned());
-        assert_eq!(report.line(), "tests: 2 passed, 1 failed, 1 not covered, 1 missing in the set-up");
+        assert_eq!(report.line(), "tests: 2 passed, 1 failed, 1 not covered, 1 missing dependencies");
     }
 }

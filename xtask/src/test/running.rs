@@ -70,7 +70,7 @@ pub(crate) fn run(
     let all = jobs.len();
     let mut queues = [
         ("e2e", Pool::EndToEnd, width.e2e),
-        ("other tests that wait", Pool::Others, width.others),
+        ("other waiting tests", Pool::Others, width.others),
         ("busy tests", Pool::Burners, width.burners),
     ]
     .map(|(name, pool, width)| (name, pool, width, VecDeque::new()));
@@ -164,7 +164,7 @@ fn run_one(job: &Job, options: &Options, environment: &[(&'static str, PathBuf)]
     let mut reading = None;
     if !options.shows_output() {
         // One pipe for both, so that lines stand in the order in which they were written.
-        let (mut reader, writer) = std::io::pipe().context("cannot make a pipe")?;
+        let (mut reader, writer) = std::io::pipe().context("cannot create a pipe")?;
         command.stdout(writer.try_clone()?).stderr(writer);
         reading = Some(thread::spawn(move || {
             let mut output = Vec::new();
@@ -179,12 +179,12 @@ fn run_one(job: &Job, options: &Options, environment: &[(&'static str, PathBuf)]
     drop(command);
     let mut hangs = false;
     let status = loop {
-        if let Some(status) = child.try_wait().context("cannot wait for it")? {
+        if let Some(status) = child.try_wait().context("cannot wait for the process")? {
             break status;
         }
         if !hangs && started.elapsed() > limit {
             hangs = true;
-            child.kill().context("it hangs, and cannot be killed")?;
+            child.kill().context("the process hangs and cannot be killed")?;
         }
         thread::sleep(LOOK);
     };
@@ -201,7 +201,7 @@ fn run_one(job: &Job, options: &Options, environment: &[(&'static str, PathBuf)]
     }
     match reading.join() {
         Ok(output) => {
-            let output = Some(output.context("cannot read what it prints")?);
+            let output = Some(output.context("cannot read the output of the process")?);
             Ok(Ended { status, output, took, hangs, leftovers: false })
         }
         Err(panic) => std::panic::resume_unwind(panic),
@@ -233,11 +233,11 @@ impl Ended {
     /// How many of `tests` did what, and why the process failed if it did.
     fn judge(&self, tests: usize, options: &Options) -> (Tally, Option<String>) {
         if self.hangs {
-            return (Tally::default(), Some("it did not end in time, and was killed".to_owned()));
+            return (Tally::default(), Some("the process did not exit in time and was killed".to_owned()));
         }
         if self.leftovers {
             let why = format!(
-                "{} s after its end, processes that it started still hold its output",
+                "child processes still have its output open {} s after its exit",
                 LEFTOVERS.as_secs()
             );
             return (Tally::default(), Some(why));
@@ -249,7 +249,7 @@ impl Ended {
         match output.and_then(|output| Tally::parse(&output)) {
             Some(tally) if self.status.success() && tally.passed + tally.ignored == tests => (tally, None),
             Some(tally) => (tally, Some(format!("{}, {} of {tests} passed", self.status, tally.passed))),
-            None => (Tally::default(), Some(format!("{}, without a result", self.status))),
+            None => (Tally::default(), Some(format!("{}, no result", self.status))),
         }
     }
 }
