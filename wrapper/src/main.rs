@@ -1,4 +1,4 @@
-//! `grit-wrapper`: settings in, story told by the library, exit code out.
+//! `grit-wrapper`: parses the command line, runs the command, and sets the exit code.
 
 #[cfg(target_os = "linux")]
 fn main() -> std::process::ExitCode {
@@ -45,7 +45,7 @@ fn main() -> std::process::ExitCode {
     }
 }
 
-/// Writes to stderr why the program failed.
+/// Writes an error or a next step to stderr.
 #[cfg(target_os = "linux")]
 #[expect(
     clippy::print_stderr,

@@ -1,7 +1,7 @@
-//! The operator's commands: `status`, `jobs`, `drain`, `cancel`, `start` and `wait`, which talk to a running wrapper.
+//! The operator's commands: `status`, `jobs`, `drain`, `cancel`, `start` and `wait`, which connect to a running wrapper.
 //!
-//! Every command has a view for people and `--json`, and ends with 0 (done), 1 (anything else), 2 (cannot connect), 3 (timed out) or 4 (the
-//! runner has ended, and not cleanly).
+//! Every command prints text, or JSON with `--json`. Exit codes: 0 success, 1 other error, 2 cannot connect, 3 timed out, 4 the runner
+//! exited, but the drain was not clean.
 
 use std::{
     io::{self, IsTerminal, Write},
@@ -105,11 +105,11 @@ pub enum Command {
     },
 }
 
-/// Carries a command out, with its answer on stdout.
+/// Executes a command and prints its output on stdout.
 ///
 /// # Errors
 ///
-/// See [`CommandError`]; the caller says it to people, on stderr.
+/// See [`CommandError`]; the caller prints it on stderr.
 pub fn run(command: Command) -> Result<(), CommandError> {
     let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(carry_out(command))
@@ -138,7 +138,7 @@ async fn carry_out(command: Command) -> Result<(), CommandError> {
                 reason,
                 deadline: deadline.and_then(|deadline| deadline.try_into().ok()),
                 callback: None,
-                // Set in every CI job: one that drains its own runner is told so.
+                // Set in every CI job, so that the wrapper can reject a drain of the job's own runner.
                 job_url: std::env::var("CI_JOB_URL").unwrap_or_default(),
             };
             let answer = call(&common, async |client| client.drain(request.clone()).await).await?;
@@ -160,7 +160,7 @@ async fn carry_out(command: Command) -> Result<(), CommandError> {
             let answer = call(&common, async |client| client.start(StartRequest {}).await).await?;
             let status = answer.status.unwrap_or_default();
             match status.exit.as_ref().and_then(|exit| exit.how.as_ref()) {
-                // Of this start: a runner that is there shows no earlier end.
+                // The failure of this start: a running runner has no exit.
                 Some(How::SpawnError(why)) => Err(CommandError::NotStarted(why.clone())),
                 _ => show(&common, &status),
             }
@@ -176,7 +176,7 @@ async fn call<T>(
     Client::connect(&common.address).await?.ask(ask).await
 }
 
-/// `abort_asked`: this very command asked for jobs to be aborted, so that is no failure.
+/// `abort_asked`: this command requested that jobs are aborted, so aborted jobs are not a failure.
 async fn finish(
     common: &Common,
     goal: Goal,

@@ -7,7 +7,7 @@ use tracing::level_filters::LevelFilter;
 
 use crate::{
     daemon::{
-        access::{Access, CallbackTarget, Who},
+        access::{Access, CallbackTarget, UserOrGroup},
         duration,
         health::{self, Level, Source},
         http::{self, Label, RemoteAccess},
@@ -60,11 +60,11 @@ pub struct Run {
     /// User or @group that can drain, cancel and start. If --allow-control or --allow-read is set, only the listed users, root and the
     /// wrapper's user have access.
     #[arg(long, env = "GRIT_WRAPPER_ALLOW_CONTROL", value_name = "WHO", value_delimiter = ',')]
-    pub allow_control: Vec<Who>,
+    pub allow_control: Vec<UserOrGroup>,
 
     /// User or @group with read-only access.
     #[arg(long, env = "GRIT_WRAPPER_ALLOW_READ", value_name = "WHO", value_delimiter = ',')]
-    pub allow_read: Vec<Who>,
+    pub allow_read: Vec<UserOrGroup>,
 
     /// Allowed URL prefix of shutdown callbacks. Can be repeated. Default: all URLs are allowed.
     #[arg(long, env = "GRIT_WRAPPER_ALLOW_CALLBACK", value_name = "URL", value_delimiter = ',')]

@@ -1,4 +1,4 @@
-//! Waiting for a state of the runner, with a line that tells how it goes.
+//! Waits for a state of the runner, with a progress display.
 
 use std::{
     io::{self, Write},
@@ -18,13 +18,13 @@ use super::{
 };
 use crate::daemon::{duration, listen::Address};
 
-/// How often the time that was waited is shown on a terminal.
+/// Update interval of the progress display on a terminal.
 const TICK: Duration = Duration::from_secs(1);
 
-/// How often a log shows that a wait goes on.
+/// Interval of progress lines in a log.
 const LINE_INTERVAL: Duration = Duration::from_secs(60);
 
-/// The pause before a lost wrapper is asked again: it may just be replaced.
+/// Delay before reconnecting to a lost wrapper, which may just be restarting.
 const RECONNECT: Duration = Duration::from_millis(500);
 
 /// What `wait` waits for.
@@ -41,7 +41,7 @@ pub enum Goal {
 }
 
 impl Goal {
-    /// The level of health that is waited for; `None` for the runner's end.
+    /// The health level to wait for; `None` for the runner's exit.
     fn level(self) -> Option<Level> {
         match self {
             Self::Stopped => None,
@@ -52,7 +52,7 @@ impl Goal {
     }
 }
 
-/// Waits until the runner is as wanted, and answers how it is then. A wrapper that goes away meanwhile is looked for again.
+/// Waits until the runner reaches the goal, and returns its status. Reconnects to a lost wrapper.
 pub(super) async fn wait(
     address: &Address,
     goal: Goal,
@@ -83,30 +83,30 @@ pub(super) async fn wait(
     })
 }
 
-/// How a wait shows that it goes on.
+/// Kind of the progress display.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Progress {
-    /// One line of a terminal, written again each second.
+    /// One line on a terminal, updated every second.
     Terminal,
-    /// A line on standard error each minute, as for the log of a pipeline.
+    /// One line per minute on standard error, for logs of a pipeline.
     Lines,
-    /// The same, and an object on standard output for each change.
+    /// The same, and one object per change on standard output.
     Json,
 }
 
-/// What was seen so far.
+/// State of a wait.
 struct Watcher {
     goal: Goal,
     progress: Progress,
     begin: Instant,
-    /// When the next line of a log is due.
+    /// Time of the next progress line.
     next_line: Instant,
     last: String,
-    /// What was last written as JSON, without what changes with time alone.
+    /// The last printed status, without values that change with time only.
     written: Option<String>,
-    /// Whether there was a wrapper at all.
+    /// Whether a wrapper was connected at any time.
     seen: bool,
-    /// Whether it is gone now.
+    /// Whether the connection is lost now.
     lost: bool,
 }
 
@@ -117,14 +117,14 @@ impl Watcher {
                 Ok(Some(status)) => return Ok(status),
                 Ok(None) | Err(CommandError::ConnectionLost { .. }) => self.lose()?,
                 Err(CommandError::Connect { .. }) if self.seen => self.lose()?,
-                // That there is no wrapper at all is worth saying at once.
+                // Without any wrapper so far, the command fails immediately.
                 Err(error) => return Err(error),
             }
             sleep(RECONNECT).await;
         }
     }
 
-    /// Over one connection: the status that was waited for, or nothing when it breaks.
+    /// Watches over one connection: the wanted status, or `None` if the connection is lost.
     async fn follow(&mut self, address: &Address) -> Result<Option<Status>, CommandError> {
         let client = Client::connect(address).await?;
         let mut statuses = client.ask(async |wrapper| wrapper.watch(WatchRequest {}).await).await?;
@@ -136,7 +136,7 @@ impl Watcher {
                 }
                 Ok(Ok(Some(status))) => status,
                 Ok(Ok(None)) => return Ok(None),
-                // Asking again would bring the same answer.
+                // A retry would have the same result.
                 Ok(Err(error)) if is_from_server(&error) && !is_lost(&error) => {
                     return Err(CommandError::Refused(error.message().to_owned()));
                 }
@@ -155,7 +155,7 @@ impl Watcher {
         }
     }
 
-    /// One object for each change.
+    /// Prints one object per change.
     fn write(&mut self, status: &Status) -> Result<(), CommandError> {
         if self.progress != Progress::Json {
             return Ok(());
@@ -185,7 +185,7 @@ impl Watcher {
         if std::mem::take(&mut self.lost) { self.say("connected to the wrapper again") } else { Ok(()) }
     }
 
-    /// Something that a log of a pipeline should have; a terminal has the line.
+    /// Prints an event for the log of a pipeline; a terminal has the progress line.
     fn say(&self, text: &str) -> io::Result<()> {
         if self.progress == Progress::Terminal {
             Ok(())
@@ -208,12 +208,12 @@ impl Watcher {
     }
 }
 
-/// Whether this answer means that the wrapper is going, so that another one may come.
+/// Whether the status means that the wrapper is exiting, so that the next one may start.
 fn is_lost(error: &tonic::Status) -> bool {
     matches!(error.code(), Code::Unavailable | Code::Cancelled | Code::Unknown | Code::Internal)
 }
 
-/// Why the goal will not be reached without somebody's help.
+/// Why the goal cannot be reached without a change by a user.
 fn hopeless(goal: Goal, status: &Status) -> Option<CommandError> {
     let wanted = goal.level()?;
     if status.state() == State::Stopped && !status.reading_log {
@@ -224,7 +224,7 @@ fn hopeless(goal: Goal, status: &Status) -> Option<CommandError> {
     }
     let health = status.health.as_ref()?;
     let highest = health.goal();
-    // It is as healthy as can be seen, and that is not enough.
+    // The runner is at its maximum level, which is below the wanted level.
     let is_unreachable = highest != Level::Unspecified && highest < wanted && health.level() >= highest;
     is_unreachable.then(|| CommandError::LevelUnreachable(view::level(highest)))
 }

@@ -1,4 +1,4 @@
-//! Who asks for a change, and the audit line of each accepted one.
+//! The sender of a change, and the audit log line of each accepted change.
 
 use std::{fmt, net::SocketAddr};
 
@@ -11,27 +11,27 @@ use tracing::info;
 use super::{access, visible::visible_line};
 use crate::supervise::Answer;
 
-/// The client of a request over HTTP, among the request's extensions.
+/// The client of an HTTP request, in the extensions of the request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HttpPeer(pub(crate) SocketAddr);
 
-/// The sender of a request, as far as the transport tells.
+/// The sender of a request, as reported by the transport.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Asker {
-    /// A process on this host, which the kernel names.
+pub(crate) enum Requester {
+    /// A process on this host, reported by the kernel.
     Unix {
         uid: u32,
         gid: u32,
         pid: Option<i32>,
     },
-    /// The address is missing where the connection was closed already.
+    /// No address if the connection was already closed.
     Tcp(Option<SocketAddr>),
     Http(SocketAddr),
-    /// A signal to the wrapper. Its sender is not known.
+    /// A signal to the wrapper. Its sender is unknown.
     Signal(&'static str),
 }
 
-impl Asker {
+impl Requester {
     pub(super) fn of(extensions: &Extensions) -> Self {
         let unix = extensions.get::<UdsConnectInfo>().and_then(|peer| peer.peer_cred);
         if let Some(peer) = unix {
@@ -61,8 +61,8 @@ impl Asker {
     }
 }
 
-/// For people, as in the status of a drain.
-impl fmt::Display for Asker {
+/// Human-readable, for the status of a drain.
+impl fmt::Display for Requester {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unix { uid, .. } => match user_name(*uid) {
@@ -77,15 +77,15 @@ impl fmt::Display for Asker {
     }
 }
 
-/// An accepted change: what is not known or does not apply is left out.
+/// An accepted change. Unknown and inapplicable values are omitted.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Change<'a> {
     pub(crate) action: &'static str,
-    /// `started`, `joined`, `already` and the like.
+    /// `started`, `joined`, `already` or similar.
     pub(crate) outcome: &'static str,
     pub(crate) mode: Option<&'static str>,
     pub(crate) id: Option<&'a str>,
-    /// The drain that was joined.
+    /// The id of the joined drain.
     pub(crate) joined_id: Option<&'a str>,
     pub(crate) reason: Option<&'a str>,
     pub(crate) deadline_seconds: Option<u64>,
@@ -93,7 +93,7 @@ pub(crate) struct Change<'a> {
 }
 
 impl<'a> Change<'a> {
-    /// With what the supervisor answered.
+    /// Adds the supervisor's answer.
     pub(crate) fn answered(self, answer: &'a Answer) -> Self {
         match answer {
             Answer::Done => self,
@@ -102,12 +102,12 @@ impl<'a> Change<'a> {
         }
     }
 
-    /// Writes the audit line: one for each change that was accepted.
-    pub(crate) fn log(&self, asker: Asker) {
+    /// Writes the audit log line.
+    pub(crate) fn log(&self, asker: Requester) {
         let shown = |text: Option<&str>| text.filter(|text| !text.is_empty()).map(visible_line);
         let (uid, gid, pid) = match asker {
-            Asker::Unix { uid, gid, pid } => (Some(uid), Some(gid), pid),
-            Asker::Tcp(_) | Asker::Http(_) | Asker::Signal(_) => (None, None, None),
+            Requester::Unix { uid, gid, pid } => (Some(uid), Some(gid), pid),
+            Requester::Tcp(_) | Requester::Http(_) | Requester::Signal(_) => (None, None, None),
         };
         info!(
             action = self.action,
@@ -129,7 +129,7 @@ impl<'a> Change<'a> {
     }
 }
 
-/// The name of a user that `/etc/passwd` has.
+/// The name of a user in `/etc/passwd`.
 fn user_name(uid: u32) -> Option<String> {
     Some(access::user_name(uid)).filter(|name| *name != uid.to_string())
 }
@@ -143,14 +143,14 @@ mod tests {
         let address: SocketAddr = "127.0.0.1:4711".parse().unwrap();
         let mut http = Extensions::new();
         http.insert(HttpPeer(address));
-        assert_eq!(Asker::of(&http), Asker::Http(address));
-        assert_eq!(Asker::of(&Extensions::new()), Asker::Tcp(None));
+        assert_eq!(Requester::of(&http), Requester::Http(address));
+        assert_eq!(Requester::of(&Extensions::new()), Requester::Tcp(None));
         for (asker, shown) in [
-            (Asker::Unix { uid: 0, gid: 0, pid: Some(1) }, "uid 0 (root), unix socket"),
-            (Asker::Unix { uid: 4_200_000_000, gid: 1, pid: None }, "uid 4200000000, unix socket"),
-            (Asker::Http(address), "127.0.0.1:4711, HTTP"),
-            (Asker::Tcp(Some(address)), "127.0.0.1:4711, TCP"),
-            (Asker::Signal("SIGTERM"), "SIGTERM"),
+            (Requester::Unix { uid: 0, gid: 0, pid: Some(1) }, "uid 0 (root), unix socket"),
+            (Requester::Unix { uid: 4_200_000_000, gid: 1, pid: None }, "uid 4200000000, unix socket"),
+            (Requester::Http(address), "127.0.0.1:4711, HTTP"),
+            (Requester::Tcp(Some(address)), "127.0.0.1:4711, TCP"),
+            (Requester::Signal("SIGTERM"), "SIGTERM"),
         ] {
             assert_eq!(asker.to_string(), shown);
         }

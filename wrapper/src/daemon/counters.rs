@@ -1,7 +1,7 @@
-//! What has happened since this wrapper was started, in numbers that only grow.
+//! Counters of events since this wrapper was started.
 //!
-//! Every part counts where it decides, and [`crate::daemon::http`] prints. They begin at 0 with each wrapper, as Prometheus expects of a process:
-//! `rate` and `increase` see the reset. What must survive a wrapper is in its state file, and that tells of the runner and the drain.
+//! Each module counts its events here, and [`crate::daemon::http`] exports the counters. They begin at 0 with each wrapper, as Prometheus
+//! expects: `rate` and `increase` detect the reset. Values that must survive a restart are in the state file.
 
 use std::{
     array,
@@ -14,7 +14,7 @@ use tonic::Code;
 
 use crate::supervise::{Counted, DrainResult, Drained, ExitReason, Mode};
 
-/// All numbers of one wrapper.
+/// All counters of one wrapper.
 #[derive(Debug, Default)]
 pub struct Counters {
     since: Since,
@@ -27,7 +27,7 @@ pub struct Counters {
     attempts: CounterArray<{ CallbackResult::ALL.len() }>,
 }
 
-/// What became of one attempt at a callback.
+/// Result of one attempt to send a callback.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallbackResult {
     Success,
@@ -68,10 +68,10 @@ pub const METHODS: [(&str, &str); 14] = [
     ("unknown", "unknown"),
 ];
 
-/// gRPC's codes are 0 to 16.
+/// gRPC's status codes are 0 to 16.
 pub const CODES: usize = 17;
 
-/// The upper ends of the steps in which drains are sorted by their length, in seconds: from moments to a week.
+/// Upper bounds of the histogram buckets for drain durations, in seconds: from a second to a week.
 pub const DRAIN_STEPS: [u64; 13] =
     [1, 10, 60, 300, 900, 1_800, 3_600, 7_200, 14_400, 28_800, 86_400, 259_200, 604_800];
 
@@ -85,7 +85,7 @@ impl Default for Since {
 }
 
 impl Counters {
-    /// When they began.
+    /// Start time of the counters.
     #[must_use]
     pub fn since(&self) -> Instant {
         self.since.0
@@ -103,7 +103,7 @@ impl Counters {
         }
     }
 
-    /// A call was answered. `path` is that of HTTP/2: `/service/method`.
+    /// Counts a response. `path` is the HTTP/2 path: `/service/method`.
     pub(crate) fn answered(&self, path: &str, code: Code) {
         let path = path.strip_prefix('/').unwrap_or(path);
         let method = path.split_once('/').and_then(|name| METHODS.iter().position(|method| *method == name));
@@ -111,7 +111,7 @@ impl Counters {
         self.requests[method].add(code as usize);
     }
 
-    /// A peer asked for what it may not have.
+    /// Counts a call without permission.
     pub(crate) fn denied(&self) {
         self.denied.add(0);
     }
@@ -140,7 +140,7 @@ impl Counters {
         &self.drain_durations[mode as usize]
     }
 
-    /// Calls of `METHODS[method]` that were answered with this code.
+    /// Number of calls of `METHODS[method]` with this status code.
     #[must_use]
     pub fn requests(&self, method: usize, code: usize) -> u64 {
         self.requests[method].get(code)
@@ -162,7 +162,7 @@ impl Counters {
     }
 }
 
-/// Durations, sorted into [`DRAIN_STEPS`].
+/// A histogram with the buckets [`DRAIN_STEPS`].
 #[derive(Debug, Default)]
 pub struct Histogram {
     steps: CounterArray<{ DRAIN_STEPS.len() }>,
@@ -179,7 +179,7 @@ impl Histogram {
         self.milliseconds.fetch_add(u64::try_from(took.as_millis()).unwrap_or(u64::MAX), Relaxed);
     }
 
-    /// How many took this step's time or less, for each step.
+    /// For each bucket, the number of durations up to its bound.
     #[must_use]
     pub fn up_to(&self) -> [u64; DRAIN_STEPS.len()] {
         let mut sum = 0;

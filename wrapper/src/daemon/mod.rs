@@ -1,4 +1,4 @@
-//! `grit-wrapper run`: serves one supervised runner to its clients and to systemd.
+//! `grit-wrapper run`: supervises a runner, and serves its clients and systemd.
 
 pub mod access;
 pub(crate) mod audit;

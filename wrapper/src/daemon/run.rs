@@ -201,7 +201,7 @@ fn platform(settings: &Settings, command: CommandLine, gated: bool) -> Linux {
         .without_env(&NOT_INHERITED)
         .output(Output::of_stderr(env::var("JOURNAL_STREAM").ok().as_deref()));
     if gated {
-        platform = platform.gated();
+        platform = platform.with_barrier();
     }
     if let Some(address) = &settings.runner_listen_address {
         platform = platform.env("LISTEN_ADDRESS", address);

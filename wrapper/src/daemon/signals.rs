@@ -1,14 +1,14 @@
-//! The wrapper's own signals.
+//! Signals to the wrapper.
 //!
-//! | signal | first | again |
+//! | signal | first | repeated |
 //! | --- | --- | --- |
-//! | SIGQUIT | drain, then end | nothing more |
-//! | SIGTERM, SIGINT | drain, then end | stop forcefully |
-//! | SIGHUP | passed on | passed on |
-//! | SIGUSR1 | end at once and let the runner live, for the next wrapper | |
+//! | SIGQUIT | drain, then exit | no effect |
+//! | SIGTERM, SIGINT | drain, then exit | stop forcefully |
+//! | SIGHUP | forward to the runner | forward to the runner |
+//! | SIGUSR1 | exit immediately and keep the runner running, for the next wrapper | |
 //!
-//! Whatever came before, a signal that follows another within [`ACCIDENT`] does not count as asking again: service managers and
-//! shells are known to send the same signal on two ways at once.
+//! A signal within [`DUPLICATE_WINDOW`] after another one does not count as repeated: service managers and shells sometimes send the same signal
+//! twice.
 
 use std::{io, sync::Arc, time::Duration};
 
@@ -18,16 +18,16 @@ use tokio::{
 };
 use tracing::{error, info};
 
-use super::audit::{Asker, Change};
+use super::audit::{Change, Requester};
 use crate::supervise::{Answer, DrainId, Handle, HandleError, Mode, Stop};
 
-/// Two signals within this time are one.
-const ACCIDENT: Duration = Duration::from_millis(500);
+/// Two signals within this time count as one.
+const DUPLICATE_WINDOW: Duration = Duration::from_millis(500);
 
-/// The pause before the supervisor is asked again that had too many requests waiting.
-const AGAIN: Duration = Duration::from_millis(10);
+/// Delay before a retry while the supervisor's queue is full.
+const RETRY_DELAY: Duration = Duration::from_millis(10);
 
-/// The signals that the wrapper takes; from the moment this exists, none of them ends it.
+/// Handlers of the signals. While they exist, none of these signals terminates the wrapper.
 #[derive(Debug)]
 pub(crate) struct Signals {
     terminate: Signal,
@@ -48,41 +48,41 @@ impl Signals {
         })
     }
 
-    /// Turns signals into requests, for ever. A drain that a signal started becomes forceful after `drain_timeout`.
+    /// Converts signals into requests; never returns. A drain started by a signal becomes forceful after `drain_timeout`.
     pub(crate) async fn forward(mut self, supervisor: Handle, drain_timeout: Option<Duration>) {
-        let mut asking = Asking { supervisor, drain_timeout, asked: None };
+        let mut state = SignalState { supervisor, drain_timeout, asked: None };
         loop {
-            let (name, hastens) = tokio::select! {
+            let (name, escalates) = tokio::select! {
                 _ = self.terminate.recv() => ("SIGTERM", true),
                 _ = self.interrupt.recv() => ("SIGINT", true),
                 _ = self.quit.recv() => ("SIGQUIT", false),
                 _ = self.hangup.recv() => {
                     info!(signal = "SIGHUP", "signal received: forwarding it to the runner");
-                    report("SIGHUP", "reload", None, accepted(|| asking.supervisor.reload()).await);
+                    report("SIGHUP", "reload", None, accepted(|| state.supervisor.reload()).await);
                     continue;
                 }
                 _ = self.detach.recv() => {
                     info!(signal = "SIGUSR1", "signal received: exiting; the runner keeps running for the next wrapper");
-                    report("SIGUSR1", "detach", None, accepted(|| asking.supervisor.detach()).await);
+                    report("SIGUSR1", "detach", None, accepted(|| state.supervisor.detach()).await);
                     continue;
                 }
             };
-            asking.received(name, hastens).await;
+            state.received(name, escalates).await;
         }
     }
 }
 
-/// What signals have asked for so far.
+/// The signals received so far.
 #[derive(Debug)]
-struct Asking {
+struct SignalState {
     supervisor: Handle,
     drain_timeout: Option<Duration>,
-    /// When the first signal came that was acted on.
+    /// Time of the first signal that had an effect.
     asked: Option<Instant>,
 }
 
-impl Asking {
-    async fn received(&mut self, name: &'static str, hastens: bool) {
+impl SignalState {
+    async fn received(&mut self, name: &'static str, escalates: bool) {
         let now = Instant::now();
         match self.asked {
             None => {
@@ -95,12 +95,12 @@ impl Asking {
                     ..Stop::new(DrainId::Signal, Mode::Graceful)
                 };
                 let result = accepted(|| self.supervisor.leave(stop.clone())).await;
-                // Only a drain that was begun can be hastened by the next signal.
+                // Only a drain that was started can become forceful by the next signal.
                 if report(name, "drain", Some(&stop), result) {
                     self.asked = Some(now);
                 }
             }
-            Some(first) if hastens && now >= first + ACCIDENT => {
+            Some(first) if escalates && now >= first + DUPLICATE_WINDOW => {
                 info!(signal = name, "signal received again: stopping the runner forcefully");
                 let stop =
                     Stop { requested_by: Arc::from(name), ..Stop::new(DrainId::Signal, Mode::Forceful) };
@@ -112,20 +112,20 @@ impl Asking {
     }
 }
 
-/// Asks until there is a place among the requests that wait for the supervisor: a signal is not sent again by itself.
+/// Retries while the supervisor's queue is full, because a signal is not sent again.
 async fn accepted<F>(ask: impl Fn() -> F) -> Result<Answer, HandleError>
 where
     F: Future<Output = Result<Answer, HandleError>>,
 {
     loop {
         match ask().await {
-            Err(HandleError::Busy) => sleep(AGAIN).await,
+            Err(HandleError::Busy) => sleep(RETRY_DELAY).await,
             result => return result,
         }
     }
 }
 
-/// Logs what became of the signal, and answers whether it had its effect.
+/// Logs the result of the signal; returns whether it had an effect.
 fn report(
     signal: &'static str,
     action: &'static str,
@@ -144,7 +144,7 @@ fn report(
                     .map(|deadline| deadline.saturating_duration_since(Instant::now()).as_secs()),
                 ..Change::default()
             };
-            change.answered(&answer).log(Asker::Signal(signal));
+            change.answered(&answer).log(Requester::Signal(signal));
             true
         }
         Err(error) => {
@@ -169,14 +169,14 @@ mod tests {
         fn send(&mut self, _: Callback, _: Instant, _: Completion) {}
     }
 
-    /// The runner of this supervisor is never started: a stop comes first.
+    /// The runner of this supervisor is never started: the stop comes first.
     #[tokio::test(start_paused = true)]
     async fn signal_to_busy_supervisor_is_kept_and_stays_graceful() {
         let command = CommandLine::new(vec!["true".into()], Some("/usr/bin:/bin".as_ref())).unwrap();
         let (task, supervisor) = Task::new(Policy::default(), Linux::new(command), NoCallbacks);
-        let mut asking = Asking { supervisor: supervisor.clone(), drain_timeout: None, asked: None };
+        let mut state = SignalState { supervisor: supervisor.clone(), drain_timeout: None, asked: None };
         let mut waiting = Vec::new();
-        // Until the queue is full.
+        // Fills the queue.
         loop {
             let mut reload = Box::pin(async { supervisor.reload().await });
             match futures::FutureExt::now_or_never(reload.as_mut()) {
@@ -185,8 +185,8 @@ mod tests {
                 None => waiting.push(reload),
             }
         }
-        let mut first = Box::pin(asking.received("SIGTERM", true));
-        let result = tokio::time::timeout(2 * ACCIDENT, first.as_mut()).await;
+        let mut first = Box::pin(state.received("SIGTERM", true));
+        let result = tokio::time::timeout(2 * DUPLICATE_WINDOW, first.as_mut()).await;
         assert!(result.is_err(), "the signal was lost");
         let ended = tokio::spawn(task.run());
         first.await;
@@ -194,7 +194,7 @@ mod tests {
         ended.await.unwrap();
         let now = supervisor.now();
         assert_eq!(now.state.stop().map(|stop| stop.mode), Some(Mode::Graceful));
-        assert!(now.leaving && asking.asked.is_some());
+        assert!(now.leaving && state.asked.is_some());
     }
 
     #[tokio::test]
@@ -202,8 +202,8 @@ mod tests {
         let command = CommandLine::new(vec!["true".into()], Some("/usr/bin:/bin".as_ref())).unwrap();
         let (task, supervisor) = Task::new(Policy::default(), Linux::new(command), NoCallbacks);
         drop(task);
-        let mut asking = Asking { supervisor, drain_timeout: None, asked: None };
-        asking.received("SIGTERM", true).await;
-        assert_eq!(asking.asked, None);
+        let mut state = SignalState { supervisor, drain_timeout: None, asked: None };
+        state.received("SIGTERM", true).await;
+        assert_eq!(state.asked, None);
     }
 }

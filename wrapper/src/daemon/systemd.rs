@@ -1,9 +1,9 @@
-//! Telling systemd how it goes: `Type=notify`, a status line, and the watchdog.
+//! Notifies systemd (`Type=notify`) of readiness and status, and feeds the watchdog.
 //!
-//! READY is told when the runner has reached the rung that was asked for, once, and not earlier; so units that are ordered after this one
-//! start when the runner is of use. A rung that cannot be seen of this runner, for want of an HTTP server, is no rung to wait for: then READY is
-//! told at the highest that can be seen, and the log warns. A wrapper that finds its runner drained, or draining, has no rung to wait for, and is ready at once: systemd
-//! would lose its patience with it, and start another, with another runner. Without `NOTIFY_SOCKET` in the environment there is nobody to tell, and nothing is done.
+//! READY=1 is sent once, when the runner has reached the level of `--ready-when`, so that units ordered after this one start with a usable
+//! runner. If the runner cannot reach this level, because it has no HTTP server, READY=1 is sent at its maximum level, with a warning in
+//! the log. If the runner is draining or drained at the start, READY=1 is sent immediately: otherwise systemd would time out and restart
+//! the wrapper, which would start a new runner. Without `NOTIFY_SOCKET` nothing is sent.
 
 use std::{
     env,
@@ -32,24 +32,24 @@ use super::{
 };
 use crate::{cli::view, supervise::Handle};
 
-/// The pause before a message is sent again that could not be sent: the manager's queue may be full for a moment.
-const SEND_AGAIN: Duration = Duration::from_secs(1);
+/// Delay before a failed message is sent again: systemd's queue may be full for a moment.
+const RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// The way to the service manager.
+/// The connection to systemd.
 #[derive(Debug)]
 pub struct Notifier {
     socket: UnixDatagram,
     manager: SocketAddr,
-    /// How often it wants to hear that we live.
+    /// Watchdog timeout.
     watchdog: Option<Duration>,
 }
 
 impl Notifier {
-    /// The service manager of this process; `None` when there is none that wants to be told.
+    /// The notifier of this process; `None` without `NOTIFY_SOCKET`.
     ///
     /// # Errors
     ///
-    /// When the address in the environment is none.
+    /// If the address in the environment is invalid.
     pub fn from_env() -> io::Result<Option<Self>> {
         let Some(address) = env::var_os("NOTIFY_SOCKET").filter(|address| !address.is_empty()) else {
             return Ok(None);
@@ -59,7 +59,7 @@ impl Notifier {
         Ok(Some(Self { socket, manager: manager(&address)?, watchdog: watchdog() }))
     }
 
-    /// Tells for as long as the supervisor lives; `ready` is the rung that READY stands for.
+    /// Sends notifications until the supervisor exits; `ready` is the level at which READY=1 is sent.
     pub async fn run(
         self,
         service: WrapperV1,
@@ -67,15 +67,15 @@ impl Notifier {
         mut health: watch::Receiver<Health>,
         ready: Level,
     ) {
-        // Half of what is allowed, as systemd advises. Without a watchdog, a pause that does not matter.
-        let mut alive = interval(self.watchdog.map_or(Duration::from_secs(3600), |limit| limit / 2));
-        alive.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        // Half of the watchdog timeout, as systemd recommends. Without a watchdog the interval does not matter.
+        let mut watchdog_tick = interval(self.watchdog.map_or(Duration::from_secs(3600), |limit| limit / 2));
+        watchdog_tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut supervision = supervisor.watch();
-        let mut told = Told::default();
-        let mut trouble = false;
+        let mut last = LastNotification::default();
+        let mut is_failing = false;
         let mut warned = false;
         loop {
-            // First forget, then look: what changes in between is looked at again.
+            // Marks the value before reading it, so that a change in between is not missed.
             supervision.mark_unchanged();
             let seen = health.borrow_and_update().of(&service.now().state);
             let is_ready = is_ready(&seen, ready);
@@ -89,63 +89,63 @@ impl Notifier {
                      --runner-listen-address"
                 );
             }
-            let (message, next) = told.news(&service.status(), is_ready);
-            let mut is_told = true;
+            let (message, next) = last.changes(&service.status(), is_ready);
+            let mut is_sent = true;
             if !message.is_empty() {
-                is_told = self.send(&message, &mut trouble);
+                is_sent = self.send(&message, &mut is_failing);
             }
-            if is_told {
-                told = next;
+            if is_sent {
+                last = next;
             }
             tokio::select! {
                 changed = supervision.changed() => if changed.is_err() { return },
                 Ok(()) = health.changed() => {}
-                () = sleep(SEND_AGAIN), if !is_told => {}
-                _ = alive.tick() => if self.watchdog.is_some() {
-                    // The supervisor shows that it works, and with it the thread that all parts share.
-                    // After its end there is nothing to ask: its last state is told by the other branch.
+                () = sleep(RETRY_DELAY), if !is_sent => {}
+                _ = watchdog_tick.tick() => if self.watchdog.is_some() {
+                    // A response shows that the supervisor works, and with it the thread of all tasks. After its exit the other branch
+                    // reports its last state.
                     if supervisor.ping().await.is_ok() {
-                        self.send("WATCHDOG=1\n", &mut trouble);
+                        self.send("WATCHDOG=1\n", &mut is_failing);
                     }
                 },
             }
         }
     }
 
-    /// Answers whether the manager was told. `trouble` is whether the time before it was not.
-    fn send(&self, message: &str, trouble: &mut bool) -> bool {
+    /// Whether the message was sent. `is_failing` is whether the previous one failed.
+    fn send(&self, message: &str, is_failing: &mut bool) -> bool {
         match self.socket.send_to_addr(message.as_bytes(), &self.manager) {
             Ok(_) => {
-                *trouble = false;
+                *is_failing = false;
                 true
             }
             Err(error) => {
-                if !*trouble {
+                if !*is_failing {
                     warn!(%error, "cannot send sd_notify message; retrying every second");
                 }
-                *trouble = true;
+                *is_failing = true;
                 false
             }
         }
     }
 }
 
-/// Whether the runner is on the wanted rung, or on the highest on which it can be seen.
+/// Whether the runner has reached the wanted level, or its maximum level.
 fn is_ready(health: &Health, wanted: Level) -> bool {
     health.goal != Level::None && health.level >= wanted.min(health.goal)
 }
 
-/// What was told already.
+/// The last sent values.
 #[derive(Clone, Debug, Default)]
-struct Told {
+struct LastNotification {
     ready: bool,
     stopping: bool,
     status: String,
 }
 
-impl Told {
-    /// What is new, in the manager's form, and what is told once that has been sent. The text is empty when nothing is new.
-    fn news(&self, status: &v1::Status, is_ready: bool) -> (String, Self) {
+impl LastNotification {
+    /// The changes as a message, and the values after it was sent. The message is empty without changes.
+    fn changes(&self, status: &v1::Status, is_ready: bool) -> (String, Self) {
         let mut next = self.clone();
         let message = next.message(status, is_ready);
         (message, next)
@@ -201,16 +201,16 @@ mod tests {
 
     #[test]
     fn ready_and_stopping_are_sent_once() {
-        let mut told = Told::default();
+        let mut last = LastNotification::default();
         let mut status = v1::Status { state: State::Starting.into(), ..v1::Status::default() };
-        assert_eq!(told.message(&status, false), "STATUS=The runner is starting\n");
+        assert_eq!(last.message(&status, false), "STATUS=The runner is starting\n");
         status.state = State::Running.into();
-        assert_eq!(told.message(&status, true), "READY=1\nSTATUS=The runner is running\n");
-        assert_eq!(told.message(&status, true), "");
+        assert_eq!(last.message(&status, true), "READY=1\nSTATUS=The runner is running\n");
+        assert_eq!(last.message(&status, true), "");
         status.state = State::Draining.into();
         status.leaving = true;
-        assert_eq!(told.message(&status, false), "STOPPING=1\nSTATUS=The runner is draining\n");
-        assert_eq!(told.message(&status, false), "");
+        assert_eq!(last.message(&status, false), "STOPPING=1\nSTATUS=The runner is draining\n");
+        assert_eq!(last.message(&status, false), "");
     }
 
     #[test]
@@ -218,11 +218,14 @@ mod tests {
         let drain = Some(v1::Drain { id: "deploy-7".to_owned(), ..v1::Drain::default() });
         for state in [State::Draining, State::Forcing, State::Stopped] {
             let status = v1::Status { state: state.into(), drain: drain.clone(), ..v1::Status::default() };
-            assert!(Told::default().message(&status, false).starts_with("READY=1\n"), "{state:?}");
+            assert!(
+                LastNotification::default().message(&status, false).starts_with("READY=1\n"),
+                "{state:?}"
+            );
         }
-        // One that ended by itself, and is not started again, never became what the unit is for.
+        // A runner that exited unexpectedly and is not restarted was never ready.
         let status = v1::Status { state: State::Stopped.into(), ..v1::Status::default() };
-        assert!(!Told::default().message(&status, false).contains("READY"));
+        assert!(!LastNotification::default().message(&status, false).contains("READY"));
     }
 
     struct NoCallbacks;
@@ -277,7 +280,7 @@ mod tests {
             (Level::Process, Level::Polling, Level::Polling, false),
             (Level::Ready, Level::Polling, Level::Ready, true),
             (Level::None, Level::Process, Level::Polling, false),
-            // Before the first look nothing is known, and nothing is promised.
+            // Before the first probe the maximum level is unknown.
             (Level::None, Level::None, Level::Process, false),
         ] {
             assert_eq!(is_ready(&health(level, goal), wanted), ready, "{level:?} {goal:?} {wanted:?}");

@@ -1,5 +1,5 @@
-//! The tasks that the wrapper consists of. Each works for as long as the wrapper does, so one that ends earlier is a fault. The wrapper then
-//! ends, too, and names the fault: a part that is dead unseen would be worse, as signals that have no effect any more.
+//! The tasks of the wrapper. All of them run until the wrapper exits. If a task exits earlier, the wrapper exits with an error that names
+//! the task: otherwise, for example, signals could stop working unnoticed.
 
 use std::{collections::HashMap, fmt::Display};
 
@@ -15,7 +15,7 @@ pub(crate) struct Tasks {
     names: HashMap<Id, &'static str>,
 }
 
-/// A part that ended before the wrapper did.
+/// A task that exited before the wrapper.
 #[derive(Debug, Error, PartialEq, Eq)]
 #[error(
     "internal task {name:?} {how}. This is a bug in grit-wrapper, please report it. The wrapper exits; the \
@@ -55,7 +55,7 @@ impl Tasks {
         self.names.insert(task.id(), name);
     }
 
-    /// Waits until a part has ended, which it should not have. Without parts this waits for ever.
+    /// Waits for a task that exits unexpectedly. Without tasks it never returns.
     pub(crate) async fn failed(&mut self) -> TaskFailed {
         match self.next().await {
             Some((name, Ok(()))) => TaskFailed { name, how: "ended".to_owned() },
@@ -64,7 +64,7 @@ impl Tasks {
         }
     }
 
-    /// Waits until this part has ended, which it is about to. Others may end meanwhile. One that has ended already is no fault.
+    /// Waits for the exit of this task, which is expected. Other tasks may exit meanwhile. The task may have exited already.
     pub(crate) async fn end_of(&mut self, name: &'static str) -> Result<(), TaskFailed> {
         while self.names.values().any(|part| *part == name) {
             match self.next().await {

@@ -1,7 +1,7 @@
-//! The callback of a shutdown: one HTTP request that tells somebody that the runner has ended.
+//! The callback of a shutdown: an HTTP request after the runner has exited.
 //!
-//! [`Callback`] is the request, checked when it is made; `daemon::callback` makes it, apart from the supervisor, several times when it has
-//! to. Redirects are not followed: they would carry the headers, which are secrets, to somebody the caller did not name.
+//! [`Callback`] is the checked request; `daemon::callback` sends it in the background, with retries. Redirects are not followed: they
+//! would send the headers, which are secrets, to a server that the client did not choose.
 
 use std::{collections::HashMap, fmt, sync::Arc};
 
@@ -11,7 +11,7 @@ use http::{
 };
 use thiserror::Error;
 
-/// A request that can be made: http or https, with a host. Clones share it.
+/// A valid http or https request with a host. Clones share it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Callback(Arc<Parts>);
 
@@ -22,7 +22,7 @@ struct Parts {
     headers: HeaderMap,
 }
 
-/// Why a callback cannot be made.
+/// Why a callback is invalid.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum CallbackError {
     #[error("the callback's `url` must be an absolute http:// or https:// URL")]
@@ -31,17 +31,17 @@ pub enum CallbackError {
     Method(String),
     #[error("{0:?} is not a valid HTTP header name")]
     HeaderName(String),
-    /// The value is a secret more often than not, and is not shown.
+    /// The value is usually a secret, so it is not shown.
     #[error("the value of the callback's header {0:?} contains characters that HTTP does not allow")]
     HeaderValue(String),
 }
 
 impl Callback {
-    /// Checks the parts of a callback. An empty method is GET, as it is for upstream's wrapper.
+    /// Checks a callback. An empty method means GET, as in upstream's wrapper.
     ///
     /// # Errors
     ///
-    /// Names the part that no request can be made of.
+    /// The invalid part.
     pub fn new(url: &str, method: &str, headers: &HashMap<String, String>) -> Result<Self, CallbackError> {
         let uri: Uri = url.parse().map_err(|_| CallbackError::Url)?;
         if !matches!(uri.scheme_str(), Some("http" | "https")) || uri.host().is_none_or(str::is_empty) {
@@ -67,14 +67,14 @@ impl Callback {
         Ok(Self(Arc::new(Parts { uri, method, headers })))
     }
 
-    /// What [`Callback::new`] makes the same one of: for keeping it, with its secrets, where nobody else can read it.
+    /// The arguments of [`Callback::new`], for the state file. They contain secrets.
     pub(crate) fn parts(&self) -> (String, String, HashMap<String, String>) {
         let text = |value: &HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
         let headers = self.0.headers.iter().map(|(name, value)| (name.to_string(), text(value))).collect();
         (self.0.uri.to_string(), self.0.method.to_string(), headers)
     }
 
-    /// Whether it goes to the place of `other`, or to one below its path.
+    /// Whether its URL is the URL of `other`, or below its path.
     pub(crate) fn is_under(&self, other: &Self) -> bool {
         let place = |callback: &Self| {
             let uri = &callback.0.uri;
@@ -83,7 +83,7 @@ impl Callback {
             (uri.scheme_str().map(str::to_owned), host, uri.port_u16().unwrap_or(default))
         };
         let path = self.0.uri.path();
-        place(self) == place(other) && path.starts_with(other.0.uri.path()) && !climbs(path)
+        place(self) == place(other) && path.starts_with(other.0.uri.path()) && !has_parent_segment(path)
     }
 
     pub(crate) fn uri(&self) -> &Uri {
@@ -98,16 +98,16 @@ impl Callback {
         &self.0.headers
     }
 
-    /// Where it goes, without what may be secret in it: no user, no query, no header.
+    /// Its URL without possible secrets: without user information, query and headers.
     #[must_use]
     pub fn target(&self) -> Target<'_> {
         Target(&self.0.uri)
     }
 }
 
-/// Whether a server may resolve this path to a place above: some unescape before they look for `..`, take `\` for `/`, or cut off what
-/// follows a `;`.
-fn climbs(path: &str) -> bool {
+/// Whether a server may resolve this path to a parent directory: some decode the path before they resolve `..`, accept `\` as `/`, or cut
+/// off the text after `;`.
+fn has_parent_segment(path: &str) -> bool {
     let path = path.to_ascii_lowercase().replace("%2e", ".").replace("%2f", "/").replace("%5c", "/");
     path.split(['/', '\\']).any(|part| part.split(';').next() == Some(".."))
 }

@@ -14,7 +14,7 @@ use tracing::warn;
 
 use super::{
     lock_wait::{self, Attempt, LockOwner},
-    trusted_dir::Folder,
+    trusted_dir::TrustedDir,
 };
 
 /// A lock, held until this value is dropped.
@@ -25,12 +25,12 @@ pub(crate) struct Lock(File);
 /// error messages.
 ///
 /// The file is never removed: otherwise two processes could hold locks on two files with the same name.
-pub(crate) async fn lock_file_for(directory: &Folder, name: &OsStr) -> io::Result<Attempt<Lock>> {
+pub(crate) async fn lock_file_for(directory: &TrustedDir, name: &OsStr) -> io::Result<Attempt<Lock>> {
     lock_wait::take(|| try_lock_file_for(directory, name)).await
 }
 
 /// As [`lock_file_for`], without waiting.
-pub(crate) fn try_lock_file_for(directory: &Folder, name: &OsStr) -> io::Result<Attempt<Lock>> {
+pub(crate) fn try_lock_file_for(directory: &TrustedDir, name: &OsStr) -> io::Result<Attempt<Lock>> {
     let mut name = name.to_owned();
     name.push(".lock");
     let mut file = directory.open_or_create(&name)?;
@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     async fn attempt(path: &Path) -> io::Result<Attempt<Lock>> {
-        lock_file_for(&Folder::of(path).unwrap(), path.file_name().unwrap()).await
+        lock_file_for(&TrustedDir::of(path).unwrap(), path.file_name().unwrap()).await
     }
 
     async fn locked(path: &Path) -> Lock {

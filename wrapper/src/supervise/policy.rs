@@ -1,38 +1,38 @@
-//! The durations and choices that the table works with.
+//! Durations and choices of the transition table.
 
 use std::time::Duration;
 
-/// How children are stopped, fixed for the life of a supervisor.
+/// Settings for stopping and restarting children, constant for a supervisor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
-    /// A child younger than this gets no SIGQUIT and no SIGHUP: GitLab Runner installs its handlers late, and before that SIGQUIT
-    /// ends it with a stack dump. What the kernel says about its handlers is not enough, since Go's runtime installs handlers for
-    /// all signals long before the program asks for one.
+    /// A younger child receives no SIGQUIT and no SIGHUP: GitLab Runner installs its handlers late, and before that SIGQUIT terminates it
+    /// with a stack dump. The kernel's list of handlers is not sufficient, because Go's runtime installs handlers for all signals long
+    /// before the program requests one.
     pub start_grace: Duration,
-    /// How long past [`Policy::start_grace`] we wait for a handler of SIGQUIT before the signal is sent all the same.
+    /// Maximum wait for a SIGQUIT handler after [`Policy::start_grace`]. After it the signal is sent anyway.
     pub handler_wait: Duration,
-    /// The least time between SIGQUIT and SIGTERM. GitLab Runner takes its stop signals from an unbuffered channel: of two that
-    /// follow each other at once the second can be lost.
+    /// Minimum time between SIGQUIT and SIGTERM. GitLab Runner receives stop signals from an unbuffered channel: the second of two
+    /// immediate signals can be lost.
     pub signal_spacing: Duration,
-    /// How long a child may take to end after SIGTERM; then its group is killed.
+    /// Maximum time between SIGTERM and the child's exit; after it the process group is killed.
     pub termination_timeout: Duration,
-    /// What follows when a child ends although nobody asked for it.
+    /// Restart policy after an unexpected exit.
     pub restart: Restart,
-    /// What becomes of processes that a child leaves behind.
+    /// Action for processes that are still running after the child exited.
     pub leftovers: Leftovers,
-    /// Leave as soon as the child has ended, where the default is to stay and answer `stopped`.
+    /// Exit after the child's exit. By default the wrapper keeps running and reports `stopped`.
     pub leave_when_stopped: bool,
 }
 
 impl Policy {
-    /// Measured on no machine, chosen for slow ones: the runner's start does little but read its configuration.
+    /// Chosen for slow hosts, not measured: at its start the runner does little more than read its configuration.
     pub const START_GRACE: Duration = Duration::from_secs(3);
-    /// A child that has installed no handler by then never will.
+    /// A child without a handler by then will never install one.
     pub const HANDLER_WAIT: Duration = Duration::from_secs(10);
-    /// A thousand times what the runner needs to get back to its channel.
+    /// A thousand times longer than the runner needs to read its channel again.
     pub const SIGNAL_SPACING: Duration = Duration::from_millis(500);
-    /// GitLab Runner's own limit for its clean-up after SIGTERM is 30 s (`shutdown_timeout`). Killing it earlier, as upstream's
-    /// 10 s would, leaves the machines and containers of its jobs behind.
+    /// GitLab Runner's limit for its cleanup after SIGTERM is 30 s (`shutdown_timeout`). Killing it earlier, as upstream's wrapper does
+    /// after 10 s, leaves machines and containers of its jobs running.
     pub const TERMINATION_TIMEOUT: Duration = Duration::from_secs(45);
 }
 
@@ -50,19 +50,19 @@ impl Default for Policy {
     }
 }
 
-/// What follows when a child ends although nobody asked for it.
+/// Restart policy after an unexpected exit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Restart {
     pub when: RestartWhen,
-    /// The pause before the first restart; each further failure doubles it.
+    /// Delay before the first restart; it doubles with each further failure.
     pub first_delay: Duration,
-    /// The longest pause.
+    /// The maximum delay.
     pub max_delay: Duration,
-    /// A child that lived so long was of use; what follows is no crash loop.
+    /// A child with this uptime is stable: its exit does not continue a crash loop.
     pub stable_after: Duration,
 }
 
-/// What becomes of processes that a child leaves behind. A forceful stop always kills them.
+/// Action for processes that are still running after the child exited. A forceful stop always kills them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Leftovers {
     /// Log each process with PID, age and command, and keep it running.
@@ -82,11 +82,11 @@ pub enum RestartWhen {
 }
 
 impl Restart {
-    /// Long enough for a port or a lock of the last child to be free.
+    /// Long enough to free a port or a lock of the previous child.
     pub const FIRST_DELAY: Duration = Duration::from_secs(1);
-    /// A host that recovers gets its runner back within a minute.
+    /// After a problem of the host is fixed, the runner is restarted within a minute.
     pub const MAX_DELAY: Duration = Duration::from_secs(60);
-    /// Twice the longest pause, so that a child that dies right after it still counts as a failure.
+    /// Twice the maximum delay, so that an exit shortly after a restart still counts as a failure.
     pub const STABLE_AFTER: Duration = Duration::from_secs(120);
 
     pub(super) fn wants(&self, success: bool) -> bool {
@@ -97,7 +97,7 @@ impl Restart {
         }
     }
 
-    /// The pause after `failures` earlier failures in a row.
+    /// The delay after `failures` consecutive failures.
     pub(super) fn delay(&self, failures: u32) -> Duration {
         let factor = 1_u32.checked_shl(failures).unwrap_or(u32::MAX);
         self.first_delay.saturating_mul(factor).min(self.max_delay)

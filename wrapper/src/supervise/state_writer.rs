@@ -1,7 +1,7 @@
-//! Keeps the state file up to date, or knows that it is not.
+//! Keeps the state file up to date, and tracks whether it is.
 //!
-//! Files are written by a thread of their own: a disk, or a file server, may not answer for minutes. What must be written before it is done
-//! waits for a second; after that the supervisor goes on, as it does when the disk is full, until the disk answers again.
+//! A separate thread writes the file, because a disk or a file server can block for minutes. The supervisor waits at most a second for a
+//! write; after that it continues, as with a full disk, until the disk responds again.
 
 use std::{io, sync::mpsc, thread, time::Duration};
 
@@ -14,31 +14,31 @@ use tracing::{error, info, warn};
 
 use super::state_file::{Keep, Saved, Watch};
 
-/// The pause before a state file is written again that could not be written.
+/// Delay before a failed write is retried.
 const SAVE_AGAIN: Duration = Duration::from_secs(1);
 
-/// How long anything but a start waits for the state file.
+/// Timeout of a write, except before a start.
 const LIMIT: Duration = Duration::from_secs(1);
 
-/// How long a start waits: without the file there will be no runner, and there is none yet that something could be due for.
+/// Timeout of the write before a start: without the file no runner is started, and no running runner has to be supervised meanwhile.
 const START_LIMIT: Duration = Duration::from_secs(15);
 
-/// The thread calls nothing that is deep.
+/// The thread has a shallow call stack.
 const STACK: usize = 256 * 1024;
 
 type Job = Box<dyn FnOnce(&mut dyn Keep) + Send>;
 
-/// The state file, if there is one, and whether it tells the present.
+/// The state file, if there is one, and whether it is up to date.
 #[derive(Debug, Default)]
 pub(super) struct StateWriter {
-    /// To the thread that owns the file.
+    /// Queue of the thread that owns the file.
     jobs: Option<mpsc::Sender<Job>>,
-    /// The end of a job that took too long.
+    /// Completes when a job that timed out is done.
     late: Option<oneshot::Receiver<()>>,
-    /// What stands in the file, when that is known.
+    /// The content of the file, if known.
     written: Option<Saved>,
     again: Option<Instant>,
-    /// It was logged that the file cannot be written.
+    /// Whether the failure was already logged.
     failing: bool,
     watch: Option<Watch>,
 }
@@ -46,7 +46,7 @@ pub(super) struct StateWriter {
 impl StateWriter {
     /// # Errors
     ///
-    /// The thread cannot be started.
+    /// If the thread cannot be started.
     pub(super) fn new(mut store: impl Keep) -> io::Result<Self> {
         let watch = store.watch();
         let (jobs, work) = mpsc::channel::<Job>();
@@ -61,17 +61,17 @@ impl StateWriter {
         Ok(Self { jobs: Some(jobs), watch, ..Self::default() })
     }
 
-    /// Whether a later wrapper can find anything.
+    /// Whether there is a state file for the next wrapper.
     pub(super) fn has_file(&self) -> bool {
         self.jobs.is_some()
     }
 
-    /// When the file is to be written again; `None` while it tells the present.
+    /// When the file must be written again; `None` if it is up to date.
     pub(super) fn due(&self) -> Option<Instant> {
         self.again
     }
 
-    /// Waits until the file may have been removed. [`StateWriter::check_file`] says whether it was. Cancel safe.
+    /// Waits until the file may have been removed. [`StateWriter::check_file`] checks whether it was. Cancel safe.
     pub(super) async fn disturbed(&self) {
         match &self.watch {
             Some(watch) => watch.removed().await,
@@ -79,7 +79,7 @@ impl StateWriter {
         }
     }
 
-    /// Looks whether the file is where it was written to. If not, it is due to be written again.
+    /// Checks whether the file still exists. If not, it must be written again.
     pub(super) async fn check_file(&mut self) {
         let missing = self.ask(LIMIT, |store| Ok(store.is_missing())).await;
         if missing.unwrap_or(true) {
@@ -91,8 +91,7 @@ impl StateWriter {
         }
     }
 
-    /// Writes the state down. What cannot be written is tried again when [`StateWriter::due`] says so, until it is: a drain must not wait for
-    /// a disk.
+    /// Saves the state. A failed write is retried at [`StateWriter::due`], because a drain must not wait for a disk.
     pub(super) async fn save(&mut self, present: Saved) {
         match self.write(LIMIT, present).await {
             Ok(()) if self.again.take().is_some() => info!("state file writable again"),
@@ -107,16 +106,16 @@ impl StateWriter {
         }
     }
 
-    /// Writes the state down before a start, or does not.
+    /// Saves the state before a start, without retries.
     ///
     /// # Errors
     ///
-    /// Those of writing.
+    /// Errors of writing.
     pub(super) async fn save_start(&mut self, present: Saved) -> io::Result<()> {
         self.write(START_LIMIT, present).await
     }
 
-    /// Ends in good order: there is nothing for the next wrapper to take up.
+    /// Removes the file: the wrapper exits normally, and the next one has nothing to continue.
     pub(super) async fn finish(mut self) {
         if let Err(error) = self.ask(LIMIT, |store| store.remove()).await {
             error!(%error, "cannot remove state file");
@@ -128,7 +127,7 @@ impl StateWriter {
             return Ok(());
         }
         let text = saved.clone();
-        // Until it is known that this was written, or something else.
+        // Unknown until the write has succeeded.
         self.written = None;
         let watch = self.ask(limit, move |store| store.write(&text).map(|()| store.watch())).await?;
         self.watch = watch.or_else(|| self.watch.take());
@@ -137,8 +136,7 @@ impl StateWriter {
         Ok(())
     }
 
-    /// Has the thread do something with the file, and waits for it, but not for longer than `limit`. While a job before it is late, nothing is
-    /// waited for.
+    /// Runs `deed` in the thread, and waits for it at most `limit`. While an earlier job is late, it fails immediately.
     async fn ask<T: Send + 'static + Default>(
         &mut self,
         limit: Duration,
@@ -187,7 +185,7 @@ mod tests {
         process::{CommandLine, Linux},
     };
 
-    /// A file on a disk that hangs as long as the test wants.
+    /// A file on a disk that blocks as long as the test wants.
     #[derive(Clone, Default)]
     struct Hanging(Arc<(Mutex<Disk>, Condvar)>);
 
@@ -239,7 +237,7 @@ mod tests {
         let begin = Instant::now();
         keeper.save(state(1)).await;
         assert!(begin.elapsed() >= LIMIT && keeper.due().is_some());
-        // Ten more would take ten seconds, if each waited.
+        // Ten more would take ten seconds, if each one waited.
         let begin = Instant::now();
         for restarts in 2..12 {
             keeper.save(state(restarts)).await;
@@ -284,7 +282,7 @@ mod tests {
         let ended = watch.wait_for(|now| matches!(now.state, State::Exited { .. }));
         drop(timeout(Duration::from_secs(60), ended).await.unwrap().unwrap());
         let took = begin.elapsed();
-        // The one wait for the disk, the time for SIGTERM, and what a busy machine takes.
+        // One wait for the disk, the time for SIGTERM, and delays of a busy host.
         assert!(took >= Duration::from_secs(1) && took < Duration::from_secs(8), "{took:?}");
         supervisor.leave(Stop::new("test", Mode::Graceful)).await.unwrap();
         timeout(Duration::from_secs(60), supervision).await.unwrap().unwrap();

@@ -24,7 +24,7 @@ const OTHERS_WRITE: u32 = 0o022;
 
 /// An open directory: its files are found even if its path was changed.
 #[derive(Debug)]
-pub(crate) struct Folder {
+pub(crate) struct TrustedDir {
     descriptor: OwnedFd,
     path: PathBuf,
 }
@@ -33,7 +33,7 @@ pub(crate) struct Folder {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FileId(u64, u64);
 
-impl Folder {
+impl TrustedDir {
     /// Opens the directory of a file.
     ///
     /// # Errors
@@ -124,7 +124,7 @@ impl Folder {
     ///
     /// # Errors
     ///
-    /// As for [`Folder::read`].
+    /// As for [`TrustedDir::read`].
     pub(crate) fn open_or_create(&self, name: &OsStr) -> io::Result<File> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let mode = Mode::RUSR | Mode::WUSR;
@@ -274,15 +274,15 @@ mod tests {
         let file = temporary.path().join(STATE);
         for refused in [0o1777, 0o777, 0o770, 0o702] {
             mode(temporary.path(), refused);
-            let why = refusal(Folder::of(&file));
+            let why = refusal(TrustedDir::of(&file));
             assert!(why.contains(&format!("mode {refused:04o}")) && why.contains("chmod go-w"), "{why}");
-            Folder::shared(&file).unwrap();
+            TrustedDir::shared(&file).unwrap();
         }
         mode(temporary.path(), 0o755);
-        Folder::of(&file).unwrap();
+        TrustedDir::of(&file).unwrap();
         if geteuid().is_root() {
             chown(temporary.path(), Some(4242), None).unwrap();
-            let why = refusal(Folder::of(&file));
+            let why = refusal(TrustedDir::of(&file));
             assert!(why.contains("owned by user 4242"), "{why}");
         }
     }
@@ -291,7 +291,7 @@ mod tests {
     fn file_writable_by_others_is_rejected() {
         let temporary = tempfile::tempdir().unwrap();
         let file = temporary.path().join(STATE);
-        let folder = Folder::of(&file).unwrap();
+        let folder = TrustedDir::of(&file).unwrap();
         let name = OsStr::new(STATE);
         assert_eq!(folder.read(name).unwrap(), None);
         fs::write(&file, "text").unwrap();
@@ -317,7 +317,7 @@ mod tests {
     fn non_regular_file_is_rejected() {
         let temporary = tempfile::tempdir().unwrap();
         let file = temporary.path().join(STATE);
-        let folder = Folder::of(&file).unwrap();
+        let folder = TrustedDir::of(&file).unwrap();
         let name = OsStr::new(STATE);
         fs::write(temporary.path().join("precious"), "precious").unwrap();
         symlink("precious", &file).unwrap();
@@ -335,7 +335,7 @@ mod tests {
     fn planted_temporary_file_is_not_written() {
         let temporary = tempfile::tempdir().unwrap();
         let path = |name: &str| temporary.path().join(name);
-        let folder = Folder::of(&path(STATE)).unwrap();
+        let folder = TrustedDir::of(&path(STATE)).unwrap();
         fs::write(path("precious"), "precious").unwrap();
         let open_before = File::create(path("new")).unwrap();
         mode(&path("new"), 0o666);

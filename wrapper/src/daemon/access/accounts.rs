@@ -6,7 +6,7 @@ use thiserror::Error;
 
 /// A user, or all members of a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Who {
+pub enum UserOrGroup {
     User(u32),
     /// The GID, and the users that `/etc/group` lists as members. Users with this primary group are not listed there.
     Group {
@@ -17,14 +17,14 @@ pub enum Who {
 
 /// The user or group does not exist.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
-pub enum WhoError {
+pub enum UnknownAccount {
     #[error("user {0:?} does not exist on this host")]
     User(String),
     #[error("group {0:?} does not exist on this host")]
     Group(String),
 }
 
-impl Who {
+impl UserOrGroup {
     pub(super) fn is(&self, uid: u32, gid: u32) -> bool {
         match self {
             Self::User(user) => *user == uid,
@@ -33,29 +33,29 @@ impl Who {
     }
 }
 
-impl FromStr for Who {
-    type Err = WhoError;
+impl FromStr for UserOrGroup {
+    type Err = UnknownAccount;
 
     /// `alice`, `1000`, `@admins` or `@100`.
-    fn from_str(text: &str) -> Result<Self, WhoError> {
+    fn from_str(text: &str) -> Result<Self, UnknownAccount> {
         let read = |path| fs::read_to_string(path).unwrap_or_default();
         resolve(text, &read("/etc/passwd"), &read("/etc/group"))
     }
 }
 
 /// The UID of a user, by name or UID.
-pub(crate) fn user_id(user: &str) -> Result<u32, WhoError> {
+pub(crate) fn user_id(user: &str) -> Result<u32, UnknownAccount> {
     match user.parse()? {
-        Who::User(uid) => Ok(uid),
-        Who::Group { .. } => Err(WhoError::User(user.to_owned())),
+        UserOrGroup::User(uid) => Ok(uid),
+        UserOrGroup::Group { .. } => Err(UnknownAccount::User(user.to_owned())),
     }
 }
 
 /// The GID of a group, by name or GID.
-pub(crate) fn group_id(group: &str) -> Result<u32, WhoError> {
+pub(crate) fn group_id(group: &str) -> Result<u32, UnknownAccount> {
     match format!("@{group}").parse()? {
-        Who::Group { gid, .. } => Ok(gid),
-        Who::User(_) => Err(WhoError::Group(group.to_owned())),
+        UserOrGroup::Group { gid, .. } => Ok(gid),
+        UserOrGroup::User(_) => Err(UnknownAccount::Group(group.to_owned())),
     }
 }
 
@@ -80,18 +80,18 @@ fn name(file: &str, number: u32) -> String {
     found.unwrap_or(number)
 }
 
-fn resolve(text: &str, passwd: &str, group: &str) -> Result<Who, WhoError> {
+fn resolve(text: &str, passwd: &str, group: &str) -> Result<UserOrGroup, UnknownAccount> {
     let Some(name) = text.strip_prefix('@') else {
         let uid = text.parse().ok().or_else(|| number(passwd, text));
-        return uid.map(Who::User).ok_or_else(|| WhoError::User(text.to_owned()));
+        return uid.map(UserOrGroup::User).ok_or_else(|| UnknownAccount::User(text.to_owned()));
     };
     let Some(gid) = name.parse().ok().or_else(|| number(group, name)) else {
-        return Err(WhoError::Group(name.to_owned()));
+        return Err(UnknownAccount::Group(name.to_owned()));
     };
     let line = group.lines().find(|line| line.split(':').nth(2) == Some(gid.to_string().as_str()));
     let names = line.and_then(|line| line.split(':').nth(3)).unwrap_or_default();
     let members = names.split(',').filter_map(|name| number(passwd, name)).collect();
-    Ok(Who::Group { gid, members })
+    Ok(UserOrGroup::Group { gid, members })
 }
 
 /// The third field of the line whose first field is `name`.
@@ -111,14 +111,14 @@ mod tests {
         let passwd = "root:x:0:0:root:/root:/bin/sh\nalice:x:1000:1000::/:/bin/sh\nbob:x:1001:100::/:/bin/sh\nbroken\n";
         let group = "root:x:0:\nadmins:x:100:alice,nobody\nodd:x:many:\n";
         let resolve = |text| resolve(text, passwd, group);
-        assert_eq!(resolve("alice"), Ok(Who::User(1000)));
-        assert_eq!(resolve("77"), Ok(Who::User(77)));
-        assert_eq!(resolve("carol"), Err(WhoError::User("carol".to_owned())));
+        assert_eq!(resolve("alice"), Ok(UserOrGroup::User(1000)));
+        assert_eq!(resolve("77"), Ok(UserOrGroup::User(77)));
+        assert_eq!(resolve("carol"), Err(UnknownAccount::User("carol".to_owned())));
         let admins = resolve("@admins").unwrap();
         assert_eq!(admins, resolve("@100").unwrap());
         assert!(admins.is(1000, 1000) && admins.is(1001, 100) && !admins.is(1002, 1002));
         assert_eq!((name(passwd, 1001).as_str(), name(group, 100).as_str()), ("bob", "admins"));
         assert_eq!(name(passwd, 1002), "1002");
-        assert_eq!(resolve("@odd"), Err(WhoError::Group("odd".to_owned())));
+        assert_eq!(resolve("@odd"), Err(UnknownAccount::Group("odd".to_owned())));
     }
 }

@@ -1,7 +1,7 @@
-//! Who may ask for what.
+//! Access control.
 //!
-//! The permissions of the socket decide who can connect at all. Lists narrow that further by the user whom the kernel names for the
-//! other end (`SO_PEERCRED`): some may control, some only look. Without a list, whoever can connect may control.
+//! The permissions of the socket decide who can connect. Allow lists restrict access further, by the user that the kernel reports for the
+//! peer (`SO_PEERCRED`): some users have control, others read-only access. Without a list, every client that can connect has control.
 
 mod accounts;
 
@@ -10,43 +10,43 @@ use std::fmt;
 use thiserror::Error;
 use tonic::{Extensions, transport::server::UdsConnectInfo};
 
-pub use self::accounts::{Who, WhoError};
+pub use self::accounts::{UnknownAccount, UserOrGroup};
 pub(crate) use self::accounts::{group_id, group_name, user_id, user_name};
 use crate::supervise::callback::Callback;
 
-/// What a peer may do. The later includes the earlier.
+/// Rights of a peer. Each level includes the levels before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Rights {
     Nothing,
-    /// Look.
+    /// Read the status.
     Read,
-    /// Stop, cancel and start as well.
+    /// Drain, cancel and start as well.
     Control,
 }
 
-/// The lists.
+/// The allow lists.
 #[derive(Clone, Debug, Default)]
 pub struct Access {
-    control: Vec<Who>,
-    read: Vec<Who>,
+    control: Vec<UserOrGroup>,
+    read: Vec<UserOrGroup>,
     callbacks: Vec<CallbackTarget>,
 }
 
-/// A callback is not allowed.
+/// The callback's URL is not allowed.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 #[error("its URL does not match any --allow-callback prefix")]
 pub struct CallbackRefused;
 
 impl Access {
     #[must_use]
-    pub fn new(control: Vec<Who>, read: Vec<Who>, callbacks: Vec<CallbackTarget>) -> Self {
+    pub fn new(control: Vec<UserOrGroup>, read: Vec<UserOrGroup>, callbacks: Vec<CallbackTarget>) -> Self {
         Self { control, read, callbacks }
     }
 
-    /// What a user may do. The wrapper's own user and root always control: they could signal the runner themselves.
+    /// Rights of a user. Root and the wrapper's user always have control: they could signal the runner directly.
     #[must_use]
     pub fn of_user(&self, uid: u32, gid: u32) -> Rights {
-        let is_in = |list: &[Who]| list.iter().any(|who| who.is(uid, gid));
+        let is_in = |list: &[UserOrGroup]| list.iter().any(|who| who.is(uid, gid));
         if is_privileged(uid) || !self.is_listed() || is_in(&self.control) {
             Rights::Control
         } else if is_in(&self.read) {
@@ -56,7 +56,7 @@ impl Access {
         }
     }
 
-    /// What the sender of a request may do. Nobody is named for the other end of a TCP connection: where there are lists, it may look.
+    /// Rights of the sender of a request. TCP clients cannot be identified: if a list is set, they have read-only access.
     #[must_use]
     pub fn of_request(&self, extensions: &Extensions) -> Rights {
         match extensions.get::<UdsConnectInfo>() {
@@ -66,11 +66,11 @@ impl Access {
         }
     }
 
-    /// Whether the wrapper may make this request for somebody.
+    /// Checks the URL of a callback.
     ///
     /// # Errors
     ///
-    /// When there is a list, and the callback is none of it.
+    /// If there is a list, and the URL matches no entry.
     pub fn check_callback(&self, callback: &Callback) -> Result<(), CallbackRefused> {
         let allowed =
             self.callbacks.is_empty() || self.callbacks.iter().any(|target| callback.is_under(&target.0));
@@ -82,12 +82,12 @@ impl Access {
     }
 }
 
-/// Whether this is root or the wrapper's own user.
+/// Whether this is root or the wrapper's user.
 pub(crate) fn is_privileged(uid: u32) -> bool {
     uid == 0 || uid == rustix::process::geteuid().as_raw()
 }
 
-/// A part of the web that callbacks may go to: scheme, host, port, and the beginning of a path.
+/// An allowed URL prefix of callbacks: scheme, host, port, and the beginning of the path.
 #[derive(Clone, PartialEq, Eq)]
 pub struct CallbackTarget(Callback);
 
@@ -113,7 +113,7 @@ mod tests {
 
     use super::*;
 
-    fn who(text: &str) -> Vec<Who> {
+    fn who(text: &str) -> Vec<UserOrGroup> {
         vec![text.parse().unwrap()]
     }
 

@@ -1,4 +1,4 @@
-//! Making callbacks, again when they fail, without anybody waiting for them but the wrapper's own end.
+//! Sends callbacks, with retries, in the background. Only the exit of the wrapper waits for them.
 
 mod client;
 
@@ -15,19 +15,19 @@ use super::counters::{CallbackResult, Counters};
 use crate::supervise::callback::Callback;
 use crate::supervise::{Callbacks, Completion};
 
-/// What upstream's wrapper gives its one attempt.
+/// The timeout of upstream's wrapper for its only attempt.
 const ATTEMPT_LIMIT: Duration = Duration::from_secs(10);
 
-/// The first pause; each next one is twice as long.
+/// The first delay; it doubles with each retry.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 
-/// The longest pause.
+/// The maximum delay.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5 * 60);
 
-/// So long after it was due a callback that still fails is given up: a service that is called may be down for a night.
+/// After this time a callback is not retried any more. Its receiver may be down for a night.
 const GIVE_UP_AFTER: Duration = Duration::from_secs(24 * 3600);
 
-/// Makes callbacks in tasks of their own.
+/// Sends each callback in a separate task.
 #[derive(Clone, Debug)]
 pub(super) struct CallbackSender {
     runtime: Handle,
@@ -52,11 +52,11 @@ impl Callbacks for CallbackSender {
     }
 }
 
-/// Makes the callback until it succeeds or nothing more can be hoped for, and logs which it was. It was due at `since`.
+/// Sends the callback until it succeeds or further retries are useless, and logs the result. It was due at `since`.
 async fn make(callback: Callback, since: Instant, counters: &Counters) {
     let mut pause = FIRST_PAUSE;
     for attempt in 1_u32.. {
-        // A fault of ours in one attempt is no reason to stop, nor to end the wrapper, whose successor would meet the same fault.
+        // A panic in one attempt must not end the wrapper: the next wrapper would panic as well.
         let result = AssertUnwindSafe(client::attempt(&callback, ATTEMPT_LIMIT)).catch_unwind().await;
         let (cause, is_transient) = match result {
             Ok(Ok(status)) => {
@@ -105,7 +105,7 @@ mod tests {
         Callback::new(&format!("http://{address}/"), "POST", &HashMap::new()).unwrap()
     }
 
-    /// The clock stands still but for the limits, so this takes no time; what it shows is which limits there are.
+    /// The clock is paused and advances from timer to timer, so the test takes no time.
     #[tokio::test(start_paused = true)]
     async fn callback_to_silent_server_is_retried_for_one_day() {
         let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -114,7 +114,7 @@ mod tests {
         make(to(silent.local_addr().unwrap()), begin, &counters).await;
         let [success, retry, given_up] = CallbackResult::ALL.map(|result| counters.attempts(result));
         assert_eq!((success, given_up), (0, 1));
-        // Each attempt takes ten seconds, and the pauses grow to five minutes.
+        // Each attempt takes ten seconds, and the delays grow to five minutes.
         assert!((250..320).contains(&retry), "{retry}");
         let took = begin.elapsed();
         assert!(
@@ -123,7 +123,7 @@ mod tests {
         );
     }
 
-    /// As one that a wrapper takes up which was started a day later.
+    /// As a callback that the next wrapper finds a day later.
     #[tokio::test(start_paused = true)]
     async fn overdue_callback_is_attempted_once_more() {
         let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();

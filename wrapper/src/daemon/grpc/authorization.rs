@@ -1,21 +1,21 @@
-//! Whether a request may be served.
+//! Checks whether a request is permitted.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tonic::{Request, Status, transport::server::UdsConnectInfo};
 
 use super::errors;
-use crate::daemon::audit::Asker;
+use crate::daemon::audit::Requester;
 use crate::daemon::{
     access::{Access, Rights},
     counters::Counters,
     limits::LogRateLimiter,
 };
 
-/// Refusals that are logged in a minute. More would push the rest out of the journal, and the runner's lines with it.
+/// Denied calls logged per minute. More lines would displace other lines from the journal.
 const LINES: u32 = 20;
 
-/// Lets requests through whose senders have the rights, and counts those that have not.
+/// Accepts requests whose senders have the rights, and counts the others.
 #[derive(Clone, Debug)]
 pub struct Authorizer {
     pub(super) access: Access,
@@ -35,11 +35,11 @@ impl Authorizer {
         Self { access, counters, log_limit: Arc::new(Mutex::new(LogRateLimiter::per_minute(LINES))) }
     }
 
-    /// The message of a request whose sender has these rights.
+    /// The message of a request, if its sender has these rights.
     ///
     /// # Errors
     ///
-    /// `PERMISSION_DENIED`, which is logged with the user, and counted where there are too many for the log.
+    /// `PERMISSION_DENIED`, which is logged with the user, unless too many were logged already, and counted.
     pub(super) fn open<T>(&self, needed: Rights, request: Request<T>) -> Result<T, Status> {
         let rights = self.access.of_request(request.extensions());
         if rights < needed {
@@ -57,8 +57,8 @@ impl Authorizer {
     /// # Errors
     ///
     /// As [`Authorizer::open`].
-    pub(super) fn open_control<T>(&self, request: Request<T>) -> Result<(T, Asker), Status> {
-        let asker = Asker::of(request.extensions());
+    pub(super) fn open_control<T>(&self, request: Request<T>) -> Result<(T, Requester), Status> {
+        let asker = Requester::of(request.extensions());
         Ok((self.open(Rights::Control, request)?, asker))
     }
 }

@@ -1,4 +1,4 @@
-//! The supervisor's states in the words of each API.
+//! Converts the supervisor's state into the messages of each API.
 
 use std::time::{Duration, SystemTime};
 
@@ -16,41 +16,41 @@ use crate::{
     },
 };
 
-/// A status stays below 64 KiB, whatever its runner says, so that every client can read the answer to what it asked for.
+/// A status stays below 64 KiB, whatever the runner writes, so that every client can read it.
 ///
-/// So many reasons are named for a health that is not better; the number of the others follows them.
+/// Maximum number of reasons; the number of further reasons follows them.
 const REASONS: usize = 20;
-/// Bytes of one of them.
+/// Maximum size of a reason in bytes.
 const REASON: usize = 500;
-/// Bytes of a failure, with the last lines of the log.
+/// Maximum size of a failure in bytes, including the last lines of the log.
 const FAILURE: usize = 16 * 1024;
-/// Bytes of a list of jobs: less than the 4 MiB that gRPC clients take unless they are told otherwise.
+/// Maximum size of a job list in bytes: below 4 MiB, the default limit of gRPC clients.
 const JOBS: usize = 3 * 1024 * 1024;
-/// Bytes that stand before each message of a list, at most.
+/// Maximum number of bytes before each message of a list.
 const FRAME: usize = 4;
-/// Bytes of the reason why a runner could not be started.
+/// Maximum size of the error of a failed start in bytes.
 const SPAWN_ERROR: usize = 2 * 1024;
-/// Bytes of a name that the runner chooses: a version, a stage.
+/// Maximum size of a string from the runner, such as a version or a stage, in bytes.
 const NAME: usize = 200;
 
 /// Upstream's status and failure reason for a state.
 pub(super) fn upstream(supervision: &Supervision) -> (Status, String) {
     let status = match &supervision.state {
-        // Nothing is known to run yet. Never `stopped`: a child may still come.
+        // Not `stopped`, because a child may still be started.
         State::Idle | State::Starting { stop: None } => Status::Unknown,
-        // The child that comes will be stopped at once, and will take no job.
+        // The child will be stopped immediately after its start, and accepts no job.
         State::Starting { stop: Some(_) } => Status::InShutdown,
-        // None runs, and one will. Not `stopped`: that is final.
+        // Not `stopped`, which is final: a child will be started.
         State::Backoff { .. } => Status::Unknown,
         State::Running { .. } => Status::Running,
-        // Held, draining, forced or killed: all will end, and none has.
+        // The child is stopping in all of these phases.
         State::Stopping { .. } => Status::InShutdown,
         State::Exited { .. } => Status::Stopped,
     };
     (status, failure(supervision))
 }
 
-/// Everything that our own API tells.
+/// The status of the `grit.wrapper.v1` API.
 pub(super) fn own(supervision: &Supervision, health: &Health) -> v1::Status {
     let state = &supervision.state;
     v1::Status {
@@ -104,7 +104,7 @@ fn failure(supervision: &Supervision) -> String {
     shortened(&text, FAILURE)
 }
 
-/// The text, or as much of it as `limit` bytes hold.
+/// The text, truncated to `limit` bytes.
 fn shortened(text: &str, limit: usize) -> String {
     const MARK: &str = "…";
     if text.len() <= limit {
@@ -121,7 +121,7 @@ fn own_state(state: &State) -> v1::State {
         State::Starting { .. } => v1::State::Starting,
         State::Running { .. } => v1::State::Running,
         State::Stopping { phase, .. } => match phase {
-            // That SIGQUIT is still held shows in `drain.signalled`.
+            // `drain.signalled` shows whether SIGQUIT was sent.
             Phase::Holding { .. } | Phase::Draining { .. } => v1::State::Draining,
             Phase::Spacing { .. } | Phase::Terminating { .. } | Phase::Killed => v1::State::Forcing,
         },
@@ -149,7 +149,7 @@ fn exit(end: &End) -> v1::Exit {
 fn own_health(state: &State, health: &Health) -> v1::Health {
     let health = health.of(state);
     let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
-    // A goal of no rung at all is one that is not known yet.
+    // No maximum level means that it is not known yet.
     let goal = if health.goal == Level::None { v1::Level::Unspecified } else { rung(health.goal) };
     let name = |name: &Option<String>| name.as_deref().map(|name| shortened(name, NAME));
     v1::Health {
@@ -169,7 +169,7 @@ fn own_health(state: &State, health: &Health) -> v1::Health {
     }
 }
 
-/// Each section of a runner may have a reason of its own, and there are runners with a thousand sections.
+/// Each section of a runner can have a separate reason, and a runner can have a thousand sections.
 fn reasons(all: &[String]) -> Vec<String> {
     let mut reasons: Vec<_> = all.iter().take(REASONS).map(|reason| shortened(reason, REASON)).collect();
     if let Some(others @ 1..) = all.len().checked_sub(REASONS) {
@@ -228,13 +228,13 @@ fn outcome(outcome: DrainOutcome) -> v1::DrainOutcome {
     }
 }
 
-/// The drain of an earlier runner, and how that ended.
+/// The drain of the previous runner, and the exit of that runner.
 fn last_drain(past: &PastStop) -> v1::Drain {
     let state = State::Exited { end: past.end.clone(), stop: None };
     v1::Drain { exit: Some(exit(&past.end)), ..drain(&state, &past.stop) }
 }
 
-/// The jobs for an answer, the oldest first, and how many younger ones have no room in it: gRPC clients take 4 MiB.
+/// The job list, oldest first, and the number of younger jobs that exceed its maximum size.
 pub(super) fn jobs(mut jobs: Vec<Job>) -> v1::ListJobsResponse {
     jobs.sort_by_key(|job| std::cmp::Reverse(job.duration));
     let mut answer = v1::ListJobsResponse::default();
@@ -255,7 +255,7 @@ pub(super) fn jobs(mut jobs: Vec<Job>) -> v1::ListJobsResponse {
     answer
 }
 
-/// To the millisecond: below that, two readings of one moment differ.
+/// Rounded to milliseconds: below that, two readings of one instant differ.
 fn timestamp(moment: Instant) -> prost_types::Timestamp {
     let since = clock::time(moment).duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     prost_types::Timestamp {
@@ -291,7 +291,7 @@ mod tests {
             child: Some(child),
             ..Health::default()
         };
-        // The longest that a client may give.
+        // The longest strings that a client may send.
         let text = |characters| Arc::from("\u{10ffff}".repeat(characters));
         let stop = Stop { reason: text(1000), ..Stop::new(&*text(200), Mode::Graceful) };
         let end = End::SpawnFailed(Arc::from(long.as_str()));

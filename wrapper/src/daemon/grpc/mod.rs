@@ -1,5 +1,5 @@
-//! The gRPC surface: upstream's service, our own beside it, gRPC health and reflection. One file per call; [`messages`] turns states into the words
-//! of each API, and [`errors`] makes every error.
+//! The gRPC server: upstream's service, the `grit.wrapper.v1` service, gRPC health and reflection. One file per method; [`messages`]
+//! creates the messages, and [`errors`] creates all errors.
 
 mod accept;
 mod authority;

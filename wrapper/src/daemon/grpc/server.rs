@@ -1,4 +1,4 @@
-//! Serving the services on the listeners, within limits.
+//! Serves the gRPC services on the listeners, within limits.
 
 use std::{sync::Arc, time::Duration};
 
@@ -27,17 +27,17 @@ use super::{
 };
 use crate::daemon::{counters::Counters, listen::Listener};
 
-/// The largest request is a callback with its headers. Answers have no limit here, since one that could not be encoded would hide what
-/// was done: [`super::messages`] keeps them short.
+/// The largest request is a callback with its headers. Responses have no limit here: [`super::messages`] keeps them small, and a response
+/// that could not be encoded would hide an executed change.
 const MAX_REQUEST: usize = 64 * 1024;
 
-/// Calls at one time on one connection. Each may hold a message that has not come to its end.
+/// Concurrent calls per connection. Each may hold an incomplete message.
 const MAX_STREAMS: u32 = 8;
 
-/// How long a call may take until its answer begins. The longest is a start, whose exec may hang for half of it.
+/// Timeout until a response begins. The longest call is a start, whose exec can take half of this.
 const CALL_LIMIT: Duration = Duration::from_secs(60);
 
-/// How long an ending server waits for the calls under way.
+/// Maximum time to complete open calls at exit.
 const DRAIN_LIMIT: Duration = Duration::from_secs(2);
 
 /// Why serving ended before it was stopped.
@@ -49,13 +49,13 @@ pub enum ServeError {
     Ended,
 }
 
-/// What is served on every listener.
+/// The services of every listener.
 #[derive(Clone, Debug)]
 pub struct Services {
     pub upstream: Upstream,
-    /// Ours; left out, the wrapper looks to clients as upstream's does.
+    /// Without it, clients see the services of upstream's wrapper only.
     pub v1: Option<WrapperV1>,
-    /// Where the calls are counted.
+    /// Counters of the calls.
     pub counters: Arc<Counters>,
 }
 

@@ -1,17 +1,17 @@
-//! Labels of a deployment, which its metrics carry.
+//! Labels for the metrics of a deployment.
 
 use std::{fmt, str::FromStr};
 
 use thiserror::Error;
 
-/// `NAME=VALUE`, with a name that Prometheus takes.
+/// `NAME=VALUE`, with a valid Prometheus label name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Label {
     pub name: String,
     pub value: String,
 }
 
-/// It is no label.
+/// Why a label is invalid.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum LabelError {
     #[error("expected NAME=VALUE, such as shard=blue")]
@@ -39,7 +39,7 @@ impl fmt::Display for Label {
     }
 }
 
-/// The name that two labels have, if any: Prometheus would take nothing of a page that has it.
+/// A duplicate label name, if any: Prometheus rejects a response with duplicates.
 pub(crate) fn duplicate_name(labels: &[Label]) -> Option<&str> {
     let is_before = |at: usize| labels[..at].iter().any(|earlier| earlier.name == labels[at].name);
     (0..labels.len()).find(|at| is_before(*at)).map(|at| labels[at].name.as_str())

@@ -1,6 +1,6 @@
-//! The metrics. They are made of the present state and the counters, so they cost nothing while nobody asks.
+//! The metrics, created from the current state and the counters for each request.
 //!
-//! What is not known has no sample. A state is a family with one series for each, of which one is 1.
+//! Unknown values have no sample. A state is a family with one series per state, of which one is 1.
 
 use tokio::time::Instant;
 
@@ -20,7 +20,7 @@ const STATES: [&str; 8] =
 
 const MODES: [(Mode, &str); 2] = [(Mode::Graceful, "graceful"), (Mode::Forceful, "forceful")];
 
-/// As gRPC for Go prints its codes, which is what dashboards know.
+/// Names of the status codes as in gRPC for Go, which dashboards expect.
 const CODE_NAMES: [&str; CODES] = [
     "OK",
     "Canceled",
@@ -179,7 +179,7 @@ fn drain(page: &mut MetricsText, state: &State, health: &Health) {
     }
 }
 
-/// The wish, its signal, and each job that ended since.
+/// The latest of the request, SIGQUIT, and the last finished job.
 fn last_progress(asked: Instant, phase: Phase, health: &Health) -> Instant {
     let signalled = match phase {
         Phase::Draining { since } => since,
@@ -211,7 +211,8 @@ fn peers(page: &mut MetricsText, counters: &Counters) {
     for (method, (service, name)) in METHODS.iter().enumerate() {
         for (code, code_name) in CODE_NAMES.iter().enumerate() {
             let count = counters.requests(method, code);
-            // Of the many pairs, those that may be missed: a series that begins above 0 hides its first increase.
+            // Other codes are omitted until their first call, to limit the number of series. OK is always present: a series that begins
+            // above 0 hides its first increase.
             if count > 0 || code == 0 {
                 let labels = [("grpc_service", *service), ("grpc_method", *name), ("grpc_code", *code_name)];
                 page.sample("grpc_server_handled_total", &labels, count);
@@ -246,7 +247,7 @@ fn state_name(state: &State) -> &'static str {
         State::Stopping { phase: Phase::Holding { .. } | Phase::Draining { .. }, .. } => "draining",
         State::Stopping { .. } => "forcing",
         State::Backoff { .. } => "backoff",
-        // The one that somebody should look at.
+        // A failed runner needs attention, so it has a separate state.
         State::Exited { end, .. } if end.failure().is_some() => "failed",
         State::Exited { .. } => "stopped",
     }

@@ -1,14 +1,14 @@
-//! HTTP for those who speak no gRPC: `/metrics` for Prometheus, and a small REST surface. Off unless an address is given.
+//! HTTP server: `/metrics` for Prometheus, and a small REST API. Off unless an address is set.
 //!
-//! | request | answer |
+//! | request | response |
 //! | --- | --- |
-//! | `GET /metrics` | the metrics, also before the runner's first start and after its end |
-//! | `GET /status`, `GET /jobs` | what the operator's commands answer with `--json` |
-//! | `POST /drain`, `/cancel`, `/start` | the same as the commands; only with `--http-allow-control` |
+//! | `GET /metrics` | the metrics, also while no runner is running |
+//! | `GET /status`, `GET /jobs` | the JSON output of the commands |
+//! | `POST /drain`, `/cancel`, `/start` | as the commands; only with `--http-allow-control` |
 //!
-//! There is no authentication, so it only looks unless more is asked for by name, and a client that does not come through loopback gets the
-//! metrics only. A web page in a browser on this machine cannot reach
-//! the POSTs even then: they are refused with an `Origin`, and without the content type `application/json`.
+//! There is no authentication, so it is read-only by default, and clients on other hosts can read the metrics only. A web page in a
+//! browser on this host cannot send the POST requests: they are rejected with an `Origin` header, and without the content type
+//! `application/json`.
 
 mod exposition;
 mod label;
@@ -46,23 +46,23 @@ use super::{
     listen::Address,
 };
 
-/// A client that takes longer for its request and the answer is let go; each request has a connection of its own.
+/// Timeout for a request and its response. Each request uses a separate connection.
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// Connections at one time. The next waits, and takes no descriptor that the runner's start or the state file may need.
+/// Concurrent connections. Further connections wait, and use no file descriptor.
 const MAX_CONNECTIONS: usize = 32;
 
-/// How long the head of a request may take, which is one small packet. So who connects and asks nothing cannot keep others waiting for long.
+/// Timeout for the headers of a request, which fit one packet, so that idle connections cannot block others for long.
 const HEAD_LIMIT: Duration = Duration::from_secs(2);
 
-/// The same while more than [`CALM`] connections are open. So two hundred slow clients delay a request by about a second, and not by
+/// The timeout while more than [`CALM`] connections are open. With it, two hundred slow clients delay a request by about a second, not by
 /// [`HEAD_LIMIT`] for each [`MAX_CONNECTIONS`] of them.
 const HURRIED_HEAD_LIMIT: Duration = Duration::from_millis(100);
 
-/// As many connections as honest clients have open at one time.
+/// Usual maximum of concurrent connections.
 const CALM: usize = 8;
 
-/// The pause after a failed accept.
+/// Delay after a failed accept.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// The settings of the HTTP server.
@@ -96,7 +96,7 @@ pub struct HttpServer {
 }
 
 impl HttpServer {
-    /// Answers for ever.
+    /// Serves requests; never returns.
     pub async fn serve(self, listener: tokio::net::TcpListener) {
         let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
         let mut failures = LogRateLimiter::per_minute(1);
@@ -143,7 +143,7 @@ impl HttpServer {
 
     async fn answer(&self, request: Request<Incoming>, peer: SocketAddr) -> Response<Full<Bytes>> {
         let path = request.uri().path().to_owned();
-        if !may_ask(peer.ip(), &path, self.settings.remote) {
+        if !is_allowed(peer.ip(), &path, self.settings.remote) {
             return error(
                 StatusCode::FORBIDDEN,
                 "other hosts can read /metrics only; start the wrapper with \
@@ -193,8 +193,8 @@ impl HttpServer {
     }
 }
 
-/// Whether a client may have an answer for this path. One on loopback is on this machine, or comes through a tunnel that was made on it.
-fn may_ask(client: IpAddr, path: &str, remote: Option<RemoteAccess>) -> bool {
+/// Whether a client may request this path. A client on loopback is on this host, or uses a tunnel to it.
+fn is_allowed(client: IpAddr, path: &str, remote: Option<RemoteAccess>) -> bool {
     client.to_canonical().is_loopback() || path == "/metrics" || remote == Some(RemoteAccess::All)
 }
 
@@ -227,14 +227,14 @@ mod tests {
             ["192.0.2.7", "::ffff:192.0.2.7", "2001:db8::7", "0.0.0.0"].map(|ip| ip.parse().unwrap())
         {
             for path in ["/status", "/jobs", "/drain", "/cancel", "/start", "/", "/metrics/", "//metrics"] {
-                assert!(!may_ask(client, path, Some(RemoteAccess::Metrics)), "{client} {path}");
-                assert!(!may_ask(client, path, None), "{client} {path}");
-                assert!(may_ask(client, path, Some(RemoteAccess::All)), "{client} {path}");
+                assert!(!is_allowed(client, path, Some(RemoteAccess::Metrics)), "{client} {path}");
+                assert!(!is_allowed(client, path, None), "{client} {path}");
+                assert!(is_allowed(client, path, Some(RemoteAccess::All)), "{client} {path}");
             }
-            assert!(may_ask(client, "/metrics", Some(RemoteAccess::Metrics)));
+            assert!(is_allowed(client, "/metrics", Some(RemoteAccess::Metrics)));
         }
         for client in ["127.0.0.1", "127.8.9.10", "::1", "::ffff:127.0.0.1"].map(|ip| ip.parse().unwrap()) {
-            assert!(may_ask(client, "/status", Some(RemoteAccess::Metrics)), "{client}");
+            assert!(is_allowed(client, "/status", Some(RemoteAccess::Metrics)), "{client}");
         }
     }
 }

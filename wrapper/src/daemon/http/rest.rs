@@ -1,4 +1,4 @@
-//! The REST surface: our own API's calls, in JSON.
+//! The REST API: the methods of `grit.wrapper.v1` in JSON.
 
 use std::{collections::HashMap, net::SocketAddr};
 
@@ -20,13 +20,13 @@ use crate::{
     daemon::{audit::HttpPeer, duration, grpc::WrapperV1},
 };
 
-/// As much as gRPC takes.
+/// The same limit as for gRPC requests.
 const MAX_BODY: usize = 64 * 1024;
 
-/// How many jobs have no room in the answer to `GET /jobs`; left out where all have.
+/// Number of jobs that are not in the response to `GET /jobs`; omitted if it is 0.
 const LEFT_OUT: HeaderName = HeaderName::from_static("grit-jobs-left-out");
 
-/// The body of `POST /drain`; every field but the id may be left out.
+/// The body of `POST /drain`; only `id` is required.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Drain {
@@ -105,7 +105,7 @@ pub(super) async fn post(
     }
 }
 
-/// A request of this client, as the gRPC service takes it.
+/// Converts a request for the gRPC service.
 fn ask<T>(message: T, peer: HttpPeer) -> tonic::Request<T> {
     let mut request = tonic::Request::new(message);
     request.extensions_mut().insert(peer);

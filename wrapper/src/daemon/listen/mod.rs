@@ -1,4 +1,4 @@
-//! Where the wrapper listens: addresses as upstream writes them, and binding them without harming a wrapper that is alive.
+//! Listeners. Addresses use upstream's syntax, and binding never disturbs a running wrapper.
 
 mod address;
 mod socket_activation;
@@ -32,7 +32,7 @@ pub enum Listener {
 }
 
 impl Listener {
-    /// Where the socket is in the file system, if it is there.
+    /// The path of a unix socket.
     #[must_use]
     pub fn path(&self) -> Option<&Path> {
         match self {
@@ -43,7 +43,7 @@ impl Listener {
 }
 
 impl fmt::Display for Listener {
-    /// What it is bound to: the path, or the address with the port that a port of 0 has become.
+    /// The path, or the address with the actual port if port 0 was requested.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unix(socket) => write!(f, "{}", socket.path().display()),
@@ -52,18 +52,18 @@ impl fmt::Display for Listener {
     }
 }
 
-/// What may be done when binding.
+/// Permissions and restrictions of listeners.
 #[derive(Clone, Debug, Default)]
 pub struct Rules {
-    /// Who may connect to a unix socket.
+    /// Permissions of a unix socket.
     pub access: SocketAccess,
-    /// Whether a TCP address may be one that other machines can reach.
+    /// Whether a TCP address may be reachable from other hosts.
     pub beyond_loopback: bool,
-    /// The flag that allows that.
+    /// The flag that allows this.
     pub allowed_by: &'static str,
 }
 
-/// Why an address cannot be listened on. Each names the address as it was given.
+/// Why an address cannot be used. Each message begins with the address.
 #[derive(Debug, Error)]
 pub enum ListenError {
     #[error(
@@ -100,7 +100,7 @@ pub enum ListenError {
     },
 }
 
-/// Listens where `source` says: on one address, or on sockets that were passed.
+/// Opens the listeners of `source`: one address, or sockets passed by systemd.
 ///
 /// # Errors
 ///
@@ -112,12 +112,12 @@ pub async fn open(source: &Source, rules: &Rules, passed: &mut Passed) -> Result
     }
 }
 
-/// Listens on `address`. A socket that a dead wrapper left is replaced; a live one is not touched. A wrapper that was killed and still ends
-/// is waited for, for 2 s.
+/// Listens on `address`. A stale socket is replaced; a socket in use is not changed. If its wrapper was killed and is still terminating,
+/// this waits up to 2 s.
 ///
 /// # Errors
 ///
-/// See [`ListenError`]; nothing of ours is left behind then.
+/// See [`ListenError`]; no socket or file is left behind.
 pub async fn bind(address: &Address, rules: &Rules) -> Result<Listener, ListenError> {
     match address {
         Address::Unix(path) => unix::bind(address, path, &rules.access).await.map(Listener::Unix),

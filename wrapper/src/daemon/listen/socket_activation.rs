@@ -1,8 +1,7 @@
-//! Sockets that the service manager made before it started us: socket activation, as of a systemd `.socket` unit.
+//! Socket activation: sockets that systemd created before it started the wrapper, as in a `.socket` unit.
 //!
-//! `LISTEN_FDS` says how many there are, from descriptor 3 on, and `LISTEN_PID` for whom; `LISTEN_FDNAMES` has their names. They are the
-//! manager's: their paths, owners and modes are its business, and stay when we end, so that clients wait and are not refused while a wrapper is
-//! replaced.
+//! `LISTEN_FDS` is the number of sockets, from descriptor 3 on, `LISTEN_PID` the PID of the receiver, and `LISTEN_FDNAMES` has the names.
+//! systemd manages their paths, owners and modes, and keeps them when the wrapper exits, so that clients wait while a wrapper is replaced.
 
 use std::{
     env, io,
@@ -18,7 +17,7 @@ use tracing::warn;
 
 use super::{Address, ListenError, Listener, Rules, UnixSocket};
 
-/// The sockets that were passed and not taken yet.
+/// The passed sockets that are not used yet.
 #[derive(Debug, Default)]
 pub struct Passed(Vec<(String, Socket)>);
 
@@ -28,7 +27,7 @@ enum Socket {
     Tcp(TcpListener),
 }
 
-/// A descriptor that was passed is nothing to listen on.
+/// A passed descriptor is not a listening socket.
 #[derive(Debug, Error)]
 #[error(
     "socket {number} of {count} passed by systemd is not a listening unix or TCP stream socket (Accept=no)"
@@ -41,12 +40,11 @@ pub struct PassedError {
 }
 
 impl Passed {
-    /// Takes what was passed to this process. Has to come before anything else is opened: whoever sets the environment says which descriptors
-    /// are meant.
+    /// Takes the passed sockets. Call it before any other file is opened: the environment defines which descriptors are used.
     ///
     /// # Errors
     ///
-    /// When one of them is no listening socket.
+    /// If one of them is not a listening socket.
     pub fn from_env() -> Result<Self, PassedError> {
         let for_us = env::var("LISTEN_PID").is_ok_and(|pid| pid == std::process::id().to_string());
         if !for_us {
@@ -65,7 +63,7 @@ impl Passed {
         Ok(Self(sockets))
     }
 
-    /// Takes those of this name, or all when it is empty. To be called within the runtime.
+    /// Takes the sockets with this name, or all if the name is empty. Call it within the runtime.
     pub(super) fn take(&mut self, name: &str, rules: &Rules) -> Result<Vec<Listener>, ListenError> {
         let is_meant = |(found, _): &mut (String, Socket)| name.is_empty() || found == name;
         let taken: Vec<_> = self.0.extract_if(.., is_meant).collect();
@@ -125,7 +123,7 @@ fn take(found: &mut ListenFd, at: usize) -> io::Result<Socket> {
     if listens { Ok(socket) } else { Err(io::ErrorKind::NotConnected.into()) }
 }
 
-/// Empty for a socket without one.
+/// Empty for a socket without a path.
 fn path(socket: &UnixListener) -> PathBuf {
     let address = socket.local_addr().ok();
     address.as_ref().and_then(|address| address.as_pathname()).map(Path::to_owned).unwrap_or_default()

@@ -31,7 +31,7 @@ use crate::{
     supervise::{
         lock::{self, Lock},
         lock_wait::{self, Attempt, LockOwner},
-        trusted_dir::Folder,
+        trusted_dir::TrustedDir,
     },
 };
 
@@ -122,7 +122,7 @@ pub(super) async fn bind(
     let name = path
         .file_name()
         .ok_or_else(|| io("use a path without a file name")(io::ErrorKind::InvalidInput.into()))?;
-    let folder = Folder::shared(path).map_err(io("open the socket's directory"))?;
+    let folder = TrustedDir::shared(path).map_err(io("open the socket's directory"))?;
     let lock = match lock::lock_file_for(&folder, name).await.map_err(io("lock the socket's lock file"))? {
         Attempt::Ours(lock) => lock,
         Attempt::Taken(holder) => return Err(alive(holder)),
@@ -166,7 +166,7 @@ fn listen(path: &Path) -> io::Result<UnixListener> {
 struct Entry(OwnedFd);
 
 impl Entry {
-    fn open(folder: &Folder, name: &OsStr, identity: (u64, u64)) -> io::Result<Self> {
+    fn open(folder: &TrustedDir, name: &OsStr, identity: (u64, u64)) -> io::Result<Self> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let entry = Self(openat(folder.descriptor(), name, flags, Mode::empty())?);
         let found = fs::metadata(entry.path())?;
@@ -304,7 +304,7 @@ mod tests {
         let precious = temporary.path().join("precious");
         fs::write(&precious, "precious").unwrap();
         let before = fs::metadata(&precious).unwrap().permissions();
-        let folder = Folder::shared(&path).unwrap();
+        let folder = TrustedDir::shared(&path).unwrap();
         let _socket = listen(&path).unwrap();
         let bound_socket = identity(&path).unwrap();
         let entry = Entry::open(&folder, OsStr::new("w.sock"), bound_socket).unwrap();

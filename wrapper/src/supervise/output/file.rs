@@ -1,4 +1,4 @@
-//! Last lines from a regular file, which may be shared with others: the wrapper at least.
+//! Reads the last lines of a regular file, into which other processes, at least the wrapper, may write as well.
 
 use std::{
     fs::File,
@@ -7,30 +7,30 @@ use std::{
 
 use serde_json::Value;
 
-/// So much of the end is looked at.
+/// Maximum number of bytes that are read from the end.
 const TAIL: u64 = 32 * 1024;
 
-/// The lines at the end of the file that were written behind `start`, but for the wrapper's own.
+/// The lines at the end of the file after `start`, without the wrapper's lines.
 ///
 /// # Errors
 ///
-/// Those of opening the file once more, for which it has to be readable for the wrapper's user, and of reading it.
+/// Errors of opening and reading the file, which must be readable for the wrapper's user.
 pub(super) fn read(path: &str, start: u64) -> io::Result<Vec<String>> {
     let mut file = File::open(path)?;
     let length = file.metadata()?.len();
-    // One that became shorter was cut by a rotation of logs, and all of it is new.
+    // If the file became shorter, log rotation truncated it, and its whole content is new.
     let start = if start > length { 0 } else { start };
     let from = start.max(length.saturating_sub(TAIL));
     file.seek(SeekFrom::Start(from))?;
     let mut tail = Vec::new();
     file.take(TAIL).read_to_end(&mut tail)?;
     let text = String::from_utf8_lossy(&tail);
-    // The first line of a tail is a part of one.
+    // The first line may be incomplete.
     let whole = text.split('\n').skip(usize::from(from > start));
     Ok(whole.filter(|line| !is_ours(line)).map(str::to_owned).collect())
 }
 
-/// Whether a line is one of the wrapper.
+/// Whether the wrapper wrote this line.
 fn is_ours(line: &str) -> bool {
     let Ok(Value::Object(event)) = serde_json::from_str(line) else { return false };
     ["timestamp", "level", "target"].iter().all(|key| event.contains_key(*key))

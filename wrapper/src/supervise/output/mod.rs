@@ -1,8 +1,8 @@
-//! Where the runner's output goes, and what its last lines were.
+//! Destination of the runner's output, and its last lines.
 //!
-//! A runner writes straight to where the wrapper's stderr goes, and nothing of ours stands between: a pipe that ends in the wrapper would
-//! kill the runner by SIGPIPE, or stall it, when the wrapper dies. So its last lines are read back from where they went, when a runner
-//! has failed: from the journal, or from a regular file. What went to a pipe, a terminal or nowhere cannot be read back.
+//! The runner inherits the wrapper's stderr. A pipe through the wrapper would block the runner, or kill it with SIGPIPE, when the wrapper
+//! exits. After a failure the last lines are read back from the journal or from a regular file. Output to a pipe or a terminal cannot be
+//! read back.
 
 mod file;
 mod journal;
@@ -16,35 +16,35 @@ use tracing::debug;
 
 use self::redact::presentable;
 
-/// How long reading may take. Nothing waits for it but the text of a failure.
+/// Timeout of reading. Only the text of the failure waits for it.
 const LIMIT: Duration = Duration::from_secs(5);
 
-/// The last lines of a runner's log, the oldest first; none when it wrote nothing, or they could not be read. Dropping it stops the reading.
+/// The last lines of a runner's log, oldest first; empty if there are none, or if they cannot be read. Dropping it cancels the read.
 pub type LastLines = Pin<Box<dyn Future<Output = Vec<String>> + Send>>;
 
-/// Where a runner's stderr goes.
+/// Destination of a runner's stderr.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output {
     Journal,
-    /// A file with this path, of which the runner wrote what stands behind `start`.
+    /// A file with this path; the runner's lines begin at `start`.
     File {
         path: String,
         start: u64,
     },
-    /// To where nobody can read it back from.
+    /// A destination that cannot be read back.
     Elsewhere,
 }
 
 impl Output {
-    /// Where the stderr of this process goes, which its children inherit. `journal_stream` is the value of `JOURNAL_STREAM`.
+    /// Destination of this process' stderr, which its children inherit. `journal_stream` is the value of `JOURNAL_STREAM`.
     #[must_use]
     pub fn of_stderr(journal_stream: Option<&str>) -> Self {
         let stderr = io::stderr();
-        // systemd says which file the journal's stream is: it may have been redirected since.
+        // `JOURNAL_STREAM` identifies the journal's stream, because stderr may have been redirected.
         let is_journal = journal_stream.is_some_and(|stream| journal::is_stream(stderr.as_fd(), stream));
         match fstat(&stderr) {
             Ok(_) if is_journal => Self::Journal,
-            // By the number, since the file may have been renamed by now.
+            // Identified by inode, because the file may have been renamed.
             Ok(stat) if FileType::from_raw_mode(stat.st_mode).is_file() => {
                 Self::File { path: "/proc/self/fd/2".to_owned(), start: 0 }
             }
@@ -52,16 +52,16 @@ impl Output {
         }
     }
 
-    /// A runner is about to be started: what was written until now is not its.
+    /// Marks the start of a new runner: earlier lines are not from this runner.
     pub fn begin(&mut self) {
         if let Self::File { path, start } = self {
             *start = std::fs::metadata(path).map_or(0, |file| file.len());
         }
     }
 
-    /// Reads the last lines of the runner that was started at `since` with this number, and has ended. `None` when nobody can.
+    /// Reads the last lines of the runner with this PID that was started at `since` and has exited. `None` if they cannot be read.
     ///
-    /// Escape sequences, tokens and the paths of URLs are left out, and long lines are cut: the lines are shown to whoever may look.
+    /// Escape sequences, tokens and URL paths are removed, and long lines are shortened, because users with read-only access can see them.
     #[must_use]
     pub fn last_lines(&self, pid: u32, since: Instant) -> Option<LastLines> {
         let reading: Pin<Box<dyn Future<Output = io::Result<Vec<String>>> + Send>> = match self.clone() {

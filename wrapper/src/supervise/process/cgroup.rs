@@ -1,8 +1,7 @@
-//! The runner's own cgroup, where the wrapper's cgroup is delegated to it (`Delegate=yes` in a unit).
+//! A cgroup for the runner, if the wrapper's cgroup is delegated (`Delegate=yes` in a unit).
 //!
-//! Every process of the runner's is in it, whatever it did to its parents, group, session or environment, and the kernel ends all of them
-//! at once. Only version 2 of cgroups can do that; it is looked for among the mounts, since on hosts with both versions it is not at the
-//! usual place.
+//! It contains every process of the runner, regardless of parent, group, session or environment, and the kernel can kill all of them at
+//! once. Only cgroup v2 supports this; its mount point is read from the list of mounts, because it differs on hosts with both versions.
 
 use std::{
     fs, io,
@@ -11,7 +10,7 @@ use std::{
 
 use super::marker::Marker;
 
-/// What systemd sets on a cgroup that it delegated. The first one can be read by its owner, the second by root alone.
+/// Attributes that systemd sets on a delegated cgroup. The owner can read the first one, only root the second one.
 const DELEGATED: [&str; 2] = ["user.delegate", "trusted.delegate"];
 
 /// The cgroup of one runner.
@@ -19,7 +18,7 @@ const DELEGATED: [&str; 2] = ["user.delegate", "trusted.delegate"];
 pub(super) struct Cgroup(PathBuf);
 
 impl Cgroup {
-    /// Makes one below the wrapper's own; `None` where that is not delegated.
+    /// Creates a cgroup below the wrapper's cgroup; `None` if that is not delegated.
     pub(super) fn make(marker: &Marker) -> io::Result<Option<Self>> {
         let Some(cgroup) = Self::below_ours(marker) else { return Ok(None) };
         match fs::create_dir(&cgroup.0) {
@@ -28,7 +27,8 @@ impl Cgroup {
         }
     }
 
-    /// The one that an earlier wrapper made for its runner, if it is there. Its name follows from the marker, and it is below our own.
+    /// The cgroup of the previous wrapper's runner, if it exists. Its name is derived from the marker, and it is below the wrapper's
+    /// cgroup.
     pub(super) fn find(marker: &Marker) -> Option<Self> {
         Self::below_ours(marker).filter(|cgroup| cgroup.0.join("cgroup.procs").exists())
     }
@@ -41,12 +41,12 @@ impl Cgroup {
         is_delegated(&own).then(|| Self(own.join(format!("grit-runner-{}", marker.as_str()))))
     }
 
-    /// Puts a process into it; its later children come along.
+    /// Moves a process into the cgroup; its future children start there.
     pub(super) fn add(&self, pid: u32) -> io::Result<()> {
         fs::write(self.0.join("cgroup.procs"), pid.to_string())
     }
 
-    /// The processes in it, and in cgroups that were made below it.
+    /// The processes in the cgroup and in all cgroups below it.
     pub(super) fn processes(&self) -> Vec<u32> {
         let mut found = Vec::new();
         for folder in self.folders() {
@@ -56,20 +56,20 @@ impl Cgroup {
         found
     }
 
-    /// Kills everything in it at once. An error where the kernel is older than 5.14.
+    /// Kills all processes in it at once. Fails on kernels before 5.14.
     pub(super) fn kill(&self) -> io::Result<()> {
         fs::write(self.0.join("cgroup.kill"), "1")
     }
 
-    /// Removes it, unless a process is in it.
+    /// Removes it, if it is empty.
     pub(super) fn remove(&self) {
-        // Those below come first.
+        // Children before parents.
         for folder in self.folders().iter().rev() {
             let _in_use = fs::remove_dir(folder);
         }
     }
 
-    /// Itself and all below, each before what is below it.
+    /// The cgroup and all cgroups below it, parents before children.
     fn folders(&self) -> Vec<PathBuf> {
         let mut folders = vec![self.0.clone()];
         let mut next = 0;
@@ -86,11 +86,11 @@ impl Cgroup {
     }
 }
 
-/// The folder of our own cgroup of version 2.
+/// The directory of this process' cgroup v2.
 fn own(mounts: &str, cgroups: &str) -> Option<PathBuf> {
     let path = cgroups.lines().find_map(|line| line.strip_prefix("0::"))?;
     mounts.lines().find_map(|line| {
-        // proc(5): the fields before " - " are counted, and the type of the file system follows it.
+        // proc(5): the number of fields before " - " varies; the file system type follows it.
         let (before, after) = line.split_once(" - ")?;
         let fields: Vec<_> = before.split(' ').collect();
         let (root, point) = (*fields.get(3)?, *fields.get(4)?);
@@ -99,7 +99,7 @@ fn own(mounts: &str, cgroups: &str) -> Option<PathBuf> {
     })
 }
 
-/// Whether this cgroup is ours to divide. A user's own folder is, since nobody else could have given it away.
+/// Whether this cgroup is delegated. A directory owned by a user who is not root is delegated as well.
 fn is_delegated(own: &Path) -> bool {
     let mut value = [0_u8; 8];
     let marked =

@@ -9,85 +9,85 @@ use tokio::time::Instant;
 use super::{exit::Exit, identity::Identity, leftovers::LeftoverProcess};
 use crate::supervise::output::LastLines;
 
-/// Makes children.
+/// Starts children.
 pub trait Platform: Send + 'static {
     type Child: Child;
 
-    /// Makes a child, as the leader of a process group of its own. It may run the command at once, or wait for [`Child::release`].
+    /// Starts a child as the leader of a new process group. It executes the command immediately, or waits for [`Child::release`].
     ///
     /// # Errors
     ///
-    /// Those of fork and exec: the command is missing, may not be executed, or there is no memory or process slot left.
+    /// Errors of fork and exec: the command is missing or not executable, or memory or PIDs are exhausted.
     fn spawn(&mut self) -> io::Result<Self::Child>;
 
-    /// The last lines in the log of a child that was started at `since` and has ended; `None` when nobody can read them back.
+    /// The last log lines of a child that was started at `since` and has exited; `None` if they cannot be read back.
     fn last_lines(&self, pid: u32, since: Instant) -> Option<LastLines>;
 }
 
-/// One child process. Its process id is not given to another process before [`Child::reap`].
+/// One child process. Its PID is not reused before [`Child::reap`].
 pub trait Child: Send {
     fn pid(&self) -> u32;
 
-    /// What tells this process from every other one, before it and after it.
+    /// Identifies this process uniquely.
     ///
     /// # Errors
     ///
-    /// When the system does not say.
+    /// If `/proc` cannot be read.
     fn identity(&self) -> io::Result<Identity>;
 
-    /// Lets the child run its command; it does when this returns.
+    /// Lets the child execute its command, and returns when it has done so.
     ///
     /// # Errors
     ///
-    /// Those of exec; there is no child then.
+    /// Errors of exec; the child has exited then.
     fn release(&mut self) -> impl Future<Output = io::Result<()>> + Send;
 
-    /// Ends a child that was not released, and collects it.
+    /// Kills and reaps a child that was not released.
     fn discard(self);
 
-    /// Waits until the process has ended, without reaping it. Cancel safe, and answers again when asked again.
+    /// Waits until the process has exited, without reaping it. Cancel safe, and can be repeated.
     fn ended(&mut self) -> impl Future<Output = Exit> + Send;
 
-    /// Sends `signal` to the process alone: what else is in its group may be doing a job's work.
+    /// Sends `signal` to this process only: other processes of its group may belong to a job.
     ///
     /// # Errors
     ///
-    /// [`io::ErrorKind::PermissionDenied`] when the process changed its user; one that has ended is no error.
+    /// [`io::ErrorKind::PermissionDenied`] if the process changed its user. No error if it has exited.
     fn signal(&mut self, signal: Signal) -> io::Result<()>;
 
-    /// Kills the child and every process of it.
+    /// Kills the child and all its processes.
     ///
     /// # Errors
     ///
-    /// As [`Child::signal`]. An empty group is no error.
+    /// As for [`Child::signal`]. An empty group is not an error.
     fn kill_group(&mut self) -> io::Result<()>;
 
-    /// Whether the process catches or ignores SIGQUIT by now, so that the signal would not kill it.
+    /// Whether the process catches or ignores SIGQUIT, so that the signal would not terminate it.
     fn handles_quit(&self) -> bool;
 
-    /// Kills the processes that the ended child left behind, until none is left. Answers those that could not be killed in time. Cancel
-    /// safe: asked again, it goes on.
+    /// Kills all processes that are still running after the child exited. Returns those that could not be killed in time. Cancel safe:
+    /// another call continues.
     fn end_leftovers(&mut self) -> impl Future<Output = Vec<LeftoverProcess>> + Send {
         async { Vec::new() }
     }
 
-    /// Whether [`Child::end_leftovers`] was begun: the child has ended then.
+    /// Whether [`Child::end_leftovers`] was started, which implies that the child has exited.
     fn is_ending_leftovers(&self) -> bool {
         false
     }
 
-    /// Collects the ended process. Answers which other processes of its live on.
+    /// Reaps the exited process. Returns its processes that are still running.
     fn reap(self) -> Vec<LeftoverProcess>;
 }
 
-/// The signals that we send to a child, named for what they ask of GitLab Runner.
+/// Signals for a child, named after their meaning for GitLab Runner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Signal {
-    /// SIGHUP: read the configuration again.
+    /// SIGHUP: reload the configuration.
     Reload,
-    /// SIGQUIT: take no new jobs, finish those that run, end.
+    /// SIGQUIT: accept no new jobs, finish running jobs, exit.
     Drain,
-    /// SIGTERM: abort the jobs, end. A second one would skip the runner's clean-up.
+    /// SIGTERM: abort jobs, exit. A second one would skip the runner's cleanup.
     Terminate,
 }
 

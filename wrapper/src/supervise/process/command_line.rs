@@ -1,4 +1,4 @@
-//! The command line of the child, checked before anything is started.
+//! The command line of the child, checked before it is started.
 
 use std::{
     env,
@@ -10,17 +10,17 @@ use std::{
 use rustix::fs::{Access, access};
 use thiserror::Error;
 
-/// A program that exists and may be executed, with its arguments.
+/// An existing, executable program with its arguments.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CommandLine {
-    /// What was typed; the child sees it as its `argv[0]`.
+    /// The name as given, which becomes `argv[0]` of the child.
     pub name: OsString,
-    /// Where that program is.
+    /// Path of the program.
     pub program: PathBuf,
     pub args: Vec<OsString>,
 }
 
-/// Why a command cannot be run.
+/// Why a command cannot be executed.
 #[derive(Debug, Error)]
 pub enum CommandError {
     #[error("no command: add it after `--`, for example `-- gitlab-runner run`")]
@@ -41,11 +41,11 @@ pub enum CommandError {
 }
 
 impl CommandLine {
-    /// Finds the program of `words` in `path` (the variable PATH) when it has no slash.
+    /// Searches the program of `words` in `path` (the variable PATH), unless its name has a slash.
     ///
     /// # Errors
     ///
-    /// When there is no word, no such file, or no right to execute it.
+    /// If there is no command, the file does not exist, or it is not executable.
     pub fn new(words: Vec<OsString>, path: Option<&OsStr>) -> Result<Self, CommandError> {
         let mut words = words.into_iter();
         let name = words.next().filter(|name| !name.is_empty()).ok_or(CommandError::Empty)?;
@@ -55,7 +55,7 @@ impl CommandLine {
         Ok(Self { name, program, args: words.collect() })
     }
 
-    /// As it was typed, for people.
+    /// The command as given.
     #[must_use]
     pub fn words(&self) -> Vec<String> {
         let words = std::iter::once(&self.name).chain(&self.args);

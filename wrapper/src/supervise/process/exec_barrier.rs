@@ -1,10 +1,10 @@
-//! The gate: a child that waits until the wrapper has written down that it exists.
+//! The exec barrier: a child that waits until the wrapper has saved its identity.
 //!
-//! Between making a process and writing its number down the wrapper may be killed, and the next one would start a second runner. So the
-//! child is first this same program as a gate, which waits at a socket on its stdin. When the wrapper has written its identity down, it
-//! sends one byte; the gate then becomes the runner by exec, which keeps number and start time. When the wrapper dies before, the
-//! gate reads the end of the socket and goes as well. When exec succeeds, its end of the socket is closed by the kernel, which tells the
-//! wrapper; when it fails, it sends the error's number.
+//! If the wrapper were killed between starting a process and saving its PID, the next wrapper would start a second runner. So the child
+//! first runs this binary as a barrier, which waits at a socket on its stdin. After the wrapper has saved the identity, it sends one byte,
+//! and the barrier executes the runner, which keeps PID and start time. If the wrapper exits before, the barrier reads the end of the
+//! stream and exits as well. If exec succeeds, the kernel closes the barrier's end of the socket, which the wrapper detects; if exec
+//! fails, the barrier sends the error number.
 
 use std::{
     ffi::OsString,
@@ -26,34 +26,34 @@ use tokio::{
 
 use super::command_line::CommandLine;
 
-/// The first argument that makes this program a gate; not for people.
+/// The first argument that turns this binary into a barrier; not for users.
 pub const ARGUMENT: &str = "__gate";
 
-/// An exec that takes longer hangs on a dead file system.
+/// A slower exec hangs in a file system that does not respond.
 const EXEC_LIMIT: Duration = Duration::from_secs(30);
 
-/// The wrapper's end of a gate.
+/// The wrapper's end of a barrier.
 #[derive(Debug)]
-pub(super) struct Gate(UnixStream);
+pub(super) struct Barrier(UnixStream);
 
-/// The command that makes a gate for `command`, and the wrapper's end of it.
-pub(super) fn command(command: &CommandLine) -> io::Result<(Command, Gate)> {
+/// The command that starts a barrier for `command`, and the wrapper's end of it.
+pub(super) fn command(command: &CommandLine) -> io::Result<(Command, Barrier)> {
     let (ours, theirs) = UnixStream::pair()?;
-    // Our own file, even when it was replaced by an upgrade since.
-    let mut gate = Command::new("/proc/self/exe");
-    gate.arg0("grit-wrapper").arg(ARGUMENT).arg(&command.program).arg(&command.name).args(&command.args);
-    gate.stdin(Stdio::from(OwnedFd::from(theirs)));
-    Ok((gate, Gate(ours)))
+    // This binary, even if an upgrade has replaced its file.
+    let mut barrier = Command::new("/proc/self/exe");
+    barrier.arg0("grit-wrapper").arg(ARGUMENT).arg(&command.program).arg(&command.name).args(&command.args);
+    barrier.stdin(Stdio::from(OwnedFd::from(theirs)));
+    Ok((barrier, Barrier(ours)))
 }
 
-impl Gate {
-    /// Lets the child become the runner, and waits until it is. Only the caller waits, for as long as the runner's file system takes.
+impl Barrier {
+    /// Lets the child execute the runner, and waits until it has done so. A slow file system delays the caller only.
     pub(super) async fn open(self) -> io::Result<()> {
         self.0.set_nonblocking(true)?;
-        let mut gate = tokio::net::UnixStream::from_std(self.0)?;
-        gate.write_all(&[1]).await?;
+        let mut barrier = tokio::net::UnixStream::from_std(self.0)?;
+        barrier.write_all(&[1]).await?;
         let mut answer = Vec::new();
-        let answered = timeout(EXEC_LIMIT, gate.read_to_end(&mut answer)).await;
+        let answered = timeout(EXEC_LIMIT, barrier.read_to_end(&mut answer)).await;
         answered
             .map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "timed out executing the command"))??;
         match <[u8; 4]>::try_from(answer.as_slice()) {
@@ -64,8 +64,8 @@ impl Gate {
     }
 }
 
-/// What the gate does; `words` are the program, its name, and its arguments. Returns when it does not become the runner, with the
-/// code to exit with.
+/// Main function of the barrier; `words` are the program, its name, and its arguments. It returns an exit code if the runner is not
+/// executed.
 #[must_use]
 pub fn main(words: impl Iterator<Item = OsString>) -> u8 {
     match wait_and_exec(words) {
@@ -74,12 +74,12 @@ pub fn main(words: impl Iterator<Item = OsString>) -> u8 {
     }
 }
 
-/// `Ok` when the wrapper has gone, and no runner is wanted.
+/// `Ok` if the wrapper has exited, so that no runner may be started.
 fn wait_and_exec(mut words: impl Iterator<Item = OsString>) -> io::Result<()> {
     let (Some(program), Some(name)) = (words.next(), words.next()) else {
         return Err(io::ErrorKind::InvalidInput.into());
     };
-    // A copy that exec closes; stdin itself becomes the runner's, which is empty.
+    // A duplicate that exec closes; stdin itself becomes the runner's empty stdin.
     let socket = fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?;
     let nothing = File::open("/dev/null")?;
     rustix::stdio::dup2_stdin(&nothing)?;
@@ -99,18 +99,18 @@ mod tests {
 
     use super::*;
 
-    // The clock is paused: it moves to the next limit as soon as nothing else happens.
+    // The clock is paused: it advances to the next timer when no other task can run.
 
     #[tokio::test(start_paused = true)]
     async fn other_tasks_run_while_exec_is_pending() {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
-        // Exec takes a second, and closes the socket when it has succeeded.
+        // Exec takes a second and closes the socket when it succeeds.
         let exec = async {
             sleep(Duration::from_secs(1)).await;
             theirs.read_exact(&mut [0]).unwrap();
             drop(theirs);
         };
-        let (opened, ()) = tokio::join!(Gate(ours).open(), exec);
+        let (opened, ()) = tokio::join!(Barrier(ours).open(), exec);
         opened.unwrap();
     }
 
@@ -118,7 +118,7 @@ mod tests {
     async fn hanging_exec_times_out() {
         let (ours, _theirs) = UnixStream::pair().unwrap();
         let begin = Instant::now();
-        let error = Gate(ours).open().await.unwrap_err();
+        let error = Barrier(ours).open().await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
         let took = begin.elapsed();
         assert!(took >= EXEC_LIMIT && took < 2 * EXEC_LIMIT, "{took:?}");

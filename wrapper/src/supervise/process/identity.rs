@@ -1,4 +1,4 @@
-//! What tells a process from every other one.
+//! Identifies a process uniquely.
 
 use std::{fs, io, os::unix::fs::MetadataExt};
 
@@ -6,31 +6,31 @@ use serde::{Deserialize, Serialize};
 
 use super::{marker::Marker, stat::Process};
 
-/// A process, for ever: numbers are given again, but not at the same moment of the same boot.
+/// A unique process: PIDs are reused, but not with the same start time in the same boot.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
     pub pid: u32,
-    /// When it was made, in the kernel's ticks since boot. Running another program does not change it.
+    /// Start time in kernel ticks since boot. Exec does not change it.
     start_ticks: u64,
-    /// The boot that these ticks are counted from.
+    /// Boot id of these ticks.
     boot: String,
-    /// There for a runner that a wrapper of this release started.
+    /// Present for a runner that a wrapper of this release started.
     #[serde(default)]
     pub origin: Option<Origin>,
 }
 
-/// What a wrapper gave a runner on its way.
+/// Values that a wrapper assigned to a runner.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Origin {
     pub marker: Marker,
-    /// The command line that the wrapper was given for it.
+    /// The command line configured in the wrapper.
     pub command: Vec<String>,
-    /// Its processes when it was asked to abort its jobs: their numbers and start times.
+    /// PIDs and start times of its processes at the time of SIGTERM.
     #[serde(default)]
     pub seen: Vec<(u32, u64)>,
 }
 
-/// A program file: device and inode.
+/// A program file, identified by device and inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Program {
     device: u64,
@@ -38,11 +38,11 @@ pub struct Program {
 }
 
 impl Identity {
-    /// The identity of the process that has this number now.
+    /// The identity of the process with this PID now.
     ///
     /// # Errors
     ///
-    /// When there is none.
+    /// If there is none.
     pub fn of(pid: u32) -> io::Result<Self> {
         let process = Process::of(pid).ok_or(io::ErrorKind::NotFound)?;
         let start_ticks = process.start_ticks;
@@ -57,12 +57,12 @@ impl Identity {
         self.start_ticks
     }
 
-    /// Whether it is of this boot, so that something of it may live.
+    /// Whether it is from this boot, so that some of its processes may still be running.
     pub(super) fn is_of_this_boot(&self) -> bool {
         boot_id().is_ok_and(|boot| boot == self.boot)
     }
 
-    /// Whether the process with this PID is this process, and has not ended.
+    /// Whether the process with this PID is this process, and is running.
     #[must_use]
     pub fn is_alive(&self) -> bool {
         let is_same = |now: Process| now.start_ticks == self.start_ticks && !now.has_ended();
@@ -71,30 +71,30 @@ impl Identity {
 }
 
 impl Program {
-    /// The program that a process runs, also when its file was replaced since.
+    /// The program of a process, even if its file was replaced.
     ///
     /// # Errors
     ///
-    /// When there is no such process, or it is another user's.
+    /// If the process does not exist, or belongs to another user.
     pub fn of(pid: u32) -> io::Result<Self> {
         let file = fs::metadata(format!("/proc/{pid}/exe"))?;
         Ok(Self { device: file.dev(), inode: file.ino() })
     }
 }
 
-/// The name of this boot, which no other one has.
+/// The unique id of this boot.
 ///
 /// # Errors
 ///
-/// When there is no `/proc`.
+/// If `/proc` is missing.
 pub(crate) fn boot_id() -> io::Result<String> {
     Ok(fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim().to_owned())
 }
 
-/// When the process was started, in seconds since 1970, as Prometheus' clients tell it in `process_start_time_seconds`: both are counted from
-/// the boot time that the kernel tells now, so a clock that was set since changes both.
+/// Start time of a process in Unix seconds, as in the metric `process_start_time_seconds` of Prometheus' client libraries: both use the
+/// kernel's current boot time, so a clock change affects both.
 pub(crate) fn started_at(pid: u32) -> Option<f64> {
-    /// The kernel's unit in `/proc`, on every architecture that Linux runs on today.
+    /// The kernel's unit in `/proc`, on all architectures that Linux supports today.
     const TICKS_PER_SECOND: f64 = 100.0;
     let stat = fs::read_to_string("/proc/stat").ok()?;
     let boot: f64 = stat.lines().find_map(|line| line.strip_prefix("btime "))?.trim().parse().ok()?;

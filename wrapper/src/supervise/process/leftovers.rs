@@ -1,12 +1,12 @@
-//! What a runner leaves behind when it ends: its jobs, which are process groups of their own and outlive it.
+//! Processes that are still running after the runner exited: its jobs, which are separate process groups.
 //!
-//! They are found in three ways, and each finds what another may miss:
-//! - in the runner's [cgroup](super::cgroup), where there is one. Nothing gets out of it by accident;
-//! - by a marker in their environment, which the runner has from us and hands down. It survives the wrapper; a job loses it that starts
-//!   with an empty environment;
-//! - by descent: from the runner while it lives, and from us, to whom the kernel gives the children of a runner that has ended.
+//! They are found in three ways, each of which finds processes that another one may miss:
+//! - in the runner's [cgroup](super::cgroup), if there is one. Processes do not leave it by accident;
+//! - by a marker in their environment, which the runner inherits from the wrapper and passes on. It survives the wrapper, but a job that
+//! starts with an empty environment loses it;
+//! - by parent PID: descendants of the runner while it is running, and of the wrapper, which becomes the parent of the runner's orphans.
 //!
-//! Nothing else is touched: neither the wrapper and what it descends from, nor what was there before the runner.
+//! Other processes are never killed: neither the wrapper and its ancestors, nor processes that are older than the runner.
 
 use std::{collections::HashSet, fmt, fs, io, time::Duration};
 
@@ -22,26 +22,26 @@ use super::{
     stat::Process,
 };
 
-/// How long killed processes may take to go. One that hangs in the kernel is then reported.
+/// Maximum time for killed processes to exit. A process that hangs in the kernel is then reported.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// Between two looks at what is left.
+/// Delay between two checks.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// The processes of one runner, other than the runner itself.
+/// The processes of one runner, except the runner itself.
 #[derive(Clone, Debug)]
 pub(super) struct LeftoverProcesses {
     runner: Identity,
     marker: Option<Marker>,
     cgroup: Option<Cgroup>,
-    /// Whether the kernel gives the runner's orphans to this process, and those of nobody else.
+    /// Whether the runner's orphans become children of this process, and no other orphans do.
     adopts: bool,
-    /// Processes that were seen to be the runner's while it lived.
+    /// Processes that belonged to the runner while it was running.
     seen: HashSet<(u32, u64)>,
     since: Option<Instant>,
 }
 
-/// A process that lives on without its runner.
+/// A process that is still running after its runner exited.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeftoverProcess {
     pub pid: u32,
@@ -52,13 +52,13 @@ pub struct LeftoverProcess {
 
 impl LeftoverProcesses {
     pub(super) fn new(runner: Identity, marker: Option<Marker>, cgroup: Option<Cgroup>) -> Self {
-        // The first process of a container gets the orphans of everybody there.
+        // The first process of a container becomes the parent of all orphans there.
         let adopts =
             rustix::process::child_subreaper().is_ok_and(|set| set.is_some()) && std::process::id() != 1;
         Self { runner, marker, cgroup, adopts, seen: HashSet::new(), since: None }
     }
 
-    /// Of the runner of an earlier wrapper.
+    /// For the runner of the previous wrapper.
     pub(super) fn of_earlier(runner: Identity) -> Self {
         let marker = runner.origin.as_ref().map(|origin| origin.marker.clone()).filter(Marker::is_valid);
         let cgroup = marker.as_ref().and_then(Cgroup::find);
@@ -66,18 +66,18 @@ impl LeftoverProcesses {
         Self { seen, ..Self::new(runner, marker, cgroup) }
     }
 
-    /// Remembers the runner's processes of now, so that they are known when nothing else tells of them.
+    /// Records the runner's current processes, in case no other way finds them later.
     pub(super) fn remember(&mut self) -> Vec<(u32, u64)> {
         self.seen = self.find().into_iter().map(|process| (process.pid, process.start_ticks)).collect();
         self.seen.iter().copied().collect()
     }
 
-    /// Whether ending them has begun.
+    /// Whether killing them has started.
     pub(super) fn is_ending(&self) -> bool {
         self.since.is_some()
     }
 
-    /// Kills all there are now.
+    /// Kills all processes found now.
     pub(super) fn kill(&self) -> Vec<Process> {
         if let Some(cgroup) = &self.cgroup
             && let Err(error) = cgroup.kill()
@@ -90,14 +90,14 @@ impl LeftoverProcesses {
         found
     }
 
-    /// Kills them until none is left, for [`LIMIT`] at most. Answers what lives on.
+    /// Kills them until none is left, for at most [`LIMIT`]. Returns those that are still running.
     pub(super) async fn end(&mut self) -> Vec<LeftoverProcess> {
         let begin = *self.since.get_or_insert_with(Instant::now);
         let mut killed = HashSet::new();
         let mut was_empty = false;
         loop {
             let found = self.kill();
-            // Seen twice: for a moment in the middle of exec a process shows no environment, and so no marker.
+            // Checked twice: during exec a process briefly has no environment, and so no marker.
             let is_empty = found.is_empty();
             if (is_empty && was_empty) || begin.elapsed() >= LIMIT {
                 if !killed.is_empty() {
@@ -115,12 +115,12 @@ impl LeftoverProcesses {
         }
     }
 
-    /// Those that live now.
+    /// The processes that are running now.
     pub(super) fn look(&self) -> Vec<LeftoverProcess> {
         self.told(&self.find())
     }
 
-    /// Forgets the cgroup, if nothing is in it.
+    /// Removes the cgroup, if it is empty.
     pub(super) fn close(&self) {
         if let Some(cgroup) = &self.cgroup {
             cgroup.remove();
@@ -133,7 +133,7 @@ impl LeftoverProcesses {
         let own_group = all.iter().find(|process| process.pid == me).map_or(0, |process| process.group);
         let in_cgroup: HashSet<u32> = self.cgroup.iter().flat_map(Cgroup::processes).collect();
         let is_root = |process: &&Process| {
-            // Nothing of the runner's is older than the runner.
+            // No process of the runner is older than the runner.
             process.start_ticks >= self.runner.start_ticks()
                 && (in_cgroup.contains(&process.pid)
                     || self.seen.contains(&(process.pid, process.start_ticks))
@@ -179,7 +179,7 @@ impl fmt::Display for LeftoverProcess {
     }
 }
 
-/// Tells the log of processes that live on.
+/// Logs processes that are still running.
 pub(crate) fn report(runner: u32, leftovers: &[LeftoverProcess], forceful: bool) {
     for leftover in leftovers {
         let (pid, age_seconds) = (leftover.pid, leftover.age.map(|age| age.as_secs()));
@@ -198,18 +198,18 @@ pub(crate) fn report(runner: u32, leftovers: &[LeftoverProcess], forceful: bool)
     }
 }
 
-/// Kills this very process, and not one that has got its number since.
+/// Kills exactly this process, even if its PID was reused.
 fn kill(process: &Process) {
     let pid = i32::try_from(process.pid).ok().and_then(Pid::from_raw);
     let Some(pidfd) = pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok()) else { return };
-    // Looked at while it is held: the number cannot change hands between the two.
+    // Checked after opening the pidfd: from then on the PID cannot be reused.
     if Process::of(process.pid).is_some_and(|now| now.start_ticks == process.start_ticks) {
-        // One that has just ended, or that this user may not kill and that is then reported.
+        // The process has just exited, or this user may not kill it; then it is reported.
         let _refused = pidfd_send_signal(&pidfd, Signal::KILL);
     }
 }
 
-/// The kernel counts these ticks at 100 a second for every program.
+/// The kernel reports these ticks at 100 per second.
 fn age(start_ticks: u64) -> Option<Duration> {
     let uptime = fs::read_to_string("/proc/uptime").ok()?;
     let uptime = Duration::try_from_secs_f64(uptime.split(' ').next()?.parse().ok()?).ok()?;

@@ -1,12 +1,11 @@
-//! Children on Linux, held by a pidfd.
+//! Child processes on Linux, managed by pidfd.
 //!
-//! A pidfd names one process for ever, so a signal cannot reach a stranger that was given the same number, and it becomes
-//! readable when the process ends, so nothing polls. The end is first *seen* and only later *reaped*: while the dead leader is not
-//! reaped, its number, and with it the number of its group, belongs to nobody else, and what is left of the group can be killed
-//! without a doubt about whom that hits.
+//! A pidfd refers to one process only, so a signal never reaches an unrelated process that reuses the PID. It becomes readable when the
+//! process exits, so no polling is needed. The exit is first *observed* and only later *reaped*: until the exited leader is reaped, its
+//! PID and the id of its process group are not reused, so the rest of the group can be killed safely.
 //!
-//! A child of an earlier wrapper can be adopted. Another process reaps it: the kernel gives its exit status to the holder of a pidfd after
-//! that (`grit_pidfd`); an older kernel only shows it in `/proc` before that. Its number may be given away as soon as it has ended.
+//! A child of the previous wrapper can be adopted. Another process reaps it: after that the kernel reports its exit status through the
+//! pidfd (`grit_pidfd`); older kernels show it in `/proc` only before that. Its PID may be reused as soon as it has exited.
 
 use std::{
     io,
@@ -37,7 +36,7 @@ use super::{
     cgroup::Cgroup,
     child::{Child, Platform, Signal},
     command_line::CommandLine,
-    exec_barrier::{self, Gate},
+    exec_barrier::{self, Barrier},
     executable_format,
     exit::Exit,
     identity::{Identity, Origin},
@@ -48,37 +47,37 @@ use super::{
 };
 use crate::supervise::output::{LastLines, Output};
 
-/// How long a killed child that never became a runner is waited for, at once.
+/// Maximum time to wait for a killed child that never became a runner.
 const COLLECT_LIMIT: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
-/// How long the process that has to reap an adopted child may take, before the exit status counts as unknown. Process 1 takes milliseconds.
+/// Maximum time until an adopted child is reaped by its parent, before its exit status counts as unknown. PID 1 needs milliseconds.
 const REAP_LIMIT: Duration = Duration::from_secs(2);
 
-/// How often the exit status of an adopted child is asked for in that time.
+/// Interval of reading the exit status of an adopted child in that time.
 const REAP_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Starts the command line as a child of this process, on its stdout and stderr, with nothing on stdin.
+/// Starts the command line as a child of this process, with its stdout and stderr, and an empty stdin.
 #[derive(Clone, Debug)]
 pub struct Linux {
     command: CommandLine,
     env: Vec<(String, String)>,
     /// Variables of the wrapper that children do not inherit.
     not_inherited: &'static [&'static str],
-    gated: bool,
+    with_barrier: bool,
     /// The wrapper's own value of the marker variable, for children with a marker.
     outer_marker: Option<String>,
     output: Output,
 }
 
 impl Linux {
-    /// Children that run the command at once.
+    /// Children that execute the command immediately.
     #[must_use]
     pub fn new(command: CommandLine) -> Self {
         Self {
             command,
             env: Vec::new(),
             not_inherited: &[],
-            gated: false,
+            with_barrier: false,
             outer_marker: None,
             output: Output::Elsewhere,
         }
@@ -86,8 +85,8 @@ impl Linux {
 
     /// Children that wait for [`Child::release`] at an [exec barrier](exec_barrier), which is the program of this process.
     #[must_use]
-    pub fn gated(mut self) -> Self {
-        self.gated = true;
+    pub fn with_barrier(mut self) -> Self {
+        self.with_barrier = true;
         self
     }
 
@@ -120,10 +119,10 @@ impl Linux {
         self
     }
 
-    fn prepare(&self) -> io::Result<(process::Command, Option<Gate>)> {
-        if self.gated {
-            let (command, gate) = exec_barrier::command(&self.command)?;
-            return Ok((command, Some(gate)));
+    fn prepare(&self) -> io::Result<(process::Command, Option<Barrier>)> {
+        if self.with_barrier {
+            let (command, barrier) = exec_barrier::command(&self.command)?;
+            return Ok((command, Some(barrier)));
         }
         let mut command = process::Command::new(&self.command.program);
         command.arg0(&self.command.name).args(&self.command.args).stdin(Stdio::null());
@@ -136,8 +135,8 @@ impl Platform for Linux {
 
     fn spawn(&mut self) -> io::Result<LinuxChild> {
         executable_format::check(&self.command.program)?;
-        let (mut command, gate) = self.prepare()?;
-        // The group keeps a terminal's Ctrl-C, which is meant for us, away from the child.
+        let (mut command, barrier) = self.prepare()?;
+        // A separate group keeps Ctrl-C in a terminal, which is for the wrapper, away from the child.
         for variable in self.not_inherited {
             command.env_remove(variable);
         }
@@ -155,15 +154,15 @@ impl Platform for Linux {
         orphans::hold(child.id());
         match hold(child.id()).and_then(|held| Ok((held, Identity::of(child.id())?))) {
             Ok(((pid, pidfd), mut identity)) => {
-                let cgroup = marker.as_ref().and_then(|marker| own_cgroup(marker, child.id()));
+                let cgroup = marker.as_ref().and_then(|marker| create_cgroup(marker, child.id()));
                 identity.origin =
                     marker.map(|marker| Origin { marker, command: self.command.words(), seen: Vec::new() });
                 let marker = identity.origin.as_ref().map(|origin| origin.marker.clone());
                 let leftovers = LeftoverProcesses::new(identity.clone(), marker, cgroup);
-                Ok(LinuxChild { pid, pidfd, identity, adopted: false, ended_at: None, leftovers, gate })
+                Ok(LinuxChild { pid, pidfd, identity, adopted: false, ended_at: None, leftovers, barrier })
             }
             Err(error) => {
-                // Without a pidfd we could neither watch nor stop it.
+                // Without a pidfd the child could not be watched or stopped.
                 orphans::release(child.id());
                 child.kill()?;
                 child.wait()?;
@@ -177,8 +176,8 @@ impl Platform for Linux {
     }
 }
 
-/// Puts the child, which waits at its gate or has just begun, into a cgroup of its own, where there may be one.
-fn own_cgroup(marker: &Marker, pid: u32) -> Option<Cgroup> {
+/// Moves the child, which waits at the exec barrier or has just started, into a separate cgroup, if possible.
+fn create_cgroup(marker: &Marker, pid: u32) -> Option<Cgroup> {
     let cgroup = Cgroup::make(marker).unwrap_or_else(|error| {
         warn!(%error, "cannot create a cgroup for the runner; finding its processes by parent PID");
         None
@@ -203,33 +202,41 @@ fn hold(pid: u32) -> io::Result<(Pid, AsyncFd<OwnedFd>)> {
     Ok((pid, AsyncFd::with_interest(pidfd, Interest::READABLE)?))
 }
 
-/// A child made by [`Linux`], or adopted.
+/// A child started by [`Linux`], or adopted.
 #[derive(Debug)]
 pub struct LinuxChild {
     pid: Pid,
     pidfd: AsyncFd<OwnedFd>,
     identity: Identity,
-    /// Whether it is another's to reap.
+    /// Whether another process reaps it.
     adopted: bool,
-    /// When an adopted child was first seen to have ended without an exit status.
+    /// When the exit of an adopted child was first observed without an exit status.
     ended_at: Option<Instant>,
     leftovers: LeftoverProcesses,
-    gate: Option<Gate>,
+    barrier: Option<Barrier>,
 }
 
 impl LinuxChild {
-    /// Takes over a process that an earlier wrapper made; `None` when it has ended, whoever has its number now.
+    /// Adopts a process that the previous wrapper started; `None` if it has exited, even if its PID was reused.
     ///
     /// # Errors
     ///
-    /// Those of `pidfd_open`, but that there is no such process.
+    /// Errors of `pidfd_open`, except for a missing process.
     pub fn adopt(identity: &Identity) -> io::Result<Option<Self>> {
         match hold(identity.pid) {
-            // Looked at while we hold it: the number cannot change hands between the two.
+            // Checked after opening the pidfd: from then on the PID cannot be reused.
             Ok((pid, pidfd)) if identity.is_alive() => {
                 let identity = identity.clone();
                 let leftovers = LeftoverProcesses::of_earlier(identity.clone());
-                Ok(Some(Self { pid, pidfd, identity, adopted: true, ended_at: None, leftovers, gate: None }))
+                Ok(Some(Self {
+                    pid,
+                    pidfd,
+                    identity,
+                    adopted: true,
+                    ended_at: None,
+                    leftovers,
+                    barrier: None,
+                }))
             }
             Ok(_) => Ok(None),
             Err(error) if error.raw_os_error() == Some(Errno::SRCH.raw_os_error()) => Ok(None),
@@ -237,7 +244,7 @@ impl LinuxChild {
         }
     }
 
-    /// What the runner of an earlier wrapper left behind, which ended unseen: it is killed, or told to the log.
+    /// Handles processes that are still running after a runner of the previous wrapper exited: kills or logs them.
     pub async fn handle_leftovers(runner: &Identity, kill: bool) {
         if !runner.is_of_this_boot() {
             return;
@@ -248,7 +255,7 @@ impl LinuxChild {
         leftovers.close();
     }
 
-    /// How the process ended, or `None` while it runs. It stays to be reaped.
+    /// The exit of the process; `None` while it is running. The process is not reaped.
     fn peek(&self) -> Option<Exit> {
         if self.adopted {
             let mut fds = [PollFd::new(&self.pidfd, PollFlags::IN)];
@@ -264,12 +271,12 @@ impl LinuxChild {
                 (None, Some(signal)) => Exit::Signal(signal),
                 (None, None) => Exit::Unknown,
             }),
-            // ECHILD: another waited for it.
+            // ECHILD: the process was reaped elsewhere.
             Err(_) => Some(Exit::Unknown),
         }
     }
 
-    /// How an adopted process that has ended did so: from the kernel once its parent has reaped it, from `/proc` before that.
+    /// The exit of an adopted process: from the kernel after its parent has reaped it, from `/proc` before that.
     fn ending(&self) -> Option<Exit> {
         match grit_pidfd::ending(&self.pidfd) {
             Ok(Ending::Code(code)) => return Some(Exit::Code(code)),
@@ -280,13 +287,13 @@ impl LinuxChild {
         (process.start_ticks == self.identity.start_ticks()).then(|| process.exit())?
     }
 
-    /// Whether the exit status of an adopted process may still come: its parent has not reaped it, and has had little time to.
+    /// Whether the exit status of an adopted process may still become known: its parent has not reaped it yet.
     fn may_learn_more(&mut self) -> bool {
         let waited = self.ended_at.get_or_insert_with(Instant::now).elapsed();
         waited < REAP_LIMIT && matches!(grit_pidfd::ending(&self.pidfd), Ok(Ending::NotCollected))
     }
 
-    /// Without waiting for one that hangs in the kernel: it is collected as an orphan when it has ended.
+    /// Does not wait for a process that hangs in the kernel: it is reaped as an orphan later.
     fn kill_and_collect(&mut self) {
         let _gone = self.kill_group();
         let mut fds = [PollFd::new(&self.pidfd, PollFlags::IN)];
@@ -297,7 +304,7 @@ impl LinuxChild {
         self.leftovers.close();
     }
 
-    /// For this wrapper, and for the next one by way of the state file.
+    /// For this wrapper, and through the state file for the next one.
     fn remember(&mut self) {
         let seen = self.leftovers.remember();
         if let Some(origin) = &mut self.identity.origin {
@@ -305,9 +312,8 @@ impl LinuxChild {
         }
     }
 
-    /// Whether the number of the ended process is somebody else's by now. While any process is in its group it cannot be, because the
-    /// kernel keeps the number of a group that exists.
-    fn is_strangers(&self) -> bool {
+    /// Whether the PID of the exited process was reused. While its process group has members, the kernel does not reuse the PID.
+    fn pid_was_reused(&self) -> bool {
         self.adopted && Identity::of(self.pid()).is_ok_and(|now| !now.is_same(&self.identity))
     }
 }
@@ -322,9 +328,9 @@ impl Child for LinuxChild {
     }
 
     async fn release(&mut self) -> io::Result<()> {
-        let Some(gate) = self.gate.take() else { return Ok(()) };
-        // What did not become a runner is on its way out, and nobody else will collect it.
-        gate.open().await.inspect_err(|_| self.kill_and_collect())
+        let Some(barrier) = self.barrier.take() else { return Ok(()) };
+        // A child that did not become a runner is exiting, and must be reaped here.
+        barrier.open().await.inspect_err(|_| self.kill_and_collect())
     }
 
     fn discard(mut self) {
@@ -342,9 +348,9 @@ impl Child for LinuxChild {
                 None => {}
             }
             match self.pidfd.readable().await {
-                // Readiness is only a hint: forget it, and look again.
+                // Readiness is only a hint: clear it and check again.
                 Ok(mut ready) => ready.clear_ready(),
-                // The runtime is shutting down; whoever asked goes with it.
+                // The runtime is shutting down, and the caller with it.
                 Err(_) => std::future::pending().await,
             }
         }
@@ -352,7 +358,7 @@ impl Child for LinuxChild {
 
     fn signal(&mut self, signal: Signal) -> io::Result<()> {
         if signal == Signal::Terminate {
-            // Its jobs lose their parent when it ends, and an adopted one's are then given to another process.
+            // When it exits, its jobs lose their parent, and those of an adopted child become children of another process.
             self.remember();
         }
         let signal = match signal {
@@ -360,16 +366,16 @@ impl Child for LinuxChild {
             Signal::Drain => rustix::process::Signal::QUIT,
             Signal::Terminate => rustix::process::Signal::TERM,
         };
-        gone_is_fine(pidfd_send_signal(&self.pidfd, signal))
+        ignore_esrch(pidfd_send_signal(&self.pidfd, signal))
     }
 
     fn kill_group(&mut self) -> io::Result<()> {
-        // Looked for first: what has lost its parent is harder to find.
+        // Recorded before the kill, because orphans are harder to find.
         self.remember();
-        let killed = if self.is_strangers() {
+        let killed = if self.pid_was_reused() {
             Ok(())
         } else {
-            gone_is_fine(kill_process_group(self.pid, rustix::process::Signal::KILL))
+            ignore_esrch(kill_process_group(self.pid, rustix::process::Signal::KILL))
         };
         self.leftovers.kill();
         killed
@@ -398,7 +404,7 @@ impl Child for LinuxChild {
     }
 }
 
-fn gone_is_fine(result: Result<(), Errno>) -> io::Result<()> {
+fn ignore_esrch(result: Result<(), Errno>) -> io::Result<()> {
     match result {
         Ok(()) | Err(Errno::SRCH) => Ok(()),
         Err(errno) => Err(errno.into()),

@@ -10,7 +10,7 @@ use std::{
 use super::{command_line::CommandLine, stat::Process};
 
 impl Process {
-    /// Its program as it calls itself, without arguments, which may hold secrets.
+    /// Its program name without arguments, which may contain secrets.
     pub(super) fn command(&self) -> String {
         let line = fs::read(format!("/proc/{}/cmdline", self.pid)).unwrap_or_default();
         let word = line.split(|byte| *byte == 0).next().unwrap_or_default();
@@ -22,7 +22,7 @@ impl Process {
         format!("[{}]", name.trim_end())
     }
 
-    /// Whether a variable of its environment, as it was when its program was started, has this value in a list with commas.
+    /// Whether a variable of its initial environment has this value in its comma-separated list.
     pub(super) fn has_in_environment(&self, name: &str, value: &str) -> bool {
         let environment = fs::read(format!("/proc/{}/environ", self.pid)).unwrap_or_default();
         environment.split(|byte| *byte == 0).any(|entry| {
@@ -32,7 +32,7 @@ impl Process {
     }
 }
 
-/// The processes that run this command, as far as their words tell, and are not in a container.
+/// The processes that run this command, according to their arguments, and are not in a container.
 pub(crate) fn running(command: &CommandLine) -> Vec<u32> {
     let words = |name: &OsStr| {
         let words = std::iter::once(name).chain(command.args.iter().map(OsString::as_os_str));
@@ -43,7 +43,7 @@ pub(crate) fn running(command: &CommandLine) -> Vec<u32> {
     let ours = namespace("self");
     let is_same = |process: &Process| {
         let line = fs::read(format!("/proc/{}/cmdline", process.pid)).unwrap_or_default();
-        // A script is run by its interpreter, whose words come first.
+        // The arguments of a script begin with its interpreter.
         let is_script =
             || line.strip_suffix(by_path.as_slice()).is_some_and(|before| before.ends_with(b"\0"));
         (line == by_name || line == by_path || is_script())
@@ -55,7 +55,7 @@ pub(crate) fn running(command: &CommandLine) -> Vec<u32> {
     found.map(|process| process.pid).collect()
 }
 
-/// All processes that can be seen from here.
+/// All visible processes.
 pub(super) fn all() -> Vec<Process> {
     let entries = fs::read_dir("/proc").into_iter().flatten().filter_map(Result::ok);
     let numbers =
@@ -63,11 +63,11 @@ pub(super) fn all() -> Vec<Process> {
     numbers.filter_map(|entry| Process::of(entry.file_name().to_str()?.parse().ok()?)).collect()
 }
 
-/// Those that descend from one of `roots`, themselves included, and neither `me` nor one that `me` descends from.
+/// The descendants of `roots`, including `roots`, without `me` and its ancestors.
 pub(super) fn descendants<'a>(all: &'a [Process], roots: &HashSet<u32>, me: u32) -> Vec<&'a Process> {
     let mut above = HashSet::from([me]);
     let mut found = roots.clone();
-    // Each round adds a generation; the list is in no order that could be relied on.
+    // Each round adds a generation, because the list has no reliable order.
     loop {
         let before = above.len();
         above.extend(
@@ -98,7 +98,7 @@ mod tests {
 
     #[test]
     fn descendants_exclude_own_process_in_any_order() {
-        // 1 - 10 (root) - 11 - 12, and 11 - 20 (me) - 21; 30 is another's.
+        // 1 - 10 (root) - 11 - 12, and 11 - 20 (me) - 21; 30 is unrelated.
         let all = [(12, 11), (21, 20), (30, 1), (20, 11), (11, 10), (10, 1), (1, 0)]
             .map(|(pid, parent)| Process::child_of(parent, pid));
         let found = |roots: &[u32]| {
@@ -107,7 +107,7 @@ mod tests {
             found.sort_unstable();
             found
         };
-        // Ancestors of the wrapper are left alone, and so is what descends from them by another way.
+        // Ancestors of the wrapper are excluded, and so are their other descendants.
         assert_eq!(found(&[10]), Vec::<u32>::new());
         assert_eq!(found(&[12, 21]), [12, 21]);
         assert_eq!(found(&[30]), [30]);
@@ -118,7 +118,7 @@ mod tests {
     fn environment_variable_list_contains_value() {
         let mut child = std::process::Command::new("sleep").arg("1000").env("GRIT_X", "a,b").spawn().unwrap();
         let found = Process::of(child.id()).unwrap();
-        // For a moment in the middle of exec a process shows no environment.
+        // During exec a process briefly has no environment.
         while !found.has_in_environment("GRIT_X", "a") {
             std::thread::yield_now();
         }

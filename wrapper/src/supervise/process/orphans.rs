@@ -1,5 +1,5 @@
-//! Collecting ended processes that are ours by inheritance: those of a runner whose parent has gone, and as the first process of a
-//! container those of everybody there. Uncollected, each would keep its number as a zombie.
+//! Reaps orphaned processes whose parent this process has become: processes of an exited runner, and as the first process of a container
+//! all orphans there. Without this they would remain as zombies and keep their PIDs.
 
 use std::{
     collections::BTreeSet,
@@ -13,18 +13,18 @@ use tokio::{signal::unix::Signal, time::sleep};
 
 use super::stat::Process;
 
-/// Runners that are collected elsewhere, when their end was dealt with.
+/// Runners that are reaped elsewhere, after their exit was handled.
 static HELD: Mutex<BTreeSet<u32>> = Mutex::new(BTreeSet::new());
 
-/// A crowd of ends is dealt with at once.
+/// Many exits are handled together.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// From now on this child is collected by somebody else.
+/// Excludes this child: it is reaped elsewhere.
 pub(super) fn hold(pid: u32) {
     held().insert(pid);
 }
 
-/// That was done, or is left to us.
+/// The child was reaped, or is to be reaped here.
 pub(super) fn release(pid: u32) {
     held().remove(&pid);
 }
@@ -33,16 +33,16 @@ fn held() -> MutexGuard<'static, BTreeSet<u32>> {
     HELD.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Asks the kernel for the orphans of our descendants.
+/// Makes this process the parent of its descendants' orphans.
 ///
 /// # Errors
 ///
-/// When the kernel does not know how: before Linux 3.4.
+/// On Linux before 3.4.
 pub(crate) fn adopt() -> std::io::Result<()> {
     Ok(rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?)
 }
 
-/// Collects them, whenever a child has ended.
+/// Reaps orphans whenever a child has exited; never returns.
 pub(crate) async fn collect(mut child_ended: Signal) {
     loop {
         collect_now();
@@ -58,7 +58,7 @@ fn collect_now() {
     let own_group = Process::of(me).map_or(0, |process| process.group);
     for child in children() {
         let ours = Process::of(child).filter(|process| process.parent == me && process.has_ended());
-        // What we started for ourselves is in our group, and collected by whoever started it.
+        // Other children of the wrapper are in its process group, and are reaped by the code that started them.
         if ours.is_some_and(|process| process.group != own_group)
             && !held().contains(&child)
             && let Some(pid) = i32::try_from(child).ok().and_then(Pid::from_raw)
@@ -68,7 +68,7 @@ fn collect_now() {
     }
 }
 
-/// The children of each of our threads, or of nobody knows which one where the kernel does not list them.
+/// The children of all threads; the kernel may not provide this list.
 fn children() -> Vec<u32> {
     let threads = fs::read_dir("/proc/self/task").into_iter().flatten().filter_map(Result::ok);
     let lists: Result<Vec<_>, _> =

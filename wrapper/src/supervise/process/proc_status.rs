@@ -9,18 +9,18 @@ use rustix::{
 
 use super::stat::Process;
 
-/// The numbers of signals, as masks count: bit 0 is signal 1.
+/// Signal numbers as in signal masks: bit 0 is signal 1.
 const SIGQUIT: u32 = 3;
 const SIGKILL: u32 = 9;
 
-/// Whether process `pid` catches or ignores SIGQUIT. A process that cannot be read is said not to.
+/// Whether the process catches or ignores SIGQUIT. `false` if it cannot be read.
 pub(super) fn handles_quit(pid: u32) -> bool {
     let status = fs::read_to_string(format!("/proc/{pid}/status"));
     status.is_ok_and(|status| mask_has(&status, &["SigCgt:", "SigIgn:"], SIGQUIT))
 }
 
-/// Whether process `pid` has ended, or was killed and runs no more code of its program. It has its files until the kernel has closed them. A
-/// stopped process and one that hangs are not ending.
+/// Whether the process has exited, or was killed and executes no more code. Its files stay open until the kernel has closed them.
+/// Suspended and hanging processes are not ending.
 pub(crate) fn is_ending(pid: u32) -> bool {
     // In this order: a SIGKILL stays pending until the flags show it.
     let status = fs::read_to_string(format!("/proc/{pid}/status"));
@@ -28,12 +28,12 @@ pub(crate) fn is_ending(pid: u32) -> bool {
     mask_has(&status, &["SigPnd:", "ShdPnd:"], SIGKILL) || process.is_ending()
 }
 
-/// Whether process `pid` was stopped by SIGSTOP or by a debugger.
+/// Whether the process is suspended by SIGSTOP or by a debugger.
 pub(crate) fn is_suspended(pid: u32) -> bool {
     Process::of(pid).is_some_and(|process| process.is_suspended())
 }
 
-/// For processes that `/proc` does not show, such as those of other users where it is mounted with `hidepid`.
+/// For processes that `/proc` does not show, such as those of other users if it is mounted with `hidepid`.
 fn is_gone(pid: u32) -> bool {
     let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
     pid.is_none_or(|pid| test_kill_process(pid) == Err(Errno::SRCH))

@@ -76,7 +76,7 @@ impl Process {
     }
 }
 
-/// Whether the kernel shows us the exit status of this process: with `CAP_SYS_PTRACE`, or as the user and group that it has and had.
+/// Whether this process can read the exit status of `pid`: with `CAP_SYS_PTRACE`, or as its user and group.
 fn may_read_status(pid: u32) -> bool {
     const CAP_SYS_PTRACE: u64 = 1 << 19;
     let status = |who: &str| fs::read_to_string(format!("/proc/{who}/status")).unwrap_or_default();

@@ -1,9 +1,9 @@
-//! What the next wrapper has to know when this one is killed: the child, and what was asked of it.
+//! The state file: what the next wrapper must know if this one is killed, namely the child and the requests for it.
 //!
-//! One small file, replaced as a whole before anything is done that it tells of. A wrapper that ends in good order removes it, so a
-//! file that is found means that its writer did not: then the child is adopted, and a drain goes on. It holds the headers of
-//! callbacks, and is readable for the wrapper's user alone. It is not synced to disk: it outlives a process, and a reboot ends what it
-//! tells of, so that an empty one is as good as none. It is acted upon, so [`crate::supervise::trusted_dir`] takes care that nobody else has written it.
+//! It is one small file, which is replaced atomically before each step that it describes. A wrapper that exits normally removes it, so an
+//! existing file means that its wrapper was killed: the next wrapper adopts the child and continues a drain. It contains the headers of
+//! callbacks, so only the wrapper's user can read it. It is not synced to disk: a reboot ends the runner anyway, and an empty file counts
+//! as no file. [`crate::supervise::trusted_dir`] ensures that no other user has written it.
 
 mod adoption;
 mod format;
@@ -27,29 +27,29 @@ pub use self::{adoption::Found, format::Saved};
 use super::{
     lock::{self, Lock},
     lock_wait::{Attempt, LockOwner},
-    trusted_dir::{FileId, Folder},
+    trusted_dir::{FileId, TrustedDir},
 };
 
-/// The state file. Each call may take as long as the disk does.
+/// The state file. Each call can block as long as the disk does.
 pub trait Keep: Send + 'static {
-    /// Replaces the file as a whole.
+    /// Replaces the file atomically.
     ///
     /// # Errors
     ///
-    /// Those of writing; the file is as it was before.
+    /// Errors of writing; the file is unchanged then.
     fn write(&mut self, saved: &Saved) -> io::Result<()>;
 
-    /// Whether the file that was written last is not there any more.
+    /// Whether the last written file was removed or replaced.
     fn is_missing(&self) -> bool;
 
-    /// What tells of the file's removal, once after it was opened, and after each time that it had to be opened in another folder.
+    /// The watch for the file's removal, once after opening, and again each time the directory was reopened.
     fn watch(&mut self) -> Option<Watch>;
 
-    /// Removes the file.
+    /// Removes the file, if it exists.
     ///
     /// # Errors
     ///
-    /// Those of removing; that there is none is no error.
+    /// Errors of removing.
     fn remove(&mut self) -> io::Result<()>;
 }
 
@@ -57,15 +57,15 @@ pub trait Keep: Send + 'static {
 #[derive(Debug)]
 pub struct Store {
     path: PathBuf,
-    folder: Folder,
+    folder: TrustedDir,
     name: OsString,
-    /// The file as it was written last.
+    /// The last written file.
     written: Option<FileId>,
     watch: Option<Watch>,
     _lock: Lock,
 }
 
-/// Why a state file cannot be used. Going on without one could start a second runner.
+/// Why a state file cannot be used. Continuing without it could start a second runner.
 #[derive(Debug, Error)]
 pub enum StoreError {
     #[error(
@@ -80,7 +80,7 @@ pub enum StoreError {
         #[source]
         source: io::Error,
     },
-    /// It was written by another release, which alone knows what must not be overlooked in it.
+    /// Another release wrote it, and it may contain values that must not be ignored.
     #[error(
         "--state-file {path:?}: has format {format:?}, written by a newer grit-wrapper; this version \
          ({version}) supports format {known:?}. Nothing was changed: {runner} may still be running. Start \
@@ -103,7 +103,7 @@ pub enum StoreError {
 }
 
 impl Store {
-    /// Locks the file, and reads what an earlier wrapper left in it. One that was killed and still ends is waited for, for 2 s.
+    /// Locks the file, and reads the state of the previous wrapper. If that was killed and is still terminating, this waits up to 2 s.
     ///
     /// # Errors
     ///
@@ -113,13 +113,13 @@ impl Store {
         let name = path
             .file_name()
             .ok_or_else(|| io("use a path without a file name")(io::ErrorKind::InvalidInput.into()))?;
-        let folder = Folder::of(path).map_err(io("use its directory"))?;
+        let folder = TrustedDir::of(path).map_err(io("use its directory"))?;
         let lock = match lock::lock_file_for(&folder, name).await.map_err(io("lock its lock file"))? {
             Attempt::Ours(lock) => lock,
             Attempt::Taken(holder) => return Err(StoreError::Locked { path: path.to_owned(), holder }),
         };
         let saved = match folder.read(name).map_err(io("read it"))? {
-            // No writer that was killed leaves this, since files are replaced as a whole; a machine that lost its power does.
+            // The file is replaced atomically, so a killed writer does not leave this; a power loss does.
             Some(text) if text.iter().all(|byte| *byte == 0) => {
                 warn!(path = %path.display(), "the state file is empty, probably after a power loss; assuming that no runner is running");
                 None
@@ -139,9 +139,9 @@ impl Store {
         Ok((Self { path, folder, name, written: None, watch, _lock: lock }, saved))
     }
 
-    /// Takes the folder that the path leads to now, in place of one that was removed or has got another name.
+    /// Opens the directory that the path leads to now, after the previous one was removed or renamed.
     fn reopen(&mut self) -> io::Result<()> {
-        let folder = Folder::of(&self.path)?;
+        let folder = TrustedDir::of(&self.path)?;
         let lock = match lock::try_lock_file_for(&folder, &self.name)? {
             Attempt::Ours(lock) => lock,
             Attempt::Taken(holder) => return Err(io::Error::other(format!("in use by {holder}"))),

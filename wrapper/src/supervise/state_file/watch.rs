@@ -16,7 +16,7 @@ use rustix::{
 };
 use tokio::io::{Interest, unix::AsyncFd};
 
-use crate::supervise::trusted_dir::Folder;
+use crate::supervise::trusted_dir::TrustedDir;
 
 /// Watches one file name in one directory.
 #[derive(Debug)]
@@ -30,7 +30,7 @@ impl Watch {
         deprecated,
         reason = "the successor is unsafe, for descriptors that may be closed by others; an OwnedFd is ours alone"
     )]
-    pub(super) fn new(folder: &Folder, name: &OsStr) -> io::Result<Self> {
+    pub(super) fn new(folder: &TrustedDir, name: &OsStr) -> io::Result<Self> {
         let events = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
         let path = format!("/proc/self/fd/{}", folder.descriptor().as_raw_fd());
         let what =

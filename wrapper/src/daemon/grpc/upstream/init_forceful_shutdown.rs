@@ -1,6 +1,7 @@
-//! `InitForcefulShutdown`: the runner aborts its jobs and ends, or is killed. Returns when that is under way.
+//! `InitForcefulShutdown`: the runner aborts its jobs and exits, or is killed. Returns without waiting for the exit.
 //!
-//! A client that goes away cancels nothing. Asking again changes nothing: a second SIGTERM would skip the runner's clean-up.
+//! It is executed even if the client disconnects. A repeated call changes nothing, because a second SIGTERM would skip the runner's
+//! cleanup.
 
 use std::sync::Arc;
 
@@ -10,7 +11,7 @@ use tonic::Status;
 use super::Upstream;
 use crate::{
     daemon::{
-        audit::{Asker, Change},
+        audit::{Change, Requester},
         grpc::{errors, messages},
     },
     supervise::{DrainId, Mode, Stop},
@@ -18,7 +19,7 @@ use crate::{
 
 pub(super) async fn init_forceful_shutdown(
     upstream: Upstream,
-    asker: Asker,
+    asker: Requester,
 ) -> Result<InitForcefulShutdownResponse, Status> {
     let supervisor = &upstream.supervisor;
     let stop =

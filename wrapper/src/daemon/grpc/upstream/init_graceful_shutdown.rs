@@ -1,6 +1,6 @@
-//! `InitGracefulShutdown`: the runner finishes its jobs and ends. Returns when that is under way.
+//! `InitGracefulShutdown`: the runner finishes its jobs and exits. Returns without waiting for the exit.
 //!
-//! A client that goes away cancels nothing. Asking again joins the shutdown that is under way, with a further callback if it brings one.
+//! It is executed even if the client disconnects. A repeated call joins the shutdown in progress, and can add a callback.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use tonic::Status;
 use super::Upstream;
 use crate::{
     daemon::{
-        audit::{Asker, Change},
+        audit::{Change, Requester},
         grpc::{errors, messages},
     },
     supervise::{DrainId, Mode, Stop, callback::Callback},
@@ -19,12 +19,12 @@ use crate::{
 pub(super) async fn init_graceful_shutdown(
     upstream: Upstream,
     request: InitGracefulShutdownRequest,
-    asker: Asker,
+    asker: Requester,
 ) -> Result<InitGracefulShutdownResponse, Status> {
     let (supervisor, access) = (&upstream.supervisor, &upstream.guard.access);
     let mut stop =
         Stop { requested_by: Arc::from(asker.to_string()), ..Stop::new(DrainId::Upstream, Mode::Graceful) };
-    // Upstream's client always sends the message, and means "no callback" by an empty URL.
+    // Upstream's client always sends the message; an empty URL means "no callback".
     if let Some(callback) = request.shutdown_callback.filter(|callback| !callback.url.is_empty()) {
         let callback = Callback::new(&callback.url, &callback.method, &callback.headers)
             .map_err(|error| errors::from_callback_error(&error))?;

@@ -1,4 +1,4 @@
-//! Upstream's service, `gitlab_com.gitlab_runner.runner_wrapper.ProcessWrapper`: one file per call.
+//! Upstream's service, `gitlab_com.gitlab_runner.runner_wrapper.ProcessWrapper`: one file per method.
 
 mod check_status;
 mod init_forceful_shutdown;
@@ -13,7 +13,7 @@ use tonic::{Request, Response, Status};
 use super::{Authorizer, detached::carry_out};
 use crate::{daemon::access::Rights, supervise::Handle};
 
-/// Upstream's service on our supervisor.
+/// Upstream's service.
 #[derive(Clone, Debug)]
 pub struct Upstream {
     supervisor: Handle,

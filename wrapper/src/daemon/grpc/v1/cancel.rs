@@ -1,4 +1,4 @@
-//! `Cancel`: take a drain back, while the runner does not know of it. A client that goes away changes nothing.
+//! `Cancel`: cancels a drain before SIGQUIT is sent. It is executed even if the client disconnects.
 
 use grit_proto::wrapper_v1::{CancelRequest, CancelResponse};
 use tonic::Status;
@@ -6,7 +6,7 @@ use tonic::Status;
 use super::WrapperV1;
 use crate::{
     daemon::{
-        audit::{Asker, Change},
+        audit::{Change, Requester},
         grpc::errors,
     },
     supervise::DrainId,
@@ -15,7 +15,7 @@ use crate::{
 pub(super) async fn cancel(
     service: WrapperV1,
     request: CancelRequest,
-    asker: Asker,
+    asker: Requester,
 ) -> Result<CancelResponse, Status> {
     let wanted = Some(request.id.as_str()).filter(|id| !id.is_empty()).map(DrainId::from);
     let in_progress = service.now().state.stop().map(|stop| stop.id.clone());

@@ -1,4 +1,4 @@
-//! `Drain`: ask the runner to end. Returns when that is under way. Once the request is valid, the drain no longer depends on its client.
+//! `Drain`: starts a drain and returns without waiting for its end. A valid request is executed even if the client disconnects.
 
 use std::{sync::Arc, time::Duration};
 
@@ -10,25 +10,25 @@ use tracing::{info, warn};
 use super::WrapperV1;
 use crate::{
     daemon::{
-        audit::{Asker, Change},
+        audit::{Change, Requester},
         grpc::errors,
     },
     supervise::{Answer, DrainId, Mode, Stop, callback::Callback},
 };
 
-/// Longer ones are no names.
+/// Maximum length of an id.
 const MAX_ID: usize = 200;
-/// Longer ones are no reasons.
+/// Maximum length of a reason.
 const MAX_REASON: usize = 1000;
-/// What the clock can hold, and more than any job takes.
+/// Fits the clock, and is longer than any job.
 const MAX_DEADLINE: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
-/// How long the runner may take to list its jobs before a drain goes ahead without the check for a self-drain.
+/// Timeout of the self-drain check. After it the drain is accepted without the check.
 const SELF_DRAIN_CHECK: Duration = Duration::from_secs(1);
 
 pub(super) async fn drain(
     service: WrapperV1,
     request: DrainRequest,
-    asker: Asker,
+    asker: Requester,
 ) -> Result<DrainResponse, Status> {
     let stop = stop(&request, asker)?;
     for callback in &stop.callbacks {
@@ -58,7 +58,7 @@ pub(super) async fn drain(
     })
 }
 
-fn stop(request: &DrainRequest, asker: Asker) -> Result<Stop, Status> {
+fn stop(request: &DrainRequest, asker: Requester) -> Result<Stop, Status> {
     let mode = match request.mode() {
         WireMode::Unspecified | WireMode::Graceful => Mode::Graceful,
         WireMode::Forceful => Mode::Forceful,
@@ -94,8 +94,8 @@ fn stop(request: &DrainRequest, asker: Asker) -> Result<Stop, Status> {
     Ok(stop)
 }
 
-/// A pipeline's job that drains the runner it runs on, and waits for that, waits for itself. A runner that does not list its jobs in time is
-/// drained without this check: a drain is worth more than the check.
+/// Rejects a drain by a job of this runner, which would wait for its own job. If the runner does not list its jobs in time, the drain is
+/// accepted without this check, because the drain is more important.
 async fn refuse_self_drain(service: &WrapperV1, job_url: &str) -> Result<(), Status> {
     if job_url.is_empty() {
         return Ok(());

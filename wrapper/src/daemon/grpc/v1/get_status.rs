@@ -1,4 +1,4 @@
-//! `GetStatus`: what is true now. A client that goes away cancels nothing.
+//! `GetStatus`: returns the current status.
 
 use grit_proto::wrapper_v1::Status;
 

@@ -1,4 +1,4 @@
-//! `ListJobs`: the runner's jobs, asked for now. Dropped with the client.
+//! `ListJobs`: reads the runner's job list. Cancelled if the client disconnects.
 
 use grit_proto::wrapper_v1::ListJobsResponse;
 use tonic::Status;

@@ -1,4 +1,4 @@
-//! Our own service, `grit.wrapper.v1.Wrapper`: one file per call.
+//! The service `grit.wrapper.v1.Wrapper`: one file per method.
 
 mod cancel;
 mod drain;
@@ -23,7 +23,7 @@ use crate::{
     supervise::{Handle, Supervision},
 };
 
-/// Our service on the supervisor and what is known about the runner's health.
+/// The `grit.wrapper.v1` service.
 #[derive(Clone, Debug)]
 pub struct WrapperV1 {
     supervisor: Handle,

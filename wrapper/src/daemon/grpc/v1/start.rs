@@ -1,4 +1,4 @@
-//! `Start`: start the runner again. A client that goes away changes nothing.
+//! `Start`: starts the runner. It is executed even if the client disconnects.
 
 use grit_proto::wrapper_v1::StartResponse;
 use tonic::Status;
@@ -6,13 +6,13 @@ use tonic::Status;
 use super::WrapperV1;
 use crate::{
     daemon::{
-        audit::{Asker, Change},
+        audit::{Change, Requester},
         grpc::errors,
     },
     supervise::Answer,
 };
 
-pub(super) async fn start(service: WrapperV1, asker: Asker) -> Result<StartResponse, Status> {
+pub(super) async fn start(service: WrapperV1, asker: Requester) -> Result<StartResponse, Status> {
     let answer = service.supervisor.start().await.map_err(|error| errors::from_handle_error(&error))?;
     Change { action: "start", outcome: "started", ..Change::default() }.answered(&answer).log(asker);
     Ok(StartResponse { status: Some(service.status()), already: answer == Answer::Already })

@@ -1,4 +1,4 @@
-//! `Watch`: the status at once, and after every change. Ends with the client, or with the supervisor.
+//! `Watch`: sends the status immediately, and after every change, until the client disconnects or the supervisor exits.
 
 use futures::stream;
 use grit_proto::wrapper_v1::Status;
@@ -16,11 +16,11 @@ pub(super) fn watch(service: &WrapperV1) -> BoxStream<Status> {
             tokio::select! {
                 biased;
                 changed = supervision.changed() => changed.ok()?,
-                // Without a prober there is only the supervisor to wait for.
+                // Without a prober only the supervisor is watched.
                 Ok(()) = health.changed() => {}
             }
             let status = messages::own(&supervision.borrow_and_update(), &health.borrow_and_update());
-            // What changed may be nothing that is told.
+            // Some changes do not affect the status.
             if told.as_ref() != Some(&status) {
                 told = Some(status.clone());
                 return Some((Ok(status), (supervision, health, told)));

@@ -1,4 +1,4 @@
-//! The page through the states of a runner's life, and against what Prometheus and the documentation expect of it.
+//! Tests of the metrics in all states of a runner, and against Prometheus' rules and the documentation.
 
 use std::{collections::BTreeSet, fs, time::Duration};
 
@@ -8,7 +8,7 @@ use crate::{
     supervise::{ChildInfo, Counted, Drained, Stop},
 };
 
-/// How the names of the wrapper's metrics begin.
+/// Prefixes of the wrapper's metrics.
 pub(super) const PREFIXES: [&str; 3] = ["grit_wrapper_", "grpc_server_", "process_start_"];
 
 pub(super) fn render(state: State, health: &Health) -> String {
@@ -119,7 +119,7 @@ fn grpc_code_labels_match_code_numbers() {
     }
 }
 
-/// The rules that `promtool check metrics` holds a page to.
+/// The rules of `promtool check metrics`.
 #[test]
 fn metric_families_precede_samples_and_are_unique() {
     for text in lives().into_iter().map(|state| render(state, &busy())) {
