@@ -9,7 +9,7 @@ use async_trait::async_trait;
 
 use crate::{
     config::provider_block::{self, ProviderArgs},
-    explain::{Code, add_code},
+    explain::{Code, add_code, plan, values},
     plan_guard,
     process::{Configured, Settings, Shared},
     schema::{AttributePath, Diagnostics, DiagnosticsExt, Provider, Schema, is_known},
@@ -49,27 +49,17 @@ impl Provider for Grit {
         let switch = std::env::var(plan_guard::VARIABLE).ok();
         match self.shared.guard.reset(switch.as_deref()) {
             Ok(false) => {}
-            Ok(true) => diags.warn(
-                "Check for accidental drains is disabled",
-                format!("{}=off: this run does not refuse plans that would drain a runner whose instance is kept.", plan_guard::VARIABLE),
-            ),
+            Ok(true) => plan::check_disabled().warning(AttributePath::root(), diags),
             Err(invalid) => {
-                diags.fail(
-                    "Environment variable has an invalid value",
-                    format!("{invalid}. `off` allows plans that would drain a runner whose instance is kept."),
-                );
-                add_code(diags, Code::InvalidConfig);
+                plan::invalid_switch(&invalid).error(AttributePath::root(), diags);
                 return None;
             }
         }
         let settings = if is_known(&config) {
             let configured = Configured::new(config.or_environment(|name| std::env::var(name).ok()));
             if configured.ignores_host_keys() {
-                diags.warn_at(
-                    AttributePath::new("ssh").attribute("insecure_ignore_host_key"),
-                    "Host keys are not verified",
-                    "Man-in-the-middle attacks are possible. Set `known_hosts` or `host_keys`, or `host_key` of the runner manager.",
-                );
+                values::host_keys_not_verified()
+                    .warning(AttributePath::new("ssh").attribute("insecure_ignore_host_key"), diags);
             }
             Settings::Configured(Arc::new(configured))
         } else {

@@ -1,7 +1,7 @@
 //! Texts for a channel that the SSH server refuses to open.
 
 use super::{
-    Code, Explained,
+    diagnostic::{Code, Explained},
     login::user,
     phrases::{forward_target, login_succeeded, server},
 };

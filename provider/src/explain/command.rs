@@ -1,7 +1,7 @@
 //! Texts for the commands of `proxy_command` and `ssh_command`.
 
 use super::{
-    Code, Explained,
+    diagnostic::{Code, Explained},
     phrases::{received, server, shown},
 };
 use crate::transport::{Route, SharedIoError, TransportError};

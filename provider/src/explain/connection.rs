@@ -4,7 +4,8 @@ use crate::{
     client::ClientError,
     duration::human,
     explain::{
-        Code, Explained, channel, command,
+        channel, command,
+        diagnostic::{Code, Explained},
         host_key::host_key,
         login,
         phrases::{forward_target, login_succeeded, received, server, shown},
@@ -15,7 +16,7 @@ use crate::{
 use std::io::ErrorKind;
 
 /// Explains why a call to the wrapper of `manager` failed.
-pub(super) fn explain(manager: &str, error: &ClientError) -> Explained {
+pub fn explain(manager: &str, error: &ClientError) -> Explained {
     let mut explained = without_manager(error);
     explained.happened = format!("Runner manager {manager:?}: {}", explained.happened);
     if let ClientError::Transport(error) = error
@@ -27,8 +28,13 @@ pub(super) fn explain(manager: &str, error: &ClientError) -> Explained {
     explained
 }
 
+/// The cause of a failed call as one clause, without the manager: for lists of several managers.
+pub(crate) fn cause(error: &ClientError) -> String {
+    without_manager(error).happened.trim_end_matches('.').to_owned()
+}
+
 /// The same without the name of the manager.
-pub(super) fn without_manager(error: &ClientError) -> Explained {
+fn without_manager(error: &ClientError) -> Explained {
     match error {
         ClientError::Transport(error) => of_transport(error),
         ClientError::NoAnswer { method, limit, silent, route } => {

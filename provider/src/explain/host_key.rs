@@ -1,6 +1,9 @@
 //! Texts for a host key that is rejected.
 
-use super::{Code, Explained, phrases::server};
+use super::{
+    diagnostic::{Code, Explained},
+    phrases::server,
+};
 use crate::transport::{ExpectedKey, HostKeyRefusal, HostKeyVerdict, KeyOrigin, Route};
 
 pub(super) fn host_key(route: &Route, refusal: &HostKeyRefusal) -> Explained {

@@ -1,6 +1,9 @@
 //! Texts for the login at an SSH server: the user, the key, the agent, the rejection.
 
-use super::{Code, Explained, phrases::server};
+use super::{
+    diagnostic::{Code, Explained},
+    phrases::server,
+};
 use crate::{
     duration::human,
     transport::{KeyError, Route},

@@ -1,6 +1,12 @@
 //! Parts of sentences that several texts share.
 
-use crate::transport::{Route, TransportError};
+use crate::{
+    assume_terminated,
+    client::{RunnerStatus, Snapshot},
+    duration::human,
+    transport::{Route, TransportError},
+};
+use std::time::Duration;
 
 /// The SSH server, as `h:22`, or `h:22 (jump host 1 in `ssh.proxy_jump`)`.
 pub(super) fn server(route: &Route) -> String {
@@ -43,4 +49,52 @@ pub(super) fn shown(bytes: &[u8]) -> String {
         shown.push('…');
     }
     format!("{shown:?}.")
+}
+
+/// The next step for a host that no longer exists: the command for one run, or the attribute. `id` is the id of the instance or of the
+/// drain resource.
+pub(super) fn host_is_gone(id: &str) -> String {
+    format!(
+        "Only if the host no longer exists (for example because its instance was destroyed outside this configuration or with `-target`): \
+         run `{}`, which treats the runner as terminated in this run. To do the same in every run, set \
+         `on_unreachable = \"assume_terminated\"` and apply before you remove the drain resource.",
+        assume_terminated::command(id)
+    )
+}
+
+pub(super) fn tries(attempts: u32, waited: Duration) -> String {
+    match attempts {
+        0 | 1 => String::new(),
+        _ => format!("{attempts} attempts in a row failed within {}.", human(waited)),
+    }
+}
+
+pub(super) fn last_seen(last: Option<&Snapshot>) -> String {
+    let Some(snapshot) = last else { return "The wrapper had not responded.".to_owned() };
+    let report = &snapshot.report;
+    let mut text = format!("Last status: `{}`", report.status);
+    if !report.failure_reason.is_empty() {
+        text.push_str(&format!(", reason: {}", first_line(&report.failure_reason)));
+    }
+    if report.status == RunnerStatus::InShutdown
+        && let Some(jobs) = snapshot.jobs_left()
+    {
+        text.push_str(&format!(", {jobs}"));
+    }
+    text.push('.');
+    text
+}
+
+/// A reason without the log lines of the runner that a wrapper may have added.
+pub(super) fn first_line(reason: &str) -> &str {
+    reason.split_once('\n').map_or(reason, |(first, _)| first)
+}
+
+pub(super) fn append(text: &mut String, sentence: &str) {
+    if !sentence.is_empty() {
+        if !text.is_empty() {
+            text.push(' ');
+        }
+        text.push_str(sentence);
+    }
 }

@@ -1,7 +1,8 @@
 //! Texts for calls that reach the wrapper's address.
 
 use super::{
-    Code, Explained, command,
+    command,
+    diagnostic::{Code, Explained},
     phrases::{login_succeeded, received},
 };
 use crate::{

@@ -9,33 +9,20 @@ pub use runner_health::RunnerHealth;
 use std::sync::Arc;
 
 use crate::{
-    explain::{Code, Explained},
+    explain::protocol,
     process::{Configured, Settings, Shared},
-    schema::{AttributePath, Diagnostics, DiagnosticsExt},
+    schema::{AttributePath, Diagnostics},
 };
 
-/// The configuration that a call needs for a connection, or an error that says why there is none.
+/// The configuration that a call needs for a connection, or an error.
 fn configured(shared: &Shared, diags: &mut Diagnostics) -> Option<Arc<Configured>> {
-    let happened = match shared.settings() {
+    let unknown = match shared.settings() {
         Settings::Configured(known) => return Some(known),
-        Settings::Unknown => "The provider block contains a value that is not known yet.",
-        Settings::Missing => "Terraform has not configured the provider.",
+        Settings::Unknown => true,
+        Settings::Missing => false,
     };
-    add_error(
-        diags,
-        AttributePath::root(),
-        &Explained::new(
-            Code::InvalidConfig,
-            "Provider is not configured",
-            happened,
-            "In the provider block, use only values that do not depend on resources of the same apply.",
-        ),
-    );
+    protocol::not_configured(unknown).error(AttributePath::root(), diags);
     None
-}
-
-fn add_error(diags: &mut Diagnostics, path: AttributePath, explained: &Explained) {
-    diags.fail_at(path, explained.summary.clone(), explained.detail());
 }
 
 /// Some hex digits that no other object has.

@@ -25,11 +25,14 @@ use async_trait::async_trait;
 use serde_json::{Value as Json, json};
 use tokio::time::Instant;
 
-use super::{add_error, configured, unique_suffix};
+use super::{configured, unique_suffix};
 use crate::{
-    assume_terminated,
     call::{Walk, call},
-    explain::{Code, add_code, operation, shutdown::Word},
+    explain::{
+        Code, add_code,
+        drain::{self, Word},
+        plan, protocol,
+    },
     plan_guard::Conflict,
     process::Shared,
     schema::{
@@ -38,10 +41,6 @@ use crate::{
     },
 };
 use state::DrainState;
-
-/// Follows what is wrong with a value that a create stores.
-const STORED_ANYWAY: &str = "The drain resource is stored with this value, because without it Terraform could destroy an old instance \
- before its drain. Correct the value and apply again. Until then, this resource cannot drain its runner manager.";
 
 /// The resource.
 #[derive(Debug)]
@@ -71,14 +70,7 @@ impl ResourceExt for RunnerDrain {
                 Some(json!({ "id": format!("adopted#{}", unique_suffix()) }))
             }
             other => {
-                diags.fail(
-                    "Unsupported `moved` source",
-                    format!(
-                        "A grit_runner_drain can be moved from `terraform_data` or `null_resource`, not from `{other}`. Remove the `moved` \
-                         block; Terraform then creates the resource, which has no side effects."
-                    ),
-                );
-                add_code(diags, Code::Refused);
+                drain::moved_not_supported(other).error(AttributePath::root(), diags);
                 None
             }
         }
@@ -127,24 +119,24 @@ impl Resource for RunnerDrain {
         if let Some(instance) = proposed.instance()
             && let Err(conflict) = self.shared.guard.plans_new(instance, walk)
         {
-            let explained = operation::guard_conflict(instance, conflict);
+            let explained = plan::conflict(instance, conflict);
             let path = AttributePath::new("instance_id");
             if conflict == Conflict::Twice && walk != Walk::Plan {
-                diags.warn_at(path, explained.summary.clone(), explained.detail());
+                explained.warning(path, diags);
             } else {
-                add_error(diags, path, &explained);
+                explained.error(path, diags);
                 return None;
             }
         }
         let mut found = Diagnostics::default();
         proposed.check(&mut found);
+        add_code(&mut found, Code::InvalidConfig);
         if walk == Walk::Plan && found.has_errors() {
-            add_code(&mut found, Code::InvalidConfig);
             diags.errors.append(&mut found.errors);
             return None;
         }
         for error in found.errors {
-            diags.warn_at(error.attribute, error.summary, format!("{} {STORED_ANYWAY}", error.detail));
+            drain::stored_anyway(error, diags);
         }
         proposed.id = Value::Unknown;
         Some((proposed, Value::Null))
@@ -174,8 +166,7 @@ impl Resource for RunnerDrain {
                 guard.plans_kept(instance, prior.id())
             };
             if let Err(conflict) = fits {
-                let explained = operation::guard_conflict(instance, conflict);
-                add_error(diags, AttributePath::new("instance_id"), &explained);
+                plan::conflict(instance, conflict).error(AttributePath::new("instance_id"), diags);
                 return None;
             }
         } else {
@@ -199,7 +190,7 @@ impl Resource for RunnerDrain {
         if let Some(instance) = prior.instance()
             && let Err(conflict) = self.shared.guard.plans_end(instance, prior.id())
         {
-            add_error(diags, AttributePath::root(), &operation::guard_conflict(instance, conflict));
+            plan::conflict(instance, conflict).error(AttributePath::root(), diags);
             return None;
         }
         // Terraform asks again in the apply, where a warning would come after the drain.
@@ -251,32 +242,19 @@ impl Resource for RunnerDrain {
         if let Some(instance) = prior.instance()
             && self.shared.guard.is_superseded(instance)
         {
-            diags.warn(
-                format!("Runner manager {name} was not drained"),
-                format!(
-                    "This drain was replaced in the same apply although its instance {instance:?} was not, so the runner was not drained. \
-                     Use an `instance_id` that is known at plan time and changes only with the instance."
-                ),
-            );
+            drain::superseded(&name, instance).warning(AttributePath::root(), diags);
             return Some(());
         }
         let key = prior.identifiers().next().unwrap_or_default();
         let (manager, identity) = match prior.manager() {
             Ok(manager) => manager,
             Err(_) if prior.word() == Some(Word::Variable) => {
-                diags.warn(
-                    format!("Runner manager {name} was assumed terminated"),
-                    format!(
-                        "Its runner manager object in the state is invalid, so no shutdown was requested. Because {}={key} is set, the \
-                         runner is treated as terminated.",
-                        assume_terminated::VARIABLE
-                    ),
-                );
+                drain::assumed_without_target(&name, key).warning(AttributePath::root(), diags);
                 return Some(());
             }
             Err((attribute, problem)) => {
-                let explained = operation::no_target(prior.id(), &attribute, &problem, key);
-                add_error(diags, AttributePath::new("runner_manager"), &explained);
+                drain::no_target(prior.id(), &attribute, &problem, key)
+                    .error(AttributePath::new("runner_manager"), diags);
                 return None;
             }
         };
@@ -289,11 +267,8 @@ impl Resource for RunnerDrain {
     }
 
     async fn import<'a>(&self, diags: &mut Diagnostics, _: String) -> Option<(DrainState, ValueEmpty)> {
-        diags.fail(
-            "grit_runner_drain cannot be imported",
-            "The resource exists only in Terraform's state. Add the resource block and apply: creating the resource has no side effects.",
-        );
-        add_code(diags, Code::Refused);
+        protocol::import_not_supported("grit_runner_drain", "has no side effects")
+            .error(AttributePath::root(), diags);
         None
     }
 }

@@ -13,11 +13,11 @@ use async_trait::async_trait;
 use time::OffsetDateTime;
 use tokio::time::Instant;
 
-use super::{add_error, configured, unique_suffix};
+use super::{configured, unique_suffix};
 use crate::{
     call::{Walk, call},
     config::manager::{InvalidManager, RunnerManagerArgs},
-    explain::{Code, Explained, add_code, operation},
+    explain::{Code, add_code, health, plan, protocol},
     fleet::{
         self, Outcomes,
         health::{HealthPolicy, Healthy, NotHealthy},
@@ -26,7 +26,7 @@ use crate::{
     process::{Configured, Settings, Shared},
     schema::{AttributePath, Diagnostics, DiagnosticsExt, Resource, ResourceExt, Schema, Value, ValueEmpty},
 };
-use state::{Evidence, HEALTHY, HealthState, missing_guards, removed_guards, unhealthy_list};
+use state::{Evidence, HEALTHY, HealthState, removed_guards, warn_of_unhealthy};
 
 /// The resource.
 #[derive(Debug)]
@@ -57,8 +57,7 @@ impl RunnerHealth {
             return Some(());
         }
         for instance in instances {
-            let explained = operation::guard_conflict(&instance, Conflict::Twice);
-            add_error(diags, AttributePath::new("guards"), &explained);
+            plan::conflict(&instance, Conflict::Twice).error(AttributePath::new("guards"), diags);
         }
         None
     }
@@ -116,27 +115,16 @@ async fn wait_for_all(
 fn report_failures(diags: &mut Diagnostics, planned: &HealthState, outcomes: &Outcomes<Outcome>) -> bool {
     let healthy: Vec<_> =
         outcomes.iter().filter(|(_, outcome)| outcome.is_ok()).map(|(key, _)| key.as_str()).collect();
-    let others = match healthy.as_slice() {
-        _ if outcomes.len() < 2 => String::new(),
-        [] => format!("None of the {} runner managers is healthy.", outcomes.len()),
-        some => {
-            format!("{} of {} runner managers are healthy: {}.", some.len(), outcomes.len(), some.join(", "))
-        }
-    };
+    let others = health::healthy_managers(&healthy, outcomes.len());
     for (key, outcome) in outcomes {
         let explained = match outcome {
             Ok(_) => continue,
             Err(Unproved::NotHealthy(failure)) => {
-                operation::not_healthy(key, failure, &others, &planned.identifier(key))
+                health::not_healthy(key, failure, &others, &planned.identifier(key))
             }
-            Err(Unproved::Invalid(error)) => Explained::new(
-                Code::InvalidConfig,
-                "Invalid runner manager",
-                format!("Runner manager {key:?} is invalid: {error}."),
-                "Correct the attribute in the configuration.",
-            ),
+            Err(Unproved::Invalid(error)) => health::invalid_manager(key, error),
         };
-        add_error(diags, AttributePath::new("runner_managers").key(key.clone()), &explained);
+        explained.error(AttributePath::new("runner_managers").key(key.clone()), diags);
     }
     healthy.len() < outcomes.len()
 }
@@ -207,13 +195,13 @@ impl Resource for RunnerHealth {
         let missing: Vec<_> =
             missing.into_iter().filter(|(_, id)| self.shared.stored_drains.is_missing(id)).collect();
         if !missing.is_empty() {
-            diags.warn("Drain resources are missing from the state", missing_guards(&missing));
+            health::missing_drains(&missing).warning(AttributePath::new("guards"), diags);
         }
         let drifted = prior.status != Value::Value(HEALTHY.to_owned());
         if drifted || proposed != prior {
             // Managers that this plan removes are not named: their health does not matter any more.
-            if drifted && let Some(list) = unhealthy_list(&prior, &proposed) {
-                diags.warn("Runner managers are not healthy", list);
+            if drifted {
+                warn_of_unhealthy(&prior, &proposed, diags);
             }
             proposed.status = Value::Unknown;
             proposed.managers = Value::Unknown;
@@ -270,12 +258,8 @@ impl Resource for RunnerHealth {
     }
 
     async fn import<'a>(&self, diags: &mut Diagnostics, _: String) -> Option<(HealthState, ValueEmpty)> {
-        diags.fail(
-            "grit_runner_health cannot be imported",
-            "The resource exists only in Terraform's state. Add the resource block and apply: creating the resource only waits for healthy \
-             runner managers.",
-        );
-        add_code(diags, Code::Refused);
+        protocol::import_not_supported("grit_runner_health", "only waits for healthy runner managers")
+            .error(AttributePath::root(), diags);
         None
     }
 }

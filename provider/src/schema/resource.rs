@@ -2,7 +2,7 @@
 
 use serde_json::Value as Json;
 
-use super::{Diagnostics, DiagnosticsExt, Resource};
+use super::{Diagnostics, Resource};
 
 /// The part of a managed resource that [`Resource`] has no words for. Every method has a default: `impl ResourceExt for Mine {}` will do.
 ///
@@ -32,33 +32,19 @@ pub trait ResourceExt: Resource {
         &[]
     }
 
-    /// Turns a state stored under an older schema version into one of the current version.
+    /// Converts a state of an older schema version to the current version.
     ///
-    /// `None` needs an error in `diags`. The default refuses.
+    /// `None` without an error in `diags`: the version is not supported.
     fn upgrade_json(&self, diags: &mut Diagnostics, version: i64, state: Json) -> Option<Json> {
-        let _ = state;
-        diags.fail(
-            "Unsupported state version",
-            format!(
-                "The stored state has schema version {version}, which this release of the provider does not support. Use the release that \
-                 wrote the state, or a newer release."
-            ),
-        );
+        let _ = (diags, version, state);
         None
     }
 
-    /// Takes over an object of another type (a `moved` block across types), as a state of the current version.
+    /// Converts an object of another type (a `moved` block across types) to a state of the current version.
     ///
-    /// `None` needs an error in `diags`. The default refuses.
+    /// `None` without an error in `diags`: the type is not supported.
     fn move_json(&self, diags: &mut Diagnostics, source: MoveSource) -> Option<Json> {
-        diags.fail(
-            "Unsupported `moved` source",
-            format!(
-                "A `moved` block moves an object of type `{}` of {} to this resource, which is not supported. Remove the block. Then \
-                 destroy the old object, or remove it from the state with a `removed` block.",
-                source.type_name, source.provider_address
-            ),
-        );
+        let _ = (diags, source);
         None
     }
 

@@ -19,7 +19,8 @@ use super::{
 };
 use crate::{
     call::Operation,
-    schema::{Diagnostics, DiagnosticsExt},
+    explain::protocol,
+    schema::{AttributePath, Diagnostics, DiagnosticsExt},
     wire::{self, Mask, Raw},
 };
 
@@ -44,11 +45,7 @@ impl Service {
             (false, false) => Action::Update,
             (false, true) => Action::Destroy,
             (true, true) => {
-                diags.fail(
-                    "Nothing to apply",
-                    "Terraform requested a change, but neither the prior state nor the planned state has a \
-                 value.",
-                );
+                protocol::no_change("an apply").error(AttributePath::root(), &mut diags);
                 return pb::apply_resource_change::Response {
                     new_state: Some(wire::null_message()),
                     diagnostics: wire::diagnostics(diags),
@@ -178,7 +175,7 @@ mod tests {
         let pair = |text: &str| (value(text), b"own".to_vec());
         let mut diags = Diagnostics::default();
         if failed {
-            diags.fail("It failed", "");
+            protocol::bug("a test").error(AttributePath::root(), &mut diags);
         }
         let notes = Notes { checkpoint: checkpoint.map(pair), ..Notes::default() };
         let message = pb::DynamicValue { msgpack: value("prior"), json: Vec::new() };
@@ -226,7 +223,7 @@ mod tests {
         let request = pb::apply_resource_change::Request::default();
         let answer = service.apply(request).await;
         assert_eq!(answer.diagnostics.len(), 1);
-        assert_eq!(answer.diagnostics[0].summary, "Nothing to apply");
+        assert_eq!(answer.diagnostics[0].summary, "Provider bug");
         assert_eq!(answer.new_state.unwrap().msgpack, NULL);
     }
 }

@@ -9,7 +9,8 @@ use super::{
     dynamic::{ErasedDataSource, ErasedProvider, ErasedResource},
 };
 use crate::{
-    schema::{Diagnostics, DiagnosticsExt, Schema},
+    explain::protocol,
+    schema::{AttributePath, Diagnostics, DiagnosticsExt, Schema},
     wire::{self, Mask, SchemaNotes},
 };
 
@@ -42,7 +43,7 @@ impl Catalog {
     pub(super) fn new(registry: Registry) -> Self {
         let mut diags = Diagnostics::default();
         for name in &registry.twice {
-            bug(&mut diags, format!("The type `{name}` is registered twice."));
+            bug(&mut diags, format!("The type `{name}` is registered twice"));
         }
         let provider_schema = registry.provider.schema(&mut diags);
         let provider_schema = or_bug(provider_schema, "the provider", &mut diags)
@@ -106,7 +107,7 @@ impl ResourceEntry {
             (Err(path), _) | (_, Err(path)) => {
                 bug(
                     diags,
-                    format!("Schema annotations of `{name}` name `{path}`, which is not in the schema."),
+                    format!("Schema annotations of `{name}` name `{path}`, which is not in the schema"),
                 );
                 None
             }
@@ -123,15 +124,15 @@ impl DataSourceEntry {
 
 fn or_bug(schema: Option<Schema>, name: &str, diags: &mut Diagnostics) -> Option<Schema> {
     if schema.is_none() && !diags.has_errors() {
-        bug(diags, format!("The schema of {name} is missing, and there is no error about it."));
+        bug(diags, format!("The schema of {name} is missing, and there is no error about it"));
     }
     schema
 }
 
-fn bug(diags: &mut Diagnostics, detail: String) {
-    diags.fail("Provider bug", detail);
+fn bug(diags: &mut Diagnostics, problem: String) {
+    protocol::bug(problem).error(AttributePath::root(), diags);
 }
 
 fn unknown_type(name: &str, kind: &str, diags: &mut Diagnostics) {
-    diags.fail("Unknown type", format!("This provider has no {kind} `{name}`."));
+    protocol::unknown_type(kind, name).error(AttributePath::root(), diags);
 }

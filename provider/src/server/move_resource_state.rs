@@ -3,7 +3,12 @@
 use grit_proto::tfplugin6 as pb;
 
 use super::{Service, stored_state};
-use crate::{call::Operation, schema::MoveSource, wire};
+use crate::{
+    call::Operation,
+    explain::protocol,
+    schema::{AttributePath, DiagnosticsExt, MoveSource},
+    wire,
+};
 
 impl Service {
     pub(super) async fn move_state(
@@ -23,8 +28,13 @@ impl Service {
                         schema_version: request.source_schema_version,
                         state,
                     };
-                    let state = entry.resource.move_json(diags, source)?;
-                    Some(stored_state::message(&state))
+                    let (from, provider) = (source.type_name.clone(), source.provider_address.clone());
+                    let state = entry.resource.move_json(diags, source);
+                    if state.is_none() && !diags.has_errors() {
+                        protocol::moved_not_supported(&request.target_type_name, &from, &provider)
+                            .error(AttributePath::root(), diags);
+                    }
+                    Some(stored_state::message(&state?))
                 })
             })
             .await;

@@ -5,7 +5,8 @@ use grit_proto::tfplugin6 as pb;
 use super::{Service, dynamic::Change};
 use crate::{
     call::Operation,
-    schema::{AttributePath, Diagnostics, DiagnosticsExt},
+    explain::protocol,
+    schema::{AttributePath, Diagnostics},
     wire::{self, Encoded, Raw},
 };
 
@@ -63,7 +64,7 @@ impl Service {
                 ((Raw::null().into_encoded(), private), Vec::new())
             }
             (true, true) => {
-                diags.fail("Nothing to plan", "Terraform requested a plan, but neither the prior state nor the proposed state has a value.");
+                protocol::no_change("a plan").error(AttributePath::root(), diags);
                 return None;
             }
         };

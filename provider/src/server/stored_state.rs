@@ -3,24 +3,19 @@
 use grit_proto::tfplugin6 as pb;
 use serde_json::Value as Json;
 
-use crate::schema::{Diagnostics, DiagnosticsExt};
+use crate::{
+    explain::protocol,
+    schema::{AttributePath, Diagnostics},
+};
 
 /// The stored state. `None`, with an error, for what is not JSON.
 pub(super) fn parse(state: &pb::RawState, name: &str, diags: &mut Diagnostics) -> Option<Json> {
     if state.json.is_empty() {
-        diags.fail(
-            "Invalid stored state",
-            format!("The state of this `{name}` has the format of Terraform 0.11 or older, or it is empty."),
-        );
+        protocol::stored_state_empty(name).error(AttributePath::root(), diags);
         return None;
     }
     serde_json::from_slice(&state.json)
-        .map_err(|error| {
-            diags.fail(
-                "Invalid stored state",
-                format!("The state of this `{name}` is not valid JSON: {error}."),
-            );
-        })
+        .map_err(|error| protocol::stored_state_invalid(name, error).error(AttributePath::root(), diags))
         .ok()
 }
 

@@ -1,6 +1,6 @@
 //! One call in a task of its own.
 
-use std::{any::Any, fmt::Display, panic::AssertUnwindSafe};
+use std::{any::Any, panic::AssertUnwindSafe};
 
 use futures::{FutureExt, future::BoxFuture};
 use tracing::Instrument;
@@ -8,7 +8,8 @@ use tracing::Instrument;
 use super::Service;
 use crate::{
     call::{CALL, Call, Notes, Operation, panic_text},
-    schema::{Diagnostics, DiagnosticsExt},
+    explain::{Explained, protocol},
+    schema::{AttributePath, Diagnostics, DiagnosticsExt},
 };
 
 /// What became of a call.
@@ -51,38 +52,29 @@ impl Service {
         let finished = task.await;
         gone.disarm();
         let mut notes = call.take_notes();
-        let (value, mut diags) = match finished {
-            Ok(Ok(finished)) => finished,
-            Ok(Err(payload)) => (None, panicked(&what, payload.as_ref(), notes.panicked_at.take())),
-            Err(lost) => (None, one("Call was aborted", format!("The {what} was aborted: {lost}."))),
+        let (value, mut diags, failure) = match finished {
+            Ok(Ok((value, diags))) => (value, diags, None),
+            Ok(Err(payload)) => {
+                let failure = panicked(&what, payload.as_ref(), notes.panicked_at.take());
+                (None, Diagnostics::default(), Some(failure))
+            }
+            Err(lost) => (None, Diagnostics::default(), Some(protocol::aborted(&what, lost))),
         };
-        if let Some(error) = notes.checkpoint_error.take() {
-            bug(&mut diags, format!("The {what} could not encode a checkpoint: {error}"));
+        let checkpoint = notes.checkpoint_error.take();
+        let checkpoint =
+            checkpoint.map(|error| protocol::cannot_encode(&format!("a checkpoint of the {what}"), error));
+        for failure in failure.into_iter().chain(checkpoint) {
+            failure.error(AttributePath::root(), &mut diags);
         }
         if value.is_none() && !diags.has_errors() && !notes.gone {
-            bug(&mut diags, format!("The {what} returned no result and no error"));
+            protocol::bug(format!("The {what} returned no result and no error"))
+                .error(AttributePath::root(), &mut diags);
         }
         Outcome { value, diags, notes }
     }
 }
 
-fn panicked(what: &str, payload: &(dyn Any + Send), place: Option<String>) -> Diagnostics {
+fn panicked(what: &str, payload: &(dyn Any + Send), place: Option<String>) -> Explained {
     let place = place.map(|place| format!(" at {place}")).unwrap_or_default();
-    let mut diags = Diagnostics::default();
-    bug(&mut diags, format!("The {what} panicked{place}: {}", panic_text(payload)));
-    diags
-}
-
-fn bug(diags: &mut Diagnostics, detail: impl Display) {
-    diags.fail(
-        "Provider bug",
-        format!("{detail}. Please report this bug with the log of a run with TF_LOG_PROVIDER=debug. The log contains no secrets.\n\nCode: \
-         bug"),
-    );
-}
-
-fn one(summary: &'static str, detail: String) -> Diagnostics {
-    let mut diags = Diagnostics::default();
-    diags.fail(summary, detail);
-    diags
+    protocol::bug(format!("The {what} panicked{place}: {}", panic_text(payload)))
 }

@@ -3,7 +3,12 @@
 use grit_proto::tfplugin6 as pb;
 
 use super::{Service, stored_state};
-use crate::{call::Operation, wire};
+use crate::{
+    call::Operation,
+    explain::protocol,
+    schema::{AttributePath, DiagnosticsExt},
+    wire,
+};
 
 impl Service {
     pub(super) async fn upgrade(
@@ -19,7 +24,12 @@ impl Service {
                     let mut state = stored_state::parse(&stored, &request.type_name, diags)?;
                     let current = request.version == entry.schema.version;
                     if !current {
-                        state = entry.resource.upgrade_json(diags, request.version, state)?;
+                        let upgraded = entry.resource.upgrade_json(diags, request.version, state);
+                        if upgraded.is_none() && !diags.has_errors() {
+                            protocol::state_version(&request.type_name, request.version)
+                                .error(AttributePath::root(), diags);
+                        }
+                        state = upgraded?;
                     }
                     let pruned = wire::prune_json(&mut state, &entry.schema);
                     entry.resource.observe_stored_state(&state);

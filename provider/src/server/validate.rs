@@ -5,7 +5,7 @@ use grit_proto::tfplugin6 as pb;
 use super::Service;
 use crate::{
     call::Operation,
-    schema::DiagnosticsExt,
+    explain::protocol,
     wire::{self, Raw},
 };
 
@@ -42,7 +42,7 @@ impl Service {
                     let config = Raw::from_message(request.config, WHAT, diags)?;
                     for (mask, instead) in &entry.deprecated {
                         for path in mask.set_in(config.as_slice()) {
-                            diags.warn_at(path, "Attribute is deprecated", *instead);
+                            protocol::deprecated(&path, instead).warning(path, diags);
                         }
                     }
                     entry.resource.validate(diags, &config).await

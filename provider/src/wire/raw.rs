@@ -3,7 +3,10 @@
 use grit_proto::tfplugin6 as pb;
 use serde::{Deserialize, Serialize};
 
-use crate::schema::{Diagnostics, DiagnosticsExt, holds_unknown};
+use crate::{
+    explain::protocol,
+    schema::{AttributePath, Diagnostics, holds_unknown},
+};
 
 /// A value encoded as msgpack. Terraform's null is msgpack's nil.
 pub(crate) type Encoded = Vec<u8>;
@@ -42,10 +45,7 @@ impl Raw {
         match json.and_then(|json| rmp_serde::to_vec_named(&json).map_err(|error| error.to_string())) {
             Ok(msgpack) => Some(Self(msgpack)),
             Err(error) => {
-                diags.fail(
-                    format!("Cannot decode {what}"),
-                    format!("Terraform sent JSON that is not valid: {error}."),
-                );
+                protocol::invalid_json(what, error).error(AttributePath::root(), diags);
                 None
             }
         }
@@ -69,12 +69,7 @@ impl Raw {
             Ok(value) => return Some(value),
             Err(error) => error,
         };
-        diags.fail(
-            format!("Cannot decode {what}"),
-            format!(
-                "{error}. This is a bug in the provider: its schema and its code do not match.\n\nCode: bug"
-            ),
-        );
+        protocol::cannot_decode(what, error).error(AttributePath::root(), diags);
         None
     }
 }
@@ -102,11 +97,6 @@ pub(crate) fn null_message() -> pb::DynamicValue {
 /// Encodes a value as Terraform expects it; `what` names it in the diagnostic of a failure.
 pub(crate) fn encode<T: Serialize>(value: &T, what: &str, diags: &mut Diagnostics) -> Option<Encoded> {
     rmp_serde::to_vec_named(value)
-        .map_err(|error| {
-            diags.fail(
-                format!("Cannot encode {what}"),
-                format!("{error}. This is a bug in the provider.\n\nCode: bug"),
-            );
-        })
+        .map_err(|error| protocol::cannot_encode(what, error).error(AttributePath::root(), diags))
         .ok()
 }

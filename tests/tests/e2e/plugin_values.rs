@@ -114,10 +114,10 @@ fn refuses(lab: &Workspace, summary: &str, part_of_detail: &str) {
 #[test]
 fn undecodable_value_error_names_attribute() {
     let unknown = lab(&format!("{UNKNOWN}{}", probe("p", "known = terraform_data.later.id")));
-    refuses(&unknown, "Cannot decode the configuration", "Code: bug");
+    refuses(&unknown, "Provider bug", "cannot decode the configuration");
 
     let fraction = lab(&probe("p", "items = { a = { host = \"h\" }, b = { host = \"h\", port = 22.5 } }"));
-    refuses(&fraction, "Cannot decode the configuration", "Code: bug");
+    refuses(&fraction, "Provider bug", "cannot decode the configuration");
 }
 
 #[test]

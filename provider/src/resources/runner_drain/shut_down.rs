@@ -13,17 +13,13 @@ use crate::{
     call::call,
     client::WrapperClient,
     config::manager::RunnerManagerArgs,
-    explain::{
-        operation,
-        shutdown::{self, Word},
-    },
+    explain::drain::{self, Word},
     fleet::{
         self, Guarded, Peer, Unguarded,
         drain::{Begun, DrainPolicy, Drained, Ended, Mode, NotDrained, OnUnreachable, Outcome, Requested},
     },
     process::Configured,
-    resources::add_error,
-    schema::{AttributePath, Diagnostics, DiagnosticsExt, Value},
+    schema::{AttributePath, Diagnostics, Value},
 };
 
 impl RunnerDrain {
@@ -52,29 +48,29 @@ impl RunnerDrain {
             Ok(client) => client,
             Err(invalid) => {
                 let (attribute, problem) = (invalid.attribute(), invalid.problem().to_string());
-                let told = operation::no_target(prior.id(), attribute, &problem, id);
-                add_error(diags, AttributePath::new("runner_manager"), &told);
+                drain::no_target(prior.id(), attribute, &problem, id)
+                    .error(AttributePath::new("runner_manager"), diags);
                 return None;
             }
         };
         match self.drain(prior, &name, &client, identity, known, &policy).await {
             Ok(Drained::Ended(ended)) => report_end(diags, &name, prior, &policy, &ended),
             Ok(Drained::AssumedTerminated { attempts, waited, error }) => {
-                let told = shutdown::assumed_terminated(
+                let told = drain::assumed_terminated(
                     &name,
                     attempts,
                     waited,
                     &error,
                     word.unwrap_or(Word::Attribute),
                 );
-                diags.warn(told.summary.clone(), told.detail());
+                told.warning(AttributePath::root(), diags);
             }
             Err(failure) => {
                 let path = match &failure {
                     NotDrained::Guarded(_) => AttributePath::new("guard"),
                     _ => AttributePath::root(),
                 };
-                add_error(diags, path, &shutdown::not_drained(&name, &failure, id, word));
+                drain::not_drained(&name, &failure, id, word).error(path, diags);
                 return None;
             }
         }
@@ -156,16 +152,16 @@ fn report_end(diags: &mut Diagnostics, name: &str, prior: &DrainState, policy: &
         }
     }
     if ended.forced {
-        let told = shutdown::forced(name, prior.timeout());
-        diags.warn(told.summary.clone(), told.detail());
+        let told = drain::forced(name, prior.timeout());
+        told.warning(AttributePath::root(), diags);
     }
     if let Some(why) = &ended.no_callback {
-        let told = shutdown::no_callback(name, why);
-        diags.warn_at(AttributePath::new("shutdown_callback"), told.summary.clone(), told.detail());
+        let told = drain::no_callback(name, why);
+        told.warning(AttributePath::new("shutdown_callback"), diags);
     }
     let by_choice = ended.forced || policy.mode == Mode::Forceful;
-    if let Some(told) = shutdown::bad_end(name, &ended.snapshot, by_choice) {
-        diags.warn(told.summary.clone(), told.detail());
+    if let Some(told) = drain::bad_end(name, &ended.snapshot, by_choice) {
+        told.warning(AttributePath::root(), diags);
     }
 }
 

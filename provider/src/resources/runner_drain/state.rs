@@ -15,8 +15,8 @@ use crate::{
         text::{check_set, check_text},
         timeouts::{DeleteTimeout, duration_or},
     },
-    duration::human,
-    fleet::drain::{DrainPolicy, FORCE_LIMIT, Mode, OnTimeout, OnUnreachable},
+    explain::drain::{self, Planned},
+    fleet::drain::{DrainPolicy, Mode, OnTimeout, OnUnreachable},
     process::Configured,
     schema::{
         AttributePath, AttributeType, Diagnostics, DiagnosticsExt, Number, Schema, Value, attributes,
@@ -29,9 +29,6 @@ const DELETE_TIMEOUT: Duration = Duration::from_secs(3 * 3600);
 /// Attempts before a manager that was never reached counts as unreachable: about a minute and a half with the default delays.
 /// A host that is to be drained has been up for long; waiting for hours would only hide that it is gone.
 const ATTEMPTS: u32 = 12;
-
-const UNKNOWN_INSTANCE: &str = " The new `instance_id` is unknown until the apply. If it does not change, the instance is kept. In this \
- case the runner is drained only if this resource does not set `create_before_destroy = true`.";
 
 /// State and configuration. It has no `Debug`: the manager may hold a private key, the callback's headers a token.
 #[derive(Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -174,31 +171,15 @@ impl DrainState {
         }
     }
 
-    /// What a destroy of this guard does, for a warning. Terraform prints the warnings of a plan before the apply or, with
-    /// `-auto-approve`, after it: the words are right at both moments. `next` is the planned identifier of the instance.
+    /// Warns that a destroy drains the runner. `next` is the planned identifier of the instance.
     pub(super) fn warn_of_drain(&self, next: Option<&Value<String>>, diags: &mut Diagnostics) {
-        let how = match member(&self.mode) {
-            Mode::Graceful => "The runner accepts no further jobs and exits after its last job",
-            Mode::Forceful => "The running jobs are ABORTED (`mode = \"forceful\"`)",
+        let planned = Planned {
+            mode: member(&self.mode),
+            timeout: self.timeout(),
+            on_timeout: member(&self.on_timeout),
+            unknown_instance: next.is_some_and(Value::is_unknown),
         };
-        let after = match member(&self.on_timeout) {
-            OnTimeout::Force => {
-                format!(
-                    ". Then the remaining jobs are ABORTED, which takes up to {} more",
-                    human(FORCE_LIMIT)
-                )
-            }
-            OnTimeout::Fail => String::new(),
-        };
-        diags.warn(
-            format!("Destroying this resource shuts down runner manager {}", self.name()),
-            format!(
-                "The plan destroys or replaces the grit_runner_drain of host {}. {how}, within {}{after}.{}",
-                self.address(),
-                human(self.timeout()),
-                if next.is_some_and(Value::is_unknown) { UNKNOWN_INSTANCE } else { "" }
-            ),
-        );
+        drain::planned(&self.name(), self.address(), &planned).warning(AttributePath::root(), diags);
     }
 }
 

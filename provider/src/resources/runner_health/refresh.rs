@@ -11,10 +11,10 @@ use tokio::time::{Instant, timeout_at};
 use super::state::{Evidence, HEALTHY, HealthState, UNHEALTHY};
 use crate::{
     client::{ClientError, Snapshot, Wrapper},
-    explain::{self, operation},
+    explain::{self, health},
     fleet::{self, health::HealthPolicy},
     process::Configured,
-    schema::{AttributePath, Diagnostics, DiagnosticsExt, Value},
+    schema::{AttributePath, Diagnostics, Value},
     transport::Presence,
 };
 
@@ -59,7 +59,7 @@ fn of_snapshot(snapshot: Snapshot, policy: &HealthPolicy) -> Found {
     match fleet::health::missing(&snapshot, policy) {
         Ok(None) => Found::Healthy(Box::new(snapshot)),
         Ok(Some(missing)) => {
-            let problem = operation::problem(&snapshot, &missing);
+            let problem = health::problem(&snapshot, &missing);
             Found::Unhealthy(Box::new(snapshot), problem)
         }
         Err(wanted) => {
@@ -118,17 +118,7 @@ impl Seen {
             state.status = Value::Value(if unhealthy { UNHEALTHY } else { HEALTHY }.to_owned());
         }
         if !not_looked.is_empty() {
-            let lines: Vec<_> =
-                not_looked.into_iter().map(|(why, keys)| format!("- {}: {why}.", keys.join(", "))).collect();
-            diags.warn_at(
-                AttributePath::new("runner_managers"),
-                "Runner managers could not be checked",
-                format!(
-                    "The refresh could not check these runner managers, so their state was kept:\n\n{}\n\nConfigure the same credentials \
-                     for this run as for the apply, or use `-refresh=false`.",
-                    lines.join("\n")
-                ),
-            );
+            health::not_refreshed(&not_looked).warning(AttributePath::new("runner_managers"), diags);
         }
     }
 }

@@ -15,6 +15,7 @@ use crate::{
         timeouts::{WaitTimeouts, check_duration, duration_or},
     },
     duration,
+    explain::health,
     fleet::health::HealthPolicy,
     process::Configured,
     schema::{
@@ -194,8 +195,8 @@ impl HealthState {
     }
 }
 
-/// What the last refresh found of the managers that stay, for the warning at plan; none when all of those are healthy.
-pub(super) fn unhealthy_list(state: &HealthState, planned: &HealthState) -> Option<String> {
+/// Warns about the managers that stay and that the last refresh found not healthy.
+pub(super) fn warn_of_unhealthy(state: &HealthState, planned: &HealthState, diags: &mut Diagnostics) {
     let stays = |key: &String| match &planned.runner_managers {
         Value::Value(managers) => managers.contains_key(key),
         Value::Null | Value::Unknown => true,
@@ -203,19 +204,14 @@ pub(super) fn unhealthy_list(state: &HealthState, planned: &HealthState) -> Opti
     let mut found = Vec::new();
     for (key, evidence) in state.managers.iter().flatten().filter(|(key, _)| stays(key)) {
         let Value::Value(Evidence { state: Value::Value(seen), problem, .. }) = evidence else { continue };
-        match problem {
-            Value::Value(problem) => found.push(format!("- {key} is `{seen}`: {problem}.")),
-            _ if *seen != RunnerStatus::Running.to_string() => found.push(format!("- {key} is `{seen}`.")),
-            _ => {}
+        let problem = problem.as_ref_option().map(String::as_str);
+        if problem.is_some() || *seen != RunnerStatus::Running.to_string() {
+            found.push((key.as_str(), seen.as_str(), problem));
         }
     }
-    (!found.is_empty()).then(|| {
-        format!(
-            "Result of the last refresh:\n\n{}\n\nThe apply repeats the health check for all runner managers. If an instance no longer \
-             exists but its grit_runner_drain is still in the state, the instance was destroyed without a drain.",
-            found.join("\n")
-        )
-    })
+    if !found.is_empty() {
+        health::unhealthy_at_refresh(&found).warning(AttributePath::new("runner_managers"), diags);
+    }
 }
 
 /// The guards that the plan takes out of the gate, by key.
@@ -224,19 +220,6 @@ pub(super) fn removed_guards(prior: &HealthState, planned: &HealthState) -> Vec<
     let ids = prior.guards.iter().flatten().filter_map(|(key, id)| Some((key, id.as_ref_option()?)));
     let removed = ids.filter(|(key, _)| !stays.contains_key(*key));
     removed.map(|(key, id)| (key.clone(), id.clone())).collect()
-}
-
-/// What it means that those guards are not in the state, for the warning at plan.
-pub(super) fn missing_guards(missing: &[(String, String)]) -> String {
-    let lines: Vec<_> =
-        missing.iter().map(|(key, id)| format!("- {key}: grit_runner_drain {id:?}")).collect();
-    format!(
-        "This plan removes runner managers whose grit_runner_drain is no longer in the state:\n\n{}\n\nIf the resource was destroyed, its \
-         runner was drained and no action is required. If it was removed from the state (`terraform state rm`, or a `removed` block with \
-         `destroy = false`), its runner is not drained, and its jobs are lost when its instance is destroyed. In this case, add the runner \
-         manager to the configuration again and apply, which creates a new grit_runner_drain, before you remove the runner manager.",
-        lines.join("\n")
-    )
 }
 
 /// The schema of the resource.

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use super::{
-    Code, Explained, cause, explain,
-    operation::{append, first_line, last_seen, tries},
+    connection::{cause, explain},
+    diagnostic::{Code, Explained},
+    phrases::{append, first_line, host_is_gone, last_seen, tries},
 };
 use crate::{
     assume_terminated,
@@ -12,8 +13,9 @@ use crate::{
     duration::human,
     fleet::{
         TooFewPeers, Unfit,
-        drain::{Mode, NoCallback, NotDrained, Requested},
+        drain::{FORCE_LIMIT, Mode, NoCallback, NotDrained, OnTimeout, Requested},
     },
+    schema::{Diagnostic, Diagnostics, DiagnosticsExt},
     transport::Presence,
 };
 
@@ -35,14 +37,22 @@ impl Word {
     }
 }
 
-/// The next step for a host that no longer exists: the command for one run, or the attribute. `id` is the id of the instance or of the
-/// drain resource.
-pub(crate) fn way_back(id: &str) -> String {
-    format!(
-        "Only if the host no longer exists (for example because its instance was destroyed outside this configuration or with `-target`): \
-         run `{}`, which treats the runner as terminated in this run. To do the same in every run, set \
-         `on_unreachable = \"assume_terminated\"` and apply before you remove the drain resource.",
-        assume_terminated::command(id)
+/// Explains why the drain resource `id` cannot send a request: its attribute `attribute` has a `problem`. `key` identifies it in the
+/// environment variable that overrides this.
+pub(crate) fn no_target(id: &str, attribute: &str, problem: &str, key: &str) -> Explained {
+    let command = assume_terminated::command(key);
+    Explained::new(
+        Code::InvalidConfig,
+        "Drain resource has an invalid runner manager",
+        format!(
+            "grit_runner_drain {id:?} cannot be destroyed, because `{attribute}` in the state is invalid: {problem}. No shutdown was \
+             requested, so the runner may still accept jobs. The instance was kept."
+        ),
+        format!(
+            "Correct `{attribute}` in the configuration and apply this change, then destroy. If the resource or its key was removed from \
+             the configuration, add it again first. Only if the host no longer exists, run once: `{command}` (or `destroy` instead of \
+             `apply`)."
+        ),
     )
 }
 
@@ -59,7 +69,7 @@ pub(crate) fn not_drained(manager: &str, failure: &NotDrained, id: &str, word: O
             if explained.code == Code::ConnectFailed {
                 append(&mut explained.next_step, "Then apply again.");
                 if error.presence() == Presence::Absent && word.is_none() {
-                    append(&mut explained.next_step, &way_back(id));
+                    append(&mut explained.next_step, &host_is_gone(id));
                 }
             }
             explained
@@ -173,11 +183,11 @@ pub(crate) fn assumed_terminated(
     );
     Explained::new(
         Code::ConnectFailed,
-        format!("Runner manager {manager} was assumed terminated"),
+        assumed_title(manager),
         happened,
         match word {
             Word::Attribute => "Check that the instance no longer exists.".to_owned(),
-            Word::Variable => format!("Unset {} before the next run.", assume_terminated::VARIABLE),
+            Word::Variable => unset_variable(),
         },
     )
 }
@@ -265,109 +275,103 @@ fn unfit_words(unfit: &Unfit) -> String {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use std::{fmt::Write as _, io};
-
-    use super::*;
-    use crate::{
-        client::RunnerStatus,
-        transport::{Cause, Phase, Route, TransportError},
+/// Warns at plan that the destroy of the drain resource shuts down the runner of `manager`. Terraform prints the warnings of a plan before
+/// the apply or, with `-auto-approve`, after it: the text is correct in both cases.
+pub(crate) fn planned(manager: &str, host: &str, planned: &Planned) -> Explained {
+    let how = match planned.mode {
+        Mode::Graceful => "The runner accepts no further jobs and exits after its last job",
+        Mode::Forceful => "The running jobs are ABORTED (`mode = \"forceful\"`)",
     };
-
-    fn route() -> Route {
-        Route {
-            strategy: "direct",
-            host: "mgr-2".parse().unwrap(),
-            username: Some("deploy".to_owned()),
-            wrapper: "unix:///run/wrapper.sock".parse().unwrap(),
-            hop: None,
-            onward: None,
-            onward_hop: None,
-        }
+    let mut happened = format!(
+        "The plan destroys or replaces the grit_runner_drain of host {host}. {how}, within {}.",
+        human(planned.timeout)
+    );
+    if planned.on_timeout == OnTimeout::Force {
+        let limit = human(FORCE_LIMIT);
+        append(
+            &mut happened,
+            &format!("Then the remaining jobs are ABORTED, which takes up to {limit} more."),
+        );
     }
-
-    /// The wrapper does not answer.
-    fn mute() -> ClientError {
-        let limit = Duration::from_secs(10);
-        ClientError::NoAnswer { method: "CheckStatus", limit, silent: false, route: Box::new(route()) }
+    if planned.unknown_instance {
+        append(
+            &mut happened,
+            "The new `instance_id` is unknown until the apply. If it does not change, the instance is kept. In this case the runner is \
+             drained only if this resource does not set `create_before_destroy = true`.",
+        );
     }
-
-    /// Nothing listens there.
-    fn gone() -> ClientError {
-        let cause = Cause::Network(io::Error::from(io::ErrorKind::ConnectionRefused).into());
-        TransportError::at(Phase::Tcp, route(), cause).into()
-    }
-
-    fn hours(n: u64) -> Duration {
-        Duration::from_secs(3600 * n)
-    }
-
-    fn all(cases: Vec<Explained>) -> String {
-        let mut text = String::new();
-        for explained in cases {
-            writeln!(text, "Error: {}\n\n{}\n\n----", explained.summary, explained.detail()).unwrap();
-        }
-        text
-    }
-
-    #[test]
-    fn failed_drain_messages() {
-        let last = || Some(RunnerStatus::InShutdown.into());
-        let timed_out = |requested, mode, forced| NotDrained::TimedOut {
-            waited: hours(3),
-            requested,
-            mode,
-            forced,
-            last: last(),
-        };
-        let unreached =
-            |requested, error| NotDrained::Connect { attempts: 12, waited: hours(1), requested, error };
-        let interrupted = |requested, last| NotDrained::Interrupted { waited: hours(2), requested, last };
-        let words = |failure| not_drained("m1", &failure, "i-1", None);
-        insta::assert_snapshot!(all(vec![
-            words(timed_out(Requested::Accepted, Mode::Graceful, false)),
-            words(timed_out(Requested::Accepted, Mode::Graceful, true)),
-            words(timed_out(Requested::Accepted, Mode::Forceful, false)),
-            words(unreached(Requested::Accepted, mute())),
-            words(unreached(Requested::Perhaps, mute())),
-            words(unreached(Requested::No, mute())),
-            words(unreached(Requested::No, gone())),
-            not_drained("m1", &unreached(Requested::No, mute()), "i-1", Some(Word::Variable)),
-            not_drained("m1", &unreached(Requested::Accepted, gone()), "i-1", Some(Word::Attribute)),
-            words(interrupted(Requested::Accepted, last())),
-            words(interrupted(Requested::Perhaps, last())),
-            words(interrupted(Requested::No, None)),
-        ]));
-    }
-
-    #[test]
-    fn drain_warning_messages() {
-        let mut failed = Snapshot::from(RunnerStatus::Stopped);
-        failed.report.failure_reason = "exit status 1\nThe last lines of the log".to_owned();
-        insta::assert_snapshot!(all(vec![
-            assumed_terminated("m1", 12, Duration::from_secs(75), &gone(), Word::Variable),
-            assumed_terminated("m1", 1, Duration::from_secs(5), &gone(), Word::Attribute),
-            forced("m1", hours(3)),
-            no_callback("m1", &NoCallback::Upstream),
-            no_callback("m1", &NoCallback::Refused(mute())),
-            bad_end("m1", &failed, false).unwrap(),
-        ]));
-        assert_eq!(bad_end("m1", &RunnerStatus::Stopped.into(), false), None);
-    }
-
-    #[test]
-    fn too_few_peers_message_names_cause_per_peer() {
-        let unhealthy = vec![
-            ("m2".to_owned(), Unfit::Unreached(gone())),
-            ("m3".to_owned(), Unfit::Status(RunnerStatus::InShutdown)),
-            ("m4".to_owned(), Unfit::DrainedHere),
-            ("m5".to_owned(), Unfit::AskedToDrain("deploy-7".to_owned())),
-            ("m6".to_owned(), Unfit::NoAnswer(Duration::from_secs(30))),
-        ];
-        insta::assert_snapshot!(all(vec![too_few_peers(
-            "m1",
-            &TooFewPeers { healthy: 0, wanted: 1, unhealthy }
-        )]));
-    }
+    Explained::new(
+        Code::Notice,
+        format!("Destroying this resource shuts down runner manager {manager}"),
+        happened,
+        "",
+    )
 }
+
+/// The settings of a drain that a plan contains.
+pub(crate) struct Planned {
+    pub(crate) mode: Mode,
+    pub timeout: Duration,
+    pub on_timeout: OnTimeout,
+    /// The new `instance_id` is not known at plan.
+    pub unknown_instance: bool,
+}
+
+/// Warns that the runner was not drained: another drain resource of the same instance was created in the same apply.
+pub(crate) fn superseded(manager: &str, instance: &str) -> Explained {
+    Explained::new(
+        Code::Refused,
+        format!("Runner manager {manager} was not drained"),
+        format!(
+            "This drain was replaced in the same apply although its instance {instance:?} was not, so the runner was not drained."
+        ),
+        "Use an `instance_id` that is known at plan time and changes only with the instance.",
+    )
+}
+
+/// Warns that a drain resource without a valid runner manager was destroyed, because `GRIT_ASSUME_TERMINATED` contains `key`.
+pub(crate) fn assumed_without_target(manager: &str, key: &str) -> Explained {
+    Explained::new(
+        Code::InvalidConfig,
+        assumed_title(manager),
+        format!(
+            "Its runner manager object in the state is invalid, so no shutdown was requested. Because {}={key} is set, the runner is \
+             treated as terminated.",
+            assume_terminated::VARIABLE
+        ),
+        unset_variable(),
+    )
+}
+
+fn assumed_title(manager: &str) -> String {
+    format!("Runner manager {manager} was assumed terminated")
+}
+
+fn unset_variable() -> String {
+    format!("Unset {} before the next run.", assume_terminated::VARIABLE)
+}
+
+/// Warns that a create stores a value although `error` was found.
+pub(crate) fn stored_anyway(error: Diagnostic, diags: &mut Diagnostics) {
+    let code = Code::InvalidConfig;
+    let text = error.detail.strip_suffix(&format!("\n\nCode: {code}")).unwrap_or(&error.detail);
+    let detail = format!(
+        "{text}\n\nThe drain resource is stored with this value, because without it Terraform could destroy an old instance before its \
+         drain. Correct the value and apply again. Until then, this resource cannot drain its runner manager.\n\nCode: {code}"
+    );
+    diags.warn_at(error.attribute, error.summary, detail);
+}
+
+pub(crate) fn moved_not_supported(from: &str) -> Explained {
+    Explained::new(
+        Code::Refused,
+        "Unsupported `moved` source",
+        format!(
+            "A grit_runner_drain can be moved from `terraform_data` or `null_resource`, not from `{from}`."
+        ),
+        "Remove the `moved` block. Terraform then creates the resource, which has no side effects.",
+    )
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,105 @@
+use std::io;
+
+use super::*;
+use crate::explain::diagnostic::tests::all;
+use crate::{
+    client::RunnerStatus,
+    transport::{Cause, Phase, Route, TransportError},
+};
+
+fn route() -> Route {
+    Route {
+        strategy: "direct",
+        host: "mgr-2".parse().unwrap(),
+        username: Some("deploy".to_owned()),
+        wrapper: "unix:///run/wrapper.sock".parse().unwrap(),
+        hop: None,
+        onward: None,
+        onward_hop: None,
+    }
+}
+
+/// The wrapper does not answer.
+fn mute() -> ClientError {
+    let limit = Duration::from_secs(10);
+    ClientError::NoAnswer { method: "CheckStatus", limit, silent: false, route: Box::new(route()) }
+}
+
+/// Nothing listens there.
+fn gone() -> ClientError {
+    let cause = Cause::Network(io::Error::from(io::ErrorKind::ConnectionRefused).into());
+    TransportError::at(Phase::Tcp, route(), cause).into()
+}
+
+fn hours(n: u64) -> Duration {
+    Duration::from_secs(3600 * n)
+}
+
+#[test]
+fn failed_drain_messages() {
+    let last = || Some(RunnerStatus::InShutdown.into());
+    let timed_out = |requested, mode, forced| NotDrained::TimedOut {
+        waited: hours(3),
+        requested,
+        mode,
+        forced,
+        last: last(),
+    };
+    let unreached =
+        |requested, error| NotDrained::Connect { attempts: 12, waited: hours(1), requested, error };
+    let interrupted = |requested, last| NotDrained::Interrupted { waited: hours(2), requested, last };
+    let words = |failure| not_drained("m1", &failure, "i-1", None);
+    insta::assert_snapshot!(all(vec![
+        words(timed_out(Requested::Accepted, Mode::Graceful, false)),
+        words(timed_out(Requested::Accepted, Mode::Graceful, true)),
+        words(timed_out(Requested::Accepted, Mode::Forceful, false)),
+        words(unreached(Requested::Accepted, mute())),
+        words(unreached(Requested::Perhaps, mute())),
+        words(unreached(Requested::No, mute())),
+        words(unreached(Requested::No, gone())),
+        not_drained("m1", &unreached(Requested::No, mute()), "i-1", Some(Word::Variable)),
+        not_drained("m1", &unreached(Requested::Accepted, gone()), "i-1", Some(Word::Attribute)),
+        words(interrupted(Requested::Accepted, last())),
+        words(interrupted(Requested::Perhaps, last())),
+        words(interrupted(Requested::No, None)),
+        no_target("adopted#0a1b2c3d", "runner_manager", "it has no value", "adopted#0a1b2c3d"),
+    ]));
+}
+
+fn planned_drain(mode: Mode, on_timeout: OnTimeout, unknown_instance: bool) -> Explained {
+    planned("m1", "10.0.0.7", &Planned { mode, timeout: hours(3), on_timeout, unknown_instance })
+}
+
+#[test]
+fn drain_warning_messages() {
+    let mut failed = Snapshot::from(RunnerStatus::Stopped);
+    failed.report.failure_reason = "exit status 1\nThe last lines of the log".to_owned();
+    insta::assert_snapshot!(all(vec![
+        assumed_terminated("m1", 12, Duration::from_secs(75), &gone(), Word::Variable),
+        assumed_terminated("m1", 1, Duration::from_secs(5), &gone(), Word::Attribute),
+        forced("m1", hours(3)),
+        no_callback("m1", &NoCallback::Upstream),
+        no_callback("m1", &NoCallback::Refused(mute())),
+        bad_end("m1", &failed, false).unwrap(),
+        superseded("m1", "i-1"),
+        assumed_without_target("m1", "i-1"),
+        planned_drain(Mode::Graceful, OnTimeout::Fail, false),
+        planned_drain(Mode::Forceful, OnTimeout::Force, true),
+    ]));
+    assert_eq!(bad_end("m1", &RunnerStatus::Stopped.into(), false), None);
+}
+
+#[test]
+fn too_few_peers_message_names_cause_per_peer() {
+    let unhealthy = vec![
+        ("m2".to_owned(), Unfit::Unreached(gone())),
+        ("m3".to_owned(), Unfit::Status(RunnerStatus::InShutdown)),
+        ("m4".to_owned(), Unfit::DrainedHere),
+        ("m5".to_owned(), Unfit::AskedToDrain("deploy-7".to_owned())),
+        ("m6".to_owned(), Unfit::NoAnswer(Duration::from_secs(30))),
+    ];
+    insta::assert_snapshot!(all(vec![too_few_peers(
+        "m1",
+        &TooFewPeers { healthy: 0, wanted: 1, unhealthy }
+    )]));
+}

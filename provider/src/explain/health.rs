@@ -1,0 +1,252 @@
+//! Texts for health checks that fail, at apply and at refresh.
+
+use std::{collections::BTreeMap, fmt::Display};
+
+use super::{
+    connection::explain,
+    diagnostic::{Code, Explained},
+    phrases::{append, first_line, host_is_gone, last_seen, tries},
+};
+use crate::{
+    client::{Level, RunnerStatus, Snapshot, Start},
+    duration::human,
+    fleet::health::{Missing, NotHealthy},
+    transport::Presence,
+};
+
+/// Explains why `manager` is not healthy. `others` is a sentence about the other managers of the map, `id` is the id of the instance or of
+/// the drain resource.
+pub(crate) fn not_healthy(manager: &str, failure: &NotHealthy, others: &str, id: &str) -> Explained {
+    let mut explained = match failure {
+        NotHealthy::Connect { attempts, waited, error } => {
+            let mut explained = explain(manager, error);
+            append(&mut explained.happened, &tries(*attempts, *waited));
+            if error.presence() == Presence::Absent {
+                append(
+                    &mut explained.next_step,
+                    "Then apply again, or remove this runner manager from the configuration and apply.",
+                );
+                append(&mut explained.next_step, &host_is_gone(id));
+            }
+            explained
+        }
+        NotHealthy::TimedOut { waited, last: None, .. } => Explained::new(
+            Code::TimedOut,
+            "Runner manager is not healthy",
+            format!(
+                "Runner manager {manager:?} is not healthy after {}: the wrapper did not respond.",
+                human(*waited)
+            ),
+            "Check the log of the wrapper on the host. If the host needs more time, raise `timeouts`.",
+        ),
+        NotHealthy::TimedOut { waited, last: Some(snapshot), missing } => {
+            let (lacks, next_step) = lacking(snapshot, missing);
+            Explained::new(
+                Code::TimedOut,
+                "Runner manager is not healthy",
+                format!("Runner manager {manager:?} is not healthy after {}: {lacks}", human(*waited)),
+                next_step,
+            )
+        }
+        NotHealthy::Stopped { waited, reason, start } => Explained::new(
+            Code::WrapperError,
+            "Runner has exited",
+            format!(
+                "Runner manager {manager:?}: the runner process has exited and was not restarted within {}. {}",
+                human(*waited),
+                reason_given(reason)
+            ),
+            match start {
+                None => {
+                    "Check the log of the runner on the host. Then start the runner, or replace the instance. If the host runs \
+                     grit-wrapper, set `start_if_stopped = true` to let Terraform start the runner."
+                }
+                Some(Start::Requested) => {
+                    "Terraform started the runner once (`start_if_stopped`). The log of the runner on the host shows why it exited."
+                }
+                Some(Start::NotSupported) => {
+                    "`start_if_stopped` requires grit-wrapper on the host: upstream's `gitlab-runner wrapper` cannot start a runner. \
+                     Start the runner on the host, or replace the instance."
+                }
+            },
+        ),
+        NotHealthy::NotProvable { wanted } => Explained::new(
+            Code::WrapperError,
+            "Wrapper does not support this check",
+            format!(
+                "Runner manager {manager:?}: the host runs upstream's `gitlab-runner wrapper`, which reports only that the process was \
+                 started. `{wanted}` requires grit-wrapper."
+            ),
+            format!("Run grit-wrapper on the host, or remove `{wanted}`."),
+        ),
+        NotHealthy::Interrupted { waited, last, start_requested } => Explained::new(
+            Code::Interrupted,
+            "Health check was interrupted",
+            format!(
+                "Runner manager {manager:?}: the wait was cancelled after {}, before the runner was healthy. {}",
+                human(*waited),
+                last_seen(last.as_ref())
+            ),
+            if *start_requested {
+                "The runner had exited, and its start was requested (`start_if_stopped`): it may be running now. The next apply \
+                 repeats the health check."
+            } else {
+                "Nothing was changed on the host. The next apply repeats the health check."
+            },
+        ),
+    };
+    append(&mut explained.happened, others);
+    append_log(&mut explained.happened, failure);
+    explained
+}
+
+/// A sentence about all runner managers of a map, for the error of one of them.
+pub(crate) fn healthy_managers(healthy: &[&str], total: usize) -> String {
+    match healthy {
+        _ if total < 2 => String::new(),
+        [] => format!("None of the {total} runner managers is healthy."),
+        some => format!("{} of {total} runner managers are healthy: {}.", some.len(), some.join(", ")),
+    }
+}
+
+/// An attribute of the runner manager became known at apply, and is invalid.
+pub(crate) fn invalid_manager(key: &str, problem: impl Display) -> Explained {
+    Explained::new(
+        Code::InvalidConfig,
+        "Invalid runner manager",
+        format!("Runner manager {key:?} is invalid: {problem}."),
+        "Correct the attribute in the configuration.",
+    )
+}
+
+/// Warns at plan about runner managers that the last refresh found not healthy: key, state and problem of each.
+pub(crate) fn unhealthy_at_refresh(managers: &[(&str, &str, Option<&str>)]) -> Explained {
+    let lines: Vec<_> = managers
+        .iter()
+        .map(|(key, state, problem)| match problem {
+            Some(problem) => format!("- {key} is `{state}`: {problem}."),
+            None => format!("- {key} is `{state}`."),
+        })
+        .collect();
+    Explained::new(
+        Code::WrapperError,
+        "Runner managers are not healthy",
+        format!("Result of the last refresh:\n\n{}", lines.join("\n")),
+        "The apply repeats the health check for all runner managers. If an instance no longer exists but its grit_runner_drain is still in \
+         the state, the instance was destroyed without a drain.",
+    )
+}
+
+/// Warns about runner managers that a refresh could not check: the cause, and the keys of the runner managers with this cause.
+pub(crate) fn not_refreshed(causes: &BTreeMap<String, Vec<String>>) -> Explained {
+    let lines: Vec<_> =
+        causes.iter().map(|(cause, keys)| format!("- {}: {cause}.", keys.join(", "))).collect();
+    Explained::new(
+        Code::ConnectFailed,
+        "Runner managers could not be checked",
+        format!(
+            "The refresh could not check these runner managers, so their state was kept:\n\n{}",
+            lines.join("\n")
+        ),
+        "Configure the same credentials for this run as for the apply, or use `-refresh=false`.",
+    )
+}
+
+/// Warns at plan about removed runner managers whose drain resource (key and id) is no longer in the state.
+pub(crate) fn missing_drains(missing: &[(String, String)]) -> Explained {
+    let lines: Vec<_> =
+        missing.iter().map(|(key, id)| format!("- {key}: grit_runner_drain {id:?}")).collect();
+    Explained::new(
+        Code::Notice,
+        "Drain resources are missing from the state",
+        format!(
+            "This plan removes runner managers whose grit_runner_drain is no longer in the state:\n\n{}\n\nIf the resource was destroyed, \
+             its runner was drained and no action is required. If it was removed from the state (`terraform state rm`, or a `removed` \
+             block with `destroy = false`), its runner is not drained, and its jobs are lost when its instance is destroyed.",
+            lines.join("\n")
+        ),
+        "In this case, add the runner manager to the configuration again and apply, which creates a new grit_runner_drain, before you \
+         remove the runner manager.",
+    )
+}
+
+/// The result of a refresh that found the runner not healthy, as a clause.
+pub(crate) fn problem(snapshot: &Snapshot, missing: &Missing) -> String {
+    match missing {
+        Missing::Running | Missing::Time => format!("the runner's status is `{}`", snapshot.report.status),
+        Missing::Level { wanted, reasons } => {
+            let level = snapshot.detail.as_deref().map_or(Level::Process, |detail| detail.level);
+            let reasons =
+                if reasons.is_empty() { String::new() } else { format!(" ({})", reasons.join("; ")) };
+            format!("its level is `{level}`; required is `{wanted}`{reasons}")
+        }
+        Missing::Version { wanted, found: Some(found) } => {
+            format!("its version is {found}; `expected_version` is {wanted}")
+        }
+        Missing::Version { wanted, found: None } => {
+            format!("its version is unknown; `expected_version` is {wanted}")
+        }
+    }
+}
+
+/// The condition that was not met, as the end of a sentence, and the next step.
+fn lacking(snapshot: &Snapshot, missing: &Missing) -> (String, &'static str) {
+    match missing {
+        Missing::Running => (
+            format!("the runner is not `running`. {}", last_seen(Some(snapshot))),
+            if snapshot.report.status == RunnerStatus::InShutdown {
+                "A runner that is shutting down accepts no jobs. Start the runner again on the host, or replace the instance."
+            } else {
+                "The wrapper has not started the runner, or is waiting to restart it after a failure. Check the log of the wrapper on the \
+                 host. If the host needs more time, raise `timeouts`."
+            },
+        ),
+        Missing::Time => (
+            "the runner was not healthy for `stable_for` without interruption.".to_owned(),
+            "Check the log of the wrapper on the host for restarts, or set `timeouts` to more than `stable_for`.",
+        ),
+        Missing::Level { wanted, reasons } => (
+            format!(
+                "the runner is running but did not reach level `{wanted}`. Reason: {}.",
+                reasons.join("; ")
+            ),
+            "Fix this on the host or in GitLab. A lower `level` checks less: `process` checks only that the process is running.",
+        ),
+        Missing::Version { wanted, found: Some(found) } => (
+            format!("the version of the runner is {found}; `expected_version` is {wanted}."),
+            "Check which version is installed on the host, or correct `expected_version`.",
+        ),
+        Missing::Version { wanted, found: None } => (
+            format!("the runner did not report its version; `expected_version` is {wanted}."),
+            "The version is read from the runner's metrics: set `listen_address` in the runner's config.toml.",
+        ),
+    }
+}
+
+fn reason_given(reason: &str) -> String {
+    if reason.is_empty() {
+        "The wrapper reported no reason.".to_owned()
+    } else {
+        format!("Reason reported by the wrapper: {}.", first_line(reason))
+    }
+}
+
+/// Adds these log lines as a separate paragraph.
+fn append_log(text: &mut String, failure: &NotHealthy) {
+    let reason = match failure {
+        NotHealthy::Stopped { reason, .. } => reason,
+        NotHealthy::TimedOut { last: Some(snapshot), .. }
+        | NotHealthy::Interrupted { last: Some(snapshot), .. } => &snapshot.report.failure_reason,
+        NotHealthy::TimedOut { last: None, .. }
+        | NotHealthy::Interrupted { last: None, .. }
+        | NotHealthy::Connect { .. }
+        | NotHealthy::NotProvable { .. } => return,
+    };
+    if let Some((_, log)) = reason.split_once('\n') {
+        text.push_str("\n\n");
+        text.push_str(log.trim_end());
+    }
+}
+
+#[cfg(test)]
+mod tests;

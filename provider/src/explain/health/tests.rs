@@ -1,0 +1,83 @@
+use super::*;
+use crate::{client::ClientError, explain::diagnostic::tests::all};
+use std::time::Duration;
+
+fn seen(status: RunnerStatus) -> Option<Snapshot> {
+    Some(status.into())
+}
+
+fn lost() -> ClientError {
+    ClientError::NoAnswer {
+        method: "CheckStatus",
+        limit: Duration::from_secs(10),
+        silent: false,
+        route: Box::new(crate::transport::Route {
+            strategy: "direct",
+            host: "mgr-2".parse().unwrap(),
+            username: Some("deploy".to_owned()),
+            wrapper: "unix:///run/wrapper.sock".parse().unwrap(),
+            hop: None,
+            onward: None,
+            onward_hop: None,
+        }),
+    }
+}
+
+#[test]
+fn failed_health_wait_messages() {
+    let minutes = |n: u64| Duration::from_secs(60 * n);
+    let timed_out = |last, missing| NotHealthy::TimedOut { waited: minutes(10), last, missing };
+    let running = || seen(RunnerStatus::Running);
+    let reasons = vec!["runner \"a\" (abc): GitLab rejects its token".to_owned()];
+    let version =
+        |found: Option<&str>| Missing::Version { wanted: "19.3.0".into(), found: found.map(str::to_owned) };
+    let stopped =
+        |reason: &str, start| NotHealthy::Stopped { waited: minutes(1), reason: reason.into(), start };
+    let mut failing = Snapshot::from(RunnerStatus::Unknown(0));
+    failing.report.failure_reason = "waiting\nThe last lines of the runner's log:\n  FATAL: no".to_owned();
+    let interrupted = |start_requested| NotHealthy::Interrupted {
+        waited: minutes(3),
+        last: seen(RunnerStatus::Stopped),
+        start_requested,
+    };
+    let others = "1 of 2 runner managers are healthy: m1.";
+    insta::assert_snapshot!(all(vec![
+        not_healthy("m2", &timed_out(seen(RunnerStatus::Unknown(0)), Missing::Running), others, "i-2"),
+        not_healthy("m2", &timed_out(seen(RunnerStatus::InShutdown), Missing::Running), "", "i-2"),
+        not_healthy("m2", &timed_out(running(), Missing::Time), "", "i-2"),
+        not_healthy(
+            "m2",
+            &timed_out(running(), Missing::Level { wanted: Level::Polling, reasons }),
+            "",
+            "i-2"
+        ),
+        not_healthy("m2", &timed_out(running(), version(Some("19.2.0"))), "", "i-2"),
+        not_healthy("m2", &timed_out(running(), version(None)), "", "i-2"),
+        not_healthy("m2", &timed_out(None, Missing::Running), "", "i-2"),
+        not_healthy("m2", &NotHealthy::Connect { attempts: 7, waited: minutes(2), error: lost() }, "", "i-2"),
+        not_healthy("m2", &stopped("exit status 1", None), "", "i-2"),
+        not_healthy(
+            "m2",
+            &stopped("exit status 1\nThe last lines of the runner's log:\n  FATAL: no", None),
+            others,
+            "i-2"
+        ),
+        not_healthy("m2", &timed_out(Some(failing), Missing::Running), others, "i-2"),
+        not_healthy("m2", &stopped("", Some(Start::Requested)), "", "i-2"),
+        not_healthy("m2", &stopped("", Some(Start::NotSupported)), "", "i-2"),
+        not_healthy("m2", &NotHealthy::NotProvable { wanted: "level" }, "", "i-2"),
+        not_healthy("m2", &interrupted(false), "", "i-2"),
+        not_healthy("m2", &interrupted(true), "", "i-2"),
+    ]));
+}
+
+#[test]
+fn health_warning_messages() {
+    let causes = [("no SSH user is configured".to_owned(), vec!["m1".to_owned(), "m2".to_owned()])];
+    insta::assert_snapshot!(all(vec![
+        unhealthy_at_refresh(&[("m1", "stopped", None), ("m2", "unreachable", Some("connection refused"))]),
+        not_refreshed(&causes.into()),
+        missing_drains(&[("m1".to_owned(), "m1@10.0.0.7#0a1b2c3d".to_owned())]),
+        invalid_manager("m1", "attribute `address`: it has no value"),
+    ]));
+}
