@@ -8,7 +8,7 @@ fn main() -> std::process::ExitCode {
             commands,
         },
         daemon::{logging, run},
-        supervise::process::exec_barrier,
+        supervise::{log_key as key, process::exec_barrier},
     };
 
     let mut words = std::env::args_os().skip(1);
@@ -27,7 +27,7 @@ fn main() -> std::process::ExitCode {
             }
             let code = run::run(&flags.settings()).unwrap_or_else(|error| {
                 let code = error.exit_code();
-                tracing::error!(exit_code = code, "{:#}", anyhow::Error::new(error));
+                tracing::error!({ key::EXIT_CODE } = code, "{:#}", anyhow::Error::new(error));
                 std::process::ExitCode::from(code)
             });
             logging::flush();

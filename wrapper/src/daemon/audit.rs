@@ -10,6 +10,7 @@ use tracing::info;
 
 use super::{access, visible::visible_line};
 use crate::supervise::Answer;
+use crate::supervise::log_key as key;
 
 /// The client of an HTTP request, in the extensions of the request.
 #[derive(Clone, Copy, Debug)]
@@ -110,20 +111,20 @@ impl<'a> Change<'a> {
             Requester::Tcp(_) | Requester::Http(_) | Requester::Signal(_) => (None, None, None),
         };
         info!(
-            action = self.action,
-            outcome = self.outcome,
-            mode = self.mode,
-            id = shown(self.id),
-            joined_id = shown(self.joined_id),
-            reason = shown(self.reason),
-            deadline_seconds = self.deadline_seconds,
-            callbacks = self.callbacks,
-            transport = asker.transport(),
-            user = uid.and_then(user_name),
-            uid,
-            gid,
-            pid,
-            peer = asker.peer(),
+            { key::ACTION } = self.action,
+            { key::OUTCOME } = self.outcome,
+            { key::MODE } = self.mode,
+            { key::ID } = shown(self.id),
+            { key::JOINED_ID } = shown(self.joined_id),
+            { key::REASON } = shown(self.reason),
+            { key::DEADLINE_SECONDS } = self.deadline_seconds,
+            { key::CALLBACKS } = self.callbacks,
+            { key::TRANSPORT } = asker.transport(),
+            { key::USER } = uid.and_then(user_name),
+            { key::UID } = uid,
+            { key::GID } = gid,
+            { key::PID } = pid,
+            { key::PEER } = asker.peer(),
             "change accepted"
         );
     }

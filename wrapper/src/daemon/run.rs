@@ -26,6 +26,7 @@ use super::{
     systemd::Notifier,
     tasks::{TaskFailed, Tasks},
 };
+use crate::supervise::log_key as key;
 use crate::supervise::{
     End, Handle, Outcome, Task,
     output::Output,
@@ -109,14 +110,14 @@ async fn supervise(settings: &Settings, mut passed: Passed) -> Result<u8, RunErr
         signal(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw())).map_err(RunError::Prepare)?;
     // The kernel gives the processes of a runner that has exited to this process, which can then find and reap them.
     if let Err(error) = orphans::adopt() {
-        warn!(%error, "cannot become the parent of the runner's orphaned processes");
+        warn!({ key::ERROR } = %error, "cannot become the parent of the runner's orphaned processes");
     }
     let signals = Signals::new().map_err(RunError::Prepare)?;
     let mut listeners = Vec::new();
     for address in &settings.grpc_listen {
         let opened = listen::open(address, &settings.grpc_rules, &mut passed).await;
         for listener in opened.map_err(|source| RunError::Listen { flag: "--grpc-listen", source })? {
-            info!(%address, bound = %listener, "gRPC server listening");
+            info!({ key::ADDRESS } = %address, { key::BOUND } = %listener, "gRPC server listening");
             listeners.push(listener);
         }
     }
@@ -160,7 +161,7 @@ async fn supervise(settings: &Settings, mut passed: Passed) -> Result<u8, RunErr
     // The first clients see a runner that is being started. When the start takes long, they are served before there is a child, as by the
     // upstream wrapper, and their requests are kept.
     if let Ok(Err(error)) = timeout(BOOT_LIMIT, supervisor.boot()).await {
-        error!(%error, "cannot request the start of the runner");
+        error!({ key::ERROR } = %error, "cannot request the start of the runner");
     }
     if let (Some(listener), Some(settings)) = (http_listener, &settings.http) {
         let server = HttpServer {
@@ -188,9 +189,9 @@ async fn supervise(settings: &Settings, mut passed: Passed) -> Result<u8, RunErr
     };
     stop_serving.cancel();
     if let Err(error) = tasks.end_of(GRPC).await {
-        error!(%error, "gRPC server failed");
+        error!({ key::ERROR } = %error, "gRPC server failed");
     }
-    info!(exit_code = exit_code(&end), reason = end.failure(), "wrapper exiting");
+    info!({ key::EXIT_CODE } = exit_code(&end), { key::REASON } = end.failure(), "wrapper exiting");
     Ok(exit_code(&end))
 }
 
@@ -218,7 +219,7 @@ fn warn_of_other_runners(command: &CommandLine, supervisor: &Handle) {
     let adopted = supervisor.now().state.child().map(|child| child.pid);
     for pid in process::running(command).into_iter().filter(|pid| Some(*pid) != adopted) {
         warn!(
-            pid,
+            { key::PID } = pid,
             "another process runs the same command. If both use the same configuration, both accept jobs, \
              and this wrapper drains only its runner. Stop the other process, or use separate \
              configurations"
@@ -260,7 +261,7 @@ async fn bind_http(settings: &http::Settings) -> Result<TcpListener, RunError> {
         Listener::Unix(_) => return Err(RunError::HttpAddress),
     };
     let bound = listener.local_addr().map_err(RunError::Prepare)?;
-    info!(address = %settings.address, %bound, "HTTP server listening");
+    info!({ key::ADDRESS } = %settings.address, { key::BOUND } = %bound, "HTTP server listening");
     Ok(listener)
 }
 

@@ -19,6 +19,7 @@ use tokio::{
 use tracing::{error, info};
 
 use super::audit::{Change, Requester};
+use crate::supervise::log_key as key;
 use crate::supervise::{Answer, DrainId, Handle, HandleError, Mode, Stop};
 
 /// Two signals within this time count as one.
@@ -57,12 +58,15 @@ impl Signals {
                 _ = self.interrupt.recv() => ("SIGINT", true),
                 _ = self.quit.recv() => ("SIGQUIT", false),
                 _ = self.hangup.recv() => {
-                    info!(signal = "SIGHUP", "signal received: forwarding it to the runner");
+                    info!({ key::SIGNAL } = "SIGHUP", "signal received: forwarding it to the runner");
                     report("SIGHUP", "reload", None, accepted(|| state.supervisor.reload()).await);
                     continue;
                 }
                 _ = self.detach.recv() => {
-                    info!(signal = "SIGUSR1", "signal received: exiting; the runner keeps running for the next wrapper");
+                    info!(
+                        { key::SIGNAL } = "SIGUSR1",
+                        "signal received: exiting; the runner keeps running for the next wrapper"
+                    );
                     report("SIGUSR1", "detach", None, accepted(|| state.supervisor.detach()).await);
                     continue;
                 }
@@ -86,7 +90,7 @@ impl SignalState {
         let now = Instant::now();
         match self.asked {
             None => {
-                info!(signal = name, "signal received: draining the runner, then exiting");
+                info!({ key::SIGNAL } = name, "signal received: draining the runner, then exiting");
                 let deadline = self.drain_timeout.map(|limit| now + limit);
                 let stop = Stop {
                     deadline,
@@ -101,13 +105,13 @@ impl SignalState {
                 }
             }
             Some(first) if escalates && now >= first + DUPLICATE_WINDOW => {
-                info!(signal = name, "signal received again: stopping the runner forcefully");
+                info!({ key::SIGNAL } = name, "signal received again: stopping the runner forcefully");
                 let stop =
                     Stop { requested_by: Arc::from(name), ..Stop::new(DrainId::Signal, Mode::Forceful) };
                 let result = accepted(|| self.supervisor.stop(stop.clone())).await;
                 report(name, "drain", Some(&stop), result);
             }
-            Some(_) => info!(signal = name, "signal received again: drain already in progress"),
+            Some(_) => info!({ key::SIGNAL } = name, "signal received again: drain already in progress"),
         }
     }
 }
@@ -148,7 +152,7 @@ fn report(
             true
         }
         Err(error) => {
-            error!(%error, signal, "signal ignored");
+            error!({ key::ERROR } = %error, { key::SIGNAL } = signal, "signal ignored");
             false
         }
     }

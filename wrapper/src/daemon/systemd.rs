@@ -30,6 +30,7 @@ use super::{
     grpc::WrapperV1,
     health::{Health, Level},
 };
+use crate::supervise::log_key as key;
 use crate::{cli::view, supervise::Handle};
 
 /// Delay before a failed message is sent again: systemd's queue may be full for a moment.
@@ -81,9 +82,9 @@ impl Notifier {
             let is_ready = is_ready(&seen, ready);
             if is_ready && seen.level < ready && !std::mem::replace(&mut warned, true) {
                 warn!(
-                    ready_when = ready.name(),
-                    level = seen.level.name(),
-                    reasons = ?seen.reasons,
+                    { key::READY_WHEN } = ready.name(),
+                    { key::LEVEL } = seen.level.name(),
+                    { key::REASONS } = ?seen.reasons,
                     "READY=1 is sent below the level of --ready-when, because higher levels need the \
                      runner's HTTP server; set listen_address in the runner's configuration, or \
                      --runner-listen-address"
@@ -121,7 +122,7 @@ impl Notifier {
             }
             Err(error) => {
                 if !*is_failing {
-                    warn!(%error, "cannot send sd_notify message; retrying every second");
+                    warn!({ key::ERROR } = %error, "cannot send sd_notify message; retrying every second");
                 }
                 *is_failing = true;
                 false

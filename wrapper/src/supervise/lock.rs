@@ -16,6 +16,7 @@ use super::{
     lock_wait::{self, Attempt, LockOwner},
     trusted_dir::TrustedDir,
 };
+use crate::supervise::log_key as key;
 
 /// A lock, held until this value is dropped.
 #[derive(Debug)]
@@ -37,7 +38,11 @@ pub(crate) fn try_lock_file_for(directory: &TrustedDir, name: &OsStr) -> io::Res
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => {
             if let Err(error) = write_pid(&mut file) {
-                warn!(%error, file = %directory.path().join(name).display(), "cannot write PID to lock file; lock is held");
+                warn!(
+                    { key::ERROR } = %error,
+                    { key::PATH } = %directory.path().join(name).display(),
+                    "cannot write PID to lock file; lock is held"
+                );
             }
             Ok(Attempt::Ours(Lock(file)))
         }
@@ -63,7 +68,10 @@ impl Drop for Lock {
     /// lock.
     fn drop(&mut self) {
         if let Err(errno) = flock(&self.0, FlockOperation::Unlock) {
-            warn!(%errno, "cannot unlock a file; the lock is released when the file is closed");
+            warn!(
+                { key::ERROR } = %errno,
+                "cannot unlock a file; the lock is released when the file is closed"
+            );
         }
     }
 }

@@ -18,6 +18,7 @@ mod event;
 mod handle;
 pub(crate) mod lock;
 pub(crate) mod lock_wait;
+pub mod log_key;
 pub mod output;
 mod policy;
 pub mod process;

@@ -13,6 +13,7 @@ use tokio::{
 use tracing::{error, info, warn};
 
 use super::state_file::{Keep, Saved, Watch};
+use crate::supervise::log_key as key;
 
 /// Delay before a failed write is retried.
 const SAVE_AGAIN: Duration = Duration::from_secs(1);
@@ -98,7 +99,10 @@ impl StateWriter {
             Ok(()) => {}
             Err(error) => {
                 if !self.failing {
-                    error!(%error, "cannot write state file; state changes are not persisted; retrying");
+                    error!(
+                        { key::ERROR } = %error,
+                        "cannot write state file; state changes are not persisted; retrying"
+                    );
                 }
                 self.failing = true;
                 self.again = Some(Instant::now() + SAVE_AGAIN);
@@ -118,7 +122,7 @@ impl StateWriter {
     /// Removes the file: the wrapper exits normally, and the next one has nothing to continue.
     pub(super) async fn finish(mut self) {
         if let Err(error) = self.ask(LIMIT, |store| store.remove()).await {
-            error!(%error, "cannot remove state file");
+            error!({ key::ERROR } = %error, "cannot remove state file");
         }
     }
 

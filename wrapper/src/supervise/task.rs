@@ -23,6 +23,7 @@ use super::{
     statistics::Counted,
     table::Step,
 };
+use crate::supervise::log_key as key;
 
 /// The maximum number of waiting requests. The task needs microseconds for each.
 const QUEUE: usize = 64;
@@ -165,7 +166,7 @@ impl<P: Platform, C: Callbacks> Task<P, C> {
                     continue;
                 }
             };
-            debug!(?event, "processing event");
+            debug!({ key::EVENT } = ?event, "processing event");
             let (leaves, answer) = self.handle(event).await;
             if let Some(reply) = reply {
                 // The client may have disconnected.
@@ -205,11 +206,14 @@ impl<P: Platform, C: Callbacks> Task<P, C> {
             return std::mem::take(&mut self.writer).finish().await;
         }
         if self.writer.has_file() {
-            warn!(count, "exiting with unsent shutdown callbacks; the next wrapper sends them");
+            warn!(
+                { key::COUNT } = count,
+                "exiting with unsent shutdown callbacks; the next wrapper sends them"
+            );
             self.writer.save(Saved::new(&Supervision::default(), None, self.callbacks.pending())).await;
         } else {
             error!(
-                count,
+                { key::COUNT } = count,
                 "exiting with unsent shutdown callbacks; they are lost, because there is no state file"
             );
         }
@@ -269,7 +273,7 @@ impl<P: Platform, C: Callbacks> Task<P, C> {
         let Step { next, effects, answer } = before.on(event, context);
         let to = next.state.public();
         if from != to {
-            info!(from = from.name(), to = to.name(), "runner state changed");
+            info!({ key::FROM } = from.name(), { key::TO } = to.name(), "runner state changed");
         }
         self.supervision = next;
         // The state is written before the effects, so that the next wrapper learns of every effect.
@@ -292,7 +296,11 @@ impl<P: Platform, C: Callbacks> Task<P, C> {
                 if let Some(child) = &mut self.child
                     && let Err(error) = child.kill_group()
                 {
-                    error!(%error, pid = child.pid(), "cannot kill the runner's process group");
+                    error!(
+                        { key::ERROR } = %error,
+                        { key::PID } = child.pid(),
+                        "cannot kill the runner's process group"
+                    );
                 }
                 self.note_identity().await;
             }
@@ -314,11 +322,11 @@ impl<P: Platform, C: Callbacks> Task<P, C> {
         self.reading = None;
         match self.try_spawn().await {
             Ok(pid) => {
-                info!(pid, "runner started");
+                info!({ key::PID } = pid, "runner started");
                 Event::Spawned(pid)
             }
             Err(error) => {
-                error!(%error, "cannot start the runner");
+                error!({ key::ERROR } = %error, "cannot start the runner");
                 Event::SpawnFailed(Arc::from(error.to_string()))
             }
         }
@@ -351,9 +359,18 @@ impl<P: Platform, C: Callbacks> Task<P, C> {
     async fn signal(&mut self, signal: Signal) {
         let Some(child) = &mut self.child else { return };
         match child.signal(signal) {
-            Ok(()) => info!(%signal, pid = child.pid(), "signal sent to the runner"),
+            Ok(()) => info!(
+                { key::SIGNAL } = %signal,
+                { key::PID } = child.pid(),
+                "signal sent to the runner"
+            ),
             // The phase still moves on by time, up to SIGKILL.
-            Err(error) => error!(%error, %signal, pid = child.pid(), "cannot send signal to the runner"),
+            Err(error) => error!(
+                { key::ERROR } = %error,
+                { key::SIGNAL } = %signal,
+                { key::PID } = child.pid(),
+                "cannot send signal to the runner"
+            ),
         }
         self.note_identity().await;
     }

@@ -13,6 +13,7 @@ use tracing::{error, info, warn};
 
 use super::counters::{CallbackResult, Counters};
 use crate::supervise::callback::Callback;
+use crate::supervise::log_key as key;
 use crate::supervise::{Callbacks, Completion};
 
 /// The timeout of upstream's wrapper for its only attempt.
@@ -61,7 +62,12 @@ async fn make(callback: Callback, since: Instant, counters: &Counters) {
         let (cause, is_transient) = match result {
             Ok(Ok(status)) => {
                 counters.attempted(CallbackResult::Success);
-                info!(target_url = %callback.target(), status = status.as_u16(), attempt, "shutdown callback succeeded");
+                info!(
+                    { key::TARGET_URL } = %callback.target(),
+                    { key::STATUS } = status.as_u16(),
+                    { key::ATTEMPT } = attempt,
+                    "shutdown callback succeeded"
+                );
                 return;
             }
             Ok(Err(cause)) => (chain(&cause), cause.is_transient()),
@@ -71,11 +77,22 @@ async fn make(callback: Callback, since: Instant, counters: &Counters) {
         };
         if !is_transient || since.elapsed() + pause > GIVE_UP_AFTER {
             counters.attempted(CallbackResult::Exhausted);
-            error!(target_url = %callback.target(), attempt, error = cause, "shutdown callback failed after all retries");
+            error!(
+                { key::TARGET_URL } = %callback.target(),
+                { key::ATTEMPT } = attempt,
+                { key::ERROR } = cause,
+                "shutdown callback failed after all retries"
+            );
             return;
         }
         counters.attempted(CallbackResult::Failure);
-        warn!(target_url = %callback.target(), attempt, error = cause, next_attempt_in = ?pause, "shutdown callback failed; retrying");
+        warn!(
+            { key::TARGET_URL } = %callback.target(),
+            { key::ATTEMPT } = attempt,
+            { key::ERROR } = cause,
+            { key::RETRY_IN } = ?pause,
+            "shutdown callback failed; retrying"
+        );
         sleep(pause).await;
         pause = (pause * 2).min(LONGEST_PAUSE);
     }

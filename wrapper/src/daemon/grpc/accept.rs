@@ -21,6 +21,7 @@ use crate::daemon::{
     counters::Counters,
     limits::{LogRateLimiter, uses_reserved_fd},
 };
+use crate::supervise::log_key as key;
 
 /// The pause after a failed accept: the usual cause is that the process is out of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -60,13 +61,13 @@ impl Acceptor {
                     Err(why) => {
                         self.counters.connection_rejected();
                         if self.rejections.allow_log() {
-                            warn!(?peer, why, "connection rejected");
+                            warn!({ key::PEER } = ?peer, { key::REASON } = why, "connection rejected");
                         }
                     }
                 },
                 Err(error) => {
                     if self.failures.allow_log() {
-                        warn!(%error, "cannot accept a gRPC connection");
+                        warn!({ key::ERROR } = %error, "cannot accept a gRPC connection");
                     }
                     sleep(ACCEPT_PAUSE).await;
                 }

@@ -1,6 +1,7 @@
 //! Control calls run in separate tasks. hyper drops the future of a call when its client resets the stream, closes the connection or
 //! reaches its deadline, but an accepted change must still be executed.
 
+use crate::supervise::log_key as key;
 use tonic::Status;
 use tracing::error;
 
@@ -11,7 +12,10 @@ pub(super) async fn carry_out<T: Send + 'static>(
     match tokio::spawn(work).await {
         Ok(result) => result,
         Err(panic) => {
-            error!(%panic, "control call panicked; this is a bug in grit-wrapper, please report it");
+            error!(
+                { key::PANIC } = %panic,
+                "control call panicked; this is a bug in grit-wrapper, please report it"
+            );
             Err(Status::internal("the wrapper failed while executing the call; see the wrapper's log"))
         }
     }

@@ -3,13 +3,14 @@
 use tonic::Status;
 use tracing::warn;
 
+use crate::supervise::log_key as key;
 use crate::{
     daemon::access::{CallbackRefused, Rights},
     supervise::{HandleError, Refusal, callback::CallbackError},
 };
 
 pub(super) fn from_handle_error(error: &HandleError) -> Status {
-    warn!(%error, "request rejected");
+    warn!({ key::ERROR } = %error, "request rejected");
     match error {
         HandleError::Busy => Status::resource_exhausted(error.to_string()),
         HandleError::Ended => Status::unavailable(error.to_string()),
@@ -26,19 +27,19 @@ pub(super) fn from_handle_error(error: &HandleError) -> Status {
 }
 
 pub(super) fn from_callback_error(error: &CallbackError) -> Status {
-    warn!(%error, "shutdown request rejected");
+    warn!({ key::ERROR } = %error, "shutdown request rejected");
     Status::invalid_argument(format!("shutdownCallback: {error}; the runner was not stopped"))
 }
 
 pub(super) fn from_callback_refused(error: CallbackRefused) -> Status {
-    warn!(%error, "shutdown request rejected");
+    warn!({ key::ERROR } = %error, "shutdown request rejected");
     Status::permission_denied(format!("callback: {error}; the runner was not stopped"))
 }
 
 /// The peer has no permission. Logged if `peer` is given.
 pub(super) fn denied(rights: Rights, peer: Option<String>) -> Status {
     if let Some(peer) = peer {
-        warn!(?rights, peer, "request denied");
+        warn!({ key::RIGHTS } = ?rights, { key::PEER } = peer, "request denied");
     }
     match rights {
         Rights::Nothing => Status::permission_denied("this user has no access"),
@@ -50,13 +51,13 @@ pub(super) fn denied(rights: Rights, peer: Option<String>) -> Status {
 
 /// A field of a request is invalid.
 pub(super) fn wrong(field: &str, why: &str) -> Status {
-    warn!(field, why, "request rejected");
+    warn!({ key::FIELD } = field, { key::REASON } = why, "request rejected");
     Status::invalid_argument(format!("{field}: {why}; the runner was not stopped"))
 }
 
 pub(super) fn self_drain(job: Option<u64>) -> Status {
     let job = job.map(|id| format!(" ({id})")).unwrap_or_default();
-    warn!(job, "drain rejected: it was requested by a job of this runner");
+    warn!({ key::JOB } = job, "drain rejected: it was requested by a job of this runner");
     Status::failed_precondition(format!(
         "the drain was requested by a job{job} of this runner, so it would wait indefinitely for its own \
          job; run it on another runner"

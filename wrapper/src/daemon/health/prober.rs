@@ -18,6 +18,7 @@ use super::{
     runner_config::Source,
     runner_metrics::{self, Facts},
 };
+use crate::supervise::log_key as key;
 use crate::supervise::{ChildInfo, Handle, State, Supervision, process};
 
 /// Settings of the prober.
@@ -154,7 +155,12 @@ impl Prober {
             };
             let before = published.send_replace(health.clone());
             if before.level != health.level {
-                info!(from = before.level.name(), to = health.level.name(), reasons = ?health.reasons.iter().take(LOGGED_REASONS).collect::<Vec<_>>(), "health level changed");
+                info!(
+                    { key::FROM } = before.level.name(),
+                    { key::TO } = health.level.name(),
+                    { key::REASONS } = ?health.reasons.iter().take(LOGGED_REASONS).collect::<Vec<_>>(),
+                    "health level changed"
+                );
             }
             tokio::select! {
                 changed = supervision.changed() => if changed.is_err() { return },
@@ -205,7 +211,7 @@ impl Prober {
         let facts = answers.map(|answers| answers.facts).unwrap_or_default();
         let count = jobs.as_ref().map(Vec::len).or(facts.jobs);
         memory.count_jobs(count, Instant::now());
-        debug!(?level, ?reasons, "probe finished");
+        debug!({ key::LEVEL } = ?level, { key::REASONS } = ?reasons, "probe finished");
         Health {
             child: Some(child),
             suspended,

@@ -45,6 +45,7 @@ use super::{
     limits::{LogRateLimiter, uses_reserved_fd},
     listen::Address,
 };
+use crate::supervise::log_key as key;
 
 /// Timeout for a request and its response. Each request uses a separate connection.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -112,7 +113,7 @@ impl HttpServer {
                 Ok(accepted) => accepted,
                 Err(error) => {
                     if failures.allow_log() {
-                        warn!(%error, "cannot accept an HTTP connection");
+                        warn!({ key::ERROR } = %error, "cannot accept an HTTP connection");
                     }
                     sleep(ACCEPT_PAUSE).await;
                     continue;
@@ -133,7 +134,7 @@ impl HttpServer {
                     .serve_connection(TokioIo::new(stream), answer);
                 match timeout(LIMIT, connection).await {
                     Ok(Ok(())) => {}
-                    Ok(Err(error)) => debug!(%error, "HTTP connection failed"),
+                    Ok(Err(error)) => debug!({ key::ERROR } = %error, "HTTP connection failed"),
                     Err(_) => debug!("HTTP connection timed out"),
                 }
                 drop(place);

@@ -16,6 +16,7 @@ use thiserror::Error;
 use tracing::warn;
 
 use super::{Address, ListenError, Listener, Rules, UnixSocket};
+use crate::supervise::log_key as key;
 
 /// The passed sockets that are not used yet.
 #[derive(Debug, Default)]
@@ -77,7 +78,11 @@ impl Passed {
 impl Drop for Passed {
     fn drop(&mut self) {
         for (name, socket) in &self.0 {
-            warn!(name, ?socket, "systemd passed a socket that no --grpc-listen fd:// flag uses");
+            warn!(
+                { key::NAME } = name,
+                { key::SOCKET } = ?socket,
+                "systemd passed a socket that no --grpc-listen fd:// flag uses"
+            );
         }
     }
 }

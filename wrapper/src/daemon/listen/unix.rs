@@ -26,6 +26,7 @@ use rustix::{
 use tracing::warn;
 
 use super::{Address, ListenError};
+use crate::supervise::log_key as key;
 use crate::{
     daemon::access,
     supervise::{
@@ -102,7 +103,11 @@ impl Drop for UnixSocket {
             && identity(&self.path).is_ok_and(|found| found == bound_socket.identity)
             && let Err(error) = fs::remove_file(&self.path)
         {
-            warn!(%error, path = %self.path.display(), "cannot remove the wrapper's socket");
+            warn!(
+                { key::ERROR } = %error,
+                { key::PATH } = %self.path.display(),
+                "cannot remove the wrapper's socket"
+            );
         }
     }
 }
@@ -214,7 +219,7 @@ fn clear(address: &Address, path: &Path) -> Result<Attempt<()>, ListenError> {
     match listener(path) {
         Ok(holder) => Ok(Attempt::Taken(holder)),
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-            warn!(path = %path.display(), "replacing a stale socket");
+            warn!({ key::PATH } = %path.display(), "replacing a stale socket");
             fs::remove_file(path).map_err(io("remove the stale socket"))?;
             Ok(Attempt::Ours(()))
         }

@@ -16,6 +16,7 @@ use tracing::{error, level_filters::LevelFilter};
 use tracing_subscriber::{filter::Targets, fmt, layer::SubscriberExt, util::SubscriberInitExt};
 
 use self::queue::Queue;
+use crate::supervise::log_key as key;
 
 /// Lines to be written. One queue for the process, because there is one stderr.
 static QUEUE: LazyLock<Queue> = LazyLock::new(|| Queue::new(LIMIT));
@@ -57,7 +58,7 @@ pub fn init(level: LevelFilter) -> io::Result<()> {
         // Rust's default hook would block while stderr is blocked.
         panic::set_hook(Box::new(|panic| {
             let location = panic.location().map(ToString::to_string);
-            error!(location, "panic: {}", panic_message(panic.payload()));
+            error!({ key::LOCATION } = location, "panic: {}", panic_message(panic.payload()));
         }));
     }
     Ok(())

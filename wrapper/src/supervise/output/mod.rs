@@ -15,6 +15,7 @@ use tokio::time::{Instant, timeout};
 use tracing::debug;
 
 use self::redact::presentable;
+use crate::supervise::log_key as key;
 
 /// Timeout of reading. Only the text of the failure waits for it.
 const LIMIT: Duration = Duration::from_secs(5);
@@ -73,11 +74,19 @@ impl Output {
             match timeout(LIMIT, reading).await {
                 Ok(Ok(raw)) => presentable(&raw),
                 Ok(Err(error)) => {
-                    debug!(%error, pid, "cannot read the last lines of the runner's log");
+                    debug!(
+                        { key::ERROR } = %error,
+                        { key::PID } = pid,
+                        "cannot read the last lines of the runner's log"
+                    );
                     Vec::new()
                 }
                 Err(_) => {
-                    debug!(pid, limit = ?LIMIT, "timed out reading the last lines of the runner's log");
+                    debug!(
+                        { key::PID } = pid,
+                        { key::LIMIT_SECONDS } = LIMIT.as_secs(),
+                        "timed out reading the last lines of the runner's log"
+                    );
                     Vec::new()
                 }
             }

@@ -3,7 +3,7 @@
 //! They are found in three ways, each of which finds processes that another one may miss:
 //! - in the runner's [cgroup](super::cgroup), if there is one. Processes do not leave it by accident;
 //! - by a marker in their environment, which the runner inherits from the wrapper and passes on. It survives the wrapper, but a job that
-//! starts with an empty environment loses it;
+//!   starts with an empty environment loses it;
 //! - by parent PID: descendants of the runner while it is running, and of the wrapper, which becomes the parent of the runner's orphans.
 //!
 //! Other processes are never killed: neither the wrapper and its ancestors, nor processes that are older than the runner.
@@ -21,6 +21,7 @@ use super::{
     marker::{Marker, VARIABLE},
     stat::Process,
 };
+use crate::supervise::log_key as key;
 
 /// Maximum time for killed processes to exit. A process that hangs in the kernel is then reported.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -83,7 +84,10 @@ impl LeftoverProcesses {
             && let Err(error) = cgroup.kill()
             && error.kind() != io::ErrorKind::NotFound
         {
-            info!(%error, "cannot kill the runner's cgroup as a whole; killing its processes one by one");
+            info!(
+                { key::ERROR } = %error,
+                "cannot kill the runner's cgroup as a whole; killing its processes one by one"
+            );
         }
         let found = self.find();
         found.iter().for_each(kill);
@@ -102,8 +106,8 @@ impl LeftoverProcesses {
             if (is_empty && was_empty) || begin.elapsed() >= LIMIT {
                 if !killed.is_empty() {
                     info!(
-                        processes = killed.len(),
-                        runner = self.runner.pid,
+                        { key::PROCESSES } = killed.len(),
+                        { key::RUNNER_PID } = self.runner.pid,
                         "killed the processes that the runner left running"
                     );
                 }
@@ -185,13 +189,19 @@ pub(crate) fn report(runner: u32, leftovers: &[LeftoverProcess], forceful: bool)
         let (pid, age_seconds) = (leftover.pid, leftover.age.map(|age| age.as_secs()));
         let command = leftover.command.as_str();
         if forceful {
-            error!(pid, age_seconds, command, runner, "cannot kill a process of the runner");
+            error!(
+                { key::PID } = pid,
+                { key::AGE_SECONDS } = age_seconds,
+                { key::COMMAND } = command,
+                { key::RUNNER_PID } = runner,
+                "cannot kill a process of the runner"
+            );
         } else {
             warn!(
-                pid,
-                age_seconds,
-                command,
-                runner,
+                { key::PID } = pid,
+                { key::AGE_SECONDS } = age_seconds,
+                { key::COMMAND } = command,
+                { key::RUNNER_PID } = runner,
                 "a process of the runner is still running after the runner exited"
             );
         }

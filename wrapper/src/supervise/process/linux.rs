@@ -45,6 +45,7 @@ use super::{
     orphans, proc_status,
     stat::Process,
 };
+use crate::supervise::log_key as key;
 use crate::supervise::output::{LastLines, Output};
 
 /// Maximum time to wait for a killed child that never became a runner.
@@ -179,13 +180,20 @@ impl Platform for Linux {
 /// Moves the child, which waits at the exec barrier or has just started, into a separate cgroup, if possible.
 fn create_cgroup(marker: &Marker, pid: u32) -> Option<Cgroup> {
     let cgroup = Cgroup::make(marker).unwrap_or_else(|error| {
-        warn!(%error, "cannot create a cgroup for the runner; finding its processes by parent PID");
+        warn!(
+            { key::ERROR } = %error,
+            "cannot create a cgroup for the runner; finding its processes by parent PID"
+        );
         None
     })?;
     match cgroup.add(pid) {
         Ok(()) => Some(cgroup),
         Err(error) => {
-            warn!(%error, pid, "cannot move the runner into its cgroup; finding its processes by parent PID");
+            warn!(
+                { key::ERROR } = %error,
+                { key::PID } = pid,
+                "cannot move the runner into its cgroup; finding its processes by parent PID"
+            );
             cgroup.remove();
             None
         }

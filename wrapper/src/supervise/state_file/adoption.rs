@@ -9,6 +9,7 @@ use super::{
     format::{Saved, SavedChild, SavedEnd, SavedStop},
     times::Times,
 };
+use crate::supervise::log_key as key;
 use crate::supervise::{
     callback_queue::PendingCallback,
     clock::Clocks,
@@ -46,7 +47,7 @@ impl Saved {
             && origin.command != command.words()
         {
             warn!(
-                pid = saved.identity.pid,
+                { key::PID } = saved.identity.pid,
                 "the adopted runner keeps running with the command of the previous wrapper, but is probed \
                  with the settings of the new command. To use the new command, drain and start the runner"
             );
@@ -70,8 +71,8 @@ impl Saved {
             (Some(saved), stop) if is_running => {
                 let info = ChildInfo { pid: saved.identity.pid, started: times.past(saved.started) };
                 info!(
-                    pid = info.pid,
-                    stop = stop.as_ref().map(|stop| &stop.id),
+                    { key::PID } = info.pid,
+                    { key::ID } = stop.as_ref().map(|stop| &stop.id),
                     "adopting the runner of the previous wrapper"
                 );
                 adopted(times, info, stop, policy)
@@ -80,7 +81,7 @@ impl Saved {
             (_, Some(_)) if is_for_shutdown => State::Idle,
             (saved, Some(stop)) => {
                 info!(
-                    stop = stop.id,
+                    { key::ID } = stop.id,
                     "runner was stopped on request before this wrapper started; not starting it"
                 );
                 let unseen = saved.map_or(End::NeverStarted, |saved| End::Exited {

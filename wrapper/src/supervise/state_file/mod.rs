@@ -29,6 +29,7 @@ use super::{
     lock_wait::{Attempt, LockOwner},
     trusted_dir::{FileId, TrustedDir},
 };
+use crate::supervise::log_key as key;
 
 /// The state file. Each call can block as long as the disk does.
 pub trait Keep: Send + 'static {
@@ -121,7 +122,10 @@ impl Store {
         let saved = match folder.read(name).map_err(io("read it"))? {
             // The file is replaced atomically, so a killed writer does not leave this; a power loss does.
             Some(text) if text.iter().all(|byte| *byte == 0) => {
-                warn!(path = %path.display(), "the state file is empty, probably after a power loss; assuming that no runner is running");
+                warn!(
+                    { key::PATH } = %path.display(),
+                    "the state file is empty, probably after a power loss; assuming that no runner is running"
+                );
                 None
             }
             Some(text) => Some(Saved::parse(&text).map_err(|unreadable| match unreadable {
@@ -133,7 +137,12 @@ impl Store {
             None => None,
         };
         let watch = Watch::new(&folder, name)
-            .inspect_err(|error| debug!(%error, "cannot watch the directory of the state file"))
+            .inspect_err(|error| {
+                debug!(
+                    { key::ERROR } = %error,
+                    "cannot watch the directory of the state file"
+                );
+            })
             .ok();
         let (path, name) = (path.to_owned(), name.to_owned());
         Ok((Self { path, folder, name, written: None, watch, _lock: lock }, saved))

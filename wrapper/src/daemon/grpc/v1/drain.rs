@@ -8,6 +8,7 @@ use tonic::Status;
 use tracing::{info, warn};
 
 use super::WrapperV1;
+use crate::supervise::log_key as key;
 use crate::{
     daemon::{
         audit::{Change, Requester},
@@ -108,7 +109,7 @@ async fn refuse_self_drain(service: &WrapperV1, job_url: &str) -> Result<(), Sta
         }
         Err(_) => {
             warn!(
-                limit_seconds = SELF_DRAIN_CHECK.as_secs(),
+                { key::LIMIT_SECONDS } = SELF_DRAIN_CHECK.as_secs(),
                 "skipping the self-drain check: timed out reading the runner's job list"
             );
             return Ok(());
