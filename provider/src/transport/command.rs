@@ -5,7 +5,7 @@
 //! leads a process group of its own, which ends with the connection: first asked, then killed.
 
 use crate::transport::{
-    error::{Cause, Evidence, Phase, Route, TransportError},
+    error::{Cause, Observations, Phase, Route, TransportError},
     tunnel::Carrier,
 };
 use async_trait::async_trait;
@@ -112,7 +112,7 @@ impl Running {
         let status = self.exit_status().await?;
         let cause = Cause::CommandEnded { program: self.program.clone(), status: describe(status) };
         let mut error = TransportError::at(phase, route, cause);
-        error.evidence = Box::new(Evidence { stderr: self.stderr(), ..Evidence::default() });
+        error.evidence = Box::new(Observations { stderr: self.stderr(), ..Observations::default() });
         Some(error)
     }
 }

@@ -63,7 +63,7 @@ impl Connector {
         let opening = async {
             match &*self.method {
                 Method::Direct => {
-                    let spec = ssh_tunnel::target_spec(shared, target, name).await?;
+                    let spec = ssh_tunnel::spec(shared, target, name, None).await?;
                     ssh_tunnel::open(shared, target, spec, deadline).await
                 }
                 Method::ProxyJump => proxy_jump::open(shared, target, name, deadline).await,

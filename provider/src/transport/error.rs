@@ -74,13 +74,13 @@ pub struct TransportError {
     /// Why it failed, as exactly as can be known.
     pub cause: Cause,
     /// What else was seen.
-    pub evidence: Box<Evidence>,
+    pub evidence: Box<Observations>,
 }
 
 impl TransportError {
     /// An error of which nothing more is known.
     pub(crate) fn at(phase: Phase, route: Route, cause: Cause) -> Self {
-        Self { phase, route: Box::new(route), cause, evidence: Box::new(Evidence::default()) }
+        Self { phase, route: Box::new(route), cause, evidence: Box::new(Observations::default()) }
     }
 
     /// The same error for the wrapper of another manager behind the same session.
@@ -348,7 +348,7 @@ pub struct InvalidOption {
 
 /// What was seen besides the cause.
 #[derive(Clone, Default, PartialEq, Eq)]
-pub struct Evidence {
+pub struct Observations {
     /// The first bytes received, 512 at most; of interest when they were not the protocol.
     pub received: Vec<u8>,
     /// The reason of the server's disconnect message, or how the session ended.
@@ -362,9 +362,9 @@ pub struct Evidence {
 }
 
 /// Shows the received bytes as text.
-impl fmt::Debug for Evidence {
+impl fmt::Debug for Observations {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Evidence")
+        f.debug_struct("Observations")
             .field("received", &format_args!("{}", self.received.escape_ascii()))
             .field("disconnect", &self.disconnect)
             .field("banner", &self.banner)

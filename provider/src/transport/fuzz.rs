@@ -4,7 +4,7 @@ use crate::transport::{
     address::{HostPort, WrapperAddress},
     error::KeyError,
     secret::Secret,
-    ssh::{KeyLimits, PrivateKey, load_key_within},
+    ssh::{KdfLimits, PrivateKey, load_key_within},
     target::{Login, Target},
     template::Template,
     trust::{HostKey, HostTrust},
@@ -65,7 +65,7 @@ pub fn private_key(bytes: &[u8]) {
 
 /// A key that asks for more than a little work for its passphrase is refused, so that each input is quick.
 fn load(text: &str) -> Result<PrivateKey, KeyError> {
-    load_key_within(&KeyLimits::TINY, &Secret::new(text), Some(&Secret::new("geheim")), "fuzz")
+    load_key_within(&KdfLimits::TINY, &Secret::new(text), Some(&Secret::new("geheim")), "fuzz")
 }
 
 /// Whatever is given as a template, one argument a line: it is expanded argument by argument, or refused. Text without names stays as it

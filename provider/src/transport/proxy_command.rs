@@ -19,7 +19,7 @@ pub(crate) async fn open(
     template: &Result<Template, TemplateError>,
     deadline: Deadline,
 ) -> Result<Tunnel, TransportError> {
-    let mut spec = ssh_tunnel::target_spec(shared, target, strategy).await?;
+    let mut spec = ssh_tunnel::spec(shared, target, strategy, None).await?;
     let expanded = template.clone().and_then(|template| template.expand(target, Some(&spec.username)));
     let arguments = expanded
         .map_err(|error| TransportError::at(Phase::Setup, spec.route.clone(), error.cause(strategy)))?;

@@ -2,14 +2,7 @@
 //! behind it.
 
 use crate::transport::{
-    error::{Attribute, Route, TransportError},
-    limits::Deadline,
-    shared::Shared,
-    ssh::Via,
-    ssh_tunnel,
-    target::Target,
-    trust::Pinned,
-    tunnel::Tunnel,
+    error::TransportError, limits::Deadline, shared::Shared, ssh::Via, ssh_tunnel, target::Target, tunnel::Tunnel,
 };
 use std::sync::Arc;
 
@@ -23,10 +16,7 @@ pub(crate) async fn open(
     // Held until the next session stands: it keeps the one that carries it.
     let mut last = None;
     for (index, hop) in target.hops.iter().enumerate() {
-        let route = Route { host: hop.address.clone(), hop: Some(index + 1), ..target.route(strategy) };
-        let attribute = Attribute::Hop(index, "host_key");
-        let host_key = hop.host_key.clone().map(|keys| Pinned { attribute, keys });
-        let mut spec = ssh_tunnel::spec(shared, route, &hop.login, host_key).await?;
+        let mut spec = ssh_tunnel::spec(shared, target, strategy, Some((index, hop))).await?;
         spec.via = via;
         let key = Box::new(spec.key());
         let lease = ssh_tunnel::session(shared, spec, deadline)
@@ -37,7 +27,7 @@ pub(crate) async fn open(
         via = Via::Session(lease.shared(), key);
         last = Some(lease);
     }
-    let mut spec = ssh_tunnel::target_spec(shared, target, strategy).await?;
+    let mut spec = ssh_tunnel::spec(shared, target, strategy, None).await?;
     spec.via = via;
     let tunnel = ssh_tunnel::open(shared, target, spec, deadline).await;
     drop(last);

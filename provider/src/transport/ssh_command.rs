@@ -3,7 +3,7 @@
 
 use crate::transport::{
     command::{self, Running},
-    error::{Cause, Evidence, Phase, Route, TransportError},
+    error::{Cause, Observations, Phase, Route, TransportError},
     limits::Deadline,
     shared::Shared,
     stream::{Tap, Transcript},
@@ -103,7 +103,7 @@ impl TunnelMonitor for CommandMonitor {
 impl CommandMonitor {
     fn error(&self, phase: Phase, cause: Cause) -> TransportError {
         let mut error = TransportError::at(phase, self.route.clone(), cause);
-        error.evidence = Box::new(Evidence { stderr: self.running.stderr(), ..Evidence::default() });
+        error.evidence = Box::new(Observations { stderr: self.running.stderr(), ..Observations::default() });
         error
     }
 }

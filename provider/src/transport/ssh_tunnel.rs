@@ -9,7 +9,7 @@ use crate::transport::{
     shared::Shared,
     ssh::{Session, SessionSpec, Via},
     stream::{BoxStream, Transcript},
-    target::{Login, Target},
+    target::{Hop, Target},
     tcp,
     trust::{HostTrust, Pinned},
     tunnel::{self, Carrier, Tunnel, TunnelMonitor},
@@ -18,31 +18,28 @@ use async_trait::async_trait;
 use futures::FutureExt;
 use std::sync::Arc;
 
-/// The session to the manager itself, over TCP unless the caller changes that.
-pub(crate) async fn target_spec(
+/// The session to the manager itself, or to the hop with this index, over TCP unless the caller changes that.
+pub(crate) async fn spec(
     shared: &Shared,
     target: &Target,
     strategy: &'static str,
+    hop: Option<(usize, &Hop)>,
 ) -> Result<SessionSpec, TransportError> {
-    let attribute = Attribute::Manager("host_key");
-    let host_key = target.host_key.clone().map(|keys| Pinned { attribute, keys });
-    spec(shared, target.route(strategy), &target.login, host_key).await
-}
-
-/// The session to the host of a route, over TCP unless the caller changes that.
-pub(crate) async fn spec(
-    shared: &Shared,
-    route: Route,
-    login: &Login,
-    host_key: Option<Pinned>,
-) -> Result<SessionSpec, TransportError> {
+    let route = target.route(strategy);
+    let (route, login, host_key, attribute) = match hop {
+        Some((index, hop)) => {
+            let route = Route { host: hop.address.clone(), hop: Some(index + 1), ..route };
+            (route, &hop.login, &hop.host_key, Attribute::Hop(index, "host_key"))
+        }
+        None => (route, &target.login, &target.host_key, Attribute::Manager("host_key")),
+    };
     match shared.keys.load(login).await {
         Ok(identity) => Ok(SessionSpec {
             via: Via::Tcp,
             username: identity.username.clone(),
             credentials: identity.credentials,
             identity: identity.name,
-            host_key,
+            host_key: host_key.clone().map(|keys| Pinned { attribute, keys }),
             route: Route { username: Some(identity.username), ..route },
         }),
         Err(cause) => Err(TransportError::at(Phase::Setup, route, cause)),

@@ -2,10 +2,12 @@
 //!
 //! Terraform passes write-only attributes in, and refuses every answer in which one is not null.
 
+use std::collections::HashMap;
+
 use rmpv::Value as Msgpack;
 
 use super::{Encoded, rewrite::edit};
-use crate::schema::{Attribute, AttributePath, AttributeType, Block, NestedBlock, Schema};
+use crate::schema::{Attribute, AttributePath, AttributeType, Schema};
 
 /// Some attributes of a schema, in every element where the path leads through a list or map.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -26,7 +28,7 @@ impl Mask {
     pub(crate) fn new<'a>(schema: &Schema, paths: &[&'a str]) -> Result<Self, &'a str> {
         let mut mask = Self::default();
         for path in paths {
-            mask.add(&Level::of_block(&schema.block), path).ok_or(*path)?;
+            mask.add(&schema.block.attributes, path).ok_or(*path)?;
         }
         Ok(mask)
     }
@@ -73,9 +75,9 @@ impl Mask {
         }
     }
 
-    fn add(&mut self, level: &Level<'_>, path: &str) -> Option<()> {
+    fn add(&mut self, attributes: &Attributes, path: &str) -> Option<()> {
         let (name, rest) = path.split_once('.').map_or((path, None), |(name, rest)| (name, Some(rest)));
-        let member = level.member(name)?;
+        let attribute = attributes.get(name)?;
         let index = self.attributes.iter().position(|(known, _)| known == name);
         let Some(rest) = rest else {
             match index {
@@ -84,15 +86,16 @@ impl Mask {
             }
             return Some(());
         };
+        let (inner, repeated) = below(attribute)?;
         let index = index.unwrap_or_else(|| {
-            let below = Self::default();
-            let cover = if member.repeated { Cover::Elements(below) } else { Cover::Object(below) };
+            let chosen = Self::default();
+            let cover = if repeated { Cover::Elements(chosen) } else { Cover::Object(chosen) };
             self.attributes.push((name.to_owned(), cover));
             self.attributes.len() - 1
         });
         match &mut self.attributes[index].1 {
             Cover::Null => Some(()),
-            Cover::Object(below) | Cover::Elements(below) => below.add(&member.level?, rest),
+            Cover::Object(chosen) | Cover::Elements(chosen) => chosen.add(inner, rest),
         }
     }
 
@@ -117,45 +120,16 @@ impl Mask {
     }
 }
 
-/// The named members at one level of a schema.
-struct Level<'a> {
-    attributes: &'a std::collections::HashMap<String, Attribute>,
-    blocks: Option<&'a std::collections::HashMap<String, NestedBlock>>,
-}
+type Attributes = HashMap<String, Attribute>;
 
-/// One member: what is below it, and whether that is there once or for each element.
-struct Member<'a> {
-    level: Option<Level<'a>>,
-    repeated: bool,
-}
-
-impl<'a> Level<'a> {
-    fn of_block(block: &'a Block) -> Self {
-        Self { attributes: &block.attributes, blocks: Some(&block.blocks) }
-    }
-
-    fn member(&self, name: &str) -> Option<Member<'a>> {
-        if let Some(attribute) = self.attributes.get(name) {
-            let (below, repeated) = match &attribute.attr_type {
-                AttributeType::AttributeSingle(below) => (Some(below), false),
-                AttributeType::AttributeList(below)
-                | AttributeType::AttributeSet(below)
-                | AttributeType::AttributeMap(below) => (Some(below), true),
-                _ => (None, false),
-            };
-            return Some(Member {
-                level: below.map(|attributes| Level { attributes, blocks: None }),
-                repeated,
-            });
-        }
-        let (block, repeated) = match self.blocks?.get(name)? {
-            NestedBlock::Single(block) | NestedBlock::Group(block) => (block, false),
-            NestedBlock::List(block)
-            | NestedBlock::Set(block)
-            | NestedBlock::Map(block)
-            | NestedBlock::Optional(block) => (block, true),
-        };
-        Some(Member { level: Some(Level::of_block(block)), repeated })
+/// The attributes below one, and whether they are there once or for each element.
+fn below(attribute: &Attribute) -> Option<(&Attributes, bool)> {
+    match &attribute.attr_type {
+        AttributeType::AttributeSingle(below) => Some((below, false)),
+        AttributeType::AttributeList(below)
+        | AttributeType::AttributeSet(below)
+        | AttributeType::AttributeMap(below) => Some((below, true)),
+        _ => None,
     }
 }
 

@@ -6,7 +6,7 @@ use rmpv::Value as Msgpack;
 use serde_json::Value as Json;
 
 use super::Encoded;
-use crate::schema::{Attribute, AttributeType, Block, NestedBlock, Schema};
+use crate::schema::{Attribute, AttributeType, Block, Schema};
 
 /// Replaces each unknown value by the one that stood there before, or by null, so that the state can be saved.
 pub(crate) fn settle(encoded: Encoded, prior: &[u8]) -> Encoded {
@@ -53,19 +53,11 @@ fn settle_value(value: &mut Msgpack, prior: &Msgpack) {
 fn prune_block(value: &mut Json, block: &Block) -> bool {
     let Json::Object(members) = value else { return false };
     let before = members.len();
-    members.retain(|name, _| block.attributes.contains_key(name) || block.blocks.contains_key(name));
+    members.retain(|name, _| block.attributes.contains_key(name));
     let mut pruned = members.len() < before;
     for (name, member) in members {
         if let Some(attribute) = block.attributes.get(name) {
             pruned |= prune_attribute(member, attribute);
-        } else if let Some(nested) = block.blocks.get(name) {
-            pruned |= match nested {
-                NestedBlock::Single(block) | NestedBlock::Group(block) => prune_block(member, block),
-                NestedBlock::List(block)
-                | NestedBlock::Set(block)
-                | NestedBlock::Map(block)
-                | NestedBlock::Optional(block) => prune_each(member, |element| prune_block(element, block)),
-            };
         }
     }
     pruned

@@ -7,7 +7,7 @@ use grit_proto::tfplugin6 as pb;
 use super::control_characters::visible;
 use crate::schema::{
     Attribute, AttributeConstraint, AttributePath, AttributePathStep, AttributeType, Block, Diagnostic,
-    Diagnostics, NestedBlock, Schema, StringKind,
+    Diagnostics, Schema, StringKind,
 };
 
 /// What a schema cannot say of its attributes, by dotted path.
@@ -61,38 +61,10 @@ fn block(block: &Block, path: &str, notes: SchemaNotes<'_>) -> pb::schema::Block
     pb::schema::Block {
         version: block.version,
         attributes: attributes(&block.attributes, path, notes),
-        block_types: sorted(&block.blocks)
-            .map(|(name, nested)| nested_block(name, nested, &join(path, name), notes))
-            .collect(),
         description: block.description.content.clone(),
         description_kind: kind(&block.description.kind).into(),
         deprecated: block.deprecated,
         ..Default::default()
-    }
-}
-
-fn nested_block(
-    name: &str,
-    nested: &NestedBlock,
-    path: &str,
-    notes: SchemaNotes<'_>,
-) -> pb::schema::NestedBlock {
-    use pb::schema::nested_block::NestingMode;
-    // A limit of 0 means that there is none.
-    let (nesting, inner, min_items, max_items) = match nested {
-        NestedBlock::Single(inner) => (NestingMode::Single, inner, 1, 1),
-        NestedBlock::Optional(inner) => (NestingMode::List, inner, 0, 1),
-        NestedBlock::List(inner) => (NestingMode::List, inner, 0, 0),
-        NestedBlock::Set(inner) => (NestingMode::Set, inner, 0, 0),
-        NestedBlock::Map(inner) => (NestingMode::Map, inner, 0, 0),
-        NestedBlock::Group(inner) => (NestingMode::Group, inner, 0, 0),
-    };
-    pb::schema::NestedBlock {
-        type_name: name.to_owned(),
-        block: Some(block(inner, path, notes)),
-        nesting: nesting.into(),
-        min_items,
-        max_items,
     }
 }
 
@@ -201,14 +173,5 @@ mod tests {
         assert_eq!(nested.iter().map(|attribute| attribute.write_only).collect::<Vec<_>>(), [false, true]);
         assert!(block.attributes[1].deprecated);
         assert_eq!(block.attributes[1].deprecation_message, "Use `region`.");
-    }
-
-    #[test]
-    fn list_block_is_unlimited_optional_block_has_max_1() {
-        let none = SchemaNotes::default();
-        let list = nested_block("b", &NestedBlock::List(Block::default()), "b", none);
-        assert_eq!((list.min_items, list.max_items), (0, 0));
-        let optional = nested_block("b", &NestedBlock::Optional(Block::default()), "b", none);
-        assert_eq!((optional.min_items, optional.max_items), (0, 1));
     }
 }

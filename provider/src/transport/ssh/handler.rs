@@ -3,7 +3,7 @@
 use super::{certificate, failure};
 use crate::transport::{
     address::HostPort,
-    error::{Cause, Evidence, HostKeyRefusal},
+    error::{Cause, Observations, HostKeyRefusal},
     limits::Limits,
     trust::{HostKey, HostTrust},
 };
@@ -76,7 +76,7 @@ impl Observed {
     }
 
     /// Adds what was seen to an error's evidence.
-    pub(super) fn testify(&self, evidence: &mut Evidence) {
+    pub(super) fn testify(&self, evidence: &mut Observations) {
         let seen = self.seen();
         evidence.banner.clone_from(&seen.banner);
         evidence.host_key =

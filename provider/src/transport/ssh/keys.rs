@@ -5,7 +5,7 @@ mod cost;
 
 use crate::transport::{error::KeyError, secret::Secret};
 use block::{Block, looks_like_base64};
-pub(crate) use cost::Limits;
+pub(crate) use cost::KdfLimits;
 use cost::Objection;
 use russh::keys::{self, Certificate, HashAlg, decode_secret_key};
 use std::{fmt, sync::Arc};
@@ -48,12 +48,12 @@ pub(crate) struct Certified {
 ///
 /// `source` names where the text came from. A passphrase is ignored when the key is not encrypted.
 pub(crate) fn load(text: &Secret, passphrase: Option<&Secret>, source: &str) -> Result<PrivateKey, KeyError> {
-    load_within(&Limits::USUAL, text, passphrase, source)
+    load_within(&KdfLimits::USUAL, text, passphrase, source)
 }
 
 /// As [`load`], with limits on what is done for the passphrase.
 pub(crate) fn load_within(
-    limits: &Limits,
+    limits: &KdfLimits,
     text: &Secret,
     passphrase: Option<&Secret>,
     source: &str,

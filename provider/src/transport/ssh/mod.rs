@@ -16,7 +16,7 @@ mod session;
 pub(crate) use agent::Agent;
 pub(crate) use auth::Credential;
 #[cfg(any(test, feature = "fuzzing"))]
-pub(crate) use keys::{Limits as KeyLimits, load_within as load_key_within};
+pub(crate) use keys::{KdfLimits, load_within as load_key_within};
 pub(crate) use keys::{PrivateKey, load_certificate, read_certificate};
 pub(crate) use keys::{inspect as inspect_key, load as load_key};
 pub(crate) use session::{Session, SessionKey, SessionSpec, Via};

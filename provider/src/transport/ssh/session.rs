@@ -8,7 +8,7 @@ use super::{
 };
 use crate::transport::{
     address::{HostPort, WrapperAddress},
-    error::{Cause, Evidence, Phase, Route, TransportError},
+    error::{Cause, Observations, Phase, Route, TransportError},
     handshakes::HostPermit,
     limits::{Deadline, Limits},
     stream::{BoxStream, ByteStream, Tap, Transcript},
@@ -254,7 +254,7 @@ impl Session {
 
     /// The error of a phase with all that was seen so far.
     async fn failure(&self, phase: Phase, cause: Cause) -> TransportError {
-        let mut evidence = Evidence { received: self.transcript.first(), ..Evidence::default() };
+        let mut evidence = Observations { received: self.transcript.first(), ..Observations::default() };
         self.observed.testify(&mut evidence);
         let error = TransportError {
             phase,

@@ -12,7 +12,7 @@ use russh::keys::ssh_key;
 
 /// The most that is done for a passphrase.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Limits {
+pub(crate) struct KdfLimits {
     bcrypt_rounds: u32,
     pbkdf2_iterations: u32,
     /// N x r x p.
@@ -23,7 +23,7 @@ pub(crate) struct Limits {
     mib: u64,
 }
 
-impl Limits {
+impl KdfLimits {
     /// What the provider does. Beside each, what one unit takes here, and what tools write by themselves.
     pub(crate) const USUAL: Self = Self {
         bcrypt_rounds: 2_000,          // 9 ms; ssh-keygen 16 or 24, `-a 100` is what people choose
@@ -58,7 +58,7 @@ pub(super) enum Objection {
 }
 
 /// Holds an encrypted key to the limits. One that names no derivation (PKCS#1 has a fixed one) costs nothing worth a limit.
-pub(super) fn check(block: &Block<'_>, limits: &Limits) -> Result<(), Objection> {
+pub(super) fn check(block: &Block<'_>, limits: &KdfLimits) -> Result<(), Objection> {
     Derivation::of(block).map_or(Ok(()), |derivation| derivation.check(limits))
 }
 
@@ -94,8 +94,8 @@ impl Derivation {
         }
     }
 
-    fn check(self, limits: &Limits) -> Result<(), Objection> {
-        let Limits { bcrypt_rounds, pbkdf2_iterations, scrypt_blocks, argon2_work, mib: most } = *limits;
+    fn check(self, limits: &KdfLimits) -> Result<(), Objection> {
+        let KdfLimits { bcrypt_rounds, pbkdf2_iterations, scrypt_blocks, argon2_work, mib: most } = *limits;
         let too_costly = |asked, limit| Err(Objection::TooCostly { asked, limit });
         match self {
             Self::Bcrypt { rounds } if rounds > bcrypt_rounds => {
