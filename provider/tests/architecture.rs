@@ -1,0 +1,75 @@
+//! The layers of the provider, read from its source.
+
+use std::path::Path;
+
+use grit_testkit::architecture::Architecture;
+
+/// From the highest to the lowest. A file imports its own layer and those below it.
+const LAYERS: &[&[&str]] = &[
+    &["lib.rs", "fuzz/", "testing.rs"],
+    &["plugin/"],
+    &["server/", "wire/"],
+    &["provider.rs", "resources/"],
+    &["process.rs"],
+    &["config/"],
+    &["explain/", "explain.rs"],
+    &["fleet/"],
+    &["client/"],
+    &["transport/"],
+    &["transport/ssh/", "transport/trust/"],
+    // What a session needs besides: values, limits and errors.
+    &[
+        "transport/address.rs",
+        "transport/error.rs",
+        "transport/handshakes.rs",
+        "transport/limits.rs",
+        "transport/secret.rs",
+        "transport/settings.rs",
+        "transport/stream.rs",
+        "transport/tunnel.rs",
+        "transport/user_files.rs",
+    ],
+    &["assume_terminated.rs", "call.rs", "duration.rs", "plan_guard.rs", "schema/", "stored_drains.rs"],
+];
+
+fn provider() -> Architecture {
+    Architecture::read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"))
+}
+
+#[test]
+fn imports_lead_to_the_same_layer_or_below() {
+    let found = provider().imports_that_run_up(LAYERS);
+    assert!(
+        found.is_empty(),
+        "A file may import its own layer and those below it, in this order: plugin, server and wire, resources, process, config, explain, \
+         fleet, client, transport, transport/ssh. Move the item down, or pass it as an argument:\n{}",
+        found.join("\n")
+    );
+}
+
+#[test]
+fn no_files_import_each_other() {
+    let circles = provider().circles();
+    assert!(
+        circles.is_empty(),
+        "Files must not import each other, directly or through others. Move what both need into a file of its own:\n{circles:#?}"
+    );
+}
+
+#[test]
+fn each_library_is_named_in_its_place_only() {
+    let architecture = provider();
+    for (library, places) in [
+        ("russh", &["transport/ssh/"][..]),
+        ("tf_provider", &["schema/"]),
+        ("grit_proto::wrapper_v1", &["client/"]),
+        ("grit_proto::runner_wrapper", &["client/"]),
+        ("grit_proto::tfplugin6", &["server/", "wire/", "plugin/"]),
+    ] {
+        let uses = architecture.files_that_use(&[library]);
+        assert!(!uses.is_empty(), "{library} is not used: the rule checks nothing");
+        let elsewhere: Vec<_> =
+            uses.iter().filter(|(file, _)| !places.iter().any(|place| file.starts_with(place))).collect();
+        assert!(elsewhere.is_empty(), "only {places:?} may name {library}: {elsewhere:#?}");
+    }
+}
