@@ -2,7 +2,8 @@
 //! behind it.
 
 use crate::transport::{
-    error::TransportError, limits::Deadline, shared::Shared, ssh::Via, ssh_tunnel, target::Target, tunnel::Tunnel,
+    error::TransportError, limits::Deadline, shared::Shared, ssh::Via, ssh_tunnel, target::Target,
+    tunnel::Tunnel,
 };
 use std::sync::Arc;
 

@@ -3,7 +3,7 @@
 use super::{certificate, failure};
 use crate::transport::{
     address::HostPort,
-    error::{Cause, Observations, HostKeyRefusal},
+    error::{Cause, HostKeyRefusal, Observations},
     limits::Limits,
     trust::{HostKey, HostTrust},
 };
