@@ -7,7 +7,7 @@ use crate::{
     steps::{cargo, programs, run as execute},
 };
 
-/// What the benchmarks measure, their stand-ins, and they themselves. Not all programs: linking one with optimisation over all crates
+/// The measured programs, the stand-ins, and the benchmarks. Not all programs, because linking one with optimisation over all crates
 /// takes a minute.
 const PROGRAMS: [(&str, &[&str]); 3] = [
     ("grit-wrapper", &["grit-wrapper"]),
@@ -21,7 +21,7 @@ pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
     if quick {
         execute(build(PROGRAMS.iter().flat_map(|(_, programs)| *programs)).arg("--workspace"))?;
     } else {
-        // Each package by itself, as it is shipped: a build of all gives each the features that any of them wants.
+        // Each package separately, as it is shipped: a build of all packages would unify their features.
         for (package, programs) in PROGRAMS {
             execute(build(programs).args(["--release", "--package", package]))?;
         }

@@ -1,4 +1,4 @@
-//! `cargo xtask demo`: builds what it needs and runs it. The story is told in `tests/src/bin/demo.rs`.
+//! `cargo xtask demo`: builds and runs the demo, see `tests/src/bin/demo.rs`.
 
 use std::process::Command;
 

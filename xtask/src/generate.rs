@@ -1,4 +1,4 @@
-//! `cargo xtask gen`: makes generated files again. The tests that compare them with what is committed also write them.
+//! `cargo xtask gen`: regenerates generated files. The tests that compare them with the committed files also write them.
 
 use crate::steps::{cargo, run as execute};
 

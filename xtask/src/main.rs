@@ -1,7 +1,7 @@
 //! The project's commands: `cargo xtask demo | test | bench | package | gen`.
 //!
-//! Kept small, on std, so that a fresh clone can run them after compiling next to nothing: what a command does lives in the
-//! crates, and this program builds and starts it.
+//! Small and mostly on std, so that a fresh clone compiles it quickly. The functions of a command are in the
+//! crates; this program builds and starts them.
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command for people")]
 

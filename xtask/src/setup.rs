@@ -1,4 +1,4 @@
-//! What the machine has to have, and what we may install ourselves.
+//! The requirements of the tests, and their installation.
 
 use std::{
     path::{Path, PathBuf},
@@ -9,7 +9,7 @@ use anyhow::bail;
 
 use crate::steps;
 
-/// Terraform or OpenTofu, whichever is found first.
+/// The first of Terraform and OpenTofu on PATH.
 pub(crate) fn terraform() -> anyhow::Result<PathBuf> {
     match find("terraform").or_else(|| find("tofu")) {
         Some(path) => Ok(path),
@@ -19,8 +19,8 @@ pub(crate) fn terraform() -> anyhow::Result<PathBuf> {
     }
 }
 
-/// Makes sure of everything that the tests need. Installs openssh-server, iproute2, systemd and python3-grpcio, and unpacks Prometheus, when they are
-/// missing and we may. What cannot be had is an error; with `allow_missing`, all but what most of the tests need is answered as a list.
+/// Checks all requirements of the tests. Installs openssh-server, iproute2, systemd and python3-grpcio, and unpacks Prometheus, if they are
+/// missing and installation is permitted. A missing requirement is an error; with `allow_missing`, optional ones are returned as a list.
 pub(crate) fn for_tests(allow_missing: bool) -> anyhow::Result<Vec<String>> {
     let terraform = terraform()?;
     println!("using {}", terraform.display());
@@ -42,7 +42,7 @@ pub(crate) fn for_tests(allow_missing: bool) -> anyhow::Result<Vec<String>> {
         }
         other => other,
     };
-    // For systemd-analyze, systemd-socket-activate, and to boot it in namespaces; the package alone does not make it this machine's init.
+    // For systemd-analyze, systemd-socket-activate, and boots in namespaces; the package does not make it this machine's init.
     if find("systemd-socket-activate").is_none() {
         optional(install("systemd-socket-activate", "systemd"))?;
     }
@@ -56,8 +56,8 @@ pub(crate) fn for_tests(allow_missing: bool) -> anyhow::Result<Vec<String>> {
     Ok(missing)
 }
 
-/// Puts Debian's Prometheus (a download of 19 MB, once) below the target folder, where the wrapper's tests look for it. Unpacked and not
-/// installed: a service of that name is nothing that a test should leave on a machine.
+/// Unpacks Debian's Prometheus (one download of 19 MB) below the target directory, where the wrapper's tests find it. It is not
+/// installed, because tests must not leave a service on a machine.
 fn prometheus() -> anyhow::Result<()> {
     let folder = steps::target().join("prometheus");
     let is_there = |name| find(name).is_some() || folder.join("usr/bin").join(name).is_file();
@@ -71,11 +71,11 @@ fn prometheus() -> anyhow::Result<()> {
     std::fs::create_dir_all(&folder)?;
     let download = || {
         let mut command = Command::new(&apt);
-        // As the user that we are: apt's own could not write there.
+        // As the current user: apt's own user could not write there.
         command.args(["download", "--option", "APT::Sandbox::User=root", "prometheus"]).current_dir(&folder);
         command
     };
-    // Anybody may download; only root may renew the list of packages.
+    // Every user can download; only root can update the package lists.
     if !download().stderr(Stdio::null()).status().is_ok_and(|status| status.success()) {
         if !is_root() {
             bail!(
@@ -96,7 +96,7 @@ fn prometheus() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Installs the package that has a program.
+/// Installs the package of a program.
 pub(crate) fn install(program: &str, package: &str) -> anyhow::Result<()> {
     let Some(apt) = find("apt-get") else {
         bail!("{program} is missing: install {package} with this system's package manager");
@@ -108,7 +108,7 @@ pub(crate) fn install(program: &str, package: &str) -> anyhow::Result<()> {
     let install = || {
         let mut command = Command::new(&apt);
         command
-            // A machine that has just started may be installing something by itself.
+            // A machine that has just started may run apt itself.
             .args([
                 "install",
                 "--yes",
@@ -120,7 +120,7 @@ pub(crate) fn install(program: &str, package: &str) -> anyhow::Result<()> {
             .env("DEBIAN_FRONTEND", "noninteractive");
         command
     };
-    // Without a package list the first try fails, and a machine that has one need not wait for a new one.
+    // Without package lists the first attempt fails; a machine with lists does not wait for an update.
     if !install().stderr(Stdio::null()).status().is_ok_and(|status| status.success()) {
         steps::run(Command::new(&apt).arg("update"))?;
         steps::run(&mut install())?;
@@ -128,7 +128,7 @@ pub(crate) fn install(program: &str, package: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A client that is not made of our libraries.
+/// A gRPC client of another implementation.
 fn has_grpc() -> bool {
     let mut import = Command::new("/usr/bin/python3");
     import.args(["-c", "import grpc"]).stderr(Stdio::null());
@@ -143,7 +143,7 @@ fn ip() -> Option<PathBuf> {
     find_with_sbin("ip")
 }
 
-/// Also where the programs of administrators are, which are not on everybody's PATH.
+/// Includes the directories of system binaries, which are not on every user's PATH.
 fn find_with_sbin(name: &str) -> Option<PathBuf> {
     find(name).or_else(|| {
         let folders = ["/usr/sbin", "/usr/local/sbin", "/sbin"].iter();
@@ -157,7 +157,7 @@ pub(crate) fn find(name: &str) -> Option<PathBuf> {
         .find(|path| path.is_file())
 }
 
-/// Whether apt-get would let us: the folder of its lists is root's.
+/// Whether apt-get is permitted: only root can write its lists.
 fn is_root() -> bool {
     use std::os::unix::fs::MetadataExt;
     let ours = std::fs::metadata("/proc/self").map(|own| own.uid());

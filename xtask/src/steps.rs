@@ -1,4 +1,4 @@
-//! Running programs, one step after the other, with the time that each took.
+//! Runs programs in steps, and reports the time of each.
 
 use std::{
     path::{Path, PathBuf},
@@ -13,24 +13,24 @@ pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().map_or_else(|| PathBuf::from("."), Path::to_owned)
 }
 
-/// The cargo that runs us, in the root of the workspace.
+/// The cargo that runs this program, in the root of the workspace.
 pub(crate) fn cargo(arguments: &[&str]) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(arguments).current_dir(root());
     command
 }
 
-/// Cargo's folder for what it makes.
+/// Cargo's target directory.
 pub(crate) fn target() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
 }
 
-/// The folder of built programs, `target/debug` say.
+/// The directory of built programs, such as `target/debug`.
 pub(crate) fn programs(profile: &str) -> PathBuf {
     target().join(profile)
 }
 
-/// Runs a command to its end, with our standard streams; anything but success is an error.
+/// Runs a command with this program's standard streams; a failure is an error.
 pub(crate) fn run(command: &mut Command) -> anyhow::Result<()> {
     let program = command.get_program().to_string_lossy().into_owned();
     let status = command.status().with_context(|| format!("cannot start {program}"))?;
@@ -42,7 +42,7 @@ pub(crate) fn run(command: &mut Command) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Runs a command to its end, and gives what it printed, trimmed; anything but success is an error with what it complained about.
+/// Runs a command and returns its trimmed stdout; a failure is an error with its stderr.
 pub(crate) fn output(command: &mut Command) -> anyhow::Result<String> {
     let program = command.get_program().to_string_lossy().into_owned();
     let output = command.output().with_context(|| format!("cannot start {program}"))?;
@@ -54,7 +54,7 @@ pub(crate) fn output(command: &mut Command) -> anyhow::Result<String> {
         .with_context(|| format!("read the output of {program}"))
 }
 
-/// A row of steps. The first that fails ends it, and gives the error its name.
+/// A sequence of steps. The first failure ends it; the error has the step's name.
 #[derive(Debug)]
 pub(crate) struct Steps {
     started: Instant,
@@ -84,7 +84,7 @@ impl Steps {
         outcome.with_context(|| format!("step `{name}` failed"))
     }
 
-    /// One line for each step and one for all.
+    /// Prints one line for each step and one for the total.
     pub(crate) fn summary(&self) {
         println!();
         for (name, took) in &self.done {

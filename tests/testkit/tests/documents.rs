@@ -57,7 +57,7 @@ fn anchors(document: &Path) -> Vec<String> {
 }
 
 #[test]
-fn every_link_of_the_documents_has_a_target() {
+fn every_document_link_has_a_target() {
     let (mut count, mut broken) = (0, Vec::new());
     for document in documents() {
         let text = prose(&document);
@@ -84,7 +84,7 @@ fn every_link_of_the_documents_has_a_target() {
 }
 
 #[test]
-fn every_path_in_the_guides_for_developers_exists() {
+fn every_path_in_developer_guides_exists() {
     let (mut count, mut missing) = (0, Vec::new());
     let guides = ["CONTRIBUTING.md", "docs/architecture.md"].map(|guide| root().join(guide));
     for guide in guides.into_iter().chain(markdown(&root().join("docs/adr"))) {

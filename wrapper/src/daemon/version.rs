@@ -17,7 +17,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn version_has_the_revision_where_it_is_known() {
+    fn version_includes_known_revision() {
         let number = env!("CARGO_PKG_VERSION");
         assert_eq!(full(""), number);
         assert_eq!(full("0123456789ab"), format!("{number} (0123456789ab)"));

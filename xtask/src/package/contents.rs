@@ -1,4 +1,4 @@
-//! What the package holds, and where.
+//! The contents of the package.
 
 use std::{
     fs,
@@ -12,7 +12,7 @@ use anyhow::Context;
 use super::{elf::Elf, write};
 use crate::steps::{output, root};
 
-/// Files that are installed as they are: from `wrapper/packaging/` and `docs/`, to.
+/// Files that are installed unchanged: source and target path.
 const AS_THEY_ARE: [(&str, &str); 8] = [
     ("wrapper/packaging/systemd/grit-wrapper.service", "usr/lib/systemd/system/grit-wrapper.service"),
     (
@@ -45,7 +45,7 @@ pub(super) struct Contents<'a> {
 }
 
 impl Contents<'_> {
-    /// Makes the tree that `dpkg-deb --build` packs.
+    /// Creates the tree for `dpkg-deb --build`.
     pub(super) fn lay_out(&self, tree: &Path) -> anyhow::Result<()> {
         let program = tree.join("usr/bin/grit-wrapper");
         write(&program, [], 0o755)?;
@@ -75,12 +75,12 @@ impl Contents<'_> {
     }
 
     fn control(&self, tree: &Path, installed: &[PathBuf]) -> anyhow::Result<String> {
-        // As dpkg-gencontrol counts: each file in whole KiB.
+        // As in dpkg-gencontrol: each file is rounded up to KiB.
         let size = |path: &PathBuf| fs::metadata(tree.join(path)).map(|found| found.len().div_ceil(1024));
         let sizes: Result<Vec<u64>, _> = installed.iter().map(size).collect();
         let size: u64 = sizes.context("list the files")?.iter().sum();
         let mut depends = self.elf.depends();
-        // The group is made by systemd-sysusers.
+        // systemd-sysusers creates the group.
         depends.push("systemd | systemd-standalone-sysusers | systemd-sysusers".to_owned());
         Ok(read("wrapper/packaging/deb/control.in")?
             .replace("@VERSION@", self.version)
@@ -89,7 +89,7 @@ impl Contents<'_> {
             .replace("@DEPENDS@", &depends.join(", ")))
     }
 
-    /// The lines of CHANGELOG.md that are about the wrapper, in Debian's form.
+    /// The lines of CHANGELOG.md about the wrapper, in Debian's format.
     fn changelog(&self) -> anyhow::Result<String> {
         let changes = read("CHANGELOG.md")?;
         let lines: Vec<String> = entries(&changes).iter().map(|entry| wrapped(entry)).collect();
@@ -105,11 +105,11 @@ impl Contents<'_> {
         ))
     }
 
-    /// A manual page that is what the program itself says.
+    /// A manual page from the output of `--help`.
     fn manual(&self) -> anyhow::Result<String> {
         let help = |words: &[&str]| {
             let mut command = Command::new(self.program);
-            // It shows the variables of its own environment.
+            // Its help shows variables of the environment.
             command.args(words).arg("--help").env_clear().env("COLUMNS", "80");
             output(&mut command)
         };
@@ -130,7 +130,7 @@ impl Contents<'_> {
     }
 }
 
-/// What a changelog in Markdown says about the wrapper: its items, each with the lines that it goes on in.
+/// The items of a Markdown changelog about the wrapper, with their continuation lines.
 fn entries(changes: &str) -> Vec<String> {
     let mut items: Vec<String> = Vec::new();
     for line in changes.lines() {
@@ -143,7 +143,7 @@ fn entries(changes: &str) -> Vec<String> {
     items.iter().filter_map(|item| item.strip_prefix("wrapper: ")).map(str::to_owned).collect()
 }
 
-/// An item of a Debian changelog, in lines of 78 characters at most where words allow it.
+/// An item of a Debian changelog, wrapped at 78 characters.
 fn wrapped(entry: &str) -> String {
     let mut text = String::new();
     let mut line = "  *".to_owned();
@@ -159,32 +159,32 @@ fn wrapped(entry: &str) -> String {
     text + &line + "\n"
 }
 
-/// Text of which nothing is meant for troff.
+/// Text escaped for troff.
 fn verbatim(text: &str) -> String {
     text.lines().map(|line| format!("\\&{}\n", line.replace('\\', "\\e").replace('-', "\\-"))).collect()
 }
 
-/// The commands that an overview lists: the first word of each line below `Commands:`.
+/// The commands of a help overview: the first word of each line below `Commands:`.
 fn commands(overview: &str) -> impl Iterator<Item = &str> {
     let lines = overview.lines().skip_while(|line| *line != "Commands:").skip(1);
-    // Deeper lines go on with what the one before says.
+    // Lines with more indentation continue the one before.
     let first = lines.take_while(|line| !line.is_empty()).filter(|line| !line.starts_with("   "));
     first.filter_map(|line| line.split_whitespace().next()).filter(|command| *command != "help")
 }
 
-/// Text of a file of this repository.
+/// The text of a file of this repository.
 fn read(path: &str) -> anyhow::Result<String> {
     fs::read_to_string(root().join(path)).with_context(|| format!("read {path}"))
 }
 
-/// Writes `PATH.gz`, without name and time in it.
+/// Writes `PATH.gz` without name and time.
 fn compressed(path: &Path, text: &str) -> anyhow::Result<()> {
     write(path, text, 0o644)?;
     output(Command::new("gzip").args(["-9", "--no-name", "--force"]).arg(path))?;
     Ok(())
 }
 
-/// All files below a folder, relative to it and sorted.
+/// All files below a directory, relative to it and sorted.
 fn files(tree: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     walk(tree, &mut |path, is_folder| {
@@ -197,7 +197,7 @@ fn files(tree: &Path) -> anyhow::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// Folders that everybody may look into, whatever the umask was.
+/// Makes directories readable for every user, with any umask.
 fn folders_for_all(tree: &Path) -> anyhow::Result<()> {
     let open = |path: &Path| {
         fs::set_permissions(path, fs::Permissions::from_mode(0o755))

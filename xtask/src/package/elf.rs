@@ -1,5 +1,5 @@
-//! What a built program tells about where it runs: its architecture, and the libraries that it needs. Read by binutils' readelf, which is
-//! wherever a linker is.
+//! Architecture and libraries of a built program, read by binutils' readelf, which is installed
+//! with every linker.
 
 use std::{path::Path, process::Command};
 
@@ -7,12 +7,12 @@ use anyhow::{Context, bail};
 
 use crate::steps::output;
 
-/// The facts about a program that a package depends on.
+/// The properties of a program for the package's fields.
 #[derive(Debug)]
 pub(super) struct Elf {
     /// Debian's name of the architecture.
     pub(super) architecture: &'static str,
-    /// The least version of glibc; `None` for a program that is linked statically.
+    /// The minimum glibc version; `None` for a static program.
     glibc: Option<(u32, u32)>,
     /// Whether the unwinder is a shared library; see the wrapper's build script.
     libgcc: bool,
@@ -47,7 +47,7 @@ impl Elf {
     }
 }
 
-/// The first two numbers of a version at the beginning of a text. Names such as `PRIVATE` are none.
+/// The first two numbers of a version at the beginning of a text. Names such as `PRIVATE` are not versions.
 fn version(text: &str) -> Option<(u32, u32)> {
     let mut numbers = text.split_whitespace().next()?.split('.').map(str::parse);
     Some((numbers.next()?.ok()?, numbers.next()?.ok()?))

@@ -1,6 +1,6 @@
-//! `cargo xtask package`: the Debian package of the wrapper, made by `dpkg-deb` from what is under `wrapper/packaging/`.
+//! `cargo xtask package`: the Debian package of the wrapper, built by `dpkg-deb` from `wrapper/packaging/`.
 //!
-//! The same inputs give the same file, byte for byte: owners, modes and times do not depend on who builds it, and when. The time is
+//! The build is reproducible: owners, modes and times do not depend on the user and time of the build. The time is
 //! `SOURCE_DATE_EPOCH`, or that of the last commit.
 
 mod contents;
@@ -20,11 +20,11 @@ use crate::steps::{cargo, output, programs, root, run as execute};
 const USAGE: &str = "cargo xtask package [--program PATH] [--version VERSION] [--output DIRECTORY] [--quick]";
 
 struct Options {
-    /// A wrapper that was built already.
+    /// A wrapper binary that exists.
     program: Option<PathBuf>,
     version: String,
     output: PathBuf,
-    /// The debug build, hardly compressed.
+    /// The debug build, with fast compression.
     quick: bool,
 }
 
@@ -45,10 +45,10 @@ pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
 
     let name = format!("grit-wrapper_{}_{}.deb", options.version, elf.architecture);
     let package = options.output.join(name);
-    // Whoever sees the package sees the whole of it.
+    // The package appears atomically.
     let unfinished = options.output.join("grit-wrapper.unfinished");
     let mut command = Command::new("dpkg-deb");
-    // Every dpkg that is still in use reads xz.
+    // Every supported dpkg reads xz.
     command.args(if options.quick { ["-Zgzip", "-z1"] } else { ["-Zxz", "-z6"] });
     command.args(["--root-owner-group", "--build"]).args([&work, &unfinished]);
     output(command.env("SOURCE_DATE_EPOCH", &epoch))?;
@@ -88,7 +88,7 @@ impl Options {
     }
 }
 
-/// What comes before a release has to be less than it, which `~` is and `-` is not.
+/// A pre-release must sort before its release: `~` does, `-` does not.
 fn debian_version(version: &str) -> String {
     version.replace('-', "~")
 }
@@ -102,7 +102,7 @@ fn build(quick: bool) -> anyhow::Result<PathBuf> {
     Ok(programs(if quick { "debug" } else { "release" }).join("grit-wrapper"))
 }
 
-/// Seconds since 1970 that every time in the package is.
+/// The time of all files in the package, in seconds since 1970.
 fn epoch() -> anyhow::Result<String> {
     if let Ok(epoch) = std::env::var("SOURCE_DATE_EPOCH") {
         return Ok(epoch);
@@ -112,7 +112,7 @@ fn epoch() -> anyhow::Result<String> {
     output(&mut git).context("no git checkout for the build time: set SOURCE_DATE_EPOCH")
 }
 
-/// Writes a file with these permissions, whatever the umask is, and the folders above it.
+/// Writes a file with these permissions, with any umask, and creates its directories.
 fn write(path: &Path, text: impl AsRef<[u8]>, mode: u32) -> anyhow::Result<()> {
     use std::os::unix::fs::PermissionsExt;
     if let Some(folder) = path.parent() {

@@ -1,4 +1,4 @@
-//! The programs that hold the tests: built by cargo, asked for the names of their tests.
+//! The test programs: builds them and lists their tests.
 
 use std::{
     io::{BufRead as _, BufReader},
@@ -15,14 +15,14 @@ use crate::steps::cargo;
 pub(crate) struct Binary {
     /// The name of its target: `e2e`, `grit_wrapper`.
     pub(crate) name: String,
-    /// Whether it has the unit tests of a library or a program, in place of tests in a `tests` folder.
+    /// Whether it has the unit tests of a library or a program, not integration tests.
     pub(crate) unit: bool,
     pub(crate) path: PathBuf,
-    /// Where its package is, which is where cargo starts it.
+    /// The directory of its package, in which cargo starts it.
     pub(crate) folder: PathBuf,
 }
 
-/// Builds all targets of the workspace, and answers those that hold tests.
+/// Builds all targets of the workspace, and returns those with tests.
 pub(crate) fn build() -> anyhow::Result<Vec<Binary>> {
     let mut command = cargo(&["build", "--workspace", "--all-targets"]);
     command.arg("--message-format=json-render-diagnostics").stdout(Stdio::piped());
@@ -42,7 +42,7 @@ pub(crate) fn build() -> anyhow::Result<Vec<Binary>> {
     Ok(binaries)
 }
 
-/// What a line of cargo's JSON says of a program with tests. We read few fields, of texts without escapes: too little for a JSON library, which
+/// Parses a line of cargo's JSON about a test program. The few fields have no escapes, so no JSON library is used, which
 /// every `cargo xtask` of a fresh clone would have to compile.
 fn artifact(line: &str) -> Option<Binary> {
     let profile = &line[line.find("\"profile\":{")?..];
@@ -67,9 +67,9 @@ fn text<'a>(json: &'a str, key: &str) -> Option<&'a str> {
 }
 
 impl Binary {
-    /// The names of its tests that these arguments of libtest choose. Ignored ones are left out, unless the arguments ask for them.
+    /// The names of its tests that these libtest arguments select. Ignored tests are omitted unless the arguments select them.
     pub(crate) fn tests(&self, arguments: &[String]) -> anyhow::Result<Vec<String>> {
-        // `--list` shows ignored tests with the others, so they are asked for and taken away.
+        // `--list` includes ignored tests, so they are listed separately and removed.
         let all = self.list(arguments)?;
         if all.is_empty() || arguments.iter().any(|argument| argument.ends_with("ignored")) {
             return Ok(all);
@@ -93,8 +93,8 @@ impl Binary {
         Ok(text.lines().filter_map(|line| line.strip_suffix(": test")).map(str::to_owned).collect())
     }
 
-    /// The program, with every signal as a fresh terminal has it: under `nohup` SIGHUP is ignored, and in the background of a script SIGINT and
-    /// SIGQUIT are, which all processes of a test would inherit.
+    /// The program with default signal actions: under `nohup` SIGHUP is ignored, and in the background of a script SIGINT and
+    /// SIGQUIT are ignored, which all processes of a test would inherit.
     pub(crate) fn command(&self) -> Command {
         let mut command = Command::new("env");
         command.arg("--default-signal").arg(&self.path);

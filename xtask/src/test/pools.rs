@@ -1,5 +1,5 @@
-//! Which tests run side by side. Most tests wait: for a process, a server, a timeout. Many of those run at the same time, but few of those
-//! that start Terraform, which is busy for half a second at each start. Some tests keep a processor busy from beginning to end: as many of
+//! Which tests run in parallel. Most tests wait for a process, a server or a timeout. Many of those run at the same time, but few of those
+//! that start Terraform, which uses half a second of CPU time at each start. Some tests use a processor all the time: as many of
 //! those run as there are processors.
 
 use std::thread::available_parallelism;
@@ -10,11 +10,11 @@ use super::{
     options::Options,
 };
 
-/// How many tests that mostly wait run at the same time: those that start Terraform, and the others.
+/// Number of parallel tests that mostly wait: those that start Terraform, and the others.
 const E2E_AT_A_TIME: usize = 8;
 const OTHERS_AT_A_TIME: usize = 16;
 
-/// Tests that keep a processor busy, by program and beginning of the name.
+/// Tests that use a processor all the time, by program and name prefix.
 const BURNERS: [(&str, &str); 9] = [
     ("wrapper", "stop_races::"),
     ("wrapper", "adoption::repeatedly_killed_wrappers"),
@@ -27,7 +27,7 @@ const BURNERS: [(&str, &str); 9] = [
     ("grit_wrapper", "daemon::grpc::authority::"),
 ];
 
-/// Tests that take long, by program and beginning of the name. They start first, so that the end of the run does not wait for one of them.
+/// Long tests, by program and name prefix. They start first, so that the end of the run does not wait for one of them.
 const LONG: [(&str, &str); 9] = [
     ("e2e", "demo::"),
     ("e2e", "rollout::"),
@@ -50,22 +50,22 @@ pub(crate) enum Pool {
     Burners,
 }
 
-/// One process: one test, or what is left of a program's unit tests, which are many and short.
+/// One process: one test, or the remaining unit tests of a program, which are many and short.
 #[derive(Debug, Clone)]
 pub(crate) struct Job {
     pub(crate) binary: Binary,
-    /// For people: `e2e rollout::…`, `1.6.6 e2e rollout::…`.
+    /// The displayed name: `e2e rollout::…`, `1.6.6 e2e rollout::…`.
     pub(crate) name: String,
-    /// Arguments of libtest that choose its tests.
+    /// The libtest arguments that select its tests.
     pub(crate) arguments: Vec<String>,
-    /// How many tests it has to run.
+    /// Its number of tests.
     pub(crate) tests: usize,
     pub(crate) pool: Pool,
-    /// The core to run on, if it is not the one on PATH.
+    /// The core, if it is not the one on PATH.
     pub(crate) core: Option<Core>,
 }
 
-/// How many jobs of each pool run at the same time.
+/// The number of parallel jobs of each pool.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Width {
     pub(crate) e2e: usize,
@@ -83,7 +83,7 @@ impl Width {
     }
 }
 
-/// Everything that is to run, in the order in which it is to start.
+/// All jobs, in the order of their start.
 pub(crate) fn jobs(binaries: &[Binary], cores: &[Core], options: &Options) -> anyhow::Result<Vec<Job>> {
     let mut jobs = Vec::new();
     for binary in binaries {
@@ -112,7 +112,7 @@ pub(crate) fn jobs(binaries: &[Binary], cores: &[Core], options: &Options) -> an
         anyhow::bail!("no test name matches `{}`", options.tests.join(" "));
     }
     if options.threads()?.is_some() {
-        // So many in all: one queue.
+        // One queue for the requested number of threads.
         jobs.iter_mut().for_each(|job| job.pool = Pool::Others);
     }
     jobs.sort_by_key(|job| !is_one_of(&LONG, job));

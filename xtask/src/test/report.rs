@@ -1,31 +1,31 @@
-//! What came of the tests.
+//! The results of the tests.
 
 use std::{collections::BTreeSet, fs, io, path::PathBuf, time::Duration};
 
 use anyhow::Context as _;
 
-/// How many of the slowest are named.
+/// The number of slowest tests in the report.
 const SLOWEST: usize = 10;
 
 /// The sum of all runs.
 #[derive(Debug)]
 pub(crate) struct Report {
-    /// Where tests add a line each for what they could not test.
+    /// The file to which tests add a line for what they could not test.
     file: PathBuf,
     passed: usize,
     ignored: usize,
     failed: Vec<String>,
-    /// How many tests those are.
+    /// The number of tests without coverage.
     tests_failed: usize,
-    /// What was not tested: by whom, and why.
+    /// What was not tested: test and reason.
     not_covered: BTreeSet<(String, String)>,
-    /// How many tests are in it, and how many things that are no tests.
+    /// The number of tests in it, and of other entries.
     tests_not_covered: usize,
     set_up_not_covered: usize,
     times: Vec<(Duration, String)>,
 }
 
-/// What a process said of its tests.
+/// The test counts of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Tally {
     pub(crate) passed: usize,
@@ -45,7 +45,7 @@ impl Tally {
 }
 
 impl Report {
-    /// With an empty file for what is not tested.
+    /// Creates a report, with an empty file for what is not tested.
     pub(crate) fn new(file: PathBuf) -> anyhow::Result<Report> {
         match fs::remove_file(&file) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -66,7 +66,7 @@ impl Report {
         })
     }
 
-    /// A process that ended.
+    /// Adds the result of a process.
     pub(crate) fn ended(&mut self, name: &str, tally: Tally, failed: bool, took: Duration) {
         self.passed += tally.passed;
         self.ignored += tally.ignored;
@@ -77,13 +77,13 @@ impl Report {
         self.times.push((took, name.to_owned()));
     }
 
-    /// Something that is not a test and could not be done.
+    /// Adds an entry that is not a test.
     pub(crate) fn not_set_up(&mut self, step: &str, why: String) {
         self.set_up_not_covered += 1;
         self.not_covered.insert((step.to_owned(), why));
     }
 
-    /// Takes what the tests wrote. A test that wrote and passed did not test what it is for: it counts as not covered, and not as passed.
+    /// Reads the lines of the tests. A test that wrote a line and passed counts as not covered, not as passed.
     pub(crate) fn collect(&mut self) -> anyhow::Result<()> {
         let text = match fs::read_to_string(&self.file) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -104,7 +104,7 @@ impl Report {
         &self.failed
     }
 
-    /// The slowest, what is not covered, and one line for all.
+    /// Prints the slowest tests, what is not covered, and one summary line.
     pub(crate) fn print(&self) {
         let mut times = self.times.clone();
         times.sort_unstable_by(|one, other| other.cmp(one));

@@ -1,4 +1,4 @@
-//! Runs jobs, as many at a time as their pools are wide.
+//! Runs jobs in parallel, up to the width of their pools.
 
 use std::{
     collections::VecDeque,
@@ -22,44 +22,44 @@ use super::{
     report::{Report, Tally},
 };
 
-/// A test that takes longer hangs.
+/// The time limit of a test.
 const LIMIT: Duration = Duration::from_secs(6 * 60);
 const LIMIT_NIGHTLY: Duration = Duration::from_secs(2 * 60 * 60);
 
-/// A word on how far we are, so often; by name, when few are left.
+/// Interval of progress lines, which have the tests' names when few are left.
 const PROGRESS: Duration = Duration::from_secs(30);
 const FEW: usize = 8;
 
-/// How often we look whether a process has ended.
+/// Polling interval for exited processes.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// So long after the end of its process may a test's output stay open. A process that a test leaves behind keeps it open for ever.
+/// How long a test's output may stay open after its exit. A process that a test leaves behind keeps it open.
 const LEFTOVERS: Duration = Duration::from_secs(30);
 
-/// So many threads may want to run for each processor while another test is started.
+/// Maximum number of runnable threads per processor for the start of another test.
 const MOST_RUNNING: usize = 4;
-/// So long a test waits for that. On a machine that is always so busy, everything takes its time.
+/// Maximum wait for that, also on a machine that is always busy.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// What became of one job.
+/// The result of one job.
 struct Done {
     job: Job,
     outcome: anyhow::Result<Ended>,
 }
 
-/// How its process ended.
+/// The exit status of its process.
 struct Ended {
     status: ExitStatus,
-    /// What it printed; `None` where that was shown as it came.
+    /// Its output; `None` if it was shown immediately.
     output: Option<Vec<u8>>,
     took: Duration,
-    /// It was killed at the limit.
+    /// Whether it was killed at the limit.
     hangs: bool,
-    /// Processes that it started did not end with it.
+    /// Whether processes that it started did not end with it.
     leftovers: bool,
 }
 
-/// Runs all jobs, to the end also when some fail, and shows what the failed ones printed. An error names those that failed.
+/// Runs all jobs, also after failures, and shows the output of failed ones. The error has the names of the failed jobs.
 pub(crate) fn run(
     jobs: Vec<Job>,
     options: &Options,
@@ -100,7 +100,7 @@ pub(crate) fn run(
                         lock(running).push(job.name.clone());
                         let outcome = run_one(&job, options, environment);
                         lock(running).retain(|name| *name != job.name);
-                        // The receiver lives as long as this scope.
+                        // The receiver exists as long as this scope.
                         let _ = tell.send(Done { job, outcome });
                     }
                 });
@@ -139,7 +139,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Waits while much more wants to run than there are processors, so that tests do not start at once what they then wait for.
+/// Waits while there are many more runnable threads than processors, so that not all tests start at the same time.
 fn let_others_work() {
     let most = MOST_RUNNING * available_parallelism().map_or(2, usize::from);
     let start = Instant::now();
@@ -148,7 +148,7 @@ fn let_others_work() {
     }
 }
 
-/// How many threads of this machine run or want to run now.
+/// The number of runnable threads of this machine.
 fn running() -> Option<usize> {
     // `0.20 0.18 0.12 1/80 11206`: the fourth field.
     let text = std::fs::read_to_string("/proc/loadavg").ok()?;
@@ -163,7 +163,7 @@ fn run_one(job: &Job, options: &Options, environment: &[(&'static str, PathBuf)]
     }
     let mut reading = None;
     if !options.shows_output() {
-        // One pipe for both, so that lines stand in the order in which they were written.
+        // One pipe for both, so that lines keep their order.
         let (mut reader, writer) = std::io::pipe().context("cannot create a pipe")?;
         command.stdout(writer.try_clone()?).stderr(writer);
         reading = Some(thread::spawn(move || {
@@ -175,7 +175,7 @@ fn run_one(job: &Job, options: &Options, environment: &[(&'static str, PathBuf)]
     let started = Instant::now();
     let limit = if options.nightly { LIMIT_NIGHTLY } else { LIMIT };
     let mut child = command.spawn().with_context(|| format!("cannot start {}", job.binary.path.display()))?;
-    // It holds the writing ends of the pipe.
+    // It has the write ends of the pipe.
     drop(command);
     let mut hangs = false;
     let status = loop {
@@ -208,7 +208,7 @@ fn run_one(job: &Job, options: &Options, environment: &[(&'static str, PathBuf)]
     }
 }
 
-/// Counts it; shows what a failed one printed.
+/// Counts the job, and shows the output of a failed one.
 fn tell_of(done: &Done, options: &Options, report: &mut Report) {
     let Done { job, outcome } = done;
     let (tally, failure, took) = match outcome {
@@ -221,7 +221,7 @@ fn tell_of(done: &Done, options: &Options, report: &mut Report) {
     if let Some(why) = &failure {
         println!("--- FAILED: {}, after {:.1} s: {why}", job.name, took.as_secs_f64());
         if let Ok(Ended { output: Some(output), .. }) = outcome {
-            // A terminal that is gone is no reason to end before the tests.
+            // A closed terminal must not end the run.
             let _ = std::io::stdout().lock().write_all(output);
         }
         println!("---");
@@ -230,7 +230,7 @@ fn tell_of(done: &Done, options: &Options, report: &mut Report) {
 }
 
 impl Ended {
-    /// How many of `tests` did what, and why the process failed if it did.
+    /// The counts of `tests`, and the reason if the process failed.
     fn judge(&self, tests: usize, options: &Options) -> (Tally, Option<String>) {
         if self.hangs {
             return (Tally::default(), Some("the process did not exit in time and was killed".to_owned()));

@@ -115,7 +115,7 @@ fn unknown_hop_attribute_makes_ssh_block_unknown() {
 }
 
 #[test]
-fn usual_known_hosts_files_count_only_where_nothing_else_is_named() {
+fn default_known_hosts_files_are_used_only_without_others() {
     const KEY: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIElNXKZbIZrqk5rLVCYc1gTSkSkJy1V/dCsWHxKqWHVz";
     let value = |text: &str| Value::Value(text.to_owned());
     let list = |text: &str| Value::Value(vec![value(text)]);

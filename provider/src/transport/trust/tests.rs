@@ -146,7 +146,7 @@ fn host_key_of_entry_overrides_other_sources() {
 
 /// What reads files or much text does not run on the async threads.
 #[test]
-fn files_and_long_texts_are_not_at_hand() {
+fn files_and_long_texts_need_a_blocking_thread() {
     let silent = TrustSources::default;
     let named = Some("h ssh-ed25519 AAAA".to_owned());
     for (case, options, at_hand) in [

@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn uses_of_other_crates_are_found() {
+    fn external_crate_uses_are_found() {
         let architecture = crate_of(&[
             ("lib.rs", "mod a;"),
             (

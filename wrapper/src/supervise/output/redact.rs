@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn secrets_are_hidden() {
+    fn secrets_in_log_lines_are_redacted() {
         insta::assert_snapshot!(
             [
                 "token glrt-t3_0123456789abcdefghij for runner=\"glrt-0123456789-ab.01.0abc\"",

@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn process_whose_first_thread_has_ended_is_running() {
+    fn process_with_exited_main_thread_is_running() {
         let script = "import ctypes, threading, time\n\
             threading.Thread(target=time.sleep, args=(60,)).start()\n\
             ctypes.CDLL(None).pthread_exit(None)";
