@@ -266,7 +266,7 @@ mod tests {
         assert_eq!(names(&["--core", "all"]).len(), 7);
         assert_eq!(names(&["--core", "1.9", "--core", "1.10.5"]), ["1.9.8", "1.10.5"]);
         let unknown = chosen(&options(&["--core", "1.1"])).unwrap_err().to_string();
-        assert!(unknown.contains("no core 1.1; there are 1.6.6, "), "{unknown}");
+        assert!(unknown.contains("unknown core 1.1; expected 1.6.6, "), "{unknown}");
     }
 
     #[test]

@@ -157,7 +157,7 @@ mod tests {
             fs::write(path, text).unwrap();
         }
         let architecture = Architecture::read(&directory);
-        fs::remove_dir_all(directory.parent().unwrap()).unwrap();
+        fs::remove_dir_all(&directory).unwrap();
         architecture
     }
 
