@@ -4,18 +4,17 @@ use std::{
     fs, io,
     os::unix::fs::{FileTypeExt, MetadataExt},
     path::Path,
-    pin::Pin,
     sync::{Arc, Mutex, PoisonError},
-    task::{Context, Poll},
     time::Duration,
 };
 
 use rustix::{fs::Access as May, process::geteuid};
 use tokio::{
-    io::{AsyncRead, AsyncWrite, ReadBuf},
+    io::{AsyncRead, AsyncWrite},
     net::{TcpStream, UnixStream},
     time::timeout,
 };
+use tokio_util::io::InspectReader;
 
 use super::error::ConnectError;
 use crate::daemon::{access, listen::Address};
@@ -31,12 +30,6 @@ pub(super) trait Bytes: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Bytes for S {}
 
-/// A stream that records the first bytes received.
-pub(super) struct Stream {
-    bytes: Box<dyn Bytes>,
-    received: ReceivedPrefix,
-}
-
 /// The first bytes received.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ReceivedPrefix(Arc<Mutex<Vec<u8>>>);
@@ -49,22 +42,28 @@ pub(super) enum Protocol {
     Other,
 }
 
-pub(super) async fn open(address: &Address) -> Result<(Stream, ReceivedPrefix), ConnectError> {
-    let bytes: Box<dyn Bytes> = match address {
+pub(super) async fn open(address: &Address) -> Result<(Box<dyn Bytes>, ReceivedPrefix), ConnectError> {
+    match address {
         Address::Unix(path) => {
-            Box::new(UnixStream::connect(path).await.map_err(|error| explain_unix(path, error))?)
+            let stream = UnixStream::connect(path).await.map_err(|error| explain_unix(path, error))?;
+            Ok(recorded(stream))
         }
         Address::Tcp(host) => match timeout(CONNECT_TIMEOUT, TcpStream::connect(host)).await {
-            Ok(Ok(stream)) => Box::new(stream),
+            Ok(Ok(stream)) => Ok(recorded(stream)),
             Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionRefused => {
-                return Err(ConnectError::NotListening);
+                Err(ConnectError::NotListening)
             }
-            Ok(Err(error)) => return Err(ConnectError::Io(error)),
-            Err(_) => return Err(ConnectError::Unreachable(CONNECT_TIMEOUT)),
+            Ok(Err(error)) => Err(ConnectError::Io(error)),
+            Err(_) => Err(ConnectError::Unreachable(CONNECT_TIMEOUT)),
         },
-    };
+    }
+}
+
+/// A stream that records the first bytes received.
+fn recorded(stream: impl Bytes + 'static) -> (Box<dyn Bytes>, ReceivedPrefix) {
     let received = ReceivedPrefix::default();
-    Ok((Stream { bytes, received: received.clone() }, received))
+    let recorder = received.clone();
+    (Box::new(InspectReader::new(stream, move |bytes: &[u8]| recorder.record(bytes))), received)
 }
 
 impl ReceivedPrefix {
@@ -134,33 +133,6 @@ fn barrier(path: &Path) -> String {
     }
 }
 
-impl AsyncRead for Stream {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let before = buf.filled().len();
-        let read = Pin::new(&mut self.bytes).poll_read(cx, buf);
-        self.received.record(buf.filled().get(before..).unwrap_or_default());
-        read
-    }
-}
-
-impl AsyncWrite for Stream {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.bytes).poll_write(cx, buf)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.bytes).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.bytes).poll_shutdown(cx)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use tokio::io::AsyncReadExt;
@@ -176,8 +148,8 @@ mod tests {
             (b"HTTP/1.1 400 Bad Request\r\n", Protocol::Other),
             (b"SSH", Protocol::Other),
         ] {
-            let received = ReceivedPrefix::default();
-            let mut stream = Stream { bytes: Box::new(tokio_test_stream(words)), received: received.clone() };
+            let stream = tokio::io::join(io::Cursor::new(words.to_vec()), tokio::io::sink());
+            let (mut stream, received) = recorded(stream);
             let mut all = Vec::new();
             // Byte by byte, as from a slow peer.
             while let Ok(byte) = stream.read_u8().await {
@@ -185,9 +157,5 @@ mod tests {
             }
             assert_eq!((all.as_slice(), received.protocol()), (words, protocol));
         }
-    }
-
-    fn tokio_test_stream(words: &[u8]) -> impl Bytes + use<> {
-        tokio::io::join(io::Cursor::new(words.to_vec()), tokio::io::sink())
     }
 }
