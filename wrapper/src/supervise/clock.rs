@@ -32,10 +32,7 @@ impl Clocks {
     /// A larger difference between readings means that the wall clock was changed.
     const SET: Duration = Duration::from_millis(50);
 
-    /// Other processes may run between the readings of two clocks. If a reading takes longer than this, it is repeated, at most this many
-    /// times.
-    const QUICK: Duration = Duration::from_micros(100);
-    const ATTEMPTS: usize = 5;
+    const READINGS: usize = 3;
 
     /// The current reading: an earlier one of this thread, unless the wall clock was changed since.
     #[must_use]
@@ -52,26 +49,16 @@ impl Clocks {
         apart(self.time(later.moment), later.wall) <= Self::SET + took
     }
 
-    /// The quickest of a few readings, and its duration.
+    /// The quickest of a few readings, and its duration: other processes may run between the readings of two clocks.
     fn read() -> (Self, Duration) {
-        let mut best = Self::read_once();
-        for _ in 1..Self::ATTEMPTS {
-            if best.1 <= Self::QUICK {
-                break;
-            }
-            let next = Self::read_once();
-            if next.1 < best.1 {
-                best = next;
-            }
-        }
-        best
-    }
-
-    fn read_once() -> (Self, Duration) {
-        let moment = Instant::now();
-        let wall = SystemTime::now();
-        let monotonic = clock_gettime(ClockId::Monotonic).try_into().unwrap_or_default();
-        (Self { moment, wall, monotonic }, moment.elapsed())
+        let readings = [(); Self::READINGS].map(|()| {
+            let moment = Instant::now();
+            let wall = SystemTime::now();
+            let monotonic = clock_gettime(ClockId::Monotonic).try_into().unwrap_or_default();
+            (Self { moment, wall, monotonic }, moment.elapsed())
+        });
+        let [first, rest @ ..] = readings;
+        rest.into_iter().fold(first, |best, next| if next.1 < best.1 { next } else { best })
     }
 
     /// The wall clock time of an instant. A time that cannot be represented becomes now.
