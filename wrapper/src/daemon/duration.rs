@@ -1,4 +1,4 @@
-//! Durations in Go's syntax, which upstream's flags use: `300ms`, `1.5h`, `2h45m`, `0`.
+//! Durations in Go's syntax, because upstream's flags accept it, and days: `300ms`, `1.5h`, `2h45m`, `2d`, `0`.
 
 use std::time::Duration;
 
@@ -22,6 +22,7 @@ pub(crate) fn parse(text: &str) -> Result<Duration, String> {
             "s" => 1.0,
             "m" => 60.0,
             "h" => 3600.0,
+            "d" => 86_400.0,
             _ => return Err(wrong()),
         };
         let number: f64 = number.parse().map_err(|_| wrong())?;
@@ -71,6 +72,8 @@ mod tests {
             ("2h45m", 9_900_000),
             ("1h0m0s", 3_600_000),
             (".5s", 500),
+            ("2d", 172_800_000),
+            ("1d12h", 129_600_000),
         ] {
             assert_eq!(parse(text), Ok(Duration::from_millis(millis)), "{text}");
         }
@@ -80,7 +83,7 @@ mod tests {
             "s",
             "-1s",
             "+1s",
-            "1d",
+            "1w",
             "1 s",
             "1s ",
             "1..5s",
