@@ -20,7 +20,7 @@ use super::{
 use crate::daemon::listen::Address;
 
 /// A wrapper responds immediately, except to requests that it forwards to its runner, which has 3 s.
-const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
+pub(super) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A wait can last for days. HTTP/2 keepalive detects a wrapper that hangs and a host that is unreachable.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);

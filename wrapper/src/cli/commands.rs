@@ -21,7 +21,7 @@ use super::{
     error::CommandError,
     stdout::print,
     view,
-    wait::{self, Goal, Progress},
+    wait::{self, Goal, Progress, Watch},
 };
 use crate::daemon::{
     duration,
@@ -141,7 +141,17 @@ async fn carry_out(command: Command) -> Result<(), CommandError> {
                 // Set in every CI job, so that the wrapper can reject a drain of the job's own runner.
                 job_url: std::env::var("CI_JOB_URL").unwrap_or_default(),
             };
-            let answer = call(&common, async |client| client.drain(request.clone()).await).await?;
+            // First: the wrapper can reject a watch when too many are open, and the drain would continue without a wait.
+            let mut watch = if wait { Some(Watch::open(&common.address).await?) } else { None };
+            let answer = match &mut watch {
+                Some(watch) => {
+                    watch.skip_first().await;
+                    let answer = watch.client.ask(async |client| client.drain(request).await).await?;
+                    watch.status.clone_from(&answer.status);
+                    answer
+                }
+                None => call(&common, async |client| client.drain(request).await).await?,
+            };
             if common.json {
                 print(&view::drained_json(&answer))?;
             } else if !wait {
@@ -149,7 +159,7 @@ async fn carry_out(command: Command) -> Result<(), CommandError> {
             } else if let Some(joined) = view::joined(&id, &answer) {
                 writeln!(io::stderr().lock(), "grit-wrapper: {}", visible_line(&joined))?;
             }
-            if wait { finish(&common, Goal::Stopped, timeout, force).await } else { Ok(()) }
+            if wait { finish(&common, Goal::Stopped, timeout, force, watch).await } else { Ok(()) }
         }
         Command::Cancel { common, id } => {
             let request = CancelRequest { id };
@@ -165,7 +175,7 @@ async fn carry_out(command: Command) -> Result<(), CommandError> {
                 _ => show(&common, &status),
             }
         }
-        Command::Wait { common, goal, timeout } => finish(&common, goal, timeout, false).await,
+        Command::Wait { common, goal, timeout } => finish(&common, goal, timeout, false, None).await,
     }
 }
 
@@ -182,6 +192,7 @@ async fn finish(
     goal: Goal,
     timeout: Option<Duration>,
     abort_asked: bool,
+    watch: Option<Watch>,
 ) -> Result<(), CommandError> {
     let progress = if common.json {
         Progress::Json
@@ -190,7 +201,7 @@ async fn finish(
     } else {
         Progress::Lines
     };
-    let status = wait::wait(&common.address, goal, timeout, progress).await?;
+    let status = wait::wait(&common.address, goal, timeout, progress, watch).await?;
     show(common, &status)?;
     let outcome = status.drain.map(|drain| drain.outcome()).unwrap_or_default();
     match outcome {

@@ -8,10 +8,10 @@ use std::{
 use clap::ValueEnum;
 use grit_proto::wrapper_v1::{Level, State, Status, WatchRequest};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
-use tonic::Code;
+use tonic::{Code, Streaming};
 
 use super::{
-    client::{Client, is_from_server},
+    client::{Client, RESPONSE_TIMEOUT, is_from_server},
     error::CommandError,
     stdout::print,
     view,
@@ -58,6 +58,7 @@ pub(super) async fn wait(
     goal: Goal,
     limit: Option<Duration>,
     progress: Progress,
+    watch: Option<Watch>,
 ) -> Result<Status, CommandError> {
     let begin = Instant::now();
     let mut watcher = Watcher {
@@ -70,7 +71,7 @@ pub(super) async fn wait(
         seen: false,
         lost: false,
     };
-    let watch = watcher.watch(address);
+    let watch = watcher.watch(address, watch);
     let result = match limit {
         Some(limit) => timeout_at(begin + limit, watch).await,
         None => Ok(watch.await),
@@ -81,6 +82,27 @@ pub(super) async fn wait(
     result.unwrap_or_else(|_| {
         Err(CommandError::TimedOut { after: limit.unwrap_or_default(), last: watcher.last })
     })
+}
+
+/// A Watch call.
+pub(super) struct Watch {
+    pub(super) client: Client,
+    statuses: Streaming<Status>,
+    /// A status to process before those of the call.
+    pub(super) status: Option<Status>,
+}
+
+impl Watch {
+    pub(super) async fn open(address: &Address) -> Result<Self, CommandError> {
+        let client = Client::connect(address).await?;
+        let statuses = client.ask(async |wrapper| wrapper.watch(WatchRequest {}).await).await?;
+        Ok(Self { client, statuses, status: None })
+    }
+
+    /// Discards the first status, so that all others are later than this call. A failure repeats when the next status is read.
+    pub(super) async fn skip_first(&mut self) {
+        let _status_or_failure = timeout(RESPONSE_TIMEOUT, self.statuses.message()).await;
+    }
 }
 
 /// Kind of the progress display.
@@ -111,9 +133,9 @@ struct Watcher {
 }
 
 impl Watcher {
-    async fn watch(&mut self, address: &Address) -> Result<Status, CommandError> {
+    async fn watch(&mut self, address: &Address, mut open: Option<Watch>) -> Result<Status, CommandError> {
         loop {
-            match self.follow(address).await {
+            match self.follow(address, open.take()).await {
                 Ok(Some(status)) => return Ok(status),
                 Ok(None) | Err(CommandError::ConnectionLost { .. }) => self.lose()?,
                 Err(CommandError::Connect { .. }) if self.seen => self.lose()?,
@@ -125,11 +147,21 @@ impl Watcher {
     }
 
     /// Watches over one connection: the wanted status, or `None` if the connection is lost.
-    async fn follow(&mut self, address: &Address) -> Result<Option<Status>, CommandError> {
-        let client = Client::connect(address).await?;
-        let mut statuses = client.ask(async |wrapper| wrapper.watch(WatchRequest {}).await).await?;
+    async fn follow(
+        &mut self,
+        address: &Address,
+        open: Option<Watch>,
+    ) -> Result<Option<Status>, CommandError> {
+        let mut watch = match open {
+            Some(watch) => watch,
+            None => Watch::open(address).await?,
+        };
         loop {
-            let status = match timeout(TICK, statuses.message()).await {
+            let next = match watch.status.take() {
+                Some(status) => Ok(Ok(Some(status))),
+                None => timeout(TICK, watch.statuses.message()).await,
+            };
+            let status = match next {
                 Err(_) => {
                     self.show()?;
                     continue;

@@ -138,6 +138,10 @@ async fn watches_leave_slots_for_forceful_drain() {
     let waits = run(&["wait", "--for", "stopped", "--timeout", "20s"]);
     assert_eq!(waits.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&waits.stderr).contains("60 connections"), "{waits:?}");
+    let not_drained = run(&["drain", "--wait"]);
+    assert_eq!(not_drained.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&not_drained.stderr).contains("60 connections"), "{not_drained:?}");
+    assert_eq!(wrapper.client().await.status().await.0, Status::Running, "drained without a wait");
     let drained = run(&["drain", "--force"]);
     assert!(drained.status.success(), "{drained:?}");
     wrapper.client().await.becomes(Status::Stopped).await;
