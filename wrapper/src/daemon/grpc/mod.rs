@@ -15,6 +15,8 @@ mod server;
 mod upstream;
 mod v1;
 
+#[cfg(any(test, feature = "fuzzing"))]
+pub use self::authority::fuzz;
 pub use self::{
     authorization::Authorizer,
     server::{ServeError, Services, serve},

@@ -3,7 +3,7 @@
 use super::hpack;
 
 /// The connection preface of every client.
-const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+pub(super) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// Size of a frame header: length (3), type, flags, stream (4).
 const HEAD: usize = 9;
@@ -13,138 +13,80 @@ const END_HEADERS: u8 = 0x4;
 const PADDED: u8 = 0x8;
 const PRIORITY: u8 = 0x20;
 
-/// The largest frame that a client may send, because the server does not allow larger ones. Header blocks over several frames pass
-/// unchanged.
-const LARGEST: usize = 16_384;
+/// The largest content of a frame that a client can send: the server's setting is HTTP/2's default, and h2 closes the connection for a
+/// larger one.
+const MAX_CONTENT: usize = 16_384;
 
-/// Replaces the authority of requests in a stream of bytes.
+/// Replaces the authority of requests in a stream of bytes. Header blocks over several frames pass unchanged.
 #[derive(Debug, Default)]
 pub(super) struct Rewriter {
-    state: State,
+    /// The part of the preface or of a frame received so far.
+    incomplete: Vec<u8>,
+    stage: Stage,
 }
 
-#[derive(Debug)]
-enum State {
-    /// Number of preface bytes received.
-    Preface(usize),
-    /// The part of a frame header received so far.
-    Head(Vec<u8>),
-    /// Remaining bytes of a frame that passes unchanged.
-    Pass(usize),
-    /// A HEADERS frame: its header, and the part of its content received so far.
-    Headers { head: [u8; HEAD], content: Vec<u8>, length: usize },
-    /// The connection does not use HTTP/2.
-    Blind,
-}
-
-impl Default for State {
-    fn default() -> Self {
-        Self::Preface(0)
-    }
+#[derive(Clone, Copy, Debug, Default)]
+enum Stage {
+    #[default]
+    Preface,
+    Frames,
+    /// The connection does not use HTTP/2, or h2 will close it.
+    PassAll,
 }
 
 impl Rewriter {
     /// Consumes `input`, and appends all complete frames to `out`.
-    pub(super) fn push(&mut self, mut input: &[u8], out: &mut Vec<u8>) {
-        while !input.is_empty() {
-            let state = std::mem::take(&mut self.state);
-            self.state = match state {
-                State::Blind => {
-                    out.extend_from_slice(input);
-                    self.state = State::Blind;
-                    return;
+    pub(super) fn push(&mut self, input: &[u8], out: &mut Vec<u8>) {
+        self.incomplete.extend_from_slice(input);
+        let mut rest = self.incomplete.as_slice();
+        while !rest.is_empty() {
+            match (self.stage, rest) {
+                (Stage::Preface, _) if rest.len() < PREFACE.len() && PREFACE.starts_with(rest) => break,
+                (Stage::Preface, _) if rest.starts_with(PREFACE) => {
+                    out.extend_from_slice(PREFACE);
+                    rest = &rest[PREFACE.len()..];
+                    self.stage = Stage::Frames;
                 }
-                State::Preface(seen) => {
-                    let part = take(&mut input, PREFACE.len() - seen);
-                    out.extend_from_slice(part);
-                    let known = PREFACE.get(seen..seen + part.len()) == Some(part);
-                    match seen + part.len() {
-                        _ if !known => State::Blind,
-                        seen if seen < PREFACE.len() => State::Preface(seen),
-                        _ => State::Head(Vec::new()),
+                (Stage::Frames, [a, b, c, ..]) if content_length([*a, *b, *c]) <= MAX_CONTENT => {
+                    let length = HEAD + content_length([*a, *b, *c]);
+                    let Some((frame, after)) = rest.split_at_checked(length) else { break };
+                    match rewritten(frame) {
+                        Some(frame) => out.extend_from_slice(&frame),
+                        None => out.extend_from_slice(frame),
                     }
+                    rest = after;
                 }
-                State::Head(mut head) => {
-                    head.extend_from_slice(take(&mut input, HEAD - head.len()));
-                    match <[u8; HEAD]>::try_from(head) {
-                        Ok(head) => begin(head, out),
-                        Err(part) => State::Head(part),
-                    }
+                (Stage::Frames, [] | [_] | [_, _]) => break,
+                _ => {
+                    out.extend_from_slice(rest);
+                    rest = &[];
+                    self.stage = Stage::PassAll;
                 }
-                State::Pass(left) => {
-                    let part = take(&mut input, left);
-                    out.extend_from_slice(part);
-                    pass(left - part.len())
-                }
-                State::Headers { head, mut content, length } => {
-                    content.extend_from_slice(take(&mut input, length - content.len()));
-                    if content.len() < length {
-                        State::Headers { head, content, length }
-                    } else {
-                        headers(head, &content, out);
-                        State::Head(Vec::new())
-                    }
-                }
-            };
+            }
         }
+        let done = self.incomplete.len() - rest.len();
+        self.incomplete.drain(..done);
     }
 }
 
-fn take<'a>(input: &mut &'a [u8], most: usize) -> &'a [u8] {
-    let (part, rest) = input.split_at(most.min(input.len()));
-    *input = rest;
-    part
+fn content_length([a, b, c]: [u8; 3]) -> usize {
+    usize::from(a) << 16 | usize::from(b) << 8 | usize::from(c)
 }
 
-fn begin(head: [u8; HEAD], out: &mut Vec<u8>) -> State {
-    let [a, b, c, kind, flags, ..] = head;
-    let length = usize::from(a) << 16 | usize::from(b) << 8 | usize::from(c);
-    if kind == HEADERS && flags & END_HEADERS != 0 && (1..=LARGEST).contains(&length) {
-        return State::Headers { head, content: Vec::with_capacity(length), length };
+/// The frame with another authority. `None` for a frame without one, and for an invalid frame, which h2 refuses.
+fn rewritten(frame: &[u8]) -> Option<Vec<u8>> {
+    let (head, content) = frame.split_at_checked(HEAD)?;
+    let (kind, flags) = (head[3], head[4]);
+    if kind != HEADERS || flags & END_HEADERS == 0 {
+        return None;
     }
-    out.extend_from_slice(&head);
-    pass(length)
-}
-
-fn pass(left: usize) -> State {
-    if left == 0 { State::Head(Vec::new()) } else { State::Pass(left) }
-}
-
-/// Appends the frame, with another authority if it has one. Malformed frames pass unchanged, so that h2 rejects them.
-fn headers(head: [u8; HEAD], content: &[u8], out: &mut Vec<u8>) {
-    let rewritten = split(head[4], content).and_then(|(before, block, after)| {
-        let block = hpack::with_authority(block)?;
-        let content = [before, &block, after].concat();
-        let [.., a, b, c] = content.len().to_be_bytes();
-        let [_, _, _, rest @ ..] = head;
-        // The content never becomes larger.
-        (content.len() <= LARGEST).then_some(([a, b, c], rest, content))
-    });
-    match rewritten {
-        Some((length, rest, content)) => {
-            out.extend_from_slice(&length);
-            out.extend_from_slice(&rest);
-            out.extend_from_slice(&content);
-        }
-        None => {
-            out.extend_from_slice(&head);
-            out.extend_from_slice(content);
-        }
-    }
-}
-
-/// The bytes before the header block, the block, and the padding after it.
-fn split(flags: u8, content: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
-    let (mut before, mut padding) = (0, 0);
-    if flags & PADDED != 0 {
-        padding = usize::from(*content.first()?);
-        before += 1;
-    }
-    if flags & PRIORITY != 0 {
-        before += 5;
-    }
-    let end = content.len().checked_sub(padding)?;
-    Some((content.get(..before)?, content.get(before..end)?, content.get(end..)?))
+    let padding = if flags & PADDED != 0 { usize::from(*content.first()?) } else { 0 };
+    let before = usize::from(flags & PADDED != 0) + if flags & PRIORITY != 0 { 5 } else { 0 };
+    let (before, block) = content.split_at_checked(before)?;
+    let (block, padding) = block.split_at_checked(block.len().checked_sub(padding)?)?;
+    let content = [before, &hpack::with_authority(block)?, padding].concat();
+    let [.., a, b, c] = content.len().to_be_bytes();
+    (content.len() <= MAX_CONTENT).then(|| [&[a, b, c], &head[3..], &content].concat())
 }
 
 #[cfg(test)]

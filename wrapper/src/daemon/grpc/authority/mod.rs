@@ -2,12 +2,13 @@
 //!
 //! HTTP/2's `:authority` names the server of a request. Over a unix socket, or through a custom dialer, a gRPC client has no host name and
 //! sends other values: the path of the socket (grpc-java), the percent-encoded path (gRPC C-core 1.57 and later, so Python, Ruby, PHP and
-//! C++), the whole of
-//! `tcp://localhost:7777` (grpc-go with a custom dialer, as in upstream's client), or nothing (older grpcurl). None of these is a valid
-//! authority (RFC 3986), so h2, which tonic uses, resets such a call with `PROTOCOL_ERROR` before the wrapper's code sees it. The wrapper
-//! does not need the value, so each request gets a valid one.
+//! C++), the whole of `tcp://localhost:7777` (grpc-go with a custom dialer, as in upstream's client), or nothing (older grpcurl). None of these
+//! is a valid authority (RFC 3986), so h2, which tonic uses, resets such a call with `PROTOCOL_ERROR` before the wrapper's code sees it. h2
+//! 0.4.20 has no setting for this (hyperium/h2#487 is open). The wrapper does not need the value, so each request gets a valid one.
 
 mod frames;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzz;
 mod hpack;
 
 use std::{
