@@ -32,6 +32,11 @@ pub(crate) async fn ready_at(wrapper: &Wrapper) -> String {
 
 /// Asks with a body for POST, without one for GET; answers the status and the body.
 pub(crate) async fn ask(url: &str, path: &str, headers: &[&str], body: Option<&str>) -> (u16, String) {
+    let (head, body) = ask_for_head(url, path, headers, body).await;
+    (head.split(' ').nth(1).unwrap().parse().unwrap(), body)
+}
+
+async fn ask_for_head(url: &str, path: &str, headers: &[&str], body: Option<&str>) -> (String, String) {
     let host = url.strip_prefix("http://").unwrap();
     let method = if body.is_some() { "POST" } else { "GET" };
     let body = body.unwrap_or_default();
@@ -45,7 +50,7 @@ pub(crate) async fn ask(url: &str, path: &str, headers: &[&str], body: Option<&s
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await.unwrap();
     let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-    (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
+    (head.to_owned(), body.to_owned())
 }
 
 const JSON: &str = "Content-Type: application/json";
@@ -112,7 +117,12 @@ async fn rest_is_read_only_by_default() {
     let (status, body) = ask(&url, "/status", &[], None).await;
     assert!(status == 200 && body.contains("\"state\":\"running\""), "{body}");
     assert_eq!(ask(&url, "/jobs", &[], None).await.0, 503);
-    assert_eq!(ask(&url, "/drain", &[], None).await.0, 405);
+    for (path, body, allowed) in [("/drain", None, "POST"), ("/metrics", Some("x"), "GET,HEAD")] {
+        let (head, body) = ask_for_head(&url, path, &[], body).await;
+        assert!(head.starts_with("HTTP/1.1 405 "), "{head}");
+        assert!(head.to_lowercase().contains(&format!("\r\nallow: {allowed}").to_lowercase()), "{head}");
+        assert_eq!(body, "{\"error\":\"method not allowed\"}\n");
+    }
     assert_eq!(ask(&url, "/nothing", &[], None).await.0, 404);
     let (status, body) = ask(&url, "/drain", &[JSON], Some("{\"id\":\"x\"}")).await;
     assert!(status == 403 && body.contains("--http-allow-control"), "{body}");

@@ -2,6 +2,9 @@
 //!
 //! Unknown values have no sample. A state is a family with one series per state, of which one is 1.
 
+use std::sync::Arc;
+
+use axum::{extract, http::header::CONTENT_TYPE, response::IntoResponse};
 use tokio::time::Instant;
 
 use super::Label;
@@ -41,8 +44,10 @@ const CODE_NAMES: [&str; CODES] = [
     "Unauthenticated",
 ];
 
-pub(super) fn render(web: &HttpServer) -> String {
-    page(&web.service.now(), &web.service.health(), &web.counters, &web.settings.labels)
+pub(super) async fn get(extract::State(server): extract::State<Arc<HttpServer>>) -> impl IntoResponse {
+    let page =
+        page(&server.service.now(), &server.service.health(), &server.counters, &server.settings.labels);
+    ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], page)
 }
 
 fn page(supervision: &Supervision, health: &Health, counters: &Counters, labels: &[Label]) -> String {

@@ -15,31 +15,28 @@ mod label;
 mod metrics;
 mod rest;
 
-use std::{
-    convert::Infallible,
-    net::{IpAddr, SocketAddr},
-    sync::Arc,
-    time::Duration,
-};
+use std::{net::IpAddr, sync::Arc, time::Duration};
 
-use http_body_util::Full;
-use hyper::{
-    Method, Request, Response, StatusCode,
-    body::{Bytes, Incoming},
-    header::{CONTENT_TYPE, HeaderValue},
-    server::conn::http1,
-    service::service_fn,
+use axum::{
+    Router,
+    http::{HeaderName, StatusCode, header::CONTENT_TYPE},
+    middleware::{Next, from_fn},
+    response::{IntoResponse, Response},
+    routing::{get, post},
 };
+use hyper::{Request, body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{
     sync::Semaphore,
     time::{sleep, timeout},
 };
+use tower::ServiceExt;
 use tracing::{debug, warn};
 
 pub use self::label::Label;
 pub(crate) use self::label::duplicate_name;
 use super::{
+    audit::HttpPeer,
     counters::Counters,
     grpc::WrapperV1,
     limits::{LogRateLimiter, uses_reserved_fd},
@@ -101,6 +98,7 @@ impl HttpServer {
     pub async fn serve(self, listener: tokio::net::TcpListener) {
         let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
         let mut failures = LogRateLimiter::per_minute(1);
+        let router = Arc::new(self).router();
         // The semaphore is never closed.
         while let Ok(place) = Arc::clone(&places).acquire_owned().await {
             let (stream, peer) = match listener.accept().await {
@@ -121,17 +119,17 @@ impl HttpServer {
             };
             let is_calm = MAX_CONNECTIONS - places.available_permits() <= CALM;
             let head_limit = if is_calm { HEAD_LIMIT } else { HURRIED_HEAD_LIMIT };
-            let web = self.clone();
+            let router = router.clone();
             tokio::spawn(async move {
-                let answer = service_fn(|request| {
-                    let web = web.clone();
-                    async move { Ok::<_, Infallible>(web.answer(request, peer).await) }
+                let service = service_fn(|mut request: Request<Incoming>| {
+                    request.extensions_mut().insert(HttpPeer(peer));
+                    router.clone().oneshot(request)
                 });
                 let connection = http1::Builder::new()
                     .keep_alive(false)
                     .timer(TokioTimer::new())
                     .header_read_timeout(head_limit)
-                    .serve_connection(TokioIo::new(stream), answer);
+                    .serve_connection(TokioIo::new(stream), service);
                 match timeout(LIMIT, connection).await {
                     Ok(Ok(())) => {}
                     Ok(Err(error)) => debug!({ key::ERROR } = %error, "HTTP connection failed"),
@@ -142,55 +140,35 @@ impl HttpServer {
         }
     }
 
-    async fn answer(&self, request: Request<Incoming>, peer: SocketAddr) -> Response<Full<Bytes>> {
-        let path = request.uri().path().to_owned();
-        if !is_allowed(peer.ip(), &path, self.settings.remote) {
-            return error(
+    fn router(self: Arc<Self>) -> Router {
+        let remote = self.settings.remote;
+        let only_metrics = move |request: axum::extract::Request, next: Next| async move {
+            let peer = request.extensions().get::<HttpPeer>();
+            if peer.is_some_and(|HttpPeer(peer)| is_allowed(peer.ip(), request.uri().path(), remote)) {
+                return next.run(request).await;
+            }
+            error(
                 StatusCode::FORBIDDEN,
                 "other hosts can read /metrics only; start the wrapper with \
                  --insecure-http-beyond-loopback=all to allow more",
-            );
-        }
-        match (request.method(), path.as_str()) {
-            (&Method::GET | &Method::HEAD, "/metrics") => text(metrics::render(self)),
-            (&Method::GET | &Method::HEAD, "/status") => rest::status(&self.service),
-            (&Method::GET | &Method::HEAD, "/jobs") => rest::jobs(&self.service).await,
-            (&Method::POST, "/drain" | "/cancel" | "/start") => {
-                if let Some(refusal) = self.refuse_post(&request) {
-                    return refusal;
-                }
-                rest::post(&self.service, &path, request, peer).await
-            }
-            (_, "/metrics" | "/status" | "/jobs" | "/drain" | "/cancel" | "/start") => {
-                error(StatusCode::METHOD_NOT_ALLOWED, "method not allowed")
-            }
-            _ => error(
-                StatusCode::NOT_FOUND,
-                "path not found; available: /metrics, /status, /jobs, /drain, /cancel and /start",
-            ),
-        }
-    }
-
-    fn refuse_post(&self, request: &Request<Incoming>) -> Option<Response<Full<Bytes>>> {
-        let is_json = request
-            .headers()
-            .get(CONTENT_TYPE)
-            .is_some_and(|kind| kind.as_bytes().starts_with(b"application/json"));
-        if !self.settings.control {
-            Some(error(
-                StatusCode::FORBIDDEN,
-                "this HTTP endpoint is read-only; start the wrapper with --http-allow-control",
-            ))
-        } else if request.headers().contains_key("origin") {
-            Some(error(
-                StatusCode::FORBIDDEN,
-                "requests from web pages (with an Origin header) are not allowed",
-            ))
-        } else if !is_json {
-            Some(error(StatusCode::UNSUPPORTED_MEDIA_TYPE, "expected content type application/json"))
-        } else {
-            None
-        }
+            )
+        };
+        Router::new()
+            .route("/metrics", get(metrics::get))
+            .route("/status", get(rest::status))
+            .route("/jobs", get(rest::jobs))
+            .route("/drain", post(rest::drain))
+            .route("/cancel", post(rest::cancel))
+            .route("/start", post(rest::start))
+            .method_not_allowed_fallback(async || error(StatusCode::METHOD_NOT_ALLOWED, "method not allowed"))
+            .fallback(async || {
+                error(
+                    StatusCode::NOT_FOUND,
+                    "path not found; available: /metrics, /status, /jobs, /drain, /cancel and /start",
+                )
+            })
+            .layer(from_fn(only_metrics))
+            .with_state(self)
     }
 }
 
@@ -199,23 +177,14 @@ fn is_allowed(client: IpAddr, path: &str, remote: Option<RemoteAccess>) -> bool 
     client.to_canonical().is_loopback() || path == "/metrics" || remote == Some(RemoteAccess::All)
 }
 
-fn text(body: String) -> Response<Full<Bytes>> {
-    answer(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", body)
+type Json = ([(HeaderName, &'static str); 1], String);
+
+fn json(body: String) -> Json {
+    ([(CONTENT_TYPE, "application/json")], body)
 }
 
-fn json(status: StatusCode, body: String) -> Response<Full<Bytes>> {
-    answer(status, "application/json", body)
-}
-
-fn error(status: StatusCode, why: &str) -> Response<Full<Bytes>> {
-    json(status, format!("{}\n", serde_json::json!({ "error": why })))
-}
-
-fn answer(status: StatusCode, kind: &'static str, body: String) -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::new(Bytes::from(body)));
-    *response.status_mut() = status;
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
-    response
+fn error(status: StatusCode, why: &str) -> Response {
+    (status, json(format!("{}\n", serde_json::json!({ "error": why })))).into_response()
 }
 
 #[cfg(test)]

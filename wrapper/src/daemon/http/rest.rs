@@ -1,23 +1,26 @@
 //! The REST API: the methods of `grit.wrapper.v1` in JSON.
 
-use std::{collections::HashMap, net::SocketAddr};
+use std::{collections::HashMap, sync::Arc};
 
+use axum::{
+    body::{Bytes, to_bytes},
+    extract::{FromRequest, Request, State},
+    http::{
+        HeaderName, StatusCode,
+        header::{CONTENT_TYPE, ORIGIN},
+    },
+    response::{IntoResponse, Response},
+};
 use grit_proto::wrapper_v1::{
     Callback, CancelRequest, DrainRequest, ListJobsRequest, Mode, StartRequest, wrapper_server::Wrapper,
-};
-use http_body_util::{BodyExt, Full, Limited};
-use hyper::{
-    Request, Response, StatusCode,
-    body::{Bytes, Incoming},
-    header::HeaderName,
 };
 use serde::Deserialize;
 use tonic::{Code, Status};
 
-use super::{error, json};
+use super::{HttpServer, Json, error, json};
 use crate::{
     cli::view,
-    daemon::{audit::HttpPeer, duration, grpc::WrapperV1},
+    daemon::{audit::HttpPeer, duration},
 };
 
 /// The same limit as for gRPC requests.
@@ -27,7 +30,7 @@ const MAX_BODY: usize = 64 * 1024;
 const LEFT_OUT: HeaderName = HeaderName::from_static("grit-jobs-left-out");
 
 /// The body of `POST /drain`; only `id` is required.
-#[derive(Debug, Deserialize)]
+#[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Drain {
     id: String,
@@ -52,68 +55,29 @@ struct DrainCallback {
     headers: HashMap<String, String>,
 }
 
-impl std::fmt::Debug for DrainCallback {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("DrainCallback").field("method", &self.method).finish_non_exhaustive()
-    }
-}
-
 /// The body of `POST /cancel`.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Cancel {
     #[serde(default)]
     id: String,
 }
 
-pub(super) fn status(service: &WrapperV1) -> Response<Full<Bytes>> {
-    json(StatusCode::OK, view::status_json(&service.status()))
+pub(super) async fn status(State(server): State<Arc<HttpServer>>) -> Json {
+    json(view::status_json(&server.service.status()))
 }
 
-pub(super) async fn jobs(service: &WrapperV1) -> Response<Full<Bytes>> {
-    match service.list_jobs(tonic::Request::new(ListJobsRequest {})).await {
-        Ok(answer) => {
-            let answer = answer.into_inner();
-            let mut response = json(StatusCode::OK, view::jobs_json(&answer.jobs));
-            if answer.left_out > 0 {
-                response.headers_mut().insert(LEFT_OUT, answer.left_out.into());
-            }
-            response
-        }
-        Err(status) => refused(&status),
+pub(super) async fn jobs(State(server): State<Arc<HttpServer>>) -> Result<Response, Refused> {
+    let answer = server.service.list_jobs(tonic::Request::new(ListJobsRequest {})).await?.into_inner();
+    let mut response = json(view::jobs_json(&answer.jobs)).into_response();
+    if answer.left_out > 0 {
+        response.headers_mut().insert(LEFT_OUT, answer.left_out.into());
     }
+    Ok(response)
 }
 
-pub(super) async fn post(
-    service: &WrapperV1,
-    path: &str,
-    request: Request<Incoming>,
-    peer: SocketAddr,
-) -> Response<Full<Bytes>> {
-    let Ok(body) = Limited::new(request.into_body(), MAX_BODY).collect().await else {
-        return error(StatusCode::PAYLOAD_TOO_LARGE, "the request body is incomplete, or larger than 64 KiB");
-    };
-    let peer = HttpPeer(peer);
-    let result = match path {
-        "/drain" => drain(service, &body.to_bytes(), peer).await,
-        "/cancel" => cancel(service, &body.to_bytes(), peer).await,
-        _ => start(service, peer).await,
-    };
-    match result {
-        Ok(answer) => json(StatusCode::OK, answer),
-        Err(status) => refused(&status),
-    }
-}
-
-/// Converts a request for the gRPC service.
-fn ask<T>(message: T, peer: HttpPeer) -> tonic::Request<T> {
-    let mut request = tonic::Request::new(message);
-    request.extensions_mut().insert(peer);
-    request
-}
-
-async fn drain(service: &WrapperV1, body: &[u8], peer: HttpPeer) -> Result<String, Status> {
-    let drain: Drain = parse(body)?;
+pub(super) async fn drain(State(server): State<Arc<HttpServer>>, post: Post) -> Result<Json, Refused> {
+    let drain: Drain = post.parse()?;
     let deadline = drain.deadline.as_deref().map(duration::parse_limit).transpose();
     let deadline = deadline.map_err(|why| Status::invalid_argument(format!("deadline: {why}")))?;
     let request = DrainRequest {
@@ -128,32 +92,89 @@ async fn drain(service: &WrapperV1, body: &[u8], peer: HttpPeer) -> Result<Strin
         }),
         job_url: drain.job_url,
     };
-    Ok(view::drained_json(service.drain(ask(request, peer)).await?.get_ref()))
+    Ok(json(view::drained_json(server.service.drain(post.request(request)).await?.get_ref())))
 }
 
-async fn cancel(service: &WrapperV1, body: &[u8], peer: HttpPeer) -> Result<String, Status> {
-    let cancel: Cancel = if body.is_empty() { Cancel::default() } else { parse(body)? };
-    let answer = service.cancel(ask(CancelRequest { id: cancel.id }, peer)).await?.into_inner();
-    Ok(view::status_json(&answer.status.unwrap_or_default()))
+pub(super) async fn cancel(State(server): State<Arc<HttpServer>>, post: Post) -> Result<Json, Refused> {
+    let cancel: Cancel = if post.body.is_empty() { Cancel::default() } else { post.parse()? };
+    let answer = server.service.cancel(post.request(CancelRequest { id: cancel.id })).await?.into_inner();
+    Ok(json(view::status_json(&answer.status.unwrap_or_default())))
 }
 
-async fn start(service: &WrapperV1, peer: HttpPeer) -> Result<String, Status> {
-    let answer = service.start(ask(StartRequest {}, peer)).await?.into_inner();
-    Ok(view::status_json(&answer.status.unwrap_or_default()))
+pub(super) async fn start(State(server): State<Arc<HttpServer>>, post: Post) -> Result<Json, Refused> {
+    let answer = server.service.start(post.request(StartRequest {})).await?.into_inner();
+    Ok(json(view::status_json(&answer.status.unwrap_or_default())))
 }
 
-fn parse<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Status> {
-    serde_json::from_slice(body).map_err(|error| Status::invalid_argument(format!("request body: {error}")))
+/// A request for a change, if this server accepts those.
+pub(super) struct Post {
+    body: Bytes,
+    peer: HttpPeer,
 }
 
-fn refused(status: &Status) -> Response<Full<Bytes>> {
-    let code = match status.code() {
-        Code::InvalidArgument => StatusCode::BAD_REQUEST,
-        Code::PermissionDenied => StatusCode::FORBIDDEN,
-        Code::FailedPrecondition => StatusCode::CONFLICT,
-        Code::ResourceExhausted => StatusCode::TOO_MANY_REQUESTS,
-        Code::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
-        _ => StatusCode::INTERNAL_SERVER_ERROR,
-    };
-    error(code, status.message())
+impl FromRequest<Arc<HttpServer>> for Post {
+    type Rejection = Response;
+
+    async fn from_request(request: Request, server: &Arc<HttpServer>) -> Result<Self, Response> {
+        let Some(peer) = request.extensions().get().copied() else {
+            return Err(error(StatusCode::INTERNAL_SERVER_ERROR, "the client's address is unknown"));
+        };
+        let kind = request.headers().get(CONTENT_TYPE);
+        if !server.settings.control {
+            return Err(error(
+                StatusCode::FORBIDDEN,
+                "this HTTP endpoint is read-only; start the wrapper with --http-allow-control",
+            ));
+        }
+        if request.headers().contains_key(ORIGIN) {
+            return Err(error(
+                StatusCode::FORBIDDEN,
+                "requests from web pages (with an Origin header) are not allowed",
+            ));
+        }
+        if !kind.is_some_and(|kind| kind.as_bytes().starts_with(b"application/json")) {
+            return Err(error(StatusCode::UNSUPPORTED_MEDIA_TYPE, "expected content type application/json"));
+        }
+        let too_large = "the request body is incomplete, or larger than 64 KiB";
+        let body = to_bytes(request.into_body(), MAX_BODY).await;
+        let body = body.map_err(|_| error(StatusCode::PAYLOAD_TOO_LARGE, too_large))?;
+        Ok(Self { body, peer })
+    }
+}
+
+impl Post {
+    fn parse<'a, T: Deserialize<'a>>(&'a self) -> Result<T, Status> {
+        let parsed = serde_json::from_slice(&self.body);
+        parsed.map_err(|error| Status::invalid_argument(format!("request body: {error}")))
+    }
+
+    /// Converts a request for the gRPC service.
+    fn request<T>(&self, message: T) -> tonic::Request<T> {
+        let mut request = tonic::Request::new(message);
+        request.extensions_mut().insert(self.peer);
+        request
+    }
+}
+
+/// The answer when the gRPC service refuses a request.
+pub(super) struct Refused(Status);
+
+impl From<Status> for Refused {
+    fn from(status: Status) -> Self {
+        Self(status)
+    }
+}
+
+impl IntoResponse for Refused {
+    fn into_response(self) -> Response {
+        let code = match self.0.code() {
+            Code::InvalidArgument => StatusCode::BAD_REQUEST,
+            Code::PermissionDenied => StatusCode::FORBIDDEN,
+            Code::FailedPrecondition => StatusCode::CONFLICT,
+            Code::ResourceExhausted => StatusCode::TOO_MANY_REQUESTS,
+            Code::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+            _ => StatusCode::INTERNAL_SERVER_ERROR,
+        };
+        error(code, self.0.message())
+    }
 }
