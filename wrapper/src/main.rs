@@ -49,7 +49,7 @@ fn main() -> std::process::ExitCode {
 #[cfg(target_os = "linux")]
 #[expect(
     clippy::print_stderr,
-    reason = "for people who read stderr, before there is a log or in a command of an operator"
+    reason = "stderr is the output of the operator's commands, and of errors before logging has started"
 )]
 fn report(text: &str) {
     eprintln!("{}", grit_wrapper::daemon::visible::visible(text));

@@ -39,7 +39,7 @@ use crate::supervise::{
 pub enum RunError {
     #[error("cannot run the command")]
     Command(#[from] CommandError),
-    #[error("{flag}")]
+    #[error("{}", .source.flag(.flag))]
     Listen {
         flag: &'static str,
         #[source]

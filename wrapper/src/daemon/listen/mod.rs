@@ -75,9 +75,9 @@ pub enum ListenError {
     NotASocket { address: Address, path: PathBuf },
     #[error("{address}: the path is too long for a socket (at most 107 bytes)")]
     TooLong { address: Address },
-    #[error("--socket-owner: user {user:?} does not exist on this host")]
+    #[error("user {user:?} does not exist on this host")]
     NoSuchUser { user: String },
-    #[error("--socket-group: group {group:?} does not exist on this host")]
+    #[error("group {group:?} does not exist on this host")]
     NoSuchGroup { group: String },
     #[error(
         "{address}: other hosts can reach {resolved}, and TCP clients are not authenticated; listen on \
@@ -98,6 +98,19 @@ pub enum ListenError {
         #[source]
         source: io::Error,
     },
+}
+
+impl ListenError {
+    /// The flag with the wrong value; `listen` is the flag with the address.
+    pub(crate) fn flag<'a>(&self, listen: &'a str) -> &'a str {
+        if matches!(self, Self::NoSuchUser { .. }) {
+            "--socket-owner"
+        } else if matches!(self, Self::NoSuchGroup { .. }) {
+            "--socket-group"
+        } else {
+            listen
+        }
+    }
 }
 
 /// Opens the listeners of `source`: one address, or sockets passed by systemd.

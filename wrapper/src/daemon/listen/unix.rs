@@ -128,7 +128,7 @@ pub(super) async fn bind(
         .file_name()
         .ok_or_else(|| io("use a path without a file name")(io::ErrorKind::InvalidInput.into()))?;
     let folder = TrustedDir::shared(path).map_err(io("open the socket's directory"))?;
-    let lock = match lock::lock_file_for(&folder, name).await.map_err(io("lock the socket's lock file"))? {
+    let lock = match lock::lock_file_for(&folder, name).await.map_err(io("lock the socket's .lock file"))? {
         Attempt::Ours(lock) => lock,
         Attempt::Taken(holder) => return Err(alive(holder)),
     };

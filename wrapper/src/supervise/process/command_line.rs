@@ -30,8 +30,7 @@ pub enum CommandError {
     #[error("the command {0:?} is not an executable file")]
     NotExecutable(PathBuf),
     #[error(
-        "cannot run the command {program:?}: it is neither an executable for this CPU architecture nor a \
-         script with a `#!` line"
+        "the command {program:?} is neither an executable for this CPU architecture nor a script with a `#!` line"
     )]
     Format {
         program: PathBuf,

@@ -202,7 +202,7 @@ fn create_cgroup(marker: &Marker, pid: u32) -> Option<Cgroup> {
 
 #[expect(
     deprecated,
-    reason = "the successor is unsafe, for descriptors that may be closed by others; an OwnedFd is ours alone"
+    reason = "its replacement is unsafe, because other code could close the descriptor; an OwnedFd has one owner"
 )]
 fn hold(pid: u32) -> io::Result<(Pid, AsyncFd<OwnedFd>)> {
     let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or(io::ErrorKind::InvalidData)?;

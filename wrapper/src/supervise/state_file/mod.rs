@@ -115,11 +115,11 @@ impl Store {
             .file_name()
             .ok_or_else(|| io("use a path without a file name")(io::ErrorKind::InvalidInput.into()))?;
         let folder = TrustedDir::of(path).map_err(io("use its directory"))?;
-        let lock = match lock::lock_file_for(&folder, name).await.map_err(io("lock its lock file"))? {
+        let lock = match lock::lock_file_for(&folder, name).await.map_err(io("lock its .lock file"))? {
             Attempt::Ours(lock) => lock,
             Attempt::Taken(holder) => return Err(StoreError::Locked { path: path.to_owned(), holder }),
         };
-        let saved = match folder.read(name).map_err(io("read it"))? {
+        let saved = match folder.read(name).map_err(io("read the file"))? {
             // The file is replaced atomically, so a killed writer does not leave this; a power loss does.
             Some(text) if text.iter().all(|byte| *byte == 0) => {
                 warn!(

@@ -28,7 +28,7 @@ pub struct Watch {
 impl Watch {
     #[expect(
         deprecated,
-        reason = "the successor is unsafe, for descriptors that may be closed by others; an OwnedFd is ours alone"
+        reason = "its replacement is unsafe, because other code could close the descriptor; an OwnedFd has one owner"
     )]
     pub(super) fn new(folder: &TrustedDir, name: &OsStr) -> io::Result<Self> {
         let events = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
