@@ -110,21 +110,10 @@ impl ClientError {
 mod tests {
     use super::*;
 
-    fn route() -> Box<Route> {
-        Box::new(Route {
-            strategy: "direct",
-            host: "h".parse().unwrap(),
-            username: None,
-            wrapper: "unix:///w".parse().unwrap(),
-            hop: None,
-            onward: None,
-            onward_hop: None,
-        })
-    }
-
     #[test]
     fn failed_call_may_have_arrived_only_after_tunnel_opened() {
-        let broken = |phase, cause| ClientError::from(TransportError::at(phase, *route(), cause));
+        let broken =
+            |phase, cause| ClientError::from(TransportError::at(phase, Route::example("direct"), cause));
         // A protocol error is not tried again, and says nothing about whether the call was read.
         let protocol = broken(Phase::Call, Cause::Protocol("unexpected packet".into()));
         assert!(!protocol.retryable() && protocol.may_have_arrived());
@@ -133,10 +122,19 @@ mod tests {
             assert!(!broken(phase, Cause::Lost("reset".into())).may_have_arrived(), "{phase}");
         }
         let limit = Duration::from_secs(1);
-        let silent = ClientError::NoAnswer { method: "Drain", limit, silent: false, route: route() };
+        let silent = ClientError::NoAnswer {
+            method: "Drain",
+            limit,
+            silent: false,
+            route: Box::new(Route::example("direct")),
+        };
         assert!(silent.may_have_arrived());
-        let status =
-            |code| ClientError::Status { method: "Drain", code, message: String::new(), route: route() };
+        let status = |code| ClientError::Status {
+            method: "Drain",
+            code,
+            message: String::new(),
+            route: Box::new(Route::example("direct")),
+        };
         assert!(!status(tonic::Code::FailedPrecondition).may_have_arrived());
         assert!(!status(tonic::Code::PermissionDenied).may_have_arrived());
         for code in [tonic::Code::Unavailable, tonic::Code::Internal, tonic::Code::OutOfRange] {

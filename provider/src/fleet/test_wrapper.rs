@@ -45,15 +45,7 @@ pub(super) enum ScriptedFault {
 
 impl From<ScriptedFault> for ClientError {
     fn from(fault: ScriptedFault) -> Self {
-        let route = Route {
-            strategy: "direct",
-            host: "h".parse().unwrap(),
-            username: None,
-            wrapper: "unix:///w".parse().unwrap(),
-            hop: None,
-            onward: None,
-            onward_hop: None,
-        };
+        let route = Route::example("direct");
         let (phase, cause) = match fault {
             ScriptedFault::Down => {
                 (Phase::Tcp, Cause::Network(io::Error::from(io::ErrorKind::ConnectionRefused).into()))

@@ -63,6 +63,22 @@ pub struct Route {
     pub onward_hop: Option<usize>,
 }
 
+#[cfg(test)]
+impl Route {
+    /// The route to a manager `mgr-2`, for tests.
+    pub(crate) fn example(strategy: &'static str) -> Self {
+        Self {
+            strategy,
+            host: "mgr-2".parse().unwrap(),
+            username: Some("deploy".to_owned()),
+            wrapper: "unix:///run/wrapper.sock".parse().unwrap(),
+            hop: None,
+            onward: None,
+            onward_hop: None,
+        }
+    }
+}
+
 /// A failure on the way to a wrapper.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{phase} to {}: {cause}", route.host)]

@@ -108,20 +108,8 @@ mod tests {
     use super::*;
     use crate::transport::{Attribute, HostKeyRefusal, HostKeyVerdict, HostPort, InvalidOption, Route};
 
-    fn route(strategy: &'static str) -> Route {
-        Route {
-            strategy,
-            host: "h".parse().unwrap(),
-            username: None,
-            wrapper: "unix:///w".parse().unwrap(),
-            hop: None,
-            onward: None,
-            onward_hop: None,
-        }
-    }
-
     fn direct(phase: Phase, cause: Cause) -> Presence {
-        TransportError::at(phase, route("direct"), cause).presence()
+        TransportError::at(phase, Route::example("direct"), cause).presence()
     }
 
     fn network(kind: ErrorKind) -> Cause {
@@ -183,7 +171,7 @@ mod tests {
     fn jump_host_failure_leaves_target_presence_unknown() {
         let at_hop = |onward: Option<&str>, onward_hop, phase, cause| {
             let onward: Option<HostPort> = onward.map(|name| name.parse().unwrap());
-            let route = Route { hop: Some(1), onward, onward_hop, ..route("proxy_jump") };
+            let route = Route { hop: Some(1), onward, onward_hop, ..Route::example("proxy_jump") };
             TransportError::at(phase, route, cause).presence()
         };
         let failed = || Cause::ChannelRefused { reason: ChannelRefusal::ConnectFailed, text: String::new() };
@@ -206,12 +194,12 @@ mod tests {
                 (Phase::Command, timed_out()),
                 (Phase::Handshake, Cause::Lost("closed".into())),
             ] {
-                let error = TransportError::at(phase, route(strategy), cause);
+                let error = TransportError::at(phase, Route::example(strategy), cause);
                 assert_eq!(error.presence(), Presence::Unseen, "{error}");
             }
         }
         // The host key is checked by us, also behind a command.
-        let error = TransportError::at(Phase::HostKey, route("proxy_command"), changed_key());
+        let error = TransportError::at(Phase::HostKey, Route::example("proxy_command"), changed_key());
         assert_eq!(error.presence(), Presence::Refused);
     }
 }

@@ -7,28 +7,21 @@ use crate::{
     transport::{Cause, Phase, Route, TransportError},
 };
 
-fn route() -> Route {
-    Route {
-        strategy: "direct",
-        host: "mgr-2".parse().unwrap(),
-        username: Some("deploy".to_owned()),
-        wrapper: "unix:///run/wrapper.sock".parse().unwrap(),
-        hop: None,
-        onward: None,
-        onward_hop: None,
-    }
-}
-
 /// The wrapper does not answer.
 fn mute() -> ClientError {
     let limit = Duration::from_secs(10);
-    ClientError::NoAnswer { method: "CheckStatus", limit, silent: false, route: Box::new(route()) }
+    ClientError::NoAnswer {
+        method: "CheckStatus",
+        limit,
+        silent: false,
+        route: Box::new(Route::example("direct")),
+    }
 }
 
 /// Nothing listens there.
 fn gone() -> ClientError {
     let cause = Cause::Network(io::Error::from(io::ErrorKind::ConnectionRefused).into());
-    TransportError::at(Phase::Tcp, route(), cause).into()
+    TransportError::at(Phase::Tcp, Route::example("direct"), cause).into()
 }
 
 fn hours(n: u64) -> Duration {

@@ -11,15 +11,7 @@ fn lost() -> ClientError {
         method: "CheckStatus",
         limit: Duration::from_secs(10),
         silent: false,
-        route: Box::new(crate::transport::Route {
-            strategy: "direct",
-            host: "mgr-2".parse().unwrap(),
-            username: Some("deploy".to_owned()),
-            wrapper: "unix:///run/wrapper.sock".parse().unwrap(),
-            hop: None,
-            onward: None,
-            onward_hop: None,
-        }),
+        route: Box::new(crate::transport::Route::example("direct")),
     }
 }
 
