@@ -118,14 +118,14 @@ impl Row {
 }
 
 /// Runs the benchmarks with these names, or all, and passes each row to `report` when its benchmark is done.
-pub fn run(names: &[String], settings: Settings, mut tell: impl FnMut(&Row)) -> anyhow::Result<()> {
+pub fn run(names: &[String], settings: Settings, mut report: impl FnMut(&Row)) -> anyhow::Result<()> {
     for name in names {
         if !ALL.iter().any(|bench| bench.name == name) {
             bail!("there is no benchmark {name}; there are:\n{}", list());
         }
     }
     for bench in ALL.iter().filter(|bench| names.is_empty() || names.iter().any(|name| name == bench.name)) {
-        (bench.run)(&settings)?.iter().for_each(&mut tell);
+        (bench.run)(&settings)?.iter().for_each(&mut report);
     }
     Ok(())
 }

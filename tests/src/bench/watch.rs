@@ -210,6 +210,6 @@ impl ProcessWrapper for Service {
         &self,
         _: Request<InitForcefulShutdownRequest>,
     ) -> Result<Response<InitForcefulShutdownResponse>, Status> {
-        Err(Status::unimplemented("nobody asks for this here"))
+        Err(Status::unimplemented("not used by this benchmark"))
     }
 }

@@ -229,7 +229,7 @@ impl Resource for Probe {
             }
             _ => {}
         }
-        if !wait(&planned.create_ms, mode == "deaf").await {
+        if !wait(&planned.create_ms, mode == "unresponsive").await {
             diags.fail(
                 "Create interrupted",
                 "The probe exists, but it is not ready; the next apply replaces it.",
@@ -286,7 +286,7 @@ impl Resource for Probe {
             }
             _ => {}
         }
-        if !wait(&prior.destroy_ms, mode == "deaf").await {
+        if !wait(&prior.destroy_ms, mode == "unresponsive").await {
             diags.fail("Destroy interrupted", "Nothing was removed.");
             return leaving.with("destroy_stopped", None);
         }
@@ -319,10 +319,10 @@ impl Resource for Probe {
 }
 
 /// Waits until done or stopped; an unresponsive one ignores the stop. Returns whether the wait was complete.
-async fn wait(milliseconds: &ValueNumber, deaf: bool) -> bool {
+async fn wait(milliseconds: &ValueNumber, unresponsive: bool) -> bool {
     let milliseconds = milliseconds.as_ref().copied().unwrap_or_default();
     let wait = tokio::time::sleep(Duration::from_millis(u64::try_from(milliseconds).unwrap_or_default()));
-    if deaf {
+    if unresponsive {
         wait.await;
         return true;
     }

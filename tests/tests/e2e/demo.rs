@@ -48,6 +48,6 @@ fn demo_fails_when_jobs_are_aborted() {
     let output = demo(&["--sabotage"]);
     let errors = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{errors}");
-    assert!(errors.contains("the promise was broken"), "{errors}");
+    assert!(errors.contains("a check failed"), "{errors}");
     assert!(errors.contains("was lost on"), "{errors}");
 }

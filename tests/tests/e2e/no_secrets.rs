@@ -238,7 +238,7 @@ impl Secrets {
                 || self.method == Method::SshCommand
         );
         let called_back = self.called_back.lock().unwrap().clone();
-        assert!(called_back.contains(&self.token), "nobody called back: {called_back:?}");
+        assert!(called_back.contains(&self.token), "no callback arrived: {called_back:?}");
 
         let starts_a_command = matches!(self.method, Method::ProxyCommand | Method::SshCommand);
         if starts_a_command {

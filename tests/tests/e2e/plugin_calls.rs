@@ -117,7 +117,7 @@ async fn shutdown_ends_process_with_unresponsive_call() {
     let mut stream = stdio.stream_stdio(()).await.unwrap().into_inner();
     let mut creating = setup.client.clone();
     let in_flight =
-        tokio::spawn(async move { creating.provider.apply_resource_change(create("deaf")).await });
+        tokio::spawn(async move { creating.provider.apply_resource_change(create("unresponsive")).await });
     setup.lab.wait_for("create_start", 1, SOON);
     setup.client.controller.shutdown(goplugin::Empty {}).await.unwrap();
     assert!(matches!(stream.message().await, Ok(None)), "the stream ends with the process");

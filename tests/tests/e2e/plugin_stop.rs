@@ -104,7 +104,7 @@ fn sigterm_to_process_group_stops_create() {
 
 #[test]
 fn second_ctrl_c_ends_unresponsive_create() {
-    let lab = creating(1, "deaf");
+    let lab = creating(1, "unresponsive");
     let mut session = apply(&lab);
     lab.wait_for("create_start", 1, LIMIT);
     session.ctrl_c().unwrap();

@@ -75,7 +75,7 @@ fn systemd_start_waits_for_level_and_stop_sends_sigquit() {
     assert_eq!(machine.property(UNIT, "ActiveState"), "inactive");
     assert_eq!(machine.property(UNIT, "Result"), "success");
     assert_eq!(machine.property(UNIT, "ExecMainStatus"), "0");
-    assert_eq!(machine.signals(), ["SIGQUIT"], "nobody else signals the runner");
+    assert_eq!(machine.signals(), ["SIGQUIT"], "only the service stop signals the runner");
     assert_eq!(machine.runner(), None);
     let tally = machine.lab.queue().tally();
     assert_eq!((tally.finished, tally.lost), (2, 0));

@@ -153,14 +153,14 @@ async fn hanging_agent_is_named() {
     let short = |options: SshOptions| SshOptions { connect_timeout: Some(Duration::from_secs(4)), ..options };
     let message = async |options: SshOptions| {
         let error = soon(Connector::new(options).client(fixture.target()).check_status()).await.unwrap_err();
-        assert!(error.retryable(), "nobody has refused anything: {error:?}");
+        assert!(error.retryable(), "the login was not rejected: {error:?}");
         fixture.message(&error)
     };
     // Its socket accepts the connection, and no process reads from it.
-    let deaf = fixture.dir.path().join("deaf.sock");
-    let _listener = std::os::unix::net::UnixListener::bind(&deaf).unwrap();
+    let silent = fixture.dir.path().join("silent.sock");
+    let _listener = std::os::unix::net::UnixListener::bind(&silent).unwrap();
     let options = SshOptions {
-        agent: Some(AgentOptions { socket: Some(deaf), identity: None }),
+        agent: Some(AgentOptions { socket: Some(silent), identity: None }),
         ..with_agent(&fixture, &agent, None)
     };
     insta::assert_snapshot!("agent_silent", message(short(options)).await);

@@ -66,12 +66,12 @@ pub struct Options {
 pub fn run(options: &Options) -> anyhow::Result<Tally> {
     let lab = Lab::start()?;
     let ssh = if options.embedded_ssh { ssh::Choice::Embedded } else { ssh::Choice::Best };
-    lab.cloud().shape(move |_, spec| *spec = HostSpec { ssh: ssh.clone(), ..slow_but_honest(spec.clone()) });
+    lab.cloud().shape(move |_, spec| *spec = HostSpec { ssh: ssh.clone(), ..slow_runner(spec.clone()) });
     let timeline = Timeline::start(lab.events());
-    let outcome = story(&lab, options);
+    let outcome = scenario(&lab, options);
     timeline.finish();
     if outcome.is_err() {
-        tell(&format!("\nThe whole log:\n{}", lab.events()));
+        print(&format!("\nThe whole log:\n{}", lab.events()));
     } else if let Some(path) = &options.svg {
         let svg = picture::draw(&lab.events().all());
         fs::write(path, svg).with_context(|| format!("write {}", path.display()))?;
@@ -79,26 +79,26 @@ pub fn run(options: &Options) -> anyhow::Result<Tally> {
     outcome
 }
 
-fn story(lab: &Lab, options: &Options) -> anyhow::Result<Tally> {
+fn scenario(lab: &Lab, options: &Options) -> anyhow::Result<Tally> {
     let events = lab.events();
     let mut root = Root::create(lab)?;
     let program = terraform::terraform()?;
     events.note("demo", format!("{} ({})", root.version()?, program.display()));
     events.note("demo", "each host: an SSH server, grit-wrapper, and a stand-in for gitlab-runner");
 
-    chapter(events, "deploy version 1");
+    section(events, "deploy version 1");
     root.set_version("v1");
     expect(&root.run("apply")?, &Changes { add: 5, change: 0, remove: 0 })?;
     ssh_in_use(lab)?;
     ensure!(!root.has_changes()?, "a second plan of the same version is not empty");
     events.note("terraform", "plan: no changes");
 
-    chapter(events, "submit jobs");
+    section(events, "submit jobs");
     let load = Load::start(lab.queue());
     wait(events, "both hosts are full of jobs", || lab.queue().tally().running >= CONCURRENT * OLD.len())?;
     events.note("queue", format!("{} jobs running on version 1", lab.queue().tally().running));
 
-    chapter(events, "roll to version 2 in one apply");
+    section(events, "roll to version 2 in one apply");
     let from = events.all().len();
     let saboteur = options.sabotage.then(|| sabotage(lab));
     root.set_version("v2");
@@ -109,19 +109,19 @@ fn story(lab: &Lab, options: &Options) -> anyhow::Result<Tally> {
     }
     load.stop();
     expect(&rolled, &Changes { add: 4, change: 1, remove: 4 })?;
-    promise(&checks::violations(&events.all(), from, &OLD, &NEW))?;
+    check(&checks::violations(&events.all(), from, &OLD, &NEW))?;
     ensure!(!root.has_changes()?, "a plan after the roll is not empty");
     events.note("terraform", "plan: no changes");
     let tally =
         lab.queue().wait_all_ended(LIMIT).map_err(|open| anyhow::anyhow!("jobs never ended: {open:?}"))?;
     events.note("queue", format!("{} jobs finished so far, {} lost", tally.finished, tally.lost));
 
-    chapter(events, "destroy, with jobs running");
+    section(events, "destroy, with jobs running");
     let from = events.all().len();
     lab.queue().submit(6, Duration::from_millis(1500));
     wait(events, "the jobs run", || lab.queue().tally().running == 6)?;
     expect(&root.run("destroy")?, &Changes { add: 0, change: 0, remove: 5 })?;
-    promise(&checks::violations(&events.all(), from, &NEW, &[]))?;
+    check(&checks::violations(&events.all(), from, &NEW, &[]))?;
     ensure!(lab.cloud().instances().is_empty(), "instances are left");
 
     let tally = lab.queue().tally();
@@ -131,7 +131,7 @@ fn story(lab: &Lab, options: &Options) -> anyhow::Result<Tally> {
 }
 
 /// A realistic runner: it starts slowly, and shuts down slowly after its last job.
-fn slow_but_honest(spec: HostSpec) -> HostSpec {
+fn slow_runner(spec: HostSpec) -> HostSpec {
     let spec = HostSpec { concurrent: CONCURRENT, boot_takes: Duration::from_millis(400), ..spec };
     spec.runner(&["--start-delay", "300ms", "--handlers-after", "100ms", "--executor-shutdown", "300ms"])
 }
@@ -200,8 +200,8 @@ fn expect(run: &Run, wanted: &Changes) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn promise(violations: &[String]) -> anyhow::Result<()> {
-    ensure!(violations.is_empty(), "the promise was broken:\n  {}", violations.join("\n  "));
+fn check(violations: &[String]) -> anyhow::Result<()> {
+    ensure!(violations.is_empty(), "a check failed:\n  {}", violations.join("\n  "));
     Ok(())
 }
 
@@ -240,12 +240,12 @@ fn sabotage(lab: &Lab) -> JoinHandle<()> {
     })
 }
 
-fn chapter(events: &EventLog, title: &str) {
+fn section(events: &EventLog, title: &str) {
     events.note("demo", format!("== {title} =="));
 }
 
 #[expect(clippy::print_stdout, reason = "the demo is there to be read")]
-fn tell(text: &str) {
+fn print(text: &str) {
     println!("{text}");
 }
 

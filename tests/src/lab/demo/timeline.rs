@@ -25,14 +25,14 @@ impl Timeline {
         let done = Arc::new(AtomicBool::new(false));
         let (events, finished) = (events.clone(), Arc::clone(&done));
         let thread = std::thread::spawn(move || {
-            let mut words = Words::default();
+            let mut texts = Texts::default();
             let mut seen = 0;
             loop {
                 // Read before the log, so that all events before `finish` are printed.
                 let last = finished.load(Ordering::Acquire);
                 while let Some(event) = events.wait_from(seen, Duration::ZERO, |_| true) {
                     seen = event.seq + 1;
-                    if let Some(text) = words.tell(&event) {
+                    if let Some(text) = texts.text(&event) {
                         print(&event, &text);
                     }
                 }
@@ -60,12 +60,12 @@ fn print(event: &Event, text: &str) {
 
 /// The texts, and the number of jobs on each host.
 #[derive(Debug, Default)]
-struct Words {
+struct Texts {
     jobs: BTreeMap<String, usize>,
 }
 
-impl Words {
-    fn tell(&mut self, event: &Event) -> Option<String> {
+impl Texts {
+    fn text(&mut self, event: &Event) -> Option<String> {
         let jobs = self.jobs.entry(event.subject.clone()).or_default();
         Some(match &event.what {
             What::InstanceCreated { version, .. } => format!("instance created, with runner {version}"),

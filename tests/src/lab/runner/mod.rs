@@ -233,7 +233,7 @@ async fn take(signals: &mut StopSignals, link: &Link, state: &State) -> Stop {
     let received = signals.next().await;
     let jobs = state.lock().jobs.len();
     say(&format!("received stop signal {} with {jobs} jobs", received.name()));
-    let dropped = signals.be_deaf().await;
+    let dropped = signals.drop_signals().await;
     link.tell(What::RunnerSignal { pid, signal: received.name().to_owned(), jobs, ignored: false }).await;
     for signal in dropped {
         link.tell(What::RunnerSignal { pid, signal: signal.name().to_owned(), jobs, ignored: true }).await;

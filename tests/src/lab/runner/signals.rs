@@ -8,7 +8,7 @@ use std::{io, time::Duration};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// How long a further signal is dropped after one was received.
-const DEAF: Duration = Duration::from_millis(2);
+const DROP_WINDOW: Duration = Duration::from_millis(2);
 
 /// A signal that stops the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,9 +56,9 @@ impl StopSignals {
     }
 
     /// Drops signals during the window, and returns them.
-    pub(super) async fn be_deaf(&mut self) -> Vec<Stop> {
+    pub(super) async fn drop_signals(&mut self) -> Vec<Stop> {
         let mut dropped = Vec::new();
-        let over = tokio::time::sleep(DEAF);
+        let over = tokio::time::sleep(DROP_WINDOW);
         tokio::pin!(over);
         loop {
             tokio::select! {
