@@ -104,7 +104,7 @@ async fn failed_start_exits_1() {
     let failed = operator(&wrapper, &["start"]);
     assert_eq!(failed.status.code(), Some(1), "{}", stderr(&failed));
     assert!(
-        stderr(&failed).contains("the runner could not be started: the state file"),
+        stderr(&failed).contains("the runner could not be started: cannot write the state file"),
         "{}",
         stderr(&failed)
     );
