@@ -19,15 +19,4 @@ mod wrapper;
 
 pub(crate) use connection::cause;
 pub use connection::explain;
-pub(crate) use diagnostic::{Code, Explained};
-
-use crate::schema::Diagnostics;
-
-/// Adds the code to every error that has no code.
-pub(crate) fn add_code(diags: &mut Diagnostics, code: Code) {
-    for error in &mut diags.errors {
-        if !error.detail.contains("\n\nCode: ") {
-            error.detail.to_mut().push_str(&format!("\n\nCode: {code}"));
-        }
-    }
-}
+pub(crate) use diagnostic::Explained;

@@ -9,7 +9,7 @@ use async_trait::async_trait;
 
 use crate::{
     config::provider_block::{self, ProviderArgs},
-    explain::{Code, add_code, plan, values},
+    explain::{plan, values},
     plan_guard,
     process::{Configured, Settings, Shared},
     schema::{AttributePath, Diagnostics, DiagnosticsExt, Provider, Schema, is_known},
@@ -38,7 +38,6 @@ impl Provider for Grit {
     async fn validate(&self, diags: &mut Diagnostics, config: ProviderArgs) -> Option<()> {
         let home = |name: &str| (name == "HOME").then(|| std::env::var(name).ok()).flatten();
         config.or_environment(home).check(diags);
-        add_code(diags, Code::InvalidConfig);
         (!diags.has_errors()).then_some(())
     }
 

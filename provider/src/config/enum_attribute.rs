@@ -1,6 +1,9 @@
 //! Attributes that take one of a few words.
 
-use crate::schema::{AttributePath, Diagnostics, DiagnosticsExt, Value};
+use crate::{
+    explain::values,
+    schema::{AttributePath, Diagnostics, Value},
+};
 
 /// A closed set of words. The one list feeds parser, validator and documentation.
 pub(crate) trait EnumAttribute: Copy + PartialEq + 'static {
@@ -35,7 +38,6 @@ pub(crate) fn check<T: EnumAttribute>(value: &Value<String>, path: AttributePath
     if let Value::Value(word) = value
         && T::from_word(word).is_none()
     {
-        let detail = format!("`{path}` is {word:?}; it must be {}.", T::choices());
-        diags.fail_at(path, "Invalid value", detail);
+        values::not_one_of(&path, word, &T::choices()).error(path, diags);
     }
 }

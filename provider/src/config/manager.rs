@@ -9,9 +9,10 @@ use super::{
     text::{self, check_address, check_set, check_text, set},
 };
 use crate::{
+    explain::values,
     schema::{
-        Attribute, AttributePath, AttributeType, Diagnostics, DiagnosticsExt, Value, attributes, optional,
-        required, sensitive,
+        Attribute, AttributePath, AttributeType, Diagnostics, Value, attributes, optional, required,
+        sensitive,
     },
     transport::{AddressError, HostPort, Secret, Target, WrapperAddress, check},
 };
@@ -110,16 +111,13 @@ impl RunnerManagerArgs {
             && username.contains(|c: char| c.is_control() || c.is_whitespace())
         {
             let path = at("username");
-            let detail =
-                format!("`{path}` is {username:?}; it must not contain white space or control characters.");
-            diags.fail_at(path, "Invalid user name", detail);
+            values::user_name(&path, username).error(path, diags);
         }
         if let Value::Value(pins) = &self.host_key
             && let Err(problem) = check::host_keys(pins)
         {
             let path = at("host_key");
-            let detail = format!("`{path}`: {problem}.");
-            diags.fail_at(path, "Invalid host key", detail);
+            values::host_key(&path, &problem).error(path, diags);
         }
     }
 

@@ -1,8 +1,11 @@
 //! Whole numbers as attributes.
 
-use std::{fmt::Display, ops::RangeInclusive};
+use std::ops::RangeInclusive;
 
-use crate::schema::{AttributePath, Diagnostics, DiagnosticsExt, Number, Value};
+use crate::{
+    explain::values,
+    schema::{AttributePath, Diagnostics, Number, Value},
+};
 
 /// The number of an attribute; `None` where it is null. Others were refused by [`check_whole`].
 pub(crate) fn whole<T: TryFrom<i64>>(value: &Value<Number>) -> Option<T> {
@@ -19,14 +22,8 @@ pub(crate) fn check_whole(
     if let Value::Value(number) = value
         && !number.as_i64().is_some_and(|whole| range.contains(&whole))
     {
-        refuse(number, &range, path, diags);
+        values::number(&path, number, &range).error(path, diags);
     }
-}
-
-fn refuse(number: &impl Display, range: &RangeInclusive<i64>, path: AttributePath, diags: &mut Diagnostics) {
-    let (least, most) = (range.start(), range.end());
-    let detail = format!("`{path}` is {number}; it must be a whole number from {least} to {most}.");
-    diags.fail_at(path, "Invalid number", detail);
 }
 
 #[cfg(test)]
@@ -57,7 +54,8 @@ mod tests {
             (Number::Decimal("1e30".into()), "1e30"),
             (Number::Decimal("99999999999999999999".into()), "99999999999999999999"),
         ] {
-            let wanted = format!("`n` is {text}; it must be a whole number from 1 to 10.");
+            let wanted =
+                format!("`n` is {text}; it must be a whole number from 1 to 10.\n\nCode: invalid_config");
             assert_eq!(errors(number), [wanted]);
         }
     }

@@ -14,9 +14,10 @@ use super::{
 };
 use crate::{
     duration,
+    explain::values,
     schema::{
-        Attribute as SchemaAttribute, AttributePath, AttributeType, Diagnostics, DiagnosticsExt, Value,
-        attributes, optional, sensitive,
+        Attribute as SchemaAttribute, AttributePath, AttributeType, Diagnostics, Value, attributes, optional,
+        sensitive,
     },
     transport::{
         AgentSource, Attribute, ConnectionSettings, CredentialSource, Hop, KeySource, Login, Secret,
@@ -107,13 +108,7 @@ impl SshArgs {
         let mut chosen = strategies.into_iter().filter_map(|(name, is_set)| is_set.then_some(name));
         if let Some(first) = chosen.next() {
             for other in chosen {
-                diags.fail_at(
-                    at(other),
-                    "Conflicting connection methods",
-                    format!(
-                        "Set only one of `ssh.{first}` and `ssh.{other}`, or neither for a direct connection."
-                    ),
-                );
+                values::conflicting_methods(first, other).error(at(other), diags);
             }
         }
         for (name, list) in [

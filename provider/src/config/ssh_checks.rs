@@ -5,7 +5,8 @@ use std::{path::Path, time::Duration};
 use super::{text::set, timeouts::check_duration};
 use crate::{
     duration,
-    schema::{AttributePath, Diagnostics, DiagnosticsExt, Value},
+    explain::values,
+    schema::{AttributePath, Diagnostics, Value},
     transport::{Secret, check, expand},
 };
 
@@ -21,11 +22,7 @@ pub(super) fn check_keys(
 ) {
     let at = |name: &'static str| path.clone().attribute(name);
     if set(text).is_some() && set(file).is_some() {
-        diags.fail_at(
-            at("private_key_path"),
-            "Conflicting private keys",
-            format!("Set only one of `{path}.private_key` and `{path}.private_key_path`."),
-        );
+        values::conflicting_keys(path).error(at("private_key_path"), diags);
     }
     if let Some(text) = set(text)
         && let Err(problem) = check::private_key(&Secret::new(text))
@@ -42,8 +39,7 @@ pub(super) fn check_keys(
         {
             // Credentials matter when something connects. A plan of drains alone connects to nothing.
             let path = at(name);
-            let detail = format!("`{path}`: {problem}. A connection that needs this file will fail.");
-            diags.warn_at(path, "SSH file cannot be used", detail);
+            values::ssh_file(&path, &problem).warning(path, diags);
         }
     }
 }
@@ -54,8 +50,7 @@ pub(super) fn check_limit(value: &Value<String>, path: AttributePath, diags: &mu
     if let Value::Value(text) = value
         && duration::parse(text).is_ok_and(|time| time < SHORTEST)
     {
-        let detail = format!("`{path}` is {text:?}; it must be at least 100ms.");
-        diags.fail_at(path, "Duration is too short", detail);
+        values::duration_too_short(&path, text, "100ms").error(path, diags);
     }
 }
 
@@ -63,13 +58,11 @@ pub(super) fn check_elements<T>(list: &Value<Vec<Value<T>>>, path: &AttributePat
     for (index, element) in (0i64..).zip(list.iter().flatten()) {
         if element.is_null() {
             let path = path.clone().index(index);
-            let detail = format!("`{path}` is null. Remove the element, or set a value.");
-            diags.fail_at(path, "Element is null", detail);
+            values::null_element(&path).error(path, diags);
         }
     }
 }
 
 pub(super) fn invalid(path: AttributePath, problem: &str, diags: &mut Diagnostics) {
-    let detail = format!("`{path}`: {problem}.");
-    diags.fail_at(path, "Invalid SSH option", detail);
+    values::ssh_option(&path, problem).error(path, diags);
 }

@@ -5,7 +5,8 @@
 use std::str::FromStr;
 
 use crate::{
-    schema::{Attribute, AttributePath, AttributeType, Diagnostics, DiagnosticsExt, Value, optional},
+    explain::values,
+    schema::{Attribute, AttributePath, AttributeType, Diagnostics, Value, optional},
     transport::AddressError,
 };
 
@@ -41,8 +42,7 @@ pub(crate) fn check_address<T: FromStr<Err = AddressError>>(
     match value {
         Value::Value(text) => {
             if let Err(error) = text.parse::<T>() {
-                let detail = format!("`{path}`: {error}.");
-                diags.fail_at(path, "Invalid address", detail);
+                values::address(&path, error).error(path, diags);
             }
         }
         value => check_set(value, path, diags),
@@ -52,8 +52,7 @@ pub(crate) fn check_address<T: FromStr<Err = AddressError>>(
 /// Refuses null. Unknown passes.
 pub(crate) fn check_set<T>(value: &Value<T>, path: AttributePath, diags: &mut Diagnostics) {
     if value.is_null() {
-        let detail = format!("`{path}` is required and must not be null.");
-        diags.fail_at(path, "Required attribute is null", detail);
+        values::null(&path).error(path, diags);
     }
 }
 
@@ -61,8 +60,7 @@ pub(crate) fn check_set<T>(value: &Value<T>, path: AttributePath, diags: &mut Di
 pub(crate) fn check_text(value: &Value<String>, path: AttributePath, diags: &mut Diagnostics) {
     match value {
         Value::Value(text) if text.trim().is_empty() => {
-            let detail = format!("`{path}` is {text:?}; it is required and must not be empty.");
-            diags.fail_at(path, "Required attribute is empty", detail);
+            values::empty(&path, text).error(path, diags);
         }
         value => check_set(value, path, diags),
     }

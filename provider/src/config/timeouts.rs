@@ -6,9 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     duration,
-    schema::{
-        Attribute, AttributePath, AttributeType, Diagnostics, DiagnosticsExt, Value, attributes, optional,
-    },
+    explain::values,
+    schema::{Attribute, AttributePath, AttributeType, Diagnostics, Value, attributes, optional},
 };
 
 /// `timeouts = { create, update }` of a resource that waits when it is created or changed.
@@ -78,8 +77,7 @@ fn check_limit(value: &Value<String>, path: AttributePath, diags: &mut Diagnosti
     if let Value::Value(text) = value
         && duration::parse(text).is_ok_and(|limit| limit < SHORTEST)
     {
-        let detail = format!("`{path}` is {text:?}; it must be at least 1s.");
-        diags.fail_at(path, "Duration is too short", detail);
+        values::duration_too_short(&path, text, "1s").error(path, diags);
     }
 }
 
@@ -96,10 +94,6 @@ pub(crate) fn check_duration(value: &Value<String>, path: AttributePath, diags: 
         && let Err(error) = duration::parse(text)
     {
         let named = format!("`{path}`: {text:?}");
-        diags.fail_at(
-            path,
-            "Invalid duration",
-            format!("{named} is not a valid duration: {error}. Accepted: {}.", duration::ACCEPTED),
-        );
+        values::duration(&named, error, duration::ACCEPTED).error(path, diags);
     }
 }

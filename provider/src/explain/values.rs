@@ -1,6 +1,84 @@
-//! Texts for invalid values in the configuration.
+//! Texts for invalid values in the configuration. Each contains the path of the attribute, the value, and what is accepted.
 
 use super::diagnostic::{Code, Explained};
+use crate::{duration::human, schema::AttributePath};
+use std::{fmt::Display, ops::RangeInclusive, time::Duration};
+
+fn invalid(summary: &str, happened: String) -> Explained {
+    Explained::new(Code::InvalidConfig, summary, happened, "")
+}
+
+pub(crate) fn null(path: &AttributePath) -> Explained {
+    invalid("Required attribute is null", format!("`{path}` is required and must not be null."))
+}
+
+pub(crate) fn empty(path: &AttributePath, text: &str) -> Explained {
+    invalid(
+        "Required attribute is empty",
+        format!("`{path}` is {text:?}; it is required and must not be empty."),
+    )
+}
+
+pub(crate) fn null_element(path: &AttributePath) -> Explained {
+    invalid("Element is null", format!("`{path}` is null. Remove the element, or set a value."))
+}
+
+/// `choices`: the accepted values.
+pub(crate) fn not_one_of(path: &AttributePath, text: &str, choices: &str) -> Explained {
+    invalid("Invalid value", format!("`{path}` is {text:?}; it must be {choices}."))
+}
+
+pub(crate) fn number(path: &AttributePath, number: impl Display, range: &RangeInclusive<i64>) -> Explained {
+    let (least, most) = (range.start(), range.end());
+    invalid(
+        "Invalid number",
+        format!("`{path}` is {number}; it must be a whole number from {least} to {most}."),
+    )
+}
+
+/// `problem` contains what is accepted.
+pub(crate) fn address(path: &AttributePath, problem: impl Display) -> Explained {
+    invalid("Invalid address", format!("`{path}`: {problem}."))
+}
+
+pub(crate) fn host_key(path: &AttributePath, problem: &str) -> Explained {
+    invalid("Invalid host key", format!("`{path}`: {problem}."))
+}
+
+pub(crate) fn user_name(path: &AttributePath, text: &str) -> Explained {
+    invalid(
+        "Invalid user name",
+        format!("`{path}` is {text:?}; it must not contain white space or control characters."),
+    )
+}
+
+pub(crate) fn ssh_option(path: &AttributePath, problem: &str) -> Explained {
+    invalid("Invalid SSH option", format!("`{path}`: {problem}."))
+}
+
+/// Warns: only a connection needs the file, and a plan opens no connection.
+pub(crate) fn ssh_file(path: &AttributePath, problem: &str) -> Explained {
+    Explained::new(
+        Code::InvalidConfig,
+        "SSH file cannot be used",
+        format!("`{path}`: {problem}."),
+        "Correct the path or the file: connections that need this file will fail.",
+    )
+}
+
+pub(crate) fn conflicting_keys(path: &AttributePath) -> Explained {
+    invalid(
+        "Conflicting private keys",
+        format!("Set only one of `{path}.private_key` and `{path}.private_key_path`."),
+    )
+}
+
+pub(crate) fn conflicting_methods(first: &str, other: &str) -> Explained {
+    invalid(
+        "Conflicting connection methods",
+        format!("Set only one of `ssh.{first}` and `ssh.{other}`, or neither for a direct connection."),
+    )
+}
 
 pub(crate) fn host_keys_not_verified() -> Explained {
     Explained::new(
@@ -8,5 +86,61 @@ pub(crate) fn host_keys_not_verified() -> Explained {
         "Host keys are not verified",
         "Man-in-the-middle attacks are possible.",
         "Set `known_hosts` or `host_keys`, or `host_key` of the runner manager.",
+    )
+}
+
+/// `named`: the path with the value.
+pub(crate) fn duration(named: &str, error: impl Display, accepted: &str) -> Explained {
+    invalid("Invalid duration", format!("{named} is not a valid duration: {error}. Accepted: {accepted}."))
+}
+
+pub(crate) fn duration_too_short(path: &AttributePath, text: &str, least: &str) -> Explained {
+    invalid("Duration is too short", format!("`{path}` is {text:?}; it must be at least {least}."))
+}
+
+/// `attribute`: the attribute of `timeouts` with the limit.
+pub(crate) fn stable_for_exceeds_timeout(text: &str, attribute: &str, limit: Duration) -> Explained {
+    invalid(
+        "`stable_for` exceeds the timeout",
+        format!(
+            "`stable_for` is {text:?}; it must be less than `timeouts.{attribute}` ({}). Raise `timeouts.{attribute}`, or lower \
+             `stable_for`.",
+            human(limit)
+        ),
+    )
+}
+
+pub(crate) fn min_healthy(path: &AttributePath, number: usize, peers: usize) -> Explained {
+    invalid(
+        "Invalid number of healthy peers",
+        format!(
+            "`{path}` is {number} (default 1), but `peers` has {peers} entries. Set a number from 0 to {peers}, or add peers."
+        ),
+    )
+}
+
+/// The text does not contain the URL, which may contain a token.
+pub(crate) fn url(path: &AttributePath) -> Explained {
+    invalid(
+        "Invalid URL",
+        format!(
+            "`{path}` must be a URL such as `http://host/path` or `https://host/path`, without white space."
+        ),
+    )
+}
+
+pub(crate) fn http_method(path: &AttributePath, text: &str) -> Explained {
+    invalid("Invalid HTTP method", format!("`{path}` is {text:?}; it must be an HTTP method."))
+}
+
+pub(crate) fn http_header_name(path: &AttributePath, name: &str) -> Explained {
+    invalid("Invalid HTTP header", format!("`{path}`: {name:?} is not a valid HTTP header name."))
+}
+
+/// The text does not contain the value, which may be a token.
+pub(crate) fn http_header_value(path: &AttributePath) -> Explained {
+    invalid(
+        "Invalid HTTP header",
+        format!("`{path}` contains characters that are not allowed in an HTTP header."),
     )
 }

@@ -29,7 +29,6 @@ use super::{configured, unique_suffix};
 use crate::{
     call::{Walk, call},
     explain::{
-        Code, add_code,
         drain::{self, Word},
         plan, protocol,
     },
@@ -91,7 +90,6 @@ impl Resource for RunnerDrain {
         // In an apply the plan that follows decides: an update may fail, a create must not.
         if call().walk == Walk::Plan {
             config.check(diags);
-            add_code(diags, Code::InvalidConfig);
         }
         (!diags.has_errors()).then_some(())
     }
@@ -130,7 +128,6 @@ impl Resource for RunnerDrain {
         }
         let mut found = Diagnostics::default();
         proposed.check(&mut found);
-        add_code(&mut found, Code::InvalidConfig);
         if walk == Walk::Plan && found.has_errors() {
             diags.errors.append(&mut found.errors);
             return None;
@@ -153,7 +150,6 @@ impl Resource for RunnerDrain {
     ) -> Option<(DrainState, ValueEmpty, Vec<AttributePath>)> {
         proposed.check(diags);
         if diags.has_errors() {
-            add_code(diags, Code::InvalidConfig);
             return None;
         }
         // A guard that was adopted, or stored without an identifier, has no instance yet: filling it in is an update.

@@ -17,7 +17,7 @@ use super::{configured, unique_suffix};
 use crate::{
     call::{Walk, call},
     config::manager::{InvalidManager, RunnerManagerArgs},
-    explain::{Code, add_code, health, plan, protocol},
+    explain::{health, plan, protocol},
     fleet::{
         self, Outcomes,
         health::{HealthPolicy, Healthy, NotHealthy},
@@ -144,7 +144,6 @@ impl Resource for RunnerHealth {
     async fn validate<'a>(&self, diags: &mut Diagnostics, config: HealthState) -> Option<()> {
         // In an apply, too: a gate that fails holds back the destroys that wait for it.
         config.check(diags);
-        add_code(diags, Code::InvalidConfig);
         (!diags.has_errors()).then_some(())
     }
 

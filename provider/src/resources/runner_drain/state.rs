@@ -15,12 +15,15 @@ use crate::{
         text::{check_set, check_text},
         timeouts::{DeleteTimeout, duration_or},
     },
-    explain::drain::{self, Planned},
+    explain::{
+        drain::{self, Planned},
+        values,
+    },
     fleet::drain::{DrainPolicy, Mode, OnTimeout, OnUnreachable},
     process::Configured,
     schema::{
-        AttributePath, AttributeType, Diagnostics, DiagnosticsExt, Number, Schema, Value, attributes,
-        computed, optional, required, schema as schema_of, sensitive,
+        AttributePath, AttributeType, Diagnostics, Number, Schema, Value, attributes, computed, optional,
+        required, schema as schema_of, sensitive,
     },
 };
 
@@ -199,10 +202,7 @@ impl GuardArgs {
             && self.min_healthy() <= 1_000_000
         {
             let (path, wanted, there) = (at("min_healthy"), self.min_healthy(), peers.len());
-            let detail = format!(
-                "`{path}` is {wanted} (default 1), but `peers` has {there} entries. Set a number from 0 to {there}, or add peers."
-            );
-            diags.fail_at(path, "Invalid number of healthy peers", detail);
+            values::min_healthy(&path, wanted, there).error(path, diags);
         }
     }
 }
@@ -216,30 +216,22 @@ impl CallbackArgs {
             && !is_http_url(url)
         {
             let path = at("url");
-            // Not the URL itself: it may hold a token.
-            let detail = format!(
-                "`{path}` must be a URL such as `http://host/path` or `https://host/path`, without white space."
-            );
-            diags.fail_at(path, "Invalid URL", detail);
+            values::url(&path).error(path, diags);
         }
         if let Value::Value(method) = &self.method
             && http::Method::from_bytes(method.as_bytes()).is_err()
         {
             let path = at("method");
-            let detail = format!("`{path}` is {method:?}; it must be an HTTP method.");
-            diags.fail_at(path, "Invalid HTTP method", detail);
+            values::http_method(&path, method).error(path, diags);
         }
         for (name, value) in self.headers.iter().flatten() {
             let path = at("headers").key(name.clone());
             if http::HeaderName::from_bytes(name.as_bytes()).is_err() {
-                let detail = format!("`{path}`: {name:?} is not a valid HTTP header name.");
-                diags.fail_at(path.clone(), "Invalid HTTP header", detail);
+                values::http_header_name(&path, name).error(path.clone(), diags);
             }
             match value {
                 Value::Value(value) if http::HeaderValue::from_str(value).is_err() => {
-                    let detail =
-                        format!("`{path}` contains characters that are not allowed in an HTTP header.");
-                    diags.fail_at(path, "Invalid HTTP header", detail);
+                    values::http_header_value(&path).error(path, diags);
                 }
                 value => check_set(value, path, diags),
             }

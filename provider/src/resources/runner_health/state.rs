@@ -15,12 +15,12 @@ use crate::{
         timeouts::{WaitTimeouts, check_duration, duration_or},
     },
     duration,
-    explain::health,
+    explain::{health, values},
     fleet::health::HealthPolicy,
     process::Configured,
     schema::{
-        AttributePath, AttributeType, Diagnostics, DiagnosticsExt, Schema, Value, attributes, computed,
-        optional, required, schema as schema_of,
+        AttributePath, AttributeType, Diagnostics, Schema, Value, attributes, computed, optional, required,
+        schema as schema_of,
     },
 };
 
@@ -180,15 +180,8 @@ impl HealthState {
                 Value::Unknown => None,
             };
             if let Some(limit) = limit.filter(|limit| stable_for >= *limit) {
-                diags.fail_at(
-                    AttributePath::new("stable_for"),
-                    "`stable_for` exceeds the timeout",
-                    format!(
-                        "`stable_for` is {text:?}; it must be less than `timeouts.{name}` ({}). Raise `timeouts.{name}`, or lower \
-                         `stable_for`.",
-                        duration::human(limit)
-                    ),
-                );
+                values::stable_for_exceeds_timeout(text, name, limit)
+                    .error(AttributePath::new("stable_for"), diags);
                 return;
             }
         }
