@@ -124,11 +124,11 @@ impl Seen {
 }
 
 impl Evidence {
-    /// Takes over what is seen now. `jobs` and `proved_at` stay: they belong to the proof.
+    /// Takes over what is seen now. `jobs` and `verified_at` stay: they belong to the proof.
     fn see(&mut self, snapshot: &Snapshot) {
-        let (jobs, proved_at) = (self.jobs, std::mem::take(&mut self.proved_at));
+        let (jobs, verified_at) = (self.jobs, std::mem::take(&mut self.verified_at));
         let problem = std::mem::take(&mut self.problem);
         let seen = Self::new(snapshot, time::OffsetDateTime::UNIX_EPOCH);
-        *self = Self { jobs, proved_at, problem, ..seen };
+        *self = Self { jobs, verified_at, problem, ..seen };
     }
 }

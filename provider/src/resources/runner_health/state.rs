@@ -59,7 +59,7 @@ pub(super) struct Evidence {
     pub(super) jobs: Value<i64>,
     pub(super) wrapper: Value<String>,
     /// When the manager was proved healthy, RFC 3339 in UTC.
-    pub(super) proved_at: Value<String>,
+    pub(super) verified_at: Value<String>,
     /// Why a refresh did not find it healthy.
     #[serde(default)]
     pub(super) problem: Value<String>,
@@ -97,7 +97,7 @@ impl Evidence {
                 || "upstream".to_owned(),
                 |detail| format!("grit-wrapper {}", detail.wrapper_version),
             )),
-            proved_at: optional_value(rfc3339(now)),
+            verified_at: optional_value(rfc3339(now)),
             problem: Value::Null,
         }
     }
@@ -233,7 +233,7 @@ pub(super) fn schema() -> Schema {
         ("jobs", computed(AttributeType::Number, "Number of running jobs when the health was verified.")),
         ("wrapper", computed(AttributeType::String, "`grit-wrapper` with its version, or `upstream`.")),
         (
-            "proved_at",
+            "verified_at",
             computed(AttributeType::String, "Time at which the health was verified (RFC 3339, UTC)."),
         ),
         (
