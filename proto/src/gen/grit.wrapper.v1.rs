@@ -25,9 +25,9 @@ pub struct Status {
     /// The drain in progress, or the drain that stopped the last runner.
     #[prost(message, optional, tag = "9")]
     pub drain: ::core::option::Option<Drain>,
-    /// The wrapper is stopping: it exits after its runner.
+    /// The wrapper is shutting down: it exits after its runner.
     #[prost(bool, tag = "10")]
-    pub leaving: bool,
+    pub shutting_down: bool,
     #[prost(string, tag = "11")]
     pub wrapper_version: ::prost::alloc::string::String,
     /// The last lines of the failed runner's log are being read, and will be added to `failure_reason`.
@@ -93,7 +93,7 @@ pub struct Health {
     /// Highest level that this runner can reach: LEVEL_PROCESS if it has no HTTP server, otherwise LEVEL_POLLING. Unspecified before the
     /// first probe.
     #[prost(enumeration = "Level", tag = "10")]
-    pub goal: i32,
+    pub level_max: i32,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct OldestJob {
@@ -113,7 +113,7 @@ pub struct Drain {
     #[prost(string, tag = "3")]
     pub reason: ::prost::alloc::string::String,
     #[prost(message, optional, tag = "4")]
-    pub asked_at: ::core::option::Option<::prost_types::Timestamp>,
+    pub requested_at: ::core::option::Option<::prost_types::Timestamp>,
     /// Time at which a graceful drain becomes forceful, or at which a forceful drain kills the runner.
     #[prost(message, optional, tag = "5")]
     pub deadline: ::core::option::Option<::prost_types::Timestamp>,
@@ -125,7 +125,7 @@ pub struct Drain {
     pub outcome: i32,
     /// Human-readable user and transport of the request: "uid 1000 (deploy), unix socket".
     #[prost(string, tag = "8")]
-    pub asked_by: ::prost::alloc::string::String,
+    pub requested_by: ::prost::alloc::string::String,
     /// Exit of the runner. Only in `Status.last_drain`: `Status.exit` is the exit of the last runner.
     #[prost(message, optional, tag = "9")]
     pub exit: ::core::option::Option<Exit>,
@@ -239,11 +239,13 @@ pub enum State {
     /// Graceful stop: SIGQUIT was sent or will be sent; the runner finishes its jobs and exits.
     Draining = 4,
     /// Forceful stop: SIGTERM was sent or will be sent; the runner aborts its jobs and exits, or is killed after a timeout.
-    Forcing = 5,
+    Terminating = 5,
     /// The runner exited unexpectedly and is waiting for its restart.
     Backoff = 6,
-    /// The runner has exited, or was stopped before its start. It stays stopped until Start is called.
+    /// The runner has exited with code 0, or was stopped before its start. It stays stopped until Start is called.
     Stopped = 7,
+    /// The runner has exited in another way, or could not be started. It stays stopped until Start is called.
+    Failed = 8,
 }
 impl State {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -257,9 +259,10 @@ impl State {
             Self::Starting => "STATE_STARTING",
             Self::Running => "STATE_RUNNING",
             Self::Draining => "STATE_DRAINING",
-            Self::Forcing => "STATE_FORCING",
+            Self::Terminating => "STATE_TERMINATING",
             Self::Backoff => "STATE_BACKOFF",
             Self::Stopped => "STATE_STOPPED",
+            Self::Failed => "STATE_FAILED",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -270,9 +273,10 @@ impl State {
             "STATE_STARTING" => Some(Self::Starting),
             "STATE_RUNNING" => Some(Self::Running),
             "STATE_DRAINING" => Some(Self::Draining),
-            "STATE_FORCING" => Some(Self::Forcing),
+            "STATE_TERMINATING" => Some(Self::Terminating),
             "STATE_BACKOFF" => Some(Self::Backoff),
             "STATE_STOPPED" => Some(Self::Stopped),
+            "STATE_FAILED" => Some(Self::Failed),
             _ => None,
         }
     }

@@ -269,15 +269,15 @@ impl From<v1::Status> for Snapshot {
     fn from(status: v1::Status) -> Self {
         let runner_status = match status.state() {
             v1::State::Running => RunnerStatus::Running,
-            v1::State::Draining | v1::State::Forcing => RunnerStatus::InShutdown,
-            v1::State::Stopped => RunnerStatus::Stopped,
+            v1::State::Draining | v1::State::Terminating => RunnerStatus::InShutdown,
+            v1::State::Stopped | v1::State::Failed => RunnerStatus::Stopped,
             // A runner that waits for its restart has ended, and will not stay so.
             v1::State::Unspecified | v1::State::Idle | v1::State::Starting | v1::State::Backoff => {
                 RunnerStatus::Unknown(0)
             }
         };
         let health = status.health.unwrap_or_default();
-        let level_max = (health.goal() != v1::Level::Unspecified).then(|| health.goal().into());
+        let level_max = (health.level_max() != v1::Level::Unspecified).then(|| health.level_max().into());
         let drain = status.drain.map(|drain| DrainInfo {
             forceful: drain.mode() == v1::Mode::Forceful,
             outcome: DrainOutcome::of(drain.outcome()),

@@ -58,7 +58,7 @@ fn drain_during_boot_verification_reports_runner_error() {
     });
     workspace.destroy().unwrap().succeeded();
     let ended = status().unwrap();
-    assert_eq!((&ended["state"], &ended["exit"]["how"]["code"]), (&json!("stopped"), &json!(1)), "{ended}");
+    assert_eq!((&ended["state"], &ended["exit"]["how"]["code"]), (&json!("failed"), &json!(1)), "{ended}");
     assert!(ended["failure_reason"].as_str().unwrap().starts_with("exit status 1"), "{ended}");
     assert_eq!(lab.queue().runner("m1").polls, 0, "it asked for a job");
 }

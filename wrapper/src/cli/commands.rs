@@ -10,8 +10,8 @@ use std::{
 
 use clap::{Args, Subcommand};
 use grit_proto::wrapper_v1::{
-    CancelRequest, DrainOutcome, DrainRequest, GetStatusRequest, ListJobsRequest, Mode, StartRequest, Status,
-    exit::How, wrapper_client::WrapperClient,
+    self as v1, CancelRequest, DrainRequest, GetStatusRequest, ListJobsRequest, Mode, StartRequest,
+    wrapper_client::WrapperClient,
 };
 use tokio::runtime;
 use tonic::{Response, transport::Channel};
@@ -20,13 +20,17 @@ use super::{
     client::Client,
     error::CommandError,
     stdout::print,
-    view,
-    wait::{self, Goal, Progress, Watch},
+    view::{self, Drained},
+    wait::{self, Goal, Progress, Watch, known_at},
 };
-use crate::daemon::{
-    duration,
-    listen::{self, Address},
-    visible::visible_line,
+use crate::{
+    daemon::{
+        duration,
+        listen::{self, Address},
+        status::{self, How, Job, Status},
+        visible::visible_line,
+    },
+    supervise::DrainOutcome,
 };
 
 /// Address of the wrapper, and output format.
@@ -119,11 +123,12 @@ async fn carry_out(command: Command) -> Result<(), CommandError> {
     match command {
         Command::Status { common } => {
             let status = call(&common, async |client| client.get_status(GetStatusRequest {}).await).await?;
-            show(&common, &status)
+            show(&common, &known(&common, status)?)
         }
         Command::Jobs { common } => {
             let answer = call(&common, async |client| client.list_jobs(ListJobsRequest {}).await).await?;
-            let text = if common.json { view::jobs_json(&answer.jobs) } else { view::jobs(&answer.jobs) };
+            let jobs: Vec<_> = answer.jobs.into_iter().map(Job::from).collect();
+            let text = if common.json { status::json(&jobs) } else { view::jobs(&jobs) };
             print(&text)?;
             if answer.left_out > 0 {
                 let count = answer.left_out;
@@ -152,8 +157,13 @@ async fn carry_out(command: Command) -> Result<(), CommandError> {
                 }
                 None => call(&common, async |client| client.drain(request).await).await?,
             };
+            let answer = Drained {
+                status: known(&common, answer.status.unwrap_or_default())?,
+                joined: answer.joined,
+                joined_id: Some(answer.joined_id).filter(|id| !id.is_empty()),
+            };
             if common.json {
-                print(&view::drained_json(&answer))?;
+                print(&status::json(&answer))?;
             } else if !wait {
                 print(&view::drained(&id, &answer))?;
             } else if let Some(joined) = view::joined(&id, &answer) {
@@ -164,13 +174,13 @@ async fn carry_out(command: Command) -> Result<(), CommandError> {
         Command::Cancel { common, id } => {
             let request = CancelRequest { id };
             let answer = call(&common, async |client| client.cancel(request.clone()).await).await?;
-            show(&common, &answer.status.unwrap_or_default())
+            show(&common, &known(&common, answer.status.unwrap_or_default())?)
         }
         Command::Start { common } => {
             let answer = call(&common, async |client| client.start(StartRequest {}).await).await?;
-            let status = answer.status.unwrap_or_default();
-            match status.exit.as_ref().and_then(|exit| exit.how.as_ref()) {
-                // The failure of this start: a running runner has no exit.
+            let status = known(&common, answer.status.unwrap_or_default())?;
+            match status.exit.as_ref().map(|exit| &exit.how) {
+                // Of this start: a runner that is there shows no earlier end.
                 Some(How::SpawnError(why)) => Err(CommandError::NotStarted(why.clone())),
                 _ => show(&common, &status),
             }
@@ -203,16 +213,23 @@ async fn finish(
     };
     let status = wait::wait(&common.address, goal, timeout, progress, watch).await?;
     show(common, &status)?;
-    let outcome = status.drain.map(|drain| drain.outcome()).unwrap_or_default();
-    match outcome {
-        DrainOutcome::Unspecified | DrainOutcome::Clean | DrainOutcome::NoRunner => Ok(()),
-        DrainOutcome::JobsAborted if abort_asked => Ok(()),
-        DrainOutcome::JobsAborted | DrainOutcome::Killed | DrainOutcome::Failed | DrainOutcome::Unknown => {
-            Err(CommandError::NotClean(view::outcome_words(outcome).unwrap_or_default()))
-        }
+    match status.drain.and_then(|drain| drain.outcome) {
+        None | Some(DrainOutcome::Clean | DrainOutcome::NoRunner) => Ok(()),
+        Some(DrainOutcome::JobsAborted) if abort_asked => Ok(()),
+        Some(
+            outcome @ (DrainOutcome::JobsAborted
+            | DrainOutcome::Killed
+            | DrainOutcome::Failed
+            | DrainOutcome::Unknown),
+        ) => Err(CommandError::NotClean(view::outcome_text(outcome))),
     }
 }
 
+/// The status of a message.
+fn known(common: &Common, status: v1::Status) -> Result<Status, CommandError> {
+    known_at(&common.address, status)
+}
+
 fn show(common: &Common, status: &Status) -> Result<(), CommandError> {
-    print(&if common.json { view::status_json(status) } else { view::status(status) })
+    print(&if common.json { status.json() } else { view::status(status) })
 }

@@ -26,6 +26,8 @@ pub enum CommandError {
     OtherServer { address: Address },
     #[error("the wrapper at {address} has version {version}, which does not support this command")]
     TooOld { address: Address, version: String },
+    #[error("the wrapper at {address} is version {version}, whose status this version cannot read")]
+    TooNew { address: Address, version: String },
     #[error("permission denied by the wrapper: {0}")]
     Denied(String),
     #[error("rejected by the wrapper: {0}")]
@@ -87,6 +89,7 @@ impl CommandError {
             | Self::Upstream { .. }
             | Self::OtherServer { .. }
             | Self::TooOld { .. }
+            | Self::TooNew { .. }
             | Self::Denied(_)
             | Self::Refused(_)
             | Self::NotStarted(_)
@@ -112,6 +115,7 @@ impl CommandError {
                  wrapper\" in the documentation. The Terraform provider supports both wrappers."
             }
             Self::OtherServer { .. } => OTHER_ADDRESS,
+            Self::TooNew { .. } => "Use the grit-wrapper binary of that version.",
             Self::TooOld { .. } => {
                 "Use the grit-wrapper command of that version, or upgrade the wrapper on its host; an \
                  upgrade does not stop the runner."

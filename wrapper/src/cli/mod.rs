@@ -5,9 +5,10 @@ mod client;
 pub mod commands;
 mod connect;
 mod error;
+mod messages;
 pub mod run_flags;
 mod stdout;
-pub(crate) mod view;
+mod view;
 mod wait;
 
 pub use self::error::{CommandError, ConnectError};

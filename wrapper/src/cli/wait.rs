@@ -6,17 +6,17 @@ use std::{
 };
 
 use clap::ValueEnum;
-use grit_proto::wrapper_v1::{Level, State, Status, WatchRequest};
+use grit_proto::wrapper_v1::{self as v1, WatchRequest};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tonic::{Code, Streaming};
 
 use super::{
     client::{Client, RESPONSE_TIMEOUT, is_from_server},
     error::CommandError,
+    messages::{self, UnknownValue},
     stdout::print,
-    view,
 };
-use crate::daemon::{duration, listen::Address};
+use crate::daemon::{duration, health::Level, listen::Address, status::Status};
 
 /// Update interval of the progress display on a terminal.
 const TICK: Duration = Duration::from_secs(1);
@@ -87,9 +87,9 @@ pub(super) async fn wait(
 /// A Watch call.
 pub(super) struct Watch {
     pub(super) client: Client,
-    statuses: Streaming<Status>,
+    statuses: Streaming<v1::Status>,
     /// A status to process before those of the call.
-    pub(super) status: Option<Status>,
+    pub(super) status: Option<v1::Status>,
 }
 
 impl Watch {
@@ -175,7 +175,8 @@ impl Watcher {
                 Ok(Err(_)) => return Ok(None),
             };
             self.find()?;
-            self.last = view::line(&status);
+            let status = known_at(address, status)?;
+            self.last = status.line();
             if is_reached(self.goal, &status) {
                 return Ok(Some(status));
             }
@@ -193,15 +194,15 @@ impl Watcher {
             return Ok(());
         }
         let mut lasting = status.clone();
-        if let Some(oldest) = lasting.health.as_mut().and_then(|health| health.oldest_job.as_mut()) {
-            oldest.age = None;
+        if let Some(oldest) = &mut lasting.health.oldest_job {
+            oldest.age = Duration::ZERO;
         }
-        let lasting = view::status_json(&lasting);
+        let lasting = lasting.json();
         if self.written.as_ref() == Some(&lasting) {
             return Ok(());
         }
         self.written = Some(lasting);
-        print(&view::status_json(status))
+        print(&status.json())
     }
 
     fn lose(&mut self) -> io::Result<()> {
@@ -245,26 +246,27 @@ fn is_lost(error: &tonic::Status) -> bool {
     matches!(error.code(), Code::Unavailable | Code::Cancelled | Code::Unknown | Code::Internal)
 }
 
-/// Why the goal cannot be reached without a change by a user.
+/// Why the runner cannot reach the goal without help.
 fn hopeless(goal: Goal, status: &Status) -> Option<CommandError> {
     let wanted = goal.level()?;
-    if status.state() == State::Stopped && !status.reading_log {
+    if status.is_over() && !status.reading_log {
         return Some(CommandError::RunnerExited(status.failure_reason.clone()));
     }
     if status.crash_loop {
         return Some(CommandError::CrashLoop(status.failure_reason.clone()));
     }
-    let health = status.health.as_ref()?;
-    let highest = health.goal();
-    // The runner is at its maximum level, which is below the wanted level.
-    let is_unreachable = highest != Level::Unspecified && highest < wanted && health.level() >= highest;
-    is_unreachable.then(|| CommandError::LevelUnreachable(view::level(highest)))
+    let highest = status.health.level_max?;
+    let is_unreachable = highest < wanted && status.health.level >= highest;
+    is_unreachable.then(|| CommandError::LevelUnreachable(highest.name()))
 }
 
 fn is_reached(goal: Goal, status: &Status) -> bool {
-    let level = status.health.as_ref().map_or(Level::Unspecified, grit_proto::wrapper_v1::Health::level);
-    match goal.level() {
-        None => status.state() == State::Stopped,
-        Some(wanted) => level >= wanted,
-    }
+    goal.level().map_or_else(|| status.is_over(), |wanted| status.health.level >= wanted)
+}
+
+/// The status of a message. A newer wrapper can send values that this version does not know.
+pub(super) fn known_at(address: &Address, status: v1::Status) -> Result<Status, CommandError> {
+    let version = status.wrapper_version.clone();
+    messages::status(status)
+        .map_err(|UnknownValue| CommandError::TooNew { address: address.clone(), version })
 }

@@ -1,20 +1,15 @@
 //! The sender of a change, and the audit log line of each accepted change.
 
-use std::{fmt, net::SocketAddr};
+use std::{fmt, net::SocketAddr, time::Duration};
 
-use tonic::{
-    Extensions,
-    transport::server::{TcpConnectInfo, UdsConnectInfo},
-};
+use tokio::time::Instant;
 use tracing::info;
 
 use super::{access, visible::visible_line};
-use crate::supervise::Answer;
 use crate::supervise::log_key as key;
+use crate::supervise::{Answer, Stop};
 
-/// The client of an HTTP request, in the extensions of the request.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct HttpPeer(pub(crate) SocketAddr);
+const HALF_A_SECOND: Duration = Duration::from_millis(500);
 
 /// The sender of a request, as reported by the transport.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,17 +28,6 @@ pub(crate) enum Requester {
 }
 
 impl Requester {
-    pub(super) fn of(extensions: &Extensions) -> Self {
-        let unix = extensions.get::<UdsConnectInfo>().and_then(|peer| peer.peer_cred);
-        if let Some(peer) = unix {
-            Self::Unix { uid: peer.uid(), gid: peer.gid(), pid: peer.pid() }
-        } else if let Some(HttpPeer(address)) = extensions.get() {
-            Self::Http(*address)
-        } else {
-            Self::Tcp(extensions.get::<TcpConnectInfo>().and_then(TcpConnectInfo::remote_addr))
-        }
-    }
-
     fn transport(self) -> &'static str {
         match self {
             Self::Unix { .. } => "unix",
@@ -94,6 +78,22 @@ pub(crate) struct Change<'a> {
 }
 
 impl<'a> Change<'a> {
+    /// A drain that starts.
+    pub(crate) fn drain(stop: &'a Stop) -> Self {
+        let left = |deadline: Instant| deadline.saturating_duration_since(Instant::now());
+        Self {
+            action: "drain",
+            outcome: "started",
+            mode: Some(stop.mode.name()),
+            id: Some(stop.id.as_str()),
+            reason: Some(&stop.reason),
+            // Rounded, because some of the time has passed since the request.
+            deadline_seconds: stop.deadline.map(|deadline| (left(deadline) + HALF_A_SECOND).as_secs()),
+            callbacks: (!stop.callbacks.is_empty()).then_some(stop.callbacks.len()),
+            ..Self::default()
+        }
+    }
+
     /// Adds the supervisor's answer.
     pub(crate) fn answered(self, answer: &'a Answer) -> Self {
         match answer {
@@ -104,9 +104,9 @@ impl<'a> Change<'a> {
     }
 
     /// Writes the audit log line.
-    pub(crate) fn log(&self, asker: Requester) {
+    pub(crate) fn log(&self, requester: Requester) {
         let shown = |text: Option<&str>| text.filter(|text| !text.is_empty()).map(visible_line);
-        let (uid, gid, pid) = match asker {
+        let (uid, gid, pid) = match requester {
             Requester::Unix { uid, gid, pid } => (Some(uid), Some(gid), pid),
             Requester::Tcp(_) | Requester::Http(_) | Requester::Signal(_) => (None, None, None),
         };
@@ -119,12 +119,12 @@ impl<'a> Change<'a> {
             { key::REASON } = shown(self.reason),
             { key::DEADLINE_SECONDS } = self.deadline_seconds,
             { key::CALLBACKS } = self.callbacks,
-            { key::TRANSPORT } = asker.transport(),
+            { key::TRANSPORT } = requester.transport(),
             { key::USER } = uid.and_then(user_name),
             { key::UID } = uid,
             { key::GID } = gid,
             { key::PID } = pid,
-            { key::PEER } = asker.peer(),
+            { key::PEER } = requester.peer(),
             "change accepted"
         );
     }
@@ -142,18 +142,14 @@ mod tests {
     #[test]
     fn request_sender_is_named_per_transport() {
         let address: SocketAddr = "127.0.0.1:4711".parse().unwrap();
-        let mut http = Extensions::new();
-        http.insert(HttpPeer(address));
-        assert_eq!(Requester::of(&http), Requester::Http(address));
-        assert_eq!(Requester::of(&Extensions::new()), Requester::Tcp(None));
-        for (asker, shown) in [
+        for (requester, shown) in [
             (Requester::Unix { uid: 0, gid: 0, pid: Some(1) }, "uid 0 (root), unix socket"),
             (Requester::Unix { uid: 4_200_000_000, gid: 1, pid: None }, "uid 4200000000, unix socket"),
             (Requester::Http(address), "127.0.0.1:4711, HTTP"),
             (Requester::Tcp(Some(address)), "127.0.0.1:4711, TCP"),
             (Requester::Signal("SIGTERM"), "SIGTERM"),
         ] {
-            assert_eq!(asker.to_string(), shown);
+            assert_eq!(requester.to_string(), shown);
         }
     }
 }

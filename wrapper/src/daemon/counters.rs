@@ -6,10 +6,9 @@
 use std::{
     array,
     sync::atomic::{AtomicU64, Ordering::Relaxed},
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
-use tokio::time::Instant;
 use tonic::Code;
 
 use crate::supervise::{Counted, DrainResult, Drained, ExitReason, Mode};
@@ -76,18 +75,18 @@ pub const DRAIN_STEPS: [u64; 13] =
     [1, 10, 60, 300, 900, 1_800, 3_600, 7_200, 14_400, 28_800, 86_400, 259_200, 604_800];
 
 #[derive(Debug)]
-struct Since(Instant);
+struct Since(SystemTime);
 
 impl Default for Since {
     fn default() -> Self {
-        Self(Instant::now())
+        Self(SystemTime::now())
     }
 }
 
 impl Counters {
     /// Start time of the counters.
     #[must_use]
-    pub fn since(&self) -> Instant {
+    pub fn since(&self) -> SystemTime {
         self.since.0
     }
 

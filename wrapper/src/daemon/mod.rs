@@ -3,6 +3,7 @@
 pub mod access;
 pub(crate) mod audit;
 mod callback;
+pub mod control;
 pub mod counters;
 pub(crate) mod duration;
 pub mod grpc;
@@ -14,6 +15,7 @@ pub mod logging;
 pub mod run;
 pub mod settings;
 pub(crate) mod signals;
+pub mod status;
 pub mod systemd;
 mod tasks;
 pub(crate) mod version;

@@ -16,6 +16,7 @@ use tracing::{error, info, warn};
 
 use super::{
     callback::CallbackSender,
+    control::Control,
     counters::Counters,
     grpc::{self, Authorizer, Services, Upstream, WrapperV1},
     health::{Health, Prober},
@@ -153,9 +154,9 @@ async fn supervise(settings: &Settings, mut passed: Passed) -> Result<u8, RunErr
     let (publish_health, health) = watch::channel(Health::default());
     tasks.spawn(PROBER, prober.clone().run(supervisor.clone(), publish_health));
     let authorizer = Authorizer::new(settings.access.clone(), Arc::clone(&counters));
-    let service = WrapperV1::new(supervisor.clone(), health.clone(), prober, authorizer.clone());
+    let control = Control::new(supervisor.clone(), health, prober, settings.access.clone());
     if let Some(notifier) = Notifier::from_env().map_err(RunError::Prepare)? {
-        let notifier = notifier.run(service.clone(), supervisor.clone(), health, settings.ready_when);
+        let notifier = notifier.run(control.clone(), supervisor.clone(), settings.ready_when);
         tasks.spawn(NOTIFIER, notifier);
     }
     // The first clients see a runner that is being started. When the start takes long, they are served before there is a child, as by the
@@ -163,16 +164,17 @@ async fn supervise(settings: &Settings, mut passed: Passed) -> Result<u8, RunErr
     if let Ok(Err(error)) = timeout(BOOT_LIMIT, supervisor.boot()).await {
         error!({ key::ERROR } = %error, "cannot request the start of the runner");
     }
-    if let (Some(listener), Some(settings)) = (http_listener, &settings.http) {
+    if let (Some(listener), Some(http)) = (http_listener, &settings.http) {
         let server = HttpServer {
-            service: service.clone(),
-            settings: Arc::new(settings.clone()),
+            control: control.clone(),
+            access: settings.access.clone(),
+            settings: Arc::new(http.clone()),
             counters: Arc::clone(&counters),
         };
         tasks.spawn(HTTP, server.serve(listener));
     }
-    let services =
-        Services { upstream: Upstream::new(supervisor.clone(), authorizer), v1: Some(service), counters };
+    let upstream = Upstream::new(control.clone(), authorizer.clone());
+    let services = Services { upstream, v1: Some(WrapperV1::new(control, authorizer)), counters };
     let stop_serving = CancellationToken::new();
     tasks.spawn_fallible(GRPC, grpc::serve(listeners, services, stop_serving.clone()));
     let outcome = outcome(supervision, &mut tasks).await?;

@@ -138,15 +138,10 @@ fn report(
 ) -> bool {
     match result {
         Ok(answer) => {
-            let deadline = stop.and_then(|stop| stop.deadline);
-            let change = Change {
-                action,
-                outcome: "started",
-                mode: stop.map(|stop| stop.mode.name()),
-                id: stop.map(|stop| stop.id.as_str()),
-                deadline_seconds: deadline
-                    .map(|deadline| deadline.saturating_duration_since(Instant::now()).as_secs()),
-                ..Change::default()
+            let change = match stop {
+                // The reason of the drain is the signal, which the requester names.
+                Some(stop) => Change { reason: None, ..Change::drain(stop) },
+                None => Change { action, outcome: "started", ..Change::default() },
             };
             change.answered(&answer).log(Requester::Signal(signal));
             true

@@ -1,9 +1,9 @@
-//! Notifies systemd (`Type=notify`) of readiness and status, and feeds the watchdog.
+//! Telling systemd how it goes: `Type=notify`, a status line, and the watchdog.
 //!
-//! READY=1 is sent once, when the runner has reached the level of `--ready-when`, so that units ordered after this one start with a usable
-//! runner. If the runner cannot reach this level, because it has no HTTP server, READY=1 is sent at its maximum level, with a warning in
-//! the log. If the runner is draining or drained at the start, READY=1 is sent immediately: otherwise systemd would time out and restart
-//! the wrapper, which would start a new runner. Without `NOTIFY_SOCKET` nothing is sent.
+//! READY is told when the runner has reached the rung that was asked for, once, and not earlier; so units that are ordered after this one
+//! start when the runner is of use. A rung that cannot be seen of this runner, for want of an HTTP server, is no rung to wait for: then READY is
+//! told at the highest that can be seen, and the log warns. A wrapper that finds its runner drained, or draining, has no rung to wait for, and is ready at once: systemd
+//! would lose its patience with it, and start another, with another runner. Without `NOTIFY_SOCKET` in the environment there is nobody to tell, and nothing is done.
 
 use std::{
     env,
@@ -19,38 +19,34 @@ use std::{
     time::Duration,
 };
 
-use grit_proto::wrapper_v1::{self as v1, State};
-use tokio::{
-    sync::watch,
-    time::{MissedTickBehavior, interval, sleep},
-};
+use tokio::time::{MissedTickBehavior, interval, sleep};
 use tracing::warn;
 
 use super::{
-    grpc::WrapperV1,
-    health::{Health, Level},
+    control::Control,
+    health::Level,
+    status::{HealthStatus, Status},
 };
-use crate::supervise::log_key as key;
-use crate::{cli::view, supervise::Handle};
+use crate::supervise::{Handle, RunnerState};
 
-/// Delay before a failed message is sent again: systemd's queue may be full for a moment.
-const RETRY_DELAY: Duration = Duration::from_secs(1);
+/// The pause before a message is sent again that could not be sent: the manager's queue may be full for a moment.
+const SEND_AGAIN: Duration = Duration::from_secs(1);
 
-/// The connection to systemd.
+/// The way to the service manager.
 #[derive(Debug)]
 pub struct Notifier {
     socket: UnixDatagram,
     manager: SocketAddr,
-    /// Watchdog timeout.
+    /// How often it wants to hear that we live.
     watchdog: Option<Duration>,
 }
 
 impl Notifier {
-    /// The notifier of this process; `None` without `NOTIFY_SOCKET`.
+    /// The service manager of this process; `None` when there is none that wants to be told.
     ///
     /// # Errors
     ///
-    /// If the address in the environment is invalid.
+    /// When the address in the environment is none.
     pub fn from_env() -> io::Result<Option<Self>> {
         let Some(address) = env::var_os("NOTIFY_SOCKET").filter(|address| !address.is_empty()) else {
             return Ok(None);
@@ -60,110 +56,102 @@ impl Notifier {
         Ok(Some(Self { socket, manager: manager(&address)?, watchdog: watchdog() }))
     }
 
-    /// Sends notifications until the supervisor exits; `ready` is the level at which READY=1 is sent.
-    pub async fn run(
-        self,
-        service: WrapperV1,
-        supervisor: Handle,
-        mut health: watch::Receiver<Health>,
-        ready: Level,
-    ) {
-        // Half of the watchdog timeout, as systemd recommends. Without a watchdog the interval does not matter.
-        let mut watchdog_tick = interval(self.watchdog.map_or(Duration::from_secs(3600), |limit| limit / 2));
-        watchdog_tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut supervision = supervisor.watch();
-        let mut last = LastNotification::default();
-        let mut is_failing = false;
+    /// Notifies systemd until the end of the supervisor. READY=1 requires the level `ready`.
+    pub async fn run(self, control: Control, supervisor: Handle, ready: Level) {
+        // Half of what is allowed, as systemd advises. Without a watchdog, a pause that does not matter.
+        let mut alive = interval(self.watchdog.map_or(Duration::from_secs(3600), |limit| limit / 2));
+        alive.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut changes = control.changes();
+        let mut told = Told::default();
+        let mut trouble = false;
         let mut warned = false;
         loop {
-            // Marks the value before reading it, so that a change in between is not missed.
-            supervision.mark_unchanged();
-            let seen = health.borrow_and_update().of(&service.now().state);
-            let is_ready = is_ready(&seen, ready);
+            let status = changes.status();
+            let seen = &status.health;
+            let is_ready = is_ready(seen, ready);
             if is_ready && seen.level < ready && !std::mem::replace(&mut warned, true) {
                 warn!(
-                    { key::READY_WHEN } = ready.name(),
-                    { key::LEVEL } = seen.level.name(),
-                    { key::REASONS } = ?seen.reasons,
+                    ready_when = ready.name(),
+                    level = seen.level.name(),
+                    reasons = ?seen.reasons,
                     "READY=1 is sent below the level of --ready-when, because higher levels need the \
                      runner's HTTP server; set listen_address in the runner's configuration, or \
                      --runner-listen-address"
                 );
             }
-            let (message, next) = last.changes(&service.status(), is_ready);
-            let mut is_sent = true;
+            let (message, next) = told.news(&status, is_ready);
+            let mut is_told = true;
             if !message.is_empty() {
-                is_sent = self.send(&message, &mut is_failing);
+                is_told = self.send(&message, &mut trouble);
             }
-            if is_sent {
-                last = next;
+            if is_told {
+                told = next;
             }
             tokio::select! {
-                changed = supervision.changed() => if changed.is_err() { return },
-                Ok(()) = health.changed() => {}
-                () = sleep(RETRY_DELAY), if !is_sent => {}
-                _ = watchdog_tick.tick() => if self.watchdog.is_some() {
-                    // A response shows that the supervisor works, and with it the thread of all tasks. After its exit the other branch
-                    // reports its last state.
+                changed = changes.next() => if changed.is_none() { return },
+                () = sleep(SEND_AGAIN), if !is_told => {}
+                _ = alive.tick() => if self.watchdog.is_some() {
+                    // The supervisor shows that it works, and with it the thread that all parts share.
+                    // After its end there is nothing to ask: its last state is told by the other branch.
                     if supervisor.ping().await.is_ok() {
-                        self.send("WATCHDOG=1\n", &mut is_failing);
+                        self.send("WATCHDOG=1\n", &mut trouble);
                     }
                 },
             }
         }
     }
 
-    /// Whether the message was sent. `is_failing` is whether the previous one failed.
-    fn send(&self, message: &str, is_failing: &mut bool) -> bool {
+    /// Answers whether the manager was told. `trouble` is whether the time before it was not.
+    fn send(&self, message: &str, trouble: &mut bool) -> bool {
         match self.socket.send_to_addr(message.as_bytes(), &self.manager) {
             Ok(_) => {
-                *is_failing = false;
+                *trouble = false;
                 true
             }
             Err(error) => {
-                if !*is_failing {
-                    warn!({ key::ERROR } = %error, "cannot send sd_notify message; retrying every second");
+                if !*trouble {
+                    warn!(%error, "cannot send sd_notify message; retrying every second");
                 }
-                *is_failing = true;
+                *trouble = true;
                 false
             }
         }
     }
 }
 
-/// Whether the runner has reached the wanted level, or its maximum level.
-fn is_ready(health: &Health, wanted: Level) -> bool {
-    health.goal != Level::None && health.level >= wanted.min(health.goal)
+/// Whether the runner has the wanted level, or the highest that it can reach.
+fn is_ready(health: &HealthStatus, wanted: Level) -> bool {
+    health.level_max.is_some_and(|max| health.level >= wanted.min(max))
 }
 
-/// The last sent values.
+/// What was told already.
 #[derive(Clone, Debug, Default)]
-struct LastNotification {
+struct Told {
     ready: bool,
     stopping: bool,
     status: String,
 }
 
-impl LastNotification {
-    /// The changes as a message, and the values after it was sent. The message is empty without changes.
-    fn changes(&self, status: &v1::Status, is_ready: bool) -> (String, Self) {
+impl Told {
+    /// What is new, in the manager's form, and what is told once that has been sent. The text is empty when nothing is new.
+    fn news(&self, status: &Status, is_ready: bool) -> (String, Self) {
         let mut next = self.clone();
         let message = next.message(status, is_ready);
         (message, next)
     }
 
-    fn message(&mut self, status: &v1::Status, is_ready: bool) -> String {
+    fn message(&mut self, status: &Status, is_ready: bool) -> String {
         let mut message = String::new();
-        let is_up = is_ready && status.state() == State::Running;
+        let is_up = is_ready && status.state == RunnerState::Running;
         if !self.ready && (is_up || status.drain.is_some()) {
             self.ready = true;
             message += "READY=1\n";
         }
-        if !self.stopping && status.leaving {
+        if !self.stopping && status.shutting_down {
             self.stopping = true;
             message += "STOPPING=1\n";
         }
-        let line = format!("The runner {}", view::line(status));
+        let line = format!("The runner {}", status.line());
         if line != self.status {
             message += &format!("STATUS={line}\n");
             self.status = line;
@@ -188,45 +176,47 @@ fn watchdog() -> Option<Duration> {
 
 #[cfg(test)]
 mod tests {
+    use tokio::sync::watch;
 
     use super::*;
     use crate::daemon::{
-        grpc::Authorizer,
-        health::{self, Prober, Source},
+        access::Access,
+        health::{self, Health, Prober, Source},
     };
     use crate::supervise::{
-        Callbacks, Completion, Policy, Task,
+        Callbacks, Completion, Mode, Policy, State, Stop, Supervision, Task,
         callback::Callback,
         process::{CommandLine, Linux},
     };
 
     #[test]
     fn ready_and_stopping_are_sent_once() {
-        let mut last = LastNotification::default();
-        let mut status = v1::Status { state: State::Starting.into(), ..v1::Status::default() };
-        assert_eq!(last.message(&status, false), "STATUS=The runner is starting\n");
-        status.state = State::Running.into();
-        assert_eq!(last.message(&status, true), "READY=1\nSTATUS=The runner is running\n");
-        assert_eq!(last.message(&status, true), "");
-        status.state = State::Draining.into();
-        status.leaving = true;
-        assert_eq!(last.message(&status, false), "STOPPING=1\nSTATUS=The runner is draining\n");
-        assert_eq!(last.message(&status, false), "");
+        let mut told = Told::default();
+        let mut status = Status::new(&Supervision::default(), &Health::default());
+        status.state = RunnerState::Starting;
+        assert_eq!(told.message(&status, false), "STATUS=The runner is starting\n");
+        status.state = RunnerState::Running;
+        assert_eq!(told.message(&status, true), "READY=1\nSTATUS=The runner is running, health level none\n");
+        assert_eq!(told.message(&status, true), "");
+        status.state = RunnerState::Draining;
+        status.shutting_down = true;
+        assert_eq!(told.message(&status, false), "STOPPING=1\nSTATUS=The runner is draining\n");
+        assert_eq!(told.message(&status, false), "");
     }
 
     #[test]
     fn draining_sends_ready_without_level() {
-        let drain = Some(v1::Drain { id: "deploy-7".to_owned(), ..v1::Drain::default() });
-        for state in [State::Draining, State::Forcing, State::Stopped] {
-            let status = v1::Status { state: state.into(), drain: drain.clone(), ..v1::Status::default() };
-            assert!(
-                LastNotification::default().message(&status, false).starts_with("READY=1\n"),
-                "{state:?}"
-            );
+        let stop = Stop::new("deploy-7", Mode::Graceful);
+        let supervision =
+            Supervision { state: State::Starting { stop: Some(stop) }, ..Supervision::default() };
+        let draining = Status::new(&supervision, &Health::default());
+        for state in [RunnerState::Draining, RunnerState::Terminating, RunnerState::Stopped] {
+            let status = Status { state, ..draining.clone() };
+            assert!(Told::default().message(&status, false).starts_with("READY=1\n"), "{state:?}");
         }
-        // A runner that exited unexpectedly and is not restarted was never ready.
-        let status = v1::Status { state: State::Stopped.into(), ..v1::Status::default() };
-        assert!(!LastNotification::default().message(&status, false).contains("READY"));
+        // A runner that exited unexpectedly, and is not restarted, never became ready.
+        let status = Status { state: RunnerState::Failed, drain: None, ..draining };
+        assert!(!Told::default().message(&status, false).contains("READY"));
     }
 
     struct NoCallbacks;
@@ -253,10 +243,9 @@ mod tests {
             min_sections: 1,
             interval: health::Settings::INTERVAL,
         };
-        let guard = Authorizer::default();
         let (_publish, health) = watch::channel(Health::default());
-        let service = WrapperV1::new(supervisor.clone(), health.clone(), Prober::new(settings), guard);
-        let _notifier = tokio::spawn(notifier.run(service, supervisor, health, Level::Process));
+        let control = Control::new(supervisor.clone(), health, Prober::new(settings), Access::default());
+        let _notifier = tokio::spawn(notifier.run(control, supervisor, Level::Process));
         let mut message = [0; 4096];
         let mut feeds = async || {
             loop {
@@ -274,17 +263,21 @@ mod tests {
 
     #[test]
     fn ready_does_not_wait_above_maximum_level() {
-        let health = |level, goal| Health { level, goal, ..Health::default() };
-        for (level, goal, wanted, ready) in [
+        let health = |level, max| HealthStatus {
+            level,
+            level_max: Some(max).filter(|max| *max > Level::None),
+            ..HealthStatus::default()
+        };
+        for (level, max, wanted, ready) in [
             (Level::Process, Level::Process, Level::Polling, true),
             (Level::Process, Level::Process, Level::Process, true),
             (Level::Process, Level::Polling, Level::Polling, false),
             (Level::Ready, Level::Polling, Level::Ready, true),
             (Level::None, Level::Process, Level::Polling, false),
-            // Before the first probe the maximum level is unknown.
+            // Before the first look nothing is known, and nothing is promised.
             (Level::None, Level::None, Level::Process, false),
         ] {
-            assert_eq!(is_ready(&health(level, goal), wanted), ready, "{level:?} {goal:?} {wanted:?}");
+            assert_eq!(is_ready(&health(level, max), wanted), ready, "{level:?} {max:?} {wanted:?}");
         }
     }
 

@@ -90,7 +90,8 @@ impl Stop {
 }
 
 /// How the child is stopped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Mode {
     /// Take no new jobs, finish those that run (SIGQUIT).
     Graceful,
@@ -126,6 +127,18 @@ pub enum DrainOutcome {
 }
 
 impl DrainOutcome {
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Clean => "clean",
+            Self::JobsAborted => "jobs_aborted",
+            Self::Killed => "killed",
+            Self::Failed => "failed",
+            Self::Unknown => "unknown",
+            Self::NoRunner => "no_runner",
+        }
+    }
+
     /// The outcome of a stop in this mode when its child ended this way.
     pub(super) fn of(mode: Mode, end: &End) -> Self {
         match (end, mode) {

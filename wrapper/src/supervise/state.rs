@@ -100,7 +100,7 @@ pub enum RunnerState {
     Terminating,
     /// It ended unexpectedly, and waits for its restart.
     Backoff,
-    /// It has exited with code 0, or was never started.
+    /// It has exited with code 0 or, after a requested stop, with an unknown status, or it was never started.
     Stopped,
     /// It has exited in another way, or could not be started.
     Failed,
@@ -220,6 +220,10 @@ impl State {
             },
             Self::Backoff { .. } => RunnerState::Backoff,
             Self::Exited { end, .. } if end.is_success() => RunnerState::Stopped,
+            // It may have exited as requested.
+            Self::Exited { end: End::Exited { exit: Exit::Unknown, killed: false, .. }, stop: Some(_) } => {
+                RunnerState::Stopped
+            }
             Self::Exited { .. } => RunnerState::Failed,
         }
     }

@@ -90,7 +90,7 @@ async fn stopped_runner_stays_stopped_after_wrapper_restart() {
     first.client().await.becomes(Status::Stopped).await;
     let second = killed_and_again(first, &[]).await;
     let status = second.own().await.get_status(GetStatusRequest {}).await.unwrap().into_inner();
-    assert_eq!((status.state(), status.failure_reason.as_str()), (State::Stopped, "exit status 6"));
+    assert_eq!((status.state(), status.failure_reason.as_str()), (State::Failed, "exit status 6"));
     assert_eq!(status.drain.unwrap().id, "deploy-9");
     assert_eq!(second.record(), "ready QUIT", "a drained runner was started again");
 }

@@ -5,7 +5,10 @@ use std::{path::Path, sync::Arc};
 use grit_proto::runner_wrapper::Status;
 use grit_wrapper::{
     daemon::{
+        access::Access,
+        control::Control,
         grpc::{self, Authorizer, Services, Upstream},
+        health::{self, Health, Prober, Source},
         listen::{self, Listener, Rules},
     },
     supervise::{
@@ -56,8 +59,16 @@ async fn serve(folder: &Path, habits: &[&str]) -> Parts {
     let Listener::Tcp(listener) = &tcp else { panic!("{tcp:?}") };
     let address = listener.local_addr().unwrap().to_string();
     let stop = CancellationToken::new();
+    let settings = health::Settings {
+        source: Source::new(&[], |_| None),
+        min_uptime: health::Settings::MIN_UPTIME,
+        min_sections: 1,
+        interval: health::Settings::INTERVAL,
+    };
+    let (_, health) = tokio::sync::watch::channel(Health::default());
+    let control = Control::new(supervisor.clone(), health, Prober::new(settings), Access::default());
     let services = Services {
-        upstream: Upstream::new(supervisor.clone(), Authorizer::default()),
+        upstream: Upstream::new(control, Authorizer::default()),
         v1: None,
         counters: Arc::default(),
     };

@@ -190,7 +190,7 @@ async fn last_drain_is_reported_after_start_and_wrapper_restart() {
     assert_eq!((&last["id"], &last["reason"]), (&"deploy-7".into(), &"version 2".into()));
     assert_eq!(last["exit"]["how"]["code"], 7);
     let uid = rustix::process::geteuid().as_raw();
-    assert!(last["asked_by"].as_str().unwrap().starts_with(&format!("uid {uid}")), "{last}");
+    assert!(last["requested_by"].as_str().unwrap().starts_with(&format!("uid {uid}")), "{last}");
 
     let (mut process, folder) = wrapper.into_parts();
     process.kill().unwrap();

@@ -75,7 +75,7 @@ async fn restarted_runner_is_not_polling_before_first_probe() {
             if is_next(now) && !restarted(now) {
                 assert_eq!(health.reasons, ["the runner is starting and has not been probed yet"], "{now:?}");
                 assert_eq!(
-                    (health.goal(), health.jobs, &health.runner_version),
+                    (health.level_max(), health.jobs, &health.runner_version),
                     (Level::Unspecified, None, &None)
                 );
             }

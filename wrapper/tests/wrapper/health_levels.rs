@@ -196,12 +196,12 @@ async fn runner_without_config_reaches_level_process() {
     let health = becomes(&mut client, Level::Process, "config.toml\" does not exist").await;
     assert!(!health.reasons.join("").contains("no HTTP server"), "it has one: {:?}", health.reasons);
     assert_eq!(health.runner_version.as_deref(), Some("19.2.0"));
-    assert_eq!(health.goal(), Level::Polling);
+    assert_eq!(health.level_max(), Level::Polling);
     let (_wrapper, mut client) = watched(Some(&runner), Some("concurrent = 1\n"), &[]).await;
     becomes(&mut client, Level::Process, "has 0 [[runners]] sections").await;
     let (_wrapper, mut client) = watched(None, Some(CONFIG), &[]).await;
     let health = becomes(&mut client, Level::Process, "no HTTP server").await;
-    assert_eq!(health.goal(), Level::Process);
+    assert_eq!(health.level_max(), Level::Process);
     let (_wrapper, mut client) = watched(Some(&runner), Some("token = \"s3cret"), &[]).await;
     let health = becomes(&mut client, Level::Process, "invalid TOML").await;
     assert!(!health.reasons.join("").contains("s3cret"));

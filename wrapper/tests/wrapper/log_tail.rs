@@ -15,7 +15,8 @@ async fn failed(wrapper: &Wrapper) -> String {
     let mut own = wrapper.own().await;
     eventually("the runner fails", async || {
         let status = own.get_status(GetStatusRequest {}).await.unwrap().into_inner();
-        let over = matches!(status.state(), v1::State::Stopped | v1::State::Backoff) && !status.reading_log;
+        let over = matches!(status.state(), v1::State::Stopped | v1::State::Failed | v1::State::Backoff)
+            && !status.reading_log;
         if over { Ok(status.failure_reason) } else { Err(status) }
     })
     .await

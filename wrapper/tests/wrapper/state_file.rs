@@ -54,9 +54,11 @@ async fn wall_clock_change_does_not_move_deadline() {
         let status = second.own().await.get_status(GetStatusRequest {}).await.unwrap().into_inner();
         assert_eq!(status.state(), State::Draining);
         let drain = status.drain.unwrap();
-        for (what, told, wanted) in
-            [("start", status.started_at, 0), ("wish", drain.asked_at, 0), ("deadline", drain.deadline, 3600)]
-        {
+        for (what, told, wanted) in [
+            ("start", status.started_at, 0),
+            ("wish", drain.requested_at, 0),
+            ("deadline", drain.deadline, 3600),
+        ] {
             let found = from_now(told);
             assert!((wanted - 300..=wanted).contains(&found), "{what}: {found} s from now");
         }

@@ -49,13 +49,13 @@ async fn watch_reports_all_states_and_ends_with_wrapper() {
     let draining = until(&mut watch, State::Draining).await;
     let told = draining.drain.unwrap();
     assert_eq!((told.id.as_str(), told.reason.as_str(), told.mode()), ("deploy-7", "a test", Mode::Graceful));
-    let stopped = until(&mut watch, State::Stopped).await;
+    let stopped = until(&mut watch, State::Failed).await;
     assert_eq!(stopped.exit.unwrap().how, Some(How::Code(3)));
     assert_eq!(stopped.failure_reason, "exit status 3");
     assert_eq!(stopped.drain.unwrap().id, "deploy-7");
 
     wrapper.signal(Signal::TERM);
-    while !until(&mut watch, State::Stopped).await.leaving {}
+    while !until(&mut watch, State::Failed).await.shutting_down {}
     while watch.message().await.unwrap().is_some() {}
     assert_eq!(wrapper.ended().await.code(), Some(3));
 }
@@ -84,8 +84,8 @@ async fn deadline_turns_graceful_drain_into_forceful() {
     let deadline = Some(Duration::from_millis(800).try_into().unwrap());
     let answer = client.drain(DrainRequest { deadline, ..drain("d") }).await.unwrap().into_inner();
     assert!(answer.status.unwrap().drain.unwrap().deadline.is_some());
-    until(&mut watch, State::Forcing).await;
-    let stopped = until(&mut watch, State::Stopped).await;
+    until(&mut watch, State::Terminating).await;
+    let stopped = until(&mut watch, State::Failed).await;
     let exit = stopped.exit.unwrap();
     assert_eq!((exit.how, exit.killed), (Some(How::Signal(9)), true));
     assert_eq!(wrapper.record(), "ready QUIT TERM");

@@ -8,7 +8,6 @@ mod accounts;
 use std::fmt;
 
 use thiserror::Error;
-use tonic::{Extensions, transport::server::UdsConnectInfo};
 
 pub use self::accounts::{UnknownAccount, UserOrGroup};
 pub(crate) use self::accounts::{group_id, group_name, user_id, user_name};
@@ -22,6 +21,16 @@ pub enum Rights {
     Read,
     /// Drain, cancel and start as well.
     Control,
+}
+
+impl Rights {
+    /// The error text for a client with these rights.
+    pub(super) fn denial(self) -> &'static str {
+        match self {
+            Self::Nothing => "this user has no access",
+            Self::Read | Self::Control => "this user has read-only access; not in --allow-control",
+        }
+    }
 }
 
 /// The allow lists.
@@ -56,14 +65,10 @@ impl Access {
         }
     }
 
-    /// Rights of the sender of a request. TCP clients cannot be identified: if a list is set, they have read-only access.
+    /// The rights of a client over TCP or HTTP, whose user is unknown.
     #[must_use]
-    pub fn of_request(&self, extensions: &Extensions) -> Rights {
-        match extensions.get::<UdsConnectInfo>() {
-            Some(peer) => peer.peer_cred.map_or(Rights::Nothing, |peer| self.of_user(peer.uid(), peer.gid())),
-            None if self.is_listed() => Rights::Read,
-            None => Rights::Control,
-        }
+    pub fn of_unknown_user(&self) -> Rights {
+        if self.is_listed() { Rights::Read } else { Rights::Control }
     }
 
     /// Checks the URL of a callback.
@@ -121,13 +126,13 @@ mod tests {
     fn access_lists_restrict_socket_rights() {
         let open = Access::default();
         assert_eq!(open.of_user(4242, 4242), Rights::Control);
-        assert_eq!(open.of_request(&Extensions::new()), Rights::Control);
+        assert_eq!(open.of_unknown_user(), Rights::Control);
         let listed = Access::new(who("4242"), who("@4300"), Vec::new());
         assert_eq!(listed.of_user(4242, 1), Rights::Control);
         assert_eq!(listed.of_user(4243, 4300), Rights::Read);
         assert_eq!(listed.of_user(4243, 4301), Rights::Nothing);
         assert_eq!(listed.of_user(0, 0), Rights::Control);
-        assert_eq!(listed.of_request(&Extensions::new()), Rights::Read);
+        assert_eq!(listed.of_unknown_user(), Rights::Read);
         let readers = Access::new(Vec::new(), who("4300"), Vec::new());
         assert_eq!(readers.of_user(4242, 1), Rights::Nothing, "a list of readers leaves nobody else");
     }

@@ -1,8 +1,11 @@
-//! Checks whether a request is permitted.
+//! Whether a request may be served.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tonic::{Request, Status, transport::server::UdsConnectInfo};
+use tonic::{
+    Extensions, Request, Status,
+    transport::server::{TcpConnectInfo, UdsConnectInfo},
+};
 
 use super::errors;
 use crate::daemon::audit::Requester;
@@ -12,13 +15,13 @@ use crate::daemon::{
     limits::LogRateLimiter,
 };
 
-/// Denied calls logged per minute. More lines would displace other lines from the journal.
+/// Refusals that are logged in a minute. More would push the rest out of the journal, and the runner's lines with it.
 const LINES: u32 = 20;
 
-/// Accepts requests whose senders have the rights, and counts the others.
+/// Lets requests through whose senders have the rights, and counts those that have not.
 #[derive(Clone, Debug)]
 pub struct Authorizer {
-    pub(super) access: Access,
+    access: Access,
     counters: Arc<Counters>,
     log_limit: Arc<Mutex<LogRateLimiter>>,
 }
@@ -35,13 +38,22 @@ impl Authorizer {
         Self { access, counters, log_limit: Arc::new(Mutex::new(LogRateLimiter::per_minute(LINES))) }
     }
 
-    /// The message of a request, if its sender has these rights.
+    fn rights(&self, extensions: &Extensions) -> Rights {
+        match extensions.get::<UdsConnectInfo>() {
+            Some(peer) => {
+                peer.peer_cred.map_or(Rights::Nothing, |peer| self.access.of_user(peer.uid(), peer.gid()))
+            }
+            None => self.access.of_unknown_user(),
+        }
+    }
+
+    /// The message of a request whose sender has these rights.
     ///
     /// # Errors
     ///
-    /// `PERMISSION_DENIED`, which is logged with the user, unless too many were logged already, and counted.
+    /// `PERMISSION_DENIED`, which is logged with the user, and counted where there are too many for the log.
     pub(super) fn open<T>(&self, needed: Rights, request: Request<T>) -> Result<T, Status> {
-        let rights = self.access.of_request(request.extensions());
+        let rights = self.rights(request.extensions());
         if rights < needed {
             self.counters.denied();
             let is_logged = self.log_limit.lock().unwrap_or_else(PoisonError::into_inner).allow_log();
@@ -49,17 +61,23 @@ impl Authorizer {
         }
         Ok(request.into_inner())
     }
-}
 
-impl Authorizer {
     /// The message of a request that changes something, and who sent it.
     ///
     /// # Errors
     ///
     /// As [`Authorizer::open`].
     pub(super) fn open_control<T>(&self, request: Request<T>) -> Result<(T, Requester), Status> {
-        let asker = Requester::of(request.extensions());
-        Ok((self.open(Rights::Control, request)?, asker))
+        let requester = requester(request.extensions());
+        Ok((self.open(Rights::Control, request)?, requester))
+    }
+}
+
+/// The client of a request.
+fn requester(extensions: &Extensions) -> Requester {
+    match extensions.get::<UdsConnectInfo>().and_then(|peer| peer.peer_cred) {
+        Some(peer) => Requester::Unix { uid: peer.uid(), gid: peer.gid(), pid: peer.pid() },
+        None => Requester::Tcp(extensions.get::<TcpConnectInfo>().and_then(TcpConnectInfo::remote_addr)),
     }
 }
 

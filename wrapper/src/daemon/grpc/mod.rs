@@ -1,5 +1,4 @@
-//! The gRPC server: upstream's service, the `grit.wrapper.v1` service, gRPC health and reflection. One file per method; [`messages`]
-//! creates the messages, and [`errors`] creates all errors.
+//! The gRPC server: the services of upstream's wrapper and `grit.wrapper.v1`, gRPC health and reflection. One file per call.
 
 mod accept;
 mod authority;
@@ -7,9 +6,7 @@ mod authorization;
 mod calls;
 mod connection;
 mod connection_limits;
-mod detached;
 mod errors;
-mod messages;
 mod reflection;
 mod server;
 mod upstream;

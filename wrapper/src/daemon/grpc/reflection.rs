@@ -1,7 +1,8 @@
-//! gRPC server reflection: `grpcurl -plaintext -unix /run/grit-wrapper/wrapper.sock list`, and calls without a local .proto file.
+//! gRPC's server reflection: `grpcurl -plaintext -unix /run/grit-wrapper/wrapper.sock list`, and every call without a definition at hand.
 //!
-//! This is a small implementation: tonic-reflection decodes all definitions at the start and keeps them in memory. Here they are
-//! constants, with a generated index. The older version `v1alpha` of the service has the same messages.
+//! Our own, and small: the usual crate decodes all definitions at the start and keeps them, for a question that few wrappers are ever asked.
+//! Here they are constants, found by a table that was generated with them. The answers are the same under the older name of
+//! the service, `v1alpha`, which has the same messages.
 
 use std::{
     convert::Infallible,
@@ -27,14 +28,14 @@ use tonic::{
     server::NamedService,
 };
 
-use super::Authorizer;
+use super::authorization::Authorizer;
 use crate::daemon::access::Rights;
 
-/// Describes the services to clients with read access.
+/// Tells those who may look what there is.
 #[derive(Clone, Debug)]
 pub(super) struct Reflection {
-    pub(super) guard: Authorizer,
-    /// Services that are not served, and so not listed.
+    pub(super) authorizer: Authorizer,
+    /// Services that are not offered, and so not listed.
     pub(super) hidden: &'static [&'static str],
 }
 
@@ -44,10 +45,10 @@ impl ServerReflection for Reflection {
         &self,
         request: Request<Streaming<ServerReflectionRequest>>,
     ) -> Result<Response<BoxStream<ServerReflectionResponse>>, Status> {
-        let questions = self.guard.open(Rights::Read, request)?;
+        let questions = self.authorizer.open(Rights::Read, request)?;
         let hidden = self.hidden;
         let answers = questions.map(move |question| question.map(|question| answer(question, hidden)));
-        // An error is the last response.
+        // What went wrong is the last answer.
         let answers = answers.scan(false, |over, answer| {
             let wanted = !*over;
             *over = answer.is_err();

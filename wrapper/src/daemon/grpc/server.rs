@@ -1,4 +1,4 @@
-//! Serves the gRPC services on the listeners, within limits.
+//! Serving the services on the listeners, within limits.
 
 use std::{sync::Arc, time::Duration};
 
@@ -19,25 +19,26 @@ use tonic_health::server::health_reporter;
 use tower::layer::layer_fn;
 
 use super::{
-    Upstream, WrapperV1,
     accept::incoming,
     calls::TrackCalls,
     connection::KEEPALIVE,
     reflection::{Older, Reflection},
+    upstream::Upstream,
+    v1::WrapperV1,
 };
 use crate::daemon::{counters::Counters, listen::Listener};
 
-/// The largest request is a callback with its headers. Responses have no limit here: [`super::messages`] keeps them small, and a response
-/// that could not be encoded would hide an executed change.
+/// The largest request is a callback with its headers. Answers have no limit here, since one that could not be encoded would hide what
+/// was done: [`Status`](crate::daemon::status::Status) keeps them short.
 const MAX_REQUEST: usize = 64 * 1024;
 
-/// Concurrent calls per connection. Each may hold an incomplete message.
+/// Calls at one time on one connection. Each may hold a message that has not come to its end.
 const MAX_STREAMS: u32 = 8;
 
-/// Timeout until a response begins. The longest call is a start, whose exec can take half of this.
+/// How long a call may take until its answer begins. The longest is a start, whose exec may hang for half of it.
 const CALL_LIMIT: Duration = Duration::from_secs(60);
 
-/// Maximum time to complete open calls at exit.
+/// How long an ending server waits for the calls under way.
 const DRAIN_LIMIT: Duration = Duration::from_secs(2);
 
 /// Why serving ended before it was stopped.
@@ -49,13 +50,13 @@ pub enum ServeError {
     Ended,
 }
 
-/// The services of every listener.
+/// What is served on every listener.
 #[derive(Clone, Debug)]
 pub struct Services {
     pub upstream: Upstream,
-    /// Without it, clients see the services of upstream's wrapper only.
+    /// Ours; left out, the wrapper looks to clients as upstream's does.
     pub v1: Option<WrapperV1>,
-    /// Counters of the calls.
+    /// Where the calls are counted.
     pub counters: Arc<Counters>,
 }
 
@@ -102,7 +103,7 @@ pub async fn serve(
 
 async fn routes(services: Services) -> Routes {
     let hidden: &[_] = if services.v1.is_some() { &[] } else { &[WrapperServer::<WrapperV1>::NAME] };
-    let reflection = Reflection { guard: services.upstream.guard().clone(), hidden };
+    let reflection = Reflection { authorizer: services.upstream.authorizer().clone(), hidden };
     let reflection = ServerReflectionServer::new(reflection).max_decoding_message_size(MAX_REQUEST);
     // Health of the wrapper itself: it answers. The runner's health is what the wrapper answers.
     let (reporter, health) = health_reporter();

@@ -53,7 +53,7 @@ pub(super) fn health_level(evidence: &Evidence<'_>) -> (Level, Vec<String>) {
 /// The maximum level of this runner: `process` if it is configured without an HTTP server.
 ///
 /// If the configuration is missing or has too few sections, the maximum is `polling`, so that the fault is visible.
-pub(super) fn goal(evidence: &Evidence<'_>) -> Level {
+pub(super) fn level_max(evidence: &Evidence<'_>) -> Level {
     let configured = evidence.config.is_ok_and(|config| config.sections.len() >= evidence.min_sections);
     if configured && evidence.answers.is_none() { Level::Process } else { Level::Polling }
 }
@@ -325,14 +325,14 @@ mod tests {
 
     #[test]
     fn max_level_depends_on_config_and_http_server() {
-        let goal = |case: Case| goal(&case.evidence());
-        assert_eq!(goal(Case::healthy()), Level::Polling);
-        assert_eq!(goal(Case { answers: None, ..Case::healthy() }), Level::Process);
+        let level_max = |case: Case| level_max(&case.evidence());
+        assert_eq!(level_max(Case::healthy()), Level::Polling);
+        assert_eq!(level_max(Case { answers: None, ..Case::healthy() }), Level::Process);
         // A runner without sections accepts no jobs, even without an HTTP server.
         let none = || Case { answers: None, config: Ok(config(&[])), ..Case::healthy() };
-        assert_eq!(goal(none()), Level::Polling);
+        assert_eq!(level_max(none()), Level::Polling);
         let missing = Err(ConfigError::Missing(PathBuf::from("/etc/x.toml")));
-        assert_eq!(goal(Case { config: missing, ..none() }), Level::Polling);
+        assert_eq!(level_max(Case { config: missing, ..none() }), Level::Polling);
     }
 
     #[test]

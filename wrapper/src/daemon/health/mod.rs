@@ -21,6 +21,7 @@ mod runner_metrics;
 
 use std::time::Duration;
 
+use serde::Serialize;
 use tokio::time::Instant;
 
 use crate::supervise::{ChildInfo, Phase, State};
@@ -34,7 +35,8 @@ pub use self::{
 };
 
 /// A health level.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Level {
     /// Not healthy.
     #[default]
@@ -63,7 +65,7 @@ pub struct Health {
     pub child: Option<ChildInfo>,
     pub level: Level,
     /// The maximum level of this runner; `None` before the first probe.
-    pub goal: Level,
+    pub level_max: Level,
     /// Human-readable reasons why the next level is not reached.
     pub reasons: Vec<String>,
     /// The child is suspended (SIGSTOP).
@@ -151,8 +153,8 @@ mod tests {
     }
 
     fn polling(child: ChildInfo) -> Health {
-        let (level, goal) = (Level::Polling, Level::Polling);
-        Health { child: Some(child), level, goal, jobs: Some(3), ..Health::default() }
+        let (level, level_max) = (Level::Polling, Level::Polling);
+        Health { child: Some(child), level, level_max, jobs: Some(3), ..Health::default() }
     }
 
     #[test]

@@ -14,7 +14,7 @@ use super::{
     config_reader::Reader,
     http_client::{GetError, Http},
     job_list::{self, Job},
-    level::{Answers, Evidence, Polls, goal, health_level},
+    level::{Answers, Evidence, Polls, health_level, level_max},
     runner_config::Source,
     runner_metrics::{self, Facts},
 };
@@ -207,7 +207,7 @@ impl Prober {
             polls: &memory.polls,
         };
         let (level, reasons) = health_level(&evidence);
-        let goal = goal(&evidence);
+        let level_max = level_max(&evidence);
         let facts = answers.map(|answers| answers.facts).unwrap_or_default();
         let count = jobs.as_ref().map(Vec::len).or(facts.jobs);
         memory.count_jobs(count, Instant::now());
@@ -216,7 +216,7 @@ impl Prober {
             child: Some(child),
             suspended,
             level,
-            goal,
+            level_max,
             reasons,
             version: facts.version,
             revision: facts.revision,

@@ -5,12 +5,7 @@ use std::{
     time::SystemTime,
 };
 
-use tokio::time::Instant;
-
-use crate::{
-    daemon::counters::{DRAIN_STEPS, Histogram},
-    supervise::clock,
-};
+use crate::daemon::counters::{DRAIN_STEPS, Histogram};
 
 /// The text of a metrics response. Each metric family is written once, followed by its samples.
 #[derive(Debug, Default)]
@@ -37,8 +32,8 @@ impl MetricsText {
     }
 
     /// A family with one gauge, whose value is a time.
-    pub(super) fn moment(&mut self, name: &str, help: &str, moment: Instant) {
-        let since = clock::time(moment).duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    pub(super) fn moment(&mut self, name: &str, help: &str, time: SystemTime) {
+        let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         self.gauge(name, help);
         self.sample(name, &[], format_args!("{}.{:03}", since.as_secs(), since.subsec_millis()));
     }

@@ -5,21 +5,18 @@
 use std::sync::Arc;
 
 use axum::{extract, http::header::CONTENT_TYPE, response::IntoResponse};
-use tokio::time::Instant;
 
-use super::Label;
-use super::{HttpServer, exposition::MetricsText};
+use super::{HttpServer, exposition::MetricsText, label::Label};
 use crate::{
     daemon::{
         counters::{CODES, CallbackResult, Counters, METHODS},
-        health::{Health, Level},
-        logging, version,
+        health::Level,
+        logging,
+        status::{Drain, Exit, Status},
+        version,
     },
-    supervise::{DrainResult, End, ExitReason, Mode, Phase, State, Supervision, process::Exit},
+    supervise::{DrainResult, ExitReason, Mode, RunnerState},
 };
-
-const STATES: [&str; 8] =
-    ["idle", "starting", "running", "draining", "forcing", "backoff", "stopped", "failed"];
 
 const MODES: [(Mode, &str); 2] = [(Mode::Graceful, "graceful"), (Mode::Forceful, "forceful")];
 
@@ -45,19 +42,17 @@ const CODE_NAMES: [&str; CODES] = [
 ];
 
 pub(super) async fn get(extract::State(server): extract::State<Arc<HttpServer>>) -> impl IntoResponse {
-    let page =
-        page(&server.service.now(), &server.service.health(), &server.counters, &server.settings.labels);
+    let page = page(&server.control.status(), &server.counters, &server.settings.labels);
     ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], page)
 }
 
-fn page(supervision: &Supervision, health: &Health, counters: &Counters, labels: &[Label]) -> String {
-    let health = &health.of(&supervision.state);
+fn page(status: &Status, counters: &Counters, labels: &[Label]) -> String {
     let mut page = MetricsText::default();
     about(&mut page, counters, labels);
-    runner(&mut page, supervision, health);
-    ends(&mut page, supervision, counters);
-    jobs(&mut page, &supervision.state, health);
-    drain(&mut page, &supervision.state, health);
+    runner(&mut page, status);
+    exits(&mut page, status, counters);
+    jobs(&mut page, status);
+    drain(&mut page, status.drain.as_ref());
     drains(&mut page, counters);
     peers(&mut page, counters);
     page.into_text()
@@ -85,17 +80,18 @@ fn about(page: &mut MetricsText, counters: &Counters, labels: &[Label]) {
     }
 }
 
-fn runner(page: &mut MetricsText, supervision: &Supervision, health: &Health) {
-    let state = &supervision.state;
+fn runner(page: &mut MetricsText, status: &Status) {
+    let health = &status.health;
     page.gauge(
         "grit_wrapper_runner_state",
         "State of the runner: 1 for the current state, 0 for the others.",
     );
-    for name in STATES {
-        page.sample("grit_wrapper_runner_state", &[("state", name)], u8::from(name == state_name(state)));
+    for state in RunnerState::ALL {
+        let is_current = u8::from(state == status.state);
+        page.sample("grit_wrapper_runner_state", &[("state", state.name())], is_current);
     }
     page.gauge("grit_wrapper_runner_up", "Whether the runner's process is running (1) or not (0).");
-    page.sample("grit_wrapper_runner_up", &[], u8::from(state.child().is_some()));
+    page.sample("grit_wrapper_runner_up", &[], u8::from(status.pid.is_some()));
     let level = health.level;
     page.gauge("grit_wrapper_runner_ready", "Whether the runner is ready to accept jobs (1) or not (0).");
     page.sample("grit_wrapper_runner_ready", &[], u8::from(level >= Level::Ready));
@@ -104,46 +100,45 @@ fn runner(page: &mut MetricsText, supervision: &Supervision, health: &Health) {
         "Health level of the runner: 0 none, 1 process, 2 ready, 3 polling.",
     );
     page.sample("grit_wrapper_runner_health_level", &[], level as u8);
-    if health.goal > Level::None {
+    if let Some(level_max) = health.level_max {
         page.gauge(
             "grit_wrapper_runner_health_level_max",
             "Highest health level that this runner can reach: 1 process, 3 polling.",
         );
-        page.sample("grit_wrapper_runner_health_level_max", &[], health.goal as u8);
+        page.sample("grit_wrapper_runner_health_level_max", &[], level_max as u8);
     }
-    if let Some(polled) = health.last_poll {
+    if let Some(polled) = health.last_poll_at {
         let help = "Time of the last probe that found a job request accepted by GitLab.";
         page.moment("grit_wrapper_runner_last_poll_timestamp_seconds", help, polled);
     }
-    if let Some(child) = state.child() {
+    if let Some(started) = status.started_at {
         page.moment(
             "grit_wrapper_runner_start_timestamp_seconds",
             "Start time of the runner process.",
-            child.started,
+            started,
         );
     }
 }
 
-fn ends(page: &mut MetricsText, supervision: &Supervision, counters: &Counters) {
+fn exits(page: &mut MetricsText, status: &Status, counters: &Counters) {
     page.counter("grit_wrapper_runner_restarts_total", "Restarts after the runner exited unexpectedly.");
-    page.sample("grit_wrapper_runner_restarts_total", &[], supervision.restarts);
+    page.sample("grit_wrapper_runner_restarts_total", &[], status.restarts);
     page.counter("grit_wrapper_runner_exits_total", "Runner exits and failed starts, by reason.");
     for reason in ExitReason::ALL {
         page.sample("grit_wrapper_runner_exits_total", &[("reason", reason.name())], counters.exits(reason));
     }
-    if let State::Exited { end, .. } | State::Backoff { end, .. } = &supervision.state
-        && let End::Exited { exit: exit @ (Exit::Code(_) | Exit::Signal(_)), .. } = end
-    {
+    if let Some(code) = status.exit.as_ref().and_then(Exit::shell_code) {
         page.gauge(
             "grit_wrapper_runner_last_exit_code",
             "Exit code of the last runner, or 128 plus the signal number.",
         );
-        page.sample("grit_wrapper_runner_last_exit_code", &[], exit.shell_code());
+        page.sample("grit_wrapper_runner_last_exit_code", &[], code);
     }
 }
 
-fn jobs(page: &mut MetricsText, state: &State, health: &Health) {
-    if state.child().is_none() {
+fn jobs(page: &mut MetricsText, status: &Status) {
+    let health = &status.health;
+    if status.pid.is_none() {
         return;
     }
     page.gauge(
@@ -155,43 +150,31 @@ fn jobs(page: &mut MetricsText, state: &State, health: &Health) {
         page.gauge("grit_wrapper_runner_jobs", "Jobs that are running.");
         page.sample("grit_wrapper_runner_jobs", &[], jobs);
     }
-    if let Some(oldest) = &health.oldest {
+    if let Some(oldest) = &health.oldest_job {
         page.gauge("grit_wrapper_runner_oldest_job_age_seconds", "Age of the oldest running job.");
-        page.sample("grit_wrapper_runner_oldest_job_age_seconds", &[], oldest.age().as_secs_f64());
+        page.sample("grit_wrapper_runner_oldest_job_age_seconds", &[], oldest.age.as_secs_f64());
     }
 }
 
-fn drain(page: &mut MetricsText, state: &State, health: &Health) {
-    let Some(stop) = state.stop() else { return };
-    page.moment(
-        "grit_wrapper_drain_start_timestamp_seconds",
-        "Time of the drain request.",
-        stop.requested_at,
-    );
-    if let Some(deadline) = stop.deadline {
-        page.moment(
+fn drain(page: &mut MetricsText, drain: Option<&Drain>) {
+    let Some(drain) = drain else { return };
+    for (name, help, time) in [
+        ("grit_wrapper_drain_start_timestamp_seconds", "Time of the drain request.", drain.requested_at),
+        (
             "grit_wrapper_drain_deadline_timestamp_seconds",
             "Time at which the drain becomes forceful.",
-            deadline,
-        );
-    }
-    if let State::Stopping { phase, .. } = state {
-        page.moment(
+            drain.graceful_until,
+        ),
+        (
             "grit_wrapper_drain_last_progress_timestamp_seconds",
             "Time of the last progress of the drain: request, SIGQUIT, or a finished job.",
-            last_progress(stop.requested_at, *phase, health),
-        );
+            drain.progress_at,
+        ),
+    ] {
+        if let Some(time) = time {
+            page.moment(name, help, time);
+        }
     }
-}
-
-/// The latest of the request, SIGQUIT, and the last finished job.
-fn last_progress(asked: Instant, phase: Phase, health: &Health) -> Instant {
-    let signalled = match phase {
-        Phase::Draining { since } => since,
-        Phase::Holding { told, .. } => told.unwrap_or(asked),
-        Phase::Spacing { .. } | Phase::Terminating { .. } | Phase::Killed => asked,
-    };
-    asked.max(signalled).max(health.fewer_jobs.unwrap_or(asked))
 }
 
 fn drains(page: &mut MetricsText, counters: &Counters) {
@@ -241,20 +224,6 @@ fn peers(page: &mut MetricsText, counters: &Counters) {
             &[("result", result.name())],
             counters.attempts(result),
         );
-    }
-}
-
-fn state_name(state: &State) -> &'static str {
-    match state {
-        State::Idle => "idle",
-        State::Starting { .. } => "starting",
-        State::Running { .. } => "running",
-        State::Stopping { phase: Phase::Holding { .. } | Phase::Draining { .. }, .. } => "draining",
-        State::Stopping { .. } => "forcing",
-        State::Backoff { .. } => "backoff",
-        // A failed runner needs attention, so it has a separate state.
-        State::Exited { end, .. } if end.failure().is_some() => "failed",
-        State::Exited { .. } => "stopped",
     }
 }
 

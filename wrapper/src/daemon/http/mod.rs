@@ -15,7 +15,11 @@ mod label;
 mod metrics;
 mod rest;
 
-use std::{net::IpAddr, sync::Arc, time::Duration};
+use std::{
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+    time::Duration,
+};
 
 use axum::{
     Router,
@@ -36,9 +40,9 @@ use tracing::{debug, warn};
 pub use self::label::Label;
 pub(crate) use self::label::duplicate_name;
 use super::{
-    audit::HttpPeer,
+    access::Access,
+    control::Control,
     counters::Counters,
-    grpc::WrapperV1,
     limits::{LogRateLimiter, uses_reserved_fd},
     listen::Address,
 };
@@ -85,10 +89,15 @@ pub enum RemoteAccess {
     All,
 }
 
+/// The address of the client, among the extensions of its request.
+#[derive(Clone, Copy, Debug)]
+struct ClientAddress(SocketAddr);
+
 /// The HTTP server.
 #[derive(Clone, Debug)]
 pub struct HttpServer {
-    pub service: WrapperV1,
+    pub control: Control,
+    pub access: Access,
     pub settings: Arc<Settings>,
     pub counters: Arc<Counters>,
 }
@@ -122,7 +131,7 @@ impl HttpServer {
             let router = router.clone();
             tokio::spawn(async move {
                 let service = service_fn(|mut request: Request<Incoming>| {
-                    request.extensions_mut().insert(HttpPeer(peer));
+                    request.extensions_mut().insert(ClientAddress(peer));
                     router.clone().oneshot(request)
                 });
                 let connection = http1::Builder::new()
@@ -143,8 +152,8 @@ impl HttpServer {
     fn router(self: Arc<Self>) -> Router {
         let remote = self.settings.remote;
         let only_metrics = move |request: axum::extract::Request, next: Next| async move {
-            let peer = request.extensions().get::<HttpPeer>();
-            if peer.is_some_and(|HttpPeer(peer)| is_allowed(peer.ip(), request.uri().path(), remote)) {
+            let peer = request.extensions().get::<ClientAddress>();
+            if peer.is_some_and(|ClientAddress(peer)| is_allowed(peer.ip(), request.uri().path(), remote)) {
                 return next.run(request).await;
             }
             error(

@@ -11,16 +11,18 @@ use axum::{
     },
     response::{IntoResponse, Response},
 };
-use grit_proto::wrapper_v1::{
-    Callback, CancelRequest, DrainRequest, ListJobsRequest, Mode, StartRequest, wrapper_server::Wrapper,
-};
-use serde::Deserialize;
-use tonic::{Code, Status};
+use serde::{Deserialize, Serialize};
 
-use super::{HttpServer, Json, error, json};
+use super::{ClientAddress, HttpServer, Json, error, json};
 use crate::{
-    cli::view,
-    daemon::{audit::HttpPeer, duration},
+    daemon::{
+        access::Rights,
+        audit::Requester,
+        control::{ControlError, DrainRequest, Kind},
+        duration,
+        status::{self, Status},
+    },
+    supervise::{Answer, Mode, callback::Callback},
 };
 
 /// The same limit as for gRPC requests.
@@ -63,15 +65,24 @@ struct Cancel {
     id: String,
 }
 
+/// The answer to `POST /drain`.
+#[derive(Serialize)]
+struct Drained {
+    #[serde(flatten)]
+    status: Status,
+    joined: bool,
+    joined_id: Option<String>,
+}
+
 pub(super) async fn status(State(server): State<Arc<HttpServer>>) -> Json {
-    json(view::status_json(&server.service.status()))
+    json(server.control.status().json())
 }
 
 pub(super) async fn jobs(State(server): State<Arc<HttpServer>>) -> Result<Response, Refused> {
-    let answer = server.service.list_jobs(tonic::Request::new(ListJobsRequest {})).await?.into_inner();
-    let mut response = json(view::jobs_json(&answer.jobs)).into_response();
-    if answer.left_out > 0 {
-        response.headers_mut().insert(LEFT_OUT, answer.left_out.into());
+    let list = server.control.jobs().await?;
+    let mut response = json(status::json(&list.jobs)).into_response();
+    if list.left_out > 0 {
+        response.headers_mut().insert(LEFT_OUT, list.left_out.into());
     }
     Ok(response)
 }
@@ -79,44 +90,48 @@ pub(super) async fn jobs(State(server): State<Arc<HttpServer>>) -> Result<Respon
 pub(super) async fn drain(State(server): State<Arc<HttpServer>>, post: Post) -> Result<Json, Refused> {
     let drain: Drain = post.parse()?;
     let deadline = drain.deadline.as_deref().map(duration::parse_limit).transpose();
-    let deadline = deadline.map_err(|why| Status::invalid_argument(format!("deadline: {why}")))?;
+    let callback = drain.callback.filter(|callback| !callback.url.is_empty());
     let request = DrainRequest {
         id: drain.id,
-        mode: if drain.force { Mode::Forceful } else { Mode::Graceful }.into(),
+        mode: if drain.force { Mode::Forceful } else { Mode::Graceful },
         reason: drain.reason,
-        deadline: deadline.and_then(|deadline| deadline.try_into().ok()),
-        callback: drain.callback.map(|callback| Callback {
-            url: callback.url,
-            method: callback.method,
-            headers: callback.headers,
-        }),
+        deadline: deadline.map_err(|why| ControlError::Invalid { field: "deadline", why })?,
+        callback: callback.map(|callback| Callback::new(&callback.url, &callback.method, &callback.headers)),
         job_url: drain.job_url,
     };
-    Ok(json(view::drained_json(server.service.drain(post.request(request)).await?.get_ref())))
+    let answer = server.control.drain(request, post.requester).await?;
+    Ok(json(status::json(&Drained {
+        status: server.control.status(),
+        joined: answer != Answer::Done,
+        joined_id: match answer {
+            Answer::Joined(id) => Some(id.to_string()),
+            Answer::Done | Answer::Already => None,
+        },
+    })))
 }
 
 pub(super) async fn cancel(State(server): State<Arc<HttpServer>>, post: Post) -> Result<Json, Refused> {
     let cancel: Cancel = if post.body.is_empty() { Cancel::default() } else { post.parse()? };
-    let answer = server.service.cancel(post.request(CancelRequest { id: cancel.id })).await?.into_inner();
-    Ok(json(view::status_json(&answer.status.unwrap_or_default())))
+    server.control.cancel(&cancel.id, post.requester).await?;
+    Ok(json(server.control.status().json()))
 }
 
 pub(super) async fn start(State(server): State<Arc<HttpServer>>, post: Post) -> Result<Json, Refused> {
-    let answer = server.service.start(post.request(StartRequest {})).await?.into_inner();
-    Ok(json(view::status_json(&answer.status.unwrap_or_default())))
+    server.control.start(post.requester).await?;
+    Ok(json(server.control.status().json()))
 }
 
 /// A request for a change, if this server accepts those.
 pub(super) struct Post {
     body: Bytes,
-    peer: HttpPeer,
+    requester: Requester,
 }
 
 impl FromRequest<Arc<HttpServer>> for Post {
     type Rejection = Response;
 
     async fn from_request(request: Request, server: &Arc<HttpServer>) -> Result<Self, Response> {
-        let Some(peer) = request.extensions().get().copied() else {
+        let Some(ClientAddress(peer)) = request.extensions().get().copied() else {
             return Err(error(StatusCode::INTERNAL_SERVER_ERROR, "the client's address is unknown"));
         };
         let kind = request.headers().get(CONTENT_TYPE);
@@ -138,43 +153,44 @@ impl FromRequest<Arc<HttpServer>> for Post {
         let too_large = "the request body is incomplete, or larger than 64 KiB";
         let body = to_bytes(request.into_body(), MAX_BODY).await;
         let body = body.map_err(|_| error(StatusCode::PAYLOAD_TOO_LARGE, too_large))?;
-        Ok(Self { body, peer })
+        let rights = server.access.of_unknown_user();
+        if rights < Rights::Control {
+            server.counters.denied();
+            return Err(error(StatusCode::FORBIDDEN, rights.denial()));
+        }
+        Ok(Self { body, requester: Requester::Http(peer) })
     }
 }
 
 impl Post {
-    fn parse<'a, T: Deserialize<'a>>(&'a self) -> Result<T, Status> {
-        let parsed = serde_json::from_slice(&self.body);
-        parsed.map_err(|error| Status::invalid_argument(format!("request body: {error}")))
-    }
-
-    /// Converts a request for the gRPC service.
-    fn request<T>(&self, message: T) -> tonic::Request<T> {
-        let mut request = tonic::Request::new(message);
-        request.extensions_mut().insert(self.peer);
-        request
+    fn parse<'a, T: Deserialize<'a>>(&'a self) -> Result<T, ControlError> {
+        let invalid = |error: serde_json::Error| ControlError::Invalid {
+            field: "request body",
+            why: error.to_string(),
+        };
+        serde_json::from_slice(&self.body).map_err(invalid)
     }
 }
 
-/// The answer when the gRPC service refuses a request.
-pub(super) struct Refused(Status);
+/// The answer to a rejected request.
+pub(super) struct Refused(ControlError);
 
-impl From<Status> for Refused {
-    fn from(status: Status) -> Self {
-        Self(status)
+impl From<ControlError> for Refused {
+    fn from(error: ControlError) -> Self {
+        Self(error)
     }
 }
 
 impl IntoResponse for Refused {
     fn into_response(self) -> Response {
-        let code = match self.0.code() {
-            Code::InvalidArgument => StatusCode::BAD_REQUEST,
-            Code::PermissionDenied => StatusCode::FORBIDDEN,
-            Code::FailedPrecondition => StatusCode::CONFLICT,
-            Code::ResourceExhausted => StatusCode::TOO_MANY_REQUESTS,
-            Code::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
-            _ => StatusCode::INTERNAL_SERVER_ERROR,
+        let code = match self.0.kind() {
+            Kind::Invalid => StatusCode::BAD_REQUEST,
+            Kind::Denied => StatusCode::FORBIDDEN,
+            Kind::Precondition => StatusCode::CONFLICT,
+            Kind::Exhausted => StatusCode::TOO_MANY_REQUESTS,
+            Kind::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+            Kind::Internal => StatusCode::INTERNAL_SERVER_ERROR,
         };
-        error(code, self.0.message())
+        error(code, &self.0.to_string())
     }
 }

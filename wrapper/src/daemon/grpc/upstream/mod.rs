@@ -1,4 +1,4 @@
-//! Upstream's service, `gitlab_com.gitlab_runner.runner_wrapper.ProcessWrapper`: one file per method.
+//! The service of upstream's wrapper, `gitlab_com.gitlab_runner.runner_wrapper.ProcessWrapper`: one file per call.
 
 mod check_status;
 mod init_forceful_shutdown;
@@ -10,24 +10,24 @@ use grit_proto::runner_wrapper::{
 };
 use tonic::{Request, Response, Status};
 
-use super::{Authorizer, detached::carry_out};
-use crate::{daemon::access::Rights, supervise::Handle};
+use super::authorization::Authorizer;
+use crate::daemon::{access::Rights, control::Control};
 
-/// Upstream's service.
+/// The service of one runner.
 #[derive(Clone, Debug)]
 pub struct Upstream {
-    supervisor: Handle,
-    guard: Authorizer,
+    control: Control,
+    authorizer: Authorizer,
 }
 
 impl Upstream {
     #[must_use]
-    pub fn new(supervisor: Handle, guard: Authorizer) -> Self {
-        Self { supervisor, guard }
+    pub fn new(control: Control, authorizer: Authorizer) -> Self {
+        Self { control, authorizer }
     }
 
-    pub(super) fn guard(&self) -> &Authorizer {
-        &self.guard
+    pub(super) fn authorizer(&self) -> &Authorizer {
+        &self.authorizer
     }
 }
 
@@ -37,27 +37,25 @@ impl ProcessWrapper for Upstream {
         &self,
         request: Request<CheckStatusRequest>,
     ) -> Result<Response<CheckStatusResponse>, Status> {
-        let CheckStatusRequest {} = self.guard.open(Rights::Read, request)?;
-        Ok(Response::new(check_status::check_status(&self.supervisor)))
+        let CheckStatusRequest {} = self.authorizer.open(Rights::Read, request)?;
+        Ok(Response::new(check_status::check_status(&self.control)))
     }
 
     async fn init_graceful_shutdown(
         &self,
         request: Request<InitGracefulShutdownRequest>,
     ) -> Result<Response<InitGracefulShutdownResponse>, Status> {
-        let (request, asker) = self.guard.open_control(request)?;
-        carry_out(init_graceful_shutdown::init_graceful_shutdown(self.clone(), request, asker))
-            .await
-            .map(Response::new)
+        let (request, requester) = self.authorizer.open_control(request)?;
+        let response = init_graceful_shutdown::init_graceful_shutdown(&self.control, request, requester);
+        response.await.map(Response::new)
     }
 
     async fn init_forceful_shutdown(
         &self,
         request: Request<InitForcefulShutdownRequest>,
     ) -> Result<Response<InitForcefulShutdownResponse>, Status> {
-        let (InitForcefulShutdownRequest {}, asker) = self.guard.open_control(request)?;
-        carry_out(init_forceful_shutdown::init_forceful_shutdown(self.clone(), asker))
-            .await
-            .map(Response::new)
+        let (InitForcefulShutdownRequest {}, requester) = self.authorizer.open_control(request)?;
+        let response = init_forceful_shutdown::init_forceful_shutdown(&self.control, requester);
+        response.await.map(Response::new)
     }
 }

@@ -1,9 +1,9 @@
-//! `GetStatus`: returns the current status.
+//! `GetStatus`: the current status.
 
 use grit_proto::wrapper_v1::Status;
 
-use super::WrapperV1;
+use crate::daemon::control::Control;
 
-pub(super) fn get_status(service: &WrapperV1) -> Status {
-    service.status()
+pub(super) fn get_status(control: &Control) -> Status {
+    control.status().into()
 }

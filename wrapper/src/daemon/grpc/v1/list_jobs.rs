@@ -1,11 +1,11 @@
-//! `ListJobs`: reads the runner's job list. Cancelled if the client disconnects.
+//! `ListJobs`: the current jobs of the runner.
 
-use grit_proto::wrapper_v1::ListJobsResponse;
+use grit_proto::wrapper_v1::{Job, ListJobsResponse};
 use tonic::Status;
 
-use super::WrapperV1;
-use crate::daemon::grpc::{errors, messages};
+use crate::daemon::control::Control;
 
-pub(super) async fn list_jobs(service: &WrapperV1) -> Result<ListJobsResponse, Status> {
-    Ok(messages::jobs(service.prober.jobs().await.ok_or_else(errors::no_jobs)?))
+pub(super) async fn list_jobs(control: &Control) -> Result<ListJobsResponse, Status> {
+    let list = control.jobs().await?;
+    Ok(ListJobsResponse { jobs: list.jobs.into_iter().map(Job::from).collect(), left_out: list.left_out })
 }

@@ -2,10 +2,14 @@
 
 use std::{collections::BTreeSet, fs, time::Duration};
 
+use tokio::time::Instant;
+
 use super::*;
 use crate::{
-    daemon::health::Oldest,
-    supervise::{ChildInfo, Counted, Drained, Stop},
+    daemon::health::{Health, Oldest},
+    supervise::{
+        ChildInfo, Counted, Drained, End, Phase, State, Stop, Supervision, process::Exit as ProcessExit,
+    },
 };
 
 /// Prefixes of the wrapper's metrics.
@@ -14,7 +18,7 @@ pub(super) const PREFIXES: [&str; 3] = ["grit_wrapper_", "grpc_server_", "proces
 pub(super) fn render(state: State, health: &Health) -> String {
     let health = &Health { child: state.child(), ..health.clone() };
     let supervision = Supervision { state, ..Supervision::default() };
-    page(&supervision, health, &Counters::default(), &["shard=blue".parse().unwrap()])
+    page(&Status::new(&supervision, health), &Counters::default(), &["shard=blue".parse().unwrap()])
 }
 
 fn child() -> ChildInfo {
@@ -23,9 +27,9 @@ fn child() -> ChildInfo {
 
 pub(super) fn busy() -> Health {
     let oldest = Oldest { started: Instant::now(), stage: String::new() };
-    let (level, goal) = (Level::Polling, Level::Polling);
+    let (level, level_max) = (Level::Polling, Level::Polling);
     let last_poll = Some(Instant::now());
-    Health { level, goal, last_poll, jobs: Some(3), oldest: Some(oldest), ..Health::default() }
+    Health { level, level_max, last_poll, jobs: Some(3), oldest: Some(oldest), ..Health::default() }
 }
 
 pub(super) fn lives() -> Vec<State> {
@@ -40,8 +44,8 @@ pub(super) fn lives() -> Vec<State> {
             stop: stop.clone(),
             phase: Phase::Draining { since: Instant::now() },
         },
-        State::Exited { end: end(Exit::Code(0)), stop: Some(stop.clone()) },
-        State::Exited { end: end(Exit::Signal(9)), stop: Some(stop) },
+        State::Exited { end: end(ProcessExit::Code(0)), stop: Some(stop.clone()) },
+        State::Exited { end: end(ProcessExit::Signal(9)), stop: Some(stop) },
     ]
 }
 
@@ -72,14 +76,23 @@ fn metrics_in_every_state() {
 
 #[test]
 fn drain_progress_events() {
-    let at = |seconds| Instant::now() + Duration::from_secs(seconds);
-    let (asked, since) = (at(10), at(20));
-    let jobs = |moment| Health { fewer_jobs: Some(moment), ..Health::default() };
-    let draining = Phase::Draining { since };
-    assert_eq!(last_progress(asked, Phase::Holding { until: at(30), told: None }, &jobs(at(0))), asked);
-    assert_eq!(last_progress(asked, draining, &jobs(asked)), since);
-    let later = at(40);
-    assert_eq!(last_progress(asked, draining, &jobs(later)), later);
+    let progress = |requested_at: Instant, phase, fewer_jobs: Instant| {
+        let child = child();
+        let stop = Stop { requested_at, ..Stop::new("d", Mode::Graceful) };
+        let state = State::Stopping { child, stop, phase };
+        let health = Health { child: Some(child), fewer_jobs: Some(fewer_jobs), ..Health::default() };
+        let supervision = Supervision { state, ..Supervision::default() };
+        Status::new(&supervision, &health).drain.unwrap().progress_at.unwrap()
+    };
+    let start = Instant::now();
+    let at = |seconds| start + Duration::from_secs(seconds);
+    let base = progress(at(0), Phase::Killed, at(0));
+    let seconds = |time: std::time::SystemTime| time.duration_since(base).unwrap().as_secs_f64().round();
+    let draining = Phase::Draining { since: at(20) };
+    let holding = Phase::Holding { until: at(30), told: None };
+    assert_eq!(seconds(progress(at(10), holding, at(0))), 10.0);
+    assert_eq!(seconds(progress(at(10), draining, at(10))), 20.0);
+    assert_eq!(seconds(progress(at(10), draining, at(40))), 40.0);
 }
 
 #[test]
@@ -91,7 +104,7 @@ fn counters_are_exported() {
     counters.answered("/grit.wrapper.v1.Wrapper/Drain", tonic::Code::PermissionDenied);
     counters.denied();
     counters.attempted(CallbackResult::Failure);
-    let page = page(&Supervision::default(), &Health::default(), &counters, &[]);
+    let page = page(&Status::new(&Supervision::default(), &Health::default()), &counters, &[]);
     for line in [
         "grit_wrapper_runner_exits_total{reason=\"killed\"} 1",
         "grit_wrapper_drains_total{mode=\"graceful\",result=\"forced\"} 1",

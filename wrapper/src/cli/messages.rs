@@ -1,0 +1,125 @@
+//! From the messages of `grit.wrapper.v1` to the status.
+
+use std::time::{Duration, SystemTime};
+
+use grit_proto::wrapper_v1 as v1;
+
+use crate::{
+    daemon::{
+        health::Level,
+        status::{Drain, Exit, HealthStatus, How, Job, OldestJob, Status},
+    },
+    supervise::{DrainOutcome, Mode, RunnerState},
+};
+
+/// A message of a newer wrapper has a value that this version does not know.
+#[derive(Debug)]
+pub(super) struct UnknownValue;
+
+pub(super) fn status(status: v1::Status) -> Result<Status, UnknownValue> {
+    Ok(Status {
+        state: state(status.state()).ok_or(UnknownValue)?,
+        pid: status.pid,
+        started_at: time(status.started_at),
+        exit: status.exit.map(exit),
+        failure_reason: status.failure_reason,
+        restarts: status.restarts,
+        crash_loop: status.crash_loop,
+        health: status.health.map(health).transpose()?.unwrap_or_default(),
+        drain: status.drain.map(drain).transpose()?,
+        last_drain: status.last_drain.map(drain).transpose()?,
+        shutting_down: status.shutting_down,
+        wrapper_version: status.wrapper_version,
+        reading_log: status.reading_log,
+    })
+}
+
+fn state(state: v1::State) -> Option<RunnerState> {
+    let has_name = |known: &RunnerState| v1::State::from(*known) == state;
+    RunnerState::ALL.into_iter().find(has_name)
+}
+
+fn exit(exit: v1::Exit) -> Exit {
+    use v1::exit::How as Wire;
+    let how = match exit.how {
+        Some(Wire::Code(code)) => How::Code(code),
+        Some(Wire::Signal(signal)) => How::Signal(signal),
+        Some(Wire::NeverStarted(is_true)) => How::NeverStarted(is_true),
+        Some(Wire::SpawnError(why)) => How::SpawnError(why),
+        Some(Wire::Unknown(_)) | None => How::Unknown(true),
+    };
+    Exit { how, killed: exit.killed }
+}
+
+fn health(health: v1::Health) -> Result<HealthStatus, UnknownValue> {
+    Ok(HealthStatus {
+        level: level(health.level()).ok_or(UnknownValue)?,
+        level_max: level(health.level_max()),
+        reasons: health.reasons,
+        runner_version: health.runner_version,
+        runner_revision: health.runner_revision,
+        process_state: health.process_state,
+        sections: health.sections,
+        polling_sections: health.polling_sections,
+        jobs: health.jobs,
+        oldest_job: health
+            .oldest_job
+            .map(|oldest| OldestJob { age: duration(oldest.age), stage: oldest.stage }),
+        last_poll_at: None,
+    })
+}
+
+fn level(level: v1::Level) -> Option<Level> {
+    let all = [Level::None, Level::Process, Level::Ready, Level::Polling];
+    all.into_iter().find(|known| v1::Level::from(*known) == level)
+}
+
+fn drain(drain: v1::Drain) -> Result<Drain, UnknownValue> {
+    let mode = match drain.mode() {
+        v1::Mode::Graceful => Mode::Graceful,
+        v1::Mode::Forceful => Mode::Forceful,
+        v1::Mode::Unspecified => return Err(UnknownValue),
+    };
+    let outcome = match drain.outcome() {
+        v1::DrainOutcome::Unspecified => None,
+        v1::DrainOutcome::Clean => Some(DrainOutcome::Clean),
+        v1::DrainOutcome::JobsAborted => Some(DrainOutcome::JobsAborted),
+        v1::DrainOutcome::Killed => Some(DrainOutcome::Killed),
+        v1::DrainOutcome::Failed => Some(DrainOutcome::Failed),
+        v1::DrainOutcome::Unknown => Some(DrainOutcome::Unknown),
+        v1::DrainOutcome::NoRunner => Some(DrainOutcome::NoRunner),
+    };
+    Ok(Drain {
+        id: drain.id,
+        mode,
+        reason: drain.reason,
+        requested_at: time(drain.requested_at),
+        requested_by: drain.requested_by,
+        deadline: time(drain.deadline),
+        signalled: drain.signalled,
+        outcome,
+        exit: drain.exit.map(exit),
+        graceful_until: None,
+        progress_at: None,
+    })
+}
+
+impl From<v1::Job> for Job {
+    fn from(job: v1::Job) -> Self {
+        Self {
+            id: job.id,
+            state: job.state,
+            stage: job.stage,
+            executor_stage: job.executor_stage,
+            age: duration(job.age),
+        }
+    }
+}
+
+fn duration(duration: Option<prost_types::Duration>) -> Duration {
+    duration.and_then(|duration| duration.try_into().ok()).unwrap_or_default()
+}
+
+fn time(time: Option<prost_types::Timestamp>) -> Option<SystemTime> {
+    time?.try_into().ok()
+}

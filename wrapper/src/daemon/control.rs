@@ -1,0 +1,305 @@
+//! The operations of every API: status, jobs, drain, cancel and start.
+
+use std::{sync::Arc, time::Duration};
+
+use thiserror::Error;
+use tokio::{
+    sync::watch::Receiver,
+    time::{Instant, timeout},
+};
+use tracing::{error, info, warn};
+
+use super::{
+    access::{Access, CallbackRefused},
+    audit::{Change, Requester},
+    health::{Health, Prober},
+    status::{JobList, Status},
+};
+use crate::supervise::{
+    Answer, DrainId, Handle, HandleError, Mode, Refusal, Stop, Supervision,
+    callback::{Callback, CallbackError},
+};
+
+/// The maximum length of an id and of a reason, in characters.
+const MAX_ID: usize = 200;
+const MAX_REASON: usize = 1000;
+/// The maximum deadline. It is longer than any job.
+const MAX_DEADLINE: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+/// How long the runner may take to list its jobs, before a drain continues without the check for a self-drain.
+const SELF_DRAIN_CHECK: Duration = Duration::from_secs(1);
+
+/// Clones control the same runner.
+#[derive(Clone, Debug)]
+pub struct Control {
+    supervisor: Handle,
+    health: Receiver<Health>,
+    prober: Prober,
+    access: Access,
+}
+
+/// A request for a drain, as a client sent it.
+#[derive(Debug)]
+pub(crate) struct DrainRequest {
+    pub(crate) id: String,
+    pub(crate) mode: Mode,
+    pub(crate) reason: String,
+    pub(crate) deadline: Option<Duration>,
+    pub(crate) callback: Option<Result<Callback, CallbackError>>,
+    /// `CI_JOB_URL` of a client that is a CI job. Empty for other clients.
+    pub(crate) job_url: String,
+}
+
+/// Why a request was rejected.
+#[derive(Debug, Error)]
+pub(crate) enum ControlError {
+    #[error("{field}: {why}; nothing was stopped")]
+    Invalid { field: &'static str, why: String },
+    #[error("callback: {0}; nothing was stopped")]
+    Callback(#[from] CallbackError),
+    #[error("callback: {0}; nothing was stopped")]
+    CallbackRefused(#[from] CallbackRefused),
+    #[error(
+        "the drain comes from job{} of this runner, so the drain would wait for its own job; run that job on another runner",
+        .0.map(|id| format!(" {id}")).unwrap_or_default()
+    )]
+    SelfDrain(Option<u64>),
+    #[error(
+        "the runner's job list is unavailable: the runner is not running, or has no HTTP server (listen_address)"
+    )]
+    NoJobs,
+    #[error(transparent)]
+    Supervisor(#[from] HandleError),
+    #[error("the wrapper failed while it carried out the request; see its log")]
+    Failed,
+}
+
+/// The kinds of errors that the APIs have codes for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Invalid,
+    Denied,
+    Precondition,
+    Exhausted,
+    Unavailable,
+    Internal,
+}
+
+impl ControlError {
+    pub(crate) fn kind(&self) -> Kind {
+        match self {
+            Self::Invalid { .. } | Self::Callback(_) => Kind::Invalid,
+            Self::CallbackRefused(_) => Kind::Denied,
+            Self::SelfDrain(_) => Kind::Precondition,
+            Self::NoJobs | Self::Supervisor(HandleError::Ended) => Kind::Unavailable,
+            Self::Supervisor(HandleError::Busy | HandleError::Refused(Refusal::TooManyCallbacks)) => {
+                Kind::Exhausted
+            }
+            Self::Supervisor(HandleError::Refused(_)) => Kind::Precondition,
+            Self::Failed => Kind::Internal,
+        }
+    }
+}
+
+impl Control {
+    #[must_use]
+    pub fn new(supervisor: Handle, health: Receiver<Health>, prober: Prober, access: Access) -> Self {
+        Self { supervisor, health, prober, access }
+    }
+
+    #[must_use]
+    pub fn status(&self) -> Status {
+        Status::new(&self.supervisor.now(), &self.health.borrow())
+    }
+
+    pub(crate) fn supervision(&self) -> Supervision {
+        self.supervisor.now()
+    }
+
+    /// The changes of the status.
+    pub(crate) fn changes(&self) -> Changes {
+        Changes { supervision: self.supervisor.watch(), health: self.health.clone() }
+    }
+
+    pub(crate) async fn jobs(&self) -> Result<JobList, ControlError> {
+        self.prober.jobs().await.map(JobList::new).ok_or(ControlError::NoJobs)
+    }
+
+    /// Starts a drain, and returns when it is in progress.
+    pub(crate) async fn drain(
+        &self,
+        request: DrainRequest,
+        requester: Requester,
+    ) -> Result<Answer, ControlError> {
+        let control = self.clone();
+        detached(async move {
+            let job_url = request.job_url.clone();
+            let stop = stop(request)?;
+            control.check_callbacks(&stop)?;
+            control.refuse_self_drain(&job_url).await?;
+            control.stop(stop, requester).await
+        })
+        .await
+    }
+
+    /// Starts a drain through the API of the upstream wrapper.
+    pub(crate) async fn upstream_drain(
+        &self,
+        mode: Mode,
+        callback: Option<Result<Callback, CallbackError>>,
+        requester: Requester,
+    ) -> Result<Answer, ControlError> {
+        let control = self.clone();
+        detached(async move {
+            let callbacks = callback.transpose()?.into_iter().collect();
+            let stop = Stop { callbacks, ..Stop::new(DrainId::Upstream, mode) };
+            control.check_callbacks(&stop)?;
+            control.stop(stop, requester).await
+        })
+        .await
+    }
+
+    fn check_callbacks(&self, stop: &Stop) -> Result<(), ControlError> {
+        Ok(stop.callbacks.iter().try_for_each(|callback| self.access.check_callback(callback))?)
+    }
+
+    async fn stop(&self, stop: Stop, requester: Requester) -> Result<Answer, ControlError> {
+        let stop = Stop { requested_by: Arc::from(requester.to_string()), ..stop };
+        let change = Change::drain(&stop);
+        let answer = self.supervisor.stop(stop.clone()).await?;
+        change.answered(&answer).log(requester);
+        Ok(answer)
+    }
+
+    /// Cancels the drain with this id. An empty id is any drain.
+    pub(crate) async fn cancel(&self, id: &str, requester: Requester) -> Result<(), ControlError> {
+        let (control, wanted) = (self.clone(), Some(id).filter(|id| !id.is_empty()).map(DrainId::from));
+        detached(async move {
+            let in_progress = control.supervision().state.stop().map(|stop| stop.id.clone());
+            control.supervisor.cancel(wanted.clone()).await?;
+            let id = in_progress.or(wanted);
+            let id = id.as_ref().map(DrainId::as_str);
+            Change { action: "cancel", outcome: "cancelled", id, ..Change::default() }.log(requester);
+            Ok(())
+        })
+        .await
+    }
+
+    pub(crate) async fn start(&self, requester: Requester) -> Result<Answer, ControlError> {
+        let control = self.clone();
+        detached(async move {
+            let answer = control.supervisor.start().await?;
+            Change { action: "start", outcome: "started", ..Change::default() }
+                .answered(&answer)
+                .log(requester);
+            Ok(answer)
+        })
+        .await
+    }
+
+    /// A CI job that drains its own runner, and waits for the end of the drain, would wait for itself. If the runner does not list its jobs in
+    /// time, the drain continues without this check.
+    async fn refuse_self_drain(&self, job_url: &str) -> Result<(), ControlError> {
+        if job_url.is_empty() {
+            return Ok(());
+        }
+        match timeout(SELF_DRAIN_CHECK, self.prober.jobs()).await {
+            Ok(Some(jobs)) => match jobs.iter().find(|job| job.is_at(job_url)) {
+                Some(job) => Err(ControlError::SelfDrain(job.id())),
+                None => Ok(()),
+            },
+            Ok(None) => {
+                info!("no check for a self-drain: the runner does not list its jobs");
+                Ok(())
+            }
+            Err(_) => {
+                warn!(
+                    limit_seconds = SELF_DRAIN_CHECK.as_secs(),
+                    "no check for a self-drain: the runner did not list its jobs in time"
+                );
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Waits for changes of the status.
+#[derive(Debug)]
+pub(crate) struct Changes {
+    supervision: Receiver<Supervision>,
+    health: Receiver<Health>,
+}
+
+impl Changes {
+    /// The current status. Later changes are changes after this one.
+    pub(crate) fn status(&mut self) -> Status {
+        Status::new(&self.supervision.borrow_and_update(), &self.health.borrow_and_update())
+    }
+
+    /// Waits for the next change. `None` after the end of the supervisor. Cancel safe.
+    pub(crate) async fn next(&mut self) -> Option<()> {
+        tokio::select! {
+            biased;
+            changed = self.supervision.changed() => changed.ok(),
+            // After the end of the prober only the supervisor changes the status.
+            Ok(()) = self.health.changed() => Some(()),
+        }
+    }
+}
+
+/// Checks a request.
+fn stop(request: DrainRequest) -> Result<Stop, ControlError> {
+    let invalid = |field, why: &str| ControlError::Invalid { field, why: why.to_owned() };
+    if request.id.is_empty() || request.id.chars().count() > MAX_ID {
+        return Err(invalid("id", "expected 1 to 200 characters"));
+    }
+    let id = DrainId::from(request.id.as_str());
+    if id == DrainId::Signal {
+        return Err(invalid("id", "\"signal\" is reserved for drains that a signal to the wrapper starts"));
+    }
+    if request.reason.chars().count() > MAX_REASON {
+        return Err(invalid("reason", "expected at most 1000 characters"));
+    }
+    Ok(Stop {
+        reason: Arc::from(request.reason.as_str()),
+        deadline: request.deadline.map(|deadline| Instant::now() + deadline.min(MAX_DEADLINE)),
+        callbacks: request.callback.transpose()?.into_iter().collect(),
+        ..Stop::new(id, request.mode)
+    })
+}
+
+/// Carries out a request in a separate task: the future of a call is dropped when its client disconnects, and an accepted request must not be
+/// lost with it.
+async fn detached<T: Send + 'static>(
+    work: impl Future<Output = Result<T, ControlError>> + Send + 'static,
+) -> Result<T, ControlError> {
+    let result = match tokio::spawn(work).await {
+        Ok(result) => result,
+        Err(panic) => {
+            error!(%panic, "a request failed; this is a bug in grit-wrapper, please report it");
+            Err(ControlError::Failed)
+        }
+    };
+    result.inspect_err(|error| warn!(%error, "request rejected"))
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::{sync::Notify, time::sleep};
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn request_is_completed_after_its_client_disconnects() {
+        let done = Arc::new(Notify::new());
+        let work = {
+            let done = Arc::clone(&done);
+            async move {
+                sleep(Duration::from_secs(5)).await;
+                done.notify_one();
+                Ok(())
+            }
+        };
+        assert!(timeout(Duration::from_secs(1), detached(work)).await.is_err());
+        timeout(Duration::from_secs(10), done.notified()).await.unwrap();
+    }
+}

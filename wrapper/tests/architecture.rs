@@ -1,0 +1,48 @@
+//! The architecture of the wrapper: its floors, its circles, and what the lowest floor does not use.
+
+use std::path::Path;
+
+use grit_testkit::architecture::Architecture;
+
+fn read() -> Architecture {
+    Architecture::read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"))
+}
+
+#[test]
+fn each_floor_imports_only_lower_floors() {
+    let found = read().imports_that_run_up(&[&["lib.rs"], &["cli/"], &["daemon/"], &["supervise/"]]);
+    assert!(
+        found.is_empty(),
+        "cli may import daemon and supervise, daemon may import supervise, and supervise imports neither. \
+         Move the item to the lowest floor that needs it, or pass it as an argument:\n{}",
+        found.join("\n")
+    );
+}
+
+#[test]
+fn no_files_import_each_other() {
+    let circles: Vec<_> = read().circles().iter().map(|circle| circle.join(", ")).collect();
+    assert!(
+        circles.is_empty(),
+        "files must not import each other, directly or through other files. Move what they share to a file \
+         that both can import:\n{}",
+        circles.join("\n")
+    );
+}
+
+#[test]
+fn supervise_uses_no_servers_flags_or_environment_variables() {
+    let paths = ["tonic", "hyper", "clap", "std::env::var", "std::env::var_os", "std::env::vars"];
+    let used: Vec<_> = read()
+        .files_that_use(&paths)
+        .into_iter()
+        .filter(|(file, _)| file.starts_with("supervise/"))
+        .map(|(file, path)| format!("{file} uses {path}"))
+        .collect();
+    assert!(
+        used.is_empty(),
+        "supervise must not use tonic, hyper, clap or environment variables. The daemon passes what \
+         supervise needs as arguments:\n{}",
+        used.join("\n")
+    );
+}
