@@ -10,22 +10,18 @@
 //! browser on this host cannot send the POST requests: they are rejected with an `Origin` header, and without the content type
 //! `application/json`.
 
+mod context;
 mod exposition;
 mod label;
 mod metrics;
 mod rest;
 
-use std::{
-    net::{IpAddr, SocketAddr},
-    sync::Arc,
-    time::Duration,
-};
+use std::{net::IpAddr, sync::Arc, time::Duration};
 
 use axum::{
     Router,
-    http::{HeaderName, StatusCode, header::CONTENT_TYPE},
+    http::StatusCode,
     middleware::{Next, from_fn},
-    response::{IntoResponse, Response},
     routing::{get, post},
 };
 use hyper::{Request, body::Incoming, server::conn::http1, service::service_fn};
@@ -37,15 +33,13 @@ use tokio::{
 use tower::ServiceExt;
 use tracing::{debug, warn};
 
-pub use self::label::Label;
+use self::context::{ClientAddress, error};
 pub(crate) use self::label::duplicate_name;
-use super::{
-    access::Access,
-    control::Control,
-    counters::Counters,
-    limits::{LogRateLimiter, uses_reserved_fd},
-    listen::Address,
+pub use self::{
+    context::{HttpServer, RemoteAccess, Settings},
+    label::Label,
 };
+use super::limits::{LogRateLimiter, uses_reserved_fd};
 use crate::supervise::log_key as key;
 
 /// Timeout for a request and its response. Each request uses a separate connection.
@@ -66,41 +60,6 @@ const CALM: usize = 8;
 
 /// Delay after a failed accept.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-
-/// The settings of the HTTP server.
-#[derive(Clone, Debug)]
-pub struct Settings {
-    pub address: Address,
-    /// What clients receive that do not connect through loopback. `None`: the address must be on loopback.
-    pub remote: Option<RemoteAccess>,
-    /// The flag that sets `remote`.
-    pub remote_allowed_by: &'static str,
-    /// Whether clients may drain, cancel and start.
-    pub control: bool,
-    /// The labels of `grit_wrapper_info`.
-    pub labels: Vec<Label>,
-}
-
-/// What HTTP clients receive that do not connect through loopback.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RemoteAccess {
-    Metrics,
-    /// The same as clients on loopback.
-    All,
-}
-
-/// The address of the client, among the extensions of its request.
-#[derive(Clone, Copy, Debug)]
-struct ClientAddress(SocketAddr);
-
-/// The HTTP server.
-#[derive(Clone, Debug)]
-pub struct HttpServer {
-    pub control: Control,
-    pub access: Access,
-    pub settings: Arc<Settings>,
-    pub counters: Arc<Counters>,
-}
 
 impl HttpServer {
     /// Serves requests; never returns.
@@ -184,16 +143,6 @@ impl HttpServer {
 /// Whether a client may request this path. A client on loopback is on this host, or uses a tunnel to it.
 fn is_allowed(client: IpAddr, path: &str, remote: Option<RemoteAccess>) -> bool {
     client.to_canonical().is_loopback() || path == "/metrics" || remote == Some(RemoteAccess::All)
-}
-
-type Json = ([(HeaderName, &'static str); 1], String);
-
-fn json(body: String) -> Json {
-    ([(CONTENT_TYPE, "application/json")], body)
-}
-
-fn error(status: StatusCode, why: &str) -> Response {
-    (status, json(format!("{}\n", serde_json::json!({ "error": why })))).into_response()
 }
 
 #[cfg(test)]

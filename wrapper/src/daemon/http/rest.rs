@@ -13,7 +13,7 @@ use axum::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::{ClientAddress, HttpServer, Json, error, json};
+use super::context::{ClientAddress, HttpServer, Json, error, json};
 use crate::{
     daemon::{
         access::Rights,

@@ -1,5 +1,7 @@
 //! Comparison with h2's own decoder, for the fuzz target in `tests/fuzz/` and for the tests below.
 
+#![allow(clippy::panic, reason = "a failed comparison panics, as fuzz targets and tests do")]
+
 use futures::FutureExt;
 use hyper::http::request::Parts;
 use tokio::io::{AsyncWriteExt, duplex};

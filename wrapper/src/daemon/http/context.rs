@@ -1,0 +1,56 @@
+//! What every request handler needs: the server's settings and parts, the client's address, and the forms of the responses.
+
+use std::{net::SocketAddr, sync::Arc};
+
+use axum::{
+    http::{HeaderName, StatusCode, header::CONTENT_TYPE},
+    response::{IntoResponse, Response},
+};
+
+use super::label::Label;
+use crate::daemon::{access::Access, control::Control, counters::Counters, listen::Address};
+
+/// The settings of the HTTP server.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    pub address: Address,
+    /// What clients receive that do not connect through loopback. `None`: the address must be on loopback.
+    pub remote: Option<RemoteAccess>,
+    /// The flag that sets `remote`.
+    pub remote_allowed_by: &'static str,
+    /// Whether clients may drain, cancel and start.
+    pub control: bool,
+    /// The labels of `grit_wrapper_info`.
+    pub labels: Vec<Label>,
+}
+
+/// What HTTP clients receive that do not connect through loopback.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RemoteAccess {
+    Metrics,
+    /// The same as clients on loopback.
+    All,
+}
+
+/// The address of the client, among the extensions of its request.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ClientAddress(pub(super) SocketAddr);
+
+/// The HTTP server.
+#[derive(Clone, Debug)]
+pub struct HttpServer {
+    pub control: Control,
+    pub access: Access,
+    pub settings: Arc<Settings>,
+    pub counters: Arc<Counters>,
+}
+
+pub(super) type Json = ([(HeaderName, &'static str); 1], String);
+
+pub(super) fn json(body: String) -> Json {
+    ([(CONTENT_TYPE, "application/json")], body)
+}
+
+pub(super) fn error(status: StatusCode, why: &str) -> Response {
+    (status, json(format!("{}\n", serde_json::json!({ "error": why })))).into_response()
+}

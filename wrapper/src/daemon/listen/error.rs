@@ -1,0 +1,58 @@
+//! Why an address cannot be used.
+
+use std::{io, net::SocketAddr, path::PathBuf};
+
+use thiserror::Error;
+
+use super::address::Address;
+use crate::supervise::lock_wait::LockOwner;
+
+/// Why an address cannot be used. Each message begins with the address.
+#[derive(Debug, Error)]
+pub enum ListenError {
+    #[error(
+        "{address}: in use by {holder}. If that is a wrapper, stop it first (on SIGTERM it drains its \
+         runner), or use another address"
+    )]
+    Alive { address: Address, holder: LockOwner },
+    #[error("{address}: {path:?} exists and is not a socket")]
+    NotASocket { address: Address, path: PathBuf },
+    #[error("{address}: the path is too long for a socket (at most 107 bytes)")]
+    TooLong { address: Address },
+    #[error("user {user:?} does not exist on this host")]
+    NoSuchUser { user: String },
+    #[error("group {group:?} does not exist on this host")]
+    NoSuchGroup { group: String },
+    #[error(
+        "{address}: other hosts can reach {resolved}, and TCP clients are not authenticated; listen on \
+         loopback, or allow this with {allowed_by}"
+    )]
+    BeyondLoopback { address: Address, resolved: SocketAddr, allowed_by: &'static str },
+    #[error(
+        "fd://{name}: systemd passed no such socket (LISTEN_FDS, LISTEN_FDNAMES); start the .socket unit \
+         of this service"
+    )]
+    NotPassed { name: String },
+    #[error("{address}: the host name has no IP address")]
+    NoAddress { address: Address },
+    #[error("{address}: cannot {what}")]
+    Io {
+        address: Address,
+        what: &'static str,
+        #[source]
+        source: io::Error,
+    },
+}
+
+impl ListenError {
+    /// The flag with the wrong value; `listen` is the flag with the address.
+    pub(crate) fn flag<'a>(&self, listen: &'a str) -> &'a str {
+        if matches!(self, Self::NoSuchUser { .. }) {
+            "--socket-owner"
+        } else if matches!(self, Self::NoSuchGroup { .. }) {
+            "--socket-group"
+        } else {
+            listen
+        }
+    }
+}

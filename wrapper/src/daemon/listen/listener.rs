@@ -1,0 +1,44 @@
+//! A bound address, and the rules for binding.
+
+use std::{fmt, path::Path};
+
+use super::unix::{SocketAccess, UnixSocket};
+
+/// One bound address.
+#[derive(Debug)]
+pub enum Listener {
+    Unix(UnixSocket),
+    Tcp(tokio::net::TcpListener),
+}
+
+impl Listener {
+    /// The path of a unix socket.
+    #[must_use]
+    pub fn path(&self) -> Option<&Path> {
+        match self {
+            Self::Unix(socket) => Some(socket.path()).filter(|path| !path.as_os_str().is_empty()),
+            Self::Tcp(_) => None,
+        }
+    }
+}
+
+impl fmt::Display for Listener {
+    /// The path, or the address with the actual port if port 0 was requested.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unix(socket) => write!(f, "{}", socket.path().display()),
+            Self::Tcp(listener) => listener.local_addr().map_err(|_| fmt::Error)?.fmt(f),
+        }
+    }
+}
+
+/// Permissions and restrictions of listeners.
+#[derive(Clone, Debug, Default)]
+pub struct Rules {
+    /// Permissions of a unix socket.
+    pub access: SocketAccess,
+    /// Whether a TCP address may be reachable from other hosts.
+    pub beyond_loopback: bool,
+    /// The flag that allows this.
+    pub allowed_by: &'static str,
+}
