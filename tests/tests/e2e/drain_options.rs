@@ -49,7 +49,7 @@ fn drain_is_refused_while_too_few_peers_are_healthy() {
     let errors = refused.errors();
     assert_eq!(errors.len(), 1, "{errors:?}");
     assert_eq!(errors[0].0, "Too few healthy peers to drain");
-    assert!(errors[0].1.contains("at least 1") && errors[0].1.contains("m2 ("), "{errors:?}");
+    assert!(errors[0].1.contains("`guard.min_healthy`: 1") && errors[0].1.contains("m2 ("), "{errors:?}");
     assert!(errors[0].1.ends_with("Code: refused"), "{errors:?}");
     let signalled = lab.events().find(|event| {
         event.subject == "m1" && matches!(event.what, grit_tests::lab::event::What::RunnerSignal { .. })

@@ -186,19 +186,27 @@ fn invalid_values_known_at_plan_are_refused() {
     let good = manager("\"127.0.0.1:1\"");
     let callback = |inner: &str| format!("shutdown_callback = {{ {inner} }}");
     for (title, attribute, text) in [
-        ("Required attribute is null", "`instance_id` is null", guard("null", &good, "")),
-        ("Required attribute is empty", "`instance_id`", guard("\" \"", &good, "")),
-        ("Required attribute is null", "`runner_manager` is null", guard("\"i-1\"", "null", "")),
         (
             "Required attribute is null",
-            "`runner_manager.address` is null",
+            "`instance_id` is required and must not be null",
+            guard("null", &good, ""),
+        ),
+        ("Required attribute is empty", "`instance_id`", guard("\" \"", &good, "")),
+        (
+            "Required attribute is null",
+            "`runner_manager` is required and must not be null",
+            guard("\"i-1\"", "null", ""),
+        ),
+        (
+            "Required attribute is null",
+            "`runner_manager.address` is required and must not be null",
             guard("\"i-1\"", &manager("null"), ""),
         ),
         ("Invalid address", "trimspace()", guard("\"i-1\"", &manager("\" h:22\""), "")),
         ("Invalid address", "not an IPv6 address", guard("\"i-1\"", &manager("\"1.2.3.4:22:22\""), "")),
         (
             "Required attribute is null",
-            "`guard.peers` is null",
+            "`guard.peers` is required and must not be null",
             guard("\"i-1\"", &good, "guard = { peers = null }"),
         ),
         (
@@ -283,7 +291,10 @@ fn null_instance_id_known_at_apply_is_stored_and_filled() {
     let workspace = workspace(&unknown("later"));
     let applied = workspace.apply().unwrap().succeeded();
     let warnings = applied.warnings();
-    for attribute in ["`instance_id` is null", "`runner_manager` is null"] {
+    for attribute in [
+        "`instance_id` is required and must not be null",
+        "`runner_manager` is required and must not be null",
+    ] {
         assert!(warnings.iter().any(|(_, detail)| detail.contains(attribute)), "{warnings:#?}");
     }
 

@@ -161,11 +161,11 @@ fn each_unhealthy_new_manager_is_reported_with_reason() {
             *spec = HostSpec::version("19.1.0").runner(&["--boot-verify=1h"]);
         }),
         broken("verifying", "boot-verify pending", with_runner(&["--boot-verify=1h"])),
-        broken("early", ":9252: no connection", with_runner(&["--start-delay=1h"])),
+        broken("early", ":9252: connection failed", with_runner(&["--start-delay=1h"])),
         broken("foreign", "the runner's metrics do not contain its version", |spec| {
             *spec = HostSpec::version("18.0.0").runner(&["--metrics=foreign"]);
         }),
-        broken("failing", ":9252: 500 Internal Server Error", with_runner(&["--metrics=broken"])),
+        broken("failing", ":9252: HTTP status 500", with_runner(&["--metrics=broken"])),
         broken("silent", ":9252: no response within 3s", with_runner(&["--metrics=silent"])),
         broken(
             "few",
@@ -209,7 +209,7 @@ fn each_unhealthy_new_manager_is_reported_with_reason() {
     each_is_refused(&errors, reasons.into_iter().chain([version]));
     let dead = errors.iter().find(|detail| detail.contains("\"dead\"")).unwrap();
     assert!(dead.contains("Last status: `stopped`, reason: exit status 1."), "{dead}");
-    assert!(dead.contains("\n\nLast lines of the runner's log:\n  runner: "), "{dead}");
+    assert!(dead.contains("\n\nThe last lines of the runner's log:\n  runner: "), "{dead}");
     let state = site.workspace.state().unwrap();
     assert_eq!(state.at("grit_runner_health.ready").len(), 1, "it says that it is ready all the same");
     assert!(state.at("grit_runner_health.all").is_empty(), "it was not proven");
@@ -293,7 +293,7 @@ fn each_manager_with_failing_gitlab_is_reported() {
     let cases = [
         ("slow", FaultMode::Slow(Duration::from_secs(3600)), "no job request has been answered yet"),
         ("failing", FaultMode::Unavailable, "its job requests fail"),
-        ("away", FaultMode::Down, "its job requests fail; 3 of them failed in all"),
+        ("away", FaultMode::Down, "its job requests fail; 3 job requests failed in total"),
     ];
     let mut site = Site::new();
     let mut labs = Vec::new();

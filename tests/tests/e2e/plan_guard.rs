@@ -95,7 +95,7 @@ fn new_instance_replaces_drain_with_warning() {
     let warnings = plan.warnings();
     assert!(
         warnings.iter().any(|(summary, detail)| summary.contains("shuts down runner manager m1")
-            && detail.contains("up to 3h")),
+            && detail.contains("within 3h")),
         "{warnings:?}"
     );
 }

@@ -153,7 +153,9 @@ async fn unknown_resource_type_is_a_diagnostic() {
     let mut setup = start().await;
     let request = pb::apply_resource_change::Request { type_name: "lab_nothing".into(), ..create("") };
     let answer = setup.client.provider.apply_resource_change(request).await.unwrap().into_inner();
-    assert_eq!(answer.diagnostics[0].detail, "This provider has no resource `lab_nothing`.");
+    let detail = &answer.diagnostics[0].detail;
+    assert!(detail.starts_with("This provider has no resource `lab_nothing`."), "{detail}");
+    assert!(detail.ends_with("Code: invalid_config"), "{detail}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

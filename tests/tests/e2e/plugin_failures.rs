@@ -58,8 +58,8 @@ fn diagnostics_contain_no_backtrace() {
         let run = lab.apply().unwrap().failed();
         assert_eq!(run.errors().len(), 1);
         for (_, detail) in run.errors() {
-            let text = detail.strip_suffix("\n\nCode: bug").unwrap_or(detail);
-            assert!(!text.contains("0:") && text.lines().count() == 1, "{detail}");
+            // What failed, what to do, and the code, with empty lines in between.
+            assert!(!detail.contains("0:") && detail.lines().count() <= 5, "{detail}");
         }
     }
 }

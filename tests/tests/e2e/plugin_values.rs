@@ -135,7 +135,10 @@ fn invalid_configuration_points_at_attribute() {
 fn deprecated_attribute_warns() {
     let lab = lab(&probe("p", "old_name = \"o\""));
     let validate = lab.validate().unwrap().succeeded();
-    assert_eq!(validate.warnings(), [("Attribute is deprecated", "Use `name`.")]);
+    assert_eq!(
+        validate.warnings(),
+        [("Attribute is deprecated", "`old_name` is deprecated.\n\nUse `name`.\n\nCode: notice")]
+    );
 }
 
 #[test]

@@ -66,7 +66,7 @@ fn lost_health_level_is_drift_with_cause() {
     });
     assert_eq!(plan.planned(), ["update grit_runner_health.all"]);
     let text = warning(&plan, "Runner managers are not healthy").unwrap();
-    assert!(text.contains("m1 is `running`: its level is `ready` and not `polling`"), "{text}");
+    assert!(text.contains("m1 is `running`: its level is `ready`; required is `polling`"), "{text}");
     assert!(text.contains("GitLab rejects its token"), "{text}");
 
     let attributes = health_check.refreshed();
@@ -141,7 +141,7 @@ fn plan_names_drain_missing_from_state() {
     rollout.workspace.run(forget).unwrap().succeeded();
     let plan = rollout.workspace.plan().unwrap().succeeded();
     let text = warning(&plan, summary).unwrap();
-    assert!(text.contains("- m1-v1: guard \"m1-v1@"), "{text}");
+    assert!(text.contains("- m1-v1: grit_runner_drain \"m1-v1@"), "{text}");
 }
 
 #[test]

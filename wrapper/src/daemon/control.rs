@@ -52,24 +52,22 @@ pub(crate) struct DrainRequest {
 /// Why a request was rejected.
 #[derive(Debug, Error)]
 pub(crate) enum ControlError {
-    #[error("{field}: {why}; nothing was stopped")]
+    #[error("{field}: {why}; the runner was not stopped")]
     Invalid { field: &'static str, why: String },
-    #[error("callback: {0}; nothing was stopped")]
+    #[error("callback: {0}; the runner was not stopped")]
     Callback(#[from] CallbackError),
-    #[error("callback: {0}; nothing was stopped")]
+    #[error("callback: {0}; the runner was not stopped")]
     CallbackRefused(#[from] CallbackRefused),
     #[error(
-        "the drain comes from job{} of this runner, so the drain would wait for its own job; run that job on another runner",
+        "the drain was requested by a job{} of this runner, so it would wait indefinitely for its own job; run it on another runner",
         .0.map(|id| format!(" {id}")).unwrap_or_default()
     )]
     SelfDrain(Option<u64>),
-    #[error(
-        "the runner's job list is unavailable: the runner is not running, or has no HTTP server (listen_address)"
-    )]
+    #[error("job list unavailable: the runner is not running, or has no HTTP server (listen_address)")]
     NoJobs,
     #[error(transparent)]
     Supervisor(#[from] HandleError),
-    #[error("the wrapper failed while it carried out the request; see its log")]
+    #[error("the wrapper failed while executing the call; see the wrapper's log")]
     Failed,
 }
 
@@ -208,13 +206,13 @@ impl Control {
                 None => Ok(()),
             },
             Ok(None) => {
-                info!("no check for a self-drain: the runner does not list its jobs");
+                info!("skipping the self-drain check: the runner's job list is unavailable");
                 Ok(())
             }
             Err(_) => {
                 warn!(
                     limit_seconds = SELF_DRAIN_CHECK.as_secs(),
-                    "no check for a self-drain: the runner did not list its jobs in time"
+                    "skipping the self-drain check: timed out reading the runner's job list"
                 );
                 Ok(())
             }
@@ -254,7 +252,7 @@ fn stop(request: DrainRequest) -> Result<Stop, ControlError> {
     }
     let id = DrainId::from(request.id.as_str());
     if id == DrainId::Signal {
-        return Err(invalid("id", "\"signal\" is reserved for drains that a signal to the wrapper starts"));
+        return Err(invalid("id", "id \"signal\" is reserved for drains started by a signal to the wrapper"));
     }
     if request.reason.chars().count() > MAX_REASON {
         return Err(invalid("reason", "expected at most 1000 characters"));
@@ -275,7 +273,7 @@ async fn detached<T: Send + 'static>(
     let result = match tokio::spawn(work).await {
         Ok(result) => result,
         Err(panic) => {
-            error!(%panic, "a request failed; this is a bug in grit-wrapper, please report it");
+            error!(%panic, "control call panicked; this is a bug in grit-wrapper, please report it");
             Err(ControlError::Failed)
         }
     };

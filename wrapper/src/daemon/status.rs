@@ -329,7 +329,9 @@ pub(crate) fn failure(supervision: &Supervision) -> String {
         State::Backoff { end, .. } => {
             let why = end.failure().unwrap_or_else(|| "exit status 0".to_owned());
             let times = supervision.failures;
-            format!("waiting to restart the runner after {times} consecutive failures; the last: {why}")
+            format!(
+                "waiting to restart the runner after {times} consecutive failures; the last failure: {why}"
+            )
         }
         State::Exited { end, .. } => end.failure().unwrap_or_default(),
         State::Idle | State::Starting { .. } | State::Running { .. } | State::Stopping { .. } => {

@@ -342,7 +342,11 @@ async fn wait_above_maximum_level_fails() {
     let (wrapper, _own) = crate::health_levels::watched(None, Some(crate::health_levels::CONFIG), &[]).await;
     let refused = operator(&wrapper, &["wait", "--for", "ready", "--timeout", "60s"]);
     assert_eq!(refused.status.code(), Some(1), "{}", stderr(&refused));
-    assert!(stderr(&refused).contains("up to the level process only"), "{}", stderr(&refused));
+    assert!(
+        stderr(&refused).contains("the highest health level that this runner can reach is process"),
+        "{}",
+        stderr(&refused)
+    );
     assert!(stderr(&refused).contains("listen_address"), "{}", stderr(&refused));
 }
 

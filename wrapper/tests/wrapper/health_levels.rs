@@ -169,7 +169,7 @@ async fn new_runner_reaches_each_level() {
     let disabled =
         rejected.clone() + "gitlab_runner_worker_health_check_failures_total{runner=\"bbbbbbbbb\"} 3\n";
     runner.says("/metrics", 200, &disabled);
-    becomes(&mut client, Level::Ready, "the runner sends none for 1h").await;
+    becomes(&mut client, Level::Ready, "the runner pauses its job requests for 1h").await;
 }
 
 #[tokio::test]
@@ -297,7 +297,7 @@ async fn fifo_as_config_file_does_not_block_wrapper() {
         .env("CONFIG_FILE", config.to_str().unwrap())
         .child(&[]);
     let mut client = wrapper.own().await;
-    becomes(&mut client, Level::Process, "config.toml\" cannot be read: it is not a regular file").await;
+    becomes(&mut client, Level::Process, "config.toml\": it is not a regular file").await;
     assert_eq!(client.list_jobs(ListJobsRequest {}).await.unwrap_err().code(), Code::Unavailable);
     wrapper.child_ready().await;
     let drain = DrainRequest { id: "d".to_owned(), ..DrainRequest::default() };

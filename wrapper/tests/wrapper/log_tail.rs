@@ -42,8 +42,7 @@ async fn failed_runner_log_tail_is_reported_to_all_clients() {
         command.args(words).args(["--address", &address]).output().unwrap()
     };
     let status = String::from_utf8(ask(&["status"]).stdout).unwrap();
-    let lines =
-        "failure    exit status 1\n           Last lines of the runner's log:\n             FATAL: no config";
+    let lines = "failure    exit status 1\n           The last lines of the runner's log:\n             FATAL: no config";
     assert!(status.contains(lines), "{status}");
     let status: serde_json::Value = serde_json::from_slice(&ask(&["status", "--json"]).stdout).unwrap();
     assert_eq!(status["failure_reason"], wanted);
@@ -136,5 +135,5 @@ async fn log_tail_of_adopted_runner() {
     let reason = failed(&second).await;
     let (how, lines) = reason.split_once('\n').unwrap_or_default();
     assert!(is_end_of_adopted(how, "signal: killed"), "{reason}");
-    assert_eq!(lines, "Last lines of the runner's log:\n  about to fail");
+    assert_eq!(lines, "The last lines of the runner's log:\n  about to fail");
 }

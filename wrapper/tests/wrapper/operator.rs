@@ -52,7 +52,7 @@ async fn status_drain_wait_start() {
     // The runner failed, and that is told.
     assert_eq!(drained.status.code(), Some(4), "{}", stderr(&drained));
     let drained: Value = last_object(&drained);
-    assert_eq!(drained["state"], "stopped");
+    assert_eq!(drained["state"], "failed");
     assert_eq!(drained["exit"]["how"]["code"], 4);
     assert_eq!(
         (&drained["drain"]["id"], &drained["drain"]["reason"]),
@@ -60,7 +60,7 @@ async fn status_drain_wait_start() {
     );
     let people = operator(&wrapper, &["status"]);
     let people = String::from_utf8(people.stdout).unwrap();
-    assert!(people.starts_with("state      stopped\nexit       code 4\n"), "{people}");
+    assert!(people.starts_with("state      failed\nexit       code 4\n"), "{people}");
 
     let hopeless = operator(&wrapper, &["wait", "--for", "ready"]);
     assert_eq!(hopeless.status.code(), Some(1), "{}", stderr(&hopeless));

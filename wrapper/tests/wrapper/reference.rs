@@ -1,7 +1,10 @@
-//! The table of flags in docs/wrapper/reference.md against `grit-wrapper run --help`.
+//! The tables of flags and states in docs/wrapper/ against `grit-wrapper run --help` and the API.
 
 use std::{collections::BTreeMap, process::Command};
 
+use grit_proto::wrapper_v1::State;
+
+const DRAINING: &str = include_str!("../../../docs/wrapper/draining.md");
 const REFERENCE: &str = include_str!("../../../docs/wrapper/reference.md");
 
 /// The environment variable and the default of a flag; empty if it has none.
@@ -49,4 +52,14 @@ fn reference_has_every_flag_with_variable_and_default() {
     let help = help();
     assert!(help.len() > 20, "{help:?}");
     assert_eq!(reference(), help);
+}
+
+#[test]
+fn states_are_documented_in_order() {
+    let (_, section) = DRAINING.split_once("\n## States\n").unwrap();
+    let section = section.split("\n## ").next().unwrap();
+    let rows = section.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next());
+    let states = (1..).map_while(|number| State::try_from(number).ok());
+    let names = states.map(|state| state.as_str_name().replace("STATE_", "").to_lowercase());
+    assert_eq!(rows.collect::<Vec<_>>(), names.collect::<Vec<_>>());
 }

@@ -67,7 +67,7 @@ async fn second_wrapper_does_not_replace_live_socket() {
     let mut second = Start::new().without_socket().flags(&[&listen]).child(&[]);
     assert_eq!(second.ended().await.code(), Some(125));
     assert!(begin.elapsed() < Duration::from_secs(2), "one that lives is waited for");
-    let told = format!("process {} (grit-wrapper) listens there; is a wrapper running already?", first.pid());
+    let told = format!("in use by process {} (grit-wrapper)", first.pid());
     assert!(second.read("log").contains(&told), "{}", second.read("log"));
     assert_eq!(second.record(), "", "a second runner was started");
     // As one that is stopped does.
@@ -95,7 +95,7 @@ async fn busy_foreign_listener_fails_fast() {
     // The first one's connection still waits to be taken, and there is no room for another.
     let mut wrapper = Start::again(wrapper.into_folder()).child(&[]);
     assert_eq!(wrapper.ended().await.code(), Some(125));
-    assert!(wrapper.read("log").contains("another process listens there"), "{}", wrapper.read("log"));
+    assert!(wrapper.read("log").contains("in use by another process"), "{}", wrapper.read("log"));
     assert!(socket.exists() && wrapper.record().is_empty());
 }
 
@@ -127,7 +127,7 @@ async fn several_listen_addresses_tcp_only_on_loopback() {
     let taken = format!("--grpc-listen=tcp://{}", line["bound"].as_str().unwrap());
     let mut second = Start::new().without_socket().flags(&[&taken]).child(&[]);
     assert_eq!(second.ended().await.code(), Some(125));
-    assert!(second.read("log").contains("another process listens there"), "{}", second.read("log"));
+    assert!(second.read("log").contains("in use by another process"), "{}", second.read("log"));
 
     for address in ["0.0.0.0", "0", "[::]", "[::ffff:127.0.0.1]", "192.0.2.7"] {
         // Each is allowed by a flag of its own, and not by that of the other.

@@ -31,10 +31,8 @@ fn parse(request: v1::DrainRequest) -> Result<DrainRequest, ControlError> {
         v1::Mode::Unspecified | v1::Mode::Graceful => Mode::Graceful,
         v1::Mode::Forceful => Mode::Forceful,
     };
-    let negative = |_| ControlError::Invalid {
-        field: "deadline",
-        why: "expected a duration that is not negative".to_owned(),
-    };
+    let negative =
+        |_| ControlError::Invalid { field: "deadline", why: "expected a duration of 0 or more".to_owned() };
     let deadline = request.deadline.map(Duration::try_from).transpose().map_err(negative)?;
     let callback = request.callback.filter(|callback| !callback.url.is_empty());
     Ok(DrainRequest {
