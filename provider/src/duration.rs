@@ -17,7 +17,7 @@ pub(crate) enum DurationError {
 
 /// What an error says is accepted, in one place.
 pub(crate) const ACCEPTED: &str =
-    "a duration is one or more numbers with a unit (ms, s, m, h, d), such as \"90s\", \"1h30m\" or \"2d\"";
+    "one or more numbers with a unit (ms, s, m, h, d), such as \"90s\", \"1h30m\" or \"2d\"";
 
 const LONGEST: f64 = 10.0 * 365.0 * 24.0 * 3600.0;
 

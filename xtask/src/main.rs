@@ -18,7 +18,7 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 Usage: cargo xtask COMMAND
 
-  demo [--svg FILE]      perform a complete rollout on this host: deploy version 1 under load, replace it with version 2, destroy; --svg
+  demo [--svg FILE]      perform a complete rollout on this host: deploy version 1 under load, replace it with version 2, then destroy; --svg
                          draws it
   test [--nightly] [--allow-missing] [--no-setup] [--no-run] [--core NAME]… [-- TEST ARGUMENTS]
                          run everything that CI checks. Missing dependencies (openssh-server, iproute2, systemd, python3-grpcio,

@@ -108,12 +108,13 @@ impl ClientError {
 
 #[cfg(test)]
 mod tests {
+    use crate::transport::ConnectionMethod;
     use super::*;
 
     #[test]
     fn failed_call_may_have_arrived_only_after_tunnel_opened() {
         let broken =
-            |phase, cause| ClientError::from(TransportError::at(phase, Route::example("direct"), cause));
+            |phase, cause| ClientError::from(TransportError::at(phase, Route::example(ConnectionMethod::Direct), cause));
         // A protocol error is not tried again, and says nothing about whether the call was read.
         let protocol = broken(Phase::Call, Cause::Protocol("unexpected packet".into()));
         assert!(!protocol.retryable() && protocol.may_have_arrived());
@@ -126,14 +127,14 @@ mod tests {
             method: "Drain",
             limit,
             silent: false,
-            route: Box::new(Route::example("direct")),
+            route: Box::new(Route::example(ConnectionMethod::Direct)),
         };
         assert!(silent.may_have_arrived());
         let status = |code| ClientError::Status {
             method: "Drain",
             code,
             message: String::new(),
-            route: Box::new(Route::example("direct")),
+            route: Box::new(Route::example(ConnectionMethod::Direct)),
         };
         assert!(!status(tonic::Code::FailedPrecondition).may_have_arrived());
         assert!(!status(tonic::Code::PermissionDenied).may_have_arrived());

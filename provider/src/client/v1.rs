@@ -55,7 +55,14 @@ impl Wrapper for WrapperClient {
     async fn drain(&self, request: &DrainRequest) -> Result<Snapshot, ClientError> {
         if self.api() != Api::Upstream {
             let wire = v1::DrainRequest::from(request);
-            let call = |channel| async move { grpc(channel).drain(wire).await };
+            let call = |channel| async move {
+                let response = grpc(channel).drain(wire).await?;
+                // It is unknown what became of the request, and upstream's call must not follow it.
+                match response.get_ref().status {
+                    Some(_) => Ok(response),
+                    None => Err(tonic::Status::internal("the response has no status")),
+                }
+            };
             if let Some(v1::DrainResponse { status: Some(status), .. }) = self.v1("Drain", call).await? {
                 return Ok(status.into());
             }

@@ -36,7 +36,7 @@ pub(crate) type RunnerManagers = Value<BTreeMap<String, Value<RunnerManagerArgs>
 
 /// What keeps a manager from being reached: an address that is missing or malformed. It was not known at plan, or the state was edited.
 #[derive(Debug, thiserror::Error)]
-#[error("attribute `{attribute}`: {problem}")]
+#[error("`{attribute}`: {problem}")]
 pub struct InvalidManager {
     attribute: &'static str,
     problem: AddressError,
@@ -69,7 +69,7 @@ impl RunnerManagerArgs {
                 "wrapper_address",
                 required(
                     AttributeType::String,
-                    "Address that the wrapper listens on, on that host: `unix:///path/to/socket` or `tcp://host:port`.",
+                    "Address of the wrapper on that host: `unix:///path/to/socket` or `tcp://host:port`.",
                 ),
             ),
             (

@@ -43,8 +43,8 @@ pub(crate) fn schema() -> Schema {
                 "max_parallel",
                 optional(
                     AttributeType::Number,
-                    "Maximum number of SSH connections that are established at the same time, at most 64. Default 64. The limit for one \
-                     server is 8.",
+                    "Maximum number of SSH connections that are established at the same time. Default 64; larger values have the effect \
+                     of 64. At most 8 of them are established to one server.",
                 ),
             ),
         ],

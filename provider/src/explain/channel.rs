@@ -47,7 +47,7 @@ fn socket_not_opened(route: &Route, path: &str) -> Explained {
         (
             Code::InvalidConfig,
             format!(
-                "Socket paths are limited to {MAX_SOCKET_PATH} bytes; this path has {}. Configure the wrapper to listen on a shorter path, \
+                "Socket paths are limited to {MAX_SOCKET_PATH} bytes; this path has {} bytes. Configure the wrapper to listen on a shorter path, \
                  and set `wrapper_address` to that path.",
                 path.len()
             ),

@@ -10,7 +10,7 @@ pub(super) fn not_started(route: &Route, program: &str, source: &SharedIoError) 
     Explained::new(
         Code::InvalidConfig,
         "Command cannot be started",
-        format!("the command of `{}`, {program:?}, cannot be started: {source}.", route.strategy),
+        format!("the command of `{}`, {program:?}, cannot be started: {source}.", route.method),
         "Install the program on the host that runs Terraform, or set its full path.",
     )
 }
@@ -25,7 +25,7 @@ pub(super) fn exited(error: &TransportError, program: &str, status: &str) -> Exp
     Explained::new(
         Code::ConnectFailed,
         "Command exited",
-        format!("the command of `{}`, {program:?}, exited: {status}.{printed}", error.route.strategy),
+        format!("the command of `{}`, {program:?}, exited: {status}.{printed}", error.route.method),
         "Run the command manually to see why it fails.",
     )
 }
@@ -34,7 +34,7 @@ pub(super) fn no_data(route: &Route, limit: &str) -> Explained {
     Explained::new(
         Code::ConnectFailed,
         "No data from command",
-        format!("the command of `{}` returned no data within {limit}.", route.strategy),
+        format!("the command of `{}` returned no data within {limit}.", route.method),
         "Run the command manually to see why it waits. OpenSSH before 9.4 hangs with `-W /path/to/socket`: use `-W host:port`, or `nc -U` \
          or `socat` on the host.",
     )

@@ -1,5 +1,6 @@
 //! Texts for failed connections: name resolution, TCP, the SSH handshake, lost connections.
 
+use crate::transport::ConnectionMethod;
 use crate::{
     client::ClientError,
     duration::human,
@@ -150,13 +151,13 @@ fn timed_out(error: &TransportError, limit: &str) -> Explained {
     let route = &*error.route;
     let (summary, happened, next) = match error.phase {
         Phase::Command => return command::no_data(route, limit),
-        Phase::Handshake if route.strategy == "proxy_command" => {
+        Phase::Handshake if route.method == ConnectionMethod::ProxyCommand => {
             return command::handshake_timed_out(error, limit);
         }
         Phase::Setup => (
             "Connection was not established",
             format!(
-                "no connection to {} was established within {limit}: another connection to the same server was not complete yet.",
+                "no connection to {} was established within {limit}: the provider waited for another connection to the same server, which was still being established.",
                 server(route)
             ),
             "Apply again. If the error persists, check the SSH server.",
@@ -202,7 +203,7 @@ fn lost(error: &TransportError, how: &str) -> Explained {
         Phase::Channel => "while opening the channel to the wrapper",
         Phase::Setup | Phase::Command | Phase::Tcp | Phase::HostKey | Phase::Call => "during a call",
     };
-    if route.strategy == "ssh_command" {
+    if route.method == ConnectionMethod::SshCommand {
         return command::closed_output(during, how);
     }
     let received = match error.phase {

@@ -94,7 +94,7 @@ pub(crate) fn not_drained(manager: &str, failure: &NotDrained, id: &str, word: O
                  then apply again."
             } else {
                 "Apply again to continue waiting. For longer drains, raise `timeouts.delete` and apply this change first. To abort the \
-                 remaining jobs, set `on_timeout = \"force\"`."
+                 remaining jobs, set `on_timeout = \"force\"` and apply this change."
             },
         ),
         NotDrained::Interrupted { waited, requested, last } => Explained::new(
@@ -146,7 +146,7 @@ fn what_was_requested(requested: Requested, error: &ClientError) -> &'static str
 fn not_counted(word: Word, requested: Requested, error: &ClientError) -> String {
     let why = match (requested, error.presence()) {
         (Requested::Accepted | Requested::Perhaps, _) => {
-            "it applies only before a shutdown is requested; apply again if the host stays unreachable"
+            "this setting has an effect only before a shutdown is requested. If the host stays unreachable, run the apply again"
         }
         (Requested::No, Presence::Answered) => "a server responded at the address of the host",
         (Requested::No, Presence::Refused) => "the host responded and refused the connection",
@@ -155,7 +155,7 @@ fn not_counted(word: Word, requested: Requested, error: &ClientError) -> String 
         }
         (Requested::No, Presence::Absent) => "the host was reachable in at least one of the attempts",
     };
-    format!("{} was not applied: {why}.", word.named())
+    format!("{} was not used: {why}.", word.named())
 }
 
 /// Warns that a host was assumed terminated.
@@ -217,7 +217,7 @@ pub(crate) fn no_callback(manager: &str, why: &NoCallback) -> Explained {
     };
     Explained::new(
         code,
-        format!("Shutdown callback of {manager} is not sent"),
+        format!("Shutdown callback of {manager} was not sent"),
         format!(
             "The runner of runner manager {manager:?} has exited. Its `shutdown_callback` will not be sent. Reason: {why}."
         ),
@@ -283,26 +283,26 @@ pub(crate) fn planned(manager: &str, host: &str, planned: &Planned) -> Explained
         Mode::Forceful => "The running jobs are ABORTED (`mode = \"forceful\"`)",
     };
     let mut happened = format!(
-        "The plan destroys or replaces the grit_runner_drain of host {host}. {how}, within {}.",
+        "The plan destroys or replaces the grit_runner_drain of host {host}. {how}. Timeout: {}.",
         human(planned.timeout)
     );
-    if planned.on_timeout == OnTimeout::Force {
+    if planned.mode == Mode::Graceful && planned.on_timeout == OnTimeout::Force {
         let limit = human(FORCE_LIMIT);
         append(
             &mut happened,
-            &format!("Then the remaining jobs are ABORTED, which takes up to {limit} more."),
+            &format!("If the runner has not exited by then, its remaining jobs are ABORTED, which takes up to {limit} more."),
         );
     }
     if planned.unknown_instance {
         append(
             &mut happened,
-            "The new `instance_id` is unknown until the apply. If it does not change, the instance is kept. In this case the runner is \
+            "The new `instance_id` is unknown until the apply. If it does not change, the instance is kept, and the runner is \
              drained only if this resource does not set `create_before_destroy = true`.",
         );
     }
     Explained::new(
         Code::Notice,
-        format!("Destroying this resource shuts down runner manager {manager}"),
+        format!("Destroying this resource shuts down the runner of {manager}"),
         happened,
         "",
     )
@@ -335,7 +335,7 @@ pub(crate) fn assumed_without_target(manager: &str, key: &str) -> Explained {
         Code::InvalidConfig,
         assumed_title(manager),
         format!(
-            "Its runner manager object in the state is invalid, so no shutdown was requested. Because {}={key} is set, the runner is \
+            "`runner_manager` of this drain is invalid in the state, so no shutdown was requested. Because {}={key} is set, the runner is \
              treated as terminated.",
             assume_terminated::VARIABLE
         ),
@@ -356,7 +356,7 @@ pub(crate) fn stored_anyway(error: Diagnostic, diags: &mut Diagnostics) {
     let code = Code::InvalidConfig;
     let text = error.detail.strip_suffix(&format!("\n\nCode: {code}")).unwrap_or(&error.detail);
     let detail = format!(
-        "{text}\n\nThe drain resource is stored with this value, because without it Terraform could destroy an old instance before its \
+        "{text}\n\nThe drain resource is stored with this invalid value: if the create failed, Terraform could destroy an old instance before its \
          drain. Correct the value and apply again. Until then, this resource cannot drain its runner manager.\n\nCode: {code}"
     );
     diags.warn_at(error.attribute, error.summary, detail);

@@ -165,7 +165,7 @@ pub(crate) fn missing_drains(missing: &[(String, String)]) -> Explained {
              block with `destroy = false`), its runner is not drained, and its jobs are lost when its instance is destroyed.",
             lines.join("\n")
         ),
-        "In this case, add the runner manager to the configuration again and apply, which creates a new grit_runner_drain, before you \
+        "To drain such a runner, add the runner manager to the configuration again and apply, which creates a new grit_runner_drain, before you \
          remove the runner manager.",
     )
 }
@@ -178,7 +178,7 @@ pub(crate) fn problem(snapshot: &Snapshot, missing: &Missing) -> String {
             let level = snapshot.detail.as_deref().map_or(Level::Process, |detail| detail.level);
             let reasons =
                 if reasons.is_empty() { String::new() } else { format!(" ({})", reasons.join("; ")) };
-            format!("its level is `{level}`; required is `{wanted}`{reasons}")
+            format!("its level is `{level}`; `{wanted}` is required{reasons}")
         }
         Missing::Version { wanted, found: Some(found) } => {
             format!("its version is {found}; `expected_version` is {wanted}")

@@ -38,7 +38,7 @@ pub(super) fn host_key(route: &Route, refusal: &HostKeyRefusal) -> Explained {
         ),
         HostKeyVerdict::Revoked => (
             "Host key is revoked",
-            format!("{presented}, which is revoked ({known})."),
+            format!("{presented}. This key is revoked: {known}."),
             "Create a new host key on the host. A `@revoked` line overrides all other entries for the key."
                 .to_owned(),
         ),

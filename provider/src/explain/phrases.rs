@@ -20,7 +20,7 @@ pub(super) fn server(route: &Route) -> String {
 pub(super) fn login_succeeded(route: &Route) -> String {
     match &route.username {
         Some(name) => format!("the login to {} as {name:?} succeeded", server(route)),
-        None => format!("the command of `{}` was started", route.strategy),
+        None => format!("the command of `{}` was started", route.method),
     }
 }
 

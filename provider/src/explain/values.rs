@@ -114,7 +114,7 @@ pub(crate) fn min_healthy(path: &AttributePath, number: usize, peers: usize) -> 
     invalid(
         "Invalid number of healthy peers",
         format!(
-            "`{path}` is {number} (default 1), but `peers` has {peers} entries. Set a number from 0 to {peers}, or add peers."
+            "`{path}` is {number} (default 1), but `peers` has {peers} entries. It must not exceed the number of peers."
         ),
     )
 }

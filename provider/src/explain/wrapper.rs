@@ -1,5 +1,6 @@
 //! Texts for calls that reach the wrapper's address.
 
+use crate::transport::ConnectionMethod;
 use super::{
     command,
     diagnostic::{Code, Explained},
@@ -15,7 +16,7 @@ const SET_ADDRESS: &str = "Set `wrapper_address` to the address that the wrapper
 
 pub(super) fn not_a_wrapper(error: &TransportError) -> Explained {
     let route = &*error.route;
-    if route.strategy == "ssh_command" {
+    if route.method == ConnectionMethod::SshCommand {
         return command::printed_text(error);
     }
     Explained::new(
@@ -42,7 +43,7 @@ pub(super) fn closed(route: &Route) -> Explained {
 
 /// `silent`: the connection was accepted, and no byte was received.
 pub(super) fn no_response(method: &str, limit: Duration, silent: bool, route: &Route) -> Explained {
-    let accepted = if silent { "accepted the connection but " } else { "" };
+    let accepted = if silent { "accepted the connection and " } else { "" };
     Explained::new(
         Code::ConnectFailed,
         "Wrapper does not respond",

@@ -1,5 +1,6 @@
 //! A wrapper that follows a script, on tokio's paused clock.
 
+use crate::transport::ConnectionMethod;
 use std::{
     io,
     sync::{
@@ -45,7 +46,7 @@ pub(super) enum ScriptedFault {
 
 impl From<ScriptedFault> for ClientError {
     fn from(fault: ScriptedFault) -> Self {
-        let route = Route::example("direct");
+        let route = Route::example(ConnectionMethod::Direct);
         let (phase, cause) = match fault {
             ScriptedFault::Down => {
                 (Phase::Tcp, Cause::Network(io::Error::from(io::ErrorKind::ConnectionRefused).into()))

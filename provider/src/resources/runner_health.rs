@@ -103,7 +103,7 @@ async fn wait_for_all(
             let client = known.client(&key, &manager).map_err(Unproved::Invalid)?;
             let outcome = fleet::health::wait(&key, &client, policy, &stop).await;
             if let Ok(healthy) = &outcome {
-                tracing::info!(manager = key, waited = crate::duration::human(healthy.waited), "healthy");
+                tracing::info!(manager = key, waited = crate::duration::human(healthy.waited), "runner manager is healthy");
             }
             outcome.map_err(Unproved::NotHealthy)
         }

@@ -124,7 +124,7 @@ impl DataSourceEntry {
 
 fn or_bug(schema: Option<Schema>, name: &str, diags: &mut Diagnostics) -> Option<Schema> {
     if schema.is_none() && !diags.has_errors() {
-        bug(diags, format!("The schema of {name} is missing, and there is no error about it"));
+        bug(diags, format!("The schema of {name} is missing, and no error was reported"));
     }
     schema
 }

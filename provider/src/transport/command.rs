@@ -175,7 +175,7 @@ fn signal(group: Option<Pid>, signal: Signal) {
     if let Some(group) = group
         && let Err(error) = rustix::process::kill_process_group(group, signal)
     {
-        tracing::trace!(%error, ?group, "nobody left to signal");
+        tracing::trace!(%error, ?group, "cannot send signal to the process group of the command");
     }
 }
 

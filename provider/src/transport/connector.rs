@@ -1,5 +1,6 @@
 //! The connector: one for each provider block, from which all clients get their tunnels.
 
+use super::settings::ConnectionMethod;
 use crate::transport::{
     error::{Cause, Phase, TransportError},
     handshakes::HandshakeLimiter,
@@ -58,7 +59,7 @@ impl Connector {
         target: &Target,
         operation: Option<Instant>,
     ) -> Result<Tunnel, TransportError> {
-        let (shared, name) = (&self.shared, self.method.name());
+        let (shared, name) = (&self.shared, self.method.kind());
         let deadline = shared.limits.deadline(operation);
         let opening = async {
             match &*self.method {
@@ -90,18 +91,18 @@ impl Connector {
 
 impl Method {
     /// The name of the attribute, which messages use, too.
-    fn name(&self) -> &'static str {
+    fn kind(&self) -> ConnectionMethod {
         match self {
-            Self::Direct => "direct",
-            Self::ProxyJump => "proxy_jump",
-            Self::ProxyCommand(_) => "proxy_command",
-            Self::SshCommand(_) => "ssh_command",
+            Self::Direct => ConnectionMethod::Direct,
+            Self::ProxyJump => ConnectionMethod::ProxyJump,
+            Self::ProxyCommand(_) => ConnectionMethod::ProxyCommand,
+            Self::SshCommand(_) => ConnectionMethod::SshCommand,
         }
     }
 }
 
 impl fmt::Debug for Connector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Connector").field("method", &self.method.name()).finish_non_exhaustive()
+        f.debug_struct("Connector").field("method", &self.method.kind()).finish_non_exhaustive()
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! The words a user reads are chosen in [`crate::explain`]; here are the facts, sorted so that they can be chosen.
 
+use super::settings::ConnectionMethod;
 use crate::transport::{
     address::{HostPort, WrapperAddress},
     user_files,
@@ -48,7 +49,7 @@ impl fmt::Display for Phase {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Route {
     /// `direct`, `proxy_jump`, `proxy_command` or `ssh_command`.
-    pub strategy: &'static str,
+    pub method: ConnectionMethod,
     /// The SSH server that the error is about: the manager's, or a hop's.
     pub host: HostPort,
     /// The user of that server, once it is known.
@@ -66,9 +67,9 @@ pub struct Route {
 #[cfg(test)]
 impl Route {
     /// The route to a manager `mgr-2`, for tests.
-    pub(crate) fn example(strategy: &'static str) -> Self {
+    pub(crate) fn example(method: ConnectionMethod) -> Self {
         Self {
-            strategy,
+            method,
             host: "mgr-2".parse().unwrap(),
             username: Some("deploy".to_owned()),
             wrapper: "unix:///run/wrapper.sock".parse().unwrap(),

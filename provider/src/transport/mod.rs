@@ -52,7 +52,7 @@ pub(crate) use error::{
 pub use error::{Cause, HostKeyVerdict, Phase};
 pub(crate) use reachability::Presence;
 pub use secret::Secret;
-pub(crate) use settings::{ConnectionSettings, Strategy, TrustSources};
+pub(crate) use settings::{ConnectionMethod, ConnectionSettings, Strategy, TrustSources};
 pub(crate) use stream::BoxStream;
 pub(crate) use target::{AgentSource, CredentialSource, Hop, KeySource, Login, Target};
 pub(crate) use tunnel::TunnelMonitor;

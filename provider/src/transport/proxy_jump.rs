@@ -1,6 +1,7 @@
 //! `proxy_jump`: through one or more SSH servers. Each hop has its own user, key and host key, and its session is shared by all managers
 //! behind it.
 
+use super::settings::ConnectionMethod;
 use crate::transport::{
     error::TransportError, limits::Deadline, shared::Shared, ssh::Via, ssh_tunnel, target::Target,
     tunnel::Tunnel,
@@ -10,14 +11,14 @@ use std::sync::Arc;
 pub(crate) async fn open(
     shared: &Arc<Shared>,
     target: &Target,
-    strategy: &'static str,
+    method: ConnectionMethod,
     deadline: Deadline,
 ) -> Result<Tunnel, TransportError> {
     let mut via = Via::Tcp;
     // Held until the next session stands: it keeps the one that carries it.
     let mut last = None;
     for (index, hop) in target.hops.iter().enumerate() {
-        let mut spec = ssh_tunnel::spec(shared, target, strategy, Some((index, hop))).await?;
+        let mut spec = ssh_tunnel::spec(shared, target, method, Some((index, hop))).await?;
         spec.via = via;
         let key = Box::new(spec.key());
         let lease = ssh_tunnel::session(shared, spec, deadline)
@@ -28,7 +29,7 @@ pub(crate) async fn open(
         via = Via::Session(lease.shared(), key);
         last = Some(lease);
     }
-    let mut spec = ssh_tunnel::spec(shared, target, strategy, None).await?;
+    let mut spec = ssh_tunnel::spec(shared, target, method, None).await?;
     spec.via = via;
     let tunnel = ssh_tunnel::open(shared, target, spec, deadline).await;
     drop(last);

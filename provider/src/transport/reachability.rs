@@ -33,7 +33,7 @@ impl TransportError {
             );
             return if about_manager && not_connected { Presence::Absent } else { Presence::Unseen };
         }
-        if matches!(route.strategy, "proxy_command" | "ssh_command") && self.evidence.received.is_empty() {
+        if route.method.runs_command() && self.evidence.received.is_empty() {
             // A command hides who failed: the command, a server on its way, or the host.
             return match &self.cause {
                 Cause::WrapperClosed
@@ -103,13 +103,14 @@ fn is_temporary(error: &SharedIoError) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::super::settings::ConnectionMethod;
     use std::{io, time::Duration};
 
     use super::*;
     use crate::transport::{Attribute, HostKeyRefusal, HostKeyVerdict, HostPort, InvalidOption, Route};
 
     fn direct(phase: Phase, cause: Cause) -> Presence {
-        TransportError::at(phase, Route::example("direct"), cause).presence()
+        TransportError::at(phase, Route::example(ConnectionMethod::Direct), cause).presence()
     }
 
     fn network(kind: ErrorKind) -> Cause {
@@ -171,7 +172,7 @@ mod tests {
     fn jump_host_failure_leaves_target_presence_unknown() {
         let at_hop = |onward: Option<&str>, onward_hop, phase, cause| {
             let onward: Option<HostPort> = onward.map(|name| name.parse().unwrap());
-            let route = Route { hop: Some(1), onward, onward_hop, ..Route::example("proxy_jump") };
+            let route = Route { hop: Some(1), onward, onward_hop, ..Route::example(ConnectionMethod::ProxyJump) };
             TransportError::at(phase, route, cause).presence()
         };
         let failed = || Cause::ChannelRefused { reason: ChannelRefusal::ConnectFailed, text: String::new() };
@@ -187,19 +188,19 @@ mod tests {
     #[test]
     fn command_failure_leaves_host_presence_unknown() {
         let ended = || Cause::CommandEnded { program: "ssh".into(), status: "exit status 255".into() };
-        for strategy in ["proxy_command", "ssh_command"] {
+        for method in [ConnectionMethod::ProxyCommand, ConnectionMethod::SshCommand] {
             for (phase, cause) in [
                 (Phase::Call, ended()),
                 (Phase::Handshake, timed_out()),
                 (Phase::Command, timed_out()),
                 (Phase::Handshake, Cause::Lost("closed".into())),
             ] {
-                let error = TransportError::at(phase, Route::example(strategy), cause);
+                let error = TransportError::at(phase, Route::example(method), cause);
                 assert_eq!(error.presence(), Presence::Unseen, "{error}");
             }
         }
         // The host key is checked by us, also behind a command.
-        let error = TransportError::at(Phase::HostKey, Route::example("proxy_command"), changed_key());
+        let error = TransportError::at(Phase::HostKey, Route::example(ConnectionMethod::ProxyCommand), changed_key());
         assert_eq!(error.presence(), Presence::Refused);
     }
 }

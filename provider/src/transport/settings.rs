@@ -1,6 +1,6 @@
 //! What all connections of a connector have in common, resolved.
 
-use std::{path::PathBuf, time::Duration};
+use std::{fmt, path::PathBuf, time::Duration};
 
 /// What all connections of a connector have in common.
 #[derive(Debug, Clone, Default)]
@@ -30,6 +30,41 @@ pub enum Strategy {
     ProxyCommand(Vec<String>),
     /// A command whose standard input and output are the connection to the wrapper. No user, key or host key is needed.
     SshCommand(Vec<String>),
+}
+
+/// The kind of a [`Strategy`], without its arguments.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ConnectionMethod {
+    Direct,
+    ProxyJump,
+    ProxyCommand,
+    SshCommand,
+}
+
+impl ConnectionMethod {
+    /// The attribute of `ssh` that selects it; `direct` if none does.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Direct => "direct",
+            Self::ProxyJump => "proxy_jump",
+            Self::ProxyCommand => "proxy_command",
+            Self::SshCommand => "ssh_command",
+        }
+    }
+
+    /// Whether the connection goes through a command, which hides whether the command, a server in between, or the host failed.
+    pub(crate) const fn runs_command(self) -> bool {
+        match self {
+            Self::Direct | Self::ProxyJump => false,
+            Self::ProxyCommand | Self::SshCommand => true,
+        }
+    }
+}
+
+impl fmt::Display for ConnectionMethod {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
 }
 
 /// What a host key is compared with. Sources add up.

@@ -1,5 +1,6 @@
 //! A tunnel over SSH: a session, shared or new, and a channel on it to the wrapper.
 
+use super::settings::ConnectionMethod;
 use crate::transport::{
     address::{HostPort, WrapperAddress},
     command,
@@ -22,10 +23,10 @@ use std::sync::Arc;
 pub(crate) async fn spec(
     shared: &Shared,
     target: &Target,
-    strategy: &'static str,
+    method: ConnectionMethod,
     hop: Option<(usize, &Hop)>,
 ) -> Result<SessionSpec, TransportError> {
-    let route = target.route(strategy);
+    let route = target.route(method);
     let (route, login, host_key, attribute) = match hop {
         Some((index, hop)) => {
             let route = Route { host: hop.address.clone(), hop: Some(index + 1), ..route };

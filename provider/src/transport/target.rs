@@ -1,5 +1,6 @@
 //! A runner manager as the transport needs it: every value resolved, so that no precedence is decided here.
 
+use super::settings::ConnectionMethod;
 use crate::transport::{
     address::{HostPort, WrapperAddress},
     error::{Attribute, Route},
@@ -72,9 +73,9 @@ pub struct AgentSource {
 }
 
 impl Target {
-    pub(crate) fn route(&self, strategy: &'static str) -> Route {
+    pub(crate) fn route(&self, method: ConnectionMethod) -> Route {
         Route {
-            strategy,
+            method,
             host: self.address.clone(),
             username: None,
             wrapper: self.wrapper_address.clone(),

@@ -23,7 +23,7 @@ pub(crate) async fn connect(address: &HostPort) -> Result<QuickAck, Cause> {
     let mut waiting: std::collections::VecDeque<SocketAddr> =
         found.map_err(|error| Cause::Resolve(error.into()))?.collect();
     let mut trying = FuturesUnordered::new();
-    let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    let mut last = io::Error::new(io::ErrorKind::NotFound, "the host name has no IP address");
     loop {
         if let Some(next) = waiting.pop_front() {
             trying.push(TcpStream::connect(next));

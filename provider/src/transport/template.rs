@@ -3,6 +3,7 @@
 //! Each argument is expanded by itself and handed to the program as it is; no shell reads it. A value that a program could take for an
 //! option, or that holds control characters, is refused.
 
+use super::settings::ConnectionMethod;
 use crate::transport::{
     address::WrapperAddress,
     error::{Attribute, Cause, InvalidOption},
@@ -57,7 +58,7 @@ pub(crate) enum TemplateError {
     Empty,
     #[error("unknown placeholder {name:?}; valid names: {}", known())]
     UnknownName { argument: usize, name: String },
-    #[error("{{{{ without }}}}")]
+    #[error("`{{{{` has no closing `}}}}`")]
     Unclosed { argument: usize },
     #[error("runner manager {manager:?} has no value for {{{{{name}}}}}")]
     NoValue { manager: String, name: &'static str },
@@ -105,11 +106,11 @@ impl TemplateError {
         }
     }
 
-    /// The error of a connection that needs the template of `strategy`.
-    pub(crate) fn cause(&self, strategy: &'static str) -> Cause {
+    /// The error of a connection that needs the template of `method`.
+    pub(crate) fn cause(&self, method: ConnectionMethod) -> Cause {
         let attribute = match self.argument() {
-            Some(index) => Attribute::SshElement(strategy, index),
-            None => Attribute::Ssh(strategy),
+            Some(index) => Attribute::SshElement(method.name(), index),
+            None => Attribute::Ssh(method.name()),
         };
         Cause::Option(InvalidOption { attribute, problem: self.to_string() })
     }

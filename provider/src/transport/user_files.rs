@@ -34,7 +34,7 @@ fn is_no_path(path: &Path) -> bool {
 pub(crate) fn read(path: &Path) -> Result<Vec<u8>, String> {
     if is_no_path(path) {
         return Err(
-            "expected a file path, but got other text, such as a key; set the attribute without `_path` instead".to_owned()
+            "expected a file path; to pass the text of a key or certificate, use the attribute without `_path`".to_owned()
         );
     }
     let read = || -> io::Result<Result<Vec<u8>, String>> {

@@ -303,7 +303,7 @@ fn null_instance_id_known_at_apply_is_stored_and_filled() {
     let failed = workspace.apply().unwrap().failed();
     let errors = failed.errors();
     assert_eq!(errors.len(), 1, "{errors:#?}");
-    assert!(errors[0].1.contains("`runner_manager` in the state: it has no value"), "{errors:#?}");
+    assert!(errors[0].1.contains("`runner_manager` in the state is invalid: it has no value"), "{errors:#?}");
     let id = workspace.state().unwrap().objects[0].attributes["id"].as_str().unwrap().to_owned();
     assert!(errors[0].1.contains(&format!("GRIT_ASSUME_TERMINATED='{id}' ")), "{id}: {errors:#?}");
 

@@ -108,7 +108,7 @@ impl Fault {
         for word in text.split_inclusive([' ', '\n']) {
             let bare = word.trim_end();
             let tail = &word[bare.len()..];
-            let core = bare.trim_end_matches(['.', ',', ';', ')']);
+            let core = bare.trim_end_matches(['.', ',', ';', ':', ')']);
             let marks = &bare[core.len()..];
             let lead = core.len() - core.trim_start_matches('(').len();
             let normal = match &core[lead..] {

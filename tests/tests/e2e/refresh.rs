@@ -73,7 +73,7 @@ fn lost_health_level_is_drift_with_cause() {
     assert_eq!(attributes["status"], "unhealthy");
     assert_eq!(attributes["managers"]["m1"]["level"], "ready", "{attributes}");
     assert!(
-        attributes["managers"]["m1"]["problem"].as_str().unwrap().contains("not `polling`"),
+        attributes["managers"]["m1"]["problem"].as_str().unwrap().contains("required is `polling`"),
         "{attributes}"
     );
 }

@@ -33,7 +33,7 @@ fn journal_lines_explain_runner_failure() {
     machine.run(&["systemctl", "start", "--no-block", UNIT]);
     assert_eq!(
         reason(&machine, "FATAL"),
-        "exit status 3\nLast lines of the runner's log:\n  said on stdout\n  FATAL: no config for \
+        "exit status 3\nThe last lines of the runner's log:\n  said on stdout\n  FATAL: no config for \
          glrt-[hidden]"
     );
 

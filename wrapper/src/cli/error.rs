@@ -26,7 +26,7 @@ pub enum CommandError {
     OtherServer { address: Address },
     #[error("the wrapper at {address} has version {version}, which does not support this command")]
     TooOld { address: Address, version: String },
-    #[error("the wrapper at {address} is version {version}, whose status this version cannot read")]
+    #[error("the wrapper at {address} has version {version}; this version cannot read its status")]
     TooNew { address: Address, version: String },
     #[error("permission denied by the wrapper: {0}")]
     Denied(String),
@@ -53,7 +53,7 @@ pub enum CommandError {
 pub enum ConnectError {
     #[error("the socket does not exist")]
     Missing,
-    #[error("it is {0}, not a socket")]
+    #[error("the path is {0}, not a socket")]
     NotASocket(&'static str),
     #[error("the path is too long for a socket (at most 107 bytes)")]
     TooLong,
@@ -130,7 +130,7 @@ impl CommandError {
                  waiting."
             }
             Self::NotClean(_) => {
-                "Unfinished jobs are failed or stuck in GitLab: retry them there. `grit-wrapper status` \
+                "Unfinished jobs have failed or hang in GitLab: retry them there. `grit-wrapper status` \
                  and the wrapper's log show the runner's exit code and its last log lines."
             }
             Self::RunnerExited(_) => "Run `grit-wrapper start` to start the runner.",
@@ -158,7 +158,7 @@ impl ConnectError {
             Self::NotASocket(_) | Self::TooLong => OTHER_ADDRESS,
             Self::Stale => {
                 "Start the wrapper (`systemctl start grit-wrapper`, or the service that runs it): it \
-                 replaces the socket, and adopts the runner if that is still running."
+                 replaces the socket, and adopts the runner if it is still running."
             }
             Self::Denied { .. } => {
                 "Run this command as root, or as a member of the group set with --socket-group. New group \

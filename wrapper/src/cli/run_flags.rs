@@ -74,11 +74,11 @@ pub struct Run {
     #[arg(long, env = "GRIT_WRAPPER_PROCESS_TERMINATION_TIMEOUT", value_name = "DURATION", value_parser = duration::parse, default_value = "45s")]
     pub process_termination_timeout: Duration,
 
-    /// Timeout of a drain that a signal to the wrapper started. After it the runner is stopped forcefully. Default: no timeout.
+    /// Timeout of a drain that a signal to the wrapper started. After this time the runner is stopped forcefully. Default: no timeout.
     #[arg(long, env = "GRIT_WRAPPER_DRAIN_TIMEOUT", value_name = "DURATION", value_parser = duration::parse_limit)]
     pub drain_timeout: Option<Duration>,
 
-    /// Delay of SIGQUIT and SIGHUP after the runner's start. The runner would exit on them before its signal handlers are installed.
+    /// Minimum time between the runner's start and SIGQUIT or SIGHUP: these signals would kill a runner without signal handlers.
     #[arg(long, env = "GRIT_WRAPPER_START_GRACE", value_name = "DURATION", value_parser = duration::parse, default_value = "3s")]
     pub start_grace: Duration,
 
@@ -173,7 +173,7 @@ impl ValueEnum for RestartWhen {
 
     fn to_possible_value(&self) -> Option<PossibleValue> {
         Some(match self {
-            Self::Never => PossibleValue::new("never").help("Do not restart, as upstream's wrapper"),
+            Self::Never => PossibleValue::new("never").help("Never restart (the behaviour of upstream's wrapper)"),
             Self::OnFailure => PossibleValue::new("on-failure").help("Restart unless the exit code was 0"),
             Self::Always => PossibleValue::new("always").help("Restart after every unexpected exit"),
         })

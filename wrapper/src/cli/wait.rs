@@ -66,7 +66,7 @@ pub(super) async fn wait(
         progress,
         begin,
         next_line: begin + LINE_INTERVAL,
-        last: "has not been seen yet".to_owned(),
+        last: "has no known state: the wrapper has not responded yet".to_owned(),
         written: None,
         seen: false,
         lost: false,

@@ -59,8 +59,8 @@ pub(crate) enum ControlError {
     #[error("callback: {0}; the runner was not stopped")]
     CallbackRefused(#[from] CallbackRefused),
     #[error(
-        "the drain was requested by a job{} of this runner, so it would wait indefinitely for its own job; run it on another runner",
-        .0.map(|id| format!(" {id}")).unwrap_or_default()
+        "the drain was requested by {} of this runner, so it would wait indefinitely for its own job; run it on another runner",
+        .0.map_or("a job".to_owned(), |id| format!("job {id}"))
     )]
     SelfDrain(Option<u64>),
     #[error("job list unavailable: the runner is not running, or has no HTTP server (listen_address)")]
@@ -252,7 +252,7 @@ fn stop(request: DrainRequest) -> Result<Stop, ControlError> {
     }
     let id = DrainId::from(request.id.as_str());
     if id == DrainId::Signal {
-        return Err(invalid("id", "id \"signal\" is reserved for drains started by a signal to the wrapper"));
+        return Err(invalid("id", "\"signal\" is reserved for drains started by a signal to the wrapper"));
     }
     if request.reason.chars().count() > MAX_REASON {
         return Err(invalid("reason", "expected at most 1000 characters"));

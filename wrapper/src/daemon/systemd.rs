@@ -74,7 +74,7 @@ impl Notifier {
                     ready_when = ready.name(),
                     level = seen.level.name(),
                     reasons = ?seen.reasons,
-                    "READY=1 is sent below the level of --ready-when, because higher levels need the \
+                    "sending READY=1 at a level below --ready-when, because higher levels need the \
                      runner's HTTP server; set listen_address in the runner's configuration, or \
                      --runner-listen-address"
                 );

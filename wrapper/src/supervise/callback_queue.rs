@@ -71,7 +71,7 @@ impl<C: Callbacks> CallbackQueue<C> {
         self.sender.send(pending.callback.clone(), pending.since, completion);
         self.pending.push(pending);
         if self.pending.len() > MAX_PENDING {
-            warn!("too many failing shutdown callbacks; removed the oldest one from the state file");
+            warn!("too many pending shutdown callbacks; removed the oldest callback from the state file");
             self.pending.remove(0);
         }
     }

@@ -31,7 +31,7 @@ impl End {
             Self::NeverStarted => None,
             Self::SpawnFailed(why) => Some(format!("failed to start process: {why}")),
             Self::Exited { exit, killed: true, .. } => {
-                Some(format!("{exit}: it did not exit in time after SIGTERM"))
+                Some(format!("{exit}: the runner did not exit in time after SIGTERM"))
             }
             Self::Exited { exit, .. } if exit.is_success() => None,
             Self::Exited { exit, .. } => Some(exit.to_string()),

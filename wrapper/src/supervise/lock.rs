@@ -70,7 +70,7 @@ impl Drop for Lock {
         if let Err(errno) = flock(&self.0, FlockOperation::Unlock) {
             warn!(
                 { key::ERROR } = %errno,
-                "cannot unlock a file; the lock is released when the file is closed"
+                "cannot unlock lock file; the lock is released when the file is closed"
             );
         }
     }

@@ -261,7 +261,7 @@ async fn jobs_are_counted_and_listed_without_project() {
     };
     let refused = client.drain(drain(url)).await.unwrap_err();
     assert_eq!(refused.code(), Code::FailedPrecondition);
-    assert!(refused.message().contains("(17)"), "{}", refused.message());
+    assert!(refused.message().contains("by job 17 of this runner"), "{}", refused.message());
     assert_eq!(wrapper.record(), "ready");
 
     // The drain of another tells its progress.

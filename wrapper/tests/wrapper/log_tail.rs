@@ -32,7 +32,7 @@ async fn failed_runner_log_tail_is_reported_to_all_clients() {
     let script = format!("echo out; echo \"FATAL: no config for {token}\" >&2; exit 1");
     let wrapper = shell(Start::new(), &script);
     let reason = failed(&wrapper).await;
-    let wanted = "exit status 1\nLast lines of the runner's log:\n  FATAL: no config for glrt-[hidden]";
+    let wanted = "exit status 1\nThe last lines of the runner's log:\n  FATAL: no config for glrt-[hidden]";
     assert_eq!(reason, wanted);
     assert_eq!(wrapper.client().await.status().await, (Status::Stopped, wanted.to_owned()));
 
@@ -63,9 +63,9 @@ async fn log_tail_is_of_the_failed_runner() {
     let wrapper = Start::again(folder).flags(&flags).command(&["sh", "-c", script, name.to_str().unwrap()]);
     let told = |reason: &str| reason.split_once("the last failure: ").map(|(_, why)| why.to_owned());
     for wanted in [
-        "exit status 1\nLast lines of the runner's log:\n  first",
+        "exit status 1\nThe last lines of the runner's log:\n  first",
         "exit status 2",
-        "exit status 3\nLast lines of the runner's log:\n  third",
+        "exit status 3\nThe last lines of the runner's log:\n  third",
     ] {
         eventually(wanted, async || {
             let reason = failed(&wrapper).await;

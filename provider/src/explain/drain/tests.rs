@@ -1,3 +1,4 @@
+use crate::transport::ConnectionMethod;
 use std::io;
 
 use super::*;
@@ -14,14 +15,14 @@ fn mute() -> ClientError {
         method: "CheckStatus",
         limit,
         silent: false,
-        route: Box::new(Route::example("direct")),
+        route: Box::new(Route::example(ConnectionMethod::Direct)),
     }
 }
 
 /// Nothing listens there.
 fn gone() -> ClientError {
     let cause = Cause::Network(io::Error::from(io::ErrorKind::ConnectionRefused).into());
-    TransportError::at(Phase::Tcp, Route::example("direct"), cause).into()
+    TransportError::at(Phase::Tcp, Route::example(ConnectionMethod::Direct), cause).into()
 }
 
 fn hours(n: u64) -> Duration {

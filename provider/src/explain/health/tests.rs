@@ -1,3 +1,4 @@
+use crate::transport::ConnectionMethod;
 use super::*;
 use crate::{client::ClientError, explain::diagnostic::tests::all};
 use std::time::Duration;
@@ -11,7 +12,7 @@ fn lost() -> ClientError {
         method: "CheckStatus",
         limit: Duration::from_secs(10),
         silent: false,
-        route: Box::new(crate::transport::Route::example("direct")),
+        route: Box::new(crate::transport::Route::example(ConnectionMethod::Direct)),
     }
 }
 

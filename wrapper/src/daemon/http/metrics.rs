@@ -167,7 +167,7 @@ fn drain(page: &mut MetricsText, drain: Option<&Drain>) {
         ),
         (
             "grit_wrapper_drain_last_progress_timestamp_seconds",
-            "Time of the last progress of the drain: request, SIGQUIT, or a finished job.",
+            "Time of the last progress of the drain: the request, SIGQUIT to the runner, or a finished job.",
             drain.progress_at,
         ),
     ] {

@@ -31,7 +31,7 @@ enum Socket {
 /// A passed descriptor is not a listening socket.
 #[derive(Debug, Error)]
 #[error(
-    "socket {number} of {count} passed by systemd is not a listening unix or TCP stream socket (Accept=no)"
+    "socket {number} of {count} passed by systemd is not a listening unix or TCP stream socket; set Accept=no in the .socket unit"
 )]
 pub struct PassedError {
     number: usize,

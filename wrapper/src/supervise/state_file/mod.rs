@@ -94,7 +94,7 @@ pub enum StoreError {
     Newer { path: PathBuf, format: String, runner: Option<u32> },
     #[error(
         "--state-file {path:?}: invalid content. A runner of the previous wrapper may still be running: \
-         make sure that none is, then remove the file"
+         check that no runner is running, then remove the file"
     )]
     Broken {
         path: PathBuf,

@@ -69,7 +69,7 @@ fn alert_rules_use_only_exported_series() {
         let selectors = selectors(&read(file));
         assert!(selectors.len() > 20, "{file}: {selectors:?}");
         for selector in selectors {
-            assert!(is_exported(&exported, &selector), "{file}: the wrapper tells no {selector:?}");
+            assert!(is_exported(&exported, &selector), "{file}: the wrapper does not export {selector:?}");
         }
     }
 }
