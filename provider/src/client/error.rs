@@ -82,7 +82,7 @@ impl ClientError {
 
     /// Whether anything was tried: false for a connection that other connections kept from being begun.
     pub fn was_tried(&self) -> bool {
-        !matches!(self, Self::Transport(error) if matches!(error.cause, Cause::NoTurn { .. }))
+        !matches!(self, Self::Transport(error) if matches!(error.cause, Cause::HandshakeQueueTimeout { .. }))
     }
 
     /// What was tried.
@@ -108,13 +108,14 @@ impl ClientError {
 
 #[cfg(test)]
 mod tests {
-    use crate::transport::ConnectionMethod;
     use super::*;
+    use crate::transport::ConnectionMethod;
 
     #[test]
     fn failed_call_may_have_arrived_only_after_tunnel_opened() {
-        let broken =
-            |phase, cause| ClientError::from(TransportError::at(phase, Route::example(ConnectionMethod::Direct), cause));
+        let broken = |phase, cause| {
+            ClientError::from(TransportError::at(phase, Route::example(ConnectionMethod::Direct), cause))
+        };
         // A protocol error is not tried again, and says nothing about whether the call was read.
         let protocol = broken(Phase::Call, Cause::Protocol("unexpected packet".into()));
         assert!(!protocol.retryable() && protocol.may_have_arrived());

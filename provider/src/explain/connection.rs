@@ -103,7 +103,7 @@ fn of_transport(error: &TransportError) -> Explained {
             ),
             "Update the SSH server, or allow one of the provider's algorithms in its sshd_config.",
         ),
-        Cause::NoTurn { limit } => Explained::new(
+        Cause::HandshakeQueueTimeout { limit } => Explained::new(
             Code::ConnectFailed,
             "No free connection slot",
             format!(

@@ -12,7 +12,7 @@ use crate::{
     client::{ClientError, Snapshot},
     duration::human,
     fleet::{
-        TooFewPeers, Unfit,
+        PeerProblem, TooFewPeers,
         drain::{FORCE_LIMIT, Mode, NoCallback, NotDrained, OnTimeout, Requested},
     },
     schema::{Diagnostic, Diagnostics, DiagnosticsExt},
@@ -264,14 +264,14 @@ pub(crate) fn too_few_peers(manager: &str, peers: &TooFewPeers) -> Explained {
     )
 }
 
-fn unfit_words(unfit: &Unfit) -> String {
+fn unfit_words(unfit: &PeerProblem) -> String {
     match unfit {
-        Unfit::DrainedHere => "this apply drains it as well".to_owned(),
-        Unfit::AskedToDrain(id) => format!("its drain was requested by {id:?}"),
-        Unfit::Status(status) => format!("status `{status}`"),
-        Unfit::Unreached(error) => cause(error),
-        Unfit::NoAnswer(limit) => format!("no response within {}", human(*limit)),
-        Unfit::Invalid(problem) => problem.clone(),
+        PeerProblem::DrainedHere => "this apply drains it as well".to_owned(),
+        PeerProblem::AskedToDrain(id) => format!("its drain was requested by {id:?}"),
+        PeerProblem::Status(status) => format!("status `{status}`"),
+        PeerProblem::Unreached(error) => cause(error),
+        PeerProblem::NoAnswer(limit) => format!("no response within {}", human(*limit)),
+        PeerProblem::Invalid(problem) => problem.clone(),
     }
 }
 
@@ -290,7 +290,9 @@ pub(crate) fn planned(manager: &str, host: &str, planned: &Planned) -> Explained
         let limit = human(FORCE_LIMIT);
         append(
             &mut happened,
-            &format!("If the runner has not exited by then, its remaining jobs are ABORTED, which takes up to {limit} more."),
+            &format!(
+                "If the runner has not exited by then, its remaining jobs are ABORTED, which takes up to {limit} more."
+            ),
         );
     }
     if planned.unknown_instance {

@@ -70,7 +70,7 @@ pub(crate) fn not_healthy(manager: &str, failure: &NotHealthy, others: &str, id:
                 }
             },
         ),
-        NotHealthy::NotProvable { wanted } => Explained::new(
+        NotHealthy::NotVerifiable { wanted } => Explained::new(
             Code::WrapperError,
             "Wrapper does not support this check",
             format!(
@@ -240,7 +240,7 @@ fn append_log(text: &mut String, failure: &NotHealthy) {
         NotHealthy::TimedOut { last: None, .. }
         | NotHealthy::Interrupted { last: None, .. }
         | NotHealthy::Connect { .. }
-        | NotHealthy::NotProvable { .. } => return,
+        | NotHealthy::NotVerifiable { .. } => return,
     };
     if let Some((_, log)) = reason.split_once('\n') {
         text.push_str("\n\n");

@@ -1,11 +1,11 @@
 //! Texts for calls that reach the wrapper's address.
 
-use crate::transport::ConnectionMethod;
 use super::{
     command,
     diagnostic::{Code, Explained},
     phrases::{login_succeeded, received},
 };
+use crate::transport::ConnectionMethod;
 use crate::{
     duration::human,
     transport::{Route, TransportError},

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    peers::Admission,
+    peers::PeerCheck,
     wait::{self, Contact, Operation},
 };
 use crate::{
@@ -17,7 +17,7 @@ use crate::{
 };
 
 pub use outcome::{
-    Begun, DrainPolicy, Drained, Ended, Mode, NoCallback, NotDrained, OnTimeout, OnUnreachable, Requested,
+    DrainPolicy, Drained, Ended, Mode, NoCallback, NotDrained, OnTimeout, OnUnreachable, Requested, StartedBy,
 };
 
 /// How long a runner may take to end after a forceful shutdown that followed a timeout: GitLab Runner's own `shutdown_timeout`
@@ -38,7 +38,7 @@ pub async fn run<W: Wrapper>(
     manager: &str,
     wrapper: &W,
     policy: &DrainPolicy,
-    admission: &impl Admission,
+    admission: &impl PeerCheck,
     stop: &CancellationToken,
 ) -> Outcome {
     let drain = Drain {
@@ -51,7 +51,7 @@ pub async fn run<W: Wrapper>(
         forced: false,
         asked: None,
         requested: Requested::No,
-        begun: Begun::Before,
+        begun: StartedBy::Before,
         no_callback: None,
     };
     wait::run(drain, wrapper, &policy.retry, stop).await
@@ -69,11 +69,11 @@ struct Drain<'a, W, A> {
     /// When the wrapper last accepted the request for `want`.
     asked: Option<Instant>,
     requested: Requested,
-    begun: Begun,
+    begun: StartedBy,
     no_callback: Option<NoCallback>,
 }
 
-impl<W: Wrapper, A: Admission> Operation for Drain<'_, W, A> {
+impl<W: Wrapper, A: PeerCheck> Operation for Drain<'_, W, A> {
     type Outcome = Outcome;
 
     fn manager(&self) -> &str {
@@ -95,7 +95,7 @@ impl<W: Wrapper, A: Admission> Operation for Drain<'_, W, A> {
             RunnerStatus::Stopped => self.add_callback(&snapshot).await?,
             RunnerStatus::InShutdown => {
                 if self.requested == Requested::No {
-                    self.begun = Begun::Joined;
+                    self.begun = StartedBy::Joined;
                 }
                 self.requested = Requested::Accepted;
                 if self.must_join(&snapshot) {
@@ -114,7 +114,7 @@ impl<W: Wrapper, A: Admission> Operation for Drain<'_, W, A> {
                             Err(peers) => return Ok(Some(Err(NotDrained::Guarded(peers)))),
                         },
                     };
-                    self.begun = Begun::Here;
+                    self.begun = StartedBy::Here;
                     snapshot = self.request(contact).await?;
                     drop(permit);
                 }
@@ -220,7 +220,7 @@ impl<W: Wrapper, A> Drain<'_, W, A> {
         let request = DrainRequest { forceful, ..self.policy.request.clone() };
         match self.wrapper.until(self.deadline).drain(&request).await {
             Ok(snapshot) => {
-                let joined = self.begun == Begun::Joined;
+                let joined = self.begun == StartedBy::Joined;
                 tracing::info!(manager = self.manager, forceful, joined, status = %snapshot.report.status, "shutdown requested");
                 self.asked = Some(Instant::now());
                 self.requested = Requested::Accepted;
@@ -244,7 +244,7 @@ impl<W: Wrapper, A> Drain<'_, W, A> {
             return false;
         }
         let Some(detail) = snapshot.detail.as_deref() else {
-            if self.begun == Begun::Joined && self.policy.request.callback.is_some() {
+            if self.begun == StartedBy::Joined && self.policy.request.callback.is_some() {
                 self.no_callback = Some(NoCallback::Upstream);
             }
             return self.want == Mode::Forceful;

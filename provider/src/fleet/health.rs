@@ -54,7 +54,7 @@ pub(crate) enum NotHealthy {
     /// The wrapper says that the runner ended, and nothing started it again.
     Stopped { waited: Duration, reason: String, start: Option<Start> },
     /// What is wanted cannot be seen through upstream's wrapper.
-    NotProvable { wanted: &'static str },
+    NotVerifiable { wanted: &'static str },
     /// The stop token fired.
     Interrupted { waited: Duration, last: Option<Snapshot>, start_requested: bool },
 }
@@ -231,7 +231,7 @@ impl<W> Waiting<'_, W> {
         }
         let missing = match missing(&snapshot, self.policy) {
             Ok(missing) => missing,
-            Err(wanted) => return Some(Err(NotHealthy::NotProvable { wanted })),
+            Err(wanted) => return Some(Err(NotHealthy::NotVerifiable { wanted })),
         };
         contact.last = Some(snapshot.clone());
         if let Some(missing) = missing {

@@ -18,5 +18,5 @@ mod test_wrapper;
 
 pub(crate) use for_each::{Outcomes, for_each};
 pub use peers::Unguarded;
-pub(crate) use peers::{Drains, Guarded, Peer, TooFewPeers, Unfit};
+pub(crate) use peers::{Drains, Guarded, Peer, PeerProblem, TooFewPeers};
 pub use retry::Retry;

@@ -13,7 +13,7 @@ use std::{
 
 use futures::{StreamExt as _, stream::FuturesUnordered};
 use tokio::{
-    sync::{Mutex as Turns, OwnedMutexGuard},
+    sync::{Mutex as PeerCheckLock, OwnedMutexGuard},
     time::{Instant, sleep, timeout_at},
 };
 
@@ -28,7 +28,7 @@ const PEER_ATTEMPTS: u32 = 3;
 /// The drains of one process.
 #[derive(Debug, Default)]
 pub struct Drains {
-    turns: Arc<Turns<()>>,
+    turns: Arc<PeerCheckLock<()>>,
     /// How often each manager is being drained, by what identifies it.
     under_way: Arc<Mutex<BTreeMap<String, usize>>>,
 }
@@ -40,10 +40,10 @@ impl Drains {
     }
 
     /// This process drains the manager from now on.
-    pub fn begin(&self, manager: &str) -> UnderWay {
+    pub fn begin(&self, manager: &str) -> DrainInProgress {
         let mut under_way = self.under_way.lock().unwrap_or_else(PoisonError::into_inner);
         *under_way.entry(manager.to_owned()).or_default() += 1;
-        UnderWay { all: Arc::clone(&self.under_way), manager: manager.to_owned(), stays: false }
+        DrainInProgress { all: Arc::clone(&self.under_way), manager: manager.to_owned(), stays: false }
     }
 
     fn is_under_way(&self, manager: &str) -> bool {
@@ -53,20 +53,20 @@ impl Drains {
 
 /// A drain that this process has begun. Dropping it takes that back, unless it [stays](Self::stay).
 #[derive(Debug)]
-pub struct UnderWay {
+pub struct DrainInProgress {
     all: Arc<Mutex<BTreeMap<String, usize>>>,
     manager: String,
     stays: bool,
 }
 
-impl UnderWay {
+impl DrainInProgress {
     /// The shutdown was requested, or may have been: the manager does not count as healthy until the end of the run.
     pub fn stay(&mut self) {
         self.stays = true;
     }
 }
 
-impl Drop for UnderWay {
+impl Drop for DrainInProgress {
     fn drop(&mut self) {
         if self.stays {
             return;
@@ -82,7 +82,7 @@ impl Drop for UnderWay {
 }
 
 /// Decides, just before the first request, whether a running runner may be drained.
-pub trait Admission: Sync {
+pub trait PeerCheck: Sync {
     /// Waits for the turn and checks. The permit is held until the request was answered.
     fn enter(&self, deadline: Instant) -> impl Future<Output = Result<Permit, TooFewPeers>> + Send;
 }
@@ -97,7 +97,7 @@ pub struct Permit {
 #[derive(Debug, Clone, Copy)]
 pub struct Unguarded;
 
-impl Admission for Unguarded {
+impl PeerCheck for Unguarded {
     async fn enter(&self, _: Instant) -> Result<Permit, TooFewPeers> {
         Ok(Permit::default())
     }
@@ -109,12 +109,12 @@ pub struct TooFewPeers {
     pub healthy: usize,
     pub wanted: usize,
     /// The others, by key.
-    pub unhealthy: Vec<(String, Unfit)>,
+    pub unhealthy: Vec<(String, PeerProblem)>,
 }
 
 /// Why a peer does not count as healthy.
 #[derive(Debug)]
-pub enum Unfit {
+pub enum PeerProblem {
     /// This process drains it, too.
     DrainedHere,
     /// Its wrapper was asked to drain it, under this id.
@@ -145,10 +145,10 @@ pub(crate) struct Guarded<'a, W> {
     pub min_healthy: usize,
     pub retry: Retry,
     /// Filled when the check has passed.
-    pub under_way: Mutex<Option<UnderWay>>,
+    pub under_way: Mutex<Option<DrainInProgress>>,
 }
 
-impl<W: Wrapper> Admission for Guarded<'_, W> {
+impl<W: Wrapper> PeerCheck for Guarded<'_, W> {
     async fn enter(&self, deadline: Instant) -> Result<Permit, TooFewPeers> {
         let turn = Arc::clone(&self.drains.turns).lock_owned().await;
         self.check(deadline).await?;
@@ -182,12 +182,12 @@ impl<W: Wrapper> Guarded<'_, W> {
     }
 
     /// Whether a peer is healthy. A call that fails is repeated.
-    async fn check_peer(&self, peer: &Peer<W>, deadline: Instant) -> Result<(), Unfit> {
+    async fn check_peer(&self, peer: &Peer<W>, deadline: Instant) -> Result<(), PeerProblem> {
         if self.drains.is_under_way(&peer.identity) {
-            return Err(Unfit::DrainedHere);
+            return Err(PeerProblem::DrainedHere);
         }
         let wrapper =
-            peer.wrapper.as_ref().map_err(|problem| Unfit::Invalid(problem.clone()))?.until(deadline);
+            peer.wrapper.as_ref().map_err(|problem| PeerProblem::Invalid(problem.clone()))?.until(deadline);
         let attempts = self.retry.attempts.unwrap_or(PEER_ATTEMPTS);
         let mut backoff = self.retry.backoff();
         let mut failures = 0;
@@ -198,19 +198,21 @@ impl<W: Wrapper> Guarded<'_, W> {
                     let drain = snapshot.detail.as_deref().and_then(|detail| detail.drain.as_ref());
                     return match (snapshot.report.status, drain) {
                         (RunnerStatus::Running, None) => Ok(()),
-                        (RunnerStatus::Running, Some(drain)) => Err(Unfit::AskedToDrain(drain.id.clone())),
-                        (status, _) => Err(Unfit::Status(status)),
+                        (RunnerStatus::Running, Some(drain)) => {
+                            Err(PeerProblem::AskedToDrain(drain.id.clone()))
+                        }
+                        (status, _) => Err(PeerProblem::Status(status)),
                     };
                 }
                 Ok(Err(error)) => {
                     failures += 1;
                     if !error.retryable() || failures >= attempts || Instant::now() >= deadline {
-                        return Err(Unfit::Unreached(error));
+                        return Err(PeerProblem::Unreached(error));
                     }
                     lost = Some(error);
                     sleep(backoff.delay().min(deadline.saturating_duration_since(Instant::now()))).await;
                 }
-                Err(_) => return Err(lost.map_or(Unfit::NoAnswer(PEER_LIMIT), Unfit::Unreached)),
+                Err(_) => return Err(lost.map_or(PeerProblem::NoAnswer(PEER_LIMIT), PeerProblem::Unreached)),
             }
         }
     }

@@ -41,7 +41,7 @@ pub(super) enum ScriptedFault {
     Broken,
     Refused,
     /// Other connections kept this one from being begun.
-    NoTurn,
+    HandshakeQueueTimeout,
 }
 
 impl From<ScriptedFault> for ClientError {
@@ -53,7 +53,9 @@ impl From<ScriptedFault> for ClientError {
             }
             ScriptedFault::Busy => (Phase::Handshake, Cause::TooBusy),
             ScriptedFault::Broken => (Phase::Call, Cause::Protocol("the connection broke".to_owned())),
-            ScriptedFault::NoTurn => (Phase::Setup, Cause::NoTurn { limit: Duration::from_secs(30) }),
+            ScriptedFault::HandshakeQueueTimeout => {
+                (Phase::Setup, Cause::HandshakeQueueTimeout { limit: Duration::from_secs(30) })
+            }
             ScriptedFault::Refused => {
                 return Self::Status {
                     method: "Drain",

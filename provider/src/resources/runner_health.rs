@@ -35,9 +35,9 @@ pub struct RunnerHealth {
 }
 
 /// How one manager's wait ended.
-type Outcome = Result<Healthy, Unproved>;
+type Outcome = Result<Healthy, WaitFailure>;
 
-enum Unproved {
+enum WaitFailure {
     Invalid(InvalidManager),
     NotHealthy(NotHealthy),
 }
@@ -100,12 +100,16 @@ async fn wait_for_all(
     fleet::for_each(managers, |key, manager| {
         let stop = stop.clone();
         async move {
-            let client = known.client(&key, &manager).map_err(Unproved::Invalid)?;
+            let client = known.client(&key, &manager).map_err(WaitFailure::Invalid)?;
             let outcome = fleet::health::wait(&key, &client, policy, &stop).await;
             if let Ok(healthy) = &outcome {
-                tracing::info!(manager = key, waited = crate::duration::human(healthy.waited), "runner manager is healthy");
+                tracing::info!(
+                    manager = key,
+                    waited = crate::duration::human(healthy.waited),
+                    "runner manager is healthy"
+                );
             }
-            outcome.map_err(Unproved::NotHealthy)
+            outcome.map_err(WaitFailure::NotHealthy)
         }
     })
     .await
@@ -119,10 +123,10 @@ fn report_failures(diags: &mut Diagnostics, planned: &HealthState, outcomes: &Ou
     for (key, outcome) in outcomes {
         let explained = match outcome {
             Ok(_) => continue,
-            Err(Unproved::NotHealthy(failure)) => {
+            Err(WaitFailure::NotHealthy(failure)) => {
                 health::not_healthy(key, failure, &others, &planned.identifier(key))
             }
-            Err(Unproved::Invalid(error)) => health::invalid_manager(key, error),
+            Err(WaitFailure::Invalid(error)) => health::invalid_manager(key, error),
         };
         explained.error(AttributePath::new("runner_managers").key(key.clone()), diags);
     }

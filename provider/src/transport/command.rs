@@ -6,7 +6,7 @@
 
 use crate::transport::{
     error::{Cause, Observations, Phase, Route, TransportError},
-    tunnel::Carrier,
+    tunnel::ParentTransport,
 };
 use async_trait::async_trait;
 use rustix::process::{Pid, Signal};
@@ -28,7 +28,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 /// How much of the standard error is kept.
 const STDERR_KEPT: usize = 4096;
 /// The end of a stream is known before the exit status is.
-const STATUS_PATIENCE: Duration = Duration::from_millis(300);
+const EXIT_STATUS_TIMEOUT: Duration = Duration::from_millis(300);
 /// Between the request to end and the kill.
 const GRACE: Duration = Duration::from_secs(2);
 /// Variables that hold secrets of ours. Everything else is inherited, because tools need it (proxies, cloud credentials).
@@ -97,7 +97,7 @@ impl Running {
     /// The exit status, if it ended or is about to.
     pub(crate) async fn exit_status(&self) -> Option<ExitStatus> {
         let mut status = self.status.clone();
-        let ended = tokio::time::timeout(STATUS_PATIENCE, status.wait_for(Option::is_some)).await;
+        let ended = tokio::time::timeout(EXIT_STATUS_TIMEOUT, status.wait_for(Option::is_some)).await;
         ended.ok().and_then(|told| told.ok().and_then(|status| *status))
     }
 
@@ -119,7 +119,7 @@ impl Running {
 
 /// A command carries an SSH session: when it ended, that is the reason, and what it wrote to its standard error may be in any case.
 #[async_trait]
-impl Carrier for Running {
+impl ParentTransport for Running {
     async fn enrich(&self, mut error: TransportError) -> TransportError {
         let of_stream =
             matches!(error.cause, Cause::Lost(_) | Cause::NotSsh | Cause::Network(_) | Cause::Protocol(_));
@@ -144,7 +144,7 @@ fn describe(status: ExitStatus) -> String {
 async fn supervise(mut child: Child, end: CancellationToken) -> Option<ExitStatus> {
     let group = child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
     // When the runtime goes away in between, the kill still happens.
-    let killer = Killer(group);
+    let killer = ProcessGroupKiller(group);
     let status = tokio::select! {
         status = child.wait() => status.ok(),
         () = end.cancelled() => {
@@ -163,9 +163,9 @@ async fn supervise(mut child: Child, end: CancellationToken) -> Option<ExitStatu
 }
 
 /// Kills a group when dropped.
-struct Killer(Option<Pid>);
+struct ProcessGroupKiller(Option<Pid>);
 
-impl Drop for Killer {
+impl Drop for ProcessGroupKiller {
     fn drop(&mut self) {
         signal(self.0, Signal::KILL);
     }

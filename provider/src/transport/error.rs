@@ -123,7 +123,7 @@ impl TransportError {
             | Cause::TooBusy
             | Cause::NotAnswering { .. }
             | Cause::AgentSilent { .. }
-            | Cause::NoTurn { .. }
+            | Cause::HandshakeQueueTimeout { .. }
             | Cause::WrapperClosed => true,
             // A host that boots has no socket yet, and sshd does not say which refusals are of policy.
             Cause::ChannelRefused { reason, .. } => *reason != ChannelRefusal::Prohibited,
@@ -168,7 +168,7 @@ pub enum Cause {
     TimedOut { limit: Duration },
     /// Other connections took all places until the end of this one's time: nothing was tried.
     #[error("no free connection slot within {}", humantime::format_duration(*limit))]
-    NoTurn { limit: Duration },
+    HandshakeQueueTimeout { limit: Duration },
     /// The other side speaks, but not SSH. What it said is in the evidence.
     #[error("the peer is not an SSH server")]
     NotSsh,

@@ -29,7 +29,7 @@ impl HandshakeLimiter {
     /// Waits for a turn until the deadline. The turn ends when the returned value is dropped.
     pub(crate) async fn enter(&self, host: &HostPort, deadline: Deadline) -> Result<Permit, Cause> {
         let permit = tokio::time::timeout_at(deadline.end(), self.permit(host)).await;
-        permit.map_err(|_| Cause::NoTurn { limit: deadline.whole() })
+        permit.map_err(|_| Cause::HandshakeQueueTimeout { limit: deadline.whole() })
     }
 
     async fn permit(&self, host: &HostPort) -> Permit {
@@ -108,14 +108,20 @@ mod tests {
 
         let start = Instant::now();
         let error = limiter.enter(&host, limits.deadline(None)).await.unwrap_err();
-        assert!(matches!(error, Cause::NoTurn { limit } if limit.as_secs() == 30), "{error:?}");
+        assert!(
+            matches!(error, Cause::HandshakeQueueTimeout { limit } if limit.as_secs() == 30),
+            "{error:?}"
+        );
         assert_eq!(start.elapsed().as_secs(), 30);
 
         // The operation ends before the connection's own limit.
         let start = Instant::now();
         let error =
             limiter.enter(&host, limits.deadline(Some(start + std::time::Duration::from_secs(4)))).await;
-        assert!(matches!(error, Err(Cause::NoTurn { limit }) if limit.as_secs() == 4), "{error:?}");
+        assert!(
+            matches!(error, Err(Cause::HandshakeQueueTimeout { limit }) if limit.as_secs() == 4),
+            "{error:?}"
+        );
         assert_eq!(start.elapsed().as_secs(), 4);
     }
 }

@@ -53,7 +53,7 @@ impl KeyStore {
                 let text = read(path.clone()).await.map_err(Cause::Key)?;
                 let certified = ssh::load_certificate(text.expose(), &key, &shown).map_err(Cause::Key)?;
                 let _ = write!(name, "+{}", digest(&[text.expose()]).escape_ascii());
-                credentials.push(Credential::Certified(certified));
+                credentials.push(Credential::CertifiedKey(certified));
             }
             credentials.push(Credential::Key(key));
         }

@@ -17,7 +17,7 @@ use std::{
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 /// How long a session stays after its last user. A host that boots is asked again and again, and each handshake costs it 30 ms.
-const LINGER: Duration = Duration::from_secs(15);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// The sessions that are open or being opened. Dropping it ends those that nobody uses.
 #[derive(Debug)]
@@ -51,7 +51,7 @@ impl Default for SessionPool {
 
 impl SessionPool {
     /// A session that is open already.
-    pub(crate) fn open_session(&self, key: &SessionKey) -> Option<Lease> {
+    pub(crate) fn open_session(&self, key: &SessionKey) -> Option<SessionRef> {
         match self.lock().entries.get(key)? {
             Entry::Open(session) => session.upgrade().filter(|session| !session.is_closed()),
             Entry::Connecting(..) => None,
@@ -64,7 +64,7 @@ impl SessionPool {
         &self,
         key: &SessionKey,
         connect: impl FnOnce() -> Connecting,
-    ) -> Result<Lease, TransportError> {
+    ) -> Result<SessionRef, TransportError> {
         if let Some(lease) = self.open_session(key) {
             return Ok(lease);
         }
@@ -106,8 +106,8 @@ impl SessionPool {
         (serial, attempt)
     }
 
-    fn lease(&self, session: Arc<Session>) -> Lease {
-        Lease { session, closing: self.closing.clone() }
+    fn lease(&self, session: Arc<Session>) -> SessionRef {
+        SessionRef { session, closing: self.closing.clone() }
     }
 
     fn lock(&self) -> MutexGuard<'_, Sessions> {
@@ -126,19 +126,19 @@ impl Entry {
 
 /// The use of a session, which is settled with it at the latest. It stays open for a moment after the last lease is dropped.
 #[derive(Debug)]
-pub(crate) struct Lease {
+pub(crate) struct SessionRef {
     session: Arc<Session>,
     closing: CancellationToken,
 }
 
-impl Lease {
+impl SessionRef {
     /// The session itself, for one that it carries.
     pub(crate) fn shared(&self) -> Arc<Session> {
         Arc::clone(&self.session)
     }
 }
 
-impl Deref for Lease {
+impl Deref for SessionRef {
     type Target = Session;
 
     fn deref(&self) -> &Session {
@@ -146,7 +146,7 @@ impl Deref for Lease {
     }
 }
 
-impl Drop for Lease {
+impl Drop for SessionRef {
     fn drop(&mut self) {
         self.session.settle();
         if self.session.is_closed() || self.closing.is_cancelled() {
@@ -156,7 +156,7 @@ impl Drop for Lease {
             let (session, closing) = (Arc::clone(&self.session), self.closing.clone());
             runtime.spawn(async move {
                 // The end of the wait is all that matters; which one it was does not.
-                let _ = tokio::time::timeout(LINGER, closing.cancelled()).await;
+                let _ = tokio::time::timeout(IDLE_TIMEOUT, closing.cancelled()).await;
                 drop(session);
             });
         }

@@ -88,7 +88,7 @@ impl TransportError {
             | Cause::Key(_)
             | Cause::Agent { .. }
             | Cause::AgentSilent { .. }
-            | Cause::NoTurn { .. }
+            | Cause::HandshakeQueueTimeout { .. }
             | Cause::CommandNotStarted { .. }
             | Cause::CommandEnded { .. } => Presence::Unseen,
         }
@@ -153,7 +153,10 @@ mod tests {
         assert_eq!(direct(Phase::HostKey, changed_key()), Presence::Refused);
         let option = InvalidOption { attribute: Attribute::Ssh("host_keys"), problem: "wrong".to_owned() };
         assert_eq!(direct(Phase::Setup, Cause::Option(option)), Presence::Unseen);
-        assert_eq!(direct(Phase::Setup, Cause::NoTurn { limit: Duration::ZERO }), Presence::Unseen);
+        assert_eq!(
+            direct(Phase::Setup, Cause::HandshakeQueueTimeout { limit: Duration::ZERO }),
+            Presence::Unseen
+        );
     }
 
     fn changed_key() -> Cause {
@@ -172,7 +175,8 @@ mod tests {
     fn jump_host_failure_leaves_target_presence_unknown() {
         let at_hop = |onward: Option<&str>, onward_hop, phase, cause| {
             let onward: Option<HostPort> = onward.map(|name| name.parse().unwrap());
-            let route = Route { hop: Some(1), onward, onward_hop, ..Route::example(ConnectionMethod::ProxyJump) };
+            let route =
+                Route { hop: Some(1), onward, onward_hop, ..Route::example(ConnectionMethod::ProxyJump) };
             TransportError::at(phase, route, cause).presence()
         };
         let failed = || Cause::ChannelRefused { reason: ChannelRefusal::ConnectFailed, text: String::new() };
@@ -200,7 +204,8 @@ mod tests {
             }
         }
         // The host key is checked by us, also behind a command.
-        let error = TransportError::at(Phase::HostKey, Route::example(ConnectionMethod::ProxyCommand), changed_key());
+        let error =
+            TransportError::at(Phase::HostKey, Route::example(ConnectionMethod::ProxyCommand), changed_key());
         assert_eq!(error.presence(), Presence::Refused);
     }
 }

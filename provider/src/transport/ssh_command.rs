@@ -7,7 +7,7 @@ use crate::transport::{
     error::{Cause, Observations, Phase, Route, TransportError},
     limits::Deadline,
     shared::Shared,
-    stream::{Tap, Transcript},
+    stream::{RecordingStream, Transcript},
     target::Target,
     template::{Template, TemplateError},
     tunnel::{self, Tunnel, TunnelMonitor},
@@ -45,7 +45,7 @@ pub(crate) async fn open(
         }
         drop(permit);
     });
-    let tap = Tap::new(stream, transcript.clone(), CancellationToken::new());
+    let tap = RecordingStream::new(stream, transcript.clone(), CancellationToken::new());
     let monitor = CommandMonitor { running, transcript, route, deadline };
     Ok(Tunnel { stream: Box::new(tap), monitor: Arc::new(monitor) })
 }

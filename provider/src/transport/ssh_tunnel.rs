@@ -6,14 +6,14 @@ use crate::transport::{
     command,
     error::{Attribute, Cause, InvalidOption, Phase, Route, TransportError},
     limits::Deadline,
-    pool::Lease,
+    pool::SessionRef,
     shared::Shared,
     ssh::{Session, SessionSpec, Via},
     stream::{BoxStream, Transcript},
     target::{Hop, Target},
     tcp,
     trust::{HostTrust, Pinned},
-    tunnel::{self, Carrier, Tunnel, TunnelMonitor},
+    tunnel::{self, ParentTransport, Tunnel, TunnelMonitor},
 };
 use async_trait::async_trait;
 use futures::FutureExt;
@@ -73,7 +73,7 @@ pub(crate) async fn session(
     shared: &Arc<Shared>,
     spec: SessionSpec,
     deadline: Deadline,
-) -> Result<Lease, TransportError> {
+) -> Result<SessionRef, TransportError> {
     let key = spec.key();
     let connecting = Arc::clone(shared);
     shared.sessions.session(&key, || connect(connecting, spec, deadline).boxed()).await
@@ -81,7 +81,7 @@ pub(crate) async fn session(
 
 async fn channel(
     target: &Target,
-    lease: Lease,
+    lease: SessionRef,
     route: &Route,
     deadline: Deadline,
 ) -> Result<Tunnel, TransportError> {
@@ -153,7 +153,7 @@ async fn carry(
     shared: &Shared,
     spec: &SessionSpec,
     deadline: Deadline,
-) -> Result<(BoxStream, Option<Arc<dyn Carrier>>), TransportError> {
+) -> Result<(BoxStream, Option<Arc<dyn ParentTransport>>), TransportError> {
     let route = &spec.route;
     Ok(match &spec.via {
         Via::Tcp => {
@@ -176,7 +176,7 @@ async fn carry(
                 error.route.onward_hop = route.hop;
                 error
             })?;
-            (stream, Some(Arc::clone(bastion) as Arc<dyn Carrier>))
+            (stream, Some(Arc::clone(bastion) as Arc<dyn ParentTransport>))
         }
     })
 }
@@ -200,7 +200,7 @@ async fn gather_trust(
 
 /// Knows why a tunnel over SSH closed: with its session, or on the wrapper's side of it.
 struct SshMonitor {
-    lease: Lease,
+    lease: SessionRef,
     transcript: Transcript,
     route: Route,
 }

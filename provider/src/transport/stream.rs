@@ -89,14 +89,14 @@ impl fmt::Debug for Transcript {
 /// The token matters where the other side of the stream is a task of a library: a read that hangs in there, or a write that waits for
 /// room that nobody will make, returns an error at once. `shutdown` never fails: a peer that is gone already is no news, and russh
 /// forgets the reason of a session's end when the shutdown after it fails.
-pub(crate) struct Tap<S> {
+pub(crate) struct RecordingStream<S> {
     inner: S,
     transcript: Transcript,
     recording: bool,
     ended: Pin<Box<WaitForCancellationFutureOwned>>,
 }
 
-impl<S> Tap<S> {
+impl<S> RecordingStream<S> {
     /// Wraps a stream; `end` ends it.
     pub(crate) fn new(inner: S, transcript: Transcript, end: CancellationToken) -> Self {
         Self { inner, transcript, recording: true, ended: Box::pin(end.cancelled_owned()) }
@@ -113,13 +113,13 @@ impl<S> Tap<S> {
     }
 }
 
-impl<S> Drop for Tap<S> {
+impl<S> Drop for RecordingStream<S> {
     fn drop(&mut self) {
         self.transcript.close();
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Tap<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for RecordingStream<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -140,7 +140,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Tap<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Tap<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for RecordingStream<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         if bytes.is_empty() {
             return Poll::Ready(Ok(0)); // russh's channels call it an error
@@ -178,7 +178,7 @@ mod tests {
     async fn first_512_bytes_are_recorded() {
         let (near, mut far) = tokio::io::duplex(4096);
         let first = Transcript::default();
-        let mut tap = Tap::new(near, first.clone(), CancellationToken::new());
+        let mut tap = RecordingStream::new(near, first.clone(), CancellationToken::new());
         far.write_all(&[b'x'; 700]).await.unwrap();
         let mut buffer = [0; 700];
         tap.read_exact(&mut buffer).await.unwrap();
@@ -188,7 +188,7 @@ mod tests {
     #[tokio::test]
     async fn pending_data_is_read_after_peer_closed() {
         let (near, mut far) = tokio::net::UnixStream::pair().unwrap();
-        let mut tap = Tap::new(near, Transcript::default(), CancellationToken::new());
+        let mut tap = RecordingStream::new(near, Transcript::default(), CancellationToken::new());
         far.write_all(b"Please log in first.").await.unwrap();
         drop(far);
         tap.write_all(b"SSH-2.0-test\r\n").await.unwrap();
@@ -202,7 +202,8 @@ mod tests {
     async fn cancelled_token_ends_blocked_read_and_write() {
         let (near, _far) = tokio::io::duplex(4);
         let end = CancellationToken::new();
-        let (mut reader, mut writer) = tokio::io::split(Tap::new(near, Transcript::default(), end.clone()));
+        let (mut reader, mut writer) =
+            tokio::io::split(RecordingStream::new(near, Transcript::default(), end.clone()));
         let (read, written, ()) =
             tokio::join!(reader.read_u8(), async { writer.write_all(&[0; 64]).await }, async {
                 tokio::task::yield_now().await;

@@ -173,7 +173,9 @@ impl ValueEnum for RestartWhen {
 
     fn to_possible_value(&self) -> Option<PossibleValue> {
         Some(match self {
-            Self::Never => PossibleValue::new("never").help("Never restart (the behaviour of upstream's wrapper)"),
+            Self::Never => {
+                PossibleValue::new("never").help("Never restart (the behaviour of upstream's wrapper)")
+            }
             Self::OnFailure => PossibleValue::new("on-failure").help("Restart unless the exit code was 0"),
             Self::Always => PossibleValue::new("always").help("Restart after every unexpected exit"),
         })

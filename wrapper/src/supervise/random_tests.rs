@@ -22,7 +22,7 @@ use super::{
 
 /// One thing that happens in a random life.
 #[derive(Clone, Debug)]
-enum Happening {
+enum RandomEvent {
     Boot,
     Start,
     Stop {
@@ -55,7 +55,7 @@ enum Happening {
     LogRead,
 }
 
-impl Happening {
+impl RandomEvent {
     /// Every number is a happening: drawing numbers is an order of magnitude faster than drawing variants, and smaller numbers
     /// are simpler happenings, so that a failure still shrinks.
     fn from_number(number: u32) -> Self {
@@ -134,15 +134,15 @@ impl World {
         }
     }
 
-    fn happen(&mut self, happening: &Happening) {
+    fn happen(&mut self, happening: &RandomEvent) {
         match *happening {
-            Happening::Boot => self.ignore(&Event::Boot),
-            Happening::Start => {
+            RandomEvent::Boot => self.ignore(&Event::Boot),
+            RandomEvent::Start => {
                 if self.tell(&Event::Start) == Ok(Answer::Done) {
                     self.forget_callbacks();
                 }
             }
-            Happening::Stop { mode, deadline, callback: name } => {
+            RandomEvent::Stop { mode, deadline, callback: name } => {
                 let deadline = deadline.map(|tenths| self.now + SECOND * u32::from(tenths) / 10);
                 let callbacks = name.map(callback).into_iter().collect();
                 if let Some(name) = name {
@@ -150,16 +150,16 @@ impl World {
                 }
                 self.tell(&Event::Stop(Stop { deadline, callbacks, ..Stop::new("test", mode) })).unwrap();
             }
-            Happening::Cancel => {
+            RandomEvent::Cancel => {
                 if self.tell(&Event::Cancel(None)).is_ok() {
                     let told = self.child.as_ref().is_some_and(|child| child.last_quit.is_some());
                     assert!(!told, "a child that drains is said to run");
                     self.forget_callbacks();
                 }
             }
-            Happening::Reload => self.ignore(&Event::Reload),
-            Happening::Leave => self.ignore(&Event::Leave(Stop::new("signal", Mode::Graceful))),
-            Happening::Called => {
+            RandomEvent::Reload => self.ignore(&Event::Reload),
+            RandomEvent::Leave => self.ignore(&Event::Leave(Stop::new("signal", Mode::Graceful))),
+            RandomEvent::Called => {
                 let made = |(name, (_, made)): (&u8, &(bool, u32))| (*made > 0).then_some(*name);
                 let made: Vec<_> = self.callbacks.iter().filter_map(made).collect();
                 for name in made {
@@ -167,26 +167,26 @@ impl World {
                     self.ignore(&Event::CallbackFinished(callback(name)));
                 }
             }
-            Happening::Crash(code) => self.end(Exit::Code(code.into())),
-            Happening::Handles => {
+            RandomEvent::Crash(code) => self.end(Exit::Code(code.into())),
+            RandomEvent::Handles => {
                 self.handles_quit = self.child.is_some();
                 if self.supervision.holds_signal() {
                     self.ignore(&Event::Tick);
                 }
             }
-            Happening::Wait(tenths) => self.pass(SECOND * u32::from(tenths) / 10),
-            Happening::UntilDue => {
+            RandomEvent::Wait(tenths) => self.pass(SECOND * u32::from(tenths) / 10),
+            RandomEvent::UntilDue => {
                 if let Some(due) = self.supervision.due() {
                     self.pass(due.saturating_duration_since(self.now));
                 }
             }
-            Happening::LogRead => {
+            RandomEvent::LogRead => {
                 self.reading = false;
                 self.ignore(&Event::LogRead(Arc::default()));
             }
-            Happening::Adopt { dies, let_through } => self.adopt(dies, let_through),
-            Happening::SpawnTakes(happenings) => self.spawn_takes = happenings,
-            Happening::SpawnFails => self.spawn_fails = true,
+            RandomEvent::Adopt { dies, let_through } => self.adopt(dies, let_through),
+            RandomEvent::SpawnTakes(happenings) => self.spawn_takes = happenings,
+            RandomEvent::SpawnFails => self.spawn_fails = true,
         }
         if let Some(left) = self.spawning {
             self.spawning = left.checked_sub(1);
@@ -406,7 +406,7 @@ proptest! {
     fn random_event_sequences_keep_invariants(policy in policies(), life in prop::collection::vec(any::<u32>(), 1..20)) {
         let mut world = World::new(policy);
         for number in life {
-            world.happen(&Happening::from_number(number));
+            world.happen(&RandomEvent::from_number(number));
         }
         world.settle();
         let state = &world.supervision.state;

@@ -202,7 +202,7 @@ fn check_folder(path: &Path, stat: &Stat) -> io::Result<()> {
         let uid = stat.st_uid;
         return Err(denied(
             path,
-            format_args!("is owned by user {uid}, who could replace its files: {ELSEWHERE}"),
+            format_args!("is owned by user {uid}, who could replace its files: {OTHER_DIRECTORY_HINT}"),
         ));
     }
     if mode & OTHERS_WRITE != 0 {
@@ -210,14 +210,14 @@ fn check_folder(path: &Path, stat: &Stat) -> io::Result<()> {
             path,
             format_args!(
                 "has mode {mode:04o}, so other users could replace its files: run chmod go-w, or \
-                 {ELSEWHERE}"
+                 {OTHER_DIRECTORY_HINT}"
             ),
         ));
     }
     Ok(())
 }
 
-const ELSEWHERE: &str =
+const OTHER_DIRECTORY_HINT: &str =
     "use a directory that only root and the wrapper's user can write to, for example below /run";
 
 fn check_file(path: &Path, stat: &Stat) -> io::Result<()> {

@@ -13,7 +13,7 @@ use super::{elf::Elf, write};
 use crate::steps::{output, root};
 
 /// Files that are installed unchanged: source and target path.
-const AS_THEY_ARE: [(&str, &str); 8] = [
+const UNCHANGED_FILES: [(&str, &str); 8] = [
     ("wrapper/packaging/systemd/grit-wrapper.service", "usr/lib/systemd/system/grit-wrapper.service"),
     (
         "wrapper/packaging/systemd/gitlab-runner.service.d/grit-wrapper.conf",
@@ -52,7 +52,7 @@ impl Contents<'_> {
         output(Command::new("strip").args(["--strip-unneeded", "-o"]).args([&program, self.program]))?;
         fs::set_permissions(&program, fs::Permissions::from_mode(0o755))
             .context("set the mode of the binary")?;
-        for (from, to) in AS_THEY_ARE {
+        for (from, to) in UNCHANGED_FILES {
             write(&tree.join(to), read(from)?, 0o644)?;
         }
         let documents = tree.join("usr/share/doc/grit-wrapper");

@@ -86,11 +86,11 @@ fn drain_warning_messages() {
 #[test]
 fn too_few_peers_message_names_cause_per_peer() {
     let unhealthy = vec![
-        ("m2".to_owned(), Unfit::Unreached(gone())),
-        ("m3".to_owned(), Unfit::Status(RunnerStatus::InShutdown)),
-        ("m4".to_owned(), Unfit::DrainedHere),
-        ("m5".to_owned(), Unfit::AskedToDrain("deploy-7".to_owned())),
-        ("m6".to_owned(), Unfit::NoAnswer(Duration::from_secs(30))),
+        ("m2".to_owned(), PeerProblem::Unreached(gone())),
+        ("m3".to_owned(), PeerProblem::Status(RunnerStatus::InShutdown)),
+        ("m4".to_owned(), PeerProblem::DrainedHere),
+        ("m5".to_owned(), PeerProblem::AskedToDrain("deploy-7".to_owned())),
+        ("m6".to_owned(), PeerProblem::NoAnswer(Duration::from_secs(30))),
     ];
     insta::assert_snapshot!(all(vec![too_few_peers(
         "m1",

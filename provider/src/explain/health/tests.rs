@@ -1,5 +1,5 @@
-use crate::transport::ConnectionMethod;
 use super::*;
+use crate::transport::ConnectionMethod;
 use crate::{client::ClientError, explain::diagnostic::tests::all};
 use std::time::Duration;
 
@@ -58,7 +58,7 @@ fn failed_health_wait_messages() {
         not_healthy("m2", &timed_out(Some(failing), Missing::Running), others, "i-2"),
         not_healthy("m2", &stopped("", Some(Start::Requested)), "", "i-2"),
         not_healthy("m2", &stopped("", Some(Start::NotSupported)), "", "i-2"),
-        not_healthy("m2", &NotHealthy::NotProvable { wanted: "level" }, "", "i-2"),
+        not_healthy("m2", &NotHealthy::NotVerifiable { wanted: "level" }, "", "i-2"),
         not_healthy("m2", &interrupted(false), "", "i-2"),
         not_healthy("m2", &interrupted(true), "", "i-2"),
     ]));

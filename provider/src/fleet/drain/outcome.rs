@@ -74,7 +74,7 @@ pub enum Drained {
 /// The end of a runner.
 #[derive(Debug)]
 pub struct Ended {
-    pub begun: Begun,
+    pub begun: StartedBy,
     pub waited: Duration,
     /// The deadline turned the drain into a forceful shutdown.
     pub forced: bool,
@@ -86,7 +86,7 @@ pub struct Ended {
 
 /// Who began the shutdown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Begun {
+pub enum StartedBy {
     /// The runner had ended before this call.
     Before,
     /// It was under way, and this call joined it.

@@ -33,7 +33,7 @@ async fn drained(policy: &DrainPolicy, wrapper: impl Wrapper) -> Outcome {
     run("m1", &wrapper, &policy, &Unguarded, &CancellationToken::new()).await
 }
 
-fn end(outcome: &Drained) -> (Begun, bool) {
+fn end(outcome: &Drained) -> (StartedBy, bool) {
     match outcome {
         Drained::Ended(ended) => (ended.begun, ended.forced),
         Drained::AssumedTerminated { .. } => panic!("{outcome:?}"),
@@ -44,7 +44,7 @@ fn end(outcome: &Drained) -> (Begun, bool) {
 async fn drain_requests_once_and_waits_for_process_exit() {
     let wrapper = Scripted::new(draining(7200));
     let outcome = drained(&policy(), &wrapper).await.unwrap();
-    assert_eq!(end(&outcome), (Begun::Here, false));
+    assert_eq!(end(&outcome), (StartedBy::Here, false));
     assert_eq!(wrapper.requests(), (1, 0));
 }
 
@@ -52,7 +52,7 @@ async fn drain_requests_once_and_waits_for_process_exit() {
 async fn drain_of_stopped_runner_succeeds_without_request() {
     let wrapper = Scripted::new(|_| Ok(RunnerStatus::Stopped));
     let outcome = drained(&policy(), &wrapper).await.unwrap();
-    assert_eq!(end(&outcome), (Begun::Before, false));
+    assert_eq!(end(&outcome), (StartedBy::Before, false));
     assert_eq!(wrapper.requests(), (0, 0));
 }
 
@@ -62,7 +62,7 @@ async fn drain_in_progress_is_joined_without_request() {
         Ok(if scene.elapsed.as_secs() < 60 { RunnerStatus::InShutdown } else { RunnerStatus::Stopped })
     });
     let outcome = drained(&policy(), &wrapper).await.unwrap();
-    assert_eq!(end(&outcome), (Begun::Joined, false));
+    assert_eq!(end(&outcome), (StartedBy::Joined, false));
     assert_eq!(wrapper.requests(), (0, 0));
 }
 
@@ -114,7 +114,7 @@ async fn drain_continues_after_network_cut() {
         _ => draining(900)(scene),
     });
     let outcome = drained(&policy(), &wrapper).await.unwrap();
-    assert_eq!(end(&outcome), (Begun::Here, false));
+    assert_eq!(end(&outcome), (StartedBy::Here, false));
     assert_eq!(wrapper.requests(), (1, 0));
 }
 
@@ -170,7 +170,7 @@ async fn drain_continues_after_calls_hung() {
     let wrapper = HalfOpen { wrapper: Scripted::new(draining(900)), cut: 100..700, limit };
     let start = Instant::now();
     let outcome = drained(&policy(), &wrapper).await.unwrap();
-    assert_eq!(end(&outcome), (Begun::Here, false));
+    assert_eq!(end(&outcome), (StartedBy::Here, false));
     assert_eq!(wrapper.wrapper.requests(), (1, 0));
     assert!(start.elapsed() < Duration::from_secs(910), "{:?}", start.elapsed());
 
@@ -234,7 +234,7 @@ async fn drain_timeout_fails_or_forces_per_on_timeout() {
     let force = DrainPolicy { on_timeout: OnTimeout::Force, ..short };
     let wrapper = Scripted::new(draining(7200));
     let outcome = drained(&force, &wrapper).await.unwrap();
-    assert_eq!(end(&outcome), (Begun::Here, true));
+    assert_eq!(end(&outcome), (StartedBy::Here, true));
     assert_eq!(wrapper.requests(), (1, 1));
 }
 
@@ -279,7 +279,7 @@ async fn accepted_drain_is_never_assumed_terminated() {
         _ => draining(4000)(scene),
     });
     let outcome = drained(&assuming(), &wrapper).await.unwrap();
-    assert_eq!(end(&outcome), (Begun::Here, false));
+    assert_eq!(end(&outcome), (StartedBy::Here, false));
 
     // The same for a drain that was found under way.
     let wrapper = Scripted::new(|scene: Scene| match scene.elapsed.as_secs() {
@@ -289,7 +289,7 @@ async fn accepted_drain_is_never_assumed_terminated() {
     });
     let start = Instant::now();
     let outcome = drained(&assuming(), &wrapper).await.unwrap();
-    assert_eq!(end(&outcome), (Begun::Joined, false));
+    assert_eq!(end(&outcome), (StartedBy::Joined, false));
     assert!(start.elapsed().as_secs() >= 3000, "{:?}", start.elapsed());
 
     // It does not come back: the drain fails at its deadline, and the instance stays.
@@ -357,7 +357,7 @@ async fn host_absent_in_some_attempts_is_not_assumed_gone() {
 #[tokio::test(start_paused = true)]
 async fn waiting_for_handshake_permit_is_not_an_attempt() {
     let wrapper = Scripted::new(|scene| match scene.elapsed.as_secs() {
-        0..300 => Err(ScriptedFault::NoTurn),
+        0..300 => Err(ScriptedFault::HandshakeQueueTimeout),
         _ => Ok(RunnerStatus::Stopped),
     });
     assert!(drained(&policy(), &wrapper).await.is_ok());

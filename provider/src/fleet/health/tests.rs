@@ -161,7 +161,7 @@ async fn timeout_names_missing_level_or_version() {
 async fn unsupported_level_fails_immediately_with_upstream() {
     let strict = HealthPolicy { level: Some(Level::Ready), ..policy(600, 0, None) };
     let error = run(&strict, |_| Ok(RunnerStatus::Running)).await.unwrap_err();
-    assert!(matches!(error, NotHealthy::NotProvable { wanted: "level" }), "{error:?}");
+    assert!(matches!(error, NotHealthy::NotVerifiable { wanted: "level" }), "{error:?}");
     let process = HealthPolicy { level: Some(Level::Process), ..policy(600, 0, None) };
     assert!(run(&process, |_| Ok(RunnerStatus::Running)).await.is_ok());
 }

@@ -140,7 +140,10 @@ async fn peer_drained_by_this_process_is_unhealthy() {
     let Err(NotDrained::Guarded(TooFewPeers { healthy: 0, wanted: 1, unhealthy })) = outcome else {
         panic!("{outcome:?}")
     };
-    assert!(matches!(unhealthy.as_slice(), [(key, Unfit::DrainedHere)] if key == "two"), "{unhealthy:?}");
+    assert!(
+        matches!(unhealthy.as_slice(), [(key, PeerProblem::DrainedHere)] if key == "two"),
+        "{unhealthy:?}"
+    );
 
     // A drain that requested nothing takes that back.
     drop(under_way);
@@ -179,7 +182,7 @@ async fn peer_with_drain_request_is_unhealthy() {
         under_way: Mutex::default(),
     };
     let refused = guarded.enter(Instant::now() + Duration::from_secs(60)).await.unwrap_err();
-    assert!(matches!(&refused.unhealthy[0].1, Unfit::AskedToDrain(id) if id == "ci-7"), "{refused:?}");
+    assert!(matches!(&refused.unhealthy[0].1, PeerProblem::AskedToDrain(id) if id == "ci-7"), "{refused:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -194,6 +197,6 @@ async fn peer_check_retries_once_and_names_unreachable_peer() {
     let (other, gone) = (Host::healthy(), Host::new(|_| Err(ScriptedFault::Down)));
     let outcome = guarded(&drains, &[("other", &other), ("two", &gone)], "other", 1).await;
     let Err(NotDrained::Guarded(peers)) = outcome else { panic!("{outcome:?}") };
-    assert!(matches!(&peers.unhealthy[0].1, Unfit::Unreached(error) if error.is_absent()), "{peers:?}");
+    assert!(matches!(&peers.unhealthy[0].1, PeerProblem::Unreached(error) if error.is_absent()), "{peers:?}");
     assert_eq!(gone.reads.load(Ordering::SeqCst), 3);
 }

@@ -16,7 +16,9 @@ use crate::{
     explain::drain::{self, Word},
     fleet::{
         self, Guarded, Peer, Unguarded,
-        drain::{Begun, DrainPolicy, Drained, Ended, Mode, NotDrained, OnUnreachable, Outcome, Requested},
+        drain::{
+            DrainPolicy, Drained, Ended, Mode, NotDrained, OnUnreachable, Outcome, Requested, StartedBy,
+        },
     },
     process::Configured,
     schema::{AttributePath, Diagnostics, Value},
@@ -139,15 +141,15 @@ fn report_end(diags: &mut Diagnostics, name: &str, prior: &DrainState, policy: &
     let reason = &ended.snapshot.report.failure_reason;
     let waited = crate::duration::human(ended.waited);
     match ended.begun {
-        Begun::Before => tracing::info!(manager = name, reason, "runner was already stopped"),
-        Begun::Joined => tracing::info!(
+        StartedBy::Before => tracing::info!(manager = name, reason, "runner was already stopped"),
+        StartedBy::Joined => tracing::info!(
             manager = name,
             waited,
             forced = ended.forced,
             reason,
             "runner exited; a shutdown was already in progress"
         ),
-        Begun::Here => {
+        StartedBy::Here => {
             tracing::info!(manager = name, waited, forced = ended.forced, reason, "runner exited");
         }
     }

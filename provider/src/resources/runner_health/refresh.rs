@@ -19,9 +19,9 @@ use crate::{
 };
 
 /// How long a refresh looks at all managers together. It bounds a plan, too.
-const LOOK_LIMIT: Duration = Duration::from_secs(10);
+const REFRESH_TIMEOUT: Duration = Duration::from_secs(10);
 /// What a look may take after the limit to say why it failed.
-const LAST_WORD: Duration = Duration::from_secs(1);
+const ERROR_GRACE: Duration = Duration::from_secs(1);
 
 /// What a refresh found of one manager.
 enum Found {
@@ -31,25 +31,25 @@ enum Found {
     /// Its host or its wrapper does not answer as it should.
     Unreachable(String),
     /// Nothing is known about it.
-    NotLooked(String),
+    NotChecked(String),
 }
 
 /// Looks at all managers of the state.
 pub(super) async fn check(known: &Configured, state: &HealthState) -> Seen {
-    let deadline = Instant::now() + LOOK_LIMIT;
-    let policy = &state.policy(known, Instant::now(), LOOK_LIMIT);
+    let deadline = Instant::now() + REFRESH_TIMEOUT;
+    let policy = &state.policy(known, Instant::now(), REFRESH_TIMEOUT);
     let found = fleet::for_each(state.known_managers(), |key, manager| async move {
         let client = match known.client(&key, &manager) {
             Ok(client) => client.until(deadline),
             Err(error) => return Found::Unreachable(error.to_string()),
         };
-        match timeout_at(deadline + LAST_WORD, client.read_status()).await {
+        match timeout_at(deadline + ERROR_GRACE, client.read_status()).await {
             Ok(Ok(snapshot)) => of_snapshot(snapshot, policy),
             Ok(Err(error)) => {
                 tracing::info!(manager = key, "refresh cannot reach the wrapper: {error}");
                 of_error(&error)
             }
-            Err(_) => Found::NotLooked("not checked within the time limit of the refresh".to_owned()),
+            Err(_) => Found::NotChecked("not checked within the time limit of the refresh".to_owned()),
         }
     });
     Seen(found.await)
@@ -75,7 +75,7 @@ fn of_error(error: &ClientError) -> Found {
     let cause = explain::cause(error);
     match error.presence() {
         Presence::Absent | Presence::Answered => Found::Unreachable(cause),
-        Presence::Refused | Presence::Unseen => Found::NotLooked(cause),
+        Presence::Refused | Presence::Unseen => Found::NotChecked(cause),
     }
 }
 
@@ -95,7 +95,7 @@ impl Seen {
                     unhealthy = true;
                     Some(problem.clone())
                 }
-                Found::NotLooked(why) => {
+                Found::NotChecked(why) => {
                     all_seen = false;
                     not_looked.entry(why.clone()).or_default().push(key);
                     continue;
@@ -107,7 +107,7 @@ impl Seen {
                 evidence.problem = problem.map_or(Value::Null, Value::Value);
                 match &found {
                     Found::Healthy(snapshot) | Found::Unhealthy(snapshot, _) => evidence.see(snapshot),
-                    Found::Unreachable(_) | Found::NotLooked(_) => {
+                    Found::Unreachable(_) | Found::NotChecked(_) => {
                         evidence.state = Value::Value("unreachable".to_owned());
                     }
                 }

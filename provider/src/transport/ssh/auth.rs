@@ -4,7 +4,7 @@ use super::{
     agent::{Agent, Signing, Waiting},
     failure,
     handler::{Handler, Observed, REASON_WAIT},
-    keys::{Certified, PrivateKey},
+    keys::{CertifiedKey, PrivateKey},
 };
 use crate::transport::{
     error::Cause,
@@ -23,7 +23,7 @@ const MOST_KEYS: usize = 5;
 #[derive(Debug, Clone)]
 pub(crate) enum Credential {
     Key(PrivateKey),
-    Certified(Certified),
+    CertifiedKey(CertifiedKey),
     Agent(Agent),
 }
 
@@ -69,7 +69,7 @@ impl Attempts<'_> {
         for credential in credentials {
             let accepted = match credential {
                 Credential::Key(key) => self.key(key).await?,
-                Credential::Certified(certified) => self.certified(certified).await?,
+                Credential::CertifiedKey(certified) => self.certified(certified).await?,
                 Credential::Agent(agent) => self.agent(agent).await?,
             };
             if accepted {
@@ -90,11 +90,11 @@ impl Attempts<'_> {
         self.conclude(result).await
     }
 
-    async fn certified(&mut self, certified: &Certified) -> Result<bool, Cause> {
+    async fn certified(&mut self, certified: &CertifiedKey) -> Result<bool, Cause> {
         if self.is_over() {
             return Ok(false);
         }
-        let Certified { key, certificate } = certified;
+        let CertifiedKey { key, certificate } = certified;
         self.offered.push(format!("certificate {:?} of {}", certificate.key_id(), key.describe()));
         let (key, certificate) = (Arc::clone(&key.0), certificate.as_ref().clone());
         let result = self.handle.authenticate_openssh_cert(self.username, key, certificate).await;

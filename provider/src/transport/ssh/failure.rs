@@ -8,14 +8,14 @@ use russh::{ChannelOpenFailure, Error};
 use std::{io, time::Duration};
 
 /// What sshd says when it turns connections away: before 9.8, and since then (also to addresses under a penalty).
-const TURNED_AWAY: [&str; 2] = ["Exceeded MaxStartups", "Not allowed at this time"];
+const LOAD_REJECTIONS: [&str; 2] = ["Exceeded MaxStartups", "Not allowed at this time"];
 
 /// An error between the first byte and the end of the key exchange.
 pub(super) fn of_handshake(error: &Error, limits: &Limits, received: &[u8]) -> Cause {
     let text = String::from_utf8_lossy(received);
     let spoke_ssh = names_ssh2(&text);
     match error {
-        _ if TURNED_AWAY.iter().any(|sentence| text.contains(sentence)) => Cause::TooBusy,
+        _ if LOAD_REJECTIONS.iter().any(|sentence| text.contains(sentence)) => Cause::TooBusy,
         Error::NoCommonAlgo { .. } => of_session(error, limits),
         _ if !spoke_ssh && !received.is_empty() => Cause::NotSsh,
         Error::Disconnect | Error::HUP if received.is_empty() => {
@@ -63,7 +63,7 @@ pub(super) fn of_session(error: &Error, limits: &Limits) -> Cause {
 pub(super) fn of_disconnect(message: &str) -> Cause {
     if message.contains("Too many authentication failures") {
         Cause::TooManyAttempts
-    } else if TURNED_AWAY.iter().any(|sentence| message.contains(sentence)) {
+    } else if LOAD_REJECTIONS.iter().any(|sentence| message.contains(sentence)) {
         Cause::TooBusy
     } else {
         Cause::Lost(format!("the server disconnected: {message}"))

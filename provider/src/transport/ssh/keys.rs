@@ -6,7 +6,7 @@ mod cost;
 use crate::transport::{error::KeyError, secret::Secret};
 use block::{Block, looks_like_base64};
 pub(crate) use cost::KdfLimits;
-use cost::Objection;
+use cost::KdfProblem;
 use russh::keys::{self, Certificate, HashAlg, decode_secret_key};
 use std::{fmt, sync::Arc};
 use zeroize::Zeroizing;
@@ -38,7 +38,7 @@ impl fmt::Debug for PrivateKey {
 
 /// A private key and the certificate that speaks for it.
 #[derive(Debug, Clone)]
-pub(crate) struct Certified {
+pub(crate) struct CertifiedKey {
     pub(super) key: PrivateKey,
     pub(super) certificate: Box<Certificate>,
 }
@@ -80,8 +80,8 @@ pub(crate) fn load_within(
     let encrypted = block.is_encrypted();
     if encrypted {
         cost::check(&block, limits).map_err(|objection| match objection {
-            Objection::Damaged => damaged(),
-            Objection::TooCostly { asked, limit } => {
+            KdfProblem::Damaged => damaged(),
+            KdfProblem::TooCostly { asked, limit } => {
                 KeyError::TooCostly { source_name: source_name(), asked, limit }
             }
         })?;
@@ -112,13 +112,13 @@ pub(crate) fn inspect(text: &Secret) -> Result<(), KeyError> {
 }
 
 /// Reads a user certificate (the text of a `-cert.pub` file) and puts it to its key.
-pub(crate) fn load_certificate(text: &str, key: &PrivateKey, source: &str) -> Result<Certified, KeyError> {
+pub(crate) fn load_certificate(text: &str, key: &PrivateKey, source: &str) -> Result<CertifiedKey, KeyError> {
     let unusable = |problem| KeyError::Certificate { source_name: source.to_owned(), problem };
     let certificate = read_certificate(text).map_err(unusable)?;
     if certificate.public_key() != key.0.public_key().key_data() {
         return Err(unusable(format!("it belongs to a different key than {}", key.describe())));
     }
-    Ok(Certified { key: key.clone(), certificate: Box::new(certificate) })
+    Ok(CertifiedKey { key: key.clone(), certificate: Box::new(certificate) })
 }
 
 /// A certificate, whatever its key.

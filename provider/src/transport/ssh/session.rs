@@ -11,9 +11,9 @@ use crate::transport::{
     error::{Cause, Observations, Phase, Route, TransportError},
     handshakes::HostPermit,
     limits::{Deadline, Limits},
-    stream::{BoxStream, ByteStream, Tap, Transcript},
+    stream::{BoxStream, ByteStream, RecordingStream, Transcript},
     trust::{HostTrust, Pinned},
-    tunnel::Carrier,
+    tunnel::ParentTransport,
 };
 use async_trait::async_trait;
 use russh::client::{self, Handle};
@@ -32,7 +32,7 @@ use tokio_util::sync::CancellationToken;
 /// quick acknowledgement), but one for all packets that have arrived.
 const READ_BUFFER: usize = 4 << 10;
 /// How long a session is given to say goodbye.
-const GOODBYE: Duration = Duration::from_secs(1);
+const DISCONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A session to an SSH server, as it is wanted.
 #[derive(Debug)]
@@ -100,7 +100,7 @@ pub(crate) struct Session {
     limits: Limits,
     end: CancellationToken,
     opening: AtomicUsize,
-    carrier: Option<Arc<dyn Carrier>>,
+    carrier: Option<Arc<dyn ParentTransport>>,
     permit: Mutex<Option<HostPermit>>,
 }
 
@@ -108,7 +108,7 @@ impl Session {
     /// Handshake, host key check and authentication over a stream. Dropping the future ends the connection.
     pub(crate) async fn establish(
         stream: impl ByteStream,
-        carrier: Option<Arc<dyn Carrier>>,
+        carrier: Option<Arc<dyn ParentTransport>>,
         spec: &SessionSpec,
         trust: HostTrust,
         limits: Limits,
@@ -118,7 +118,7 @@ impl Session {
         let end = CancellationToken::new();
         let on_failure = end.clone().drop_guard();
         let transcript = Transcript::default();
-        let tap = Tap::new(stream, transcript.clone(), end.clone());
+        let tap = RecordingStream::new(stream, transcript.clone(), end.clone());
         let tap = BufReader::with_capacity(READ_BUFFER, tap);
         let observed = Arc::new(Observed::default());
         let host = route.host.clone();
@@ -202,7 +202,11 @@ impl Session {
         match opened {
             Ok(Ok(channel)) => {
                 let transcript = Transcript::default();
-                let tap = Tap::new(channel.into_stream(), transcript.clone(), self.observed.ended().clone());
+                let tap = RecordingStream::new(
+                    channel.into_stream(),
+                    transcript.clone(),
+                    self.observed.ended().clone(),
+                );
                 Ok((Box::new(tap), transcript))
             }
             Ok(Err(cause)) => Err(self.failure(Phase::Channel, cause).await),
@@ -271,7 +275,7 @@ impl Session {
 
 /// A bastion carries the sessions behind it: when it is gone, that is the reason.
 #[async_trait]
-impl Carrier for Session {
+impl ParentTransport for Session {
     async fn enrich(&self, error: TransportError) -> TransportError {
         if self.is_closed() { self.close_reason(error.phase).await.unwrap_or(error) } else { error }
     }
@@ -290,7 +294,7 @@ impl Drop for Session {
                             ended.cancelled().await;
                         }
                     };
-                    if tokio::time::timeout(GOODBYE, goodbye).await.is_err() {
+                    if tokio::time::timeout(DISCONNECT_TIMEOUT, goodbye).await.is_err() {
                         tracing::debug!("SSH session did not close in time; closing the connection");
                     }
                     end.cancel();

@@ -28,7 +28,9 @@ impl Rights {
     pub(super) fn denial(self) -> &'static str {
         match self {
             Self::Nothing => "this user has no access",
-            Self::Read | Self::Control => "this user has read-only access, because it is not in --allow-control",
+            Self::Read | Self::Control => {
+                "this user has read-only access, because it is not in --allow-control"
+            }
         }
     }
 }

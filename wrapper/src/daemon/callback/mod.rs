@@ -26,7 +26,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5 * 60);
 
 /// After this time a callback is not retried any more. Its receiver may be down for a night.
-const GIVE_UP_AFTER: Duration = Duration::from_secs(24 * 3600);
+const RETRY_PERIOD: Duration = Duration::from_secs(24 * 3600);
 
 /// Sends each callback in a separate task.
 #[derive(Clone, Debug)]
@@ -75,7 +75,7 @@ async fn make(callback: Callback, since: Instant, counters: &Counters) {
                 ("the attempt panicked; this is a bug in grit-wrapper, please report it".to_owned(), true)
             }
         };
-        if !is_transient || since.elapsed() + pause > GIVE_UP_AFTER {
+        if !is_transient || since.elapsed() + pause > RETRY_PERIOD {
             counters.attempted(CallbackResult::Exhausted);
             error!(
                 { key::TARGET_URL } = %callback.target(),
@@ -134,10 +134,7 @@ mod tests {
         // Each attempt takes ten seconds, and the delays grow to five minutes.
         assert!((250..320).contains(&retry), "{retry}");
         let took = begin.elapsed();
-        assert!(
-            took > GIVE_UP_AFTER - 2 * LONGEST_PAUSE && took <= GIVE_UP_AFTER + ATTEMPT_LIMIT,
-            "{took:?}"
-        );
+        assert!(took > RETRY_PERIOD - 2 * LONGEST_PAUSE && took <= RETRY_PERIOD + ATTEMPT_LIMIT, "{took:?}");
     }
 
     /// As a callback that the next wrapper finds a day later.
@@ -145,8 +142,8 @@ mod tests {
     async fn overdue_callback_is_attempted_once_more() {
         let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let counters = Counters::default();
-        tokio::time::advance(GIVE_UP_AFTER).await;
-        let since = Instant::now().checked_sub(GIVE_UP_AFTER).unwrap();
+        tokio::time::advance(RETRY_PERIOD).await;
+        let since = Instant::now().checked_sub(RETRY_PERIOD).unwrap();
         make(to(silent.local_addr().unwrap()), since, &counters).await;
         assert_eq!(CallbackResult::ALL.map(|result| counters.attempts(result)), [0, 0, 1]);
     }

@@ -41,10 +41,10 @@ impl Settings {
 }
 
 /// Interval between probes while a change is expected: after a start, below the maximum level, and during a drain.
-const EAGER: Duration = Duration::from_secs(1);
+const START_INTERVAL: Duration = Duration::from_secs(1);
 
 /// After this time below the maximum level, no quick change is expected.
-const EAGER_FOR: Duration = Duration::from_secs(300);
+const START_PERIOD: Duration = Duration::from_secs(300);
 
 /// For this time a restart lowers the health level.
 const RESTART_WINDOW: Duration = Duration::from_secs(60);
@@ -292,11 +292,11 @@ async fn pause(now: &Supervision, health: &Health, interval: Duration) {
             std::future::pending::<()>().await;
         }
         State::Running { child, .. }
-            if health.level >= Level::Polling || child.started.elapsed() > EAGER_FOR =>
+            if health.level >= Level::Polling || child.started.elapsed() > START_PERIOD =>
         {
             sleep(interval).await;
         }
-        State::Running { .. } | State::Stopping { .. } => sleep(EAGER.min(interval)).await,
+        State::Running { .. } | State::Stopping { .. } => sleep(START_INTERVAL.min(interval)).await,
     }
 }
 

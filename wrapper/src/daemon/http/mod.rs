@@ -51,12 +51,12 @@ const MAX_CONNECTIONS: usize = 32;
 /// Timeout for the headers of a request, which fit one packet, so that idle connections cannot block others for long.
 const HEAD_LIMIT: Duration = Duration::from_secs(2);
 
-/// The timeout while more than [`CALM`] connections are open. With it, two hundred slow clients delay a request by about a second, not by
+/// The timeout while more than [`USUAL_CONNECTIONS`] connections are open. With it, two hundred slow clients delay a request by about a second, not by
 /// [`HEAD_LIMIT`] for each [`MAX_CONNECTIONS`] of them.
-const HURRIED_HEAD_LIMIT: Duration = Duration::from_millis(100);
+const HEAD_LIMIT_UNDER_LOAD: Duration = Duration::from_millis(100);
 
 /// Usual maximum of concurrent connections.
-const CALM: usize = 8;
+const USUAL_CONNECTIONS: usize = 8;
 
 /// Delay after a failed accept.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -85,8 +85,8 @@ impl HttpServer {
                     continue;
                 }
             };
-            let is_calm = MAX_CONNECTIONS - places.available_permits() <= CALM;
-            let head_limit = if is_calm { HEAD_LIMIT } else { HURRIED_HEAD_LIMIT };
+            let is_calm = MAX_CONNECTIONS - places.available_permits() <= USUAL_CONNECTIONS;
+            let head_limit = if is_calm { HEAD_LIMIT } else { HEAD_LIMIT_UNDER_LOAD };
             let router = router.clone();
             tokio::spawn(async move {
                 let service = service_fn(|mut request: Request<Incoming>| {

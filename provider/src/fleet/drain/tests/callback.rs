@@ -38,13 +38,13 @@ async fn drain_of_another_client_is_joined_with_one_request() {
     };
     let wrapper = by("operator");
     let outcome = drained(&with_callback(), &wrapper).await.unwrap();
-    assert_eq!(end(&outcome), (Begun::Joined, false));
+    assert_eq!(end(&outcome), (StartedBy::Joined, false));
     assert_eq!(wrapper.requests(), (1, 0));
 
     // Our own drain of an interrupted run has the callback already.
     let wrapper = by("ours");
     let outcome = drained(&with_callback(), &wrapper).await.unwrap();
-    assert_eq!(end(&outcome), (Begun::Joined, false));
+    assert_eq!(end(&outcome), (StartedBy::Joined, false));
     assert_eq!(wrapper.requests(), (0, 0));
 }
 
@@ -52,7 +52,7 @@ async fn drain_of_another_client_is_joined_with_one_request() {
 async fn callback_is_registered_for_already_stopped_runner() {
     let wrapper = Scripted::new(|_| Ok::<_, ScriptedFault>(drained_by("operator", RunnerStatus::Stopped)));
     let outcome = drained(&with_callback(), &wrapper).await.unwrap();
-    assert_eq!(end(&outcome), (Begun::Before, false));
+    assert_eq!(end(&outcome), (StartedBy::Before, false));
     assert_eq!(wrapper.requests(), (1, 0));
 
     let without = policy();

@@ -50,7 +50,7 @@ enum Derivation {
 
 /// What is wrong with the derivation that a key asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Objection {
+pub(super) enum KdfProblem {
     /// It is none.
     Damaged,
     /// What is asked for, and what is allowed at most.
@@ -58,7 +58,7 @@ pub(super) enum Objection {
 }
 
 /// Holds an encrypted key to the limits. One that names no derivation (PKCS#1 has a fixed one) costs nothing worth a limit.
-pub(super) fn check(block: &Block<'_>, limits: &KdfLimits) -> Result<(), Objection> {
+pub(super) fn check(block: &Block<'_>, limits: &KdfLimits) -> Result<(), KdfProblem> {
     Derivation::of(block).map_or(Ok(()), |derivation| derivation.check(limits))
 }
 
@@ -94,9 +94,9 @@ impl Derivation {
         }
     }
 
-    fn check(self, limits: &KdfLimits) -> Result<(), Objection> {
+    fn check(self, limits: &KdfLimits) -> Result<(), KdfProblem> {
         let KdfLimits { bcrypt_rounds, pbkdf2_iterations, scrypt_blocks, argon2_work, mib: most } = *limits;
-        let too_costly = |asked, limit| Err(Objection::TooCostly { asked, limit });
+        let too_costly = |asked, limit| Err(KdfProblem::TooCostly { asked, limit });
         match self {
             Self::Bcrypt { rounds } if rounds > bcrypt_rounds => {
                 too_costly(format!("{rounds} bcrypt rounds"), bcrypt_rounds.to_string())
@@ -105,7 +105,7 @@ impl Derivation {
                 too_costly(format!("{iterations} PBKDF2 iterations"), pbkdf2_iterations.to_string())
             }
             // The decoder would take the logarithm of N.
-            Self::Scrypt { n: 0, .. } => Err(Objection::Damaged),
+            Self::Scrypt { n: 0, .. } => Err(KdfProblem::Damaged),
             Self::Scrypt { n, r, p } => {
                 let asked = |what| format!("scrypt with N={n}, r={r}, p={p}, {what}");
                 let [n, r, p] = [n, r, p].map(u128::from);
