@@ -2,6 +2,7 @@
 
 mod block;
 mod cost;
+mod short_scalar;
 
 use crate::transport::{error::KeyError, secret::Secret};
 use block::{Block, looks_like_base64};
@@ -90,7 +91,13 @@ pub(crate) fn load_within(
     if encrypted && passphrase.is_none() {
         return Err(KeyError::NoPassphrase { source_name: source_name() });
     }
-    match decode_secret_key(block.text, passphrase) {
+    let decoded = decode_secret_key(block.text, passphrase);
+    if decoded.is_err()
+        && let Some(key) = short_scalar::read(block.text, passphrase)
+    {
+        return Ok(PrivateKey(Arc::new(key)));
+    }
+    match decoded {
         Ok(key) => Ok(PrivateKey(Arc::new(key))),
         Err(keys::Error::KeyIsEncrypted) => Err(KeyError::NoPassphrase { source_name: source_name() }),
         Err(error) if encrypted && block.format.fails_by_passphrase(&error) => {
