@@ -16,6 +16,7 @@ mod interruptions;
 mod lab_host;
 mod lab_probe;
 mod layouts;
+mod malformed_wrapper;
 mod many_managers;
 mod mutual_guards;
 mod network_cut;
