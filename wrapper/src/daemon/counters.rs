@@ -243,4 +243,16 @@ mod tests {
         assert_eq!(counters.requests(5, Code::PermissionDenied as usize), 1);
         assert_eq!(counters.requests(METHODS.len() - 1, Code::Unimplemented as usize), 3);
     }
+
+    #[test]
+    fn every_rpc_is_counted_separately() {
+        for file in grit_proto::descriptors::FILES {
+            for &service in file.services {
+                let names = file.symbols.iter().filter_map(|symbol| symbol.strip_prefix(service));
+                for method in names.filter_map(|name| name.strip_prefix('.')) {
+                    assert!(METHODS.contains(&(service, method)), "{service}/{method} is not in METHODS");
+                }
+            }
+        }
+    }
 }
