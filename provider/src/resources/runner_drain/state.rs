@@ -277,7 +277,7 @@ pub(super) fn schema() -> Schema {
     ]);
     let callback = attributes([
         ("url", required(AttributeType::String, "URL that the wrapper sends the request to.")),
-        ("method", text("HTTP method. Default `POST`.")),
+        ("method", text("Any HTTP method. Default `POST`.")),
         (
             "headers",
             sensitive(optional(
