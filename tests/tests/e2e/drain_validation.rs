@@ -113,7 +113,7 @@ fn a_bad_address_of_the_apply(bad: &str, summary: &str, saved_plan: bool) {
     assert!(
         warnings.iter().any(|(title, detail)| *title == summary
             && detail.contains("runner_manager.address")
-            && detail.contains("The drain resource is stored with this value")),
+            && detail.contains("The drain resource is stored with this invalid value")),
         "{warnings:#?}"
     );
     assert_eq!(roll.terminated(), [("m".to_owned(), false)], "{}", roll.lab.events());

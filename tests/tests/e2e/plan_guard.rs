@@ -94,8 +94,8 @@ fn new_instance_replaces_drain_with_warning() {
     assert_eq!(plan.planned(), ["replace grit_runner_drain.a"]);
     let warnings = plan.warnings();
     assert!(
-        warnings.iter().any(|(summary, detail)| summary.contains("shuts down runner manager m1")
-            && detail.contains("within 3h")),
+        warnings.iter().any(|(summary, detail)| summary.contains("shuts down the runner of m1")
+            && detail.contains("Timeout: 3h")),
         "{warnings:?}"
     );
 }
@@ -106,7 +106,7 @@ fn removing_a_drain_warns_at_plan() {
     workspace.write("main.tf", HEAD).unwrap();
     let plan = workspace.plan().unwrap().succeeded();
     assert_eq!(plan.planned(), ["delete grit_runner_drain.a"]);
-    assert!(plan.warnings().iter().any(|(summary, _)| summary.contains("shuts down runner manager m1")));
+    assert!(plan.warnings().iter().any(|(summary, _)| summary.contains("shuts down the runner of m1")));
 }
 
 #[test]
@@ -266,7 +266,7 @@ fn unknown_instance_id_warns_without_create_before_destroy() {
     let warnings = plan.warnings();
     assert!(
         warnings.iter().any(|(_, detail)| detail.contains("`instance_id` is unknown until the apply")
-            && detail.contains("In this case the runner is drained only if")),
+            && detail.contains("and the runner is drained only if")),
         "{warnings:?}"
     );
 }

@@ -66,14 +66,14 @@ fn lost_health_level_is_drift_with_cause() {
     });
     assert_eq!(plan.planned(), ["update grit_runner_health.all"]);
     let text = warning(&plan, "Runner managers are not healthy").unwrap();
-    assert!(text.contains("m1 is `running`: its level is `ready`; required is `polling`"), "{text}");
+    assert!(text.contains("m1 is `running`: its level is `ready`; `polling` is required"), "{text}");
     assert!(text.contains("GitLab rejects its token"), "{text}");
 
     let attributes = health_check.refreshed();
     assert_eq!(attributes["status"], "unhealthy");
     assert_eq!(attributes["managers"]["m1"]["level"], "ready", "{attributes}");
     assert!(
-        attributes["managers"]["m1"]["problem"].as_str().unwrap().contains("required is `polling`"),
+        attributes["managers"]["m1"]["problem"].as_str().unwrap().contains("`polling` is required"),
         "{attributes}"
     );
 }

@@ -215,7 +215,7 @@ fn migration_from_plain_service_and_back() {
     assert!(runs_installed(&machine, THEIRS), "the drop-in outlives the service that it is for");
 
     let held = machine.hold_jobs(1);
-    let commands = documented("And back");
+    let commands = documented("From the wrapper to the plain service");
     std::thread::scope(|scope| {
         let switch = scope.spawn(|| follow(&machine, &commands));
         machine.wait_signals(3);

@@ -118,7 +118,7 @@ fn host_lost_during_accepted_drain_is_not_terminated() {
         destroy.join().unwrap()
     });
     let (_, detail) = only_error(&destroyed.failed());
-    assert!(detail.contains("was not applied"), "{detail}");
+    assert!(detail.contains("was not used"), "{detail}");
     assert!(detail.ends_with("Code: connect_failed"), "{detail}");
     assert_eq!(rollout.hosts(), ["m1-v1"], "the runner there still finishes its job");
     assert_eq!(rollout.lab.queue().tally().lost, 0);
@@ -167,15 +167,15 @@ fn assume_terminated_ignored_if_host_refuses_login() {
     workspace.apply().unwrap().succeeded();
     let (summary, detail) = only_error(&workspace.destroy().unwrap().failed());
     assert_eq!(summary, "Host key has changed");
-    assert!(detail.contains("`on_unreachable = \"assume_terminated\"` was not applied"), "{detail}");
+    assert!(detail.contains("`on_unreachable = \"assume_terminated\"` was not used"), "{detail}");
     workspace.set_env(VARIABLE, &instance.id);
     let (_, detail) = only_error(&workspace.destroy().unwrap().failed());
-    assert!(detail.contains(&format!("`{VARIABLE}` was not applied")), "{detail}");
+    assert!(detail.contains(&format!("`{VARIABLE}` was not used")), "{detail}");
 
     // A rejected login.
     workspace.write("main.tf.json", &configuration(&stranger.path, &instance.host_key)).unwrap();
     workspace.apply().unwrap().succeeded();
     let (summary, detail) = only_error(&workspace.destroy().unwrap().failed());
     assert_eq!(summary, "Login refused");
-    assert!(detail.contains(&format!("`{VARIABLE}` was not applied")), "{detail}");
+    assert!(detail.contains(&format!("`{VARIABLE}` was not used")), "{detail}");
 }

@@ -32,7 +32,7 @@ async fn repeated_forceful_shutdown_sends_one_sigterm() {
     assert_eq!(client.forceful().await, Status::InShutdown);
     assert_eq!(client.graceful().await, Status::InShutdown);
     let reason = client.becomes(Status::Stopped).await;
-    assert_eq!(reason, "signal: killed: it did not exit in time after SIGTERM");
+    assert_eq!(reason, "signal: killed: the runner did not exit in time after SIGTERM");
     assert_eq!(wrapper.record(), "ready TERM");
 }
 

@@ -130,8 +130,8 @@ async fn unreadable_state_file_starts_no_runner() {
     // Of a later version that is nothing like ours; broken off; of something else.
     for (text, why) in [
         ("{\"version\":\"2\"}", "a runner may still be running. Start the newer grit-wrapper again"),
-        ("{\"version\":\"1\",\"chi", "make sure that none is, then remove the file"),
-        ("hello", "make sure that none is, then remove the file"),
+        ("{\"version\":\"1\",\"chi", "check that no runner is running, then remove the file"),
+        ("hello", "check that no runner is running, then remove the file"),
     ] {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("w.sock.state"), text).unwrap();

@@ -102,9 +102,9 @@ async fn ready_is_sent_at_level_process_without_http_server() {
         before.contains("STATUS=The runner is running, health level none"),
         "told before its rung: {all}"
     );
-    wrapper.logged("READY=1 is sent below the level of --ready-when").await;
+    wrapper.logged("sending READY=1 at a level below --ready-when").await;
     let log = wrapper.read("log");
-    assert_eq!(log.matches("READY=1 is sent below the level of --ready-when").count(), 1, "{log}");
+    assert_eq!(log.matches("sending READY=1 at a level below --ready-when").count(), 1, "{log}");
 }
 
 /// `systemd-analyze verify` wants the programs to exist, so they are put where this machine has them.
