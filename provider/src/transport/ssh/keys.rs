@@ -93,7 +93,7 @@ pub(crate) fn load_within(
     }
     let decoded = decode_secret_key(block.text, passphrase);
     if decoded.is_err()
-        && let Some(key) = short_scalar::read(block.text, passphrase)
+        && let Some(key) = short_scalar::read(&block.body, passphrase)
     {
         return Ok(PrivateKey(Arc::new(key)));
     }

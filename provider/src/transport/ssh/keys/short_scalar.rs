@@ -3,7 +3,6 @@
 //! ssh-keygen writes the number as an `mpint`, without leading zeros, and ssh-key 0.7.0-rc.11 refuses fewer than 32 bytes. Here the number
 //! gets its leading zeros, and ssh-key reads the rest as usual.
 
-use base64::{Engine as _, engine::general_purpose::STANDARD};
 use russh::keys::{PrivateKey, ssh_key::Error};
 use zeroize::Zeroizing;
 
@@ -13,52 +12,39 @@ const NAME: &[u8] = b"ecdsa-sha2-nistp256";
 /// The size of the private number in bytes.
 const SIZE: usize = 32;
 
-/// Reads a key in the OpenSSH format whose private number is too short for ssh-key. `None`: the key is not of this kind, or its passphrase
-/// is wrong.
-pub(super) fn read(text: &str, passphrase: Option<&str>) -> Option<PrivateKey> {
-    let blob = decode(text)?;
-    // ssh-key reads only the outer structure of an encrypted key.
-    let (public, private) = match passphrase {
-        Some(passphrase) => decrypt(&blob, passphrase).ok()?,
-        None => split(&blob)?,
+/// Reads a key in the OpenSSH format whose private number is too short for ssh-key. `blob` is the decoded body of the key.
+///
+/// `None`: the key is not of this kind, or its passphrase is wrong. Only a P-256 key derives a key from the passphrase once more.
+pub(super) fn read(blob: &[u8], passphrase: Option<&str>) -> Option<PrivateKey> {
+    let mut rest = blob.strip_prefix(MAGIC)?;
+    let (_cipher, _kdf, _options) = (take(&mut rest)?, take(&mut rest)?, take(&mut rest)?);
+    rest = rest.strip_prefix(&1_u32.to_be_bytes())?;
+    let (public, private) = (take(&mut rest)?, take(&mut rest)?);
+    if take(&mut &*public)? != NAME {
+        return None;
+    }
+    let padded = match passphrase {
+        Some(passphrase) => pad(&decrypt(blob, passphrase).ok()?)?,
+        None => pad(private)?,
     };
-    let padded = pad(&private)?;
-    let mut blob = Zeroizing::new(MAGIC.to_vec());
-    put(&mut blob, b"none");
-    put(&mut blob, b"none");
-    put(&mut blob, b"");
-    blob.extend(1_u32.to_be_bytes());
-    put(&mut blob, &public);
-    put(&mut blob, &padded);
-    PrivateKey::from_bytes(&blob).ok()
+    let mut plain = Zeroizing::new(MAGIC.to_vec());
+    for field in [&b"none"[..], b"none", b""] {
+        put(&mut plain, field);
+    }
+    plain.extend(1_u32.to_be_bytes());
+    put(&mut plain, public);
+    put(&mut plain, &padded);
+    PrivateKey::from_bytes(&plain).ok()
 }
 
-fn decrypt(blob: &[u8], passphrase: &str) -> Result<(Vec<u8>, Zeroizing<Vec<u8>>), Error> {
+/// The private part of an encrypted key.
+fn decrypt(blob: &[u8], passphrase: &str) -> Result<Zeroizing<Vec<u8>>, Error> {
     let key = PrivateKey::from_bytes(blob)?;
     let (secret, iv) = key.kdf().derive_key_and_iv(key.cipher(), passphrase)?;
     let mut private = Zeroizing::new(key.key_data().encrypted().ok_or(Error::Decrypted)?.to_vec());
     // Ciphers with a tag, which ssh-keygen uses only on request (`-Z`), fail here.
     key.cipher().decrypt(&secret, &iv, &mut private, None).map_err(|_| Error::Crypto)?;
-    Ok((key.public_key().to_bytes()?, private))
-}
-
-/// The bytes between the first and the last line.
-fn decode(text: &str) -> Option<Zeroizing<Vec<u8>>> {
-    let lines = text.lines().filter(|line| !line.starts_with("-----"));
-    let base64: Zeroizing<String> = Zeroizing::new(lines.flat_map(str::chars).collect());
-    STANDARD.decode(base64.trim()).ok().map(Zeroizing::new)
-}
-
-/// The public and the private part of a key that is not encrypted.
-fn split(blob: &[u8]) -> Option<(Vec<u8>, Zeroizing<Vec<u8>>)> {
-    let mut rest = blob.strip_prefix(MAGIC)?;
-    if take(&mut rest)? != b"none" {
-        return None;
-    }
-    let (_kdf, _options) = (take(&mut rest)?, take(&mut rest)?);
-    rest = rest.strip_prefix(&1_u32.to_be_bytes())?;
-    let public = take(&mut rest)?.to_vec();
-    Some((public, Zeroizing::new(take(&mut rest)?.to_vec())))
+    Ok(private)
 }
 
 /// The private part with a number of full length, if it has a shorter one.
