@@ -152,7 +152,7 @@ impl WrapperClient {
         Ok(live.insert(Live { channel, monitor: tunnel.monitor }).clone())
     }
 
-    /// Lets the next call open a new tunnel, unless somebody did already.
+    /// Lets the next call open a new tunnel, unless another caller has opened one.
     async fn forget(&self, broken: &Live) {
         let mut live = self.shared.live.lock().await;
         if live.as_ref().is_some_and(|live| Arc::ptr_eq(&live.monitor, &broken.monitor)) {

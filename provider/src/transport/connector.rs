@@ -1,12 +1,11 @@
 //! The connector: one for each provider block, from which all clients get their tunnels.
 
-use super::settings::ConnectionMethod;
 use crate::transport::{
     error::{Cause, Phase, TransportError},
     handshakes::HandshakeLimiter,
     limits::Limits,
     proxy_command, proxy_jump,
-    settings::{ConnectionSettings, Strategy},
+    settings::{ConnectionMethod, ConnectionSettings, Strategy},
     shared::Shared,
     ssh_command, ssh_tunnel,
     target::Target,
@@ -59,28 +58,26 @@ impl Connector {
         target: &Target,
         operation: Option<Instant>,
     ) -> Result<Tunnel, TransportError> {
-        let (shared, name) = (&self.shared, self.method.kind());
+        let shared = &self.shared;
         let deadline = shared.limits.deadline(operation);
         let opening = async {
             match &*self.method {
                 Method::Direct => {
-                    let spec = ssh_tunnel::spec(shared, target, name, None).await?;
+                    let spec = ssh_tunnel::spec(shared, target, ConnectionMethod::Direct, None).await?;
                     ssh_tunnel::open(shared, target, spec, deadline).await
                 }
-                Method::ProxyJump => proxy_jump::open(shared, target, name, deadline).await,
+                Method::ProxyJump => proxy_jump::open(shared, target, deadline).await,
                 Method::ProxyCommand(template) => {
-                    proxy_command::open(shared, target, name, template, deadline).await
+                    proxy_command::open(shared, target, template, deadline).await
                 }
-                Method::SshCommand(template) => {
-                    ssh_command::open(shared, target, name, template, deadline).await
-                }
+                Method::SshCommand(template) => ssh_command::open(shared, target, template, deadline).await,
             }
         };
         // Each phase ends at the deadline by itself, and reports that. What remains is a wait for another caller's attempt, or for a file.
         let opened = tokio::time::timeout_at(deadline.end() + SLACK, Box::pin(opening)).await;
         opened.unwrap_or_else(|_| {
             let cause = Cause::TimedOut { limit: deadline.whole() };
-            Err(TransportError::at(Phase::Setup, target.route(name), cause))
+            Err(TransportError::at(Phase::Setup, target.route(self.method.kind()), cause))
         })
     }
 

@@ -2,9 +2,9 @@
 //!
 //! The words a user reads are chosen in [`crate::explain`]; here are the facts, sorted so that they can be chosen.
 
-use super::settings::ConnectionMethod;
 use crate::transport::{
     address::{HostPort, WrapperAddress},
+    settings::ConnectionMethod,
     user_files,
 };
 use std::{fmt, io, time::Duration};

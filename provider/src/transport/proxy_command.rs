@@ -1,9 +1,9 @@
 //! `proxy_command`: a command whose standard input and output carry the SSH connection.
 
-use super::settings::ConnectionMethod;
 use crate::transport::{
     error::{Phase, TransportError},
     limits::Deadline,
+    settings::ConnectionMethod,
     shared::Shared,
     ssh::Via,
     ssh_tunnel,
@@ -13,17 +13,18 @@ use crate::transport::{
 };
 use std::sync::Arc;
 
+const METHOD: ConnectionMethod = ConnectionMethod::ProxyCommand;
+
 pub(crate) async fn open(
     shared: &Arc<Shared>,
     target: &Target,
-    method: ConnectionMethod,
     template: &Result<Template, TemplateError>,
     deadline: Deadline,
 ) -> Result<Tunnel, TransportError> {
-    let mut spec = ssh_tunnel::spec(shared, target, method, None).await?;
+    let mut spec = ssh_tunnel::spec(shared, target, METHOD, None).await?;
     let expanded = template.clone().and_then(|template| template.expand(target, Some(&spec.username)));
     let arguments = expanded
-        .map_err(|error| TransportError::at(Phase::Setup, spec.route.clone(), error.cause(method)))?;
+        .map_err(|error| TransportError::at(Phase::Setup, spec.route.clone(), error.cause(METHOD)))?;
     spec.via = Via::Command(arguments);
     ssh_tunnel::open(shared, target, spec, deadline).await
 }

@@ -1,11 +1,11 @@
 //! `ssh_command`: a command whose standard input and output *are* the connection to the wrapper. The command brings its own user, keys and
 //! trust; nothing here knows SSH.
 
-use super::settings::ConnectionMethod;
 use crate::transport::{
     command::{self, Running},
     error::{Cause, Observations, Phase, Route, TransportError},
     limits::Deadline,
+    settings::ConnectionMethod,
     shared::Shared,
     stream::{RecordingStream, Transcript},
     target::Target,
@@ -19,21 +19,22 @@ use tokio_util::sync::CancellationToken;
 /// How long starting a command takes at most, without waiting for other connections.
 const START: Duration = Duration::from_secs(1);
 
+const METHOD: ConnectionMethod = ConnectionMethod::SshCommand;
+
 pub(crate) async fn open(
     shared: &Arc<Shared>,
     target: &Target,
-    method: ConnectionMethod,
     template: &Result<Template, TemplateError>,
     deadline: Deadline,
 ) -> Result<Tunnel, TransportError> {
-    let route = target.route(method);
+    let route = target.route(METHOD);
     let failed = |phase: Phase| {
         let route = route.clone();
         move |cause| TransportError::at(phase, route, cause)
     };
     let username = target.login.username.as_deref();
     let expanded = template.clone().and_then(|template| template.expand(target, username));
-    let arguments = expanded.map_err(|error| failed(Phase::Setup)(error.cause(method)))?;
+    let arguments = expanded.map_err(|error| failed(Phase::Setup)(error.cause(METHOD)))?;
     let permit = shared.handshakes.enter(&target.address, deadline).await.map_err(failed(Phase::Setup))?;
     let (stream, running) = command::spawn(&arguments).map_err(failed(Phase::Command))?;
     let transcript = Transcript::default();

@@ -1,12 +1,12 @@
 //! A tunnel over SSH: a session, shared or new, and a channel on it to the wrapper.
 
-use super::settings::ConnectionMethod;
 use crate::transport::{
     address::{HostPort, WrapperAddress},
     command,
     error::{Attribute, Cause, InvalidOption, Phase, Route, TransportError},
     limits::Deadline,
     pool::SessionRef,
+    settings::ConnectionMethod,
     shared::Shared,
     ssh::{Session, SessionSpec, Via},
     stream::{BoxStream, Transcript},

@@ -1,10 +1,10 @@
 //! A runner manager as the transport needs it: every value resolved, so that no precedence is decided here.
 
-use super::settings::ConnectionMethod;
 use crate::transport::{
     address::{HostPort, WrapperAddress},
     error::{Attribute, Route},
     secret::Secret,
+    settings::ConnectionMethod,
 };
 use std::path::PathBuf;
 

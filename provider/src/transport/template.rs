@@ -3,10 +3,10 @@
 //! Each argument is expanded by itself and handed to the program as it is; no shell reads it. A value that a program could take for an
 //! option, or that holds control characters, is refused.
 
-use super::settings::ConnectionMethod;
 use crate::transport::{
     address::WrapperAddress,
     error::{Attribute, Cause, InvalidOption},
+    settings::ConnectionMethod,
     target::Target,
 };
 use std::fmt::Write as _;
