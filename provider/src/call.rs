@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 /// The call is found through the task, so it is not visible in tasks that a resource spawns.
 pub fn call() -> Call {
     CALL.try_with(Clone::clone)
-        .unwrap_or_else(|_| Call::new(Operation::Other, CancellationToken::new(), Walk::Open))
+        .unwrap_or_else(|_| Call::new(Operation::Other, CancellationToken::new(), Walk::Unknown))
 }
 
 /// One call from Terraform.
@@ -51,7 +51,7 @@ pub enum Walk {
     Apply,
     /// One of the two. Treat it as an apply.
     #[default]
-    Open,
+    Unknown,
 }
 
 /// What a call leaves behind beside its result.

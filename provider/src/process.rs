@@ -22,7 +22,7 @@ use crate::{
 /// What the provider block and the resources of one process share.
 #[derive(Debug, Default)]
 pub struct Shared {
-    settings: RwLock<Settings>,
+    configuration: RwLock<ConfigurationState>,
     /// Which instances are guarded, as this process has seen it.
     pub guard: PlanGuard,
     /// The drains of this process.
@@ -33,7 +33,7 @@ pub struct Shared {
 
 /// Where the configuration stands.
 #[derive(Debug, Clone, Default)]
-pub enum Settings {
+pub enum ConfigurationState {
     /// Terraform has not configured this process.
     #[default]
     Missing,
@@ -75,12 +75,12 @@ impl Configured {
 
 impl Shared {
     /// The configuration as it is now.
-    pub fn settings(&self) -> Settings {
-        self.settings.read().unwrap_or_else(PoisonError::into_inner).clone()
+    pub fn configuration(&self) -> ConfigurationState {
+        self.configuration.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    pub(crate) fn configure(&self, settings: Settings) {
-        *self.settings.write().unwrap_or_else(PoisonError::into_inner) = settings;
+    pub(crate) fn configure(&self, state: ConfigurationState) {
+        *self.configuration.write().unwrap_or_else(PoisonError::into_inner) = state;
     }
 }
 

@@ -11,7 +11,7 @@ use crate::{
     config::provider_block::{self, ProviderArgs},
     explain::{plan, values},
     plan_guard,
-    process::{Configured, Settings, Shared},
+    process::{ConfigurationState, Configured, Shared},
     schema::{AttributePath, Diagnostics, DiagnosticsExt, Provider, Schema, is_known},
 };
 
@@ -54,17 +54,17 @@ impl Provider for Grit {
                 return None;
             }
         }
-        let settings = if is_known(&config) {
+        let state = if is_known(&config) {
             let configured = Configured::new(config.or_environment(|name| std::env::var(name).ok()));
             if configured.ignores_host_keys() {
                 values::host_keys_not_verified()
                     .warning(AttributePath::new("ssh").attribute("insecure_ignore_host_key"), diags);
             }
-            Settings::Configured(Arc::new(configured))
+            ConfigurationState::Configured(Arc::new(configured))
         } else {
-            Settings::Unknown
+            ConfigurationState::Unknown
         };
-        self.shared.configure(settings);
+        self.shared.configure(state);
         Some(())
     }
 }

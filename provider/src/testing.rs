@@ -25,7 +25,7 @@ pub mod explain {
 }
 
 pub mod fleet {
-    pub use crate::fleet::{Retry, Unguarded, drain};
+    pub use crate::fleet::{Retry, WithoutPeers, drain};
 }
 
 pub mod resources {

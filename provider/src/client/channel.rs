@@ -129,15 +129,15 @@ mod tests {
     };
 
     /// Tells of each write by itself, and never answers.
-    struct Told(mpsc::UnboundedSender<Vec<u8>>);
+    struct WriteLog(mpsc::UnboundedSender<Vec<u8>>);
 
-    impl AsyncRead for Told {
+    impl AsyncRead for WriteLog {
         fn poll_read(self: Pin<&mut Self>, _: &mut Context<'_>, _: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
             Poll::Pending
         }
     }
 
-    impl AsyncWrite for Told {
+    impl AsyncWrite for WriteLog {
         fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
             self.0.send(bytes.to_vec()).unwrap();
             Poll::Ready(Ok(bytes.len()))
@@ -182,7 +182,7 @@ mod tests {
     #[tokio::test]
     async fn preface_and_first_call_share_one_write() {
         let (writes, mut told) = mpsc::unbounded_channel();
-        let channel = Channel::over(Box::new(Told(writes))).await.unwrap();
+        let channel = Channel::over(Box::new(WriteLog(writes))).await.unwrap();
         let calling = async move {
             let mut client = crate::client::upstream::grpc(channel);
             client.check_status(grit_proto::runner_wrapper::CheckStatusRequest {}).await

@@ -29,7 +29,7 @@ pub struct WrapperClient {
 struct Shared {
     target: Target,
     connector: Connector,
-    live: Mutex<Option<Live>>,
+    live: Mutex<Option<OpenConnection>>,
     /// An [`Api`], found out over the tunnel that is open.
     api: AtomicU8,
     watch: Mutex<Option<Watch>>,
@@ -40,7 +40,7 @@ pub(super) type Watch = tonic::Streaming<grit_proto::wrapper_v1::Status>;
 
 /// A tunnel with gRPC on it.
 #[derive(Clone)]
-struct Live {
+struct OpenConnection {
     channel: Channel,
     monitor: Arc<dyn TunnelMonitor>,
 }
@@ -127,7 +127,7 @@ impl WrapperClient {
     }
 
     /// The tunnel that is open, or a new one. Calls that come meanwhile wait for it.
-    async fn live(&self) -> Result<Live, ClientError> {
+    async fn live(&self) -> Result<OpenConnection, ClientError> {
         let mut live = self.shared.live.lock().await;
         if let Some(live) = &*live {
             return Ok(live.clone());
@@ -149,11 +149,11 @@ impl WrapperClient {
                 ));
             }
         };
-        Ok(live.insert(Live { channel, monitor: tunnel.monitor }).clone())
+        Ok(live.insert(OpenConnection { channel, monitor: tunnel.monitor }).clone())
     }
 
     /// Lets the next call open a new tunnel, unless another caller has opened one.
-    async fn forget(&self, broken: &Live) {
+    async fn forget(&self, broken: &OpenConnection) {
         let mut live = self.shared.live.lock().await;
         if live.as_ref().is_some_and(|live| Arc::ptr_eq(&live.monitor, &broken.monitor)) {
             *live = None;

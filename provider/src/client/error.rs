@@ -1,6 +1,6 @@
 //! Why a call to a wrapper failed.
 
-use crate::transport::{Cause, Phase, Presence, Route, TransportError};
+use crate::transport::{Cause, Phase, Reachability, Route, TransportError};
 use std::time::Duration;
 
 /// A call that brought no answer, or a refusal.
@@ -68,16 +68,16 @@ impl ClientError {
     }
 
     /// What this error says about the host.
-    pub fn presence(&self) -> Presence {
+    pub fn reachability(&self) -> Reachability {
         match self {
-            Self::Transport(error) => error.presence(),
-            Self::NoAnswer { .. } | Self::Status { .. } => Presence::Answered,
+            Self::Transport(error) => error.reachability(),
+            Self::NoAnswer { .. } | Self::Status { .. } => Reachability::Answered,
         }
     }
 
     /// Whether nothing is there, as far as the network shows: refused connections, no route, no answer, an unknown host name.
     pub fn is_absent(&self) -> bool {
-        self.presence() == Presence::Absent
+        self.reachability() == Reachability::Absent
     }
 
     /// Whether anything was tried: false for a connection that other connections kept from being begun.

@@ -16,19 +16,19 @@ use crate::{
         drain::{FORCE_LIMIT, Mode, NoCallback, NotDrained, OnTimeout, Requested},
     },
     schema::{Diagnostic, Diagnostics, DiagnosticsExt},
-    transport::Presence,
+    transport::Reachability,
 };
 
 /// The setting that makes an unreachable host count as terminated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Word {
+pub(crate) enum AssumeSetting {
     /// `on_unreachable = "assume_terminated"`.
     Attribute,
     /// `GRIT_ASSUME_TERMINATED`.
     Variable,
 }
 
-impl Word {
+impl AssumeSetting {
     fn named(self) -> String {
         match self {
             Self::Attribute => "`on_unreachable = \"assume_terminated\"`".to_owned(),
@@ -57,18 +57,23 @@ pub(crate) fn no_target(id: &str, attribute: &str, problem: &str, key: &str) -> 
 }
 
 /// Explains why the exit of the runner of `manager` is not confirmed. `id` is the id of the instance or of the drain resource.
-pub(crate) fn not_drained(manager: &str, failure: &NotDrained, id: &str, word: Option<Word>) -> Explained {
+pub(crate) fn not_drained(
+    manager: &str,
+    failure: &NotDrained,
+    id: &str,
+    setting: Option<AssumeSetting>,
+) -> Explained {
     match failure {
         NotDrained::Connect { attempts, waited, requested, error } => {
             let mut explained = explain(manager, error);
             append(&mut explained.happened, &tries(*attempts, *waited));
             append(&mut explained.happened, what_was_requested(*requested, error));
-            if let Some(word) = word {
-                append(&mut explained.happened, &not_counted(word, *requested, error));
+            if let Some(setting) = setting {
+                append(&mut explained.happened, &not_counted(setting, *requested, error));
             }
             if explained.code == Code::ConnectFailed {
                 append(&mut explained.next_step, "Then apply again.");
-                if error.presence() == Presence::Absent && word.is_none() {
+                if error.reachability() == Reachability::Absent && setting.is_none() {
                     append(&mut explained.next_step, &host_is_gone(id));
                 }
             }
@@ -121,7 +126,7 @@ pub(crate) fn not_drained(manager: &str, failure: &NotDrained, id: &str, word: O
                 }
             },
         ),
-        NotDrained::Guarded(peers) => too_few_peers(manager, peers),
+        NotDrained::TooFewPeers(peers) => too_few_peers(manager, peers),
     }
 }
 
@@ -133,9 +138,11 @@ fn what_was_requested(requested: Requested, error: &ClientError) -> &'static str
         Requested::Perhaps => {
             "The shutdown request was sent, but no response was received: the runner may be draining. The instance was kept."
         }
-        Requested::No => match error.presence() {
-            Presence::Answered | Presence::Refused => "No shutdown was requested. The instance was kept.",
-            Presence::Absent | Presence::Unseen => {
+        Requested::No => match error.reachability() {
+            Reachability::Answered | Reachability::Refused => {
+                "No shutdown was requested. The instance was kept."
+            }
+            Reachability::Absent | Reachability::Unknown => {
                 "No shutdown was requested. Jobs may still be running there, so the instance was kept."
             }
         },
@@ -143,19 +150,19 @@ fn what_was_requested(requested: Requested, error: &ClientError) -> &'static str
 }
 
 /// Why the setting did not apply.
-fn not_counted(word: Word, requested: Requested, error: &ClientError) -> String {
-    let why = match (requested, error.presence()) {
+fn not_counted(setting: AssumeSetting, requested: Requested, error: &ClientError) -> String {
+    let why = match (requested, error.reachability()) {
         (Requested::Accepted | Requested::Perhaps, _) => {
             "this setting has an effect only before a shutdown is requested. If the host stays unreachable, run the apply again"
         }
-        (Requested::No, Presence::Answered) => "a server responded at the address of the host",
-        (Requested::No, Presence::Refused) => "the host responded and refused the connection",
-        (Requested::No, Presence::Unseen) => {
+        (Requested::No, Reachability::Answered) => "a server responded at the address of the host",
+        (Requested::No, Reachability::Refused) => "the host responded and refused the connection",
+        (Requested::No, Reachability::Unknown) => {
             "the attempt failed before it reached the host, so the state of the host is unknown"
         }
-        (Requested::No, Presence::Absent) => "the host was reachable in at least one of the attempts",
+        (Requested::No, Reachability::Absent) => "the host was reachable in at least one of the attempts",
     };
-    format!("{} was not used: {why}.", word.named())
+    format!("{} was not used: {why}.", setting.named())
 }
 
 /// Warns that a host was assumed terminated.
@@ -164,7 +171,7 @@ pub(crate) fn assumed_terminated(
     attempts: u32,
     waited: Duration,
     error: &ClientError,
-    word: Word,
+    setting: AssumeSetting,
 ) -> Explained {
     let tries = match attempts {
         1 => "1 attempt".to_owned(),
@@ -175,7 +182,7 @@ pub(crate) fn assumed_terminated(
          treated as terminated.",
         human(waited),
         cause(error),
-        word.named(),
+        setting.named(),
     );
     append(
         &mut happened,
@@ -185,9 +192,9 @@ pub(crate) fn assumed_terminated(
         Code::ConnectFailed,
         assumed_title(manager),
         happened,
-        match word {
-            Word::Attribute => "Check that the instance no longer exists.".to_owned(),
-            Word::Variable => unset_variable(),
+        match setting {
+            AssumeSetting::Attribute => "Check that the instance no longer exists.".to_owned(),
+            AssumeSetting::Variable => unset_variable(),
         },
     )
 }
@@ -251,7 +258,7 @@ pub(crate) fn bad_end(manager: &str, snapshot: &Snapshot, forceful: bool) -> Opt
 pub(crate) fn too_few_peers(manager: &str, peers: &TooFewPeers) -> Explained {
     let TooFewPeers { healthy, wanted, unhealthy } = peers;
     let unhealthy: Vec<_> =
-        unhealthy.iter().map(|(key, unfit)| format!("{key} ({})", unfit_words(unfit))).collect();
+        unhealthy.iter().map(|(key, problem)| format!("{key} ({})", peer_problem(problem))).collect();
     Explained::new(
         Code::Refused,
         "Too few healthy peers to drain",
@@ -264,8 +271,8 @@ pub(crate) fn too_few_peers(manager: &str, peers: &TooFewPeers) -> Explained {
     )
 }
 
-fn unfit_words(unfit: &PeerProblem) -> String {
-    match unfit {
+fn peer_problem(problem: &PeerProblem) -> String {
+    match problem {
         PeerProblem::DrainedHere => "this apply drains it as well".to_owned(),
         PeerProblem::AskedToDrain(id) => format!("its drain was requested by {id:?}"),
         PeerProblem::Status(status) => format!("status `{status}`"),

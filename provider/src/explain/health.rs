@@ -11,7 +11,7 @@ use crate::{
     client::{Level, RunnerStatus, Snapshot, Start},
     duration::human,
     fleet::health::{Missing, NotHealthy},
-    transport::Presence,
+    transport::Reachability,
 };
 
 /// Explains why `manager` is not healthy. `others` is a sentence about the other managers of the map, `id` is the id of the instance or of
@@ -21,7 +21,7 @@ pub(crate) fn not_healthy(manager: &str, failure: &NotHealthy, others: &str, id:
         NotHealthy::Connect { attempts, waited, error } => {
             let mut explained = explain(manager, error);
             append(&mut explained.happened, &tries(*attempts, *waited));
-            if error.presence() == Presence::Absent {
+            if error.reachability() == Reachability::Absent {
                 append(
                     &mut explained.next_step,
                     "Then apply again, or remove this runner manager from the configuration and apply.",

@@ -1,6 +1,7 @@
 //! Shutting a runner down and waiting until its process has ended.
 
 mod outcome;
+mod policy;
 
 use std::time::Duration;
 
@@ -9,16 +10,15 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     peers::PeerCheck,
-    wait::{self, Contact, Operation},
+    wait::{self, ConnectionState, Operation},
 };
 use crate::{
     client::{ClientError, DrainRequest, RunnerStatus, Snapshot, Wrapper},
     duration::human,
 };
 
-pub use outcome::{
-    DrainPolicy, Drained, Ended, Mode, NoCallback, NotDrained, OnTimeout, OnUnreachable, Requested, StartedBy,
-};
+pub use outcome::{Drained, Ended, NoCallback, NotDrained, Requested, StartedBy};
+pub use policy::{DrainPolicy, Mode, OnTimeout, OnUnreachable};
 
 /// How long a runner may take to end after a forceful shutdown that followed a timeout: GitLab Runner's own `shutdown_timeout`
 /// is 30 s, the wrapper's kill comes after that. It is added to `timeouts.delete`.
@@ -38,20 +38,20 @@ pub async fn run<W: Wrapper>(
     manager: &str,
     wrapper: &W,
     policy: &DrainPolicy,
-    admission: &impl PeerCheck,
+    peer_check: &impl PeerCheck,
     stop: &CancellationToken,
 ) -> Outcome {
     let drain = Drain {
         manager,
         wrapper,
         policy,
-        admission,
+        peer_check,
         deadline: policy.start + policy.timeout,
         want: policy.mode,
         forced: false,
         asked: None,
         requested: Requested::No,
-        begun: StartedBy::Before,
+        started_by: StartedBy::Before,
         no_callback: None,
     };
     wait::run(drain, wrapper, &policy.retry, stop).await
@@ -61,7 +61,7 @@ struct Drain<'a, W, A> {
     manager: &'a str,
     wrapper: &'a W,
     policy: &'a DrainPolicy,
-    admission: &'a A,
+    peer_check: &'a A,
     deadline: Instant,
     /// The mode to request now: the policy's, `Forceful` after a deadline that forces.
     want: Mode,
@@ -69,7 +69,7 @@ struct Drain<'a, W, A> {
     /// When the wrapper last accepted the request for `want`.
     asked: Option<Instant>,
     requested: Requested,
-    begun: StartedBy,
+    started_by: StartedBy,
     no_callback: Option<NoCallback>,
 }
 
@@ -88,18 +88,18 @@ impl<W: Wrapper, A: PeerCheck> Operation for Drain<'_, W, A> {
         self.deadline
     }
 
-    async fn step(&mut self, contact: &mut Contact) -> Result<Option<Outcome>, ClientError> {
+    async fn step(&mut self, connection: &mut ConnectionState) -> Result<Option<Outcome>, ClientError> {
         let mut snapshot = self.wrapper.until(self.deadline).read_status().await?;
-        self.received(&snapshot, contact);
+        self.received(&snapshot, connection);
         match snapshot.report.status {
             RunnerStatus::Stopped => self.add_callback(&snapshot).await?,
             RunnerStatus::InShutdown => {
                 if self.requested == Requested::No {
-                    self.begun = StartedBy::Joined;
+                    self.started_by = StartedBy::Joined;
                 }
                 self.requested = Requested::Accepted;
                 if self.must_join(&snapshot) {
-                    snapshot = self.request(contact).await?;
+                    snapshot = self.request(connection).await?;
                 }
             }
             RunnerStatus::Running | RunnerStatus::Unknown(_) => {
@@ -108,14 +108,15 @@ impl<W: Wrapper, A: PeerCheck> Operation for Drain<'_, W, A> {
                 if self.asked.is_none_or(|asked| asked.elapsed() >= REQUEST_AGAIN) {
                     let permit = match self.requested {
                         Requested::Accepted => None,
-                        Requested::No | Requested::Perhaps => match self.admission.enter(self.deadline).await
-                        {
-                            Ok(permit) => Some(permit),
-                            Err(peers) => return Ok(Some(Err(NotDrained::Guarded(peers)))),
-                        },
+                        Requested::No | Requested::Perhaps => {
+                            match self.peer_check.enter(self.deadline).await {
+                                Ok(permit) => Some(permit),
+                                Err(peers) => return Ok(Some(Err(NotDrained::TooFewPeers(peers)))),
+                            }
+                        }
                     };
-                    self.begun = StartedBy::Here;
-                    snapshot = self.request(contact).await?;
+                    self.started_by = StartedBy::Here;
+                    snapshot = self.request(connection).await?;
                     drop(permit);
                 }
             }
@@ -124,7 +125,7 @@ impl<W: Wrapper, A: PeerCheck> Operation for Drain<'_, W, A> {
             return Ok(None);
         }
         let ended = Ended {
-            begun: self.begun,
+            started_by: self.started_by,
             waited: self.policy.start.elapsed(),
             forced: self.forced,
             snapshot,
@@ -133,31 +134,35 @@ impl<W: Wrapper, A: PeerCheck> Operation for Drain<'_, W, A> {
         Ok(Some(Ok(Drained::Ended(Box::new(ended)))))
     }
 
-    fn failed(&mut self, contact: &Contact, error: ClientError) -> Result<ClientError, Outcome> {
+    fn failed(&mut self, connection: &ConnectionState, error: ClientError) -> Result<ClientError, Outcome> {
         let retry = &self.policy.retry;
         if !error.retryable() {
             // A refusal is an answer.
-            return Err(Err(self.unreached(contact, error)));
+            return Err(Err(self.unreached(connection, error)));
         }
         if self.requested != Requested::No {
             return Ok(error);
         }
-        if self.may_assume(contact) {
-            if retry.exhausted(contact.absences) { Err(Ok(self.assumed(contact, error))) } else { Ok(error) }
-        } else if retry.exhausted(contact.failures) {
-            Err(Err(self.unreached(contact, error)))
+        if self.may_assume(connection) {
+            if retry.exhausted(connection.absences) {
+                Err(Ok(self.assumed(connection, error)))
+            } else {
+                Ok(error)
+            }
+        } else if retry.exhausted(connection.failures) {
+            Err(Err(self.unreached(connection, error)))
         } else {
             Ok(error)
         }
     }
 
     /// Takes an absent host for terminated where that is wanted, turns forceful when the policy says so, once; else the drain has failed.
-    fn expired(&mut self, contact: &mut Contact) -> Option<Outcome> {
-        if self.may_assume(contact)
-            && contact.absences >= contact.failures
-            && let Some(error) = contact.lost.take()
+    fn expired(&mut self, connection: &mut ConnectionState) -> Option<Outcome> {
+        if self.may_assume(connection)
+            && connection.absences >= connection.failures
+            && let Some(error) = connection.lost.take()
         {
-            return Some(Ok(self.assumed(contact, error)));
+            return Some(Ok(self.assumed(connection, error)));
         }
         if self.policy.on_timeout == OnTimeout::Force && !self.forced && self.want == Mode::Graceful {
             tracing::warn!(manager = self.manager, "not drained in time; requesting a forceful shutdown");
@@ -167,29 +172,29 @@ impl<W: Wrapper, A: PeerCheck> Operation for Drain<'_, W, A> {
             self.deadline = Instant::now() + FORCE_LIMIT;
             return None;
         }
-        Some(Err(match contact.lost.take() {
-            Some(error) => self.unreached(contact, error),
+        Some(Err(match connection.lost.take() {
+            Some(error) => self.unreached(connection, error),
             None => NotDrained::TimedOut {
                 waited: self.policy.start.elapsed(),
                 requested: self.requested,
                 mode: self.policy.mode,
                 forced: self.forced,
-                last: contact.last.take(),
+                last: connection.last.take(),
             },
         }))
     }
 
-    fn interrupted(&mut self, contact: &mut Contact) -> Outcome {
+    fn interrupted(&mut self, connection: &mut ConnectionState) -> Outcome {
         Err(NotDrained::Interrupted {
             waited: self.policy.start.elapsed(),
             requested: self.requested,
-            last: contact.last.take(),
+            last: connection.last.take(),
         })
     }
 
-    fn log_progress(&self, contact: &Contact) {
+    fn log_progress(&self, connection: &ConnectionState) {
         let waited = human(self.policy.start.elapsed());
-        match &contact.lost {
+        match &connection.lost {
             Some(error) => {
                 tracing::info!(
                     manager = self.manager,
@@ -198,7 +203,7 @@ impl<W: Wrapper, A: PeerCheck> Operation for Drain<'_, W, A> {
                 );
             }
             None => {
-                let left = contact.last.as_ref().and_then(Snapshot::jobs_left);
+                let left = connection.last.as_ref().and_then(Snapshot::jobs_left);
                 tracing::info!(
                     manager = self.manager,
                     waited,
@@ -212,7 +217,7 @@ impl<W: Wrapper, A: PeerCheck> Operation for Drain<'_, W, A> {
 
 impl<W: Wrapper, A> Drain<'_, W, A> {
     /// Requests the shutdown that is wanted now.
-    async fn request(&mut self, contact: &mut Contact) -> Result<Snapshot, ClientError> {
+    async fn request(&mut self, connection: &mut ConnectionState) -> Result<Snapshot, ClientError> {
         // Before the call, which may be dropped in the middle.
         let before = self.requested;
         self.requested = before.max(Requested::Perhaps);
@@ -220,11 +225,11 @@ impl<W: Wrapper, A> Drain<'_, W, A> {
         let request = DrainRequest { forceful, ..self.policy.request.clone() };
         match self.wrapper.until(self.deadline).drain(&request).await {
             Ok(snapshot) => {
-                let joined = self.begun == StartedBy::Joined;
+                let joined = self.started_by == StartedBy::Joined;
                 tracing::info!(manager = self.manager, forceful, joined, status = %snapshot.report.status, "shutdown requested");
                 self.asked = Some(Instant::now());
                 self.requested = Requested::Accepted;
-                self.received(&snapshot, contact);
+                self.received(&snapshot, connection);
                 Ok(snapshot)
             }
             Err(error) => {
@@ -244,7 +249,7 @@ impl<W: Wrapper, A> Drain<'_, W, A> {
             return false;
         }
         let Some(detail) = snapshot.detail.as_deref() else {
-            if self.begun == StartedBy::Joined && self.policy.request.callback.is_some() {
+            if self.started_by == StartedBy::Joined && self.policy.request.callback.is_some() {
                 self.no_callback = Some(NoCallback::Upstream);
             }
             return self.want == Mode::Forceful;
@@ -284,33 +289,33 @@ impl<W: Wrapper, A> Drain<'_, W, A> {
     }
 
     /// Only a host that was absent all the time may be taken for terminated, and only before the shutdown was requested.
-    fn may_assume(&self, contact: &Contact) -> bool {
+    fn may_assume(&self, connection: &ConnectionState) -> bool {
         self.policy.on_unreachable == OnUnreachable::AssumeTerminated
             && self.requested == Requested::No
-            && contact.absences > 0
+            && connection.absences > 0
     }
 
-    fn assumed(&self, contact: &Contact, error: ClientError) -> Drained {
+    fn assumed(&self, connection: &ConnectionState, error: ClientError) -> Drained {
         let waited = self.policy.start.elapsed();
-        Drained::AssumedTerminated { attempts: contact.absences, waited, error }
+        Drained::AssumedTerminated { attempts: connection.absences, waited, error }
     }
 
-    fn unreached(&self, contact: &Contact, error: ClientError) -> NotDrained {
+    fn unreached(&self, connection: &ConnectionState, error: ClientError) -> NotDrained {
         NotDrained::Connect {
-            attempts: contact.failures,
+            attempts: connection.failures,
             waited: self.policy.start.elapsed(),
             requested: self.requested,
             error,
         }
     }
 
-    fn received(&self, snapshot: &Snapshot, contact: &mut Contact) {
-        if contact.last.as_ref().is_none_or(|last| last.report != snapshot.report) {
+    fn received(&self, snapshot: &Snapshot, connection: &mut ConnectionState) {
+        if connection.last.as_ref().is_none_or(|last| last.report != snapshot.report) {
             let drain = snapshot.detail.as_deref().and_then(|detail| detail.drain.as_ref());
             let drained_by = drain.map(|drain| drain.id.as_str());
             tracing::info!(manager = self.manager, status = %snapshot.report.status, drained_by, "runner status changed");
         }
-        contact.last = Some(snapshot.clone());
+        connection.last = Some(snapshot.clone());
     }
 }
 

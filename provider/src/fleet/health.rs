@@ -7,7 +7,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     retry::Retry,
-    wait::{self, Contact, Operation},
+    wait::{self, ConnectionState, Operation},
 };
 use crate::{
     client::{ClientError, Level, RunnerStatus, Snapshot, Start, Wrapper},
@@ -86,7 +86,7 @@ pub(crate) async fn wait<W: Wrapper>(
     stop: &CancellationToken,
 ) -> Outcome {
     let deadline = policy.start + policy.timeout;
-    let waiting = Waiting {
+    let operation = HealthWait {
         manager,
         wrapper: wrapper.until(deadline),
         policy,
@@ -97,11 +97,11 @@ pub(crate) async fn wait<W: Wrapper>(
         start_requested: false,
         started: None,
     };
-    wait::run(waiting, wrapper, &policy.retry, stop).await
+    wait::run(operation, wrapper, &policy.retry, stop).await
 }
 
 /// What is known of one manager so far.
-struct Waiting<'a, W> {
+struct HealthWait<'a, W> {
     manager: &'a str,
     wrapper: W,
     policy: &'a HealthPolicy,
@@ -114,7 +114,7 @@ struct Waiting<'a, W> {
     started: Option<Start>,
 }
 
-impl<W: Wrapper> Operation for Waiting<'_, W> {
+impl<W: Wrapper> Operation for HealthWait<'_, W> {
     type Outcome = Outcome;
 
     fn manager(&self) -> &str {
@@ -129,7 +129,7 @@ impl<W: Wrapper> Operation for Waiting<'_, W> {
         self.deadline
     }
 
-    async fn step(&mut self, contact: &mut Contact) -> Result<Option<Outcome>, ClientError> {
+    async fn step(&mut self, connection: &mut ConnectionState) -> Result<Option<Outcome>, ClientError> {
         let snapshot = self.wrapper.read_status().await?;
         if snapshot.report.status == RunnerStatus::Stopped
             && self.policy.start_if_stopped
@@ -149,38 +149,40 @@ impl<W: Wrapper> Operation for Waiting<'_, W> {
             }
             tracing::info!(manager = self.manager, outcome = ?self.started, "start of the runner requested");
         }
-        Ok(self.judge(snapshot, contact))
+        Ok(self.evaluate(snapshot, connection))
     }
 
-    fn failed(&mut self, contact: &Contact, error: ClientError) -> Result<ClientError, Outcome> {
+    fn failed(&mut self, connection: &ConnectionState, error: ClientError) -> Result<ClientError, Outcome> {
         self.healthy_since = None;
-        if error.retryable() && !self.policy.retry.exhausted(contact.failures) {
+        if error.retryable() && !self.policy.retry.exhausted(connection.failures) {
             return Ok(error);
         }
         let waited = self.policy.start.elapsed();
-        Err(Err(NotHealthy::Connect { attempts: contact.failures, waited, error }))
+        Err(Err(NotHealthy::Connect { attempts: connection.failures, waited, error }))
     }
 
     /// Was it the connection, or the runner?
-    fn expired(&mut self, contact: &mut Contact) -> Option<Outcome> {
+    fn expired(&mut self, connection: &mut ConnectionState) -> Option<Outcome> {
         let waited = self.policy.start.elapsed();
-        Some(Err(match contact.lost.take() {
-            Some(error) => NotHealthy::Connect { attempts: contact.failures, waited, error },
-            None => NotHealthy::TimedOut { waited, last: contact.last.take(), missing: self.missing.clone() },
+        Some(Err(match connection.lost.take() {
+            Some(error) => NotHealthy::Connect { attempts: connection.failures, waited, error },
+            None => {
+                NotHealthy::TimedOut { waited, last: connection.last.take(), missing: self.missing.clone() }
+            }
         }))
     }
 
-    fn interrupted(&mut self, contact: &mut Contact) -> Outcome {
+    fn interrupted(&mut self, connection: &mut ConnectionState) -> Outcome {
         Err(NotHealthy::Interrupted {
             waited: self.policy.start.elapsed(),
-            last: contact.last.take(),
+            last: connection.last.take(),
             start_requested: self.start_requested,
         })
     }
 
     /// Not past the moment at which health has lasted long enough.
-    fn pause(&self, contact: &Contact) -> Duration {
-        let pause = contact.poll_interval(self.policy.start);
+    fn pause(&self, connection: &ConnectionState) -> Duration {
+        let pause = connection.poll_interval(self.policy.start);
         match self.healthy_since {
             Some(since) => {
                 pause.min((since + self.policy.stable_for).saturating_duration_since(Instant::now()))
@@ -189,9 +191,9 @@ impl<W: Wrapper> Operation for Waiting<'_, W> {
         }
     }
 
-    fn log_progress(&self, contact: &Contact) {
+    fn log_progress(&self, connection: &ConnectionState) {
         let waited = human(self.policy.start.elapsed());
-        match (&contact.lost, &contact.last) {
+        match (&connection.lost, &connection.last) {
             (Some(error), _) => {
                 tracing::info!(
                     manager = self.manager,
@@ -214,10 +216,10 @@ impl<W: Wrapper> Operation for Waiting<'_, W> {
     }
 }
 
-impl<W> Waiting<'_, W> {
+impl<W> HealthWait<'_, W> {
     /// Takes in a status; the outcome when it decides the wait.
-    fn judge(&mut self, snapshot: Snapshot, contact: &mut Contact) -> Option<Outcome> {
-        self.log_change(&snapshot, contact);
+    fn evaluate(&mut self, snapshot: Snapshot, connection: &mut ConnectionState) -> Option<Outcome> {
+        self.log_change(&snapshot, connection);
         let now = Instant::now();
         let waited = now - self.policy.start;
         if snapshot.report.status == RunnerStatus::Stopped {
@@ -233,7 +235,7 @@ impl<W> Waiting<'_, W> {
             Ok(missing) => missing,
             Err(wanted) => return Some(Err(NotHealthy::NotVerifiable { wanted })),
         };
-        contact.last = Some(snapshot.clone());
+        connection.last = Some(snapshot.clone());
         if let Some(missing) = missing {
             self.missing = missing;
             self.healthy_since = None;
@@ -244,9 +246,9 @@ impl<W> Waiting<'_, W> {
         (now - since >= self.policy.stable_for).then_some(Ok(Healthy { waited, snapshot }))
     }
 
-    fn log_change(&self, snapshot: &Snapshot, contact: &Contact) {
+    fn log_change(&self, snapshot: &Snapshot, connection: &ConnectionState) {
         let level = |snapshot: &Snapshot| snapshot.detail.as_deref().map(|detail| detail.level);
-        let last = contact.last.as_ref();
+        let last = connection.last.as_ref();
         if last.is_none_or(|last| last.report != snapshot.report || level(last) != level(snapshot)) {
             let level = level(snapshot).map(Level::as_str);
             tracing::info!(manager = self.manager, status = %snapshot.report.status, level, "runner status changed");

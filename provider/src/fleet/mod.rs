@@ -17,6 +17,6 @@ mod wait;
 mod test_wrapper;
 
 pub(crate) use for_each::{Outcomes, for_each};
-pub use peers::Unguarded;
-pub(crate) use peers::{Drains, Guarded, Peer, PeerProblem, TooFewPeers};
+pub use peers::WithoutPeers;
+pub(crate) use peers::{Drains, Peer, PeerProblem, TooFewPeers, WithPeers};
 pub use retry::Retry;

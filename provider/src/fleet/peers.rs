@@ -28,7 +28,7 @@ const PEER_ATTEMPTS: u32 = 3;
 /// The drains of one process.
 #[derive(Debug, Default)]
 pub struct Drains {
-    turns: Arc<PeerCheckLock<()>>,
+    peer_check: Arc<PeerCheckLock<()>>,
     /// How often each manager is being drained, by what identifies it.
     under_way: Arc<Mutex<BTreeMap<String, usize>>>,
 }
@@ -43,7 +43,11 @@ impl Drains {
     pub fn begin(&self, manager: &str) -> DrainInProgress {
         let mut under_way = self.under_way.lock().unwrap_or_else(PoisonError::into_inner);
         *under_way.entry(manager.to_owned()).or_default() += 1;
-        DrainInProgress { all: Arc::clone(&self.under_way), manager: manager.to_owned(), stays: false }
+        DrainInProgress {
+            all: Arc::clone(&self.under_way),
+            manager: manager.to_owned(),
+            keeps_counted: false,
+        }
     }
 
     fn is_under_way(&self, manager: &str) -> bool {
@@ -51,24 +55,24 @@ impl Drains {
     }
 }
 
-/// A drain that this process has begun. Dropping it takes that back, unless it [stays](Self::stay).
+/// A drain that this process has begun. Dropping it takes that back, unless it [stays counted](Self::keep_counted).
 #[derive(Debug)]
 pub struct DrainInProgress {
     all: Arc<Mutex<BTreeMap<String, usize>>>,
     manager: String,
-    stays: bool,
+    keeps_counted: bool,
 }
 
 impl DrainInProgress {
     /// The shutdown was requested, or may have been: the manager does not count as healthy until the end of the run.
-    pub fn stay(&mut self) {
-        self.stays = true;
+    pub fn keep_counted(&mut self) {
+        self.keeps_counted = true;
     }
 }
 
 impl Drop for DrainInProgress {
     fn drop(&mut self) {
-        if self.stays {
+        if self.keeps_counted {
             return;
         }
         let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
@@ -90,14 +94,14 @@ pub trait PeerCheck: Sync {
 /// The right to make the request.
 #[derive(Debug, Default)]
 pub struct Permit {
-    _turn: Option<OwnedMutexGuard<()>>,
+    _lock: Option<OwnedMutexGuard<()>>,
 }
 
 /// A drain without `guard`.
 #[derive(Debug, Clone, Copy)]
-pub struct Unguarded;
+pub struct WithoutPeers;
 
-impl PeerCheck for Unguarded {
+impl PeerCheck for WithoutPeers {
     async fn enter(&self, _: Instant) -> Result<Permit, TooFewPeers> {
         Ok(Permit::default())
     }
@@ -137,7 +141,7 @@ pub(crate) struct Peer<W> {
 
 /// A drain with `guard`.
 #[derive(Debug)]
-pub(crate) struct Guarded<'a, W> {
+pub(crate) struct WithPeers<'a, W> {
     pub drains: &'a Drains,
     /// What identifies the manager that is to be drained.
     pub identity: String,
@@ -148,17 +152,17 @@ pub(crate) struct Guarded<'a, W> {
     pub under_way: Mutex<Option<DrainInProgress>>,
 }
 
-impl<W: Wrapper> PeerCheck for Guarded<'_, W> {
+impl<W: Wrapper> PeerCheck for WithPeers<'_, W> {
     async fn enter(&self, deadline: Instant) -> Result<Permit, TooFewPeers> {
-        let turn = Arc::clone(&self.drains.turns).lock_owned().await;
+        let lock = Arc::clone(&self.drains.peer_check).lock_owned().await;
         self.check(deadline).await?;
         let began = self.drains.begin(&self.identity);
         *self.under_way.lock().unwrap_or_else(PoisonError::into_inner) = Some(began);
-        Ok(Permit { _turn: Some(turn) })
+        Ok(Permit { _lock: Some(lock) })
     }
 }
 
-impl<W: Wrapper> Guarded<'_, W> {
+impl<W: Wrapper> WithPeers<'_, W> {
     /// Checks all peers at the same time, and stops as soon as enough are healthy.
     async fn check(&self, deadline: Instant) -> Result<(), TooFewPeers> {
         let deadline = deadline.min(Instant::now() + PEER_LIMIT);
@@ -171,7 +175,7 @@ impl<W: Wrapper> Guarded<'_, W> {
         while healthy < self.min_healthy {
             match checks.next().await {
                 Some((_, Ok(()))) => healthy += 1,
-                Some((key, Err(unfit))) => unhealthy.push((key, unfit)),
+                Some((key, Err(problem))) => unhealthy.push((key, problem)),
                 None => {
                     unhealthy.sort_by(|(one, _), (other, _)| one.cmp(other));
                     return Err(TooFewPeers { healthy, wanted: self.min_healthy, unhealthy });

@@ -20,7 +20,7 @@ use crate::{
 
 /// What the script decides from.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Scene {
+pub(super) struct ScriptInput {
     /// Since the start.
     pub elapsed: Duration,
     /// Since the first graceful request.
@@ -76,7 +76,7 @@ pub(super) struct Scripted<F> {
     starts: AtomicUsize,
 }
 
-impl<F: Fn(Scene) -> Result<S, ScriptedFault> + Sync, S: Into<Snapshot>> Scripted<F> {
+impl<F: Fn(ScriptInput) -> Result<S, ScriptedFault> + Sync, S: Into<Snapshot>> Scripted<F> {
     pub(super) fn new(script: F) -> Self {
         Self { script, start: Instant::now(), asked: Mutex::default(), starts: AtomicUsize::new(0) }
     }
@@ -95,13 +95,13 @@ impl<F: Fn(Scene) -> Result<S, ScriptedFault> + Sync, S: Into<Snapshot>> Scripte
     fn answer(&self) -> Result<Snapshot, ClientError> {
         let asked = self.asked.lock().unwrap();
         let since = |asks: &[Instant]| asks.first().map(Instant::elapsed);
-        let scene = Scene {
+        let input = ScriptInput {
             elapsed: self.start.elapsed(),
             graceful: since(&asked.0),
             forceful: since(&asked.1),
             starts: self.starts.load(Ordering::SeqCst),
         };
-        Ok((self.script)(scene)?.into())
+        Ok((self.script)(input)?.into())
     }
 }
 
@@ -111,7 +111,7 @@ impl From<RunnerStatus> for Snapshot {
     }
 }
 
-impl<F: Fn(Scene) -> Result<S, ScriptedFault> + Sync, S: Into<Snapshot>> Wrapper for &Scripted<F> {
+impl<F: Fn(ScriptInput) -> Result<S, ScriptedFault> + Sync, S: Into<Snapshot>> Wrapper for &Scripted<F> {
     fn until(&self, _: Instant) -> Self {
         self
     }

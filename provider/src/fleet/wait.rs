@@ -20,7 +20,7 @@ const POLL_WATCHED: Duration = Duration::from_secs(5);
 const PROGRESS_EVERY: Duration = Duration::from_secs(30);
 
 /// How long a call may go on past the deadline to report why it failed. Calls end at the deadline by themselves.
-const LAST_ANSWER: Duration = Duration::from_millis(500);
+const ERROR_GRACE: Duration = Duration::from_millis(500);
 
 /// What a wait is for.
 pub(super) trait Operation {
@@ -39,30 +39,34 @@ pub(super) trait Operation {
     /// Reads the status and does what is due; the outcome when the operation is over.
     fn step(
         &mut self,
-        contact: &mut Contact,
+        connection: &mut ConnectionState,
     ) -> impl Future<Output = Result<Option<Self::Outcome>, ClientError>> + Send;
 
-    /// Decides about a failed call, which is counted in `contact`: the error comes back where it is worth another attempt.
-    fn failed(&mut self, contact: &Contact, error: ClientError) -> Result<ClientError, Self::Outcome>;
+    /// Decides about a failed call, which is counted in `connection`: the error comes back where it is worth another attempt.
+    fn failed(
+        &mut self,
+        connection: &ConnectionState,
+        error: ClientError,
+    ) -> Result<ClientError, Self::Outcome>;
 
     /// The deadline has passed. `None`: the operation goes on until its new deadline.
-    fn expired(&mut self, contact: &mut Contact) -> Option<Self::Outcome>;
+    fn expired(&mut self, connection: &mut ConnectionState) -> Option<Self::Outcome>;
 
     /// Terraform stops the operation.
-    fn interrupted(&mut self, contact: &mut Contact) -> Self::Outcome;
+    fn interrupted(&mut self, connection: &mut ConnectionState) -> Self::Outcome;
 
     /// The time until the next step.
-    fn pause(&self, contact: &Contact) -> Duration {
-        contact.poll_interval(self.start())
+    fn pause(&self, connection: &ConnectionState) -> Duration {
+        connection.poll_interval(self.start())
     }
 
     /// Logs what the operation waits for.
-    fn log_progress(&self, contact: &Contact);
+    fn log_progress(&self, connection: &ConnectionState);
 }
 
 /// What is known about the connection to the wrapper.
 #[derive(Debug, Default)]
-pub(super) struct Contact {
+pub(super) struct ConnectionState {
     /// Failed calls in a row. A call that other connections kept from being begun does not count.
     pub(super) failures: u32,
     /// How many of the last failed calls found the host absent.
@@ -73,7 +77,7 @@ pub(super) struct Contact {
     pub(super) last: Option<Snapshot>,
 }
 
-impl Contact {
+impl ConnectionState {
     fn count(&mut self, error: &ClientError) {
         self.failures += u32::from(error.was_tried());
         self.absences = if error.is_absent() { self.absences + 1 } else { 0 };
@@ -99,42 +103,42 @@ pub(super) async fn run<O: Operation>(
     retry: &Retry,
     stop: &CancellationToken,
 ) -> O::Outcome {
-    let mut contact = Contact::default();
+    let mut connection = ConnectionState::default();
     let mut backoff = retry.backoff();
     let mut next_progress = Instant::now() + PROGRESS_EVERY;
     loop {
         let step = tokio::select! {
             // Stop before deadline before answer: Ctrl-C returns at once.
             biased;
-            () = stop.cancelled() => return operation.interrupted(&mut contact),
-            () = sleep_until(operation.deadline() + LAST_ANSWER) => match operation.expired(&mut contact) {
+            () = stop.cancelled() => return operation.interrupted(&mut connection),
+            () = sleep_until(operation.deadline() + ERROR_GRACE) => match operation.expired(&mut connection) {
                 Some(outcome) => return outcome,
                 None => continue,
             },
-            step = operation.step(&mut contact) => step,
+            step = operation.step(&mut connection) => step,
         };
         let pause = match step {
             Ok(Some(outcome)) => return outcome,
             Ok(None) => {
-                contact.reached();
+                connection.reached();
                 backoff.reset();
-                operation.pause(&contact)
+                operation.pause(&connection)
             }
             // The deadline cut a call short, and the one before was answered: the connection has not failed.
             Err(_)
-                if contact.lost.is_none()
-                    && contact.last.is_some()
+                if connection.lost.is_none()
+                    && connection.last.is_some()
                     && Instant::now() >= operation.deadline() =>
             {
-                operation.pause(&contact)
+                operation.pause(&connection)
             }
             Err(error) => {
-                contact.count(&error);
-                match operation.failed(&contact, error) {
+                connection.count(&error);
+                match operation.failed(&connection, error) {
                     Ok(error) => {
-                        let (manager, failures) = (operation.manager(), contact.failures);
+                        let (manager, failures) = (operation.manager(), connection.failures);
                         tracing::debug!(manager, failures, "wrapper unreachable: {error}");
-                        contact.lost = Some(error);
+                        connection.lost = Some(error);
                         backoff.delay()
                     }
                     Err(outcome) => return outcome,
@@ -143,15 +147,15 @@ pub(super) async fn run<O: Operation>(
         };
         if Instant::now() >= next_progress {
             next_progress = Instant::now() + PROGRESS_EVERY;
-            operation.log_progress(&contact);
+            operation.log_progress(&connection);
         }
         tokio::select! {
             biased;
-            () = stop.cancelled() => return operation.interrupted(&mut contact),
-            () = sleep_until(operation.deadline()) => if let Some(outcome) = operation.expired(&mut contact) {
+            () = stop.cancelled() => return operation.interrupted(&mut connection),
+            () = sleep_until(operation.deadline()) => if let Some(outcome) = operation.expired(&mut connection) {
                 return outcome;
             },
-            () = wrapper.changed(), if contact.lost.is_none() => {}
+            () = wrapper.changed(), if connection.lost.is_none() => {}
             () = sleep(pause) => {}
         }
     }

@@ -18,7 +18,7 @@ fn take(guard: &PlanGuard, step: Step) -> Result<(), Conflict> {
             Ok(())
         }
         // The plan may hold no proof that it is one: the careful case.
-        New(instance) => guard.plans_new(instance, Walk::Open),
+        New(instance) => guard.plans_new(instance, Walk::Unknown),
         Kept(instance, id) => guard.plans_kept(instance, id),
         End(instance, id) => guard.plans_end(instance, id),
     }
@@ -125,7 +125,7 @@ fn destroyed_drain_does_not_block_new_drain() {
     let guard = PlanGuard::default();
     guard.stored("i-1", "a");
     guard.destroyed("i-1", "a");
-    assert_eq!(guard.plans_new("i-1", Walk::Open), Ok(()));
+    assert_eq!(guard.plans_new("i-1", Walk::Unknown), Ok(()));
 }
 
 #[test]

@@ -10,16 +10,16 @@ use std::sync::Arc;
 
 use crate::{
     explain::protocol,
-    process::{Configured, Settings, Shared},
+    process::{ConfigurationState, Configured, Shared},
     schema::{AttributePath, Diagnostics},
 };
 
 /// The configuration that a call needs for a connection, or an error.
 fn configured(shared: &Shared, diags: &mut Diagnostics) -> Option<Arc<Configured>> {
-    let unknown = match shared.settings() {
-        Settings::Configured(known) => return Some(known),
-        Settings::Unknown => true,
-        Settings::Missing => false,
+    let unknown = match shared.configuration() {
+        ConfigurationState::Configured(known) => return Some(known),
+        ConfigurationState::Unknown => true,
+        ConfigurationState::Missing => false,
     };
     protocol::not_configured(unknown).error(AttributePath::root(), diags);
     None

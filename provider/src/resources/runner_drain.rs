@@ -29,7 +29,7 @@ use super::{configured, unique_suffix};
 use crate::{
     call::{Walk, call},
     explain::{
-        drain::{self, Word},
+        drain::{self, AssumeSetting},
         plan, protocol,
     },
     plan_guard::Conflict,
@@ -244,7 +244,7 @@ impl Resource for RunnerDrain {
         let key = prior.identifiers().next().unwrap_or_default();
         let (manager, identity) = match prior.manager() {
             Ok(manager) => manager,
-            Err(_) if prior.word() == Some(Word::Variable) => {
+            Err(_) if prior.assume_setting() == Some(AssumeSetting::Variable) => {
                 drain::assumed_without_target(&name, key).warning(AttributePath::root(), diags);
                 return Some(());
             }

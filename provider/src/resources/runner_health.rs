@@ -23,7 +23,7 @@ use crate::{
         health::{HealthPolicy, Healthy, NotHealthy},
     },
     plan_guard::Conflict,
-    process::{Configured, Settings, Shared},
+    process::{ConfigurationState, Configured, Shared},
     schema::{AttributePath, Diagnostics, DiagnosticsExt, Resource, ResourceExt, Schema, Value, ValueEmpty},
 };
 use state::{Evidence, HEALTHY, HealthState, removed_guards, warn_of_unhealthy};
@@ -159,7 +159,9 @@ impl Resource for RunnerHealth {
         _: ValueEmpty,
     ) -> Option<(HealthState, ValueEmpty)> {
         self.shared.stored_drains.refreshed();
-        let Settings::Configured(known) = self.shared.settings() else { return Some((state, private)) };
+        let ConfigurationState::Configured(known) = self.shared.configuration() else {
+            return Some((state, private));
+        };
         let stop = call().stop;
         let seen = tokio::select! {
             biased;

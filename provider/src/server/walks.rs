@@ -33,7 +33,7 @@ struct Seen {
 impl Walks {
     /// Terraform configures the provider: a plan or an apply begins. `unknown`: the provider block holds an unknown value.
     pub(super) fn configured(&self, unknown: bool) {
-        let walk = if unknown { Walk::Plan } else { Walk::Open };
+        let walk = if unknown { Walk::Plan } else { Walk::Unknown };
         *self.lock() = Seen { configured: true, walk };
     }
 
@@ -71,12 +71,12 @@ mod tests {
     fn walk_is_open_until_plan_or_apply_is_seen() {
         let walks = Walks::default();
         walks.configured(false);
-        assert_eq!(walks.now(), Walk::Open);
+        assert_eq!(walks.now(), Walk::Unknown);
         walks.saw_plan();
         assert_eq!(walks.now(), Walk::Plan);
         // The next walk, in a process that stays for several (`--debug`).
         walks.configured(false);
-        assert_eq!(walks.now(), Walk::Open);
+        assert_eq!(walks.now(), Walk::Unknown);
         walks.saw_apply();
         assert_eq!(walks.now(), Walk::Apply);
         walks.configured(true);

@@ -13,14 +13,14 @@ use crate::transport::{
 /// Stands at the end of every known_hosts file.
 const LAST: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIElNXKZbIZrqk5rLVCYc1gTSkSkJy1V/dCsWHxKqWHVz";
 /// Stands in none.
-const STRANGER: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHTbRzYTfK3c2W8H5lGPKh3d6Q/9gJ1JDtRHZvMOGhZq";
+const UNKNOWN_KEY: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHTbRzYTfK3c2W8H5lGPKh3d6Q/9gJ1JDtRHZvMOGhZq";
 /// So much of a key's text in a row is a part of the key; less can be chance.
-const TELLING: usize = 20;
+const MIN_LENGTH: usize = 20;
 
 /// Whatever a known_hosts file holds, no other line suffers from it, and no key is accepted that no line holds.
 #[expect(clippy::panic, reason = "a fuzzer wants panics")]
 pub fn known_hosts(bytes: &[u8]) {
-    let (Some(last), Some(stranger)) = (HostKey::parse(LAST), HostKey::parse(STRANGER)) else {
+    let (Some(last), Some(stranger)) = (HostKey::parse(LAST), HostKey::parse(UNKNOWN_KEY)) else {
         panic!("the keys of this file cannot be read");
     };
     for host in ["h", "h:2222", "10.0.0.1", "a.example.com", "2001:db8::7"] {
@@ -53,7 +53,7 @@ pub fn private_key(bytes: &[u8]) {
             let said = format!("{error} {error:?}");
             for line in text.lines() {
                 let body: Vec<char> = line.trim().chars().collect();
-                for part in body.chunks_exact(TELLING) {
+                for part in body.chunks_exact(MIN_LENGTH) {
                     let part: String = part.iter().collect();
                     let tells = part.chars().all(|it| it.is_ascii_alphanumeric() || "+/=".contains(it));
                     assert!(!tells || !said.contains(&part), "an error quotes the key");

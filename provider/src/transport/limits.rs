@@ -71,14 +71,14 @@ impl Limits {
     pub(crate) fn deadline(&self, operation: Option<Instant>) -> Deadline {
         let now = Instant::now();
         let own = now + self.connect;
-        Deadline { begun: now, end: operation.map_or(own, |end| own.min(end)) }
+        Deadline { start: now, end: operation.map_or(own, |end| own.min(end)) }
     }
 }
 
 /// When a whole connection attempt is over: queueing, hops, logins and channels together.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Deadline {
-    begun: Instant,
+    start: Instant,
     end: Instant,
 }
 
@@ -95,7 +95,7 @@ impl Deadline {
 
     /// The limit of the whole, as it was at the beginning.
     pub(crate) fn whole(self) -> Duration {
-        self.end.saturating_duration_since(self.begun)
+        self.end.saturating_duration_since(self.start)
     }
 
     pub(crate) fn end(self) -> Instant {

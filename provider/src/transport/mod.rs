@@ -50,7 +50,7 @@ pub(crate) use error::{
     TransportError,
 };
 pub use error::{Cause, HostKeyVerdict, Phase};
-pub(crate) use reachability::Presence;
+pub(crate) use reachability::Reachability;
 pub use secret::Secret;
 pub(crate) use settings::{ConnectionMethod, ConnectionSettings, Strategy, TrustSources};
 pub(crate) use stream::BoxStream;

@@ -148,7 +148,7 @@ impl Deref for SessionRef {
 
 impl Drop for SessionRef {
     fn drop(&mut self) {
-        self.session.settle();
+        self.session.release_permit();
         if self.session.is_closed() || self.closing.is_cancelled() {
             return;
         }

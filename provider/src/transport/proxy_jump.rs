@@ -25,7 +25,7 @@ pub(crate) async fn open(
             .await
             .map_err(|error| error.for_wrapper(&target.wrapper_address))?;
         // What comes next needs a permit of its own before it opens a channel here.
-        lease.settle();
+        lease.release_permit();
         via = Via::Session(lease.shared(), key);
         last = Some(lease);
     }

@@ -9,7 +9,7 @@ use super::error::{Cause, ChannelRefusal, Phase, SharedIoError, TransportError};
 
 /// What is known of a host after a failed attempt to reach it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Presence {
+pub enum Reachability {
     /// Nothing is there, as far as the network says: connection refused, no route, no answer, an unknown host name.
     Absent,
     /// Something answered at the host's address.
@@ -17,12 +17,12 @@ pub enum Presence {
     /// The host answered and refused us: its host key is not accepted, or it refuses the login.
     Refused,
     /// The attempt failed before it reached the host: in our own credentials, files or commands, or at a jump host.
-    Unseen,
+    Unknown,
 }
 
 impl TransportError {
     /// What this error says about the runner manager's host.
-    pub fn presence(&self) -> Presence {
+    pub fn reachability(&self) -> Reachability {
         let route = &*self.route;
         if route.hop.is_some() {
             // The error is of a jump host. It is about the manager's host only where the jump host could not connect to that one.
@@ -31,7 +31,7 @@ impl TransportError {
                 &self.cause,
                 Cause::TimedOut { .. } | Cause::ChannelRefused { reason: ChannelRefusal::ConnectFailed, .. }
             );
-            return if about_manager && not_connected { Presence::Absent } else { Presence::Unseen };
+            return if about_manager && not_connected { Reachability::Absent } else { Reachability::Unknown };
         }
         if route.method.runs_command() && self.evidence.received.is_empty() {
             // A command hides who failed: the command, a server on its way, or the host.
@@ -39,31 +39,31 @@ impl TransportError {
                 Cause::WrapperClosed
                 | Cause::NotAnswering { .. }
                 | Cause::AuthRefused { .. }
-                | Cause::HostKey(_) => self.presence_of_cause(),
-                _ => Presence::Unseen,
+                | Cause::HostKey(_) => self.reachability_of_cause(),
+                _ => Reachability::Unknown,
             };
         }
-        self.presence_of_cause()
+        self.reachability_of_cause()
     }
 
-    fn presence_of_cause(&self) -> Presence {
+    fn reachability_of_cause(&self) -> Reachability {
         match &self.cause {
-            Cause::Resolve(error) if is_temporary(error) => Presence::Unseen,
-            Cause::Resolve(_) => Presence::Absent,
+            Cause::Resolve(error) if is_temporary(error) => Reachability::Unknown,
+            Cause::Resolve(_) => Reachability::Absent,
             Cause::Network(error) => match error.kind {
                 ErrorKind::ConnectionRefused
                 | ErrorKind::HostUnreachable
                 | ErrorKind::NetworkUnreachable
-                | ErrorKind::TimedOut => Presence::Absent,
-                ErrorKind::ConnectionReset | ErrorKind::ConnectionAborted => Presence::Answered,
+                | ErrorKind::TimedOut => Reachability::Absent,
+                ErrorKind::ConnectionReset | ErrorKind::ConnectionAborted => Reachability::Answered,
                 // Such as a local firewall, or too many open files.
-                _ => Presence::Unseen,
+                _ => Reachability::Unknown,
             },
             Cause::TimedOut { .. } => match self.phase {
-                Phase::Tcp => Presence::Absent,
-                Phase::Setup | Phase::Command => Presence::Unseen,
+                Phase::Tcp => Reachability::Absent,
+                Phase::Setup | Phase::Command => Reachability::Unknown,
                 Phase::Handshake | Phase::HostKey | Phase::Auth | Phase::Channel | Phase::Call => {
-                    Presence::Answered
+                    Reachability::Answered
                 }
             },
             Cause::Lost(_)
@@ -72,16 +72,16 @@ impl TransportError {
             | Cause::NoCommonAlgorithm { .. }
             | Cause::WrapperClosed
             | Cause::NotAWrapper
-            | Cause::Protocol(_) => Presence::Answered,
+            | Cause::Protocol(_) => Reachability::Answered,
             Cause::ChannelRefused { reason, .. } => match reason {
-                ChannelRefusal::Prohibited | ChannelRefusal::UnknownType => Presence::Refused,
-                ChannelRefusal::ConnectFailed | ChannelRefusal::ResourceShortage => Presence::Answered,
+                ChannelRefusal::Prohibited | ChannelRefusal::UnknownType => Reachability::Refused,
+                ChannelRefusal::ConnectFailed | ChannelRefusal::ResourceShortage => Reachability::Answered,
             },
             Cause::TooBusy
             | Cause::HostKey(_)
             | Cause::AuthRefused { .. }
             | Cause::MoreFactors { .. }
-            | Cause::TooManyAttempts => Presence::Refused,
+            | Cause::TooManyAttempts => Reachability::Refused,
             Cause::Option(_)
             | Cause::NoUsername
             | Cause::NoCredential
@@ -90,7 +90,7 @@ impl TransportError {
             | Cause::AgentSilent { .. }
             | Cause::HandshakeQueueTimeout { .. }
             | Cause::CommandNotStarted { .. }
-            | Cause::CommandEnded { .. } => Presence::Unseen,
+            | Cause::CommandEnded { .. } => Reachability::Unknown,
         }
     }
 }
@@ -109,8 +109,8 @@ mod tests {
     use super::*;
     use crate::transport::{Attribute, HostKeyRefusal, HostKeyVerdict, HostPort, InvalidOption, Route};
 
-    fn direct(phase: Phase, cause: Cause) -> Presence {
-        TransportError::at(phase, Route::example(ConnectionMethod::Direct), cause).presence()
+    fn direct(phase: Phase, cause: Cause) -> Reachability {
+        TransportError::at(phase, Route::example(ConnectionMethod::Direct), cause).reachability()
     }
 
     fn network(kind: ErrorKind) -> Cause {
@@ -133,29 +133,32 @@ mod tests {
             ErrorKind::NetworkUnreachable,
             ErrorKind::TimedOut,
         ] {
-            assert_eq!(direct(Phase::Tcp, network(kind)), Presence::Absent, "{kind}");
+            assert_eq!(direct(Phase::Tcp, network(kind)), Reachability::Absent, "{kind}");
         }
-        assert_eq!(direct(Phase::Tcp, timed_out()), Presence::Absent);
-        assert_eq!(direct(Phase::Tcp, resolve("Name or service not known")), Presence::Absent);
-        assert_eq!(direct(Phase::Tcp, resolve("Temporary failure in name resolution")), Presence::Unseen);
-        assert_eq!(direct(Phase::Tcp, network(ErrorKind::PermissionDenied)), Presence::Unseen);
+        assert_eq!(direct(Phase::Tcp, timed_out()), Reachability::Absent);
+        assert_eq!(direct(Phase::Tcp, resolve("Name or service not known")), Reachability::Absent);
+        assert_eq!(
+            direct(Phase::Tcp, resolve("Temporary failure in name resolution")),
+            Reachability::Unknown
+        );
+        assert_eq!(direct(Phase::Tcp, network(ErrorKind::PermissionDenied)), Reachability::Unknown);
     }
 
     #[test]
     fn host_that_answered_or_refused_is_not_absent() {
         for phase in [Phase::Handshake, Phase::Auth, Phase::Channel, Phase::Call] {
-            assert_eq!(direct(phase, timed_out()), Presence::Answered, "{phase}");
+            assert_eq!(direct(phase, timed_out()), Reachability::Answered, "{phase}");
         }
-        assert_eq!(direct(Phase::Call, Cause::WrapperClosed), Presence::Answered);
-        assert_eq!(direct(Phase::Handshake, Cause::NotSsh), Presence::Answered);
+        assert_eq!(direct(Phase::Call, Cause::WrapperClosed), Reachability::Answered);
+        assert_eq!(direct(Phase::Handshake, Cause::NotSsh), Reachability::Answered);
         let refused = Cause::AuthRefused { offered: vec![], remaining: vec![] };
-        assert_eq!(direct(Phase::Auth, refused), Presence::Refused);
-        assert_eq!(direct(Phase::HostKey, changed_key()), Presence::Refused);
+        assert_eq!(direct(Phase::Auth, refused), Reachability::Refused);
+        assert_eq!(direct(Phase::HostKey, changed_key()), Reachability::Refused);
         let option = InvalidOption { attribute: Attribute::Ssh("host_keys"), problem: "wrong".to_owned() };
-        assert_eq!(direct(Phase::Setup, Cause::Option(option)), Presence::Unseen);
+        assert_eq!(direct(Phase::Setup, Cause::Option(option)), Reachability::Unknown);
         assert_eq!(
             direct(Phase::Setup, Cause::HandshakeQueueTimeout { limit: Duration::ZERO }),
-            Presence::Unseen
+            Reachability::Unknown
         );
     }
 
@@ -177,16 +180,19 @@ mod tests {
             let onward: Option<HostPort> = onward.map(|name| name.parse().unwrap());
             let route =
                 Route { hop: Some(1), onward, onward_hop, ..Route::example(ConnectionMethod::ProxyJump) };
-            TransportError::at(phase, route, cause).presence()
+            TransportError::at(phase, route, cause).reachability()
         };
         let failed = || Cause::ChannelRefused { reason: ChannelRefusal::ConnectFailed, text: String::new() };
         let forbidden = || Cause::ChannelRefused { reason: ChannelRefusal::Prohibited, text: String::new() };
-        assert_eq!(at_hop(None, None, Phase::Tcp, timed_out()), Presence::Unseen);
-        assert_eq!(at_hop(Some("hop2"), Some(2), Phase::Channel, failed()), Presence::Unseen);
-        assert_eq!(at_hop(Some("manager"), None, Phase::Channel, failed()), Presence::Absent);
-        assert_eq!(at_hop(Some("manager"), None, Phase::Channel, timed_out()), Presence::Absent);
-        assert_eq!(at_hop(Some("manager"), None, Phase::Channel, forbidden()), Presence::Unseen);
-        assert_eq!(at_hop(Some("manager"), None, Phase::Call, Cause::Lost("x".into())), Presence::Unseen);
+        assert_eq!(at_hop(None, None, Phase::Tcp, timed_out()), Reachability::Unknown);
+        assert_eq!(at_hop(Some("hop2"), Some(2), Phase::Channel, failed()), Reachability::Unknown);
+        assert_eq!(at_hop(Some("manager"), None, Phase::Channel, failed()), Reachability::Absent);
+        assert_eq!(at_hop(Some("manager"), None, Phase::Channel, timed_out()), Reachability::Absent);
+        assert_eq!(at_hop(Some("manager"), None, Phase::Channel, forbidden()), Reachability::Unknown);
+        assert_eq!(
+            at_hop(Some("manager"), None, Phase::Call, Cause::Lost("x".into())),
+            Reachability::Unknown
+        );
     }
 
     #[test]
@@ -200,12 +206,12 @@ mod tests {
                 (Phase::Handshake, Cause::Lost("closed".into())),
             ] {
                 let error = TransportError::at(phase, Route::example(method), cause);
-                assert_eq!(error.presence(), Presence::Unseen, "{error}");
+                assert_eq!(error.reachability(), Reachability::Unknown, "{error}");
             }
         }
         // The host key is checked by us, also behind a command.
         let error =
             TransportError::at(Phase::HostKey, Route::example(ConnectionMethod::ProxyCommand), changed_key());
-        assert_eq!(error.presence(), Presence::Refused);
+        assert_eq!(error.reachability(), Reachability::Refused);
     }
 }

@@ -128,12 +128,12 @@ async fn login(
     let mut trust = gathered.map_err(|problem| failed(Cause::Option(problem)))?;
     let mut refused = None;
     loop {
-        let (stream, carrier) = carry(shared, spec, deadline).await?;
+        let (stream, parent) = open_stream(shared, spec, deadline).await?;
         let error =
-            match Session::establish(stream, carrier, spec, trust.clone(), shared.limits.clone(), deadline)
+            match Session::establish(stream, parent, spec, trust.clone(), shared.limits.clone(), deadline)
                 .await
             {
-                Ok(session) => return Ok(Arc::new(session.unsettled(permit.only_at_host()))),
+                Ok(session) => return Ok(Arc::new(session.hold_permit(permit.only_at_host()))),
                 Err(error) => error,
             };
         match &error.cause {
@@ -149,7 +149,7 @@ async fn login(
 }
 
 /// A stream to an SSH server.
-async fn carry(
+async fn open_stream(
     shared: &Shared,
     spec: &SessionSpec,
     deadline: Deadline,

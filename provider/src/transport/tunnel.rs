@@ -63,6 +63,6 @@ fn begins_http2(received: &[u8]) -> bool {
 /// What carries an SSH session: it lives as long as the session does, and can know more about its end.
 #[async_trait]
 pub(crate) trait ParentTransport: Send + Sync {
-    /// Adds what the carrier knows to an error that its session met.
+    /// Adds what the parent knows to an error that its session met.
     async fn enrich(&self, error: TransportError) -> TransportError;
 }

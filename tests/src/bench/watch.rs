@@ -24,7 +24,7 @@ use grit_proto::runner_wrapper::{
 use grit_provider::testing::{
     client::{DrainRequest, RunnerStatus, Snapshot, Wrapper as _, WrapperClient},
     fleet::{
-        Retry, Unguarded,
+        Retry, WithoutPeers,
         drain::{self, DrainPolicy, Drained, Mode, OnTimeout, OnUnreachable},
     },
 };
@@ -127,7 +127,7 @@ async fn polled(settings: Settings, site: &Site) -> anyhow::Result<Vec<Row>> {
             };
             let (policy, stop) = (policy(), CancellationToken::new());
             let (drained, ended) = tokio::join!(
-                async { (drain::run("mgr", &client, &policy, &Unguarded, &stop).await, Instant::now()) },
+                async { (drain::run("mgr", &client, &policy, &WithoutPeers, &stop).await, Instant::now()) },
                 ending
             );
             match drained {

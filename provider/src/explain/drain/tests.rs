@@ -51,8 +51,8 @@ fn failed_drain_messages() {
         words(unreached(Requested::Perhaps, mute())),
         words(unreached(Requested::No, mute())),
         words(unreached(Requested::No, gone())),
-        not_drained("m1", &unreached(Requested::No, mute()), "i-1", Some(Word::Variable)),
-        not_drained("m1", &unreached(Requested::Accepted, gone()), "i-1", Some(Word::Attribute)),
+        not_drained("m1", &unreached(Requested::No, mute()), "i-1", Some(AssumeSetting::Variable)),
+        not_drained("m1", &unreached(Requested::Accepted, gone()), "i-1", Some(AssumeSetting::Attribute)),
         words(interrupted(Requested::Accepted, last())),
         words(interrupted(Requested::Perhaps, last())),
         words(interrupted(Requested::No, None)),
@@ -69,8 +69,8 @@ fn drain_warning_messages() {
     let mut failed = Snapshot::from(RunnerStatus::Stopped);
     failed.report.failure_reason = "exit status 1\nThe last lines of the log".to_owned();
     insta::assert_snapshot!(all(vec![
-        assumed_terminated("m1", 12, Duration::from_secs(75), &gone(), Word::Variable),
-        assumed_terminated("m1", 1, Duration::from_secs(5), &gone(), Word::Attribute),
+        assumed_terminated("m1", 12, Duration::from_secs(75), &gone(), AssumeSetting::Variable),
+        assumed_terminated("m1", 1, Duration::from_secs(5), &gone(), AssumeSetting::Attribute),
         forced("m1", hours(3)),
         no_callback("m1", &NoCallback::Upstream),
         no_callback("m1", &NoCallback::Refused(mute())),

@@ -1,110 +1,66 @@
-//! What is asked of a drain, and how it can end.
+//! The results of a drain.
 
 use std::time::Duration;
 
-use tokio::time::Instant;
-
+use super::policy::Mode;
 use crate::{
-    client::{ClientError, DrainRequest, Snapshot},
-    fleet::{peers::TooFewPeers, retry::Retry},
+    client::{ClientError, Snapshot},
+    fleet::peers::TooFewPeers,
 };
 
-/// How the runner is asked to end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mode {
-    /// It takes no further job and ends after its last one.
-    Graceful,
-    /// It aborts its jobs.
-    Forceful,
-}
-
-/// What happens when the runner has not ended at the deadline.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OnTimeout {
-    /// The drain fails; the runner goes on draining.
-    Fail,
-    /// A forceful shutdown: jobs that still run are aborted.
-    Force,
-}
-
-/// What it means that the host is absent before the shutdown was requested.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OnUnreachable {
-    /// The drain fails: jobs may run there.
-    Fail,
-    /// The host is taken for terminated, by the user's explicit word.
-    AssumeTerminated,
-}
-
-/// One drain, as the resource asks for it.
-#[derive(Debug, Clone)]
-pub struct DrainPolicy {
-    pub mode: Mode,
-    /// When the operation began: `timeout` counts from here.
-    pub start: Instant,
-    /// Overall limit.
-    pub timeout: Duration,
-    pub on_timeout: OnTimeout,
-    pub on_unreachable: OnUnreachable,
-    /// Who asks and why; `forceful` in it is decided here.
-    pub request: DrainRequest,
-    /// Applies until the shutdown was requested. From then on a lost connection is tried again until the deadline.
-    pub retry: Retry,
-}
-
-/// Whether the wrapper was asked to shut its runner down.
+/// Whether the shutdown was requested from the wrapper.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Requested {
     No,
-    /// The request was sent, and its answer was lost.
+    /// The request was sent, but no response was received.
     Perhaps,
-    /// The wrapper accepted it, or a shutdown was found under way.
+    /// The wrapper accepted the request, or a shutdown was already in progress.
     Accepted,
 }
 
-/// How a drain ended well.
+/// A successful drain.
 #[derive(Debug)]
 pub enum Drained {
-    /// The runner's process has ended, as its wrapper says.
+    /// The wrapper reports that the runner process has exited.
     Ended(Box<Ended>),
-    /// The host was absent, and the user said what that means.
+    /// The host was absent, and a setting of the user treats this as terminated.
     AssumedTerminated { attempts: u32, waited: Duration, error: ClientError },
 }
 
-/// The end of a runner.
+/// A runner that has exited.
 #[derive(Debug)]
 pub struct Ended {
-    pub begun: StartedBy,
+    pub started_by: StartedBy,
     pub waited: Duration,
     /// The deadline turned the drain into a forceful shutdown.
     pub forced: bool,
     /// The last status.
     pub snapshot: Snapshot,
-    /// Why the wrapper will not make the callback of this drain.
+    /// Why the wrapper does not send the callback of this drain.
     pub no_callback: Option<NoCallback>,
 }
 
-/// Who began the shutdown.
+/// What started the shutdown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StartedBy {
-    /// The runner had ended before this call.
+    /// The runner had exited before this call.
     Before,
-    /// It was under way, and this call joined it.
+    /// The shutdown was in progress, and this call joined it.
     Joined,
     /// This call.
     Here,
 }
 
-/// Why a callback will not be made.
+/// Why a callback is not sent.
 #[derive(Debug)]
 pub enum NoCallback {
-    /// Upstream's wrapper takes a callback only together with the first request.
+    /// Upstream's wrapper accepts a callback only with the first request.
     Upstream,
-    /// The wrapper refused it.
+    /// The wrapper refused the callback.
     Refused(ClientError),
 }
 
-/// Why the runner is not known to have ended. What was `requested` stays requested on the host.
+/// Why the exit of the runner is not confirmed. A requested shutdown continues on the host.
 #[derive(Debug)]
 pub enum NotDrained {
     Connect {
@@ -125,6 +81,6 @@ pub enum NotDrained {
         requested: Requested,
         last: Option<Snapshot>,
     },
-    /// Too few peers are healthy: nothing was requested.
-    Guarded(TooFewPeers),
+    /// Too few peers are healthy. No shutdown was requested.
+    TooFewPeers(TooFewPeers),
 }

@@ -1,7 +1,7 @@
 use super::*;
 use crate::fleet::{
-    Unguarded,
-    test_wrapper::{Scene, Scripted, ScriptedFault, retry},
+    WithoutPeers,
+    test_wrapper::{ScriptInput, Scripted, ScriptedFault, retry},
 };
 
 fn policy() -> DrainPolicy {
@@ -17,9 +17,9 @@ fn policy() -> DrainPolicy {
 }
 
 /// Runs until asked, then drains for `jobs` seconds.
-fn draining(jobs: u64) -> impl Fn(Scene) -> Result<RunnerStatus, ScriptedFault> + Sync {
-    move |scene| {
-        Ok(match (scene.graceful, scene.forceful) {
+fn draining(jobs: u64) -> impl Fn(ScriptInput) -> Result<RunnerStatus, ScriptedFault> + Sync {
+    move |input| {
+        Ok(match (input.graceful, input.forceful) {
             (_, Some(since)) if since.as_secs() >= 5 => RunnerStatus::Stopped,
             (Some(since), _) if since.as_secs() >= jobs => RunnerStatus::Stopped,
             (None, None) => RunnerStatus::Running,
@@ -30,12 +30,12 @@ fn draining(jobs: u64) -> impl Fn(Scene) -> Result<RunnerStatus, ScriptedFault> 
 
 async fn drained(policy: &DrainPolicy, wrapper: impl Wrapper) -> Outcome {
     let policy = DrainPolicy { start: Instant::now(), ..policy.clone() };
-    run("m1", &wrapper, &policy, &Unguarded, &CancellationToken::new()).await
+    run("m1", &wrapper, &policy, &WithoutPeers, &CancellationToken::new()).await
 }
 
 fn end(outcome: &Drained) -> (StartedBy, bool) {
     match outcome {
-        Drained::Ended(ended) => (ended.begun, ended.forced),
+        Drained::Ended(ended) => (ended.started_by, ended.forced),
         Drained::AssumedTerminated { .. } => panic!("{outcome:?}"),
     }
 }
@@ -58,8 +58,8 @@ async fn drain_of_stopped_runner_succeeds_without_request() {
 
 #[tokio::test(start_paused = true)]
 async fn drain_in_progress_is_joined_without_request() {
-    let wrapper = Scripted::new(|scene| {
-        Ok(if scene.elapsed.as_secs() < 60 { RunnerStatus::InShutdown } else { RunnerStatus::Stopped })
+    let wrapper = Scripted::new(|input| {
+        Ok(if input.elapsed.as_secs() < 60 { RunnerStatus::InShutdown } else { RunnerStatus::Stopped })
     });
     let outcome = drained(&policy(), &wrapper).await.unwrap();
     assert_eq!(end(&outcome), (StartedBy::Joined, false));
@@ -69,8 +69,8 @@ async fn drain_in_progress_is_joined_without_request() {
 #[tokio::test(start_paused = true)]
 async fn forgotten_shutdown_request_is_repeated() {
     // Upstream's wrapper answers "ok" to a shutdown before its process exists, and then starts the process.
-    let wrapper = Scripted::new(|scene| {
-        Ok(match (scene.elapsed.as_secs(), scene.graceful) {
+    let wrapper = Scripted::new(|input| {
+        Ok(match (input.elapsed.as_secs(), input.graceful) {
             (0..10, _) => RunnerStatus::Unknown(0),
             (10..20, _) => RunnerStatus::Running,
             (20..40, _) => RunnerStatus::InShutdown,
@@ -109,9 +109,9 @@ async fn rejected_shutdown_is_not_recorded_as_requested() {
 
 #[tokio::test(start_paused = true)]
 async fn drain_continues_after_network_cut() {
-    let wrapper = Scripted::new(|scene: Scene| match scene.elapsed.as_secs() {
+    let wrapper = Scripted::new(|input: ScriptInput| match input.elapsed.as_secs() {
         100..700 => Err(ScriptedFault::Down),
-        _ => draining(900)(scene),
+        _ => draining(900)(input),
     });
     let outcome = drained(&policy(), &wrapper).await.unwrap();
     assert_eq!(end(&outcome), (StartedBy::Here, false));
@@ -125,7 +125,7 @@ struct HalfOpen<F> {
     limit: Option<Duration>,
 }
 
-impl<F: Fn(Scene) -> Result<RunnerStatus, ScriptedFault> + Sync> HalfOpen<F> {
+impl<F: Fn(ScriptInput) -> Result<RunnerStatus, ScriptedFault> + Sync> HalfOpen<F> {
     async fn pass(&self) -> Result<(), ScriptedFault> {
         if !self.cut.contains(&self.wrapper.elapsed().as_secs()) {
             return Ok(());
@@ -138,7 +138,7 @@ impl<F: Fn(Scene) -> Result<RunnerStatus, ScriptedFault> + Sync> HalfOpen<F> {
     }
 }
 
-impl<F: Fn(Scene) -> Result<RunnerStatus, ScriptedFault> + Sync> Wrapper for &HalfOpen<F> {
+impl<F: Fn(ScriptInput) -> Result<RunnerStatus, ScriptedFault> + Sync> Wrapper for &HalfOpen<F> {
     fn until(&self, _: Instant) -> Self {
         self
     }
@@ -196,7 +196,7 @@ async fn hung_call_does_not_delay_deadline_or_stop() {
     let (stop, hung, policy) = (CancellationToken::new(), hung(), policy());
     let wrapper = &hung;
     let start = Instant::now();
-    let (outcome, ()) = tokio::join!(run("m1", &wrapper, &policy, &Unguarded, &stop), async {
+    let (outcome, ()) = tokio::join!(run("m1", &wrapper, &policy, &WithoutPeers, &stop), async {
         tokio::time::sleep(Duration::from_secs(200)).await;
         stop.cancel();
     });
@@ -241,8 +241,8 @@ async fn drain_timeout_fails_or_forces_per_on_timeout() {
 #[tokio::test(start_paused = true)]
 async fn forceful_mode_terminates_drain_in_progress() {
     let policy = DrainPolicy { mode: Mode::Forceful, ..policy() };
-    let wrapper = Scripted::new(|scene: Scene| {
-        Ok(match scene.forceful {
+    let wrapper = Scripted::new(|input: ScriptInput| {
+        Ok(match input.forceful {
             Some(since) if since.as_secs() >= 5 => RunnerStatus::Stopped,
             _ => RunnerStatus::InShutdown,
         })
@@ -256,7 +256,7 @@ async fn stopped_apply_reports_request_and_leaves_drain_running() {
     let stop = CancellationToken::new();
     let wrapper = &Scripted::new(draining(7200));
     let policy = policy();
-    let (outcome, ()) = tokio::join!(run("m1", &wrapper, &policy, &Unguarded, &stop), async {
+    let (outcome, ()) = tokio::join!(run("m1", &wrapper, &policy, &WithoutPeers, &stop), async {
         tokio::time::sleep(Duration::from_secs(10)).await;
         stop.cancel();
     });
@@ -274,15 +274,15 @@ fn assuming() -> DrainPolicy {
 #[tokio::test(start_paused = true)]
 async fn accepted_drain_is_never_assumed_terminated() {
     // The host is cut off in an accepted drain for longer than all attempts take, while its jobs run.
-    let wrapper = Scripted::new(|scene: Scene| match scene.elapsed.as_secs() {
+    let wrapper = Scripted::new(|input: ScriptInput| match input.elapsed.as_secs() {
         10..3000 => Err(ScriptedFault::Down),
-        _ => draining(4000)(scene),
+        _ => draining(4000)(input),
     });
     let outcome = drained(&assuming(), &wrapper).await.unwrap();
     assert_eq!(end(&outcome), (StartedBy::Here, false));
 
     // The same for a drain that was found under way.
-    let wrapper = Scripted::new(|scene: Scene| match scene.elapsed.as_secs() {
+    let wrapper = Scripted::new(|input: ScriptInput| match input.elapsed.as_secs() {
         0..10 => Ok(RunnerStatus::InShutdown),
         10..3000 => Err(ScriptedFault::Down),
         _ => Ok(RunnerStatus::Stopped),
@@ -293,8 +293,8 @@ async fn accepted_drain_is_never_assumed_terminated() {
     assert!(start.elapsed().as_secs() >= 3000, "{:?}", start.elapsed());
 
     // It does not come back: the drain fails at its deadline, and the instance stays.
-    let wrapper = Scripted::new(|scene: Scene| match scene.elapsed.as_secs() {
-        0..10 => draining(7200)(scene),
+    let wrapper = Scripted::new(|input: ScriptInput| match input.elapsed.as_secs() {
+        0..10 => draining(7200)(input),
         _ => Err(ScriptedFault::Down),
     });
     let short = DrainPolicy { timeout: Duration::from_secs(1800), ..assuming() };
@@ -343,8 +343,8 @@ async fn host_absent_in_some_attempts_is_not_assumed_gone() {
     assert!(matches!(error, NotDrained::Connect { .. }), "{error:?}");
 
     // It answered for the first 10 s, and is absent since: all attempts in a row count, from then on.
-    let dying = Scripted::new(|scene| {
-        Err::<RunnerStatus, _>(if scene.elapsed.as_secs() < 5 {
+    let dying = Scripted::new(|input| {
+        Err::<RunnerStatus, _>(if input.elapsed.as_secs() < 5 {
             ScriptedFault::Busy
         } else {
             ScriptedFault::Down
@@ -356,7 +356,7 @@ async fn host_absent_in_some_attempts_is_not_assumed_gone() {
 
 #[tokio::test(start_paused = true)]
 async fn waiting_for_handshake_permit_is_not_an_attempt() {
-    let wrapper = Scripted::new(|scene| match scene.elapsed.as_secs() {
+    let wrapper = Scripted::new(|input| match input.elapsed.as_secs() {
         0..300 => Err(ScriptedFault::HandshakeQueueTimeout),
         _ => Ok(RunnerStatus::Stopped),
     });
@@ -369,7 +369,7 @@ async fn drain_timeout_counts_from_operation_start() {
     tokio::time::sleep(Duration::from_secs(40)).await;
     let policy = DrainPolicy { start, timeout: Duration::from_secs(60), ..policy() };
     let wrapper = Scripted::new(draining(7200));
-    let error = run("m1", &&wrapper, &policy, &Unguarded, &CancellationToken::new()).await.unwrap_err();
+    let error = run("m1", &&wrapper, &policy, &WithoutPeers, &CancellationToken::new()).await.unwrap_err();
     assert!(matches!(error, NotDrained::TimedOut { .. }), "{error:?}");
     assert_eq!(start.elapsed().as_secs(), 60);
 }

@@ -1,6 +1,6 @@
 use super::*;
 use crate::client::Detail;
-use crate::fleet::test_wrapper::{Scene, Scripted, ScriptedFault, retry};
+use crate::fleet::test_wrapper::{ScriptInput, Scripted, ScriptedFault, retry};
 
 fn policy(timeout: u64, stable_for: u64, attempts: Option<u32>) -> HealthPolicy {
     HealthPolicy {
@@ -16,14 +16,14 @@ fn policy(timeout: u64, stable_for: u64, attempts: Option<u32>) -> HealthPolicy 
 
 async fn run<S: Into<Snapshot> + Send>(
     policy: &HealthPolicy,
-    script: impl Fn(Scene) -> Result<S, ScriptedFault> + Sync,
+    script: impl Fn(ScriptInput) -> Result<S, ScriptedFault> + Sync,
 ) -> Result<Healthy, NotHealthy> {
     wait("m1", &&Scripted::new(script), policy, &CancellationToken::new()).await
 }
 
 #[tokio::test(start_paused = true)]
 async fn late_booting_host_becomes_healthy() {
-    let healthy = run(&policy(600, 0, None), |scene| match scene.elapsed.as_secs() {
+    let healthy = run(&policy(600, 0, None), |input| match input.elapsed.as_secs() {
         0..60 => Err(ScriptedFault::Down),
         60..80 => Ok(RunnerStatus::Unknown(0)),
         _ => Ok(RunnerStatus::Running),
@@ -45,9 +45,9 @@ async fn draining_runner_is_not_healthy() {
 
 #[tokio::test(start_paused = true)]
 async fn crash_loop_restarts_stable_for() {
-    let healthy = run(&policy(600, 30, None), |scene| {
+    let healthy = run(&policy(600, 30, None), |input| {
         // A crash loop, down for the first 5 s of every 25, until 105 s.
-        let up = scene.elapsed.as_secs() >= 105 || scene.elapsed.as_secs() % 25 >= 5;
+        let up = input.elapsed.as_secs() >= 105 || input.elapsed.as_secs() % 25 >= 5;
         Ok(if up { RunnerStatus::Running } else { RunnerStatus::Stopped })
     })
     .await
@@ -61,8 +61,8 @@ async fn attempts_limit_connects_but_not_health_wait() {
     assert!(matches!(error, NotHealthy::Connect { attempts: 3, .. }), "{error:?}");
 
     let policy = policy(600, 0, Some(3));
-    let slow = run(&policy, |scene| {
-        Ok(if scene.elapsed.as_secs() < 500 { RunnerStatus::Unknown(0) } else { RunnerStatus::Running })
+    let slow = run(&policy, |input| {
+        Ok(if input.elapsed.as_secs() < 500 { RunnerStatus::Unknown(0) } else { RunnerStatus::Running })
     });
     assert!(slow.await.is_ok());
 }
@@ -125,8 +125,8 @@ fn seen(level: Level, level_max: Option<Level>, version: Option<&str>) -> Snapsh
 
 #[tokio::test(start_paused = true)]
 async fn level_auto_waits_for_maximum_level() {
-    let climbing = |scene: Scene| {
-        Ok(match scene.elapsed.as_secs() {
+    let climbing = |input: ScriptInput| {
+        Ok(match input.elapsed.as_secs() {
             0..5 => seen(Level::None, None, None),
             5..60 => seen(Level::Ready, Some(Level::Polling), None),
             _ => seen(Level::Polling, Some(Level::Polling), None),
@@ -169,8 +169,8 @@ async fn unsupported_level_fails_immediately_with_upstream() {
 #[tokio::test(start_paused = true)]
 async fn start_if_stopped_starts_runner_once() {
     let starting = HealthPolicy { start_if_stopped: true, ..policy(600, 0, None) };
-    let wrapper = Scripted::new(|scene: Scene| {
-        Ok(if scene.starts == 0 { RunnerStatus::Stopped } else { RunnerStatus::Running })
+    let wrapper = Scripted::new(|input: ScriptInput| {
+        Ok(if input.starts == 0 { RunnerStatus::Stopped } else { RunnerStatus::Running })
     });
     wait("m1", &&wrapper, &starting, &CancellationToken::new()).await.unwrap();
 

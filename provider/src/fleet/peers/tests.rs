@@ -7,11 +7,11 @@ use crate::{
     client::{DrainRequest, Snapshot, Start},
     fleet::{
         drain::{self, DrainPolicy, Mode, NotDrained, OnTimeout, OnUnreachable},
-        test_wrapper::{Scene, Scripted, ScriptedFault, retry},
+        test_wrapper::{ScriptInput, Scripted, ScriptedFault, retry},
     },
 };
 
-type Script = fn(Scene) -> Result<RunnerStatus, ScriptedFault>;
+type Script = fn(ScriptInput) -> Result<RunnerStatus, ScriptedFault>;
 
 /// Runs until it is asked, then drains for a minute. A call takes a while, as a real one does.
 struct Host {
@@ -25,8 +25,8 @@ impl Host {
     }
 
     fn healthy() -> Self {
-        Self::new(|scene| {
-            Ok(match scene.graceful {
+        Self::new(|input| {
+            Ok(match input.graceful {
                 None => RunnerStatus::Running,
                 Some(since) if since.as_secs() < 60 => RunnerStatus::InShutdown,
                 Some(_) => RunnerStatus::Stopped,
@@ -75,7 +75,7 @@ async fn guarded(
         let peer: Peer<&Host> = Peer { identity: key.to_owned(), wrapper: Ok(host) };
         (key.to_owned(), peer)
     });
-    let admission = Guarded {
+    let peer_check = WithPeers {
         drains,
         identity: name.to_owned(),
         peers: peers.collect(),
@@ -92,17 +92,17 @@ async fn guarded(
         request: DrainRequest::default(),
         retry: retry(Some(3)),
     };
-    let outcome = drain::run(name, &own, &policy, &admission, &CancellationToken::new()).await;
+    let outcome = drain::run(name, &own, &policy, &peer_check, &CancellationToken::new()).await;
     if outcome.is_ok()
-        && let Some(under_way) = &mut *admission.under_way.lock().unwrap()
+        && let Some(under_way) = &mut *peer_check.under_way.lock().unwrap()
     {
-        under_way.stay();
+        under_way.keep_counted();
     }
     outcome.map(drop)
 }
 
 fn refused(outcome: &Result<(), NotDrained>) -> bool {
-    matches!(outcome, Err(NotDrained::Guarded(_)))
+    matches!(outcome, Err(NotDrained::TooFewPeers(_)))
 }
 
 #[tokio::test(start_paused = true)]
@@ -137,7 +137,7 @@ async fn peer_drained_by_this_process_is_unhealthy() {
     let hosts = [("one", &one), ("two", &two)];
     let under_way = drains.begin("two");
     let outcome = guarded(&drains, &hosts, "one", 1).await;
-    let Err(NotDrained::Guarded(TooFewPeers { healthy: 0, wanted: 1, unhealthy })) = outcome else {
+    let Err(NotDrained::TooFewPeers(TooFewPeers { healthy: 0, wanted: 1, unhealthy })) = outcome else {
         panic!("{outcome:?}")
     };
     assert!(
@@ -171,9 +171,9 @@ async fn peer_with_drain_request_is_unhealthy() {
         }),
         exit: None,
     }));
-    let wrapper = Scripted::new(move |_: Scene| Ok::<_, ScriptedFault>(snapshot.clone()));
+    let wrapper = Scripted::new(move |_: ScriptInput| Ok::<_, ScriptedFault>(snapshot.clone()));
     let drains = Drains::default();
-    let guarded = Guarded {
+    let guarded = WithPeers {
         drains: &drains,
         identity: "one".into(),
         peers: BTreeMap::from([("two".to_owned(), Peer { identity: "two".into(), wrapper: Ok(&wrapper) })]),
@@ -188,15 +188,15 @@ async fn peer_with_drain_request_is_unhealthy() {
 #[tokio::test(start_paused = true)]
 async fn peer_check_retries_once_and_names_unreachable_peer() {
     let (drains, one) = (Drains::default(), Host::healthy());
-    let flaky = Host::new(|scene| {
-        if scene.elapsed.as_millis() < 500 { Err(ScriptedFault::Down) } else { Ok(RunnerStatus::Running) }
+    let flaky = Host::new(|input| {
+        if input.elapsed.as_millis() < 500 { Err(ScriptedFault::Down) } else { Ok(RunnerStatus::Running) }
     });
     assert!(guarded(&drains, &[("one", &one), ("two", &flaky)], "one", 1).await.is_ok());
     assert_eq!(flaky.reads.load(Ordering::SeqCst), 2);
 
     let (other, gone) = (Host::healthy(), Host::new(|_| Err(ScriptedFault::Down)));
     let outcome = guarded(&drains, &[("other", &other), ("two", &gone)], "other", 1).await;
-    let Err(NotDrained::Guarded(peers)) = outcome else { panic!("{outcome:?}") };
+    let Err(NotDrained::TooFewPeers(peers)) = outcome else { panic!("{outcome:?}") };
     assert!(matches!(&peers.unhealthy[0].1, PeerProblem::Unreached(error) if error.is_absent()), "{peers:?}");
     assert_eq!(gone.reads.load(Ordering::SeqCst), 3);
 }

@@ -13,9 +13,9 @@ use crate::{
     call::call,
     client::WrapperClient,
     config::manager::RunnerManagerArgs,
-    explain::drain::{self, Word},
+    explain::drain::{self, AssumeSetting},
     fleet::{
-        self, Guarded, Peer, Unguarded,
+        self, Peer, WithPeers, WithoutPeers,
         drain::{
             DrainPolicy, Drained, Ended, Mode, NotDrained, OnUnreachable, Outcome, Requested, StartedBy,
         },
@@ -35,9 +35,9 @@ impl RunnerDrain {
         start: Instant,
     ) -> Option<()> {
         let name = prior.name();
-        let word = prior.word();
+        let setting = prior.assume_setting();
         let policy = DrainPolicy {
-            on_unreachable: if word.is_some() {
+            on_unreachable: if setting.is_some() {
                 OnUnreachable::AssumeTerminated
             } else {
                 OnUnreachable::Fail
@@ -63,16 +63,16 @@ impl RunnerDrain {
                     attempts,
                     waited,
                     &error,
-                    word.unwrap_or(Word::Attribute),
+                    setting.unwrap_or(AssumeSetting::Attribute),
                 );
                 told.warning(AttributePath::root(), diags);
             }
             Err(failure) => {
                 let path = match &failure {
-                    NotDrained::Guarded(_) => AttributePath::new("guard"),
+                    NotDrained::TooFewPeers(_) => AttributePath::new("guard"),
                     _ => AttributePath::root(),
                 };
-                drain::not_drained(&name, &failure, id, word).error(path, diags);
+                drain::not_drained(&name, &failure, id, setting).error(path, diags);
                 return None;
             }
         }
@@ -98,7 +98,7 @@ impl RunnerDrain {
                     let wrapper = known.client(key, peer).map_err(|error| error.to_string());
                     Some((key.clone(), Peer { identity, wrapper }))
                 });
-                let admission = Guarded {
+                let peer_check = WithPeers {
                     drains,
                     identity,
                     peers: peers.collect::<BTreeMap<_, _>>(),
@@ -106,19 +106,19 @@ impl RunnerDrain {
                     retry: known.retry(prior.retry.as_ref_option(), None),
                     under_way: Mutex::default(),
                 };
-                let outcome = fleet::drain::run(name, client, policy, &admission, &stop).await;
-                (outcome, admission.under_way.into_inner().unwrap_or_else(PoisonError::into_inner))
+                let outcome = fleet::drain::run(name, client, policy, &peer_check, &stop).await;
+                (outcome, peer_check.under_way.into_inner().unwrap_or_else(PoisonError::into_inner))
             }
             _ => {
                 let under_way = drains.begin(&identity);
-                let outcome = fleet::drain::run(name, client, policy, &Unguarded, &stop).await;
+                let outcome = fleet::drain::run(name, client, policy, &WithoutPeers, &stop).await;
                 (outcome, Some(under_way))
             }
         };
         if let Some(mut under_way) = under_way
             && was_requested(&outcome)
         {
-            under_way.stay();
+            under_way.keep_counted();
         }
         outcome
     }
@@ -132,7 +132,7 @@ fn was_requested(outcome: &Outcome) -> bool {
             | NotDrained::TimedOut { requested, .. }
             | NotDrained::Interrupted { requested, .. },
         ) => *requested != Requested::No,
-        Err(NotDrained::Guarded(_)) => false,
+        Err(NotDrained::TooFewPeers(_)) => false,
     }
 }
 
@@ -140,7 +140,7 @@ fn was_requested(outcome: &Outcome) -> bool {
 fn report_end(diags: &mut Diagnostics, name: &str, prior: &DrainState, policy: &DrainPolicy, ended: &Ended) {
     let reason = &ended.snapshot.report.failure_reason;
     let waited = crate::duration::human(ended.waited);
-    match ended.begun {
+    match ended.started_by {
         StartedBy::Before => tracing::info!(manager = name, reason, "runner was already stopped"),
         StartedBy::Joined => tracing::info!(
             manager = name,
@@ -175,11 +175,11 @@ impl DrainState {
     }
 
     /// The user's word that an absent host is terminated, if there is one.
-    pub(super) fn word(&self) -> Option<Word> {
+    pub(super) fn assume_setting(&self) -> Option<AssumeSetting> {
         if assume_terminated::names(self.identifiers()) {
-            Some(Word::Variable)
+            Some(AssumeSetting::Variable)
         } else if self.assumes_terminated() {
-            Some(Word::Attribute)
+            Some(AssumeSetting::Attribute)
         } else {
             None
         }

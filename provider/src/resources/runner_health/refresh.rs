@@ -15,7 +15,7 @@ use crate::{
     fleet::{self, health::HealthPolicy},
     process::Configured,
     schema::{AttributePath, Diagnostics, Value},
-    transport::Presence,
+    transport::Reachability,
 };
 
 /// How long a refresh looks at all managers together. It bounds a plan, too.
@@ -35,7 +35,7 @@ enum Found {
 }
 
 /// Looks at all managers of the state.
-pub(super) async fn check(known: &Configured, state: &HealthState) -> Seen {
+pub(super) async fn check(known: &Configured, state: &HealthState) -> RefreshResult {
     let deadline = Instant::now() + REFRESH_TIMEOUT;
     let policy = &state.policy(known, Instant::now(), REFRESH_TIMEOUT);
     let found = fleet::for_each(state.known_managers(), |key, manager| async move {
@@ -52,7 +52,7 @@ pub(super) async fn check(known: &Configured, state: &HealthState) -> Seen {
             Err(_) => Found::NotChecked("not checked within the time limit of the refresh".to_owned()),
         }
     });
-    Seen(found.await)
+    RefreshResult(found.await)
 }
 
 fn of_snapshot(snapshot: Snapshot, policy: &HealthPolicy) -> Found {
@@ -73,21 +73,21 @@ fn of_snapshot(snapshot: Snapshot, policy: &HealthPolicy) -> Found {
 
 fn of_error(error: &ClientError) -> Found {
     let cause = explain::cause(error);
-    match error.presence() {
-        Presence::Absent | Presence::Answered => Found::Unreachable(cause),
-        Presence::Refused | Presence::Unseen => Found::NotChecked(cause),
+    match error.reachability() {
+        Reachability::Absent | Reachability::Answered => Found::Unreachable(cause),
+        Reachability::Refused | Reachability::Unknown => Found::NotChecked(cause),
     }
 }
 
 /// What a refresh found, by manager.
-pub(super) struct Seen(BTreeMap<String, Found>);
+pub(super) struct RefreshResult(BTreeMap<String, Found>);
 
-impl Seen {
+impl RefreshResult {
     /// Takes over what was found, and warns of what could not be looked at.
     pub(super) fn into_state(self, state: &mut HealthState, diags: &mut Diagnostics) {
-        let mut not_looked: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        let mut not_checked: BTreeMap<String, Vec<String>> = BTreeMap::new();
         let mut unhealthy = false;
-        let mut all_seen = true;
+        let mut all_checked = true;
         for (key, found) in self.0 {
             let problem = match &found {
                 Found::Healthy(_) => None,
@@ -96,8 +96,8 @@ impl Seen {
                     Some(problem.clone())
                 }
                 Found::NotChecked(why) => {
-                    all_seen = false;
-                    not_looked.entry(why.clone()).or_default().push(key);
+                    all_checked = false;
+                    not_checked.entry(why.clone()).or_default().push(key);
                     continue;
                 }
             };
@@ -106,7 +106,7 @@ impl Seen {
             {
                 evidence.problem = problem.map_or(Value::Null, Value::Value);
                 match &found {
-                    Found::Healthy(snapshot) | Found::Unhealthy(snapshot, _) => evidence.see(snapshot),
+                    Found::Healthy(snapshot) | Found::Unhealthy(snapshot, _) => evidence.update(snapshot),
                     Found::Unreachable(_) | Found::NotChecked(_) => {
                         evidence.state = Value::Value("unreachable".to_owned());
                     }
@@ -114,18 +114,18 @@ impl Seen {
             }
         }
         // Unknown is neither: a manager that could not be looked at keeps the status as it was, unless another one is not healthy.
-        if unhealthy || all_seen {
+        if unhealthy || all_checked {
             state.status = Value::Value(if unhealthy { UNHEALTHY } else { HEALTHY }.to_owned());
         }
-        if !not_looked.is_empty() {
-            health::not_refreshed(&not_looked).warning(AttributePath::new("runner_managers"), diags);
+        if !not_checked.is_empty() {
+            health::not_refreshed(&not_checked).warning(AttributePath::new("runner_managers"), diags);
         }
     }
 }
 
 impl Evidence {
     /// Takes over what is seen now. `jobs` and `verified_at` stay: they belong to the proof.
-    fn see(&mut self, snapshot: &Snapshot) {
+    fn update(&mut self, snapshot: &Snapshot) {
         let (jobs, verified_at) = (self.jobs, std::mem::take(&mut self.verified_at));
         let problem = std::mem::take(&mut self.problem);
         let seen = Self::new(snapshot, time::OffsetDateTime::UNIX_EPOCH);

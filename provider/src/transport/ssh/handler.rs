@@ -1,6 +1,6 @@
 //! What russh tells to its handler, and nobody else.
 
-use super::{certificate, failure};
+use super::{failure, host_certificate};
 use crate::transport::{
     address::HostPort,
     error::{Cause, HostKeyRefusal, Observations},
@@ -42,7 +42,7 @@ struct Seen {
 #[derive(Debug)]
 enum End {
     /// The server's disconnect message.
-    Told(String),
+    Disconnected(String),
     Failed(russh::Error),
 }
 
@@ -55,7 +55,7 @@ impl Observed {
     /// Why the session ended. Of use once [`Self::ended`] is cancelled.
     pub(super) fn end_cause(&self, limits: &Limits) -> Cause {
         match &self.seen().end {
-            Some(End::Told(message)) => failure::of_disconnect(message),
+            Some(End::Disconnected(message)) => failure::of_disconnect(message),
             Some(End::Failed(error)) => failure::of_session(error, limits),
             None => Cause::Lost("the server closed the session without a reason".to_owned()),
         }
@@ -76,13 +76,13 @@ impl Observed {
     }
 
     /// Adds what was seen to an error's evidence.
-    pub(super) fn testify(&self, evidence: &mut Observations) {
+    pub(super) fn add_to(&self, evidence: &mut Observations) {
         let seen = self.seen();
         evidence.banner.clone_from(&seen.banner);
         evidence.host_key =
             seen.host_key.as_ref().map(|key| format!("{} {}", key.key_type, key.fingerprint()));
         evidence.disconnect = seen.end.as_ref().map(|end| match end {
-            End::Told(message) => message.clone(),
+            End::Disconnected(message) => message.clone(),
             End::Failed(error) => error.to_string(),
         });
     }
@@ -125,10 +125,10 @@ impl client::Handler for Handler {
     type Error = HandlerError;
 
     async fn check_server_key(&mut self, shown: &PublicKeyOrCertificate) -> Result<bool, HandlerError> {
-        let key = certificate::host_key(&shown.public_key())?;
+        let key = host_certificate::host_key(&shown.public_key())?;
         self.observed.seen().host_key = Some(key.clone());
         let judged = match shown.certificate() {
-            Some(shown) => certificate::judge(shown, &key, &self.trust, &self.host),
+            Some(shown) => host_certificate::judge(shown, &key, &self.trust, &self.host),
             None => self.trust.judge(&key),
         };
         judged.map_err(HandlerError::HostKey)?;
@@ -160,10 +160,10 @@ impl client::Handler for Handler {
 
     async fn disconnected(&mut self, reason: DisconnectReason<HandlerError>) -> Result<(), HandlerError> {
         let end = match reason {
-            DisconnectReason::ReceivedDisconnect(info) => End::Told(info.message),
+            DisconnectReason::ReceivedDisconnect(info) => End::Disconnected(info.message),
             DisconnectReason::Error(HandlerError::Ssh(error)) => End::Failed(error),
             // A rekey that shows another host key.
-            DisconnectReason::Error(HandlerError::HostKey(refusal)) => End::Told(refusal.to_string()),
+            DisconnectReason::Error(HandlerError::HostKey(refusal)) => End::Disconnected(refusal.to_string()),
         };
         self.observed.seen().end = Some(end);
         self.observed.ended.cancel();

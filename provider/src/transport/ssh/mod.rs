@@ -7,9 +7,9 @@
 mod agent;
 mod algorithms;
 mod auth;
-mod certificate;
 mod failure;
 mod handler;
+mod host_certificate;
 mod keys;
 mod session;
 

@@ -100,7 +100,7 @@ pub(crate) struct Session {
     limits: Limits,
     end: CancellationToken,
     opening: AtomicUsize,
-    carrier: Option<Arc<dyn ParentTransport>>,
+    parent: Option<Arc<dyn ParentTransport>>,
     permit: Mutex<Option<HostPermit>>,
 }
 
@@ -108,7 +108,7 @@ impl Session {
     /// Handshake, host key check and authentication over a stream. Dropping the future ends the connection.
     pub(crate) async fn establish(
         stream: impl ByteStream,
-        carrier: Option<Arc<dyn ParentTransport>>,
+        parent: Option<Arc<dyn ParentTransport>>,
         spec: &SessionSpec,
         trust: HostTrust,
         limits: Limits,
@@ -136,7 +136,7 @@ impl Session {
             limits,
             end: end.clone(),
             opening: AtomicUsize::new(0),
-            carrier,
+            parent,
             permit: Mutex::default(),
         };
         let mut handle = match shaken {
@@ -175,13 +175,13 @@ impl Session {
     ///
     /// sshd tells us of a successful login before it takes the connection off its count for MaxStartups; on a busy machine some more come
     /// meanwhile, and the count goes over the limit. It has done so when it opens a channel.
-    pub(crate) fn unsettled(mut self, permit: HostPermit) -> Self {
+    pub(crate) fn hold_permit(mut self, permit: HostPermit) -> Self {
         self.permit = Mutex::new(Some(permit));
         self
     }
 
     /// The server has answered after the login, or nobody is going to ask it.
-    pub(crate) fn settle(&self) {
+    pub(crate) fn release_permit(&self) {
         drop(self.permit.lock().unwrap_or_else(PoisonError::into_inner).take());
     }
 
@@ -198,7 +198,7 @@ impl Session {
     ) -> Result<(BoxStream, Transcript), TransportError> {
         let limit = deadline.cap(self.limits.channel);
         let opened = tokio::time::timeout(limit, self.open_unlimited(to)).await;
-        self.settle();
+        self.release_permit();
         match opened {
             Ok(Ok(channel)) => {
                 let transcript = Transcript::default();
@@ -259,15 +259,15 @@ impl Session {
     /// The error of a phase with all that was seen so far.
     async fn failure(&self, phase: Phase, cause: Cause) -> TransportError {
         let mut evidence = Observations { received: self.transcript.first(), ..Observations::default() };
-        self.observed.testify(&mut evidence);
+        self.observed.add_to(&mut evidence);
         let error = TransportError {
             phase,
             route: Box::new(self.route.clone()),
             cause,
             evidence: Box::new(evidence),
         };
-        match &self.carrier {
-            Some(carrier) => carrier.enrich(error).await,
+        match &self.parent {
+            Some(parent) => parent.enrich(error).await,
             None => error,
         }
     }
@@ -284,7 +284,7 @@ impl ParentTransport for Session {
 impl Drop for Session {
     fn drop(&mut self) {
         let (handle, end, ended) = (self.handle.take(), self.end.clone(), self.observed.ended().clone());
-        let carrier = self.carrier.take();
+        let parent = self.parent.take();
         match (handle, tokio::runtime::Handle::try_current()) {
             (Some(handle), Ok(runtime)) => {
                 runtime.spawn(async move {
@@ -298,7 +298,7 @@ impl Drop for Session {
                         tracing::debug!("SSH session did not close in time; closing the connection");
                     }
                     end.cancel();
-                    drop(carrier);
+                    drop(parent);
                 });
             }
             _ => end.cancel(),

@@ -30,8 +30,8 @@ fn with_callback() -> DrainPolicy {
 #[tokio::test(start_paused = true)]
 async fn drain_of_another_client_is_joined_with_one_request() {
     let by = |id: &'static str| {
-        Scripted::new(move |scene: Scene| {
-            let ended = scene.elapsed.as_secs() >= 60;
+        Scripted::new(move |input: ScriptInput| {
+            let ended = input.elapsed.as_secs() >= 60;
             let status = if ended { RunnerStatus::Stopped } else { RunnerStatus::InShutdown };
             Ok::<_, ScriptedFault>(drained_by(id, status))
         })
@@ -64,8 +64,8 @@ async fn callback_is_registered_for_already_stopped_runner() {
 #[tokio::test(start_paused = true)]
 async fn unsupported_callback_warns_and_drain_succeeds() {
     // Upstream's wrapper, in a shutdown that somebody began.
-    let wrapper = Scripted::new(|scene| {
-        Ok(if scene.elapsed.as_secs() < 60 { RunnerStatus::InShutdown } else { RunnerStatus::Stopped })
+    let wrapper = Scripted::new(|input| {
+        Ok(if input.elapsed.as_secs() < 60 { RunnerStatus::InShutdown } else { RunnerStatus::Stopped })
     });
     let outcome = drained(&with_callback(), &wrapper).await.unwrap();
     let Drained::Ended(ended) = outcome else { panic!() };

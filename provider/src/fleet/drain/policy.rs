@@ -1,0 +1,50 @@
+//! The settings of a drain.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::{client::DrainRequest, fleet::retry::Retry};
+
+/// How the runner is stopped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// The runner accepts no further jobs, and exits after its last one.
+    Graceful,
+    /// The runner aborts its jobs.
+    Forceful,
+}
+
+/// The action when the runner has not exited at the deadline.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnTimeout {
+    /// The drain fails; the runner keeps draining.
+    Fail,
+    /// Request a forceful shutdown: jobs that are still running are aborted.
+    Force,
+}
+
+/// The action when the host is absent before the shutdown was requested.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnUnreachable {
+    /// The drain fails: jobs may be running there.
+    Fail,
+    /// The host is treated as terminated; the user has set this explicitly.
+    AssumeTerminated,
+}
+
+/// The settings of one drain.
+#[derive(Debug, Clone)]
+pub struct DrainPolicy {
+    pub mode: Mode,
+    /// When the operation began: `timeout` counts from here.
+    pub start: Instant,
+    /// Overall limit.
+    pub timeout: Duration,
+    pub on_timeout: OnTimeout,
+    pub on_unreachable: OnUnreachable,
+    /// The request without its mode: `forceful` is set by the drain.
+    pub request: DrainRequest,
+    /// Applies until the shutdown was requested. After that, a lost connection is retried until the deadline.
+    pub retry: Retry,
+}
