@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use grit_testkit::architecture::Architecture;
+use grit_testkit::architecture::{Architecture, MAX_FILE_LINES, long_files};
 
 /// From the highest to the lowest. A file imports its own layer and those below it.
 const LAYERS: &[&[&str]] = &[
@@ -32,8 +32,10 @@ const LAYERS: &[&[&str]] = &[
     &["assume_terminated.rs", "call.rs", "duration.rs", "plan_guard.rs", "schema/", "stored_drains.rs"],
 ];
 
+const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src");
+
 fn provider() -> Architecture {
-    Architecture::read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"))
+    Architecture::read(Path::new(SOURCE))
 }
 
 #[test]
@@ -72,4 +74,14 @@ fn each_library_is_named_in_its_place_only() {
             uses.iter().filter(|(file, _)| !places.iter().any(|place| file.starts_with(place))).collect();
         assert!(elsewhere.is_empty(), "only {places:?} may name {library}: {elsewhere:#?}");
     }
+}
+
+#[test]
+fn no_file_exceeds_the_line_limit() {
+    let found = long_files(Path::new(SOURCE));
+    assert!(
+        found.is_empty(),
+        "A source file has at most {MAX_FILE_LINES} lines, tests included. Split it by subject, or move its tests to `tests.rs`:\n{}",
+        found.join("\n")
+    );
 }

@@ -1,15 +1,14 @@
-//! What can go wrong on the way to a wrapper, with everything that was seen there.
-//!
-//! The words a user reads are chosen in [`crate::explain`]; here are the facts, sorted so that they can be chosen.
+//! The errors of a connection to a wrapper. [`crate::explain`] turns them into texts.
+
+use std::{fmt, io, time::Duration};
 
 use crate::transport::{
     address::{HostPort, WrapperAddress},
     settings::ConnectionMethod,
     user_files,
 };
-use std::{fmt, io, time::Duration};
 
-/// A part of the way, in the order in which they are passed.
+/// The phases of a connection, in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Phase {
     /// Before anything is sent: options, keys, files.
@@ -45,22 +44,21 @@ impl fmt::Display for Phase {
     }
 }
 
-/// What was tried: who wanted to go where, and how.
+/// The connection that an error is about.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Route {
-    /// `direct`, `proxy_jump`, `proxy_command` or `ssh_command`.
     pub method: ConnectionMethod,
-    /// The SSH server that the error is about: the manager's, or a hop's.
+    /// The SSH server: of the runner manager, or a jump host.
     pub host: HostPort,
-    /// The user of that server, once it is known.
+    /// The user on that server, once it is known.
     pub username: Option<String>,
-    /// The wrapper's address on the manager.
+    /// The wrapper's address on the runner manager.
     pub wrapper: WrapperAddress,
-    /// The hop of a jump chain, counted from 1, when the error is about a hop.
+    /// The number of the jump host, from 1; none for the runner manager.
     pub hop: Option<usize>,
-    /// The SSH server behind this one, when the error is about the way there.
+    /// The next SSH server, if the error is about the connection from this server to that one.
     pub onward: Option<HostPort>,
-    /// The hop that `onward` is, counted from 1; none when it is the manager itself.
+    /// The number of `onward` as a jump host, from 1; none for the runner manager.
     pub onward_hop: Option<usize>,
 }
 
@@ -80,22 +78,18 @@ impl Route {
     }
 }
 
-/// A failure on the way to a wrapper.
+/// A connection to a wrapper that failed.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{phase} to {}: {cause}", route.host)]
 pub struct TransportError {
-    /// Where on the way.
     pub phase: Phase,
-    /// What was tried.
     pub route: Box<Route>,
-    /// Why it failed, as exactly as can be known.
     pub cause: Cause,
-    /// What else was seen.
     pub evidence: Box<Observations>,
 }
 
 impl TransportError {
-    /// An error of which nothing more is known.
+    /// An error without observations.
     pub(crate) fn at(phase: Phase, route: Route, cause: Cause) -> Self {
         Self { phase, route: Box::new(route), cause, evidence: Box::new(Observations::default()) }
     }
@@ -106,14 +100,14 @@ impl TransportError {
         self
     }
 
-    /// Whether the session that met it is of no more use.
+    /// Whether the SSH session of this error is unusable.
     pub(crate) fn is_end_of_session(&self) -> bool {
         matches!(self.cause, Cause::Lost(_) | Cause::NotAnswering { .. })
     }
 
-    /// Whether the same attempt can succeed later without anybody changing the configuration.
+    /// Whether the same attempt can succeed later without a change of the configuration.
     ///
-    /// A refused authentication never is: servers lock an address out that tries again and again.
+    /// A rejected login is never retried: servers block an address after repeated failures.
     pub fn retryable(&self) -> bool {
         match &self.cause {
             Cause::Resolve(_)
@@ -125,7 +119,7 @@ impl TransportError {
             | Cause::AgentSilent { .. }
             | Cause::HandshakeQueueTimeout { .. }
             | Cause::WrapperClosed => true,
-            // A host that boots has no socket yet, and sshd does not say which refusals are of policy.
+            // While a host boots, the socket does not exist yet, and sshd does not report which refusals are permanent.
             Cause::ChannelRefused { reason, .. } => *reason != ChannelRefusal::Prohibited,
             Cause::CommandEnded { .. } => true,
             Cause::Option(_)
@@ -149,7 +143,7 @@ impl TransportError {
 /// Why a phase failed.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum Cause {
-    /// An option or an entry of the map is wrong, which only shows now.
+    /// An invalid value that no earlier check can find.
     #[error(transparent)]
     Option(InvalidOption),
     #[error("no username is configured")]
@@ -158,27 +152,27 @@ pub enum Cause {
     NoCredential,
     #[error(transparent)]
     Key(KeyError),
-    /// The host's name has no address.
+    /// The host name cannot be resolved.
     #[error("{0}")]
     Resolve(#[source] SharedIoError),
-    /// The connection, or a call on its socket.
+    /// The TCP connection failed.
     #[error("{0}")]
     Network(#[source] SharedIoError),
     #[error("no response within {}", humantime::format_duration(*limit))]
     TimedOut { limit: Duration },
-    /// Other connections took all places until the end of this one's time: nothing was tried.
+    /// Other connections used all slots until the deadline: no connection was attempted.
     #[error("no free connection slot within {}", humantime::format_duration(*limit))]
     HandshakeQueueTimeout { limit: Duration },
-    /// The other side speaks, but not SSH. What it said is in the evidence.
+    /// The received data is not SSH; it is in the evidence.
     #[error("the peer is not an SSH server")]
     NotSsh,
-    /// The connection ended. The text tells how, as far as the peer said anything.
+    /// The connection ended. The text has the reason, if the peer reported one.
     #[error("connection lost: {0}")]
     Lost(String),
-    /// The server turns connections away for now (MaxStartups, or a penalty for our address).
+    /// The server temporarily rejects connections (MaxStartups, or a penalty for the address of the Terraform host).
     #[error("the server rejects new connections")]
     TooBusy,
-    /// An established session stopped answering for this long.
+    /// An established session received no data for this time.
     #[error("no data from the server for {}", humantime::format_duration(*silence))]
     NotAnswering { silence: Duration },
     #[error("no common {kind} algorithm")]
@@ -188,12 +182,12 @@ pub enum Cause {
     /// The server refused every credential.
     #[error("the server rejected the user or the key")]
     AuthRefused {
-        /// The keys that were offered: type and fingerprint.
+        /// The offered keys: type and fingerprint.
         offered: Vec<String>,
-        /// The methods that the server would still take, as it names them.
+        /// The authentication methods that the server still accepts, with its names for them.
         remaining: Vec<String>,
     },
-    /// The key was accepted, and the server asks for more than a key.
+    /// The key was accepted, but the server requires a further factor.
     #[error("the server requires a further factor: {wanted}")]
     MoreFactors { wanted: String },
     #[error("too many authentication failures")]
@@ -202,87 +196,73 @@ pub enum Cause {
     ChannelRefused { reason: ChannelRefusal, text: String },
     #[error("the command cannot be started: {source}")]
     CommandNotStarted { program: String, source: SharedIoError },
-    /// The tunnel stands, and the wrapper's end of it was closed.
+    /// The wrapper's end of an open tunnel was closed.
     #[error("the wrapper closed the connection")]
     WrapperClosed,
-    /// What answers at the wrapper's address is no gRPC server. What it said is in the evidence.
+    /// The server at the wrapper's address is not a gRPC server. The received data is in the evidence.
     #[error("the peer is not a gRPC server")]
     NotAWrapper,
-    /// The agent cannot be asked, or holds no key that fits.
+    /// The agent cannot be used, or has no matching key.
     #[error("ssh-agent at {socket}: {problem}")]
     Agent { socket: String, problem: String },
-    /// The agent hangs, or waits for a hand. Unlike a refusal this may pass.
+    /// The agent did not respond: it may hang, or wait for a confirmation of the user.
     #[error("ssh-agent at {socket} did not respond within {}", humantime::format_duration(*limit))]
     AgentSilent { socket: String, limit: Duration },
-    /// The command of a command strategy ended.
+    /// The command of `proxy_command` or `ssh_command` exited.
     #[error("the command exited: {status}")]
     CommandEnded { program: String, status: String },
-    /// Anything else that the SSH layer reports.
+    /// Any other error of the SSH library.
     #[error("{0}")]
     Protocol(String),
 }
 
-/// The reason of a channel refusal, as the protocol numbers it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// The server's reason for refusing a channel (RFC 4254, section 5.1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ChannelRefusal {
+    #[error("administratively prohibited")]
     Prohibited,
+    #[error("connect failed")]
     ConnectFailed,
+    #[error("unknown channel type")]
     UnknownType,
+    #[error("resource shortage")]
     ResourceShortage,
 }
 
-impl fmt::Display for ChannelRefusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Prohibited => "administratively prohibited",
-            Self::ConnectFailed => "connect failed",
-            Self::UnknownType => "unknown channel type",
-            Self::ResourceShortage => "resource shortage",
-        })
-    }
-}
-
-/// Why a host key was not accepted.
+/// Why a host key was rejected.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("the host key is {verdict}")]
 pub struct HostKeyRefusal {
     pub verdict: HostKeyVerdict,
-    /// The type of the key that the host showed, as `ssh-ed25519`.
+    /// The type of the host's key, such as `ssh-ed25519`.
     pub key_type: String,
-    /// Its fingerprint, as `SHA256:…`.
+    /// The fingerprint of the host's key: `SHA256:…`.
     pub fingerprint: String,
-    /// What was expected instead: type, fingerprint and source (`file:line`, or the option's name) of each key known for this host.
+    /// The keys known for this host.
     pub expected: Vec<ExpectedKey>,
-    /// The line that would make this key known.
+    /// The known_hosts line that would accept the host's key.
     pub line: String,
-    /// Where keys were looked for, as `/root/.ssh/known_hosts` or `ssh.known_hosts`, with a note when a source could not be read.
+    /// The sources that were searched, such as `/root/.ssh/known_hosts` or `ssh.known_hosts`, each with its error if it could not be read.
     pub searched: Vec<String>,
-    /// What is wrong with a certificate.
+    /// Why the host certificate is not accepted.
     pub problem: Option<String>,
 }
 
-/// How a host key was judged.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// The result of a host key check that failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum HostKeyVerdict {
-    /// No source knows this host.
+    /// No source has a key for this host.
+    #[error("unknown")]
     Unknown,
-    /// Sources know this host with other keys.
+    /// The sources have only other keys for this host.
+    #[error("different from the expected key")]
     Changed,
-    /// A `@revoked` line names this key.
+    /// A `@revoked` line has this key.
+    #[error("revoked")]
     Revoked,
-    /// A host certificate that is expired, of another host, or signed by nobody trusted.
+    /// A host certificate that has expired, is for another host, or is not signed by a trusted authority.
+    #[error("in a host certificate that is not accepted")]
     BadCertificate,
-}
-
-impl fmt::Display for HostKeyVerdict {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Unknown => "unknown",
-            Self::Changed => "different from the expected key",
-            Self::Revoked => "revoked",
-            Self::BadCertificate => "in a host certificate that is not accepted",
-        })
-    }
 }
 
 /// A key that would have been accepted.
@@ -293,7 +273,7 @@ pub struct ExpectedKey {
     pub source: KeyOrigin,
 }
 
-/// Why a private key cannot be used. Never holds a part of the key.
+/// Why a private key cannot be used. Contains no part of the key.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
     #[error("{path} cannot be read: {problem}")]
@@ -302,7 +282,7 @@ pub enum KeyError {
     NoPassphrase { source_name: String },
     #[error("the passphrase for the key of {source_name} is wrong")]
     WrongPassphrase { source_name: String },
-    /// Its encryption was made to be slow, or to take much memory, beyond what anybody needs.
+    /// The key derivation takes more time or memory than the provider allows.
     #[error("the KDF cost of the key of {source_name} ({asked}) exceeds the limit ({limit})")]
     TooCostly { source_name: String, asked: String, limit: String },
     #[error("the certificate {source_name} cannot be used: {problem}")]
@@ -354,21 +334,21 @@ impl fmt::Display for KeyOrigin {
     }
 }
 
-/// An option that cannot be used, with the attribute that holds it.
+/// An invalid value of an attribute.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{attribute}: {problem}")]
 pub struct InvalidOption {
     pub attribute: Attribute,
-    /// What is wrong, and what is accepted.
+    /// Why the value is invalid, and what is accepted.
     pub problem: String,
 }
 
-/// What was seen besides the cause.
+/// What was received besides the cause.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Observations {
-    /// The first bytes received, 512 at most; of interest when they were not the protocol.
+    /// The first received bytes, 512 at most.
     pub received: Vec<u8>,
-    /// The reason of the server's disconnect message, or how the session ended.
+    /// The reason in the server's disconnect message, or the error that ended the session.
     pub disconnect: Option<String>,
     /// The banner that the server shows before authentication.
     pub banner: Option<String>,
@@ -399,14 +379,8 @@ pub struct SharedIoError {
     text: String,
 }
 
-impl From<&io::Error> for SharedIoError {
-    fn from(error: &io::Error) -> Self {
-        Self { kind: error.kind(), text: user_files::plain(error) }
-    }
-}
-
 impl From<io::Error> for SharedIoError {
     fn from(error: io::Error) -> Self {
-        Self::from(&error)
+        Self { kind: error.kind(), text: user_files::plain(&error) }
     }
 }

@@ -8,10 +8,40 @@ mod resolve;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    path::Path,
+    fs,
+    path::{Path, PathBuf},
 };
 
 use self::read::Module;
+
+/// The most lines that a source file may have, tests included (CONTRIBUTING.md).
+pub const MAX_FILE_LINES: usize = 400;
+
+/// The Rust files below `directory` with more than [`MAX_FILE_LINES`] lines, with their numbers of lines.
+///
+/// # Panics
+///
+/// When a file or directory cannot be read.
+#[must_use]
+pub fn long_files(directory: &Path) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut open = vec![PathBuf::from(directory)];
+    while let Some(path) = open.pop() {
+        if path.is_dir() {
+            let entries = fs::read_dir(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+            open.extend(entries.flatten().map(|entry| entry.path()));
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            let text =
+                fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+            let (lines, name) = (text.lines().count(), path.strip_prefix(directory).unwrap_or(&path));
+            if lines > MAX_FILE_LINES {
+                found.push(format!("{}: {lines} lines", name.display()));
+            }
+        }
+    }
+    found.sort();
+    found
+}
 
 /// One file that imports another one of the same crate.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -142,12 +172,10 @@ impl Architecture {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-
     use super::*;
 
-    /// A crate of these files.
-    fn crate_of(files: &[(&str, &str)]) -> Architecture {
+    /// What `read` returns for a directory with these files.
+    fn read_files<T>(files: &[(&str, &str)], read: impl FnOnce(&Path) -> T) -> T {
         let directory = std::env::temp_dir().join(format!("grit-architecture-{}", std::process::id()));
         let thread = format!("{:?}", std::thread::current().id()).replace(|c: char| !c.is_ascii_digit(), "");
         let directory = directory.join(thread);
@@ -156,9 +184,21 @@ mod tests {
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, text).unwrap();
         }
-        let architecture = Architecture::read(&directory);
+        let result = read(&directory);
         fs::remove_dir_all(&directory).unwrap();
-        architecture
+        result
+    }
+
+    /// A crate of these files.
+    fn crate_of(files: &[(&str, &str)]) -> Architecture {
+        read_files(files, Architecture::read)
+    }
+
+    #[test]
+    fn files_above_the_line_limit_are_found() {
+        let (long, short) = ("\n".repeat(MAX_FILE_LINES + 1), "\n".repeat(MAX_FILE_LINES));
+        let files = [("lib.rs", short.as_str()), ("a/b.rs", long.as_str()), ("a/long.txt", long.as_str())];
+        assert_eq!(read_files(&files, long_files), ["a/b.rs: 401 lines"]);
     }
 
     fn pairs(architecture: &Architecture) -> Vec<(String, String)> {
