@@ -14,6 +14,7 @@ use grit_provider::{
     schema::{Attribute, AttributeConstraint, AttributeType, Diagnostics, Provider, Resource, Schema},
     testing::resources::{Grit, RunnerDrain, RunnerHealth, Shared},
 };
+
 use pages::{Entry, default_in, entries, read};
 
 /// Where the object is described that another page or place refers to with "same attributes as".

@@ -121,12 +121,14 @@ impl Body for Answer {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use std::io;
+
     use tokio::{
         io::{AsyncRead, AsyncWrite, ReadBuf},
         sync::mpsc,
     };
+
+    use super::*;
 
     /// Tells of each write by itself, and never answers.
     struct WriteLog(mpsc::UnboundedSender<Vec<u8>>);

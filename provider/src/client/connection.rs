@@ -1,7 +1,5 @@
 //! The connection to one wrapper: a tunnel that comes back when it is lost, and calls with their limits over it.
 
-use super::{channel::Channel, error::ClientError};
-use crate::transport::{Connector, Target, TunnelMonitor};
 use std::{
     error::Error as _,
     fmt,
@@ -10,8 +8,12 @@ use std::{
         atomic::{AtomicU8, Ordering},
     },
 };
+
 use tokio::{sync::Mutex, time::Instant};
 use tonic::codegen::http::Uri;
+
+use super::{channel::Channel, error::ClientError};
+use crate::transport::{Connector, Target, TunnelMonitor};
 
 /// Talks to the wrapper of one runner manager. Cheap to clone; clones share the connection.
 ///

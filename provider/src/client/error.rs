@@ -1,7 +1,8 @@
 //! Why a call to a wrapper failed.
 
-use crate::transport::{Cause, Phase, Reachability, Route, TransportError};
 use std::time::Duration;
+
+use crate::transport::{Cause, Phase, Reachability, Route, TransportError};
 
 /// A call that brought no answer, or a refusal.
 #[derive(Debug, Clone, thiserror::Error)]

@@ -1,7 +1,8 @@
 //! What a wrapper reports of its runner, and what it is asked for, as types of the provider.
 
-use grit_proto::{runner_wrapper as upstream, wrapper_v1 as v1};
 use std::{collections::HashMap, fmt, time::Duration};
+
+use grit_proto::{runner_wrapper as upstream, wrapper_v1 as v1};
 use time::OffsetDateTime;
 
 use crate::duration::human;

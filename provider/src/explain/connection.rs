@@ -1,6 +1,7 @@
 //! Texts for failed connections: name resolution, TCP, the SSH handshake, lost connections.
 
-use crate::transport::ConnectionMethod;
+use std::io::ErrorKind;
+
 use crate::{
     client::ClientError,
     duration::human,
@@ -12,9 +13,8 @@ use crate::{
         phrases::{forward_target, login_succeeded, received, server, shown},
         wrapper,
     },
-    transport::{Cause, Phase, Route, SharedIoError, TransportError},
+    transport::{Cause, ConnectionMethod, Phase, Route, SharedIoError, TransportError},
 };
-use std::io::ErrorKind;
 
 /// Explains why a call to the wrapper of `manager` failed.
 pub fn explain(manager: &str, error: &ClientError) -> Explained {

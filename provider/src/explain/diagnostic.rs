@@ -1,7 +1,8 @@
 //! The parts of a diagnostic. Only the modules of `explain` create one.
 
-use crate::schema::{AttributePath, Diagnostics, DiagnosticsExt};
 use std::fmt;
+
+use crate::schema::{AttributePath, Diagnostics, DiagnosticsExt};
 
 /// The kind of a failure. The identifiers are part of the interface and never change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -91,8 +92,9 @@ impl Explained {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use super::Explained;
     use std::fmt::Write as _;
+
+    use super::Explained;
 
     /// All diagnostics as one text, for a snapshot.
     pub(crate) fn all(cases: Vec<Explained>) -> String {

@@ -1,5 +1,7 @@
 //! Texts for the login at an SSH server: the user, the key, the agent, the rejection.
 
+use std::time::Duration;
+
 use super::{
     diagnostic::{Code, Explained},
     phrases::server,
@@ -8,7 +10,6 @@ use crate::{
     duration::human,
     transport::{KeyError, Route},
 };
-use std::time::Duration;
 
 pub(super) fn user(route: &Route) -> String {
     route.username.as_ref().map_or_else(|| "the user".to_owned(), |name| format!("{name:?}"))

@@ -1,12 +1,13 @@
 //! Parts of sentences that several texts share.
 
+use std::time::Duration;
+
 use crate::{
     assume_terminated,
     client::{RunnerStatus, Snapshot},
     duration::human,
     transport::{Route, TransportError},
 };
-use std::time::Duration;
 
 /// The SSH server, as `h:22`, or `h:22 (jump host 1 in `ssh.proxy_jump`)`.
 pub(super) fn server(route: &Route) -> String {

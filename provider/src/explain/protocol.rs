@@ -1,8 +1,9 @@
 //! Texts for requests of Terraform that the provider cannot process, and for bugs of the provider.
 
+use std::fmt::Display;
+
 use super::diagnostic::{Code, Explained};
 use crate::schema::AttributePath;
-use std::fmt::Display;
 
 pub(crate) fn bug(problem: impl Display) -> Explained {
     Explained::new(

@@ -1,8 +1,9 @@
 //! Texts for invalid values in the configuration. Each contains the path of the attribute, the value, and what is accepted.
 
+use std::{fmt::Display, ops::RangeInclusive, time::Duration};
+
 use super::diagnostic::{Code, Explained};
 use crate::{duration::human, schema::AttributePath};
-use std::{fmt::Display, ops::RangeInclusive, time::Duration};
 
 fn invalid(summary: &str, happened: String) -> Explained {
     Explained::new(Code::InvalidConfig, summary, happened, "")

@@ -1,16 +1,16 @@
 //! Texts for calls that reach the wrapper's address.
 
+use std::time::Duration;
+
 use super::{
     command,
     diagnostic::{Code, Explained},
     phrases::{login_succeeded, received},
 };
-use crate::transport::ConnectionMethod;
 use crate::{
     duration::human,
-    transport::{Route, TransportError},
+    transport::{ConnectionMethod, Route, TransportError},
 };
-use std::time::Duration;
 
 const SET_ADDRESS: &str = "Set `wrapper_address` to the address that the wrapper listens on.";
 

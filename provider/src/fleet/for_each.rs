@@ -26,8 +26,9 @@ where
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use tokio::time::{Duration, Instant, sleep};
+
+    use super::*;
 
     #[tokio::test(start_paused = true)]
     async fn all_outcomes_are_kept_and_waits_run_in_parallel() {

@@ -1,6 +1,5 @@
 //! A wrapper that follows a script, on tokio's paused clock.
 
-use crate::transport::ConnectionMethod;
 use std::{
     io,
     sync::{
@@ -15,7 +14,7 @@ use tokio::time::Instant;
 use super::Retry;
 use crate::{
     client::{ClientError, DrainRequest, RunnerStatus, Snapshot, Start, StatusReport, Wrapper},
-    transport::{Cause, Phase, Route, TransportError},
+    transport::{Cause, ConnectionMethod, Phase, Route, TransportError},
 };
 
 /// What the script decides from.

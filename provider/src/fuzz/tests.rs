@@ -1,5 +1,6 @@
-use super::grow::feed;
 use std::{path::Path, process::Command};
+
+use super::grow::feed;
 
 /// Runs a program in a folder; `None` where this machine has none.
 fn run(dir: &Path, program: &str, arguments: &[&str]) -> Option<()> {

@@ -207,8 +207,9 @@ fn socket_path(rest: &str, address: &str) -> Result<String, AddressError> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use proptest::prelude::*;
+
+    use super::*;
 
     fn host_port(text: &str) -> Result<(String, u16), AddressError> {
         text.parse::<HostPort>().map(|it| (it.host, it.port))

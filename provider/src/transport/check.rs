@@ -1,5 +1,7 @@
 //! What can be found wrong with values of the configuration before anything is connected. Reads files, never the network.
 
+use std::path::Path;
+
 use crate::transport::{
     error::KeyError,
     secret::Secret,
@@ -7,7 +9,6 @@ use crate::transport::{
     template::{Template, TemplateError},
     trust, user_files,
 };
-use std::path::Path;
 
 /// Whether a text is a private key that can be used, as far as can be known without its passphrase.
 pub(crate) fn private_key(text: &Secret) -> Result<(), String> {

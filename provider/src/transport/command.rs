@@ -4,12 +4,6 @@
 //! all the time, and its last part kept: it is where a tool says what is wrong, and a pipe that nobody reads would block it. The child
 //! leads a process group of its own, which ends with the connection: first asked, then killed.
 
-use crate::transport::{
-    error::{Cause, Observations, Phase, Route, TransportError},
-    tunnel::ParentTransport,
-};
-use async_trait::async_trait;
-use rustix::process::{Pid, Signal};
 use std::{
     io,
     os::{fd::OwnedFd, unix::process::ExitStatusExt as _},
@@ -17,6 +11,9 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
+
+use async_trait::async_trait;
+use rustix::process::{Pid, Signal};
 use tokio::{
     io::{AsyncRead, AsyncReadExt},
     net::UnixStream,
@@ -24,6 +21,11 @@ use tokio::{
     sync::watch,
 };
 use tokio_util::sync::{CancellationToken, DropGuard};
+
+use crate::transport::{
+    error::{Cause, Observations, Phase, Route, TransportError},
+    tunnel::ParentTransport,
+};
 
 /// How much of the standard error is kept.
 const STDERR_KEPT: usize = 4096;

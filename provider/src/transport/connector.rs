@@ -1,5 +1,9 @@
 //! The connector: one for each provider block, from which all clients get their tunnels.
 
+use std::{fmt, sync::Arc, time::Duration};
+
+use tokio::time::Instant;
+
 use crate::transport::{
     error::{Cause, Phase, TransportError},
     handshakes::HandshakeLimiter,
@@ -12,8 +16,6 @@ use crate::transport::{
     template::{Template, TemplateError},
     tunnel::Tunnel,
 };
-use std::{fmt, sync::Arc, time::Duration};
-use tokio::time::Instant;
 
 /// What a phase may take after its limit to find out why it failed.
 const SLACK: Duration = Duration::from_secs(1);

@@ -1,11 +1,13 @@
 //! How many SSH handshakes may run at once.
 
-use crate::transport::{address::HostPort, error::Cause, limits::Deadline};
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, PoisonError},
 };
+
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::transport::{address::HostPort, error::Cause, limits::Deadline};
 
 /// sshd's MaxStartups lets 10 unauthenticated connections in before it refuses some.
 const HANDSHAKES_PER_HOST: usize = 8;
@@ -68,10 +70,11 @@ pub(crate) struct HostPermit {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::transport::limits::Limits;
     use futures::FutureExt;
     use tokio::time::Instant;
+
+    use super::*;
+    use crate::transport::limits::Limits;
 
     #[tokio::test]
     async fn ninth_handshake_at_a_host_waits() {

@@ -1,5 +1,15 @@
 //! The credentials of a login, loaded: keys are read and decrypted once.
 
+use std::{
+    collections::HashMap,
+    fmt::Write as _,
+    path::PathBuf,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use sha2::{Digest, Sha256};
+use tokio::sync::OnceCell;
+
 use crate::transport::{
     error::{Cause, KeyError},
     secret::Secret,
@@ -7,14 +17,6 @@ use crate::transport::{
     target::{CredentialSource, KeySource, Login},
     user_files,
 };
-use sha2::{Digest, Sha256};
-use std::{
-    collections::HashMap,
-    fmt::Write as _,
-    path::PathBuf,
-    sync::{Arc, Mutex, PoisonError},
-};
-use tokio::sync::OnceCell;
 
 /// A key without a passphrase that has no more text than this is read in less time than another thread takes to wake up: ed25519 and
 /// ECDSA keys in every format. RSA keys are longer, and cost milliseconds of arithmetic.

@@ -1,6 +1,7 @@
 //! Time limits of the phases of a connection.
 
 use std::time::Duration;
+
 use tokio::time::Instant;
 
 /// The whole way to an open channel, when nothing is configured.

@@ -1,20 +1,22 @@
 //! SSH sessions that are shared: one for each [`SessionKey`].
 
-use crate::transport::{
-    error::TransportError,
-    ssh::{Session, SessionKey},
-};
-use futures::{
-    FutureExt,
-    future::{BoxFuture, Shared, WeakShared},
-};
 use std::{
     collections::HashMap,
     ops::Deref,
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
     time::Duration,
 };
+
+use futures::{
+    FutureExt,
+    future::{BoxFuture, Shared, WeakShared},
+};
 use tokio_util::sync::{CancellationToken, DropGuard};
+
+use crate::transport::{
+    error::TransportError,
+    ssh::{Session, SessionKey},
+};
 
 /// How long a session stays after its last user. A host that boots is asked again and again, and each handshake costs it 30 ms.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(15);

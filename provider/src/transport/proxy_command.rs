@@ -1,5 +1,7 @@
 //! `proxy_command`: a command whose standard input and output carry the SSH connection.
 
+use std::sync::Arc;
+
 use crate::transport::{
     error::{Phase, TransportError},
     limits::Deadline,
@@ -11,7 +13,6 @@ use crate::transport::{
     template::{Template, TemplateError},
     tunnel::Tunnel,
 };
-use std::sync::Arc;
 
 const METHOD: ConnectionMethod = ConnectionMethod::ProxyCommand;
 

@@ -1,11 +1,12 @@
 //! `proxy_jump`: through one or more SSH servers. Each hop has its own user, key and host key, and its session is shared by all managers
 //! behind it.
 
+use std::sync::Arc;
+
 use crate::transport::{
     error::TransportError, limits::Deadline, settings::ConnectionMethod, shared::Shared, ssh::Via,
     ssh_tunnel, target::Target, tunnel::Tunnel,
 };
-use std::sync::Arc;
 
 const METHOD: ConnectionMethod = ConnectionMethod::ProxyJump;
 

@@ -103,9 +103,9 @@ fn is_temporary(error: &SharedIoError) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::settings::ConnectionMethod;
     use std::{io, time::Duration};
 
+    use super::super::settings::ConnectionMethod;
     use super::*;
     use crate::transport::{Attribute, HostKeyRefusal, HostKeyVerdict, HostPort, InvalidOption, Route};
 

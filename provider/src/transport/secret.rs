@@ -1,6 +1,7 @@
 //! Text that is never shown.
 
 use std::fmt;
+
 use zeroize::Zeroizing;
 
 /// A secret text: a private key, a passphrase. Neither `Debug` nor an error shows it, and its memory is wiped when it is dropped.

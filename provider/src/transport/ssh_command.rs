@@ -1,6 +1,11 @@
 //! `ssh_command`: a command whose standard input and output *are* the connection to the wrapper. The command brings its own user, keys and
 //! trust; nothing here knows SSH.
 
+use std::{sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use tokio_util::sync::CancellationToken;
+
 use crate::transport::{
     command::{self, Running},
     error::{Cause, Observations, Phase, Route, TransportError},
@@ -12,9 +17,6 @@ use crate::transport::{
     template::{Template, TemplateError},
     tunnel::{self, Tunnel, TunnelMonitor},
 };
-use async_trait::async_trait;
-use std::{sync::Arc, time::Duration};
-use tokio_util::sync::CancellationToken;
 
 /// How long starting a command takes at most, without waiting for other connections.
 const START: Duration = Duration::from_secs(1);

@@ -1,5 +1,10 @@
 //! A tunnel over SSH: a session, shared or new, and a channel on it to the wrapper.
 
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use futures::FutureExt;
+
 use crate::transport::{
     address::{HostPort, WrapperAddress},
     command,
@@ -15,9 +20,6 @@ use crate::transport::{
     trust::{HostTrust, Pinned},
     tunnel::{self, ParentTransport, Tunnel, TunnelMonitor},
 };
-use async_trait::async_trait;
-use futures::FutureExt;
-use std::sync::Arc;
 
 /// The session to the manager itself, or to the hop with this index, over TCP unless the caller changes that.
 pub(crate) async fn spec(

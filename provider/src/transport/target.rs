@@ -1,12 +1,13 @@
 //! A runner manager as the transport needs it: every value resolved, so that no precedence is decided here.
 
+use std::path::PathBuf;
+
 use crate::transport::{
     address::{HostPort, WrapperAddress},
     error::{Attribute, Route},
     secret::Secret,
     settings::ConnectionMethod,
 };
-use std::path::PathBuf;
 
 /// One runner manager.
 #[derive(Debug, Clone)]

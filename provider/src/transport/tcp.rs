@@ -1,7 +1,5 @@
 //! TCP connections: resolution, racing of addresses, and the socket options that make SSH fast.
 
-use crate::transport::{address::HostPort, error::Cause};
-use futures::{StreamExt, stream::FuturesUnordered};
 use std::{
     io,
     net::SocketAddr,
@@ -9,10 +7,14 @@ use std::{
     task::{Context, Poll},
     time::Duration,
 };
+
+use futures::{StreamExt, stream::FuturesUnordered};
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::TcpStream,
 };
+
+use crate::transport::{address::HostPort, error::Cause};
 
 /// The head start of an address before the next one is tried beside it (RFC 8305).
 const HEAD_START: Duration = Duration::from_millis(250);

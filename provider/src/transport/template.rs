@@ -3,13 +3,14 @@
 //! Each argument is expanded by itself and handed to the program as it is; no shell reads it. A value that a program could take for an
 //! option, or that holds control characters, is refused.
 
+use std::fmt::Write as _;
+
 use crate::transport::{
     address::WrapperAddress,
     error::{Attribute, Cause, InvalidOption},
     settings::ConnectionMethod,
     target::Target,
 };
-use std::fmt::Write as _;
 
 /// An argument list with names in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -187,9 +188,10 @@ fn known() -> String {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
     use crate::transport::target::Login;
-    use proptest::prelude::*;
 
     fn target() -> Target {
         Target {

@@ -1,11 +1,13 @@
 //! A tunnel to a wrapper: a byte stream, and a monitor that knows why it closed.
 
+use std::{sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+
 use crate::transport::{
     error::{Cause, Phase, Route, TransportError},
     stream::{BoxStream, Transcript},
 };
-use async_trait::async_trait;
-use std::{sync::Arc, time::Duration};
 
 /// A stream to a wrapper, and its monitor.
 pub(crate) struct Tunnel {

@@ -1,12 +1,13 @@
 //! Files of the user: `~` in paths, and errors of the file system in few words.
 
-use crate::transport::secret::Secret;
 use std::{
     fs::File,
     io::{self, Read as _},
     os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
 };
+
+use crate::transport::secret::Secret;
 
 /// The largest file that is read. A known_hosts file of this size names a hundred thousand hosts.
 const LARGEST: u64 = 16 << 20;

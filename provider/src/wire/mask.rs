@@ -135,9 +135,10 @@ fn below(attribute: &Attribute) -> Option<(&Attributes, bool)> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
     use crate::wire::testing::{attribute, from_json, schema_of, to_json};
-    use serde_json::json;
 
     fn managers() -> Schema {
         let element = crate::schema::attributes([

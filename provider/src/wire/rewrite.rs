@@ -101,9 +101,10 @@ fn elements(value: &mut Json) -> Vec<&mut Json> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
     use crate::wire::testing::{attribute, from_json, schema_of, to_json};
-    use serde_json::json;
 
     fn with_unknowns() -> Encoded {
         let unknown = || Msgpack::Ext(0, vec![]);

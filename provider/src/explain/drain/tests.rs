@@ -1,8 +1,8 @@
-use crate::transport::ConnectionMethod;
 use std::io;
 
 use super::*;
 use crate::explain::diagnostic::tests::all;
+use crate::transport::ConnectionMethod;
 use crate::{
     client::RunnerStatus,
     transport::{Cause, Phase, Route, TransportError},

@@ -1,7 +1,8 @@
+use std::time::Duration;
+
 use super::*;
 use crate::transport::ConnectionMethod;
 use crate::{client::ClientError, explain::diagnostic::tests::all};
-use std::time::Duration;
 
 fn seen(status: RunnerStatus) -> Option<Snapshot> {
     Some(status.into())

@@ -1,6 +1,11 @@
 //! Keys that live in ssh-agent.
 
-use crate::transport::{error::Cause, user_files};
+use std::{
+    path::{Path, PathBuf},
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
 use russh::{
     AgentAuthError, Signer,
     keys::{
@@ -8,12 +13,9 @@ use russh::{
         agent::{AgentIdentity, client::AgentClient},
     },
 };
-use std::{
-    path::{Path, PathBuf},
-    sync::{Mutex, PoisonError},
-    time::Duration,
-};
 use tokio::net::UnixStream;
+
+use crate::transport::{error::Cause, user_files};
 
 /// An agent, and which of its keys is wanted.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

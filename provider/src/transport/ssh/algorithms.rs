@@ -1,11 +1,13 @@
 //! What we offer to a server.
 
-use crate::transport::{limits::Limits, trust::HostTrust};
+use std::borrow::Cow;
+
 use russh::{
     Preferred, SshId, client, compression,
     keys::{Algorithm, EcdsaCurve, HashAlg},
 };
-use std::borrow::Cow;
+
+use crate::transport::{limits::Limits, trust::HostTrust};
 
 /// Host key types, best first. SHA-1 signatures (`ssh-rsa` as an algorithm) are not among them.
 const HOST_KEYS: [Algorithm; 6] = [

@@ -1,5 +1,12 @@
 //! Authentication: each credential once, and never again after a refusal.
 
+use std::sync::Arc;
+
+use russh::{
+    client::{AuthResult, Handle},
+    keys::{HashAlg, PrivateKeyWithHashAlg, agent::AgentIdentity},
+};
+
 use super::{
     agent::{Agent, Signing, Waiting},
     failure,
@@ -10,11 +17,6 @@ use crate::transport::{
     error::Cause,
     limits::{Deadline, Limits},
 };
-use russh::{
-    client::{AuthResult, Handle},
-    keys::{HashAlg, PrivateKeyWithHashAlg, agent::AgentIdentity},
-};
-use std::sync::Arc;
 
 /// sshd ends a session at the sixth refused key, and counts all of them against our address.
 const MOST_KEYS: usize = 5;

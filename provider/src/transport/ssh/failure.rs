@@ -1,11 +1,13 @@
 //! russh's errors into causes.
 
+use std::{io, time::Duration};
+
+use russh::{ChannelOpenFailure, Error};
+
 use crate::transport::{
     error::{Cause, ChannelRefusal},
     limits::Limits,
 };
-use russh::{ChannelOpenFailure, Error};
-use std::{io, time::Duration};
 
 /// What sshd says when it turns connections away: before 9.8, and since then (also to addresses under a penalty).
 const LOAD_REJECTIONS: [&str; 2] = ["Exceeded MaxStartups", "Not allowed at this time"];

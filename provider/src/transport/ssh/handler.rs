@@ -1,5 +1,19 @@
 //! What russh tells to its handler, and nobody else.
 
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use russh::{
+    ChannelId, ChannelOpenFailure,
+    client::{self, DisconnectReason},
+    keys::PublicKeyOrCertificate,
+};
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
 use super::{failure, host_certificate};
 use crate::transport::{
     address::HostPort,
@@ -7,18 +21,6 @@ use crate::transport::{
     limits::Limits,
     trust::{HostKey, HostTrust},
 };
-use russh::{
-    ChannelId, ChannelOpenFailure,
-    client::{self, DisconnectReason},
-    keys::PublicKeyOrCertificate,
-};
-use std::{
-    collections::VecDeque,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
-use tokio::sync::Notify;
-use tokio_util::sync::CancellationToken;
 
 /// How long a handler may take to report what it saw, after the call that failed because of it has returned.
 pub(super) const REASON_WAIT: Duration = Duration::from_millis(500);

@@ -1,12 +1,13 @@
 //! Host certificates, and host keys as our own type.
 
+use russh::keys::{
+    Certificate, HashAlg, PublicKey, ssh_key::certificate::CertType, ssh_key::public::KeyData,
+};
+
 use crate::transport::{
     address::HostPort,
     error::{HostKeyRefusal, HostKeyVerdict},
     trust::{self, HostKey, HostTrust},
-};
-use russh::keys::{
-    Certificate, HashAlg, PublicKey, ssh_key::certificate::CertType, ssh_key::public::KeyData,
 };
 
 /// A public key as a type and a blob.

@@ -7,10 +7,12 @@ mod short_scalar;
 use crate::transport::{error::KeyError, secret::Secret};
 use block::{Block, looks_like_base64};
 pub(crate) use cost::KdfLimits;
-use cost::KdfProblem;
-use russh::keys::{self, Certificate, HashAlg, decode_secret_key};
 use std::{fmt, sync::Arc};
+
+use russh::keys::{self, Certificate, HashAlg, decode_secret_key};
 use zeroize::Zeroizing;
+
+use cost::KdfProblem;
 
 /// An RSA key of 16384 bits has 13 000 bytes. The arithmetic of longer ones takes the square of their length.
 const LONGEST: usize = 64 << 10;

@@ -1,5 +1,19 @@
 //! An SSH session over any byte stream: handshake, host key check and authentication, each with its limit, and then channels.
 
+use std::{
+    fmt,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use russh::client::{self, Handle};
+use tokio::io::BufReader;
+use tokio_util::sync::CancellationToken;
+
 use super::{
     algorithms,
     auth::{self, Credential},
@@ -15,18 +29,6 @@ use crate::transport::{
     trust::{HostTrust, Pinned},
     tunnel::ParentTransport,
 };
-use async_trait::async_trait;
-use russh::client::{self, Handle};
-use std::{
-    fmt,
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicUsize, Ordering},
-    },
-    time::Duration,
-};
-use tokio::io::BufReader;
-use tokio_util::sync::CancellationToken;
 
 /// russh reads the length of each packet by itself. From a buffer, that is not two calls of the kernel a packet (and as many that ask for
 /// quick acknowledgement), but one for all packets that have arrived.

@@ -1,11 +1,12 @@
 //! A host key as data, and what it may be pinned by.
 
+use std::{fmt, str::FromStr};
+
 use base64::{
     Engine as _,
     engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig, general_purpose::STANDARD},
 };
 use sha2::{Digest, Sha256};
-use std::{fmt, str::FromStr};
 
 /// Fingerprints are written without padding, and often copied with it.
 const LENIENT: GeneralPurpose = GeneralPurpose::new(

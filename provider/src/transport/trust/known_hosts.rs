@@ -1,9 +1,10 @@
 //! The format of known_hosts files. A line that cannot be read is skipped, and harms no other.
 
-use super::{key::HostKey, pattern};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use hmac::{Hmac, KeyInit, Mac};
 use sha1::Sha1;
+
+use super::{key::HostKey, pattern};
 
 /// The name under which a host is looked up: `[host]:port`, or the bare host on the standard port.
 pub(crate) fn lookup_name(host: &str, port: u16) -> String {

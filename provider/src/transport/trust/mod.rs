@@ -12,6 +12,8 @@ pub(crate) use key::HostKey;
 pub(crate) use known_hosts::lookup_name;
 pub(crate) use pattern::matches_any;
 
+use std::path::Path;
+
 use crate::transport::{
     address::{HostPort, SSH_PORT},
     error::{Attribute, ExpectedKey, HostKeyRefusal, HostKeyVerdict, InvalidOption, KeyOrigin},
@@ -20,7 +22,6 @@ use crate::transport::{
 };
 use key::Pin;
 use known_hosts::Marker;
-use std::path::Path;
 
 /// So much known_hosts text, some 100 lines, is read in a tenth of a millisecond.
 const SHORT: usize = 16 << 10;

@@ -1,6 +1,8 @@
-use super::*;
-use proptest::prelude::*;
 use std::{collections::BTreeSet, process::Command};
+
+use proptest::prelude::*;
+
+use super::*;
 
 const ED25519: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIElNXKZbIZrqk5rLVCYc1gTSkSkJy1V/dCsWHxKqWHVz";
 const OTHER: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHTbRzYTfK3c2W8H5lGPKh3d6Q/9gJ1JDtRHZvMOGhZq";

@@ -1,8 +1,9 @@
 //! The formats of private keys, and the part of a text that is the key.
 
+use std::fmt;
+
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use russh::keys::{self, ssh_key};
-use std::fmt;
 use zeroize::Zeroizing;
 
 /// How the body of a key in OpenSSH's own format begins whose cipher is `none`: the magic, a length, and the name.

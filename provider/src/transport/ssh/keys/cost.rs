@@ -3,12 +3,13 @@
 //! Without limits a key file would decide how long the provider computes (2^32 rounds of bcrypt are a year) and how much memory it takes
 //! (scrypt and Argon2 can ask for terabytes). Each limit is some seconds on a small machine, and many times what tools write.
 
-use super::block::{Block, Format};
 use pkcs8::{
     EncryptedPrivateKeyInfoRef,
     pkcs5::{EncryptionScheme, pbes2::Kdf},
 };
 use russh::keys::ssh_key;
+
+use super::block::{Block, Format};
 
 /// The most that is done for a passphrase.
 #[derive(Debug, Clone, Copy)]

@@ -1,4 +1,5 @@
-use super::*;
+use std::{path::Path, process::Command};
+
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use pkcs8::{
     EncryptedPrivateKeyInfoRef,
@@ -6,7 +7,8 @@ use pkcs8::{
     pkcs5::{EncryptionScheme, pbes2::Kdf},
 };
 use proptest::prelude::*;
-use std::{path::Path, process::Command};
+
+use super::*;
 
 fn generate(dir: &Path, name: &str, args: &[&str]) -> String {
     let path = dir.join(name);
