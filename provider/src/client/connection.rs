@@ -1,170 +1,147 @@
-//! The connection to one wrapper: a tunnel that comes back when it is lost, and calls with their limits over it.
+//! The connection to one wrapper: it is opened by the first call, and again after it was lost.
 
 use std::{
     error::Error as _,
     fmt,
-    sync::{
-        Arc,
-        atomic::{AtomicU8, Ordering},
-    },
+    sync::{Arc, Mutex, PoisonError},
 };
 
-use tokio::{sync::Mutex, time::Instant};
-use tonic::codegen::http::Uri;
+use tokio::time::Instant;
+use tonic::{Status, codegen::http::Uri};
 
 use super::{channel::Channel, error::ClientError};
 use crate::transport::{Connector, Target, TunnelMonitor};
 
-/// Talks to the wrapper of one runner manager. Cheap to clone; clones share the connection.
+/// The client of one wrapper. Clones share the connection.
 ///
-/// Nothing is connected before the first call. A call that finds the tunnel broken reports why, and the next call opens a new one, on
-/// the same SSH session where that still lives. Calls may run side by side.
+/// A call that finds the connection broken reports why; the next call opens a new one. Calls may run at the same time.
 ///
-/// Dropping a call's future abandons the call and leaves the connection to the others; a shutdown that the wrapper has read goes on.
+/// Dropping the future of a call abandons the call, not the connection. A request that the wrapper has read is carried out.
 #[derive(Debug, Clone)]
 pub struct WrapperClient {
-    shared: Arc<Shared>,
-    /// When the operation ends that the calls belong to.
-    deadline: Option<Instant>,
+    pub(super) shared: Arc<Shared>,
+    /// All calls end at this time.
+    pub(super) deadline: Option<Instant>,
 }
 
-struct Shared {
-    target: Target,
+pub(super) struct Shared {
+    pub(super) target: Target,
     connector: Connector,
-    live: Mutex<Option<OpenConnection>>,
-    /// An [`Api`], found out over the tunnel that is open.
-    api: AtomicU8,
-    watch: Mutex<Option<Watch>>,
+    open: tokio::sync::Mutex<Option<OpenConnection>>,
+    /// The API of the wrapper, once it was found out over the open connection.
+    api: Mutex<Option<Api>>,
+    /// The open stream of changes. The calls that wait for changes take it in turn.
+    pub(super) watch: tokio::sync::Mutex<Option<Watch>>,
 }
 
-/// Statuses, one for each change.
+/// One status for each change.
 pub(super) type Watch = tonic::Streaming<grit_proto::wrapper_v1::Status>;
 
-/// A tunnel with gRPC on it.
+/// A tunnel with a gRPC channel.
 #[derive(Clone)]
 struct OpenConnection {
     channel: Channel,
     monitor: Arc<dyn TunnelMonitor>,
 }
 
-/// Which API the wrapper at the end of the tunnel has.
+/// The API that a wrapper supports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
 pub(super) enum Api {
-    NotKnown = 0,
-    Upstream = 1,
-    V1 = 2,
+    Upstream,
+    V1,
 }
 
 impl WrapperClient {
-    /// A client of this manager's wrapper. Connects to nothing yet.
+    /// A client of this runner manager's wrapper. Opens no connection.
     pub fn new(connector: Connector, target: Target) -> Self {
-        let (live, watch) = (Mutex::new(None), Mutex::new(None));
-        let api = AtomicU8::new(Api::NotKnown as u8);
-        Self { shared: Arc::new(Shared { target, connector, live, api, watch }), deadline: None }
+        let (open, watch) = (tokio::sync::Mutex::default(), tokio::sync::Mutex::default());
+        let shared = Shared { target, connector, open, api: Mutex::default(), watch };
+        Self { shared: Arc::new(shared), deadline: None }
     }
 
-    pub(super) fn with_deadline(&self, deadline: Instant) -> Self {
-        Self { shared: Arc::clone(&self.shared), deadline: Some(deadline) }
+    /// Identifies the wrapper among those of this process.
+    pub(crate) fn identity(&self) -> String {
+        self.shared.target.identity()
     }
 
-    /// The key of the runner manager.
-    pub(super) fn manager(&self) -> &str {
-        &self.shared.target.manager
+    /// `None`: not known yet. It is found out again for each connection, because the wrapper may have been replaced.
+    pub(super) fn api(&self) -> Option<Api> {
+        *self.shared.api.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What was found out over this tunnel; the wrapper behind the next one may be another.
-    pub(super) fn api(&self) -> Api {
-        match self.shared.api.load(Ordering::Relaxed) {
-            1 => Api::Upstream,
-            2 => Api::V1,
-            _ => Api::NotKnown,
-        }
+    pub(super) fn set_api(&self, api: Option<Api>) {
+        *self.shared.api.lock().unwrap_or_else(PoisonError::into_inner) = api;
     }
 
-    pub(super) fn found(&self, api: Api) {
-        self.shared.api.store(api as u8, Ordering::Relaxed);
-    }
-
-    /// The stream of changes that is open; calls that wait for changes take turns.
-    pub(super) fn watch(&self) -> &Mutex<Option<Watch>> {
-        &self.shared.watch
-    }
-
-    /// Makes one call, with its limit; a tunnel that broke is forgotten, and its monitor asked why.
+    /// Makes one call within its time limit.
     pub(super) async fn call<T, F>(
         &self,
         method: &'static str,
         call: impl FnOnce(Channel) -> F,
     ) -> Result<T, ClientError>
     where
-        F: Future<Output = Result<tonic::Response<T>, tonic::Status>>,
+        F: Future<Output = Result<tonic::Response<T>, Status>>,
     {
-        let live = self.live().await?;
-        let route = || Box::new(live.monitor.route().clone());
-        let limit = self.shared.connector.limits().call + live.monitor.extra_time();
+        let OpenConnection { channel, monitor } = self.open().await?;
+        let limit = self.shared.connector.limits().call + monitor.extra_time();
         let left = self.deadline.map(|end| end.saturating_duration_since(Instant::now()));
         let limit = left.map_or(limit, |left| left.min(limit));
-        let answer = tokio::time::timeout(limit, call(live.channel.clone())).await;
-        match answer {
+        match tokio::time::timeout(limit, call(channel)).await {
             Ok(Ok(response)) => Ok(response.into_inner()),
-            // Only errors that were made on our side have a source: the tunnel broke, or what came out of it was no gRPC.
+            // Only an error of this side has a source: the tunnel broke, or the received data was not gRPC.
             Ok(Err(status)) if status.source().is_some() => {
-                self.forget(&live).await;
-                match live.monitor.close_reason().await {
-                    Some(error) => Err(error.into()),
-                    None => Err(ClientError::status(method, &status, route())),
-                }
+                self.forget(&monitor).await;
+                Err(broken(&*monitor, method, &status).await)
             }
-            Ok(Err(status)) => Err(ClientError::status(method, &status, route())),
+            Ok(Err(status)) => Err(ClientError::status(method, &status, monitor.route())),
             Err(_) => {
-                self.forget(&live).await;
-                if let Some(error) = live.monitor.no_answer(limit) {
-                    return Err(error.into());
-                }
-                let silent = live.monitor.transcript().first().is_empty();
-                Err(ClientError::NoAnswer { method, limit, silent, route: route() })
-            }
-        }
-    }
-
-    /// The tunnel that is open, or a new one. Calls that come meanwhile wait for it.
-    async fn live(&self) -> Result<OpenConnection, ClientError> {
-        let mut live = self.shared.live.lock().await;
-        if let Some(live) = &*live {
-            return Ok(live.clone());
-        }
-        let tunnel = self.shared.connector.open(&self.shared.target, self.deadline).await?;
-        let channel = match Channel::over(tunnel.stream).await {
-            Ok(channel) => channel,
-            Err(error) => {
-                let told = tunnel.monitor.close_reason().await;
-                return Err(told.map_or_else(
-                    || {
-                        ClientError::status(
-                            "connect",
-                            &error.into(),
-                            Box::new(tunnel.monitor.route().clone()),
-                        )
+                self.forget(&monitor).await;
+                let silent = monitor.transcript().first().is_empty();
+                Err(monitor.no_answer(limit).map_or_else(
+                    || ClientError::NoAnswer {
+                        method,
+                        limit,
+                        silent,
+                        route: Box::new(monitor.route().clone()),
                     },
                     ClientError::from,
-                ));
+                ))
             }
-        };
-        Ok(live.insert(OpenConnection { channel, monitor: tunnel.monitor }).clone())
+        }
     }
 
-    /// Lets the next call open a new tunnel, unless another caller has opened one.
-    async fn forget(&self, broken: &OpenConnection) {
-        let mut live = self.shared.live.lock().await;
-        if live.as_ref().is_some_and(|live| Arc::ptr_eq(&live.monitor, &broken.monitor)) {
-            *live = None;
-            self.found(Api::NotKnown);
+    /// The open connection, or a new one. Other calls wait for it.
+    async fn open(&self) -> Result<OpenConnection, ClientError> {
+        let mut open = self.shared.open.lock().await;
+        if let Some(open) = &*open {
+            return Ok(open.clone());
+        }
+        let tunnel = self.shared.connector.open(&self.shared.target, self.deadline).await?;
+        match Channel::over(tunnel.stream).await {
+            Ok(channel) => Ok(open.insert(OpenConnection { channel, monitor: tunnel.monitor }).clone()),
+            Err(error) => Err(broken(&*tunnel.monitor, "connect", &error.into()).await),
+        }
+    }
+
+    /// Closes a broken connection, unless another call has replaced it.
+    async fn forget(&self, broken: &Arc<dyn TunnelMonitor>) {
+        let mut open = self.shared.open.lock().await;
+        if open.as_ref().is_some_and(|open| Arc::ptr_eq(&open.monitor, broken)) {
+            *open = None;
+            self.set_api(None);
         }
     }
 }
 
-/// What HTTP wants to read; the stream leads to the wrapper already.
+/// Why the tunnel closed, or else the error of the call.
+async fn broken(monitor: &dyn TunnelMonitor, method: &'static str, status: &Status) -> ClientError {
+    match monitor.close_reason().await {
+        Some(error) => error.into(),
+        None => ClientError::status(method, status, monitor.route()),
+    }
+}
+
+/// HTTP requires an origin, although the stream leads to one server only.
 pub(super) fn origin() -> Uri {
     Uri::from_static("http://localhost")
 }

@@ -94,8 +94,9 @@ impl ClientError {
         }
     }
 
-    pub(super) fn status(method: &'static str, status: &tonic::Status, route: Box<Route>) -> Self {
-        Self::Status { method, code: status.code(), message: status.message().to_owned(), route }
+    pub(super) fn status(method: &'static str, status: &tonic::Status, route: &Route) -> Self {
+        let (code, message) = (status.code(), status.message().to_owned());
+        Self::Status { method, code, message, route: Box::new(route.clone()) }
     }
 
     /// Where on the way it failed.

@@ -1,6 +1,6 @@
-//! The calls of `grit.wrapper.v1` where the wrapper has it; upstream's where it does not.
+//! The calls of `grit.wrapper.v1`, or of upstream's API if the wrapper does not support it.
 
-use std::future::pending;
+use std::{future::pending, sync::Arc};
 
 use grit_proto::wrapper_v1::{self as v1, wrapper_client::WrapperClient as Grpc};
 use tokio::time::Instant;
@@ -15,27 +15,25 @@ use super::{
 
 impl Wrapper for WrapperClient {
     fn until(&self, deadline: Instant) -> Self {
-        self.with_deadline(deadline)
+        Self { shared: Arc::clone(&self.shared), deadline: Some(deadline) }
     }
 
     async fn read_status(&self) -> Result<Snapshot, ClientError> {
-        if self.api() != Api::Upstream {
+        if self.api() != Some(Api::Upstream) {
             let call = |channel| async move { grpc(channel).get_status(v1::GetStatusRequest {}).await };
-            match self.v1("GetStatus", call).await? {
-                Some(status) => return Ok(status.into()),
-                None => {
-                    tracing::debug!(manager = self.manager(), "the wrapper supports only upstream's API");
-                }
+            if let Some(status) = self.v1("GetStatus", call).await? {
+                return Ok(status.into());
             }
+            tracing::debug!(manager = self.shared.target.manager, "the wrapper supports only upstream's API");
         }
         Ok(Snapshot { report: self.check_status().await?, detail: None })
     }
 
     async fn changed(&self) {
-        if self.api() != Api::V1 {
+        if self.api() != Some(Api::V1) {
             return pending().await;
         }
-        let mut watch = self.watch().lock().await;
+        let mut watch = self.shared.watch.lock().await;
         if watch.is_none() {
             let call = |channel| async move { grpc(channel).watch(v1::WatchRequest {}).await };
             *watch = self.v1("Watch", call).await.ok().flatten();
@@ -45,7 +43,7 @@ impl Wrapper for WrapperClient {
             None => false,
         };
         if !is_open {
-            // The next read of the status reports what is wrong.
+            // The next read of the status reports the error.
             *watch = None;
             drop(watch);
             pending::<()>().await;
@@ -53,11 +51,11 @@ impl Wrapper for WrapperClient {
     }
 
     async fn drain(&self, request: &DrainRequest) -> Result<Snapshot, ClientError> {
-        if self.api() != Api::Upstream {
+        if self.api() != Some(Api::Upstream) {
             let wire = v1::DrainRequest::from(request);
             let call = |channel| async move {
                 let response = grpc(channel).drain(wire).await?;
-                // It is unknown what became of the request, and upstream's call must not follow it.
+                // The result of the request is unknown: the call of upstream's API must not follow.
                 match response.get_ref().status {
                     Some(_) => Ok(response),
                     None => Err(tonic::Status::internal("the response has no status")),
@@ -76,7 +74,7 @@ impl Wrapper for WrapperClient {
     }
 
     async fn start(&self) -> Result<Start, ClientError> {
-        if self.api() == Api::Upstream {
+        if self.api() == Some(Api::Upstream) {
             return Ok(Start::NotSupported);
         }
         let call = |channel| async move { grpc(channel).start(v1::StartRequest {}).await };
@@ -85,7 +83,7 @@ impl Wrapper for WrapperClient {
 }
 
 impl WrapperClient {
-    /// A call of `grit.wrapper.v1`; `None`, and remembered as such, when the wrapper does not have it.
+    /// A call of `grit.wrapper.v1`; `None` if the wrapper does not support it, which is remembered.
     async fn v1<T, F>(
         &self,
         method: &'static str,
@@ -96,11 +94,11 @@ impl WrapperClient {
     {
         match self.call(method, call).await {
             Ok(answer) => {
-                self.found(Api::V1);
+                self.set_api(Some(Api::V1));
                 Ok(Some(answer))
             }
             Err(ClientError::Status { code: tonic::Code::Unimplemented, .. }) => {
-                self.found(Api::Upstream);
+                self.set_api(Some(Api::Upstream));
                 Ok(None)
             }
             Err(error) => Err(error),

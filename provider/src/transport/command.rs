@@ -23,7 +23,7 @@ use tokio::{
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::transport::{
-    error::{Cause, Observations, Phase, Route, TransportError},
+    error::{Cause, Phase, Route, TransportError},
     tunnel::ParentTransport,
 };
 
@@ -114,7 +114,7 @@ impl Running {
         let status = self.exit_status().await?;
         let cause = Cause::CommandEnded { program: self.program.clone(), status: describe(status) };
         let mut error = TransportError::at(phase, route, cause);
-        error.evidence = Box::new(Observations { stderr: self.stderr(), ..Observations::default() });
+        error.evidence.stderr = self.stderr();
         Some(error)
     }
 }

@@ -74,7 +74,7 @@ pub fn template(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let arguments: Vec<String> = text.split('\n').map(str::to_owned).collect();
     let Ok(template) = Template::parse(&arguments) else { return };
-    let expand = |instance_name: &str| template.expand(&target(instance_name), Some("deploy"));
+    let expand = |instance_name: &str| template.expand(&target(instance_name));
     let plain = expand("plain");
     if let Ok(expanded) = &plain {
         assert_eq!(expanded.len(), arguments.len(), "an argument more or less");
@@ -101,7 +101,7 @@ fn target(instance_name: &str) -> Target {
         instance_id: Some("i-07".to_owned()),
         address: host("h:2222"),
         wrapper_address: WrapperAddress::Unix("/run/w.sock".to_owned()),
-        login: Login::default(),
+        login: Login { username: Some("deploy".to_owned()), credentials: None },
         host_key: None,
         hops: Vec::new(),
     }

@@ -1,17 +1,10 @@
-//! `proxy_command`: a command whose standard input and output carry the SSH connection.
+//! `proxy_command`: the SSH connection uses the standard input and output of a command.
 
 use std::sync::Arc;
 
 use crate::transport::{
-    error::{Phase, TransportError},
-    limits::Deadline,
-    settings::ConnectionMethod,
-    shared::Shared,
-    ssh::Via,
-    ssh_tunnel,
-    target::Target,
-    template::{Template, TemplateError},
-    tunnel::Tunnel,
+    error::TransportError, limits::Deadline, settings::ConnectionMethod, shared::Shared, ssh::Via,
+    ssh_tunnel, target::Target, template, tunnel::Tunnel,
 };
 
 const METHOD: ConnectionMethod = ConnectionMethod::ProxyCommand;
@@ -19,13 +12,10 @@ const METHOD: ConnectionMethod = ConnectionMethod::ProxyCommand;
 pub(crate) async fn open(
     shared: &Arc<Shared>,
     target: &Target,
-    template: &Result<Template, TemplateError>,
+    arguments: &[String],
     deadline: Deadline,
 ) -> Result<Tunnel, TransportError> {
-    let mut spec = ssh_tunnel::spec(shared, target, METHOD, None).await?;
-    let expanded = template.clone().and_then(|template| template.expand(target, Some(&spec.username)));
-    let arguments = expanded
-        .map_err(|error| TransportError::at(Phase::Setup, spec.route.clone(), error.cause(METHOD)))?;
-    spec.via = Via::Command(arguments);
+    let via = Via::Command(template::expand(arguments, target, METHOD)?);
+    let spec = ssh_tunnel::spec(shared, target, METHOD, None, via).await?;
     ssh_tunnel::open(shared, target, spec, deadline).await
 }

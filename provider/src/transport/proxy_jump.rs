@@ -1,5 +1,5 @@
-//! `proxy_jump`: through one or more SSH servers. Each hop has its own user, key and host key, and its session is shared by all managers
-//! behind it.
+//! `proxy_jump`: through one or more SSH servers. Each jump host has its own user, key and host key. All managers behind it share its
+//! session.
 
 use std::sync::Arc;
 
@@ -16,22 +16,18 @@ pub(crate) async fn open(
     deadline: Deadline,
 ) -> Result<Tunnel, TransportError> {
     let mut via = Via::Tcp;
-    // Held until the next session stands: it keeps the one that carries it.
+    // Keeps the session of the last jump host open until the next session has a channel of it.
     let mut last = None;
     for (index, hop) in target.hops.iter().enumerate() {
-        let mut spec = ssh_tunnel::spec(shared, target, METHOD, Some((index, hop))).await?;
-        spec.via = via;
-        let key = Box::new(spec.key());
-        let lease = ssh_tunnel::session(shared, spec, deadline)
-            .await
-            .map_err(|error| error.for_wrapper(&target.wrapper_address))?;
-        // What comes next needs a permit of its own before it opens a channel here.
-        lease.release_permit();
-        via = Via::Session(lease.shared(), key);
-        last = Some(lease);
+        let spec = ssh_tunnel::spec(shared, target, METHOD, Some((index, hop)), via).await?;
+        let spec = Arc::new(spec);
+        let session = ssh_tunnel::session(shared, target, &spec, deadline).await?;
+        // The next session needs its own permit before it opens a channel here.
+        session.release_permit();
+        via = Via::Session(session.shared(), Box::new(spec.key.clone()));
+        last = Some(session);
     }
-    let mut spec = ssh_tunnel::spec(shared, target, METHOD, None).await?;
-    spec.via = via;
+    let spec = ssh_tunnel::spec(shared, target, METHOD, None, via).await?;
     let tunnel = ssh_tunnel::open(shared, target, spec, deadline).await;
     drop(last);
     tunnel

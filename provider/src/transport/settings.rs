@@ -32,6 +32,17 @@ pub enum Strategy {
     SshCommand(Vec<String>),
 }
 
+impl Strategy {
+    pub(crate) const fn method(&self) -> ConnectionMethod {
+        match self {
+            Self::Direct => ConnectionMethod::Direct,
+            Self::ProxyJump => ConnectionMethod::ProxyJump,
+            Self::ProxyCommand(_) => ConnectionMethod::ProxyCommand,
+            Self::SshCommand(_) => ConnectionMethod::SshCommand,
+        }
+    }
+}
+
 /// The kind of a [`Strategy`], without its arguments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ConnectionMethod {

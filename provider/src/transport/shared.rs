@@ -5,17 +5,10 @@ use crate::transport::{
     settings::TrustSources,
 };
 
-/// What all clones of a connector share.
 pub(crate) struct Shared {
     pub(crate) trust: TrustSources,
     pub(crate) limits: Limits,
     pub(crate) handshakes: HandshakeLimiter,
     pub(crate) sessions: SessionPool,
     pub(crate) keys: KeyStore,
-}
-
-impl Shared {
-    pub(crate) fn new(trust: TrustSources, limits: Limits, handshakes: HandshakeLimiter) -> Self {
-        Self { trust, limits, handshakes, sessions: SessionPool::default(), keys: KeyStore::default() }
-    }
 }

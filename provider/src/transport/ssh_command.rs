@@ -1,5 +1,5 @@
-//! `ssh_command`: a command whose standard input and output *are* the connection to the wrapper. The command brings its own user, keys and
-//! trust; nothing here knows SSH.
+//! `ssh_command`: the standard input and output of a command are the connection to the wrapper. The command has its own user, keys and
+//! trust.
 
 use std::{sync::Arc, time::Duration};
 
@@ -8,57 +8,53 @@ use tokio_util::sync::CancellationToken;
 
 use crate::transport::{
     command::{self, Running},
-    error::{Cause, Observations, Phase, Route, TransportError},
+    error::{Cause, Phase, Route, TransportError},
     limits::Deadline,
     settings::ConnectionMethod,
     shared::Shared,
     stream::{RecordingStream, Transcript},
     target::Target,
-    template::{Template, TemplateError},
+    template,
     tunnel::{self, Tunnel, TunnelMonitor},
 };
 
-/// How long starting a command takes at most, without waiting for other connections.
-const START: Duration = Duration::from_secs(1);
+/// The maximum time to start a command, without the wait for other connections.
+const COMMAND_START: Duration = Duration::from_secs(1);
 
 const METHOD: ConnectionMethod = ConnectionMethod::SshCommand;
 
 pub(crate) async fn open(
     shared: &Arc<Shared>,
     target: &Target,
-    template: &Result<Template, TemplateError>,
+    arguments: &[String],
     deadline: Deadline,
 ) -> Result<Tunnel, TransportError> {
+    let arguments = template::expand(arguments, target, METHOD)?;
     let route = target.route(METHOD);
-    let failed = |phase: Phase| {
+    let failed = |phase| {
         let route = route.clone();
         move |cause| TransportError::at(phase, route, cause)
     };
-    let username = target.login.username.as_deref();
-    let expanded = template.clone().and_then(|template| template.expand(target, username));
-    let arguments = expanded.map_err(|error| failed(Phase::Setup)(error.cause(METHOD)))?;
     let permit = shared.handshakes.enter(&target.address, deadline).await.map_err(failed(Phase::Setup))?;
     let (stream, running) = command::spawn(&arguments).map_err(failed(Phase::Command))?;
     let transcript = Transcript::default();
-    // The command runs its own handshake. It is over when the wrapper is heard, which speaks first.
-    let (heard, limit) = (transcript.clone(), deadline.left());
+    // The command runs its own handshake. It is complete when data of the wrapper arrives.
+    let (received, limit) = (transcript.clone(), deadline.left());
     tokio::spawn(async move {
-        if tokio::time::timeout(limit, heard.changed()).await.is_err() {
+        if tokio::time::timeout(limit, received.changed()).await.is_err() {
             tracing::debug!("no data from ssh_command yet");
         }
         drop(permit);
     });
-    let tap = RecordingStream::new(stream, transcript.clone(), CancellationToken::new());
+    let stream = RecordingStream::new(stream, transcript.clone(), CancellationToken::new());
     let monitor = CommandMonitor { running, transcript, route, deadline };
-    Ok(Tunnel { stream: Box::new(tap), monitor: Arc::new(monitor) })
+    Ok(Tunnel { stream: Box::new(stream), monitor: Arc::new(monitor) })
 }
 
-/// Knows why a command carries nothing any more.
 struct CommandMonitor {
     running: Arc<Running>,
     transcript: Transcript,
     route: Route,
-    /// When the connection has to stand.
     deadline: Deadline,
 }
 
@@ -90,9 +86,9 @@ impl TunnelMonitor for CommandMonitor {
         if !self.transcript.first().is_empty() {
             return Duration::ZERO;
         }
-        // The moment that starting the command took does not count; a wait for other connections does.
+        // The start of the command does not count; a wait for other connections does.
         let (left, whole) = (self.deadline.left(), self.deadline.whole());
-        if whole.saturating_sub(left) < START { whole } else { left }
+        if whole.saturating_sub(left) < COMMAND_START { whole } else { left }
     }
 
     fn transcript(&self) -> &Transcript {
@@ -107,7 +103,7 @@ impl TunnelMonitor for CommandMonitor {
 impl CommandMonitor {
     fn error(&self, phase: Phase, cause: Cause) -> TransportError {
         let mut error = TransportError::at(phase, self.route.clone(), cause);
-        error.evidence = Box::new(Observations { stderr: self.running.stderr(), ..Observations::default() });
+        error.evidence.stderr = self.running.stderr();
         error
     }
 }

@@ -74,6 +74,11 @@ pub struct AgentSource {
 }
 
 impl Target {
+    /// Identifies the wrapper among those of this process.
+    pub(crate) fn identity(&self) -> String {
+        format!("{} {}", self.address, self.wrapper_address)
+    }
+
     pub(crate) fn route(&self, method: ConnectionMethod) -> Route {
         Route {
             method,

@@ -1,53 +1,52 @@
-//! Arguments of commands, with names in double braces: `{{host}}`.
+//! Arguments of commands with placeholders: `{{host}}`.
 //!
-//! Each argument is expanded by itself and handed to the program as it is; no shell reads it. A value that a program could take for an
-//! option, or that holds control characters, is refused.
-
-use std::fmt::Write as _;
+//! Each argument is expanded separately and passed to the program without a shell. A value that a program could parse as an option, or that
+//! contains control characters, is rejected.
 
 use crate::transport::{
-    address::WrapperAddress,
-    error::{Attribute, Cause, InvalidOption},
+    address::{HostPort, WrapperAddress},
+    error::{Attribute, Cause, InvalidOption, Phase, TransportError},
     settings::ConnectionMethod,
     target::Target,
 };
 
-/// An argument list with names in it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// An argument list with placeholders.
+#[derive(Debug)]
 pub(crate) struct Template {
     arguments: Vec<Vec<Part>>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug)]
 enum Part {
     Text(String),
-    Name(Placeholder),
+    Placeholder(&'static Placeholder),
 }
 
-/// Names and what they stand for.
-macro_rules! names {
-    ($($variant:ident $name:literal),+ $(,)?) => {
-        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-        enum Placeholder { $($variant),+ }
+/// A name, and its value for a runner manager.
+type Placeholder = (&'static str, fn(&Target) -> Option<String>);
 
-        impl Placeholder {
-            const ALL: &[(&'static str, Placeholder)] = &[$(($name, Placeholder::$variant)),+];
-        }
-    };
-}
+static PLACEHOLDERS: [Placeholder; 11] = [
+    ("manager", |target| Some(target.manager.clone())),
+    ("instance_name", |target| Some(target.instance_name.clone())),
+    ("instance_id", |target| target.instance_id.clone()),
+    ("address", |target| Some(target.address.to_string())),
+    ("host", |target| Some(target.address.host().to_owned())),
+    ("port", |target| Some(target.address.port().to_string())),
+    ("username", |target| target.login.username.clone()),
+    ("wrapper_address", |target| Some(target.wrapper_address.to_string())),
+    ("wrapper_path", |target| match &target.wrapper_address {
+        WrapperAddress::Unix(path) => Some(path.clone()),
+        WrapperAddress::Tcp(_) => None,
+    }),
+    ("wrapper_host", |target| wrapper_tcp(target).map(|address| address.host().to_owned())),
+    ("wrapper_port", |target| wrapper_tcp(target).map(|address| address.port().to_string())),
+];
 
-names! {
-    Manager "manager",
-    InstanceName "instance_name",
-    InstanceId "instance_id",
-    Address "address",
-    Host "host",
-    Port "port",
-    Username "username",
-    WrapperAddress "wrapper_address",
-    WrapperPath "wrapper_path",
-    WrapperHost "wrapper_host",
-    WrapperPort "wrapper_port",
+fn wrapper_tcp(target: &Target) -> Option<&HostPort> {
+    match &target.wrapper_address {
+        WrapperAddress::Unix(_) => None,
+        WrapperAddress::Tcp(address) => Some(address),
+    }
 }
 
 /// Why a template cannot be used.
@@ -57,7 +56,7 @@ pub(crate) enum TemplateError {
         "the program is missing; write a list such as [\"ssh\", \"-W\", \"{{{{host}}}}:{{{{port}}}}\", \"bastion\"]"
     )]
     Empty,
-    #[error("unknown placeholder {name:?}; valid names: {}", known())]
+    #[error("unknown placeholder {name:?}; valid names: {}", PLACEHOLDERS.map(|(name, _)| name).join(", "))]
     UnknownName { argument: usize, name: String },
     #[error("`{{{{` has no closing `}}}}`")]
     Unclosed { argument: usize },
@@ -67,8 +66,24 @@ pub(crate) enum TemplateError {
     Refused { name: &'static str, value: String, problem: &'static str },
 }
 
+/// The command of `method` for a runner manager: the program first.
+pub(crate) fn expand(
+    arguments: &[String],
+    target: &Target,
+    method: ConnectionMethod,
+) -> Result<Vec<String>, TransportError> {
+    Template::parse(arguments).and_then(|template| template.expand(target)).map_err(|error| {
+        let attribute = match error.argument() {
+            Some(index) => Attribute::SshElement(method.name(), index),
+            None => Attribute::Ssh(method.name()),
+        };
+        let cause = Cause::Option(InvalidOption { attribute, problem: error.to_string() });
+        TransportError::at(Phase::Setup, target.route(method), cause)
+    })
+}
+
 impl Template {
-    /// Reads an argument list: the program first.
+    /// Parses an argument list: the program first.
     pub(crate) fn parse(arguments: &[String]) -> Result<Self, TemplateError> {
         if arguments.first().is_none_or(|program| program.trim().is_empty()) {
             return Err(TemplateError::Empty);
@@ -77,89 +92,38 @@ impl Template {
         Ok(Self { arguments: arguments.collect::<Result<_, _>>()? })
     }
 
-    /// The arguments for a manager.
-    pub(crate) fn expand(
-        &self,
-        target: &Target,
-        username: Option<&str>,
-    ) -> Result<Vec<String>, TemplateError> {
-        let expand_one = |parts: &Vec<Part>| {
-            parts.iter().try_fold(String::new(), |mut text, part| {
-                match part {
-                    Part::Text(plain) => text.push_str(plain),
-                    Part::Name(name) => {
-                        let _ = write!(text, "{}", name.checked_value(target, username)?);
-                    }
-                }
-                Ok(text)
-            })
+    /// The arguments for a runner manager.
+    pub(crate) fn expand(&self, target: &Target) -> Result<Vec<String>, TemplateError> {
+        let expand_part = |part: &Part| match part {
+            Part::Text(text) => Ok(text.clone()),
+            Part::Placeholder((name, value)) => checked(name, value(target), target),
         };
-        self.arguments.iter().map(expand_one).collect()
+        self.arguments.iter().map(|parts| parts.iter().map(expand_part).collect()).collect()
     }
 }
 
 impl TemplateError {
-    /// The argument that is wrong, where it is one.
+    /// The index of the invalid argument, if the error is about one.
     pub(crate) fn argument(&self) -> Option<usize> {
         match self {
             Self::UnknownName { argument, .. } | Self::Unclosed { argument } => Some(*argument),
             _ => None,
         }
     }
-
-    /// The error of a connection that needs the template of `method`.
-    pub(crate) fn cause(&self, method: ConnectionMethod) -> Cause {
-        let attribute = match self.argument() {
-            Some(index) => Attribute::SshElement(method.name(), index),
-            None => Attribute::Ssh(method.name()),
-        };
-        Cause::Option(InvalidOption { attribute, problem: self.to_string() })
-    }
 }
 
-impl Placeholder {
-    fn text(self) -> &'static str {
-        Self::ALL.iter().find(|(_, name)| *name == self).map_or("", |(text, _)| text)
-    }
-
-    fn value(self, target: &Target, username: Option<&str>) -> Option<String> {
-        let wrapper = &target.wrapper_address;
-        match self {
-            Self::Manager => Some(target.manager.clone()),
-            Self::InstanceName => Some(target.instance_name.clone()),
-            Self::InstanceId => target.instance_id.clone(),
-            Self::Address => Some(target.address.to_string()),
-            Self::Host => Some(target.address.host().to_owned()),
-            Self::Port => Some(target.address.port().to_string()),
-            Self::Username => username.map(str::to_owned),
-            Self::WrapperAddress => Some(wrapper.to_string()),
-            Self::WrapperPath => match wrapper {
-                WrapperAddress::Unix(path) => Some(path.clone()),
-                WrapperAddress::Tcp(_) => None,
-            },
-            Self::WrapperHost | Self::WrapperPort => match wrapper {
-                WrapperAddress::Unix(_) => None,
-                WrapperAddress::Tcp(address) if self == Self::WrapperHost => Some(address.host().to_owned()),
-                WrapperAddress::Tcp(address) => Some(address.port().to_string()),
-            },
-        }
-        .filter(|value| !value.is_empty())
-    }
-
-    fn checked_value(self, target: &Target, username: Option<&str>) -> Result<String, TemplateError> {
-        let name = self.text();
-        let value = self
-            .value(target, username)
-            .ok_or_else(|| TemplateError::NoValue { manager: target.manager.clone(), name })?;
-        let problem = if value.starts_with('-') {
-            "begins with `-` and could be parsed as an option"
-        } else if value.contains(char::is_control) {
-            "contains control characters"
-        } else {
-            return Ok(value);
-        };
-        Err(TemplateError::Refused { name, value, problem })
-    }
+fn checked(name: &'static str, value: Option<String>, target: &Target) -> Result<String, TemplateError> {
+    let Some(value) = value.filter(|value| !value.is_empty()) else {
+        return Err(TemplateError::NoValue { manager: target.manager.clone(), name });
+    };
+    let problem = if value.starts_with('-') {
+        "begins with `-` and could be parsed as an option"
+    } else if value.contains(char::is_control) {
+        "contains control characters"
+    } else {
+        return Ok(value);
+    };
+    Err(TemplateError::Refused { name, value, problem })
 }
 
 fn parts(text: &str, argument: usize) -> Result<Vec<Part>, TemplateError> {
@@ -167,23 +131,15 @@ fn parts(text: &str, argument: usize) -> Result<Vec<Part>, TemplateError> {
     let mut rest = text;
     while let Some((before, after)) = rest.split_once("{{") {
         let (name, behind) = after.split_once("}}").ok_or(TemplateError::Unclosed { argument })?;
-        let found = Placeholder::ALL.iter().find(|(text, _)| *text == name.trim());
-        let (_, name) =
-            found.ok_or_else(|| TemplateError::UnknownName { argument, name: name.trim().to_owned() })?;
-        if !before.is_empty() {
-            parts.push(Part::Text(before.to_owned()));
-        }
-        parts.push(Part::Name(*name));
+        let name = name.trim();
+        let placeholder = PLACEHOLDERS.iter().find(|(known, _)| *known == name);
+        let unknown = || TemplateError::UnknownName { argument, name: name.to_owned() };
+        parts.push(Part::Text(before.to_owned()));
+        parts.push(Part::Placeholder(placeholder.ok_or_else(unknown)?));
         rest = behind;
     }
-    if !rest.is_empty() {
-        parts.push(Part::Text(rest.to_owned()));
-    }
+    parts.push(Part::Text(rest.to_owned()));
     Ok(parts)
-}
-
-fn known() -> String {
-    Placeholder::ALL.iter().map(|(text, _)| *text).collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]
@@ -200,7 +156,7 @@ mod tests {
             instance_id: Some("i-07".to_owned()),
             address: "[2001:db8::7]:2222".parse().unwrap(),
             wrapper_address: "unix:///run/w.sock".parse().unwrap(),
-            login: Login::default(),
+            login: Login { username: Some("deploy".to_owned()), credentials: None },
             host_key: None,
             hops: Vec::new(),
         }
@@ -208,7 +164,7 @@ mod tests {
 
     fn expand(arguments: &[&str]) -> Result<Vec<String>, TemplateError> {
         let arguments: Vec<String> = arguments.iter().map(|it| (*it).to_owned()).collect();
-        Template::parse(&arguments)?.expand(&target(), Some("deploy"))
+        Template::parse(&arguments)?.expand(&target())
     }
 
     #[test]
@@ -244,7 +200,7 @@ mod tests {
         for name in ["-oProxyCommand=x", "a\nb", "a\0b"] {
             target.instance_name = name.to_owned();
             let template = Template::parse(&["x".to_owned(), "{{instance_name}}".to_owned()]).unwrap();
-            assert!(matches!(template.expand(&target, None), Err(Refused { .. })), "{name:?}");
+            assert!(matches!(template.expand(&target), Err(Refused { .. })), "{name:?}");
         }
     }
 
@@ -253,14 +209,14 @@ mod tests {
         let mut target = target();
         target.instance_name = "{{host}}".to_owned();
         let template = Template::parse(&["x".to_owned(), "{{instance_name}}".to_owned()]).unwrap();
-        assert_eq!(template.expand(&target, None).unwrap(), ["x", "{{host}}"]);
+        assert_eq!(template.expand(&target).unwrap(), ["x", "{{host}}"]);
     }
 
     proptest! {
         #[test]
         fn arbitrary_template_is_expanded_or_rejected(text in "[ -~]{0,20}|[{}a-z ]{0,20}|\\PC{0,10}") {
             if let Ok(template) = Template::parse(&["x".to_owned(), text.clone()]) {
-                let expanded = template.expand(&target(), Some("u"));
+                let expanded = template.expand(&target());
                 if !text.contains("{{") {
                     prop_assert_eq!(expanded, Ok(vec!["x".to_owned(), text]));
                 }

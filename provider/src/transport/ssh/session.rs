@@ -22,7 +22,7 @@ use super::{
 };
 use crate::transport::{
     address::{HostPort, WrapperAddress},
-    error::{Cause, Observations, Phase, Route, TransportError},
+    error::{Cause, Phase, Route, TransportError},
     handshakes::HostPermit,
     limits::{Deadline, Limits},
     stream::{BoxStream, ByteStream, RecordingStream, Transcript},
@@ -30,27 +30,23 @@ use crate::transport::{
     tunnel::ParentTransport,
 };
 
-/// russh reads the length of each packet by itself. From a buffer, that is not two calls of the kernel a packet (and as many that ask for
-/// quick acknowledgement), but one for all packets that have arrived.
+/// russh reads each packet in two parts. A buffer saves system calls: one read for all packets that have arrived.
 const READ_BUFFER: usize = 4 << 10;
-/// How long a session is given to say goodbye.
+/// The time for a regular disconnect.
 const DISCONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// A session to an SSH server, as it is wanted.
+/// A session to an SSH server that a connection needs.
 #[derive(Debug)]
 pub(crate) struct SessionSpec {
+    pub(crate) key: SessionKey,
     pub(crate) via: Via,
-    pub(crate) username: String,
     /// Tried in this order.
     pub(crate) credentials: Vec<Credential>,
-    /// Names the credentials; holds no secret.
-    pub(crate) identity: String,
-    /// The host key that the manager's entry, or the hop, demands.
-    pub(crate) host_key: Option<Pinned>,
+    /// For errors.
     pub(crate) route: Route,
 }
 
-/// What carries the connection to the server.
+/// The stream that a session runs over.
 #[derive(Debug)]
 pub(crate) enum Via {
     Tcp,
@@ -60,40 +56,36 @@ pub(crate) enum Via {
     Session(Arc<Session>, Box<SessionKey>),
 }
 
-/// What makes two sessions the same.
+/// Managers whose keys are equal share one session.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct SessionKey {
-    via: ViaKey,
-    host: HostPort,
-    username: String,
-    identity: String,
-    host_key: Option<Pinned>,
+    pub(crate) via: ViaKey,
+    pub(crate) address: HostPort,
+    pub(crate) username: String,
+    /// Identifies the credentials; contains no secret.
+    pub(crate) identity: String,
+    /// The host key that the runner manager or the jump host requires.
+    pub(crate) host_key: Option<Pinned>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-enum ViaKey {
+pub(crate) enum ViaKey {
     Tcp,
     Command(Vec<String>),
     Session(Box<SessionKey>),
 }
 
-impl SessionSpec {
-    pub(crate) fn key(&self) -> SessionKey {
-        SessionKey {
-            via: match &self.via {
-                Via::Tcp => ViaKey::Tcp,
-                Via::Command(arguments) => ViaKey::Command(arguments.clone()),
-                Via::Session(_, key) => ViaKey::Session(key.clone()),
-            },
-            host: self.route.host.clone(),
-            username: self.username.clone(),
-            identity: self.identity.clone(),
-            host_key: self.host_key.clone(),
+impl Via {
+    pub(crate) fn key(&self) -> ViaKey {
+        match self {
+            Self::Tcp => ViaKey::Tcp,
+            Self::Command(arguments) => ViaKey::Command(arguments.clone()),
+            Self::Session(_, key) => ViaKey::Session(key.clone()),
         }
     }
 }
 
-/// An authenticated SSH connection. Dropping it says goodbye and ends it, and with it every channel.
+/// An authenticated SSH connection. Dropping it disconnects, and closes all channels.
 pub(crate) struct Session {
     handle: Option<Arc<Handle<Handler>>>,
     observed: Arc<Observed>,
@@ -103,11 +95,11 @@ pub(crate) struct Session {
     end: CancellationToken,
     opening: AtomicUsize,
     parent: Option<Arc<dyn ParentTransport>>,
-    permit: Mutex<Option<HostPermit>>,
+    permit: Mutex<HostPermit>,
 }
 
 impl Session {
-    /// Handshake, host key check and authentication over a stream. Dropping the future ends the connection.
+    /// Handshake, host key check and authentication over a stream. Dropping the future closes the connection.
     pub(crate) async fn establish(
         stream: impl ByteStream,
         parent: Option<Arc<dyn ParentTransport>>,
@@ -116,32 +108,27 @@ impl Session {
         limits: Limits,
         deadline: Deadline,
     ) -> Result<Self, TransportError> {
-        let SessionSpec { route, username, credentials, .. } = spec;
         let end = CancellationToken::new();
         let on_failure = end.clone().drop_guard();
-        let transcript = Transcript::default();
-        let tap = RecordingStream::new(stream, transcript.clone(), end.clone());
-        let tap = BufReader::with_capacity(READ_BUFFER, tap);
-        let observed = Arc::new(Observed::default());
-        let host = route.host.clone();
-        let config = algorithms::config(&trust, &limits);
-        let handler = Handler::new(Arc::clone(&observed), trust, host);
-
-        let limit = deadline.cap(limits.handshake);
-        let connecting = client::connect_stream(Arc::new(config), tap, handler);
-        let shaken = tokio::time::timeout(limit, Box::pin(connecting)).await;
         let mut session = Self {
             handle: None,
-            observed,
-            transcript,
-            route: route.clone(),
+            observed: Arc::default(),
+            transcript: Transcript::default(),
+            route: spec.route.clone(),
             limits,
             end: end.clone(),
             opening: AtomicUsize::new(0),
             parent,
             permit: Mutex::default(),
         };
-        let mut handle = match shaken {
+        let config = Arc::new(algorithms::config(&trust, &session.limits));
+        let handler = Handler::new(Arc::clone(&session.observed), trust, spec.key.address.clone());
+        let stream = RecordingStream::new(stream, session.transcript.clone(), end);
+        let stream = BufReader::with_capacity(READ_BUFFER, stream);
+
+        let limit = deadline.cap(session.limits.handshake);
+        let connecting = client::connect_stream(config, stream, handler);
+        let mut handle = match tokio::time::timeout(limit, Box::pin(connecting)).await {
             Ok(Ok(handle)) => handle,
             Ok(Err(HandlerError::HostKey(refusal))) => {
                 return Err(session.failure(Phase::HostKey, Cause::HostKey(refusal)).await);
@@ -156,43 +143,35 @@ impl Session {
             }
         };
 
-        let login = auth::authenticate(
-            &mut handle,
-            &session.observed,
-            username,
-            credentials,
-            &session.limits,
-            deadline,
-        );
+        let username = &spec.key.username;
+        let (observed, limits) = (&session.observed, &session.limits);
+        let login = auth::authenticate(&mut handle, observed, username, &spec.credentials, limits, deadline);
         if let Err(cause) = login.await {
             return Err(session.failure(Phase::Auth, cause).await);
         }
         session.handle = Some(Arc::new(handle));
         on_failure.disarm();
-        tracing::debug!(host = %session.route.host, username, "SSH session established");
+        tracing::debug!(host = %spec.key.address, username, "SSH session established");
         Ok(session)
     }
 
-    /// Keeps the place among the handshakes of its host until [`Self::settle`].
+    /// Keeps the handshake permit of the host until [`Self::release_permit`].
     ///
-    /// sshd tells us of a successful login before it takes the connection off its count for MaxStartups; on a busy machine some more come
-    /// meanwhile, and the count goes over the limit. It has done so when it opens a channel.
+    /// sshd reports a successful login before it decrements its count for MaxStartups. It has done so when it opens a channel.
     pub(crate) fn hold_permit(mut self, permit: HostPermit) -> Self {
-        self.permit = Mutex::new(Some(permit));
+        self.permit = Mutex::new(permit);
         self
     }
 
-    /// The server has answered after the login, or nobody is going to ask it.
     pub(crate) fn release_permit(&self) {
         drop(self.permit.lock().unwrap_or_else(PoisonError::into_inner).take());
     }
 
-    /// Whether the session has ended, and is of use to nobody.
     pub(crate) fn is_closed(&self) -> bool {
         self.observed.ended().is_cancelled() || self.handle.as_ref().is_none_or(|handle| handle.is_closed())
     }
 
-    /// Opens a channel to an address on the server's side. The stream ends with the session, also when it waits for room to write.
+    /// Opens a channel to an address on the server's side. The stream ends with the session, even if a write is blocked.
     pub(crate) async fn open(
         &self,
         to: &WrapperAddress,
@@ -201,22 +180,18 @@ impl Session {
         let limit = deadline.cap(self.limits.channel);
         let opened = tokio::time::timeout(limit, self.open_unlimited(to)).await;
         self.release_permit();
-        match opened {
-            Ok(Ok(channel)) => {
+        match opened.unwrap_or(Err(Cause::TimedOut { limit })) {
+            Ok(channel) => {
                 let transcript = Transcript::default();
-                let tap = RecordingStream::new(
-                    channel.into_stream(),
-                    transcript.clone(),
-                    self.observed.ended().clone(),
-                );
-                Ok((Box::new(tap), transcript))
+                let end = self.observed.ended().clone();
+                let stream = RecordingStream::new(channel.into_stream(), transcript.clone(), end);
+                Ok((Box::new(stream), transcript))
             }
-            Ok(Err(cause)) => Err(self.failure(Phase::Channel, cause).await),
-            Err(_) => Err(self.failure(Phase::Channel, Cause::TimedOut { limit }).await),
+            Err(cause) => Err(self.failure(Phase::Channel, cause).await),
         }
     }
 
-    /// Why the session ended, if it did; waits a moment for that, as the news of a broken stream is faster than its reason.
+    /// Why the session ended, if it did. Waits a moment: the reason arrives after the end of the stream.
     pub(crate) async fn close_reason(&self, phase: Phase) -> Option<TransportError> {
         tokio::time::timeout(REASON_WAIT, self.observed.ended().cancelled()).await.ok()?;
         let cause = self.observed.end_cause(&self.limits);
@@ -232,7 +207,7 @@ impl Session {
         match opened {
             Ok(channel) => Ok(channel),
             Err(russh::Error::ChannelOpenFailure(reason)) => {
-                // The text comes by another way and names no channel: with others under way it may be theirs.
+                // The handler receives the text without a channel number: it may belong to another channel that is being opened.
                 let text = self.observed.refusal_text(REASON_WAIT).await.filter(|_| still_alone);
                 let reason = failure::channel_refusal(&reason);
                 Err(Cause::ChannelRefused { reason, text: text.unwrap_or_default() })
@@ -251,23 +226,18 @@ impl Session {
         match to {
             WrapperAddress::Unix(path) => handle.channel_open_direct_streamlocal(path.clone()).await,
             WrapperAddress::Tcp(address) => {
-                // The originator is for the server's log; ours is not known behind a command or a bastion.
+                // The originator is only for the server's log, and unknown behind a command or a jump host.
                 let port = u32::from(address.port());
                 handle.channel_open_direct_tcpip(address.host(), port, "127.0.0.1", 0).await
             }
         }
     }
 
-    /// The error of a phase with all that was seen so far.
+    /// An error with everything that was observed.
     async fn failure(&self, phase: Phase, cause: Cause) -> TransportError {
-        let mut evidence = Observations { received: self.transcript.first(), ..Observations::default() };
-        self.observed.add_to(&mut evidence);
-        let error = TransportError {
-            phase,
-            route: Box::new(self.route.clone()),
-            cause,
-            evidence: Box::new(evidence),
-        };
+        let mut error = TransportError::at(phase, self.route.clone(), cause);
+        error.evidence.received = self.transcript.first();
+        self.observed.add_to(&mut error.evidence);
         match &self.parent {
             Some(parent) => parent.enrich(error).await,
             None => error,
@@ -275,7 +245,7 @@ impl Session {
     }
 }
 
-/// A bastion carries the sessions behind it: when it is gone, that is the reason.
+/// The end of a jump host's session is the cause of all errors behind it.
 #[async_trait]
 impl ParentTransport for Session {
     async fn enrich(&self, error: TransportError) -> TransportError {
@@ -290,13 +260,13 @@ impl Drop for Session {
         match (handle, tokio::runtime::Handle::try_current()) {
             (Some(handle), Ok(runtime)) => {
                 runtime.spawn(async move {
-                    let goodbye = async {
+                    let disconnect = async {
                         let reason = russh::Disconnect::ByApplication;
                         if handle.disconnect(reason, "done", "en").await.is_ok() {
                             ended.cancelled().await;
                         }
                     };
-                    if tokio::time::timeout(DISCONNECT_TIMEOUT, goodbye).await.is_err() {
+                    if tokio::time::timeout(DISCONNECT_TIMEOUT, disconnect).await.is_err() {
                         tracing::debug!("SSH session did not close in time; closing the connection");
                     }
                     end.cancel();
