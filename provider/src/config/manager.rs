@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     ssh::SshArgs,
-    text::{self, check_address, check_set, check_text, set},
+    text::{check_address, check_set, check_text, set},
 };
 use crate::{
     explain::values,
@@ -34,24 +34,12 @@ pub struct RunnerManagerArgs {
 /// `map(object({…}))` by manager key.
 pub(crate) type RunnerManagers = Value<BTreeMap<String, Value<RunnerManagerArgs>>>;
 
-/// What keeps a manager from being reached: an address that is missing or malformed. It was not known at plan, or the state was edited.
+/// An address that is missing or malformed: it was unknown at plan, or the state was edited.
 #[derive(Debug, thiserror::Error)]
 #[error("`{attribute}`: {problem}")]
 pub struct InvalidManager {
-    attribute: &'static str,
-    problem: AddressError,
-}
-
-impl InvalidManager {
-    /// The attribute of the object that is wrong.
-    pub(crate) fn attribute(&self) -> &'static str {
-        self.attribute
-    }
-
-    /// What is wrong with it.
-    pub(crate) fn problem(&self) -> &AddressError {
-        &self.problem
-    }
+    pub(crate) attribute: &'static str,
+    pub(crate) problem: AddressError,
 }
 
 impl RunnerManagerArgs {
@@ -121,21 +109,13 @@ impl RunnerManagerArgs {
         }
     }
 
-    /// Where the host and its wrapper are reached.
-    fn addresses(&self) -> Result<(HostPort, WrapperAddress), InvalidManager> {
-        let invalid = |attribute| move |problem| InvalidManager { attribute, problem };
-        let host = text::address(&self.address).map_err(invalid("address"))?;
-        Ok((host, text::address(&self.wrapper_address).map_err(invalid("wrapper_address"))?))
-    }
-
-    /// What identifies the manager among those of this process.
-    pub(crate) fn identity(&self) -> Result<String, InvalidManager> {
-        self.addresses().map(|(host, wrapper)| format!("{host} {wrapper}"))
-    }
-
-    /// The manager as the transport takes it. `key` names it in every message; what `ssh` sets wins over the entry.
+    /// The runner manager with resolved values: values of `ssh` take precedence. `key` is its name in messages.
     pub(crate) fn target(&self, key: &str, ssh: &SshArgs) -> Result<Target, InvalidManager> {
-        let (address, wrapper_address) = self.addresses()?;
+        let invalid = |attribute| move |problem| InvalidManager { attribute, problem };
+        let text = |value: &'_ Value<String>| value.as_ref_option().cloned().ok_or(AddressError::Missing);
+        let address = text(&self.address).and_then(|text| text.parse()).map_err(invalid("address"))?;
+        let wrapper_address = text(&self.wrapper_address).and_then(|text| text.parse());
+        let wrapper_address = wrapper_address.map_err(invalid("wrapper_address"))?;
         let login = ssh.login(set(&self.username), set(&self.ssh_key_pem).map(Secret::new));
         Ok(Target {
             manager: key.to_owned(),

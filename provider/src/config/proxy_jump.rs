@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     ssh_checks::{check_keys, invalid},
-    text::{self, UNKNOWN, check_address, set, text},
+    text::{UNKNOWN, check_address, set, text},
 };
 use crate::{
     schema::{
@@ -93,7 +93,7 @@ impl HopArgs {
             agent: None,
         });
         Hop {
-            address: text::address(&self.address).unwrap_or_else(|_| nowhere()),
+            address: set(&self.address).and_then(|text| text.parse().ok()).unwrap_or_else(nowhere),
             login: Login {
                 username: set(&self.username).or_else(|| login.username.clone()),
                 credentials: own.or_else(|| login.credentials.clone()),

@@ -28,11 +28,6 @@ pub(crate) fn texts(description: &str) -> Attribute {
     optional(AttributeType::List(Box::new(AttributeType::String)), description)
 }
 
-/// The address of an attribute.
-pub(crate) fn address<T: FromStr<Err = AddressError>>(value: &Value<String>) -> Result<T, AddressError> {
-    value.as_ref_option().ok_or(AddressError::Missing)?.parse()
-}
-
 /// Refuses null and what is no address. Unknown passes.
 pub(crate) fn check_address<T: FromStr<Err = AddressError>>(
     value: &Value<String>,

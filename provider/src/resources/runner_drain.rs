@@ -241,9 +241,10 @@ impl Resource for RunnerDrain {
             drain::superseded(&name, instance).warning(AttributePath::root(), diags);
             return Some(());
         }
+        let known = configured(&self.shared, diags)?;
         let key = prior.identifiers().next().unwrap_or_default();
-        let (manager, identity) = match prior.manager() {
-            Ok(manager) => manager,
+        let client = match prior.client(&known) {
+            Ok(client) => client,
             Err(_) if prior.assume_setting() == Some(AssumeSetting::Variable) => {
                 drain::assumed_without_target(&name, key).warning(AttributePath::root(), diags);
                 return Some(());
@@ -254,8 +255,7 @@ impl Resource for RunnerDrain {
                 return None;
             }
         };
-        let known = configured(&self.shared, diags)?;
-        self.shut_down(diags, &prior, (manager, identity), &known, start).await?;
+        self.shut_down(diags, &prior, &client, &known, start).await?;
         if let Some(instance) = prior.instance() {
             self.shared.guard.destroyed(instance, prior.id());
         }

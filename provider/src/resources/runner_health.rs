@@ -7,7 +7,7 @@
 mod refresh;
 mod state;
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use time::OffsetDateTime;
@@ -16,14 +16,15 @@ use tokio::time::Instant;
 use super::{configured, unique_suffix};
 use crate::{
     call::{Walk, call},
-    config::manager::{InvalidManager, RunnerManagerArgs},
+    config::manager::InvalidManager,
+    duration::human,
     explain::{health, plan, protocol},
     fleet::{
         self, Outcomes,
-        health::{HealthPolicy, Healthy, NotHealthy},
+        health::{Healthy, NotHealthy},
     },
     plan_guard::Conflict,
-    process::{ConfigurationState, Configured, Shared},
+    process::{ConfigurationState, Shared},
     schema::{AttributePath, Diagnostics, DiagnosticsExt, Resource, ResourceExt, Schema, Value, ValueEmpty},
 };
 use state::{Evidence, HEALTHY, HealthState, removed_guards, warn_of_unhealthy};
@@ -62,8 +63,8 @@ impl RunnerHealth {
         None
     }
 
-    /// Waits for all managers of `planned`, and fills in what was proved.
-    async fn prove(
+    /// Waits until all runner managers of `planned` are healthy, and stores the evidence in it.
+    async fn wait_until_healthy(
         &self,
         diags: &mut Diagnostics,
         mut planned: HealthState,
@@ -74,45 +75,30 @@ impl RunnerHealth {
         let outcomes = if managers.is_empty() {
             Outcomes::new()
         } else {
-            let known = configured(&self.shared, diags)?;
-            wait_for_all(&known, managers, &planned.policy(&known, start, timeout)).await
+            let known = &*configured(&self.shared, diags)?;
+            let (policy, stop) = (&planned.policy(known, start, timeout), &call().stop);
+            let wait = |key: String, manager| async move {
+                let client = known.client(&key, &manager).map_err(WaitFailure::Invalid)?;
+                let outcome = fleet::health::wait(&key, &client, policy, stop).await;
+                if let Ok(healthy) = &outcome {
+                    let waited = human(healthy.waited);
+                    tracing::info!(manager = key, waited, "runner manager is healthy");
+                }
+                outcome.map_err(WaitFailure::NotHealthy)
+            };
+            fleet::for_each(managers, wait).await
         };
         if report_failures(diags, &planned, &outcomes) {
             return None;
         }
         let now = OffsetDateTime::now_utc();
-        let proved = outcomes.into_iter().filter_map(|(key, outcome)| {
-            let evidence = Evidence::new(&outcome.ok()?.snapshot, now);
-            Some((key, Value::Value(evidence)))
+        let evidence = outcomes.into_iter().filter_map(|(key, outcome)| {
+            Some((key, Value::Value(Evidence::new(&outcome.ok()?.snapshot, now))))
         });
-        planned.managers = Value::Value(proved.collect());
+        planned.managers = Value::Value(evidence.collect());
         planned.status = Value::Value(HEALTHY.to_owned());
         Some(planned)
     }
-}
-
-async fn wait_for_all(
-    known: &Configured,
-    managers: BTreeMap<String, RunnerManagerArgs>,
-    policy: &HealthPolicy,
-) -> Outcomes<Outcome> {
-    let stop = call().stop;
-    fleet::for_each(managers, |key, manager| {
-        let stop = stop.clone();
-        async move {
-            let client = known.client(&key, &manager).map_err(WaitFailure::Invalid)?;
-            let outcome = fleet::health::wait(&key, &client, policy, &stop).await;
-            if let Ok(healthy) = &outcome {
-                tracing::info!(
-                    manager = key,
-                    waited = crate::duration::human(healthy.waited),
-                    "runner manager is healthy"
-                );
-            }
-            outcome.map_err(WaitFailure::NotHealthy)
-        }
-    })
-    .await
 }
 
 /// One error for each manager that is not healthy, each saying how the others fared. False when all are healthy.
@@ -235,7 +221,7 @@ impl Resource for RunnerHealth {
         let start = Instant::now();
         planned.id = Value::Value(format!("health#{}", unique_suffix()));
         let timeout = planned.timeout(|timeouts| &timeouts.create);
-        Some((self.prove(diags, planned, timeout, start).await?, private))
+        Some((self.wait_until_healthy(diags, planned, timeout, start).await?, private))
     }
 
     async fn update<'a>(
@@ -249,7 +235,7 @@ impl Resource for RunnerHealth {
     ) -> Option<(HealthState, ValueEmpty)> {
         let start = Instant::now();
         let timeout = planned.timeout(|timeouts| &timeouts.update);
-        Some((self.prove(diags, planned, timeout, start).await?, private))
+        Some((self.wait_until_healthy(diags, planned, timeout, start).await?, private))
     }
 
     async fn destroy<'a>(

@@ -1,4 +1,4 @@
-//! What a destroy does on the host: the check of the peers, the shutdown, the wait, and how the result is told.
+//! The destroy on the host: the check of the peers, the shutdown, the wait, and the report of the result.
 
 use std::{
     collections::BTreeMap,
@@ -12,7 +12,6 @@ use crate::{
     assume_terminated,
     call::call,
     client::WrapperClient,
-    config::manager::RunnerManagerArgs,
     explain::drain::{self, AssumeSetting},
     fleet::{
         self, Peer, WithPeers, WithoutPeers,
@@ -25,53 +24,35 @@ use crate::{
 };
 
 impl RunnerDrain {
-    /// Drains the runner of a guard. `start` is the moment when the destroy was called: the timeout counts from there.
+    /// Drains the runner of a drain resource, within its timeout from `start`.
     pub(super) async fn shut_down(
         &self,
         diags: &mut Diagnostics,
         prior: &DrainState,
-        (manager, identity): (&RunnerManagerArgs, String),
+        client: &WrapperClient,
         known: &Configured,
         start: Instant,
     ) -> Option<()> {
         let name = prior.name();
         let setting = prior.assume_setting();
-        let policy = DrainPolicy {
-            on_unreachable: if setting.is_some() {
-                OnUnreachable::AssumeTerminated
-            } else {
-                OnUnreachable::Fail
-            },
-            ..prior.policy(known, start)
-        };
+        let mut policy = prior.policy(known, start);
+        if setting.is_some() {
+            policy.on_unreachable = OnUnreachable::AssumeTerminated;
+        }
         tracing::info!(manager = name, reason = policy.request.reason, "drain started");
-        let id = prior.identifiers().next().unwrap_or_default();
-        let client = match known.client(&name, manager) {
-            Ok(client) => client,
-            Err(invalid) => {
-                let (attribute, problem) = (invalid.attribute(), invalid.problem().to_string());
-                drain::no_target(prior.id(), attribute, &problem, id)
-                    .error(AttributePath::new("runner_manager"), diags);
-                return None;
-            }
-        };
-        match self.drain(prior, &name, &client, identity, known, &policy).await {
+        match self.drain(prior, &name, client, known, &policy).await {
             Ok(Drained::Ended(ended)) => report_end(diags, &name, prior, &policy, &ended),
             Ok(Drained::AssumedTerminated { attempts, waited, error }) => {
-                let told = drain::assumed_terminated(
-                    &name,
-                    attempts,
-                    waited,
-                    &error,
-                    setting.unwrap_or(AssumeSetting::Attribute),
-                );
-                told.warning(AttributePath::root(), diags);
+                let setting = setting.unwrap_or(AssumeSetting::Attribute);
+                drain::assumed_terminated(&name, attempts, waited, &error, setting)
+                    .warning(AttributePath::root(), diags);
             }
             Err(failure) => {
                 let path = match &failure {
                     NotDrained::TooFewPeers(_) => AttributePath::new("guard"),
                     _ => AttributePath::root(),
                 };
+                let id = prior.identifiers().next().unwrap_or_default();
                 drain::not_drained(&name, &failure, id, setting).error(path, diags);
                 return None;
             }
@@ -84,23 +65,21 @@ impl RunnerDrain {
         prior: &DrainState,
         name: &str,
         client: &WrapperClient,
-        identity: String,
         known: &Configured,
         policy: &DrainPolicy,
     ) -> Outcome {
         let stop = call().stop;
         let drains = &self.shared.drains;
-        let (outcome, under_way) = match &prior.guard {
+        let (outcome, in_progress) = match &prior.guard {
             Value::Value(guard) => {
                 let peers = guard.peers.iter().flatten().filter_map(|(key, peer)| {
-                    let peer = peer.as_ref_option()?;
-                    let identity = peer.identity().unwrap_or_default();
-                    let wrapper = known.client(key, peer).map_err(|error| error.to_string());
+                    let wrapper = known.client(key, peer.as_ref_option()?).map_err(|error| error.to_string());
+                    let identity = wrapper.as_ref().map(WrapperClient::identity).unwrap_or_default();
                     Some((key.clone(), Peer { identity, wrapper }))
                 });
                 let peer_check = WithPeers {
                     drains,
-                    identity,
+                    identity: client.identity(),
                     peers: peers.collect::<BTreeMap<_, _>>(),
                     min_healthy: guard.min_healthy(),
                     retry: known.retry(prior.retry.as_ref_option(), None),
@@ -110,15 +89,15 @@ impl RunnerDrain {
                 (outcome, peer_check.under_way.into_inner().unwrap_or_else(PoisonError::into_inner))
             }
             _ => {
-                let under_way = drains.begin(&identity);
+                let in_progress = drains.begin(&client.identity());
                 let outcome = fleet::drain::run(name, client, policy, &WithoutPeers, &stop).await;
-                (outcome, Some(under_way))
+                (outcome, Some(in_progress))
             }
         };
-        if let Some(mut under_way) = under_way
+        if let Some(mut in_progress) = in_progress
             && was_requested(&outcome)
         {
-            under_way.keep_counted();
+            in_progress.keep_counted();
         }
         outcome
     }
@@ -136,7 +115,7 @@ fn was_requested(outcome: &Outcome) -> bool {
     }
 }
 
-/// Logs how the runner ended, and warns of what did not go as it should.
+/// Logs the exit of the runner, and warns if it was not clean.
 fn report_end(diags: &mut Diagnostics, name: &str, prior: &DrainState, policy: &DrainPolicy, ended: &Ended) {
     let reason = &ended.snapshot.report.failure_reason;
     let waited = crate::duration::human(ended.waited);
@@ -154,27 +133,25 @@ fn report_end(diags: &mut Diagnostics, name: &str, prior: &DrainState, policy: &
         }
     }
     if ended.forced {
-        let told = drain::forced(name, prior.timeout());
-        told.warning(AttributePath::root(), diags);
+        drain::forced(name, prior.timeout()).warning(AttributePath::root(), diags);
     }
     if let Some(why) = &ended.no_callback {
-        let told = drain::no_callback(name, why);
-        told.warning(AttributePath::new("shutdown_callback"), diags);
+        drain::no_callback(name, why).warning(AttributePath::new("shutdown_callback"), diags);
     }
     let by_choice = ended.forced || policy.mode == Mode::Forceful;
-    if let Some(told) = drain::bad_end(name, &ended.snapshot, by_choice) {
-        told.warning(AttributePath::root(), diags);
+    if let Some(warning) = drain::bad_end(name, &ended.snapshot, by_choice) {
+        warning.warning(AttributePath::root(), diags);
     }
 }
 
 impl DrainState {
-    /// What the variable for one run can name this guard by: its instance, and itself.
+    /// The ids that `GRIT_ASSUME_TERMINATED` can contain for this drain: of the instance, and its own.
     pub(super) fn identifiers(&self) -> impl Iterator<Item = &str> {
         let values = [&self.instance_id, &self.id].into_iter();
         values.filter_map(Value::as_ref_option).map(String::as_str).filter(|id| !id.is_empty())
     }
 
-    /// The user's word that an absent host is terminated, if there is one.
+    /// The setting that treats an absent host as terminated, if one is set.
     pub(super) fn assume_setting(&self) -> Option<AssumeSetting> {
         if assume_terminated::names(self.identifiers()) {
             Some(AssumeSetting::Variable)

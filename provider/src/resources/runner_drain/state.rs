@@ -6,10 +6,10 @@ use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
 use crate::{
-    client::{DrainRequest, ShutdownCallback},
+    client::{DrainRequest, ShutdownCallback, WrapperClient},
     config::{
         enum_attribute::{self, EnumAttribute, member},
-        manager::{self, RunnerManagerArgs, RunnerManagers},
+        manager::{self, InvalidManager, RunnerManagerArgs, RunnerManagers},
         number::{check_whole, whole},
         retry::RetryArgs,
         text::{check_set, check_text},
@@ -102,15 +102,14 @@ impl DrainState {
         manager.and_then(|manager| manager.address.as_ref_option()).map_or("(unknown)", String::as_str)
     }
 
-    /// The manager that a destroy drains, and what identifies it; else the attribute that is wrong, and how.
-    pub(super) fn manager(&self) -> Result<(&RunnerManagerArgs, String), (String, String)> {
+    /// A client of the wrapper; or the invalid attribute, and why it is invalid.
+    pub(super) fn client(&self, known: &Configured) -> Result<WrapperClient, (String, String)> {
         let Value::Value(manager) = &self.runner_manager else {
             return Err(("runner_manager".to_owned(), "it has no value".to_owned()));
         };
-        let identity = manager.identity().map_err(|invalid| {
-            (format!("runner_manager.{}", invalid.attribute()), invalid.problem().to_string())
-        })?;
-        Ok((manager, identity))
+        known.client(&self.name(), manager).map_err(|InvalidManager { attribute, problem }| {
+            (format!("runner_manager.{attribute}"), problem.to_string())
+        })
     }
 
     pub(super) fn timeout(&self) -> Duration {
