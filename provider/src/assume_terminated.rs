@@ -1,12 +1,12 @@
-//! `GRIT_ASSUME_TERMINATED`: the user's word, for one run, that named instances are gone.
+//! `GRIT_ASSUME_TERMINATED`: treats instances as terminated in one run.
 //!
-//! The lasting word is `on_unreachable = "assume_terminated"`. That one has to be applied before it counts, which is not possible once the
-//! manager is out of the configuration. The variable needs no configuration.
+//! `on_unreachable = "assume_terminated"` does this permanently, but it must be applied first, which is not possible after the runner
+//! manager was removed from the configuration.
 
-/// Identifiers of instances, or of guards, separated by commas.
+/// Ids of instances or drain resources, separated by commas.
 pub(crate) const VARIABLE: &str = "GRIT_ASSUME_TERMINATED";
 
-/// Whether the variable names a guard: by the `instance_id` of its instance, or by its own `id`.
+/// Whether the variable contains one of the ids: of the instance, or of the drain resource.
 pub(crate) fn names<'a>(identifiers: impl IntoIterator<Item = &'a str>) -> bool {
     std::env::var(VARIABLE).is_ok_and(|list| list_names(&list, identifiers))
 }
@@ -15,7 +15,7 @@ fn list_names<'a>(list: &str, identifiers: impl IntoIterator<Item = &'a str>) ->
     identifiers.into_iter().any(|id| !id.is_empty() && list.split(',').any(|named| named.trim() == id))
 }
 
-/// The command that gives the word for one instance, to be shown to the user.
+/// The command for the user that treats one instance as terminated.
 pub(crate) fn command(identifier: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "@%_+=:./#-".contains(c);
     if identifier.chars().all(plain) {

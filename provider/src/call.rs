@@ -1,4 +1,4 @@
-//! What a call from Terraform knows beyond its arguments: whether it should stop, and where to save what it did so far.
+//! The context of a call from Terraform: the stop token, the phase of Terraform, and the results to save.
 
 use std::{
     any::Any,
@@ -8,9 +8,9 @@ use std::{
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
-/// The call in progress. Outside of one: a call that is never stopped and whose checkpoints go nowhere, which suits unit tests.
+/// The current call. Outside of a call: one that is never stopped and whose checkpoints are ignored, for unit tests.
 ///
-/// The call is found through the task, so it is not visible in tasks that a resource spawns.
+/// It is stored in the task, so it is not available in tasks that a resource spawns.
 pub fn call() -> Call {
     CALL.try_with(Clone::clone)
         .unwrap_or_else(|_| Call::new(Operation::Other, CancellationToken::new(), Walk::Unknown))
@@ -19,18 +19,16 @@ pub fn call() -> Call {
 /// One call from Terraform.
 #[derive(Debug, Clone)]
 pub struct Call {
-    /// Fires when Terraform asks to stop (Ctrl-C), on SIGTERM, when the caller vanishes, and when the process is about to end.
+    /// Cancelled when Terraform requests a stop (Ctrl-C), on SIGTERM, when the client disconnects, and before the process exits.
     ///
-    /// Create, update and destroy calls that begin after Terraform asked to stop find it fired; other calls do not.
+    /// It is already cancelled for create, update and destroy calls after a stop request; not for other calls.
     pub stop: CancellationToken,
-    /// What Terraform asked for.
     pub operation: Operation,
-    /// Whether it was asked in a plan or in an apply.
     pub walk: Walk,
     notes: Arc<Mutex<Notes>>,
 }
 
-/// What Terraform asked for, as far as stopping and saving differ.
+/// The kinds of calls that differ in stopping and saving.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
     Create,
@@ -38,7 +36,7 @@ pub enum Operation {
     Destroy,
     /// The read of a managed resource.
     Read,
-    /// Everything else, which changes nothing: validate, plan, import, data sources.
+    /// Calls without changes: validate, plan, import, data sources.
     Other,
 }
 
@@ -47,21 +45,21 @@ pub enum Operation {
 pub enum Walk {
     /// A validation or a plan: an error changes nothing.
     Plan,
-    /// An apply: an error leaves the work half done.
+    /// An apply: after an error, the changes are incomplete.
     Apply,
-    /// One of the two. Treat it as an apply.
+    /// Plan or apply. Treat it as an apply.
     #[default]
     Unknown,
 }
 
-/// What a call leaves behind beside its result.
+/// Results of a call besides its return value.
 #[derive(Debug, Default)]
 pub(crate) struct Notes {
     /// State and private data, encoded.
     pub(crate) checkpoint: Option<(Vec<u8>, Vec<u8>)>,
     pub(crate) checkpoint_error: Option<String>,
     pub(crate) gone: bool,
-    /// Where the call panicked, as the panic hook saw it.
+    /// The location of a panic.
     pub(crate) panicked_at: Option<String>,
 }
 
@@ -69,7 +67,7 @@ tokio::task_local! {
     pub(crate) static CALL: Call;
 }
 
-/// What a panic says.
+/// The message of a panic.
 pub(crate) fn panic_text(payload: &(dyn Any + Send)) -> &str {
     let text = payload.downcast_ref::<&str>().copied();
     text.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("no panic message")
@@ -80,10 +78,10 @@ impl Call {
         Self { stop, operation, walk, notes: Arc::default() }
     }
 
-    /// Remembers a state and its private data that must reach Terraform even if the call then fails or panics.
+    /// Stores a state and its private data, which are returned to Terraform even if the call then fails or panics.
     ///
-    /// Call it right after each side effect in create and update. Unknown values are saved as null. A later checkpoint replaces an
-    /// earlier one, and a returned state replaces both. In other calls it has no effect.
+    /// Call it after each side effect in create and update. Unknown values are saved as null. A later checkpoint or a returned state
+    /// replaces it. It has no effect in other calls.
     pub fn checkpoint<S: Serialize, P: Serialize>(&self, state: &S, private: &P) {
         let encoded =
             rmp_serde::to_vec_named(state).and_then(|state| Ok((state, rmp_serde::to_vec_named(private)?)));
@@ -93,9 +91,9 @@ impl Call {
         });
     }
 
-    /// Says that the read of a managed resource found it gone, so that Terraform forgets it. The read returns `None` then.
+    /// The read of a managed resource did not find the object: the read returns `None`, and Terraform removes the object from the state.
     ///
-    /// In other calls it has no effect.
+    /// It has no effect in other calls.
     pub fn gone(&self) {
         self.note(|notes| notes.gone = self.operation == Operation::Read);
     }

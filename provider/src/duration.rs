@@ -1,8 +1,7 @@
-//! Durations as Terraform and Go write them, and days: `90s`, `1h30m`, `1.5h`, `2d`, `1d12h`.
+//! Durations in Go's format, and days: `90s`, `1h30m`, `1.5h`, `2d`, `1d12h`.
 
 use std::time::Duration;
 
-/// Why a text is not a duration.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum DurationError {
     #[error("it is empty")]
@@ -15,15 +14,15 @@ pub(crate) enum DurationError {
     TooLong,
 }
 
-/// What an error says is accepted, in one place.
+/// The accepted format, for error messages.
 pub(crate) const ACCEPTED: &str =
     "one or more numbers with a unit (ms, s, m, h, d), such as \"90s\", \"1h30m\" or \"2d\"";
 
 const LONGEST: f64 = 10.0 * 365.0 * 24.0 * 3600.0;
 
-/// Reads a duration in Go's notation, which is what `timeouts` means to users of Terraform, with days besides.
+/// Parses a duration in Go's format, which Terraform uses for `timeouts`, and days of 24 hours. Signs and units below a millisecond are not
+/// accepted.
 ///
-/// Stricter than Go in two ways: no sign, and no unit below a millisecond, since neither can be meant here. A day is 24 hours.
 pub(crate) fn parse(text: &str) -> Result<Duration, DurationError> {
     if text.is_empty() {
         return Err(DurationError::Empty);
@@ -56,7 +55,7 @@ pub(crate) fn parse(text: &str) -> Result<Duration, DurationError> {
     Ok(Duration::from_secs_f64(seconds))
 }
 
-/// Writes a duration for a person: the two largest units, `2h10m`, `45s`; tenths below ten seconds, `1.5s`.
+/// Formats a duration with its two largest units, `2h10m`, `45s`; with tenths below ten seconds, `1.5s`.
 pub(crate) fn human(duration: Duration) -> String {
     let seconds = duration.as_secs();
     match seconds {

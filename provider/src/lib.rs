@@ -1,9 +1,7 @@
 //! The provider: zero-downtime updates of GitLab Runner managers inside `terraform apply`.
 //!
-//! The layers, each importing only what stands below it: [`plugin`] (how Terraform starts and stops us) and `server` (Terraform's calls),
-//! the resources, the state of the process, the objects of the configuration language, and below them what reaches the hosts.
-//! `provider/tests/architecture.rs` has them all and checks them. [`schema`] holds what resources are made of, [`call`] what a call knows
-//! beyond its arguments.
+//! `provider/tests/architecture.rs` lists the layers of this crate, and checks that each imports only itself and lower layers.
+//! CONTRIBUTING.md describes them.
 
 mod assume_terminated;
 pub mod call;
@@ -32,7 +30,7 @@ pub use server::Registry;
 
 use std::sync::Arc;
 
-/// The provider `grit`, with everything that it offers.
+/// The provider `grit`.
 pub fn registry() -> Registry {
     let shared = Arc::<process::Shared>::default();
     Registry::new("registry.terraform.io/runner-tools/grit", provider::Grit::new(shared.clone()))

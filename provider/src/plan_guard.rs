@@ -65,7 +65,7 @@ pub enum Conflict {
 pub struct InvalidSwitch(String);
 
 impl PlanGuard {
-    /// Forgets everything: a new run begins. `switch` is the value of the variable. True: plans are not refused.
+    /// A new run starts.
     pub fn reset(&self, switch: Option<&str>) -> Result<bool, InvalidSwitch> {
         let off = match switch.map(|text| text.trim().to_ascii_lowercase()).as_deref() {
             None | Some("" | "on") => Ok(false),

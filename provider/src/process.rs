@@ -1,4 +1,4 @@
-//! What the provider block and the resources of one process share.
+//! The state that the provider block and the resources of one process share.
 
 use std::{
     fmt,
@@ -19,30 +19,26 @@ use crate::{
     transport::Connector,
 };
 
-/// What the provider block and the resources of one process share.
+/// The state that the provider block and the resources of one process share.
 #[derive(Debug, Default)]
 pub struct Shared {
     configuration: RwLock<ConfigurationState>,
-    /// Which instances are guarded, as this process has seen it.
+    /// The drain resources that this process has planned and created.
     pub guard: PlanGuard,
-    /// The drains of this process.
     pub drains: Drains,
-    /// The guards of the state.
     pub stored_drains: StoredDrains,
 }
 
-/// Where the configuration stands.
+/// The state of the configuration.
 #[derive(Debug, Clone, Default)]
 pub enum ConfigurationState {
-    /// Terraform has not configured this process.
     #[default]
     Missing,
-    /// Some value is unknown: a plan whose provider block depends on what the apply makes.
+    /// A value is unknown: a plan whose provider block depends on resources of the apply.
     Unknown,
     Configured(Arc<Configured>),
 }
 
-/// A configuration without unknown values.
 pub struct Configured {
     connector: Connector,
     ssh: SshArgs,
@@ -50,31 +46,29 @@ pub struct Configured {
 }
 
 impl Configured {
-    /// The configuration of a provider block whose every value is known. Connects to nothing and reads no file.
+    /// The configuration of a provider block without unknown values. Opens no connection and reads no file.
     pub(crate) fn new(block: ProviderArgs) -> Self {
         let (ssh, retry, max_handshakes) = block.into_parts();
         Self { connector: Connector::new(ssh.settings(max_handshakes)), ssh, retry }
     }
 
-    /// Whether host keys are not verified.
     pub(crate) fn ignores_host_keys(&self) -> bool {
         self.ssh.ignores_host_keys()
     }
 
-    /// A client of a manager's wrapper. `key` names the manager in every message.
+    /// A client of the wrapper. `key` is the name of the runner manager in messages.
     pub fn client(&self, key: &str, manager: &RunnerManagerArgs) -> Result<WrapperClient, InvalidManager> {
         let target = manager.target(key, &self.ssh)?;
         Ok(WrapperClient::new(self.connector.clone(), target))
     }
 
-    /// The retry policy: a resource's object over the provider block's over the defaults.
+    /// The retry policy. Precedence: resource, provider block, default.
     pub fn retry(&self, resource: Option<&RetryArgs>, default_attempts: Option<u32>) -> Retry {
         RetryArgs::resolve(resource, self.retry.as_ref(), default_attempts)
     }
 }
 
 impl Shared {
-    /// The configuration as it is now.
     pub fn configuration(&self) -> ConfigurationState {
         self.configuration.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -84,7 +78,7 @@ impl Shared {
     }
 }
 
-/// Without the `ssh` object, which holds secrets.
+/// Without the `ssh` object, which contains secrets.
 impl fmt::Debug for Configured {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Configured").field("connector", &self.connector).finish_non_exhaustive()

@@ -1,7 +1,7 @@
-//! The provider block: checking it, and taking it over.
+//! The provider block: validate and configure.
 //!
-//! Validating reads the files that the block names, and never the network. Configuring connects to nothing and reads no file; it takes
-//! unknown and null values, because Terraform plans with them. What is missing shows when a connection needs it.
+//! Validate reads the files of the block. Configure reads no file, and accepts unknown and null values, because Terraform plans with them.
+//! Neither opens a connection. A missing value is reported when a connection needs it.
 
 use std::sync::Arc;
 
@@ -42,7 +42,7 @@ impl Provider for Grit {
     }
 
     async fn configure(&self, diags: &mut Diagnostics, config: ProviderArgs, _: &str) -> Option<()> {
-        // A process that stays for several runs (`--debug`) starts each of them with an empty guard.
+        // A process of `--debug` serves several runs. Each run starts without the drain resources of the previous one.
         self.shared.drains.reset();
         self.shared.stored_drains.reset();
         let switch = std::env::var(plan_guard::VARIABLE).ok();

@@ -1,14 +1,13 @@
-//! Which guards the state holds, so that the plan of a health gate can warn of one that was taken out of the state.
+//! The drain resources in the state. The plan of a health check uses them to warn about a drain resource that was removed from the state.
 //!
-//! Terraform shows each stored guard to the provider before it plans the gate that refers to the guards. A guard that the gate refers to
-//! by its prior state, and that was not shown, is not in the state any more: it was drained, or somebody took it out.
+//! Terraform sends each stored drain resource to the provider before it plans the health check that refers to it. A drain resource in the
+//! prior state of the health check that was not sent is not in the state any more.
 
 use std::{
     collections::BTreeSet,
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-/// What this process was shown.
 #[derive(Debug, Default)]
 pub struct StoredDrains {
     seen: Mutex<Seen>,
@@ -17,27 +16,26 @@ pub struct StoredDrains {
 #[derive(Debug, Default)]
 struct Seen {
     ids: BTreeSet<String>,
-    /// A refresh ran: the process plans. One that applies is shown a guard only when the guard's turn has come.
+    /// A refresh ran: this process plans. A process that applies receives each drain resource only when Terraform destroys or updates it.
     plans: bool,
 }
 
 impl StoredDrains {
-    /// Forgets everything: a new run begins.
+    /// A new run starts.
     pub fn reset(&self) {
         *self.lock() = Seen::default();
     }
 
-    /// The state holds this guard.
+    /// The state contains this drain resource.
     pub fn stored(&self, id: &str) {
         self.lock().ids.insert(id.to_owned());
     }
 
-    /// A refresh runs in this process.
     pub fn refreshed(&self) {
         self.lock().plans = true;
     }
 
-    /// Whether this process plans, and was not shown this guard.
+    /// Whether this process plans, and the drain resource is not in the state.
     pub fn is_missing(&self, id: &str) -> bool {
         let seen = self.lock();
         seen.plans && !seen.ids.contains(id)

@@ -1,5 +1,4 @@
-//! What the tests and benchmarks of the workspace use from inside the provider. Everything else is reached as a user reaches it: through
-//! Terraform.
+//! The interface for tests and benchmarks of the workspace.
 
 use std::sync::Arc;
 
@@ -40,37 +39,36 @@ pub mod transport {
     pub use crate::transport::{Cause, HostKeyVerdict, HostPort, Phase, Secret, WrapperAddress};
 }
 
-/// The connections of one provider block.
 #[derive(Clone, Debug)]
 pub struct Connections(Arc<Configured>);
 
 impl Connections {
-    /// Of a provider block with every attribute written, and the environment variables that count where it is silent.
+    /// The connections of a provider block with all attributes. `variable` reads environment variables.
     ///
     /// # Panics
     ///
-    /// When the block does not have the shape of the schema.
+    /// If the block does not match the schema.
     pub fn new(provider_block: &Json, variable: impl Fn(&str) -> Option<String>) -> Self {
         let block: ProviderArgs = decode(provider_block);
         Self(Arc::new(Configured::new(block.or_environment(variable))))
     }
 
-    /// What `terraform validate` finds wrong with a provider block.
+    /// The diagnostics of `terraform validate` for a provider block.
     ///
     /// # Panics
     ///
-    /// When the block does not have the shape of the schema.
+    /// If the block does not match the schema.
     pub fn check(provider_block: &Json, variable: impl Fn(&str) -> Option<String>) -> Diagnostics {
         let (block, mut diags): (ProviderArgs, _) = (decode(provider_block), Diagnostics::default());
         block.or_environment(variable).check(&mut diags);
         diags
     }
 
-    /// A client of the wrapper of an entry of `runner_managers` with every attribute written.
+    /// A client for an entry of `runner_managers` with all attributes.
     ///
     /// # Panics
     ///
-    /// When the entry does not have the shape of the schema, or an address in it is malformed.
+    /// If the entry does not match the schema, or an address in it is invalid.
     #[expect(clippy::expect_used, reason = "for tests")]
     pub fn client(&self, key: &str, runner_manager: &Json) -> WrapperClient {
         let entry: RunnerManagerArgs = decode(runner_manager);
@@ -78,7 +76,7 @@ impl Connections {
     }
 }
 
-/// A value as Terraform sends it.
+/// Decodes a value in Terraform's encoding.
 #[expect(clippy::expect_used, reason = "for tests")]
 fn decode<T: DeserializeOwned>(value: &Json) -> T {
     let encoded = rmp_serde::to_vec_named(value).expect("JSON can be encoded");

@@ -1,8 +1,7 @@
-//! gRPC over one byte stream: one HTTP/2 connection, and never a second.
+//! gRPC over one byte stream, with one HTTP/2 connection.
 //!
-//! tonic's own channel is made to connect again and to be shared by threads without end: it keeps a queue with a task, hyper keeps two more,
-//! and each call passes through all of them. A tunnel is opened by us and ends once, and what rides on it is a call now and then, so a
-//! single task drives the connection, and whoever calls hands its frames to that.
+//! tonic's channel reconnects and has a queue with a task, and hyper has two more tasks. A tunnel is opened once and has few calls, so one
+//! task drives the connection.
 
 use std::{
     pin::Pin,
@@ -25,19 +24,19 @@ use tonic::{
 
 use crate::transport::BoxStream;
 
-/// What is written before it is sent: the connection's preface, its settings and the first call become one packet of SSH's.
+/// Collects the preface, the settings and the first call in one SSH packet.
 const WRITE_BUFFER: usize = 1 << 10;
-/// The most that all headers, or trailers, of an answer may take.
+/// The limit for the headers, or the trailers, of a response.
 const MAX_HEADERS: u32 = 16 << 10;
 
-/// A connection to a gRPC server. Clones share it; it ends with the last of them and the last call.
+/// A connection to a gRPC server. It is closed with the last clone and the last call.
 #[derive(Clone, Debug)]
 pub(super) struct Channel {
     requests: SendRequest<Bytes>,
 }
 
 impl Channel {
-    /// Begins to speak HTTP/2. What goes wrong with the stream shows in the calls.
+    /// Starts HTTP/2. Errors of the stream are reported by the calls.
     pub(super) async fn over(stream: BoxStream) -> Result<Self, h2::Error> {
         let stream = BufWriter::with_capacity(WRITE_BUFFER, stream);
         let (requests, connection) = h2::client::Builder::new()
@@ -59,12 +58,12 @@ impl Service<http::Request<Message>> for Channel {
     type Error = Status;
     type Future = BoxFuture<'static, Result<Self::Response, Status>>;
 
-    /// Always: [`Self::call`] waits for its turn.
+    /// Always ready: [`Self::call`] waits.
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Status>> {
         Poll::Ready(Ok(()))
     }
 
-    /// One call. The request must be finite, as all of ours are: it is gathered before it is sent.
+    /// One call. The request is collected before it is sent, so it must be finite.
     fn call(&mut self, request: http::Request<Message>) -> Self::Future {
         let requests = self.requests.clone();
         Box::pin(async move {
@@ -77,10 +76,10 @@ impl Service<http::Request<Message>> for Channel {
     }
 }
 
-/// Sends the message, and waits for the answer.
+/// Sends the message, and waits for the response.
 ///
-/// A server may answer before it has read the message, and close the stream (RFC 9113, section 8.1): gRPC servers do that with a method that
-/// they do not have. The message can then not be sent any more, which is no failure: the answer is there.
+/// A server may respond and close the stream before it has read the message (RFC 9113, section 8.1), for example if it does not support the
+/// method. The message then cannot be sent, which is not an error.
 async fn exchange(
     mut request: SendStream<Bytes>,
     message: Bytes,
@@ -93,7 +92,7 @@ async fn exchange(
     }
 }
 
-/// What the server answers: messages, and the trailers with the call's status.
+/// The response: messages, and the trailers with the status of the call.
 pub(super) struct Answer(RecvStream);
 
 impl Body for Answer {
@@ -106,7 +105,7 @@ impl Body for Answer {
     ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         if let Some(data) = ready!(self.0.poll_data(cx)) {
             let data = data?;
-            // It is taken over at once, so there is room for as much again.
+            // The data is consumed immediately.
             self.0.flow_control().release_capacity(data.len())?;
             return Poll::Ready(Some(Ok(Frame::data(data))));
         }
@@ -130,7 +129,7 @@ mod tests {
 
     use super::*;
 
-    /// Tells of each write by itself, and never answers.
+    /// Reports each write, and never responds.
     struct WriteLog(mpsc::UnboundedSender<Vec<u8>>);
 
     impl AsyncRead for WriteLog {
@@ -154,7 +153,7 @@ mod tests {
         }
     }
 
-    /// On a busy machine the headers of a call can reach the server, and its answer come back, before the message is handed over.
+    /// On a busy machine, the response to the headers can arrive before the message is sent.
     #[tokio::test]
     async fn response_before_request_body_is_returned() {
         let (ours, theirs) = tokio::io::duplex(1 << 16);
@@ -163,7 +162,7 @@ mod tests {
             let (request, mut respond) = connection.accept().await.unwrap().unwrap();
             let answer = http::Response::builder().header("grpc-status", "12").body(()).unwrap();
             respond.send_response(answer, true).unwrap();
-            // Nobody reads the message: h2 closes the stream, as under tonic's server.
+            // The message is not read: h2 closes the stream, as under tonic's server.
             drop((request, respond));
             while connection.accept().await.is_some() {}
         });
@@ -180,7 +179,7 @@ mod tests {
         server.await.unwrap();
     }
 
-    /// Each write would be a packet of SSH's, with its work on both sides.
+    /// Each write would be an SSH packet.
     #[tokio::test]
     async fn preface_and_first_call_share_one_write() {
         let (writes, mut told) = mpsc::unbounded_channel();

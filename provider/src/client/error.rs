@@ -1,31 +1,31 @@
-//! Why a call to a wrapper failed.
+//! Errors of calls to a wrapper.
 
 use std::time::Duration;
 
 use crate::transport::{Cause, Phase, Reachability, Route, TransportError};
 
-/// A call that brought no answer, or a refusal.
+/// A call that failed or was rejected.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum ClientError {
     /// The wrapper was not reached, or the tunnel broke during the call.
     #[error(transparent)]
     Transport(#[from] TransportError),
-    /// The tunnel stands, but no answer came within the call's limit.
+    /// The tunnel is open, but there was no response within the time limit of the call.
     #[error("{method}: no response within {}", humantime::format_duration(*limit))]
     NoAnswer {
         method: &'static str,
         limit: Duration,
-        /// Whether not a byte came from the wrapper over this tunnel.
+        /// No data was received over this tunnel.
         silent: bool,
         route: Box<Route>,
     },
-    /// The wrapper answered with a gRPC error.
+    /// The wrapper returned a gRPC error.
     #[error("{method}: {code:?}: {message}")]
     Status { method: &'static str, code: tonic::Code, message: String, route: Box<Route> },
 }
 
 impl ClientError {
-    /// Whether the same call can succeed later without anybody changing anything.
+    /// Whether the same call can succeed later without a change.
     pub fn retryable(&self) -> bool {
         match self {
             Self::Transport(error) => error.retryable(),
@@ -40,10 +40,10 @@ impl ClientError {
         }
     }
 
-    /// Whether the wrapper may have read the call, so that its effect may have come about although no answer did.
+    /// Whether the wrapper may have executed the call although there was no response.
     pub fn may_have_arrived(&self) -> bool {
         match self {
-            // A call is sent once the tunnel stands. `ssh_command` is the exception: its tunnel counts as open before anything came through.
+            // A call is sent after the tunnel was opened. A tunnel of `ssh_command` counts as open before data was received.
             Self::Transport(error) => match error.phase {
                 Phase::Call => true,
                 Phase::Command => matches!(error.cause, Cause::TimedOut { .. }),
@@ -55,7 +55,7 @@ impl ClientError {
                 | Phase::Channel => false,
             },
             Self::NoAnswer { .. } => true,
-            // Those are refusals: the wrapper did not act. Any other code may be an answer that was lost.
+            // With these codes, the wrapper did not execute the call. Another code can mean a lost response.
             Self::Status { code, .. } => !matches!(
                 code,
                 tonic::Code::InvalidArgument
@@ -68,7 +68,7 @@ impl ClientError {
         }
     }
 
-    /// What this error says about the host.
+    /// The reachability of the host after this error.
     pub fn reachability(&self) -> Reachability {
         match self {
             Self::Transport(error) => error.reachability(),
@@ -76,17 +76,16 @@ impl ClientError {
         }
     }
 
-    /// Whether nothing is there, as far as the network shows: refused connections, no route, no answer, an unknown host name.
+    /// Whether no host responds: connection refused, no route, no response, unknown host name.
     pub fn is_absent(&self) -> bool {
         self.reachability() == Reachability::Absent
     }
 
-    /// Whether anything was tried: false for a connection that other connections kept from being begun.
+    /// False if the connection was not attempted, because other connections used all slots.
     pub fn was_tried(&self) -> bool {
         !matches!(self, Self::Transport(error) if matches!(error.cause, Cause::HandshakeQueueTimeout { .. }))
     }
 
-    /// What was tried.
     pub fn route(&self) -> &Route {
         match self {
             Self::Transport(error) => &error.route,
@@ -99,7 +98,6 @@ impl ClientError {
         Self::Status { method, code, message, route: Box::new(route.clone()) }
     }
 
-    /// Where on the way it failed.
     pub fn phase(&self) -> Phase {
         match self {
             Self::Transport(error) => error.phase,

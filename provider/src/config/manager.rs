@@ -17,9 +17,9 @@ use crate::{
     transport::{AddressError, HostPort, Secret, Target, WrapperAddress, check},
 };
 
-/// One runner manager, as GRIT's modules put it out: an entry of the map, or the object of a drain.
+/// One runner manager of GRIT's modules: an entry of the map, or the object of a drain.
 ///
-/// It has no `Debug`: `ssh_key_pem` may hold a private key.
+/// Has no `Debug`: `ssh_key_pem` may contain a private key.
 #[derive(Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct RunnerManagerArgs {
     pub instance_name: Value<String>,
@@ -89,7 +89,7 @@ impl RunnerManagerArgs {
         ])
     }
 
-    /// Refuses what is missing or malformed. Unknown values pass until they are known.
+    /// Rejects missing and invalid values. Accepts unknown values.
     pub fn check(&self, path: &AttributePath, diags: &mut Diagnostics) {
         let at = |name: &'static str| path.clone().attribute(name);
         check_text(&self.instance_name, at("instance_name"), diags);
@@ -130,7 +130,7 @@ impl RunnerManagerArgs {
     }
 }
 
-/// Checks a map that must be there, and each entry of it at its own path.
+/// Checks a required map and its entries.
 pub(crate) fn check_all(managers: &RunnerManagers, path: &AttributePath, diags: &mut Diagnostics) {
     check_set(managers, path.clone(), diags);
     for (key, manager) in managers.iter().flatten() {

@@ -1,5 +1,4 @@
-//! Every object of the configuration language, each in one file: its schema, its check with errors at the attribute's path, and how it
-//! turns into what the layers below take.
+//! All objects of the configuration language: schema, checks, and conversion to typed values.
 
 pub(crate) mod enum_attribute;
 pub(crate) mod manager;

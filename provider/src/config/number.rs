@@ -1,4 +1,4 @@
-//! Whole numbers as attributes.
+//! Attributes with whole numbers.
 
 use std::ops::RangeInclusive;
 
@@ -7,12 +7,12 @@ use crate::{
     schema::{AttributePath, Diagnostics, Number, Value},
 };
 
-/// The number of an attribute; `None` where it is null. Others were refused by [`check_whole`].
+/// The number of an attribute; `None` if it is null, or invalid, which [`check_whole`] rejects.
 pub(crate) fn whole<T: TryFrom<i64>>(value: &Value<Number>) -> Option<T> {
     T::try_from(value.as_ref_option()?.as_i64()?).ok()
 }
 
-/// Refuses a number that is not whole, or not in the range. Null and unknown pass.
+/// Rejects a number that is not whole, or not in the range. Accepts null and unknown.
 pub(crate) fn check_whole(
     value: &Value<Number>,
     range: RangeInclusive<i64>,

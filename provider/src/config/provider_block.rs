@@ -1,4 +1,4 @@
-//! The attributes of the provider block.
+//! The provider block.
 
 use std::num::NonZeroUsize;
 
@@ -15,10 +15,10 @@ use crate::{
     },
 };
 
-/// Managers that one operation works on at a time. Equal to the transport's limit of handshakes: more would only queue there.
+/// The default and maximum of `max_parallel`: the transport's limit of parallel handshakes.
 const MAX_PARALLEL: NonZeroUsize = NonZeroUsize::new(64).expect("64 is not zero");
 
-/// The provider block. It has no `Debug`: it holds secrets.
+/// Has no `Debug`, because it contains secrets.
 #[derive(Default, Serialize, Deserialize)]
 pub struct ProviderArgs {
     ssh: Value<SshArgs>,
@@ -52,7 +52,7 @@ pub(crate) fn schema() -> Schema {
 }
 
 impl ProviderArgs {
-    /// Fills what is not set from the environment, whose variables `variable` reads by name.
+    /// Sets missing values from environment variables.
     #[must_use]
     pub(crate) fn or_environment(self, variable: impl Fn(&str) -> Option<String>) -> Self {
         let ssh = match self.ssh {
@@ -63,7 +63,7 @@ impl ProviderArgs {
         Self { ssh: Value::Value(ssh.or_environment(variable)), ..self }
     }
 
-    /// Everything that can be known to be wrong without a connection.
+    /// Checks all values that can be checked without a connection.
     pub(crate) fn check(&self, diags: &mut Diagnostics) {
         if let Value::Value(ssh) = &self.ssh {
             ssh.check(&AttributePath::new("ssh"), diags);
@@ -74,9 +74,8 @@ impl ProviderArgs {
         check_whole(&self.max_parallel, 1..=10_000, AttributePath::new("max_parallel"), diags);
     }
 
-    /// The `ssh` object, the `retry` object, and how many handshakes run at once.
+    /// The `ssh` object, the `retry` object, and the maximum number of parallel handshakes.
     pub(crate) fn into_parts(self) -> (SshArgs, Option<RetryArgs>, usize) {
-        // Whoever works on few managers at a time wants few logins at a time, too.
         let max = whole(&self.max_parallel).and_then(NonZeroUsize::new).unwrap_or(MAX_PARALLEL);
         (self.ssh.unwrap_or_default(), self.retry.as_option(), max.min(MAX_PARALLEL).get())
     }

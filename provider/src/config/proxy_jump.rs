@@ -1,4 +1,4 @@
-//! One SSH server of `ssh.proxy_jump`.
+//! A jump host of `ssh.proxy_jump`.
 
 use std::{collections::HashMap, path::Path};
 
@@ -18,7 +18,7 @@ use crate::{
     },
 };
 
-/// It has no `Debug`: it holds secrets.
+/// Has no `Debug`, because it contains secrets.
 #[derive(Clone, Default, Serialize, Deserialize)]
 pub(crate) struct HopArgs {
     address: Value<String>,
@@ -70,8 +70,8 @@ impl HopArgs {
         }
     }
 
-    /// The hop as the transport takes it. What it does not name is taken from `login`, the login to the manager, and `passphrase`, the
-    /// provider block's. An address that is unknown or malformed becomes one that no name server knows: the hop is never left out.
+    /// The jump host with resolved values. Missing values are those of `login`, the login to the runner manager, and `passphrase`, the
+    /// passphrase of the provider block. An unknown or invalid address becomes one that cannot be resolved: the jump host is never skipped.
     pub(super) fn hop(
         &self,
         index: usize,

@@ -1,4 +1,4 @@
-//! The `retry` object: what to do about a connection that fails.
+//! The `retry` object.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -16,8 +16,7 @@ use crate::{
 const MIN_DELAY: Duration = Duration::from_millis(500);
 const MAX_DELAY: Duration = Duration::from_secs(10);
 
-/// `retry = { attempts, min_delay, max_delay }`, in the provider block and on resources; what a resource leaves out comes from the
-/// provider block.
+/// `retry = { attempts, min_delay, max_delay }`. A value that a resource omits is taken from the provider block.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct RetryArgs {
     attempts: Value<Number>,
@@ -58,7 +57,7 @@ impl RetryArgs {
         check_duration(&self.max_delay, path.clone().attribute("max_delay"), diags);
     }
 
-    /// The policy: this object over `outer` (the provider block's) over the defaults.
+    /// The policy. Precedence: this object, `outer` (of the provider block), default.
     pub fn resolve(this: Option<&Self>, outer: Option<&Self>, default_attempts: Option<u32>) -> Retry {
         let layers = [this, outer].into_iter().flatten();
         let attempts = layers.clone().find_map(|layer| whole(&layer.attempts));

@@ -1,7 +1,7 @@
-//! The `ssh` object of the provider block: how runner managers are reached.
+//! The `ssh` object of the provider block.
 //!
-//! An attribute has everything here: its field, its schema, its check, its environment variable, and its meaning for a connection. **Where the
-//! block sets a value it wins over the entry of the runner manager**; environment variables count where the block is silent.
+//! Each attribute has here its field, schema, check, environment variable, and meaning. **Values of this object take precedence over the
+//! runner manager**; environment variables are used if it has no value.
 
 use std::path::PathBuf;
 
@@ -25,7 +25,7 @@ use crate::{
     },
 };
 
-/// It has no `Debug`: it holds secrets.
+/// Has no `Debug`, because it contains secrets.
 #[derive(Clone, Default, Serialize, Deserialize)]
 pub(crate) struct SshArgs {
     username: Value<String>,
@@ -45,7 +45,7 @@ pub(crate) struct SshArgs {
     proxy_jump: Value<Vec<Value<HopArgs>>>,
     proxy_command: Value<Vec<Value<String>>>,
     ssh_command: Value<Vec<Value<String>>>,
-    /// The directory that `~` stands for in paths.
+    /// The directory that replaces `~` in paths.
     #[serde(skip)]
     home: Option<PathBuf>,
 }
@@ -57,15 +57,15 @@ struct AgentArgs {
     identity: Value<String>,
 }
 
-/// The files that are read when no source of trust is configured, as the `ssh` command reads them.
+/// The files that are read if no host keys are configured, as by `ssh`.
 const KNOWN_HOSTS_FILES: [&str; 3] =
     ["~/.ssh/known_hosts", "~/.ssh/known_hosts2", "/etc/ssh/ssh_known_hosts"];
 
 impl SshArgs {
-    /// Fills what is not set from the environment, whose variables `variable` reads by name.
+    /// Sets missing values from environment variables.
     ///
-    /// A key in any form (text, path, agent) that the block names keeps all key variables out, and a source of trust keeps out those of
-    /// trust, so the two never mix. An empty variable counts as not set.
+    /// If the block has a key (text, path, agent), the key variables are ignored; if it has host keys, the known_hosts variables are
+    /// ignored. An empty variable counts as not set.
     pub(super) fn or_environment(mut self, variable: impl Fn(&str) -> Option<String>) -> Self {
         let variable = |name: &str| variable(name).filter(|value| !value.is_empty());
         let fill = |value: &mut Value<String>, name: &str| {
@@ -94,7 +94,7 @@ impl SshArgs {
         self
     }
 
-    /// Everything that can be known to be wrong without a connection, each at its attribute. Reads the files that are named.
+    /// Checks all values that can be checked without a connection. Reads the files.
     pub(super) fn check(&self, path: &AttributePath, diags: &mut Diagnostics) {
         let at = |name: &'static str| path.clone().attribute(name);
         check_limit(&self.connect_timeout, at("connect_timeout"), diags);
@@ -157,12 +157,10 @@ impl SshArgs {
         }
     }
 
-    /// Whether host keys are not verified.
     pub(crate) fn ignores_host_keys(&self) -> bool {
         self.insecure_ignore_host_key.unwrap_or(false)
     }
 
-    /// What all connections have in common.
     pub(crate) fn settings(&self, max_handshakes: usize) -> ConnectionSettings {
         let time = |value: &Value<String>| set(value).and_then(|text| duration::parse(&text).ok());
         let list = |list: &Value<Vec<Value<String>>>| list.iter().flatten().filter_map(set).collect();
@@ -187,7 +185,7 @@ impl SshArgs {
         }
     }
 
-    /// How to log in to a manager whose entry names this user and this key.
+    /// The login to a runner manager with this user and key.
     pub(super) fn login(&self, username: Option<String>, private_key: Option<Secret>) -> Login {
         let of_entry = |text| CredentialSource {
             private_key: Some(KeySource::Text(text, Attribute::Manager("ssh_key_pem"))),
@@ -201,7 +199,7 @@ impl SshArgs {
         }
     }
 
-    /// The SSH servers before a manager. What a hop does not name is taken from the login to the manager.
+    /// The jump hosts. Missing values are those of `login`.
     pub(super) fn hops(&self, login: &Login) -> Vec<Hop> {
         let unknown = HopArgs::default();
         let hops = self.proxy_jump.iter().flatten().enumerate();
@@ -213,7 +211,6 @@ impl SshArgs {
         hops.map(hop).collect()
     }
 
-    /// The credentials that the block names.
     fn credentials(&self) -> Option<CredentialSource> {
         let text = set(&self.private_key)
             .map(|text| KeySource::Text(Secret::new(text), Attribute::Ssh("private_key")));
@@ -238,14 +235,14 @@ impl SshArgs {
         set(value).map(|path| expand(path.as_ref(), self.home.as_deref()))
     }
 
-    /// Whether the block names a source of trust beside `known_hosts_path` and `host_keys`.
+    /// Whether the block has host keys other than `known_hosts_path` and `host_keys`.
     fn names_trust(&self) -> bool {
         set(&self.known_hosts).is_some()
             || self.host_ca.iter().flatten().any(|text| set(text).is_some())
             || self.ignores_host_keys()
     }
 
-    /// The known_hosts files that are read: the one that is named, or the usual ones where nothing is named at all.
+    /// The configured known_hosts file, or the default files if no host keys are configured.
     fn known_hosts_files(&self) -> Vec<PathBuf> {
         if let Some(path) = self.path(&self.known_hosts_path) {
             return vec![path];
@@ -259,7 +256,7 @@ impl SshArgs {
     }
 }
 
-/// The argument list of a command. A stand-in for what is unknown keeps the rest at its place.
+/// The argument list of a command. A placeholder for unknown values keeps the order.
 fn command(arguments: &[Value<String>]) -> Vec<String> {
     let argument = |value: &Value<String>| match value {
         Value::Value(text) => text.clone(),

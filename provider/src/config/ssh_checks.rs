@@ -1,4 +1,4 @@
-//! Checks that `ssh` and its hops share.
+//! Checks of `ssh` and its jump hosts.
 
 use std::{path::Path, time::Duration};
 
@@ -10,7 +10,7 @@ use crate::{
     transport::{Secret, check, expand},
 };
 
-/// The least that a limit may be. Keepalives more often than that would be a flood.
+/// The minimum of a timeout or interval.
 const SHORTEST: Duration = Duration::from_millis(100);
 
 /// The attributes `private_key`, `private_key_path` and `certificate_path` of an object.
@@ -37,14 +37,14 @@ pub(super) fn check_keys(
         if let Some(file) = set(value)
             && let Err(problem) = check(&expand(file.as_ref(), home))
         {
-            // Credentials matter when something connects. A plan of drains alone connects to nothing.
+            // A warning: a plan of drains opens no connection.
             let path = at(name);
             values::ssh_file(&path, &problem).warning(path, diags);
         }
     }
 }
 
-/// A time in which something has to be done. Nothing can be done in none at all.
+/// Rejects durations that are too short.
 pub(super) fn check_limit(value: &Value<String>, path: AttributePath, diags: &mut Diagnostics) {
     check_duration(value, path.clone(), diags);
     if let Value::Value(text) = value

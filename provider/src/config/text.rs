@@ -1,6 +1,6 @@
-//! Texts as attributes, and attributes that must have a value.
+//! Attributes with strings, and required attributes.
 //!
-//! Terraform demands that a required attribute is written, and accepts `null` for a value. It is refused here.
+//! Terraform accepts `null` for a required attribute; it is rejected here.
 
 use std::str::FromStr;
 
@@ -10,25 +10,25 @@ use crate::{
     transport::AddressError,
 };
 
-/// What stands for a value that is not known yet, so that what surrounds it can be checked. No host has this name (RFC 2606).
+/// Replaces an unknown value in checks of other values. This host name does not exist (RFC 2606).
 pub(super) const UNKNOWN: &str = "unknown.invalid";
 
-/// A text that is set; the empty one counts as not set, as in GRIT's modules (`optional(string, "")`).
+/// The string of an attribute. An empty string counts as null, as in GRIT's modules (`optional(string, "")`).
 pub(crate) fn set(value: &Value<String>) -> Option<String> {
     value.as_ref_option().filter(|text| !text.is_empty()).cloned()
 }
 
-/// An optional text as an attribute.
+/// An optional string attribute.
 pub(crate) fn text(description: &str) -> Attribute {
     optional(AttributeType::String, description)
 }
 
-/// An optional list of texts as an attribute.
+/// An optional attribute with a list of strings.
 pub(crate) fn texts(description: &str) -> Attribute {
     optional(AttributeType::List(Box::new(AttributeType::String)), description)
 }
 
-/// Refuses null and what is no address. Unknown passes.
+/// Rejects null and invalid addresses. Accepts unknown.
 pub(crate) fn check_address<T: FromStr<Err = AddressError>>(
     value: &Value<String>,
     path: AttributePath,
@@ -44,14 +44,14 @@ pub(crate) fn check_address<T: FromStr<Err = AddressError>>(
     }
 }
 
-/// Refuses null. Unknown passes.
+/// Rejects null. Accepts unknown.
 pub(crate) fn check_set<T>(value: &Value<T>, path: AttributePath, diags: &mut Diagnostics) {
     if value.is_null() {
         values::null(&path).error(path, diags);
     }
 }
 
-/// Refuses null and the empty text. Unknown passes.
+/// Rejects null and empty strings. Accepts unknown.
 pub(crate) fn check_text(value: &Value<String>, path: AttributePath, diags: &mut Diagnostics) {
     match value {
         Value::Value(text) if text.trim().is_empty() => {

@@ -1,8 +1,8 @@
-//! What fuzzers call: one function for each parser that reads what others wrote.
+//! The fuzz targets: one function for each parser of external data.
 //!
-//! A function panics when its parser breaks a promise, and returns for every other input. The suite drives them for some seconds with
-//! inputs grown from real files (`GRIT_FUZZ_SECONDS` makes that longer, `GRIT_FUZZ_SEED` repeats a run); the crate in `tests/fuzz/` gives them to
-//! libFuzzer. What they find becomes a test beside the parser.
+//! A target panics if its parser violates a property. The test suite runs the targets for a few seconds with inputs derived from real files
+//! (`GRIT_FUZZ_SECONDS` sets the time, `GRIT_FUZZ_SEED` repeats a run); the crate in `tests/fuzz/` runs them with libFuzzer. Each finding
+//! becomes a test next to the parser.
 
 pub use crate::transport::fuzz::{known_hosts, private_key, template};
 

@@ -1,4 +1,4 @@
-//! From the socket to authenticated byte streams.
+//! Accepts and authenticates connections.
 
 use std::{
     io,
@@ -15,16 +15,16 @@ use tokio::{
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
 use tonic::transport::server::Connected;
 
-/// A client that connects and stays silent is let go after this long.
+/// The time limit of a TLS handshake.
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
 
-/// Connections that wait to be served; Terraform makes one.
+/// Accepted connections that are not served yet; Terraform opens one.
 const BACKLOG: usize = 8;
 
-/// After a failure to accept (too many open files) another try comes no sooner.
+/// The delay after a failure to accept, for example because of too many open files.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Accepts connections for ever, and hands on those of our own user that prove who they are. The task ends with the receiver.
+/// Accepts connections of this user that pass the TLS handshake, until the receiver is dropped.
 pub(super) fn connections(
     listener: UnixListener,
     acceptor: Option<TlsAcceptor>,
@@ -81,11 +81,11 @@ async fn introduce(
             }
         },
     };
-    // Fails when the server has ended meanwhile; so has the client's wish.
+    // Fails only if the server has ended.
     let _ = sender.send(Ok(connection)).await;
 }
 
-/// A byte stream to a client that may be served.
+/// An authenticated byte stream.
 pub(super) enum Connection {
     Plain(UnixStream),
     Tls(Box<TlsStream<UnixStream>>),

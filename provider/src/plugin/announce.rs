@@ -1,22 +1,22 @@
-//! What is printed on stdout once we listen: the line that go-plugin waits for, or what a developer needs.
+//! The lines on stdout: go-plugin's handshake, or the instructions for a developer.
 
 use std::{io, io::Write as _, path::Path};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD_NO_PAD};
 
-/// go-plugin's handshake: its core protocol, Terraform's protocol, the address, the transport, and our certificate.
+/// go-plugin's handshake: core protocol, Terraform's protocol, address, transport, and the server certificate.
 pub(super) fn handshake(path: &Path, certificate: Option<&[u8]>) -> String {
     let certificate = certificate.map(|der| STANDARD_NO_PAD.encode(der)).unwrap_or_default();
     format!("1|6|unix|{}|grpc|{certificate}", path.display())
 }
 
-/// A shell line after which Terraform attaches to this process instead of starting its own.
+/// The shell command that lets Terraform attach to this process instead of starting one.
 pub(super) fn reattach(address: &str, path: &Path) -> String {
     let providers = serde_json::json!({ address: {
         "Protocol": "grpc",
         "ProtocolVersion": 6,
         "Pid": std::process::id(),
-        // Or else the first command that attaches would end us.
+        // Otherwise, the first command that attaches would end this process.
         "Test": true,
         "Addr": { "Network": "unix", "String": path },
     }});

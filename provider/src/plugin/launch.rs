@@ -1,4 +1,4 @@
-//! The environment and the arguments as settings.
+//! The settings of the process: environment and arguments.
 
 use std::{ffi::OsString, path::PathBuf};
 
@@ -7,31 +7,29 @@ use tracing::level_filters::LevelFilter;
 
 use super::logging;
 
-/// Says "a plugin host started this", and nothing more: it is no secret.
+/// The mark of a plugin host; not a secret.
 const COOKIE: (&str, &str) =
     ("TF_PLUGIN_MAGIC_COOKIE", "d602bf8f470bc67ca7faa0386276bbdd4330efaf76d1a219cb4d6991ca9872b2");
 
 const PROTOCOL: &str = "6";
 
-/// How this process is to serve.
 #[derive(Debug, Clone)]
 pub struct Launch {
-    /// Who started the process.
     pub(super) caller: Caller,
-    /// Where the socket's folder is made, best first.
+    /// Directories for the socket, in order of preference.
     pub(super) folders: Vec<PathBuf>,
     pub(super) log_level: LevelFilter,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Caller {
-    /// Terraform or OpenTofu, with the certificate it will show, in PEM. There is none under TF_DISABLE_PLUGIN_TLS.
+    /// Terraform or OpenTofu, with its client certificate in PEM format; none with TF_DISABLE_PLUGIN_TLS.
     Terraform { certificate: Option<String> },
-    /// A developer; Terraform attaches later, without TLS.
+    /// `--debug`: Terraform attaches later, without TLS.
     Developer,
 }
 
-/// Why this process does not serve, in one sentence.
+/// Why this process does not serve.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Refusal {
     #[error(
@@ -46,11 +44,11 @@ pub enum Refusal {
 }
 
 impl Launch {
-    /// From this process's arguments and environment. `name` is the provider's own name.
+    /// `name` is the name of the provider.
     ///
     /// # Errors
     ///
-    /// When no plugin host started the process, or one that speaks another protocol.
+    /// If no plugin host started the process, or its protocol version is not supported.
     pub fn from_process(name: &str) -> Result<Self, Refusal> {
         Self::new(name, std::env::args_os().skip(1), |variable| std::env::var_os(variable))
     }

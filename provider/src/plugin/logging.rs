@@ -1,6 +1,6 @@
-//! The log as go-plugin reads it: one JSON object per line on stderr, with the keys of go-hclog.
+//! The log in go-plugin's format: one JSON object per line on stderr, with the keys of go-hclog.
 //!
-//! Terraform prints a line under its own level only if it has this shape, and crashes when one of the `@` keys is not a string.
+//! Terraform reads the level only from this format, and crashes if the value of an `@` key is not a string.
 
 use std::{fmt::Write as _, io::Write as _};
 
@@ -17,13 +17,13 @@ use tracing_subscriber::{
     util::SubscriberInitExt,
 };
 
-/// go-plugin cuts lines at 64 KiB, and what follows a cut is no JSON.
+/// go-plugin splits lines at 64 KiB, and the parts are not valid JSON.
 const LONGEST_LINE: usize = 60 << 10;
 
-/// So many characters of a message that is too long are kept: JSON may need six bytes for one.
+/// The characters of a too long message that are kept: JSON may need six bytes for one.
 const LONGEST_MESSAGE_CUT: usize = 8 << 10;
 
-/// What `TF_LOG_PROVIDER_<NAME>`, `TF_LOG_PROVIDER` and `TF_LOG` ask for, the first that is set; nothing when none is.
+/// The level in the first of `TF_LOG_PROVIDER_<NAME>`, `TF_LOG_PROVIDER` and `TF_LOG` that is set; off if none is.
 pub(super) fn level(name: &str, variable: impl Fn(&str) -> Option<String>) -> LevelFilter {
     let own = format!("TF_LOG_PROVIDER_{}", name.to_uppercase().replace('-', "_"));
     let asked =
@@ -34,29 +34,29 @@ pub(super) fn level(name: &str, variable: impl Fn(&str) -> Option<String>) -> Le
         "warn" => LevelFilter::WARN,
         "info" => LevelFilter::INFO,
         "debug" => LevelFilter::DEBUG,
-        // "JSON" asks for Terraform's own log as JSON at the finest level; so does, to Terraform, any other word.
+        // "JSON" and unknown values mean the finest level, as in Terraform.
         _ => LevelFilter::TRACE,
     }
 }
 
-/// Starts logging for the process. Without a level nothing is set up at all.
+/// Starts logging, unless the level is off.
 pub(super) fn init(level: LevelFilter) {
     if level == LevelFilter::OFF {
         return;
     }
-    // The libraries below would bury our lines at debug and trace.
+    // Libraries log too much at debug and trace.
     let libraries = level.min(LevelFilter::WARN);
     let filter = Targets::new().with_default(level).with_targets(
         ["h2", "hyper", "hyper_util", "tonic", "tower", "rustls", "tokio_rustls", "russh"]
             .map(|library| (library, libraries)),
     );
-    // Fails only if a subscriber exists already: then the program has chosen its own log.
+    // Fails only if the program has set another subscriber.
     let _ = tracing_subscriber::registry().with(filter).with(Hclog).try_init();
 }
 
 struct Hclog;
 
-/// The fields of a span, kept for the events in it.
+/// The fields of a span, which its events repeat.
 struct SpanFields(Map<String, Json>);
 
 impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Hclog {
@@ -78,12 +78,12 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Hclog {
         event.record(&mut fields);
         let line =
             line(event.metadata().level(), event.metadata().target(), OffsetDateTime::now_utc(), fields);
-        // Nobody reads any more: nothing is left to be done about it.
+        // A failed write to stderr cannot be reported.
         let _ = std::io::stderr().lock().write_all(line.as_bytes());
     }
 }
 
-/// One line of the log, with its end.
+/// One line of the log.
 fn line(level: &Level, module: &str, now: OffsetDateTime, fields: Fields) -> String {
     const TIMESTAMP: &[FormatItem<'_>] =
         format_description!("[year]-[month]-[day]T[hour]:[minute]:[second].[subsecond digits:6]Z");
@@ -95,7 +95,7 @@ fn line(level: &Level, module: &str, now: OffsetDateTime, fields: Fields) -> Str
         Level::DEBUG => "debug",
         Level::TRACE => "trace",
     };
-    // Last, so that no field takes the place of these.
+    // Last, so that no field overwrites these.
     let complete = |mut values: Map<String, Json>, message: String| {
         values.insert("@level".into(), level.into());
         values.insert("@message".into(), message.into());
@@ -111,7 +111,7 @@ fn line(level: &Level, module: &str, now: OffsetDateTime, fields: Fields) -> Str
     complete(Map::from_iter([("cut".to_owned(), Json::Bool(true))]), start)
 }
 
-/// The fields of an event or span; `message` apart.
+/// The fields of an event or span, without `message`.
 #[derive(Debug, Default)]
 struct Fields {
     message: String,
@@ -147,7 +147,6 @@ impl Visit for Fields {
 
     fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
         if field.name() == "message" {
-            // Writing to a String does not fail.
             let _ = write!(self.message, "{value:?}");
         } else {
             self.put(field, format!("{value:?}"));

@@ -27,10 +27,10 @@ pub use serve::{ServeError, serve};
 
 use crate::{Registry, call};
 
-/// The whole life of a provider's process: what `main` calls.
+/// Runs the provider; called by `main`.
 ///
-/// It needs the environment that Terraform gives to its plugins, or `--debug`: then it prints what Terraform needs in order to attach to it,
-/// and serves until SIGINT or SIGTERM. Without either it says so in one sentence on stderr and fails.
+/// It requires the environment that Terraform sets for plugins, or `--debug`: then it prints how to attach Terraform to it, and serves
+/// until SIGINT or SIGTERM. Otherwise it prints an error on stderr and fails.
 #[expect(clippy::print_stderr, reason = "before the log is set up, and after it ended, stderr is for people")]
 pub fn run(registry: Registry) -> ExitCode {
     let launch = match Launch::from_process(registry.name()) {
@@ -52,7 +52,7 @@ pub fn run(registry: Registry) -> ExitCode {
 }
 
 fn start(registry: Registry, launch: Launch) -> Result<(), ServeError> {
-    // Calls wait for the network; a few threads are enough, and cheaper to start.
+    // Calls wait for the network: a few threads are enough, and start faster.
     let threads = std::thread::available_parallelism().map_or(2, usize::from).clamp(2, 4);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(threads)
@@ -60,12 +60,12 @@ fn start(registry: Registry, launch: Launch) -> Result<(), ServeError> {
         .build()
         .map_err(ServeError::Runtime)?;
     let result = runtime.block_on(serve(registry, launch));
-    // What is still in flight had its time.
+    // Running calls have had their grace period.
     runtime.shutdown_background();
     result
 }
 
-/// Puts a panic into the log, and its place into the diagnostic of the call that it ends.
+/// Logs a panic, and adds its location to the diagnostic of its call.
 fn report_panic(info: &std::panic::PanicHookInfo<'_>) {
     let place = info.location().map(ToString::to_string).unwrap_or_default();
     let backtrace = std::backtrace::Backtrace::capture();
@@ -75,6 +75,6 @@ fn report_panic(info: &std::panic::PanicHookInfo<'_>) {
     } else {
         tracing::error!(place, "panic: {text}");
     }
-    // Fails outside of a call, where nobody waits for the note.
+    // Fails only outside of a call.
     let _ = call::CALL.try_with(|call| call.note(|notes| notes.panicked_at = Some(place)));
 }

@@ -1,26 +1,26 @@
-//! Noticing that Terraform died. Nothing else tells: no signal is sent, no call comes, and stdin is not a pipe.
+//! Detects the exit of Terraform: it causes no signal and no call, and stdin is not a pipe.
 
 use std::{os::unix::process::parent_id, time::Duration};
 
 use tokio::sync::oneshot;
 
-/// How often to look where the kernel cannot tell.
+/// The poll interval where pidfd is not available.
 const POLL: Duration = Duration::from_millis(500);
 
-/// The process that started us.
+/// The parent process.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Parent(u32);
 
 impl Parent {
-    /// To be asked first thing: when the parent dies, its place is taken by another.
+    /// Must be called first: after the exit of the parent, another process is the parent.
     pub(super) fn of_this_process() -> Self {
         Self(parent_id())
     }
 
-    /// Returns when the parent is gone.
+    /// Returns when the parent has exited.
     pub(super) async fn gone(self) {
         if let Some(end) = self.watch() {
-            // An error means that the watching failed, so that we have to look ourselves.
+            // On an error, the parent is polled.
             let _ = end.await;
         }
         while self.is_alive() {
@@ -32,7 +32,7 @@ impl Parent {
         parent_id() == self.0
     }
 
-    /// Waits for the end of the parent in a thread. (tokio can wait for a descriptor, but not in safe code.)
+    /// Waits for the exit of the parent in a thread: tokio cannot wait for a pidfd without unsafe code.
     #[cfg(target_os = "linux")]
     fn watch(self) -> Option<oneshot::Receiver<()>> {
         use rustix::{
@@ -42,7 +42,7 @@ impl Parent {
         };
         let pid = Pid::from_raw(i32::try_from(self.0).ok()?)?;
         let pidfd = pidfd_open(pid, PidfdFlags::empty()).ok()?;
-        // While the parent lives, its id is nobody else's: so the descriptor is surely of the parent.
+        // The PID was not reused if the parent is still running.
         if !self.is_alive() {
             return None;
         }
@@ -50,7 +50,7 @@ impl Parent {
         let wait = move || {
             let polled = retry_on_intr(|| poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], None));
             if polled.is_ok() {
-                // Fails when nobody waits any more.
+                // Fails only if the receiver was dropped.
                 let _ = sender.send(());
             }
         };

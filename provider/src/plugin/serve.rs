@@ -41,20 +41,20 @@ use super::{
 };
 use crate::{Registry, server::Service};
 
-/// As large as the servers in Go take and send. Prior and planned state of one resource travel in one message.
+/// The limit of Go's servers. One message contains the prior and the planned state of a resource.
 const LARGEST_MESSAGE: usize = 256 << 20;
 
-/// A message larger than a window waits for a round trip per window.
+/// Larger messages need a round trip per window.
 const STREAM_WINDOW: u32 = 4 << 20;
 const CONNECTION_WINDOW: u32 = 8 << 20;
 
 /// go-plugin kills a process 2 s after Shutdown.
 const AFTER_SHUTDOWN: Duration = Duration::from_millis(1800);
 
-/// Without Terraform nobody waits for us; this is for calls that leave something half done outside.
+/// Time for calls to complete after Terraform has exited.
 const AFTER_PARENT: Duration = Duration::from_secs(30);
 
-/// Why a provider could not serve, or stopped to.
+/// Why the provider cannot serve.
 #[derive(Debug, Error)]
 pub enum ServeError {
     #[error("cannot start the async runtime")]
@@ -73,15 +73,15 @@ pub enum ServeError {
     Lost(#[source] JoinError),
 }
 
-/// Serves until Terraform ends or dies, or until a signal when a developer started the process.
+/// Serves until Terraform exits; with `--debug`, until a signal.
 ///
 /// # Errors
 ///
-/// When the socket, the certificates or the server cannot be set up.
+/// If the socket, the certificates or the server cannot be set up.
 ///
 /// # Cancellation
 ///
-/// Dropping the future removes the socket, and leaves connections and calls to the runtime.
+/// Dropping the future removes the socket. The runtime ends connections and calls.
 pub async fn serve(registry: Registry, launch: Launch) -> Result<(), ServeError> {
     let parent = Parent::of_this_process();
     let signals = Signals::new().map_err(ServeError::Signals)?;
@@ -159,7 +159,7 @@ fn joined(ended: Result<Result<(), tonic::transport::Error>, JoinError>) -> Resu
     ended.map_err(ServeError::Lost)?.map_err(ServeError::Server)
 }
 
-/// The signals that would otherwise end the process in the middle of a call.
+/// The signals that would end the process during a call.
 struct Signals {
     interrupt: Signal,
     terminate: Signal,
@@ -175,7 +175,7 @@ impl Signals {
         })
     }
 
-    /// Does what each signal asks for. `shutdown` is there when signals end the process.
+    /// Handles the signals. `shutdown`: signals end the process.
     async fn obey(mut self, service: Service, shutdown: Option<CancellationToken>) {
         loop {
             let interrupted = tokio::select! {

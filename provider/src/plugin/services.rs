@@ -1,4 +1,4 @@
-//! go-plugin's own services beside Terraform's: end the process, and two streams that it opens and that providers never use.
+//! go-plugin's services: end the process, and two streams that it opens but providers do not use.
 
 use futures::StreamExt;
 use grit_proto::goplugin::{
@@ -8,15 +8,14 @@ use grit_proto::goplugin::{
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, Streaming, codegen::BoxStream};
 
-/// go-plugin's side of the server. Clones share the token.
 #[derive(Debug, Clone)]
 pub(super) struct GoPlugin {
-    /// Fired by Shutdown; ends the streams, without which a graceful end would wait for them for ever.
+    /// Cancelled by Shutdown. Ends the streams, so that the server can end.
     pub(super) shutdown: CancellationToken,
 }
 
 impl GoPlugin {
-    /// A stream without items that ends with the process.
+    /// A stream without items.
     fn pending<T: Send + 'static>(&self) -> BoxStream<T> {
         let ended = self.shutdown.clone().cancelled_owned();
         Box::pin(futures::stream::pending().take_until(ended))

@@ -1,4 +1,4 @@
-//! The unix socket, in a folder that only our user can enter.
+//! The Unix socket, in a directory with access only for this user.
 
 use std::{
     fs::{self, Permissions},
@@ -16,13 +16,13 @@ use tempfile::TempDir;
 use thiserror::Error;
 use tokio::net::UnixListener;
 
-/// The kernel takes 107 bytes; some take fewer.
+/// Linux allows 107 bytes, other systems fewer.
 const LONGEST_PATH: usize = 100;
 
-/// A folder without a listener is left alone for so long: its owner may be about to listen.
+/// A younger directory without a listener is kept: its process may be about to listen.
 const STARTING: Duration = Duration::from_secs(60);
 
-/// A socket that is ours. Dropping it removes the folder.
+/// The socket of this process. Dropping it removes the directory.
 pub(super) struct Socket {
     path: PathBuf,
     folder: TempDir,
@@ -30,7 +30,6 @@ pub(super) struct Socket {
     prefix: String,
 }
 
-/// Why there is no socket.
 #[derive(Debug, Error)]
 pub enum SocketError {
     #[error("cannot create a directory for the socket in {}", parent.display())]
@@ -45,14 +44,14 @@ pub enum SocketError {
 }
 
 impl Socket {
-    /// Listens in a new folder (mode 0700) under the first of `parents` that allows for a short path.
+    /// Listens in a new directory (mode 0700) in the first of `parents` that allows a short path.
     pub(super) fn bind(parents: &[PathBuf], name: &str) -> Result<(Self, UnixListener), SocketError> {
         let prefix = format!("tfp-{name}-");
         for parent in parents {
             let error = |source| SocketError::Folder { parent: parent.clone(), source };
             let folder = tempfile::Builder::new()
                 .prefix(&format!("{prefix}{}-", std::process::id()))
-                // Asked for by name: else the umask decides.
+                // Without this, the umask applies.
                 .permissions(Permissions::from_mode(0o700))
                 .tempdir_in(parent)
                 .map_err(error)?;
@@ -72,7 +71,7 @@ impl Socket {
         &self.path
     }
 
-    /// Removes the folders that killed processes of this provider left behind. Meant for a thread of its own: the folder may be large.
+    /// Removes the directories of killed processes of this provider. Blocks: the parent directory may be large.
     pub(super) fn remove_stale(&self) -> impl FnOnce() + Send + 'static {
         let (parent, prefix, own) = (self.parent.clone(), self.prefix.clone(), self.folder.path().to_owned());
         move || {
@@ -100,8 +99,8 @@ fn stale(parent: &Path, prefix: &str) -> Vec<PathBuf> {
     stale.map(|entry| entry.path()).collect()
 }
 
-/// Whether nobody can be using the folder: the process is gone, and nobody listens (another container may share the folder, and have
-/// its own process ids).
+/// Whether the directory is unused: its process has exited, and no process listens (another container can share the directory and have the
+/// same PIDs).
 fn is_stale(folder: &Path, pid: i32) -> bool {
     let ours = fs::symlink_metadata(folder)
         .is_ok_and(|folder| folder.is_dir() && folder.uid() == rustix::process::geteuid().as_raw());

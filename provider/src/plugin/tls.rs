@@ -1,8 +1,8 @@
-//! TLS with exactly one client: the one whose certificate Terraform announced.
+//! TLS with one client: the certificate that Terraform announced.
 //!
-//! A web-PKI verifier cannot be used. go-plugin's certificate is a self-signed CA used as an end entity, which webpki rejects, and its key is
-//! on P-521, which ring does not know: so a server on ring does not even offer that curve, and Go then sends no certificate. Here the
-//! certificate is compared byte by byte, and the proof that the client holds its key is checked with the `p521` crate.
+//! A web-PKI verifier cannot be used: go-plugin's certificate is a self-signed CA that is used as an end entity, which webpki rejects, and
+//! its key uses P-521, which ring does not support. Therefore the certificate is compared byte by byte, and the `p521` crate verifies the
+//! client's signature.
 
 use std::{sync::Arc, time::Duration};
 
@@ -25,20 +25,18 @@ use tokio_rustls::{
     },
 };
 
-/// A provider lives as long as one run of Terraform; go-plugin's own certificates are valid for much longer.
+/// Longer than any run of Terraform.
 const VALID: Duration = Duration::from_secs(30 * 24 * 3600);
 
-/// Clocks of host and containers may differ a little.
 const CLOCK_SKEW: Duration = Duration::from_secs(300);
 
-/// Both ends of the trust: what we show, and what the client has to show.
+/// The server certificate, and an acceptor for one client certificate.
 pub(super) struct Identity {
     pub(super) acceptor: TlsAcceptor,
-    /// Our certificate, for the handshake line.
+    /// The server certificate, for the handshake line.
     pub(super) certificate: Vec<u8>,
 }
 
-/// Why TLS could not be set up.
 #[derive(Debug, Error)]
 pub enum TlsError {
     #[error("PLUGIN_CLIENT_CERT does not contain a PEM certificate ({0:?})")]
@@ -50,13 +48,13 @@ pub enum TlsError {
 }
 
 impl Identity {
-    /// A fresh certificate for us, and a server that takes `client_certificate` (PEM) and no other.
+    /// Creates a server certificate. Accepts only `client_certificate` (PEM).
     pub(super) fn new(client_certificate: &str) -> Result<Self, TlsError> {
         let client = CertificateDer::from_pem_slice(client_certificate.as_bytes())
             .map_err(TlsError::ClientCertificate)?;
         let key = KeyPair::generate()?;
         let own = own_certificate(&key)?;
-        // Named, since rustls has no default as soon as two backends are somewhere in the tree.
+        // Explicit: rustls has no default if two backends are compiled in.
         let provider = Arc::new(ring::default_provider());
         let mut config = ServerConfig::builder_with_provider(provider.clone())
             .with_protocol_versions(&[&TLS13])?
@@ -67,7 +65,7 @@ impl Identity {
     }
 }
 
-/// The certificate that Terraform will trust as a root, under the name it asks for.
+/// The certificate that Terraform trusts as a root, with the name that it expects.
 fn own_certificate(key: &KeyPair) -> Result<CertificateDer<'static>, rcgen::Error> {
     let mut params = CertificateParams::new(vec!["localhost".into()])?;
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -114,7 +112,7 @@ impl ClientCertVerifier for Pinned {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        // Never asked: TLS 1.3 is all we offer.
+        // Not called: only TLS 1.3 is offered.
         verify_tls12_signature(
             message,
             certificate,
@@ -149,7 +147,7 @@ impl ClientCertVerifier for Pinned {
     }
 }
 
-/// `Some` if the signature is one by the certificate's key.
+/// `Some` if the signature is valid.
 fn verify_p521(message: &[u8], certificate: &CertificateDer<'_>, signature: &[u8]) -> Option<()> {
     let certificate = webpki::EndEntityCert::try_from(certificate).ok()?;
     let key = p521::PublicKey::from_public_key_der(&certificate.subject_public_key_info()).ok()?;

@@ -1,4 +1,4 @@
-//! Writing schemas with few words.
+//! Constructors for schemas.
 
 use std::collections::HashMap;
 
@@ -20,7 +20,7 @@ pub fn attributes<const N: usize>(attributes: [(&str, Attribute); N]) -> HashMap
     attributes.into_iter().map(|(name, attribute)| (name.to_owned(), attribute)).collect()
 }
 
-/// An attribute that the configuration has to set. `description` is markdown, here and below.
+/// An attribute that the configuration must set. `description` is markdown, here and below.
 pub fn required(attr_type: AttributeType, description: &str) -> Attribute {
     attribute(attr_type, AttributeConstraint::Required, description)
 }
@@ -35,7 +35,7 @@ pub fn computed(attr_type: AttributeType, description: &str) -> Attribute {
     attribute(attr_type, AttributeConstraint::Computed, description)
 }
 
-/// An attribute whose value Terraform does not show. It is stored in the state all the same.
+/// An attribute whose value Terraform hides. It is stored in the state.
 pub fn sensitive(attribute: Attribute) -> Attribute {
     Attribute { sensitive: true, ..attribute }
 }

@@ -1,13 +1,12 @@
-//! Making diagnostics.
+//! Constructors for diagnostics.
 
 use std::borrow::Cow;
 
 use super::{AttributePath, Diagnostic, Diagnostics};
 
-/// A diagnostic made of its three parts, and of nothing else.
+/// A diagnostic.
 ///
-/// `Diagnostic::new` and its relatives capture a backtrace into the text for the user when `RUST_BACKTRACE` is set; `clippy.toml` bans
-/// them in favour of this function and [`DiagnosticsExt`].
+/// `Diagnostic::new` and similar functions add a backtrace to the user's text if `RUST_BACKTRACE` is set; `clippy.toml` bans them.
 pub fn diagnostic(
     summary: impl Into<Cow<'static, str>>,
     detail: impl Into<Cow<'static, str>>,

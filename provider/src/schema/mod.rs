@@ -1,8 +1,7 @@
-//! What a resource is made of: attributes, values (null, unknown, known), paths, diagnostics, and the traits to implement.
+//! Attributes, values (null, unknown, known), paths, diagnostics, and the traits of resources.
 //!
-//! The typed parts come from the `tf-provider` crate, and this module is the only one that names it: the rest of the provider imports
-//! them from here, so that leaving that crate would change this module alone. Beside them stands what the crate cannot say:
-//! [`ResourceExt`], [`Provider`] with its typed configuration, [`Number`], and diagnostics without backtraces ([`DiagnosticsExt`]).
+//! The types come from the `tf-provider` crate, which only this module uses, so that it can be replaced. This module adds [`ResourceExt`],
+//! [`Provider`] with a typed configuration, [`Number`], and diagnostics without backtraces ([`DiagnosticsExt`]).
 
 mod attributes;
 mod diagnostics;
@@ -23,7 +22,7 @@ pub use tf_provider::{
 };
 pub(crate) use unknown::{holds_unknown, is_known};
 
-/// A value that can be null or unknown and holds any number that Terraform has, fractions too.
+/// A number that can be null or unknown, including fractions.
 ///
-/// [`ValueNumber`] takes whole numbers only, and refuses a fraction while it is decoded.
+/// [`ValueNumber`] accepts only whole numbers, and fails to decode a fraction.
 pub type ValueAnyNumber = Value<Number>;

@@ -1,15 +1,15 @@
-//! Terraform's numbers, which are neither `i64` nor `f64`.
+//! Terraform's numbers.
 
 use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-/// A number as Terraform sends it: whole, binary fraction, or, when neither is exact, decimal digits.
+/// A number from Terraform: whole, binary fraction, or, if neither is exact, decimal digits.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Number {
     Whole(i64),
     Fraction(f64),
-    /// Digits of a number that neither `i64` nor `f64` holds exactly.
+    /// A number that neither `i64` nor `f64` represents exactly.
     Decimal(String),
 }
 
@@ -72,7 +72,7 @@ impl de::Visitor<'_> for NumberVisitor {
     }
 
     fn visit_str<E: de::Error>(self, digits: &str) -> Result<Number, E> {
-        // A string attribute must not pass for a number, so the digits have to be digits.
+        // A string must not be accepted as a number, so the digits are checked.
         match digits.parse::<f64>() {
             Ok(near) if near.is_finite() => Ok(Number::Decimal(digits.to_owned())),
             _ => Err(E::invalid_value(de::Unexpected::Str(digits), &self)),

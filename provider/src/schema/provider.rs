@@ -1,29 +1,28 @@
-//! The provider as a whole: its configuration block.
+//! The provider block.
 
 use async_trait::async_trait;
 use serde::de::DeserializeOwned;
 
 use super::{Diagnostics, Schema};
 
-/// The provider's configuration block: its schema, and what happens when Terraform hands it over.
+/// The provider block: its schema, validation, and configuration.
 ///
-/// Terraform configures a process once, before the first call that needs it; `validate` also runs without a configuration following.
-/// How resources learn of the configuration is the implementer's choice, for example a shared cell given to both.
+/// Terraform configures a process before the first call that needs it. `validate` can run without `configure`.
 #[async_trait]
 pub trait Provider: Send + Sync + 'static {
-    /// The block as a struct of [`Value`](super::Value)s, one field for each attribute. Any of them may be null, and at plan also unknown.
+    /// The block as a struct of [`Value`](super::Value)s. All can be null, and unknown at plan.
     type Config: DeserializeOwned + Send;
 
     /// The schema of the block. `None` needs an error in `diags`.
     fn schema(&self, diags: &mut Diagnostics) -> Option<Schema>;
 
-    /// Checks the block, without touching the network. `None` needs an error in `diags`.
+    /// Checks the block. Opens no connection. `None` needs an error in `diags`.
     async fn validate(&self, diags: &mut Diagnostics, config: Self::Config) -> Option<()> {
         let _ = (diags, config);
         Some(())
     }
 
-    /// Takes the configuration over, without touching the network. Attributes may be unknown: then a later process gets them known.
+    /// Stores the configuration. Opens no connection. Values can be unknown: a later process receives them.
     async fn configure(
         &self,
         diags: &mut Diagnostics,

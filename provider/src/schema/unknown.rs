@@ -1,15 +1,13 @@
-//! Whether a value is known: Terraform's unknown, plain or refined, is an extension of msgpack, and nothing else is one.
+//! Whether a value is known. Only unknown values are encoded as a msgpack extension.
 
 use rmpv::Value as Msgpack;
 use serde::Serialize;
 
-/// Whether a value has no unknown part.
 pub(crate) fn is_known(value: &impl Serialize) -> bool {
     let encoded = rmp_serde::to_vec_named(value).unwrap_or_default();
     !holds_unknown(&encoded)
 }
 
-/// Whether an encoded value, or a part of it, is unknown.
 pub(crate) fn holds_unknown(encoded: &[u8]) -> bool {
     fn unknown(value: &Msgpack) -> bool {
         match value {

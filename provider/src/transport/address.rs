@@ -1,4 +1,4 @@
-//! Addresses as users write them, parsed once: of a host that answers SSH, and of the wrapper on it.
+//! Addresses of SSH servers and wrappers.
 
 use std::{fmt, net::Ipv6Addr, str::FromStr};
 
@@ -13,7 +13,6 @@ pub struct HostPort {
 }
 
 impl HostPort {
-    /// Joins a host and a port; the host is held to the same rules as a written one.
     pub fn new(host: &str, port: u16) -> Result<Self, AddressError> {
         Ok(Self { host: checked_host(host, host)?, port })
     }
@@ -56,10 +55,10 @@ impl fmt::Display for HostPort {
     }
 }
 
-/// Where the wrapper listens, as seen from its own host.
+/// The listen address of a wrapper on its host.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum WrapperAddress {
-    /// A unix socket. A relative path is resolved by the SSH server, which usually means from `/`.
+    /// A Unix socket. The SSH server resolves a relative path, usually from `/`.
     Unix(String),
     /// A TCP address. The name is resolved on the host.
     Tcp(HostPort),
@@ -68,7 +67,7 @@ pub enum WrapperAddress {
 impl FromStr for WrapperAddress {
     type Err = AddressError;
 
-    /// Takes `unix:///abs/path`, `unix:/abs/path`, `unix:rel`, `tcp://host:port`, `tcp:host:port` and `host:port`.
+    /// Accepts `unix:///abs/path`, `unix:/abs/path`, `unix:rel`, `tcp://host:port`, `tcp:host:port` and `host:port`.
     fn from_str(text: &str) -> Result<Self, AddressError> {
         let text = unpadded(text)?;
         if let Some(rest) = text.strip_prefix("unix:") {
@@ -93,7 +92,7 @@ impl fmt::Display for WrapperAddress {
     }
 }
 
-/// Why a text is no address. Each message says what is accepted.
+/// Why a text is not a valid address. Each message contains the accepted formats.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AddressError {
     #[error("it has no value")]
@@ -126,7 +125,7 @@ pub enum AddressError {
     BadSocket { address: String, problem: &'static str },
 }
 
-/// The text, if it is not empty and has no white space around it: that would land in identifiers and messages.
+/// Rejects surrounding white space, which would become part of identifiers and messages.
 fn unpadded(text: &str) -> Result<&str, AddressError> {
     match text.trim() {
         "" => Err(AddressError::Empty),
@@ -135,7 +134,7 @@ fn unpadded(text: &str) -> Result<&str, AddressError> {
     }
 }
 
-/// Splits `host`, `host:port`, `[v6]`, `[v6]:port` and bare `v6`, which leaves no room for a port: all of `::1:22` is an address.
+/// Splits `host`, `host:port`, `[v6]`, `[v6]:port` and bare `v6`, which has no port: `::1:22` is an address.
 fn split(text: &str) -> Result<(&str, Option<&str>), AddressError> {
     if text.is_empty() {
         return Err(AddressError::Empty);
@@ -162,7 +161,7 @@ fn split(text: &str) -> Result<(&str, Option<&str>), AddressError> {
 }
 
 fn port_number(port: &str, address: &str) -> Result<u16, AddressError> {
-    // `u16::from_str` would take "+22" as well.
+    // `u16::from_str` accepts "+22".
     let digits = !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
     match port.parse() {
         Ok(number) if digits && number != 0 => Ok(number),
@@ -170,7 +169,7 @@ fn port_number(port: &str, address: &str) -> Result<u16, AddressError> {
     }
 }
 
-/// Refuses what would change its meaning in a command line or a known_hosts file: a leading `-`, white space, and the like.
+/// Rejects hosts that have another meaning in a command line or a known_hosts file: a leading `-`, white space, and similar.
 fn checked_host(host: &str, address: &str) -> Result<String, AddressError> {
     let problem = if host.is_empty() {
         return Err(AddressError::NoHost(address.to_owned()));

@@ -1,4 +1,4 @@
-//! What can be found wrong with values of the configuration before anything is connected. Reads files, never the network.
+//! Checks of configuration values without a connection. Reads files.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use crate::transport::{
     trust, user_files,
 };
 
-/// Whether a text is a private key that can be used, as far as can be known without its passphrase.
+/// Checks a private key without its passphrase.
 pub(crate) fn private_key(text: &Secret) -> Result<(), String> {
     ssh::inspect_key(text).map_err(|error| key_problem(&error))
 }
@@ -23,12 +23,10 @@ pub(crate) fn certificate_file(path: &Path) -> Result<(), String> {
     ssh::read_certificate(read(path)?.expose()).map(drop)
 }
 
-/// The keys that a host must show: public keys or fingerprints, one a line.
 pub(crate) fn host_keys(text: &str) -> Result<(), String> {
     trust::check_pins(text)
 }
 
-/// The public key of an authority.
 pub(crate) fn host_authority(text: &str) -> Result<(), String> {
     trust::authority(text).map(drop)
 }
@@ -37,7 +35,7 @@ pub(crate) fn known_hosts(text: &str) -> Result<(), String> {
     trust::check_known_hosts(text)
 }
 
-/// The argument list of a command; the error has the index of the argument, where it is about one.
+/// The argument list of a command. The error has the index of the argument, if it is about one.
 pub(crate) fn command(arguments: &[String]) -> Result<(), (Option<usize>, String)> {
     let problem = |error: TemplateError| (error.argument(), error.to_string());
     Template::parse(arguments).map(drop).map_err(problem)
@@ -48,7 +46,7 @@ fn read(path: &Path) -> Result<Secret, String> {
         .map_err(|problem| format!("{} cannot be read: {problem}", user_files::shown(path)))
 }
 
-/// The problem alone: the attribute stands before it.
+/// The problem without the name of the attribute, which the message contains already.
 fn key_problem(error: &KeyError) -> String {
     match error {
         KeyError::Unusable { format, problem, .. } => format!("the key ({format}) cannot be used: {problem}"),

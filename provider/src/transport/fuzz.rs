@@ -1,4 +1,4 @@
-//! The promises of the parsers, for [`crate::fuzz`].
+//! The properties of the parsers, for [`crate::fuzz`].
 
 use crate::transport::{
     address::{HostPort, WrapperAddress},
@@ -10,14 +10,14 @@ use crate::transport::{
     trust::{HostKey, HostTrust},
 };
 
-/// Stands at the end of every known_hosts file.
+/// The last line of every known_hosts file.
 const LAST: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIElNXKZbIZrqk5rLVCYc1gTSkSkJy1V/dCsWHxKqWHVz";
-/// Stands in none.
+/// In no known_hosts file.
 const UNKNOWN_KEY: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHTbRzYTfK3c2W8H5lGPKh3d6Q/9gJ1JDtRHZvMOGhZq";
-/// So much of a key's text in a row is a part of the key; less can be chance.
+/// Shorter matches with the text of a key can be coincidence.
 const MIN_LENGTH: usize = 20;
 
-/// Whatever a known_hosts file holds, no other line suffers from it, and no key is accepted that no line holds.
+/// A known_hosts file with any content: valid lines in it are found, and no key is accepted that is not in it.
 #[expect(clippy::panic, reason = "a fuzzer wants panics")]
 pub fn known_hosts(bytes: &[u8]) {
     let (Some(last), Some(stranger)) = (HostKey::parse(LAST), HostKey::parse(UNKNOWN_KEY)) else {
@@ -38,8 +38,7 @@ pub fn known_hosts(bytes: &[u8]) {
     }
 }
 
-/// Whatever is given as a key: it is loaded or refused, the same each time, indented or not, and what it is refused with quotes no part
-/// of it.
+/// Any text as a key: it is loaded or rejected, with the same result when it is indented, and the error contains no part of it.
 #[expect(clippy::panic, reason = "a fuzzer wants panics")]
 pub fn private_key(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
@@ -63,13 +62,13 @@ pub fn private_key(bytes: &[u8]) {
     }
 }
 
-/// A key that asks for more than a little work for its passphrase is refused, so that each input is quick.
+/// Rejects keys with an expensive key derivation, so that each input is fast.
 fn load(text: &str) -> Result<PrivateKey, KeyError> {
     load_key_within(&KdfLimits::TINY, &Secret::new(text), Some(&Secret::new("geheim")), "fuzz")
 }
 
-/// Whatever is given as a template, one argument a line: it is expanded argument by argument, or refused. Text without names stays as it
-/// is, and no value that a program could misunderstand gets through.
+/// Any text as a template, one argument per line: it is expanded or rejected. Text without placeholders is not changed, and values that a
+/// program could misinterpret are rejected.
 pub fn template(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let arguments: Vec<String> = text.split('\n').map(str::to_owned).collect();
@@ -82,7 +81,7 @@ pub fn template(bytes: &[u8]) {
             assert!(before.contains("{{") || before == after, "a text without names was changed");
         }
     }
-    // The name stands for a value like any other: braces in it are no name, dashes and control characters are refused.
+    // Values are not expanded again; values with dashes and control characters are rejected.
     if let (Ok(plain), Ok(braces)) = (&plain, expand("{{host}}")) {
         let uses_it = plain != &braces;
         for (plain, braces) in plain.iter().zip(&braces) {

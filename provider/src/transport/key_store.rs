@@ -1,4 +1,4 @@
-//! The credentials of a login, loaded: keys are read and decrypted once.
+//! The credentials of a login. Keys are read and decrypted once.
 
 use std::{
     collections::HashMap,
@@ -18,21 +18,20 @@ use crate::transport::{
     user_files,
 };
 
-/// A key without a passphrase that has no more text than this is read in less time than another thread takes to wake up: ed25519 and
-/// ECDSA keys in every format. RSA keys are longer, and cost milliseconds of arithmetic.
+/// Shorter keys without a passphrase (Ed25519 and ECDSA in all formats) are parsed faster than another thread starts. RSA keys are longer,
+/// and take milliseconds.
 const SHORT_KEY: usize = 1 << 10;
 
-/// A user and what it logs in with.
+/// A user with credentials.
 #[derive(Debug, Clone)]
 pub(crate) struct Identity {
     pub(crate) username: String,
     pub(crate) credentials: Vec<Credential>,
-    /// Tells identities apart without holding a secret: fingerprints, and the agent's socket.
+    /// Identifies the credentials without a secret: fingerprints, and the agent's socket.
     pub(crate) name: String,
 }
 
-/// Keys that were decrypted, or could not be, by the digest of their source, text and passphrase: decryption costs 150 ms and more, and
-/// is tried once.
+/// Decrypted keys, and errors, by the digest of source, text and passphrase: decryption takes 150 ms or more, and is tried once.
 #[derive(Debug, Default)]
 pub(crate) struct KeyStore {
     keys: Mutex<HashMap<[u8; 32], Arc<OnceCell<Loaded>>>>,
@@ -41,7 +40,7 @@ pub(crate) struct KeyStore {
 type Loaded = Result<PrivateKey, KeyError>;
 
 impl KeyStore {
-    /// What a login needs. Reads and decrypts what is needed, off the async threads.
+    /// Reads and decrypts the credentials of a login, off the async threads.
     pub(crate) async fn load(&self, login: &Login) -> Result<Identity, Cause> {
         let username = login.username.clone().ok_or(Cause::NoUsername)?;
         let source = login.credentials.as_ref().ok_or(Cause::NoCredential)?;

@@ -1,24 +1,23 @@
-//! Time limits of the phases of a connection.
+//! Time limits of a connection.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// The whole way to an open channel, when nothing is configured.
+/// The default of `connect_timeout`.
 const CONNECT: Duration = Duration::from_secs(30);
-/// One call, when nothing is configured.
+/// The default of `call_timeout`.
 const CALL: Duration = Duration::from_secs(10);
-/// Silence before a keepalive message is sent, when nothing is configured.
+/// The default of `keepalive_interval`.
 const KEEPALIVE: Duration = Duration::from_secs(10);
-/// Keepalive messages that are sent before a session counts as dead: russh closes it one interval after the last of them.
+/// Keepalive messages without a response. russh closes the session one interval after the last one.
 const KEEPALIVE_MAX: usize = 2;
-/// The first pause before a server that refused the connection for load is tried again. A login takes sshd some 30 ms, and longer on a busy machine.
+/// The first delay before a retry after a rejection because of load. A login takes sshd about 30 ms, more on a busy machine.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 
-/// How long each phase may take.
 #[derive(Debug, Clone)]
 pub(crate) struct Limits {
-    /// From the first packet to the open channel.
+    /// All phases together.
     pub(crate) connect: Duration,
     pub(crate) tcp: Duration,
     pub(crate) handshake: Duration,
@@ -30,7 +29,7 @@ pub(crate) struct Limits {
 }
 
 impl Limits {
-    /// A phase gets a third or a half of the whole; the deadline of the whole holds besides.
+    /// Each phase has a third or a half of the connection timeout. The deadline limits all phases together.
     pub(crate) fn new(
         connect: Option<Duration>,
         call: Option<Duration>,
@@ -49,17 +48,18 @@ impl Limits {
         }
     }
 
-    /// How long a server was silent when the keepalive gives it up.
+    /// The time without data after which keepalive closes the session.
     pub(crate) fn keepalive_silence(&self) -> Duration {
         self.keepalive_interval * (self.keepalive_max as u32 + 1)
     }
 
-    /// How long a session lives without a byte. Longer than the keepalive needs, it ends only what that cannot: a socket write that blocks.
+    /// The time without data after which the session is closed in any case. It is longer than keepalive needs, and covers only a blocked
+    /// socket write.
     pub(crate) fn inactivity(&self) -> Duration {
         self.keepalive_silence() + self.keepalive_interval + Duration::from_secs(5)
     }
 
-    /// The pauses before a server that turns connections away is asked again: each twice as long as the one before, a third of the whole in all.
+    /// The delays between retries after a rejection because of load. They double, up to a third of the connection timeout in total.
     pub(crate) fn busy_pauses(&self) -> impl Iterator<Item = Duration> + use<> {
         let (first, mut left) = (FIRST_PAUSE, self.connect / 3);
         (0..).map(move |turn| first * 2_u32.saturating_pow(turn)).map_while(move |pause| {
@@ -68,7 +68,7 @@ impl Limits {
         })
     }
 
-    /// The deadline of a connection that begins now: its own limit, or the end of the operation that needs it.
+    /// The deadline of a connection: its timeout, or the end of the operation that needs it.
     pub(crate) fn deadline(&self, operation: Option<Instant>) -> Deadline {
         let now = Instant::now();
         let own = now + self.connect;
@@ -76,7 +76,7 @@ impl Limits {
     }
 }
 
-/// When a whole connection attempt is over: queueing, hops, logins and channels together.
+/// The deadline of a connection attempt: queue, jump hosts, logins and channels together.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Deadline {
     start: Instant,
@@ -84,17 +84,17 @@ pub(crate) struct Deadline {
 }
 
 impl Deadline {
-    /// A phase's limit, or what is left of the whole.
+    /// The time limit of a phase, or the remaining time.
     pub(crate) fn cap(self, limit: Duration) -> Duration {
         limit.min(self.left())
     }
 
-    /// What is left of the whole.
+    /// The remaining time.
     pub(crate) fn left(self) -> Duration {
         self.end.saturating_duration_since(Instant::now())
     }
 
-    /// The limit of the whole, as it was at the beginning.
+    /// The time limit at the start.
     pub(crate) fn whole(self) -> Duration {
         self.end.saturating_duration_since(self.start)
     }

@@ -1,16 +1,15 @@
-//! How the provider reaches a wrapper: connection methods whose product is a byte stream that gRPC rides on.
+//! Connections to wrappers. Each connection method returns a byte stream.
 //!
-//! A [`Connector`] is made once from the provider block and cloned freely; it connects to nothing until a client makes its first call. From
-//! there downwards:
+//! One [`Connector`] exists for each provider block. It opens no connection before the first call of a client. Then:
 //!
-//! - a connection method turns a [`Target`] into a tunnel: a stream to the wrapper's socket, and a monitor that knows why it closed;
+//! - a connection method opens a tunnel for a [`Target`]: a stream to the wrapper's socket, and a monitor that reports why it was closed;
 //! - SSH sessions are shared: one for each (method, host, port, user, key), with a channel for each wrapper;
-//! - at most 8 handshakes run at once per host, and 64 over all, because sshd refuses the others (`MaxStartups`); one that is refused
-//!   all the same is begun again, for a third of the connection's time;
-//! - every phase has its limit, and every failure is a [`TransportError`] with the phase, what was tried, the cause and what was seen.
+//! - at most 8 handshakes run in parallel for each host, and 64 in total, because sshd rejects more (`MaxStartups`). Rejected
+//!   handshakes are retried for a third of the connection timeout;
+//! - each phase has a time limit, and each failure is a [`TransportError`] with phase, route, cause and observations.
 //!
-//! Nothing else is tried again here. Whether an error deserves it is [`TransportError::retryable`]; the loop belongs to the callers.
-//! All values are resolved before they come here: precedence, defaults and environment variables are decided in `config`.
+//! Nothing else is retried here: callers retry if [`TransportError::retryable`] allows it. All values are resolved: precedence, defaults and
+//! environment variables are decided in `config`.
 
 mod address;
 pub(crate) mod check;

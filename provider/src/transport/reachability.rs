@@ -1,31 +1,31 @@
-//! What a failed attempt says about the host.
+//! What a failed connection means for the host.
 //!
-//! Three decisions rest on it: whether the user's word that a host is gone may count (`on_unreachable`, `GRIT_ASSUME_TERMINATED`), whether
-//! a refresh reports drift, and whether a refresh could look at all.
+//! It decides whether a host can be treated as terminated (`on_unreachable`, `GRIT_ASSUME_TERMINATED`), and whether a refresh reports drift
+//! or that it could not check.
 
 use std::io::ErrorKind;
 
 use super::error::{Cause, ChannelRefusal, Phase, SharedIoError, TransportError};
 
-/// What is known of a host after a failed attempt to reach it.
+/// The state of a host after a failed connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reachability {
-    /// Nothing is there, as far as the network says: connection refused, no route, no answer, an unknown host name.
+    /// No host responds: connection refused, no route, no response, unknown host name.
     Absent,
-    /// Something answered at the host's address.
+    /// A server responded at the host's address.
     Answered,
-    /// The host answered and refused us: its host key is not accepted, or it refuses the login.
+    /// The host responded, but its host key or the login was rejected.
     Refused,
-    /// The attempt failed before it reached the host: in our own credentials, files or commands, or at a jump host.
+    /// The attempt failed before it reached the host: invalid credentials, files or commands, or a jump host.
     Unknown,
 }
 
 impl TransportError {
-    /// What this error says about the runner manager's host.
+    /// The reachability of the runner manager's host after this error.
     pub fn reachability(&self) -> Reachability {
         let route = &*self.route;
         if route.hop.is_some() {
-            // The error is of a jump host. It is about the manager's host only where the jump host could not connect to that one.
+            // An error of a jump host. It concerns the runner manager's host only if the jump host could not connect to it.
             let about_manager = route.onward.is_some() && route.onward_hop.is_none();
             let not_connected = matches!(
                 &self.cause,
@@ -34,7 +34,7 @@ impl TransportError {
             return if about_manager && not_connected { Reachability::Absent } else { Reachability::Unknown };
         }
         if route.method.runs_command() && self.evidence.received.is_empty() {
-            // A command hides who failed: the command, a server on its way, or the host.
+            // The command, an intermediate server, or the host may have failed.
             return match &self.cause {
                 Cause::WrapperClosed
                 | Cause::NotAnswering { .. }
@@ -56,7 +56,7 @@ impl TransportError {
                 | ErrorKind::NetworkUnreachable
                 | ErrorKind::TimedOut => Reachability::Absent,
                 ErrorKind::ConnectionReset | ErrorKind::ConnectionAborted => Reachability::Answered,
-                // Such as a local firewall, or too many open files.
+                // For example a local firewall, or too many open files.
                 _ => Reachability::Unknown,
             },
             Cause::TimedOut { .. } => match self.phase {
@@ -95,7 +95,7 @@ impl TransportError {
     }
 }
 
-/// The name service did not answer, which says nothing about the name. glibc's words, then musl's.
+/// Whether name resolution failed temporarily: messages of glibc and musl.
 fn is_temporary(error: &SharedIoError) -> bool {
     let text = error.to_string();
     ["Temporary failure", "Try again"].iter().any(|words| text.contains(words))

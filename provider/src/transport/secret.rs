@@ -1,20 +1,16 @@
-//! Text that is never shown.
-
 use std::fmt;
 
 use zeroize::Zeroizing;
 
-/// A secret text: a private key, a passphrase. Neither `Debug` nor an error shows it, and its memory is wiped when it is dropped.
+/// A private key or passphrase. `Debug` does not show it, and its memory is cleared when it is dropped.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(Zeroizing<String>);
 
 impl Secret {
-    /// Takes the text over.
     pub fn new(text: impl Into<String>) -> Self {
         Self(Zeroizing::new(text.into()))
     }
 
-    /// The text itself, for the one place that needs it.
     pub fn expose(&self) -> &str {
         &self.0
     }

@@ -1,34 +1,33 @@
-//! What all connections of a connector have in common, resolved.
+//! The settings that all connections of a connector share.
 
 use std::{fmt, path::PathBuf, time::Duration};
 
-/// What all connections of a connector have in common.
 #[derive(Debug, Clone, Default)]
 pub struct ConnectionSettings {
     pub strategy: Strategy,
     pub trust: TrustSources,
-    /// The limit from the first packet to an open tunnel; a phase gets a part of it. Default 30 s.
+    /// Time limit for opening a tunnel; each phase has a part of it. Default 30 s.
     pub connect_timeout: Option<Duration>,
-    /// The limit of one call to a wrapper. Default 10 s.
+    /// Time limit of one call to a wrapper. Default 10 s.
     pub call_timeout: Option<Duration>,
-    /// A keepalive message is sent after this long without a packet. The session is closed after three such intervals without an answer:
-    /// two keepalive messages are sent before that. Default 10 s.
+    /// Keepalive interval. The session is closed after three intervals without a packet: two keepalive messages are sent before that.
+    /// Default 10 s.
     pub keepalive_interval: Option<Duration>,
-    /// SSH handshakes at once, over all hosts. Default 64; at most 8 of them to the same host.
+    /// Maximum number of parallel SSH handshakes. Default 64; at most 8 of them with the same host.
     pub max_handshakes: Option<usize>,
 }
 
-/// How the SSH server of a runner manager, or its wrapper, is reached.
+/// The connection method, with its arguments.
 #[derive(Debug, Clone, Default)]
 pub enum Strategy {
     /// A TCP connection to the manager's address.
     #[default]
     Direct,
-    /// Through the hops of the target.
+    /// Through the jump hosts of the target.
     ProxyJump,
-    /// A command whose standard input and output carry the SSH connection.
+    /// The SSH connection uses the standard input and output of a command.
     ProxyCommand(Vec<String>),
-    /// A command whose standard input and output are the connection to the wrapper. No user, key or host key is needed.
+    /// The standard input and output of a command are the connection to the wrapper. No user, key or host key is required.
     SshCommand(Vec<String>),
 }
 
@@ -43,7 +42,7 @@ impl Strategy {
     }
 }
 
-/// The kind of a [`Strategy`], without its arguments.
+/// A [`Strategy`] without its arguments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ConnectionMethod {
     Direct,
@@ -78,7 +77,7 @@ impl fmt::Display for ConnectionMethod {
     }
 }
 
-/// What a host key is compared with. Sources add up.
+/// The sources of trusted host keys. All sources are used.
 #[derive(Debug, Clone, Default)]
 pub struct TrustSources {
     /// Lines in the format of a known_hosts file.
@@ -89,6 +88,6 @@ pub struct TrustSources {
     pub host_keys: Vec<String>,
     /// Public keys of authorities whose host certificates are accepted.
     pub host_ca: Vec<String>,
-    /// Accept any host key: whoever answers gets the commands.
+    /// Accept any host key: man-in-the-middle attacks are possible.
     pub insecure_ignore_host_key: bool,
 }

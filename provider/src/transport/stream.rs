@@ -1,4 +1,4 @@
-//! Byte streams, and the layers that every one of them gets.
+//! Byte streams, and the recording of their first bytes.
 
 use std::{
     fmt,
@@ -15,7 +15,6 @@ use tokio::{
 };
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
-/// What a strategy produces: something that carries bytes both ways.
 pub(crate) trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
 
 impl<S: AsyncRead + AsyncWrite + Send + Unpin + 'static> ByteStream for S {}
@@ -23,7 +22,7 @@ impl<S: AsyncRead + AsyncWrite + Send + Unpin + 'static> ByteStream for S {}
 /// A [`ByteStream`] of any kind.
 pub(crate) type BoxStream = Box<dyn ByteStream>;
 
-/// What was seen of a stream: its first bytes, and whether the other side has ended it. Clones see the same record.
+/// The first bytes of a stream, and whether the peer has closed it. Clones share the record.
 #[derive(Clone, Default)]
 pub(crate) struct Transcript {
     seen: Arc<Mutex<Seen>>,
@@ -37,20 +36,20 @@ struct Seen {
 }
 
 impl Transcript {
-    /// Enough for the page of a web server or the sentence of a daemon that refuses us.
+    /// Enough for the response of a web server, or the message of a server that rejects the connection.
     const LIMIT: usize = 512;
 
-    /// What was received first, [`Self::LIMIT`] bytes at most.
+    /// The first received bytes, at most [`Self::LIMIT`].
     pub(crate) fn first(&self) -> Vec<u8> {
         self.seen().first.clone()
     }
 
-    /// Whether reading came to the end or failed, or the stream was given up (as gRPC does when the server announces its end).
+    /// Whether reading has ended or failed, or the stream was dropped.
     pub(crate) fn is_closed(&self) -> bool {
         self.seen().closed
     }
 
-    /// Waits until something was received, or nothing will be.
+    /// Waits until data was received, or the stream was closed.
     pub(crate) async fn changed(&self) {
         let mut changed = std::pin::pin!(self.changed.notified());
         changed.as_mut().enable();
@@ -59,7 +58,7 @@ impl Transcript {
         }
     }
 
-    /// Adds bytes, and tells whether there is room for more.
+    /// Adds bytes. Returns whether more are recorded.
     fn add(&self, bytes: &[u8]) -> bool {
         let mut seen = self.seen();
         let room = Self::LIMIT.saturating_sub(seen.first.len());
@@ -87,9 +86,8 @@ impl fmt::Debug for Transcript {
 
 /// A stream that records its first bytes and ends when its token is cancelled.
 ///
-/// The token matters where the other side of the stream is a task of a library: a read that hangs in there, or a write that waits for
-/// room that nobody will make, returns an error at once. `shutdown` never fails: a peer that is gone already is no news, and russh
-/// forgets the reason of a session's end when the shutdown after it fails.
+/// The token interrupts a read or write that waits for another task. `shutdown` never fails: russh discards the reason of a session's end
+/// if the shutdown after it fails.
 pub(crate) struct RecordingStream<S> {
     inner: S,
     transcript: Transcript,
@@ -103,7 +101,7 @@ impl<S> RecordingStream<S> {
         Self { inner, transcript, recording: true, ended: Box::pin(end.cancelled_owned()) }
     }
 
-    /// Fails a call that would wait, once the token is cancelled.
+    /// Fails a pending operation when the token is cancelled.
     fn or_ended<T>(&mut self, cx: &mut Context<'_>, polled: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         match polled {
             Poll::Pending if self.ended.as_mut().poll(cx).is_ready() => {
@@ -147,8 +145,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for RecordingStream<S> {
             return Poll::Ready(Ok(0)); // russh's channels call it an error
         }
         let polled = match Pin::new(&mut self.inner).poll_write(cx, bytes) {
-            // The other side is gone, and reading tells that, too, but only after what it said before it went: a command that prints
-            // why it gives up, and ends, would lose its words to whoever writes first.
+            // The peer has closed the stream. The next read reports this, after the data that the peer sent before, such as the error
+            // message of a command.
             Poll::Ready(Err(error))
                 if matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset) =>
             {

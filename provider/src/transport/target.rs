@@ -1,4 +1,4 @@
-//! A runner manager as the transport needs it: every value resolved, so that no precedence is decided here.
+//! A runner manager with resolved values: precedence is decided in `config`.
 
 use std::path::PathBuf;
 
@@ -12,25 +12,23 @@ use crate::transport::{
 /// One runner manager.
 #[derive(Debug, Clone)]
 pub struct Target {
-    /// The key of the entry, which names the manager in every message.
+    /// The key of the map entry: the name of the runner manager in messages.
     pub manager: String,
     /// The name of the instance.
     pub instance_name: String,
-    /// The cloud's identifier of the instance, for templates.
+    /// The instance id of the cloud provider, for templates.
     pub instance_id: Option<String>,
-    /// Where the host answers SSH.
+    /// The SSH server.
     pub address: HostPort,
-    /// Where the wrapper listens on that host.
     pub wrapper_address: WrapperAddress,
     pub login: Login,
-    /// The key that this host must show: a public key, a `SHA256:` fingerprint, or several, one a line. It replaces every other source
-    /// of trust for this host.
+    /// The required host key: public keys and `SHA256:` fingerprints, one per line. It replaces all other sources of trusted keys.
     pub host_key: Option<String>,
-    /// The SSH servers before it, where the strategy has some; the first one is connected to directly.
+    /// The jump hosts, in order of connection.
     pub hops: Vec<Hop>,
 }
 
-/// One SSH server before the manager.
+/// A jump host.
 #[derive(Debug, Clone)]
 pub struct Hop {
     pub address: HostPort,
@@ -39,37 +37,36 @@ pub struct Hop {
     pub host_key: Option<String>,
 }
 
-/// The user, and what it logs in with. What is missing is an error only when a connection needs it.
+/// User and credentials. A missing value is an error only when a connection needs it.
 #[derive(Debug, Clone, Default)]
 pub struct Login {
     pub username: Option<String>,
     pub credentials: Option<CredentialSource>,
 }
 
-/// Where credentials come from: a private key, an agent, or both, which are tried in this order.
+/// The source of credentials: a private key, an agent, or both, which are tried in this order.
 #[derive(Debug, Clone, Default)]
 pub struct CredentialSource {
     pub private_key: Option<KeySource>,
-    /// The passphrase of the private key, ignored when the key is not encrypted.
+    /// Ignored if the private key is not encrypted.
     pub passphrase: Option<Secret>,
     /// A file with an OpenSSH user certificate of the private key.
     pub certificate_path: Option<PathBuf>,
     pub agent: Option<AgentSource>,
 }
 
-/// A private key, and the attribute that names it.
+/// A private key, and its attribute.
 #[derive(Debug, Clone)]
 pub enum KeySource {
     Text(Secret, Attribute),
     File(PathBuf, Attribute),
 }
 
-/// Which key of ssh-agent is used.
 #[derive(Debug, Clone, Default)]
 pub struct AgentSource {
-    /// The agent's socket. None is an error when a connection needs it.
+    /// None is an error when a connection needs the agent.
     pub socket: Option<PathBuf>,
-    /// The one key to use, named by its public key, its `SHA256:` fingerprint, or its comment. Without it all keys are tried, five at most.
+    /// The key to use: its public key, `SHA256:` fingerprint or comment. Without it, at most five keys are tried.
     pub identity: Option<String>,
 }
 

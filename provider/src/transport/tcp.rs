@@ -1,4 +1,4 @@
-//! TCP connections: resolution, racing of addresses, and the socket options that make SSH fast.
+//! TCP connections: name resolution, parallel attempts, and socket options.
 
 use std::{
     io,
@@ -16,10 +16,10 @@ use tokio::{
 
 use crate::transport::{address::HostPort, error::Cause};
 
-/// The head start of an address before the next one is tried beside it (RFC 8305).
+/// The delay before the next address is tried in parallel (RFC 8305).
 const HEAD_START: Duration = Duration::from_millis(250);
 
-/// Connects to the first of the host's addresses that answers. Sets no limit of its own.
+/// Connects to the first address of the host that accepts the connection. Has no time limit.
 pub(crate) async fn connect(address: &HostPort) -> Result<QuickAck, Cause> {
     let found = tokio::net::lookup_host((address.host(), address.port())).await;
     let mut waiting: std::collections::VecDeque<SocketAddr> =
@@ -43,10 +43,10 @@ pub(crate) async fn connect(address: &HostPort) -> Result<QuickAck, Cause> {
     }
 }
 
-/// A TCP stream that acknowledges at once, which Linux has to be asked for again after every read.
+/// A TCP stream with immediate acknowledgements. Linux resets this option, so it is set after every read.
 ///
-/// sshd before 10.1 leaves Nagle's algorithm on for sessions that only forward; together with our kernel's delayed acknowledgements
-/// that costs 2 x 43 ms until the first answer. Best effort: elsewhere, and when the call fails, it is a plain stream.
+/// sshd before 10.1 uses Nagle's algorithm for sessions that only forward. With delayed acknowledgements, the first response takes 2 x 43
+/// ms longer. Best effort: other systems, and errors, are ignored.
 #[derive(Debug)]
 pub(crate) struct QuickAck(TcpStream);
 

@@ -1,4 +1,4 @@
-//! A tunnel to a wrapper: a byte stream, and a monitor that knows why it closed.
+//! A tunnel to a wrapper: a byte stream and its monitor.
 
 use std::{sync::Arc, time::Duration};
 
@@ -9,38 +9,35 @@ use crate::transport::{
     stream::{BoxStream, Transcript},
 };
 
-/// A stream to a wrapper, and its monitor.
 pub(crate) struct Tunnel {
     pub(crate) stream: BoxStream,
     pub(crate) monitor: Arc<dyn TunnelMonitor>,
 }
 
-/// Watches a tunnel, keeps what carries it alive, and tells afterwards why it broke.
+/// Keeps the session or command of a tunnel alive, and reports why the tunnel was closed.
 ///
-/// gRPC knows only that its stream has ended; the reason is with the session, the command, or in the first bytes received.
+/// gRPC reports only the end of the stream. The reason is an error of the session or of the command, or it is in the received data.
 #[async_trait]
 pub(crate) trait TunnelMonitor: Send + Sync {
-    /// Why the tunnel broke, or none when it did not. May wait a moment for the reason to arrive.
+    /// Why the tunnel was closed; none if it is open. May wait a moment for the reason.
     async fn close_reason(&self) -> Option<TransportError>;
 
-    /// What it means that a call was not answered within its limit, where that is known better than "the wrapper does not answer".
+    /// The error of a call that timed out, if it is not an error of the wrapper.
     fn no_answer(&self, _limit: Duration) -> Option<TransportError> {
         None
     }
 
-    /// How much longer than its limit a call may take now, because the way to the wrapper is not open yet.
+    /// Additional time for a call while the tunnel is still being opened.
     fn extra_time(&self) -> Duration {
         Duration::ZERO
     }
 
-    /// What was received from the wrapper.
     fn transcript(&self) -> &Transcript;
 
-    /// Where it leads.
     fn route(&self) -> &Route;
 }
 
-/// What the wrapper's side of a standing tunnel tells: that it was closed, or that it is no gRPC server.
+/// Whether the wrapper closed an open tunnel, or is not a gRPC server.
 pub(crate) fn wrapper_side(transcript: &Transcript, route: &Route) -> Option<TransportError> {
     let received = transcript.first();
     let cause = if !received.is_empty() && !begins_http2(&received) {
@@ -57,14 +54,14 @@ pub(crate) fn wrapper_side(transcript: &Transcript, route: &Route) -> Option<Tra
     Some(error)
 }
 
-/// Every HTTP/2 server begins with a SETTINGS frame on stream 0: length (3 bytes), type 4, flags, stream (4 bytes).
+/// An HTTP/2 server sends a SETTINGS frame on stream 0 first: length (3 bytes), type 4, flags, stream (4 bytes).
 fn begins_http2(received: &[u8]) -> bool {
     received.iter().skip(3).zip([4, 0, 0, 0, 0, 0]).all(|(byte, expected)| *byte == expected)
 }
 
-/// What carries an SSH session: it lives as long as the session does, and can know more about its end.
+/// The connection below an SSH session: a jump host's session, or a command.
 #[async_trait]
 pub(crate) trait ParentTransport: Send + Sync {
-    /// Adds what the parent knows to an error that its session met.
+    /// Adds the observations of the parent to an error of its session, or replaces the error by its cause.
     async fn enrich(&self, error: TransportError) -> TransportError;
 }

@@ -1,11 +1,11 @@
-//! Texts as a terminal may show them.
+//! Escapes control characters in diagnostics.
 //!
-//! A diagnostic quotes hosts: a server's banner, what a command wrote, the reason that a wrapper gives. Terraform prints it as it is, so
-//! a host could paint over other lines, change a title or reverse the reading direction. Such characters are shown by their number.
+//! A diagnostic contains text of hosts: a banner, the output of a command, the reason of a wrapper. Terraform prints it unchanged, so a
+//! host could overwrite lines, change a title, or reverse the text direction.
 
 use std::borrow::Cow;
 
-/// The text with control characters, but for line breaks and tabs, and those that change the reading direction, written as `\u{1b}`.
+/// Escapes control characters other than line breaks and tabs, and characters that change the text direction, as `\u{1b}`.
 pub(super) fn visible(text: Cow<'static, str>) -> String {
     if !text.contains(is_active) {
         return text.into_owned();
@@ -14,7 +14,6 @@ pub(super) fn visible(text: Cow<'static, str>) -> String {
     let mut characters = text.chars().peekable();
     while let Some(character) = characters.next() {
         match character {
-            // A line break of SSH and of Windows.
             '\r' if characters.peek() == Some(&'\n') => {}
             character if is_active(character) => shown.extend(character.escape_unicode()),
             character => shown.push(character),
@@ -25,7 +24,7 @@ pub(super) fn visible(text: Cow<'static, str>) -> String {
 
 fn is_active(character: char) -> bool {
     let is_layout = matches!(character, '\n' | '\t');
-    // The explicit ones of Unicode's bidirectional algorithm (UAX #9).
+    // Explicit directional formatting characters (UAX #9).
     let turns = matches!(character, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     turns || character.is_control() && !is_layout
 }

@@ -1,4 +1,4 @@
-//! Messages and msgpack to native values and back, free of decisions.
+//! Converts messages and msgpack to native values and back.
 
 mod control_characters;
 mod mask;

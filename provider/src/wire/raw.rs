@@ -1,4 +1,4 @@
-//! An encoded value: what Terraform sent, not yet looked at.
+//! Encoded values from Terraform.
 
 use grit_proto::tfplugin6 as pb;
 use serde::{Deserialize, Serialize};
@@ -8,12 +8,11 @@ use crate::{
     schema::{AttributePath, Diagnostics, holds_unknown},
 };
 
-/// A value encoded as msgpack. Terraform's null is msgpack's nil.
+/// A value as msgpack; null is nil.
 pub(crate) type Encoded = Vec<u8>;
 
 const NIL: &[u8] = &[0xc0];
 
-/// A value from Terraform, encoded as msgpack.
 #[derive(Debug, Clone)]
 pub(crate) struct Raw(Encoded);
 
@@ -22,12 +21,12 @@ impl Raw {
         Self(NIL.to_vec())
     }
 
-    /// Private data: opaque bytes to Terraform, msgpack to us. None were stored yet: null.
+    /// Private data, which the provider encodes as msgpack. Empty: null.
     pub(crate) fn private(bytes: Vec<u8>) -> Self {
         if bytes.is_empty() { Self::null() } else { Self(bytes) }
     }
 
-    /// The value in a message. Terraform sends msgpack; JSON is the protocol's other form.
+    /// The value of a message: msgpack, or JSON, which the protocol allows.
     pub(crate) fn from_message(
         value: Option<pb::DynamicValue>,
         what: &str,
@@ -63,7 +62,7 @@ impl Raw {
         &self.0
     }
 
-    /// Decodes the value; `what` names it in the diagnostic of a failure. Terraform has checked it against the schema.
+    /// Decodes a value that Terraform has checked against the schema. `what` names it in the diagnostic of a failure.
     pub(crate) fn decode<'a, T: Deserialize<'a>>(&'a self, what: &str, diags: &mut Diagnostics) -> Option<T> {
         let error = match rmp_serde::from_slice(&self.0) {
             Ok(value) => return Some(value),
@@ -74,12 +73,11 @@ impl Raw {
     }
 }
 
-/// Whether a value that Terraform sent, or a part of it, is not known yet. JSON has no unknown values.
+/// Whether a value contains an unknown value. JSON has no unknown values.
 pub(crate) fn has_unknown(value: Option<&pb::DynamicValue>) -> bool {
     value.is_some_and(|value| holds_unknown(&value.msgpack))
 }
 
-/// Whether Terraform sent its null.
 pub(crate) fn is_null(value: &pb::DynamicValue) -> bool {
     value.msgpack == NIL || (value.msgpack.is_empty() && (value.json.is_empty() || value.json == b"null"))
 }
@@ -89,12 +87,11 @@ pub(crate) fn message(encoded: Encoded) -> pb::DynamicValue {
     pb::DynamicValue { msgpack: encoded, json: Vec::new() }
 }
 
-/// Terraform's null as a message.
 pub(crate) fn null_message() -> pb::DynamicValue {
     message(NIL.to_vec())
 }
 
-/// Encodes a value as Terraform expects it; `what` names it in the diagnostic of a failure.
+/// Encodes a value. `what` names it in the diagnostic of a failure.
 pub(crate) fn encode<T: Serialize>(value: &T, what: &str, diags: &mut Diagnostics) -> Option<Encoded> {
     rmp_serde::to_vec_named(value)
         .map_err(|error| protocol::cannot_encode(what, error).error(AttributePath::root(), diags))

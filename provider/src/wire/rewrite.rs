@@ -1,4 +1,4 @@
-//! Changes to values that hold for every resource: unknown values, and leftovers of older schemas.
+//! Changes to the values of all resources: unknown values, and attributes of older schemas.
 
 use std::collections::HashMap;
 
@@ -8,18 +8,19 @@ use serde_json::Value as Json;
 use super::Encoded;
 use crate::schema::{Attribute, AttributeType, Block, Schema};
 
-/// Replaces each unknown value by the one that stood there before, or by null, so that the state can be saved.
+/// Replaces unknown values by the prior value, or by null: a state cannot contain unknown values.
 pub(crate) fn settle(encoded: Encoded, prior: &[u8]) -> Encoded {
     let prior = rmpv::decode::read_value(&mut &prior[..]).unwrap_or(Msgpack::Nil);
     edit(encoded, |value| settle_value(value, &prior))
 }
 
-/// Removes what the schema does not have: Terraform refuses a stored state with attributes that it does not know. Says whether there was any.
+/// Removes attributes that the schema does not have: Terraform rejects a stored state with unknown attributes. Returns whether any was
+/// removed.
 pub(crate) fn prune_json(state: &mut Json, schema: &Schema) -> bool {
     prune_block(state, &schema.block)
 }
 
-/// The value after a change. What does not decode is handed back as it came.
+/// Changes a value. A value that cannot be decoded is returned unchanged.
 pub(super) fn edit(encoded: Encoded, change: impl FnOnce(&mut Msgpack)) -> Encoded {
     let Ok(mut value) = rmpv::decode::read_value(&mut &encoded[..]) else { return encoded };
     change(&mut value);
@@ -32,7 +33,7 @@ pub(super) fn edit(encoded: Encoded, change: impl FnOnce(&mut Msgpack)) -> Encod
 
 fn settle_value(value: &mut Msgpack, prior: &Msgpack) {
     match value {
-        // Terraform's unknown, plain or refined, is an extension; nothing else is one.
+        // Only unknown values are encoded as an extension.
         Msgpack::Ext(..) => {
             *value = prior.clone();
         }
@@ -43,7 +44,7 @@ fn settle_value(value: &mut Msgpack, prior: &Msgpack) {
             }
         }
         Msgpack::Array(parts) => {
-            // Elements have no identity in a list that changed, so an unknown in one becomes null.
+            // List elements cannot be matched with prior elements.
             parts.iter_mut().for_each(|part| settle_value(part, &Msgpack::Nil));
         }
         _ => {}
@@ -87,7 +88,7 @@ fn prune_object(value: &mut Json, attributes: &HashMap<String, Attribute>) -> bo
 }
 
 fn prune_each(value: &mut Json, prune: impl Fn(&mut Json) -> bool) -> bool {
-    // Counted, and not `any`, which would end with the first.
+    // `any` would stop at the first element.
     elements(value).into_iter().filter_map(|element| prune(element).then_some(())).count() > 0
 }
 

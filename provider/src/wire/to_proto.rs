@@ -1,4 +1,4 @@
-//! Schemas, diagnostics and paths as messages.
+//! Converts schemas, diagnostics and paths to messages.
 
 use std::collections::HashMap;
 
@@ -10,22 +10,22 @@ use crate::schema::{
     Diagnostics, Schema, StringKind,
 };
 
-/// What a schema cannot say of its attributes, by dotted path.
+/// Properties of attributes that `Schema` lacks, by dotted path.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct SchemaNotes<'a> {
     pub(crate) write_only: &'a [&'a str],
     pub(crate) deprecations: &'a [(&'a str, &'a str)],
 }
 
-/// The schema as a message. Attributes and blocks are sorted: the maps they come from have another order in every run.
+/// Attributes and blocks are sorted, because the order of the maps is random.
 pub(crate) fn schema(schema: &Schema, notes: SchemaNotes<'_>) -> pb::Schema {
     pb::Schema { version: schema.version, block: Some(block(&schema.block, "", notes)) }
 }
 
 /// Errors first, then warnings.
 ///
-/// Each points at an attribute of the resource or provider block itself, also when the fault is inside of it: Terraform up to 1.11 shows
-/// the first line of the whole block for a longer path. The text names the exact place.
+/// Each diagnostic points at a top-level attribute: for a longer path, Terraform up to 1.11 shows the first line of the block. The text
+/// contains the whole path.
 pub(crate) fn diagnostics(diags: Diagnostics) -> Vec<pb::Diagnostic> {
     use pb::diagnostic::Severity;
     let message = |severity: Severity| {

@@ -1,4 +1,4 @@
-//! Keys that live in ssh-agent.
+//! Keys of ssh-agent.
 
 use std::{
     path::{Path, PathBuf},
@@ -17,7 +17,7 @@ use tokio::net::UnixStream;
 
 use crate::transport::{error::Cause, user_files};
 
-/// An agent, and which of its keys is wanted.
+/// An agent, and the key of it to use.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Agent {
     pub(crate) socket: PathBuf,
@@ -51,12 +51,12 @@ impl Agent {
         Ok(Opened { client, identities })
     }
 
-    /// The error that it is of no use.
+    /// The error of an agent that cannot be used.
     pub(super) fn cannot(&self, problem: String) -> Cause {
         Cause::Agent { socket: user_files::shown(&self.socket), problem }
     }
 
-    /// The error that nothing came from it.
+    /// The error of an agent that does not respond.
     pub(super) fn silent(&self, limit: Duration) -> Cause {
         Cause::AgentSilent { socket: user_files::shown(&self.socket), limit }
     }
@@ -66,12 +66,12 @@ impl Agent {
     }
 }
 
-/// Which agent is waited for. One that never answers looks like a server that hangs, unless somebody keeps count.
+/// The agent whose response is awaited: its timeout must not be reported as a timeout of the server.
 #[derive(Debug, Default)]
 pub(super) struct Waiting(Mutex<Option<Agent>>);
 
 impl Waiting {
-    /// The agent that was being waited for when a login was given up.
+    /// The agent that had not responded when the login timed out.
     pub(super) fn agent(&self) -> Option<Agent> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -88,7 +88,7 @@ impl Waiting {
     }
 }
 
-/// Has an agent sign, and notes that it is waited for.
+/// Signs with an agent.
 pub(super) struct Signing<'a> {
     pub(super) client: &'a mut AgentClient<UnixStream>,
     pub(super) agent: &'a Agent,
@@ -113,7 +113,7 @@ fn is_wanted(identity: &AgentIdentity, wanted: &str) -> bool {
     let comment = match identity {
         AgentIdentity::PublicKey { comment, .. } | AgentIdentity::Certificate { comment, .. } => comment,
     };
-    // The comment of a public key is no part of it.
+    // The comment is not part of a public key.
     let same_key =
         russh::keys::PublicKey::from_openssh(wanted).is_ok_and(|it| it.key_data() == key.key_data());
     same_key || key.fingerprint(HashAlg::Sha256).to_string() == wanted || comment == wanted

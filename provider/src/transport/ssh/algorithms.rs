@@ -1,4 +1,4 @@
-//! What we offer to a server.
+//! The algorithms that are offered to a server.
 
 use std::borrow::Cow;
 
@@ -9,7 +9,7 @@ use russh::{
 
 use crate::transport::{limits::Limits, trust::HostTrust};
 
-/// Host key types, best first. SHA-1 signatures (`ssh-rsa` as an algorithm) are not among them.
+/// Host key types in order of preference, without SHA-1 signatures (`ssh-rsa` as an algorithm).
 const HOST_KEYS: [Algorithm; 6] = [
     Algorithm::Ed25519,
     Algorithm::Ecdsa { curve: EcdsaCurve::NistP256 },
@@ -19,7 +19,6 @@ const HOST_KEYS: [Algorithm; 6] = [
     Algorithm::Rsa { hash: Some(HashAlg::Sha256) },
 ];
 
-/// russh's configuration for a session with this host.
 pub(super) fn config(trust: &HostTrust, limits: &Limits) -> client::Config {
     client::Config {
         client_id: SshId::Standard(Cow::Borrowed(concat!("SSH-2.0-grit_", env!("CARGO_PKG_VERSION")))),
@@ -31,12 +30,12 @@ pub(super) fn config(trust: &HostTrust, limits: &Limits) -> client::Config {
     }
 }
 
-/// The types of known keys come first: a server shows the first one that it has, and any other would look like a changed key.
+/// Puts the types of known keys first: a server sends the first key type that it has, and a key of another type would look changed.
 fn preferred(trust: &HostTrust) -> Preferred {
     let known: Vec<&str> = trust.key_types().collect();
     let wanted = HOST_KEYS.into_iter().filter(|it| !trust.excluded().iter().any(|name| name == type_of(it)));
     let (first, rest): (Vec<_>, Vec<_>) = wanted.partition(|algorithm| known.contains(&type_of(algorithm)));
-    // Certificates are asked for only where an authority is known, because a server that has one shows no bare key then.
+    // Requests certificates only if an authority is known: a server with a certificate then does not send a plain key.
     let certificates = if trust.has_authorities() { HOST_KEYS.to_vec() } else { Vec::new() };
     Preferred {
         key: Cow::Owned([first, rest].concat()),
@@ -46,7 +45,7 @@ fn preferred(trust: &HostTrust) -> Preferred {
     }
 }
 
-/// The type of the key behind an algorithm: an RSA key is `ssh-rsa`, whatever it signs with.
+/// The key type of an algorithm: the type of an RSA key is `ssh-rsa` for all signature algorithms.
 fn type_of(algorithm: &Algorithm) -> &str {
     if matches!(algorithm, Algorithm::Rsa { .. }) { "ssh-rsa" } else { algorithm.as_str() }
 }

@@ -1,4 +1,4 @@
-//! Authentication: each credential once, and never again after a refusal.
+//! Authentication: each credential is tried once.
 
 use std::sync::Arc;
 
@@ -18,10 +18,9 @@ use crate::transport::{
     limits::{Deadline, Limits},
 };
 
-/// sshd ends a session at the sixth refused key, and counts all of them against our address.
+/// sshd ends a session at the sixth rejected key, and counts all of them against the address of the client.
 const MOST_KEYS: usize = 5;
 
-/// Something to log in with.
 #[derive(Debug, Clone)]
 pub(crate) enum Credential {
     Key(PrivateKey),
@@ -29,7 +28,7 @@ pub(crate) enum Credential {
     Agent(Agent),
 }
 
-/// Logs in with the first credential that the server takes, within a limit.
+/// Logs in with the first credential that the server accepts.
 pub(super) async fn authenticate(
     handle: &mut Handle<Handler>,
     observed: &Observed,
@@ -137,13 +136,13 @@ impl Attempts<'_> {
         Ok(false)
     }
 
-    /// Whether another key would be of no use, or would make the server hang up.
+    /// Whether the server would reject further keys, or end the session.
     fn is_over(&self) -> bool {
         self.offered.len() >= MOST_KEYS
             || self.remaining.as_ref().is_some_and(|methods| !methods.iter().any(|it| it == "publickey"))
     }
 
-    /// SHA-1 is what `None` means for an RSA key, and modern servers refuse it.
+    /// `None` means SHA-1 for an RSA key, which modern servers reject.
     async fn rsa_hash(&self, is_rsa: bool) -> Result<Option<HashAlg>, Cause> {
         if !is_rsa {
             return Ok(None);
@@ -154,7 +153,7 @@ impl Attempts<'_> {
         }
     }
 
-    /// Whether the server took the credential. A lost connection looks like a refusal to russh: both come with nothing left to try.
+    /// Whether the server accepted the credential. russh reports a lost connection as a rejection without remaining methods.
     async fn conclude(&mut self, result: Result<AuthResult, russh::Error>) -> Result<bool, Cause> {
         let (methods, partial) = match result {
             Ok(AuthResult::Success) => return Ok(true),
@@ -170,7 +169,7 @@ impl Attempts<'_> {
             return Err(self.end_cause());
         }
         if partial {
-            // The key was right, and is not enough: what else is asked for (a code, a password) nobody can type here.
+            // The key was accepted, but the server also requires a password or a code.
             let wanted = methods.join(", ");
             return Err(Cause::MoreFactors { wanted });
         }

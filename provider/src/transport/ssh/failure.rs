@@ -1,4 +1,4 @@
-//! russh's errors into causes.
+//! Converts errors of russh to causes.
 
 use std::{io, time::Duration};
 
@@ -9,10 +9,10 @@ use crate::transport::{
     limits::Limits,
 };
 
-/// What sshd says when it turns connections away: before 9.8, and since then (also to addresses under a penalty).
+/// sshd's messages when it rejects connections: before 9.8, and since then (also to addresses with a penalty).
 const LOAD_REJECTIONS: [&str; 2] = ["Exceeded MaxStartups", "Not allowed at this time"];
 
-/// An error between the first byte and the end of the key exchange.
+/// An error during the key exchange.
 pub(super) fn of_handshake(error: &Error, limits: &Limits, received: &[u8]) -> Cause {
     let text = String::from_utf8_lossy(received);
     let spoke_ssh = names_ssh2(&text);
@@ -27,7 +27,7 @@ pub(super) fn of_handshake(error: &Error, limits: &Limits, received: &[u8]) -> C
     }
 }
 
-/// No end of the key exchange within its limit.
+/// The key exchange timed out.
 pub(super) fn of_silence(limit: Duration, received: &[u8]) -> Cause {
     let text = String::from_utf8_lossy(received);
     let whole_lines = text.rsplit_once('\n').map_or("", |(lines, _)| lines);
@@ -61,7 +61,7 @@ pub(super) fn of_session(error: &Error, limits: &Limits) -> Cause {
     }
 }
 
-/// The server said goodbye with this message.
+/// The server's disconnect message.
 pub(super) fn of_disconnect(message: &str) -> Cause {
     if message.contains("Too many authentication failures") {
         Cause::TooManyAttempts
@@ -92,7 +92,7 @@ fn lost(error: &io::Error) -> String {
     }
 }
 
-/// Whether some line is the greeting of an SSH 2 server; others may come before it.
+/// Whether a line is the banner of an SSH 2 server; other lines may precede it.
 fn names_ssh2(text: &str) -> bool {
     text.lines().any(|line| line.starts_with("SSH-2.0-") || line.starts_with("SSH-1.99-"))
 }

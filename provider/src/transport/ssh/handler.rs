@@ -1,4 +1,4 @@
-//! What russh tells to its handler, and nobody else.
+//! Events that russh reports only to its handler.
 
 use std::{
     collections::VecDeque,
@@ -22,7 +22,7 @@ use crate::transport::{
     trust::{HostKey, HostTrust},
 };
 
-/// How long a handler may take to report what it saw, after the call that failed because of it has returned.
+/// The time in which the handler reports an event after the failure of the call that it belongs to.
 pub(super) const REASON_WAIT: Duration = Duration::from_millis(500);
 
 /// Shared between a session and its handler.
@@ -49,12 +49,12 @@ enum End {
 }
 
 impl Observed {
-    /// Cancelled when the session has ended, for whatever reason.
+    /// Cancelled when the session has ended.
     pub(super) fn ended(&self) -> &CancellationToken {
         &self.ended
     }
 
-    /// Why the session ended. Of use once [`Self::ended`] is cancelled.
+    /// Why the session ended, after [`Self::ended`] was cancelled.
     pub(super) fn end_cause(&self, limits: &Limits) -> Cause {
         match &self.seen().end {
             Some(End::Disconnected(message)) => failure::of_disconnect(message),
@@ -63,7 +63,7 @@ impl Observed {
         }
     }
 
-    /// The text of the oldest channel refusal that nobody took, which may arrive a moment after the refusal itself.
+    /// The text of the oldest unread channel refusal. It may arrive a moment after the refusal.
     pub(super) async fn refusal_text(&self, wait: Duration) -> Option<String> {
         let taken = async {
             loop {
@@ -77,7 +77,6 @@ impl Observed {
         tokio::time::timeout(wait, taken).await.ok()
     }
 
-    /// Adds what was seen to an error's evidence.
     pub(super) fn add_to(&self, evidence: &mut Observations) {
         let seen = self.seen();
         evidence.banner.clone_from(&seen.banner);
@@ -94,7 +93,7 @@ impl Observed {
     }
 }
 
-/// One session's handler. Lives inside russh's task; its end is the session's end.
+/// The handler of one session. russh's task owns it.
 pub(super) struct Handler {
     observed: Arc<Observed>,
     trust: HostTrust,
@@ -107,14 +106,13 @@ impl Handler {
     }
 }
 
-/// Also when russh's task panics or is dropped with its runtime.
+/// Also runs when russh's task panics, or when its runtime is dropped.
 impl Drop for Handler {
     fn drop(&mut self) {
         self.observed.ended.cancel();
     }
 }
 
-/// russh's error, or ours.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum HandlerError {
     #[error(transparent)]
@@ -164,7 +162,7 @@ impl client::Handler for Handler {
         let end = match reason {
             DisconnectReason::ReceivedDisconnect(info) => End::Disconnected(info.message),
             DisconnectReason::Error(HandlerError::Ssh(error)) => End::Failed(error),
-            // A rekey that shows another host key.
+            // Another host key in a rekey.
             DisconnectReason::Error(HandlerError::HostKey(refusal)) => End::Disconnected(refusal.to_string()),
         };
         self.observed.seen().end = Some(end);

@@ -1,4 +1,4 @@
-//! Host certificates, and host keys as our own type.
+//! Host certificates, and the conversion of host keys.
 
 use russh::keys::{
     Certificate, HashAlg, PublicKey, ssh_key::certificate::CertType, ssh_key::public::KeyData,
@@ -10,12 +10,11 @@ use crate::transport::{
     trust::{self, HostKey, HostTrust},
 };
 
-/// A public key as a type and a blob.
 pub(super) fn host_key(key: &PublicKey) -> Result<HostKey, russh::Error> {
     Ok(HostKey { key_type: key.algorithm().as_str().to_owned(), blob: key.to_bytes()? })
 }
 
-/// Accepts a host certificate that a known authority made for this host, is valid now, and demands nothing that we do not know.
+/// Accepts a host certificate that a trusted authority signed for this host, that is valid now, and that has no critical options.
 pub(super) fn judge(
     shown: &Certificate,
     key: &HostKey,
@@ -30,7 +29,7 @@ pub(super) fn judge(
     } else if shown.cert_type() != CertType::Host {
         "it is a user certificate".to_owned()
     } else if !authority.as_ref().is_some_and(|key| trust.is_authority(key)) {
-        // The bare key may still be known: authorities of other hosts made us ask for certificates.
+        // The plain key may be known: the certificate was requested because of an authority for other hosts.
         return trust.judge(key).map_err(|mut refusal| {
             let by = authority.map_or_else(|| "an unreadable key".to_owned(), |key| key.fingerprint());
             refusal.problem = Some(format!("it is signed by {by}, which is not a trusted authority"));
@@ -53,7 +52,7 @@ pub(super) fn judge(
     Err(refusal)
 }
 
-/// Signature and validity; the authority was found to be a known one before.
+/// Checks signature and validity period; the authority was checked before.
 fn in_time(shown: &Certificate) -> Result<(), String> {
     let authority = shown.signature_key().fingerprint(HashAlg::Sha256);
     let Err(error) = shown.validate([&authority]) else { return Ok(()) };

@@ -1,4 +1,4 @@
-//! Private keys and user certificates from text, with the damage repaired that texts suffer on their way through HCL.
+//! Private keys and user certificates. Repairs the usual damage of key texts in HCL.
 
 mod block;
 mod cost;
@@ -14,7 +14,7 @@ use zeroize::Zeroizing;
 
 use cost::KdfProblem;
 
-/// An RSA key of 16384 bits has 13 000 bytes. The arithmetic of longer ones takes the square of their length.
+/// An RSA key of 16384 bits has 13,000 bytes. The time for longer keys grows with the square of their length.
 const LONGEST: usize = 64 << 10;
 
 /// A decrypted private key. Cheap to clone; `Debug` shows its type and fingerprint.
@@ -39,22 +39,22 @@ impl fmt::Debug for PrivateKey {
     }
 }
 
-/// A private key and the certificate that speaks for it.
+/// A private key with its certificate.
 #[derive(Debug, Clone)]
 pub(crate) struct CertifiedKey {
     pub(super) key: PrivateKey,
     pub(super) certificate: Box<Certificate>,
 }
 
-/// Reads and decrypts a private key. Blocks: an encrypted key costs a tenth of a second and more, up to half a minute where its file asks
-/// for that; one that asks for more is refused.
+/// Parses and decrypts a private key. Blocks: the key derivation of an encrypted key takes 0.1 s or more, at most half a minute; keys that
+/// would take longer are rejected.
 ///
-/// `source` names where the text came from. A passphrase is ignored when the key is not encrypted.
+/// `source` is the name of the text in errors. A passphrase is ignored if the key is not encrypted.
 pub(crate) fn load(text: &Secret, passphrase: Option<&Secret>, source: &str) -> Result<PrivateKey, KeyError> {
     load_within(&KdfLimits::USUAL, text, passphrase, source)
 }
 
-/// As [`load`], with limits on what is done for the passphrase.
+/// As [`load`], with limits for the key derivation.
 pub(crate) fn load_within(
     limits: &KdfLimits,
     text: &Secret,
@@ -69,7 +69,7 @@ pub(crate) fn load_within(
         format: block.format.to_string(),
         problem: problem.to_owned(),
     };
-    // The decoder's words are of use to programmers only, and could quote the text.
+    // The decoder's error could contain a part of the key.
     let damaged = || unusable("the key text is damaged or incomplete");
     if let Some(problem) = block.format.refused() {
         return Err(unusable(problem));
@@ -112,7 +112,7 @@ pub(crate) fn load_within(
     }
 }
 
-/// Whether a text is a key that can be used, as far as can be told without its passphrase.
+/// Checks a key without its passphrase.
 pub(crate) fn inspect(text: &Secret) -> Result<(), KeyError> {
     match load(text, None, "the text") {
         Ok(_) | Err(KeyError::NoPassphrase { .. }) => Ok(()),
@@ -120,7 +120,7 @@ pub(crate) fn inspect(text: &Secret) -> Result<(), KeyError> {
     }
 }
 
-/// Reads a user certificate (the text of a `-cert.pub` file) and puts it to its key.
+/// Parses a user certificate (the text of a `-cert.pub` file), which must be for this key.
 pub(crate) fn load_certificate(text: &str, key: &PrivateKey, source: &str) -> Result<CertifiedKey, KeyError> {
     let unusable = |problem| KeyError::Certificate { source_name: source.to_owned(), problem };
     let certificate = read_certificate(text).map_err(unusable)?;
@@ -130,7 +130,6 @@ pub(crate) fn load_certificate(text: &str, key: &PrivateKey, source: &str) -> Re
     Ok(CertifiedKey { key: key.clone(), certificate: Box::new(certificate) })
 }
 
-/// A certificate, whatever its key.
 pub(crate) fn read_certificate(text: &str) -> Result<Certificate, String> {
     Certificate::from_openssh(text.trim()).map_err(|error| {
         format!(
@@ -139,8 +138,8 @@ pub(crate) fn read_certificate(text: &str) -> Result<Certificate, String> {
     })
 }
 
-/// Undoes what heredocs, templates and environment variables do to a PEM text: indentation, trailing spaces, carriage returns, `\n` as
-/// two characters, and lost line breaks.
+/// Reverses changes by heredocs, templates and environment variables: indentation, trailing spaces, carriage returns, `\n` as two
+/// characters, and missing line breaks.
 fn repair(text: &str) -> Zeroizing<String> {
     let text = text.trim_start_matches('\u{feff}').trim();
     let unescaped = if text.contains('\n') {
@@ -150,7 +149,7 @@ fn repair(text: &str) -> Zeroizing<String> {
     };
     let mut lines: Zeroizing<Vec<String>> = Zeroizing::new(Vec::new());
     for line in unescaped.lines() {
-        // A head, a foot and the text between them on one line: breaks were lost, or turned into spaces.
+        // Header, footer and content on one line: line breaks were removed, or replaced by spaces.
         for (index, part) in line.split("-----").enumerate() {
             let is_label = index % 2 == 1;
             if is_label {

@@ -1,8 +1,8 @@
-//! SSH itself: the only place that names russh.
+//! SSH sessions. Only this module uses russh.
 //!
-//! A [`Session`] is made over any byte stream (TCP, a channel of a bastion, a command), goes through handshake, host key check and
-//! authentication, each with its limit, and then opens channels, each of them a byte stream again. What russh reports only to its
-//! handler (the reason of a disconnect, the text of a channel refusal) is kept and ends up in the errors.
+//! A [`Session`] runs over any byte stream (TCP, a channel of a jump host, a command). It performs handshake, host key check and
+//! authentication, each with a time limit, and then opens channels. Errors contain what russh reports only to its handler: the reason of a
+//! disconnect, and the text of a channel refusal.
 
 mod agent;
 mod algorithms;

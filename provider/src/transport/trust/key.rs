@@ -1,4 +1,4 @@
-//! A host key as data, and what it may be pinned by.
+//! Host keys and pinned keys.
 
 use std::{fmt, str::FromStr};
 
@@ -8,7 +8,7 @@ use base64::{
 };
 use sha2::{Digest, Sha256};
 
-/// Fingerprints are written without padding, and often copied with it.
+/// Fingerprints have no padding, but users often copy them with padding.
 const LENIENT: GeneralPurpose = GeneralPurpose::new(
     &base64::alphabet::STANDARD,
     GeneralPurposeConfig::new()
@@ -16,22 +16,22 @@ const LENIENT: GeneralPurpose = GeneralPurpose::new(
         .with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
-/// A public key: its type, and its bytes as they travel.
+/// A public key: its type and its encoded bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct HostKey {
-    /// As `ssh-ed25519`. An RSA key is `ssh-rsa`, whatever it signs with.
+    /// Such as `ssh-ed25519`. An RSA key is `ssh-rsa` for all signature algorithms.
     pub(crate) key_type: String,
     pub(crate) blob: Vec<u8>,
 }
 
 impl HostKey {
-    /// Takes `TYPE BASE64 [COMMENT]`, the format of a `.pub` file.
+    /// Parses `TYPE BASE64 [COMMENT]`, the format of a `.pub` file.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let mut words = text.split_whitespace();
         Self::from_words(words.next()?, words.next()?)
     }
 
-    /// Takes a type and a blob in base64, which must agree.
+    /// Parses a type and a blob in base64, which must match.
     pub(crate) fn from_words(key_type: &str, base64: &str) -> Option<Self> {
         let blob = STANDARD.decode(base64).ok()?;
         let (length, rest) = blob.split_first_chunk::<4>()?;
@@ -40,7 +40,7 @@ impl HostKey {
         (inner == key_type.as_bytes() && whole).then(|| Self { key_type: key_type.to_owned(), blob })
     }
 
-    /// As `SHA256:…`, the way OpenSSH prints it.
+    /// As `SHA256:…`.
     pub(crate) fn fingerprint(&self) -> String {
         show(&self.digest())
     }
@@ -57,7 +57,7 @@ impl fmt::Display for HostKey {
     }
 }
 
-/// What a key is held against: a whole key, or its fingerprint.
+/// A whole key, or its fingerprint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Pin {
     Key(HostKey),
@@ -72,7 +72,6 @@ impl Pin {
         }
     }
 
-    /// The key's type, unless only its fingerprint is known.
     pub(super) fn key_type(&self) -> Option<&str> {
         match self {
             Self::Key(key) => Some(&key.key_type),
@@ -88,7 +87,7 @@ impl Pin {
     }
 }
 
-/// Takes `SHA256:…`, `TYPE BASE64 [COMMENT]`, and, because `ssh-keyscan` prints it so, `HOST TYPE BASE64`.
+/// Parses `SHA256:…`, `TYPE BASE64 [COMMENT]`, and `HOST TYPE BASE64`, the output of `ssh-keyscan`.
 impl FromStr for Pin {
     type Err = String;
 

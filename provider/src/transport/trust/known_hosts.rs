@@ -1,4 +1,4 @@
-//! The format of known_hosts files. A line that cannot be read is skipped, and harms no other.
+//! The format of known_hosts files. Invalid lines are ignored.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use hmac::{Hmac, KeyInit, Mac};
@@ -6,13 +6,13 @@ use sha1::Sha1;
 
 use super::{key::HostKey, pattern};
 
-/// The name under which a host is looked up: `[host]:port`, or the bare host on the standard port.
+/// The name of a host in known_hosts: `[host]:port`, or the plain host on the standard port.
 pub(crate) fn lookup_name(host: &str, port: u16) -> String {
     let host = host.to_lowercase();
     if port == crate::transport::address::SSH_PORT { host } else { format!("[{host}]:{port}") }
 }
 
-/// A line that names a key for some hosts.
+/// A line: a key for some hosts.
 #[derive(Debug)]
 pub(super) struct Line {
     pub(super) marker: Marker,
@@ -20,7 +20,6 @@ pub(super) struct Line {
     pub(super) key: HostKey,
 }
 
-/// What a line says about its key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Marker {
     None,
@@ -36,7 +35,7 @@ pub(super) enum Hosts {
 }
 
 impl Hosts {
-    /// Whether the line speaks of this host, given as [`lookup_name`] writes it.
+    /// Whether the line is for this host, given as a [`lookup_name`].
     pub(super) fn match_name(&self, name: &str) -> bool {
         match self {
             Self::Patterns(list) => pattern::list_matches(list, name),
@@ -52,7 +51,7 @@ impl Hosts {
     }
 }
 
-/// The lines that can be read, with their numbers, counted from 1 over all lines.
+/// The valid lines with their line numbers.
 pub(super) fn parse(text: &[u8]) -> impl Iterator<Item = (usize, Line)> {
     let lines = text.split(|byte| *byte == b'\n').zip(1..);
     lines.filter_map(|(line, number)| Some((number, parse_line(str::from_utf8(line).ok()?)?)))

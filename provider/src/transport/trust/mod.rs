@@ -1,8 +1,7 @@
-//! Whether a host key is the right one: known_hosts files and text, pinned keys, fingerprints, authorities.
+//! The host key check: known_hosts files and text, pinned keys, fingerprints, and authorities.
 //!
-//! The rules are OpenSSH's (`man sshd`, "SSH_KNOWN_HOSTS FILE FORMAT"); the judgement is ours, because russh's own check accepts revoked
-//! keys, knows no patterns and no authorities, and takes a second key of a type for a changed one. Nothing here speaks SSH: a key is a
-//! type and a blob.
+//! The rules are those of OpenSSH (`man sshd`, "SSH_KNOWN_HOSTS FILE FORMAT"). russh's check accepts revoked keys, has no patterns and no
+//! authorities, and treats a second key of a type as changed.
 
 mod key;
 mod known_hosts;
@@ -23,30 +22,29 @@ use crate::transport::{
 use key::Pin;
 use known_hosts::Marker;
 
-/// So much known_hosts text, some 100 lines, is read in a tenth of a millisecond.
+/// About 100 lines, which are parsed in 0.1 ms.
 const SHORT: usize = 16 << 10;
 
-/// The keys that the entry of a manager, or a hop, names for its own host.
+/// The required host keys of a runner manager or jump host.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Pinned {
     pub(crate) attribute: Attribute,
-    /// Public keys and fingerprints, one a line.
+    /// Public keys and fingerprints, one per line.
     pub(crate) keys: String,
 }
 
-/// Everything that is known about the keys of one host.
+/// The trusted keys of one host.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct HostTrust {
     name: String,
     accept_any: bool,
-    /// Keys and fingerprints that are accepted.
     known: Vec<KnownKey>,
-    /// Keys of a host of this name on the standard port, which count only when they fit (as OpenSSH has it).
+    /// Keys for the same host name on the standard port. They can only accept a key, as in OpenSSH.
     fallback: Vec<HostKey>,
     authorities: Vec<KnownKey>,
     revoked: Vec<KnownKey>,
     searched: Vec<String>,
-    /// Types that are not asked for again.
+    /// Key types that are not requested again.
     excluded: Vec<String>,
 }
 
@@ -57,8 +55,8 @@ struct KnownKey {
 }
 
 impl HostTrust {
-    /// Collects what the options, and the `host_key` of the entry or the hop, tell about a host. Reads the files anew each time, so that a line that
-    /// somebody adds during a long wait counts. A file that cannot be read makes no error here: it is named when a key is refused.
+    /// Collects the keys of all sources. Files are read each time, so that a line that is added during a long wait has an effect. An
+    /// unreadable file is not an error here: it is reported if a key is rejected.
     pub(crate) fn gather(
         sources: &TrustSources,
         pinned: Option<&Pinned>,
@@ -73,7 +71,7 @@ impl HostTrust {
             trust.pins(attribute, keys.lines())?;
         }
         if !trust.known.is_empty() {
-            // It says which key this very host has; what else is known of it may be older. A key that is revoked stays so.
+            // A pinned key replaces the other sources, except for revoked keys.
             trust.revoked = Self::gather(sources, None, host)?.revoked;
             return Ok(trust);
         }
@@ -95,13 +93,13 @@ impl HostTrust {
         Ok(trust)
     }
 
-    /// Whether [`Self::gather`] blocks for nothing: it reads no file, and little text.
+    /// Whether [`Self::gather`] is fast: it reads no file, and little text.
     pub(crate) fn is_at_hand(sources: &TrustSources) -> bool {
         sources.known_hosts_files.is_empty()
             && sources.known_hosts.as_ref().is_none_or(|text| text.len() <= SHORT)
     }
 
-    /// What the text of a known_hosts file alone tells.
+    /// The keys of a known_hosts text.
     #[cfg(any(test, feature = "fuzzing"))]
     pub(crate) fn of_text(text: &[u8], host: &HostPort) -> Self {
         let mut trust = Self { name: lookup_name(host.host(), host.port()), ..Self::default() };
@@ -109,7 +107,7 @@ impl HostTrust {
         trust
     }
 
-    /// Accepts a plain host key, or says why not.
+    /// Checks a plain host key.
     pub(crate) fn judge(&self, key: &HostKey) -> Result<(), Box<HostKeyRefusal>> {
         if self.accept_any {
             return Ok(());
@@ -129,39 +127,38 @@ impl HostTrust {
         Err(self.refusal(verdict, key))
     }
 
-    /// Whether the user gave up verification.
     pub(crate) fn accepts_any(&self) -> bool {
         self.accept_any
     }
 
-    /// Whether a certificate signed by this key may speak for the host. The certificate itself is checked by the caller.
+    /// Whether a certificate signed by this key is accepted for the host. The caller checks the certificate.
     pub(crate) fn is_authority(&self, key: &HostKey) -> bool {
         self.authorities.iter().any(|it| it.pin.fits(key))
     }
 
-    /// Whether this key, of a host or of an authority, is revoked. Never when any key is accepted.
+    /// Whether this key of a host or authority is revoked. Never if any key is accepted.
     pub(crate) fn is_revoked(&self, key: &HostKey) -> bool {
         !self.accept_any && self.revoked.iter().any(|it| it.pin.fits(key))
     }
 
-    /// Whether host certificates are of use at all.
+    /// Whether host certificates can be accepted.
     pub(crate) fn has_authorities(&self) -> bool {
         !self.accept_any && !self.authorities.is_empty()
     }
 
-    /// The types of the known keys, which are to be asked for first.
+    /// The types of the known keys, which are requested first.
     pub(crate) fn key_types(&self) -> impl Iterator<Item = &str> {
         let known = self.known.iter().filter_map(|it| it.pin.key_type());
         known.chain(self.fallback.iter().map(|key| key.key_type.as_str()))
     }
 
-    /// Types that were shown and did not fit.
+    /// Key types that the host has used without success.
     pub(crate) fn excluded(&self) -> &[String] {
         &self.excluded
     }
 
-    /// Whether it is worth asking for another type of key after this refusal: where only fingerprints are pinned, nobody can tell which
-    /// of the host's keys is meant. Then the refused type is not asked for again.
+    /// Excludes the rejected key type if another type may be accepted: a pinned fingerprint does not contain the key type. Returns whether
+    /// a retry is useful.
     pub(crate) fn exclude(&mut self, refusal: &HostKeyRefusal) -> bool {
         let untyped = self.known.iter().any(|known| known.pin.key_type().is_none());
         let fresh = !self.excluded.contains(&refusal.key_type);
@@ -172,7 +169,6 @@ impl HostTrust {
         worth
     }
 
-    /// A refusal of this key with everything that helps to judge it.
     pub(crate) fn refusal(&self, verdict: HostKeyVerdict, key: &HostKey) -> Box<HostKeyRefusal> {
         let expected =
             if verdict == HostKeyVerdict::BadCertificate { &self.authorities } else { &self.known };
@@ -236,12 +232,11 @@ impl HostTrust {
     }
 }
 
-/// What a line of pinned keys says: not the empty ones, nor comments.
+/// A line that is not empty and not a comment.
 fn significant(line: &str) -> Option<&str> {
     Some(line.trim()).filter(|line| !line.is_empty() && !line.starts_with('#'))
 }
 
-/// Whether a text is made of public keys and fingerprints.
 pub(crate) fn check_pins(text: &str) -> Result<(), String> {
     text.lines().filter_map(significant).try_for_each(|line| line.parse::<Pin>().map(drop))
 }
@@ -251,7 +246,6 @@ pub(crate) fn check_known_hosts(text: &str) -> Result<(), String> {
     first.map(drop).ok_or_else(|| "no known_hosts entry found; `ssh-keyscan HOST` prints entries".to_owned())
 }
 
-/// The public key of an authority.
 pub(crate) fn authority(text: &str) -> Result<HostKey, String> {
     HostKey::parse(text).ok_or_else(|| {
         "not a public key; use the format of a .pub file, such as \"ssh-ed25519 AAAA…\"".to_owned()

@@ -1,12 +1,12 @@
-//! Host patterns: `*` and `?`, lists with commas, and `!` for "but not".
+//! Host patterns: `*` and `?`, lists with commas, and `!` for exclusion.
 
-/// Whether a name is named by one of the patterns, as in the principals of a host certificate. Case is ignored.
+/// Whether one of the patterns matches, as for the principals of a host certificate. Ignores case.
 pub(crate) fn matches_any<'a>(patterns: impl IntoIterator<Item = &'a str>, name: &str) -> bool {
     let name = name.to_lowercase();
     patterns.into_iter().any(|pattern| matches(pattern.to_lowercase().as_bytes(), name.as_bytes()))
 }
 
-/// Whether a list names a name: some pattern fits, and none with `!` does. Case is ignored.
+/// Whether a pattern of the list matches, and none with `!` does. Ignores case.
 pub(super) fn list_matches(list: &str, name: &str) -> bool {
     let (list, name) = (list.to_lowercase(), name.to_lowercase());
     let mut found = false;
@@ -20,10 +20,10 @@ pub(super) fn list_matches(list: &str, name: &str) -> bool {
     found
 }
 
-/// `*` stands for any run of characters, `?` for one. Linear in memory, and never exponential in time.
+/// `*` matches any number of characters, `?` exactly one. The time is never exponential.
 fn matches(pattern: &[u8], name: &[u8]) -> bool {
     let (mut p, mut n) = (0, 0);
-    // Where to go on after the last `*`, with one more character given to it.
+    // Where to resume after the last `*` when it has to match one more character.
     let mut star: Option<(usize, usize)> = None;
     while n < name.len() {
         match pattern.get(p) {

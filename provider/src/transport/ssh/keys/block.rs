@@ -6,16 +6,16 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use russh::keys::{self, ssh_key};
 use zeroize::Zeroizing;
 
-/// How the body of a key in OpenSSH's own format begins whose cipher is `none`: the magic, a length, and the name.
+/// The beginning of an unencrypted key in the OpenSSH format: magic, length and name of the cipher.
 const OPENSSH_NOT_ENCRYPTED: &[u8] = b"openssh-key-v1\0\0\0\0\x04none";
 
-/// The part of a repaired text that is the key. The decoder gets this part and nothing else, so that it reads what was looked at here.
+/// The part of a repaired text that is the key. The decoder receives exactly the part that was checked here.
 pub(super) struct Block<'a> {
     pub(super) format: Format,
     pub(super) text: &'a str,
-    /// What its base64 stands for; empty in formats that are not PEM.
+    /// The decoded base64; empty in formats that are not PEM.
     pub(super) body: Zeroizing<Vec<u8>>,
-    /// Whether it is one block of base64 that can be read in one way only.
+    /// Whether it is one valid block of base64.
     pub(super) is_sound: bool,
 }
 
@@ -45,7 +45,7 @@ impl<'a> Block<'a> {
 
     pub(super) fn is_encrypted(&self) -> bool {
         match self.format {
-            // Reading a key makes its public half from it, which costs as much as a signature: the decoder does so anyway.
+            // Parsing an unencrypted key computes its public key, which is slow; the decoder does it again.
             Format::OpenSsh if self.body.starts_with(OPENSSH_NOT_ENCRYPTED) => false,
             Format::OpenSsh => {
                 ssh_key::PrivateKey::from_bytes(&self.body).is_ok_and(|key| key.is_encrypted())
@@ -63,7 +63,7 @@ impl<'a> Block<'a> {
     }
 }
 
-/// Formats of private keys, and what is often taken for one.
+/// Formats of private keys, and texts that users mistake for a private key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Format {
     OpenSsh,
@@ -78,7 +78,7 @@ pub(super) enum Format {
 }
 
 impl Format {
-    /// How the formats begin that say so.
+    /// The PEM labels of the formats.
     const LABELS: [(&str, Self); 5] = [
         ("-----BEGIN OPENSSH PRIVATE KEY-----", Self::OpenSsh),
         ("-----BEGIN RSA PRIVATE KEY-----", Self::Pkcs1),
@@ -102,7 +102,7 @@ impl Format {
         }
     }
 
-    /// What cannot be used whatever is inside.
+    /// Why a format is not supported.
     pub(super) fn refused(self) -> Option<&'static str> {
         match self {
             Self::PublicKey => Some("the private key is required; use the file without .pub"),
@@ -114,11 +114,11 @@ impl Format {
         }
     }
 
-    /// Whether an error of the decoder is what a wrong passphrase looks like in this format.
+    /// Whether an error of the decoder means a wrong passphrase in this format.
     pub(super) fn fails_by_passphrase(self, error: &keys::Error) -> bool {
         let text = error.to_string();
         match self {
-            // ssh-key's word for a checksum that does not fit, or padding that is none.
+            // ssh-key's error for a wrong checksum or padding.
             Self::OpenSsh | Self::Putty => {
                 matches!(error, keys::Error::SshKey(_)) && !text.contains("unsupported")
             }

@@ -1,7 +1,7 @@
-//! What it costs to try a passphrase, which an encrypted key says itself: read and held to limits before anything is derived.
+//! Limits for the key derivation of encrypted keys, checked before it runs.
 //!
-//! Without limits a key file would decide how long the provider computes (2^32 rounds of bcrypt are a year) and how much memory it takes
-//! (scrypt and Argon2 can ask for terabytes). Each limit is some seconds on a small machine, and many times what tools write.
+//! Without limits, a key file determines the time (2^32 rounds of bcrypt take a year) and the memory (scrypt and Argon2: terabytes). Each
+//! limit is a few seconds on a small machine, and far above what tools write.
 
 use pkcs8::{
     EncryptedPrivateKeyInfoRef,
@@ -11,7 +11,6 @@ use russh::keys::ssh_key;
 
 use super::block::{Block, Format};
 
-/// The most that is done for a passphrase.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct KdfLimits {
     bcrypt_rounds: u32,
@@ -25,7 +24,7 @@ pub(crate) struct KdfLimits {
 }
 
 impl KdfLimits {
-    /// What the provider does. Beside each, what one unit takes here, and what tools write by themselves.
+    /// The provider's limits. Each comment has the time of one unit, and the usual values of tools.
     pub(crate) const USUAL: Self = Self {
         bcrypt_rounds: 2_000,          // 9 ms; ssh-keygen 16 or 24, `-a 100` is what people choose
         pbkdf2_iterations: 10_000_000, // 1 µs; OpenSSL 2048, and 600 000 is what is advised for passwords
@@ -34,13 +33,13 @@ impl KdfLimits {
         mib: 256,
     };
 
-    /// Enough for keys that were made to be cheap, and quick in a debug build.
+    /// For test keys with a cheap derivation.
     #[cfg(any(test, feature = "fuzzing"))]
     pub(crate) const TINY: Self =
         Self { bcrypt_rounds: 2, pbkdf2_iterations: 2_000, scrypt_blocks: 256, argon2_work: 1, mib: 1 };
 }
 
-/// How a passphrase becomes a key.
+/// The key derivation of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Derivation {
     Bcrypt { rounds: u32 },
@@ -49,16 +48,16 @@ enum Derivation {
     Argon2 { kib: u64, passes: u64 },
 }
 
-/// What is wrong with the derivation that a key asks for.
+/// Why a key derivation is rejected.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum KdfProblem {
-    /// It is none.
+    /// The parameters are invalid.
     Damaged,
-    /// What is asked for, and what is allowed at most.
+    /// The cost of the key, and the limit.
     TooCostly { asked: String, limit: String },
 }
 
-/// Holds an encrypted key to the limits. One that names no derivation (PKCS#1 has a fixed one) costs nothing worth a limit.
+/// Checks an encrypted key. A key without derivation parameters (PKCS#1 has a fixed derivation) is always accepted.
 pub(super) fn check(block: &Block<'_>, limits: &KdfLimits) -> Result<(), KdfProblem> {
     Derivation::of(block).map_or(Ok(()), |derivation| derivation.check(limits))
 }
@@ -71,14 +70,14 @@ impl Derivation {
                 _ => None,
             },
             Format::Putty => {
-                // A name that stands there twice counts with its largest value.
+                // If a name is repeated, its largest value counts.
                 let largest = |name| {
                     let lines = block.text.lines().filter_map(|line| line.split_once(": "));
                     lines.filter(|(it, _)| *it == name).filter_map(|(_, value)| value.parse().ok()).max()
                 };
                 Some(Self::Argon2 { kib: largest("Argon2-Memory")?, passes: largest("Argon2-Passes")? })
             }
-            // Whatever the label says: the decoder goes by what is inside.
+            // The decoder ignores the label.
             _ => match EncryptedPrivateKeyInfoRef::try_from(block.body.as_slice()).ok()?.encryption_algorithm
             {
                 EncryptionScheme::Pbes2(pbes2) => match pbes2.kdf {
@@ -105,7 +104,7 @@ impl Derivation {
             Self::Pbkdf2 { iterations } if iterations > pbkdf2_iterations => {
                 too_costly(format!("{iterations} PBKDF2 iterations"), pbkdf2_iterations.to_string())
             }
-            // The decoder would take the logarithm of N.
+            // The decoder computes the logarithm of N.
             Self::Scrypt { n: 0, .. } => Err(KdfProblem::Damaged),
             Self::Scrypt { n, r, p } => {
                 let asked = |what| format!("scrypt with N={n}, r={r}, p={p}, {what}");
