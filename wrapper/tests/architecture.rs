@@ -1,4 +1,4 @@
-//! The architecture of the wrapper: its floors, its circles, and what the lowest floor does not use.
+//! The architecture of the wrapper: its layers, circles of imports, and what the lowest layer does not use.
 
 use std::path::Path;
 
@@ -20,12 +20,12 @@ fn read() -> Architecture {
 }
 
 #[test]
-fn each_floor_imports_only_lower_floors() {
+fn each_layer_imports_only_lower_layers() {
     let found = read().imports_that_run_up(&[&["lib.rs"], &["cli/"], &["daemon/"], &["supervise/"]]);
     assert!(
         found.is_empty(),
         "cli may import daemon and supervise, daemon may import supervise, and supervise imports neither. \
-         Move the item to the lowest floor that needs it, or pass it as an argument:\n{}",
+         Move the item to the lowest layer that needs it, or pass it as an argument:\n{}",
         found.join("\n")
     );
 }

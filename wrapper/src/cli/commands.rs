@@ -30,7 +30,7 @@ use crate::{
         status::{self, How, Job, Status},
         visible::visible_line,
     },
-    supervise::DrainOutcome,
+    supervise::StopOutcome,
 };
 
 /// Address of the wrapper, and output format.
@@ -214,13 +214,13 @@ async fn finish(
     let status = wait::wait(&common.address, goal, timeout, progress, watch).await?;
     show(common, &status)?;
     match status.drain.and_then(|drain| drain.outcome) {
-        None | Some(DrainOutcome::Clean | DrainOutcome::NoRunner) => Ok(()),
-        Some(DrainOutcome::JobsAborted) if abort_asked => Ok(()),
+        None | Some(StopOutcome::Clean | StopOutcome::NoRunner) => Ok(()),
+        Some(StopOutcome::JobsAborted) if abort_asked => Ok(()),
         Some(
-            outcome @ (DrainOutcome::JobsAborted
-            | DrainOutcome::Killed
-            | DrainOutcome::Failed
-            | DrainOutcome::Unknown),
+            outcome @ (StopOutcome::JobsAborted
+            | StopOutcome::Killed
+            | StopOutcome::Failed
+            | StopOutcome::Unknown),
         ) => Err(CommandError::NotClean(view::outcome_text(outcome))),
     }
 }

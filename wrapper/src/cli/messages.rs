@@ -9,7 +9,7 @@ use crate::{
         health::Level,
         status::{Drain, Exit, HealthStatus, How, Job, OldestJob, Status},
     },
-    supervise::{DrainOutcome, Mode, RunnerState},
+    supervise::{Mode, RunnerState, StopOutcome},
 };
 
 /// A message of a newer wrapper has a value that this version does not know.
@@ -82,12 +82,12 @@ fn drain(drain: v1::Drain) -> Result<Drain, UnknownValue> {
     };
     let outcome = match drain.outcome() {
         v1::DrainOutcome::Unspecified => None,
-        v1::DrainOutcome::Clean => Some(DrainOutcome::Clean),
-        v1::DrainOutcome::JobsAborted => Some(DrainOutcome::JobsAborted),
-        v1::DrainOutcome::Killed => Some(DrainOutcome::Killed),
-        v1::DrainOutcome::Failed => Some(DrainOutcome::Failed),
-        v1::DrainOutcome::Unknown => Some(DrainOutcome::Unknown),
-        v1::DrainOutcome::NoRunner => Some(DrainOutcome::NoRunner),
+        v1::DrainOutcome::Clean => Some(StopOutcome::Clean),
+        v1::DrainOutcome::JobsAborted => Some(StopOutcome::JobsAborted),
+        v1::DrainOutcome::Killed => Some(StopOutcome::Killed),
+        v1::DrainOutcome::Failed => Some(StopOutcome::Failed),
+        v1::DrainOutcome::Unknown => Some(StopOutcome::Unknown),
+        v1::DrainOutcome::NoRunner => Some(StopOutcome::NoRunner),
     };
     Ok(Drain {
         id: drain.id,

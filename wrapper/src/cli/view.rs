@@ -10,7 +10,7 @@ use crate::{
         status::{Drain, Exit, How, Job, Status, time_text},
         visible::{visible, visible_line},
     },
-    supervise::DrainOutcome,
+    supervise::StopOutcome,
 };
 
 /// The answer to a drain.
@@ -139,16 +139,16 @@ fn exit_text(exit: &Exit) -> String {
 }
 
 /// The outcome as text.
-pub(super) fn outcome_text(outcome: DrainOutcome) -> &'static str {
+pub(super) fn outcome_text(outcome: StopOutcome) -> &'static str {
     match outcome {
-        DrainOutcome::Clean => "clean: the runner finished its jobs and exited",
-        DrainOutcome::JobsAborted => "jobs aborted: the remaining jobs were aborted, and the runner exited",
-        DrainOutcome::Killed => "killed: the runner did not exit in time and was killed with its jobs",
-        DrainOutcome::Failed => "failed: the runner exited with an error; jobs may have been aborted",
-        DrainOutcome::Unknown => {
+        StopOutcome::Clean => "clean: the runner finished its jobs and exited",
+        StopOutcome::JobsAborted => "jobs aborted: the remaining jobs were aborted, and the runner exited",
+        StopOutcome::Killed => "killed: the runner did not exit in time and was killed with its jobs",
+        StopOutcome::Failed => "failed: the runner exited with an error; jobs may have been aborted",
+        StopOutcome::Unknown => {
             "unknown: the runner exited, but its exit code is unknown; jobs may have been aborted"
         }
-        DrainOutcome::NoRunner => "no runner: the runner was not running",
+        StopOutcome::NoRunner => "no runner: the runner was not running",
     }
 }
 

@@ -3,28 +3,22 @@
 use std::{sync::Arc, time::Duration};
 
 use thiserror::Error;
-use tokio::{
-    sync::watch::Receiver,
-    time::{Instant, timeout},
-};
+use tokio::{sync::watch::Receiver, time::timeout};
 use tracing::{error, info, warn};
 
 use super::{
-    access::{Access, CallbackRefused},
-    audit::{Change, Requester},
+    access::{Access, CallbackRefused, Requester},
+    audit::Change,
     health::{Health, Prober},
     status::{JobList, Status},
 };
 use crate::supervise::{
-    Answer, DrainId, Handle, HandleError, Mode, Refusal, Stop, Supervision,
-    callback::{Callback, CallbackError},
+    Answer, Handle, HandleError, Refusal, Stop, StopId, Supervision, callback::CallbackError,
 };
 
 /// The maximum length of an id and of a reason, in characters.
 const MAX_ID: usize = 200;
 const MAX_REASON: usize = 1000;
-/// The maximum deadline. It is longer than any job.
-const MAX_DEADLINE: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 /// How long the runner may take to list its jobs, before a drain continues without the check for a self-drain.
 const SELF_DRAIN_CHECK: Duration = Duration::from_secs(1);
 
@@ -35,18 +29,6 @@ pub struct Control {
     health: Receiver<Health>,
     prober: Prober,
     access: Access,
-}
-
-/// A request for a drain, as a client sent it.
-#[derive(Debug)]
-pub(crate) struct DrainRequest {
-    pub(crate) id: String,
-    pub(crate) mode: Mode,
-    pub(crate) reason: String,
-    pub(crate) deadline: Option<Duration>,
-    pub(crate) callback: Option<Result<Callback, CallbackError>>,
-    /// `CI_JOB_URL` of a client that is a CI job. Empty for other clients.
-    pub(crate) job_url: String,
 }
 
 /// Why a request was rejected.
@@ -83,6 +65,10 @@ pub(crate) enum Kind {
 }
 
 impl ControlError {
+    pub(crate) fn invalid(field: &'static str, why: impl Into<String>) -> Self {
+        Self::Invalid { field, why: why.into() }
+    }
+
     pub(crate) fn kind(&self) -> Kind {
         match self {
             Self::Invalid { .. } | Self::Callback(_) => Kind::Invalid,
@@ -122,60 +108,45 @@ impl Control {
         self.prober.jobs().await.map(JobList::new).ok_or(ControlError::NoJobs)
     }
 
-    /// Starts a drain, and returns when it is in progress.
+    /// Starts a drain, and returns when it is in progress. `job_url` is `CI_JOB_URL` of a client that is a CI job, and empty for others.
     pub(crate) async fn drain(
         &self,
-        request: DrainRequest,
+        stop: Stop,
+        job_url: String,
         requester: Requester,
     ) -> Result<Answer, ControlError> {
         let control = self.clone();
         detached(async move {
-            let job_url = request.job_url.clone();
-            let stop = stop(request)?;
-            control.check_callbacks(&stop)?;
-            control.refuse_self_drain(&job_url).await?;
-            control.stop(stop, requester).await
+            if !(1..=MAX_ID).contains(&stop.id.as_str().chars().count()) {
+                return Err(ControlError::invalid("id", "expected 1 to 200 characters"));
+            }
+            if stop.id == StopId::Signal {
+                let why = "\"signal\" is reserved for drains started by a signal to the wrapper";
+                return Err(ControlError::invalid("id", why));
+            }
+            if stop.reason.chars().count() > MAX_REASON {
+                return Err(ControlError::invalid("reason", "expected at most 1000 characters"));
+            }
+            stop.callbacks.iter().try_for_each(|callback| control.access.check_callback(callback))?;
+            if !job_url.is_empty() {
+                control.refuse_self_drain(&job_url).await?;
+            }
+            let stop = Stop { requested_by: Arc::from(requester.to_string()), ..stop };
+            let answer = control.supervisor.stop(stop.clone()).await?;
+            Change::drain(&stop).answered(&answer).log(requester);
+            Ok(answer)
         })
         .await
-    }
-
-    /// Starts a drain through the API of the upstream wrapper.
-    pub(crate) async fn upstream_drain(
-        &self,
-        mode: Mode,
-        callback: Option<Result<Callback, CallbackError>>,
-        requester: Requester,
-    ) -> Result<Answer, ControlError> {
-        let control = self.clone();
-        detached(async move {
-            let callbacks = callback.transpose()?.into_iter().collect();
-            let stop = Stop { callbacks, ..Stop::new(DrainId::Upstream, mode) };
-            control.check_callbacks(&stop)?;
-            control.stop(stop, requester).await
-        })
-        .await
-    }
-
-    fn check_callbacks(&self, stop: &Stop) -> Result<(), ControlError> {
-        Ok(stop.callbacks.iter().try_for_each(|callback| self.access.check_callback(callback))?)
-    }
-
-    async fn stop(&self, stop: Stop, requester: Requester) -> Result<Answer, ControlError> {
-        let stop = Stop { requested_by: Arc::from(requester.to_string()), ..stop };
-        let change = Change::drain(&stop);
-        let answer = self.supervisor.stop(stop.clone()).await?;
-        change.answered(&answer).log(requester);
-        Ok(answer)
     }
 
     /// Cancels the drain with this id. An empty id is any drain.
     pub(crate) async fn cancel(&self, id: &str, requester: Requester) -> Result<(), ControlError> {
-        let (control, wanted) = (self.clone(), Some(id).filter(|id| !id.is_empty()).map(DrainId::from));
+        let (control, wanted) = (self.clone(), Some(id).filter(|id| !id.is_empty()).map(StopId::from));
         detached(async move {
             let in_progress = control.supervision().state.stop().map(|stop| stop.id.clone());
             control.supervisor.cancel(wanted.clone()).await?;
             let id = in_progress.or(wanted);
-            let id = id.as_ref().map(DrainId::as_str);
+            let id = id.as_ref().map(StopId::as_str);
             Change { action: "cancel", outcome: "cancelled", id, ..Change::default() }.log(requester);
             Ok(())
         })
@@ -197,9 +168,6 @@ impl Control {
     /// A CI job that drains its own runner, and waits for the end of the drain, would wait for itself. If the runner does not list its jobs in
     /// time, the drain continues without this check.
     async fn refuse_self_drain(&self, job_url: &str) -> Result<(), ControlError> {
-        if job_url.is_empty() {
-            return Ok(());
-        }
         match timeout(SELF_DRAIN_CHECK, self.prober.jobs()).await {
             Ok(Some(jobs)) => match jobs.iter().find(|job| job.is_at(job_url)) {
                 Some(job) => Err(ControlError::SelfDrain(job.id())),
@@ -242,27 +210,6 @@ impl Changes {
             Ok(()) = self.health.changed() => Some(()),
         }
     }
-}
-
-/// Checks a request.
-fn stop(request: DrainRequest) -> Result<Stop, ControlError> {
-    let invalid = |field, why: &str| ControlError::Invalid { field, why: why.to_owned() };
-    if request.id.is_empty() || request.id.chars().count() > MAX_ID {
-        return Err(invalid("id", "expected 1 to 200 characters"));
-    }
-    let id = DrainId::from(request.id.as_str());
-    if id == DrainId::Signal {
-        return Err(invalid("id", "\"signal\" is reserved for drains started by a signal to the wrapper"));
-    }
-    if request.reason.chars().count() > MAX_REASON {
-        return Err(invalid("reason", "expected at most 1000 characters"));
-    }
-    Ok(Stop {
-        reason: Arc::from(request.reason.as_str()),
-        deadline: request.deadline.map(|deadline| Instant::now() + deadline.min(MAX_DEADLINE)),
-        callbacks: request.callback.transpose()?.into_iter().collect(),
-        ..Stop::new(id, request.mode)
-    })
 }
 
 /// Carries out a request in a separate task: the future of a call is dropped when its client disconnects, and an accepted request must not be

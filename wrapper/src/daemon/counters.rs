@@ -11,14 +11,15 @@ use std::{
 
 use tonic::Code;
 
-use crate::supervise::{Counted, DrainResult, Drained, ExitReason, Mode};
+use crate::supervise::{Counted, EndedStop, ExitReason, Mode, StopOutcome};
 
 /// All counters of one wrapper.
 #[derive(Debug, Default)]
 pub struct Counters {
     since: Since,
     exits: CounterArray<{ ExitReason::ALL.len() }>,
-    drains: [CounterArray<{ DrainResult::ALL.len() }>; 2],
+    /// The last counter is for cancelled drains.
+    drains: [CounterArray<{ StopOutcome::ALL.len() + 1 }>; 2],
     drain_durations: [Histogram; 2],
     requests: [CounterArray<CODES>; METHODS.len()],
     denied: CounterArray<1>,
@@ -93,8 +94,8 @@ impl Counters {
     pub(crate) fn count(&self, change: Counted) {
         match change {
             Counted::Exit(reason) => self.exits.add(reason as usize),
-            Counted::Drain(Drained { mode, result, duration }) => {
-                self.drains[mode as usize].add(result as usize);
+            Counted::Stop(EndedStop { mode, outcome, duration }) => {
+                self.drains[mode as usize].add(outcome_index(outcome));
                 if let Some(duration) = duration {
                     self.drain_durations[mode as usize].add(duration);
                 }
@@ -129,9 +130,10 @@ impl Counters {
         self.exits.get(reason as usize)
     }
 
+    /// The number of drains with this outcome; `None` for cancelled drains.
     #[must_use]
-    pub fn drains(&self, mode: Mode, result: DrainResult) -> u64 {
-        self.drains[mode as usize].get(result as usize)
+    pub fn drains(&self, mode: Mode, outcome: Option<StopOutcome>) -> u64 {
+        self.drains[mode as usize].get(outcome_index(outcome))
     }
 
     #[must_use]
@@ -159,6 +161,10 @@ impl Counters {
     pub fn attempts(&self, result: CallbackResult) -> u64 {
         self.attempts.get(result as usize)
     }
+}
+
+fn outcome_index(outcome: Option<StopOutcome>) -> usize {
+    outcome.map_or(StopOutcome::ALL.len(), |outcome| outcome as usize)
 }
 
 /// A histogram with the buckets [`DRAIN_STEPS`].

@@ -197,13 +197,13 @@ async fn supervise(settings: &Settings, mut passed: Passed) -> Result<u8, RunErr
     Ok(exit_code(&end))
 }
 
-/// How the runner is started. `gated`: it waits until the state file has its identity.
-fn platform(settings: &Settings, command: CommandLine, gated: bool) -> Linux {
+/// How the runner is started. `with_barrier`: it waits until the state file has its identity.
+fn platform(settings: &Settings, command: CommandLine, with_barrier: bool) -> Linux {
     let mut platform = Linux::new(command)
         .marked(env::var(MARKER_VARIABLE).unwrap_or_default())
         .without_env(&NOT_INHERITED)
         .output(Output::of_stderr(env::var("JOURNAL_STREAM").ok().as_deref()));
-    if gated {
+    if with_barrier {
         platform = platform.with_barrier();
     }
     if let Some(address) = &settings.runner_listen_address {

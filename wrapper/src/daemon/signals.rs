@@ -18,9 +18,9 @@ use tokio::{
 };
 use tracing::{error, info};
 
-use super::audit::{Change, Requester};
+use super::{access::Requester, audit::Change};
 use crate::supervise::log_key as key;
-use crate::supervise::{Answer, DrainId, Handle, HandleError, Mode, Stop};
+use crate::supervise::{Answer, Handle, HandleError, Mode, Stop, StopId};
 
 /// Two signals within this time count as one.
 const DUPLICATE_WINDOW: Duration = Duration::from_millis(500);
@@ -96,7 +96,7 @@ impl SignalState {
                     deadline,
                     reason: Arc::from(name),
                     requested_by: Arc::from(name),
-                    ..Stop::new(DrainId::Signal, Mode::Graceful)
+                    ..Stop::new(StopId::Signal, Mode::Graceful)
                 };
                 let result = accepted(|| self.supervisor.leave(stop.clone())).await;
                 // Only a drain that was started can become forceful by the next signal.
@@ -107,7 +107,7 @@ impl SignalState {
             Some(first) if escalates && now >= first + DUPLICATE_WINDOW => {
                 info!({ key::SIGNAL } = name, "signal received again: stopping the runner forcefully");
                 let stop =
-                    Stop { requested_by: Arc::from(name), ..Stop::new(DrainId::Signal, Mode::Forceful) };
+                    Stop { requested_by: Arc::from(name), ..Stop::new(StopId::Signal, Mode::Forceful) };
                 let result = accepted(|| self.supervisor.stop(stop.clone())).await;
                 report(name, "drain", Some(&stop), result);
             }

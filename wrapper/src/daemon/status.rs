@@ -1,33 +1,16 @@
-//! The status of the runner and its wrapper. All APIs, the metrics, systemd and the commands show this.
+//! The status of the runner and its wrapper. All APIs, the metrics, systemd and the commands show this. [`build`] makes it.
+
+mod build;
 
 use std::time::{Duration, SystemTime};
 
 use serde::{Serialize, Serializer};
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
-use tokio::time::Instant;
 
-use super::{
-    duration,
-    health::{self, Health, Level},
-    visible::visible_line,
-};
-use crate::supervise::{
-    ChildInfo, DrainOutcome, End, LastLines, Mode, PastStop, Phase, RunnerState, State, Stop, Supervision,
-    clock, process,
-};
+use super::{duration, health::Level, visible::visible_line};
+use crate::supervise::{Mode, RunnerState, StopOutcome, process};
 
-/// The texts are limited, so that a status has less than 64 KiB and every client can read it.
-const MAX_REASONS: usize = 20;
-const MAX_REASON: usize = 500;
-/// The failure, with the last log lines.
-const MAX_FAILURE: usize = 16 * 1024;
-const MAX_SPAWN_ERROR: usize = 2 * 1024;
-/// A text of the runner, such as its version.
-const MAX_NAME: usize = 200;
-/// A list of jobs. gRPC clients accept 4 MiB by default.
-const MAX_JOBS: usize = 3 * 1024 * 1024;
-/// The size of a job in a gRPC message, without its texts.
-const JOB_OVERHEAD: usize = 48;
+pub(crate) use self::build::failure;
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Status {
@@ -108,7 +91,7 @@ pub struct Drain {
     /// The stop signal was sent, so that the drain cannot be cancelled.
     pub signalled: bool,
     #[serde(serialize_with = "outcome_name")]
-    pub outcome: Option<DrainOutcome>,
+    pub outcome: Option<StopOutcome>,
     /// Only of an earlier runner.
     pub exit: Option<Exit>,
     /// The deadline of the request, also after the end of the drain.
@@ -139,30 +122,6 @@ pub struct JobList {
 }
 
 impl Status {
-    pub(crate) fn new(supervision: &Supervision, health: &Health) -> Self {
-        let state = &supervision.state;
-        let health = health.of(state);
-        let child = state.child();
-        Self {
-            state: state.public(),
-            pid: child.map(|child| child.pid),
-            started_at: child.map(|ChildInfo { started, .. }| at(started)),
-            exit: match state {
-                State::Backoff { end, .. } | State::Exited { end, .. } => Some(Exit::new(end)),
-                State::Idle | State::Starting { .. } | State::Running { .. } | State::Stopping { .. } => None,
-            },
-            failure_reason: failure(supervision),
-            restarts: supervision.restarts,
-            crash_loop: supervision.is_crash_loop(),
-            drain: state.stop().map(|stop| Drain::new(state, stop, health.fewer_jobs)),
-            health: HealthStatus::new(health),
-            last_drain: supervision.last_stop.as_deref().map(Drain::past),
-            shutting_down: supervision.leaving,
-            wrapper_version: env!("CARGO_PKG_VERSION").to_owned(),
-            reading_log: supervision.last_lines == LastLines::Reading,
-        }
-    }
-
     /// The runner has exited, or was never started, and is not restarted.
     #[must_use]
     pub fn is_over(&self) -> bool {
@@ -200,24 +159,6 @@ pub(crate) fn json(value: &impl Serialize) -> String {
 }
 
 impl Exit {
-    fn new(end: &End) -> Self {
-        let (how, killed) = match end {
-            End::NeverStarted => (How::NeverStarted(true), false),
-            End::SpawnFailed(why) => (How::SpawnError(shortened(why, MAX_SPAWN_ERROR)), false),
-            End::Exited { exit, killed, .. } => {
-                let how = match *exit {
-                    process::Exit::Code(code) => How::Code(code),
-                    process::Exit::Signal(signal) => How::Signal(signal),
-                    process::Exit::Unknown => How::Unknown(true),
-                };
-                (how, *killed)
-            }
-        };
-        Self { how, killed }
-    }
-}
-
-impl Exit {
     /// As a shell reports it. `None` without an exit, or where it is unknown.
     pub(crate) fn shell_code(&self) -> Option<u8> {
         let exit = match self.how {
@@ -229,154 +170,11 @@ impl Exit {
     }
 }
 
-impl HealthStatus {
-    fn new(health: Health) -> Self {
-        let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
-        let name = |name: Option<String>| name.map(|name| shortened(&name, MAX_NAME));
-        Self {
-            level: health.level,
-            level_max: Some(health.level_max).filter(|level| *level > Level::None),
-            reasons: reasons(&health.reasons),
-            runner_version: name(health.version),
-            runner_revision: name(health.revision),
-            process_state: name(health.process_state),
-            sections: health.sections.map(number),
-            polling_sections: health.polling_sections.map(number),
-            jobs: health.jobs.map(number),
-            oldest_job: health
-                .oldest
-                .map(|oldest| OldestJob { age: oldest.age(), stage: shortened(&oldest.stage, MAX_NAME) }),
-            last_poll_at: health.last_poll.map(at),
-        }
-    }
-}
-
 impl OldestJob {
     #[must_use]
     pub fn age_text(&self) -> String {
         duration::show(Duration::from_secs(self.age.as_secs()))
     }
-}
-
-impl Drain {
-    fn new(state: &State, stop: &Stop, fewer_jobs: Option<Instant>) -> Self {
-        let requested = stop.requested_at;
-        let (deadline, signalled, progress) = match state {
-            State::Stopping { phase, .. } => match *phase {
-                Phase::Holding { told, .. } => (stop.deadline, told.is_some(), told),
-                Phase::Draining { since } => (stop.deadline, true, Some(since)),
-                Phase::Terminating { until } => (Some(until), true, None),
-                Phase::Spacing { .. } | Phase::Killed => (None, true, None),
-            },
-            State::Exited { .. } => (None, true, None),
-            State::Idle | State::Starting { .. } | State::Running { .. } | State::Backoff { .. } => {
-                (stop.deadline, false, None)
-            }
-        };
-        let progress = [progress, fewer_jobs].into_iter().flatten().fold(requested, Instant::max);
-        Self {
-            id: stop.id.to_string(),
-            mode: stop.mode,
-            reason: stop.reason.to_string(),
-            requested_at: Some(at(requested)),
-            requested_by: stop.requested_by.to_string(),
-            deadline: deadline.map(at),
-            signalled,
-            outcome: stop.outcome,
-            exit: None,
-            graceful_until: stop.deadline.map(at),
-            progress_at: matches!(state, State::Stopping { .. }).then(|| at(progress)),
-        }
-    }
-
-    fn past(past: &PastStop) -> Self {
-        let state = State::Exited { end: past.end.clone(), stop: None };
-        Self { exit: Some(Exit::new(&past.end)), ..Self::new(&state, &past.stop, None) }
-    }
-}
-
-impl JobList {
-    /// As many of the oldest jobs as a gRPC message can have.
-    pub(crate) fn new(mut jobs: Vec<health::Job>) -> Self {
-        jobs.sort_by_key(|job| std::cmp::Reverse(job.duration));
-        let total = jobs.len();
-        let mut size = 0;
-        let fits = |job: &Job| {
-            size += JOB_OVERHEAD + job.state.len() + job.stage.len() + job.executor_stage.len();
-            size <= MAX_JOBS
-        };
-        let jobs: Vec<_> = jobs.iter().map(Job::new).take_while(fits).collect();
-        let left_out = u32::try_from(total - jobs.len()).unwrap_or(u32::MAX);
-        Self { jobs, left_out }
-    }
-}
-
-impl Job {
-    fn new(job: &health::Job) -> Self {
-        Self {
-            id: job.id(),
-            state: shortened(&job.state, MAX_NAME),
-            stage: shortened(&job.stage, MAX_NAME),
-            executor_stage: shortened(&job.executor_stage, MAX_NAME),
-            age: job.duration,
-        }
-    }
-}
-
-/// The failure of the runner, with its last log lines. Empty without a failure.
-pub(crate) fn failure(supervision: &Supervision) -> String {
-    let mut text = match &supervision.state {
-        State::Backoff { end, .. } => {
-            let why = end.failure().unwrap_or_else(|| "exit status 0".to_owned());
-            let times = supervision.failures;
-            format!(
-                "waiting to restart the runner after {times} consecutive failures; the last failure: {why}"
-            )
-        }
-        State::Exited { end, .. } => end.failure().unwrap_or_default(),
-        State::Idle | State::Starting { .. } | State::Running { .. } | State::Stopping { .. } => {
-            String::new()
-        }
-    };
-    if let LastLines::Read(lines) = &supervision.last_lines
-        && !text.is_empty()
-        && !lines.is_empty()
-    {
-        text.push_str("\nThe last lines of the runner's log:");
-        for line in lines.iter() {
-            text.push_str("\n  ");
-            text.push_str(line);
-        }
-    }
-    shortened(&text, MAX_FAILURE)
-}
-
-/// A runner with many sections can have as many reasons.
-fn reasons(all: &[String]) -> Vec<String> {
-    let mut reasons: Vec<_> =
-        all.iter().take(MAX_REASONS).map(|reason| shortened(reason, MAX_REASON)).collect();
-    if let Some(others @ 1..) = all.len().checked_sub(MAX_REASONS) {
-        reasons.push(format!("and {others} more"));
-    }
-    reasons
-}
-
-/// The text, or its first `limit` bytes.
-fn shortened(text: &str, limit: usize) -> String {
-    const MARK: &str = "…";
-    if text.len() <= limit {
-        return text.to_owned();
-    }
-    let most = limit.saturating_sub(MARK.len());
-    let end = (0..=most).rev().find(|end| text.is_char_boundary(*end)).unwrap_or_default();
-    format!("{}{MARK}", &text[..end])
-}
-
-/// The wall time of an instant, in whole milliseconds: two conversions of one instant can differ by less than that.
-fn at(instant: Instant) -> SystemTime {
-    let since = clock::time(instant).duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    let millis = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
-    SystemTime::UNIX_EPOCH + Duration::from_millis(millis)
 }
 
 /// A time as text, such as `2023-11-14T22:13:20.5Z`.
@@ -394,26 +192,6 @@ fn seconds<S: Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S
 }
 
 #[expect(clippy::ref_option, reason = "the signature that serde requires")]
-fn outcome_name<S: Serializer>(outcome: &Option<DrainOutcome>, serializer: S) -> Result<S::Ok, S::Error> {
-    outcome.map(DrainOutcome::name).serialize(serializer)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn shortened_text_is_cut_at_char_boundary() {
-        assert_eq!(shortened("abc", 3), "abc");
-        assert_eq!(shortened("abcdef", 5), "ab…");
-        assert_eq!(shortened("ééééé", 8), "éé…");
-    }
-
-    #[test]
-    fn reasons_beyond_the_limit_are_counted() {
-        let all: Vec<_> = (0..1000).map(|section| format!("section {section} does not poll")).collect();
-        let shown = reasons(&all);
-        assert_eq!((shown.len(), shown[19].as_str(), shown[20].as_str()), (21, &*all[19], "and 980 more"));
-        assert_eq!(reasons(&all[..20]), all[..20]);
-    }
+fn outcome_name<S: Serializer>(outcome: &Option<StopOutcome>, serializer: S) -> Result<S::Ok, S::Error> {
+    outcome.map(StopOutcome::name).serialize(serializer)
 }

@@ -67,6 +67,19 @@ impl Callback {
         Ok(Self(Arc::new(Parts { uri, method, headers })))
     }
 
+    /// The callbacks of a request, which has at most one. An empty URL means that it has none.
+    ///
+    /// # Errors
+    ///
+    /// As [`Callback::new`].
+    pub fn list(
+        url: &str,
+        method: &str,
+        headers: &HashMap<String, String>,
+    ) -> Result<Vec<Self>, CallbackError> {
+        if url.is_empty() { Ok(Vec::new()) } else { Ok(vec![Self::new(url, method, headers)?]) }
+    }
+
     /// The arguments of [`Callback::new`], for the state file. They contain secrets.
     pub(crate) fn parts(&self) -> (String, String, HashMap<String, String>) {
         let text = |value: &HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
@@ -76,14 +89,14 @@ impl Callback {
 
     /// Whether its URL is the URL of `other`, or below its path.
     pub(crate) fn is_under(&self, other: &Self) -> bool {
-        let place = |callback: &Self| {
+        let location = |callback: &Self| {
             let uri = &callback.0.uri;
             let default = if uri.scheme_str() == Some("https") { 443 } else { 80 };
             let host = uri.host().unwrap_or_default().to_ascii_lowercase();
             (uri.scheme_str().map(str::to_owned), host, uri.port_u16().unwrap_or(default))
         };
         let path = self.0.uri.path();
-        place(self) == place(other) && path.starts_with(other.0.uri.path()) && !has_parent_segment(path)
+        location(self) == location(other) && path.starts_with(other.0.uri.path()) && !has_parent_segment(path)
     }
 
     pub(crate) fn uri(&self) -> &Uri {

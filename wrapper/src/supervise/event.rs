@@ -1,13 +1,16 @@
-//! What can happen to the supervision, and the answer to a request.
+//! The input of a transition, its effects, and the answer to a request.
 
 use std::sync::Arc;
 
 use thiserror::Error;
+use tokio::time::Instant;
 
 use super::{
     callback::Callback,
-    drain::{DrainId, Stop},
-    process::Exit,
+    policy::Policy,
+    process::{Exit, Signal},
+    statistics::Counted,
+    stop::{Stop, StopId},
 };
 
 /// What can happen.
@@ -29,7 +32,7 @@ pub(super) enum Event {
     /// A request to stop the child.
     Stop(Stop),
     /// A request to cancel a stop whose signal was not sent yet: the stop with this id, or any stop.
-    Cancel(Option<DrainId>),
+    Cancel(Option<StopId>),
     /// A request to pass SIGHUP on.
     Reload,
     /// A request to stop the child and then end the supervisor.
@@ -47,7 +50,7 @@ pub enum Answer {
     /// The request changes nothing: its effect was there before.
     Already,
     /// The stop joined the stop with this id, which was in progress.
-    Joined(DrainId),
+    Joined(StopId),
 }
 
 /// Why a request was rejected. Nothing has changed.
@@ -70,4 +73,41 @@ pub enum Refusal {
     NoStateFile,
     #[error("too many different callbacks for one shutdown; the limit is {max}", max = Stop::MAX_CALLBACKS)]
     TooManyCallbacks,
+}
+
+/// What has to be done, in order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Effect {
+    Spawn,
+    Signal(Signal),
+    KillGroup,
+    Callback(Callback),
+    /// Read the log of the child with this PID, started at this instant. [`Event::LogRead`] follows.
+    ReadLog {
+        pid: u32,
+        started: Instant,
+    },
+    Count(Counted),
+    /// The supervisor's work is done.
+    Leave,
+}
+
+/// The input of one transition, and the effects so far.
+#[derive(Debug)]
+pub(super) struct Context<'a> {
+    pub(super) now: Instant,
+    pub(super) policy: &'a Policy,
+    /// The child is known to catch or ignore SIGQUIT.
+    pub(super) handles_quit: bool,
+    pub(super) effects: Vec<Effect>,
+}
+
+impl<'a> Context<'a> {
+    pub(super) fn new(now: Instant, policy: &'a Policy, handles_quit: bool) -> Self {
+        Self { now, policy, handles_quit, effects: Vec::new() }
+    }
+
+    pub(super) fn add(&mut self, effect: Effect) {
+        self.effects.push(effect);
+    }
 }

@@ -4,9 +4,9 @@ use thiserror::Error;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::{
-    drain::{DrainId, Stop},
     event::{Answer, Event, Refusal},
     state::Supervision,
+    stop::{Stop, StopId},
 };
 
 /// Where the answer to a request goes.
@@ -61,7 +61,7 @@ impl Handle {
     ///
     /// [`HandleError`], as with every call here.
     pub async fn boot(&self) -> Result<Answer, HandleError> {
-        self.request(Event::Boot).await
+        self.send(|reply| Command::Event(Event::Boot, reply)).await
     }
 
     /// Starts a child again after a stop.
@@ -70,7 +70,7 @@ impl Handle {
     ///
     /// Rejected while a child is being stopped and while the wrapper is shutting down.
     pub async fn start(&self) -> Result<Answer, HandleError> {
-        self.request(Event::Start).await
+        self.send(|reply| Command::Event(Event::Start, reply)).await
     }
 
     /// Requests a stop of the child, and returns when the stop is in progress. A second request joins the first.
@@ -79,7 +79,7 @@ impl Handle {
     ///
     /// Rejected when there are too many callbacks.
     pub async fn stop(&self, stop: Stop) -> Result<Answer, HandleError> {
-        self.request(Event::Stop(stop)).await
+        self.send(|reply| Command::Event(Event::Stop(stop), reply)).await
     }
 
     /// Cancels the stop with this id, or any stop.
@@ -87,8 +87,8 @@ impl Handle {
     /// # Errors
     ///
     /// Rejected after the signal was sent.
-    pub async fn cancel(&self, id: Option<DrainId>) -> Result<Answer, HandleError> {
-        self.request(Event::Cancel(id)).await
+    pub async fn cancel(&self, id: Option<StopId>) -> Result<Answer, HandleError> {
+        self.send(|reply| Command::Event(Event::Cancel(id), reply)).await
     }
 
     /// Passes SIGHUP on to a running child.
@@ -97,7 +97,7 @@ impl Handle {
     ///
     /// [`HandleError::Busy`] or [`HandleError::Ended`].
     pub async fn reload(&self) -> Result<Answer, HandleError> {
-        self.request(Event::Reload).await
+        self.send(|reply| Command::Event(Event::Reload, reply)).await
     }
 
     /// Stops the child, and then ends the supervisor's task.
@@ -106,7 +106,7 @@ impl Handle {
     ///
     /// As [`Handle::stop`].
     pub async fn leave(&self, stop: Stop) -> Result<Answer, HandleError> {
-        self.request(Event::Leave(stop)).await
+        self.send(|reply| Command::Event(Event::Leave(stop), reply)).await
     }
 
     /// Ends the supervisor's task, and leaves the child running. The next wrapper adopts it.
@@ -127,10 +127,6 @@ impl Handle {
         let (reply, answer) = oneshot::channel();
         self.commands.send(Command::Ping(reply)).await.map_err(|_| HandleError::Ended)?;
         answer.await.map_err(|_| HandleError::Ended)
-    }
-
-    async fn request(&self, event: Event) -> Result<Answer, HandleError> {
-        self.send(|reply| Command::Event(event, reply)).await
     }
 
     async fn send(&self, command: impl FnOnce(Reply) -> Command) -> Result<Answer, HandleError> {

@@ -1,7 +1,7 @@
 //! The supervisor: one child, one task that has it, and one transition table that decides.
 //!
 //! - [`state`] has the states, [`event`] the events, and [`table`] the transitions and their effects. They are pure: no clock, no process, no
-//!   channel. [`stop`] and [`restart`] are parts of the table. [`statistics`] has what the metrics count.
+//!   channel. [`stop_transitions`] and [`restart`] are parts of the table. [`stop`] has the request to stop, [`statistics`] what the metrics count.
 //! - [`task`] has the child. It turns its exit, requests and time into events, and performs the effects, one at a time.
 //! - [`state_writer`] writes the [`state_file`] for the next wrapper, which adopts the child.
 //! - [`handle`] has the requests of the other parts of the program.
@@ -11,8 +11,6 @@
 pub mod callback;
 mod callback_queue;
 pub(crate) mod clock;
-mod context;
-mod drain;
 mod end;
 mod event;
 mod handle;
@@ -28,25 +26,30 @@ pub mod state_file;
 mod state_writer;
 mod statistics;
 mod stop;
+mod stop_transitions;
 mod table;
 mod task;
 pub(crate) mod trusted_dir;
 
+#[cfg(test)]
+mod random_event;
 #[cfg(test)]
 mod random_tests;
 #[cfg(test)]
 mod table_tests;
 #[cfg(test)]
 mod task_tests;
+#[cfg(test)]
+mod transition_tests;
 
 pub use self::{
     callback_queue::{Callbacks, Completion, PendingCallback},
-    drain::{DrainId, DrainOutcome, Mode, Stop},
     end::End,
     event::{Answer, Refusal},
     handle::{Handle, HandleError},
     policy::{Leftovers, Policy, Restart, RestartWhen},
     state::{ChildInfo, LastLines, PastStop, Phase, RunnerState, State, Supervision},
-    statistics::{Counted, DrainResult, Drained, ExitReason},
+    statistics::{Counted, EndedStop, ExitReason},
+    stop::{Mode, Stop, StopId, StopOutcome},
     task::{Outcome, Task},
 };

@@ -10,83 +10,18 @@ use proptest::prelude::*;
 use tokio::time::Instant;
 
 use super::{
-    context::{Context, Effect},
-    drain::{DrainId, Mode, Stop},
-    event::{Answer, Event, Refusal},
+    event::{Answer, Context, Effect, Event, Refusal},
     policy::{Policy, Restart, RestartWhen},
     process::{Exit, Identity, Signal},
+    random_event::RandomEvent,
     state::{LastLines, Phase, State, Supervision},
     state_file::handed_over,
+    stop::{Mode, Stop, StopId},
     table_tests::{PID, SECOND, callback, check_step},
 };
 
-/// One thing that happens in a random life.
-#[derive(Clone, Debug)]
-enum RandomEvent {
-    Boot,
-    Start,
-    Stop {
-        mode: Mode,
-        deadline: Option<u16>,
-        callback: Option<u8>,
-    },
-    Cancel,
-    Reload,
-    Leave,
-    /// Callbacks that were made are reported.
-    Called,
-    /// The child dies by itself.
-    Crash(u8),
-    Handles,
-    /// Time passes, in tenths of a second.
-    Wait(u16),
-    /// Time passes until something is due.
-    UntilDue,
-    /// The next child takes this many happenings to exist, or cannot be made.
-    SpawnTakes(u8),
-    SpawnFails,
-    /// The wrapper is killed, and another takes its place. The child may have died in between; one that was being made may have been let
-    /// through, or is gone with the wrapper.
-    Adopt {
-        dies: bool,
-        let_through: bool,
-    },
-    /// A log was read to its end, by now or long ago.
-    LogRead,
-}
-
-impl RandomEvent {
-    /// Every number is a happening: drawing numbers is an order of magnitude faster than drawing variants, and smaller numbers
-    /// are simpler happenings, so that a failure still shrinks.
-    fn from_number(number: u32) -> Self {
-        let [kind, a, b, c] = number.to_be_bytes();
-        let some = |byte: u8| (byte % 3 == 1).then_some(byte / 3);
-        match kind % 23 {
-            0 | 1 => Self::Boot,
-            2 => Self::Start,
-            3..=6 => Self::Stop {
-                mode: if a % 2 == 0 { Mode::Graceful } else { Mode::Forceful },
-                deadline: some(b).map(u16::from),
-                callback: some(c).map(|name| name % 4),
-            },
-            7 => Self::Cancel,
-            8 => Self::Reload,
-            9 => Self::Leave,
-            10 => Self::Called,
-            11 => Self::Crash(a % 2),
-            12 | 13 => Self::Handles,
-            14 | 15 => Self::Wait(a.into()),
-            16 | 17 => Self::UntilDue,
-            18 => Self::SpawnTakes(a % 3),
-            19 => Self::SpawnFails,
-            20 | 21 => Self::Adopt { dies: a % 4 == 0, let_through: b % 2 == 0 },
-            _ => Self::LogRead,
-        }
-    }
-}
-
-/// A world around the table: a child that lives or not, and everything that was done to it.
-struct World {
+/// The table, with a simulated child and the record of everything that was done to it.
+struct Simulation {
     policy: Policy,
     now: Instant,
     supervision: Supervision,
@@ -116,7 +51,7 @@ struct Child {
     killed: bool,
 }
 
-impl World {
+impl Simulation {
     fn new(policy: Policy) -> Self {
         Self {
             policy,
@@ -227,7 +162,7 @@ impl World {
         let lives = self.child.is_some();
         let next = handed_over(&before, identity.as_ref(), lives, self.now, &self.policy);
 
-        let asked = before.state.stop().filter(|stop| stop.id != DrainId::Signal);
+        let asked = before.state.stop().filter(|stop| stop.id != StopId::Signal);
         let kept = next.state.stop();
         assert_eq!(asked.map(|stop| &stop.id), kept.filter(|_| !next.revive).map(|stop| &stop.id));
         if let (Some(asked), Some(kept)) = (asked, kept) {
@@ -404,7 +339,7 @@ proptest! {
     /// A client that goes away is no event: what it asked for is in the queue, and its answer goes to nobody.
     #[test]
     fn random_event_sequences_keep_invariants(policy in policies(), life in prop::collection::vec(any::<u32>(), 1..20)) {
-        let mut world = World::new(policy);
+        let mut world = Simulation::new(policy);
         for number in life {
             world.happen(&RandomEvent::from_number(number));
         }

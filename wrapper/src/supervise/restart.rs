@@ -5,9 +5,9 @@ use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
 use super::{
-    drain::Stop,
     policy::Policy,
     state::{State, Supervision},
+    stop::Stop,
 };
 
 /// The number of consecutive failures that is a crash loop.

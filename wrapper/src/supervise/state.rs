@@ -7,10 +7,10 @@ use tokio::time::Instant;
 
 use super::{
     callback::Callback,
-    drain::{Mode, Stop},
     end::End,
     policy::{Leftovers, Policy},
     process::Exit,
+    stop::{Mode, Stop},
 };
 
 /// The state of the child and of its supervision.
@@ -144,8 +144,8 @@ pub struct ChildInfo {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
     /// Graceful. SIGQUIT is held back until the child handles it, at the latest until `until`.
-    /// `told` is when an earlier wrapper sent it, or was about to send it. It is then sent again.
-    Holding { until: Instant, told: Option<Instant> },
+    /// `quit_sent_at` is when an earlier wrapper sent it, or was about to send it. It is then sent again.
+    Holding { until: Instant, quit_sent_at: Option<Instant> },
     /// Graceful. SIGQUIT was sent, and the child finishes its jobs.
     Draining { since: Instant },
     /// Forceful. SIGTERM is held back until the child has read SIGQUIT.
@@ -190,10 +190,10 @@ impl Supervision {
         }
     }
 
-    /// Whether to kill the processes that the child leaves behind: after a forceful stop, and always where the policy requires it.
-    pub(super) fn ends_leftovers(&self, policy: &Policy) -> bool {
-        let forceful = self.state.stop().is_some_and(|stop| stop.mode == Mode::Forceful);
-        forceful || (policy.leftovers == Leftovers::Kill)
+    /// What happens to the processes that the child leaves behind: after a forceful stop they are killed, whatever the policy.
+    pub(super) fn leftovers(&self, policy: &Policy) -> Leftovers {
+        let is_forceful = self.state.stop().is_some_and(|stop| stop.mode == Mode::Forceful);
+        if is_forceful { Leftovers::Kill } else { policy.leftovers }
     }
 
     /// Whether a signal is held back until the child handles it.

@@ -16,16 +16,16 @@ use super::state_file::{Keep, Saved, Watch};
 use crate::supervise::log_key as key;
 
 /// Delay before a failed write is retried.
-const SAVE_AGAIN: Duration = Duration::from_secs(1);
+const RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// Timeout of a write, except before a start.
-const LIMIT: Duration = Duration::from_secs(1);
+pub(super) const SAVE_LIMIT: Duration = Duration::from_secs(1);
 
 /// Timeout of the write before a start: without the file no runner is started, and no running runner has to be supervised meanwhile.
-const START_LIMIT: Duration = Duration::from_secs(15);
+pub(super) const START_LIMIT: Duration = Duration::from_secs(15);
 
 /// The thread has a shallow call stack.
-const STACK: usize = 256 * 1024;
+const STACK_SIZE: usize = 256 * 1024;
 
 type Job = Box<dyn FnOnce(&mut dyn Keep) + Send>;
 
@@ -52,7 +52,7 @@ impl StateWriter {
         let watch = store.watch();
         let (jobs, work) = mpsc::channel::<Job>();
         let runtime = Handle::current();
-        thread::Builder::new().name("state".to_owned()).stack_size(STACK).spawn(move || {
+        thread::Builder::new().name("state".to_owned()).stack_size(STACK_SIZE).spawn(move || {
             // For a new watch.
             let _runtime = runtime.enter();
             while let Ok(job) = work.recv() {
@@ -82,7 +82,7 @@ impl StateWriter {
 
     /// Checks whether the file still exists. If not, it must be written again.
     pub(super) async fn check_file(&mut self) {
-        let missing = self.ask(LIMIT, |store| Ok(store.is_missing())).await;
+        let missing = self.run(SAVE_LIMIT, |store| Ok(store.is_missing())).await;
         if missing.unwrap_or(true) {
             if self.again.is_none() {
                 warn!("state file or its directory was removed; writing it again");
@@ -92,11 +92,28 @@ impl StateWriter {
         }
     }
 
-    /// Saves the state. A failed write is retried at [`StateWriter::due`], because a drain must not wait for a disk.
-    pub(super) async fn save(&mut self, present: Saved) {
-        match self.write(LIMIT, present).await {
-            Ok(()) if self.again.take().is_some() => info!("state file writable again"),
-            Ok(()) => {}
+    /// Saves the state. A failed write is logged, and retried at [`StateWriter::due`]: a drain must not wait for a disk.
+    ///
+    /// # Errors
+    ///
+    /// Errors of writing, and a write that takes longer than `limit`.
+    pub(super) async fn save(&mut self, limit: Duration, saved: Saved) -> io::Result<()> {
+        if self.written.as_ref() == Some(&saved) {
+            return Ok(());
+        }
+        let text = saved.clone();
+        // Unknown until the write has succeeded.
+        self.written = None;
+        match self.run(limit, move |store| store.write(&text).map(|()| store.watch())).await {
+            Ok(watch) => {
+                self.watch = watch.or_else(|| self.watch.take());
+                self.written = Some(saved);
+                self.failing = false;
+                if self.again.take().is_some() {
+                    info!("state file writable again");
+                }
+                Ok(())
+            }
             Err(error) => {
                 if !self.failing {
                     error!(
@@ -105,46 +122,24 @@ impl StateWriter {
                     );
                 }
                 self.failing = true;
-                self.again = Some(Instant::now() + SAVE_AGAIN);
+                self.again = Some(Instant::now() + RETRY_DELAY);
+                Err(error)
             }
         }
     }
 
-    /// Saves the state before a start, without retries.
-    ///
-    /// # Errors
-    ///
-    /// Errors of writing.
-    pub(super) async fn save_start(&mut self, present: Saved) -> io::Result<()> {
-        self.write(START_LIMIT, present).await
-    }
-
     /// Removes the file: the wrapper exits normally, and the next one has nothing to continue.
     pub(super) async fn finish(mut self) {
-        if let Err(error) = self.ask(LIMIT, |store| store.remove()).await {
+        if let Err(error) = self.run(SAVE_LIMIT, |store| store.remove()).await {
             error!({ key::ERROR } = %error, "cannot remove state file");
         }
     }
 
-    async fn write(&mut self, limit: Duration, saved: Saved) -> io::Result<()> {
-        if self.written.as_ref() == Some(&saved) {
-            return Ok(());
-        }
-        let text = saved.clone();
-        // Unknown until the write has succeeded.
-        self.written = None;
-        let watch = self.ask(limit, move |store| store.write(&text).map(|()| store.watch())).await?;
-        self.watch = watch.or_else(|| self.watch.take());
-        self.written = Some(saved);
-        self.failing = false;
-        Ok(())
-    }
-
-    /// Runs `deed` in the thread, and waits for it at most `limit`. While an earlier job is late, it fails immediately.
-    async fn ask<T: Send + 'static + Default>(
+    /// Runs `operation` in the thread, and waits for it at most `limit`. While an earlier job is late, it fails immediately.
+    async fn run<T: Send + 'static + Default>(
         &mut self,
         limit: Duration,
-        deed: impl FnOnce(&mut dyn Keep) -> io::Result<T> + Send + 'static,
+        operation: impl FnOnce(&mut dyn Keep) -> io::Result<T> + Send + 'static,
     ) -> io::Result<T> {
         let Some(jobs) = &self.jobs else { return Ok(T::default()) };
         let hangs = || io::Error::new(io::ErrorKind::TimedOut, "the file system does not respond");
@@ -156,7 +151,7 @@ impl StateWriter {
         }
         let ((reply, answer), (done, late)) = (oneshot::channel(), oneshot::channel());
         let job = move |store: &mut dyn Keep| {
-            let _not_waited_for = reply.send(deed(store));
+            let _not_waited_for = reply.send(operation(store));
             let _not_late = done.send(());
         };
         if jobs.send(Box::new(job)).is_err() {
@@ -186,6 +181,7 @@ mod tests {
     use crate::supervise::{
         Callbacks, Completion, Mode, Policy, State, Stop, Supervision, Task,
         callback::Callback,
+        clock::Clocks,
         process::{CommandLine, Linux},
     };
 
@@ -234,26 +230,29 @@ mod tests {
     async fn hanging_disk_is_awaited_once_and_written_later() {
         let disk = Hanging::default();
         let mut keeper = StateWriter::new(disk.clone()).unwrap();
-        let state = |restarts| Saved::new(&Supervision { restarts, ..Supervision::default() }, None, &[]);
-        keeper.save(state(0)).await;
+        let state = |restarts| {
+            let supervision = Supervision { restarts, ..Supervision::default() };
+            Saved::new(&Clocks::now(), Instant::now(), &supervision, None, &[])
+        };
+        let _failed = keeper.save(SAVE_LIMIT, state(0)).await;
         assert_eq!((disk.written(), keeper.due()), (1, None));
         disk.hang(true);
         let begin = Instant::now();
-        keeper.save(state(1)).await;
-        assert!(begin.elapsed() >= LIMIT && keeper.due().is_some());
+        let _failed = keeper.save(SAVE_LIMIT, state(1)).await;
+        assert!(begin.elapsed() >= SAVE_LIMIT && keeper.due().is_some());
         // Ten more would take ten seconds, if each one waited.
         let begin = Instant::now();
         for restarts in 2..12 {
-            keeper.save(state(restarts)).await;
+            let _failed = keeper.save(SAVE_LIMIT, state(restarts)).await;
         }
-        assert!(begin.elapsed() < 5 * LIMIT, "{:?}", begin.elapsed());
+        assert!(begin.elapsed() < 5 * SAVE_LIMIT, "{:?}", begin.elapsed());
         disk.hang(false);
         while keeper.due().is_some() {
             tokio::time::sleep(Duration::from_millis(5)).await;
-            keeper.save(state(12)).await;
+            let _failed = keeper.save(SAVE_LIMIT, state(12)).await;
         }
         assert_eq!(disk.written(), 3, "the one that hung, and the last");
-        keeper.save(state(12)).await;
+        let _failed = keeper.save(SAVE_LIMIT, state(12)).await;
         assert_eq!(disk.written(), 3);
     }
 

@@ -1,179 +1,188 @@
-//! The part of the table that stops a child: a stop is requested, joined, held back, signalled, made forceful, and cancelled.
+//! A stop: who requested it, how the child is stopped, and its outcome. A graceful stop is a drain; the APIs call each stop a drain.
 
+use std::{fmt, sync::Arc, time::Duration};
+
+use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
-use super::{
-    callback::Callback,
-    context::{Context, Effect},
-    drain::{DrainId, DrainOutcome, Mode, Stop},
-    end::End,
-    event::{Answer, Refusal},
-    process::Signal,
-    state::{ChildInfo, Phase, State},
-    statistics::{Counted, Drained},
-};
+use super::{callback::Callback, end::End, process::Exit};
 
-pub(super) type Answered = (State, Result<Answer, Refusal>);
+/// A request to stop the child.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stop {
+    /// A request with the same id is the same stop.
+    pub id: StopId,
+    pub reason: Arc<str>,
+    /// The user and the transport of the client, as text.
+    pub requested_by: Arc<str>,
+    pub requested_at: Instant,
+    /// The mode of the first request. A later request, or the deadline, can make a graceful stop forceful.
+    pub requested_mode: Mode,
+    pub mode: Mode,
+    /// When a graceful stop becomes forceful. There is no default, because a job may take days.
+    pub deadline: Option<Instant>,
+    /// The callbacks that are not finished yet. Equal callbacks are made once.
+    pub callbacks: Vec<Callback>,
+    /// The callbacks that succeeded, or failed after all retries.
+    pub finished_callbacks: Vec<Callback>,
+    /// `None` while the stop is in progress.
+    pub outcome: Option<StopOutcome>,
+}
 
-pub(super) fn request_stop(state: State, request: Stop, context: &mut Context<'_>) -> Answered {
-    match state {
-        State::Idle => (exited(End::NeverStarted, Some(request), context), Ok(Answer::Done)),
-        State::Starting { stop: None } => (State::Starting { stop: Some(request) }, Ok(Answer::Done)),
-        State::Starting { stop: Some(mut stop) } => {
-            let answer = join(&mut stop, &request);
-            if answer.is_ok() && request.mode == Mode::Forceful {
-                stop.mode = Mode::Forceful;
-            }
-            (State::Starting { stop: Some(stop) }, answer)
-        }
-        State::Running { child, .. } => (begin_stop(child, request, context), Ok(Answer::Done)),
-        State::Stopping { child, mut stop, phase } => {
-            let answer = join(&mut stop, &request);
-            if answer.is_ok() && request.mode == Mode::Forceful && stop.mode == Mode::Graceful {
-                return (escalate(child, stop, phase, context), answer);
-            }
-            (State::Stopping { child, stop, phase }, answer)
-        }
-        // The restart is cancelled.
-        State::Backoff { end, .. } => (exited(end, Some(request), context), Ok(Answer::Done)),
-        State::Exited { end, stop } => {
-            // The runner has exited, so that its callbacks are due now.
-            let fresh =
-                || Stop { callbacks: Vec::new(), outcome: Some(DrainOutcome::NoRunner), ..request.clone() };
-            let mut known = stop.unwrap_or_else(fresh);
-            match add_callbacks(&mut known, &request) {
-                Ok(new) => {
-                    context.effects.extend(new.into_iter().map(Effect::Callback));
-                    (State::Exited { end, stop: Some(known) }, Ok(Answer::Already))
-                }
-                Err(refusal) => (State::Exited { end, stop: Some(known) }, Err(refusal)),
-            }
+/// The name of a stop.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StopId {
+    /// A drain for the shutdown of the wrapper, which a signal requested.
+    Signal,
+    /// A drain that came through the API of the upstream wrapper, which has no ids.
+    Upstream,
+    /// The client chose this id.
+    Client(Arc<str>),
+}
+
+impl StopId {
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        match self {
+            Self::Signal => "signal",
+            Self::Upstream => "upstream",
+            Self::Client(id) => id,
         }
     }
 }
 
-/// The child has ended, or will not be started. The stop, if any, is over. A stop without an outcome met no child.
-pub(super) fn exited(end: End, mut stop: Option<Stop>, context: &mut Context<'_>) -> State {
-    if let Some(stop) = &mut stop {
-        context.add(Effect::Count(Counted::Drain(Drained::new(stop, context.now))));
-        stop.outcome.get_or_insert(DrainOutcome::NoRunner);
-        context.effects.extend(stop.callbacks.iter().cloned().map(Effect::Callback));
-    }
-    State::Exited { end, stop }
-}
-
-/// Adds the callbacks of `request` to the stop in progress, and its deadline where that is earlier.
-fn join(stop: &mut Stop, request: &Stop) -> Result<Answer, Refusal> {
-    add_callbacks(stop, request)?;
-    if stop.mode == Mode::Graceful {
-        stop.deadline = stop.deadline.into_iter().chain(request.deadline).min();
-    }
-    Ok(Answer::Joined(stop.id.clone()))
-}
-
-/// Adds the callbacks of `request` that `stop` does not have, and returns them.
-fn add_callbacks(stop: &mut Stop, request: &Stop) -> Result<Vec<Callback>, Refusal> {
-    let is_new = |callback: &&Callback| {
-        !stop.callbacks.contains(callback) && !stop.finished_callbacks.contains(callback)
-    };
-    let new: Vec<_> = request.callbacks.iter().filter(is_new).cloned().collect();
-    if stop.callbacks.len() + stop.finished_callbacks.len() + new.len() > Stop::MAX_CALLBACKS {
-        return Err(Refusal::TooManyCallbacks);
-    }
-    stop.callbacks.extend(new.iter().cloned());
-    Ok(new)
-}
-
-pub(super) fn begin_stop(child: ChildInfo, stop: Stop, context: &mut Context<'_>) -> State {
-    match stop.mode {
-        Mode::Graceful => {
-            let phase = Phase::Holding { until: child.signal_at_latest(context), told: None };
-            release(State::Stopping { child, stop, phase }, context)
-        }
-        Mode::Forceful => terminate(child, stop, context),
-    }
-}
-
-/// Makes a graceful stop forceful.
-pub(super) fn escalate(child: ChildInfo, mut stop: Stop, phase: Phase, context: &mut Context<'_>) -> State {
-    stop.mode = Mode::Forceful;
-    match phase {
-        // SIGQUIT was not sent, so that SIGTERM can follow at once. A child that is too young to handle SIGTERM has no jobs.
-        Phase::Holding { told: None, .. } => terminate(child, stop, context),
-        Phase::Holding { told: Some(since), .. } | Phase::Draining { since } => {
-            let until = since + context.policy.signal_spacing;
-            if context.now >= until {
-                terminate(child, stop, context)
-            } else {
-                State::Stopping { child, stop, phase: Phase::Spacing { until } }
-            }
-        }
-        Phase::Spacing { .. } | Phase::Terminating { .. } | Phase::Killed => {
-            State::Stopping { child, stop, phase }
+impl From<&str> for StopId {
+    fn from(id: &str) -> Self {
+        match id {
+            "signal" => Self::Signal,
+            "upstream" => Self::Upstream,
+            id => Self::Client(Arc::from(id)),
         }
     }
 }
 
-/// The only place that sends SIGTERM. No later phase leads here again.
-pub(super) fn terminate(child: ChildInfo, stop: Stop, context: &mut Context<'_>) -> State {
-    context.add(Effect::Signal(Signal::Terminate));
-    let until = context.now + context.policy.termination_timeout;
-    State::Stopping { child, stop, phase: Phase::Terminating { until } }
-}
-
-/// Sends the signal that is held back, if the child can take it now.
-pub(super) fn release(state: State, context: &mut Context<'_>) -> State {
-    match state {
-        State::Running { child, reload: Some(until) } if child.can_take_signal(until, context) => {
-            context.add(Effect::Signal(Signal::Reload));
-            State::Running { child, reload: None }
-        }
-        State::Stopping { child, stop, phase: Phase::Holding { until, .. } }
-            if child.can_take_signal(until, context) =>
-        {
-            context.add(Effect::Signal(Signal::Drain));
-            State::Stopping { child, stop, phase: Phase::Draining { since: context.now } }
-        }
-        other => other,
+impl fmt::Display for StopId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
     }
 }
 
-pub(super) fn cancel(
-    state: State,
-    id: Option<&DrainId>,
-    leaving: bool,
-    context: &mut Context<'_>,
-) -> Answered {
-    let mut cancelled = |stop: &Stop| context.add(Effect::Count(Counted::Drain(Drained::cancelled(stop))));
-    match state {
-        // The shutdown of the wrapper cannot be cancelled.
-        state if leaving => (state, Err(Refusal::Leaving)),
-        state @ (State::Starting { stop: Some(_) } | State::Stopping { .. })
-            if state.stop().zip(id).is_some_and(|(stop, id)| stop.id != *id) =>
-        {
-            (state, Err(Refusal::OtherStop))
+impl Stop {
+    /// The maximum number of different callbacks for one child.
+    pub const MAX_CALLBACKS: usize = 16;
+
+    /// The maximum deadline. It is longer than any job.
+    const MAX_DEADLINE: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+
+    /// The deadline of a stop that is requested now.
+    #[must_use]
+    pub fn deadline_in(limit: Duration) -> Instant {
+        Instant::now() + limit.min(Self::MAX_DEADLINE)
+    }
+
+    /// A stop that is requested now, without a deadline or callbacks.
+    #[must_use]
+    pub fn new(id: impl Into<StopId>, mode: Mode) -> Self {
+        Self {
+            id: id.into(),
+            reason: Arc::from(""),
+            requested_by: Arc::from(""),
+            requested_at: Instant::now(),
+            requested_mode: mode,
+            mode,
+            deadline: None,
+            callbacks: Vec::new(),
+            finished_callbacks: Vec::new(),
+            outcome: None,
         }
-        State::Starting { stop: Some(stop) } => {
-            cancelled(&stop);
-            (State::Starting { stop: None }, Ok(Answer::Done))
-        }
-        State::Stopping { child, stop, phase: Phase::Holding { told: None, .. } } => {
-            cancelled(&stop);
-            (State::Running { child, reload: None }, Ok(Answer::Done))
-        }
-        state @ State::Stopping { .. } => (state, Err(Refusal::TooLate)),
-        other => (other, Err(Refusal::NotStopping)),
     }
 }
 
-impl ChildInfo {
-    /// When a signal that is held back is sent, whether the child handles it or not.
-    pub(super) fn signal_at_latest(self, context: &Context<'_>) -> Instant {
-        context.now.max(self.started + context.policy.start_grace) + context.policy.handler_wait
+/// How the child is stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Mode {
+    /// Take no new jobs, finish those that run (SIGQUIT).
+    Graceful,
+    /// Abort the jobs (SIGTERM, and SIGKILL to the group when that takes too long).
+    Forceful,
+}
+
+impl Mode {
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Graceful => "graceful",
+            Self::Forceful => "forceful",
+        }
+    }
+}
+
+/// The result of a stop that is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum StopOutcome {
+    /// After a graceful stop the child exited with code 0.
+    Clean,
+    /// After a forceful stop the child exited with code 0.
+    JobsAborted,
+    /// The child did not exit in time after SIGTERM, and was killed.
+    Killed,
+    /// The child exited with another code, or by a signal that the wrapper did not send.
+    Failed,
+    /// The child exited, and its exit status is unknown.
+    Unknown,
+    /// No child was running.
+    NoRunner,
+}
+
+impl StopOutcome {
+    pub const ALL: [Self; 6] =
+        [Self::Clean, Self::JobsAborted, Self::Killed, Self::Failed, Self::Unknown, Self::NoRunner];
+
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Clean => "clean",
+            Self::JobsAborted => "jobs_aborted",
+            Self::Killed => "killed",
+            Self::Failed => "failed",
+            Self::Unknown => "unknown",
+            Self::NoRunner => "no_runner",
+        }
     }
 
-    fn can_take_signal(self, until: Instant, context: &Context<'_>) -> bool {
-        let is_old_enough = context.now >= self.started + context.policy.start_grace;
-        context.now >= until || (context.handles_quit && is_old_enough)
+    /// The outcome of a stop in this mode when its child ended this way.
+    pub(super) fn of(mode: Mode, end: &End) -> Self {
+        match (end, mode) {
+            (End::NeverStarted | End::SpawnFailed(_), _) => Self::NoRunner,
+            (End::Exited { killed: true, .. }, _) => Self::Killed,
+            (End::Exited { exit: Exit::Unknown, .. }, _) => Self::Unknown,
+            (End::Exited { exit, .. }, _) if !exit.is_success() => Self::Failed,
+            (End::Exited { .. }, Mode::Graceful) => Self::Clean,
+            (End::Exited { .. }, Mode::Forceful) => Self::JobsAborted,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_exit_code_0_after_graceful_stop_is_clean() {
+        let of = |mode, exit, killed| StopOutcome::of(mode, &End::Exited { pid: 1, exit, killed });
+        for (mode, exit, killed, outcome) in [
+            (Mode::Graceful, Exit::Code(0), false, StopOutcome::Clean),
+            (Mode::Graceful, Exit::Code(1), false, StopOutcome::Failed),
+            (Mode::Graceful, Exit::Signal(3), false, StopOutcome::Failed),
+            (Mode::Graceful, Exit::Unknown, false, StopOutcome::Unknown),
+            (Mode::Forceful, Exit::Code(0), false, StopOutcome::JobsAborted),
+            (Mode::Forceful, Exit::Code(1), false, StopOutcome::Failed),
+            (Mode::Forceful, Exit::Unknown, false, StopOutcome::Unknown),
+            (Mode::Forceful, Exit::Signal(9), true, StopOutcome::Killed),
+        ] {
+            assert_eq!(of(mode, exit, killed), outcome, "{mode:?} {exit:?} {killed}");
+        }
+        assert_eq!(StopOutcome::of(Mode::Graceful, &End::NeverStarted), StopOutcome::NoRunner);
     }
 }

@@ -28,14 +28,13 @@ use std::{mem, sync::Arc};
 
 use super::{
     callback::Callback,
-    context::{Context, Effect},
-    drain::{DrainId, DrainOutcome, Mode},
     end::End,
-    event::{Answer, Event, Refusal},
+    event::{Answer, Context, Effect, Event, Refusal},
     process::Exit,
     state::{ChildInfo, LastLines, Phase, State, Supervision},
     statistics::{Counted, ExitReason},
-    stop::{Answered, begin_stop, cancel, escalate, exited, release, request_stop, terminate},
+    stop::{Mode, StopId, StopOutcome},
+    stop_transitions::{Answered, begin_stop, cancel, escalate, exited, release, request_stop, terminate},
 };
 
 /// The result of one transition.
@@ -63,7 +62,7 @@ impl Supervision {
         let is_start = matches!(event, Event::Start);
         let is_after_backoff = matches!((&state, &event), (State::Backoff { .. }, Event::Tick));
         // A request that joins a stop for the wrapper's shutdown also stops the child for the next wrapper.
-        let is_for_shutdown = self.revive || state.stop().is_some_and(|stop| stop.id == DrainId::Signal);
+        let is_for_shutdown = self.revive || state.stop().is_some_and(|stop| stop.id == StopId::Signal);
         let new_owner = match &event {
             Event::Stop(stop) if is_for_shutdown => Some(stop.clone()),
             Event::Leave(stop) if self.revive => Some(stop.clone()),
@@ -134,7 +133,11 @@ fn boot(state: State, leaving: bool, context: &mut Context<'_>) -> Answered {
     match state {
         State::Idle => start(state, leaving, context),
         // A stop came first, and is kept.
-        other => (other, Ok(Answer::Already)),
+        other @ (State::Starting { .. }
+        | State::Running { .. }
+        | State::Stopping { .. }
+        | State::Backoff { .. }
+        | State::Exited { .. }) => (other, Ok(Answer::Already)),
     }
 }
 
@@ -158,7 +161,11 @@ fn spawned(state: State, pid: u32, context: &mut Context<'_>) -> State {
         State::Starting { stop: None } => State::Running { child, reload: None },
         State::Starting { stop: Some(stop) } => begin_stop(child, stop, context),
         // Only a Spawn effect makes a child, and only in Starting.
-        other => other,
+        other @ (State::Idle
+        | State::Running { .. }
+        | State::Stopping { .. }
+        | State::Backoff { .. }
+        | State::Exited { .. }) => other,
     }
 }
 
@@ -168,7 +175,12 @@ fn spawn_failed(state: State, why: Arc<str>, context: &mut Context<'_>) -> State
             context.add(Effect::Count(Counted::Exit(ExitReason::SpawnFailed)));
             exited(End::SpawnFailed(why), stop, context)
         }
-        other => other,
+        // As for a child that was made.
+        other @ (State::Idle
+        | State::Running { .. }
+        | State::Stopping { .. }
+        | State::Backoff { .. }
+        | State::Exited { .. }) => other,
     }
 }
 
@@ -186,7 +198,7 @@ fn child_exited(state: State, exit: Exit, context: &mut Context<'_>) -> State {
             let killed = phase == Phase::Killed;
             context.add(Effect::Count(Counted::Exit(ExitReason::of(exit, killed))));
             let end = End::Exited { pid: child.pid, exit, killed };
-            stop.outcome = Some(DrainOutcome::of(stop.mode, &end));
+            stop.outcome = Some(StopOutcome::of(stop.mode, &end));
             exited(end, Some(stop), context)
         }
         // No other state has a child.
@@ -217,7 +229,11 @@ fn tick(state: State, context: &mut Context<'_>) -> State {
                 phase => release(State::Stopping { child, stop, phase }, context),
             }
         }
-        other => release(other, context),
+        other @ (State::Idle
+        | State::Starting { .. }
+        | State::Running { .. }
+        | State::Backoff { .. }
+        | State::Exited { .. }) => release(other, context),
     }
 }
 
@@ -239,6 +255,10 @@ fn reload(state: State, context: &mut Context<'_>) -> Answered {
         }
         // A child that is being started reads its configuration anyway. A child that is being stopped does not need it, and could lose its
         // next signal.
-        other => (other, Ok(Answer::Already)),
+        other @ (State::Idle
+        | State::Starting { .. }
+        | State::Stopping { .. }
+        | State::Backoff { .. }
+        | State::Exited { .. }) => (other, Ok(Answer::Already)),
     }
 }

@@ -10,29 +10,29 @@ use tracing::{debug, error, info, warn};
 
 use super::{
     callback_queue::{CallbackQueue, Callbacks, PendingCallback},
-    context::{Context, Effect},
+    clock::Clocks,
     end::End,
-    event::{Answer, Event, Refusal},
+    event::{Answer, Context, Effect, Event, Refusal},
     handle::{Command, Handle},
     output::LastLines,
     policy::Policy,
-    process::{Child, Exit, Identity, Platform, Signal, report},
+    process::{Child, Identity, Platform, exited, reap},
     state::{State, Supervision},
     state_file::{Keep, Saved},
-    state_writer::StateWriter,
+    state_writer::{SAVE_LIMIT, START_LIMIT, StateWriter},
     statistics::Counted,
     table::Step,
 };
 use crate::supervise::log_key as key;
 
 /// The maximum number of waiting requests. The task needs microseconds for each.
-const QUEUE: usize = 64;
+const QUEUE_SIZE: usize = 64;
 
 /// The interval at which the task checks whether the child handles a signal that is held back.
 const PROBE_INTERVAL: Duration = Duration::from_millis(20);
 
 /// How long a wrapper that shuts down waits for callbacks: two attempts that time out, or half a minute of quick failures.
-const FINISH_LIMIT: Duration = Duration::from_secs(25);
+const CALLBACK_WAIT: Duration = Duration::from_secs(25);
 
 /// How the supervisor's task ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,6 +68,15 @@ impl<P: Platform, C> fmt::Debug for Task<P, C> {
     }
 }
 
+/// The result of one transition.
+struct Handled {
+    answer: Result<Answer, Refusal>,
+    /// The task is over.
+    leaves: bool,
+    /// The event that an effect has led to.
+    follow_up: Option<Event>,
+}
+
 /// The next thing to do.
 enum Wake {
     Event(Event),
@@ -80,7 +89,7 @@ enum Wake {
 impl<P: Platform, C: Callbacks> Task<P, C> {
     /// A supervisor without a child, and the handle to it.
     pub fn new(policy: Policy, platform: P, callbacks: C) -> (Self, Handle) {
-        let (sender, commands) = mpsc::channel(QUEUE);
+        let (sender, commands) = mpsc::channel(QUEUE_SIZE);
         let supervision = Supervision::default();
         let (published, receiver) = watch::channel(supervision.clone());
         let task = Self {
@@ -139,17 +148,17 @@ impl<P: Platform, C: Callbacks> Task<P, C> {
     /// Dropping this future does not stop the child.
     pub async fn run(mut self) -> Outcome {
         if self.is_restored {
-            self.write_state().await;
+            self.save_state().await;
         }
         loop {
             let (event, reply) = match self.wait().await {
                 Wake::Event(event) => (event, None),
                 Wake::Command(Command::Event(event, reply)) => (event, Some(reply)),
+                Wake::Command(Command::Detach(reply)) if self.writer.has_file() => {
+                    let _gone = reply.send(Ok(Answer::Done));
+                    return Outcome::Detached;
+                }
                 Wake::Command(Command::Detach(reply)) => {
-                    if self.writer.has_file() {
-                        let _gone = reply.send(Ok(Answer::Done));
-                        return Outcome::Detached;
-                    }
                     let _gone = reply.send(Err(Refusal::NoStateFile));
                     continue;
                 }
@@ -158,7 +167,7 @@ impl<P: Platform, C: Callbacks> Task<P, C> {
                     continue;
                 }
                 Wake::WriteState => {
-                    self.write_state().await;
+                    self.save_state().await;
                     continue;
                 }
                 Wake::CheckStateFile => {
@@ -167,12 +176,19 @@ impl<P: Platform, C: Callbacks> Task<P, C> {
                 }
             };
             debug!({ key::EVENT } = ?event, "processing event");
-            let (leaves, answer) = self.handle(event).await;
+            let mut handled = self.handle(event).await;
+            while let Some(event) = handled.follow_up.take() {
+                let next = self.handle(event).await;
+                handled.leaves |= next.leaves;
+                handled.follow_up = next.follow_up;
+            }
             if let Some(reply) = reply {
                 // The client may have disconnected.
-                let _gone = reply.send(answer);
+                let _gone = reply.send(handled.answer);
             }
-            if leaves && let State::Exited { end, .. } = &self.supervision.state {
+            if handled.leaves
+                && let State::Exited { end, .. } = &self.supervision.state
+            {
                 let end = end.clone();
                 self.finish_callbacks().await;
                 self.leave_callbacks().await;
@@ -181,19 +197,19 @@ impl<P: Platform, C: Callbacks> Task<P, C> {
         }
     }
 
-    /// Waits until the callbacks are finished, for at most [`FINISH_LIMIT`]. Requests are rejected in that time.
+    /// Waits until the callbacks are finished, for at most [`CALLBACK_WAIT`]. Requests are rejected in that time.
     async fn finish_callbacks(&mut self) {
-        let until = Instant::now() + FINISH_LIMIT;
+        let until = Instant::now() + CALLBACK_WAIT;
         while !self.callbacks.pending().is_empty() {
             match timeout_at(until, self.commands.recv()).await {
                 Ok(Some(Command::Event(event @ Event::CallbackFinished(_), _))) => {
-                    let _no_reply = self.step(event).await;
+                    let _no_reply = self.handle(event).await;
                 }
                 Ok(Some(Command::Ping(reply))) => {
                     let _gone = reply.send(());
                 }
                 // A dropped request reports to its client that the supervisor has ended.
-                Ok(Some(Command::Event(..) | Command::Detach(_))) => {}
+                Ok(Some(_)) => {}
                 Ok(None) | Err(_) => return,
             }
         }
@@ -210,7 +226,8 @@ impl<P: Platform, C: Callbacks> Task<P, C> {
                 { key::COUNT } = count,
                 "exiting with unsent shutdown callbacks; the next wrapper sends them"
             );
-            self.writer.save(Saved::new(&Supervision::default(), None, self.callbacks.pending())).await;
+            self.supervision = Supervision::default();
+            self.save_state().await;
         } else {
             error!(
                 { key::COUNT } = count,
@@ -223,47 +240,32 @@ impl<P: Platform, C: Callbacks> Task<P, C> {
         // While leftover processes are being killed, the child has exited already.
         let is_ending = self.child.as_ref().is_some_and(Child::is_ending_leftovers);
         let due = self.supervision.due().filter(|_| !is_ending);
-        let forceful = self.supervision.ends_leftovers(&self.policy);
+        let leftovers = self.supervision.leftovers(&self.policy);
         let probe = self.supervision.holds_signal().then(|| Instant::now() + PROBE_INTERVAL);
         tokio::select! {
             biased;
             // The exit comes first: no request and no timer may act on a child that has exited.
-            exit = exited(self.child.as_mut(), forceful) => Wake::Event(Event::Exited(exit)),
-            () = until(due) => Wake::Event(Event::Tick),
+            exit = exited(self.child.as_mut(), leftovers) => Wake::Event(Event::Exited(exit)),
+            () = or_pending(due.map(sleep_until)) => Wake::Event(Event::Tick),
             // After every handle was dropped, there are no more requests. The child is still supervised.
             Some(command) = self.commands.recv() => Wake::Command(command),
-            () = until(probe) => Wake::Event(Event::Tick),
-            lines = read(self.reading.as_mut()) => {
+            () = or_pending(probe.map(sleep_until)) => Wake::Event(Event::Tick),
+            lines = or_pending(self.reading.as_mut()) => {
                 self.reading = None;
                 Wake::Event(Event::LogRead(lines.into()))
             }
-            () = until(self.writer.due()) => Wake::WriteState,
+            () = or_pending(self.writer.due().map(sleep_until)) => Wake::WriteState,
             () = self.writer.disturbed() => Wake::CheckStateFile,
         }
     }
 
-    /// Handles one event, and the result of a spawn that follows from it. Returns whether the task is over, and the answer.
-    async fn handle(&mut self, event: Event) -> (bool, Result<Answer, Refusal>) {
-        let is_exit = matches!(event, Event::Exited(_));
-        if is_exit {
-            self.identity = None;
-        }
-        let (mut next, mut leaves, answer) = self.step(event).await;
-        if is_exit && let Some(child) = self.child.take() {
-            reap(child);
-        }
-        while let Some(event) = next {
-            let (follows, leaves_now, _) = self.step(event).await;
-            leaves |= leaves_now;
-            next = follows;
-        }
-        (leaves, answer)
-    }
-
     /// One transition. Its effects come before its state is published: a reader of `Draining` can rely on the signal.
-    async fn step(&mut self, event: Event) -> (Option<Event>, bool, Result<Answer, Refusal>) {
-        if let Event::CallbackFinished(callback) = &event {
-            self.callbacks.finished(callback);
+    async fn handle(&mut self, event: Event) -> Handled {
+        let is_exit = matches!(event, Event::Exited(_));
+        match &event {
+            Event::Exited(_) => self.identity = None,
+            Event::CallbackFinished(callback) => self.callbacks.finished(callback),
+            _ => {}
         }
         let may_signal = matches!(event, Event::Stop(_) | Event::Leave(_) | Event::Reload | Event::Tick);
         let handles_quit = may_signal && self.child.as_ref().is_some_and(Child::handles_quit);
@@ -277,30 +279,43 @@ impl<P: Platform, C: Callbacks> Task<P, C> {
         }
         self.supervision = next;
         // The state is written before the effects, so that the next wrapper learns of every effect.
-        self.write_state().await;
+        self.save_state().await;
         let leaves = effects.contains(&Effect::Leave);
-        // Only Spawn and ReadLog can lead to an event, and no step has both.
-        let mut follows = None;
+        // Only Spawn and ReadLog can lead to an event, and no transition has both.
+        let mut follow_up = None;
         for effect in effects {
-            follows = self.perform(effect).await.or(follows);
+            follow_up = self.perform(effect).await.or(follow_up);
         }
         self.publish();
-        (follows, leaves, answer)
+        if is_exit && let Some(child) = self.child.take() {
+            reap(child);
+        }
+        Handled { answer, leaves, follow_up }
     }
 
     async fn perform(&mut self, effect: Effect) -> Option<Event> {
         match effect {
             Effect::Spawn => return Some(self.spawn().await),
-            Effect::Signal(signal) => self.signal(signal).await,
+            Effect::Signal(signal) => {
+                let child = self.child.as_mut()?;
+                let pid = child.pid();
+                // After an error the phase still moves on by time, up to SIGKILL.
+                match child.signal(signal) {
+                    Ok(()) => {
+                        info!({ key::SIGNAL } = %signal, { key::PID } = pid, "signal sent to the runner");
+                    }
+                    Err(error) => error!(
+                        { key::ERROR } = %error, { key::SIGNAL } = %signal, { key::PID } = pid,
+                        "cannot send signal to the runner"
+                    ),
+                }
+                self.note_identity().await;
+            }
             Effect::KillGroup => {
-                if let Some(child) = &mut self.child
-                    && let Err(error) = child.kill_group()
-                {
-                    error!(
-                        { key::ERROR } = %error,
-                        { key::PID } = child.pid(),
-                        "cannot kill the runner's process group"
-                    );
+                let child = self.child.as_mut()?;
+                let pid = child.pid();
+                if let Err(error) = child.kill_group() {
+                    error!({ key::ERROR } = %error, { key::PID } = pid, "cannot kill the runner's process group");
                 }
                 self.note_identity().await;
             }
@@ -336,7 +351,7 @@ impl<P: Platform, C: Callbacks> Task<P, C> {
         let mut child = self.platform.spawn()?;
         self.identity = Some(child.identity()?);
         // The next wrapper must be able to find the child before it becomes a runner.
-        if let Err(error) = self.writer.save_start(self.saved()).await {
+        if let Err(error) = self.writer.save(START_LIMIT, self.saved()).await {
             self.identity = None;
             child.discard();
             let why = "cannot write the state file; without it the next wrapper could start a second runner";
@@ -348,31 +363,14 @@ impl<P: Platform, C: Callbacks> Task<P, C> {
         Ok(pid)
     }
 
+    /// A failed write is retried later.
+    async fn save_state(&mut self) {
+        let _retried = self.writer.save(SAVE_LIMIT, self.saved()).await;
+    }
+
     fn saved(&self) -> Saved {
-        Saved::new(&self.supervision, self.identity.as_ref(), self.callbacks.pending())
-    }
-
-    async fn write_state(&mut self) {
-        self.writer.save(self.saved()).await;
-    }
-
-    async fn signal(&mut self, signal: Signal) {
-        let Some(child) = &mut self.child else { return };
-        match child.signal(signal) {
-            Ok(()) => info!(
-                { key::SIGNAL } = %signal,
-                { key::PID } = child.pid(),
-                "signal sent to the runner"
-            ),
-            // The phase still moves on by time, up to SIGKILL.
-            Err(error) => error!(
-                { key::ERROR } = %error,
-                { key::SIGNAL } = %signal,
-                { key::PID } = child.pid(),
-                "cannot send signal to the runner"
-            ),
-        }
-        self.note_identity().await;
+        let (child, pending) = (self.identity.as_ref(), self.callbacks.pending());
+        Saved::new(&Clocks::now(), Instant::now(), &self.supervision, child, pending)
     }
 
     /// The next wrapper needs the child's processes, after they were searched for.
@@ -380,52 +378,21 @@ impl<P: Platform, C: Callbacks> Task<P, C> {
         let Some(now) = self.child.as_ref().and_then(|child| child.identity().ok()) else { return };
         if self.identity.as_ref().is_some_and(|identity| *identity != now) {
             self.identity = Some(now);
-            self.write_state().await;
+            self.save_state().await;
         }
     }
 
     fn publish(&self) {
         self.published.send_if_modified(|published| {
-            let changed = *published != self.supervision;
-            published.clone_from(&self.supervision);
-            changed
+            std::mem::replace(published, self.supervision.clone()) != self.supervision
         });
     }
 }
 
-fn reap<C: Child>(child: C) {
-    let (pid, was_forceful) = (child.pid(), child.is_ending_leftovers());
-    let left = child.reap();
-    // After a forceful end, those that could not be killed were reported then.
-    if !was_forceful {
-        report(pid, &left, false);
-    }
-}
-
-/// Waits until the child has exited and, where no process of it may remain, until its other processes have.
-async fn exited<C: Child>(child: Option<&mut C>, forceful: bool) -> Exit {
-    match child {
-        Some(child) => {
-            let exit = child.ended().await;
-            if forceful {
-                report(child.pid(), &child.end_leftovers().await, true);
-            }
-            exit
-        }
-        None => std::future::pending().await,
-    }
-}
-
-async fn read(reading: Option<&mut LastLines>) -> Vec<String> {
-    match reading {
-        Some(lines) => lines.await,
-        None => std::future::pending().await,
-    }
-}
-
-async fn until(moment: Option<Instant>) {
-    match moment {
-        Some(moment) => sleep_until(moment).await,
+/// Waits for a future that may not exist: without one, it never returns.
+async fn or_pending<F: Future>(future: Option<F>) -> F::Output {
+    match future {
+        Some(future) => future.await,
         None => std::future::pending().await,
     }
 }

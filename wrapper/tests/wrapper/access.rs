@@ -46,7 +46,7 @@ async fn unlisted_user_is_rejected_and_logged() {
         assert_eq!(answer.status.code(), Some(1), "{}", text(&answer));
         assert!(text(&answer).contains("has no access"), "{}", text(&answer));
     }
-    wrapper.logged("uid 4242 gid 4242").await;
+    wrapper.logged("uid 4242, unix socket").await;
     assert_eq!(wrapper.record(), "ready");
 }
 

@@ -140,7 +140,7 @@ async fn prometheus_scrapes_before_during_and_after_drain() {
     wrapper.client().await.forceful().await;
     prometheus.sees("grit_wrapper_runner_state{state=\"stopped\"}", "1").await;
     prometheus.sees("grit_wrapper_runner_up", "0").await;
-    prometheus.sees("grit_wrapper_drains_total{mode=\"graceful\",result=\"forced\"}", "1").await;
+    prometheus.sees("grit_wrapper_drains_total{mode=\"graceful\",outcome=\"jobs_aborted\"}", "1").await;
     prometheus.sees("grit_wrapper_drain_duration_seconds_count{mode=\"graceful\"}", "1").await;
     prometheus.sees("up", "1").await;
     checked_by_promtool(&url).await;
@@ -184,7 +184,7 @@ async fn drain_metrics_continue_after_wrapper_kill() {
     let (_, page) = ask(&url, "/metrics", &[], None).await;
     let counted = |reason: &str| page.contains(&format!("runner_exits_total{{reason=\"{reason}\"}} 1\n"));
     assert!(counted("unknown") != counted("success"), "{page}");
-    prometheus.sees("grit_wrapper_drains_total{mode=\"graceful\",result=\"forced\"}", "1").await;
+    prometheus.sees("grit_wrapper_drains_total{mode=\"graceful\",outcome=\"jobs_aborted\"}", "1").await;
     checked_by_promtool(&url).await;
 }
 

@@ -70,7 +70,7 @@ async fn metrics_are_served_after_runner_exit() {
         &page,
         &[
             "grit_wrapper_runner_exits_total{reason=\"success\"} 1",
-            "grit_wrapper_drains_total{mode=\"graceful\",result=\"finished\"} 1",
+            "grit_wrapper_drains_total{mode=\"graceful\",outcome=\"clean\"} 1",
             "grit_wrapper_drain_duration_seconds_count{mode=\"graceful\"} 1",
             "grpc_server_handled_total{grpc_service=\"gitlab_com.gitlab_runner.runner_wrapper.ProcessWrapper\",grpc_method=\"InitGracefulShutdown\",grpc_code=\"OK\"} 1",
         ],

@@ -1,17 +1,72 @@
-//! Access control.
+//! Who sent a request, and whether it may be served.
 //!
 //! The permissions of the socket decide who can connect. Allow lists restrict access further, by the user that the kernel reports for the
 //! peer (`SO_PEERCRED`): some users have control, others read-only access. Without a list, every client that can connect has control.
 
 mod accounts;
 
-use std::fmt;
+use std::{fmt, net::SocketAddr};
 
 use thiserror::Error;
 
 pub use self::accounts::{UnknownAccount, UserOrGroup};
 pub(crate) use self::accounts::{group_id, group_name, user_id, user_name};
 use crate::supervise::callback::Callback;
+
+/// The sender of a request, as reported by the transport.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Requester {
+    /// A process on this host, reported by the kernel.
+    Unix {
+        uid: u32,
+        gid: u32,
+        pid: Option<i32>,
+    },
+    Tcp(SocketAddr),
+    Http(SocketAddr),
+    /// A signal to the wrapper. Its sender is unknown.
+    Signal(&'static str),
+}
+
+impl Requester {
+    /// The user's name in `/etc/passwd`.
+    pub(super) fn user(self) -> Option<String> {
+        let Self::Unix { uid, .. } = self else { return None };
+        Some(user_name(uid)).filter(|name| *name != uid.to_string())
+    }
+
+    pub(super) fn transport(self) -> &'static str {
+        match self {
+            Self::Unix { .. } => "unix",
+            Self::Tcp(_) => "tcp",
+            Self::Http(_) => "http",
+            Self::Signal(_) => "signal",
+        }
+    }
+
+    pub(super) fn peer(self) -> Option<String> {
+        match self {
+            Self::Tcp(address) | Self::Http(address) => Some(address.to_string()),
+            Self::Signal(name) => Some(name.to_owned()),
+            Self::Unix { .. } => None,
+        }
+    }
+}
+
+/// Human-readable, for the status of a drain.
+impl fmt::Display for Requester {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unix { uid, .. } => match self.user() {
+                Some(name) => write!(f, "uid {uid} ({name}), unix socket"),
+                None => write!(f, "uid {uid}, unix socket"),
+            },
+            Self::Tcp(address) => write!(f, "{address}, TCP"),
+            Self::Http(address) => write!(f, "{address}, HTTP"),
+            Self::Signal(name) => f.write_str(name),
+        }
+    }
+}
 
 /// Rights of a peer. Each level includes the levels before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -54,9 +109,17 @@ impl Access {
         Self { control, read, callbacks }
     }
 
-    /// Rights of a user. Root and the wrapper's user always have control: they could signal the runner directly.
+    /// Rights of the sender of a request.
     #[must_use]
-    pub fn of_user(&self, uid: u32, gid: u32) -> Rights {
+    pub(super) fn of(&self, requester: Requester) -> Rights {
+        match requester {
+            Requester::Unix { uid, gid, .. } => self.of_user(uid, gid),
+            Requester::Tcp(_) | Requester::Http(_) | Requester::Signal(_) => self.of_unknown_user(),
+        }
+    }
+
+    /// Rights of a user. Root and the wrapper's user always have control: they could signal the runner directly.
+    fn of_user(&self, uid: u32, gid: u32) -> Rights {
         let is_in = |list: &[UserOrGroup]| list.iter().any(|who| who.is(uid, gid));
         if is_privileged(uid) || !self.is_listed() || is_in(&self.control) {
             Rights::Control
@@ -68,8 +131,7 @@ impl Access {
     }
 
     /// The rights of a client over TCP or HTTP, whose user is unknown.
-    #[must_use]
-    pub fn of_unknown_user(&self) -> Rights {
+    pub(super) fn of_unknown_user(&self) -> Rights {
         if self.is_listed() { Rights::Read } else { Rights::Control }
     }
 
@@ -176,6 +238,20 @@ mod tests {
         ] {
             let callback = Callback::new(url, "", &HashMap::new()).unwrap();
             assert_eq!(access.check_callback(&callback).is_ok(), may, "{url}");
+        }
+    }
+
+    #[test]
+    fn request_sender_is_named_per_transport() {
+        let address: SocketAddr = "127.0.0.1:4711".parse().unwrap();
+        for (requester, shown) in [
+            (Requester::Unix { uid: 0, gid: 0, pid: Some(1) }, "uid 0 (root), unix socket"),
+            (Requester::Unix { uid: 4_200_000_000, gid: 1, pid: None }, "uid 4200000000, unix socket"),
+            (Requester::Http(address), "127.0.0.1:4711, HTTP"),
+            (Requester::Tcp(address), "127.0.0.1:4711, TCP"),
+            (Requester::Signal("SIGTERM"), "SIGTERM"),
+        ] {
+            assert_eq!(requester.to_string(), shown);
         }
     }
 }

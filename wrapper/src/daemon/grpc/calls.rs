@@ -1,18 +1,27 @@
-//! A layer around the services: counts calls by their status codes, and marks each connection as active while it has open calls.
+//! What every call passes: a layer that counts it by its status code and marks its connection as active, and the check of the
+//! client's rights.
 
 use std::{
     pin::Pin,
-    sync::Arc,
+    sync::{Arc, Mutex, PoisonError},
     task::{Context, Poll},
 };
 
 use http_body_util::BodyExt;
-use hyper::http::{Extensions, Request, Response};
+use hyper::http::{Request, Response};
 use tonic::{Status, body::Body};
 use tower::Service;
+use tracing::warn;
 
-use super::connection_limits::{ConnectionId, WatchLimit};
-use crate::daemon::counters::Counters;
+use super::{connection::Client, connection_limits::WatchLimit};
+use crate::{
+    daemon::{
+        access::{Access, Requester, Rights},
+        counters::Counters,
+        limits::LogRateLimiter,
+    },
+    supervise::log_key as key,
+};
 
 /// Methods whose calls last for as long as the client wants: our `Watch`, that of gRPC's health service, and reflection.
 const WATCHES: [&str; 2] = ["/Watch", "/ServerReflectionInfo"];
@@ -37,14 +46,11 @@ where
         self.inner.poll_ready(cx)
     }
 
-    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
         let path = request.uri().path().to_owned();
         let is_watch = WATCHES.iter().any(|method| path.ends_with(method));
-        // The services expect the extensions of the connection where tonic would have put them.
-        let connection = request.extensions_mut().remove::<Extensions>().unwrap_or_default();
-        request.extensions_mut().extend(connection);
-        let id = request.extensions().get::<ConnectionId>();
-        let call = id.map(|id| id.begin_call(is_watch)).transpose();
+        let client = request.extensions().get::<Client>();
+        let call = client.map(|client| client.connection.begin_call(is_watch)).transpose();
         let begun = call.map(|call| (call, self.inner.call(request)));
         let counters = Arc::clone(&self.counters);
         Box::pin(async move {
@@ -70,4 +76,52 @@ fn too_many_watches(WatchLimit(limit): &WatchLimit) -> Status {
         "this user has reached its limit of {limit} connections with open Watch calls; the remaining connections are reserved for short \
          calls. Cancel some of the waits; the operations that they wait for continue"
     ))
+}
+
+/// Denials that are logged in a minute. More would push the rest out of the journal, and the runner's lines with it.
+const LOGGED_DENIALS: u32 = 20;
+
+/// Accepts requests whose sender has the rights, and counts the others.
+#[derive(Clone, Debug)]
+pub struct Authorizer {
+    access: Access,
+    counters: Arc<Counters>,
+    log_limit: Arc<Mutex<LogRateLimiter>>,
+}
+
+impl Default for Authorizer {
+    fn default() -> Self {
+        Self::new(Access::default(), Arc::default())
+    }
+}
+
+impl Authorizer {
+    #[must_use]
+    pub fn new(access: Access, counters: Arc<Counters>) -> Self {
+        Self { access, counters, log_limit: Arc::new(Mutex::new(LogRateLimiter::per_minute(LOGGED_DENIALS))) }
+    }
+
+    /// The message of a request, and its sender.
+    ///
+    /// # Errors
+    ///
+    /// `PERMISSION_DENIED`, which is counted, and logged up to a limit.
+    pub(super) fn open<T>(
+        &self,
+        needed: Rights,
+        request: tonic::Request<T>,
+    ) -> Result<(T, Requester), Status> {
+        let client = request.extensions().get::<Client>();
+        let requester = client.map(|client| client.requester);
+        let requester = requester.ok_or_else(|| Status::internal("the client of the request is unknown"))?;
+        let rights = self.access.of(requester);
+        if rights < needed {
+            self.counters.denied();
+            if self.log_limit.lock().unwrap_or_else(PoisonError::into_inner).allow_log() {
+                warn!(?rights, { key::PEER } = %requester, "request denied");
+            }
+            return Err(Status::permission_denied(rights.denial()));
+        }
+        Ok((request.into_inner(), requester))
+    }
 }

@@ -1,12 +1,8 @@
-//! Every gRPC error of the wrapper is made here.
+//! The gRPC status of a rejected request.
 
 use tonic::Status;
-use tracing::warn;
 
-use crate::daemon::{
-    access::Rights,
-    control::{ControlError, Kind},
-};
+use crate::daemon::control::{ControlError, Kind};
 
 impl From<ControlError> for Status {
     fn from(error: ControlError) -> Self {
@@ -20,12 +16,4 @@ impl From<ControlError> for Status {
             Kind::Internal => Self::internal(text),
         }
     }
-}
-
-/// The peer does not have the rights for its request. It is logged if it is named.
-pub(super) fn denied(rights: Rights, peer: Option<String>) -> Status {
-    if let Some(peer) = peer {
-        warn!(?rights, peer, "request denied");
-    }
-    Status::permission_denied(rights.denial())
 }

@@ -1,8 +1,6 @@
-//! The gRPC server: the services of upstream's wrapper and `grit.wrapper.v1`, gRPC health and reflection. One file per call.
+//! The gRPC server: the services of upstream's wrapper and `grit.wrapper.v1`, gRPC health and reflection. One file per service.
 
-mod accept;
 mod authority;
-mod authorization;
 mod calls;
 mod connection;
 mod connection_limits;
@@ -15,7 +13,7 @@ mod v1;
 #[cfg(any(test, feature = "fuzzing"))]
 pub use self::authority::fuzz;
 pub use self::{
-    authorization::Authorizer,
+    calls::Authorizer,
     server::{ServeError, Services, serve},
     upstream::Upstream,
     v1::WrapperV1,

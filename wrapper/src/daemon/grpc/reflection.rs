@@ -28,7 +28,7 @@ use tonic::{
     server::NamedService,
 };
 
-use super::authorization::Authorizer;
+use super::calls::Authorizer;
 use crate::daemon::access::Rights;
 
 /// Tells those who may look what there is.
@@ -45,7 +45,7 @@ impl ServerReflection for Reflection {
         &self,
         request: Request<Streaming<ServerReflectionRequest>>,
     ) -> Result<Response<BoxStream<ServerReflectionResponse>>, Status> {
-        let questions = self.authorizer.open(Rights::Read, request)?;
+        let (questions, _) = self.authorizer.open(Rights::Read, request)?;
         let hidden = self.hidden;
         let answers = questions.map(move |question| question.map(|question| answer(question, hidden)));
         // What went wrong is the last answer.

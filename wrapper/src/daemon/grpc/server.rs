@@ -19,9 +19,8 @@ use tonic_health::server::health_reporter;
 use tower::layer::layer_fn;
 
 use super::{
-    accept::incoming,
     calls::TrackCalls,
-    connection::KEEPALIVE,
+    connection::{KEEPALIVE, incoming},
     reflection::{Older, Reflection},
     upstream::Upstream,
     v1::WrapperV1,

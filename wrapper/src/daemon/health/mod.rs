@@ -186,7 +186,7 @@ mod tests {
             (State::Starting { stop: None }, "is starting", None),
             (State::Backoff { until: now, end: end.clone() }, "waiting for its restart", None),
             (State::Exited { end, stop: None }, "is not running", None),
-            (stopping(Phase::Holding { until: now, told: None }), "is draining", Some(3)),
+            (stopping(Phase::Holding { until: now, quit_sent_at: None }), "is draining", Some(3)),
             (stopping(Phase::Draining { since: now }), "is draining", Some(3)),
             (stopping(Phase::Spacing { until: now }), "stopped forcefully", Some(3)),
             (stopping(Phase::Killed), "stopped forcefully", Some(3)),

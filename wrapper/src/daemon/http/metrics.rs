@@ -15,7 +15,7 @@ use crate::{
         status::{Drain, Exit, Status},
         version,
     },
-    supervise::{DrainResult, ExitReason, Mode, RunnerState},
+    supervise::{ExitReason, Mode, RunnerState, StopOutcome},
 };
 
 const MODES: [(Mode, &str); 2] = [(Mode::Graceful, "graceful"), (Mode::Forceful, "forceful")];
@@ -178,11 +178,14 @@ fn drain(page: &mut MetricsText, drain: Option<&Drain>) {
 }
 
 fn drains(page: &mut MetricsText, counters: &Counters) {
-    page.counter("grit_wrapper_drains_total", "Finished drains, by requested mode and by result.");
+    page.counter(
+        "grit_wrapper_drains_total",
+        "Drains that are over, by the mode that was requested first, and by outcome.",
+    );
     for (mode, name) in MODES {
-        for result in DrainResult::ALL {
-            let labels = [("mode", name), ("result", result.name())];
-            page.sample("grit_wrapper_drains_total", &labels, counters.drains(mode, result));
+        for outcome in StopOutcome::ALL.map(Some).into_iter().chain([None]) {
+            let labels = [("mode", name), ("outcome", outcome.map_or("cancelled", StopOutcome::name))];
+            page.sample("grit_wrapper_drains_total", &labels, counters.drains(mode, outcome));
         }
     }
     page.histograms("grit_wrapper_drain_duration_seconds", "Drain duration from request to runner exit.");

@@ -16,13 +16,12 @@ use serde::{Deserialize, Serialize};
 use super::context::{ClientAddress, HttpServer, Json, error, json};
 use crate::{
     daemon::{
-        access::Rights,
-        audit::Requester,
-        control::{ControlError, DrainRequest, Kind},
+        access::{Requester, Rights},
+        control::{ControlError, Kind},
         duration,
         status::{self, Status},
     },
-    supervise::{Answer, Mode, callback::Callback},
+    supervise::{Answer, Mode, Stop, callback::Callback},
 };
 
 /// The same limit as for gRPC requests.
@@ -90,16 +89,17 @@ pub(super) async fn jobs(State(server): State<Arc<HttpServer>>) -> Result<Respon
 pub(super) async fn drain(State(server): State<Arc<HttpServer>>, post: Post) -> Result<Json, Refused> {
     let drain: Drain = post.parse()?;
     let deadline = drain.deadline.as_deref().map(duration::parse_limit).transpose();
-    let callback = drain.callback.filter(|callback| !callback.url.is_empty());
-    let request = DrainRequest {
-        id: drain.id,
-        mode: if drain.force { Mode::Forceful } else { Mode::Graceful },
-        reason: drain.reason,
-        deadline: deadline.map_err(|why| ControlError::Invalid { field: "deadline", why })?,
-        callback: callback.map(|callback| Callback::new(&callback.url, &callback.method, &callback.headers)),
-        job_url: drain.job_url,
+    let deadline = deadline.map_err(|why| ControlError::invalid("deadline", why))?;
+    let callbacks = drain.callback.map(|callback| {
+        Callback::list(&callback.url, &callback.method, &callback.headers).map_err(ControlError::from)
+    });
+    let stop = Stop {
+        reason: Arc::from(drain.reason),
+        deadline: deadline.map(Stop::deadline_in),
+        callbacks: callbacks.transpose()?.unwrap_or_default(),
+        ..Stop::new(drain.id.as_str(), if drain.force { Mode::Forceful } else { Mode::Graceful })
     };
-    let answer = server.control.drain(request, post.requester).await?;
+    let answer = server.control.drain(stop, drain.job_url, post.requester).await?;
     Ok(json(status::json(&Drained {
         status: server.control.status(),
         joined: answer != Answer::Done,
@@ -164,10 +164,7 @@ impl FromRequest<Arc<HttpServer>> for Post {
 
 impl Post {
     fn parse<'a, T: Deserialize<'a>>(&'a self) -> Result<T, ControlError> {
-        let invalid = |error: serde_json::Error| ControlError::Invalid {
-            field: "request body",
-            why: error.to_string(),
-        };
+        let invalid = |error: serde_json::Error| ControlError::invalid("request body", error.to_string());
         serde_json::from_slice(&self.body).map_err(invalid)
     }
 }

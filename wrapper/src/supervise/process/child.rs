@@ -6,8 +6,12 @@ use std::{fmt, io};
 
 use tokio::time::Instant;
 
-use super::{exit::Exit, identity::Identity, leftovers::LeftoverProcess};
-use crate::supervise::output::LastLines;
+use super::{
+    exit::Exit,
+    identity::Identity,
+    leftovers::{LeftoverProcess, report},
+};
+use crate::supervise::{output::LastLines, policy::Leftovers};
 
 /// Starts children.
 pub trait Platform: Send + 'static {
@@ -98,5 +102,29 @@ impl fmt::Display for Signal {
             Self::Drain => "SIGQUIT",
             Self::Terminate => "SIGTERM",
         })
+    }
+}
+
+/// Reaps a child that has exited, and reports its processes that are still running.
+pub(crate) fn reap<C: Child>(child: C) {
+    let (pid, were_killed) = (child.pid(), child.is_ending_leftovers());
+    let left = child.reap();
+    // Those that could not be killed were reported then.
+    if !were_killed {
+        report(pid, &left, Leftovers::Report);
+    }
+}
+
+/// Waits until the child has exited and, where its other processes are killed, until they have.
+pub(crate) async fn exited<C: Child>(child: Option<&mut C>, leftovers: Leftovers) -> Exit {
+    match child {
+        Some(child) => {
+            let exit = child.ended().await;
+            if leftovers == Leftovers::Kill {
+                report(child.pid(), &child.end_leftovers().await, leftovers);
+            }
+            exit
+        }
+        None => std::future::pending().await,
     }
 }

@@ -21,7 +21,7 @@ use super::{
     marker::{Marker, VARIABLE},
     stat::Process,
 };
-use crate::supervise::log_key as key;
+use crate::supervise::{log_key as key, policy::Leftovers};
 
 /// Maximum time for killed processes to exit. A process that hangs in the kernel is then reported.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -111,7 +111,7 @@ impl LeftoverProcesses {
                         "killed the processes that the runner left running"
                     );
                 }
-                return self.told(&found);
+                return self.describe(&found);
             }
             was_empty = is_empty;
             killed.extend(found.iter().map(|process| process.pid));
@@ -120,8 +120,8 @@ impl LeftoverProcesses {
     }
 
     /// The processes that are running now.
-    pub(super) fn look(&self) -> Vec<LeftoverProcess> {
-        self.told(&self.find())
+    pub(super) fn running(&self) -> Vec<LeftoverProcess> {
+        self.describe(&self.find())
     }
 
     /// Removes the cgroup, if it is empty.
@@ -157,7 +157,7 @@ impl LeftoverProcesses {
             .collect()
     }
 
-    fn told(&self, found: &[Process]) -> Vec<LeftoverProcess> {
+    fn describe(&self, found: &[Process]) -> Vec<LeftoverProcess> {
         found.iter().map(LeftoverProcess::of).collect()
     }
 }
@@ -183,27 +183,26 @@ impl fmt::Display for LeftoverProcess {
     }
 }
 
-/// Logs processes that are still running.
-pub(crate) fn report(runner: u32, leftovers: &[LeftoverProcess], forceful: bool) {
-    for leftover in leftovers {
+/// Logs the processes that are still running after the attempt to kill them, or after the runner exited.
+pub(crate) fn report(runner: u32, found: &[LeftoverProcess], leftovers: Leftovers) {
+    for leftover in found {
         let (pid, age_seconds) = (leftover.pid, leftover.age.map(|age| age.as_secs()));
         let command = leftover.command.as_str();
-        if forceful {
-            error!(
+        match leftovers {
+            Leftovers::Kill => error!(
                 { key::PID } = pid,
                 { key::AGE_SECONDS } = age_seconds,
                 { key::COMMAND } = command,
                 { key::RUNNER_PID } = runner,
                 "cannot kill a process of the runner"
-            );
-        } else {
-            warn!(
+            ),
+            Leftovers::Report => warn!(
                 { key::PID } = pid,
                 { key::AGE_SECONDS } = age_seconds,
                 { key::COMMAND } = command,
                 { key::RUNNER_PID } = runner,
                 "a process of the runner is still running after the runner exited"
-            );
+            ),
         }
     }
 }

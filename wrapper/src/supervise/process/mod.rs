@@ -9,6 +9,7 @@ mod exit;
 mod identity;
 mod leftovers;
 mod linux;
+mod linux_child;
 mod list;
 mod marker;
 pub(crate) mod orphans;
@@ -21,12 +22,13 @@ pub use self::{
     exit::Exit,
     identity::{Identity, Origin, Program},
     leftovers::LeftoverProcess,
-    linux::{Linux, LinuxChild},
+    linux::Linux,
+    linux_child::LinuxChild,
     marker::{Marker, VARIABLE as MARKER_VARIABLE},
 };
 pub(crate) use self::{
+    child::{exited, reap},
     identity::{boot_id, started_at},
-    leftovers::report,
     list::running,
     proc_status::{is_ending, is_suspended},
 };

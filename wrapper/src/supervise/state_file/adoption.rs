@@ -13,11 +13,11 @@ use crate::supervise::log_key as key;
 use crate::supervise::{
     callback_queue::PendingCallback,
     clock::Clocks,
-    drain::{DrainId, DrainOutcome, Mode},
     end::End,
     policy::{Leftovers, Policy},
     process::{CommandLine, Exit, LinuxChild, Program},
     state::{ChildInfo, Phase, State, Supervision},
+    stop::{Mode, StopId, StopOutcome},
 };
 
 /// How long a child at the exec barrier may take to exit after its wrapper, or to become the runner.
@@ -55,8 +55,8 @@ impl Saved {
         if let (Some(saved), None) = (&self.child, &child) {
             // The earlier wrapper was killed before it could do this, or the runner exited while no wrapper was running.
             let forceful = self.stop.as_ref().is_some_and(|stop| stop.forceful);
-            let kill = forceful || policy.leftovers == Leftovers::Kill;
-            LinuxChild::handle_leftovers(&saved.identity, kill).await;
+            let leftovers = if forceful { Leftovers::Kill } else { policy.leftovers };
+            LinuxChild::handle_leftovers(&saved.identity, leftovers).await;
         }
         let times = Times::new(self.clock.as_ref(), Clocks::now(), Instant::now());
         let pending = self.pending.iter().filter_map(|pending| pending.restore(&times)).collect();
@@ -65,7 +65,7 @@ impl Saved {
 
     /// The restored state; `is_running`: the child is running.
     fn into_supervision(self, is_running: bool, times: &Times, policy: &Policy) -> Supervision {
-        let is_for_shutdown = self.stop.as_ref().is_some_and(|stop| stop.drain_id() == DrainId::Signal);
+        let is_for_shutdown = self.stop.as_ref().is_some_and(|stop| stop.stop_id() == StopId::Signal);
         let last_stop = self.last_stop.as_ref().and_then(|saved| saved.restore_past(times)).map(Arc::new);
         let state = match (self.child, self.stop) {
             (Some(saved), stop) if is_running => {
@@ -91,7 +91,7 @@ impl Saved {
                 });
                 let end = stop.end.clone().map_or(unseen, SavedEnd::restore);
                 let mut stop = stop.restore(times);
-                let outcome = DrainOutcome::of(stop.mode, &end);
+                let outcome = StopOutcome::of(stop.mode, &end);
                 stop.outcome.get_or_insert(outcome);
                 State::Exited { end, stop: Some(stop) }
             }
@@ -129,7 +129,7 @@ fn adopted(times: &Times, child: ChildInfo, stop: Option<SavedStop>, policy: &Po
         // SIGQUIT may have been sent. A second one is harmless; without one the runner would never exit.
         None => Phase::Holding {
             until: times.now + policy.handler_wait,
-            told: saved.told_at.map(|at| times.past(at)),
+            quit_sent_at: saved.quit_sent_at.map(|at| times.past(at)),
         },
     };
     State::Stopping { child, stop, phase }
@@ -139,9 +139,9 @@ impl SavedChild {
     /// Whether this process is a running runner. A child at the exec barrier exits or becomes the runner soon.
     async fn is_runner(&self) -> bool {
         let give_up = Instant::now() + BARRIER_LIMIT;
-        while let Some(gate) = self.gate
+        while let Some(barrier) = self.barrier
             && self.identity.is_alive()
-            && Program::of(self.identity.pid).ok() == Some(gate)
+            && Program::of(self.identity.pid).ok() == Some(barrier)
             && Instant::now() < give_up
         {
             sleep(Duration::from_millis(5)).await;
@@ -160,7 +160,7 @@ pub(crate) fn handed_over(
     policy: &Policy,
 ) -> Supervision {
     let clocks = Clocks::at(now);
-    let text = serde_json::to_vec(&Saved::by(&clocks, now, before, child, &[])).unwrap();
+    let text = serde_json::to_vec(&Saved::new(&clocks, now, before, child, &[])).unwrap();
     let saved = Saved::parse(&text).unwrap();
     let times = Times::new(saved.clock.as_ref(), clocks, now);
     saved.into_supervision(is_running, &times, policy)

@@ -10,10 +10,10 @@ use crate::supervise::{
     callback::Callback,
     callback_queue::PendingCallback,
     clock::Clocks,
-    drain::{DrainId, DrainOutcome, Mode, Stop},
     end::End,
     process::{Exit, Identity, Program},
     state::{PastStop, Phase, State, Supervision},
+    stop::{Mode, Stop, StopId, StopOutcome},
 };
 
 /// The content of the state file. Times are milliseconds since 1970 by the wall clock.
@@ -61,7 +61,8 @@ pub(super) enum Unreadable {
 pub(super) struct SavedChild {
     pub(super) identity: Identity,
     /// The program of the exec barrier, while the child waits there.
-    pub(super) gate: Option<Program>,
+    #[serde(rename = "gate")]
+    pub(super) barrier: Option<Program>,
     pub(super) started: u64,
 }
 
@@ -79,12 +80,13 @@ pub(super) struct SavedStop {
     #[serde(rename = "called")]
     finished_callbacks: Vec<SavedCallback>,
     /// When SIGQUIT was sent.
-    pub(super) told_at: Option<u64>,
+    #[serde(rename = "told_at")]
+    pub(super) quit_sent_at: Option<u64>,
     /// When the process group is killed; only after SIGTERM was sent.
     pub(super) kill_at: Option<u64>,
     /// The end of the child, after it.
     pub(super) end: Option<SavedEnd>,
-    outcome: Option<DrainOutcome>,
+    outcome: Option<StopOutcome>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -131,15 +133,8 @@ impl Saved {
         }
     }
 
+    /// `now` is the start of a child that is being started.
     pub(crate) fn new(
-        supervision: &Supervision,
-        child: Option<&Identity>,
-        pending: &[PendingCallback],
-    ) -> Self {
-        Self::by(&Clocks::now(), Instant::now(), supervision, child, pending)
-    }
-
-    pub(super) fn by(
         clocks: &Clocks,
         now: Instant,
         supervision: &Supervision,
@@ -147,7 +142,7 @@ impl Saved {
         pending: &[PendingCallback],
     ) -> Self {
         let state = &supervision.state;
-        let gate = matches!(state, State::Starting { .. })
+        let barrier = matches!(state, State::Starting { .. })
             .then(|| child.and_then(|child| Program::of(child.pid).ok()))
             .flatten();
         let started = state.child().map_or(now, |child| child.started);
@@ -156,7 +151,7 @@ impl Saved {
             clock: SavedClock::new(clocks),
             child: child.map(|identity| SavedChild {
                 identity: identity.clone(),
-                gate,
+                barrier,
                 started: times::millis(clocks, started),
             }),
             stop: state.stop().map(|stop| SavedStop::new(clocks, state, stop)),
@@ -178,9 +173,9 @@ impl SavedStop {
             State::Stopping { phase: Phase::Killed, .. } => Some(0),
             _ => None,
         };
-        let told_at = match state {
+        let quit_sent_at = match state {
             State::Stopping { phase: Phase::Draining { since }, .. } => Some(*since),
-            State::Stopping { phase: Phase::Holding { told, .. }, .. } => *told,
+            State::Stopping { phase: Phase::Holding { quit_sent_at, .. }, .. } => *quit_sent_at,
             _ => None,
         };
         let save = |callbacks: &[Callback]| callbacks.iter().map(SavedCallback::new).collect();
@@ -193,7 +188,7 @@ impl SavedStop {
             deadline: stop.deadline.map(|deadline| times::millis(clocks, deadline)),
             callbacks: save(&stop.callbacks),
             finished_callbacks: save(&stop.finished_callbacks),
-            told_at: told_at.map(|told| times::millis(clocks, told)),
+            quit_sent_at: quit_sent_at.map(|sent| times::millis(clocks, sent)),
             kill_at,
             end: match state {
                 State::Exited { end, .. } => Some(SavedEnd::new(end)),
@@ -203,8 +198,8 @@ impl SavedStop {
         }
     }
 
-    pub(super) fn drain_id(&self) -> DrainId {
-        DrainId::from(self.id.as_str())
+    pub(super) fn stop_id(&self) -> StopId {
+        StopId::from(self.id.as_str())
     }
 
     pub(super) fn mode(&self) -> Mode {
@@ -224,7 +219,7 @@ impl SavedStop {
         let restore =
             |callbacks: &[SavedCallback]| callbacks.iter().filter_map(SavedCallback::restore).collect();
         Stop {
-            id: self.drain_id(),
+            id: self.stop_id(),
             reason: Arc::from(self.reason.as_str()),
             requested_by: Arc::from(self.requested_by.as_deref().unwrap_or_default()),
             requested_at: times.past(self.requested_at),

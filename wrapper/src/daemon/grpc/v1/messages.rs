@@ -9,7 +9,7 @@ use crate::{
         health::Level,
         status::{Drain, Exit, HealthStatus, How, Job, Status},
     },
-    supervise::{DrainOutcome, Mode, RunnerState},
+    supervise::{Mode, RunnerState, StopOutcome},
 };
 
 impl From<Status> for v1::Status {
@@ -99,12 +99,12 @@ impl From<Drain> for v1::Drain {
         };
         let outcome = match drain.outcome {
             None => v1::DrainOutcome::Unspecified,
-            Some(DrainOutcome::Clean) => v1::DrainOutcome::Clean,
-            Some(DrainOutcome::JobsAborted) => v1::DrainOutcome::JobsAborted,
-            Some(DrainOutcome::Killed) => v1::DrainOutcome::Killed,
-            Some(DrainOutcome::Failed) => v1::DrainOutcome::Failed,
-            Some(DrainOutcome::Unknown) => v1::DrainOutcome::Unknown,
-            Some(DrainOutcome::NoRunner) => v1::DrainOutcome::NoRunner,
+            Some(StopOutcome::Clean) => v1::DrainOutcome::Clean,
+            Some(StopOutcome::JobsAborted) => v1::DrainOutcome::JobsAborted,
+            Some(StopOutcome::Killed) => v1::DrainOutcome::Killed,
+            Some(StopOutcome::Failed) => v1::DrainOutcome::Failed,
+            Some(StopOutcome::Unknown) => v1::DrainOutcome::Unknown,
+            Some(StopOutcome::NoRunner) => v1::DrainOutcome::NoRunner,
         };
         Self {
             id: drain.id,

@@ -1,21 +1,24 @@
-//! The service `grit.wrapper.v1.Wrapper`: one file per call.
+//! The service `grit.wrapper.v1.Wrapper`.
 
-mod cancel;
-mod drain;
-mod get_status;
-mod list_jobs;
 mod messages;
-mod start;
-mod watch;
 
+use std::{sync::Arc, time::Duration};
+
+use futures::stream;
 use grit_proto::wrapper_v1::{
-    self as v1, CancelRequest, CancelResponse, DrainRequest, DrainResponse, GetStatusRequest,
+    self as v1, CancelRequest, CancelResponse, DrainRequest, DrainResponse, GetStatusRequest, Job,
     ListJobsRequest, ListJobsResponse, StartRequest, StartResponse, WatchRequest, wrapper_server::Wrapper,
 };
 use tonic::{Request, Response, Status, codegen::BoxStream};
 
-use super::authorization::Authorizer;
-use crate::daemon::{access::Rights, control::Control};
+use super::calls::Authorizer;
+use crate::{
+    daemon::{
+        access::Rights,
+        control::{Control, ControlError},
+    },
+    supervise::{Answer, Mode, Stop, callback::Callback},
+};
 
 /// The service of one runner.
 #[derive(Clone, Debug)]
@@ -29,40 +32,84 @@ impl WrapperV1 {
     pub fn new(control: Control, authorizer: Authorizer) -> Self {
         Self { control, authorizer }
     }
+
+    fn status(&self) -> v1::Status {
+        self.control.status().into()
+    }
 }
 
 #[tonic::async_trait]
 impl Wrapper for WrapperV1 {
     async fn get_status(&self, request: Request<GetStatusRequest>) -> Result<Response<v1::Status>, Status> {
-        let GetStatusRequest {} = self.authorizer.open(Rights::Read, request)?;
-        Ok(Response::new(get_status::get_status(&self.control)))
+        self.authorizer.open(Rights::Read, request)?;
+        Ok(Response::new(self.status()))
     }
 
+    /// The current status, and each later one. The stream ends with the client, or with the supervisor.
     async fn watch(&self, request: Request<WatchRequest>) -> Result<Response<BoxStream<v1::Status>>, Status> {
-        let WatchRequest {} = self.authorizer.open(Rights::Read, request)?;
-        Ok(Response::new(watch::watch(&self.control)))
+        self.authorizer.open(Rights::Read, request)?;
+        let watched = (self.control.changes(), None::<v1::Status>);
+        Ok(Response::new(Box::pin(stream::unfold(watched, |(mut changes, sent)| async move {
+            loop {
+                if sent.is_some() {
+                    changes.next().await?;
+                }
+                let status = v1::Status::from(changes.status());
+                // A change can concern nothing that the status shows.
+                if sent.as_ref() != Some(&status) {
+                    return Some((Ok(status.clone()), (changes, Some(status))));
+                }
+            }
+        }))))
     }
 
+    /// Starts a drain, and returns when it is in progress.
     async fn drain(&self, request: Request<DrainRequest>) -> Result<Response<DrainResponse>, Status> {
-        let (request, requester) = self.authorizer.open_control(request)?;
-        drain::drain(&self.control, request, requester).await.map(Response::new)
+        let (request, requester) = self.authorizer.open(Rights::Control, request)?;
+        let mode = match request.mode() {
+            v1::Mode::Unspecified | v1::Mode::Graceful => Mode::Graceful,
+            v1::Mode::Forceful => Mode::Forceful,
+        };
+        let negative = |_| ControlError::invalid("deadline", "expected a duration of 0 or more");
+        let deadline = request.deadline.map(Duration::try_from).transpose().map_err(negative)?;
+        let callbacks = request.callback.map(|callback| {
+            Callback::list(&callback.url, &callback.method, &callback.headers).map_err(ControlError::from)
+        });
+        let stop = Stop {
+            reason: Arc::from(request.reason),
+            deadline: deadline.map(Stop::deadline_in),
+            callbacks: callbacks.transpose()?.unwrap_or_default(),
+            ..Stop::new(request.id.as_str(), mode)
+        };
+        let answer = self.control.drain(stop, request.job_url, requester).await?;
+        let joined = answer != Answer::Done;
+        let joined_id = match answer {
+            Answer::Joined(id) => id.to_string(),
+            Answer::Done | Answer::Already => String::new(),
+        };
+        Ok(Response::new(DrainResponse { status: Some(self.status()), joined, joined_id }))
     }
 
+    /// Cancels a drain before its signal was sent.
     async fn cancel(&self, request: Request<CancelRequest>) -> Result<Response<CancelResponse>, Status> {
-        let (request, requester) = self.authorizer.open_control(request)?;
-        cancel::cancel(&self.control, &request, requester).await.map(Response::new)
+        let (request, requester) = self.authorizer.open(Rights::Control, request)?;
+        self.control.cancel(&request.id, requester).await?;
+        Ok(Response::new(CancelResponse { status: Some(self.status()) }))
     }
 
     async fn start(&self, request: Request<StartRequest>) -> Result<Response<StartResponse>, Status> {
-        let (StartRequest {}, requester) = self.authorizer.open_control(request)?;
-        start::start(&self.control, requester).await.map(Response::new)
+        let (StartRequest {}, requester) = self.authorizer.open(Rights::Control, request)?;
+        let already = self.control.start(requester).await? == Answer::Already;
+        Ok(Response::new(StartResponse { status: Some(self.status()), already }))
     }
 
     async fn list_jobs(
         &self,
         request: Request<ListJobsRequest>,
     ) -> Result<Response<ListJobsResponse>, Status> {
-        let ListJobsRequest {} = self.authorizer.open(Rights::Read, request)?;
-        list_jobs::list_jobs(&self.control).await.map(Response::new)
+        self.authorizer.open(Rights::Read, request)?;
+        let list = self.control.jobs().await?;
+        let jobs = list.jobs.into_iter().map(Job::from).collect();
+        Ok(Response::new(ListJobsResponse { jobs, left_out: list.left_out }))
     }
 }

@@ -77,13 +77,13 @@ fn alert_rules_use_only_exported_series() {
 #[test]
 fn series_that_is_not_exported_is_detected() {
     let found = selectors(
-        r#"increase(grit_wrapper_drains_total{mode="graceful",result=~"forced|killed"}[1h]) > job:grit_wrapper_x:sum"#,
+        r#"increase(grit_wrapper_drains_total{mode="graceful",outcome=~"jobs_aborted|killed"}[1h]) > job:grit_wrapper_x:sum"#,
     );
     let labels = |pairs: &[(&str, &[&str])]| {
         let owned = |values: &[&str]| values.iter().map(|&value| value.to_owned()).collect();
         pairs.iter().map(|(label, values)| ((*label).to_owned(), owned(values))).collect::<Vec<_>>()
     };
-    let wanted = labels(&[("mode", &["graceful"]), ("result", &["forced", "killed"])]);
+    let wanted = labels(&[("mode", &["graceful"]), ("outcome", &["jobs_aborted", "killed"])]);
     assert_eq!(found, [Selector { metric: "grit_wrapper_drains_total".to_owned(), labels: wanted }]);
     let exported = exported();
     assert!(is_exported(&exported, &found[0]));
@@ -91,7 +91,7 @@ fn series_that_is_not_exported_is_detected() {
         "grit_wrapper_drain_total",
         "grit_wrapper_drains",
         r#"grit_wrapper_runner_state{state="paused"}"#,
-        r#"grit_wrapper_drains_total{result=~"forced|aborted"}"#,
+        r#"grit_wrapper_drains_total{outcome=~"killed|forced"}"#,
         r#"grit_wrapper_runner_up{state="running"}"#,
     ] {
         assert!(!is_exported(&exported, &selectors(text)[0]), "{text}");

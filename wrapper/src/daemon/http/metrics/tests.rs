@@ -8,7 +8,7 @@ use super::*;
 use crate::{
     daemon::health::{Health, Oldest},
     supervise::{
-        ChildInfo, Counted, Drained, End, Phase, State, Stop, Supervision, process::Exit as ProcessExit,
+        ChildInfo, Counted, End, EndedStop, Phase, State, Stop, Supervision, process::Exit as ProcessExit,
     },
 };
 
@@ -89,7 +89,7 @@ fn drain_progress_events() {
     let base = progress(at(0), Phase::Killed, at(0));
     let seconds = |time: std::time::SystemTime| time.duration_since(base).unwrap().as_secs_f64().round();
     let draining = Phase::Draining { since: at(20) };
-    let holding = Phase::Holding { until: at(30), told: None };
+    let holding = Phase::Holding { until: at(30), quit_sent_at: None };
     assert_eq!(seconds(progress(at(10), holding, at(0))), 10.0);
     assert_eq!(seconds(progress(at(10), draining, at(10))), 20.0);
     assert_eq!(seconds(progress(at(10), draining, at(40))), 40.0);
@@ -100,15 +100,16 @@ fn counters_are_exported() {
     let counters = Counters::default();
     let duration = Some(Duration::from_millis(90_500));
     counters.count(Counted::Exit(ExitReason::Killed));
-    counters.count(Counted::Drain(Drained { mode: Mode::Graceful, result: DrainResult::Forced, duration }));
+    let outcome = Some(StopOutcome::JobsAborted);
+    counters.count(Counted::Stop(EndedStop { mode: Mode::Graceful, outcome, duration }));
     counters.answered("/grit.wrapper.v1.Wrapper/Drain", tonic::Code::PermissionDenied);
     counters.denied();
     counters.attempted(CallbackResult::Failure);
     let page = page(&Status::new(&Supervision::default(), &Health::default()), &counters, &[]);
     for line in [
         "grit_wrapper_runner_exits_total{reason=\"killed\"} 1",
-        "grit_wrapper_drains_total{mode=\"graceful\",result=\"forced\"} 1",
-        "grit_wrapper_drains_total{mode=\"forceful\",result=\"forced\"} 0",
+        "grit_wrapper_drains_total{mode=\"graceful\",outcome=\"jobs_aborted\"} 1",
+        "grit_wrapper_drains_total{mode=\"forceful\",outcome=\"jobs_aborted\"} 0",
         "grit_wrapper_drain_duration_seconds_bucket{mode=\"graceful\",le=\"60\"} 0",
         "grit_wrapper_drain_duration_seconds_bucket{mode=\"graceful\",le=\"300\"} 1",
         "grit_wrapper_drain_duration_seconds_bucket{mode=\"graceful\",le=\"+Inf\"} 1",

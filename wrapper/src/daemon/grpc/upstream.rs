@@ -1,0 +1,99 @@
+//! The service of upstream's wrapper, `gitlab_com.gitlab_runner.runner_wrapper.ProcessWrapper`.
+
+use grit_proto::runner_wrapper::{
+    CheckStatusRequest, CheckStatusResponse, InitForcefulShutdownRequest, InitForcefulShutdownResponse,
+    InitGracefulShutdownRequest, InitGracefulShutdownResponse, Status as RunnerStatus,
+    process_wrapper_server::ProcessWrapper,
+};
+use tonic::{Request, Response, Status};
+
+use super::calls::Authorizer;
+use crate::{
+    daemon::{
+        access::{Requester, Rights},
+        control::{Control, ControlError},
+        status,
+    },
+    supervise::{Mode, State, Stop, StopId, callback::Callback},
+};
+
+/// The service of one runner.
+#[derive(Clone, Debug)]
+pub struct Upstream {
+    control: Control,
+    authorizer: Authorizer,
+}
+
+impl Upstream {
+    #[must_use]
+    pub fn new(control: Control, authorizer: Authorizer) -> Self {
+        Self { control, authorizer }
+    }
+
+    pub(super) fn authorizer(&self) -> &Authorizer {
+        &self.authorizer
+    }
+
+    /// The status and failure reason in the terms of upstream's wrapper.
+    fn current(&self) -> (i32, String) {
+        let supervision = self.control.supervision();
+        let status = match &supervision.state {
+            // Never `stopped`, which is final: a runner may follow.
+            State::Idle | State::Starting { stop: None } | State::Backoff { .. } => RunnerStatus::Unknown,
+            // The runner is stopped as soon as it has started, and accepts no job.
+            State::Starting { stop: Some(_) } | State::Stopping { .. } => RunnerStatus::InShutdown,
+            State::Running { .. } => RunnerStatus::Running,
+            State::Exited { .. } => RunnerStatus::Stopped,
+        };
+        (status.into(), status::failure(&supervision))
+    }
+
+    async fn drain(
+        &self,
+        mode: Mode,
+        callbacks: Vec<Callback>,
+        requester: Requester,
+    ) -> Result<(i32, String), Status> {
+        let stop = Stop { callbacks, ..Stop::new(StopId::Upstream, mode) };
+        self.control.drain(stop, String::new(), requester).await?;
+        Ok(self.current())
+    }
+}
+
+#[tonic::async_trait]
+impl ProcessWrapper for Upstream {
+    async fn check_status(
+        &self,
+        request: Request<CheckStatusRequest>,
+    ) -> Result<Response<CheckStatusResponse>, Status> {
+        self.authorizer.open(Rights::Read, request)?;
+        let (status, failure_reason) = self.current();
+        Ok(Response::new(CheckStatusResponse { status, failure_reason }))
+    }
+
+    /// Starts a graceful drain, and returns when it is in progress. A repeated call joins it, and adds its callback.
+    async fn init_graceful_shutdown(
+        &self,
+        request: Request<InitGracefulShutdownRequest>,
+    ) -> Result<Response<InitGracefulShutdownResponse>, Status> {
+        let (request, requester) = self.authorizer.open(Rights::Control, request)?;
+        // Upstream's client always sends the message. An empty URL means "no callback".
+        let callbacks = request.shutdown_callback.map(|callback| {
+            Callback::list(&callback.url, &callback.method, &callback.headers).map_err(ControlError::from)
+        });
+        let callbacks = callbacks.transpose()?.unwrap_or_default();
+        let (status, failure_reason) = self.drain(Mode::Graceful, callbacks, requester).await?;
+        Ok(Response::new(InitGracefulShutdownResponse { status, failure_reason }))
+    }
+
+    /// Starts a forceful drain, and returns when it is in progress. A repeated call changes nothing: a second SIGTERM would skip the runner's
+    /// clean-up.
+    async fn init_forceful_shutdown(
+        &self,
+        request: Request<InitForcefulShutdownRequest>,
+    ) -> Result<Response<InitForcefulShutdownResponse>, Status> {
+        let (InitForcefulShutdownRequest {}, requester) = self.authorizer.open(Rights::Control, request)?;
+        let (status, failure_reason) = self.drain(Mode::Forceful, Vec::new(), requester).await?;
+        Ok(Response::new(InitForcefulShutdownResponse { status, failure_reason }))
+    }
+}

@@ -1,0 +1,279 @@
+//! Child processes on Linux, managed by pidfd.
+//!
+//! A pidfd refers to one process only, so a signal never reaches an unrelated process that reuses the PID. It becomes readable when the
+//! process exits, so no polling is needed. The exit is first *observed* and only later *reaped*: until the exited leader is reaped, its
+//! PID and the id of its process group are not reused, so the rest of the group can be killed safely.
+//!
+//! A child of the previous wrapper can be adopted. Another process reaps it: after that the kernel reports its exit status through the
+//! pidfd (`grit_pidfd`); older kernels show it in `/proc` only before that. Its PID may be reused as soon as it has exited.
+
+use std::{
+    io,
+    os::fd::{AsFd, OwnedFd},
+    time::Duration,
+};
+
+use grit_pidfd::Ending;
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    io::Errno,
+    process::{
+        Pid, PidfdFlags, WaitId, WaitIdOptions, kill_process_group, pidfd_open, pidfd_send_signal, waitid,
+    },
+};
+use tokio::{
+    io::{Interest, unix::AsyncFd},
+    time::{Instant, sleep},
+};
+
+use super::{
+    child::{Child, Signal},
+    exec_barrier::Barrier,
+    exit::Exit,
+    identity::Identity,
+    leftovers::{LeftoverProcess, LeftoverProcesses, report},
+    orphans, proc_status,
+    stat::Process,
+};
+use crate::supervise::policy::Leftovers;
+
+/// Maximum time to wait for a killed child that never became a runner.
+const COLLECT_LIMIT: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+
+/// Maximum time until an adopted child is reaped by its parent, before its exit status counts as unknown. PID 1 needs milliseconds.
+const REAP_LIMIT: Duration = Duration::from_secs(2);
+
+/// Interval of reading the exit status of an adopted child in that time.
+const REAP_INTERVAL: Duration = Duration::from_millis(10);
+
+#[expect(
+    deprecated,
+    reason = "its replacement is unsafe, because other code could close the descriptor; an OwnedFd has one owner"
+)]
+fn hold(pid: u32) -> io::Result<(Pid, AsyncFd<OwnedFd>)> {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or(io::ErrorKind::InvalidData)?;
+    let pidfd = pidfd_open(pid, PidfdFlags::empty())?;
+    Ok((pid, AsyncFd::with_interest(pidfd, Interest::READABLE)?))
+}
+
+/// A child that this wrapper started, or adopted.
+#[derive(Debug)]
+pub struct LinuxChild {
+    pid: Pid,
+    pidfd: AsyncFd<OwnedFd>,
+    identity: Identity,
+    /// Whether another process reaps it.
+    adopted: bool,
+    /// When the exit of an adopted child was first observed without an exit status.
+    ended_at: Option<Instant>,
+    leftovers: LeftoverProcesses,
+    barrier: Option<Barrier>,
+}
+
+impl LinuxChild {
+    /// A child that this process has started.
+    pub(super) fn started(
+        leftovers: LeftoverProcesses,
+        identity: Identity,
+        barrier: Option<Barrier>,
+    ) -> io::Result<Self> {
+        let (pid, pidfd) = hold(identity.pid)?;
+        Ok(Self { pid, pidfd, identity, adopted: false, ended_at: None, leftovers, barrier })
+    }
+
+    /// Adopts a process that the previous wrapper started; `None` if it has exited, even if its PID was reused.
+    ///
+    /// # Errors
+    ///
+    /// Errors of `pidfd_open`, except for a missing process.
+    pub fn adopt(identity: &Identity) -> io::Result<Option<Self>> {
+        match hold(identity.pid) {
+            // Checked after opening the pidfd: from then on the PID cannot be reused.
+            Ok((pid, pidfd)) if identity.is_alive() => {
+                let identity = identity.clone();
+                let leftovers = LeftoverProcesses::of_earlier(identity.clone());
+                Ok(Some(Self {
+                    pid,
+                    pidfd,
+                    identity,
+                    adopted: true,
+                    ended_at: None,
+                    leftovers,
+                    barrier: None,
+                }))
+            }
+            Ok(_) => Ok(None),
+            Err(error) if error.raw_os_error() == Some(Errno::SRCH.raw_os_error()) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Handles processes that are still running after a runner of the previous wrapper exited: kills or logs them.
+    pub async fn handle_leftovers(runner: &Identity, policy: Leftovers) {
+        if !runner.is_of_this_boot() {
+            return;
+        }
+        let mut leftovers = LeftoverProcesses::of_earlier(runner.clone());
+        let left = match policy {
+            Leftovers::Kill => leftovers.end().await,
+            Leftovers::Report => leftovers.running(),
+        };
+        report(runner.pid, &left, policy);
+        leftovers.close();
+    }
+
+    /// The exit of the process; `None` while it is running. The process is not reaped.
+    fn peek(&self) -> Option<Exit> {
+        if self.adopted {
+            let mut fds = [PollFd::new(&self.pidfd, PollFlags::IN)];
+            let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+            let has_ended = poll(&mut fds, Some(&now)).is_ok_and(|ready| ready > 0);
+            return has_ended.then(|| self.ending().unwrap_or(Exit::Unknown));
+        }
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        match waitid(WaitId::PidFd(self.pidfd.as_fd()), options) {
+            Ok(None) => None,
+            Ok(Some(status)) => Some(match (status.exit_status(), status.terminating_signal()) {
+                (Some(code), _) => Exit::Code(code),
+                (None, Some(signal)) => Exit::Signal(signal),
+                (None, None) => Exit::Unknown,
+            }),
+            // ECHILD: the process was reaped elsewhere.
+            Err(_) => Some(Exit::Unknown),
+        }
+    }
+
+    /// The exit of an adopted process: from the kernel after its parent has reaped it, from `/proc` before that.
+    fn ending(&self) -> Option<Exit> {
+        match grit_pidfd::ending(&self.pidfd) {
+            Ok(Ending::Code(code)) => return Some(Exit::Code(code)),
+            Ok(Ending::Signal(signal)) => return Some(Exit::Signal(signal)),
+            Ok(Ending::NotCollected) | Err(_) => {}
+        }
+        let process = Process::of(self.pid())?;
+        (process.start_ticks == self.identity.start_ticks()).then(|| process.exit())?
+    }
+
+    /// Whether the exit status of an adopted process may still become known: its parent has not reaped it yet.
+    fn may_learn_more(&mut self) -> bool {
+        let waited = self.ended_at.get_or_insert_with(Instant::now).elapsed();
+        waited < REAP_LIMIT && matches!(grit_pidfd::ending(&self.pidfd), Ok(Ending::NotCollected))
+    }
+
+    /// Does not wait for a process that hangs in the kernel: it is reaped as an orphan later.
+    fn kill_and_collect(&mut self) {
+        let _gone = self.kill_group();
+        let mut fds = [PollFd::new(&self.pidfd, PollFlags::IN)];
+        let _ended = poll(&mut fds, Some(&COLLECT_LIMIT));
+        let _reaped =
+            waitid(WaitId::PidFd(self.pidfd.as_fd()), WaitIdOptions::EXITED | WaitIdOptions::NOHANG);
+        orphans::release(self.pid());
+        self.leftovers.close();
+    }
+
+    /// For this wrapper, and through the state file for the next one.
+    fn remember(&mut self) {
+        let seen = self.leftovers.remember();
+        if let Some(origin) = &mut self.identity.origin {
+            origin.seen = seen;
+        }
+    }
+
+    /// Whether the PID of the exited process was reused. While its process group has members, the kernel does not reuse the PID.
+    fn pid_was_reused(&self) -> bool {
+        self.adopted && Identity::of(self.pid()).is_ok_and(|now| !now.is_same(&self.identity))
+    }
+}
+
+impl Child for LinuxChild {
+    fn pid(&self) -> u32 {
+        self.pid.as_raw_pid().unsigned_abs()
+    }
+
+    fn identity(&self) -> io::Result<Identity> {
+        Ok(self.identity.clone())
+    }
+
+    async fn release(&mut self) -> io::Result<()> {
+        let Some(barrier) = self.barrier.take() else { return Ok(()) };
+        // A child that did not become a runner is exiting, and must be reaped here.
+        barrier.open().await.inspect_err(|_| self.kill_and_collect())
+    }
+
+    fn discard(mut self) {
+        self.kill_and_collect();
+    }
+
+    async fn ended(&mut self) -> Exit {
+        loop {
+            match self.peek() {
+                Some(Exit::Unknown) if self.adopted && self.may_learn_more() => {
+                    sleep(REAP_INTERVAL).await;
+                    continue;
+                }
+                Some(exit) => return exit,
+                None => {}
+            }
+            match self.pidfd.readable().await {
+                // Readiness is only a hint: clear it and check again.
+                Ok(mut ready) => ready.clear_ready(),
+                // The runtime is shutting down, and the caller with it.
+                Err(_) => std::future::pending().await,
+            }
+        }
+    }
+
+    fn signal(&mut self, signal: Signal) -> io::Result<()> {
+        if signal == Signal::Terminate {
+            // When it exits, its jobs lose their parent, and those of an adopted child become children of another process.
+            self.remember();
+        }
+        let signal = match signal {
+            Signal::Reload => rustix::process::Signal::HUP,
+            Signal::Drain => rustix::process::Signal::QUIT,
+            Signal::Terminate => rustix::process::Signal::TERM,
+        };
+        ignore_esrch(pidfd_send_signal(&self.pidfd, signal))
+    }
+
+    fn kill_group(&mut self) -> io::Result<()> {
+        // Recorded before the kill, because orphans are harder to find.
+        self.remember();
+        let killed = if self.pid_was_reused() {
+            Ok(())
+        } else {
+            ignore_esrch(kill_process_group(self.pid, rustix::process::Signal::KILL))
+        };
+        self.leftovers.kill();
+        killed
+    }
+
+    async fn end_leftovers(&mut self) -> Vec<LeftoverProcess> {
+        self.leftovers.end().await
+    }
+
+    fn is_ending_leftovers(&self) -> bool {
+        self.leftovers.is_ending()
+    }
+
+    fn handles_quit(&self) -> bool {
+        proc_status::handles_quit(self.pid())
+    }
+
+    fn reap(self) -> Vec<LeftoverProcess> {
+        if !self.adopted {
+            let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
+            let _collected = waitid(WaitId::PidFd(self.pidfd.as_fd()), options);
+        }
+        orphans::release(self.pid());
+        self.leftovers.close();
+        self.leftovers.running()
+    }
+}
+
+fn ignore_esrch(result: Result<(), Errno>) -> io::Result<()> {
+    match result {
+        Ok(()) | Err(Errno::SRCH) => Ok(()),
+        Err(errno) => Err(errno.into()),
+    }
+}

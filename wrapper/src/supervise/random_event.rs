@@ -1,0 +1,68 @@
+//! The random events of the simulation in `random_tests`.
+
+use super::stop::Mode;
+
+/// One thing that happens to a simulated supervisor.
+#[derive(Clone, Debug)]
+pub(super) enum RandomEvent {
+    Boot,
+    Start,
+    Stop {
+        mode: Mode,
+        deadline: Option<u16>,
+        callback: Option<u8>,
+    },
+    Cancel,
+    Reload,
+    Leave,
+    /// Callbacks that were made are reported.
+    Called,
+    /// The child exits unexpectedly.
+    Crash(u8),
+    Handles,
+    /// Time passes, in tenths of a second.
+    Wait(u16),
+    /// Time passes until something is due.
+    UntilDue,
+    /// The next child takes this many events to start, or cannot be started.
+    SpawnTakes(u8),
+    SpawnFails,
+    /// The wrapper is killed, and the next one adopts the child. The child may have exited in between. A child at the exec barrier may
+    /// have been released, or has exited with the wrapper.
+    Adopt {
+        dies: bool,
+        let_through: bool,
+    },
+    /// A log was read to its end, by now or long ago.
+    LogRead,
+}
+
+impl RandomEvent {
+    /// Every number is an event: drawing numbers is an order of magnitude faster than drawing variants, and smaller numbers
+    /// are simpler events, so that a failure still shrinks.
+    pub(super) fn from_number(number: u32) -> Self {
+        let [kind, a, b, c] = number.to_be_bytes();
+        let some = |byte: u8| (byte % 3 == 1).then_some(byte / 3);
+        match kind % 23 {
+            0 | 1 => Self::Boot,
+            2 => Self::Start,
+            3..=6 => Self::Stop {
+                mode: if a % 2 == 0 { Mode::Graceful } else { Mode::Forceful },
+                deadline: some(b).map(u16::from),
+                callback: some(c).map(|name| name % 4),
+            },
+            7 => Self::Cancel,
+            8 => Self::Reload,
+            9 => Self::Leave,
+            10 => Self::Called,
+            11 => Self::Crash(a % 2),
+            12 | 13 => Self::Handles,
+            14 | 15 => Self::Wait(a.into()),
+            16 | 17 => Self::UntilDue,
+            18 => Self::SpawnTakes(a % 3),
+            19 => Self::SpawnFails,
+            20 | 21 => Self::Adopt { dies: a % 4 == 0, let_through: b % 2 == 0 },
+            _ => Self::LogRead,
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! The part of the table that stops a child: a stop is requested, joined, held back, signalled, made forceful, and cancelled.
+
+use tokio::time::Instant;
+
+use super::{
+    callback::Callback,
+    end::End,
+    event::{Answer, Context, Effect, Refusal},
+    process::Signal,
+    state::{ChildInfo, Phase, State},
+    statistics::{Counted, EndedStop},
+    stop::{Mode, Stop, StopId, StopOutcome},
+};
+
+pub(super) type Answered = (State, Result<Answer, Refusal>);
+
+pub(super) fn request_stop(state: State, request: Stop, context: &mut Context<'_>) -> Answered {
+    match state {
+        State::Idle => (exited(End::NeverStarted, Some(request), context), Ok(Answer::Done)),
+        State::Starting { stop: None } => (State::Starting { stop: Some(request) }, Ok(Answer::Done)),
+        State::Starting { stop: Some(mut stop) } => {
+            let answer = join(&mut stop, &request);
+            if answer.is_ok() && request.mode == Mode::Forceful {
+                stop.mode = Mode::Forceful;
+            }
+            (State::Starting { stop: Some(stop) }, answer)
+        }
+        State::Running { child, .. } => (begin_stop(child, request, context), Ok(Answer::Done)),
+        State::Stopping { child, mut stop, phase } => {
+            let answer = join(&mut stop, &request);
+            if answer.is_ok() && request.mode == Mode::Forceful && stop.mode == Mode::Graceful {
+                return (escalate(child, stop, phase, context), answer);
+            }
+            (State::Stopping { child, stop, phase }, answer)
+        }
+        // The restart is cancelled.
+        State::Backoff { end, .. } => (exited(end, Some(request), context), Ok(Answer::Done)),
+        State::Exited { end, stop } => {
+            // The runner has exited, so that its callbacks are due now.
+            let fresh =
+                || Stop { callbacks: Vec::new(), outcome: Some(StopOutcome::NoRunner), ..request.clone() };
+            let mut known = stop.unwrap_or_else(fresh);
+            match add_callbacks(&mut known, &request) {
+                Ok(new) => {
+                    context.effects.extend(new.into_iter().map(Effect::Callback));
+                    (State::Exited { end, stop: Some(known) }, Ok(Answer::Already))
+                }
+                Err(refusal) => (State::Exited { end, stop: Some(known) }, Err(refusal)),
+            }
+        }
+    }
+}
+
+/// The child has ended, or will not be started. The stop, if any, is over. A stop without an outcome met no child.
+pub(super) fn exited(end: End, mut stop: Option<Stop>, context: &mut Context<'_>) -> State {
+    if let Some(stop) = &mut stop {
+        stop.outcome.get_or_insert(StopOutcome::NoRunner);
+        context.add(Effect::Count(Counted::Stop(EndedStop::new(stop, context.now))));
+        context.effects.extend(stop.callbacks.iter().cloned().map(Effect::Callback));
+    }
+    State::Exited { end, stop }
+}
+
+/// Adds the callbacks of `request` to the stop in progress, and its deadline where that is earlier.
+fn join(stop: &mut Stop, request: &Stop) -> Result<Answer, Refusal> {
+    add_callbacks(stop, request)?;
+    if stop.mode == Mode::Graceful {
+        stop.deadline = stop.deadline.into_iter().chain(request.deadline).min();
+    }
+    Ok(Answer::Joined(stop.id.clone()))
+}
+
+/// Adds the callbacks of `request` that `stop` does not have, and returns them.
+fn add_callbacks(stop: &mut Stop, request: &Stop) -> Result<Vec<Callback>, Refusal> {
+    let is_new = |callback: &&Callback| {
+        !stop.callbacks.contains(callback) && !stop.finished_callbacks.contains(callback)
+    };
+    let new: Vec<_> = request.callbacks.iter().filter(is_new).cloned().collect();
+    if stop.callbacks.len() + stop.finished_callbacks.len() + new.len() > Stop::MAX_CALLBACKS {
+        return Err(Refusal::TooManyCallbacks);
+    }
+    stop.callbacks.extend(new.iter().cloned());
+    Ok(new)
+}
+
+pub(super) fn begin_stop(child: ChildInfo, stop: Stop, context: &mut Context<'_>) -> State {
+    match stop.mode {
+        Mode::Graceful => {
+            let until = child.signal_at_latest(context);
+            let phase = if child.can_take_signal(until, context) {
+                context.add(Effect::Signal(Signal::Drain));
+                Phase::Draining { since: context.now }
+            } else {
+                Phase::Holding { until, quit_sent_at: None }
+            };
+            State::Stopping { child, stop, phase }
+        }
+        Mode::Forceful => terminate(child, stop, context),
+    }
+}
+
+/// Makes a graceful stop forceful.
+pub(super) fn escalate(child: ChildInfo, mut stop: Stop, phase: Phase, context: &mut Context<'_>) -> State {
+    stop.mode = Mode::Forceful;
+    match phase {
+        // SIGQUIT was not sent, so that SIGTERM can follow at once. A child that is too young to handle SIGTERM has no jobs.
+        Phase::Holding { quit_sent_at: None, .. } => terminate(child, stop, context),
+        Phase::Holding { quit_sent_at: Some(since), .. } | Phase::Draining { since } => {
+            let until = since + context.policy.signal_spacing;
+            if context.now >= until {
+                terminate(child, stop, context)
+            } else {
+                State::Stopping { child, stop, phase: Phase::Spacing { until } }
+            }
+        }
+        Phase::Spacing { .. } | Phase::Terminating { .. } | Phase::Killed => {
+            State::Stopping { child, stop, phase }
+        }
+    }
+}
+
+/// The only place that sends SIGTERM. No later phase leads here again.
+pub(super) fn terminate(child: ChildInfo, stop: Stop, context: &mut Context<'_>) -> State {
+    context.add(Effect::Signal(Signal::Terminate));
+    let until = context.now + context.policy.termination_timeout;
+    State::Stopping { child, stop, phase: Phase::Terminating { until } }
+}
+
+/// Sends the signal that is held back, if the child can take it now.
+pub(super) fn release(state: State, context: &mut Context<'_>) -> State {
+    match state {
+        State::Running { child, reload: Some(until) } if child.can_take_signal(until, context) => {
+            context.add(Effect::Signal(Signal::Reload));
+            State::Running { child, reload: None }
+        }
+        State::Stopping { child, stop, phase: Phase::Holding { until, .. } }
+            if child.can_take_signal(until, context) =>
+        {
+            context.add(Effect::Signal(Signal::Drain));
+            State::Stopping { child, stop, phase: Phase::Draining { since: context.now } }
+        }
+        // No signal is held back, or the child cannot take it yet.
+        other @ (State::Idle
+        | State::Starting { .. }
+        | State::Running { .. }
+        | State::Stopping { .. }
+        | State::Backoff { .. }
+        | State::Exited { .. }) => other,
+    }
+}
+
+pub(super) fn cancel(
+    state: State,
+    id: Option<&StopId>,
+    leaving: bool,
+    context: &mut Context<'_>,
+) -> Answered {
+    let mut cancelled = |stop: &Stop| context.add(Effect::Count(Counted::Stop(EndedStop::cancelled(stop))));
+    match state {
+        // The shutdown of the wrapper cannot be cancelled.
+        state if leaving => (state, Err(Refusal::Leaving)),
+        state @ (State::Starting { stop: Some(_) } | State::Stopping { .. })
+            if state.stop().zip(id).is_some_and(|(stop, id)| stop.id != *id) =>
+        {
+            (state, Err(Refusal::OtherStop))
+        }
+        State::Starting { stop: Some(stop) } => {
+            cancelled(&stop);
+            (State::Starting { stop: None }, Ok(Answer::Done))
+        }
+        State::Stopping { child, stop, phase: Phase::Holding { quit_sent_at: None, .. } } => {
+            cancelled(&stop);
+            (State::Running { child, reload: None }, Ok(Answer::Done))
+        }
+        state @ State::Stopping { .. } => (state, Err(Refusal::TooLate)),
+        other @ (State::Idle
+        | State::Starting { stop: None }
+        | State::Running { .. }
+        | State::Backoff { .. }
+        | State::Exited { .. }) => (other, Err(Refusal::NotStopping)),
+    }
+}
+
+impl ChildInfo {
+    /// When a signal that is held back is sent, whether the child handles it or not.
+    pub(super) fn signal_at_latest(self, context: &Context<'_>) -> Instant {
+        context.now.max(self.started + context.policy.start_grace) + context.policy.handler_wait
+    }
+
+    fn can_take_signal(self, until: Instant, context: &Context<'_>) -> bool {
+        let is_old_enough = context.now >= self.started + context.policy.start_grace;
+        context.now >= until || (context.handles_quit && is_old_enough)
+    }
+}
