@@ -18,7 +18,7 @@ pub(crate) enum DurationError {
 pub(crate) const ACCEPTED: &str =
     "one or more numbers with a unit (ms, s, m, h, d), such as \"90s\", \"1h30m\" or \"2d\"";
 
-const LONGEST: f64 = 10.0 * 365.0 * 24.0 * 3600.0;
+const MAX_SECONDS: f64 = 10.0 * 365.0 * 24.0 * 3600.0;
 
 /// Parses a duration in Go's format, which Terraform uses for `timeouts`, and days of 24 hours. Signs and units below a millisecond are not
 /// accepted.
@@ -49,7 +49,7 @@ pub(crate) fn parse(text: &str) -> Result<Duration, DurationError> {
             };
         rest = tail;
     }
-    if seconds > LONGEST {
+    if seconds > MAX_SECONDS {
         return Err(DurationError::TooLong);
     }
     Ok(Duration::from_secs_f64(seconds))

@@ -27,7 +27,7 @@ use crate::transport::BoxStream;
 /// Collects the preface, the settings and the first call in one SSH packet.
 const WRITE_BUFFER: usize = 1 << 10;
 /// The limit for the headers, or the trailers, of a response.
-const MAX_HEADERS: u32 = 16 << 10;
+const MAX_HEADER_LIST: u32 = 16 << 10;
 
 /// A connection to a gRPC server. It is closed with the last clone and the last call.
 #[derive(Clone, Debug)]
@@ -41,7 +41,7 @@ impl Channel {
         let stream = BufWriter::with_capacity(WRITE_BUFFER, stream);
         let (requests, connection) = h2::client::Builder::new()
             .enable_push(false)
-            .max_header_list_size(MAX_HEADERS)
+            .max_header_list_size(MAX_HEADER_LIST)
             .handshake(stream)
             .await?;
         tokio::spawn(async move {

@@ -1,7 +1,5 @@
 //! The provider block.
 
-use std::num::NonZeroUsize;
-
 use serde::{Deserialize, Serialize};
 
 use super::ssh::{self, SshArgs};
@@ -11,12 +9,10 @@ use crate::{
         retry::RetryArgs,
     },
     schema::{
-        AttributePath, AttributeType, Diagnostics, Number, Schema, Value, optional, schema as schema_of,
+        AttributePath, Diagnostics, Number, Schema, Value, attribute_map, number, object, object_schema,
     },
+    transport::{HANDSHAKES, HANDSHAKES_PER_HOST},
 };
-
-/// The default and maximum of `max_parallel`: the transport's limit of parallel handshakes.
-const MAX_PARALLEL: NonZeroUsize = NonZeroUsize::new(64).expect("64 is not zero");
 
 /// Has no `Debug`, because it contains secrets.
 #[derive(Default, Serialize, Deserialize)]
@@ -27,28 +23,17 @@ pub struct ProviderArgs {
 }
 
 pub(crate) fn schema() -> Schema {
-    schema_of(
-        0,
-        "Zero-downtime updates of GitLab Runner managers inside `terraform apply`.",
-        [
-            ("ssh", ssh::schema()),
-            (
-                "retry",
-                optional(
-                    AttributeType::AttributeSingle(RetryArgs::attributes("see the resources")),
-                    "Retries of failed connections. `retry` of a resource takes precedence.",
-                ),
-            ),
-            (
-                "max_parallel",
-                optional(
-                    AttributeType::Number,
-                    "Maximum number of SSH connections that are established at the same time. Default 64; larger values have the effect \
-                     of 64. At most 8 of them are established to one server.",
-                ),
-            ),
-        ],
-    )
+    let attributes = attribute_map! {
+        ssh: ssh::schema =>
+            "SSH connection to the runner managers. Values set here take precedence over the values of a runner manager.",
+        retry: object(RetryArgs::attributes("see the resources")) =>
+            "Retries of failed connections. `retry` of a resource takes precedence.",
+        max_parallel: number => &format!(
+            "Maximum number of SSH connections that are established at the same time. Default {HANDSHAKES}; larger values have the \
+             effect of {HANDSHAKES}. At most {HANDSHAKES_PER_HOST} of them are established to one server."
+        ),
+    };
+    object_schema(0, "Zero-downtime updates of GitLab Runner managers inside `terraform apply`.", attributes)
 }
 
 impl ProviderArgs {
@@ -76,7 +61,7 @@ impl ProviderArgs {
 
     /// The `ssh` object, the `retry` object, and the maximum number of parallel handshakes.
     pub(crate) fn into_parts(self) -> (SshArgs, Option<RetryArgs>, usize) {
-        let max = whole(&self.max_parallel).and_then(NonZeroUsize::new).unwrap_or(MAX_PARALLEL);
-        (self.ssh.unwrap_or_default(), self.retry.as_option(), max.min(MAX_PARALLEL).get())
+        let max = whole(&self.max_parallel).unwrap_or(HANDSHAKES).clamp(1, HANDSHAKES);
+        (self.ssh.unwrap_or_default(), self.retry.as_option(), max)
     }
 }

@@ -1,21 +1,16 @@
 //! A jump host of `ssh.proxy_jump`.
 
-use std::{collections::HashMap, path::Path};
+use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
 use super::{
     ssh_checks::{check_keys, invalid},
-    text::{UNKNOWN, check_address, set, text},
+    text::{UNKNOWN, check_address, set},
 };
 use crate::{
-    schema::{
-        Attribute as SchemaAttribute, AttributePath, AttributeType, Diagnostics, Value, attributes, required,
-        sensitive,
-    },
-    transport::{
-        Attribute, CredentialSource, Hop, HostPort, KeySource, Login, SSH_PORT, Secret, check, expand,
-    },
+    schema::{AttributePath, Attributes, Diagnostics, Value, attribute_map, required_text, secret, text},
+    transport::{Attribute, CredentialSource, Hop, HostPort, KeySource, Login, Secret, check, expand},
 };
 
 /// Has no `Debug`, because it contains secrets.
@@ -31,31 +26,18 @@ pub(crate) struct HopArgs {
 }
 
 impl HopArgs {
-    pub(super) fn attributes() -> HashMap<String, SchemaAttribute> {
-        attributes([
-            (
-                "address",
-                required(
-                    AttributeType::String,
-                    "Host name or IP address of the jump host, with or without a port (default 22).",
-                ),
-            ),
-            ("username", text("SSH user on the jump host. Default: the user for the runner manager.")),
-            (
-                "private_key",
-                sensitive(text("Private key for the jump host. Default: the key for the runner manager.")),
-            ),
-            ("private_key_path", text("File with the private key for the jump host.")),
-            ("passphrase", sensitive(text("Passphrase of the private key. Default: `ssh.passphrase`."))),
-            ("certificate_path", text("File with an OpenSSH user certificate for the private key.")),
-            (
-                "host_key",
-                text(
-                    "Expected host key: a public key or a `SHA256:` fingerprint. Default: the host keys of `ssh` (`known_hosts`, \
-                     `host_keys`, `host_ca`).",
-                ),
-            ),
-        ])
+    pub(super) fn attributes() -> Attributes {
+        attribute_map! {
+            address: required_text => "Host name or IP address of the jump host, with or without a port (default 22).",
+            username: text => "SSH user on the jump host. Default: the user for the runner manager.",
+            private_key: secret => "Private key for the jump host. Default: the key for the runner manager.",
+            private_key_path: text => "File with the private key for the jump host.",
+            passphrase: secret => "Passphrase of the private key. Default: `ssh.passphrase`.",
+            certificate_path: text => "File with an OpenSSH user certificate for the private key.",
+            host_key: text =>
+                "Expected host key: a public key or a `SHA256:` fingerprint. Default: the host keys of `ssh` (`known_hosts`, \
+                 `host_keys`, `host_ca`).",
+        }
     }
 
     pub(super) fn check(&self, path: &AttributePath, home: Option<&Path>, diags: &mut Diagnostics) {
@@ -103,9 +85,9 @@ impl HopArgs {
     }
 }
 
-#[expect(clippy::expect_used, reason = "a constant, made by a test, too")]
+#[expect(clippy::expect_used, reason = "a constant")]
 fn nowhere() -> HostPort {
-    HostPort::new(UNKNOWN, SSH_PORT).expect("a plain host name")
+    UNKNOWN.parse().expect("a valid host name")
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! The `retry` object.
 
-use std::{collections::HashMap, time::Duration};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -9,8 +9,9 @@ use super::{
     timeouts::{check_duration, duration_or},
 };
 use crate::{
+    duration::human,
     fleet::Retry,
-    schema::{Attribute, AttributePath, AttributeType, Diagnostics, Number, Value, attributes, optional},
+    schema::{AttributePath, Attributes, Diagnostics, Number, Value, attribute_map, number, text},
 };
 
 const MIN_DELAY: Duration = Duration::from_millis(500);
@@ -25,30 +26,18 @@ pub struct RetryArgs {
 }
 
 impl RetryArgs {
-    pub fn attributes(attempts_default: &str) -> HashMap<String, Attribute> {
-        attributes([
-            (
-                "attempts",
-                optional(
-                    AttributeType::Number,
-                    &format!(
-                        "Number of consecutive failed connection attempts before the error `connect_failed`. Default: {attempts_default}. \
-                         A rejected login or host key is never retried."
-                    ),
-                ),
+    pub fn attributes(attempts_default: &str) -> Attributes {
+        attribute_map! {
+            attempts: number => &format!(
+                "Number of consecutive failed connection attempts before the error `connect_failed`. Default: {attempts_default}. \
+                 A rejected login or host key is never retried."
             ),
-            (
-                "min_delay",
-                optional(
-                    AttributeType::String,
-                    "Delay after the first failed attempt; it doubles after each further attempt. Default `500ms`.",
-                ),
+            min_delay: text => &format!(
+                "Delay after the first failed attempt; it doubles after each further attempt. Default `{}ms`.",
+                MIN_DELAY.as_millis()
             ),
-            (
-                "max_delay",
-                optional(AttributeType::String, "Maximum delay between two attempts. Default `10s`."),
-            ),
-        ])
+            max_delay: text => &format!("Maximum delay between two attempts. Default `{}`.", human(MAX_DELAY)),
+        }
     }
 
     pub fn check(&self, path: &AttributePath, diags: &mut Diagnostics) {

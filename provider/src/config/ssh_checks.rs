@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// The minimum of a timeout or interval.
-const SHORTEST: Duration = Duration::from_millis(100);
+const MIN_LIMIT: Duration = Duration::from_millis(100);
 
 /// The attributes `private_key`, `private_key_path` and `certificate_path` of an object.
 pub(super) fn check_keys(
@@ -48,7 +48,7 @@ pub(super) fn check_keys(
 pub(super) fn check_limit(value: &Value<String>, path: AttributePath, diags: &mut Diagnostics) {
     check_duration(value, path.clone(), diags);
     if let Value::Value(text) = value
-        && duration::parse(text).is_ok_and(|time| time < SHORTEST)
+        && duration::parse(text).is_ok_and(|time| time < MIN_LIMIT)
     {
         values::duration_too_short(&path, text, "100ms").error(path, diags);
     }

@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use crate::{
     explain::values,
-    schema::{Attribute, AttributePath, AttributeType, Diagnostics, Value, optional},
+    schema::{AttributePath, Diagnostics, Value},
     transport::AddressError,
 };
 
@@ -16,16 +16,6 @@ pub(super) const UNKNOWN: &str = "unknown.invalid";
 /// The string of an attribute. An empty string counts as null, as in GRIT's modules (`optional(string, "")`).
 pub(crate) fn set(value: &Value<String>) -> Option<String> {
     value.as_ref_option().filter(|text| !text.is_empty()).cloned()
-}
-
-/// An optional string attribute.
-pub(crate) fn text(description: &str) -> Attribute {
-    optional(AttributeType::String, description)
-}
-
-/// An optional attribute with a list of strings.
-pub(crate) fn texts(description: &str) -> Attribute {
-    optional(AttributeType::List(Box::new(AttributeType::String)), description)
 }
 
 /// Rejects null and invalid addresses. Accepts unknown.

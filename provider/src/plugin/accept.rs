@@ -16,20 +16,20 @@ use tokio_rustls::{TlsAcceptor, server::TlsStream};
 use tonic::transport::server::Connected;
 
 /// The time limit of a TLS handshake.
-const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
+const TLS_HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Accepted connections that are not served yet; Terraform opens one.
-const BACKLOG: usize = 8;
+const ACCEPT_BACKLOG: usize = 8;
 
 /// The delay after a failure to accept, for example because of too many open files.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(50);
 
 /// Accepts connections of this user that pass the TLS handshake, until the receiver is dropped.
 pub(super) fn connections(
     listener: UnixListener,
     acceptor: Option<TlsAcceptor>,
 ) -> mpsc::Receiver<io::Result<Connection>> {
-    let (sender, receiver) = mpsc::channel(BACKLOG);
+    let (sender, receiver) = mpsc::channel(ACCEPT_BACKLOG);
     tokio::spawn(async move {
         let own = rustix::process::geteuid().as_raw();
         loop {
@@ -41,7 +41,7 @@ pub(super) fn connections(
                 Ok((stream, _)) => stream,
                 Err(error) => {
                     tracing::warn!(%error, "cannot accept a connection");
-                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                    tokio::time::sleep(ACCEPT_RETRY_DELAY).await;
                     continue;
                 }
             };
@@ -69,7 +69,7 @@ async fn introduce(
 ) {
     let connection = match acceptor {
         None => Connection::Plain(stream),
-        Some(acceptor) => match tokio::time::timeout(HANDSHAKE_LIMIT, acceptor.accept(stream)).await {
+        Some(acceptor) => match tokio::time::timeout(TLS_HANDSHAKE_TIMEOUT, acceptor.accept(stream)).await {
             Ok(Ok(stream)) => Connection::Tls(Box::new(stream)),
             Ok(Err(error)) => {
                 tracing::warn!(%error, "rejected a client: TLS handshake failed");
@@ -157,7 +157,7 @@ mod tests {
         let start = Instant::now();
         let mut silent = UnixStream::connect(socket.path()).await.unwrap();
         assert_eq!(silent.read(&mut [0]).await.unwrap(), 0, "the server hangs up");
-        assert_eq!(start.elapsed().as_secs(), HANDSHAKE_LIMIT.as_secs());
+        assert_eq!(start.elapsed().as_secs(), TLS_HANDSHAKE_TIMEOUT.as_secs());
         assert!(connections.try_recv().is_err());
     }
 

@@ -8,10 +8,10 @@ use tracing::level_filters::LevelFilter;
 use super::logging;
 
 /// The mark of a plugin host; not a secret.
-const COOKIE: (&str, &str) =
+const PLUGIN_COOKIE: (&str, &str) =
     ("TF_PLUGIN_MAGIC_COOKIE", "d602bf8f470bc67ca7faa0386276bbdd4330efaf76d1a219cb4d6991ca9872b2");
 
-const PROTOCOL: &str = "6";
+const PROTOCOL_VERSION: &str = "6";
 
 #[derive(Debug, Clone)]
 pub struct Launch {
@@ -37,7 +37,7 @@ pub enum Refusal {
     )]
     StartedByHand { name: String },
     #[error(
-        "terraform-provider-{name} requires plugin protocol {PROTOCOL}, but the caller supports only {offered}: use Terraform 1.6 or \
+        "terraform-provider-{name} requires plugin protocol {PROTOCOL_VERSION}, but the caller supports only {offered}: use Terraform 1.6 or \
          newer, or OpenTofu."
     )]
     Protocol { name: String, offered: String },
@@ -64,11 +64,11 @@ impl Launch {
         let caller = if arguments.any(|argument| argument == "--debug" || argument == "-debug") {
             Caller::Developer
         } else {
-            if text(COOKIE.0).as_deref() != Some(COOKIE.1) {
+            if text(PLUGIN_COOKIE.0).as_deref() != Some(PLUGIN_COOKIE.1) {
                 return Err(Refusal::StartedByHand { name: name.to_owned() });
             }
             let offered = text("PLUGIN_PROTOCOL_VERSIONS").unwrap_or_default();
-            if !offered.split(',').any(|version| version.trim() == PROTOCOL) {
+            if !offered.split(',').any(|version| version.trim() == PROTOCOL_VERSION) {
                 return Err(Refusal::Protocol { name: name.to_owned(), offered });
             }
             Caller::Terraform { certificate: text("PLUGIN_CLIENT_CERT") }
@@ -97,13 +97,14 @@ mod tests {
     #[test]
     fn cookie_and_protocol_identify_terraform() {
         let launch =
-            launch(&[], &[COOKIE, ("PLUGIN_PROTOCOL_VERSIONS", "5,6"), ("PLUGIN_CLIENT_CERT", "PEM")]);
+            launch(&[], &[PLUGIN_COOKIE, ("PLUGIN_PROTOCOL_VERSIONS", "5,6"), ("PLUGIN_CLIENT_CERT", "PEM")]);
         assert_eq!(launch.unwrap().caller, Caller::Terraform { certificate: Some("PEM".into()) });
     }
 
     #[test]
     fn empty_client_certificate_disables_tls() {
-        let launch = launch(&[], &[COOKIE, ("PLUGIN_PROTOCOL_VERSIONS", "6"), ("PLUGIN_CLIENT_CERT", "")]);
+        let launch =
+            launch(&[], &[PLUGIN_COOKIE, ("PLUGIN_PROTOCOL_VERSIONS", "6"), ("PLUGIN_CLIENT_CERT", "")]);
         assert_eq!(launch.unwrap().caller, Caller::Terraform { certificate: None });
     }
 
@@ -111,8 +112,8 @@ mod tests {
     fn launch_refusal_is_one_sentence() {
         for (environment, expected) in [
             (vec![], "is a plugin that Terraform or OpenTofu starts;"),
-            (vec![(COOKIE.0, "other")], "is a plugin that Terraform or OpenTofu starts;"),
-            (vec![COOKIE, ("PLUGIN_PROTOCOL_VERSIONS", "5")], "supports only 5"),
+            (vec![(PLUGIN_COOKIE.0, "other")], "is a plugin that Terraform or OpenTofu starts;"),
+            (vec![PLUGIN_COOKIE, ("PLUGIN_PROTOCOL_VERSIONS", "5")], "supports only 5"),
         ] {
             let refusal = launch(&[], &environment).unwrap_err().to_string();
             assert!(refusal.contains(expected), "{refusal}");

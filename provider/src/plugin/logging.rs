@@ -18,10 +18,10 @@ use tracing_subscriber::{
 };
 
 /// go-plugin splits lines at 64 KiB, and the parts are not valid JSON.
-const LONGEST_LINE: usize = 60 << 10;
+const MAX_LOG_LINE: usize = 60 << 10;
 
 /// The characters of a too long message that are kept: JSON may need six bytes for one.
-const LONGEST_MESSAGE_CUT: usize = 8 << 10;
+const CUT_MESSAGE_CHARS: usize = 8 << 10;
 
 /// The level in the first of `TF_LOG_PROVIDER_<NAME>`, `TF_LOG_PROVIDER` and `TF_LOG` that is set; off if none is.
 pub(super) fn level(name: &str, variable: impl Fn(&str) -> Option<String>) -> LevelFilter {
@@ -103,9 +103,9 @@ fn line(level: &Level, module: &str, now: OffsetDateTime, fields: Fields) -> Str
         values.insert("@timestamp".into(), now.format(TIMESTAMP).unwrap_or_default().into());
         format!("{}\n", Json::Object(values))
     };
-    let start: String = message.chars().take(LONGEST_MESSAGE_CUT).collect();
+    let start: String = message.chars().take(CUT_MESSAGE_CHARS).collect();
     let line = complete(values, message);
-    if line.len() <= LONGEST_LINE {
+    if line.len() <= MAX_LOG_LINE {
         return line;
     }
     complete(Map::from_iter([("cut".to_owned(), Json::Bool(true))]), start)
@@ -194,7 +194,7 @@ mod tests {
         let message = "é".repeat(200_000);
         let line =
             line(&Level::INFO, "grit", OffsetDateTime::UNIX_EPOCH, Fields { message, ..Fields::default() });
-        assert!(line.len() < LONGEST_LINE, "{}", line.len());
+        assert!(line.len() < MAX_LOG_LINE, "{}", line.len());
         assert_eq!(serde_json::from_str::<Json>(&line).unwrap()["cut"], true);
     }
 }

@@ -5,7 +5,7 @@ use std::{os::unix::process::parent_id, time::Duration};
 use tokio::sync::oneshot;
 
 /// The poll interval where pidfd is not available.
-const POLL: Duration = Duration::from_millis(500);
+const PARENT_POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 /// The parent process.
 #[derive(Debug, Clone, Copy)]
@@ -24,7 +24,7 @@ impl Parent {
             let _ = end.await;
         }
         while self.is_alive() {
-            tokio::time::sleep(POLL).await;
+            tokio::time::sleep(PARENT_POLL_INTERVAL).await;
         }
     }
 

@@ -42,17 +42,17 @@ use super::{
 use crate::{Registry, server::Service};
 
 /// The limit of Go's servers. One message contains the prior and the planned state of a resource.
-const LARGEST_MESSAGE: usize = 256 << 20;
+const MAX_MESSAGE_SIZE: usize = 256 << 20;
 
 /// Larger messages need a round trip per window.
 const STREAM_WINDOW: u32 = 4 << 20;
 const CONNECTION_WINDOW: u32 = 8 << 20;
 
 /// go-plugin kills a process 2 s after Shutdown.
-const AFTER_SHUTDOWN: Duration = Duration::from_millis(1800);
+const SHUTDOWN_GRACE: Duration = Duration::from_millis(1800);
 
 /// Time for calls to complete after Terraform has exited.
-const AFTER_PARENT: Duration = Duration::from_secs(30);
+const ORPHAN_GRACE: Duration = Duration::from_secs(30);
 
 /// Why the provider cannot serve.
 #[derive(Debug, Error)]
@@ -115,7 +115,7 @@ pub async fn serve(registry: Registry, launch: Launch) -> Result<(), ServeError>
                 service.idle().await;
                 joined(server.await)
             };
-            match tokio::time::timeout(AFTER_SHUTDOWN, end).await {
+            match tokio::time::timeout(SHUTDOWN_GRACE, end).await {
                 Ok(ended) => return ended,
                 Err(_) => tracing::warn!("exiting with running calls"),
             }
@@ -123,7 +123,7 @@ pub async fn serve(registry: Registry, launch: Launch) -> Result<(), ServeError>
         () = parent.gone(), if !debugging => {
             tracing::warn!("Terraform exited without a Shutdown call");
             service.stop();
-            match tokio::time::timeout(AFTER_PARENT, service.idle()).await {
+            match tokio::time::timeout(ORPHAN_GRACE, service.idle()).await {
                 Ok(()) => tracing::info!("all calls completed"),
                 Err(_) => tracing::warn!("exiting with running calls"),
             }
@@ -141,8 +141,8 @@ async fn grpc(
     reporter.set_service_status("plugin", tonic_health::ServingStatus::Serving).await;
     let go_plugin = GoPlugin { shutdown: shutdown.clone() };
     let provider = ProviderServer::new(service)
-        .max_decoding_message_size(LARGEST_MESSAGE)
-        .max_encoding_message_size(LARGEST_MESSAGE);
+        .max_decoding_message_size(MAX_MESSAGE_SIZE)
+        .max_encoding_message_size(MAX_MESSAGE_SIZE);
     Server::builder()
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)

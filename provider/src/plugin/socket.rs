@@ -17,10 +17,10 @@ use thiserror::Error;
 use tokio::net::UnixListener;
 
 /// Linux allows 107 bytes, other systems fewer.
-const LONGEST_PATH: usize = 100;
+const MAX_SOCKET_PATH: usize = 100;
 
 /// A younger directory without a listener is kept: its process may be about to listen.
-const STARTING: Duration = Duration::from_secs(60);
+const STALE_SOCKET_AGE: Duration = Duration::from_secs(60);
 
 /// The socket of this process. Dropping it removes the directory.
 pub(super) struct Socket {
@@ -56,7 +56,7 @@ impl Socket {
                 .tempdir_in(parent)
                 .map_err(error)?;
             let path = folder.path().join("s");
-            if path.as_os_str().len() > LONGEST_PATH {
+            if path.as_os_str().len() > MAX_SOCKET_PATH {
                 continue;
             }
             let error = |source| SocketError::Listen { path: path.clone(), source };
@@ -112,7 +112,7 @@ fn is_stale(folder: &Path, pid: i32) -> bool {
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => true,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             let modified = fs::metadata(folder).and_then(|folder| folder.modified());
-            modified.is_ok_and(|modified| modified.elapsed().is_ok_and(|age| age > STARTING))
+            modified.is_ok_and(|modified| modified.elapsed().is_ok_and(|age| age > STALE_SOCKET_AGE))
         }
         Err(_) => false,
     }

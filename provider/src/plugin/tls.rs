@@ -26,7 +26,7 @@ use tokio_rustls::{
 };
 
 /// Longer than any run of Terraform.
-const VALID: Duration = Duration::from_secs(30 * 24 * 3600);
+const CERTIFICATE_VALIDITY: Duration = Duration::from_secs(30 * 24 * 3600);
 
 const CLOCK_SKEW: Duration = Duration::from_secs(300);
 
@@ -74,7 +74,7 @@ fn own_certificate(key: &KeyPair) -> Result<CertificateDer<'static>, rcgen::Erro
         vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
     let now = OffsetDateTime::now_utc();
     params.not_before = now - CLOCK_SKEW;
-    params.not_after = now + VALID;
+    params.not_after = now + CERTIFICATE_VALIDITY;
     Ok(params.self_signed(key)?.der().clone())
 }
 

@@ -4,19 +4,29 @@ use std::collections::HashMap;
 
 use super::{Attribute, AttributeConstraint, AttributeType, Block, Description, Schema};
 
+/// Attributes by name, for a schema or a nested object.
+pub type Attributes = HashMap<String, Attribute>;
+
+/// [`Attributes`] as `name: constructor => description`, such as `username: text => "SSH user."`.
+macro_rules! attribute_map {
+    ($($name:ident: $constructor:expr => $description:expr),+ $(,)?) => {
+        $crate::schema::Attributes::from([$((stringify!($name).to_owned(), $constructor($description))),+])
+    };
+}
+pub(crate) use attribute_map;
+
 /// A schema without blocks. `description` is markdown.
 pub fn schema<const N: usize>(version: i64, description: &str, attributes: [(&str, Attribute); N]) -> Schema {
-    let block = Block {
-        version,
-        description: Description::markdown(description),
-        attributes: self::attributes(attributes),
-        ..Block::default()
-    };
-    Schema { version, block }
+    object_schema(version, description, self::attributes(attributes))
+}
+
+pub(crate) fn object_schema(version: i64, description: &str, attributes: Attributes) -> Schema {
+    let description = Description::markdown(description);
+    Schema { version, block: Block { version, description, attributes, ..Block::default() } }
 }
 
 /// Attributes by name, for a schema or a nested attribute.
-pub fn attributes<const N: usize>(attributes: [(&str, Attribute); N]) -> HashMap<String, Attribute> {
+pub fn attributes<const N: usize>(attributes: [(&str, Attribute); N]) -> Attributes {
     attributes.into_iter().map(|(name, attribute)| (name.to_owned(), attribute)).collect()
 }
 
@@ -38,6 +48,41 @@ pub fn computed(attr_type: AttributeType, description: &str) -> Attribute {
 /// An attribute whose value Terraform hides. It is stored in the state.
 pub fn sensitive(attribute: Attribute) -> Attribute {
     Attribute { sensitive: true, ..attribute }
+}
+
+/// An optional string.
+pub(crate) fn text(description: &str) -> Attribute {
+    optional(AttributeType::String, description)
+}
+
+/// An optional string that Terraform hides.
+pub(crate) fn secret(description: &str) -> Attribute {
+    sensitive(text(description))
+}
+
+/// A required string.
+pub(crate) fn required_text(description: &str) -> Attribute {
+    required(AttributeType::String, description)
+}
+
+/// An optional list of strings.
+pub(crate) fn texts(description: &str) -> Attribute {
+    optional(AttributeType::List(Box::new(AttributeType::String)), description)
+}
+
+/// An optional number.
+pub(crate) fn number(description: &str) -> Attribute {
+    optional(AttributeType::Number, description)
+}
+
+/// An optional boolean.
+pub(crate) fn boolean(description: &str) -> Attribute {
+    optional(AttributeType::Bool, description)
+}
+
+/// An optional object.
+pub(crate) fn object(attributes: Attributes) -> impl FnOnce(&str) -> Attribute {
+    |description| optional(AttributeType::AttributeSingle(attributes), description)
 }
 
 fn attribute(attr_type: AttributeType, constraint: AttributeConstraint, description: &str) -> Attribute {

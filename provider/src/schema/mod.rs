@@ -10,7 +10,10 @@ mod provider;
 mod resource;
 mod unknown;
 
-pub use attributes::{attributes, computed, optional, required, schema, sensitive};
+pub use attributes::{Attributes, attributes, computed, optional, required, schema, sensitive};
+pub(crate) use attributes::{
+    attribute_map, boolean, number, object, object_schema, required_text, secret, text, texts,
+};
 pub use diagnostics::{DiagnosticsExt, diagnostic};
 pub use number::Number;
 pub use provider::Provider;

@@ -3,7 +3,7 @@
 use std::{fmt, net::Ipv6Addr, str::FromStr};
 
 /// The port of an SSH server when none is written.
-pub(crate) const SSH_PORT: u16 = 22;
+pub(super) const SSH_PORT: u16 = 22;
 
 /// A host and a port: `host`, `host:port`, `[v6]`, `[v6]:port`, or a bare `v6`. The default port is [`SSH_PORT`].
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -13,10 +13,6 @@ pub struct HostPort {
 }
 
 impl HostPort {
-    pub fn new(host: &str, port: u16) -> Result<Self, AddressError> {
-        Ok(Self { host: checked_host(host, host)?, port })
-    }
-
     /// The host's name or address, an IPv6 address without its brackets.
     pub fn host(&self) -> &str {
         &self.host
@@ -265,7 +261,7 @@ mod tests {
     #[test]
     fn documented_wrapper_addresses_are_parsed() {
         let unix = |path: &str| Ok(WrapperAddress::Unix(path.to_owned()));
-        let tcp = |host: &str, port| Ok(WrapperAddress::Tcp(HostPort::new(host, port).unwrap()));
+        let tcp = |host: &str, port| Ok(WrapperAddress::Tcp(HostPort { host: host.to_owned(), port }));
         for (text, expected) in [
             ("unix:///run/wrapper.sock", unix("/run/wrapper.sock")),
             ("unix:/run/wrapper.sock", unix("/run/wrapper.sock")),

@@ -9,6 +9,7 @@ use crate::transport::{
     template::{Template, TemplateError},
     trust, user_files,
 };
+pub(crate) use trust::{check_known_hosts as known_hosts, check_pins as host_keys};
 
 /// Checks a private key without its passphrase.
 pub(crate) fn private_key(text: &Secret) -> Result<(), String> {
@@ -23,16 +24,8 @@ pub(crate) fn certificate_file(path: &Path) -> Result<(), String> {
     ssh::read_certificate(read(path)?.expose()).map(drop)
 }
 
-pub(crate) fn host_keys(text: &str) -> Result<(), String> {
-    trust::check_pins(text)
-}
-
 pub(crate) fn host_authority(text: &str) -> Result<(), String> {
     trust::authority(text).map(drop)
-}
-
-pub(crate) fn known_hosts(text: &str) -> Result<(), String> {
-    trust::check_known_hosts(text)
 }
 
 /// The argument list of a command. The error has the index of the argument, if it is about one.

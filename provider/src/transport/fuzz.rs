@@ -11,16 +11,16 @@ use crate::transport::{
 };
 
 /// The last line of every known_hosts file.
-const LAST: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIElNXKZbIZrqk5rLVCYc1gTSkSkJy1V/dCsWHxKqWHVz";
+const LAST_KEY: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIElNXKZbIZrqk5rLVCYc1gTSkSkJy1V/dCsWHxKqWHVz";
 /// In no known_hosts file.
 const UNKNOWN_KEY: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHTbRzYTfK3c2W8H5lGPKh3d6Q/9gJ1JDtRHZvMOGhZq";
 /// Shorter matches with the text of a key can be coincidence.
-const MIN_LENGTH: usize = 20;
+const MIN_QUOTE: usize = 20;
 
 /// A known_hosts file with any content: valid lines in it are found, and no key is accepted that is not in it.
 #[expect(clippy::panic, reason = "a fuzzer wants panics")]
 pub fn known_hosts(bytes: &[u8]) {
-    let (Some(last), Some(stranger)) = (HostKey::parse(LAST), HostKey::parse(UNKNOWN_KEY)) else {
+    let (Some(last), Some(stranger)) = (HostKey::parse(LAST_KEY), HostKey::parse(UNKNOWN_KEY)) else {
         panic!("the keys of this file cannot be read");
     };
     for host in ["h", "h:2222", "10.0.0.1", "a.example.com", "2001:db8::7"] {
@@ -29,7 +29,7 @@ pub fn known_hosts(bytes: &[u8]) {
         assert!(alone.judge(&stranger).is_err(), "a key was accepted that no line holds");
         assert!(!alone.is_authority(&stranger));
         let name = crate::transport::trust::lookup_name(host.host(), host.port());
-        let text = [bytes, format!("\n{name} {LAST}\n").as_bytes()].concat();
+        let text = [bytes, format!("\n{name} {LAST_KEY}\n").as_bytes()].concat();
         let trust = HostTrust::of_text(&text, &host);
         assert!(trust.judge(&last).is_ok(), "a line was not found");
         if let Err(refusal) = trust.judge(&stranger) {
@@ -52,7 +52,7 @@ pub fn private_key(bytes: &[u8]) {
             let said = format!("{error} {error:?}");
             for line in text.lines() {
                 let body: Vec<char> = line.trim().chars().collect();
-                for part in body.chunks_exact(MIN_LENGTH) {
+                for part in body.chunks_exact(MIN_QUOTE) {
                     let part: String = part.iter().collect();
                     let tells = part.chars().all(|it| it.is_ascii_alphanumeric() || "+/=".contains(it));
                     assert!(!tells || !said.contains(&part), "an error quotes the key");

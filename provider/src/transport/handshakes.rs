@@ -10,9 +10,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use crate::transport::{address::HostPort, error::Cause, limits::Deadline};
 
 /// sshd's MaxStartups accepts 10 unauthenticated connections before it rejects some.
-const HANDSHAKES_PER_HOST: usize = 8;
+pub(crate) const HANDSHAKES_PER_HOST: usize = 8;
 /// The default number of parallel handshakes over all hosts.
-const HANDSHAKES: usize = 64;
+pub(crate) const HANDSHAKES: usize = 64;
 
 /// Limits the parallel handshakes: sshd rejects too many, and each would come closer to its timeout.
 #[derive(Debug)]

@@ -5,15 +5,15 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// The default of `connect_timeout`.
-const CONNECT: Duration = Duration::from_secs(30);
+pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 /// The default of `call_timeout`.
-const CALL: Duration = Duration::from_secs(10);
+pub(crate) const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 /// The default of `keepalive_interval`.
-const KEEPALIVE: Duration = Duration::from_secs(10);
+pub(crate) const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
 /// Keepalive messages without a response. russh closes the session one interval after the last one.
 const KEEPALIVE_MAX: usize = 2;
 /// The first delay before a retry after a rejection because of load. A login takes sshd about 30 ms, more on a busy machine.
-const FIRST_PAUSE: Duration = Duration::from_millis(250);
+const BUSY_RETRY_DELAY: Duration = Duration::from_millis(250);
 
 #[derive(Debug, Clone)]
 pub(crate) struct Limits {
@@ -35,15 +35,15 @@ impl Limits {
         call: Option<Duration>,
         keepalive: Option<Duration>,
     ) -> Self {
-        let connect = connect.unwrap_or(CONNECT);
+        let connect = connect.unwrap_or(CONNECT_TIMEOUT);
         Self {
             connect,
             tcp: connect / 3,
             handshake: connect / 2,
             auth: connect / 2,
             channel: connect / 3,
-            call: call.unwrap_or(CALL),
-            keepalive_interval: keepalive.unwrap_or(KEEPALIVE),
+            call: call.unwrap_or(CALL_TIMEOUT),
+            keepalive_interval: keepalive.unwrap_or(KEEPALIVE_INTERVAL),
             keepalive_max: KEEPALIVE_MAX,
         }
     }
@@ -61,7 +61,7 @@ impl Limits {
 
     /// The delays between retries after a rejection because of load. They double, up to a third of the connection timeout in total.
     pub(crate) fn busy_pauses(&self) -> impl Iterator<Item = Duration> + use<> {
-        let (first, mut left) = (FIRST_PAUSE, self.connect / 3);
+        let (first, mut left) = (BUSY_RETRY_DELAY, self.connect / 3);
         (0..).map(move |turn| first * 2_u32.saturating_pow(turn)).map_while(move |pause| {
             left = left.checked_sub(pause)?;
             Some(pause)

@@ -39,7 +39,7 @@ mod trust;
 mod tunnel;
 mod user_files;
 
-pub(crate) use address::{AddressError, SSH_PORT};
+pub(crate) use address::AddressError;
 pub use address::{HostPort, WrapperAddress};
 pub(crate) use connector::Connector;
 #[cfg(test)]
@@ -49,6 +49,8 @@ pub(crate) use error::{
     TransportError,
 };
 pub use error::{Cause, HostKeyVerdict, Phase};
+pub(crate) use handshakes::{HANDSHAKES, HANDSHAKES_PER_HOST};
+pub(crate) use limits::{CALL_TIMEOUT, CONNECT_TIMEOUT, KEEPALIVE_INTERVAL};
 pub(crate) use reachability::Reachability;
 pub use secret::Secret;
 pub(crate) use settings::{ConnectionMethod, ConnectionSettings, Strategy, TrustSources};

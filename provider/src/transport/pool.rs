@@ -19,7 +19,7 @@ use crate::transport::{
 };
 
 /// An unused session stays open for this time: a host that boots is called repeatedly, and each handshake costs it 30 ms.
-const IDLE_TIMEOUT: Duration = Duration::from_secs(15);
+const SESSION_IDLE_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// The sessions that are open or being opened. Dropping the pool closes the unused ones.
 #[derive(Debug)]
@@ -100,7 +100,7 @@ impl Entry {
     }
 }
 
-/// A user of a session. The session stays open for [`IDLE_TIMEOUT`] after the last one is dropped.
+/// A user of a session. The session stays open for [`SESSION_IDLE_TIMEOUT`] after the last one is dropped.
 #[derive(Debug)]
 pub(crate) struct SessionRef {
     session: Arc<Session>,
@@ -133,7 +133,7 @@ impl Drop for SessionRef {
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             let (session, closing) = (Arc::clone(&self.session), self.closing.clone());
             runtime.spawn(async move {
-                let _ = tokio::time::timeout(IDLE_TIMEOUT, closing.cancelled()).await;
+                let _ = tokio::time::timeout(SESSION_IDLE_TIMEOUT, closing.cancelled()).await;
                 drop(session);
             });
         }

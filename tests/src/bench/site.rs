@@ -123,7 +123,7 @@ impl Site {
 }
 
 fn address_of(server: &Sshd) -> anyhow::Result<HostPort> {
-    Ok(HostPort::new(&server.address().ip().to_string(), server.address().port())?)
+    Ok(server.address().to_string().parse()?)
 }
 
 /// Waits until a server has no session left, so that the end of one sample does not affect the next.

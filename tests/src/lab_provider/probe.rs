@@ -191,7 +191,7 @@ impl Resource for Probe {
                 None
             }
             "warn_destroy" => {
-                diags.warn("Destroy will hurt", "The mode is `warn_destroy`.");
+                diags.warn_at(AttributePath::root(), "Destroy will hurt", "The mode is `warn_destroy`.");
                 Some(private)
             }
             _ => Some(private),

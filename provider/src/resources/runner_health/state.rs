@@ -24,7 +24,7 @@ use crate::{
     },
 };
 
-const TIMEOUT: Duration = Duration::from_secs(600);
+const HEALTH_TIMEOUT: Duration = Duration::from_secs(600);
 
 pub(super) const HEALTHY: &str = "healthy";
 pub(super) const UNHEALTHY: &str = "unhealthy";
@@ -146,7 +146,9 @@ impl HealthState {
     }
 
     pub(super) fn timeout(&self, pick: fn(&WaitTimeouts) -> &Value<String>) -> Duration {
-        self.timeouts.as_ref_option().map_or(TIMEOUT, |timeouts| duration_or(pick(timeouts), TIMEOUT))
+        self.timeouts
+            .as_ref_option()
+            .map_or(HEALTH_TIMEOUT, |timeouts| duration_or(pick(timeouts), HEALTH_TIMEOUT))
     }
 
     pub(super) fn check(&self, diags: &mut Diagnostics) {
@@ -176,7 +178,7 @@ impl HealthState {
         for (name, limit) in [("create", &timeouts.create), ("update", &timeouts.update)] {
             let limit = match limit {
                 Value::Value(text) => duration::parse(text).ok(),
-                Value::Null => Some(TIMEOUT),
+                Value::Null => Some(HEALTH_TIMEOUT),
                 Value::Unknown => None,
             };
             if let Some(limit) = limit.filter(|limit| stable_for >= *limit) {
@@ -312,7 +314,12 @@ pub(super) fn schema() -> Schema {
             ),
             (
                 "timeouts",
-                optional(AttributeType::AttributeSingle(WaitTimeouts::attributes("10m")), "Timeouts."),
+                optional(
+                    AttributeType::AttributeSingle(WaitTimeouts::attributes(&duration::human(
+                        HEALTH_TIMEOUT,
+                    ))),
+                    "Timeouts.",
+                ),
             ),
             (
                 "status",

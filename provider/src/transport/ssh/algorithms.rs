@@ -10,7 +10,7 @@ use russh::{
 use crate::transport::{limits::Limits, trust::HostTrust};
 
 /// Host key types in order of preference, without SHA-1 signatures (`ssh-rsa` as an algorithm).
-const HOST_KEYS: [Algorithm; 6] = [
+const HOST_KEY_ALGORITHMS: [Algorithm; 6] = [
     Algorithm::Ed25519,
     Algorithm::Ecdsa { curve: EcdsaCurve::NistP256 },
     Algorithm::Ecdsa { curve: EcdsaCurve::NistP384 },
@@ -33,10 +33,11 @@ pub(super) fn config(trust: &HostTrust, limits: &Limits) -> client::Config {
 /// Puts the types of known keys first: a server sends the first key type that it has, and a key of another type would look changed.
 fn preferred(trust: &HostTrust) -> Preferred {
     let known: Vec<&str> = trust.key_types().collect();
-    let wanted = HOST_KEYS.into_iter().filter(|it| !trust.excluded().iter().any(|name| name == type_of(it)));
+    let wanted =
+        HOST_KEY_ALGORITHMS.into_iter().filter(|it| !trust.excluded().iter().any(|name| name == type_of(it)));
     let (first, rest): (Vec<_>, Vec<_>) = wanted.partition(|algorithm| known.contains(&type_of(algorithm)));
     // Requests certificates only if an authority is known: a server with a certificate then does not send a plain key.
-    let certificates = if trust.has_authorities() { HOST_KEYS.to_vec() } else { Vec::new() };
+    let certificates = if trust.has_authorities() { HOST_KEY_ALGORITHMS.to_vec() } else { Vec::new() };
     Preferred {
         key: Cow::Owned([first, rest].concat()),
         host_key_certificates: Cow::Owned(certificates),

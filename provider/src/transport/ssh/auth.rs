@@ -19,7 +19,7 @@ use crate::transport::{
 };
 
 /// sshd ends a session at the sixth rejected key, and counts all of them against the address of the client.
-const MOST_KEYS: usize = 5;
+const MAX_KEYS_OFFERED: usize = 5;
 
 #[derive(Debug, Clone)]
 pub(crate) enum Credential {
@@ -138,7 +138,7 @@ impl Attempts<'_> {
 
     /// Whether the server would reject further keys, or end the session.
     fn is_over(&self) -> bool {
-        self.offered.len() >= MOST_KEYS
+        self.offered.len() >= MAX_KEYS_OFFERED
             || self.remaining.as_ref().is_some_and(|methods| !methods.iter().any(|it| it == "publickey"))
     }
 

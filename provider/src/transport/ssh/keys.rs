@@ -15,7 +15,7 @@ use zeroize::Zeroizing;
 use cost::KdfProblem;
 
 /// An RSA key of 16384 bits has 13,000 bytes. The time for longer keys grows with the square of their length.
-const LONGEST: usize = 64 << 10;
+const MAX_KEY_TEXT: usize = 64 << 10;
 
 /// A decrypted private key. Cheap to clone; `Debug` shows its type and fingerprint.
 #[derive(Clone)]
@@ -74,7 +74,7 @@ pub(crate) fn load_within(
     if let Some(problem) = block.format.refused() {
         return Err(unusable(problem));
     }
-    if block.text.len() > LONGEST {
+    if block.text.len() > MAX_KEY_TEXT {
         return Err(unusable("it is larger than 64 KiB"));
     }
     if !block.is_sound {

@@ -23,7 +23,7 @@ use key::Pin;
 use known_hosts::Marker;
 
 /// About 100 lines, which are parsed in 0.1 ms.
-const SHORT: usize = 16 << 10;
+const SHORT_KNOWN_HOSTS: usize = 16 << 10;
 
 /// The required host keys of a runner manager or jump host.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -96,7 +96,7 @@ impl HostTrust {
     /// Whether [`Self::gather`] is fast: it reads no file, and little text.
     pub(crate) fn is_at_hand(sources: &TrustSources) -> bool {
         sources.known_hosts_files.is_empty()
-            && sources.known_hosts.as_ref().is_none_or(|text| text.len() <= SHORT)
+            && sources.known_hosts.as_ref().is_none_or(|text| text.len() <= SHORT_KNOWN_HOSTS)
     }
 
     /// The keys of a known_hosts text.

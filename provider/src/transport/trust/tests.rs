@@ -153,7 +153,7 @@ fn files_and_long_texts_need_a_blocking_thread() {
     let named = Some("h ssh-ed25519 AAAA".to_owned());
     for (case, options, at_hand) in [
         ("text", TrustSources { known_hosts: named.clone(), ..silent() }, true),
-        ("much text", TrustSources { known_hosts: Some("#\n".repeat(SHORT)), ..silent() }, false),
+        ("much text", TrustSources { known_hosts: Some("#\n".repeat(SHORT_KNOWN_HOSTS)), ..silent() }, false),
         ("pins", TrustSources { host_keys: vec![ED25519.to_owned()], ..silent() }, true),
         (
             "a file beside text",
