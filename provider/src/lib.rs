@@ -5,6 +5,7 @@
 
 mod assume_terminated;
 pub mod call;
+mod child;
 mod client;
 mod config;
 mod duration;

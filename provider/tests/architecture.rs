@@ -29,7 +29,15 @@ const LAYERS: &[&[&str]] = &[
         "transport/tunnel.rs",
         "transport/user_files.rs",
     ],
-    &["assume_terminated.rs", "call.rs", "duration.rs", "plan_guard.rs", "schema/", "stored_drains.rs"],
+    &[
+        "assume_terminated.rs",
+        "call.rs",
+        "child.rs",
+        "duration.rs",
+        "plan_guard.rs",
+        "schema/",
+        "stored_drains.rs",
+    ],
 ];
 
 const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src");

@@ -6,33 +6,30 @@
 
 use std::{
     io,
-    os::{fd::OwnedFd, unix::process::ExitStatusExt as _},
+    os::fd::OwnedFd,
     process::{ExitStatus, Stdio},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 
 use async_trait::async_trait;
-use rustix::process::{Pid, Signal};
 use tokio::{
-    io::{AsyncRead, AsyncReadExt},
     net::UnixStream,
     process::{Child, Command},
     sync::watch,
 };
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use crate::transport::{
-    error::{Cause, Phase, Route, TransportError},
-    tunnel::ParentTransport,
+use crate::{
+    child::{LastPart, describe, supervise},
+    transport::{
+        error::{Cause, Phase, Route, TransportError},
+        tunnel::ParentTransport,
+    },
 };
 
-/// How much of the standard error is kept.
-const STDERR_KEPT: usize = 4096;
 /// The end of a stream is known before the exit status is.
 const EXIT_STATUS_TIMEOUT: Duration = Duration::from_millis(300);
-/// Between the request to end and the kill.
-const GRACE: Duration = Duration::from_secs(2);
 /// Variables that hold secrets of ours. Everything else is inherited, because tools need it (proxies, cloud credentials).
 const SECRETS: [&str; 2] = ["GRIT_SSH_PRIVATE_KEY", "GRIT_SSH_PASSPHRASE"];
 
@@ -70,21 +67,21 @@ fn is_secret(variable: &str) -> bool {
 pub(crate) struct Running {
     program: String,
     status: watch::Receiver<Option<ExitStatus>>,
-    stderr: Arc<Mutex<Vec<u8>>>,
+    stderr: LastPart,
     _end: DropGuard,
 }
 
 impl Running {
     fn new(program: String, mut child: Child) -> Self {
-        let stderr = Arc::new(Mutex::new(Vec::new()));
-        let reading = child.stderr.take().map(|pipe| keep_last(pipe, Arc::clone(&stderr)));
+        let stderr = LastPart::default();
+        let (kept, pipe) = (stderr.clone(), child.stderr.take());
         let (tell, status) = watch::channel(None);
         let end = CancellationToken::new();
         let ended = end.clone();
         tokio::spawn(async move {
             let reading = async {
-                if let Some(reading) = reading {
-                    reading.await;
+                if let Some(pipe) = pipe {
+                    kept.read(pipe).await;
                 }
             };
             tokio::join!(reading, async {
@@ -105,8 +102,7 @@ impl Running {
 
     /// The last part of what it wrote to its standard error.
     pub(crate) fn stderr(&self) -> Option<String> {
-        let bytes = self.stderr.lock().unwrap_or_else(PoisonError::into_inner);
-        (!bytes.is_empty()).then(|| String::from_utf8_lossy(&bytes).into_owned())
+        self.stderr.text()
     }
 
     /// The error that its end is, if it ended.
@@ -130,63 +126,5 @@ impl ParentTransport for Running {
         }
         error.evidence.stderr = self.stderr();
         error
-    }
-}
-
-/// `exit status 1`, or `killed by signal 9`.
-fn describe(status: ExitStatus) -> String {
-    match (status.code(), status.signal()) {
-        (Some(code), _) => format!("exit status {code}"),
-        (None, Some(signal)) => format!("killed by signal {signal}"),
-        (None, None) => status.to_string(),
-    }
-}
-
-/// Waits for the child's end, or makes it.
-async fn supervise(mut child: Child, end: CancellationToken) -> Option<ExitStatus> {
-    let group = child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
-    // When the runtime goes away in between, the kill still happens.
-    let killer = ProcessGroupKiller(group);
-    let status = tokio::select! {
-        status = child.wait() => status.ok(),
-        () = end.cancelled() => {
-            signal(group, Signal::TERM);
-            match tokio::time::timeout(GRACE, child.wait()).await {
-                Ok(status) => status.ok(),
-                Err(_) => {
-                    signal(group, Signal::KILL);
-                    child.wait().await.ok()
-                }
-            }
-        }
-    };
-    drop(killer); // what the child left behind in its group
-    status
-}
-
-/// Kills a group when dropped.
-struct ProcessGroupKiller(Option<Pid>);
-
-impl Drop for ProcessGroupKiller {
-    fn drop(&mut self) {
-        signal(self.0, Signal::KILL);
-    }
-}
-
-fn signal(group: Option<Pid>, signal: Signal) {
-    if let Some(group) = group
-        && let Err(error) = rustix::process::kill_process_group(group, signal)
-    {
-        tracing::trace!(%error, ?group, "cannot send signal to the process group of the command");
-    }
-}
-
-async fn keep_last(mut pipe: impl AsyncRead + Unpin, kept: Arc<Mutex<Vec<u8>>>) {
-    let mut buffer = [0; 1024];
-    while let Ok(count @ 1..) = pipe.read(&mut buffer).await {
-        let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.extend(buffer.iter().take(count));
-        let excess = kept.len().saturating_sub(STDERR_KEPT);
-        kept.drain(..excess);
     }
 }
