@@ -6,8 +6,10 @@
 mod channel;
 mod command;
 mod connection;
+pub(crate) mod deployment;
 mod diagnostic;
 pub(crate) mod drain;
+pub(crate) mod functions;
 pub(crate) mod health;
 mod host_key;
 mod login;

@@ -8,9 +8,12 @@ pub mod call;
 mod child;
 mod client;
 mod config;
+mod data_sources;
+mod deployment;
 mod duration;
 mod explain;
 mod fleet;
+mod functions;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod fuzz;
@@ -36,5 +39,10 @@ pub fn registry() -> Registry {
     let shared = Arc::<process::Shared>::default();
     Registry::new("registry.terraform.io/runner-tools/grit", provider::Grit::new(shared.clone()))
         .resource("grit_runner_drain", resources::RunnerDrain::new(shared.clone()))
-        .resource("grit_runner_health", resources::RunnerHealth::new(shared))
+        .resource("grit_runner_health", resources::RunnerHealth::new(shared.clone()))
+        .data_source("grit_deployment", data_sources::Deployment)
+        .data_source("grit_runner_status", data_sources::RunnerStatus::new(shared))
+        .function("managers_from_grit", functions::ManagersFromGrit)
+        .function("parse_address", functions::ParseAddress)
+        .function("validate_managers", functions::ValidateManagers)
 }

@@ -27,6 +27,14 @@ pub mod fleet {
     pub use crate::fleet::{Retry, WithoutPeers, drain};
 }
 
+pub mod data_sources {
+    pub use crate::data_sources::{Deployment, RunnerStatus};
+}
+
+pub mod functions {
+    pub use crate::functions::{ManagersFromGrit, ParseAddress, ValidateManagers};
+}
+
 pub mod resources {
     pub use crate::{
         process::Shared,

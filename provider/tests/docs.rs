@@ -11,8 +11,15 @@ use std::{
 };
 
 use grit_provider::{
-    schema::{Attribute, AttributeConstraint, AttributeType, Diagnostics, Provider, Resource, Schema},
-    testing::resources::{Grit, RunnerDrain, RunnerHealth, Shared},
+    schema::{
+        Attribute, AttributeConstraint, AttributeType, DataSource, Diagnostics, Function, FunctionSchema,
+        Provider, Resource, Schema,
+    },
+    testing::{
+        data_sources::{Deployment, RunnerStatus},
+        functions::{ManagersFromGrit, ParseAddress, ValidateManagers},
+        resources::{Grit, RunnerDrain, RunnerHealth, Shared},
+    },
 };
 
 use pages::{Entry, default_in, entries, read};
@@ -42,6 +49,8 @@ fn words(attr_type: &AttributeType) -> String {
         AttributeType::AttributeSingle(_) => "object".to_owned(),
         AttributeType::AttributeMap(_) => "map of objects".to_owned(),
         AttributeType::AttributeList(_) => "list of objects".to_owned(),
+        AttributeType::Object(_) => "object".to_owned(),
+        AttributeType::Any => "any".to_owned(),
         other => panic!("the pages have no words for {other:?}"),
     }
 }
@@ -112,14 +121,20 @@ fn schema_of(resource: &impl Resource) -> Schema {
     resource.schema(&mut Diagnostics::default()).unwrap()
 }
 
+fn schema_of_data(source: &impl DataSource) -> Schema {
+    source.schema(&mut Diagnostics::default()).unwrap()
+}
+
 /// Each page with the attributes that it describes.
-fn schemas() -> [(&'static str, HashMap<String, Attribute>); 3] {
+fn schemas() -> [(&'static str, HashMap<String, Attribute>); 5] {
     let shared = Arc::<Shared>::default();
     let provider = Grit::new(shared.clone()).schema(&mut Diagnostics::default()).unwrap();
     [
         ("docs/index.md", provider.block.attributes),
         (MANAGER.0, schema_of(&RunnerDrain::new(shared.clone())).block.attributes),
-        ("docs/resources/runner_health.md", schema_of(&RunnerHealth::new(shared)).block.attributes),
+        ("docs/resources/runner_health.md", schema_of(&RunnerHealth::new(shared.clone())).block.attributes),
+        ("docs/data-sources/deployment.md", schema_of_data(&Deployment).block.attributes),
+        ("docs/data-sources/runner_status.md", schema_of_data(&RunnerStatus::new(shared)).block.attributes),
     ]
 }
 
@@ -172,8 +187,42 @@ fn registry_pages_embed_examples_verbatim() {
         ("docs/index.md", "examples/provider/provider.tf"),
         ("docs/resources/runner_drain.md", "examples/resources/grit_runner_drain/resource.tf"),
         ("docs/resources/runner_health.md", "examples/resources/grit_runner_health/resource.tf"),
+        ("docs/data-sources/deployment.md", "examples/data-sources/grit_deployment/data-source.tf"),
+        ("docs/data-sources/runner_status.md", "examples/data-sources/grit_runner_status/data-source.tf"),
+        ("docs/functions/managers_from_grit.md", "examples/functions/managers_from_grit/function.tf"),
+        ("docs/functions/parse_address.md", "examples/functions/parse_address/function.tf"),
+        ("docs/functions/validate_managers.md", "examples/functions/validate_managers/function.tf"),
     ] {
         let block = format!("```terraform\n{}```", read(example));
         assert!(read(page).contains(&block), "{page} does not show {example} as it is");
+    }
+}
+
+/// What the page of a function should say of its signature, and of each parameter.
+fn function_lines(name: &str, schema: &FunctionSchema) -> Vec<String> {
+    let short = |kind: &AttributeType| match kind {
+        AttributeType::AttributeMap(_) => "map(object)".to_owned(),
+        other => words(other),
+    };
+    let plain = schema.parameters.iter().map(|it| (it, "", ""));
+    let all: Vec<_> = plain.chain(schema.variadic.iter().map(|it| (it, "...", ", variadic"))).collect();
+    let parameters: Vec<_> =
+        all.iter().map(|(it, dots, _)| format!("{} {}{dots}", it.name, short(&it.kind))).collect();
+    let signature = format!("```text\n{name}({}) {}\n```", parameters.join(", "), short(&schema.returns));
+    let described = all.iter().map(|(it, _, more)| format!("- `{}` ({}{more}): ", it.name, words(&it.kind)));
+    [format!("# {name}\n"), signature].into_iter().chain(described).collect()
+}
+
+#[test]
+fn function_pages_match_schema() {
+    for (name, schema) in [
+        ("managers_from_grit", ManagersFromGrit.schema()),
+        ("parse_address", ParseAddress.schema()),
+        ("validate_managers", ValidateManagers.schema()),
+    ] {
+        let page = read(&format!("docs/functions/{name}.md"));
+        for line in function_lines(name, &schema) {
+            assert!(page.contains(&line), "the page of {name} does not have:\n{line}");
+        }
     }
 }

@@ -43,6 +43,23 @@ impl WaitTimeouts {
     }
 }
 
+/// `timeouts = { read }` of a data source.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct ReadTimeout {
+    pub read: Value<String>,
+}
+
+impl ReadTimeout {
+    pub(crate) fn attributes(default: &str) -> HashMap<String, Attribute> {
+        let description = format!("Timeout of the whole read. Default `{default}`.");
+        attributes([("read", optional(AttributeType::String, &description))])
+    }
+
+    pub(crate) fn check(&self, path: &AttributePath, diags: &mut Diagnostics) {
+        check_limit(&self.read, path.clone().attribute("read"), diags);
+    }
+}
+
 /// `timeouts = { delete }` of a resource that waits when it is destroyed. Terraform hands destroy the last *applied* value.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct DeleteTimeout {

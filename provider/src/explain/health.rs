@@ -1,6 +1,6 @@
 //! Texts for health checks that fail, at apply and at refresh.
 
-use std::{collections::BTreeMap, fmt::Display};
+use std::{collections::BTreeMap, fmt::Display, time::Duration};
 
 use super::{
     connection::explain,
@@ -116,6 +116,26 @@ pub(crate) fn invalid_manager(key: &str, problem: impl Display) -> Explained {
         "Invalid runner manager",
         format!("Runner manager {key:?} is invalid: {problem}."),
         "Correct the attribute in the configuration.",
+    )
+}
+
+/// A runner manager whose status was not read in time.
+pub(crate) fn status_timed_out(manager: &str, limit: Duration) -> Explained {
+    Explained::new(
+        Code::TimedOut,
+        "Status was not read in time",
+        format!("Runner manager {manager:?}: the status was not read within {}.", human(limit)),
+        "Raise `timeouts`.",
+    )
+}
+
+/// Terraform cancelled the read of a status.
+pub(crate) fn status_interrupted() -> Explained {
+    Explained::new(
+        Code::Interrupted,
+        "Read was interrupted",
+        "The read of the status of the runner managers was cancelled. Nothing was changed on the hosts.",
+        "Run Terraform again.",
     )
 }
 

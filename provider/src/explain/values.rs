@@ -24,6 +24,52 @@ pub(crate) fn null_element(path: &AttributePath) -> Explained {
     invalid("Element is null", format!("`{path}` is null. Remove the element, or set a value."))
 }
 
+/// `found`, `wanted`: types in the words of Terraform's users.
+pub(crate) fn wrong_type(path: &AttributePath, found: &str, wanted: &str) -> Explained {
+    invalid("Wrong type", format!("`{path}` is {found}; it must be {wanted}."))
+}
+
+/// Warns about attributes of runner managers that nothing reads.
+pub(crate) fn unused_attributes(paths: &[AttributePath]) -> Explained {
+    let lines: Vec<_> = paths.iter().map(|path| format!("- `{path}`")).collect();
+    Explained::new(
+        Code::Notice,
+        "Attributes of runner managers are not used",
+        format!(
+            "These attributes are not part of the contract, and nothing reads them:\n\n{}",
+            lines.join("\n")
+        ),
+        "Check their names. If they are correct, ignore this warning.",
+    )
+}
+
+/// `set`: the names that are set. `choices`: all names.
+pub(crate) fn not_exactly_one(set: &[&str], choices: &[&str]) -> Explained {
+    let list = |names: &[&str]| names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+    let happened = if set.is_empty() {
+        format!("None of {} is set; set exactly one of them.", list(choices))
+    } else {
+        format!("{} are set; set exactly one of {}.", list(set), list(choices))
+    };
+    invalid("Exactly one source is required", happened)
+}
+
+pub(crate) fn only_with(path: &AttributePath, other: &str) -> Explained {
+    invalid(
+        "Attribute has no effect",
+        format!("`{path}` is set without `{other}`. Remove it, or set `{other}`."),
+    )
+}
+
+pub(crate) fn variable_name(path: &AttributePath) -> Explained {
+    invalid(
+        "Invalid environment variable",
+        format!(
+            "`{path}`: the name must not be empty, and must not contain `=`; name and value must not contain a NUL character."
+        ),
+    )
+}
+
 /// `choices`: the accepted values.
 pub(crate) fn not_one_of(path: &AttributePath, text: &str, choices: &str) -> Explained {
     invalid("Invalid value", format!("`{path}` is {text:?}; it must be {choices}."))

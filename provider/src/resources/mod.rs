@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// The configuration that a call needs for a connection, or an error.
-fn configured(shared: &Shared, diags: &mut Diagnostics) -> Option<Arc<Configured>> {
+pub(crate) fn configured(shared: &Shared, diags: &mut Diagnostics) -> Option<Arc<Configured>> {
     let unknown = match shared.configuration() {
         ConfigurationState::Configured(known) => return Some(known),
         ConfigurationState::Unknown => true,

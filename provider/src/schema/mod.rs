@@ -5,6 +5,8 @@
 
 mod attributes;
 mod diagnostics;
+mod dynamic;
+mod function;
 mod number;
 mod provider;
 mod resource;
@@ -15,6 +17,8 @@ pub(crate) use attributes::{
     attribute_map, boolean, number, object, object_schema, required_text, secret, text, texts,
 };
 pub use diagnostics::{DiagnosticsExt, diagnostic};
+pub use dynamic::{AnyValue, Dynamic};
+pub use function::{Function, FunctionError, FunctionSchema, Parameter};
 pub use number::Number;
 pub use provider::Provider;
 pub use resource::{MoveSource, ResourceExt};

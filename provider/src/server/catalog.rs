@@ -6,7 +6,7 @@ use grit_proto::tfplugin6 as pb;
 
 use super::{
     Registry,
-    dynamic::{ErasedDataSource, ErasedProvider, ErasedResource},
+    dynamic::{ErasedDataSource, ErasedFunction, ErasedProvider, ErasedResource},
 };
 use crate::{
     explain::protocol,
@@ -20,6 +20,7 @@ pub(super) struct Catalog {
     pub(super) provider_schema: pb::Schema,
     resources: BTreeMap<&'static str, ResourceEntry>,
     data_sources: BTreeMap<&'static str, DataSourceEntry>,
+    functions: BTreeMap<&'static str, FunctionEntry>,
     /// What is wrong with the schemas: told to Terraform beside them.
     pub(super) complaints: Vec<pb::Diagnostic>,
 }
@@ -37,6 +38,11 @@ pub(super) struct ResourceEntry {
 pub(super) struct DataSourceEntry {
     pub(super) source: Box<dyn ErasedDataSource>,
     pub(super) message: pb::Schema,
+}
+
+pub(super) struct FunctionEntry {
+    pub(super) function: Box<dyn ErasedFunction>,
+    pub(super) message: pb::Function,
 }
 
 impl Catalog {
@@ -58,11 +64,17 @@ impl Catalog {
             .into_iter()
             .filter_map(|(name, source)| Some((name, DataSourceEntry::new(name, source, &mut diags)?)));
         let data_sources = data_sources.collect();
+        let functions = registry.functions.into_iter().map(|(name, function)| {
+            let message = wire::function(&function.schema());
+            (name, FunctionEntry { function, message })
+        });
+        let functions = functions.collect();
         Self {
             provider: registry.provider,
             provider_schema: provider_schema.unwrap_or_default(),
             resources,
             data_sources,
+            functions,
             complaints: wire::diagnostics(diags),
         }
     }
@@ -73,6 +85,18 @@ impl Catalog {
 
     pub(super) fn data_sources(&self) -> impl Iterator<Item = (&'static str, &DataSourceEntry)> {
         self.data_sources.iter().map(|(name, entry)| (*name, entry))
+    }
+
+    pub(super) fn functions(&self) -> impl Iterator<Item = (&'static str, &FunctionEntry)> {
+        self.functions.iter().map(|(name, entry)| (*name, entry))
+    }
+
+    pub(super) fn function(&self, name: &str, diags: &mut Diagnostics) -> Option<&FunctionEntry> {
+        let found = self.functions.get(name);
+        if found.is_none() {
+            unknown_type(name, "function", diags);
+        }
+        found
     }
 
     pub(super) fn resource(&self, name: &str, diags: &mut Diagnostics) -> Option<&ResourceEntry> {

@@ -5,8 +5,12 @@ use serde::Serialize;
 use serde_json::Value as Json;
 
 use crate::{
-    schema::{AttributePath, DataSource, Diagnostics, MoveSource, Provider, Resource, ResourceExt, Schema},
-    wire::{Encoded, Raw, encode},
+    explain::functions,
+    schema::{
+        AttributePath, DataSource, Diagnostics, Function, FunctionError, FunctionSchema, MoveSource,
+        Provider, Resource, ResourceExt, Schema,
+    },
+    wire::{self, Encoded, Raw, encode},
 };
 
 /// A state and the private data beside it.
@@ -60,6 +64,12 @@ pub(super) trait ErasedDataSource: Send + Sync {
     fn schema(&self, diags: &mut Diagnostics) -> Option<Schema>;
     async fn validate(&self, diags: &mut Diagnostics, config: &Raw) -> Option<()>;
     async fn read(&self, diags: &mut Diagnostics, config: &Raw, meta: &Raw) -> Option<Encoded>;
+}
+
+/// A function, whatever its types.
+pub(super) trait ErasedFunction: Send + Sync {
+    fn schema(&self) -> FunctionSchema;
+    fn call(&self, arguments: &[Raw]) -> Result<Encoded, FunctionError>;
 }
 
 /// The provider's configuration block, whatever its type.
@@ -194,6 +204,19 @@ impl<T: DataSource> ErasedDataSource for T {
         let meta = meta.decode("provider_meta", diags)?;
         let result = DataSource::read(self, diags, config, meta).await?;
         encode(&result, "the state", diags)
+    }
+}
+
+impl<T: Function> ErasedFunction for T {
+    fn schema(&self) -> FunctionSchema {
+        Function::schema(self)
+    }
+
+    fn call(&self, arguments: &[Raw]) -> Result<Encoded, FunctionError> {
+        let arguments = rmp_serde::from_slice(wire::array(arguments).as_slice())
+            .map_err(|error| functions::cannot_decode(&error))?;
+        let result = Function::call(self, arguments)?;
+        rmp_serde::to_vec_named(&result).map_err(|error| functions::cannot_encode(&error))
     }
 }
 

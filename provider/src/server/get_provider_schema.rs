@@ -25,7 +25,7 @@ impl Service {
     }
 
     pub(super) fn metadata(&self) -> pb::get_metadata::Response {
-        use pb::get_metadata::{DataSourceMetadata, ResourceMetadata};
+        use pb::get_metadata::{DataSourceMetadata, FunctionMetadata, ResourceMetadata};
         let catalog = &self.0.catalog;
         pb::get_metadata::Response {
             resources: catalog
@@ -35,6 +35,10 @@ impl Service {
             data_sources: catalog
                 .data_sources()
                 .map(|(name, _)| DataSourceMetadata { type_name: name.to_owned() })
+                .collect(),
+            functions: catalog
+                .functions()
+                .map(|(name, _)| FunctionMetadata { name: name.to_owned() })
                 .collect(),
             server_capabilities: Some(capabilities()),
             diagnostics: catalog.complaints.clone(),

@@ -181,4 +181,11 @@ impl Provider for Service {
     ) -> Answer<pb::get_functions::Response> {
         Ok(Response::new(self.functions()))
     }
+
+    async fn call_function(
+        &self,
+        request: Request<pb::call_function::Request>,
+    ) -> Answer<pb::call_function::Response> {
+        Ok(Response::new(self.call_function(request.into_inner()).await))
+    }
 }

@@ -2,15 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use super::dynamic::{ErasedDataSource, ErasedProvider, ErasedResource};
-use crate::schema::{DataSource, Provider, ResourceExt};
+use super::dynamic::{ErasedDataSource, ErasedFunction, ErasedProvider, ErasedResource};
+use crate::schema::{DataSource, Function, Provider, ResourceExt};
 
-/// A provider: its address, its configuration, its resources and data sources.
+/// A provider: its address, its configuration, its resources, data sources and functions.
 pub struct Registry {
     address: &'static str,
     pub(super) provider: Box<dyn ErasedProvider>,
     pub(super) resources: BTreeMap<&'static str, Box<dyn ErasedResource>>,
     pub(super) data_sources: BTreeMap<&'static str, Box<dyn ErasedDataSource>>,
+    pub(super) functions: BTreeMap<&'static str, Box<dyn ErasedFunction>>,
     pub(super) twice: Vec<&'static str>,
 }
 
@@ -22,6 +23,7 @@ impl Registry {
             provider: Box::new(provider),
             resources: BTreeMap::new(),
             data_sources: BTreeMap::new(),
+            functions: BTreeMap::new(),
             twice: Vec::new(),
         }
     }
@@ -40,6 +42,15 @@ impl Registry {
     pub fn data_source(mut self, type_name: &'static str, data_source: impl DataSource + 'static) -> Self {
         if self.data_sources.insert(type_name, Box::new(data_source)).is_some() {
             self.twice.push(type_name);
+        }
+        self
+    }
+
+    /// Adds a function: `provider::grit::NAME`.
+    #[must_use]
+    pub fn function(mut self, name: &'static str, function: impl Function) -> Self {
+        if self.functions.insert(name, Box::new(function)).is_some() {
+            self.twice.push(name);
         }
         self
     }

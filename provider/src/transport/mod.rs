@@ -37,7 +37,7 @@ mod tcp;
 mod template;
 mod trust;
 mod tunnel;
-mod user_files;
+pub(crate) mod user_files;
 
 pub(crate) use address::AddressError;
 pub use address::{HostPort, WrapperAddress};

@@ -33,6 +33,11 @@ fn is_no_path(path: &Path) -> bool {
 /// Reads a file that a user named. Blocks, but never for long: what is no file (a folder, a pipe that nobody writes to, a device without
 /// an end) and what is larger than 16 MiB is refused in words.
 pub(crate) fn read(path: &Path) -> Result<Vec<u8>, String> {
+    read_up_to(path, LARGEST)
+}
+
+/// As [`read`], with another limit: a multiple of 1 MiB.
+pub(crate) fn read_up_to(path: &Path, largest: u64) -> Result<Vec<u8>, String> {
     if is_no_path(path) {
         return Err(
             "expected a file path; to pass the text of a key or certificate, use the attribute without `_path`".to_owned()
@@ -49,9 +54,9 @@ pub(crate) fn read(path: &Path) -> Result<Vec<u8>, String> {
             return Ok(Err("it is not a regular file".to_owned()));
         }
         let mut bytes = Vec::new();
-        file.by_ref().take(LARGEST + 1).read_to_end(&mut bytes)?;
-        let is_too_large = bytes.len() as u64 > LARGEST;
-        Ok(if is_too_large { Err("it is larger than 16 MiB".to_owned()) } else { Ok(bytes) })
+        file.by_ref().take(largest + 1).read_to_end(&mut bytes)?;
+        let is_too_large = bytes.len() as u64 > largest;
+        Ok(if is_too_large { Err(format!("it is larger than {} MiB", largest >> 20)) } else { Ok(bytes) })
     };
     read().unwrap_or_else(|error| Err(plain(&error)))
 }

@@ -7,9 +7,9 @@ mod rewrite;
 mod to_proto;
 
 pub(crate) use mask::Mask;
-pub(crate) use raw::{Encoded, Raw, encode, has_unknown, is_null, message, null_message};
+pub(crate) use raw::{Encoded, Raw, array, encode, has_unknown, is_null, message, null_message};
 pub(crate) use rewrite::{prune_json, settle};
-pub(crate) use to_proto::{SchemaNotes, attribute_path, diagnostics, schema};
+pub(crate) use to_proto::{SchemaNotes, attribute_path, diagnostics, function, function_error, schema};
 
 #[cfg(test)]
 mod testing {

@@ -82,6 +82,15 @@ pub(crate) fn is_null(value: &pb::DynamicValue) -> bool {
     value.msgpack == NIL || (value.msgpack.is_empty() && (value.json.is_empty() || value.json == b"null"))
 }
 
+/// The values as one array.
+pub(crate) fn array(values: &[Raw]) -> Raw {
+    const ARRAY_32: u8 = 0xdd;
+    let mut encoded = vec![ARRAY_32];
+    encoded.extend(u32::try_from(values.len()).unwrap_or(u32::MAX).to_be_bytes());
+    values.iter().for_each(|value| encoded.extend(&value.0));
+    Raw(encoded)
+}
+
 /// An encoded value as a message.
 pub(crate) fn message(encoded: Encoded) -> pb::DynamicValue {
     pb::DynamicValue { msgpack: encoded, json: Vec::new() }

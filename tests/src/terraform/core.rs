@@ -71,6 +71,11 @@ impl Core {
         self.since((1, 8), (1, 10))
     }
 
+    /// Whether providers can have functions.
+    pub fn has_functions(self) -> bool {
+        self.since((1, 8), (1, 7))
+    }
+
     /// Whether a `removed` block can remove a resource from the state only (`destroy = false`).
     pub fn has_removed_blocks(self) -> bool {
         self.since((1, 7), (1, 10))

@@ -141,11 +141,20 @@ async fn grpc_health_reports_plugin_serving() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn missing_optional_calls_return_unimplemented() {
     let mut setup = start().await;
-    let refusal =
-        setup.client.provider.call_function(pb::call_function::Request::default()).await.unwrap_err();
+    let request = pb::open_ephemeral_resource::Request::default();
+    let refusal = setup.client.provider.open_ephemeral_resource(request).await.unwrap_err();
     assert_eq!(refusal.code(), tonic::Code::Unimplemented);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn provider_without_functions_rejects_function_call() {
+    let mut setup = start().await;
     let functions = setup.client.provider.get_functions(pb::get_functions::Request {}).await.unwrap();
     assert_eq!(functions.into_inner(), pb::get_functions::Response::default());
+    let request = pb::call_function::Request { name: "nothing".into(), arguments: Vec::new() };
+    let answer = setup.client.provider.call_function(request).await.unwrap().into_inner();
+    let text = answer.error.unwrap().text;
+    assert!(text.starts_with("This provider has no function `nothing`."), "{text}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

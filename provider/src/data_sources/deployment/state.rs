@@ -1,0 +1,201 @@
+//! The attributes of the data source.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    config::{
+        manager::{RunnerManagerArgs, RunnerManagers},
+        text::set,
+        timeouts::{ReadTimeout, duration_or},
+    },
+    deployment::{Directory, Source},
+    explain::values,
+    schema::{
+        AnyValue, Attribute, AttributeConstraint, AttributePath, AttributeType, Diagnostics, Dynamic, Schema,
+        Value, computed, optional, schema as schema_of, sensitive,
+    },
+};
+
+const TIMEOUT: Duration = Duration::from_secs(300);
+
+/// Configuration and result. It has no `Debug`: it may hold secrets.
+#[derive(Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct DeploymentState {
+    pub(super) state_path: Value<String>,
+    pub(super) state_json: Value<String>,
+    pub(super) outputs: Value<AnyValue>,
+    pub(super) directory: Value<String>,
+    pub(super) terraform_path: Value<String>,
+    pub(super) environment: Value<BTreeMap<String, Value<String>>>,
+    pub(super) init: Value<bool>,
+    pub(super) allow_missing: Value<bool>,
+    pub(super) timeouts: Value<ReadTimeout>,
+    pub(super) runner_managers: RunnerManagers,
+}
+
+impl DeploymentState {
+    /// Refuses what is wrong. Unknown values pass. Returns the source, if it is known.
+    pub(super) fn check(&self, diags: &mut Diagnostics) -> Option<Source> {
+        let root = AttributePath::new;
+        self.check_sources(diags);
+        for (name, text) in [
+            ("state_path", &self.state_path),
+            ("state_json", &self.state_json),
+            ("directory", &self.directory),
+        ] {
+            if let Value::Value(text) = text
+                && text.trim().is_empty()
+            {
+                values::empty(&root(name), text).error(root(name), diags);
+            }
+        }
+        if self.directory.is_null() {
+            let of_directory = [
+                ("terraform_path", set(&self.terraform_path).is_some()),
+                ("environment", self.environment.is_value()),
+                ("init", self.init == Value::Value(true)),
+            ];
+            for (name, _) in of_directory.into_iter().filter(|(_, is_set)| *is_set) {
+                values::only_with(&root(name), "directory").error(root(name), diags);
+            }
+        }
+        for (name, value) in self.environment.iter().flatten() {
+            let path = root("environment").key(name.clone());
+            if value.is_null() {
+                values::null_element(&path).error(path, diags);
+            } else if name.is_empty()
+                || name.contains(['=', '\0'])
+                || value.as_ref_option().is_some_and(|value| value.contains('\0'))
+            {
+                values::variable_name(&path).error(path, diags);
+            }
+        }
+        if let Value::Value(timeouts) = &self.timeouts {
+            timeouts.check(&root("timeouts"), diags);
+        }
+        self.source()
+    }
+
+    fn check_sources(&self, diags: &mut Diagnostics) {
+        // Of the type `any`, null may have a type.
+        let outputs = !matches!(Dynamic::from(&self.outputs), Dynamic::Null);
+        let sources = [
+            ("state_path", !self.state_path.is_null()),
+            ("state_json", !self.state_json.is_null()),
+            ("outputs", outputs),
+            ("directory", !self.directory.is_null()),
+        ];
+        let names = sources.map(|(name, _)| name);
+        let set: Vec<_> = sources.into_iter().filter(|(_, is_set)| *is_set).map(|(name, _)| name).collect();
+        if set.len() != 1 {
+            let path = set.last().map_or_else(AttributePath::root, |name| AttributePath::new(*name));
+            values::not_exactly_one(&set, &names).error(path, diags);
+        }
+    }
+
+    fn source(&self) -> Option<Source> {
+        Some(match (&self.state_path, &self.state_json, &self.directory) {
+            (Value::Value(path), _, _) => Source::File(path.into()),
+            (_, Value::Value(text), _) => Source::Text(text.clone()),
+            (_, _, Value::Value(path)) => Source::Directory(Directory {
+                path: path.into(),
+                program: set(&self.terraform_path),
+                environment: self.variables(),
+                init: self.init.unwrap_or(false),
+            }),
+            _ => match Dynamic::from(&self.outputs) {
+                Dynamic::Null | Dynamic::Unknown => return None,
+                outputs => Source::Outputs(outputs),
+            },
+        })
+    }
+
+    fn variables(&self) -> BTreeMap<String, String> {
+        let variables = self.environment.iter().flatten();
+        variables.filter_map(|(name, value)| Some((name.clone(), value.as_ref_option()?.clone()))).collect()
+    }
+
+    pub(super) fn allows_missing(&self) -> bool {
+        self.allow_missing.unwrap_or(false)
+    }
+
+    pub(super) fn timeout(&self) -> Duration {
+        self.timeouts.as_ref_option().map_or(TIMEOUT, |timeouts| duration_or(&timeouts.read, TIMEOUT))
+    }
+}
+
+pub(super) fn schema() -> Schema {
+    use AttributeType::{Any, AttributeMap, AttributeSingle, Bool, Map, String};
+    let managers = RunnerManagerArgs::attributes().into_iter();
+    let computed_only = |attribute| Attribute { constraint: AttributeConstraint::Computed, ..attribute };
+    let managers = managers.map(|(name, attribute)| (name, computed_only(attribute))).collect();
+    schema_of(
+        0,
+        "Reads the runner managers of another deployment version from its output `grit_runner_managers`, and checks them. Exactly one of \
+         `state_path`, `state_json`, `outputs` and `directory` is required.",
+        [
+            (
+                "state_path",
+                optional(
+                    String,
+                    "Path of a state file, or of a file with the output of `terraform show -json` or `terraform output -json`.",
+                ),
+            ),
+            (
+                "state_json",
+                sensitive(optional(
+                    String,
+                    "Text of a state file, or the output of `terraform show -json` or `terraform output -json`.",
+                )),
+            ),
+            (
+                "outputs",
+                sensitive(optional(
+                    Any,
+                    "Outputs of a remote state: `data.terraform_remote_state.NAME.outputs`.",
+                )),
+            ),
+            (
+                "directory",
+                optional(
+                    String,
+                    "Directory of the configuration. The provider runs `terraform output -json` in it, which locks no state and starts no \
+                     provider.",
+                ),
+            ),
+            (
+                "terraform_path",
+                optional(
+                    String,
+                    "Program to run in `directory`. Default: the first of `terraform` and `tofu` on PATH.",
+                ),
+            ),
+            (
+                "environment",
+                sensitive(optional(
+                    Map(Box::new(String)),
+                    "Environment variables of the program, in addition to those of this run.",
+                )),
+            ),
+            ("init", optional(Bool, "Run `terraform init` in `directory` first. Default `false`.")),
+            (
+                "allow_missing",
+                optional(
+                    Bool,
+                    "Return an empty map if there is no output `grit_runner_managers`, for example because the deployment was destroyed. \
+                     Default `false`.",
+                ),
+            ),
+            ("timeouts", optional(AttributeSingle(ReadTimeout::attributes("5m")), "Timeouts.")),
+            (
+                "runner_managers",
+                computed(
+                    AttributeMap(managers),
+                    "The runner managers, by key, with the type that the resources accept.",
+                ),
+            ),
+        ],
+    )
+}

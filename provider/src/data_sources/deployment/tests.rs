@@ -1,0 +1,124 @@
+use super::*;
+use crate::{
+    config::timeouts::ReadTimeout,
+    schema::{AnyValue, Value},
+};
+use serde_json::{Value as Json, json};
+
+/// The read of a configuration with these attributes; the others are null.
+async fn read(attributes: Json) -> (Option<Json>, Diagnostics) {
+    let mut diags = Diagnostics::default();
+    let state = Deployment.read(&mut diags, config(attributes), Value::Null).await;
+    (state.map(|state| serde_json::to_value(state.runner_managers).unwrap()), diags)
+}
+
+fn config(attributes: Json) -> DeploymentState {
+    let Json::Object(mut attributes) = attributes else { panic!("an object") };
+    let outputs = attributes.remove("outputs").map(|outputs| AnyValue::of_json(&outputs));
+    let mut all = json!({
+        "state_path": null, "state_json": null, "outputs": null, "directory": null, "terraform_path": null, "environment": null,
+        "init": null, "allow_missing": null, "timeouts": null, "runner_managers": null,
+    });
+    attributes.into_iter().for_each(|(name, value)| all[name] = value);
+    let mut config: DeploymentState = rmp_serde::from_slice(&rmp_serde::to_vec_named(&all).unwrap()).unwrap();
+    config.outputs = outputs.map_or(Value::Null, Value::Value);
+    config
+}
+
+/// Each error with the attribute that it points at.
+fn errors(diags: &Diagnostics) -> Vec<String> {
+    diags.errors.iter().map(|error| format!("{}: {}", error.attribute, error.detail)).collect()
+}
+
+fn managers() -> Json {
+    json!({"a": {"instance_name": "m-a", "address": "10.0.0.7", "wrapper_address": "unix:///run/w.sock", "ssh_key_pem": "SECRET"}})
+}
+
+#[tokio::test]
+async fn outputs_and_text_give_the_same_managers() {
+    let of_text = json!({ "version": 4, "outputs": { "grit_runner_managers": { "value": managers() } } });
+    let (first, diags) = read(json!({ "state_json": of_text.to_string() })).await;
+    assert_eq!(errors(&diags), [""; 0]);
+    let (second, _) = read(json!({ "outputs": { "grit_runner_managers": managers(), "other": [1] } })).await;
+    assert_eq!(first, second);
+    assert_eq!(first.unwrap()["a"]["ssh_key_pem"], "SECRET");
+}
+
+#[tokio::test]
+async fn exactly_one_source_is_required() {
+    let mut all = String::new();
+    for attributes in [
+        json!({}),
+        json!({ "outputs": null }),
+        json!({ "state_path": "a", "directory": "b" }),
+        json!({ "state_path": "", "terraform_path": "tofu", "environment": {}, "init": true }),
+        json!({ "directory": " ", "environment": { "A": null, "B=": "", "": "x", "C": "\0" }, "timeouts": { "read": "soon" } }),
+        json!({ "state_json": "{}", "timeouts": { "read": "10ms" } }),
+    ] {
+        let (state, diags) = read(attributes).await;
+        assert!(state.is_none());
+        all += &format!("{}\n----\n", errors(&diags).join("\n"));
+    }
+    insta::assert_snapshot!(all);
+}
+
+#[tokio::test]
+async fn invalid_manager_error_names_entry_and_source() {
+    let outputs = json!({ "grit_runner_managers": {
+        "a": { "wrapper_address": "h:1", "ssh_key_pem": ["SECRET"] }, "b": { "address": "h:0", "wrapper_address": "h:1" },
+    }});
+    let (state, diags) = read(json!({ "outputs": outputs })).await;
+    assert!(state.is_none());
+    let errors = errors(&diags).join("\n");
+    assert!(!errors.contains("SECRET"));
+    insta::assert_snapshot!(errors);
+}
+
+#[tokio::test]
+async fn unused_attribute_is_a_warning() {
+    let mut map = managers();
+    map["a"]["usernmae"] = json!("deploy");
+    let (state, diags) = read(json!({ "outputs": { "grit_runner_managers": map } })).await;
+    assert!(state.is_some());
+    assert!(diags.warnings[0].detail.contains("`grit_runner_managers[\"a\"].usernmae`"), "{diags:?}");
+}
+
+#[tokio::test]
+async fn missing_output_is_an_error_unless_allowed() {
+    let (_, diags) = read(json!({ "outputs": { "other": 1 } })).await;
+    assert!(
+        errors(&diags)[0].starts_with("outputs: `outputs`: it has no output `grit_runner_managers`."),
+        "{diags:?}"
+    );
+    let (state, _) = read(json!({ "outputs": { "other": 1 }, "allow_missing": true })).await;
+    assert_eq!(state, Some(json!({})));
+    // Only a missing output is allowed.
+    let (state, diags) = read(json!({ "state_path": "/nonexistent", "allow_missing": true })).await;
+    assert!(
+        state.is_none() && errors(&diags)[0].starts_with("state_path: `/nonexistent`: No such file"),
+        "{diags:?}"
+    );
+}
+
+#[test]
+fn unknown_values_pass_the_check() {
+    let unknown = || Value::Unknown;
+    for config in [
+        DeploymentState { state_path: unknown(), ..config(json!({})) },
+        DeploymentState { state_json: unknown(), ..config(json!({})) },
+        DeploymentState { outputs: Value::Unknown, ..config(json!({})) },
+        DeploymentState {
+            directory: unknown(),
+            terraform_path: unknown(),
+            environment: Value::Unknown,
+            init: Value::Unknown,
+            allow_missing: Value::Unknown,
+            timeouts: Value::Value(ReadTimeout { read: unknown() }),
+            ..config(json!({}))
+        },
+    ] {
+        let mut diags = Diagnostics::default();
+        config.check(&mut diags);
+        assert_eq!(errors(&diags), [""; 0]);
+    }
+}

@@ -1,0 +1,96 @@
+//! `data "grit_runner_status"`: what the wrappers of a map of runner managers report now.
+//!
+//! It changes nothing and requires nothing: a manager that cannot be reached is a value with its cause.
+
+mod state;
+
+use std::{sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use tokio::time::{Instant, timeout_at};
+
+use crate::{
+    call::call,
+    client::Wrapper as _,
+    explain::{self, health},
+    fleet,
+    process::{Configured, Shared},
+    resources::configured,
+    schema::{AttributePath, DataSource, Diagnostics, DiagnosticsExt, Schema, Value, ValueEmpty},
+};
+use state::{ManagerStatus, StatusState};
+
+/// How long a manager may take after the timeout to report why it was not reached.
+const ERROR_GRACE: Duration = Duration::from_secs(1);
+
+/// The data source.
+#[derive(Debug)]
+pub struct RunnerStatus {
+    shared: Arc<Shared>,
+}
+
+impl RunnerStatus {
+    pub fn new(shared: Arc<Shared>) -> Self {
+        Self { shared }
+    }
+}
+
+#[async_trait]
+impl DataSource for RunnerStatus {
+    type State<'a> = StatusState;
+    type ProviderMetaState<'a> = ValueEmpty;
+
+    fn schema(&self, _: &mut Diagnostics) -> Option<Schema> {
+        Some(state::schema())
+    }
+
+    async fn validate<'a>(&self, diags: &mut Diagnostics, config: StatusState) -> Option<()> {
+        config.check(diags);
+        (!diags.has_errors()).then_some(())
+    }
+
+    async fn read<'a>(
+        &self,
+        diags: &mut Diagnostics,
+        mut config: StatusState,
+        _: ValueEmpty,
+    ) -> Option<StatusState> {
+        let start = Instant::now();
+        config.check(diags);
+        if diags.has_errors() {
+            return None;
+        }
+        if config.known_managers().is_empty() {
+            config.managers = Value::Value(Default::default());
+            return Some(config);
+        }
+        let known = configured(&self.shared, diags)?;
+        let stop = call().stop;
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => {
+                health::status_interrupted().error(AttributePath::root(), diags);
+                None
+            }
+            managers = read_all(&known, &config, start + config.timeout()) => {
+                config.managers = Value::Value(managers);
+                Some(config)
+            }
+        }
+    }
+}
+
+async fn read_all(known: &Configured, config: &StatusState, deadline: Instant) -> state::Statuses {
+    let statuses = fleet::for_each(config.known_managers(), |key, manager| async move {
+        let client = match known.client(&key, &manager) {
+            Ok(client) => client.until(deadline),
+            Err(error) => return ManagerStatus::unreachable(&health::invalid_manager(&key, error)),
+        };
+        match timeout_at(deadline + ERROR_GRACE, client.read_status()).await {
+            Ok(Ok(snapshot)) => ManagerStatus::of(&snapshot),
+            Ok(Err(error)) => ManagerStatus::unreachable(&explain::explain(&key, &error)),
+            Err(_) => ManagerStatus::unreachable(&health::status_timed_out(&key, config.timeout())),
+        }
+    });
+    statuses.await.into_iter().map(|(key, status)| (key, Value::Value(status))).collect()
+}

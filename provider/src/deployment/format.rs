@@ -1,0 +1,154 @@
+//! The formats in which Terraform and OpenTofu write outputs.
+//!
+//! No error contains a part of the text, which may hold secrets.
+
+use std::collections::BTreeMap;
+
+use crate::schema::Dynamic;
+
+/// The name of the output in GRIT's contract.
+pub(crate) const OUTPUT: &str = "grit_runner_managers";
+
+/// The largest text that is read.
+pub(super) const LARGEST: u64 = 64 << 20;
+
+/// Why a text has no runner managers.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum FormatError {
+    #[error("it is not valid JSON (line {line}, column {column})")]
+    NotJson { line: usize, column: usize },
+    #[error("it is a plan")]
+    Plan,
+    #[error("it is encrypted by OpenTofu")]
+    Encrypted,
+    /// The file `.terraform/terraform.tfstate`.
+    #[error("it contains the settings of a backend, and no state")]
+    BackendSettings,
+    #[error("its state has the format version {0}")]
+    Version(String),
+    #[error("it is not a state, and not the output of `terraform show -json` or `terraform output -json`")]
+    Unrecognized,
+    #[error("it is {0}, not a map of outputs")]
+    NotOutputs(&'static str),
+    /// The output is missing; the names of those that there are.
+    #[error("it has no output `{OUTPUT}`")]
+    NoOutput(Vec<String>),
+}
+
+type Object = BTreeMap<String, Dynamic>;
+
+/// The value of the output in a state file, in the output of `terraform show -json`, or in that of `terraform output -json`.
+pub(super) fn read(text: &[u8]) -> Result<Dynamic, FormatError> {
+    let document: Dynamic = serde_json::from_slice(text)
+        .map_err(|error| FormatError::NotJson { line: error.line(), column: error.column() })?;
+    let Dynamic::Object(mut document) = document else { return Err(FormatError::Unrecognized) };
+    let has = |name: &str| document.contains_key(name);
+    if has("encrypted_data") {
+        return Err(FormatError::Encrypted);
+    }
+    if has("planned_values") || has("resource_changes") {
+        return Err(FormatError::Plan);
+    }
+    let described = if has("format_version") {
+        // A state without objects and outputs has no values.
+        take(&mut document, "values").map(|mut values| take(&mut values, "outputs").unwrap_or_default())
+    } else if let Some(version) = document.get("version") {
+        match version {
+            Dynamic::Number(version) if version.as_i64() == Some(4) => {}
+            _ if has("backend") => return Err(FormatError::BackendSettings),
+            Dynamic::Number(version) => return Err(FormatError::Version(version.to_string())),
+            _ => return Err(FormatError::Unrecognized),
+        }
+        take(&mut document, "outputs")
+    } else if document
+        .values()
+        .all(|member| matches!(member, Dynamic::Object(it) if it.contains_key("value")))
+    {
+        Some(document)
+    } else {
+        return Err(FormatError::Unrecognized);
+    };
+    let mut described = described.unwrap_or_default();
+    match take(&mut described, OUTPUT).and_then(|mut output| output.remove("value")) {
+        Some(value) => Ok(value),
+        None => Err(FormatError::NoOutput(described.into_keys().collect())),
+    }
+}
+
+/// The value of the output among the outputs of a remote state, which are not described.
+pub(super) fn output(outputs: Dynamic) -> Result<Dynamic, FormatError> {
+    match outputs {
+        Dynamic::Object(mut outputs) => {
+            let value = outputs.remove(OUTPUT);
+            value.ok_or_else(|| FormatError::NoOutput(outputs.into_keys().collect()))
+        }
+        other => Err(FormatError::NotOutputs(other.kind())),
+    }
+}
+
+fn take(object: &mut Object, name: &str) -> Option<Object> {
+    match object.remove(name) {
+        Some(Dynamic::Object(member)) => Some(member),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read_text(text: &str) -> Result<serde_json::Value, FormatError> {
+        read(text.as_bytes()).map(|value| serde_json::to_value(value).unwrap())
+    }
+
+    #[test]
+    fn output_is_found_in_each_format() {
+        for text in [
+            r#"{"version": 4, "serial": 7, "outputs": {"grit_runner_managers": {"value": {"a": {"address": "h"}}, "type": ["map", "string"], "sensitive": true}}, "resources": []}"#,
+            r#"{"format_version": "1.0", "terraform_version": "1.11.4", "values": {"outputs": {"grit_runner_managers": {"sensitive": false, "value": {"a": {"address": "h"}}}}, "root_module": {}}}"#,
+            r#"{"other": {"value": 1}, "grit_runner_managers": {"sensitive": false, "type": ["map", "string"], "value": {"a": {"address": "h"}}}}"#,
+        ] {
+            assert_eq!(read_text(text), Ok(serde_json::json!({"a": {"address": "h"}})), "{text}");
+        }
+    }
+
+    #[test]
+    fn missing_output_error_lists_other_outputs() {
+        for text in [
+            r#"{"version": 4, "outputs": {"b": {"value": 1}, "a": {"value": 2}}}"#,
+            r#"{"format_version": "1.0", "values": {"outputs": {"b": {"value": 1}, "a": {"value": 2}}}}"#,
+            r#"{"a": {"value": 2}, "b": {"value": 1}}"#,
+        ] {
+            assert_eq!(read_text(text), Err(FormatError::NoOutput(vec!["a".into(), "b".into()])), "{text}");
+        }
+        for text in [
+            r#"{"version": 4, "outputs": {}}"#,
+            r#"{"format_version": "1.0"}"#,
+            r#"{"format_version": "1.0", "values": {"root_module": {}}}"#,
+            "{}",
+        ] {
+            assert_eq!(read_text(text), Err(FormatError::NoOutput(vec![])), "{text}");
+        }
+    }
+
+    #[test]
+    fn other_files_are_recognized() {
+        for (text, wanted) in [
+            ("", FormatError::NotJson { line: 1, column: 0 }),
+            ("resource \"x\" {", FormatError::NotJson { line: 1, column: 1 }),
+            (r#"{"format_version": "1.2", "planned_values": {}}"#, FormatError::Plan),
+            (
+                r#"{"serial": 1, "lineage": "l", "meta": {}, "encrypted_data": "eA=="}"#,
+                FormatError::Encrypted,
+            ),
+            (r#"{"version": 3, "backend": {"type": "s3"}}"#, FormatError::BackendSettings),
+            (r#"{"version": 3, "modules": []}"#, FormatError::Version("3".into())),
+            (r#"{"version": 5}"#, FormatError::Version("5".into())),
+            (r#"{"version": "4"}"#, FormatError::Unrecognized),
+            (r#"{"a": {"address": "h"}}"#, FormatError::Unrecognized),
+            ("[]", FormatError::Unrecognized),
+        ] {
+            assert_eq!(read_text(text), Err(wanted), "{text}");
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! Texts for the data source `grit_deployment`.
+
+use std::path::Path;
+
+use super::diagnostic::{Code, Explained};
+use crate::{
+    deployment::{CommandError, Directory, FormatError, OUTPUT, ReadError, Source},
+    duration::human,
+    schema::{AttributePath, Diagnostic, Diagnostics},
+    transport::user_files::shown,
+};
+
+const SUMMARY: &str = "Deployment cannot be read";
+
+/// Explains why the output was not read.
+pub(crate) fn not_read(source: &Source, error: &ReadError) -> Explained {
+    let name = name(source);
+    match error {
+        ReadError::File(problem) => {
+            invalid(format!("{name}: {problem}."), "Correct `state_path`, or the permissions of the file.")
+        }
+        ReadError::Format(error) => format(&name, source, error),
+        ReadError::Command(error) => command(&name, source, error),
+        ReadError::TimedOut(limit) => Explained::new(
+            Code::TimedOut,
+            "Deployment was not read in time",
+            format!("{name} was not read within {}.", human(*limit)),
+            "Raise `timeouts.read`.",
+        ),
+        ReadError::Interrupted => Explained::new(
+            Code::Interrupted,
+            "Read was interrupted",
+            format!("The read of {name} was cancelled. Nothing was changed."),
+            "Run Terraform again.",
+        ),
+    }
+}
+
+/// The problems of a map that was read, each as an error about the attribute that names its source.
+pub(crate) fn invalid_managers(
+    source: &Source,
+    problems: Diagnostics,
+    path: &AttributePath,
+    diags: &mut Diagnostics,
+) {
+    let name = name(source);
+    for problem in problems.errors {
+        let detail = format!("Deployment in {name}: {}", problem.detail);
+        diags.errors.push(Diagnostic { detail: detail.into(), attribute: path.clone(), ..problem });
+    }
+}
+
+/// The source in a sentence. A text is not shown.
+fn name(source: &Source) -> String {
+    match source {
+        Source::File(path) => format!("`{}`", shown(path)),
+        Source::Directory(Directory { path, .. }) => format!("`{}`", shown(Path::new(path))),
+        Source::Text(_) | Source::Outputs(_) => format!("`{}`", source.attribute()),
+    }
+}
+
+fn format(name: &str, source: &Source, error: &FormatError) -> Explained {
+    let happened = format!("{name}: {error}.");
+    match error {
+        FormatError::NotJson { .. } | FormatError::Unrecognized => invalid(
+            happened,
+            "Use a state file, or the output of `terraform show -json` or `terraform output -json`.",
+        ),
+        FormatError::NotOutputs(_) => invalid(
+            happened,
+            "Set it to all outputs of a remote state: `data.terraform_remote_state.NAME.outputs`.",
+        ),
+        FormatError::Plan => {
+            invalid(happened, "Use `terraform show -json` without a plan file: it prints the state.")
+        }
+        FormatError::Encrypted => invalid(
+            happened,
+            "Set `directory` and `terraform_path = \"tofu\"`: OpenTofu decrypts the state. Or use the output of `tofu output -json`.",
+        ),
+        FormatError::BackendSettings => invalid(
+            happened,
+            "The state is in the backend: set `directory`, or use `outputs` with a `terraform_remote_state`.",
+        ),
+        FormatError::Version(_) => invalid(
+            happened,
+            "The supported version is 4, which Terraform 0.12 and newer and OpenTofu write.",
+        ),
+        FormatError::NoOutput(others) => {
+            let others: Vec<_> = others.iter().map(|name| format!("`{name}`")).collect();
+            let has = if others.is_empty() {
+                "It has no outputs.".to_owned()
+            } else {
+                format!("Its outputs are {}.", others.join(", "))
+            };
+            let workspace = if matches!(source, Source::Directory(_)) {
+                " If it uses another workspace, set `environment = { TF_WORKSPACE = \"NAME\" }`."
+            } else {
+                ""
+            };
+            invalid(
+                format!("{happened} {has}"),
+                format!(
+                    "Add the output `{OUTPUT}` to that configuration, and apply it.{workspace} If that deployment was destroyed, set \
+                     `allow_missing = true`, or remove this data source."
+                ),
+            )
+        }
+    }
+}
+
+fn command(name: &str, source: &Source, error: &CommandError) -> Explained {
+    match error {
+        CommandError::Directory(problem) => invalid(format!("{name}: {problem}."), "Correct `directory`."),
+        CommandError::NotFound(programs) => {
+            let programs: Vec<_> = programs.iter().map(|program| format!("`{program}`")).collect();
+            invalid(
+                format!("{name}: {} was not found.", programs.join(" or ")),
+                "Set `terraform_path` to the path of Terraform or OpenTofu, or add its directory to PATH.",
+            )
+        }
+        CommandError::NotStarted { program, problem } => {
+            invalid(format!("{name}: `{program}` cannot be started: {problem}."), "Correct `terraform_path`.")
+        }
+        CommandError::Failed { command, status, stderr } => {
+            let stderr = plain_lines(stderr);
+            let stderr =
+                if stderr.is_empty() { String::new() } else { format!(" Its standard error:\n\n{stderr}") };
+            let init = match source {
+                Source::Directory(Directory { init: false, .. }) => {
+                    " If the directory is not initialized, set `init = true`."
+                }
+                _ => "",
+            };
+            invalid(
+                format!("{name}: `{command}` failed ({status}).{stderr}"),
+                format!("Run the command in that directory to see the cause.{init}"),
+            )
+        }
+        CommandError::TooLarge(_) => {
+            invalid(format!("{name}: {error}."), "Use `outputs` with a `terraform_remote_state`.")
+        }
+    }
+}
+
+/// What Terraform writes about an error, without the frame around it.
+fn plain_lines(text: &str) -> String {
+    let lines = text.lines().map(|line| line.trim_start_matches(['╷', '│', '╵']).trim());
+    let mut plain = String::new();
+    for line in lines.filter(|line| !line.is_empty()) {
+        if !plain.is_empty() {
+            plain.push('\n');
+        }
+        plain.push_str(line);
+    }
+    plain
+}
+
+fn invalid(happened: String, next_step: impl Into<String>) -> Explained {
+    Explained::new(Code::InvalidConfig, SUMMARY, happened, next_step)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{explain::diagnostic::tests::all, schema::Dynamic};
+    use std::collections::BTreeMap;
+
+    #[test]
+    fn deployment_error_messages() {
+        let file = || Source::File("../v1/terraform.tfstate".into());
+        let directory = || {
+            Source::Directory(Directory {
+                path: "../v1".into(),
+                program: None,
+                environment: BTreeMap::new(),
+                init: false,
+            })
+        };
+        let stderr = "╷\n│ Error: Backend initialization required, please run \"terraform init\"\n│ \n│ Reason: Initial configuration\n╵\n";
+        let cases = [
+            (file(), ReadError::File("No such file or directory".into())),
+            (file(), FormatError::NotJson { line: 1, column: 0 }.into()),
+            (file(), FormatError::Plan.into()),
+            (file(), FormatError::Encrypted.into()),
+            (file(), FormatError::BackendSettings.into()),
+            (file(), FormatError::Version("3".into()).into()),
+            (Source::Text("SECRET".into()), FormatError::Unrecognized.into()),
+            (Source::Outputs(Dynamic::Text("SECRET".into())), FormatError::NotOutputs("a string").into()),
+            (file(), FormatError::NoOutput(vec!["a".into(), "b".into()]).into()),
+            (directory(), FormatError::NoOutput(vec![]).into()),
+            (directory(), CommandError::Directory("it is not a directory".into()).into()),
+            (directory(), CommandError::NotFound(vec!["terraform".into(), "tofu".into()]).into()),
+            (
+                directory(),
+                CommandError::NotStarted { program: "./tf".into(), problem: "Permission denied".into() }
+                    .into(),
+            ),
+            (
+                directory(),
+                CommandError::Failed {
+                    command: "terraform output".into(),
+                    status: "exit status 1".into(),
+                    stderr: stderr.into(),
+                }
+                .into(),
+            ),
+            (directory(), CommandError::TooLarge("terraform output".into()).into()),
+            (directory(), ReadError::TimedOut(std::time::Duration::from_secs(60))),
+            (directory(), ReadError::Interrupted),
+        ];
+        let texts = all(cases.iter().map(|(source, error)| not_read(source, error)).collect());
+        assert!(!texts.contains("SECRET"));
+        insta::assert_snapshot!(texts);
+    }
+}

@@ -1,0 +1,103 @@
+//! Texts for errors of provider functions. Terraform writes the names of the function and the parameter before them.
+
+use std::fmt::Display;
+
+use super::{
+    diagnostic::{Code, Explained},
+    protocol,
+};
+use crate::schema::{AttributePath, Diagnostics, FunctionError};
+
+impl Explained {
+    /// As the error of the argument at this position.
+    pub(crate) fn argument(&self, index: usize) -> FunctionError {
+        FunctionError { text: self.detail(), argument: Some(index) }
+    }
+}
+
+/// All problems of one argument.
+pub(crate) fn invalid_argument(index: usize, problems: &Diagnostics) -> FunctionError {
+    let problem = |detail: &str| match detail.rsplit_once("\n\nCode: ") {
+        Some((text, _)) => text.to_owned(),
+        None => detail.to_owned(),
+    };
+    let problems: Vec<_> = problems.errors.iter().map(|error| problem(&error.detail)).collect();
+    let text = match problems.as_slice() {
+        [one] => one.clone(),
+        several => several.iter().map(|problem| format!("\n- {problem}")).collect(),
+    };
+    Explained::new(Code::InvalidConfig, "Invalid argument", text, "").argument(index)
+}
+
+/// The text is not an address.
+pub(crate) fn invalid_address(problem: impl Display) -> FunctionError {
+    Explained::new(Code::InvalidConfig, "Invalid address", format!("{problem}."), "").argument(0)
+}
+
+/// Two runner managers with the same address of host and wrapper, or the same instance.
+pub(crate) fn same_target(path: &AttributePath, other: &AttributePath, what: &str) -> Explained {
+    invalid(format!(
+        "`{path}` and `{other}` have the same {what}: each runner manager must be in the map once."
+    ))
+}
+
+/// An attribute that is not part of the contract.
+pub(crate) fn unused_attribute(path: &AttributePath, known: &[&str]) -> Explained {
+    let known: Vec<_> = known.iter().map(|name| format!("`{name}`")).collect();
+    invalid(format!(
+        "`{path}` is not part of the contract. Attributes of a runner manager: {}.",
+        known.join(", ")
+    ))
+}
+
+/// An argument of `managers_from_grit` that is neither a module nor a collection of modules. `path` is empty for the argument itself.
+pub(crate) fn not_a_module(path: &AttributePath, found: &str) -> Explained {
+    invalid(format!(
+        "{}{found}; it must be the outputs of GRIT's module `aws/runner` (with `ec2_instance_name`) or `google/runner` (with `internal_ip`), \
+         or a map of such outputs.",
+        prefix(path)
+    ))
+}
+
+/// A module without a name for its runner manager.
+pub(crate) fn no_instance_name(path: &AttributePath, attribute: &str) -> Explained {
+    invalid(format!("{}`{attribute}` is empty, so the runner manager has no key.", prefix(path)))
+}
+
+/// A module whose wrapper is not enabled.
+pub(crate) fn no_wrapper(path: &AttributePath, attribute: &str) -> Explained {
+    invalid(format!(
+        "{}`{attribute}` is empty: set `runner_wrapper = {{ enabled = true }}` in the module.",
+        prefix(path)
+    ))
+}
+
+/// A module whose instance has no address.
+pub(crate) fn no_address(path: &AttributePath, attributes: [&str; 2]) -> Explained {
+    let [first, second] = attributes;
+    invalid(format!("{}`{first}` and `{second}` are empty.", prefix(path)))
+}
+
+/// Two modules with the same key.
+pub(crate) fn same_key(key: &str) -> Explained {
+    invalid(format!(
+        "there are two runner managers with the key {key:?}. Pass a map, for example `{{ blue = module.blue, green = module.green }}`, whose keys \
+         become the keys of the runner managers."
+    ))
+}
+
+pub(crate) fn cannot_decode(error: impl Display) -> FunctionError {
+    FunctionError { text: protocol::cannot_decode("the arguments", error).detail(), argument: None }
+}
+
+pub(crate) fn cannot_encode(error: impl Display) -> FunctionError {
+    FunctionError { text: protocol::cannot_encode("the result", error).detail(), argument: None }
+}
+
+fn invalid(happened: String) -> Explained {
+    Explained::new(Code::InvalidConfig, "Invalid argument", happened, "")
+}
+
+fn prefix(path: &AttributePath) -> String {
+    if path.steps.is_empty() { String::new() } else { format!("`{path}`: ") }
+}

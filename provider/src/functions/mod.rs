@@ -1,0 +1,16 @@
+//! The functions `provider::grit::…`, one file each.
+
+mod managers_from_grit;
+mod parse_address;
+mod validate_managers;
+
+pub use managers_from_grit::ManagersFromGrit;
+pub use parse_address::ParseAddress;
+pub use validate_managers::ValidateManagers;
+
+use crate::{config::manager::RunnerManagerArgs, schema::AttributeType};
+
+/// The type of the map of runner managers, as resources take it.
+fn runner_managers() -> AttributeType {
+    AttributeType::AttributeMap(RunnerManagerArgs::attributes())
+}

@@ -1,0 +1,139 @@
+//! `validate_managers`: checks a map of runner managers, and returns it with the type that resources take.
+
+use std::collections::BTreeMap;
+
+use super::runner_managers;
+use crate::{
+    config::{
+        contract::{self, Managers},
+        manager::RunnerManagerArgs,
+    },
+    explain::functions,
+    schema::{
+        AnyValue, AttributePath, AttributeType, Diagnostics, Dynamic, Function, FunctionError,
+        FunctionSchema, Parameter, Value,
+    },
+    transport::{HostPort, WrapperAddress},
+};
+
+const PARAMETER: &str = "runner_managers";
+
+/// The function.
+#[derive(Debug)]
+pub struct ValidateManagers;
+
+impl Function for ValidateManagers {
+    type Arguments = (Value<AnyValue>,);
+    type Output = Managers;
+
+    fn schema(&self) -> FunctionSchema {
+        FunctionSchema {
+            summary: "Checks a map of runner managers",
+            description: "Returns the map of runner managers with the type that the resources accept, or an error that names entry and \
+                          attribute. Unlike a resource, it refuses attributes that are not part of the contract, and two entries for the \
+                          same runner manager. A missing `instance_name` becomes the key of the entry. Unknown values stay unknown.",
+            parameters: vec![Parameter {
+                name: PARAMETER,
+                kind: AttributeType::Any,
+                allow_unknown: true,
+                description: "Map of runner managers, as in the output `grit_runner_managers`.",
+            }],
+            variadic: None,
+            returns: runner_managers(),
+        }
+    }
+
+    fn call(&self, (value,): (Value<AnyValue>,)) -> Result<Value<Managers>, FunctionError> {
+        let path = AttributePath::new(PARAMETER);
+        let mut diags = Diagnostics::default();
+        let contract = contract::read(&Dynamic::from(&value), &path, &mut diags);
+        if let Some(contract) = &contract {
+            let attributes = RunnerManagerArgs::attributes();
+            let mut known: Vec<_> = attributes.keys().map(String::as_str).collect();
+            known.sort_unstable();
+            for unused in &contract.unused {
+                functions::unused_attribute(unused, &known).error(unused.clone(), &mut diags);
+            }
+            refuse_same_targets(contract.managers.iter().flatten(), &path, &mut diags);
+        }
+        match contract {
+            Some(contract) if diags.errors.is_empty() => Ok(contract.managers),
+            _ => Err(functions::invalid_argument(0, &diags)),
+        }
+    }
+}
+
+/// Host and wrapper of a runner manager, if both are known.
+fn target(manager: &RunnerManagerArgs) -> Option<String> {
+    let host: HostPort = manager.address.as_ref_option()?.parse().ok()?;
+    let wrapper: WrapperAddress = manager.wrapper_address.as_ref_option()?.parse().ok()?;
+    Some(format!("{host} {wrapper}"))
+}
+
+fn refuse_same_targets<'a>(
+    managers: impl Iterator<Item = (&'a String, &'a Value<RunnerManagerArgs>)>,
+    path: &AttributePath,
+    diags: &mut Diagnostics,
+) {
+    let mut seen = BTreeMap::new();
+    for (key, manager) in managers {
+        let Value::Value(manager) = manager else { continue };
+        let target = target(manager).map(|target| ("address and wrapper_address", target));
+        let instance = manager.instance_id.as_ref_option().filter(|id| !id.is_empty());
+        let instance = instance.map(|id| ("instance_id", id.clone()));
+        for identity in target.into_iter().chain(instance) {
+            let what = identity.0;
+            if let Some(other) = seen.insert(identity, key) {
+                let at = path.clone().key(key.clone());
+                functions::same_target(&at, &path.clone().key(other.clone()), what).error(at, diags);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value as Json, json};
+
+    fn validate(managers: &Json) -> Result<Json, FunctionError> {
+        let result = ValidateManagers.call((Value::Value(AnyValue::of_json(managers)),))?;
+        Ok(serde_json::to_value(result).unwrap())
+    }
+
+    fn manager(address: &str) -> Json {
+        json!({"address": address, "wrapper_address": "unix:///run/w.sock"})
+    }
+
+    #[test]
+    fn valid_map_is_returned_complete() {
+        let managers = validate(&json!({ "a": manager("h1"), "b": manager("h2") })).unwrap();
+        assert_eq!(managers["a"]["instance_name"], "a");
+        assert_eq!(managers["b"].as_object().map(serde_json::Map::len), Some(7));
+        assert_eq!(validate(&json!({})), Ok(json!({})));
+    }
+
+    #[test]
+    fn misspelled_attribute_and_same_target_are_refused() {
+        let mut misspelled = manager("h3");
+        misspelled["usernmae"] = json!("deploy");
+        let error =
+            validate(&json!({ "a": manager("h1"), "b": manager("h1:22"), "c": misspelled })).unwrap_err();
+        assert_eq!(error.argument, Some(0));
+        insta::assert_snapshot!(error.text);
+    }
+
+    #[test]
+    fn invalid_entry_is_an_error_of_the_argument() {
+        let error = validate(&json!({ "a": {"wrapper_address": "h:1"} })).unwrap_err();
+        assert_eq!(
+            error.text,
+            "`runner_managers[\"a\"].address` is required and must not be null.\n\nCode: invalid_config"
+        );
+    }
+
+    #[test]
+    fn unknown_map_stays_unknown() {
+        assert!(ValidateManagers.call((Value::Unknown,)).is_ok_and(|result| result.is_unknown()));
+    }
+}
