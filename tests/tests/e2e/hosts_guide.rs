@@ -70,7 +70,7 @@ fn host_set_up_per_guide_accepts_deploy_user() {
         manager: "m1".to_owned(),
         instance_name: "m1".to_owned(),
         instance_id: None,
-        address: HostPort::new(&address.ip().to_string(), address.port()).unwrap(),
+        address: address.to_string().parse::<HostPort>().unwrap(),
         wrapper_address: ADDRESS.parse().unwrap(),
         username: Some(username.to_owned()),
         private_key: None,

@@ -19,7 +19,7 @@ fn target(server: &SshServer, wrapper: &str) -> Target {
         manager: "mgr-1".to_owned(),
         instance_name: "mgr-1".to_owned(),
         instance_id: None,
-        address: HostPort::new(&address.ip().to_string(), address.port()).unwrap(),
+        address: address.to_string().parse::<HostPort>().unwrap(),
         wrapper_address: wrapper.parse().unwrap(),
         username: Some("anybody".to_owned()),
         private_key: None,

@@ -40,7 +40,7 @@ impl Fixture {
             manager: "mgr-1".to_owned(),
             instance_name: "runner-manager-1".to_owned(),
             instance_id: None,
-            address: HostPort::new(&address.ip().to_string(), address.port()).unwrap(),
+            address: address.to_string().parse::<HostPort>().unwrap(),
             wrapper_address: self.wrapper.address.parse().unwrap(),
             username: None,
             private_key: None,

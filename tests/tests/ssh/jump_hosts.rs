@@ -52,7 +52,7 @@ async fn jump_hosts_have_or_inherit_user_and_key() {
 async fn unreachable_jump_host_is_an_error() {
     let topology = Topology::new(Method::Jump);
     let nobody = grit_tests::sshd::free_address().unwrap();
-    let address = HostPort::new(&nobody.ip().to_string(), nobody.port()).unwrap();
+    let address = nobody.to_string().parse::<HostPort>().unwrap();
     let options = change(topology.options(), 0, |hop| hop.address = address);
     let message =
         message(&topology, options, topology.target()).await.replace(&nobody.to_string(), "NOBODY:PORT");
@@ -102,7 +102,7 @@ async fn chain_works_with_one_handshake_at_a_time() {
 async fn manager_unreachable_from_jump_host_is_an_error() {
     let topology = Topology::new(Method::Jump);
     let nobody = grit_tests::sshd::free_address().unwrap();
-    let address = HostPort::new(&nobody.ip().to_string(), nobody.port()).unwrap();
+    let address = nobody.to_string().parse::<HostPort>().unwrap();
     let target = Target { address, ..topology.target() };
     let message =
         message(&topology, topology.options(), target).await.replace(&nobody.to_string(), "NOBODY:PORT");

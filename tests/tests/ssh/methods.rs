@@ -196,7 +196,7 @@ impl Topology {
 
     fn hops(&self) -> Vec<JumpOptions> {
         let hop = |(server, key): &(Sshd, ClientKey)| JumpOptions {
-            address: HostPort::new(&server.address().ip().to_string(), server.address().port()).unwrap(),
+            address: server.address().to_string().parse::<HostPort>().unwrap(),
             username: Some(server.username()),
             private_key: Some(Secret::new(key.private.clone())),
             private_key_path: None,

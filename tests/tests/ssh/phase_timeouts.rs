@@ -74,7 +74,7 @@ async fn tcp_connect_times_out() {
 async fn key_exchange_times_out() {
     let fixture = Fixture::new();
     let fake = ScriptedServer::new(b"SSH-2.0-OpenSSH_9.2p1 Debian-2\r\n", Then::Hang).await;
-    let address = HostPort::new(&fake.address.ip().to_string(), fake.address.port()).unwrap();
+    let address = fake.address.to_string().parse::<HostPort>().unwrap();
     let target = Target { address, ..fixture.target() };
     given_up(&Connector::new(options(&fixture)), target, Phase::Handshake, HALF).await;
 }

@@ -72,7 +72,7 @@ async fn failure(options: &SshOptions, target: Target) -> ClientError {
 }
 
 fn at(fixture: &Fixture, address: SocketAddr) -> Target {
-    Target { address: HostPort::new(&address.ip().to_string(), address.port()).unwrap(), ..fixture.target() }
+    Target { address: address.to_string().parse::<HostPort>().unwrap(), ..fixture.target() }
 }
 
 /// Connects to a server that is not an SSH server, with short limits.
