@@ -17,6 +17,7 @@ mod functions;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod fuzz;
+mod log_key;
 mod plan_guard;
 pub mod plugin;
 mod process;

@@ -1,22 +1,22 @@
-//! Refuses plans that would drain a live runner by accident.
+//! Rejects plans that would drain a running runner by accident.
 //!
-//! `-replace` of a drain, a taint, or a rename without a `moved` block make Terraform destroy a guard and create another one for the
-//! same instance. The destroy would shut down the runner of an instance that stays. These sets, all of this process alone and without
-//! network, tell such a plan from a roll, where the old guard's instance goes too:
+//! With `-replace` of a drain resource, a taint, or a rename without a `moved` block, Terraform destroys a drain resource and creates
+//! another one for the same instance. The destroy would shut down the runner of an instance that is kept. These sets, of this process and
+//! without network, distinguish such a plan from a rollout, in which the old instance is destroyed as well:
 //!
-//! - `stored`: the guards that Terraform holds in its state;
-//! - `planned`: instances that get a new guard;
-//! - `kept`: guards that stay as they are or are updated in place;
-//! - `ending`: guards that are destroyed or replaced;
-//! - `created`: instances of the guards that this process has created.
+//! - `stored`: the drain resources in the state;
+//! - `planned`: instances that get a new drain resource;
+//! - `kept`: drain resources that are kept or updated in place;
+//! - `ending`: drain resources that are destroyed or replaced;
+//! - `created`: instances of the drain resources that this process has created.
 //!
-//! A plan is refused when an instance whose guard ends gets a new guard or has another one that stays, and when an instance whose guard is
-//! stored gets a second one. Terraform plans objects side by side, so the two halves of a conflict arrive in any order: each call first
-//! adds to its set, then looks at the others, under one lock. Whichever comes second is refused.
+//! A plan is rejected if an instance whose drain resource is destroyed gets a new one or has another one that is kept, and if an instance
+//! with a stored drain resource gets a second one. Terraform plans objects in parallel, so the two halves of a conflict arrive in any
+//! order: each call first adds to its set, then checks the others, under one lock. The second one is rejected.
 //!
-//! Where the instance only became known during the apply, it is too late to refuse: the destroy of a superseded guard then succeeds
-//! without a drain. That needs `create_before_destroy` on the drain. Limit: each provider configuration (alias) is a process of its own,
-//! and sees its own guards only.
+//! If the instance became known only during the apply, it is too late to reject: the destroy of a superseded drain resource then succeeds
+//! without a drain. That needs `create_before_destroy` on the drain resource. Limit: each provider configuration (alias) is a separate
+//! process with its own sets.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -25,16 +25,16 @@ use std::{
 
 use crate::call::Walk;
 
-/// Set to `off`: plans are not refused, and a destroyed guard always drains.
+/// `off`: plans are not rejected, and a destroyed drain resource always drains.
 pub(crate) const VARIABLE: &str = "GRIT_PLAN_GUARD";
 
-/// What this process has seen of the guards of one run.
+/// The drain resources of one run, as far as this process knows them.
 #[derive(Debug, Default)]
 pub struct PlanGuard {
     sets: Mutex<Sets>,
 }
 
-/// Guards by their instance.
+/// The ids of drain resources by instance.
 type Guards = BTreeMap<String, BTreeSet<String>>;
 
 #[derive(Debug, Default)]
@@ -48,18 +48,18 @@ struct Sets {
     created: BTreeSet<String>,
 }
 
-/// What is wrong with a plan.
+/// Why a plan is rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Conflict {
-    /// A guard is created for an instance whose guard is in the state.
+    /// A drain resource is created for an instance that has one in the state.
     Superseded,
-    /// A guard is destroyed, and another one of the same instance stays.
+    /// A drain resource is destroyed, and another one of the same instance is kept.
     Shared,
-    /// Two guards are created for one instance.
+    /// Two drain resources are created for one instance.
     Twice,
 }
 
-/// The variable has a value that means nothing.
+/// The variable has an invalid value.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{VARIABLE} is {0:?}; it must be `on`, `off` or unset")]
 pub struct InvalidSwitch(String);
@@ -76,14 +76,14 @@ impl PlanGuard {
         off
     }
 
-    /// The state holds the guard `id` of this instance.
+    /// The state contains the drain resource `id` of this instance.
     pub fn stored(&self, instance: &str, id: &str) {
         insert(&mut self.lock().stored, instance, id);
     }
 
-    /// A new guard of this instance is planned.
+    /// A new drain resource of this instance is planned.
     ///
-    /// In an apply it is never refused: its create must not fail.
+    /// It is never rejected in an apply: its create must not fail.
     pub fn plans_new(&self, instance: &str, walk: Walk) -> Result<(), Conflict> {
         let mut sets = self.lock();
         let first = sets.planned.insert(instance.to_owned());
@@ -100,14 +100,14 @@ impl PlanGuard {
         Ok(())
     }
 
-    /// The guard `id` of this instance stays.
+    /// The drain resource `id` of this instance is kept.
     pub fn plans_kept(&self, instance: &str, id: &str) -> Result<(), Conflict> {
         let mut sets = self.lock();
         insert(&mut sets.kept, instance, id);
         if !sets.off && has_other(&sets.ending, instance, id) { Err(Conflict::Shared) } else { Ok(()) }
     }
 
-    /// The guard `id` of this instance is destroyed or replaced.
+    /// The drain resource `id` of this instance is destroyed or replaced.
     pub fn plans_end(&self, instance: &str, id: &str) -> Result<(), Conflict> {
         let mut sets = self.lock();
         insert(&mut sets.ending, instance, id);
@@ -122,18 +122,18 @@ impl PlanGuard {
         }
     }
 
-    /// Instances that get two new guards by this plan.
+    /// Instances for which this plan creates two drain resources.
     pub fn planned_twice(&self) -> Vec<String> {
         let sets = self.lock();
         if sets.off { Vec::new() } else { sets.twice.iter().cloned().collect() }
     }
 
-    /// A guard of this instance was created.
+    /// A drain resource of this instance was created.
     pub fn created(&self, instance: &str) {
         self.lock().created.insert(instance.to_owned());
     }
 
-    /// The guard `id` of this instance was destroyed.
+    /// The drain resource `id` of this instance was destroyed.
     pub fn destroyed(&self, instance: &str, id: &str) {
         let mut sets = self.lock();
         let Sets { stored, kept, ending, .. } = &mut *sets;
@@ -145,7 +145,7 @@ impl PlanGuard {
         sets.stored.retain(|_, ids| !ids.is_empty());
     }
 
-    /// Whether the guard that is being destroyed has a successor for the same instance.
+    /// Whether a drain resource of the same instance was created in this run.
     pub fn is_superseded(&self, instance: &str) -> bool {
         let sets = self.lock();
         !sets.off && sets.created.contains(instance)

@@ -34,6 +34,7 @@ const LAYERS: &[&[&str]] = &[
         "call.rs",
         "child.rs",
         "duration.rs",
+        "log_key.rs",
         "plan_guard.rs",
         "schema/",
         "stored_drains.rs",

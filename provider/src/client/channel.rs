@@ -22,7 +22,7 @@ use tonic::{
     codegen::{Bytes, Service, http},
 };
 
-use crate::transport::BoxStream;
+use crate::{log_key, transport::BoxStream};
 
 /// Collects the preface, the settings and the first call in one SSH packet.
 const WRITE_BUFFER: usize = 1 << 10;
@@ -46,7 +46,7 @@ impl Channel {
             .await?;
         tokio::spawn(async move {
             if let Err(error) = connection.await {
-                tracing::debug!(%error, "HTTP/2 connection failed");
+                tracing::debug!({ log_key::ERROR } = %error, "HTTP/2 connection failed");
             }
         });
         Ok(Self { requests })

@@ -1,6 +1,6 @@
-//! The client of a wrapper: its calls, each with a limit, over a tunnel that comes back when it is lost.
+//! The client of a wrapper.
 //!
-//! tonic's generated types stay in here.
+//! Only this module uses tonic's generated types.
 
 mod channel;
 mod connection;

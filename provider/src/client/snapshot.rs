@@ -1,4 +1,4 @@
-//! What a wrapper reports of its runner, and what it is asked for, as types of the provider.
+//! The status of a wrapper and the requests to it, as types of the provider.
 
 use std::{collections::HashMap, fmt, time::Duration};
 
@@ -7,47 +7,46 @@ use time::OffsetDateTime;
 
 use crate::duration::human;
 
-/// The status of a runner at one moment.
+/// The status of a runner.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Snapshot {
-    /// What every wrapper reports.
+    /// Reported by all wrappers.
     pub report: StatusReport,
-    /// What only grit-wrapper reports.
+    /// Reported only by grit-wrapper.
     pub detail: Option<Box<Detail>>,
 }
 
-/// What grit-wrapper reports beyond upstream's status. Absent is unknown, never zero.
+/// The status of grit-wrapper. An absent value is unknown, not zero.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Detail {
     pub wrapper_version: String,
-    /// The health level that the runner has.
     pub level: Level,
-    /// The highest level that can be observed; `None` before the wrapper's first probe.
+    /// The maximum level; `None` before the wrapper's first probe.
     pub level_max: Option<Level>,
-    /// Why the next level is not reached, in the wrapper's words.
+    /// Why the next level is not reached.
     pub reasons: Vec<String>,
     pub runner_version: Option<String>,
     pub pid: Option<u32>,
     pub started_at: Option<OffsetDateTime>,
-    /// Jobs that run now.
+    /// The number of running jobs.
     pub jobs: Option<u32>,
-    /// Age and stage of the job that has run longest.
+    /// Age and stage of the oldest job.
     pub oldest_job: Option<(Duration, String)>,
-    /// Who drains it, and why.
+    /// The drain in progress, or the last one.
     pub drain: Option<DrainInfo>,
-    /// How the last runner ended, while none runs.
+    /// The exit of the last runner process, if none is running.
     pub exit: Option<RunnerExit>,
 }
 
-/// How a runner's process ended.
+/// The exit of a runner process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RunnerExit {
     pub how: ExitKind,
-    /// The wrapper killed it, because it did not end in time.
+    /// The wrapper killed it because it did not exit in time.
     pub killed: bool,
 }
 
-/// What the kernel told of the end of a process.
+/// The exit status of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExitKind {
     Code(i32),
@@ -58,7 +57,7 @@ pub enum ExitKind {
 }
 
 impl Snapshot {
-    /// Jobs left and the oldest job, as far as they are known: `12 jobs left, oldest 2h10m (step_script)`.
+    /// The number of running jobs and the oldest one, if known: `12 jobs left, oldest 2h10m (step_script)`.
     pub fn jobs_left(&self) -> Option<String> {
         let detail = self.detail.as_deref()?;
         let jobs = detail.jobs?;
@@ -72,7 +71,7 @@ impl Snapshot {
 }
 
 impl Detail {
-    /// Why the end of the runner is not a clean one, as the end of a sentence; none when it is. `forceful`: the jobs were to be aborted.
+    /// Why the exit was not clean, as the end of a sentence; none if it was. `forceful`: the drain was to abort the jobs.
     pub fn bad_end(&self, forceful: bool) -> Option<String> {
         let exit = self.exit?;
         let code = match exit.how {
@@ -106,17 +105,17 @@ impl Detail {
     }
 }
 
-/// A drain that is under way, or that ended the runner.
+/// A drain in progress, or the drain that ended the runner.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DrainInfo {
     pub id: String,
     pub reason: String,
     pub forceful: bool,
-    /// What it came to, once it is over.
+    /// Known after the exit.
     pub outcome: Option<DrainOutcome>,
 }
 
-/// What a drain came to.
+/// The result of a drain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DrainOutcome {
     /// The runner finished its jobs.
@@ -124,7 +123,6 @@ pub enum DrainOutcome {
     JobsAborted,
     Killed,
     Failed,
-    /// The exit status of the runner is not known.
     Unknown,
     NoRunner,
 }
@@ -143,7 +141,7 @@ impl DrainOutcome {
     }
 }
 
-/// A health level. Each includes those before it.
+/// A health level. Each level includes the lower levels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Level {
     None,
@@ -172,42 +170,41 @@ impl fmt::Display for Level {
 /// A request to shut a runner down.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct DrainRequest {
-    /// The same id again is the same drain. Upstream's wrapper does not get it, nor the reason and the job.
+    /// Requests with the same id are the same drain. Not sent to upstream's wrapper, like the reason and the job.
     pub id: String,
     pub reason: String,
     pub forceful: bool,
-    /// Upstream's wrapper takes it with a graceful shutdown only.
+    /// Upstream's wrapper accepts it only for a graceful shutdown.
     pub callback: Option<ShutdownCallback>,
-    /// `CI_JOB_URL` of the CI job that we run in: the wrapper refuses to drain a runner from one of its own jobs, which would wait for
-    /// itself for ever.
+    /// `CI_JOB_URL` of the CI job that runs the provider: the wrapper refuses to drain a runner from its own job, which would wait for
+    /// itself.
     pub job_url: String,
 }
 
-/// What became of a request to start a runner.
+/// The result of a request to start a runner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Start {
     Requested,
-    /// Upstream's wrapper cannot.
+    /// Upstream's wrapper cannot start a runner.
     NotSupported,
 }
 
-/// The answer of every call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StatusReport {
     pub status: RunnerStatus,
-    /// Why the process ended or could not be started, in the wrapper's words; empty when there is nothing to tell.
+    /// Why the process exited or could not be started; empty if there is no reason.
     pub failure_reason: String,
 }
 
-/// What the runner process does, as far as the wrapper says.
+/// The status of the runner process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum RunnerStatus {
     Running,
-    /// A shutdown has begun and the process still lives.
+    /// A shutdown is in progress.
     InShutdown,
-    /// The process has ended.
+    /// The process has exited.
     Stopped,
-    /// The wrapper does not know (0), or says something that this version has no word for (the number). Never to be taken for stopped.
+    /// The status is unknown (0), or this version does not know the number. It must never be treated as stopped.
     Unknown(i32),
 }
 
@@ -234,7 +231,7 @@ impl fmt::Display for RunnerStatus {
     }
 }
 
-/// An HTTP request that the wrapper makes once the runner process has ended. Its headers may hold credentials.
+/// The HTTP request that the wrapper sends after the exit of the runner. Headers may contain credentials.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ShutdownCallback {
     pub url: String,
@@ -272,7 +269,7 @@ impl From<v1::Status> for Snapshot {
             v1::State::Running => RunnerStatus::Running,
             v1::State::Draining | v1::State::Terminating => RunnerStatus::InShutdown,
             v1::State::Stopped | v1::State::Failed => RunnerStatus::Stopped,
-            // A runner that waits for its restart has ended, and will not stay so.
+            // A runner in backoff has exited, but will be restarted.
             v1::State::Unspecified | v1::State::Idle | v1::State::Starting | v1::State::Backoff => {
                 RunnerStatus::Unknown(0)
             }

@@ -1,4 +1,4 @@
-//! The calls of upstream's `gitlab-runner wrapper`, which every wrapper has.
+//! The calls of upstream's API, which all wrappers support.
 
 use grit_proto::runner_wrapper::{self as wire, process_wrapper_client::ProcessWrapperClient};
 
@@ -10,15 +10,14 @@ use super::{
 };
 
 impl WrapperClient {
-    /// What the runner process does now.
     pub async fn check_status(&self) -> Result<StatusReport, ClientError> {
         let call = |channel| async move { grpc(channel).check_status(wire::CheckStatusRequest {}).await };
         let wire::CheckStatusResponse { status, failure_reason } = self.call("CheckStatus", call).await?;
         Ok(StatusReport { status: status.into(), failure_reason })
     }
 
-    /// Asks for a graceful shutdown: no new jobs, the running ones finish, then the process ends. Returns when the wrapper has taken the
-    /// order, long before the end. Asking again is harmless.
+    /// Requests a graceful shutdown: the runner accepts no further jobs, and exits after its last one. Returns when the wrapper has
+    /// accepted the request. Repeating it is harmless.
     pub async fn init_graceful_shutdown(
         &self,
         callback: Option<ShutdownCallback>,
@@ -32,7 +31,7 @@ impl WrapperClient {
         Ok(StatusReport { status: status.into(), failure_reason })
     }
 
-    /// Asks for a forceful shutdown: running jobs are aborted. Returns when the wrapper has taken the order.
+    /// Requests a forceful shutdown: running jobs are aborted. Returns when the wrapper has accepted the request.
     pub async fn init_forceful_shutdown(&self) -> Result<StatusReport, ClientError> {
         let call = |channel| async move {
             grpc(channel).init_forceful_shutdown(wire::InitForcefulShutdownRequest {}).await

@@ -12,6 +12,7 @@ use super::{
     snapshot::{DrainRequest, Snapshot, Start},
     wrapper::Wrapper,
 };
+use crate::log_key;
 
 impl Wrapper for WrapperClient {
     fn until(&self, deadline: Instant) -> Self {
@@ -24,7 +25,10 @@ impl Wrapper for WrapperClient {
             if let Some(status) = self.v1("GetStatus", call).await? {
                 return Ok(status.into());
             }
-            tracing::debug!(manager = self.shared.target.manager, "the wrapper supports only upstream's API");
+            tracing::debug!(
+                { log_key::MANAGER } = self.shared.target.manager,
+                "the wrapper supports only upstream's API"
+            );
         }
         Ok(Snapshot { report: self.check_status().await?, detail: None })
     }

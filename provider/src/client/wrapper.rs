@@ -1,4 +1,4 @@
-//! What a client of a wrapper can do. Tests of the layers above follow a script in its place.
+//! The calls to a wrapper, as a trait: tests of the layers above use a scripted implementation.
 
 use std::future::Future;
 
@@ -9,24 +9,24 @@ use super::{
     snapshot::{DrainRequest, Snapshot, Start},
 };
 
-/// The calls to one wrapper. Each has its limit, connects again where it must, and may be dropped at any moment.
+/// The calls to one wrapper. Each has a time limit, and opens a connection if necessary. Its future can be dropped at any time.
 pub trait Wrapper: Send + Sync + Sized {
-    /// The same client, whose calls and connections end at this moment at the latest.
+    /// The same client with a deadline for all calls and connections.
     #[must_use]
     fn until(&self, deadline: Instant) -> Self;
 
-    /// The status of the runner, as detailed as this wrapper reports it.
+    /// The status of the runner.
     fn read_status(&self) -> impl Future<Output = Result<Snapshot, ClientError>> + Send;
 
-    /// Returns when the wrapper reports a change. With a wrapper that reports none, and while it cannot be reached, never: read the status
-    /// from time to time as well.
+    /// Returns when the wrapper reports a change. Never returns if the wrapper does not report changes, or is unreachable: also read the
+    /// status at intervals.
     ///
-    /// The next call goes on with the same stream. The first call after a connection returns at once.
+    /// The next call continues the same stream. The first call after a connection returns immediately.
     fn changed(&self) -> impl Future<Output = ()> + Send;
 
-    /// Requests a shutdown; returns when the wrapper has accepted the request, long before the end. Repeating it is harmless.
+    /// Requests a shutdown. Returns when the wrapper has accepted the request. Repeating it is harmless.
     fn drain(&self, request: &DrainRequest) -> impl Future<Output = Result<Snapshot, ClientError>> + Send;
 
-    /// Starts a runner that has ended, where the wrapper can.
+    /// Starts a runner that has exited, if the wrapper supports it.
     fn start(&self) -> impl Future<Output = Result<Start, ClientError>> + Send;
 }

@@ -1,4 +1,4 @@
-//! The `timeouts` object, and durations as attributes.
+//! The `timeouts` object, and attributes with durations.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -10,7 +10,7 @@ use crate::{
     schema::{Attribute, AttributePath, AttributeType, Diagnostics, Value, attributes, optional},
 };
 
-/// `timeouts = { create, update }` of a resource that waits when it is created or changed.
+/// `timeouts = { create, update }` of a resource that waits at create and update.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct WaitTimeouts {
     pub create: Value<String>,
@@ -60,7 +60,7 @@ impl ReadTimeout {
     }
 }
 
-/// `timeouts = { delete }` of a resource that waits when it is destroyed. Terraform hands destroy the last *applied* value.
+/// `timeouts = { delete }` of a resource that waits at destroy. Destroy receives the value of the last apply.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct DeleteTimeout {
     pub delete: Value<String>,
@@ -85,10 +85,10 @@ impl DeleteTimeout {
     }
 }
 
-/// The least that a limit may be: in less, not even one question to a wrapper is answered.
+/// The minimum of a timeout.
 const SHORTEST: Duration = Duration::from_secs(1);
 
-/// Refuses a text that is no duration, and one too short for any work. Null and unknown pass.
+/// Rejects invalid and too short durations. Accepts null and unknown.
 fn check_limit(value: &Value<String>, path: AttributePath, diags: &mut Diagnostics) {
     check_duration(value, path.clone(), diags);
     if let Value::Value(text) = value
@@ -98,14 +98,14 @@ fn check_limit(value: &Value<String>, path: AttributePath, diags: &mut Diagnosti
     }
 }
 
-/// The duration of an attribute; `default` where it is null. Malformed ones were refused by [`check_duration`].
+/// The duration of an attribute; `default` if it is null, or invalid, which [`check_duration`] rejects.
 pub(crate) fn duration_or(value: &Value<String>, default: Duration) -> Duration {
     value.as_ref_option().and_then(|text| duration::parse(text).ok()).unwrap_or(default)
 }
 
-/// Refuses a text that is no duration. Null and unknown pass.
+/// Rejects invalid durations. Accepts null and unknown.
 ///
-/// The text names the attribute, because Terraform points at the whole object when the attribute is in one.
+/// The text contains the attribute, because Terraform points at the outer object of a nested attribute.
 pub(crate) fn check_duration(value: &Value<String>, path: AttributePath, diags: &mut Diagnostics) {
     if let Value::Value(text) = value
         && let Err(error) = duration::parse(text)

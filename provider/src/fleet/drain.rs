@@ -1,4 +1,4 @@
-//! Shutting a runner down and waiting until its process has ended.
+//! Requests the shutdown of a runner, and waits until its process has exited.
 
 mod outcome;
 mod policy;
@@ -10,30 +10,30 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     peers::PeerCheck,
-    wait::{self, ConnectionState, Operation},
+    wait::{self, Operation, WaitState},
 };
 use crate::{
     client::{ClientError, DrainRequest, RunnerStatus, Snapshot, Wrapper},
     duration::human,
+    log_key as key,
 };
 
 pub use outcome::{Drained, Ended, NoCallback, NotDrained, Requested, StartedBy};
 pub use policy::{DrainPolicy, Mode, OnTimeout, OnUnreachable};
 
-/// How long a runner may take to end after a forceful shutdown that followed a timeout: GitLab Runner's own `shutdown_timeout`
-/// is 30 s, the wrapper's kill comes after that. It is added to `timeouts.delete`.
+/// The time limit of a forceful shutdown after a timeout, in addition to `timeouts.delete`. GitLab Runner's `shutdown_timeout` is 30 s, and
+/// the wrapper kills the process after that.
 pub const FORCE_LIMIT: Duration = Duration::from_secs(120);
 
-/// A request is repeated at most this often while the wrapper does not act on it.
+/// The minimum interval of repeated requests.
 const REQUEST_AGAIN: Duration = Duration::from_secs(5);
 
-/// How a drain ends.
 pub type Outcome = Result<Drained, NotDrained>;
 
-/// Requests the shutdown unless it is under way, and waits until the wrapper reports `stopped`.
+/// Requests the shutdown unless it is in progress, and waits until the wrapper reports `stopped`.
 ///
-/// Safe to repeat: a runner that has ended is a success, one that drains is joined. Only `stopped` ends the wait: neither a runner
-/// without jobs nor a host that cannot be reached is a runner that ended. Dropping the future leaves the shutdown running.
+/// Can be repeated: a runner that has exited is a success, and a drain in progress is joined. Only `stopped` ends the wait: a runner
+/// without jobs, or an unreachable host, is not an exited runner. Dropping the future does not stop the shutdown.
 pub async fn run<W: Wrapper>(
     manager: &str,
     wrapper: &W,
@@ -41,12 +41,11 @@ pub async fn run<W: Wrapper>(
     peer_check: &impl PeerCheck,
     stop: &CancellationToken,
 ) -> Outcome {
+    let state = WaitState::new(manager, policy.start, policy.timeout);
     let drain = Drain {
-        manager,
         wrapper,
         policy,
         peer_check,
-        deadline: policy.start + policy.timeout,
         want: policy.mode,
         forced: false,
         asked: None,
@@ -54,19 +53,17 @@ pub async fn run<W: Wrapper>(
         started_by: StartedBy::Before,
         no_callback: None,
     };
-    wait::run(drain, wrapper, &policy.retry, stop).await
+    wait::run(drain, state, wrapper, &policy.retry, stop).await
 }
 
 struct Drain<'a, W, A> {
-    manager: &'a str,
     wrapper: &'a W,
     policy: &'a DrainPolicy,
     peer_check: &'a A,
-    deadline: Instant,
-    /// The mode to request now: the policy's, `Forceful` after a deadline that forces.
+    /// The mode to request: of the policy, or `Forceful` after the deadline.
     want: Mode,
     forced: bool,
-    /// When the wrapper last accepted the request for `want`.
+    /// The time of the last accepted request for `want`.
     asked: Option<Instant>,
     requested: Requested,
     started_by: StartedBy,
@@ -76,47 +73,35 @@ struct Drain<'a, W, A> {
 impl<W: Wrapper, A: PeerCheck> Operation for Drain<'_, W, A> {
     type Outcome = Outcome;
 
-    fn manager(&self) -> &str {
-        self.manager
-    }
-
-    fn start(&self) -> Instant {
-        self.policy.start
-    }
-
-    fn deadline(&self) -> Instant {
-        self.deadline
-    }
-
-    async fn step(&mut self, connection: &mut ConnectionState) -> Result<Option<Outcome>, ClientError> {
-        let mut snapshot = self.wrapper.until(self.deadline).read_status().await?;
-        self.received(&snapshot, connection);
+    async fn step(&mut self, state: &mut WaitState<'_>) -> Result<Option<Outcome>, ClientError> {
+        let mut snapshot = self.wrapper.until(state.deadline).read_status().await?;
+        Self::received(&snapshot, state);
         match snapshot.report.status {
-            RunnerStatus::Stopped => self.add_callback(&snapshot).await?,
+            RunnerStatus::Stopped => self.add_callback(&snapshot, state).await?,
             RunnerStatus::InShutdown => {
                 if self.requested == Requested::No {
                     self.started_by = StartedBy::Joined;
                 }
                 self.requested = Requested::Accepted;
                 if self.must_join(&snapshot) {
-                    snapshot = self.request(connection).await?;
+                    snapshot = self.request(state).await?;
                 }
             }
             RunnerStatus::Running | RunnerStatus::Unknown(_) => {
-                // Repeated also after it was accepted: either the request was lost (upstream's wrapper forgets one that comes before its
-                // process exists), or the host started the runner anew.
+                // Repeated also after it was accepted: the request was lost (upstream's wrapper forgets a request before its process
+                // exists), or the host restarted the runner.
                 if self.asked.is_none_or(|asked| asked.elapsed() >= REQUEST_AGAIN) {
                     let permit = match self.requested {
                         Requested::Accepted => None,
                         Requested::No | Requested::Perhaps => {
-                            match self.peer_check.enter(self.deadline).await {
+                            match self.peer_check.enter(state.deadline).await {
                                 Ok(permit) => Some(permit),
                                 Err(peers) => return Ok(Some(Err(NotDrained::TooFewPeers(peers)))),
                             }
                         }
                     };
                     self.started_by = StartedBy::Here;
-                    snapshot = self.request(connection).await?;
+                    snapshot = self.request(state).await?;
                     drop(permit);
                 }
             }
@@ -134,80 +119,79 @@ impl<W: Wrapper, A: PeerCheck> Operation for Drain<'_, W, A> {
         Ok(Some(Ok(Drained::Ended(Box::new(ended)))))
     }
 
-    fn failed(&mut self, connection: &ConnectionState, error: ClientError) -> Result<ClientError, Outcome> {
+    fn failed(&mut self, state: &WaitState<'_>, error: ClientError) -> Result<ClientError, Outcome> {
         let retry = &self.policy.retry;
         if !error.retryable() {
-            // A refusal is an answer.
-            return Err(Err(self.unreached(connection, error)));
+            return Err(Err(self.unreached(state, error)));
         }
         if self.requested != Requested::No {
             return Ok(error);
         }
-        if self.may_assume(connection) {
-            if retry.exhausted(connection.absences) {
-                Err(Ok(self.assumed(connection, error)))
-            } else {
-                Ok(error)
-            }
-        } else if retry.exhausted(connection.failures) {
-            Err(Err(self.unreached(connection, error)))
+        if self.may_assume(state) {
+            if retry.exhausted(state.absences) { Err(Ok(self.assumed(state, error))) } else { Ok(error) }
+        } else if retry.exhausted(state.failures) {
+            Err(Err(self.unreached(state, error)))
         } else {
             Ok(error)
         }
     }
 
-    /// Takes an absent host for terminated where that is wanted, turns forceful when the policy says so, once; else the drain has failed.
-    fn expired(&mut self, connection: &mut ConnectionState) -> Option<Outcome> {
-        if self.may_assume(connection)
-            && connection.absences >= connection.failures
-            && let Some(error) = connection.lost.take()
+    /// Treats an absent host as terminated if a setting allows it, or requests a forceful shutdown, once, if the policy says so. Otherwise
+    /// the drain has failed.
+    fn expired(&mut self, state: &mut WaitState<'_>) -> Option<Outcome> {
+        if self.may_assume(state)
+            && state.absences >= state.failures
+            && let Some(error) = state.lost.take()
         {
-            return Some(Ok(self.assumed(connection, error)));
+            return Some(Ok(self.assumed(state, error)));
         }
         if self.policy.on_timeout == OnTimeout::Force && !self.forced && self.want == Mode::Graceful {
-            tracing::warn!(manager = self.manager, "not drained in time; requesting a forceful shutdown");
+            tracing::warn!(
+                { key::MANAGER } = state.manager,
+                "not drained in time; requesting a forceful shutdown"
+            );
             self.forced = true;
             self.want = Mode::Forceful;
             self.asked = None;
-            self.deadline = Instant::now() + FORCE_LIMIT;
+            state.deadline = Instant::now() + FORCE_LIMIT;
             return None;
         }
-        Some(Err(match connection.lost.take() {
-            Some(error) => self.unreached(connection, error),
+        Some(Err(match state.lost.take() {
+            Some(error) => self.unreached(state, error),
             None => NotDrained::TimedOut {
                 waited: self.policy.start.elapsed(),
                 requested: self.requested,
                 mode: self.policy.mode,
                 forced: self.forced,
-                last: connection.last.take(),
+                last: state.last.take(),
             },
         }))
     }
 
-    fn interrupted(&mut self, connection: &mut ConnectionState) -> Outcome {
+    fn interrupted(&mut self, state: &mut WaitState<'_>) -> Outcome {
         Err(NotDrained::Interrupted {
             waited: self.policy.start.elapsed(),
             requested: self.requested,
-            last: connection.last.take(),
+            last: state.last.take(),
         })
     }
 
-    fn log_progress(&self, connection: &ConnectionState) {
-        let waited = human(self.policy.start.elapsed());
-        match &connection.lost {
+    fn log_progress(&self, state: &WaitState<'_>) {
+        let (manager, waited) = (state.manager, human(state.start.elapsed()));
+        match &state.lost {
             Some(error) => {
                 tracing::info!(
-                    manager = self.manager,
-                    waited,
+                    { key::MANAGER } = manager,
+                    { key::WAITED } = waited,
                     "waiting for the runner to exit; wrapper unreachable: {error}"
                 );
             }
             None => {
-                let left = connection.last.as_ref().and_then(Snapshot::jobs_left);
+                let left = state.last.as_ref().and_then(Snapshot::jobs_left);
                 tracing::info!(
-                    manager = self.manager,
-                    waited,
-                    left,
+                    { key::MANAGER } = manager,
+                    { key::WAITED } = waited,
+                    { key::LEFT } = left,
                     "waiting for the runner to finish its jobs and exit"
                 );
             }
@@ -216,20 +200,19 @@ impl<W: Wrapper, A: PeerCheck> Operation for Drain<'_, W, A> {
 }
 
 impl<W: Wrapper, A> Drain<'_, W, A> {
-    /// Requests the shutdown that is wanted now.
-    async fn request(&mut self, connection: &mut ConnectionState) -> Result<Snapshot, ClientError> {
-        // Before the call, which may be dropped in the middle.
+    async fn request(&mut self, state: &mut WaitState<'_>) -> Result<Snapshot, ClientError> {
+        // Before the call, which may be dropped.
         let before = self.requested;
         self.requested = before.max(Requested::Perhaps);
         let forceful = self.want == Mode::Forceful;
         let request = DrainRequest { forceful, ..self.policy.request.clone() };
-        match self.wrapper.until(self.deadline).drain(&request).await {
+        match self.wrapper.until(state.deadline).drain(&request).await {
             Ok(snapshot) => {
                 let joined = self.started_by == StartedBy::Joined;
-                tracing::info!(manager = self.manager, forceful, joined, status = %snapshot.report.status, "shutdown requested");
+                tracing::info!({ key::MANAGER } = state.manager, { key::FORCEFUL } = forceful, { key::JOINED } = joined, { key::STATUS } = %snapshot.report.status, "shutdown requested");
                 self.asked = Some(Instant::now());
                 self.requested = Requested::Accepted;
-                self.received(&snapshot, connection);
+                Self::received(&snapshot, state);
                 Ok(snapshot)
             }
             Err(error) => {
@@ -241,9 +224,9 @@ impl<W: Wrapper, A> Drain<'_, W, A> {
         }
     }
 
-    /// A drain under way is joined when it is not ours: the wrapper then adds our callback, and refuses a job that would wait for its
-    /// own runner. A forceful drain hurries it. Upstream's wrapper is asked to hurry only: it can add nothing, and each of its requests is
-    /// a further signal.
+    /// Whether to send a request to a runner that is already shutting down. grit-wrapper then adds the callback, and refuses a job that
+    /// would wait for its own runner. A forceful request ends the drain earlier; it is the only request for upstream's wrapper, which sends
+    /// a signal for each request.
     fn must_join(&mut self, snapshot: &Snapshot) -> bool {
         if self.asked.is_some() {
             return false;
@@ -257,8 +240,8 @@ impl<W: Wrapper, A> Drain<'_, W, A> {
         self.want == Mode::Forceful || detail.drain.as_ref().is_none_or(|it| it.id != self.policy.request.id)
     }
 
-    /// A runner that had ended before: its wrapper makes the callback at once. A refused callback does not keep the runner running.
-    async fn add_callback(&mut self, snapshot: &Snapshot) -> Result<(), ClientError> {
+    /// The wrapper of a runner that had already exited sends the callback immediately. A refused callback is not an error of the drain.
+    async fn add_callback(&mut self, snapshot: &Snapshot, state: &WaitState<'_>) -> Result<(), ClientError> {
         if self.requested != Requested::No
             || self.no_callback.is_some()
             || self.policy.request.callback.is_none()
@@ -272,10 +255,10 @@ impl<W: Wrapper, A> Drain<'_, W, A> {
         if detail.drain.as_ref().is_some_and(|drain| drain.id == self.policy.request.id) {
             return Ok(());
         }
-        match self.wrapper.until(self.deadline).drain(&self.policy.request).await {
+        match self.wrapper.until(state.deadline).drain(&self.policy.request).await {
             Ok(_) => {
                 tracing::info!(
-                    manager = self.manager,
+                    { key::MANAGER } = state.manager,
                     "runner was already stopped; callback sent to its wrapper"
                 );
                 Ok(())
@@ -288,34 +271,34 @@ impl<W: Wrapper, A> Drain<'_, W, A> {
         }
     }
 
-    /// Only a host that was absent all the time may be taken for terminated, and only before the shutdown was requested.
-    fn may_assume(&self, connection: &ConnectionState) -> bool {
+    /// A host can be treated as terminated only before a shutdown was requested.
+    fn may_assume(&self, state: &WaitState<'_>) -> bool {
         self.policy.on_unreachable == OnUnreachable::AssumeTerminated
             && self.requested == Requested::No
-            && connection.absences > 0
+            && state.absences > 0
     }
 
-    fn assumed(&self, connection: &ConnectionState, error: ClientError) -> Drained {
+    fn assumed(&self, state: &WaitState<'_>, error: ClientError) -> Drained {
         let waited = self.policy.start.elapsed();
-        Drained::AssumedTerminated { attempts: connection.absences, waited, error }
+        Drained::AssumedTerminated { attempts: state.absences, waited, error }
     }
 
-    fn unreached(&self, connection: &ConnectionState, error: ClientError) -> NotDrained {
+    fn unreached(&self, state: &WaitState<'_>, error: ClientError) -> NotDrained {
         NotDrained::Connect {
-            attempts: connection.failures,
+            attempts: state.failures,
             waited: self.policy.start.elapsed(),
             requested: self.requested,
             error,
         }
     }
 
-    fn received(&self, snapshot: &Snapshot, connection: &mut ConnectionState) {
-        if connection.last.as_ref().is_none_or(|last| last.report != snapshot.report) {
+    fn received(snapshot: &Snapshot, state: &mut WaitState<'_>) {
+        if state.last.as_ref().is_none_or(|last| last.report != snapshot.report) {
             let drain = snapshot.detail.as_deref().and_then(|detail| detail.drain.as_ref());
             let drained_by = drain.map(|drain| drain.id.as_str());
-            tracing::info!(manager = self.manager, status = %snapshot.report.status, drained_by, "runner status changed");
+            tracing::info!({ key::MANAGER } = state.manager, { key::STATUS } = %snapshot.report.status, { key::DRAINED_BY } = drained_by, "runner status changed");
         }
-        connection.last = Some(snapshot.clone());
+        state.last = Some(snapshot.clone());
     }
 }
 

@@ -1,13 +1,12 @@
-//! One operation over every manager of a map, side by side, with every outcome kept.
+//! One operation for each runner manager of a map, in parallel.
 
 use std::{collections::BTreeMap, future::Future};
 
-/// The outcomes by manager key.
 pub(crate) type Outcomes<T> = BTreeMap<String, T>;
 
-/// Runs `operation` for each item, all side by side, and waits for all: one manager's failure neither stops nor hides another's.
+/// Runs `operation` for all items in parallel, and waits for all: a failure does not stop the others.
 ///
-/// There is no limit here, because most of an operation is waiting. The transport limits how many connections are made at once.
+/// There is no limit, because operations mostly wait. The transport limits the parallel handshakes.
 ///
 /// Dropping the future drops every operation.
 pub(crate) async fn for_each<I, T, F>(

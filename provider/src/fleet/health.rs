@@ -1,4 +1,4 @@
-//! Waiting until a runner manager is healthy.
+//! Waits until a runner manager is healthy.
 
 use std::time::Duration;
 
@@ -7,109 +7,123 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     retry::Retry,
-    wait::{self, ConnectionState, Operation},
+    wait::{self, Operation, WaitState},
 };
 use crate::{
     client::{ClientError, Level, RunnerStatus, Snapshot, Start, Wrapper},
     duration::human,
+    log_key as key,
 };
 
-/// How long `stopped` is taken for a restart in progress. After that the wait fails early: a wrapper that reports it will not start its
-/// runner again by itself, so nothing would change until the deadline.
+/// `stopped` can be a restart in progress for this time. After that the wait fails early: the wrapper does not restart its runner.
 const STOPPED_GRACE: Duration = Duration::from_secs(30);
 
-/// What counts as healthy, and for how long it is waited for.
+/// The required health, and the time limit.
 #[derive(Debug, Clone)]
 pub(crate) struct HealthPolicy {
-    /// When the operation began: `timeout` counts from here.
+    /// The start of the operation, from which `timeout` counts.
     pub start: Instant,
-    /// Overall limit.
     pub timeout: Duration,
-    /// How long it has to be healthy without a break.
+    /// The time for which the runner must stay healthy without interruption.
     pub stable_for: Duration,
-    /// The level to reach; `None`: the highest that the wrapper can observe.
+    /// The required level; `None`: the maximum level that the wrapper can check.
     pub level: Option<Level>,
     /// The required version of the runner.
     pub expected_version: Option<String>,
-    /// Start a runner that has ended.
+    /// Start a runner that has exited.
     pub start_if_stopped: bool,
     pub retry: Retry,
 }
 
-/// Proof that a manager is healthy.
+/// A healthy runner manager.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Healthy {
-    /// From the start of the wait to the proof.
     pub waited: Duration,
     pub snapshot: Snapshot,
 }
 
-/// Why a manager is not known to be healthy.
+/// Why a runner manager is not healthy.
 #[derive(Debug)]
 pub(crate) enum NotHealthy {
-    /// The wrapper was not reached, or no longer: attempts exhausted, deadline passed while disconnected, or a final refusal.
-    Connect { attempts: u32, waited: Duration, error: ClientError },
-    /// The wrapper answered, but not with lasting health, until the deadline. `missing` says what was wanting at last.
-    TimedOut { waited: Duration, last: Option<Snapshot>, missing: Missing },
-    /// The wrapper says that the runner ended, and nothing started it again.
-    Stopped { waited: Duration, reason: String, start: Option<Start> },
-    /// What is wanted cannot be seen through upstream's wrapper.
-    NotVerifiable { wanted: &'static str },
-    /// The stop token fired.
-    Interrupted { waited: Duration, last: Option<Snapshot>, start_requested: bool },
+    /// The wrapper is unreachable: all attempts failed, the deadline passed, or the error is permanent.
+    Connect {
+        attempts: u32,
+        waited: Duration,
+        error: ClientError,
+    },
+    /// The runner was not healthy for long enough until the deadline. `missing`: the last unmet condition.
+    TimedOut {
+        waited: Duration,
+        last: Option<Snapshot>,
+        missing: Missing,
+    },
+    /// The runner has exited, and was not restarted.
+    Stopped {
+        waited: Duration,
+        reason: String,
+        start: Option<Start>,
+    },
+    /// Upstream's wrapper cannot check the required condition.
+    NotVerifiable {
+        wanted: &'static str,
+    },
+    Interrupted {
+        waited: Duration,
+        last: Option<Snapshot>,
+        start_requested: bool,
+    },
 }
 
-/// What a runner lacks.
+/// An unmet condition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Missing {
-    /// Nothing but time: it was healthy, and not yet for long enough.
+    /// It is healthy, but not yet for long enough.
     Time,
-    /// It does not run.
     Running,
-    /// It runs, and has not reached the level; the wrapper's reasons.
-    Level { wanted: Level, reasons: Vec<String> },
-    /// It has another version, or none is known.
-    Version { wanted: String, found: Option<String> },
+    /// It has not reached the level; with the wrapper's reasons.
+    Level {
+        wanted: Level,
+        reasons: Vec<String>,
+    },
+    /// It has another version, or its version is unknown.
+    Version {
+        wanted: String,
+        found: Option<String>,
+    },
 }
 
-/// How a wait for health ends.
 pub(crate) type Outcome = Result<Healthy, NotHealthy>;
 
-/// Waits until the runner is healthy for `stable_for` without a break.
+/// Waits until the runner is healthy for `stable_for` without interruption.
 ///
-/// Only `running` counts: a draining runner takes no jobs, and `unknown` is a runner that was not started yet. Changes nothing on the
-/// host, unless the policy has it start a runner that has ended. May be dropped at any moment.
+/// Only the status `running` is healthy: a draining runner accepts no jobs, and a runner with status `unknown` was not started yet. Changes
+/// nothing on the host, unless the policy starts an exited runner. The future can be dropped at any time.
 pub(crate) async fn wait<W: Wrapper>(
     manager: &str,
     wrapper: &W,
     policy: &HealthPolicy,
     stop: &CancellationToken,
 ) -> Outcome {
-    let deadline = policy.start + policy.timeout;
+    let state = WaitState::new(manager, policy.start, policy.timeout);
     let operation = HealthWait {
-        manager,
-        wrapper: wrapper.until(deadline),
+        wrapper: wrapper.until(state.deadline),
         policy,
-        deadline,
         missing: Missing::Running,
         healthy_since: None,
         stopped_since: None,
         start_requested: false,
         started: None,
     };
-    wait::run(operation, wrapper, &policy.retry, stop).await
+    wait::run(operation, state, wrapper, &policy.retry, stop).await
 }
 
-/// What is known of one manager so far.
 struct HealthWait<'a, W> {
-    manager: &'a str,
     wrapper: W,
     policy: &'a HealthPolicy,
-    deadline: Instant,
     missing: Missing,
     healthy_since: Option<Instant>,
     stopped_since: Option<Instant>,
-    /// A start was requested, or may have been: its answer may be lost.
+    /// A start was requested, or may have been: the response may be lost.
     start_requested: bool,
     started: Option<Start>,
 }
@@ -117,25 +131,13 @@ struct HealthWait<'a, W> {
 impl<W: Wrapper> Operation for HealthWait<'_, W> {
     type Outcome = Outcome;
 
-    fn manager(&self) -> &str {
-        self.manager
-    }
-
-    fn start(&self) -> Instant {
-        self.policy.start
-    }
-
-    fn deadline(&self) -> Instant {
-        self.deadline
-    }
-
-    async fn step(&mut self, connection: &mut ConnectionState) -> Result<Option<Outcome>, ClientError> {
+    async fn step(&mut self, state: &mut WaitState<'_>) -> Result<Option<Outcome>, ClientError> {
         let snapshot = self.wrapper.read_status().await?;
         if snapshot.report.status == RunnerStatus::Stopped
             && self.policy.start_if_stopped
             && self.started.is_none()
         {
-            // Before the call, which may be dropped in the middle.
+            // Before the call, which may be dropped.
             self.start_requested = true;
             match self.wrapper.start().await {
                 Ok(started) => {
@@ -147,42 +149,39 @@ impl<W: Wrapper> Operation for HealthWait<'_, W> {
                     return Err(error);
                 }
             }
-            tracing::info!(manager = self.manager, outcome = ?self.started, "start of the runner requested");
+            tracing::info!({ key::MANAGER } = state.manager, { key::OUTCOME } = ?self.started, "start of the runner requested");
         }
-        Ok(self.evaluate(snapshot, connection))
+        Ok(self.evaluate(snapshot, state))
     }
 
-    fn failed(&mut self, connection: &ConnectionState, error: ClientError) -> Result<ClientError, Outcome> {
+    fn failed(&mut self, state: &WaitState<'_>, error: ClientError) -> Result<ClientError, Outcome> {
         self.healthy_since = None;
-        if error.retryable() && !self.policy.retry.exhausted(connection.failures) {
+        if error.retryable() && !self.policy.retry.exhausted(state.failures) {
             return Ok(error);
         }
         let waited = self.policy.start.elapsed();
-        Err(Err(NotHealthy::Connect { attempts: connection.failures, waited, error }))
+        Err(Err(NotHealthy::Connect { attempts: state.failures, waited, error }))
     }
 
-    /// Was it the connection, or the runner?
-    fn expired(&mut self, connection: &mut ConnectionState) -> Option<Outcome> {
+    fn expired(&mut self, state: &mut WaitState<'_>) -> Option<Outcome> {
         let waited = self.policy.start.elapsed();
-        Some(Err(match connection.lost.take() {
-            Some(error) => NotHealthy::Connect { attempts: connection.failures, waited, error },
-            None => {
-                NotHealthy::TimedOut { waited, last: connection.last.take(), missing: self.missing.clone() }
-            }
+        Some(Err(match state.lost.take() {
+            Some(error) => NotHealthy::Connect { attempts: state.failures, waited, error },
+            None => NotHealthy::TimedOut { waited, last: state.last.take(), missing: self.missing.clone() },
         }))
     }
 
-    fn interrupted(&mut self, connection: &mut ConnectionState) -> Outcome {
+    fn interrupted(&mut self, state: &mut WaitState<'_>) -> Outcome {
         Err(NotHealthy::Interrupted {
             waited: self.policy.start.elapsed(),
-            last: connection.last.take(),
+            last: state.last.take(),
             start_requested: self.start_requested,
         })
     }
 
-    /// Not past the moment at which health has lasted long enough.
-    fn pause(&self, connection: &ConnectionState) -> Duration {
-        let pause = connection.poll_interval(self.policy.start);
+    /// At most until the runner was healthy for `stable_for`.
+    fn pause(&self, state: &WaitState<'_>) -> Duration {
+        let pause = state.poll_interval();
         match self.healthy_since {
             Some(since) => {
                 pause.min((since + self.policy.stable_for).saturating_duration_since(Instant::now()))
@@ -191,24 +190,24 @@ impl<W: Wrapper> Operation for HealthWait<'_, W> {
         }
     }
 
-    fn log_progress(&self, connection: &ConnectionState) {
-        let waited = human(self.policy.start.elapsed());
-        match (&connection.lost, &connection.last) {
+    fn log_progress(&self, state: &WaitState<'_>) {
+        let (manager, waited) = (state.manager, human(state.start.elapsed()));
+        match (&state.lost, &state.last) {
             (Some(error), _) => {
                 tracing::info!(
-                    manager = self.manager,
-                    waited,
+                    { key::MANAGER } = manager,
+                    { key::WAITED } = waited,
                     "waiting for a healthy runner; wrapper unreachable: {error}"
                 );
             }
             (None, Some(last)) => {
                 let (status, missing) = (last.report.status, &self.missing);
-                tracing::info!(manager = self.manager, waited, %status, ?missing, "waiting for a healthy runner");
+                tracing::info!({ key::MANAGER } = manager, { key::WAITED } = waited, { key::STATUS } = %status, { key::MISSING } = ?missing, "waiting for a healthy runner");
             }
             (None, None) => {
                 tracing::info!(
-                    manager = self.manager,
-                    waited,
+                    { key::MANAGER } = manager,
+                    { key::WAITED } = waited,
                     "waiting for the first response of the wrapper"
                 );
             }
@@ -217,9 +216,9 @@ impl<W: Wrapper> Operation for HealthWait<'_, W> {
 }
 
 impl<W> HealthWait<'_, W> {
-    /// Takes in a status; the outcome when it decides the wait.
-    fn evaluate(&mut self, snapshot: Snapshot, connection: &mut ConnectionState) -> Option<Outcome> {
-        self.log_change(&snapshot, connection);
+    /// Evaluates a status. Returns the outcome if it ends the wait.
+    fn evaluate(&mut self, snapshot: Snapshot, state: &mut WaitState<'_>) -> Option<Outcome> {
+        Self::log_change(&snapshot, state);
         let now = Instant::now();
         let waited = now - self.policy.start;
         if snapshot.report.status == RunnerStatus::Stopped {
@@ -235,7 +234,7 @@ impl<W> HealthWait<'_, W> {
             Ok(missing) => missing,
             Err(wanted) => return Some(Err(NotHealthy::NotVerifiable { wanted })),
         };
-        connection.last = Some(snapshot.clone());
+        state.last = Some(snapshot.clone());
         if let Some(missing) = missing {
             self.missing = missing;
             self.healthy_since = None;
@@ -246,17 +245,17 @@ impl<W> HealthWait<'_, W> {
         (now - since >= self.policy.stable_for).then_some(Ok(Healthy { waited, snapshot }))
     }
 
-    fn log_change(&self, snapshot: &Snapshot, connection: &ConnectionState) {
+    fn log_change(snapshot: &Snapshot, state: &WaitState<'_>) {
         let level = |snapshot: &Snapshot| snapshot.detail.as_deref().map(|detail| detail.level);
-        let last = connection.last.as_ref();
+        let last = state.last.as_ref();
         if last.is_none_or(|last| last.report != snapshot.report || level(last) != level(snapshot)) {
             let level = level(snapshot).map(Level::as_str);
-            tracing::info!(manager = self.manager, status = %snapshot.report.status, level, "runner status changed");
+            tracing::info!({ key::MANAGER } = state.manager, { key::STATUS } = %snapshot.report.status, { key::LEVEL } = level, "runner status changed");
         }
     }
 }
 
-/// What the runner lacks; an error names what upstream's wrapper cannot tell.
+/// The unmet condition, if any. The error is the attribute that upstream's wrapper cannot check.
 pub(crate) fn missing(snapshot: &Snapshot, policy: &HealthPolicy) -> Result<Option<Missing>, &'static str> {
     let Some(detail) = snapshot.detail.as_deref() else {
         if matches!(policy.level, Some(Level::Ready | Level::Polling)) {
@@ -270,7 +269,7 @@ pub(crate) fn missing(snapshot: &Snapshot, policy: &HealthPolicy) -> Result<Opti
     if snapshot.report.status != RunnerStatus::Running {
         return Ok(Some(Missing::Running));
     }
-    // Before the wrapper's first probe nobody knows how far the runner can be seen: then it is not healthy yet.
+    // Before the wrapper's first probe, the maximum level is unknown: the runner is not healthy yet.
     let wanted = policy.level.or(detail.level_max).unwrap_or(Level::Polling);
     if detail.level < wanted {
         return Ok(Some(Missing::Level { wanted, reasons: detail.reasons.clone() }));

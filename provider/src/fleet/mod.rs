@@ -1,10 +1,10 @@
-//! One operation over one or many runner managers: wait until healthy, drain.
+//! Operations on runner managers: wait until healthy, and drain.
 //!
-//! Here stand the loops that decide when to call again and when to give up. They know a wrapper as the trait
-//! [`Wrapper`](crate::client::Wrapper) and return values; `explain` finds the words for them.
+//! The loops decide when to retry and when to fail. They use the trait [`Wrapper`](crate::client::Wrapper), and return values that
+//! `explain` turns into texts.
 //!
-//! Every wait ends at its deadline, at the stop token, or with an outcome. Nothing here takes back a shutdown that was requested: the runner
-//! goes on draining when the caller goes away, and the next call finds it draining.
+//! Each wait ends at its deadline, at the stop token, or with an outcome. A requested shutdown is never cancelled: the runner keeps
+//! draining, and the next call joins the drain.
 
 pub mod drain;
 mod for_each;

@@ -1,8 +1,8 @@
-//! Who may be drained now: the check of a drain's peers and the request to drain are one step.
+//! The check of `guard`: peers are checked and the drain is requested in one step.
 //!
-//! Two drains can be each other's peers. If both looked first and asked afterwards, each would find the other healthy, and both would be
-//! drained. So a check holds the turn until the wrapper has accepted the request, for all drains of one process. A manager that this
-//! process drains does not count as a healthy peer, whatever its wrapper says.
+//! Two drains can be each other's peers. If both checked before one of them requests its drain, both would find the other one healthy, and
+//! both would be drained. So a check holds a lock until the wrapper has accepted the request, for all drains of one process. A runner
+//! manager that this process drains is not a healthy peer, regardless of its status.
 
 use std::{
     collections::BTreeMap,
@@ -20,26 +20,26 @@ use tokio::{
 use super::retry::Retry;
 use crate::client::{ClientError, RunnerStatus, Wrapper};
 
-/// How long a peer may take to answer, its retries included.
+/// The time limit for one peer, including retries.
 const PEER_LIMIT: Duration = Duration::from_secs(30);
-/// Attempts for one peer, unless `retry` says otherwise.
+/// The default number of attempts for one peer.
 const PEER_ATTEMPTS: u32 = 3;
 
 /// The drains of one process.
 #[derive(Debug, Default)]
 pub struct Drains {
     peer_check: Arc<PeerCheckLock<()>>,
-    /// How often each manager is being drained, by what identifies it.
+    /// The number of drains of each runner manager, by its identity.
     under_way: Arc<Mutex<BTreeMap<String, usize>>>,
 }
 
 impl Drains {
-    /// A new run begins: what the last one drained counts by its wrapper's word again.
+    /// A new run starts: the drains of the previous one do not count any more.
     pub fn reset(&self) {
         self.under_way.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
-    /// This process drains the manager from now on.
+    /// This process starts to drain the runner manager.
     pub fn begin(&self, manager: &str) -> DrainInProgress {
         let mut under_way = self.under_way.lock().unwrap_or_else(PoisonError::into_inner);
         *under_way.entry(manager.to_owned()).or_default() += 1;
@@ -55,7 +55,7 @@ impl Drains {
     }
 }
 
-/// A drain that this process has begun. Dropping it takes that back, unless it [stays counted](Self::keep_counted).
+/// A drain of this process. Dropping it removes it, unless it [stays counted](Self::keep_counted).
 #[derive(Debug)]
 pub struct DrainInProgress {
     all: Arc<Mutex<BTreeMap<String, usize>>>,
@@ -64,7 +64,7 @@ pub struct DrainInProgress {
 }
 
 impl DrainInProgress {
-    /// The shutdown was requested, or may have been: the manager does not count as healthy until the end of the run.
+    /// The shutdown was requested, or may have been: the runner manager is not healthy until the end of the run.
     pub fn keep_counted(&mut self) {
         self.keeps_counted = true;
     }
@@ -85,13 +85,13 @@ impl Drop for DrainInProgress {
     }
 }
 
-/// Decides, just before the first request, whether a running runner may be drained.
+/// Decides, before the first request, whether a running runner may be drained.
 pub trait PeerCheck: Sync {
-    /// Waits for the turn and checks. The permit is held until the request was answered.
+    /// Waits for other checks, then checks the peers. The permit must be held until the response to the request.
     fn enter(&self, deadline: Instant) -> impl Future<Output = Result<Permit, TooFewPeers>> + Send;
 }
 
-/// The right to make the request.
+/// The permission to request a drain.
 #[derive(Debug, Default)]
 pub struct Permit {
     _lock: Option<OwnedMutexGuard<()>>,
@@ -112,27 +112,25 @@ impl PeerCheck for WithoutPeers {
 pub struct TooFewPeers {
     pub healthy: usize,
     pub wanted: usize,
-    /// The others, by key.
+    /// The other peers, by key.
     pub unhealthy: Vec<(String, PeerProblem)>,
 }
 
-/// Why a peer does not count as healthy.
+/// Why a peer is not healthy.
 #[derive(Debug)]
 pub enum PeerProblem {
-    /// This process drains it, too.
+    /// This process drains it.
     DrainedHere,
-    /// Its wrapper was asked to drain it, under this id.
+    /// A drain with this id was requested.
     AskedToDrain(String),
-    /// It does not run.
     Status(RunnerStatus),
-    /// It was not reached.
     Unreached(ClientError),
     NoAnswer(Duration),
-    /// Its entry cannot be used.
+    /// Its entry is invalid.
     Invalid(String),
 }
 
-/// A peer: what identifies it among the drains of this process, and its wrapper.
+/// A peer. `identity` identifies it among the drains of this process.
 #[derive(Debug)]
 pub(crate) struct Peer<W> {
     pub identity: String,
@@ -143,12 +141,12 @@ pub(crate) struct Peer<W> {
 #[derive(Debug)]
 pub(crate) struct WithPeers<'a, W> {
     pub drains: &'a Drains,
-    /// What identifies the manager that is to be drained.
+    /// The identity of the runner manager to drain.
     pub identity: String,
     pub peers: BTreeMap<String, Peer<W>>,
     pub min_healthy: usize,
     pub retry: Retry,
-    /// Filled when the check has passed.
+    /// Set after a successful check.
     pub under_way: Mutex<Option<DrainInProgress>>,
 }
 
@@ -163,7 +161,7 @@ impl<W: Wrapper> PeerCheck for WithPeers<'_, W> {
 }
 
 impl<W: Wrapper> WithPeers<'_, W> {
-    /// Checks all peers at the same time, and stops as soon as enough are healthy.
+    /// Checks all peers in parallel, until enough are healthy.
     async fn check(&self, deadline: Instant) -> Result<(), TooFewPeers> {
         let deadline = deadline.min(Instant::now() + PEER_LIMIT);
         let mut checks: FuturesUnordered<_> = self
@@ -185,7 +183,7 @@ impl<W: Wrapper> WithPeers<'_, W> {
         Ok(())
     }
 
-    /// Whether a peer is healthy. A call that fails is repeated.
+    /// Whether a peer is healthy. Retries failed calls.
     async fn check_peer(&self, peer: &Peer<W>, deadline: Instant) -> Result<(), PeerProblem> {
         if self.drains.is_under_way(&peer.identity) {
             return Err(PeerProblem::DrainedHere);

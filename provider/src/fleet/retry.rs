@@ -1,15 +1,14 @@
-//! What to do about a connection that fails or is lost.
+//! Retries of failed connections.
 
 use std::time::Duration;
 
-/// How often, and how soon, a failed connection is tried again.
+/// The number of attempts, and the delays between them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Retry {
-    /// Connection attempts in a row before giving up; `None`: until the operation's deadline.
+    /// Consecutive failed attempts before the operation fails; `None`: until its deadline.
     pub attempts: Option<u32>,
-    /// Delay after the first failed attempt; it doubles with each further one.
+    /// The delay after the first failed attempt. It doubles after each further one.
     pub min_delay: Duration,
-    /// The longest delay between two attempts.
     pub max_delay: Duration,
 }
 
@@ -18,14 +17,13 @@ impl Retry {
         Backoff::new(self.min_delay, self.max_delay)
     }
 
-    /// Whether `failures` failed attempts in a row are enough.
     pub(super) fn exhausted(&self, failures: u32) -> bool {
         self.attempts.is_some_and(|attempts| failures >= attempts)
     }
 }
 
-/// Delays that double up to a limit, each shortened by up to a quarter at random, so that hundreds of managers behind one
-/// bastion do not come back in step.
+/// Delays that double up to a limit. Each is shortened by up to 25 % at random, so that many managers behind one jump host do not retry at
+/// the same time.
 #[derive(Debug, Clone)]
 pub(super) struct Backoff {
     next: Duration,
@@ -38,20 +36,19 @@ impl Backoff {
         Self { next: first, first, limit: limit.max(first) }
     }
 
-    /// The delay before the next try.
     pub(super) fn delay(&mut self) -> Duration {
         let delay = self.next;
         self.next = (self.next * 2).min(self.limit);
         delay.mul_f64(1.0 - 0.25 * random_fraction())
     }
 
-    /// After a success: the next loss starts small again.
+    /// Called after a success.
     pub(super) fn reset(&mut self) {
         self.next = self.first;
     }
 }
 
-/// A number from 0 to 1 out of a random UUID: jitter needs no better source, and no further dependency.
+/// A random number from 0 to 1. A UUID is random enough for jitter.
 fn random_fraction() -> f64 {
     let (high, _) = uuid::Uuid::new_v4().as_u64_pair();
     // The top 48 bits of a version 4 UUID are all random.

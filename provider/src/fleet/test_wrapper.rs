@@ -1,4 +1,4 @@
-//! A wrapper that follows a script, on tokio's paused clock.
+//! A scripted wrapper on tokio's paused clock.
 
 use std::{
     io,
@@ -17,7 +17,7 @@ use crate::{
     transport::{Cause, ConnectionMethod, Phase, Route, TransportError},
 };
 
-/// What the script decides from.
+/// The input of a script.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct ScriptInput {
     /// Since the start.
@@ -32,14 +32,14 @@ pub(super) struct ScriptInput {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ScriptedFault {
-    /// Nothing is there.
+    /// No host responds.
     Down,
-    /// Somebody answers and does not let us in now.
+    /// The server temporarily rejects connections.
     Busy,
-    /// The connection broke in the middle of a call.
+    /// The connection broke during a call.
     Broken,
     Refused,
-    /// Other connections kept this one from being begun.
+    /// Other connections used all slots.
     HandshakeQueueTimeout,
 }
 
@@ -139,7 +139,7 @@ impl<F: Fn(ScriptInput) -> Result<S, ScriptedFault> + Sync, S: Into<Snapshot>> W
     }
 }
 
-/// `attempts` attempts a second apart.
+/// A retry policy with a delay of one second.
 pub(super) fn retry(attempts: Option<u32>) -> Retry {
     Retry { attempts, min_delay: Duration::from_secs(1), max_delay: Duration::from_secs(10) }
 }

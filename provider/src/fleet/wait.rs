@@ -1,4 +1,4 @@
-//! The loop that health and drain share: one call after the other, until the operation ends, its deadline passes, or Terraform stops it.
+//! The loop of health checks and drains: one step after the other, until the operation ends, its deadline passes, or Terraform stops it.
 
 use std::time::Duration;
 
@@ -6,78 +6,73 @@ use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::retry::Retry;
-use crate::client::{ClientError, Snapshot, Wrapper};
+use crate::{
+    client::{ClientError, Snapshot, Wrapper},
+    log_key as key,
+};
 
-/// How often a wrapper that reports no changes is called. Short at first, because most waits are short; never longer than
-/// [`POLL_SLOWEST`], so that a change is seen after a fifth of a second on average. A call over an open tunnel costs both ends less than a
-/// millisecond.
+/// The poll interval for a wrapper that does not report changes. It is short at first, because most waits are short, and never longer than
+/// [`POLL_SLOWEST`], so that a change is found after 0.2 s on average. A call over an open tunnel costs both sides less than 1 ms.
 const POLL_FIRST: Duration = Duration::from_millis(100);
 const POLL_SLOWEST: Duration = Duration::from_millis(400);
-/// Where the wrapper reports changes, calls find only what was missed when the stream of changes broke.
+/// The poll interval for a wrapper that reports changes. It finds changes that were missed when the stream of changes broke.
 const POLL_WATCHED: Duration = Duration::from_secs(5);
 
-/// How often a long wait logs its progress.
-const PROGRESS_EVERY: Duration = Duration::from_secs(30);
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(30);
 
-/// How long a call may go on past the deadline to report why it failed. Calls end at the deadline by themselves.
+/// Time for a call to report its error after the deadline.
 const ERROR_GRACE: Duration = Duration::from_millis(500);
 
-/// What a wait is for.
+/// An operation that waits for a runner.
 pub(super) trait Operation {
-    /// How it ends.
     type Outcome;
 
-    /// The key of the runner manager.
-    fn manager(&self) -> &str;
-
-    /// When the operation began.
-    fn start(&self) -> Instant;
-
-    /// When it ends at the latest.
-    fn deadline(&self) -> Instant;
-
-    /// Reads the status and does what is due; the outcome when the operation is over.
+    /// Reads the status and does what is due. Returns the outcome when the operation has ended.
     fn step(
         &mut self,
-        connection: &mut ConnectionState,
+        state: &mut WaitState<'_>,
     ) -> impl Future<Output = Result<Option<Self::Outcome>, ClientError>> + Send;
 
-    /// Decides about a failed call, which is counted in `connection`: the error comes back where it is worth another attempt.
-    fn failed(
-        &mut self,
-        connection: &ConnectionState,
-        error: ClientError,
-    ) -> Result<ClientError, Self::Outcome>;
+    /// Decides about a failed call, which is counted in `state`. Returns the error if the call is retried.
+    fn failed(&mut self, state: &WaitState<'_>, error: ClientError) -> Result<ClientError, Self::Outcome>;
 
-    /// The deadline has passed. `None`: the operation goes on until its new deadline.
-    fn expired(&mut self, connection: &mut ConnectionState) -> Option<Self::Outcome>;
+    /// The deadline has passed. `None`: `state` has a new deadline.
+    fn expired(&mut self, state: &mut WaitState<'_>) -> Option<Self::Outcome>;
 
     /// Terraform stops the operation.
-    fn interrupted(&mut self, connection: &mut ConnectionState) -> Self::Outcome;
+    fn interrupted(&mut self, state: &mut WaitState<'_>) -> Self::Outcome;
 
     /// The time until the next step.
-    fn pause(&self, connection: &ConnectionState) -> Duration {
-        connection.poll_interval(self.start())
+    fn pause(&self, state: &WaitState<'_>) -> Duration {
+        state.poll_interval()
     }
 
     /// Logs what the operation waits for.
-    fn log_progress(&self, connection: &ConnectionState);
+    fn log_progress(&self, state: &WaitState<'_>);
 }
 
-/// What is known about the connection to the wrapper.
-#[derive(Debug, Default)]
-pub(super) struct ConnectionState {
-    /// Failed calls in a row. A call that other connections kept from being begun does not count.
+/// The state of a wait, and of the connection to its wrapper.
+#[derive(Debug)]
+pub(super) struct WaitState<'a> {
+    /// The key of the runner manager.
+    pub(super) manager: &'a str,
+    pub(super) start: Instant,
+    pub(super) deadline: Instant,
+    /// Consecutive failed calls, without those that waited for a connection slot.
     pub(super) failures: u32,
     /// How many of the last failed calls found the host absent.
     pub(super) absences: u32,
-    /// The last failure, while the wrapper is not reached.
+    /// The last error, until a call succeeds.
     pub(super) lost: Option<ClientError>,
     /// The last status.
     pub(super) last: Option<Snapshot>,
 }
 
-impl ConnectionState {
+impl<'a> WaitState<'a> {
+    pub(super) fn new(manager: &'a str, start: Instant, timeout: Duration) -> Self {
+        Self { manager, start, deadline: start + timeout, failures: 0, absences: 0, lost: None, last: None }
+    }
+
     fn count(&mut self, error: &ClientError) {
         self.failures += u32::from(error.was_tried());
         self.absences = if error.is_absent() { self.absences + 1 } else { 0 };
@@ -87,58 +82,58 @@ impl ConnectionState {
         (self.failures, self.absences, self.lost) = (0, 0, None);
     }
 
-    pub(super) fn poll_interval(&self, start: Instant) -> Duration {
+    pub(super) fn poll_interval(&self) -> Duration {
         if self.last.as_ref().is_some_and(|snapshot| snapshot.detail.is_some()) {
             POLL_WATCHED
         } else {
-            (start.elapsed() / 20).clamp(POLL_FIRST, POLL_SLOWEST)
+            (self.start.elapsed() / 20).clamp(POLL_FIRST, POLL_SLOWEST)
         }
     }
 }
 
-/// Runs an operation to its end. May be dropped at any moment; that changes nothing on the host.
+/// Runs an operation until it ends. Dropping the future changes nothing on the host.
 pub(super) async fn run<O: Operation>(
     mut operation: O,
+    mut state: WaitState<'_>,
     wrapper: &impl Wrapper,
     retry: &Retry,
     stop: &CancellationToken,
 ) -> O::Outcome {
-    let mut connection = ConnectionState::default();
     let mut backoff = retry.backoff();
-    let mut next_progress = Instant::now() + PROGRESS_EVERY;
+    let mut next_progress = Instant::now() + PROGRESS_INTERVAL;
     loop {
         let step = tokio::select! {
-            // Stop before deadline before answer: Ctrl-C returns at once.
+            // In this order: Ctrl-C returns immediately.
             biased;
-            () = stop.cancelled() => return operation.interrupted(&mut connection),
-            () = sleep_until(operation.deadline() + ERROR_GRACE) => match operation.expired(&mut connection) {
+            () = stop.cancelled() => return operation.interrupted(&mut state),
+            () = sleep_until(state.deadline + ERROR_GRACE) => match operation.expired(&mut state) {
                 Some(outcome) => return outcome,
                 None => continue,
             },
-            step = operation.step(&mut connection) => step,
+            step = operation.step(&mut state) => step,
         };
         let pause = match step {
             Ok(Some(outcome)) => return outcome,
             Ok(None) => {
-                connection.reached();
+                state.reached();
                 backoff.reset();
-                operation.pause(&connection)
+                operation.pause(&state)
             }
-            // The deadline cut a call short, and the one before was answered: the connection has not failed.
-            Err(_)
-                if connection.lost.is_none()
-                    && connection.last.is_some()
-                    && Instant::now() >= operation.deadline() =>
-            {
-                operation.pause(&connection)
+            // The deadline cut a call short, and the one before was answered: the state has not failed.
+            Err(_) if state.lost.is_none() && state.last.is_some() && Instant::now() >= state.deadline => {
+                operation.pause(&state)
             }
             Err(error) => {
-                connection.count(&error);
-                match operation.failed(&connection, error) {
+                state.count(&error);
+                match operation.failed(&state, error) {
                     Ok(error) => {
-                        let (manager, failures) = (operation.manager(), connection.failures);
-                        tracing::debug!(manager, failures, "wrapper unreachable: {error}");
-                        connection.lost = Some(error);
+                        let WaitState { manager, failures, .. } = state;
+                        tracing::debug!(
+                            { key::MANAGER } = manager,
+                            { key::FAILURES } = failures,
+                            "wrapper unreachable: {error}"
+                        );
+                        state.lost = Some(error);
                         backoff.delay()
                     }
                     Err(outcome) => return outcome,
@@ -146,16 +141,16 @@ pub(super) async fn run<O: Operation>(
             }
         };
         if Instant::now() >= next_progress {
-            next_progress = Instant::now() + PROGRESS_EVERY;
-            operation.log_progress(&connection);
+            next_progress = Instant::now() + PROGRESS_INTERVAL;
+            operation.log_progress(&state);
         }
         tokio::select! {
             biased;
-            () = stop.cancelled() => return operation.interrupted(&mut connection),
-            () = sleep_until(operation.deadline()) => if let Some(outcome) = operation.expired(&mut connection) {
+            () = stop.cancelled() => return operation.interrupted(&mut state),
+            () = sleep_until(state.deadline) => if let Some(outcome) = operation.expired(&mut state) {
                 return outcome;
             },
-            () = wrapper.changed(), if connection.lost.is_none() => {}
+            () = wrapper.changed(), if state.lost.is_none() => {}
             () = sleep(pause) => {}
         }
     }

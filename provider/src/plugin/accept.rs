@@ -15,6 +15,8 @@ use tokio::{
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
 use tonic::transport::server::Connected;
 
+use crate::log_key;
+
 /// The time limit of a TLS handshake.
 const TLS_HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -40,7 +42,7 @@ pub(super) fn connections(
             let stream = match accepted {
                 Ok((stream, _)) => stream,
                 Err(error) => {
-                    tracing::warn!(%error, "cannot accept a connection");
+                    tracing::warn!({ log_key::ERROR } = %error, "cannot accept a connection");
                     tokio::time::sleep(ACCEPT_RETRY_DELAY).await;
                     continue;
                 }
@@ -48,11 +50,11 @@ pub(super) fn connections(
             match stream.peer_cred() {
                 Ok(peer) if peer.uid() == own => {}
                 Ok(peer) => {
-                    tracing::warn!(uid = peer.uid(), "rejected a client of another user");
+                    tracing::warn!({ log_key::UID } = peer.uid(), "rejected a client of another user");
                     continue;
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "rejected a client whose user cannot be determined");
+                    tracing::warn!({ log_key::ERROR } = %error, "rejected a client whose user cannot be determined");
                     continue;
                 }
             }
@@ -72,7 +74,7 @@ async fn introduce(
         Some(acceptor) => match tokio::time::timeout(TLS_HANDSHAKE_TIMEOUT, acceptor.accept(stream)).await {
             Ok(Ok(stream)) => Connection::Tls(Box::new(stream)),
             Ok(Err(error)) => {
-                tracing::warn!(%error, "rejected a client: TLS handshake failed");
+                tracing::warn!({ log_key::ERROR } = %error, "rejected a client: TLS handshake failed");
                 return;
             }
             Err(_) => {

@@ -25,7 +25,7 @@ use std::{backtrace::BacktraceStatus, process::ExitCode};
 pub use launch::{Launch, Refusal};
 pub use serve::{ServeError, serve};
 
-use crate::{Registry, call};
+use crate::{Registry, call, log_key};
 
 /// Runs the provider; called by `main`.
 ///
@@ -71,9 +71,9 @@ fn report_panic(info: &std::panic::PanicHookInfo<'_>) {
     let backtrace = std::backtrace::Backtrace::capture();
     let text = call::panic_text(info.payload());
     if backtrace.status() == BacktraceStatus::Captured {
-        tracing::error!(place, %backtrace, "panic: {text}");
+        tracing::error!({ log_key::LOCATION } = place, { log_key::BACKTRACE } = %backtrace, "panic: {text}");
     } else {
-        tracing::error!(place, "panic: {text}");
+        tracing::error!({ log_key::LOCATION } = place, "panic: {text}");
     }
     // Fails only outside of a call.
     let _ = call::CALL.try_with(|call| call.note(|notes| notes.panicked_at = Some(place)));

@@ -16,6 +16,8 @@ use tempfile::TempDir;
 use thiserror::Error;
 use tokio::net::UnixListener;
 
+use crate::log_key;
+
 /// Linux allows 107 bytes, other systems fewer.
 const MAX_SOCKET_PATH: usize = 100;
 
@@ -78,10 +80,10 @@ impl Socket {
             for folder in stale(&parent, &prefix).into_iter().filter(|folder| *folder != own) {
                 match fs::remove_dir_all(&folder) {
                     Ok(()) => {
-                        tracing::debug!(folder = %folder.display(), "removed the socket directory of a killed process");
+                        tracing::debug!({ log_key::DIRECTORY } = %folder.display(), "removed the socket directory of a killed process");
                     }
                     Err(error) => {
-                        tracing::debug!(folder = %folder.display(), %error, "cannot remove a stale socket directory");
+                        tracing::debug!({ log_key::DIRECTORY } = %folder.display(), { log_key::ERROR } = %error, "cannot remove a stale socket directory");
                     }
                 }
             }

@@ -1,4 +1,4 @@
-//! The managed resources, one file each, named as in the registry.
+//! The managed resources.
 
 mod runner_drain;
 mod runner_health;
@@ -14,7 +14,7 @@ use crate::{
     schema::{AttributePath, Diagnostics},
 };
 
-/// The configuration that a call needs for a connection, or an error.
+/// The configuration for a connection, or an error.
 pub(crate) fn configured(shared: &Shared, diags: &mut Diagnostics) -> Option<Arc<Configured>> {
     let unknown = match shared.configuration() {
         ConfigurationState::Configured(known) => return Some(known),
@@ -25,7 +25,7 @@ pub(crate) fn configured(shared: &Shared, diags: &mut Diagnostics) -> Option<Arc
     None
 }
 
-/// Some hex digits that no other object has.
+/// A random suffix of an id.
 fn unique_suffix() -> String {
     uuid::Uuid::new_v4().simple().to_string()[..8].to_owned()
 }

@@ -1,20 +1,20 @@
-//! `grit_runner_drain`: a guard on one runner manager. Its destroy drains the runner, and what it refers to is destroyed after it.
+//! `grit_runner_drain`: destroy drains one runner manager. Resources that it refers to are destroyed after it.
 //!
-//! Two laws (docs/adr/0002-order-of-operations.md has the experiments behind them):
+//! Two laws (docs/adr/0002-order-of-operations.md has the experiments):
 //!
-//! 1. **The create of a guard never fails once Terraform calls it.** In a replacement with `create_before_destroy`, the old guard is deposed by
-//!    then. If the new one fails, also in the plan that Terraform makes again during the apply, the old guard has no current object beside
-//!    it. Terraform reads the dependencies of a deposed object from its current one: the next apply would destroy the instance before or
-//!    during its drain. A create that fails with a state leaves a tainted guard, whose replacement drains a live runner. So create
-//!    touches no network, and a bad value that becomes known only in the apply is stored, with a warning at its attribute. The health
-//!    gate takes the same values and fails on them, which keeps the order. What is known in the plan is refused there, because nothing has
-//!    begun yet. [`Walk`] says whether a call belongs to a plan.
-//! 2. **The destroy of a guard never succeeds without evidence**: the wrapper said that the process ended, or the user said that the host is
-//!    gone. A guard whose target is missing or malformed cannot ask a wrapper, so its destroy is an error that says how to go on. A guard
-//!    that was superseded in the same apply is not drained, and the user is warned (see [`plan_guard`](crate::plan_guard)).
+//! 1. **Create never fails once Terraform calls it.** In a replacement with `create_before_destroy`, the old drain resource is deposed by
+//!    then. If the new one fails, also in the plan that Terraform repeats during the apply, the old one has no current object. Terraform
+//!    reads the dependencies of a deposed object from its current one: the next apply would destroy the instance before or during its
+//!    drain. A create that fails with a state leaves a tainted object, whose replacement drains a running runner. So create does not use
+//!    the network, and an invalid value that becomes known only in the apply is stored, with a warning at its attribute. The health check
+//!    has the same values and fails on them, which keeps the order. Values that are known in the plan are rejected in the plan. [`Walk`]
+//!    is the phase of Terraform.
+//! 2. **Destroy never succeeds without evidence**: the wrapper reports that the process has exited, or the user sets that the host is gone.
+//!    With a missing or invalid target no wrapper can be called, so destroy fails with the next step. A drain resource that was superseded
+//!    in the same apply is not drained, with a warning (see [`plan_guard`](crate::plan_guard)).
 //!
-//! An error in an update, or in its plan, is harmless: Terraform keeps the guard as it was. Read touches no network. The destroy can
-//! be repeated at any time.
+//! An error in an update, or in its plan, is harmless: Terraform keeps the drain resource. Read does not use the network. Destroy can be
+//! repeated at any time.
 
 mod shut_down;
 mod state;
@@ -62,7 +62,8 @@ impl ResourceExt for RunnerDrain {
         }
     }
 
-    /// Adopts the usual "drain by destroy provisioner" constructs. The guard starts without a drain; the next apply fills it in place.
+    /// Moves the usual "drain by destroy provisioner" resources. The new drain resource drains nothing until the next apply sets its
+    /// attributes.
     fn move_json(&self, diags: &mut Diagnostics, source: MoveSource) -> Option<Json> {
         match source.type_name.as_str() {
             "terraform_data" | "null_resource" => {
@@ -87,7 +88,7 @@ impl Resource for RunnerDrain {
     }
 
     async fn validate<'a>(&self, diags: &mut Diagnostics, config: DrainState) -> Option<()> {
-        // In an apply the plan that follows decides: an update may fail, a create must not.
+        // In an apply, the following plan decides: an update may fail, a create must not.
         if call().walk == Walk::Plan {
             config.check(diags);
         }
@@ -101,8 +102,8 @@ impl Resource for RunnerDrain {
         private: ValueEmpty,
         _: ValueEmpty,
     ) -> Option<(DrainState, ValueEmpty)> {
-        // No network: an unreachable host must not make plan and destroy impossible, and a runner that ended is no reason to
-        // forget its guard.
+        // Does not use the network: plan and destroy must work while a host is unreachable, and a stopped runner does not remove its drain
+        // resource.
         Some((state, private))
     }
 
@@ -152,7 +153,7 @@ impl Resource for RunnerDrain {
         if diags.has_errors() {
             return None;
         }
-        // A guard that was adopted, or stored without an identifier, has no instance yet: filling it in is an update.
+        // A drain resource that was moved, or stored without an instance id, has no instance yet: setting it is an update.
         let replaced = prior.instance().is_some() && prior.instance_id != proposed.instance_id;
         if let Some(instance) = prior.instance() {
             let guard = &self.shared.guard;
@@ -169,7 +170,7 @@ impl Resource for RunnerDrain {
             proposed.id = Value::Unknown;
         }
         if replaced {
-            // Terraform does not ask for the destroy half of a replacement while it plans.
+            // Terraform does not plan the destroy of a replacement separately.
             prior.warn_of_drain(Some(&proposed.instance_id), diags);
         }
         let paths = if replaced { vec![AttributePath::new("instance_id")] } else { vec![] };
@@ -189,7 +190,7 @@ impl Resource for RunnerDrain {
             plan::conflict(instance, conflict).error(AttributePath::root(), diags);
             return None;
         }
-        // Terraform asks again in the apply, where a warning would come after the drain.
+        // Terraform plans again in the apply, where the warning would be too late.
         if prior.runner_manager.is_value() && call().walk != Walk::Apply {
             prior.warn_of_drain(None, diags);
         }
@@ -269,7 +270,7 @@ impl Resource for RunnerDrain {
     }
 }
 
-/// Readable, unique, and new for each guard.
+/// Readable and unique.
 fn new_id(planned: &DrainState) -> Value<String> {
     Value::Value(format!("{}@{}#{}", planned.name(), planned.address(), unique_suffix()))
 }

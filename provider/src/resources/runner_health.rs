@@ -1,8 +1,8 @@
-//! `grit_runner_health`: a gate over a map of runner managers. Its create and update return when every one of them is healthy.
+//! `grit_runner_health`: create and update wait until all runner managers of a map are healthy.
 //!
-//! No attribute replaces it, and any change waits again for all. A failed create leaves nothing, a failed update leaves the prior
-//! state, so that the next apply waits again (docs/adr/0002-order-of-operations.md: a gate that kept its planned state would let the old
-//! runners be drained although the new ones never became healthy).
+//! No attribute replaces it, and each change repeats the wait. A failed create stores nothing, and a failed update keeps the prior state,
+//! so that the next apply waits again. With the planned state, old runners could be drained although the new ones are not healthy
+//! (docs/adr/0002-order-of-operations.md).
 
 mod refresh;
 mod state;
@@ -23,6 +23,7 @@ use crate::{
         self, Outcomes,
         health::{Healthy, NotHealthy},
     },
+    log_key,
     plan_guard::Conflict,
     process::{ConfigurationState, Shared},
     schema::{AttributePath, Diagnostics, DiagnosticsExt, Resource, ResourceExt, Schema, Value, ValueEmpty},
@@ -35,7 +36,6 @@ pub struct RunnerHealth {
     shared: Arc<Shared>,
 }
 
-/// How one manager's wait ended.
 type Outcome = Result<Healthy, WaitFailure>;
 
 enum WaitFailure {
@@ -48,10 +48,10 @@ impl RunnerHealth {
         Self { shared }
     }
 
-    /// Refuses a plan that creates two guards for one instance.
+    /// Rejects a plan that creates two drain resources for one instance.
     ///
-    /// The plan of a guard can only warn of it while nothing proves that it is a plan. This gate depends on guards, so it is planned after
-    /// them, and the identifiers of new guards that it takes are unknown: that is the proof.
+    /// The plan of a drain resource can only warn, because it may belong to an apply. This resource is planned after the drain resources,
+    /// and their new ids are unknown, which proves that this is a plan.
     fn refuse_twice_guarded(&self, diags: &mut Diagnostics) -> Option<()> {
         let instances = self.shared.guard.planned_twice();
         if call().walk != Walk::Plan || instances.is_empty() {
@@ -82,7 +82,11 @@ impl RunnerHealth {
                 let outcome = fleet::health::wait(&key, &client, policy, stop).await;
                 if let Ok(healthy) = &outcome {
                     let waited = human(healthy.waited);
-                    tracing::info!(manager = key, waited, "runner manager is healthy");
+                    tracing::info!(
+                        { log_key::MANAGER } = key,
+                        { log_key::WAITED } = waited,
+                        "runner manager is healthy"
+                    );
                 }
                 outcome.map_err(WaitFailure::NotHealthy)
             };
@@ -101,7 +105,7 @@ impl RunnerHealth {
     }
 }
 
-/// One error for each manager that is not healthy, each saying how the others fared. False when all are healthy.
+/// Adds one error for each runner manager that is not healthy. Returns whether there is one.
 fn report_failures(diags: &mut Diagnostics, planned: &HealthState, outcomes: &Outcomes<Outcome>) -> bool {
     let healthy: Vec<_> =
         outcomes.iter().filter(|(_, outcome)| outcome.is_ok()).map(|(key, _)| key.as_str()).collect();
@@ -132,7 +136,7 @@ impl Resource for RunnerHealth {
     }
 
     async fn validate<'a>(&self, diags: &mut Diagnostics, config: HealthState) -> Option<()> {
-        // In an apply, too: a gate that fails holds back the destroys that wait for it.
+        // Also in an apply: a failed health check prevents the destroys that depend on it.
         config.check(diags);
         (!diags.has_errors()).then_some(())
     }
@@ -190,7 +194,7 @@ impl Resource for RunnerHealth {
         }
         let drifted = prior.status != Value::Value(HEALTHY.to_owned());
         if drifted || proposed != prior {
-            // Managers that this plan removes are not named: their health does not matter any more.
+            // Not about runner managers that this plan removes.
             if drifted {
                 warn_of_unhealthy(&prior, &proposed, diags);
             }

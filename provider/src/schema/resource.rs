@@ -1,13 +1,12 @@
-//! What a managed resource says beyond `Resource`.
+//! The parts of a managed resource that `Resource` lacks.
 
 use serde_json::Value as Json;
 
 use super::{Diagnostics, Resource};
 
-/// The part of a managed resource that [`Resource`] has no words for. Every method has a default: `impl ResourceExt for Mine {}` will do.
+/// The parts of a managed resource that [`Resource`] lacks. All methods have a default: `impl ResourceExt for Mine {}` is enough.
 ///
-/// Attribute names in the tables below are dotted paths without element keys: `runner_managers.ssh_key_pem` names that attribute in
-/// every element of the map.
+/// Attributes are dotted paths without element keys: `runner_managers.ssh_key_pem` is this attribute in all elements of the map.
 ///
 /// # Rules for the calls of `Resource`
 ///
@@ -22,12 +21,12 @@ use super::{Diagnostics, Resource};
 /// - Neither `validate` nor the plan calls touch the network.
 /// - `call()` knows its call by the task: clone the token before `tokio::spawn`.
 pub trait ResourceExt: Resource {
-    /// Attributes that Terraform passes in the configuration and never stores. The server nulls them in every answer.
+    /// Attributes that Terraform sends in the configuration and never stores. The server sets them to null in all responses.
     fn write_only(&self) -> &'static [&'static str] {
         &[]
     }
 
-    /// Attributes that are deprecated, each with what to use in its place.
+    /// Deprecated attributes, with their replacement.
     fn deprecations(&self) -> &'static [(&'static str, &'static str)] {
         &[]
     }
@@ -48,15 +47,15 @@ pub trait ResourceExt: Resource {
         None
     }
 
-    /// Shows every state that Terraform has stored, before anything is planned; also when its version is current.
+    /// Receives each stored state before anything is planned, also if its version is current.
     ///
-    /// Terraform asks once per object and process: with this hook a resource can know what it already guards. It must be quick.
+    /// Called once for each object and process. With it, a resource knows what is in the state. It must be fast.
     fn observe_stored_state(&self, state: &Json) {
         let _ = state;
     }
 }
 
-/// Where a `moved` block across types comes from.
+/// The source of a `moved` block from another type.
 #[derive(Debug, Clone)]
 pub struct MoveSource {
     /// For example `terraform.io/builtin/terraform`.

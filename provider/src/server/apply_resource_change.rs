@@ -1,6 +1,6 @@
-//! ApplyResourceChange: create, update, destroy; and what is left in the state when one of them fails.
+//! ApplyResourceChange: create, update, destroy; and the state after a failure.
 //!
-//! Terraform saves what the answer holds, error or not. After a failure:
+//! Terraform saves the state of the response, also with an error. After a failure:
 //!
 //! | call    | answer                                                     | what Terraform keeps                                   |
 //! |---------|------------------------------------------------------------|--------------------------------------------------------|
@@ -8,7 +8,7 @@
 //! | update  | the returned state, else the last checkpoint, else the prior state | that; never the planned state, which would pass for done |
 //! | destroy | null                                                       | the object as it was, with private data and with the create_before_destroy mark that a returned state would lose |
 //!
-//! Unknown values cannot be saved: they fall back to the prior value, or to null.
+//! Unknown values cannot be saved: they are replaced by the prior value, or by null.
 
 use grit_proto::tfplugin6 as pb;
 
@@ -94,7 +94,7 @@ impl Service {
     }
 }
 
-/// What Terraform asks for. A closed set of three: no other case can fall into the destroy.
+/// The change. With three cases, no other case can lead to a destroy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Action {
     Create,
@@ -120,7 +120,7 @@ impl Action {
     }
 }
 
-/// What there was before an apply.
+/// The values before an apply.
 struct Before {
     prior: Raw,
     private: Vec<u8>,
@@ -165,7 +165,6 @@ mod tests {
         encode(&text, "a test value", &mut Diagnostics::default()).unwrap()
     }
 
-    /// The state and private data after a call on an object "prior".
     fn after(
         action: Action,
         result: Option<&str>,

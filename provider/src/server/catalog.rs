@@ -1,4 +1,4 @@
-//! The registry with every schema read and converted: made once, at start.
+//! The registry with all schemas converted, created at start.
 
 use std::collections::BTreeMap;
 
@@ -14,14 +14,14 @@ use crate::{
     wire::{self, Mask, SchemaNotes},
 };
 
-/// Everything that can be called, by type name.
+/// All types, by name.
 pub(super) struct Catalog {
     pub(super) provider: Box<dyn ErasedProvider>,
     pub(super) provider_schema: pb::Schema,
     resources: BTreeMap<&'static str, ResourceEntry>,
     data_sources: BTreeMap<&'static str, DataSourceEntry>,
     functions: BTreeMap<&'static str, FunctionEntry>,
-    /// What is wrong with the schemas: told to Terraform beside them.
+    /// Errors in the schemas, returned with them.
     pub(super) complaints: Vec<pb::Diagnostic>,
 }
 
@@ -29,9 +29,9 @@ pub(super) struct ResourceEntry {
     pub(super) resource: Box<dyn ErasedResource>,
     pub(super) schema: Schema,
     pub(super) message: pb::Schema,
-    /// Nulls the write-only attributes.
+    /// Sets write-only attributes to null.
     pub(super) mask: Mask,
-    /// Finds the deprecated attributes, each with what to use in its place.
+    /// Finds deprecated attributes, with their replacement.
     pub(super) deprecated: Vec<(Mask, &'static str)>,
 }
 

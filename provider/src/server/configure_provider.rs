@@ -1,4 +1,4 @@
-//! ConfigureProvider: the provider block, once per run. Values may be unknown while Terraform plans.
+//! ConfigureProvider: the provider block, once in each run. Values can be unknown in a plan.
 
 use grit_proto::tfplugin6 as pb;
 

@@ -1,4 +1,4 @@
-//! Object-safe views of the typed traits: values go in and come out encoded, so that resources of different types fit into one map.
+//! Object-safe versions of the typed traits: values are encoded, so that resources of different types fit into one map.
 
 use async_trait::async_trait;
 use serde::Serialize;
@@ -16,7 +16,7 @@ use crate::{
 /// A state and the private data beside it.
 pub(super) type StateAndPrivate = (Encoded, Encoded);
 
-/// A managed resource, whatever its types. The methods are those of [`Resource`] and [`ResourceExt`].
+/// A managed resource. The methods are those of [`Resource`] and [`ResourceExt`].
 #[async_trait]
 pub(super) trait ErasedResource: Send + Sync {
     fn schema(&self, diags: &mut Diagnostics) -> Option<Schema>;
@@ -46,7 +46,7 @@ pub(super) trait ErasedResource: Send + Sync {
     async fn import(&self, diags: &mut Diagnostics, id: String) -> Option<StateAndPrivate>;
 }
 
-/// The arguments that plan and apply have in common.
+/// The arguments of plan and apply.
 #[derive(Debug)]
 pub(super) struct Change {
     pub(super) prior: Raw,
@@ -58,7 +58,7 @@ pub(super) struct Change {
     pub(super) meta: Raw,
 }
 
-/// A data source, whatever its types.
+/// A data source.
 #[async_trait]
 pub(super) trait ErasedDataSource: Send + Sync {
     fn schema(&self, diags: &mut Diagnostics) -> Option<Schema>;
@@ -72,7 +72,7 @@ pub(super) trait ErasedFunction: Send + Sync {
     fn call(&self, arguments: &[Raw]) -> Result<Encoded, FunctionError>;
 }
 
-/// The provider's configuration block, whatever its type.
+/// The provider block.
 #[async_trait]
 pub(super) trait ErasedProvider: Send + Sync {
     fn schema(&self, diags: &mut Diagnostics) -> Option<Schema>;

@@ -1,4 +1,4 @@
-//! GetProviderSchema and GetMetadata: what this provider has.
+//! GetProviderSchema and GetMetadata.
 
 use grit_proto::tfplugin6 as pb;
 
@@ -49,9 +49,9 @@ impl Service {
 
 fn capabilities() -> pb::ServerCapabilities {
     pb::ServerCapabilities {
-        // Terraform asks before a destroy too, so that it can be refused or warned of in the plan.
+        // Terraform plans a destroy, so that the plan can reject it or warn.
         plan_destroy: true,
-        // Schemas never change within a process: Terraform may cache them.
+        // Schemas do not change: Terraform can cache them.
         get_provider_schema_optional: true,
         move_resource_state: true,
         generate_resource_config: false,

@@ -1,4 +1,4 @@
-//! ImportResourceState: an object that exists and is not in the state yet.
+//! ImportResourceState: an existing object that is not in the state.
 
 use grit_proto::tfplugin6 as pb;
 

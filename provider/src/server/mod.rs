@@ -1,9 +1,8 @@
-//! Terraform's calls: decode, find the type, call it, encode. One file per call, named for it.
+//! Terraform's calls: decode, find the type, call it, encode. One file for each call.
 //!
-//! Every call of a resource, data source or provider block runs in a task of its own ([`task`]): it goes on when its caller vanishes, with
-//! its stop token fired, and a panic in it becomes a diagnostic. What an apply leaves in the state after a failure is decided in
-//! [`apply_resource_change`]. Calls that this server lacks are answered by the generated code with "Unimplemented", which Terraform takes
-//! for every optional one.
+//! Each call of a resource, data source or provider block runs in a separate task ([`task`]): it continues when the client disconnects,
+//! with its stop token cancelled, and a panic in it becomes a diagnostic. [`apply_resource_change`] decides what an apply leaves in the
+//! state after a failure. Calls that this server lacks return "Unimplemented", which Terraform accepts for optional calls.
 
 mod apply_resource_change;
 mod catalog;
@@ -35,7 +34,9 @@ pub use registry::Registry;
 use stops::Stops;
 use walks::Walks;
 
-/// The answerer of all calls. Clones share everything.
+use crate::log_key;
+
+/// The server. Clones share everything.
 #[derive(Clone)]
 pub(crate) struct Service(Arc<Inner>);
 
@@ -57,15 +58,15 @@ impl Service {
         }))
     }
 
-    /// Asks the calls in flight to stop, and every create, update and destroy that is still to come.
+    /// Stops the running calls, and all later create, update and destroy calls.
     pub(crate) fn stop(&self) {
-        tracing::info!(calls = self.0.calls.len(), "cancelling the running calls");
+        tracing::info!({ log_key::CALLS } = self.0.calls.len(), "cancelling the running calls");
         self.0.stops.stop();
     }
 
-    /// Waits until no call is in flight.
+    /// Waits until no call is running.
     pub(crate) async fn idle(&self) {
-        // Closed or not, the tracker takes new calls; only then the wait can end.
+        // A closed tracker still accepts calls; without `close`, the wait does not end.
         self.0.calls.close();
         self.0.calls.wait().await;
     }
@@ -73,7 +74,7 @@ impl Service {
 
 type Answer<T> = Result<Response<T>, Status>;
 
-/// One line per call: the work is in the file of the same name.
+/// Each call is implemented in the file with its name.
 #[tonic::async_trait]
 impl Provider for Service {
     async fn get_metadata(

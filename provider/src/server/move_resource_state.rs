@@ -1,4 +1,4 @@
-//! MoveResourceState: a `moved` block that leads here from another type.
+//! MoveResourceState: a `moved` block from another type.
 
 use grit_proto::tfplugin6 as pb;
 

@@ -1,4 +1,4 @@
-//! PlanResourceChange: what an apply would do. Before a destroy it only asks whether to refuse or warn.
+//! PlanResourceChange: the planned change. Before a destroy, it can only reject or warn.
 
 use grit_proto::tfplugin6 as pb;
 
@@ -37,7 +37,7 @@ impl Service {
         }
     }
 
-    /// Whether only a plan asks so, and no apply: see [`walks`](super::walks).
+    /// Whether only a plan makes this request: see [`walks`](super::walks).
     fn is_first_plan(request: &pb::plan_resource_change::Request) -> bool {
         let prior = request.prior_state.as_ref().is_some_and(|prior| !wire::is_null(prior));
         wire::has_unknown(request.config.as_ref()) || (!prior && !request.prior_private.is_empty())

@@ -1,4 +1,4 @@
-//! ReadResource: what became of an object.
+//! ReadResource: the current state of an object.
 
 use grit_proto::tfplugin6 as pb;
 

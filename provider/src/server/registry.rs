@@ -1,4 +1,4 @@
-//! What a provider consists of.
+//! The parts of a provider.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Who has to stop, and when.
+//! The stop tokens of calls.
 
 use std::sync::{
     Mutex, MutexGuard, PoisonError,
@@ -9,13 +9,13 @@ use tokio_util::sync::CancellationToken;
 
 use crate::call::Operation;
 
-/// The tokens that a stop fires.
+/// The tokens that a stop cancels.
 ///
-/// Terraform asks once and then waits for the calls in flight without limit. A create that was already on its way when it asked arrives
-/// afterwards, and must not start to wait for an hour: for changes the stop holds until the end of the run. Reads and plans that come
-/// later are part of Terraform's own tidying up: only those in flight are stopped.
+/// Terraform requests a stop once, and then waits for the running calls without a limit. A create that arrives after that must not start a
+/// long wait: for changes, the stop holds until the end of the run. Later reads and plans belong to Terraform's cleanup: a stop cancels
+/// only the running ones.
 ///
-/// A process that stays for several runs (`--debug`) is configured again at the start of each.
+/// A process of `--debug` serves several runs, and is configured at the start of each.
 #[derive(Debug, Default)]
 pub(super) struct Stops {
     changes: Mutex<CancellationToken>,
@@ -24,7 +24,7 @@ pub(super) struct Stops {
 }
 
 impl Stops {
-    /// A token for one call, fired by the next stop; for a change also by an earlier one.
+    /// A token for one call: cancelled by the next stop, and for a change also by an earlier one.
     pub(super) fn token(&self, operation: Operation) -> CancellationToken {
         match operation {
             Operation::Create | Operation::Update | Operation::Destroy => lock(&self.changes).child_token(),
@@ -37,10 +37,10 @@ impl Stops {
         std::mem::take(&mut *lock(&self.others)).cancel();
     }
 
-    /// Terraform configures the provider: a run begins.
+    /// Terraform configures the provider: a run starts.
     ///
-    /// The first run of a process keeps a stop that came before it: Terraform sends both from different threads, so the stop can arrive
-    /// before the configuration of the run that it is meant for. A later run begins without the stop of the run before it.
+    /// The first run of a process keeps an earlier stop: Terraform sends both from different threads, so the stop can arrive before the
+    /// configuration of its run. A later run starts without the stop of the previous one.
     pub(super) fn begin_run(&self) {
         if !self.configured.swap(true, Ordering::AcqRel) {
             return;

@@ -1,4 +1,4 @@
-//! States as Terraform stores them: JSON.
+//! Stored states, which are JSON.
 
 use grit_proto::tfplugin6 as pb;
 use serde_json::Value as Json;
@@ -8,7 +8,7 @@ use crate::{
     schema::{AttributePath, Diagnostics},
 };
 
-/// The stored state. `None`, with an error, for what is not JSON.
+/// The stored state; `None` with an error if it is not valid JSON.
 pub(super) fn parse(state: &pb::RawState, name: &str, diags: &mut Diagnostics) -> Option<Json> {
     if state.json.is_empty() {
         protocol::stored_state_empty(name).error(AttributePath::root(), diags);
@@ -19,12 +19,12 @@ pub(super) fn parse(state: &pb::RawState, name: &str, diags: &mut Diagnostics) -
         .ok()
 }
 
-/// The state as it is stored, as a message.
+/// The unchanged state as a message.
 pub(super) fn unchanged(state: pb::RawState) -> pb::DynamicValue {
     pb::DynamicValue { json: state.json, msgpack: Vec::new() }
 }
 
-/// The state as a message. JSON is kept: Terraform decodes it by the schema, and nulls what is missing.
+/// The state as a message, in JSON: Terraform decodes it with the schema, and sets missing values to null.
 pub(super) fn message(state: &Json) -> pb::DynamicValue {
     pb::DynamicValue { json: state.to_string().into_bytes(), msgpack: Vec::new() }
 }

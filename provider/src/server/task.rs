@@ -1,4 +1,4 @@
-//! One call in a task of its own.
+//! Runs one call in a separate task.
 
 use std::{any::Any, panic::AssertUnwindSafe};
 
@@ -12,19 +12,19 @@ use crate::{
     schema::{AttributePath, Diagnostics, DiagnosticsExt},
 };
 
-/// What became of a call.
+/// The result of a call.
 pub(super) struct Outcome<T> {
-    /// The result. `None` comes with an error among the diagnostics, or with the note that a read found nothing.
+    /// `None` needs an error in the diagnostics, or the note that a read found nothing.
     pub(super) value: Option<T>,
     pub(super) diags: Diagnostics,
     pub(super) notes: Notes,
 }
 
 impl Service {
-    /// Runs `work` for the type `name`, with [`call()`](crate::call::call) leading to its stop token and notes.
+    /// Runs `work` for the type `name`. [`call()`](crate::call::call) returns its stop token and notes.
     ///
-    /// When the future returned here is dropped (the caller went away) the work goes on with its token fired, so that it can bring what
-    /// it began to a clean end. A panic, and a missing result that nothing explains, become diagnostics.
+    /// If this future is dropped (the client disconnected), the work continues with its token cancelled, so that it can complete cleanly. A
+    /// panic, and a missing result without an error, become diagnostics.
     pub(super) async fn run<T, F>(
         &self,
         operation: Operation,
@@ -40,7 +40,7 @@ impl Service {
         let gone = call.stop.clone().drop_guard();
         let span = tracing::info_span!("call", verb, type_name = name);
         let what = format!("{verb} of {name}");
-        // `work` is called inside, so that it is caught as well when it panics before its first await.
+        // `work` is called inside, so that a panic before its first await is caught.
         let service = self.clone();
         let caught = AssertUnwindSafe(async move {
             let mut diags = Diagnostics::default();

@@ -1,4 +1,4 @@
-//! UpgradeResourceState: Terraform shows every stored object before it reads, plans or destroys it.
+//! UpgradeResourceState: Terraform sends each stored object before it reads, plans or destroys it.
 
 use grit_proto::tfplugin6 as pb;
 
@@ -33,7 +33,7 @@ impl Service {
                     }
                     let pruned = wire::prune_json(&mut state, &entry.schema);
                     entry.resource.observe_stored_state(&state);
-                    // As it came, if it can: numbers with many digits do not survive our reading them.
+                    // Unchanged if possible: parsing loses digits of long numbers.
                     let as_stored = current && !pruned;
                     Some(if as_stored {
                         stored_state::unchanged(stored)

@@ -1,4 +1,4 @@
-//! The three Validate calls. They see the configuration as it is written: values may be unknown.
+//! The three Validate calls. Values of the configuration can be unknown.
 
 use grit_proto::tfplugin6 as pb;
 

@@ -1,9 +1,9 @@
-//! Which walk of Terraform this process serves, as far as the calls prove it.
+//! Whether this process serves a plan or an apply, as far as the calls prove it.
 //!
-//! Terraform plans a new object twice: in the plan, and again in the apply, when values that were unknown have become known. An error in the
-//! second one is dangerous for a resource whose existence keeps an order (see `grit_runner_drain`), so such a resource must know which one
-//! it answers. The two requests do not differ, and a saved plan is applied in another process, often on another machine, so nothing that
-//! this process remembers could tell. What differs is what happens around them:
+//! Terraform plans a new object twice: in the plan, and in the apply, when unknown values have become known. An error in the second one is
+//! dangerous for a resource whose existence keeps an order (see `grit_runner_drain`), so such a resource must know which one it is. The two
+//! requests are equal, and a saved plan is applied in another process, often on another machine, so this process cannot remember it. The
+//! calls around them differ:
 //!
 //! | what is seen                                              | what it proves                                                       |
 //! |-----------------------------------------------------------|----------------------------------------------------------------------|
@@ -13,14 +13,14 @@
 //! | a plan without a prior state, but with prior private data | a plan: the second half of a replacement; an apply has deposed or destroyed the prior object |
 //! | a create, update or destroy                               | an apply                                                             |
 //!
-//! Without any of these it stays open, and the careful answer is the one for an apply. Tested with the real Terraform in `drain_laws` of
-//! the promises, with and without a saved plan.
+//! Otherwise it is unknown, and treated as an apply. The end-to-end tests `drain_laws` check this with Terraform, with and without a saved
+//! plan.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::call::Walk;
 
-/// What was seen since Terraform configured the provider.
+/// The evidence since Terraform configured the provider.
 #[derive(Debug, Default)]
 pub(super) struct Walks(Mutex<Seen>);
 
@@ -31,23 +31,22 @@ struct Seen {
 }
 
 impl Walks {
-    /// Terraform configures the provider: a plan or an apply begins. `unknown`: the provider block holds an unknown value.
+    /// Terraform configures the provider: a plan or an apply starts. `unknown`: the provider block contains an unknown value.
     pub(super) fn configured(&self, unknown: bool) {
         let walk = if unknown { Walk::Plan } else { Walk::Unknown };
         *self.lock() = Seen { configured: true, walk };
     }
 
-    /// Something that only a plan does.
+    /// A call that only a plan makes.
     pub(super) fn saw_plan(&self) {
         self.lock().walk = Walk::Plan;
     }
 
-    /// Something that only an apply does.
+    /// A call that only an apply makes.
     pub(super) fn saw_apply(&self) {
         self.lock().walk = Walk::Apply;
     }
 
-    /// What is proved now.
     pub(super) fn now(&self) -> Walk {
         let seen = self.lock();
         if seen.configured { seen.walk } else { Walk::Plan }

@@ -5,20 +5,23 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use futures::FutureExt;
 
-use crate::transport::{
-    address::WrapperAddress,
-    command,
-    error::{Attribute, Cause, InvalidOption, Phase, Route, TransportError},
-    limits::Deadline,
-    pool::SessionRef,
-    settings::ConnectionMethod,
-    shared::Shared,
-    ssh::{Session, SessionKey, SessionSpec, Via},
-    stream::{BoxStream, Transcript},
-    target::{Hop, Target},
-    tcp,
-    trust::{HostTrust, Pinned},
-    tunnel::{self, ParentTransport, Tunnel, TunnelMonitor},
+use crate::{
+    log_key,
+    transport::{
+        address::WrapperAddress,
+        command,
+        error::{Attribute, Cause, InvalidOption, Phase, Route, TransportError},
+        limits::Deadline,
+        pool::SessionRef,
+        settings::ConnectionMethod,
+        shared::Shared,
+        ssh::{Session, SessionKey, SessionSpec, Via},
+        stream::{BoxStream, Transcript},
+        target::{Hop, Target},
+        tcp,
+        trust::{HostTrust, Pinned},
+        tunnel::{self, ParentTransport, Tunnel, TunnelMonitor},
+    },
 };
 
 /// The session to the runner manager, or to the jump host with this index.
@@ -68,7 +71,7 @@ pub(crate) async fn open(
             }
             Err(error) if may_repeat && session.reused && error.is_end_of_session() => {
                 may_repeat = false;
-                tracing::debug!(manager = target.manager, %error, "a shared SSH session was closed; opening a new session");
+                tracing::debug!({ log_key::MANAGER } = target.manager, { log_key::ERROR } = %error, "a shared SSH session was closed; opening a new session");
             }
             Err(error) => return Err(error.for_wrapper(&target.wrapper_address)),
         }
@@ -100,7 +103,7 @@ async fn connect(
             done => return done,
         };
         let Some(pause) = pauses.next().filter(|pause| *pause < deadline.left()) else { return Err(error) };
-        tracing::debug!(host = %spec.key.address, ?pause, "SSH server rejected the connection; retrying");
+        tracing::debug!({ log_key::HOST } = %spec.key.address, { log_key::DELAY } = ?pause, "SSH server rejected the connection; retrying");
         tokio::time::sleep(pause).await;
     }
 }
@@ -124,7 +127,7 @@ async fn login(
         };
         match &error.cause {
             Cause::HostKey(refusal) if trust.exclude(refusal) => {
-                tracing::debug!(host = %spec.key.address, key_type = refusal.key_type, "reconnecting with another host key type");
+                tracing::debug!({ log_key::HOST } = %spec.key.address, { log_key::KEY_TYPE } = refusal.key_type, "reconnecting with another host key type");
                 refused.get_or_insert(error);
             }
             // The host has no further key types. The error is about its first key.

@@ -14,7 +14,10 @@ use tokio::{
     net::TcpStream,
 };
 
-use crate::transport::{address::HostPort, error::Cause};
+use crate::{
+    log_key,
+    transport::{address::HostPort, error::Cause},
+};
 
 /// The delay before the next address is tried in parallel (RFC 8305).
 const HEAD_START: Duration = Duration::from_millis(250);
@@ -54,7 +57,7 @@ impl QuickAck {
     fn arm(&self) {
         #[cfg(target_os = "linux")]
         if let Err(error) = rustix::net::sockopt::set_tcp_quickack(&self.0, true) {
-            tracing::trace!(%error, "cannot set TCP_QUICKACK");
+            tracing::trace!({ log_key::ERROR } = %error, "cannot set TCP_QUICKACK");
         }
     }
 }

@@ -108,7 +108,6 @@ fn value<T>(value: Option<T>) -> Value<T> {
     value.map_or(Value::Null, Value::Value)
 }
 
-/// In UTC, to the second.
 fn rfc3339(moment: OffsetDateTime) -> Option<String> {
     moment.replace_nanosecond(0).ok()?.format(&Rfc3339).ok()
 }

@@ -37,9 +37,8 @@ pub enum OnUnreachable {
 #[derive(Debug, Clone)]
 pub struct DrainPolicy {
     pub mode: Mode,
-    /// When the operation began: `timeout` counts from here.
+    /// The start of the operation, from which `timeout` counts.
     pub start: Instant,
-    /// Overall limit.
     pub timeout: Duration,
     pub on_timeout: OnTimeout,
     pub on_unreachable: OnUnreachable,

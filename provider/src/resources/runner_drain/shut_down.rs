@@ -19,6 +19,7 @@ use crate::{
             DrainPolicy, Drained, Ended, Mode, NotDrained, OnUnreachable, Outcome, Requested, StartedBy,
         },
     },
+    log_key as key,
     process::Configured,
     schema::{AttributePath, Diagnostics, Value},
 };
@@ -39,7 +40,7 @@ impl RunnerDrain {
         if setting.is_some() {
             policy.on_unreachable = OnUnreachable::AssumeTerminated;
         }
-        tracing::info!(manager = name, reason = policy.request.reason, "drain started");
+        tracing::info!({ key::MANAGER } = name, { key::REASON } = policy.request.reason, "drain started");
         match self.drain(prior, &name, client, known, &policy).await {
             Ok(Drained::Ended(ended)) => report_end(diags, &name, prior, &policy, &ended),
             Ok(Drained::AssumedTerminated { attempts, waited, error }) => {
@@ -120,16 +121,19 @@ fn report_end(diags: &mut Diagnostics, name: &str, prior: &DrainState, policy: &
     let reason = &ended.snapshot.report.failure_reason;
     let waited = crate::duration::human(ended.waited);
     match ended.started_by {
-        StartedBy::Before => tracing::info!(manager = name, reason, "runner was already stopped"),
-        StartedBy::Joined => tracing::info!(
-            manager = name,
-            waited,
-            forced = ended.forced,
-            reason,
-            "runner exited; a shutdown was already in progress"
-        ),
-        StartedBy::Here => {
-            tracing::info!(manager = name, waited, forced = ended.forced, reason, "runner exited");
+        StartedBy::Before => {
+            tracing::info!({ key::MANAGER } = name, { key::REASON } = reason, "runner was already stopped");
+        }
+        StartedBy::Joined | StartedBy::Here => {
+            let joined = ended.started_by == StartedBy::Joined;
+            tracing::info!(
+                { key::MANAGER } = name,
+                { key::WAITED } = waited,
+                { key::FORCED } = ended.forced,
+                { key::JOINED } = joined,
+                { key::REASON } = reason,
+                "runner exited"
+            );
         }
     }
     if ended.forced {

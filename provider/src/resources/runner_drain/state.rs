@@ -1,4 +1,4 @@
-//! What a drain guard holds: its attributes, their checks, and what they mean to the layers below.
+//! The attributes of a drain resource, their checks, and their conversion.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -29,11 +29,11 @@ use crate::{
 
 const DELETE_TIMEOUT: Duration = Duration::from_secs(3 * 3600);
 
-/// Attempts before a manager that was never reached counts as unreachable: about a minute and a half with the default delays.
-/// A host that is to be drained has been up for long; waiting for hours would only hide that it is gone.
+/// Attempts before a host that was never reached counts as unreachable: about 90 s with the default delays. The host has been running for
+/// long, so a longer wait would only hide that it is gone.
 const ATTEMPTS: u32 = 12;
 
-/// State and configuration. It has no `Debug`: the manager may hold a private key, the callback's headers a token.
+/// State and configuration. Has no `Debug`: the runner manager may contain a private key, and the callback's headers a token.
 #[derive(Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct DrainState {
     pub(super) id: Value<String>,
@@ -79,17 +79,17 @@ impl EnumAttribute for OnUnreachable {
 }
 
 impl DrainState {
-    /// The instance that is guarded. An empty identifier is none: a guard that was stored with it is filled in place.
+    /// The instance. An empty id counts as none: a drain resource that was stored with it is updated in place.
     pub(super) fn instance(&self) -> Option<&str> {
         self.instance_id.as_ref_option().map(String::as_str).filter(|instance| !instance.is_empty())
     }
 
-    /// This guard's own identifier; empty while it is planned.
+    /// The id of the drain resource; empty while it is planned.
     pub(super) fn id(&self) -> &str {
         self.id.as_ref_option().map_or("", String::as_str)
     }
 
-    /// The name for messages: the instance's name, else its identifier, else the guard's own.
+    /// The name for messages: the name of the instance, its id, or the id of the drain resource.
     pub(super) fn name(&self) -> String {
         let manager = self.runner_manager.as_ref_option();
         let name =
@@ -117,7 +117,6 @@ impl DrainState {
         timeouts.map_or(DELETE_TIMEOUT, |timeouts| duration_or(&timeouts.delete, DELETE_TIMEOUT))
     }
 
-    /// Whether `on_unreachable` is the user's lasting word.
     pub(super) fn assumes_terminated(&self) -> bool {
         member::<OnUnreachable>(&self.on_unreachable) == OnUnreachable::AssumeTerminated
     }
@@ -134,14 +133,14 @@ impl DrainState {
         }
     }
 
-    /// Who asks the wrapper, and why. The guard's identifier makes a repeated destroy the same drain.
+    /// The request. A repeated destroy has the same id, so it is the same drain.
     pub(super) fn request(&self) -> DrainRequest {
         DrainRequest {
             id: self.id.as_ref_option().cloned().unwrap_or_default(),
             reason: self.reason.as_ref_option().cloned().unwrap_or_default(),
             forceful: false,
             callback: self.shutdown_callback.as_ref_option().and_then(CallbackArgs::callback),
-            // Set by GitLab Runner for the jobs it runs, such as the one that may be running this apply.
+            // Set by GitLab Runner if this apply runs in a CI job.
             job_url: std::env::var("CI_JOB_URL").unwrap_or_default(),
         }
     }
@@ -173,7 +172,7 @@ impl DrainState {
         }
     }
 
-    /// Warns that a destroy drains the runner. `next` is the planned identifier of the instance.
+    /// Warns that a destroy drains the runner. `next` is the planned instance id.
     pub(super) fn warn_of_drain(&self, next: Option<&Value<String>>, diags: &mut Diagnostics) {
         let planned = Planned {
             mode: member(&self.mode),
@@ -186,7 +185,6 @@ impl DrainState {
 }
 
 impl GuardArgs {
-    /// How many peers have to be healthy.
     pub(super) fn min_healthy(&self) -> usize {
         whole(&self.min_healthy).unwrap_or(1)
     }
@@ -207,7 +205,7 @@ impl GuardArgs {
 }
 
 impl CallbackArgs {
-    /// Refuses what the wrapper would refuse when it is asked to drain.
+    /// Rejects values that the wrapper would reject.
     pub(super) fn check(&self, path: &AttributePath, diags: &mut Diagnostics) {
         let at = |name: &'static str| path.clone().attribute(name);
         check_set(&self.url, at("url"), diags);

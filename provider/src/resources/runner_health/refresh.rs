@@ -1,8 +1,7 @@
-//! What a refresh does: it proves again what was demanded, within a bound.
+//! The refresh of a health check: it repeats the check once, within a time limit.
 //!
-//! A manager that is not healthy, or whose host is not reachable, is drift and never an error: plan and destroy must work while hosts are
-//! down. Where a manager could not be looked at from here (no credentials, a refused login, a jump host that is down), nothing is known
-//! about it: the state stays, and one warning says why.
+//! A runner manager that is not healthy or unreachable is drift, not an error: plan and destroy must work while hosts are down. If a runner
+//! manager cannot be checked from here (no credentials, a rejected login, a jump host that is down), its state is kept, with a warning.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -13,28 +12,29 @@ use crate::{
     client::{ClientError, Snapshot, Wrapper},
     explain::{self, health},
     fleet::{self, health::HealthPolicy},
+    log_key,
     process::Configured,
     schema::{AttributePath, Diagnostics, Value},
     transport::Reachability,
 };
 
-/// How long a refresh looks at all managers together. It bounds a plan, too.
+/// The time limit of a refresh. It also limits a plan.
 const REFRESH_TIMEOUT: Duration = Duration::from_secs(10);
-/// What a look may take after the limit to say why it failed.
+/// Time for a check to report its error after the time limit.
 const ERROR_GRACE: Duration = Duration::from_secs(1);
 
-/// What a refresh found of one manager.
+/// The result of a refresh for one runner manager.
 enum Found {
     Healthy(Box<Snapshot>),
-    /// It answers, and lacks something.
+    /// A condition is not met.
     Unhealthy(Box<Snapshot>, String),
-    /// Its host or its wrapper does not answer as it should.
+    /// Its host or its wrapper does not respond correctly.
     Unreachable(String),
-    /// Nothing is known about it.
+    /// Its health is unknown.
     NotChecked(String),
 }
 
-/// Looks at all managers of the state.
+/// Checks all runner managers of the state.
 pub(super) async fn check(known: &Configured, state: &HealthState) -> RefreshResult {
     let deadline = Instant::now() + REFRESH_TIMEOUT;
     let policy = &state.policy(known, Instant::now(), REFRESH_TIMEOUT);
@@ -46,7 +46,7 @@ pub(super) async fn check(known: &Configured, state: &HealthState) -> RefreshRes
         match timeout_at(deadline + ERROR_GRACE, client.read_status()).await {
             Ok(Ok(snapshot)) => of_snapshot(snapshot, policy),
             Ok(Err(error)) => {
-                tracing::info!(manager = key, "refresh cannot reach the wrapper: {error}");
+                tracing::info!({ log_key::MANAGER } = key, "refresh cannot reach the wrapper: {error}");
                 of_error(&error)
             }
             Err(_) => Found::NotChecked("not checked within the time limit of the refresh".to_owned()),
@@ -79,11 +79,11 @@ fn of_error(error: &ClientError) -> Found {
     }
 }
 
-/// What a refresh found, by manager.
+/// The results of a refresh, by key.
 pub(super) struct RefreshResult(BTreeMap<String, Found>);
 
 impl RefreshResult {
-    /// Takes over what was found, and warns of what could not be looked at.
+    /// Stores the results, and warns about runner managers that could not be checked.
     pub(super) fn into_state(self, state: &mut HealthState, diags: &mut Diagnostics) {
         let mut not_checked: BTreeMap<String, Vec<String>> = BTreeMap::new();
         let mut unhealthy = false;
@@ -113,7 +113,7 @@ impl RefreshResult {
                 }
             }
         }
-        // Unknown is neither: a manager that could not be looked at keeps the status as it was, unless another one is not healthy.
+        // A runner manager that could not be checked does not change the status.
         if unhealthy || all_checked {
             state.status = Value::Value(if unhealthy { UNHEALTHY } else { HEALTHY }.to_owned());
         }
@@ -124,7 +124,7 @@ impl RefreshResult {
 }
 
 impl Evidence {
-    /// Takes over what is seen now. `jobs` and `verified_at` stay: they belong to the proof.
+    /// Stores the current status. `jobs` and `verified_at` are kept: they belong to the verified health.
     fn update(&mut self, snapshot: &Snapshot) {
         let (jobs, verified_at) = (self.jobs, std::mem::take(&mut self.verified_at));
         let problem = std::mem::take(&mut self.problem);

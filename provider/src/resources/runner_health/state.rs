@@ -1,4 +1,4 @@
-//! What a health gate holds: its attributes, their checks, and the evidence of what was proved.
+//! The attributes of a health check, their checks, and the evidence.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -29,7 +29,7 @@ const HEALTH_TIMEOUT: Duration = Duration::from_secs(600);
 pub(super) const HEALTHY: &str = "healthy";
 pub(super) const UNHEALTHY: &str = "unhealthy";
 
-/// State and configuration. It has no `Debug`: a manager may hold a private key.
+/// State and configuration. Has no `Debug`: a runner manager may contain a private key.
 #[derive(Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct HealthState {
     pub(super) id: Value<String>,
@@ -46,26 +46,26 @@ pub struct HealthState {
     pub(super) managers: Value<BTreeMap<String, Value<Evidence>>>,
 }
 
-/// What was proved of one manager.
+/// The verified health of one runner manager.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Evidence {
-    /// The runner's state as the wrapper reported it last; `unreachable` when nobody answered.
+    /// The last reported state of the runner; `unreachable` if the wrapper did not respond.
     pub(super) state: Value<String>,
-    /// The rung of the ladder that was proved.
+    /// The verified level.
     pub(super) level: Value<String>,
     pub(super) version: Value<String>,
     pub(super) pid: Value<i64>,
     pub(super) started_at: Value<String>,
     pub(super) jobs: Value<i64>,
     pub(super) wrapper: Value<String>,
-    /// When the manager was proved healthy, RFC 3339 in UTC.
+    /// The time of verification, RFC 3339 in UTC.
     pub(super) verified_at: Value<String>,
-    /// Why a refresh did not find it healthy.
+    /// Why it was not healthy at the last refresh.
     #[serde(default)]
     pub(super) problem: Value<String>,
 }
 
-/// The words of `level`. `Auto` is the highest rung on which the wrapper can see the runner.
+/// The values of `level`. `Auto` is the maximum level that the wrapper can check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Wanted {
     Auto,
@@ -82,7 +82,7 @@ impl EnumAttribute for Wanted {
 }
 
 impl Evidence {
-    /// What `snapshot` proves at the moment `now`. Through upstream's wrapper only that the process was started.
+    /// The evidence in `snapshot`. Upstream's wrapper reports only that the process was started.
     pub(super) fn new(snapshot: &Snapshot, now: OffsetDateTime) -> Self {
         let detail = snapshot.detail.as_deref();
         let level = detail.map_or(Level::Process, |detail| detail.level);
@@ -107,13 +107,12 @@ fn optional_value<T>(value: Option<T>) -> Value<T> {
     value.map_or(Value::Null, Value::Value)
 }
 
-/// In UTC, to the second.
 fn rfc3339(moment: OffsetDateTime) -> Option<String> {
     moment.replace_nanosecond(0).ok()?.format(&Rfc3339).ok()
 }
 
 impl HealthState {
-    /// The managers by key. At apply every value is known.
+    /// The runner managers by key. At apply, all values are known.
     pub(super) fn known_managers(&self) -> BTreeMap<String, RunnerManagerArgs> {
         let entries = self.runner_managers.iter().flatten();
         entries.filter_map(|(key, manager)| Some((key.clone(), manager.as_ref_option()?.clone()))).collect()
@@ -130,12 +129,12 @@ impl HealthState {
             },
             expected_version: self.expected_version.as_ref_option().filter(|text| !text.is_empty()).cloned(),
             start_if_stopped: self.start_if_stopped.unwrap_or(false),
-            // A host that boots refuses connections for minutes: the timeout is the limit, unless the user sets another.
+            // A booting host refuses connections for minutes: by default, only the timeout limits the attempts.
             retry: known.retry(self.retry.as_ref_option(), None),
         }
     }
 
-    /// What `GRIT_ASSUME_TERMINATED` can name a manager by: its instance, where the entry names it, else its guard.
+    /// The id of a runner manager for `GRIT_ASSUME_TERMINATED`: its instance id, or the id of its drain resource.
     pub(super) fn identifier(&self, key: &str) -> String {
         let manager = self.runner_managers.iter().flatten().find(|(name, _)| *name == key);
         let instance = manager.and_then(|(_, it)| it.as_ref_option()?.instance_id.as_ref_option());
@@ -164,7 +163,7 @@ impl HealthState {
         self.check_stable_for(diags);
     }
 
-    /// Refuses a `stable_for` that no wait is long enough for.
+    /// Rejects a `stable_for` that exceeds a timeout.
     fn check_stable_for(&self, diags: &mut Diagnostics) {
         let Value::Value(text) = &self.stable_for else { return };
         let Ok(stable_for) = duration::parse(text) else { return };
@@ -190,7 +189,7 @@ impl HealthState {
     }
 }
 
-/// Warns about the managers that stay and that the last refresh found not healthy.
+/// Warns about runner managers that the plan keeps and that were not healthy at the last refresh.
 pub(super) fn warn_of_unhealthy(state: &HealthState, planned: &HealthState, diags: &mut Diagnostics) {
     let stays = |key: &String| match &planned.runner_managers {
         Value::Value(managers) => managers.contains_key(key),
@@ -209,7 +208,7 @@ pub(super) fn warn_of_unhealthy(state: &HealthState, planned: &HealthState, diag
     }
 }
 
-/// The guards that the plan takes out of the gate, by key.
+/// The drain resources that the plan removes from `guards`, by key.
 pub(super) fn removed_guards(prior: &HealthState, planned: &HealthState) -> Vec<(String, String)> {
     let Value::Value(stays) = &planned.guards else { return Vec::new() };
     let ids = prior.guards.iter().flatten().filter_map(|(key, id)| Some((key, id.as_ref_option()?)));

@@ -20,14 +20,17 @@ use super::{
     failure,
     handler::{Handler, HandlerError, Observed, REASON_WAIT},
 };
-use crate::transport::{
-    address::{HostPort, WrapperAddress},
-    error::{Cause, Phase, Route, TransportError},
-    handshakes::HostPermit,
-    limits::{Deadline, Limits},
-    stream::{BoxStream, ByteStream, RecordingStream, Transcript},
-    trust::{HostTrust, Pinned},
-    tunnel::ParentTransport,
+use crate::{
+    log_key,
+    transport::{
+        address::{HostPort, WrapperAddress},
+        error::{Cause, Phase, Route, TransportError},
+        handshakes::HostPermit,
+        limits::{Deadline, Limits},
+        stream::{BoxStream, ByteStream, RecordingStream, Transcript},
+        trust::{HostTrust, Pinned},
+        tunnel::ParentTransport,
+    },
 };
 
 /// russh reads each packet in two parts. A buffer saves system calls: one read for all packets that have arrived.
@@ -151,7 +154,7 @@ impl Session {
         }
         session.handle = Some(Arc::new(handle));
         on_failure.disarm();
-        tracing::debug!(host = %spec.key.address, username, "SSH session established");
+        tracing::debug!({ log_key::HOST } = %spec.key.address, { log_key::USERNAME } = username, "SSH session established");
         Ok(session)
     }
 

@@ -1,0 +1,42 @@
+//! The keys of the fields in the log. A value has the same key in all log lines.
+
+pub(crate) const BACKTRACE: &str = "backtrace";
+/// Number of running calls.
+pub(crate) const CALLS: &str = "calls";
+/// Time until the next attempt.
+pub(crate) const DELAY: &str = "delay";
+pub(crate) const DIRECTORY: &str = "directory";
+/// Id of the drain that the wrapper carries out.
+pub(crate) const DRAINED_BY: &str = "drained_by";
+pub(crate) const ERROR: &str = "error";
+/// Number of consecutive failed calls.
+pub(crate) const FAILURES: &str = "failures";
+/// The drain became forceful at its deadline.
+pub(crate) const FORCED: &str = "forced";
+/// The request is for a forceful shutdown.
+pub(crate) const FORCEFUL: &str = "forceful";
+/// SSH server.
+pub(crate) const HOST: &str = "host";
+/// Another request had started the shutdown.
+pub(crate) const JOINED: &str = "joined";
+/// Type of a host key.
+pub(crate) const KEY_TYPE: &str = "key_type";
+/// Number of running jobs, and the oldest one.
+pub(crate) const LEFT: &str = "left";
+/// Health level.
+pub(crate) const LEVEL: &str = "level";
+/// Location in the source.
+pub(crate) const LOCATION: &str = "location";
+/// Key of the runner manager.
+pub(crate) const MANAGER: &str = "manager";
+/// The condition that is not met.
+pub(crate) const MISSING: &str = "missing";
+pub(crate) const OUTCOME: &str = "outcome";
+pub(crate) const REASON: &str = "reason";
+/// Status of the runner.
+pub(crate) const STATUS: &str = "status";
+pub(crate) const UID: &str = "uid";
+/// SSH user.
+pub(crate) const USERNAME: &str = "username";
+/// Time since the start of the operation.
+pub(crate) const WAITED: &str = "waited";
