@@ -19,8 +19,8 @@ pub(crate) fn terraform() -> anyhow::Result<PathBuf> {
     }
 }
 
-/// Checks all requirements of the tests. Installs openssh-server, iproute2, systemd and python3-grpcio, and unpacks Prometheus, if they are
-/// missing and installation is permitted. A missing requirement is an error; with `allow_missing`, optional ones are returned as a list.
+/// Checks all requirements of the tests. Installs openssh-server, iproute2, systemd and python3-grpcio, and unpacks Prometheus and
+/// cloud-init, if they are missing and installation is permitted. A missing requirement is an error; with `allow_missing`, optional ones are returned as a list.
 pub(crate) fn for_tests(allow_missing: bool) -> anyhow::Result<Vec<String>> {
     let terraform = terraform()?;
     println!("using {}", terraform.display());
@@ -50,6 +50,7 @@ pub(crate) fn for_tests(allow_missing: bool) -> anyhow::Result<Vec<String>> {
         optional(install("gRPC for /usr/bin/python3", "python3-grpcio"))?;
     }
     optional(prometheus())?;
+    optional(cloud_init())?;
     if ip().is_none() {
         optional(install("ip", "iproute2"))?;
     }
@@ -61,35 +62,62 @@ pub(crate) fn for_tests(allow_missing: bool) -> anyhow::Result<Vec<String>> {
 fn prometheus() -> anyhow::Result<()> {
     let folder = steps::target().join("prometheus");
     let is_there = |name| find(name).is_some() || folder.join("usr/bin").join(name).is_file();
-    if is_there("prometheus") && is_there("promtool") {
-        return Ok(());
-    }
+    if is_there("prometheus") && is_there("promtool") { Ok(()) } else { unpack(&["prometheus"], &folder) }
+}
+
+/// The Python modules of cloud-init's `schema` command and of its stages, which Debian's minimal systems do not have.
+const CLOUD_INIT: [&str; 17] = [
+    "cloud-init",
+    "python3-attr",
+    "python3-certifi",
+    "python3-chardet",
+    "python3-charset-normalizer",
+    "python3-configobj",
+    "python3-idna",
+    "python3-jinja2",
+    "python3-json-pointer",
+    "python3-jsonpatch",
+    "python3-jsonschema",
+    "python3-markupsafe",
+    "python3-oauthlib",
+    "python3-pyrsistent",
+    "python3-requests",
+    "python3-urllib3",
+    "python3-yaml",
+];
+
+/// Unpacks Debian's cloud-init. Installed, it would run at the next boot of this machine.
+fn cloud_init() -> anyhow::Result<()> {
+    let folder = steps::target().join("cloud-init");
+    if folder.join("usr/bin/cloud-init").is_file() { Ok(()) } else { unpack(&CLOUD_INIT, &folder) }
+}
+
+/// Downloads packages of Debian, and unpacks them without installing them.
+fn unpack(packages: &[&str], folder: &Path) -> anyhow::Result<()> {
+    let name = packages.first().copied().unwrap_or_default();
     let (Some(apt), Some(unpack)) = (find("apt-get"), find("dpkg-deb")) else {
-        bail!("prometheus and promtool are missing: install prometheus with this system's package manager");
+        bail!("{name} is missing: install {name} with this system's package manager");
     };
-    println!("prometheus is missing: unpacking Debian's package below {}", folder.display());
-    std::fs::create_dir_all(&folder)?;
+    println!("{name} is missing: unpacking Debian's package below {}", folder.display());
+    std::fs::create_dir_all(folder)?;
     let download = || {
         let mut command = Command::new(&apt);
         // As the current user: apt's own user could not write there.
-        command.args(["download", "--option", "APT::Sandbox::User=root", "prometheus"]).current_dir(&folder);
+        command.args(["download", "--option", "APT::Sandbox::User=root"]).args(packages).current_dir(folder);
         command
     };
     // Every user can download; only root can update the package lists.
     if !download().stderr(Stdio::null()).status().is_ok_and(|status| status.success()) {
         if !is_root() {
-            bail!(
-                "cannot download prometheus: run `sudo apt-get install prometheus`, or run this command as \
-                 root"
-            );
+            bail!("cannot download {name}: run `sudo apt-get install {name}`, or run this command as root");
         }
         steps::run(Command::new(&apt).arg("update"))?;
         steps::run(&mut download())?;
     }
-    for file in std::fs::read_dir(&folder)? {
+    for file in std::fs::read_dir(folder)? {
         let path = file?.path();
         if path.extension().is_some_and(|extension| extension == "deb") {
-            steps::run(Command::new(&unpack).arg("--extract").arg(&path).arg(&folder))?;
+            steps::run(Command::new(&unpack).arg("--extract").arg(&path).arg(folder))?;
             std::fs::remove_file(path)?;
         }
     }

@@ -24,7 +24,9 @@ pub use provider::Provider;
 pub use resource::{MoveSource, ResourceExt};
 pub use tf_provider::{
     AttributePath, AttributePathStep, DataSource, Diagnostic, Diagnostics, Resource,
-    schema::{Attribute, AttributeConstraint, AttributeType, Block, Description, Schema, StringKind},
+    schema::{
+        Attribute, AttributeConstraint, AttributeType, Block, Description, NestedBlock, Schema, StringKind,
+    },
     value::{Value, ValueEmpty, ValueNumber, ValueString},
 };
 pub(crate) use unknown::{holds_unknown, is_known};

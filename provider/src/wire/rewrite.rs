@@ -54,7 +54,7 @@ fn settle_value(value: &mut Msgpack, prior: &Msgpack) {
 fn prune_block(value: &mut Json, block: &Block) -> bool {
     let Json::Object(members) = value else { return false };
     let before = members.len();
-    members.retain(|name, _| block.attributes.contains_key(name));
+    members.retain(|name, _| block.attributes.contains_key(name) || block.blocks.contains_key(name));
     let mut pruned = members.len() < before;
     for (name, member) in members {
         if let Some(attribute) = block.attributes.get(name) {

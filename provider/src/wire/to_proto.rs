@@ -7,7 +7,7 @@ use grit_proto::tfplugin6 as pb;
 use super::control_characters::visible;
 use crate::schema::{
     Attribute, AttributeConstraint, AttributePath, AttributePathStep, AttributeType, Block, Diagnostic,
-    Diagnostics, FunctionError, FunctionSchema, Parameter, Schema, StringKind,
+    Diagnostics, FunctionError, FunctionSchema, NestedBlock, Parameter, Schema, StringKind,
 };
 
 /// Properties of attributes that `Schema` lacks, by dotted path.
@@ -90,10 +90,38 @@ fn block(block: &Block, path: &str, notes: SchemaNotes<'_>) -> pb::schema::Block
     pb::schema::Block {
         version: block.version,
         attributes: attributes(&block.attributes, path, notes),
+        block_types: sorted(&block.blocks)
+            .map(|(name, nested)| nested_block(name, nested, &join(path, name), notes))
+            .collect(),
         description: block.description.content.clone(),
         description_kind: kind(&block.description.kind).into(),
         deprecated: block.deprecated,
         ..Default::default()
+    }
+}
+
+fn nested_block(
+    name: &str,
+    nested: &NestedBlock,
+    path: &str,
+    notes: SchemaNotes<'_>,
+) -> pb::schema::NestedBlock {
+    use pb::schema::nested_block::NestingMode;
+    // No limit is 0.
+    let (nesting, inner, max_items) = match nested {
+        NestedBlock::Single(inner) => (NestingMode::Single, inner, 0),
+        NestedBlock::Group(inner) => (NestingMode::Group, inner, 0),
+        NestedBlock::Optional(inner) => (NestingMode::List, inner, 1),
+        NestedBlock::List(inner) => (NestingMode::List, inner, 0),
+        NestedBlock::Set(inner) => (NestingMode::Set, inner, 0),
+        NestedBlock::Map(inner) => (NestingMode::Map, inner, 0),
+    };
+    pb::schema::NestedBlock {
+        type_name: name.to_owned(),
+        block: Some(block(inner, path, notes)),
+        nesting: nesting.into(),
+        min_items: 0,
+        max_items,
     }
 }
 

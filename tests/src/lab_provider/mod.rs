@@ -3,6 +3,7 @@
 //! It uses the plugin host of the real provider, so its results hold for all resources. Each resource
 //! writes its events to a journal, which tests read ([`journal`]).
 
+pub mod clouds;
 pub mod echo;
 pub mod instance;
 pub mod journal;

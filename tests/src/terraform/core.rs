@@ -71,9 +71,9 @@ impl Core {
         self.since((1, 8), (1, 10))
     }
 
-    /// Whether providers can have functions.
-    pub fn has_functions(self) -> bool {
-        self.since((1, 8), (1, 7))
+    /// Whether `test` has `mock_provider`.
+    pub fn has_mock_providers(self) -> bool {
+        self.since((1, 7), (1, 8))
     }
 
     /// Whether a `removed` block can remove a resource from the state only (`destroy = false`).

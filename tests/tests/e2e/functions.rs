@@ -1,6 +1,6 @@
 //! Functions of the provider, called by Terraform.
 
-use grit_tests::terraform::{Run, Workspace, core};
+use grit_tests::terraform::{Run, Workspace};
 use serde_json::{Value as Json, json};
 
 const HEAD: &str = "terraform {\n  required_providers {\n    grit = {\n      source = \"runner-tools/grit\"\n    }\n  }\n}\n";
@@ -22,11 +22,10 @@ locals {
 }
 "#;
 
-/// The workspace, or `None` for a core without functions.
-fn workspace(configuration: &str) -> Option<Workspace> {
+fn workspace(configuration: &str) -> Workspace {
     let workspace = Workspace::new(&["grit"]).unwrap();
     workspace.write("main.tf", &format!("{HEAD}{configuration}")).unwrap();
-    core().has_functions().then_some(workspace)
+    workspace
 }
 
 fn output(workspace: &Workspace) -> Json {
@@ -45,7 +44,7 @@ fn managers_from_grit_has_known_keys_at_plan() {
          resource \"grit_runner_drain\" \"all\" {{\n  for_each       = local.managers\n  instance_id    = \"${{each.key}}-${{each.value.instance_id}}\"\n  \
          runner_manager = each.value\n}}\noutput \"result\" {{\n  value = local.managers\n}}\n"
     );
-    let Some(workspace) = workspace(&configuration) else { return };
+    let workspace = workspace(&configuration);
     let plan = workspace.plan().unwrap().succeeded();
     assert_eq!(
         plan.planned(),
@@ -69,7 +68,7 @@ fn parse_address_and_validate_managers_return_values() {
     let configuration = "output \"result\" {\n  value = [\n    provider::grit::parse_address(\"[::1]:2200\"),\n    \
         provider::grit::validate_managers({ a = { address = \"h\", wrapper_address = \"h:1\" }, b = { address = \"h2\", wrapper_address = \"h:1\", username = \"u\" } }),\n    \
         provider::grit::validate_managers({}),\n  ]\n}\n";
-    let Some(workspace) = workspace(configuration) else { return };
+    let workspace = workspace(configuration);
     workspace.apply().unwrap().succeeded();
     let result = output(&workspace);
     assert_eq!(result[0], json!({ "host": "::1", "port": 2200 }));
@@ -79,7 +78,7 @@ fn parse_address_and_validate_managers_return_values() {
 
 #[test]
 fn function_errors_name_parameter_and_problem() {
-    let Some(workspace) = workspace("") else { return };
+    let workspace = workspace("");
     let mut all = String::new();
     for call in [
         "parse_address(\"h:99999\")",
@@ -112,7 +111,7 @@ fn unknown_argument_gives_unknown_result() {
     let configuration = "resource \"terraform_data\" \"late\" {\n  input = \"h:2200\"\n}\n\
         output \"result\" {\n  value = [\n    provider::grit::parse_address(terraform_data.late.output).port,\n    \
         provider::grit::validate_managers({ a = { address = terraform_data.late.output, wrapper_address = \"h:1\" } }).a.address,\n  ]\n}\n";
-    let Some(workspace) = workspace(configuration) else { return };
+    let workspace = workspace(configuration);
     workspace.plan().unwrap().succeeded();
     workspace.apply().unwrap().succeeded();
     assert_eq!(output(&workspace), json!([2200, "h:2200"]));

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod boot_verify;
+mod cloud_init;
 mod connection_methods;
 mod demo;
 mod deployment;
@@ -20,6 +21,7 @@ mod lab_probe;
 mod layouts;
 mod malformed_wrapper;
 mod many_managers;
+mod modules;
 mod mutual_guards;
 mod network_cut;
 mod no_secrets;

@@ -52,7 +52,8 @@ os._exit(core.RunCli(len(words), (ctypes.c_char_p * len(words))(*words), os.dup(
 "#;
 
 /// Prefixes of end-to-end tests that need no core.
-const WITHOUT: [&str; 10] = [
+const WITHOUT: [&str; 11] = [
+    "cloud_init::",
     "hosts_guide::",
     "lab_host::",
     "malformed_wrapper::",
@@ -66,8 +67,10 @@ const WITHOUT: [&str; 10] = [
 ];
 
 /// Prefixes of end-to-end tests that every run executes on the oldest and the newest core.
-const QUICK: [&str; 5] = [
+const QUICK: [&str; 7] = [
     "demo::demo_rollout",
+    "deployment::every_source",
+    "functions::",
     "plan_guard::",
     "rollout::one_apply",
     "rollout::failed_drain",
@@ -75,7 +78,7 @@ const QUICK: [&str; 5] = [
 ];
 
 /// Prefixes of end-to-end tests of features that older cores do not have, with the feature and its first version.
-const NEEDS: [(&str, &str, (u32, u32)); 8] = [
+const NEEDS: [(&str, &str, (u32, u32)); 13] = [
     ("no_secrets::secrets_of_ephemeral_variable", EPHEMERAL, (1, 10)),
     ("no_secrets::secrets_of_direct_connection", EPHEMERAL, (1, 10)),
     ("no_secrets::secrets_of_bastion", EPHEMERAL, (1, 10)),
@@ -84,9 +87,15 @@ const NEEDS: [(&str, &str, (u32, u32)); 8] = [
     ("plugin_values::write_only_values", WRITE_ONLY, (1, 11)),
     ("plugin_values::terraform_accepts_schema", WRITE_ONLY, (1, 11)),
     ("plugin_values::moved_block_converts", "moves between types", (1, 8)),
+    ("functions::managers_from_grit", FUNCTIONS, (1, 8)),
+    ("functions::parse_address", FUNCTIONS, (1, 8)),
+    ("functions::function_errors", FUNCTIONS, (1, 8)),
+    ("functions::unknown_argument", FUNCTIONS, (1, 8)),
+    ("modules::every_module_passes", "mock providers", (1, 7)),
 ];
 const EPHEMERAL: &str = "ephemeral variables";
 const WRITE_ONLY: &str = "write-only attributes";
+const FUNCTIONS: &str = "functions of providers";
 
 /// A core.
 #[derive(Debug, Clone, PartialEq, Eq)]

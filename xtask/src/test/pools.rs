@@ -28,7 +28,7 @@ const BURNERS: [(&str, &str); 9] = [
 ];
 
 /// Long tests, by program and name prefix. They start first, so that the end of the run does not wait for one of them.
-const LONG: [(&str, &str); 9] = [
+const LONG: [(&str, &str); 11] = [
     ("e2e", "demo::"),
     ("e2e", "rollout::"),
     ("e2e", "layouts::"),
@@ -36,6 +36,8 @@ const LONG: [(&str, &str); 9] = [
     ("e2e", "network_cut::"),
     ("e2e", "systemd_"),
     ("e2e", "hosts_guide::"),
+    ("e2e", "cloud_init::"),
+    ("e2e", "modules::"),
     ("e2e", "interruptions::"),
     ("ssh", "phase_timeouts::"),
 ];

@@ -1,0 +1,66 @@
+locals {
+  config_toml = templatefile("${path.module}/templates/config.toml.tftpl", {
+    concurrent          = var.concurrent
+    listen_address      = var.listen_address
+    global_config       = var.global_config
+    name                = var.name
+    gitlab_url          = var.gitlab_url
+    runner_token        = var.runner_token
+    executor            = var.executor
+    runners_config      = var.runners_config
+    boot_verify_timeout = var.boot_verify_timeout
+  })
+
+  # The deploy user can reach the socket of the wrapper, and nothing else.
+  restrictions = "restrict,port-forwarding,command=\"/bin/false\",permitopen=\"[/run/grit-wrapper/wrapper.sock]:*\""
+
+  cloud_config = {
+    # The host key is known before the first connection.
+    ssh_deletekeys = true
+    ssh_keys = {
+      ed25519_private = var.host_key.private
+      ed25519_public  = var.host_key.public
+    }
+
+    users = [
+      "default",
+      {
+        name  = var.deploy_user
+        shell = "/bin/sh"
+        # No password, but not locked: sshd rejects the keys of locked users.
+        lock_passwd         = false
+        hashed_passwd       = "*"
+        ssh_authorized_keys = [for key in var.deploy_public_keys : "${local.restrictions} ${trimspace(key)}"]
+      },
+    ]
+
+    write_files = [
+      {
+        path        = "/var/lib/grit/config.toml"
+        permissions = "0600"
+        content     = local.config_toml
+      },
+      {
+        path        = "/var/lib/grit/first-boot.sh"
+        permissions = "0700"
+        content = templatefile("${path.module}/templates/first-boot.sh.tftpl", {
+          install_runner   = var.install_runner
+          install_fleeting = var.install_fleeting
+          wrapper_package  = var.wrapper_package
+          deploy_user      = var.deploy_user
+        })
+      },
+      {
+        path        = "/etc/systemd/system/gitlab-runner.service.d/50-deployment.conf"
+        permissions = "0644"
+        content     = <<-EOT
+          # Generation: ${var.generation}
+          [Service]
+          Environment=GRIT_WRAPPER_READY_WHEN=${var.ready_when}
+        EOT
+      },
+    ]
+
+    runcmd = [["/var/lib/grit/first-boot.sh"]]
+  }
+}

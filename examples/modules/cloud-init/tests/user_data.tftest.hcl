@@ -1,0 +1,82 @@
+variables {
+  name               = "blue-v1"
+  runner_token       = "glrt-secret"
+  executor           = "shell"
+  concurrent         = 4
+  host_key           = { private = "PRIVATE", public = "ssh-ed25519 AAAA host" }
+  deploy_public_keys = ["ssh-ed25519 AAAA deploy\n"]
+}
+
+run "user_data_has_host_key_and_restricted_deploy_user" {
+  command = plan
+
+  assert {
+    condition     = startswith(output.user_data, "#cloud-config\n")
+    error_message = "cloud-init recognizes the document by its first line."
+  }
+  assert {
+    condition     = yamldecode(output.user_data).ssh_keys == { ed25519_private = "PRIVATE", ed25519_public = "ssh-ed25519 AAAA host" }
+    error_message = "The host key must be the one that the provider expects."
+  }
+  assert {
+    condition     = yamldecode(output.user_data).users[1].ssh_authorized_keys == ["restrict,port-forwarding,command=\"/bin/false\",permitopen=\"[/run/grit-wrapper/wrapper.sock]:*\" ssh-ed25519 AAAA deploy"]
+    error_message = "The deploy user must be restricted to the socket of the wrapper."
+  }
+}
+
+run "configuration_has_http_server_and_boot_verify" {
+  command = plan
+
+  assert {
+    condition     = strcontains(yamldecode(output.user_data).write_files[0].content, "listen_address = \"localhost:9252\"")
+    error_message = "The wrapper reads the runner's health over HTTP."
+  }
+  assert {
+    condition     = strcontains(yamldecode(output.user_data).write_files[0].content, "[runners.experimental.boot_verify]\n    enabled = true\n    timeout = \"5m\"")
+    error_message = "The runner must verify that it can run jobs."
+  }
+  assert {
+    condition     = !strcontains(yamldecode(output.user_data).write_files[1].content, "dpkg --install")
+    error_message = "Without wrapper_package nothing is downloaded for the wrapper."
+  }
+}
+
+run "boot_verify_can_be_disabled" {
+  command = plan
+
+  variables {
+    boot_verify_timeout = null
+    wrapper_package     = { url = "https://example.com/grit-wrapper.deb", sha256 = "0000000000000000000000000000000000000000000000000000000000000000" }
+  }
+
+  assert {
+    condition     = !strcontains(yamldecode(output.user_data).write_files[0].content, "boot_verify")
+    error_message = "null disables the boot verification."
+  }
+  assert {
+    condition     = strcontains(yamldecode(output.user_data).write_files[1].content, "sha256sum --check")
+    error_message = "The package must be verified."
+  }
+}
+
+run "invalid_inputs_are_refused" {
+  command = plan
+
+  variables {
+    concurrent         = 0.5
+    listen_address     = ""
+    ready_when         = "started"
+    deploy_user        = "deploy user"
+    deploy_public_keys = []
+    wrapper_package    = { url = "http://example.com/x.deb", sha256 = "0" }
+  }
+
+  expect_failures = [
+    var.concurrent,
+    var.listen_address,
+    var.ready_when,
+    var.deploy_user,
+    var.deploy_public_keys,
+    var.wrapper_package,
+  ]
+}

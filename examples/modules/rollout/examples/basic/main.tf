@@ -1,0 +1,41 @@
+# Two runner managers that already have instances. To roll out a new version, add its instances, replace the entries, and apply once.
+module "rollout" {
+  source = "../.."
+
+  runner_managers = {
+    for key, instance in aws_instance.manager : key => {
+      instance_id     = instance.id
+      instance_name   = key
+      address         = instance.private_ip
+      wrapper_address = "unix:///run/grit-wrapper/wrapper.sock"
+    }
+  }
+
+  health = { stable_for = "30s" }
+  drain  = { timeout = "6h" }
+}
+
+resource "aws_instance" "manager" {
+  for_each = var.instances
+
+  ami           = each.value
+  instance_type = "t3.small"
+
+  tags = {
+    Name = each.key
+  }
+
+  lifecycle {
+    create_before_destroy = true
+  }
+}
+
+variable "instances" {
+  description = "The image of each runner manager. The key names manager and version, for example `blue-v2`."
+  type        = map(string)
+}
+
+output "grit_runner_managers" {
+  value     = module.rollout.grit_runner_managers
+  sensitive = true
+}

@@ -1,0 +1,120 @@
+# One runner manager, and the worker group that belongs to it. A change of any input replaces both: an old and a new manager never share a group,
+# and no instance is stopped for a change.
+
+locals {
+  generation = nonsensitive(substr(sha256(jsonencode([
+    var.gitlab_url, var.runner_token, var.executor, var.concurrent, var.runners_config, var.global_config, var.boot_verify_timeout,
+    var.deploy_user, var.deploy_public_keys, var.install_runner, var.wrapper_package, var.worker_group,
+    var.ami, var.instance_type, var.subnet_id, var.iam_instance_profile, var.associate_public_ip_address,
+  ])), 0, 8))
+
+  autoscaler_config = var.worker_group == null ? "" : <<-EOT
+    [runners.autoscaler]
+      plugin = "aws"
+      capacity_per_instance = ${var.worker_group.capacity_per_instance}
+      max_use_count = ${var.worker_group.max_use_count}
+      max_instances = ${var.worker_group.max_instances}
+      # The group belongs to this manager alone: without the manager, its instances have no use.
+      delete_instances_on_shutdown = true
+      [runners.autoscaler.plugin_config]
+        name = "${aws_autoscaling_group.workers[0].name}"
+      [runners.autoscaler.connector_config]
+        username = ${jsonencode(var.worker_group.username)}
+        use_external_addr = false
+      [[runners.autoscaler.policy]]
+        idle_count = ${var.worker_group.idle_count}
+        idle_time = ${jsonencode(var.worker_group.idle_time)}
+  EOT
+}
+
+# The provider knows the host key before its first connection.
+resource "tls_private_key" "host" {
+  algorithm = "ED25519"
+}
+
+module "cloud_init" {
+  source = "../cloud-init"
+
+  name                = var.name
+  generation          = local.generation
+  gitlab_url          = var.gitlab_url
+  runner_token        = var.runner_token
+  executor            = var.executor
+  concurrent          = var.concurrent
+  runners_config      = "${var.runners_config}\n${local.autoscaler_config}"
+  global_config       = var.global_config
+  boot_verify_timeout = var.boot_verify_timeout
+  install_fleeting    = var.worker_group != null
+  deploy_user         = var.deploy_user
+  deploy_public_keys  = var.deploy_public_keys
+  install_runner      = var.install_runner
+  wrapper_package     = var.wrapper_package
+
+  host_key = {
+    private = tls_private_key.host.private_key_openssh
+    public  = trimspace(tls_private_key.host.public_key_openssh)
+  }
+}
+
+resource "aws_instance" "this" {
+  ami                         = var.ami
+  instance_type               = var.instance_type
+  subnet_id                   = var.subnet_id
+  vpc_security_group_ids      = var.security_group_ids
+  iam_instance_profile        = var.iam_instance_profile
+  associate_public_ip_address = var.associate_public_ip_address
+  user_data                   = module.cloud_init.user_data
+  user_data_replace_on_change = true
+
+  tags = merge(var.tags, {
+    Name = var.name
+  })
+
+  metadata_options {
+    http_tokens = "required"
+  }
+
+  root_block_device {
+    volume_size = var.volume_size
+    encrypted   = true
+  }
+
+  lifecycle {
+    create_before_destroy = true
+  }
+}
+
+resource "aws_autoscaling_group" "workers" {
+  count = var.worker_group == null ? 0 : 1
+
+  name                = "${var.name}-${local.generation}-workers"
+  vpc_zone_identifier = var.worker_group.subnet_ids
+  min_size            = 0
+  max_size            = var.worker_group.max_instances
+  # The runner manager, not AWS, decides which instances end.
+  protect_from_scale_in = true
+  suspended_processes   = ["AZRebalance"]
+  # The manager has been drained before its group is destroyed.
+  force_delete = true
+
+  launch_template {
+    id      = var.worker_group.launch_template_id
+    version = var.worker_group.launch_template_version
+  }
+
+  dynamic "tag" {
+    for_each = merge(var.tags, { Name = "${var.name}-${local.generation}-w" })
+
+    content {
+      key                 = tag.key
+      value               = tag.value
+      propagate_at_launch = true
+    }
+  }
+
+  lifecycle {
+    create_before_destroy = true
+    # The runner manager changes it.
+    ignore_changes = [desired_capacity]
+  }
+}

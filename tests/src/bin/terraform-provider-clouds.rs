@@ -1,0 +1,7 @@
+//! The schemas of the clouds' providers: see `grit_tests::lab_provider::clouds`.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    grit_provider::plugin::run(grit_tests::lab_provider::clouds::registry())
+}

@@ -1,0 +1,255 @@
+//! The resource types of `hashicorp/aws`, `hashicorp/google` and `hashicorp/tls` that the modules in `examples/modules/` use: their schemas,
+//! reduced to the attributes and blocks that the modules name.
+//!
+//! `terraform test` with `mock_provider` needs schemas only. Names and types were compared with the documentation of those providers by hand;
+//! nothing here shows that a cloud accepts the values.
+
+use std::collections::HashMap;
+
+use async_trait::async_trait;
+use grit_provider::{
+    Registry,
+    schema::{
+        Attribute, AttributeConstraint, AttributePath, AttributeType, Block, Diagnostics, Dynamic,
+        NestedBlock, Provider, Resource, ResourceExt, Schema, ValueEmpty, schema,
+    },
+};
+
+/// A resource type that has a schema, and stores what is planned.
+struct Described(fn() -> Block);
+
+/// The providers, in one program.
+pub fn registry() -> Registry {
+    Registry::new("registry.terraform.io/runner-tools/clouds", Clouds)
+        .resource("aws_autoscaling_group", Described(aws_autoscaling_group))
+        .resource("aws_instance", Described(aws_instance))
+        .resource("google_compute_instance", Described(google_compute_instance))
+        .resource("google_compute_instance_group_manager", Described(google_group))
+        .resource("tls_private_key", Described(tls_private_key))
+}
+
+struct Clouds;
+
+#[async_trait]
+impl Provider for Clouds {
+    type Config = ValueEmpty;
+
+    fn schema(&self, _: &mut Diagnostics) -> Option<Schema> {
+        Some(schema(0, "Schemas of clouds.", []))
+    }
+
+    async fn configure(&self, _: &mut Diagnostics, _: ValueEmpty, _: &str) -> Option<()> {
+        Some(())
+    }
+}
+
+use AttributeConstraint::{Computed, Optional, OptionalComputed, Required};
+use AttributeType::{Bool, Number, String};
+
+fn texts() -> AttributeType {
+    AttributeType::List(Box::new(String))
+}
+
+fn text_map() -> AttributeType {
+    AttributeType::Map(Box::new(String))
+}
+
+fn block<const N: usize>(attributes: [(&str, AttributeConstraint, AttributeType); N]) -> Block {
+    let attribute = |(name, constraint, attr_type): (&str, AttributeConstraint, AttributeType)| {
+        (name.to_owned(), Attribute { attr_type, constraint, ..Attribute::default() })
+    };
+    Block { attributes: attributes.into_iter().map(attribute).collect(), ..Block::default() }
+}
+
+fn with<const N: usize>(block: Block, blocks: [(&str, NestedBlock); N]) -> Block {
+    let blocks: HashMap<_, _> = blocks.into_iter().map(|(name, nested)| (name.to_owned(), nested)).collect();
+    Block { blocks, ..block }
+}
+
+fn aws_instance() -> Block {
+    let instance = block([
+        ("id", Computed, String),
+        ("ami", Optional, String),
+        ("instance_type", Optional, String),
+        ("subnet_id", OptionalComputed, String),
+        ("vpc_security_group_ids", OptionalComputed, AttributeType::Set(Box::new(String))),
+        ("iam_instance_profile", OptionalComputed, String),
+        ("associate_public_ip_address", OptionalComputed, Bool),
+        ("user_data", OptionalComputed, String),
+        ("user_data_replace_on_change", Optional, Bool),
+        ("tags", Optional, text_map()),
+        ("private_ip", OptionalComputed, String),
+        ("public_ip", Computed, String),
+    ]);
+    let metadata = block([("http_tokens", OptionalComputed, String)]);
+    let disk = block([("volume_size", OptionalComputed, Number), ("encrypted", OptionalComputed, Bool)]);
+    with(
+        instance,
+        [
+            ("metadata_options", NestedBlock::Optional(metadata)),
+            ("root_block_device", NestedBlock::Optional(disk)),
+        ],
+    )
+}
+
+fn aws_autoscaling_group() -> Block {
+    let group = block([
+        ("id", Computed, String),
+        ("name", OptionalComputed, String),
+        ("vpc_zone_identifier", OptionalComputed, AttributeType::Set(Box::new(String))),
+        ("min_size", Required, Number),
+        ("max_size", Required, Number),
+        ("desired_capacity", OptionalComputed, Number),
+        ("protect_from_scale_in", Optional, Bool),
+        ("suspended_processes", Optional, AttributeType::Set(Box::new(String))),
+        ("force_delete", Optional, Bool),
+    ]);
+    let template = block([
+        ("id", OptionalComputed, String),
+        ("name", OptionalComputed, String),
+        ("version", OptionalComputed, String),
+    ]);
+    let tag = block([
+        ("key", Required, String),
+        ("value", Required, String),
+        ("propagate_at_launch", Required, Bool),
+    ]);
+    with(group, [("launch_template", NestedBlock::Optional(template)), ("tag", NestedBlock::Set(tag))])
+}
+
+fn google_compute_instance() -> Block {
+    let instance = block([
+        ("id", Computed, String),
+        ("instance_id", Computed, String),
+        ("name", Required, String),
+        ("zone", OptionalComputed, String),
+        ("machine_type", Required, String),
+        ("tags", Optional, AttributeType::Set(Box::new(String))),
+        ("labels", Optional, text_map()),
+        ("metadata", Optional, text_map()),
+    ]);
+    let parameters = block([("image", OptionalComputed, String), ("size", OptionalComputed, Number)]);
+    let disk = with(block([]), [("initialize_params", NestedBlock::Optional(parameters))]);
+    let access = block([("nat_ip", OptionalComputed, String)]);
+    let interface = with(
+        block([("subnetwork", OptionalComputed, String), ("network_ip", OptionalComputed, String)]),
+        [("access_config", NestedBlock::List(access))],
+    );
+    let account = block([("email", OptionalComputed, String), ("scopes", Required, texts())]);
+    with(
+        instance,
+        [
+            ("boot_disk", NestedBlock::Optional(disk)),
+            ("network_interface", NestedBlock::List(interface)),
+            ("service_account", NestedBlock::Optional(account)),
+        ],
+    )
+}
+
+fn google_group() -> Block {
+    let group = block([
+        ("id", Computed, String),
+        ("name", Required, String),
+        ("base_instance_name", Required, String),
+        ("project", OptionalComputed, String),
+        ("zone", OptionalComputed, String),
+        ("target_size", OptionalComputed, Number),
+    ]);
+    let version = block([("instance_template", Required, String), ("name", Optional, String)]);
+    with(group, [("version", NestedBlock::List(version))])
+}
+
+fn tls_private_key() -> Block {
+    let mut key = block([
+        ("id", Computed, String),
+        ("algorithm", Required, String),
+        ("private_key_openssh", Computed, String),
+        ("public_key_openssh", Computed, String),
+    ]);
+    if let Some(private) = key.attributes.get_mut("private_key_openssh") {
+        private.sensitive = true;
+    }
+    key
+}
+
+impl ResourceExt for Described {}
+
+#[async_trait]
+impl Resource for Described {
+    type State<'a> = Dynamic;
+    type PrivateState<'a> = ValueEmpty;
+    type ProviderMetaState<'a> = ValueEmpty;
+
+    fn schema(&self, _: &mut Diagnostics) -> Option<Schema> {
+        Some(Schema { version: 0, block: self.0() })
+    }
+
+    async fn read<'a>(
+        &self,
+        _: &mut Diagnostics,
+        state: Dynamic,
+        private: ValueEmpty,
+        _: ValueEmpty,
+    ) -> Option<(Dynamic, ValueEmpty)> {
+        Some((state, private))
+    }
+
+    async fn plan_create<'a>(
+        &self,
+        _: &mut Diagnostics,
+        proposed: Dynamic,
+        _: Dynamic,
+        _: ValueEmpty,
+    ) -> Option<(Dynamic, ValueEmpty)> {
+        Some((proposed, ValueEmpty::Null))
+    }
+
+    async fn plan_update<'a>(
+        &self,
+        _: &mut Diagnostics,
+        _: Dynamic,
+        proposed: Dynamic,
+        _: Dynamic,
+        private: ValueEmpty,
+        _: ValueEmpty,
+    ) -> Option<(Dynamic, ValueEmpty, Vec<AttributePath>)> {
+        Some((proposed, private, Vec::new()))
+    }
+
+    async fn plan_destroy<'a>(
+        &self,
+        _: &mut Diagnostics,
+        _: Dynamic,
+        private: ValueEmpty,
+        _: ValueEmpty,
+    ) -> Option<ValueEmpty> {
+        Some(private)
+    }
+
+    async fn create<'a>(
+        &self,
+        _: &mut Diagnostics,
+        planned: Dynamic,
+        _: Dynamic,
+        private: ValueEmpty,
+        _: ValueEmpty,
+    ) -> Option<(Dynamic, ValueEmpty)> {
+        Some((planned, private))
+    }
+
+    async fn update<'a>(
+        &self,
+        _: &mut Diagnostics,
+        _: Dynamic,
+        planned: Dynamic,
+        _: Dynamic,
+        private: ValueEmpty,
+        _: ValueEmpty,
+    ) -> Option<(Dynamic, ValueEmpty)> {
+        Some((planned, private))
+    }
+
+    async fn destroy<'a>(&self, _: &mut Diagnostics, _: Dynamic, _: ValueEmpty, _: ValueEmpty) -> Option<()> {
+        Some(())
+    }
+}

@@ -1,0 +1,152 @@
+//! The user data of the module `cloud-init`: valid by cloud-init's own schema, and carried out by it on a booted system.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use grit_tests::{
+    debian::{both, machine::Machine},
+    ssh_server::KeyPair,
+    terraform::{Workspace, built},
+};
+use serde_json::{Value as Json, json};
+
+use crate::{
+    systemd_stop::machine,
+    systemd_upgrade::{PLAIN, plain_unit},
+};
+
+/// Debian's cloud-init, where `cargo xtask test` unpacks it.
+fn cloud_init() -> PathBuf {
+    let target = built("xtask").unwrap().parent().unwrap().parent().unwrap().to_owned();
+    let folder = target.join("cloud-init");
+    let program = folder.join("usr/bin/cloud-init");
+    assert!(program.is_file(), "{} is missing: let `cargo xtask test` unpack it", program.display());
+    folder
+}
+
+/// The user data that the module makes of these inputs, over some that suit a machine of these tests.
+fn user_data(host_key: &KeyPair, inputs: &Json) -> String {
+    let workspace = Workspace::new(&[]).unwrap();
+    let source =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/modules/cloud-init").canonicalize().unwrap();
+    let mut module = json!({
+        "source": source,
+        "name": "blue-v1",
+        "runner_token": "glrt-machine",
+        "executor": "shell",
+        "concurrent": 4,
+        "host_key": { "private": host_key.private, "public": host_key.public.trim() },
+        "deploy_public_keys": [host_key.public.trim()],
+    });
+    for (name, value) in inputs.as_object().unwrap() {
+        module[name] = value.clone();
+    }
+    let main = json!({
+        "module": { "this": module },
+        "output": { "user_data": { "value": "${module.this.user_data}", "sensitive": true } },
+    });
+    workspace.write("main.tf.json", &main.to_string()).unwrap();
+    workspace.get().unwrap().succeeded();
+    workspace.apply().unwrap().succeeded();
+    workspace.run(["output", "-raw", "user_data"]).unwrap().succeeded().stdout
+}
+
+#[test]
+fn user_data_is_valid_by_the_schema_of_cloud_init() {
+    let folder = cloud_init();
+    let key = KeyPair::generate().unwrap();
+    let package = json!({ "url": "https://example.com/grit-wrapper.deb", "sha256": "0".repeat(64) });
+    let temporary = tempfile::tempdir().unwrap();
+    let file = temporary.path().join("user_data");
+    let check = |text: &str| {
+        fs::write(&file, text).unwrap();
+        Command::new("/usr/bin/python3")
+            .arg(folder.join("usr/bin/cloud-init"))
+            .args(["schema", "--config-file"])
+            .arg(&file)
+            .env("PYTHONPATH", folder.join("usr/lib/python3/dist-packages"))
+            .output()
+            .unwrap()
+    };
+    for inputs in [
+        json!({}),
+        json!({ "wrapper_package": package, "install_fleeting": true, "boot_verify_timeout": null }),
+    ] {
+        let text = user_data(&key, &inputs);
+        let output = check(&text);
+        assert!(output.status.success(), "{}", both(&output));
+        assert!(!both(&output).contains("deprecat"), "{}", both(&output));
+        // The check is not empty.
+        let output = check(&text.replace("\"runcmd\":", "\"runcmd\": 1\n\"run_cmd\":"));
+        assert!(!output.status.success(), "{}", both(&output));
+    }
+}
+
+/// What of cloud-init runs on the machine: neither its network settings nor its search for a cloud.
+const SETTINGS: &str = r#"
+datasource_list: [NoCloud]
+network: { config: disabled }
+cloud_init_modules: [write-files, users-groups, ssh]
+cloud_config_modules: [runcmd]
+cloud_final_modules: [scripts-user]
+system_info:
+  distro: debian
+  default_user: { name: debian }
+  paths: { cloud_dir: /var/lib/cloud, templates_dir: /etc/cloud/templates }
+"#;
+
+/// Puts cloud-init and this user data on a machine, and runs the stages of a first boot.
+fn first_boot(machine: &Machine, user_data: &str) {
+    let copied =
+        Command::new("cp").arg("-a").arg(cloud_init()).arg(machine.system.path("/opt/cloud-init")).status();
+    assert!(copied.unwrap().success());
+    let seed = machine.system.path("/var/lib/cloud/seed/nocloud");
+    fs::create_dir_all(&seed).unwrap();
+    fs::write(seed.join("meta-data"), "instance-id: i-test\n").unwrap();
+    fs::write(seed.join("user-data"), user_data).unwrap();
+    fs::create_dir_all(machine.system.path("/etc/cloud/templates")).unwrap();
+    fs::write(machine.system.path("/etc/cloud/cloud.cfg"), SETTINGS).unwrap();
+    for stage in
+        [&["init", "--local"][..], &["init"], &["modules", "--mode=config"], &["modules", "--mode=final"]]
+    {
+        let program = ["env", "PYTHONPATH=/opt/cloud-init/usr/lib/python3/dist-packages", "/usr/bin/python3"];
+        let words = [&program[..], &["/opt/cloud-init/usr/bin/cloud-init"], stage].concat();
+        let output = machine.system.run(&words).unwrap();
+        assert!(output.status.success(), "{stage:?}: {}\n{}", both(&output), machine.journal());
+    }
+}
+
+#[test]
+fn first_boot_starts_the_runner_under_the_wrapper() {
+    let Some(machine) = machine(&[]) else { return };
+    plain_unit(&machine, PLAIN);
+    machine.install("1.0.0");
+    // The address that this machine's runner may use.
+    let config = fs::read_to_string(machine.system.path("/etc/gitlab-runner/config.toml")).unwrap();
+    let listen = config.split("listen_address = \"").nth(1).unwrap().split('"').next().unwrap();
+    fs::remove_file(machine.system.path("/etc/gitlab-runner/config.toml")).unwrap();
+    let key = KeyPair::generate().unwrap();
+    let inputs = json!({
+        "gitlab_url": machine.lab.queue().url(), "listen_address": listen, "global_config": "check_interval = 0.1", "ready_when": "polling",
+    });
+    first_boot(&machine, &user_data(&key, &inputs));
+
+    assert_eq!(machine.property("gitlab-runner.service", "ActiveState"), "active");
+    assert_eq!(machine.ask(&["status"])["health"]["level"], "polling");
+    assert!(machine.runner().is_some(), "{}", machine.journal());
+    let host_key = fs::read_to_string(machine.system.path("/etc/ssh/ssh_host_ed25519_key.pub")).unwrap();
+    assert_eq!(host_key.split_whitespace().nth(1), key.public.split_whitespace().nth(1));
+    let keys = fs::read_to_string(machine.system.path("/home/deploy/.ssh/authorized_keys")).unwrap();
+    assert!(keys.contains("restrict,port-forwarding,command=\"/bin/false\""), "{keys}");
+    assert!(machine.run(&["id", "--name", "--groups", "deploy"]).contains("grit-wrapper"));
+    let mode = machine.run(&[
+        "stat",
+        "--format=%a %U",
+        "/etc/gitlab-runner/config.toml",
+        "/var/lib/grit/first-boot.sh",
+    ]);
+    assert_eq!(mode, "600 root\n700 root");
+}
