@@ -109,6 +109,13 @@ impl RunnerManagerArgs {
         }
     }
 
+    /// Host and wrapper address in one form; `None` if one of them is unknown or invalid.
+    pub(crate) fn identity(&self) -> Option<String> {
+        let host: HostPort = self.address.as_ref_option()?.parse().ok()?;
+        let wrapper: WrapperAddress = self.wrapper_address.as_ref_option()?.parse().ok()?;
+        Some(format!("{host} {wrapper}"))
+    }
+
     /// The runner manager with resolved values: values of `ssh` take precedence. `key` is its name in messages.
     pub(crate) fn target(&self, key: &str, ssh: &SshArgs) -> Result<Target, InvalidManager> {
         let invalid = |attribute| move |problem| InvalidManager { attribute, problem };

@@ -1,6 +1,7 @@
 //! All objects of the configuration language: schema, checks, and conversion to typed values.
 
 pub(crate) mod contract;
+pub(crate) mod drain;
 pub(crate) mod enum_attribute;
 pub(crate) mod manager;
 pub(crate) mod number;

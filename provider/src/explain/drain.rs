@@ -1,41 +1,26 @@
 //! Texts for a drain: errors, and warnings about a runner that has exited.
 
+mod peers;
+mod subject;
+
 use std::time::Duration;
 
+pub(crate) use self::subject::{Subject, Word};
+
+use self::peers::too_few_peers;
 use super::{
     connection::{cause, explain},
     diagnostic::{Code, Explained},
-    phrases::{append, first_line, host_is_gone, last_seen, tries},
+    phrases::{append, first_line, last_seen, sentences, tries},
 };
 use crate::{
     assume_terminated,
     client::{ClientError, Snapshot},
     duration::human,
-    fleet::{
-        PeerProblem, TooFewPeers,
-        drain::{FORCE_LIMIT, Mode, NoCallback, NotDrained, OnTimeout, Requested},
-    },
+    fleet::drain::{FORCE_LIMIT, Mode, NoCallback, NotDrained, OnTimeout, Requested},
     schema::{Diagnostic, Diagnostics, DiagnosticsExt},
     transport::Reachability,
 };
-
-/// The setting that makes an unreachable host count as terminated.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum AssumeSetting {
-    /// `on_unreachable = "assume_terminated"`.
-    Attribute,
-    /// `GRIT_ASSUME_TERMINATED`.
-    Variable,
-}
-
-impl AssumeSetting {
-    fn named(self) -> String {
-        match self {
-            Self::Attribute => "`on_unreachable = \"assume_terminated\"`".to_owned(),
-            Self::Variable => format!("`{}`", assume_terminated::VARIABLE),
-        }
-    }
-}
 
 /// Explains why the drain resource `id` cannot send a request: its attribute `attribute` has a `problem`. `key` identifies it in the
 /// environment variable that overrides this.
@@ -56,25 +41,28 @@ pub(crate) fn no_target(id: &str, attribute: &str, problem: &str, key: &str) -> 
     )
 }
 
-/// Explains why the exit of the runner of `manager` is not confirmed. `id` is the id of the instance or of the drain resource.
+/// Explains why the exit of the runner of `manager` is not confirmed. `id` identifies it in the environment variable that overrides this.
 pub(crate) fn not_drained(
     manager: &str,
     failure: &NotDrained,
     id: &str,
     setting: Option<AssumeSetting>,
+    subject: Subject,
 ) -> Explained {
+    let kept = subject.kept();
     match failure {
         NotDrained::Connect { attempts, waited, requested, error } => {
             let mut explained = explain(manager, error);
             append(&mut explained.happened, &tries(*attempts, *waited));
             append(&mut explained.happened, what_was_requested(*requested, error));
+            append(&mut explained.happened, kept);
             if let Some(setting) = setting {
                 append(&mut explained.happened, &not_counted(setting, *requested, error));
             }
             if explained.code == Code::ConnectFailed {
                 append(&mut explained.next_step, "Then apply again.");
                 if error.reachability() == Reachability::Absent && setting.is_none() {
-                    append(&mut explained.next_step, &host_is_gone(id));
+                    append(&mut explained.next_step, &subject.host_is_gone(id));
                 }
             }
             explained
@@ -82,43 +70,42 @@ pub(crate) fn not_drained(
         NotDrained::TimedOut { waited, requested, mode, forced, last } => Explained::new(
             Code::TimedOut,
             "Runner was not drained in time",
-            format!(
-                "Runner manager {manager:?}: the runner process has not exited within {}. {}{}",
-                human(*waited),
-                last_seen(last.as_ref()),
+            sentences(&[
+                &format!(
+                    "Runner manager {manager:?}: the runner process has not exited within {}.",
+                    human(*waited)
+                ),
+                &last_seen(last.as_ref()),
                 match (requested, *forced || *mode == Mode::Forceful) {
-                    (Requested::No, _) => " The instance was kept. No shutdown was requested.",
-                    (_, true) => {
-                        " The instance was kept; the forceful stop is still in progress on the host."
-                    }
-                    (_, false) => " The instance was kept; the runner is still draining.",
-                }
-            ),
+                    (Requested::No, _) => "No shutdown was requested.",
+                    (_, true) => "The forceful stop is still in progress on the host.",
+                    (_, false) => "The runner is still draining.",
+                },
+                kept,
+            ]),
             if *forced || *mode == Mode::Forceful {
                 "The runner process is still running after a forceful stop. Check the logs of the wrapper and of the runner on the host, \
                  then apply again."
+                    .to_owned()
             } else {
-                "Apply again to continue waiting. For longer drains, raise `timeouts.delete` and apply this change first. To abort the \
-                 remaining jobs, set `on_timeout = \"force\"` and apply this change."
+                subject.longer_or_forceful()
             },
         ),
         NotDrained::Interrupted { waited, requested, last } => Explained::new(
             Code::Interrupted,
             "Drain was interrupted",
-            format!(
-                "Runner manager {manager:?}: the wait was cancelled after {}. {}{}",
-                human(*waited),
-                last_seen(last.as_ref()),
+            sentences(&[
+                &format!("Runner manager {manager:?}: the wait was cancelled after {}.", human(*waited)),
+                &last_seen(last.as_ref()),
                 match requested {
-                    Requested::Accepted => {
-                        " The shutdown was requested and continues on the host. The instance was kept."
-                    }
+                    Requested::Accepted => "The shutdown was requested and continues on the host.",
                     Requested::Perhaps => {
-                        " The shutdown request was sent, but no response was received: the runner may be draining. The instance was kept."
+                        "The shutdown request was sent, but no response was received: the runner may be draining."
                     }
-                    Requested::No => " No shutdown was requested. The instance was kept.",
-                }
-            ),
+                    Requested::No => "No shutdown was requested.",
+                },
+                kept,
+            ]),
             match requested {
                 Requested::No => "The next apply sends the shutdown request.",
                 Requested::Perhaps | Requested::Accepted => {
@@ -126,24 +113,22 @@ pub(crate) fn not_drained(
                 }
             },
         ),
-        NotDrained::TooFewPeers(peers) => too_few_peers(manager, peers),
+        NotDrained::TooFewPeers(peers) => too_few_peers(manager, peers, subject),
     }
 }
 
 fn what_was_requested(requested: Requested, error: &ClientError) -> &'static str {
     match requested {
         Requested::Accepted => {
-            "The shutdown was requested, and the runner keeps draining on the host. Its exit was not confirmed, so the instance was kept."
+            "The shutdown was requested, and the runner keeps draining on the host. Its exit was not confirmed."
         }
         Requested::Perhaps => {
-            "The shutdown request was sent, but no response was received: the runner may be draining. The instance was kept."
+            "The shutdown request was sent, but no response was received: the runner may be draining."
         }
         Requested::No => match error.reachability() {
-            Reachability::Answered | Reachability::Refused => {
-                "No shutdown was requested. The instance was kept."
-            }
+            Reachability::Answered | Reachability::Refused => "No shutdown was requested.",
             Reachability::Absent | Reachability::Unknown => {
-                "No shutdown was requested. Jobs may still be running there, so the instance was kept."
+                "No shutdown was requested. Jobs may still be running there."
             }
         },
     }
@@ -200,7 +185,7 @@ pub(crate) fn assumed_terminated(
 }
 
 /// Warns that a drain became forceful at its deadline.
-pub(crate) fn forced(manager: &str, limit: Duration) -> Explained {
+pub(crate) fn forced(manager: &str, limit: Duration, subject: Subject) -> Explained {
     Explained::new(
         Code::TimedOut,
         format!("Runner manager {manager} was stopped forcefully"),
@@ -208,32 +193,37 @@ pub(crate) fn forced(manager: &str, limit: Duration) -> Explained {
             "Runner manager {manager:?} was not drained within {} (`on_timeout = \"force\"`): its remaining jobs were aborted.",
             human(limit)
         ),
-        "For longer drains, raise `timeouts.delete`.",
+        format!("For longer drains, raise `{}`.", subject.timeout()),
     )
 }
 
 /// Warns that the callback of this drain will not be sent.
-pub(crate) fn no_callback(manager: &str, why: &NoCallback) -> Explained {
+pub(crate) fn no_callback(manager: &str, why: &NoCallback, subject: Subject) -> Explained {
     let (code, why) = match why {
         NoCallback::Upstream => (
             Code::WrapperError,
-            "a shutdown was already in progress before this destroy, and upstream's wrapper accepts a callback only with the first request"
-                .to_owned(),
+            format!(
+                "a shutdown was already in progress before this {}, and upstream's wrapper accepts a callback only with the first request",
+                subject.operation()
+            ),
         ),
         NoCallback::Refused(error) => (Code::Refused, cause(error)),
     };
     Explained::new(
         code,
         format!("Shutdown callback of {manager} was not sent"),
-        format!(
-            "The runner of runner manager {manager:?} has exited. Its `shutdown_callback` will not be sent. Reason: {why}."
-        ),
+        format!("The `shutdown_callback` for runner manager {manager:?} will not be sent. Reason: {why}."),
         "Send the request of the callback manually.",
     )
 }
 
 /// Warns about a runner that did not exit cleanly; none when it did.
-pub(crate) fn bad_end(manager: &str, snapshot: &Snapshot, forceful: bool) -> Option<Explained> {
+pub(crate) fn bad_end(
+    manager: &str,
+    snapshot: &Snapshot,
+    forceful: bool,
+    subject: Subject,
+) -> Option<Explained> {
     let happened = match snapshot.detail.as_deref() {
         Some(detail) => detail.bad_end(forceful)?,
         None => {
@@ -248,38 +238,11 @@ pub(crate) fn bad_end(manager: &str, snapshot: &Snapshot, forceful: bool) -> Opt
         Code::WrapperError,
         format!("Runner of {manager} did not exit cleanly"),
         format!(
-            "The runner of runner manager {manager:?} has exited, so its instance may be destroyed, but {happened}."
+            "The runner of runner manager {manager:?} has exited, so {}, but {happened}.",
+            subject.consequence()
         ),
         "Check the jobs in GitLab. Check the log of the wrapper before the host is destroyed.",
     ))
-}
-
-/// Explains that a drain would leave too few healthy peers.
-pub(crate) fn too_few_peers(manager: &str, peers: &TooFewPeers) -> Explained {
-    let TooFewPeers { healthy, wanted, unhealthy } = peers;
-    let unhealthy: Vec<_> =
-        unhealthy.iter().map(|(key, problem)| format!("{key} ({})", peer_problem(problem))).collect();
-    Explained::new(
-        Code::Refused,
-        "Too few healthy peers to drain",
-        format!(
-            "Runner manager {manager:?} was not drained. Healthy peers: {healthy}; required by `guard.min_healthy`: {wanted}. Not \
-             healthy: {}.",
-            if unhealthy.is_empty() { "none".to_owned() } else { unhealthy.join("; ") }
-        ),
-        "Make the peers healthy and apply again, or lower `guard.min_healthy` and apply this change first.",
-    )
-}
-
-fn peer_problem(problem: &PeerProblem) -> String {
-    match problem {
-        PeerProblem::DrainedHere => "this apply drains it as well".to_owned(),
-        PeerProblem::AskedToDrain(id) => format!("its drain was requested by {id:?}"),
-        PeerProblem::Status(status) => format!("status `{status}`"),
-        PeerProblem::Unreached(error) => cause(error),
-        PeerProblem::NoAnswer(limit) => format!("no response within {}", human(*limit)),
-        PeerProblem::Invalid(problem) => problem.clone(),
-    }
 }
 
 /// Warns at plan that the destroy of the drain resource shuts down the runner of `manager`. Terraform prints the warnings of a plan before

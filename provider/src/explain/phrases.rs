@@ -91,6 +91,15 @@ pub(super) fn first_line(reason: &str) -> &str {
     reason.split_once('\n').map_or(reason, |(first, _)| first)
 }
 
+/// Joins sentences. Empty ones are left out.
+pub(super) fn sentences(parts: &[&str]) -> String {
+    let mut text = String::new();
+    for part in parts {
+        append(&mut text, part);
+    }
+    text
+}
+
 pub(super) fn append(text: &mut String, sentence: &str) {
     if !sentence.is_empty() {
         if !text.is_empty() {

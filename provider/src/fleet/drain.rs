@@ -18,7 +18,7 @@ use crate::{
     log_key as key,
 };
 
-pub use outcome::{Drained, Ended, NoCallback, NotDrained, Requested, StartedBy};
+pub use outcome::{Drained, Ended, InProgress, NoCallback, NotDrained, Requested, StartedBy};
 pub use policy::{DrainPolicy, Mode, OnTimeout, OnUnreachable};
 
 /// The time limit of a forceful shutdown after a timeout, in addition to `timeouts.delete`. GitLab Runner's `shutdown_timeout` is 30 s, and
@@ -30,7 +30,8 @@ const REQUEST_AGAIN: Duration = Duration::from_secs(5);
 
 pub type Outcome = Result<Drained, NotDrained>;
 
-/// Requests the shutdown unless it is in progress, and waits until the wrapper reports `stopped`.
+/// Requests the shutdown unless it is in progress, and waits until the wrapper reports `stopped`; with `wait = false` in the
+/// policy, until the wrapper reports the shutdown.
 ///
 /// Can be repeated: a runner that has exited is a success, and a drain in progress is joined. Only `stopped` ends the wait: a runner
 /// without jobs, or an unreachable host, is not an exited runner. Dropping the future does not stop the shutdown.
@@ -106,8 +107,14 @@ impl<W: Wrapper, A: PeerCheck> Operation for Drain<'_, W, A> {
                 }
             }
         }
-        if snapshot.report.status != RunnerStatus::Stopped {
-            return Ok(None);
+        match snapshot.report.status {
+            RunnerStatus::Stopped => {}
+            RunnerStatus::InShutdown if !self.policy.wait => {
+                let (started_by, no_callback) = (self.started_by, self.no_callback.take());
+                let in_progress = InProgress { started_by, snapshot, no_callback };
+                return Ok(Some(Ok(Drained::InProgress(Box::new(in_progress)))));
+            }
+            RunnerStatus::InShutdown | RunnerStatus::Running | RunnerStatus::Unknown(_) => return Ok(None),
         }
         let ended = Ended {
             started_by: self.started_by,

@@ -1,5 +1,6 @@
 //! The managed resources.
 
+mod draining;
 mod runner_drain;
 mod runner_health;
 

@@ -245,7 +245,7 @@ impl Resource for RunnerDrain {
         let known = configured(&self.shared, diags)?;
         let key = prior.identifiers().next().unwrap_or_default();
         let client = match prior.client(&known) {
-            Ok(client) => client,
+            Ok(manager) => manager,
             Err(_) if prior.assume_setting() == Some(AssumeSetting::Variable) => {
                 drain::assumed_without_target(&name, key).warning(AttributePath::root(), diags);
                 return Some(());

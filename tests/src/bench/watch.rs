@@ -148,6 +148,7 @@ async fn polled(settings: Settings, site: &Site) -> anyhow::Result<Vec<Row>> {
 
 fn policy() -> DrainPolicy {
     DrainPolicy {
+        wait: true,
         mode: Mode::Graceful,
         start: tokio::time::Instant::now(),
         timeout: LIMIT,

@@ -4,7 +4,8 @@ use super::*;
 use crate::explain::diagnostic::tests::all;
 use crate::transport::ConnectionMethod;
 use crate::{
-    client::RunnerStatus,
+    client::{RunnerStatus, StatusReport},
+    fleet::{PeerProblem, TooFewPeers},
     transport::{Cause, Phase, Route, TransportError},
 };
 
@@ -42,7 +43,7 @@ fn failed_drain_messages() {
     let unreached =
         |requested, error| NotDrained::Connect { attempts: 12, waited: hours(1), requested, error };
     let interrupted = |requested, last| NotDrained::Interrupted { waited: hours(2), requested, last };
-    let words = |failure| not_drained("m1", &failure, "i-1", None);
+    let words = |failure| not_drained("m1", &failure, "i-1", None, Subject::Drain);
     insta::assert_snapshot!(all(vec![
         words(timed_out(Requested::Accepted, Mode::Graceful, false)),
         words(timed_out(Requested::Accepted, Mode::Graceful, true)),
@@ -51,12 +52,54 @@ fn failed_drain_messages() {
         words(unreached(Requested::Perhaps, mute())),
         words(unreached(Requested::No, mute())),
         words(unreached(Requested::No, gone())),
-        not_drained("m1", &unreached(Requested::No, mute()), "i-1", Some(AssumeSetting::Variable)),
-        not_drained("m1", &unreached(Requested::Accepted, gone()), "i-1", Some(AssumeSetting::Attribute)),
+        not_drained(
+            "m1",
+            &unreached(Requested::No, mute()),
+            "i-1",
+            Some(AssumeSetting::Variable),
+            Subject::Drain
+        ),
+        not_drained(
+            "m1",
+            &unreached(Requested::Accepted, gone()),
+            "i-1",
+            Some(AssumeSetting::Attribute),
+            Subject::Drain
+        ),
         words(interrupted(Requested::Accepted, last())),
         words(interrupted(Requested::Perhaps, last())),
         words(interrupted(Requested::No, None)),
         no_target("adopted#0a1b2c3d", "runner_manager", "it has no value", "adopted#0a1b2c3d"),
+    ]));
+}
+
+#[test]
+fn failed_shutdown_messages() {
+    let timed_out = NotDrained::TimedOut {
+        waited: hours(3),
+        requested: Requested::Accepted,
+        mode: Mode::Graceful,
+        forced: false,
+        last: Some(RunnerStatus::InShutdown.into()),
+    };
+    let unreached =
+        NotDrained::Connect { attempts: 12, waited: hours(1), requested: Requested::No, error: gone() };
+    let interrupted =
+        NotDrained::Interrupted { waited: hours(2), requested: Requested::Accepted, last: None };
+    let failed = Snapshot {
+        report: StatusReport { status: RunnerStatus::Stopped, failure_reason: "exit status 1".to_owned() },
+        detail: None,
+    };
+    let peers = TooFewPeers { healthy: 0, wanted: 1, unhealthy: vec![] };
+    let words = |failure, subject| not_drained("m1", &failure, "i-1", None, subject);
+    insta::assert_snapshot!(all(vec![
+        words(timed_out, Subject::ShutdownUpdate),
+        words(unreached, Subject::ShutdownCreate),
+        words(interrupted, Subject::ShutdownCreate),
+        words(NotDrained::Guarded(peers), Subject::ShutdownCreate),
+        forced("m1", hours(3), Subject::ShutdownCreate),
+        no_callback("m1", &NoCallback::Upstream, Subject::ShutdownUpdate),
+        bad_end("m1", &failed, false, Subject::ShutdownCreate).unwrap(),
     ]));
 }
 
@@ -71,16 +114,16 @@ fn drain_warning_messages() {
     insta::assert_snapshot!(all(vec![
         assumed_terminated("m1", 12, Duration::from_secs(75), &gone(), AssumeSetting::Variable),
         assumed_terminated("m1", 1, Duration::from_secs(5), &gone(), AssumeSetting::Attribute),
-        forced("m1", hours(3)),
-        no_callback("m1", &NoCallback::Upstream),
-        no_callback("m1", &NoCallback::Refused(mute())),
-        bad_end("m1", &failed, false).unwrap(),
+        forced("m1", hours(3), Subject::Drain),
+        no_callback("m1", &NoCallback::Upstream, Subject::Drain),
+        no_callback("m1", &NoCallback::Refused(mute()), Subject::Drain),
+        bad_end("m1", &failed, false, Subject::Drain).unwrap(),
         superseded("m1", "i-1"),
         assumed_without_target("m1", "i-1"),
         planned_drain(Mode::Graceful, OnTimeout::Fail, false),
         planned_drain(Mode::Forceful, OnTimeout::Force, true),
     ]));
-    assert_eq!(bad_end("m1", &RunnerStatus::Stopped.into(), false), None);
+    assert_eq!(bad_end("m1", &RunnerStatus::Stopped.into(), false, Subject::Drain), None);
 }
 
 #[test]
@@ -94,6 +137,7 @@ fn too_few_peers_message_names_cause_per_peer() {
     ];
     insta::assert_snapshot!(all(vec![too_few_peers(
         "m1",
-        &TooFewPeers { healthy: 0, wanted: 1, unhealthy }
+        &TooFewPeers { healthy: 0, wanted: 1, unhealthy },
+        Subject::Drain
     )]));
 }

@@ -23,6 +23,8 @@ pub enum Requested {
 pub enum Drained {
     /// The wrapper reports that the runner process has exited.
     Ended(Box<Ended>),
+    /// The shutdown is in progress, and the policy does not wait for its end.
+    InProgress(Box<InProgress>),
     /// The host was absent, and a setting of the user treats this as terminated.
     AssumedTerminated { attempts: u32, waited: Duration, error: ClientError },
 }
@@ -35,6 +37,15 @@ pub struct Ended {
     /// The deadline turned the drain into a forceful shutdown.
     pub forced: bool,
     /// The last status.
+    pub snapshot: Snapshot,
+    /// Why the wrapper does not send the callback of this drain.
+    pub no_callback: Option<NoCallback>,
+}
+
+/// A shutdown in progress.
+#[derive(Debug)]
+pub struct InProgress {
+    pub started_by: StartedBy,
     pub snapshot: Snapshot,
     /// Why the wrapper does not send the callback of this drain.
     pub no_callback: Option<NoCallback>,

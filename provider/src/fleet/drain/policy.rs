@@ -37,6 +37,8 @@ pub enum OnUnreachable {
 #[derive(Debug, Clone)]
 pub struct DrainPolicy {
     pub mode: Mode,
+    /// Whether to wait until the runner has exited. If not, the drain ends when the shutdown is in progress.
+    pub wait: bool,
     /// The start of the operation, from which `timeout` counts.
     pub start: Instant,
     pub timeout: Duration,

@@ -7,6 +7,7 @@ use crate::fleet::{
 fn policy() -> DrainPolicy {
     DrainPolicy {
         mode: Mode::Graceful,
+        wait: true,
         start: Instant::now(),
         timeout: Duration::from_secs(3 * 3600),
         on_timeout: OnTimeout::Fail,
@@ -36,7 +37,7 @@ async fn drained(policy: &DrainPolicy, wrapper: impl Wrapper) -> Outcome {
 fn end(outcome: &Drained) -> (StartedBy, bool) {
     match outcome {
         Drained::Ended(ended) => (ended.started_by, ended.forced),
-        Drained::AssumedTerminated { .. } => panic!("{outcome:?}"),
+        Drained::InProgress(_) | Drained::AssumedTerminated { .. } => panic!("{outcome:?}"),
     }
 }
 
@@ -375,3 +376,4 @@ async fn drain_timeout_counts_from_operation_start() {
 }
 
 mod callback;
+mod no_wait;

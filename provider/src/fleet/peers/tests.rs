@@ -84,6 +84,7 @@ async fn guarded(
         under_way: Mutex::default(),
     };
     let policy = DrainPolicy {
+        wait: true,
         mode: Mode::Graceful,
         start: Instant::now(),
         timeout: Duration::from_secs(600),

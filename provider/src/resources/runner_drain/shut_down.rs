@@ -1,9 +1,4 @@
-//! The destroy on the host: the check of the peers, the shutdown, the wait, and the report of the result.
-
-use std::{
-    collections::BTreeMap,
-    sync::{Mutex, PoisonError},
-};
+//! What a destroy does on the host, and how its result is reported.
 
 use tokio::time::Instant;
 
@@ -12,20 +7,20 @@ use crate::{
     assume_terminated,
     call::call,
     client::WrapperClient,
-    explain::drain::{self, AssumeSetting},
-    fleet::{
-        self, Peer, WithPeers, WithoutPeers,
-        drain::{
-            DrainPolicy, Drained, Ended, Mode, NotDrained, OnUnreachable, Outcome, Requested, StartedBy,
-        },
+    config::drain::ATTEMPTS,
+    explain::{
+        drain::{self, AssumeSetting, Subject},
+        protocol,
     },
+    fleet::drain::{DrainPolicy, Drained, NotDrained, OnUnreachable},
     log_key as key,
     process::Configured,
+    resources::draining::{Draining, report_end},
     schema::{AttributePath, Diagnostics, Value},
 };
 
 impl RunnerDrain {
-    /// Drains the runner of a drain resource, within its timeout from `start`.
+    /// Drains the runner of a drain resource. `start` is the time of the destroy call: the timeout counts from there.
     pub(super) async fn shut_down(
         &self,
         diags: &mut Diagnostics,
@@ -36,115 +31,35 @@ impl RunnerDrain {
     ) -> Option<()> {
         let name = prior.name();
         let setting = prior.assume_setting();
-        let mut policy = prior.policy(known, start);
-        if setting.is_some() {
-            policy.on_unreachable = OnUnreachable::AssumeTerminated;
-        }
+        let policy = prior.policy(known, start, setting);
         tracing::info!({ key::MANAGER } = name, { key::REASON } = policy.request.reason, "drain started");
-        match self.drain(prior, &name, client, known, &policy).await {
-            Ok(Drained::Ended(ended)) => report_end(diags, &name, prior, &policy, &ended),
+        let id = prior.identifiers().next().unwrap_or_default();
+        let draining =
+            Draining { shared: &self.shared, known, name: &name, client, options: prior.options() };
+        match draining.run(&policy, &call().stop).await {
+            Ok(Drained::Ended(ended)) => {
+                report_end(diags, &name, &AttributePath::root(), Subject::Drain, &policy, &ended);
+            }
             Ok(Drained::AssumedTerminated { attempts, waited, error }) => {
                 let setting = setting.unwrap_or(AssumeSetting::Attribute);
                 drain::assumed_terminated(&name, attempts, waited, &error, setting)
                     .warning(AttributePath::root(), diags);
+            }
+            Ok(Drained::InProgress(_)) => {
+                protocol::bug("A drain ended before its runner had exited")
+                    .error(AttributePath::root(), diags);
+                return None;
             }
             Err(failure) => {
                 let path = match &failure {
                     NotDrained::TooFewPeers(_) => AttributePath::new("guard"),
                     _ => AttributePath::root(),
                 };
-                let id = prior.identifiers().next().unwrap_or_default();
-                drain::not_drained(&name, &failure, id, setting).error(path, diags);
+                drain::not_drained(&name, &failure, id, setting, Subject::Drain).error(path, diags);
                 return None;
             }
         }
         Some(())
-    }
-
-    async fn drain(
-        &self,
-        prior: &DrainState,
-        name: &str,
-        client: &WrapperClient,
-        known: &Configured,
-        policy: &DrainPolicy,
-    ) -> Outcome {
-        let stop = call().stop;
-        let drains = &self.shared.drains;
-        let (outcome, in_progress) = match &prior.guard {
-            Value::Value(guard) => {
-                let peers = guard.peers.iter().flatten().filter_map(|(key, peer)| {
-                    let wrapper = known.client(key, peer.as_ref_option()?).map_err(|error| error.to_string());
-                    let identity = wrapper.as_ref().map(WrapperClient::identity).unwrap_or_default();
-                    Some((key.clone(), Peer { identity, wrapper }))
-                });
-                let peer_check = WithPeers {
-                    drains,
-                    identity: client.identity(),
-                    peers: peers.collect::<BTreeMap<_, _>>(),
-                    min_healthy: guard.min_healthy(),
-                    retry: known.retry(prior.retry.as_ref_option(), None),
-                    under_way: Mutex::default(),
-                };
-                let outcome = fleet::drain::run(name, client, policy, &peer_check, &stop).await;
-                (outcome, peer_check.under_way.into_inner().unwrap_or_else(PoisonError::into_inner))
-            }
-            _ => {
-                let in_progress = drains.begin(&client.identity());
-                let outcome = fleet::drain::run(name, client, policy, &WithoutPeers, &stop).await;
-                (outcome, Some(in_progress))
-            }
-        };
-        if let Some(mut in_progress) = in_progress
-            && was_requested(&outcome)
-        {
-            in_progress.keep_counted();
-        }
-        outcome
-    }
-}
-
-fn was_requested(outcome: &Outcome) -> bool {
-    match outcome {
-        Ok(_) => true,
-        Err(
-            NotDrained::Connect { requested, .. }
-            | NotDrained::TimedOut { requested, .. }
-            | NotDrained::Interrupted { requested, .. },
-        ) => *requested != Requested::No,
-        Err(NotDrained::TooFewPeers(_)) => false,
-    }
-}
-
-/// Logs the exit of the runner, and warns if it was not clean.
-fn report_end(diags: &mut Diagnostics, name: &str, prior: &DrainState, policy: &DrainPolicy, ended: &Ended) {
-    let reason = &ended.snapshot.report.failure_reason;
-    let waited = crate::duration::human(ended.waited);
-    match ended.started_by {
-        StartedBy::Before => {
-            tracing::info!({ key::MANAGER } = name, { key::REASON } = reason, "runner was already stopped");
-        }
-        StartedBy::Joined | StartedBy::Here => {
-            let joined = ended.started_by == StartedBy::Joined;
-            tracing::info!(
-                { key::MANAGER } = name,
-                { key::WAITED } = waited,
-                { key::FORCED } = ended.forced,
-                { key::JOINED } = joined,
-                { key::REASON } = reason,
-                "runner exited"
-            );
-        }
-    }
-    if ended.forced {
-        drain::forced(name, prior.timeout()).warning(AttributePath::root(), diags);
-    }
-    if let Some(why) = &ended.no_callback {
-        drain::no_callback(name, why).warning(AttributePath::new("shutdown_callback"), diags);
-    }
-    let by_choice = ended.forced || policy.mode == Mode::Forceful;
-    if let Some(warning) = drain::bad_end(name, &ended.snapshot, by_choice) {
-        warning.warning(AttributePath::root(), diags);
     }
 }
 
@@ -159,10 +74,20 @@ impl DrainState {
     pub(super) fn assume_setting(&self) -> Option<AssumeSetting> {
         if assume_terminated::names(self.identifiers()) {
             Some(AssumeSetting::Variable)
-        } else if self.assumes_terminated() {
+        } else if self.options().assumes_terminated() {
             Some(AssumeSetting::Attribute)
         } else {
             None
         }
+    }
+    /// The id of the drain resource makes a repeated destroy the same drain.
+    fn policy(&self, known: &Configured, start: Instant, word: Option<Word>) -> DrainPolicy {
+        let retry = known.retry(self.retry.as_ref_option(), Some(ATTEMPTS));
+        let policy = self.options().policy(self.id(), start, self.timeout(), retry);
+        let on_unreachable = match word {
+            Some(_) => OnUnreachable::AssumeTerminated,
+            None => policy.on_unreachable,
+        };
+        DrainPolicy { on_unreachable, ..policy }
     }
 }

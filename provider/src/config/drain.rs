@@ -1,0 +1,277 @@
+//! The options of a drain, which `grit_runner_drain` and `grit_runner_shutdown` have in common.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    time::Duration,
+};
+
+use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
+
+use super::{
+    enum_attribute::{self, EnumAttribute, member},
+    manager::{self, RunnerManagerArgs, RunnerManagers},
+    number::{check_whole, whole},
+    retry::RetryArgs,
+    text::check_set,
+};
+use crate::{
+    client::{DrainRequest, ShutdownCallback},
+    explain::values,
+    fleet::{
+        Retry,
+        drain::{DrainPolicy, Mode, OnTimeout, OnUnreachable},
+    },
+    schema::{
+        Attribute, AttributePath, AttributeType, Diagnostics, Number, Value, attributes, optional, required,
+        sensitive, text,
+    },
+};
+
+/// The timeout of a drain, unless `timeouts` sets another.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(3 * 3600);
+
+/// Attempts before a host that was never reached counts as unreachable: about 90 s with the default delays. The host has been running for
+/// long, so a longer wait would only hide that it is gone.
+pub(crate) const ATTEMPTS: u32 = 12;
+
+/// `guard = { peers, min_healthy }`.
+#[derive(Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct GuardArgs {
+    pub(crate) peers: RunnerManagers,
+    pub(crate) min_healthy: Value<Number>,
+}
+
+/// `shutdown_callback = { url, method, headers }`.
+#[derive(Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct CallbackArgs {
+    pub(crate) url: Value<String>,
+    pub(crate) method: Value<String>,
+    pub(crate) headers: Value<BTreeMap<String, Value<String>>>,
+}
+
+/// The options of one resource.
+#[derive(Clone, Copy)]
+pub(crate) struct DrainOptions<'a> {
+    pub(crate) mode: &'a Value<String>,
+    pub(crate) on_timeout: &'a Value<String>,
+    pub(crate) on_unreachable: &'a Value<String>,
+    pub(crate) guard: &'a Value<GuardArgs>,
+    pub(crate) shutdown_callback: &'a Value<CallbackArgs>,
+    pub(crate) reason: &'a Value<String>,
+    pub(crate) retry: &'a Value<RetryArgs>,
+}
+
+impl EnumAttribute for Mode {
+    const VALUES: &'static [(Self, &'static str)] =
+        &[(Self::Graceful, "graceful"), (Self::Forceful, "forceful")];
+}
+
+impl EnumAttribute for OnTimeout {
+    const VALUES: &'static [(Self, &'static str)] = &[(Self::Fail, "fail"), (Self::Force, "force")];
+}
+
+impl EnumAttribute for OnUnreachable {
+    const VALUES: &'static [(Self, &'static str)] =
+        &[(Self::Fail, "fail"), (Self::AssumeTerminated, "assume_terminated")];
+}
+
+impl DrainOptions<'_> {
+    /// Whether `on_unreachable` is the user's permanent confirmation.
+    pub(crate) fn assumes_terminated(&self) -> bool {
+        member::<OnUnreachable>(self.on_unreachable) == OnUnreachable::AssumeTerminated
+    }
+
+    /// `start` is the time at which the operation began, and `retry` the resolved retry policy.
+    pub(crate) fn policy(&self, id: &str, start: Instant, timeout: Duration, retry: Retry) -> DrainPolicy {
+        DrainPolicy {
+            mode: member(self.mode),
+            wait: true,
+            start,
+            timeout,
+            on_timeout: member(self.on_timeout),
+            on_unreachable: member(self.on_unreachable),
+            request: self.request(id),
+            retry,
+        }
+    }
+
+    /// The same `id` again is the same drain.
+    pub(crate) fn request(&self, id: &str) -> DrainRequest {
+        DrainRequest {
+            id: id.to_owned(),
+            reason: self.reason.as_ref_option().cloned().unwrap_or_default(),
+            forceful: false,
+            callback: self.shutdown_callback.as_ref_option().and_then(CallbackArgs::callback),
+            // Set by GitLab Runner for the jobs it runs, such as the one that may be running this apply.
+            job_url: std::env::var("CI_JOB_URL").unwrap_or_default(),
+        }
+    }
+
+    pub(crate) fn check(&self, diags: &mut Diagnostics) {
+        enum_attribute::check::<Mode>(self.mode, AttributePath::new("mode"), diags);
+        enum_attribute::check::<OnTimeout>(self.on_timeout, AttributePath::new("on_timeout"), diags);
+        enum_attribute::check::<OnUnreachable>(
+            self.on_unreachable,
+            AttributePath::new("on_unreachable"),
+            diags,
+        );
+        if let Value::Value(guard) = self.guard {
+            guard.check(&AttributePath::new("guard"), diags);
+        }
+        if let Value::Value(callback) = self.shutdown_callback {
+            callback.check(&AttributePath::new("shutdown_callback"), diags);
+        }
+        if let Value::Value(retry) = self.retry {
+            retry.check(&AttributePath::new("retry"), diags);
+        }
+    }
+}
+
+impl GuardArgs {
+    /// How many peers must be healthy.
+    pub(crate) fn min_healthy(&self) -> usize {
+        whole(&self.min_healthy).unwrap_or(1)
+    }
+
+    fn check(&self, path: &AttributePath, diags: &mut Diagnostics) {
+        let at = |name: &'static str| path.clone().attribute(name);
+        manager::check_all(&self.peers, &at("peers"), diags);
+        check_whole(&self.min_healthy, 0..=1_000_000, at("min_healthy"), diags);
+        if let Value::Value(peers) = &self.peers
+            && !self.min_healthy.is_unknown()
+            && self.min_healthy() > peers.len()
+            && self.min_healthy() <= 1_000_000
+        {
+            let (path, wanted, there) = (at("min_healthy"), self.min_healthy(), peers.len());
+            values::min_healthy(&path, wanted, there).error(path, diags);
+        }
+    }
+}
+
+impl CallbackArgs {
+    /// Refuses what the wrapper would refuse in a request.
+    fn check(&self, path: &AttributePath, diags: &mut Diagnostics) {
+        let at = |name: &'static str| path.clone().attribute(name);
+        check_set(&self.url, at("url"), diags);
+        if let Value::Value(url) = &self.url
+            && !is_http_url(url)
+        {
+            let path = at("url");
+            values::url(&path).error(path, diags);
+        }
+        if let Value::Value(method) = &self.method
+            && http::Method::from_bytes(method.as_bytes()).is_err()
+        {
+            let path = at("method");
+            values::http_method(&path, method).error(path, diags);
+        }
+        for (name, value) in self.headers.iter().flatten() {
+            let path = at("headers").key(name.clone());
+            if http::HeaderName::from_bytes(name.as_bytes()).is_err() {
+                values::http_header_name(&path, name).error(path.clone(), diags);
+            }
+            match value {
+                Value::Value(value) if http::HeaderValue::from_str(value).is_err() => {
+                    values::http_header_value(&path).error(path, diags);
+                }
+                value => check_set(value, path, diags),
+            }
+        }
+    }
+
+    fn callback(&self) -> Option<ShutdownCallback> {
+        let headers = self.headers.iter().flatten();
+        Some(ShutdownCallback {
+            url: self.url.as_ref_option()?.clone(),
+            method: self.method.as_ref_option().map_or("POST", String::as_str).to_owned(),
+            headers: headers
+                .filter_map(|(name, value)| Some((name.clone(), value.as_ref_option()?.clone())))
+                .collect(),
+        })
+    }
+}
+
+fn is_http_url(text: &str) -> bool {
+    text.parse::<http::Uri>().is_ok_and(|uri| {
+        matches!(uri.scheme_str(), Some("http" | "https")) && uri.host().is_some_and(|host| !host.is_empty())
+    })
+}
+
+/// The attributes of [`DrainOptions`].
+pub(crate) fn option_attributes() -> HashMap<String, Attribute> {
+    let guard = attributes([
+        (
+            "peers",
+            required(
+                AttributeType::AttributeMap(RunnerManagerArgs::attributes()),
+                "Other runner managers, by key. The drain starts only while enough of them are healthy.",
+            ),
+        ),
+        (
+            "min_healthy",
+            optional(
+                AttributeType::Number,
+                "Number of peers that must be running before a runner manager is drained. Default 1.",
+            ),
+        ),
+    ]);
+    let callback = attributes([
+        ("url", required(AttributeType::String, "URL that the wrapper sends the request to.")),
+        ("method", text("Any HTTP method. Default `POST`.")),
+        (
+            "headers",
+            sensitive(optional(
+                AttributeType::Map(Box::new(AttributeType::String)),
+                "HTTP headers. **They are stored in the state.**",
+            )),
+        ),
+    ]);
+    attributes([
+        (
+            "mode",
+            text(&format!("Kind of shutdown: {}. `forceful` aborts the running jobs.", Mode::choices())),
+        ),
+        (
+            "on_timeout",
+            text(&format!(
+                "Action when the runner has not exited in time: {}. `force` aborts the remaining jobs, and waits at most 2 more minutes.",
+                OnTimeout::choices()
+            )),
+        ),
+        (
+            "on_unreachable",
+            text(&format!(
+                "Action when the host is unreachable before the shutdown was requested: {}. `assume_terminated` treats an unreachable \
+                 host as terminated: jobs that are still running there are lost.",
+                OnUnreachable::choices()
+            )),
+        ),
+        (
+            "guard",
+            optional(
+                AttributeType::AttributeSingle(guard),
+                "Condition for the drain: enough other runner managers are healthy.",
+            ),
+        ),
+        (
+            "shutdown_callback",
+            optional(
+                AttributeType::AttributeSingle(callback),
+                "HTTP request that the wrapper sends after the runner process has exited.",
+            ),
+        ),
+        (
+            "reason",
+            text("Reason of the drain. It is shown in Terraform's log and in the status of the wrapper."),
+        ),
+        (
+            "retry",
+            optional(
+                AttributeType::AttributeSingle(RetryArgs::attributes("12")),
+                "Retries of failed connections before the shutdown was requested. After that, lost connections are retried until the \
+                 timeout.",
+            ),
+        ),
+    ])
+}

@@ -1,0 +1,39 @@
+//! Texts for a drain that is refused because too few of its peers are healthy.
+
+use super::subject::Subject;
+use crate::{
+    duration::human,
+    explain::{
+        connection::cause,
+        diagnostic::{Code, Explained},
+    },
+    fleet::{PeerProblem, TooFewPeers},
+};
+
+/// Explains that a drain would leave too few healthy peers.
+pub(super) fn too_few_peers(manager: &str, peers: &TooFewPeers, subject: Subject) -> Explained {
+    let TooFewPeers { healthy, wanted, unhealthy } = peers;
+    let unhealthy: Vec<_> =
+        unhealthy.iter().map(|(key, unfit)| format!("{key} ({})", unfit_words(unfit))).collect();
+    Explained::new(
+        Code::Refused,
+        "Too few healthy peers to drain",
+        format!(
+            "Runner manager {manager:?} was not drained. Healthy peers: {healthy}; required by `guard.min_healthy`: {wanted}. Not \
+             healthy: {}.",
+            if unhealthy.is_empty() { "none".to_owned() } else { unhealthy.join("; ") }
+        ),
+        subject.healthy_peers(),
+    )
+}
+
+fn unfit_words(unfit: &PeerProblem) -> String {
+    match unfit {
+        PeerProblem::DrainedHere => "this apply drains it as well".to_owned(),
+        PeerProblem::AskedToDrain(id) => format!("its drain was requested by {id:?}"),
+        PeerProblem::Status(status) => format!("status `{status}`"),
+        PeerProblem::Unreached(error) => cause(error),
+        PeerProblem::NoAnswer(limit) => format!("no response within {}", human(*limit)),
+        PeerProblem::Invalid(problem) => problem.clone(),
+    }
+}

@@ -1,0 +1,102 @@
+//! What differs between the texts of a drain resource and of a shutdown resource.
+
+use crate::{assume_terminated, explain::phrases};
+
+/// The setting that makes an unreachable host count as terminated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum AssumeSetting {
+    /// `on_unreachable = "assume_terminated"`.
+    Attribute,
+    /// `GRIT_ASSUME_TERMINATED`.
+    Variable,
+}
+
+impl AssumeSetting {
+    pub(super) fn named(self) -> String {
+        match self {
+            Self::Attribute => "`on_unreachable = \"assume_terminated\"`".to_owned(),
+            Self::Variable => format!("`{}`", assume_terminated::VARIABLE),
+        }
+    }
+}
+
+/// The operation that drains.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Subject {
+    /// The destroy of a `grit_runner_drain`.
+    Drain,
+    /// The create of a `grit_runner_shutdown`.
+    ShutdownCreate,
+    /// Its update.
+    ShutdownUpdate,
+}
+
+impl Subject {
+    pub(super) fn timeout(self) -> &'static str {
+        match self {
+            Self::Drain => "timeouts.delete",
+            Self::ShutdownCreate => "timeouts.create",
+            Self::ShutdownUpdate => "timeouts.update",
+        }
+    }
+
+    pub(super) fn operation(self) -> &'static str {
+        match self {
+            Self::Drain => "destroy",
+            Self::ShutdownCreate | Self::ShutdownUpdate => "apply",
+        }
+    }
+
+    /// What a failure kept, as a sentence. A shutdown resource has no instance.
+    pub(super) fn kept(self) -> &'static str {
+        match self {
+            Self::Drain => "The instance was kept.",
+            Self::ShutdownCreate | Self::ShutdownUpdate => "",
+        }
+    }
+
+    /// What the exit of a runner allows.
+    pub(super) fn consequence(self) -> &'static str {
+        match self {
+            Self::Drain => "its instance may be destroyed",
+            Self::ShutdownCreate | Self::ShutdownUpdate => "its shutdown is complete",
+        }
+    }
+
+    /// The next step after a timeout. A destroy uses the values of the last apply.
+    pub(super) fn longer_or_forceful(self) -> String {
+        let timeout = self.timeout();
+        match self {
+            Self::Drain => format!(
+                "Apply again to continue waiting. For longer drains, raise `{timeout}` and apply this change first. To abort the remaining \
+                 jobs, set `on_timeout = \"force\"` and apply this change."
+            ),
+            Self::ShutdownCreate | Self::ShutdownUpdate => format!(
+                "Apply again to continue waiting. For longer drains, raise `{timeout}`. To abort the remaining jobs, set \
+                 `mode = \"forceful\"` and apply."
+            ),
+        }
+    }
+
+    pub(super) fn healthy_peers(self) -> &'static str {
+        match self {
+            Self::Drain => {
+                "Make the peers healthy and apply again, or lower `guard.min_healthy` and apply this change first."
+            }
+            Self::ShutdownCreate | Self::ShutdownUpdate => {
+                "Make the peers healthy, or lower `guard.min_healthy`, and apply again."
+            }
+        }
+    }
+
+    pub(super) fn host_is_gone(self, id: &str) -> String {
+        match self {
+            Self::Drain => phrases::host_is_gone(id),
+            Self::ShutdownCreate | Self::ShutdownUpdate => format!(
+                "Only if the host no longer exists: run `{}`, which treats the runner as terminated in this run, or remove the manager \
+                 from `runner_managers`.",
+                assume_terminated::command(id)
+            ),
+        }
+    }
+}

@@ -1,0 +1,50 @@
+use super::*;
+
+fn no_wait() -> DrainPolicy {
+    DrainPolicy { wait: false, ..policy() }
+}
+
+#[tokio::test(start_paused = true)]
+async fn drain_without_wait_ends_when_shutdown_has_begun() {
+    let start = Instant::now();
+    let wrapper = Scripted::new(draining(7200));
+    let outcome = drained(&no_wait(), &wrapper).await.unwrap();
+    assert!(matches!(&outcome, Drained::InProgress(it) if it.started_by == StartedBy::Here), "{outcome:?}");
+    assert_eq!(wrapper.requests(), (1, 0));
+    assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
+
+    // The next one joins it.
+    let outcome = drained(&no_wait(), &wrapper).await.unwrap();
+    assert!(matches!(&outcome, Drained::InProgress(it) if it.started_by == StartedBy::Joined), "{outcome:?}");
+    assert_eq!(wrapper.requests(), (1, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn drain_without_wait_reports_a_runner_that_has_exited() {
+    let wrapper = Scripted::new(|_| Ok(RunnerStatus::Stopped));
+    let outcome = drained(&no_wait(), &wrapper).await.unwrap();
+    assert_eq!(end(&outcome), (StartedBy::Before, false));
+    assert_eq!(wrapper.requests(), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn drain_without_wait_repeats_a_forgotten_request() {
+    // The request is accepted, and lost: the status stays `running`.
+    let wrapper = Scripted::new(|scene: Scene| {
+        Ok(match scene.elapsed.as_secs() {
+            0..10 => RunnerStatus::Running,
+            _ => RunnerStatus::InShutdown,
+        })
+    });
+    let outcome = drained(&no_wait(), &wrapper).await.unwrap();
+    assert!(matches!(outcome, Drained::InProgress(_)), "{outcome:?}");
+    assert!(wrapper.requests().0 >= 2, "{:?}", wrapper.requests());
+}
+
+#[tokio::test(start_paused = true)]
+async fn drain_without_wait_fails_at_its_timeout() {
+    let policy = DrainPolicy { timeout: Duration::from_secs(60), ..no_wait() };
+    let unknown = Scripted::new(|_| Ok(RunnerStatus::Unknown(0)));
+    let error = drained(&policy, &unknown).await.unwrap_err();
+    assert!(matches!(error, NotDrained::TimedOut { .. }), "{error:?}");
+}

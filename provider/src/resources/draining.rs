@@ -1,0 +1,122 @@
+//! The drain of one runner manager, as `grit_runner_drain` and `grit_runner_shutdown` do it: the check of the peers, the shutdown, the
+//! wait, and the warnings about the end of the runner.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Mutex, PoisonError},
+};
+
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    client::WrapperClient,
+    config::drain::DrainOptions,
+    duration::human,
+    explain::drain::{self, Subject},
+    fleet::{
+        self, Peer, WithPeers, WithoutPeers,
+        drain::{DrainPolicy, Ended, Mode, NotDrained, Outcome, Requested, StartedBy},
+    },
+    log_key as key,
+    process::{Configured, Shared},
+    schema::{AttributePath, Diagnostics, Value},
+};
+
+/// One runner manager to drain.
+pub(super) struct Draining<'a> {
+    pub(super) shared: &'a Shared,
+    pub(super) known: &'a Configured,
+    /// The name for messages.
+    pub(super) name: &'a str,
+    pub(super) client: &'a WrapperClient,
+    pub(super) options: DrainOptions<'a>,
+}
+
+impl Draining<'_> {
+    /// Runs the drain. A manager whose shutdown was requested does not count as a healthy peer until the end of the run.
+    pub(super) async fn run(self, policy: &DrainPolicy, stop: &CancellationToken) -> Outcome {
+        let Self { shared, known, name, client, options } = self;
+        let drains = &shared.drains;
+        let (outcome, in_progress) = match options.guard {
+            Value::Value(guard) => {
+                let peers = guard.peers.iter().flatten().filter_map(|(key, peer)| {
+                    let wrapper = known.client(key, peer.as_ref_option()?).map_err(|error| error.to_string());
+                    let identity = wrapper.as_ref().map(WrapperClient::identity).unwrap_or_default();
+                    Some((key.clone(), Peer { identity, wrapper }))
+                });
+                let peer_check = WithPeers {
+                    drains,
+                    identity: client.identity(),
+                    peers: peers.collect::<BTreeMap<_, _>>(),
+                    min_healthy: guard.min_healthy(),
+                    retry: known.retry(options.retry.as_ref_option(), None),
+                    under_way: Mutex::default(),
+                };
+                let outcome = fleet::drain::run(name, client, policy, &peer_check, stop).await;
+                (outcome, peer_check.under_way.into_inner().unwrap_or_else(PoisonError::into_inner))
+            }
+            Value::Null | Value::Unknown => {
+                let in_progress = drains.begin(&client.identity());
+                let outcome = fleet::drain::run(name, client, policy, &WithoutPeers, stop).await;
+                (outcome, Some(in_progress))
+            }
+        };
+        if let Some(mut in_progress) = in_progress
+            && was_requested(&outcome)
+        {
+            in_progress.keep_counted();
+        }
+        outcome
+    }
+}
+
+fn was_requested(outcome: &Outcome) -> bool {
+    match outcome {
+        Ok(_) => true,
+        Err(
+            NotDrained::Connect { requested, .. }
+            | NotDrained::TimedOut { requested, .. }
+            | NotDrained::Interrupted { requested, .. },
+        ) => *requested != Requested::No,
+        Err(NotDrained::TooFewPeers(_)) => false,
+    }
+}
+
+/// Logs how the runner exited, and warns if it did not exit cleanly. `path`: the attribute of the manager.
+pub(super) fn report_end(
+    diags: &mut Diagnostics,
+    name: &str,
+    path: &AttributePath,
+    subject: Subject,
+    policy: &DrainPolicy,
+    ended: &Ended,
+) {
+    let reason = &ended.snapshot.report.failure_reason;
+    let waited = human(ended.waited);
+    match ended.started_by {
+        StartedBy::Before => {
+            tracing::info!({ key::MANAGER } = name, { key::REASON } = reason, "runner was already stopped");
+        }
+        StartedBy::Joined | StartedBy::Here => {
+            let joined = ended.started_by == StartedBy::Joined;
+            tracing::info!(
+                { key::MANAGER } = name,
+                { key::WAITED } = waited,
+                { key::FORCED } = ended.forced,
+                { key::JOINED } = joined,
+                { key::REASON } = reason,
+                "runner exited"
+            );
+        }
+    }
+    if ended.forced {
+        drain::forced(name, policy.timeout, subject).warning(path.clone(), diags);
+    }
+    if let Some(why) = &ended.no_callback {
+        drain::no_callback(name, why, subject).warning(AttributePath::new("shutdown_callback"), diags);
+    }
+    let by_choice = ended.forced || policy.mode == Mode::Forceful;
+    if let Some(warning) = drain::bad_end(name, &ended.snapshot, by_choice, subject) {
+        warning.warning(path.clone(), diags);
+    }
+}
