@@ -16,6 +16,7 @@ mod login;
 mod phrases;
 pub(crate) mod plan;
 pub(crate) mod protocol;
+pub(crate) mod shutdown;
 pub(crate) mod values;
 mod wrapper;
 

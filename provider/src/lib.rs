@@ -19,6 +19,7 @@ mod functions;
 pub mod fuzz;
 mod log_key;
 mod plan_guard;
+mod plan_overlap;
 pub mod plugin;
 mod process;
 mod provider;
@@ -41,6 +42,7 @@ pub fn registry() -> Registry {
     Registry::new("registry.terraform.io/runner-tools/grit", provider::Grit::new(shared.clone()))
         .resource("grit_runner_drain", resources::RunnerDrain::new(shared.clone()))
         .resource("grit_runner_health", resources::RunnerHealth::new(shared.clone()))
+        .resource("grit_runner_shutdown", resources::RunnerShutdown::new(shared.clone()))
         .data_source("grit_deployment", data_sources::Deployment)
         .data_source("grit_runner_status", data_sources::RunnerStatus::new(shared))
         .function("managers_from_grit", functions::ManagersFromGrit)

@@ -15,6 +15,7 @@ use crate::{
     },
     fleet::{Drains, Retry},
     plan_guard::PlanGuard,
+    plan_overlap::PlanOverlap,
     stored_drains::StoredDrains,
     transport::Connector,
 };
@@ -25,6 +26,8 @@ pub struct Shared {
     configuration: RwLock<ConfigurationState>,
     /// The drain resources that this process has planned and created.
     pub guard: PlanGuard,
+    /// The managers that the plan keeps, and those that it retires.
+    pub overlap: PlanOverlap,
     pub drains: Drains,
     pub stored_drains: StoredDrains,
 }

@@ -45,6 +45,7 @@ impl Provider for Grit {
         // A process of `--debug` serves several runs. Each run starts without the drain resources of the previous one.
         self.shared.drains.reset();
         self.shared.stored_drains.reset();
+        self.shared.overlap.reset();
         let switch = std::env::var(plan_guard::VARIABLE).ok();
         match self.shared.guard.reset(switch.as_deref()) {
             Ok(false) => {}

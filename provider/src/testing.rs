@@ -39,7 +39,7 @@ pub mod resources {
     pub use crate::{
         process::Shared,
         provider::Grit,
-        resources::{RunnerDrain, RunnerHealth},
+        resources::{RunnerDrain, RunnerHealth, RunnerShutdown},
     };
 }
 

@@ -36,6 +36,7 @@ const LAYERS: &[&[&str]] = &[
         "duration.rs",
         "log_key.rs",
         "plan_guard.rs",
+        "plan_overlap.rs",
         "schema/",
         "stored_drains.rs",
     ],

@@ -18,7 +18,7 @@ use grit_provider::{
     testing::{
         data_sources::{Deployment, RunnerStatus},
         functions::{ManagersFromGrit, ParseAddress, ValidateManagers},
-        resources::{Grit, RunnerDrain, RunnerHealth, Shared},
+        resources::{Grit, RunnerDrain, RunnerHealth, RunnerShutdown, Shared},
     },
 };
 
@@ -126,13 +126,17 @@ fn schema_of_data(source: &impl DataSource) -> Schema {
 }
 
 /// Each page with the attributes that it describes.
-fn schemas() -> [(&'static str, HashMap<String, Attribute>); 5] {
+fn schemas() -> [(&'static str, HashMap<String, Attribute>); 6] {
     let shared = Arc::<Shared>::default();
     let provider = Grit::new(shared.clone()).schema(&mut Diagnostics::default()).unwrap();
     [
         ("docs/index.md", provider.block.attributes),
         (MANAGER.0, schema_of(&RunnerDrain::new(shared.clone())).block.attributes),
         ("docs/resources/runner_health.md", schema_of(&RunnerHealth::new(shared.clone())).block.attributes),
+        (
+            "docs/resources/runner_shutdown.md",
+            schema_of(&RunnerShutdown::new(shared.clone())).block.attributes,
+        ),
         ("docs/data-sources/deployment.md", schema_of_data(&Deployment).block.attributes),
         ("docs/data-sources/runner_status.md", schema_of_data(&RunnerStatus::new(shared)).block.attributes),
     ]
@@ -187,6 +191,7 @@ fn registry_pages_embed_examples_verbatim() {
         ("docs/index.md", "examples/provider/provider.tf"),
         ("docs/resources/runner_drain.md", "examples/resources/grit_runner_drain/resource.tf"),
         ("docs/resources/runner_health.md", "examples/resources/grit_runner_health/resource.tf"),
+        ("docs/resources/runner_shutdown.md", "examples/resources/grit_runner_shutdown/resource.tf"),
         ("docs/data-sources/deployment.md", "examples/data-sources/grit_deployment/data-source.tf"),
         ("docs/data-sources/runner_status.md", "examples/data-sources/grit_runner_status/data-source.tf"),
         ("docs/functions/managers_from_grit.md", "examples/functions/managers_from_grit/function.tf"),

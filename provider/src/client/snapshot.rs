@@ -56,6 +56,17 @@ pub enum ExitKind {
     Unknown,
 }
 
+impl fmt::Display for ExitKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Code(code) => write!(f, "exit code {code}"),
+            Self::Signal(signal) => write!(f, "signal {signal}"),
+            Self::NeverStarted => f.write_str("never started"),
+            Self::Unknown => f.write_str("unknown"),
+        }
+    }
+}
+
 impl Snapshot {
     /// The number of running jobs and the oldest one, if known: `12 jobs left, oldest 2h10m (step_script)`.
     pub fn jobs_left(&self) -> Option<String> {
@@ -128,6 +139,17 @@ pub enum DrainOutcome {
 }
 
 impl DrainOutcome {
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Clean => "clean",
+            Self::JobsAborted => "jobs_aborted",
+            Self::Killed => "killed",
+            Self::Failed => "failed",
+            Self::Unknown => "unknown",
+            Self::NoRunner => "no_runner",
+        }
+    }
+
     fn of(outcome: v1::DrainOutcome) -> Option<Self> {
         match outcome {
             v1::DrainOutcome::Unspecified => None,

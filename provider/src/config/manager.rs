@@ -116,6 +116,17 @@ impl RunnerManagerArgs {
         Some(format!("{host} {wrapper}"))
     }
 
+    /// The identities of the manager in a plan, as far as they are known: host and wrapper address, and each instance id with the wrapper
+    /// address. `instance_id`: that of a drain resource.
+    pub(crate) fn identities(&self, instance_id: Option<&str>) -> Vec<String> {
+        let mut identities: Vec<_> = self.identity().into_iter().collect();
+        if let Some(wrapper) = set(&self.wrapper_address) {
+            let ids = set(&self.instance_id).into_iter().chain(instance_id.map(str::to_owned));
+            identities.extend(ids.map(|id| format!("{id} {wrapper}")));
+        }
+        identities
+    }
+
     /// The runner manager with resolved values: values of `ssh` take precedence. `key` is its name in messages.
     pub(crate) fn target(&self, key: &str, ssh: &SshArgs) -> Result<Target, InvalidManager> {
         let invalid = |attribute| move |problem| InvalidManager { attribute, problem };

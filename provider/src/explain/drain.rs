@@ -5,7 +5,7 @@ mod subject;
 
 use std::time::Duration;
 
-pub(crate) use self::subject::{Subject, Word};
+pub(crate) use self::subject::{AssumeSetting, Subject};
 
 use self::peers::too_few_peers;
 use super::{

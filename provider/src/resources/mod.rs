@@ -3,16 +3,20 @@
 mod draining;
 mod runner_drain;
 mod runner_health;
+mod runner_shutdown;
 
 pub use runner_drain::RunnerDrain;
 pub use runner_health::RunnerHealth;
+pub use runner_shutdown::RunnerShutdown;
 
 use std::sync::Arc;
+
+use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
 use crate::{
     explain::protocol,
     process::{ConfigurationState, Configured, Shared},
-    schema::{AttributePath, Diagnostics},
+    schema::{AttributePath, Diagnostics, Value},
 };
 
 /// The configuration for a connection, or an error.
@@ -29,4 +33,13 @@ pub(crate) fn configured(shared: &Shared, diags: &mut Diagnostics) -> Option<Arc
 /// A random suffix of an id.
 fn unique_suffix() -> String {
     uuid::Uuid::new_v4().simple().to_string()[..8].to_owned()
+}
+
+fn optional_value<T>(value: Option<T>) -> Value<T> {
+    value.map_or(Value::Null, Value::Value)
+}
+
+/// In UTC, to the second.
+fn rfc3339(moment: OffsetDateTime) -> Option<String> {
+    moment.replace_nanosecond(0).ok()?.format(&Rfc3339).ok()
 }

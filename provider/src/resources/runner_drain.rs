@@ -30,9 +30,10 @@ use crate::{
     call::{Walk, call},
     explain::{
         drain::{self, AssumeSetting},
-        plan, protocol,
+        plan, protocol, shutdown,
     },
     plan_guard::Conflict,
+    plan_overlap::KeptBy,
     process::Shared,
     schema::{
         AttributePath, Diagnostics, DiagnosticsExt, MoveSource, Resource, ResourceExt, Schema, Value,
@@ -50,6 +51,30 @@ pub struct RunnerDrain {
 impl RunnerDrain {
     pub fn new(shared: Arc<Shared>) -> Self {
         Self { shared }
+    }
+
+    /// Refuses a manager that a shutdown resource retires.
+    ///
+    /// In an apply the error is a warning, because a failed create could leave a deposed drain without a current one. If the walk is open
+    /// and the state has no drain, a failed create is harmless.
+    fn refuse_retired(&self, planned: &DrainState, walk: Walk, diags: &mut Diagnostics) -> Option<()> {
+        let Value::Value(manager) = &planned.runner_manager else { return Some(()) };
+        if !self.shared.overlap.keeps(&manager.identities(planned.instance()), KeptBy::Drain) {
+            return Some(());
+        }
+        let explained = shutdown::manager_is_kept(&planned.name(), KeptBy::Drain);
+        let path = AttributePath::new("runner_manager");
+        let refused = match walk {
+            Walk::Plan => true,
+            Walk::Unknown => !self.shared.guard.has_stored(),
+            Walk::Apply => false,
+        };
+        if refused {
+            explained.error(path, diags);
+            return None;
+        }
+        explained.warning(path, diags);
+        Some(())
     }
 }
 
@@ -127,6 +152,7 @@ impl Resource for RunnerDrain {
                 return None;
             }
         }
+        self.refuse_retired(&proposed, walk, diags)?;
         let mut found = Diagnostics::default();
         proposed.check(&mut found);
         if walk == Walk::Plan && found.has_errors() {
@@ -172,6 +198,9 @@ impl Resource for RunnerDrain {
         if replaced {
             // Terraform does not plan the destroy of a replacement separately.
             prior.warn_of_drain(Some(&proposed.instance_id), diags);
+        } else {
+            // An error in an update is harmless in every walk.
+            self.refuse_retired(&proposed, Walk::Plan, diags)?;
         }
         let paths = if replaced { vec![AttributePath::new("instance_id")] } else { vec![] };
         Some((proposed, private, paths))

@@ -18,13 +18,14 @@ use crate::{
     call::{Walk, call},
     config::manager::InvalidManager,
     duration::human,
-    explain::{health, plan, protocol},
+    explain::{health, plan, protocol, shutdown},
     fleet::{
         self, Outcomes,
         health::{Healthy, NotHealthy},
     },
     log_key,
     plan_guard::Conflict,
+    plan_overlap::KeptBy,
     process::{ConfigurationState, Shared},
     schema::{AttributePath, Diagnostics, DiagnosticsExt, Resource, ResourceExt, Schema, Value, ValueEmpty},
 };
@@ -61,6 +62,17 @@ impl RunnerHealth {
             plan::conflict(&instance, Conflict::Twice).error(AttributePath::new("guards"), diags);
         }
         None
+    }
+
+    /// Refuses managers that a shutdown resource retires.
+    fn refuse_retired(&self, planned: &HealthState, diags: &mut Diagnostics) -> Option<()> {
+        for (key, manager) in planned.known_managers() {
+            if self.shared.overlap.keeps(&manager.identities(None), KeptBy::Health) {
+                let path = AttributePath::new("runner_managers").key(key.clone());
+                shutdown::manager_is_kept(&key, KeptBy::Health).error(path, diags);
+            }
+        }
+        (!diags.has_errors()).then_some(())
     }
 
     /// Waits until all runner managers of `planned` are healthy, and stores the evidence in it.
@@ -170,6 +182,7 @@ impl Resource for RunnerHealth {
         _: ValueEmpty,
     ) -> Option<(HealthState, ValueEmpty)> {
         self.refuse_twice_guarded(diags)?;
+        self.refuse_retired(&proposed, diags)?;
         proposed.id = Value::Unknown;
         proposed.status = Value::Unknown;
         proposed.managers = Value::Unknown;
@@ -186,6 +199,7 @@ impl Resource for RunnerHealth {
         _: ValueEmpty,
     ) -> Option<(HealthState, ValueEmpty, Vec<AttributePath>)> {
         self.refuse_twice_guarded(diags)?;
+        self.refuse_retired(&proposed, diags)?;
         let missing = removed_guards(&prior, &proposed);
         let missing: Vec<_> =
             missing.into_iter().filter(|(_, id)| self.shared.stored_drains.is_missing(id)).collect();

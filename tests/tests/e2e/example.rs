@@ -24,7 +24,7 @@ use serde_json::json;
 const README: &str = include_str!("../../../README.md");
 
 /// A directory of this repository.
-fn repository(path: &str) -> PathBuf {
+pub(super) fn repository(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path)
 }
 
@@ -35,7 +35,7 @@ fn block(language: &str) -> &'static str {
 }
 
 /// Runs the installation of the README in a checkout that has been built, and puts the stand-in for AWS into the same mirror.
-fn install(workspace: &Workspace, registry: &str) {
+pub(super) fn install(workspace: &Workspace, registry: &str) {
     let home = workspace.path().join("home");
     let checkout = workspace.path().join("checkout");
     fs::create_dir_all(checkout.join("target/release")).unwrap();

@@ -262,3 +262,28 @@ fn works_with_grpc_c_core_server() {
     let wanted = ["CheckStatus ".to_owned(), format!("InitGracefulShutdown {callback}")];
     assert!(wanted.iter().all(|call| calls.contains(call)), "{calls:?}");
 }
+
+#[test]
+fn upstream_shutdown_is_requested_once_in_two_runs() {
+    let lab = Lab::start().unwrap();
+    let (instance, _host) = lab.cloud().create("m1", "19.2.0").unwrap();
+    let upstream = Upstream::new(Duration::ZERO, Duration::from_secs(5));
+    let mut shutdown =
+        json!({ "runner_managers": { "m1": manager(&instance, upstream.serve()) }, "wait": false });
+    let workspace = workspace(&lab, "grit_runner_shutdown", &shutdown);
+    let evidence = |workspace: &Workspace| {
+        let state = workspace.state().unwrap();
+        state.at("grit_runner_shutdown.m1")[0].attributes["managers"]["m1"].clone()
+    };
+    workspace.apply().unwrap().succeeded();
+    assert_eq!(evidence(&workspace)["state"], "draining");
+
+    shutdown["wait"] = json!(true);
+    write(&workspace, &lab, "grit_runner_shutdown", &shutdown);
+    workspace.apply().unwrap().succeeded();
+    assert_eq!(upstream.status(), i32::from(RunnerStatus::Stopped));
+    assert_eq!(upstream.requests(), 1);
+    let evidence = evidence(&workspace);
+    assert_eq!((&evidence["state"], &evidence["wrapper"]), (&json!("stopped"), &json!("upstream")));
+    assert_eq!((&evidence["exit"], &evidence["drain_id"]), (&Json::Null, &Json::Null), "{evidence}");
+}

@@ -81,10 +81,10 @@ impl DrainState {
         }
     }
     /// The id of the drain resource makes a repeated destroy the same drain.
-    fn policy(&self, known: &Configured, start: Instant, word: Option<Word>) -> DrainPolicy {
+    fn policy(&self, known: &Configured, start: Instant, setting: Option<AssumeSetting>) -> DrainPolicy {
         let retry = known.retry(self.retry.as_ref_option(), Some(ATTEMPTS));
         let policy = self.options().policy(self.id(), start, self.timeout(), retry);
-        let on_unreachable = match word {
+        let on_unreachable = match setting {
             Some(_) => OnUnreachable::AssumeTerminated,
             None => policy.on_unreachable,
         };

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use serde::{Deserialize, Serialize};
-use time::{OffsetDateTime, format_description::well_known::Rfc3339};
+use time::OffsetDateTime;
 use tokio::time::Instant;
 
 use crate::{
@@ -18,6 +18,7 @@ use crate::{
     explain::{health, values},
     fleet::health::HealthPolicy,
     process::Configured,
+    resources::{optional_value, rfc3339},
     schema::{
         AttributePath, AttributeType, Diagnostics, Schema, Value, attributes, computed, optional, required,
         schema as schema_of,
@@ -101,14 +102,6 @@ impl Evidence {
             problem: Value::Null,
         }
     }
-}
-
-fn optional_value<T>(value: Option<T>) -> Value<T> {
-    value.map_or(Value::Null, Value::Value)
-}
-
-fn rfc3339(moment: OffsetDateTime) -> Option<String> {
-    moment.replace_nanosecond(0).ok()?.format(&Rfc3339).ok()
 }
 
 impl HealthState {

@@ -30,8 +30,8 @@ async fn drain_without_wait_reports_a_runner_that_has_exited() {
 #[tokio::test(start_paused = true)]
 async fn drain_without_wait_repeats_a_forgotten_request() {
     // The request is accepted, and lost: the status stays `running`.
-    let wrapper = Scripted::new(|scene: Scene| {
-        Ok(match scene.elapsed.as_secs() {
+    let wrapper = Scripted::new(|input: ScriptInput| {
+        Ok(match input.elapsed.as_secs() {
             0..10 => RunnerStatus::Running,
             _ => RunnerStatus::InShutdown,
         })

@@ -1,0 +1,72 @@
+# Deployment version 2: one apply creates it, waits until it is healthy, and shuts down the runners of version 1.
+
+resource "aws_instance" "manager" {
+  for_each = var.managers
+
+  ami           = each.value.ami
+  instance_type = each.value.instance_type
+  user_data     = each.value.user_data
+
+  tags = {
+    Name = each.key
+  }
+
+  lifecycle {
+    create_before_destroy = true
+  }
+}
+
+# The next version can retire this one in either way: its destroy drains the runners that are still running.
+resource "grit_runner_drain" "manager" {
+  for_each = var.managers
+
+  instance_id = aws_instance.manager[each.key].id
+
+  runner_manager = {
+    instance_name   = each.key
+    address         = aws_instance.manager[each.key].private_ip
+    wrapper_address = "unix:///run/grit-wrapper/wrapper.sock"
+  }
+
+  lifecycle {
+    create_before_destroy = true
+  }
+}
+
+resource "grit_runner_health" "all" {
+  runner_managers = { for key, drain in grit_runner_drain.manager : key => drain.runner_manager }
+  guards          = { for key, drain in grit_runner_drain.manager : key => drain.id }
+
+  lifecycle {
+    create_before_destroy = true
+  }
+}
+
+# Read only if `old_directory` is set. After the destroy of the old version, its state has no outputs, and the map is empty.
+data "grit_deployment" "old" {
+  count = var.old_directory == null ? 0 : 1
+
+  directory     = var.old_directory
+  allow_missing = true
+}
+
+resource "grit_runner_shutdown" "old" {
+  runner_managers = try(data.grit_deployment.old[0].runner_managers, {})
+  wait            = var.wait
+
+  # Runs after the health check, and only while one of the new managers is healthy.
+  guard = {
+    peers = grit_runner_health.all.runner_managers
+  }
+}
+
+output "grit_runner_managers" {
+  description = "The runner managers of this deployment version."
+  value = {
+    for key, instance in aws_instance.manager : key => {
+      instance_name   = key
+      address         = instance.private_ip
+      wrapper_address = "unix:///run/grit-wrapper/wrapper.sock"
+    }
+  }
+}

@@ -1,0 +1,66 @@
+//! Texts for `grit_runner_shutdown`, beside those of a drain.
+
+use super::diagnostic::{Code, Explained};
+use crate::plan_overlap::KeptBy;
+
+/// Explains why the runner manager `name` is not shut down: the same configuration keeps it.
+pub(crate) fn manager_is_kept(name: &str, by: KeptBy) -> Explained {
+    let keeper = match by {
+        KeptBy::Drain => "grit_runner_drain",
+        KeptBy::Health => "grit_runner_health",
+    };
+    Explained::new(
+        Code::Refused,
+        "Plan would shut down a runner manager that it keeps",
+        format!(
+            "Runner manager {name:?} is in `runner_managers` of a grit_runner_shutdown, and also in a {keeper} of this configuration. The \
+             apply would shut down a runner that this deployment version uses."
+        ),
+        "Remove the runner manager from the grit_runner_shutdown: its map contains only managers of the other deployment version. Check the \
+         directory or the state from which the map was read.",
+    )
+}
+
+/// How many of the `total` runner managers have terminated; empty for a single one.
+pub(crate) fn terminated_managers(terminated: &[&str], total: usize) -> String {
+    match terminated {
+        _ if total < 2 => String::new(),
+        [] => format!("None of the {total} runner managers has terminated."),
+        some => format!("{} of {total} runner managers have terminated: {}.", some.len(), some.join(", ")),
+    }
+}
+
+/// Warns at plan that running jobs are aborted.
+pub(crate) fn planned_forceful(managers: &[&str]) -> Explained {
+    Explained::new(
+        Code::Notice,
+        "Running jobs will be aborted",
+        format!(
+            "`mode` is \"forceful\": the running jobs of these runner managers are ABORTED: {}.",
+            managers.join(", ")
+        ),
+        "",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::explain::diagnostic::tests::all;
+
+    #[test]
+    fn shutdown_messages() {
+        insta::assert_snapshot!(all(vec![
+            manager_is_kept("m1", KeptBy::Drain),
+            manager_is_kept("m1", KeptBy::Health),
+            planned_forceful(&["m1", "m2"]),
+        ]));
+    }
+
+    #[test]
+    fn terminated_managers_are_counted_and_named() {
+        assert_eq!(terminated_managers(&["a"], 1), "");
+        assert_eq!(terminated_managers(&[], 2), "None of the 2 runner managers has terminated.");
+        assert_eq!(terminated_managers(&["a", "c"], 3), "2 of 3 runner managers have terminated: a, c.");
+    }
+}

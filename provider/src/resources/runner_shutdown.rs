@@ -1,0 +1,187 @@
+//! `grit_runner_shutdown`: retires the runner managers of another deployment version. Its create and update shut them down.
+//!
+//! - Nothing is lost if a call fails or is interrupted, because the drain lives on the host. A failed create stores nothing: the next one
+//!   finds each drain in progress, or complete, and sends no second signal. A tainted object would be replaced, with the same effect.
+//! - A failed update stores the evidence that it has, with the status `incomplete`. The next apply resumes what is open.
+//! - A manager counts as terminated by the evidence of its wrapper, or by the user's explicit confirmation, as for a drain.
+//! - It never shuts down a manager that the same configuration keeps: see [`plan_overlap`](crate::plan_overlap).
+//!
+//! Read and destroy make no connection.
+
+mod evidence;
+mod operation;
+mod state;
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use tokio::time::Instant;
+
+use super::unique_suffix;
+use crate::{
+    call::{Walk, call},
+    config::enum_attribute::member,
+    explain::{drain::Subject, protocol, shutdown},
+    fleet::drain::Mode,
+    process::Shared,
+    schema::{AttributePath, Diagnostics, DiagnosticsExt, Resource, ResourceExt, Schema, Value, ValueEmpty},
+};
+use evidence::Evidence;
+use state::{INCOMPLETE, ShutdownState, at};
+
+/// The resource.
+#[derive(Debug)]
+pub struct RunnerShutdown {
+    shared: Arc<Shared>,
+}
+
+impl RunnerShutdown {
+    pub fn new(shared: Arc<Shared>) -> Self {
+        Self { shared }
+    }
+
+    /// Refuses managers that the same configuration keeps.
+    fn refuse_kept(&self, planned: &ShutdownState, diags: &mut Diagnostics) -> Option<()> {
+        for (key, manager) in planned.known_managers() {
+            if let Some(by) = self.shared.overlap.retires(&manager.identities(None)) {
+                shutdown::manager_is_kept(key, by).error(at(key), diags);
+            }
+        }
+        (!diags.has_errors()).then_some(())
+    }
+}
+
+impl ResourceExt for RunnerShutdown {}
+
+#[async_trait]
+impl Resource for RunnerShutdown {
+    type State<'a> = ShutdownState;
+    type PrivateState<'a> = ValueEmpty;
+    type ProviderMetaState<'a> = ValueEmpty;
+
+    fn schema(&self, _: &mut Diagnostics) -> Option<Schema> {
+        Some(state::schema())
+    }
+
+    async fn validate<'a>(&self, diags: &mut Diagnostics, config: ShutdownState) -> Option<()> {
+        config.check(diags);
+        (!diags.has_errors()).then_some(())
+    }
+
+    async fn read<'a>(
+        &self,
+        _: &mut Diagnostics,
+        state: ShutdownState,
+        private: ValueEmpty,
+        _: ValueEmpty,
+    ) -> Option<(ShutdownState, ValueEmpty)> {
+        Some((state, private))
+    }
+
+    async fn plan_create<'a>(
+        &self,
+        diags: &mut Diagnostics,
+        mut proposed: ShutdownState,
+        _: ShutdownState,
+        _: ValueEmpty,
+    ) -> Option<(ShutdownState, ValueEmpty)> {
+        self.refuse_kept(&proposed, diags)?;
+        warn_of_forceful(&proposed, None, diags);
+        proposed.id = Value::Unknown;
+        proposed.status = Value::Unknown;
+        proposed.managers = Value::Unknown;
+        Some((proposed, Value::Null))
+    }
+
+    async fn plan_update<'a>(
+        &self,
+        diags: &mut Diagnostics,
+        prior: ShutdownState,
+        mut proposed: ShutdownState,
+        _: ShutdownState,
+        private: ValueEmpty,
+        _: ValueEmpty,
+    ) -> Option<(ShutdownState, ValueEmpty, Vec<AttributePath>)> {
+        self.refuse_kept(&proposed, diags)?;
+        let incomplete = prior.status == Value::Value(INCOMPLETE.to_owned());
+        if incomplete || proposed != prior {
+            warn_of_forceful(&proposed, Some(&prior), diags);
+            proposed.status = Value::Unknown;
+            proposed.managers = Value::Unknown;
+        }
+        Some((proposed, private, vec![]))
+    }
+
+    async fn plan_destroy<'a>(
+        &self,
+        _: &mut Diagnostics,
+        _: ShutdownState,
+        private: ValueEmpty,
+        _: ValueEmpty,
+    ) -> Option<ValueEmpty> {
+        Some(private)
+    }
+
+    async fn create<'a>(
+        &self,
+        diags: &mut Diagnostics,
+        mut planned: ShutdownState,
+        _: ShutdownState,
+        private: ValueEmpty,
+        _: ValueEmpty,
+    ) -> Option<(ShutdownState, ValueEmpty)> {
+        let start = Instant::now();
+        let id = format!("shutdown#{}", unique_suffix());
+        planned.id = Value::Value(id.clone());
+        let state = self.shut_down(diags, None, planned, (id, Subject::ShutdownCreate, start)).await?;
+        Some((state, private))
+    }
+
+    async fn update<'a>(
+        &self,
+        diags: &mut Diagnostics,
+        prior: ShutdownState,
+        planned: ShutdownState,
+        _: ShutdownState,
+        private: ValueEmpty,
+        _: ValueEmpty,
+    ) -> Option<(ShutdownState, ValueEmpty)> {
+        let start = Instant::now();
+        // A new id: the wrapper adds a changed callback to the drain in progress only for a new request.
+        let id = format!("{}.{}", planned.id(), unique_suffix());
+        let operation = (id, Subject::ShutdownUpdate, start);
+        Some((self.shut_down(diags, Some(&prior), planned, operation).await?, private))
+    }
+
+    async fn destroy<'a>(
+        &self,
+        _: &mut Diagnostics,
+        _: ShutdownState,
+        _: ValueEmpty,
+        _: ValueEmpty,
+    ) -> Option<()> {
+        Some(())
+    }
+
+    async fn import<'a>(&self, diags: &mut Diagnostics, _: String) -> Option<(ShutdownState, ValueEmpty)> {
+        protocol::import_not_supported("grit_runner_shutdown", "joins a shutdown in progress")
+            .error(AttributePath::root(), diags);
+        None
+    }
+}
+
+/// Warns at plan about the managers whose jobs would be aborted. In the apply the warning would come after the abort.
+fn warn_of_forceful(planned: &ShutdownState, prior: Option<&ShutdownState>, diags: &mut Diagnostics) {
+    if member::<Mode>(&planned.mode) != Mode::Forceful || call().walk == Walk::Apply {
+        return;
+    }
+    let repeat = prior.is_some_and(|prior| prior.triggers != planned.triggers);
+    let is_terminated = |key: &str| {
+        !repeat && prior.and_then(|it| it.evidence_for(planned, key)).is_some_and(Evidence::is_terminated)
+    };
+    let open: Vec<_> =
+        planned.known_managers().map(|(key, _)| key.as_str()).filter(|key| !is_terminated(key)).collect();
+    if !open.is_empty() {
+        shutdown::planned_forceful(&open).warning(AttributePath::new("mode"), diags);
+    }
+}

@@ -1,0 +1,99 @@
+//! The evidence that a runner has exited, or that its shutdown is in progress.
+
+use std::collections::HashMap;
+
+use serde::{Deserialize, Serialize};
+use time::OffsetDateTime;
+
+use crate::{
+    client::Snapshot,
+    resources::{optional_value, rfc3339},
+    schema::{Attribute, AttributeType, Value, attributes, computed},
+};
+
+const STOPPED: &str = "stopped";
+const ASSUMED_TERMINATED: &str = "assumed_terminated";
+
+/// What was recorded of one manager.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct Evidence {
+    pub(super) state: Value<String>,
+    pub(super) exit: Value<String>,
+    pub(super) outcome: Value<String>,
+    pub(super) drain_id: Value<String>,
+    pub(super) wrapper: Value<String>,
+    pub(super) verified_at: Value<String>,
+}
+
+impl Evidence {
+    /// The report of the wrapper that the process has exited.
+    pub(super) fn stopped(snapshot: &Snapshot, now: OffsetDateTime) -> Self {
+        Self { verified_at: optional_value(rfc3339(now)), ..Self::of(STOPPED, snapshot) }
+    }
+
+    /// The shutdown is in progress.
+    pub(super) fn in_progress(snapshot: &Snapshot) -> Self {
+        let drain = snapshot.detail.as_deref().and_then(|detail| detail.drain.as_ref());
+        let forceful = drain.is_some_and(|drain| drain.forceful);
+        Self::of(if forceful { "terminating" } else { "draining" }, snapshot)
+    }
+
+    /// The user confirmed that the host is gone.
+    pub(super) fn assumed() -> Self {
+        Self {
+            state: Value::Value(ASSUMED_TERMINATED.to_owned()),
+            exit: Value::Null,
+            outcome: Value::Null,
+            drain_id: Value::Null,
+            wrapper: Value::Null,
+            verified_at: Value::Null,
+        }
+    }
+
+    fn of(state: &str, snapshot: &Snapshot) -> Self {
+        let detail = snapshot.detail.as_deref();
+        let drain = detail.and_then(|detail| detail.drain.as_ref());
+        let exit = detail.and_then(|detail| detail.exit).map(|exit| exit.how.to_string());
+        let outcome = drain.and_then(|drain| drain.outcome).map(|outcome| outcome.as_str().to_owned());
+        Self {
+            state: Value::Value(state.to_owned()),
+            exit: optional_value(exit),
+            outcome: optional_value(outcome),
+            drain_id: optional_value(drain.map(|drain| drain.id.clone())),
+            wrapper: Value::Value(detail.map_or_else(
+                || "upstream".to_owned(),
+                |detail| format!("grit-wrapper {}", detail.wrapper_version),
+            )),
+            verified_at: Value::Null,
+        }
+    }
+
+    /// Whether nothing is left to do: the exit is verified, or the user confirmed it.
+    pub(super) fn is_terminated(&self) -> bool {
+        let states = [STOPPED, ASSUMED_TERMINATED];
+        self.state.as_ref_option().is_some_and(|state| states.contains(&state.as_str()))
+    }
+
+    pub(super) fn attributes() -> HashMap<String, Attribute> {
+        let text = |description: &str| computed(AttributeType::String, description);
+        attributes([
+            (
+                "state",
+                text(
+                    "`stopped`: the wrapper reported the exit of the process; `assumed_terminated`: the host was unreachable, and you \
+                     confirmed that it is gone; `draining` or `terminating`: the shutdown is in progress (`wait = false`).",
+                ),
+            ),
+            ("exit", text("Exit status of the runner process.")),
+            (
+                "outcome",
+                text(
+                    "Result of the drain: `clean`, `jobs_aborted`, `killed`, `failed`, `unknown` or `no_runner`.",
+                ),
+            ),
+            ("drain_id", text("Identifier of the drain on the host.")),
+            ("wrapper", text("`grit-wrapper` with its version, or `upstream`.")),
+            ("verified_at", text("Time at which the exit was verified (RFC 3339, UTC).")),
+        ])
+    }
+}

@@ -1,0 +1,243 @@
+//! What create and update do: they shut down the managers that are not known to have terminated, and record the evidence.
+
+use std::collections::BTreeMap;
+
+use time::OffsetDateTime;
+use tokio::time::Instant;
+
+use super::{
+    RunnerShutdown,
+    evidence::Evidence,
+    state::{DRAINING, INCOMPLETE, ShutdownState, TERMINATED, at},
+};
+use crate::{
+    assume_terminated,
+    call::call,
+    config::{
+        drain::ATTEMPTS,
+        manager::{InvalidManager, RunnerManagerArgs},
+        text::set,
+    },
+    explain::{
+        drain::{self, AssumeSetting, Subject},
+        health, shutdown,
+    },
+    fleet::{
+        self, Outcomes,
+        drain::{DrainPolicy, Drained, NotDrained, OnUnreachable},
+    },
+    log_key,
+    process::Configured,
+    resources::{
+        configured,
+        draining::{Draining, report_end},
+    },
+    schema::{AttributePath, Diagnostics, Value},
+};
+
+/// One manager that is not known to have terminated.
+struct Open<'a> {
+    manager: &'a RunnerManagerArgs,
+    /// What was recorded before `triggers` changed.
+    recorded: Option<&'a Evidence>,
+    policy: DrainPolicy,
+    setting: Option<AssumeSetting>,
+}
+
+enum Failure {
+    Invalid(InvalidManager),
+    NotDrained(NotDrained),
+}
+
+impl RunnerShutdown {
+    /// Shuts down all open managers of `planned`. After an error it returns what `prior`, if there is one, and this call have achieved.
+    pub(super) async fn shut_down(
+        &self,
+        diags: &mut Diagnostics,
+        prior: Option<&ShutdownState>,
+        mut planned: ShutdownState,
+        (id, subject, start): (String, Subject, Instant),
+    ) -> Option<ShutdownState> {
+        self.refuse_kept(&planned, diags)?;
+        let repeat = prior.is_some_and(|prior| prior.triggers != planned.triggers);
+        let mut evidence = BTreeMap::new();
+        let mut open = BTreeMap::new();
+        for (key, manager) in planned.known_managers() {
+            let recorded = prior.and_then(|prior| prior.evidence_for(&planned, key));
+            if let Some(recorded) = recorded {
+                evidence.insert(key.clone(), recorded.clone());
+            }
+            let recorded = recorded.filter(|it| it.is_terminated());
+            if recorded.is_none() || repeat {
+                open.insert(key.clone(), (manager, recorded));
+            }
+        }
+        let outcomes = if open.is_empty() {
+            Outcomes::new()
+        } else {
+            let known = configured(&self.shared, diags)?;
+            let open = open.into_iter().map(|(key, (manager, recorded))| {
+                let open = Open::new(&planned, &known, manager, recorded, (&id, subject, start));
+                (key, open)
+            });
+            self.run(&known, &planned, open.collect()).await
+        };
+        let failures = record(diags, subject, outcomes, &mut evidence);
+        let failed = !failures.is_empty();
+        let terminated: Vec<_> =
+            evidence.iter().filter(|(_, it)| it.is_terminated()).map(|(key, _)| key.as_str()).collect();
+        let total = planned.known_managers().count();
+        let others = shutdown::terminated_managers(&terminated, total);
+        let status = match (failed, terminated.len() < total) {
+            (true, _) => INCOMPLETE,
+            (false, true) => DRAINING,
+            (false, false) => TERMINATED,
+        };
+        report_failures(diags, failures, &others, subject);
+        if failed && prior.is_none() {
+            return None;
+        }
+        planned.managers =
+            Value::Value(evidence.into_iter().map(|(key, it)| (key, Value::Value(it))).collect());
+        planned.status = Value::Value(status.to_owned());
+        Some(planned)
+    }
+
+    async fn run<'a>(
+        &self,
+        known: &Configured,
+        planned: &ShutdownState,
+        open: BTreeMap<String, Open<'a>>,
+    ) -> Outcomes<(Open<'a>, Result<Drained, Failure>)> {
+        let stop = call().stop;
+        fleet::for_each(open, |key, open| {
+            let stop = stop.clone();
+            async move {
+                tracing::info!(
+                    { log_key::MANAGER } = key,
+                    { log_key::REASON } = open.policy.request.reason,
+                    "drain started"
+                );
+                let options = planned.options();
+                let outcome = match known.client(&key, open.manager) {
+                    Ok(client) => {
+                        let draining =
+                            Draining { shared: &self.shared, known, name: &key, client: &client, options };
+                        draining.run(&open.policy, &stop).await.map_err(Failure::NotDrained)
+                    }
+                    Err(invalid) => Err(Failure::Invalid(invalid)),
+                };
+                (open, outcome)
+            }
+        })
+        .await
+    }
+}
+
+impl<'a> Open<'a> {
+    fn new(
+        planned: &ShutdownState,
+        known: &Configured,
+        manager: &'a RunnerManagerArgs,
+        recorded: Option<&'a Evidence>,
+        (id, subject, start): (&str, Subject, Instant),
+    ) -> Self {
+        let options = planned.options();
+        let setting = if assume_terminated::names(identifiers(manager).iter().map(String::as_str)) {
+            Some(AssumeSetting::Variable)
+        } else {
+            options.assumes_terminated().then_some(AssumeSetting::Attribute)
+        };
+        let retry = known.retry(planned.retry.as_ref_option(), Some(ATTEMPTS));
+        let mut policy = options.policy(id, start, planned.timeout(subject), retry);
+        policy.wait = planned.waits();
+        if setting.is_some() || recorded.is_some() {
+            policy.on_unreachable = OnUnreachable::AssumeTerminated;
+        }
+        Self { manager, recorded, policy, setting }
+    }
+
+    /// What `GRIT_ASSUME_TERMINATED` can name this manager by, in an error.
+    fn identifier(&self) -> String {
+        identifiers(self.manager).into_iter().next().unwrap_or_default()
+    }
+}
+
+/// The identifiers of a manager for `GRIT_ASSUME_TERMINATED`: its instance's id, and its instance's name.
+fn identifiers(manager: &RunnerManagerArgs) -> Vec<String> {
+    set(&manager.instance_id).into_iter().chain(set(&manager.instance_name)).collect()
+}
+
+/// Adds the evidence of `outcomes` to `evidence`, reports warnings, and returns the failures.
+fn record<'a>(
+    diags: &mut Diagnostics,
+    subject: Subject,
+    outcomes: Outcomes<(Open<'a>, Result<Drained, Failure>)>,
+    evidence: &mut BTreeMap<String, Evidence>,
+) -> Vec<(String, Open<'a>, Failure)> {
+    let now = OffsetDateTime::now_utc();
+    let mut failures = Vec::new();
+    for (key, (open, outcome)) in outcomes {
+        let found = match outcome {
+            Ok(Drained::Ended(ended)) => {
+                report_end(diags, &key, &at(&key), subject, &open.policy, &ended);
+                Evidence::stopped(&ended.snapshot, now)
+            }
+            Ok(Drained::InProgress(drain)) => {
+                if let Some(why) = &drain.no_callback {
+                    drain::no_callback(&key, why, subject)
+                        .warning(AttributePath::new("shutdown_callback"), diags);
+                }
+                tracing::info!({ log_key::MANAGER } = key, "shutdown in progress; not waiting for the exit");
+                Evidence::in_progress(&drain.snapshot)
+            }
+            Ok(Drained::AssumedTerminated { attempts, waited, error }) => {
+                if let Some(recorded) = open.recorded {
+                    tracing::info!(
+                        { log_key::MANAGER } = key,
+                        "exit was verified before; host unreachable: {error}"
+                    );
+                    recorded.clone()
+                } else {
+                    let setting = open.setting.unwrap_or(AssumeSetting::Attribute);
+                    drain::assumed_terminated(&key, attempts, waited, &error, setting)
+                        .warning(at(&key), diags);
+                    Evidence::assumed()
+                }
+            }
+            Err(failure) => {
+                // Evidence from before a change of `triggers` is not valid any more.
+                evidence.remove(&key);
+                failures.push((key, open, failure));
+                continue;
+            }
+        };
+        evidence.insert(key, found);
+    }
+    failures
+}
+
+/// One error for each manager that failed. `others`: how many have terminated.
+fn report_failures(
+    diags: &mut Diagnostics,
+    failures: Vec<(String, Open<'_>, Failure)>,
+    others: &str,
+    subject: Subject,
+) {
+    for (key, open, failure) in failures {
+        let (path, mut explained) = match failure {
+            Failure::NotDrained(failure) => {
+                let path = match &failure {
+                    NotDrained::TooFewPeers(_) => AttributePath::new("guard"),
+                    _ => at(&key),
+                };
+                (path, drain::not_drained(&key, &failure, &open.identifier(), open.setting, subject))
+            }
+            Failure::Invalid(invalid) => (at(&key), health::invalid_manager(&key, invalid)),
+        };
+        if !others.is_empty() {
+            explained.happened = format!("{} {others}", explained.happened);
+        }
+        explained.error(path, diags);
+    }
+}

@@ -1,0 +1,162 @@
+//! The attributes of a shutdown resource, their checks, and the recorded evidence.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use serde::{Deserialize, Serialize};
+
+use super::evidence::Evidence;
+use crate::{
+    config::{
+        drain::{CallbackArgs, DrainOptions, GuardArgs, TIMEOUT, option_attributes},
+        manager::{self, RunnerManagerArgs, RunnerManagers},
+        retry::RetryArgs,
+        timeouts::{WaitTimeouts, duration_or},
+    },
+    explain::drain::Subject,
+    schema::{
+        AttributePath, AttributeType, Diagnostics, Schema, Value, computed, optional, required,
+        schema as schema_of,
+    },
+};
+
+/// All runners have exited.
+pub(super) const TERMINATED: &str = "terminated";
+/// The shutdown of all runners is in progress or complete (`wait = false`).
+pub(super) const DRAINING: &str = "draining";
+/// An update failed: the next apply resumes it.
+pub(super) const INCOMPLETE: &str = "incomplete";
+
+/// State and configuration. It has no `Debug`: a manager may hold a private key, the callback's headers a token.
+#[derive(Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct ShutdownState {
+    pub(super) id: Value<String>,
+    pub(super) runner_managers: RunnerManagers,
+    pub(super) mode: Value<String>,
+    pub(super) wait: Value<bool>,
+    pub(super) on_timeout: Value<String>,
+    pub(super) on_unreachable: Value<String>,
+    pub(super) guard: Value<GuardArgs>,
+    pub(super) shutdown_callback: Value<CallbackArgs>,
+    pub(super) reason: Value<String>,
+    pub(super) retry: Value<RetryArgs>,
+    pub(super) triggers: Value<BTreeMap<String, Value<String>>>,
+    pub(super) timeouts: Value<WaitTimeouts>,
+    pub(super) status: Value<String>,
+    pub(super) managers: Value<BTreeMap<String, Value<Evidence>>>,
+}
+
+impl ShutdownState {
+    pub(super) fn id(&self) -> &str {
+        self.id.as_ref_option().map_or("", String::as_str)
+    }
+
+    /// The managers whose entry is known, by key. At apply every value is known.
+    pub(super) fn known_managers(&self) -> impl Iterator<Item = (&String, &RunnerManagerArgs)> {
+        let entries = self.runner_managers.iter().flatten();
+        entries.filter_map(|(key, manager)| Some((key, manager.as_ref_option()?)))
+    }
+
+    /// The recorded evidence of this manager, if it is about the same runner manager as the entry of `planned`.
+    pub(super) fn evidence_for(&self, planned: &Self, key: &str) -> Option<&Evidence> {
+        let of = |state: &'_ Self| {
+            let (_, manager) = state.known_managers().find(|(name, _)| *name == key)?;
+            Some((manager.identity()?, manager.instance_id.as_ref_option().cloned()))
+        };
+        let same = of(self)? == of(planned)?;
+        let evidence = self.managers.as_ref_option()?.get(key)?.as_ref_option()?;
+        same.then_some(evidence)
+    }
+
+    pub(super) fn waits(&self) -> bool {
+        self.wait.as_ref_option().copied().unwrap_or(true)
+    }
+
+    pub(super) fn timeout(&self, subject: Subject) -> Duration {
+        let pick = |timeouts: &WaitTimeouts| match subject {
+            Subject::ShutdownUpdate => duration_or(&timeouts.update, TIMEOUT),
+            Subject::ShutdownCreate | Subject::Drain => duration_or(&timeouts.create, TIMEOUT),
+        };
+        self.timeouts.as_ref_option().map_or(TIMEOUT, pick)
+    }
+
+    /// The options that a drain resource has, too.
+    pub(super) fn options(&self) -> DrainOptions<'_> {
+        DrainOptions {
+            mode: &self.mode,
+            on_timeout: &self.on_timeout,
+            on_unreachable: &self.on_unreachable,
+            guard: &self.guard,
+            shutdown_callback: &self.shutdown_callback,
+            reason: &self.reason,
+            retry: &self.retry,
+        }
+    }
+
+    pub(super) fn check(&self, diags: &mut Diagnostics) {
+        manager::check_all(&self.runner_managers, &AttributePath::new("runner_managers"), diags);
+        self.options().check(diags);
+        if let Value::Value(timeouts) = &self.timeouts {
+            timeouts.check(&AttributePath::new("timeouts"), diags);
+        }
+    }
+}
+
+/// The path of a manager.
+pub(super) fn at(key: &str) -> AttributePath {
+    AttributePath::new("runner_managers").key(key.to_owned())
+}
+
+/// The schema of the resource.
+pub(super) fn schema() -> Schema {
+    let mut schema = schema_of(
+        0,
+        "Shuts down the runners of another deployment version when this resource is created, and waits until they have exited. A change \
+         works on the runner managers that are new or have not exited. Destroy has no effect.",
+        [
+            ("id", computed(AttributeType::String, "Unique identifier.")),
+            (
+                "runner_managers",
+                required(
+                    AttributeType::AttributeMap(RunnerManagerArgs::attributes()),
+                    "The runner managers of the other deployment version. Messages identify each one by its key in this map. May be empty.",
+                ),
+            ),
+            (
+                "wait",
+                optional(
+                    AttributeType::Bool,
+                    "Wait until the runners have exited. `false`: return when each shutdown is in progress. Default `true`.",
+                ),
+            ),
+            (
+                "triggers",
+                optional(
+                    AttributeType::Map(Box::new(AttributeType::String)),
+                    "Arbitrary values. A change of any value repeats the shutdown for all runner managers, for example because a runner was \
+                     started again.",
+                ),
+            ),
+            (
+                "timeouts",
+                optional(AttributeType::AttributeSingle(WaitTimeouts::attributes("3h")), "Timeouts."),
+            ),
+            (
+                "status",
+                computed(
+                    AttributeType::String,
+                    "`terminated`; `draining` if shutdowns are in progress (`wait = false`); `incomplete` after a failed update, which the \
+                     next apply resumes.",
+                ),
+            ),
+            (
+                "managers",
+                computed(
+                    AttributeType::AttributeMap(Evidence::attributes()),
+                    "Evidence of the exit of each runner, by key.",
+                ),
+            ),
+        ],
+    );
+    schema.block.attributes.extend(option_attributes());
+    schema
+}

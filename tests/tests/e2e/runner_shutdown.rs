@@ -1,0 +1,238 @@
+//! `grit_runner_shutdown` with the real Terraform: evidence, resumption, partial failures, and the refusal of managers of the same
+//! configuration.
+
+mod refusals;
+mod resumption;
+
+use std::process::Command;
+
+use grit_tests::{
+    lab::{Lab, cloud::Instance, event::What, host::Host},
+    poll,
+    rollout::{PATIENCE, is_signal},
+    terraform::{Run, Workspace, built},
+};
+use serde_json::{Map, Value as Json, json};
+
+/// Hosts of an old deployment version, and a workspace that retires them.
+struct Retirement {
+    // Terraform ends before its hosts: fields are dropped in this order.
+    workspace: Workspace,
+    lab: Lab,
+    instances: Vec<Instance>,
+}
+
+impl Retirement {
+    /// The runners of these hosts accept jobs.
+    fn start(names: &[&str]) -> Self {
+        let lab = Lab::start().unwrap();
+        let instances: Vec<_> =
+            names.iter().map(|name| lab.cloud().create(name, "19.2.0").unwrap().0).collect();
+        for name in names {
+            lab.events().wait_for(&format!("{name} runs"), PATIENCE, |event| {
+                event.subject == **name && matches!(event.what, What::RunnerPolling { .. })
+            });
+        }
+        Self { workspace: Workspace::new(&["grit"]).unwrap(), lab, instances }
+    }
+
+    fn manager(&self, name: &str) -> Json {
+        let instance = self.instances.iter().find(|instance| instance.name == name).unwrap();
+        let mut manager = instance.runner_manager();
+        manager["instance_id"] = json!(instance.id);
+        manager
+    }
+
+    fn managers(&self, names: &[&str]) -> Json {
+        Json::from(Map::from_iter(names.iter().map(|name| ((*name).to_owned(), self.manager(name)))))
+    }
+
+    /// Writes a configuration with one shutdown resource for these hosts.
+    fn configure(&self, names: &[&str], options: &Json) {
+        let mut shutdown = json!({
+            "runner_managers": self.managers(names),
+            "retry": { "attempts": 2, "min_delay": "100ms" },
+            "timeouts": { "create": "60s", "update": "60s" },
+        });
+        shutdown.as_object_mut().unwrap().extend(options.as_object().unwrap().clone());
+        self.write(&json!({ "grit_runner_shutdown": { "old": shutdown } }));
+    }
+
+    fn write(&self, resources: &Json) {
+        let main = json!({
+            "terraform": { "required_providers": { "grit": { "source": "runner-tools/grit" } } },
+            "provider": { "grit": { "ssh": { "private_key_path": self.lab.client_key().path } } },
+            "resource": resources,
+        });
+        self.workspace.write("main.tf.json", &main.to_string()).unwrap();
+    }
+
+    fn apply(&self) -> Run {
+        self.workspace.apply().unwrap()
+    }
+
+    /// Starts a job that runs until it is released, on each of `count` hosts.
+    fn hold_jobs(&self, count: usize) -> Vec<u64> {
+        let jobs = self.lab.queue().submit_held(count);
+        poll::until("every job runs", PATIENCE, || {
+            let tally = self.lab.queue().tally();
+            if tally.queued == 0 { Ok(()) } else { Err(tally) }
+        });
+        jobs
+    }
+
+    /// Starts a runner that has exited.
+    fn start_again(&self, name: &str) -> Host {
+        let host = self.lab.cloud().host(name).unwrap();
+        let address = format!("--address=unix://{}", host.wrapper_socket().display());
+        let started = Command::new(built("grit-wrapper").unwrap()).args(["start", &address]).output();
+        assert!(started.unwrap().status.success());
+        poll::until("the runner runs again", PATIENCE, || host.runner_pid().ok_or("not yet"));
+        host
+    }
+
+    fn signals(&self, host: &str) -> Vec<String> {
+        let events = self.lab.events().all().into_iter().filter(|event| event.subject == host);
+        let signal = |what| match what {
+            What::RunnerSignal { signal, .. } => Some(signal),
+            _ => None,
+        };
+        events.filter_map(|event| signal(event.what)).collect()
+    }
+
+    fn wait_for_drain(&self, host: &str) {
+        self.lab.events().wait_for(&format!("{host} drains"), PATIENCE, |event| {
+            event.subject == host && is_signal(event, "SIGQUIT")
+        });
+    }
+
+    /// The stored attributes of the shutdown resource.
+    #[track_caller]
+    fn state(&self) -> Json {
+        let state = self.workspace.state().unwrap();
+        let objects = state.at("grit_runner_shutdown.old");
+        let [object] = objects.as_slice() else { panic!("not one object: {objects:?}") };
+        assert!(!object.tainted);
+        object.attributes.clone()
+    }
+
+    #[track_caller]
+    fn assert_no_changes(&self) {
+        assert_eq!(self.workspace.plan().unwrap().succeeded().planned(), [""; 0]);
+    }
+}
+
+#[test]
+fn create_waits_until_runners_exit_and_stores_evidence() {
+    let old = Retirement::start(&["m1", "m2"]);
+    let jobs = old.hold_jobs(1);
+    old.configure(&["m1", "m2"], &json!({ "reason": "version 2" }));
+    std::thread::scope(|scope| {
+        let apply = scope.spawn(|| old.apply());
+        for name in ["m1", "m2"] {
+            old.wait_for_drain(name);
+        }
+        assert_eq!(old.lab.queue().tally().running, 1);
+        old.lab.queue().release(&jobs);
+        apply.join().unwrap().succeeded();
+    });
+    let tally = old.lab.queue().tally();
+    assert_eq!((tally.finished, tally.lost), (1, 0));
+    let state = old.state();
+    assert_eq!(state["status"], "terminated");
+    for name in ["m1", "m2"] {
+        let evidence = &state["managers"][name];
+        assert_eq!(
+            (&evidence["state"], &evidence["exit"], &evidence["outcome"]),
+            (&json!("stopped"), &json!("exit code 0"), &json!("clean")),
+            "{evidence}"
+        );
+        assert_eq!(evidence["drain_id"], state["id"]);
+        assert!(evidence["verified_at"].as_str().unwrap().ends_with('Z'), "{evidence}");
+        assert_eq!(old.signals(name), ["SIGQUIT"]);
+    }
+
+    // Nothing is open: neither a plan, nor a change in place, nor the destroy makes a connection.
+    for name in ["m1", "m2"] {
+        old.lab.cloud().host(name).unwrap().cut_off();
+    }
+    old.assert_no_changes();
+    old.configure(&["m1", "m2"], &json!({ "reason": "another reason" }));
+    let changed = old.apply().succeeded();
+    assert_eq!(changed.planned(), ["update grit_runner_shutdown.old"]);
+    assert_eq!(old.state()["managers"], state["managers"]);
+    old.workspace.destroy().unwrap().succeeded();
+}
+
+#[test]
+fn empty_map_is_terminated_and_grows_in_place() {
+    let old = Retirement::start(&["m1"]);
+    old.configure(&[], &json!({}));
+    old.apply().succeeded();
+    assert_eq!(old.state()["status"], "terminated");
+    old.configure(&["m1"], &json!({}));
+    let grown = old.apply().succeeded();
+    assert_eq!(grown.planned(), ["update grit_runner_shutdown.old"]);
+    assert_eq!(old.state()["managers"]["m1"]["state"], "stopped");
+    // The entry leaves the map, and the evidence with it.
+    old.configure(&[], &json!({}));
+    old.apply().succeeded();
+    assert_eq!(old.state()["managers"], json!({}));
+}
+
+#[test]
+fn forceful_shutdown_warns_at_plan_and_aborts_jobs() {
+    let old = Retirement::start(&["m1"]);
+    old.hold_jobs(1);
+    old.configure(&["m1"], &json!({ "mode": "forceful" }));
+    let plan = old.workspace.plan().unwrap().succeeded();
+    let warnings = plan.warnings();
+    assert!(
+        warnings
+            .iter()
+            .any(|(title, detail)| *title == "Running jobs will be aborted" && detail.contains("m1")),
+        "{warnings:?}"
+    );
+    old.apply().succeeded();
+    assert_eq!(old.lab.queue().tally().lost, 1);
+    assert_eq!(old.state()["managers"]["m1"]["outcome"], "jobs_aborted");
+}
+
+#[test]
+fn triggers_drain_a_runner_that_was_started_again() {
+    let old = Retirement::start(&["m1", "m2"]);
+    old.configure(&["m1", "m2"], &json!({ "triggers": { "switch": "1" } }));
+    old.apply().succeeded();
+    let before = old.state()["managers"]["m2"].clone();
+
+    // m1 runs again; m2 is gone, and keeps its evidence.
+    let host = old.start_again("m1");
+    old.lab.cloud().host("m2").unwrap().cut_off();
+
+    old.configure(&["m1", "m2"], &json!({ "triggers": { "switch": "2" } }));
+    let applied = old.apply().succeeded();
+    assert_eq!(applied.warnings(), []);
+    assert_eq!(old.signals("m1"), ["SIGQUIT", "SIGQUIT"]);
+    assert_eq!(host.runner_pid(), None);
+    let state = old.state();
+    assert_eq!((&state["status"], &state["managers"]["m2"]), (&json!("terminated"), &before));
+}
+
+#[test]
+fn guard_refuses_while_too_few_peers_are_healthy() {
+    let old = Retirement::start(&["m1", "new"]);
+    let guard = json!({ "guard": { "peers": old.managers(&["new"]) } });
+    old.configure(&["m1"], &guard);
+    old.lab.cloud().host("new").unwrap().signal_wrapper(rustix::process::Signal::KILL).unwrap();
+    let refused = old.apply().failed();
+    let errors = refused.errors();
+    assert_eq!(errors.len(), 1, "{errors:?}");
+    assert_eq!(errors[0].0, "Too few healthy peers to drain");
+    assert_eq!(old.signals("m1"), [""; 0]);
+    old.lab.cloud().host("new").unwrap().start_wrapper().unwrap();
+    poll::until("the peer is healthy", PATIENCE, || {
+        let run = old.apply();
+        if run.code == Some(0) { Ok(()) } else { Err(run.stdout) }
+    });
+    assert_eq!(old.signals("m1"), ["SIGQUIT"]);
+}

@@ -1,0 +1,185 @@
+//! What a plan refuses: wrong values, and runner managers that the same configuration keeps.
+
+use grit_tests::terraform::Workspace;
+use serde_json::{Value as Json, json};
+
+/// A host that does not exist: a plan makes no connection.
+fn manager(address: &str) -> Json {
+    json!({ "instance_name": "m1", "address": address, "wrapper_address": "unix:///run/w.sock" })
+}
+
+fn with_id(mut manager: Json, id: &str) -> Json {
+    manager["instance_id"] = json!(id);
+    manager
+}
+
+fn workspace(resources: &Json) -> Workspace {
+    let workspace = Workspace::new(&["grit"]).unwrap();
+    write(&workspace, resources);
+    workspace
+}
+
+fn write(workspace: &Workspace, resources: &Json) {
+    let main = json!({
+        "terraform": { "required_providers": { "grit": { "source": "runner-tools/grit" } } },
+        "resource": resources,
+    });
+    workspace.write("main.tf.json", &main.to_string()).unwrap();
+}
+
+fn shutdown(managers: &Json) -> Json {
+    json!({ "old": { "runner_managers": managers } })
+}
+
+/// Plans several times, because Terraform plans the resources in any order.
+#[track_caller]
+fn assert_kept(resources: &Json, keeper: &str) {
+    let workspace = workspace(resources);
+    for _ in 0..grit_testkit::rounds(4, 60) {
+        let refused = workspace.plan().unwrap().failed();
+        let errors = refused.errors();
+        assert!(!errors.is_empty());
+        for (title, detail) in errors {
+            assert_eq!(title, "Plan would shut down a runner manager that it keeps");
+            assert!(detail.contains(keeper), "{detail}");
+            assert!(detail.ends_with("Code: refused"), "{detail}");
+        }
+    }
+}
+
+#[test]
+fn manager_of_a_drain_is_refused_in_any_order() {
+    let drain = |manager: Json| json!({ "own": { "instance_id": "i-1", "runner_manager": manager } });
+    assert_kept(
+        &json!({
+            "grit_runner_drain": drain(manager("10.0.0.1")),
+            "grit_runner_shutdown": shutdown(&json!({ "a": manager("10.0.0.1:22") })),
+        }),
+        "grit_runner_drain",
+    );
+    // Another address of the same instance and wrapper.
+    assert_kept(
+        &json!({
+            "grit_runner_drain": drain(manager("10.0.0.1")),
+            "grit_runner_shutdown": shutdown(&json!({ "a": with_id(manager("m1.example.com"), "i-1") })),
+        }),
+        "grit_runner_drain",
+    );
+}
+
+#[test]
+fn manager_of_a_health_check_is_refused_in_any_order() {
+    assert_kept(
+        &json!({
+            "grit_runner_health": { "all": { "runner_managers": { "a": manager("10.0.0.1") } } },
+            "grit_runner_shutdown": shutdown(&json!({ "b": manager("10.0.0.1") })),
+        }),
+        "grit_runner_health",
+    );
+}
+
+#[test]
+fn manager_of_a_stored_drain_is_refused() {
+    let drain = json!({ "own": { "instance_id": "i-1", "runner_manager": manager("10.0.0.1") } });
+    let workspace = workspace(&json!({ "grit_runner_drain": drain }));
+    workspace.apply().unwrap().succeeded();
+    let both = json!({
+        "grit_runner_drain": drain,
+        "grit_runner_shutdown": shutdown(&json!({ "a": manager("10.0.0.1") })),
+    });
+    write(&workspace, &both);
+    for _ in 0..grit_testkit::rounds(4, 60) {
+        for arguments in [&["plan", "-json"][..], &["plan", "-json", "-refresh=false"]] {
+            let refused = workspace.run(arguments).unwrap().failed();
+            assert_eq!(refused.errors()[0].0, "Plan would shut down a runner manager that it keeps");
+        }
+    }
+}
+
+#[test]
+fn other_managers_are_planned() {
+    let drain = json!({ "own": { "instance_id": "i-2", "runner_manager": manager("10.0.0.2") } });
+    let health = json!({ "all": { "runner_managers": { "a": with_id(manager("10.0.0.2"), "i-2") } } });
+    let workspace = workspace(&json!({
+        "grit_runner_drain": drain,
+        "grit_runner_health": health,
+        "grit_runner_shutdown": shutdown(&json!({ "a": with_id(manager("10.0.0.1"), "i-1") })),
+    }));
+    let plan = workspace.plan().unwrap().succeeded();
+    assert_eq!(plan.planned().len(), 3);
+    assert_eq!(plan.warnings(), []);
+}
+
+#[test]
+fn kept_manager_known_only_at_apply_is_refused_there() {
+    // The address is unknown at plan. The drain comes first, as a health check between them requires.
+    let text = r#"
+terraform {
+  required_providers {
+    grit = { source = "runner-tools/grit" }
+  }
+}
+resource "terraform_data" "address" { input = "10.0.0.1" }
+resource "grit_runner_drain" "own" {
+  instance_id    = "i-1"
+  runner_manager = { instance_name = "m1", address = terraform_data.address.output, wrapper_address = "unix:///run/w.sock" }
+}
+resource "grit_runner_shutdown" "old" {
+  depends_on      = [grit_runner_drain.own]
+  runner_managers = { a = { instance_name = "m1", address = terraform_data.address.output, wrapper_address = "unix:///run/w.sock" } }
+}
+"#;
+    let workspace = Workspace::new(&["grit"]).unwrap();
+    workspace.write("main.tf", text).unwrap();
+    workspace.plan().unwrap().succeeded();
+    let refused = workspace.apply().unwrap().failed();
+    let errors = refused.errors();
+    assert_eq!(errors.len(), 1, "{errors:?}");
+    assert_eq!(errors[0].0, "Plan would shut down a runner manager that it keeps");
+    assert_eq!(workspace.state().unwrap().at("grit_runner_shutdown.old").len(), 0);
+}
+
+#[test]
+fn wrong_values_are_refused_at_plan() {
+    let with = |name: &str, value: Json| {
+        let mut attributes = json!({ "runner_managers": { "a": manager("10.0.0.1") } });
+        attributes[name] = value;
+        attributes
+    };
+    for (title, text, attributes) in [
+        (
+            "Required attribute is null",
+            "`runner_managers[\"a\"]`",
+            json!({ "runner_managers": { "a": null } }),
+        ),
+        (
+            "Required attribute is null",
+            "`runner_managers[\"a\"].address`",
+            json!({ "runner_managers": { "a": { "instance_name": "m", "address": null, "wrapper_address": "unix:///w" } } }),
+        ),
+        ("Invalid address", "trimspace()", json!({ "runner_managers": { "a": manager(" h") } })),
+        ("Invalid value", "`mode` is \"soft\"", with("mode", json!("soft"))),
+        ("Invalid value", "`on_timeout` is \"kill\"", with("on_timeout", json!("kill"))),
+        ("Invalid value", "`on_unreachable` is \"skip\"", with("on_unreachable", json!("skip"))),
+        ("Invalid number of healthy peers", "`guard.min_healthy`", with("guard", json!({ "peers": {} }))),
+        ("Invalid URL", "`shutdown_callback.url`", with("shutdown_callback", json!({ "url": "ftp://x/" }))),
+        ("Invalid number", "`retry.attempts` is 0", with("retry", json!({ "attempts": 0 }))),
+        ("Duration is too short", "`timeouts.create`", with("timeouts", json!({ "create": "0s" }))),
+        ("Invalid duration", "`timeouts.update`", with("timeouts", json!({ "update": "soon" }))),
+    ] {
+        let refused =
+            workspace(&json!({ "grit_runner_shutdown": { "old": attributes } })).plan().unwrap().failed();
+        let errors = refused.errors();
+        assert_eq!(errors.len(), 1, "{title}: {errors:#?}");
+        assert_eq!(errors[0].0, title, "{errors:#?}");
+        assert!(errors[0].1.contains(text), "{text}: {errors:#?}");
+        assert!(errors[0].1.ends_with("Code: invalid_config"), "{errors:#?}");
+    }
+}
+
+#[test]
+fn shutdown_import_is_refused_with_next_step() {
+    let workspace = workspace(&json!({ "grit_runner_shutdown": shutdown(&json!({})) }));
+    let run = workspace.run(["import", "grit_runner_shutdown.old", "x"]).unwrap().failed();
+    assert!(run.stderr.contains("grit_runner_shutdown cannot be imported"), "{}", run.stderr);
+}

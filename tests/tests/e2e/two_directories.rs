@@ -1,0 +1,319 @@
+//! The examples with a directory for each deployment version, applied unmodified. The order is read from the log of the hosts. Only AWS is a
+//! stand-in.
+
+use std::{fs, path::Path};
+
+use grit_tests::{
+    lab::{
+        Lab,
+        event::{Event, What},
+        host::{HostSpec, ssh},
+    },
+    lab_provider::instance::CLOUD,
+    poll,
+    rollout::{PATIENCE, is_signal},
+    ssh_server::KeyPair,
+    terraform::{Run, Workspace, core},
+};
+use rustix::process::Signal;
+use serde_json::{Value as Json, json};
+
+use super::example::{install, repository};
+
+/// An example with the directories `v1` and `v2`, each with two managers.
+pub(super) struct Directories {
+    // Terraform ends before its hosts: fields are dropped in this order.
+    pub(super) workspace: Workspace,
+    pub(super) lab: Lab,
+    key: KeyPair,
+}
+
+impl Directories {
+    pub(super) fn of(example: &str) -> Self {
+        let lab = Lab::start().unwrap();
+        let key = KeyPair::generate().unwrap();
+        let image = ssh::Choice::Image { host_key: key.private.clone() };
+        lab.cloud().shape(move |_, spec| *spec = HostSpec { ssh: image.clone(), ..spec.clone() });
+        let mut workspace = Workspace::new(&[]).unwrap().env(CLOUD, lab.cloud().endpoint());
+        let settings = workspace.path().join("no-settings");
+        fs::write(&settings, "").unwrap();
+        workspace.set_env("TF_CLI_CONFIG_FILE", settings);
+        // One for each directory.
+        workspace.set_env("TF_DATA_DIR", ".terraform");
+        install(&workspace, core().registry());
+        copy(&repository("examples/rollouts").join(example), &workspace.root());
+        Self { workspace, lab, key }
+    }
+
+    /// Runs `terraform -chdir=VERSION`.
+    pub(super) fn run(&self, version: &str, arguments: &[&str]) -> Run {
+        let directory = format!("-chdir={version}");
+        self.workspace.run([directory.as_str()].iter().chain(arguments)).unwrap()
+    }
+
+    pub(super) fn apply(&self, version: &str, arguments: &[&str]) -> Run {
+        self.run(version, &[&["apply", "-json", "-auto-approve"], arguments].concat())
+    }
+
+    pub(super) fn destroy(&self, version: &str) -> Run {
+        self.run(version, &["destroy", "-json", "-auto-approve"])
+    }
+
+    /// Writes the variables of a version, and initializes its directory. `grit`: whether it uses the provider.
+    pub(super) fn initialize(&self, version: &str, grit: bool) {
+        let image = format!("ami-19.2.{}", version.trim_start_matches('v'));
+        let manager = json!({ "ami": image, "instance_type": "t3.small", "user_data": "#!/bin/sh" });
+        let mut variables = json!({
+            "managers": { format!("blue-{version}"): manager, format!("green-{version}"): manager },
+        });
+        if grit {
+            variables["deploy_key_path"] = json!(self.lab.client_key().path);
+            variables["host_keys"] = json!([self.key.public]);
+        }
+        self.workspace.write(&format!("{version}/terraform.tfvars.json"), &variables.to_string()).unwrap();
+        self.run(version, &["init", "-no-color"]).succeeded();
+    }
+
+    /// Writes `deploy_key` and `host_key.pub`.
+    pub(super) fn write_keys(&self, version: &str) {
+        fs::copy(&self.lab.client_key().path, self.workspace.root().join(version).join("deploy_key"))
+            .unwrap();
+        self.workspace.write(&format!("{version}/host_key.pub"), &self.key.public).unwrap();
+    }
+
+    pub(super) fn wait_until_running(&self, version: &str) {
+        for name in ["blue", "green"] {
+            let host = format!("{name}-{version}");
+            self.lab.events().wait_for(&format!("{host} runs"), PATIENCE, |event| {
+                event.subject == host && matches!(event.what, What::RunnerPolling { .. })
+            });
+        }
+    }
+
+    /// A job on each manager, which runs until it is released.
+    pub(super) fn hold_jobs(&self) -> Vec<u64> {
+        let jobs = self.lab.queue().submit_held(2);
+        poll::until("every job runs", PATIENCE, || {
+            let tally = self.lab.queue().tally();
+            if tally.queued == 0 { Ok(()) } else { Err(tally) }
+        });
+        jobs
+    }
+
+    pub(super) fn wait_for_drains(&self, version: &str) {
+        for name in ["blue", "green"] {
+            let host = format!("{name}-{version}");
+            self.lab.events().wait_for(&format!("{host} drains"), PATIENCE, |event| {
+                event.subject == host && is_signal(event, "SIGQUIT")
+            });
+        }
+    }
+
+    #[track_caller]
+    fn seq(&self, host: &str, what: impl Fn(&Event) -> bool) -> usize {
+        let events = self.lab.events();
+        let found = events.find(|event| event.subject == host && what(event));
+        found.unwrap_or_else(|| panic!("nothing of that kind on {host}:\n{events}")).seq
+    }
+
+    /// Asserts: version 2 accepts jobs, version 1 drains, exits with code 0, and is destroyed.
+    #[track_caller]
+    fn assert_rolled(&self) {
+        for name in ["blue", "green"] {
+            let (old, new) = (format!("{name}-v1"), format!("{name}-v2"));
+            let order = [
+                self.seq(&new, |event| matches!(event.what, What::RunnerPolling { .. })),
+                self.seq(&old, |event| is_signal(event, "SIGQUIT")),
+                self.seq(&old, |event| matches!(event.what, What::RunnerExiting { code: 0, .. })),
+                self.seq(&old, |event| {
+                    matches!(event.what, What::InstanceTerminating { runner_alive: false, .. })
+                }),
+            ];
+            assert!(order.is_sorted(), "{old} to {new}: {order:?} in\n{}", self.lab.events());
+            assert_eq!(self.signals(&old), ["SIGQUIT"]);
+            assert_eq!(self.signals(&new), [""; 0]);
+        }
+        assert_eq!(self.lab.queue().tally().lost, 0);
+    }
+
+    /// All signals that the runner of a host received.
+    pub(super) fn signals(&self, host: &str) -> Vec<String> {
+        let events = self.lab.events().all().into_iter().filter(|event| event.subject == host);
+        let signal = |what| match what {
+            What::RunnerSignal { signal, .. } => Some(signal),
+            _ => None,
+        };
+        events.filter_map(|event| signal(event.what)).collect()
+    }
+
+    pub(super) fn hosts(&self) -> Vec<String> {
+        let instances = self.lab.cloud().instances().into_iter();
+        let mut hosts: Vec<_> = instances.map(|(instance, _)| instance.instance_name).collect();
+        hosts.sort();
+        hosts
+    }
+}
+
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let target = to.join(entry.file_name());
+        if entry.path().is_dir() {
+            copy(&entry.path(), &target);
+        } else {
+            fs::copy(entry.path(), target).unwrap();
+        }
+    }
+}
+
+#[test]
+fn destroy_of_old_directory_drains_after_new_is_healthy() {
+    let directories = Directories::of("two-directories");
+    for version in ["v1", "v2"] {
+        directories.initialize(version, true);
+    }
+    directories.apply("v1", &[]).succeeded();
+    let jobs = directories.hold_jobs();
+    directories.apply("v2", &[]).succeeded();
+    std::thread::scope(|scope| {
+        let destroy = scope.spawn(|| directories.destroy("v1"));
+        directories.wait_for_drains("v1");
+        assert_eq!(directories.lab.queue().tally().running, 2);
+        directories.lab.queue().release(&jobs);
+        destroy.join().unwrap().succeeded();
+    });
+    directories.assert_rolled();
+    assert_eq!(directories.hosts(), ["blue-v2", "green-v2"]);
+    assert_eq!(directories.run("v2", &["plan", "-json"]).succeeded().planned(), [""; 0]);
+}
+
+#[test]
+fn failed_new_directory_leaves_old_one_unchanged() {
+    let directories = Directories::of("two-directories");
+    for version in ["v1", "v2"] {
+        directories.initialize(version, true);
+    }
+    directories.apply("v1", &[]).succeeded();
+    // GitLab rejects the token of one new manager, so it never becomes healthy.
+    directories.lab.queue().refuse_token("glrt-blue-v2");
+    let main = fs::read_to_string(directories.workspace.root().join("deployment/main.tf")).unwrap();
+    let short = main.replacen(
+        "resource \"grit_runner_health\" \"all\" {",
+        "resource \"grit_runner_health\" \"all\" {\n  timeouts = { create = \"8s\" }",
+        1,
+    );
+    directories.workspace.write("deployment/main.tf", &short).unwrap();
+    let failed = directories.apply("v2", &[]).failed();
+    assert!(failed.errors().iter().all(|(_, detail)| detail.contains("blue-v2")), "{:?}", failed.errors());
+    for host in ["blue-v1", "green-v1"] {
+        assert_eq!(directories.signals(host), [""; 0]);
+    }
+    // Version 2 is removed: what was created of it is drained.
+    directories.destroy("v2").succeeded();
+    assert_eq!(directories.hosts(), ["blue-v1", "green-v1"]);
+}
+
+#[test]
+fn guard_of_old_directory_refuses_without_healthy_successor() {
+    let directories = Directories::of("two-directories");
+    for version in ["v1", "v2"] {
+        directories.initialize(version, true);
+        directories.apply(version, &[]).succeeded();
+    }
+    let guarded = directories.apply("v1", &["-var=next_directory=../v2"]).succeeded();
+    let drain = |name: &str| format!("update module.deployment.grit_runner_drain.manager[\"{name}-v1\"]");
+    for name in ["blue", "green"] {
+        assert!(guarded.planned().contains(&drain(name)), "{:?}", guarded.planned());
+    }
+
+    // Version 2 fails after its apply.
+    for host in ["blue-v2", "green-v2"] {
+        directories.lab.cloud().host(host).unwrap().signal_wrapper(Signal::KILL).unwrap();
+    }
+    let refused = directories.destroy("v1").failed();
+    let errors = refused.errors();
+    assert_eq!(errors.len(), 2, "{errors:?}");
+    assert!(errors.iter().all(|(title, _)| *title == "Too few healthy peers to drain"), "{errors:?}");
+    for host in ["blue-v1", "green-v1"] {
+        assert_eq!(directories.signals(host), [""; 0]);
+    }
+    assert_eq!(directories.hosts().len(), 4);
+
+    directories.lab.cloud().host("green-v2").unwrap().start_wrapper().unwrap();
+    poll::until("version 1 is drained", PATIENCE, || {
+        let run = directories.destroy("v1");
+        if run.code == Some(0) { Ok(()) } else { Err(run.stdout) }
+    });
+    for host in ["blue-v1", "green-v1"] {
+        assert_eq!(directories.signals(host), ["SIGQUIT"]);
+    }
+    assert_eq!(directories.hosts(), ["blue-v2", "green-v2"]);
+}
+
+#[test]
+fn new_directory_retires_directory_without_drains() {
+    let directories = Directories::of("retire-another-directory");
+    directories.initialize("v1", false);
+    directories.initialize("v2", true);
+    directories.apply("v1", &[]).succeeded();
+    directories.wait_until_running("v1");
+    let jobs = directories.hold_jobs();
+
+    let old = "-var=old_directory=../v1";
+    let applied = std::thread::scope(|scope| {
+        let apply = scope.spawn(|| directories.apply("v2", &[old]));
+        directories.wait_for_drains("v1");
+        directories.lab.queue().release(&jobs);
+        apply.join().unwrap().succeeded()
+    });
+    assert!(applied.timeline().contains(&"complete create grit_runner_shutdown.old".to_owned()));
+    assert_eq!(directories.run("v2", &["plan", "-json", old]).succeeded().planned(), [""; 0]);
+
+    directories.destroy("v1").succeeded();
+    directories.assert_rolled();
+    assert_eq!(directories.hosts(), ["blue-v2", "green-v2"]);
+
+    // The old state has no outputs any more: the map is empty, and no connection is necessary.
+    let emptied = directories.apply("v2", &[old]).succeeded();
+    assert_eq!(emptied.planned(), ["update grit_runner_shutdown.old"]);
+    // The next version retires this one by its destroy.
+    directories.destroy("v2").succeeded();
+    assert_eq!(directories.signals("blue-v2"), ["SIGQUIT"]);
+    assert_eq!(directories.hosts(), [""; 0]);
+}
+
+#[test]
+fn directory_cannot_retire_itself() {
+    let directories = Directories::of("retire-another-directory");
+    directories.initialize("v2", true);
+    directories.apply("v2", &[]).succeeded();
+    let refused = directories.run("v2", &["plan", "-json", "-var=old_directory=."]).failed();
+    let errors = refused.errors();
+    assert!(!errors.is_empty());
+    for (title, detail) in errors {
+        assert_eq!(title, "Plan would shut down a runner manager that it keeps");
+        assert!(detail.contains("-v2\""), "{detail}");
+    }
+}
+
+#[test]
+fn two_runs_retire_a_directory_with_short_credentials() {
+    let directories = Directories::of("retire-another-directory");
+    directories.initialize("v1", false);
+    directories.initialize("v2", true);
+    directories.apply("v1", &[]).succeeded();
+    directories.wait_until_running("v1");
+    let jobs = directories.hold_jobs();
+    let old = "-var=old_directory=../v1";
+    directories.apply("v2", &[old, "-var=wait=false"]).succeeded();
+    assert_eq!(directories.lab.queue().tally().running, 2);
+    directories.lab.queue().release(&jobs);
+    let waited = directories.apply("v2", &[old, "-var=wait=true"]).succeeded();
+    assert_eq!(waited.planned(), ["update grit_runner_shutdown.old"]);
+    directories.destroy("v1").succeeded();
+    directories.assert_rolled();
+    let state: Json =
+        serde_json::from_str(&directories.run("v2", &["show", "-json"]).succeeded().stdout).unwrap();
+    assert!(state.to_string().contains("\"status\":\"terminated\""));
+}
