@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use crate::{
-    setup,
+    release, setup,
     steps::{cargo, programs, run as execute},
 };
 
@@ -17,20 +17,15 @@ const PROGRAMS: [(&str, &[&str]); 3] = [
 
 pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
     setup::terraform()?;
-    let quick = arguments.iter().any(|argument| argument == "--quick");
-    if quick {
-        execute(build(PROGRAMS.iter().flat_map(|(_, programs)| *programs)).arg("--workspace"))?;
+    let mut folder = programs("debug");
+    if arguments.iter().any(|argument| argument == "--quick") {
+        let mut command = cargo(&["build", "--workspace"]);
+        let programs = PROGRAMS.iter().flat_map(|(_, programs)| *programs);
+        execute(command.args(programs.flat_map(|program| ["--bin", program])))?;
     } else {
-        // Each package separately, as it is shipped: a build of all packages would unify their features.
         for (package, programs) in PROGRAMS {
-            execute(build(programs).args(["--release", "--package", package]))?;
+            folder = release::build(package, programs)?;
         }
     }
-    execute(Command::new(programs(if quick { "debug" } else { "release" }).join("bench")).args(arguments))
-}
-
-fn build<'a>(programs: impl IntoIterator<Item = &'a &'a str>) -> Command {
-    let mut command = cargo(&["build"]);
-    command.args(programs.into_iter().flat_map(|program| ["--bin", program]));
-    command
+    execute(Command::new(folder.join("bench")).args(arguments))
 }

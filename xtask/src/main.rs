@@ -9,6 +9,7 @@ mod bench;
 mod demo;
 mod generate;
 mod package;
+mod release;
 mod setup;
 mod steps;
 mod test;

@@ -81,8 +81,9 @@ fn beside_openssh(settings: Settings, site: &Site, count: usize) -> anyhow::Resu
         .against(format!("ssh -W curve25519, {memory:.0} KB"), memory);
     let judged = count >= 200;
     Ok(vec![
-        if judged { over_floor.budget_ratio(1.10) } else { over_floor },
-        if judged { over_openssh.budget_ratio(0.5) } else { over_openssh },
+        if judged { over_floor.budget_ratio(1.08) } else { over_floor },
+        // OpenSSH's time depends more on the machine than ours does.
+        over_openssh,
         row("client CPU per connection", of(&own, &|it| it.report.cpu / each), "ms")
             .against(format!("ssh -W curve25519, {cpu:.1} ms"), cpu),
         row("server CPU per connection", of(&own, &|it| it.server / each), "ms"),

@@ -22,7 +22,7 @@ pub(super) fn run(settings: &Settings) -> anyhow::Result<Vec<Row>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let mut rows = starts(*settings, &runtime)?;
     rows.extend(idle(*settings, &runtime)?);
-    for (program, most) in [("grit-wrapper", 6.0), ("terraform-provider-grit", 12.0)] {
+    for (program, most) in [("grit-wrapper", 6.5), ("terraform-provider-grit", 13.0)] {
         let size = fs::metadata(terraform::built(program)?).context("look at a program")?.len();
         rows.push(Row::new(BENCH, format!("size of {program}"), size as f64 / 1e6, "MB").budget(most));
     }

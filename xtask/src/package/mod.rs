@@ -15,7 +15,10 @@ use std::{
 use anyhow::{Context, bail, ensure};
 
 use self::{contents::Contents, elf::Elf};
-use crate::steps::{cargo, output, programs, root, run as execute};
+use crate::{
+    release,
+    steps::{cargo, output, programs, root, run as execute},
+};
 
 const USAGE: &str = "cargo xtask package [--program PATH] [--version VERSION] [--output DIRECTORY] [--quick]";
 
@@ -94,12 +97,12 @@ fn debian_version(version: &str) -> String {
 }
 
 fn build(quick: bool) -> anyhow::Result<PathBuf> {
-    let mut command = cargo(&["build", "--package", "grit-wrapper", "--bins"]);
+    const PROGRAM: &str = "grit-wrapper";
     if !quick {
-        command.arg("--release");
+        return Ok(release::build(PROGRAM, &[PROGRAM])?.join(PROGRAM));
     }
-    execute(&mut command)?;
-    Ok(programs(if quick { "debug" } else { "release" }).join("grit-wrapper"))
+    execute(&mut cargo(&["build", "--package", PROGRAM, "--bins"]))?;
+    Ok(programs("debug").join(PROGRAM))
 }
 
 /// The time of all files in the package, in seconds since 1970.
