@@ -300,8 +300,12 @@ async fn second_runner_with_same_command_warns() {
     let test = std::process::id().to_string();
     let words = [child.to_str().unwrap(), "--record", record.to_str().unwrap(), "--lives-with", &test];
     let second = Start::new().command(&words);
-    second.logged("another process runs the same command").await;
-    assert!(second.read("log").contains(&format!("\"pid\":{}", first.child_pid())), "{}", second.read("log"));
+    second.logged("runner started").await;
+    let log = second.read("log");
+    let warnings: Vec<_> =
+        log.lines().filter(|line| line.contains("another process runs the same command")).collect();
+    assert_eq!(warnings.len(), 1, "the wrapper of that process is not named: {log}");
+    assert!(warnings[0].contains(&format!("\"pid\":{}", first.child_pid())), "{log}");
     second.client().await.forceful().await;
     second.client().await.becomes(Status::Stopped).await;
 }

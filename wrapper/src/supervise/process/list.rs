@@ -43,9 +43,12 @@ pub(crate) fn running(command: &CommandLine) -> Vec<u32> {
     let ours = namespace("self");
     let is_same = |process: &Process| {
         let line = fs::read(format!("/proc/{}/cmdline", process.pid)).unwrap_or_default();
-        // The arguments of a script begin with its interpreter.
-        let is_script =
-            || line.strip_suffix(by_path.as_slice()).is_some_and(|before| before.ends_with(b"\0"));
+        // The command line of a script begins with its interpreter and at most one argument. The command line of a wrapper of the same
+        // command has more.
+        let is_script = || {
+            let before = line.strip_suffix(by_path.as_slice()).filter(|before| before.ends_with(b"\0"));
+            before.is_some_and(|before| before.split_inclusive(|byte| *byte == 0).count() <= 2)
+        };
         (line == by_name || line == by_path || is_script())
             && namespace(&process.pid.to_string()).is_none_or(|theirs| Some(theirs) == ours)
     };
