@@ -221,6 +221,8 @@ fn each_manager_broken_later_is_reported_with_reason() {
     let lab = Lab::start().unwrap();
     lab.cloud().shape(|name, spec| {
         *spec = std::mem::take(spec).wrapper(&["--probe-interval=100ms"]);
+        // A runner at its limit requests no jobs, so that a rejected token would not be noticed.
+        spec.concurrent = 1000;
         if name == "crashed" {
             *spec = std::mem::take(spec).wrapper(&["--restart=always", "--restart-delay=10ms"]);
         }

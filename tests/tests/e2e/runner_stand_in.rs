@@ -187,11 +187,9 @@ fn any_stop_signal_during_boot_verification_exits_1() {
         let lab = Lab::start().unwrap();
         let mut runner = Runner::start(&lab, "a", &["t"], &["--boot-verify", "1h"]);
         poll::until("an answer", LIMIT, || runner.get("/health/ready").ok_or("none"));
-        // The handlers are installed after the start of the server.
-        poll::until("the handlers", LIMIT, || {
-            runner.signal(signal);
-            runner.child.try_wait().unwrap().ok_or("it lives")
-        });
+        // The handlers are installed after the start of the server. Before that, the signal would kill the process.
+        poll::until("the handler", LIMIT, || runner.handles(signal).then_some(()).ok_or("not installed"));
+        runner.signal(signal);
         let exit = place(&lab, "exit", |event| matches!(event.what, What::RunnerExiting { code: 1, .. }));
         assert!(exit > 0);
         assert_eq!((runner.wait().code(), lab.queue().runner("a").polls), (Some(1), 0), "{signal:?}");

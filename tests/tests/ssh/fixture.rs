@@ -1,6 +1,6 @@
 //! An sshd, a wrapper behind it, and an authorized client.
 
-use crate::stub::Wrapper;
+use crate::{methods::CARRY, stub::Wrapper};
 use grit_provider::testing::{
     client::ClientError,
     explain::explain,
@@ -82,6 +82,8 @@ impl Fixture {
         }
         replace(&self.dir.path().display().to_string(), "DIR");
         replace(&self.sshd.dir().display().to_string(), "SSHD");
+        // Before the user name, which is part of the path in the home directory of that user.
+        replace(CARRY, "CARRY");
         replace(&self.sshd.username(), "USER");
         text
     }

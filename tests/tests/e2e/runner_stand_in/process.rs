@@ -63,6 +63,13 @@ impl Runner {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
+    /// Whether the process has a handler for this signal.
+    pub(super) fn handles(&self, signal: Signal) -> bool {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
+        u64::from_str_radix(mask.trim(), 16).unwrap() & (1 << (signal.as_raw() - 1)) != 0
+    }
+
     pub(super) fn wait(&mut self) -> ExitStatus {
         poll::until("the stand-in exits", LIMIT, || self.child.try_wait().unwrap().ok_or("still running"))
     }
