@@ -79,6 +79,22 @@ fn lost_health_level_is_drift_with_cause() {
 }
 
 #[test]
+fn changed_runner_version_is_drift_with_cause() {
+    let health_check = HealthCheck::new();
+    health_check.lab.cloud().host("m1").unwrap().reboot_with_runner("19.1.0").unwrap();
+    let cause = "its version is 19.1.0; `expected_version` is 19.2.0";
+    let plan = poll::until("the plan reports the version", PATIENCE, || {
+        let plan = health_check.workspace.plan().unwrap().succeeded();
+        let text = warning(&plan, "Runner managers are not healthy").unwrap_or_default().to_owned();
+        if text.contains(cause) { Ok(plan) } else { Err(text) }
+    });
+    assert_eq!(plan.planned(), ["update grit_runner_health.all"]);
+    let attributes = health_check.refreshed();
+    assert_eq!(attributes["status"], "unhealthy");
+    assert_eq!(attributes["managers"]["m1"]["version"], "19.1.0", "{attributes}");
+}
+
+#[test]
 fn unreachable_host_is_drift_with_cause() {
     let health_check = HealthCheck::new();
     health_check.lab.cloud().host("m1").unwrap().cut_off();

@@ -123,7 +123,7 @@ impl Host {
         &self.shared.instance_name
     }
 
-    /// The requested runner version.
+    /// The runner version that was requested at creation.
     pub fn runner_version(&self) -> &str {
         &self.shared.runner_version
     }
@@ -202,6 +202,17 @@ impl Host {
     /// is empty, and the wrapper is started at boot. Returns when SSH answers and the wrapper has been started.
     pub fn reboot(&self) -> anyhow::Result<()> {
         self.shared.reboot()
+    }
+
+    /// Installs another version of the runner and reboots the host.
+    pub fn reboot_with_runner(&self, version: &str) -> anyhow::Result<()> {
+        {
+            let mut machine = self.shared.machine();
+            let option = machine.command.iter().position(|argument| argument == "--emulate-version");
+            let option = option.context("the wrapper was never started")?;
+            machine.command[option + 1] = version.into();
+        }
+        self.reboot()
     }
 
     /// Destroys the host as a cloud destroys a VM. Returns the number of lost jobs. A second call has no effect.
