@@ -19,8 +19,9 @@ pub(crate) fn terraform() -> anyhow::Result<PathBuf> {
     }
 }
 
-/// Checks all requirements of the tests. Installs openssh-server, iproute2, systemd and python3-grpcio, and unpacks Prometheus and
-/// cloud-init, if they are missing and installation is permitted. A missing requirement is an error; with `allow_missing`, optional ones are returned as a list.
+/// Checks all requirements of the tests. Installs openssh-server, iproute2, systemd, python3-grpcio, nodejs, npm and rsync, and downloads
+/// Prometheus, cloud-init and gitlab-ci-local, if they are missing and installation is permitted. A missing requirement is an error; with
+/// `allow_missing`, optional ones are returned as a list.
 pub(crate) fn for_tests(allow_missing: bool) -> anyhow::Result<Vec<String>> {
     let terraform = terraform()?;
     println!("using {}", terraform.display());
@@ -54,7 +55,35 @@ pub(crate) fn for_tests(allow_missing: bool) -> anyhow::Result<Vec<String>> {
     if ip().is_none() {
         optional(install("ip", "iproute2"))?;
     }
+    optional(gitlab_ci_local())?;
     Ok(missing)
+}
+
+/// Installs gitlab-ci-local below the target directory, in the versions of `tests/gitlab-ci-local/package-lock.json`.
+fn gitlab_ci_local() -> anyhow::Result<()> {
+    for (program, package) in [("node", "nodejs"), ("npm", "npm"), ("rsync", "rsync"), ("git", "git")] {
+        if find(program).is_none() {
+            install(program, package)?;
+        }
+    }
+    let folder = steps::target().join("gitlab-ci-local");
+    let sources = steps::root().join("tests/gitlab-ci-local");
+    let lock = "package-lock.json";
+    let wanted = std::fs::read(sources.join(lock))?;
+    let installed = folder.join("node_modules").join(".installed.json");
+    if std::fs::read(&installed).is_ok_and(|found| found == wanted) {
+        return Ok(());
+    }
+    println!("gitlab-ci-local is missing: installing it below {}", folder.display());
+    std::fs::create_dir_all(&folder)?;
+    for name in ["package.json", lock] {
+        std::fs::copy(sources.join(name), folder.join(name))?;
+    }
+    let mut command = Command::new("npm");
+    command.args(["ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"]);
+    steps::run(command.current_dir(&folder))?;
+    std::fs::write(installed, wanted)?;
+    Ok(())
 }
 
 /// Unpacks Debian's Prometheus (one download of 19 MB) below the target directory, where the wrapper's tests find it. It is not

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod boot_verify;
+mod ci_component;
 mod cloud_init;
 mod connection_methods;
 mod demo;

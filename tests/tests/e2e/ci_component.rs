@@ -1,0 +1,230 @@
+//! The GitLab CI component `templates/rollout.yml`. gitlab-ci-local validates its jobs against GitLab's schema and runs them with a shell,
+//! as the shell executor does. GitLab itself (resource groups, ID tokens, delayed jobs) is not part of these tests.
+
+use std::{
+    fs,
+    os::unix::fs::symlink,
+    path::{Path, PathBuf},
+    process::{Command, Output, Stdio},
+};
+
+use grit_tests::{rollout::Rollout, terraform};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value as Json;
+
+/// The repository of a user: the root module, its variables and a pipeline that includes the component.
+struct Repository {
+    rollout: Rollout,
+    path: PathBuf,
+}
+
+impl Repository {
+    /// A repository whose pipeline passes these lines as further inputs.
+    fn new(inputs: &str) -> Self {
+        let mut rollout = Rollout::start().unwrap();
+        let settings = install(&rollout.lab.folder().join("mirror"));
+        rollout.workspace.set_env("TF_CLI_CONFIG_FILE", settings);
+        let path = rollout.lab.folder().join("repository");
+        fs::create_dir_all(path.join("templates")).unwrap();
+        fs::create_dir(path.join("fleet")).unwrap();
+        fs::copy(root().join("templates/rollout.yml"), path.join("templates/rollout.yml")).unwrap();
+        for name in ["main.tf", "providers.tf"] {
+            fs::copy(rollout.workspace.root().join(name), path.join("fleet").join(name)).unwrap();
+        }
+        let state = path.join("../fleet.tfstate");
+        let backend = format!("terraform {{\n  backend \"local\" {{\n    path = {state:?}\n  }}\n}}\n");
+        fs::write(path.join("fleet/backend.tf"), backend).unwrap();
+        let terraform = terraform::terraform().unwrap();
+        let pipeline = format!(
+            "stages: [deploy]\ninclude:\n  - local: templates/rollout.yml\n    inputs:\n      directory: fleet\n      name: fleet\n      \
+             terraform: {}\n      tags: [deploy]\n{inputs}",
+            terraform.display()
+        );
+        fs::write(path.join(".gitlab-ci.yml"), pipeline).unwrap();
+        fs::write(path.join(".gitignore"), ".gitlab-ci-local\n.terraform\n*.tfplan\n").unwrap();
+        let repository = Self { rollout, path };
+        repository.git(&["init", "--quiet", "--initial-branch=main"]);
+        repository.git(&["remote", "add", "origin", "https://gitlab.example.com/team/fleet.git"]);
+        repository
+    }
+
+    fn git(&self, arguments: &[&str]) {
+        let identity = ["-c", "user.name=test", "-c", "user.email=test@example.com"];
+        let status = Command::new("git").current_dir(&self.path).args(identity).args(arguments).status();
+        assert!(status.unwrap().success(), "git {arguments:?}");
+    }
+
+    /// Commits a change of the managers.
+    fn commit(&mut self, managers: &[&str]) {
+        self.rollout.managers(managers).unwrap();
+        let variables = self.rollout.workspace.root().join("terraform.tfvars.json");
+        fs::copy(variables, self.path.join("fleet/terraform.tfvars.json")).unwrap();
+        self.git(&["add", "--all"]);
+        self.git(&["commit", "--quiet", "--message", "change the managers"]);
+    }
+
+    /// gitlab-ci-local in the repository, with the environment of the workspace.
+    fn gitlab(&self, arguments: &[&str]) -> Command {
+        let environment = self.rollout.workspace.command(["version"]);
+        let mut command = Command::new("node");
+        command.arg(gitlab_ci_local()).args(arguments).current_dir(&self.path).env_clear();
+        command.envs(environment.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        // Terraform's default.
+        command.env("TF_DATA_DIR", ".terraform").stdin(Stdio::null());
+        command
+    }
+
+    /// The plan and the apply of the last commit.
+    fn pipeline(&self) -> Command {
+        // All jobs have the same directory: with a directory for each job, gitlab-ci-local loses artifacts of jobs that have an `after_script`.
+        let mut command = self.gitlab(&["--force-shell-executor", "--needs"]);
+        command.arg("fleet:apply");
+        command
+    }
+
+    /// The keys of the drain resources in the state.
+    fn drains(&self) -> Vec<Json> {
+        let text = fs::read_to_string(self.path.join("../fleet.tfstate")).unwrap();
+        let state: Json = serde_json::from_str(&text).unwrap();
+        let resources = state["resources"].as_array().unwrap().iter();
+        let drains = resources.filter(|resource| resource["type"] == "grit_runner_drain");
+        drains
+            .flat_map(|drain| drain["instances"].as_array().unwrap())
+            .map(|one| one["index_key"].clone())
+            .collect()
+    }
+}
+
+#[test]
+fn ci_component_plans_and_applies_rollout() {
+    let mut repository = Repository::new("");
+    repository.commit(&["m1-v1"]);
+    succeeded(&repository.pipeline().output().unwrap());
+    assert_eq!(repository.rollout.hosts(), ["m1-v1"]);
+
+    repository.commit(&["m1-v2"]);
+    succeeded(&repository.pipeline().output().unwrap());
+    assert_eq!(repository.rollout.hosts(), ["m1-v2"]);
+    assert_eq!(repository.rollout.runner_was_alive_at_the_end_of("m1-v1"), Some(false));
+    assert_eq!(repository.rollout.signals("m1-v1"), ["SIGQUIT"]);
+}
+
+/// A canceled job receives SIGTERM in its whole process group.
+#[test]
+fn canceled_apply_keeps_drain_and_state() {
+    let mut repository = Repository::new("");
+    repository.commit(&["m1-v1"]);
+    succeeded(&repository.pipeline().output().unwrap());
+
+    let jobs = repository.rollout.hold_jobs(2);
+    repository.commit(&["m1-v2"]);
+    let mut pipeline = repository.pipeline();
+    let pipeline = pipeline.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    repository.rollout.wait_for_drain("m1-v1");
+    cancel(&repository.path.join("fleet"));
+    let output = pipeline.wait_with_output().unwrap();
+    let text = text(&output);
+    // The result of the job is not checked: gitlab-ci-local takes a shell that a signal ended for a success.
+    assert!(text.contains("Drains continue on their hosts.") && text.contains("Code: interrupted"), "{text}");
+    assert!(!text.contains("plugin exited") && !text.contains("Two interrupts"), "{text}");
+    assert_eq!(repository.drains(), ["m1-v1", "m1-v2"], "{text}");
+
+    repository.rollout.lab.queue().release(&jobs);
+    repository.commit(&["m1-v2", "m2-v2"]);
+    succeeded(&repository.pipeline().output().unwrap());
+    assert_eq!(repository.rollout.hosts(), ["m1-v2", "m2-v2"]);
+    assert_eq!(repository.rollout.signals("m1-v1"), ["SIGQUIT"]);
+    assert_eq!(repository.rollout.runner_was_alive_at_the_end_of("m1-v1"), Some(false));
+}
+
+/// With two runs, the first apply sets the wait variable to false and the delayed job sets it to true.
+#[test]
+fn two_runs_set_wait_variable() {
+    let mut repository = Repository::new("      two_runs: true\n      wait_variable: wait\n");
+    repository.commit(&[]);
+    let preview = succeeded(&repository.gitlab(&["--preview"]).output().unwrap());
+    let values: Vec<_> =
+        preview.lines().filter(|line| line.contains("TF_VAR_wait:")).map(str::trim).collect();
+    assert_eq!(values, ["TF_VAR_wait: 'false'", "TF_VAR_wait: 'true'"], "{preview}");
+    let list = succeeded(&repository.gitlab(&["--list"]).output().unwrap());
+    let wait = list.lines().find(|line| line.starts_with("fleet:wait")).unwrap();
+    assert!(wait.contains("delayed") && wait.contains("[fleet:apply]"), "{list}");
+}
+
+/// Lays out the built providers as a mirror for `terraform init`. Returns the CLI configuration.
+fn install(mirror: &Path) -> PathBuf {
+    let platform = format!("linux_{}", if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" });
+    for name in ["grit", "lab"] {
+        let program = format!("terraform-provider-{name}");
+        let version = mirror.join(terraform::core().registry()).join("runner-tools").join(name).join("0.1.0");
+        fs::create_dir_all(version.join(&platform)).unwrap();
+        let path = version.join(&platform).join(format!("{program}_v0.1.0"));
+        symlink(terraform::built(&program).unwrap(), path).unwrap();
+    }
+    let settings = mirror.join("terraform.rc");
+    let text = format!("provider_installation {{\n  filesystem_mirror {{\n    path = {mirror:?}\n  }}\n}}\n");
+    fs::write(&settings, text).unwrap();
+    settings
+}
+
+/// Sends SIGTERM to the process group of the job that applies, as the shell executor does. gitlab-ci-local has the same group, so only shells
+/// get the signal.
+fn cancel(directory: &Path) {
+    let is_here = |pid: &u32| fs::read_link(format!("/proc/{pid}/cwd")).is_ok_and(|cwd| cwd == directory);
+    let provider = pids().into_iter().find(|pid| is_here(pid) && name(*pid).starts_with("terraform-provi"));
+    let terraform = stat(provider.expect("a provider runs")).parent;
+    let shell = stat(terraform).parent;
+    let group = stat(shell).group;
+    assert_ne!(stat(terraform).group, group, "Terraform has a process group of its own");
+    for pid in pids() {
+        if name(pid) == "bash" && stat(pid).group == group {
+            kill_process(Pid::from_raw(i32::try_from(pid).unwrap()).unwrap(), Signal::TERM).unwrap();
+        }
+    }
+}
+
+fn pids() -> Vec<u32> {
+    let entries = fs::read_dir("/proc").unwrap();
+    entries.filter_map(|entry| entry.unwrap().file_name().to_string_lossy().parse().ok()).collect()
+}
+
+fn name(pid: u32) -> String {
+    fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default().trim_end().to_owned()
+}
+
+#[derive(Default)]
+struct Stat {
+    parent: u32,
+    group: u32,
+}
+
+/// The parent and the process group of a process, from `/proc/PID/stat`; zeros if it has exited.
+fn stat(pid: u32) -> Stat {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let Some((_, fields)) = text.rsplit_once(") ") else { return Stat::default() };
+    let mut fields = fields.split(' ').skip(1).map(|field| field.parse().unwrap());
+    Stat { parent: fields.next().unwrap(), group: fields.next().unwrap() }
+}
+
+#[track_caller]
+fn succeeded(output: &Output) -> String {
+    let text = text(output);
+    assert!(output.status.success(), "{text}");
+    text
+}
+
+fn text(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// The program that `cargo xtask test` installs below the target directory.
+fn gitlab_ci_local() -> PathBuf {
+    let programs = terraform::built("grit-wrapper").unwrap();
+    let path = programs.ancestors().nth(2).unwrap().join("gitlab-ci-local/node_modules/.bin/gitlab-ci-local");
+    assert!(path.exists(), "{} is missing: run `cargo xtask test`, which installs it", path.display());
+    path
+}
