@@ -31,6 +31,7 @@ pub(crate) const LOCATION: &str = "location";
 pub(crate) const MANAGER: &str = "manager";
 /// The condition that is not met.
 pub(crate) const MISSING: &str = "missing";
+pub(crate) const PROGRESS: &str = "progress";
 pub(crate) const OUTCOME: &str = "outcome";
 pub(crate) const REASON: &str = "reason";
 /// Status of the runner.

@@ -197,6 +197,7 @@ fn registry_pages_embed_examples_verbatim() {
         ("docs/functions/managers_from_grit.md", "examples/functions/managers_from_grit/function.tf"),
         ("docs/functions/parse_address.md", "examples/functions/parse_address/function.tf"),
         ("docs/functions/validate_managers.md", "examples/functions/validate_managers/function.tf"),
+        ("docs/resources/runner_health.md", "examples/resources/grit_runner_health/canary.tf"),
     ] {
         let block = format!("```terraform\n{}```", read(example));
         assert!(read(page).contains(&block), "{page} does not show {example} as it is");

@@ -90,10 +90,41 @@ pub struct Health {
     pub jobs: ::core::option::Option<u32>,
     #[prost(message, optional, tag = "9")]
     pub oldest_job: ::core::option::Option<OldestJob>,
-    /// Highest level that this runner can reach: LEVEL_PROCESS if it has no HTTP server, otherwise LEVEL_POLLING. Unspecified before the
+    /// Highest level that this runner can reach: LEVEL_PROCESS if it has no HTTP server, otherwise LEVEL_WORKING. Unspecified before the
     /// first probe.
     #[prost(enumeration = "Level", tag = "10")]
     pub level_max: i32,
+    /// Jobs that have ended since the start of the runner process, from the runner's own counters. Canary jobs of boot-verify do not count.
+    #[prost(uint64, optional, tag = "11")]
+    pub jobs_succeeded: ::core::option::Option<u64>,
+    #[prost(uint64, optional, tag = "12")]
+    pub jobs_failed: ::core::option::Option<u64>,
+    /// Maximum number of running jobs (`concurrent` in the runner's configuration).
+    #[prost(uint64, optional, tag = "13")]
+    pub concurrent: ::core::option::Option<u64>,
+    /// Result of boot-verify: true if a canary job has succeeded in every `\[[runners]\]` section, false while a canary job is pending. Absent if
+    /// boot-verify is not enabled in every section, or if the configuration was reloaded before the first probe.
+    #[prost(bool, optional, tag = "14")]
+    pub verified: ::core::option::Option<bool>,
+    /// The job router, if a `\[[runners]\]` section uses it (FF_USE_JOB_ROUTER) and the runner reports its metrics.
+    #[prost(message, optional, tag = "15")]
+    pub job_router: ::core::option::Option<JobRouter>,
+    /// Autoscaling groups of the `\[[runners]\]` sections: plugin, location and name, such as `aws/runners-blue`.
+    #[prost(string, repeated, tag = "16")]
+    pub worker_groups: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+}
+/// The runner's client of the job router. Its metrics do not show the results of single job requests.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct JobRouter {
+    /// State of its circuit breaker: `closed` (requests go to the router), `open` (requests go to GitLab directly), or `half_open`.
+    #[prost(string, tag = "1")]
+    pub circuit_breaker: ::prost::alloc::string::String,
+    /// Job requests that were completed through the router, with any result.
+    #[prost(uint64, tag = "2")]
+    pub requests: u64,
+    /// Job requests that were sent to GitLab directly instead.
+    #[prost(uint64, tag = "3")]
+    pub fallbacks: u64,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct OldestJob {
@@ -292,8 +323,10 @@ pub enum Level {
     Process = 2,
     /// The runner has enough `\[[runners]\]` sections and reports that it is ready.
     Ready = 3,
-    /// GitLab accepts the job requests of every `\[[runners]\]` section.
+    /// GitLab accepts the job requests of every `\[[runners]\]` section. It accepts those of a paused runner, too, and sends no jobs.
     Polling = 4,
+    /// At least one job has ended successfully since the start of the runner process.
+    Working = 5,
 }
 impl Level {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -307,6 +340,7 @@ impl Level {
             Self::Process => "LEVEL_PROCESS",
             Self::Ready => "LEVEL_READY",
             Self::Polling => "LEVEL_POLLING",
+            Self::Working => "LEVEL_WORKING",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -317,6 +351,7 @@ impl Level {
             "LEVEL_PROCESS" => Some(Self::Process),
             "LEVEL_READY" => Some(Self::Ready),
             "LEVEL_POLLING" => Some(Self::Polling),
+            "LEVEL_WORKING" => Some(Self::Working),
             _ => None,
         }
     }

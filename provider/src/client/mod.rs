@@ -15,5 +15,5 @@ pub use error::ClientError;
 #[cfg(test)]
 pub(crate) use snapshot::{Detail, DrainInfo};
 pub use snapshot::{DrainRequest, RunnerStatus, ShutdownCallback, Snapshot, StatusReport};
-pub(crate) use snapshot::{Level, Start};
+pub(crate) use snapshot::{Level, RunnerEvidence, Start};
 pub use wrapper::Wrapper;

@@ -34,8 +34,23 @@ pub struct Detail {
     pub oldest_job: Option<(Duration, String)>,
     /// The drain in progress, or the last one.
     pub drain: Option<DrainInfo>,
+    pub evidence: RunnerEvidence,
     /// The exit of the last runner process, if none is running.
     pub exit: Option<RunnerExit>,
+}
+
+/// What the runner's counters and its configuration show beyond the health level.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RunnerEvidence {
+    /// Jobs that have ended since the start of the runner process.
+    pub jobs_succeeded: Option<u64>,
+    pub jobs_failed: Option<u64>,
+    /// The result of boot-verify.
+    pub verified: Option<bool>,
+    /// State of the circuit breaker, if the runner uses the job router.
+    pub job_router: Option<String>,
+    /// The autoscaling groups of its sections.
+    pub worker_groups: Vec<String>,
 }
 
 /// The exit of a runner process.
@@ -170,6 +185,7 @@ pub enum Level {
     Process,
     Ready,
     Polling,
+    Working,
 }
 
 impl Level {
@@ -179,6 +195,7 @@ impl Level {
             Self::Process => "process",
             Self::Ready => "ready",
             Self::Polling => "polling",
+            Self::Working => "working",
         }
     }
 }
@@ -305,6 +322,13 @@ impl From<v1::Status> for Snapshot {
             reason: drain.reason,
         });
         let exit = status.exit.map(RunnerExit::from);
+        let evidence = RunnerEvidence {
+            jobs_succeeded: health.jobs_succeeded,
+            jobs_failed: health.jobs_failed,
+            verified: health.verified,
+            job_router: health.job_router.as_ref().map(|router| router.circuit_breaker.clone()),
+            worker_groups: health.worker_groups.clone(),
+        };
         let detail = Detail {
             wrapper_version: status.wrapper_version,
             level: health.level().into(),
@@ -318,6 +342,7 @@ impl From<v1::Status> for Snapshot {
                 .oldest_job
                 .map(|job| (job.age.and_then(|age| age.try_into().ok()).unwrap_or_default(), job.stage)),
             drain,
+            evidence,
             exit,
         };
         let report = StatusReport { status: runner_status, failure_reason: status.failure_reason };
@@ -344,6 +369,7 @@ impl From<v1::Level> for Level {
             v1::Level::Process => Self::Process,
             v1::Level::Ready => Self::Ready,
             v1::Level::Polling => Self::Polling,
+            v1::Level::Working => Self::Working,
         }
     }
 }

@@ -109,6 +109,21 @@ pub(crate) fn healthy_managers(healthy: &[&str], total: usize) -> String {
     }
 }
 
+/// Several runner managers use the same autoscaling group.
+pub(crate) fn shared_worker_group(group: &str, managers: &[&str]) -> Explained {
+    Explained::new(
+        Code::Refused,
+        "Runner managers share an autoscaling group",
+        format!(
+            "The runner managers {} use the same autoscaling group {group:?}. A runner manager removes instances that it did not create, with \
+             the jobs that are running on them.",
+            managers.join(", ")
+        ),
+        "Create an autoscaling group for each runner manager, and replace it together with the runner manager. If the instances are isolated \
+         in another way, set `allow_shared_worker_group = true`.",
+    )
+}
+
 /// An attribute of the runner manager became known at apply, and is invalid.
 pub(crate) fn invalid_manager(key: &str, problem: impl Display) -> Explained {
     Explained::new(
@@ -200,6 +215,9 @@ pub(crate) fn problem(snapshot: &Snapshot, missing: &Missing) -> String {
                 if reasons.is_empty() { String::new() } else { format!(" ({})", reasons.join("; ")) };
             format!("its level is `{level}`; `{wanted}` is required{reasons}")
         }
+        Missing::Jobs { succeeded, wanted, .. } => {
+            format!("{succeeded} jobs have succeeded since its start; `min_jobs` is {wanted}")
+        }
         Missing::Version { wanted, found: Some(found) } => {
             format!("its version is {found}; `expected_version` is {wanted}")
         }
@@ -231,6 +249,14 @@ fn lacking(snapshot: &Snapshot, missing: &Missing) -> (String, &'static str) {
                 reasons.join("; ")
             ),
             "Fix this on the host or in GitLab. A lower `level` checks less: `process` checks only that the process is running.",
+        ),
+        Missing::Jobs { succeeded, failed, wanted } => (
+            format!(
+                "the runner requests jobs, but only {succeeded} of {wanted} jobs (`min_jobs`) have succeeded since its start, and {failed} \
+                 have failed."
+            ),
+            "Check in GitLab that the runner is not paused (GitLab also accepts the job requests of a paused runner), that its tags match \
+             the waiting jobs, and that the queue is not empty. `level = \"polling\"` does not wait for jobs.",
         ),
         Missing::Version { wanted, found: Some(found) } => (
             format!("the version of the runner is {found}; `expected_version` is {wanted}."),

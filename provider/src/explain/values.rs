@@ -191,3 +191,13 @@ pub(crate) fn http_header_value(path: &AttributePath) -> Explained {
         format!("`{path}` contains characters that are not allowed in an HTTP header."),
     )
 }
+
+/// `min_jobs` is set, but the level does not wait for jobs.
+pub(crate) fn min_jobs_without_working(level: &str) -> Explained {
+    invalid(
+        "Invalid value",
+        format!(
+            "`min_jobs` requires `level = \"working\"`. `level` is `{level}`, which does not wait for jobs."
+        ),
+    )
+}

@@ -10,7 +10,7 @@ use super::{
     wait::{self, Operation, WaitState},
 };
 use crate::{
-    client::{ClientError, Level, RunnerStatus, Snapshot, Start, Wrapper},
+    client::{ClientError, Level, RunnerEvidence, RunnerStatus, Snapshot, Start, Wrapper},
     duration::human,
     log_key as key,
 };
@@ -26,6 +26,8 @@ pub(crate) struct HealthPolicy {
     pub timeout: Duration,
     /// The time for which the runner must stay healthy without interruption.
     pub stable_for: Duration,
+    /// The number of successful jobs that [`Level::Working`] requires.
+    pub min_jobs: u64,
     /// The required level; `None`: the maximum level that the wrapper can check.
     pub level: Option<Level>,
     /// The required version of the runner.
@@ -33,6 +35,14 @@ pub(crate) struct HealthPolicy {
     /// Start a runner that has exited.
     pub start_if_stopped: bool,
     pub retry: Retry,
+}
+
+impl HealthPolicy {
+    /// The required level. A paused or idle runner never reaches `working`, so that level must be requested.
+    pub(crate) fn required(&self, level_max: Option<Level>) -> Level {
+        let auto = || level_max.map_or(Level::Polling, |max| max.min(Level::Polling));
+        self.level.unwrap_or_else(auto)
+    }
 }
 
 /// A healthy runner manager.
@@ -85,11 +95,27 @@ pub(crate) enum Missing {
         wanted: Level,
         reasons: Vec<String>,
     },
+    /// It polls, and too few jobs have ended successfully since the start of its process.
+    Jobs {
+        succeeded: u64,
+        failed: u64,
+        wanted: u64,
+    },
     /// It has another version, or its version is unknown.
     Version {
         wanted: String,
         found: Option<String>,
     },
+}
+
+impl Missing {
+    /// The progress of a wait for jobs: `0 of 1 jobs`.
+    pub(crate) fn progress(&self) -> Option<String> {
+        match self {
+            Self::Jobs { succeeded, wanted, .. } => Some(format!("{succeeded} of {wanted} jobs")),
+            Self::Time | Self::Running | Self::Level { .. } | Self::Version { .. } => None,
+        }
+    }
 }
 
 pub(crate) type Outcome = Result<Healthy, NotHealthy>;
@@ -202,7 +228,8 @@ impl<W: Wrapper> Operation for HealthWait<'_, W> {
             }
             (None, Some(last)) => {
                 let (status, missing) = (last.report.status, &self.missing);
-                tracing::info!({ key::MANAGER } = manager, { key::WAITED } = waited, { key::STATUS } = %status, { key::MISSING } = ?missing, "waiting for a healthy runner");
+                let progress = missing.progress();
+                tracing::info!({ key::MANAGER } = manager, { key::WAITED } = waited, { key::STATUS } = %status, { key::PROGRESS } = progress, { key::MISSING } = ?missing, "waiting for a healthy runner");
             }
             (None, None) => {
                 tracing::info!(
@@ -258,7 +285,7 @@ impl<W> HealthWait<'_, W> {
 /// The unmet condition, if any. The error is the attribute that upstream's wrapper cannot check.
 pub(crate) fn missing(snapshot: &Snapshot, policy: &HealthPolicy) -> Result<Option<Missing>, &'static str> {
     let Some(detail) = snapshot.detail.as_deref() else {
-        if matches!(policy.level, Some(Level::Ready | Level::Polling)) {
+        if policy.level.is_some_and(|level| level > Level::Process) {
             return Err("level");
         }
         if policy.expected_version.is_some() {
@@ -270,9 +297,16 @@ pub(crate) fn missing(snapshot: &Snapshot, policy: &HealthPolicy) -> Result<Opti
         return Ok(Some(Missing::Running));
     }
     // Before the wrapper's first probe, the maximum level is unknown: the runner is not healthy yet.
-    let wanted = policy.level.or(detail.level_max).unwrap_or(Level::Polling);
-    if detail.level < wanted {
+    let wanted = policy.required(detail.level_max);
+    if detail.level < wanted.min(Level::Polling) {
         return Ok(Some(Missing::Level { wanted, reasons: detail.reasons.clone() }));
+    }
+    if wanted == Level::Working {
+        let RunnerEvidence { jobs_succeeded, jobs_failed, .. } = detail.evidence;
+        let (succeeded, failed) = (jobs_succeeded.unwrap_or_default(), jobs_failed.unwrap_or_default());
+        if succeeded < policy.min_jobs {
+            return Ok(Some(Missing::Jobs { succeeded, failed, wanted: policy.min_jobs }));
+        }
     }
     Ok(policy
         .expected_version

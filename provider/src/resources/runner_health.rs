@@ -5,9 +5,10 @@
 //! (docs/adr/0002-order-of-operations.md).
 
 mod refresh;
+mod schema;
 mod state;
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use time::OffsetDateTime;
@@ -107,9 +108,12 @@ impl RunnerHealth {
         if report_failures(diags, &planned, &outcomes) {
             return None;
         }
-        let now = OffsetDateTime::now_utc();
+        if refuse_shared_worker_groups(diags, &planned, &outcomes) {
+            return None;
+        }
+        let (now, level_cap) = (OffsetDateTime::now_utc(), planned.level_cap());
         let evidence = outcomes.into_iter().filter_map(|(key, outcome)| {
-            Some((key, Value::Value(Evidence::new(&outcome.ok()?.snapshot, now))))
+            Some((key, Value::Value(Evidence::new(&outcome.ok()?.snapshot, level_cap, now))))
         });
         planned.managers = Value::Value(evidence.collect());
         planned.status = Value::Value(HEALTHY.to_owned());
@@ -135,6 +139,29 @@ fn report_failures(diags: &mut Diagnostics, planned: &HealthState, outcomes: &Ou
     healthy.len() < outcomes.len()
 }
 
+/// One error for each autoscaling group of several managers. False when there is none, or when they are allowed.
+fn refuse_shared_worker_groups(
+    diags: &mut Diagnostics,
+    planned: &HealthState,
+    outcomes: &Outcomes<Outcome>,
+) -> bool {
+    if planned.allow_shared_worker_group.unwrap_or(false) {
+        return false;
+    }
+    let mut managers: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for (key, outcome) in outcomes {
+        let detail = outcome.as_ref().ok().and_then(|healthy| healthy.snapshot.detail.as_deref());
+        for group in detail.iter().flat_map(|detail| &detail.evidence.worker_groups) {
+            managers.entry(group).or_default().push(key);
+        }
+    }
+    managers.retain(|_, managers| managers.len() > 1);
+    for (group, managers) in &managers {
+        health::shared_worker_group(group, managers).error(AttributePath::new("runner_managers"), diags);
+    }
+    !managers.is_empty()
+}
+
 impl ResourceExt for RunnerHealth {}
 
 #[async_trait]
@@ -144,7 +171,7 @@ impl Resource for RunnerHealth {
     type ProviderMetaState<'a> = ValueEmpty;
 
     fn schema(&self, _: &mut Diagnostics) -> Option<Schema> {
-        Some(state::schema())
+        Some(schema::schema())
     }
 
     async fn validate<'a>(&self, diags: &mut Diagnostics, config: HealthState) -> Option<()> {

@@ -12,6 +12,7 @@ mod drain_validation;
 mod example;
 mod faults;
 mod functions;
+mod health_evidence;
 mod health_failures;
 mod health_levels;
 mod host_reset;

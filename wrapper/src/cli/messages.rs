@@ -7,7 +7,7 @@ use grit_proto::wrapper_v1 as v1;
 use crate::{
     daemon::{
         health::Level,
-        status::{Drain, Exit, HealthStatus, How, Job, OldestJob, Status},
+        status::{Drain, Exit, HealthStatus, How, Job, JobRouter, OldestJob, Status},
     },
     supervise::{Mode, RunnerState, StopOutcome},
 };
@@ -18,7 +18,7 @@ pub(super) struct UnknownValue;
 
 pub(super) fn status(status: v1::Status) -> Result<Status, UnknownValue> {
     Ok(Status {
-        state: state(status.state()).ok_or(UnknownValue)?,
+        state: inverse(&RunnerState::ALL, status.state()).ok_or(UnknownValue)?,
         pid: status.pid,
         started_at: time(status.started_at),
         exit: status.exit.map(exit),
@@ -34,9 +34,9 @@ pub(super) fn status(status: v1::Status) -> Result<Status, UnknownValue> {
     })
 }
 
-fn state(state: v1::State) -> Option<RunnerState> {
-    let has_name = |known: &RunnerState| v1::State::from(*known) == state;
-    RunnerState::ALL.into_iter().find(has_name)
+/// The value with this message; the inverse of the wrapper's conversion.
+fn inverse<T: Copy, M: From<T> + PartialEq + Copy>(all: &[T], message: M) -> Option<T> {
+    all.iter().copied().find(|known| M::from(*known) == message)
 }
 
 fn exit(exit: v1::Exit) -> Exit {
@@ -53,8 +53,8 @@ fn exit(exit: v1::Exit) -> Exit {
 
 fn health(health: v1::Health) -> Result<HealthStatus, UnknownValue> {
     Ok(HealthStatus {
-        level: level(health.level()).ok_or(UnknownValue)?,
-        level_max: level(health.level_max()),
+        level: inverse(&Level::ALL, health.level()).ok_or(UnknownValue)?,
+        level_max: inverse(&Level::ALL, health.level_max()),
         reasons: health.reasons,
         runner_version: health.runner_version,
         runner_revision: health.runner_revision,
@@ -65,30 +65,23 @@ fn health(health: v1::Health) -> Result<HealthStatus, UnknownValue> {
         oldest_job: health
             .oldest_job
             .map(|oldest| OldestJob { age: duration(oldest.age), stage: oldest.stage }),
+        jobs_succeeded: health.jobs_succeeded,
+        jobs_failed: health.jobs_failed,
+        concurrent: health.concurrent,
+        verified: health.verified,
+        job_router: health.job_router.map(|router| JobRouter {
+            circuit_breaker: router.circuit_breaker,
+            requests: router.requests,
+            fallbacks: router.fallbacks,
+        }),
+        worker_groups: health.worker_groups,
         last_poll_at: None,
     })
 }
 
-fn level(level: v1::Level) -> Option<Level> {
-    let all = [Level::None, Level::Process, Level::Ready, Level::Polling];
-    all.into_iter().find(|known| v1::Level::from(*known) == level)
-}
-
 fn drain(drain: v1::Drain) -> Result<Drain, UnknownValue> {
-    let mode = match drain.mode() {
-        v1::Mode::Graceful => Mode::Graceful,
-        v1::Mode::Forceful => Mode::Forceful,
-        v1::Mode::Unspecified => return Err(UnknownValue),
-    };
-    let outcome = match drain.outcome() {
-        v1::DrainOutcome::Unspecified => None,
-        v1::DrainOutcome::Clean => Some(StopOutcome::Clean),
-        v1::DrainOutcome::JobsAborted => Some(StopOutcome::JobsAborted),
-        v1::DrainOutcome::Killed => Some(StopOutcome::Killed),
-        v1::DrainOutcome::Failed => Some(StopOutcome::Failed),
-        v1::DrainOutcome::Unknown => Some(StopOutcome::Unknown),
-        v1::DrainOutcome::NoRunner => Some(StopOutcome::NoRunner),
-    };
+    let mode = inverse(&[Mode::Graceful, Mode::Forceful], drain.mode()).ok_or(UnknownValue)?;
+    let outcome = inverse(&StopOutcome::ALL, drain.outcome());
     Ok(Drain {
         id: drain.id,
         mode,

@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::{
     daemon::{
         duration,
-        status::{Drain, Exit, How, Job, Status, time_text},
+        status::{Drain, Exit, How, Job, JobRouter, Status, time_text},
         visible::{visible, visible_line},
     },
     supervise::StopOutcome,
@@ -54,7 +54,23 @@ pub(super) fn status(status: &Status) -> String {
         if let Some(version) = &health.runner_version {
             fact("version", version);
         }
-        fact("jobs", &health.jobs.map_or_else(|| "unknown".to_owned(), |jobs| jobs.to_string()));
+        if let Some(verified) = health.verified {
+            fact("boot check", if verified { "passed (boot-verify)" } else { "pending (boot-verify)" });
+        }
+        if let Some(router) = &health.job_router {
+            let JobRouter { circuit_breaker, requests, fallbacks } = router;
+            let requests = format!("{requests} requests, {fallbacks} sent to GitLab directly");
+            fact("job router", &format!("{requests}, circuit breaker {circuit_breaker}"));
+        }
+        for group in &health.worker_groups {
+            fact("workers", group);
+        }
+        let jobs = health.jobs.map_or_else(|| "unknown".to_owned(), |jobs| jobs.to_string());
+        let limit = health.concurrent.map(|limit| format!(" of {limit} (concurrent)")).unwrap_or_default();
+        fact("jobs", &format!("{jobs}{limit}"));
+        if let (Some(succeeded), Some(failed)) = (health.jobs_succeeded, health.jobs_failed) {
+            fact("ended jobs", &format!("{succeeded} succeeded, {failed} failed"));
+        }
         if let Some(oldest) = &health.oldest_job {
             fact("oldest job", &format!("{}, stage {}", oldest.age_text(), oldest.stage));
         }

@@ -36,8 +36,10 @@ pub enum Goal {
     Process,
     /// The runner is ready for jobs.
     Ready,
-    /// GitLab accepts the runner's job requests.
+    /// GitLab accepts the runner's job requests. It accepts those of a paused runner, too.
     Polling,
+    /// The runner polls, and has finished a job successfully since its start.
+    Working,
 }
 
 impl Goal {
@@ -48,6 +50,7 @@ impl Goal {
             Self::Process => Some(Level::Process),
             Self::Ready => Some(Level::Ready),
             Self::Polling => Some(Level::Polling),
+            Self::Working => Some(Level::Working),
         }
     }
 }
@@ -177,6 +180,10 @@ impl Watcher {
             self.find()?;
             let status = known_at(address, status)?;
             self.last = status.line();
+            if self.goal == Goal::Working {
+                self.last +=
+                    &format!(", {} of 1 jobs succeeded", status.health.jobs_succeeded.unwrap_or_default());
+            }
             if is_reached(self.goal, &status) {
                 return Ok(Some(status));
             }

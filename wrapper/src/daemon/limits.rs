@@ -11,7 +11,7 @@ use tokio::time::Instant;
 /// Descriptors that connections cannot use: starting a runner takes about ten, and the state file, the probes and the callbacks take some.
 const RESERVED_FDS: u64 = 32;
 
-/// Whether this connection uses a reserved descriptor. The kernel assigns the lowest free number, so a number tells how many are in use.
+/// Whether this connection uses a reserved descriptor. The kernel assigns the lowest free number, so the number shows how many are in use.
 pub(crate) fn uses_reserved_fd(connection: &impl AsFd) -> bool {
     let number = u64::try_from(connection.as_fd().as_raw_fd()).unwrap_or_default();
     getrlimit(Resource::Nofile).current.is_some_and(|limit| is_reserved_fd(number, limit))

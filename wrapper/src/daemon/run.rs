@@ -1,4 +1,4 @@
-//! The life of one wrapper: bind, supervise, serve, drain, exit.
+//! `grit-wrapper run`, step by step: bind, supervise, serve, drain, exit.
 
 use std::{env, process::ExitCode, sync::Arc, time::Duration};
 

@@ -66,9 +66,24 @@ pub struct HealthStatus {
     pub polling_sections: Option<u32>,
     pub jobs: Option<u32>,
     pub oldest_job: Option<OldestJob>,
+    /// Jobs that have ended since the start of the runner's process.
+    pub jobs_succeeded: Option<u64>,
+    pub jobs_failed: Option<u64>,
+    pub concurrent: Option<u64>,
+    /// The result of boot-verify.
+    pub verified: Option<bool>,
+    pub job_router: Option<JobRouter>,
+    pub worker_groups: Vec<String>,
     /// The last 2xx response to a job request.
     #[serde(skip)]
     pub last_poll_at: Option<SystemTime>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct JobRouter {
+    pub circuit_breaker: String,
+    pub requests: u64,
+    pub fallbacks: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]

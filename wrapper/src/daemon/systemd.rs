@@ -1,9 +1,9 @@
-//! Telling systemd how it goes: `Type=notify`, a status line, and the watchdog.
+//! Notifications for systemd: `Type=notify`, a status line, and the watchdog.
 //!
-//! READY is told when the runner has reached the rung that was asked for, once, and not earlier; so units that are ordered after this one
-//! start when the runner is of use. A rung that cannot be seen of this runner, for want of an HTTP server, is no rung to wait for: then READY is
-//! told at the highest that can be seen, and the log warns. A wrapper that finds its runner drained, or draining, has no rung to wait for, and is ready at once: systemd
-//! would lose its patience with it, and start another, with another runner. Without `NOTIFY_SOCKET` in the environment there is nobody to tell, and nothing is done.
+//! READY is sent once, when the runner has reached the level of `--ready-when`, so that units that are ordered after this one start when the
+//! runner is usable. If the runner cannot reach this level, because it has no HTTP server, READY is sent at its maximum level, with a
+//! warning. A wrapper whose runner is drained or draining sends READY immediately: otherwise systemd would stop it at its start timeout and
+//! start another wrapper. Without `NOTIFY_SOCKET` in the environment nothing is sent.
 
 use std::{
     env,
@@ -29,24 +29,24 @@ use super::{
 };
 use crate::supervise::{Handle, RunnerState};
 
-/// The pause before a message is sent again that could not be sent: the manager's queue may be full for a moment.
-const SEND_AGAIN: Duration = Duration::from_secs(1);
+/// Delay before a failed message is sent again: the queue of the service manager may be full for a moment.
+const RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// The way to the service manager.
+/// The connection to the service manager.
 #[derive(Debug)]
 pub struct Notifier {
     socket: UnixDatagram,
     manager: SocketAddr,
-    /// How often it wants to hear that we live.
+    /// The maximum interval between two `WATCHDOG=1` messages.
     watchdog: Option<Duration>,
 }
 
 impl Notifier {
-    /// The service manager of this process; `None` when there is none that wants to be told.
+    /// The service manager of this process; `None` if the environment names none.
     ///
     /// # Errors
     ///
-    /// When the address in the environment is none.
+    /// The address in the environment is invalid.
     pub fn from_env() -> io::Result<Option<Self>> {
         let Some(address) = env::var_os("NOTIFY_SOCKET").filter(|address| !address.is_empty()) else {
             return Ok(None);
@@ -58,12 +58,12 @@ impl Notifier {
 
     /// Notifies systemd until the end of the supervisor. READY=1 requires the level `ready`.
     pub async fn run(self, control: Control, supervisor: Handle, ready: Level) {
-        // Half of what is allowed, as systemd advises. Without a watchdog, a pause that does not matter.
+        // Half of the maximum interval, as systemd recommends. Without a watchdog the interval has no effect.
         let mut alive = interval(self.watchdog.map_or(Duration::from_secs(3600), |limit| limit / 2));
         alive.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut changes = control.changes();
-        let mut told = Told::default();
-        let mut trouble = false;
+        let mut sent = Sent::default();
+        let mut is_failing = false;
         let mut warned = false;
         loop {
             let status = changes.status();
@@ -79,40 +79,40 @@ impl Notifier {
                      --runner-listen-address"
                 );
             }
-            let (message, next) = told.news(&status, is_ready);
-            let mut is_told = true;
+            let (message, next) = sent.changes(&status, is_ready);
+            let mut is_sent = true;
             if !message.is_empty() {
-                is_told = self.send(&message, &mut trouble);
+                is_sent = self.send(&message, &mut is_failing);
             }
-            if is_told {
-                told = next;
+            if is_sent {
+                sent = next;
             }
             tokio::select! {
                 changed = changes.next() => if changed.is_none() { return },
-                () = sleep(SEND_AGAIN), if !is_told => {}
+                () = sleep(RETRY_DELAY), if !is_sent => {}
                 _ = alive.tick() => if self.watchdog.is_some() {
-                    // The supervisor shows that it works, and with it the thread that all parts share.
-                    // After its end there is nothing to ask: its last state is told by the other branch.
+                    // A response of the supervisor shows that the thread that all parts share works. After the supervisor's end the other
+                    // branch sends its last state.
                     if supervisor.ping().await.is_ok() {
-                        self.send("WATCHDOG=1\n", &mut trouble);
+                        self.send("WATCHDOG=1\n", &mut is_failing);
                     }
                 },
             }
         }
     }
 
-    /// Answers whether the manager was told. `trouble` is whether the time before it was not.
-    fn send(&self, message: &str, trouble: &mut bool) -> bool {
+    /// Returns whether the message was sent. `is_failing`: the previous message was not sent.
+    fn send(&self, message: &str, is_failing: &mut bool) -> bool {
         match self.socket.send_to_addr(message.as_bytes(), &self.manager) {
             Ok(_) => {
-                *trouble = false;
+                *is_failing = false;
                 true
             }
             Err(error) => {
-                if !*trouble {
+                if !*is_failing {
                     warn!(%error, "cannot send sd_notify message; retrying every second");
                 }
-                *trouble = true;
+                *is_failing = true;
                 false
             }
         }
@@ -124,17 +124,17 @@ fn is_ready(health: &HealthStatus, wanted: Level) -> bool {
     health.level_max.is_some_and(|max| health.level >= wanted.min(max))
 }
 
-/// What was told already.
+/// The values that were sent.
 #[derive(Clone, Debug, Default)]
-struct Told {
+struct Sent {
     ready: bool,
     stopping: bool,
     status: String,
 }
 
-impl Told {
-    /// What is new, in the manager's form, and what is told once that has been sent. The text is empty when nothing is new.
-    fn news(&self, status: &Status, is_ready: bool) -> (String, Self) {
+impl Sent {
+    /// The message with the changed values, and the values after it was sent. The message is empty without a change.
+    fn changes(&self, status: &Status, is_ready: bool) -> (String, Self) {
         let mut next = self.clone();
         let message = next.message(status, is_ready);
         (message, next)
@@ -191,17 +191,17 @@ mod tests {
 
     #[test]
     fn ready_and_stopping_are_sent_once() {
-        let mut told = Told::default();
+        let mut sent = Sent::default();
         let mut status = Status::new(&Supervision::default(), &Health::default());
         status.state = RunnerState::Starting;
-        assert_eq!(told.message(&status, false), "STATUS=The runner is starting\n");
+        assert_eq!(sent.message(&status, false), "STATUS=The runner is starting\n");
         status.state = RunnerState::Running;
-        assert_eq!(told.message(&status, true), "READY=1\nSTATUS=The runner is running, health level none\n");
-        assert_eq!(told.message(&status, true), "");
+        assert_eq!(sent.message(&status, true), "READY=1\nSTATUS=The runner is running, health level none\n");
+        assert_eq!(sent.message(&status, true), "");
         status.state = RunnerState::Draining;
         status.shutting_down = true;
-        assert_eq!(told.message(&status, false), "STOPPING=1\nSTATUS=The runner is draining\n");
-        assert_eq!(told.message(&status, false), "");
+        assert_eq!(sent.message(&status, false), "STOPPING=1\nSTATUS=The runner is draining\n");
+        assert_eq!(sent.message(&status, false), "");
     }
 
     #[test]
@@ -212,11 +212,11 @@ mod tests {
         let draining = Status::new(&supervision, &Health::default());
         for state in [RunnerState::Draining, RunnerState::Terminating, RunnerState::Stopped] {
             let status = Status { state, ..draining.clone() };
-            assert!(Told::default().message(&status, false).starts_with("READY=1\n"), "{state:?}");
+            assert!(Sent::default().message(&status, false).starts_with("READY=1\n"), "{state:?}");
         }
         // A runner that exited unexpectedly, and is not restarted, never became ready.
         let status = Status { state: RunnerState::Failed, drain: None, ..draining };
-        assert!(!Told::default().message(&status, false).contains("READY"));
+        assert!(!Sent::default().message(&status, false).contains("READY"));
     }
 
     struct NoCallbacks;
@@ -256,7 +256,7 @@ mod tests {
             }
         };
         let fed = tokio::time::timeout(Duration::from_millis(300), feeds()).await;
-        assert!(fed.is_err(), "told that all is well while the supervisor hangs");
+        assert!(fed.is_err(), "WATCHDOG=1 was sent while the supervisor hangs");
         let _supervision = tokio::spawn(task.run());
         tokio::time::timeout(Duration::from_secs(60), feeds()).await.unwrap();
     }
@@ -274,7 +274,7 @@ mod tests {
             (Level::Process, Level::Polling, Level::Polling, false),
             (Level::Ready, Level::Polling, Level::Ready, true),
             (Level::None, Level::Process, Level::Polling, false),
-            // Before the first look nothing is known, and nothing is promised.
+            // Before the first probe.
             (Level::None, Level::None, Level::Process, false),
         ] {
             assert_eq!(is_ready(&health(level, max), wanted), ready, "{level:?} {max:?} {wanted:?}");

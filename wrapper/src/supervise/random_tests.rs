@@ -1,4 +1,4 @@
-//! The promises of [`super::table`], held against random lives of a runner, also under wrappers that are killed and succeeded.
+//! The invariants of [`super::table`] in random sequences of events, in which wrappers are also killed and replaced.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -25,7 +25,7 @@ struct Simulation {
     policy: Policy,
     now: Instant,
     supervision: Supervision,
-    /// The child, while its process lives.
+    /// The child, while its process exists.
     child: Option<Child>,
     /// Happenings left until a spawn that is under way has its result.
     spawning: Option<u8>,
@@ -33,7 +33,7 @@ struct Simulation {
     spawn_fails: bool,
     /// Callbacks that a stop of the present child was accepted with, and how often each was made.
     callbacks: HashMap<u8, (bool, u32)>,
-    /// Those of which the supervisor knows that they were made.
+    /// Callbacks that were reported to the supervisor as finished.
     reported: HashSet<u8>,
     left: bool,
     /// The log of the last child is being read.
@@ -46,7 +46,7 @@ struct Simulation {
 struct Child {
     born: Instant,
     signals: Vec<(Signal, Instant)>,
-    /// The one before last was sent by a wrapper that is gone, and may be sent again by one that does not know.
+    /// Without those of earlier wrappers, which the next wrapper may send again.
     last_quit: Option<Instant>,
     killed: bool,
 }

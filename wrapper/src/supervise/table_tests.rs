@@ -44,7 +44,7 @@ pub(super) fn end() -> End {
     End::Exited { pid: PID, exit: Exit::Code(1), killed: false }
 }
 
-/// One of every state, in each form that the table tells apart. The child is 10 s old.
+/// One of every state, in each form that the table distinguishes. The child is 10 s old.
 pub(super) fn states(now: Instant) -> Vec<(&'static str, State)> {
     let child = ChildInfo { pid: PID, started: now.checked_sub(10 * SECOND).unwrap() };
     let later = now + 5 * SECOND;
@@ -231,7 +231,10 @@ pub(super) fn check_step(
     }
     let leaves = matches!(next.state, State::Exited { .. }) && next.leaving;
     let is_over = matches!(next.state, State::Exited { .. });
-    assert!(next.leaving || !is_over || !policy.leave_when_stopped, "{context}: nobody says how it ended");
+    assert!(
+        next.leaving || !is_over || !policy.leave_when_stopped,
+        "{context}: the policy requires to leave"
+    );
     if let (State::Stopping { stop, .. }, Event::Exited(_)) = (&before.state, event) {
         let is_forceful = stop.mode == Mode::Forceful;
         assert_eq!(count(&Effect::KillGroup) == 1, is_forceful, "{context}: what it leaves behind");
@@ -239,7 +242,7 @@ pub(super) fn check_step(
     assert_eq!(count(&Effect::Leave) == 1, leaves, "{context}");
     if before.leaving {
         assert!(next.leaving, "{context}");
-        // Backoff and leaving exclude each other in every life; the single steps try them all the same.
+        // Sequences of events never have both, backoff and leaving; this test combines them anyway.
         assert!(spawns == 0 || *event == Event::Tick, "{context}: started while leaving");
     }
     // No state that moves on by itself forgets when.

@@ -121,7 +121,7 @@ fn last_stop_is_kept_after_start() {
     let past = again.last_stop.clone().unwrap();
     assert_eq!((&past.stop.reason, &past.stop.callbacks), (&wish.reason, &Vec::new()));
     assert!(matches!(past.end, End::Exited { exit: Exit::Code(3), .. }));
-    // A crash is nobody's stop, and a stop that was taken back ended nothing.
+    // A crash is not a stop.
     let crashed = on(on(again.clone(), Event::Exited(Exit::Code(1))), Event::Start);
     assert_eq!(crashed.last_stop, again.last_stop);
     let next = on(on(again, Event::Stop(forceful())), Event::Exited(Exit::Code(0)));
@@ -145,7 +145,7 @@ fn callback_count_is_limited() {
     }
 }
 
-/// A wrapper that was told to end, and killed before its child had: its successor is wanted to run one.
+/// The wrapper received SIGTERM, and was killed before its child had exited: the next wrapper starts a child.
 #[test]
 fn interrupted_wrapper_stop_restarts_runner() {
     let now = Instant::now();
@@ -156,7 +156,7 @@ fn interrupted_wrapper_stop_restarts_runner() {
     let again = ended.next.with(Event::Tick, now, &policy);
     assert_eq!(again.effects, [Effect::Spawn]);
 
-    // Unless somebody wants it stopped by now, who is then the one to name.
+    // A client that requests a stop meanwhile becomes the owner of the stop.
     let joined = adopted.with(Event::Stop(Stop::new("deploy", Mode::Graceful)), now, &policy).next;
     assert_eq!(joined.state.stop().unwrap().id.as_str(), "deploy");
     let ended = joined.with(Event::Exited(Exit::Unknown), now, &policy).next;
@@ -184,7 +184,7 @@ fn crash_loop_is_reported_until_child_is_stable() {
     supervision = supervision.with(Event::Spawned(PID), now, &policy).next;
     assert!(supervision.is_crash_loop() && supervision.restarted);
     now += policy.restart.stable_after;
-    // Also when nothing else happens: it is told of a runner that lives.
+    // Without another event, a tick resets the failures.
     assert_eq!(supervision.due(), Some(now));
     let lives = supervision.clone().with(Event::Tick, now, &policy).next;
     assert_eq!((lives.is_crash_loop(), lives.failures, lives.due()), (false, 0, None));
@@ -193,7 +193,7 @@ fn crash_loop_is_reported_until_child_is_stable() {
     assert_eq!(supervision.due(), Some(now + policy.restart.first_delay));
 }
 
-/// What earlier children did is not counted against one that somebody asked for.
+/// Failures of earlier children do not count after a requested start.
 #[test]
 fn start_request_resets_failure_count() {
     let (policy, now) = (on_failure(), Instant::now());
@@ -232,7 +232,7 @@ fn start_after_wrapper_stop_is_not_a_restart() {
     assert_eq!((again.restarts, again.restarted), (0, false));
 }
 
-/// A failed child's last lines are told until there is another; those of one that ended well, or as asked, are not even read.
+/// The last lines of a failed child are kept until the next child. Those of a child that exited with code 0, or as requested, are not read.
 #[test]
 fn last_lines_are_kept_until_next_child_of_failed_one() {
     let now = Instant::now();

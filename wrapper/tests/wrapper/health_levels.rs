@@ -162,6 +162,19 @@ async fn new_runner_reaches_each_level() {
     let both = VERSION.to_owned() + &polls("aaaaaaaaa", 204, 2) + &polls("bbbbbbbbb", 201, 1);
     runner.says("/metrics", 200, &both);
     becomes(&mut client, Level::Polling, "").await;
+    let ended =
+        |count: u64| format!("gitlab_runner_job_duration_seconds_count{{runner=\"aaaaaaaaa\"}} {count}\n");
+    let failed =
+        "gitlab_runner_failed_jobs_total{runner=\"aaaaaaaaa\",failure_reason=\"script_failure\"} 1\n";
+    runner.says("/metrics", 200, &(both.clone() + &ended(1) + failed));
+    eventually("one failed job", async || {
+        let health = becomes(&mut client, Level::Polling, "").await;
+        if health.jobs_failed == Some(1) { Ok(()) } else { Err(health) }
+    })
+    .await;
+    runner.says("/metrics", 200, &(both.clone() + &ended(2) + failed));
+    let health = becomes(&mut client, Level::Working, "").await;
+    assert_eq!((health.jobs_succeeded, health.concurrent), (Some(1), Some(10)));
 
     let rejected = both + &polls("bbbbbbbbb", 403, 1);
     runner.says("/metrics", 200, &rejected);
@@ -196,7 +209,7 @@ async fn runner_without_config_reaches_level_process() {
     let health = becomes(&mut client, Level::Process, "config.toml\" does not exist").await;
     assert!(!health.reasons.join("").contains("no HTTP server"), "it has one: {:?}", health.reasons);
     assert_eq!(health.runner_version.as_deref(), Some("19.2.0"));
-    assert_eq!(health.level_max(), Level::Polling);
+    assert_eq!(health.level_max(), Level::Working);
     let (_wrapper, mut client) = watched(Some(&runner), Some("concurrent = 1\n"), &[]).await;
     becomes(&mut client, Level::Process, "has 0 [[runners]] sections").await;
     let (_wrapper, mut client) = watched(None, Some(CONFIG), &[]).await;

@@ -7,6 +7,7 @@ fn policy(timeout: u64, stable_for: u64, attempts: Option<u32>) -> HealthPolicy 
         start: Instant::now(),
         timeout: Duration::from_secs(timeout),
         stable_for: Duration::from_secs(stable_for),
+        min_jobs: 1,
         level: None,
         expected_version: None,
         start_if_stopped: false,
@@ -118,6 +119,7 @@ fn seen(level: Level, level_max: Option<Level>, version: Option<&str>) -> Snapsh
         jobs: None,
         oldest_job: None,
         drain: None,
+        evidence: RunnerEvidence::default(),
         exit: None,
     }));
     snapshot
@@ -178,4 +180,26 @@ async fn start_if_stopped_starts_runner_once() {
     let wrapper = Scripted::new(|_| Ok(RunnerStatus::Stopped));
     let error = wait("m1", &&wrapper, &starting, &CancellationToken::new()).await.unwrap_err();
     assert!(matches!(error, NotHealthy::Stopped { start: Some(Start::Requested), .. }), "{error:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn working_waits_for_successful_jobs() {
+    let with_jobs = |succeeded: u64, failed: u64| {
+        let level = if succeeded > 0 { Level::Working } else { Level::Polling };
+        let mut snapshot = seen(level, Some(Level::Working), None);
+        let evidence = &mut snapshot.detail.as_mut().unwrap().evidence;
+        (evidence.jobs_succeeded, evidence.jobs_failed) = (Some(succeeded), Some(failed));
+        snapshot
+    };
+    let working = HealthPolicy { level: Some(Level::Working), min_jobs: 2, ..policy(600, 0, None) };
+    let healthy = run(&working, |input| Ok(with_jobs(input.elapsed.as_secs() / 60, 0))).await.unwrap();
+    assert!(healthy.waited >= Duration::from_secs(120), "{healthy:?}");
+
+    let error = run(&working, |_| Ok(with_jobs(1, 3))).await.unwrap_err();
+    let NotHealthy::TimedOut { missing, .. } = error else { panic!("{error:?}") };
+    assert_eq!(missing, Missing::Jobs { succeeded: 1, failed: 3, wanted: 2 });
+    assert_eq!(missing.progress().as_deref(), Some("1 of 2 jobs"));
+
+    // `auto` waits for no jobs.
+    assert!(run(&policy(600, 0, None), |_| Ok(with_jobs(0, 0))).await.is_ok());
 }

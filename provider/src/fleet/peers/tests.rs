@@ -170,6 +170,7 @@ async fn peer_with_drain_request_is_unhealthy() {
             forceful: false,
             outcome: None,
         }),
+        evidence: crate::client::RunnerEvidence::default(),
         exit: None,
     }));
     let wrapper = Scripted::new(move |_: ScriptInput| Ok::<_, ScriptedFault>(snapshot.clone()));

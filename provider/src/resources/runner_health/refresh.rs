@@ -9,7 +9,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::state::{Evidence, HEALTHY, HealthState, UNHEALTHY};
 use crate::{
-    client::{ClientError, Snapshot, Wrapper},
+    client::{ClientError, Level, Snapshot, Wrapper},
     explain::{self, health},
     fleet::{self, health::HealthPolicy},
     log_key,
@@ -88,6 +88,7 @@ impl RefreshResult {
         let mut not_checked: BTreeMap<String, Vec<String>> = BTreeMap::new();
         let mut unhealthy = false;
         let mut all_checked = true;
+        let level_cap = state.level_cap();
         for (key, found) in self.0 {
             let problem = match &found {
                 Found::Healthy(_) => None,
@@ -106,7 +107,9 @@ impl RefreshResult {
             {
                 evidence.problem = problem.map_or(Value::Null, Value::Value);
                 match &found {
-                    Found::Healthy(snapshot) | Found::Unhealthy(snapshot, _) => evidence.update(snapshot),
+                    Found::Healthy(snapshot) | Found::Unhealthy(snapshot, _) => {
+                        evidence.update(snapshot, level_cap);
+                    }
                     Found::Unreachable(_) | Found::NotChecked(_) => {
                         evidence.state = Value::Value("unreachable".to_owned());
                     }
@@ -124,11 +127,12 @@ impl RefreshResult {
 }
 
 impl Evidence {
-    /// Stores the current status. `jobs` and `verified_at` are kept: they belong to the verified health.
-    fn update(&mut self, snapshot: &Snapshot) {
-        let (jobs, verified_at) = (self.jobs, std::mem::take(&mut self.verified_at));
-        let problem = std::mem::take(&mut self.problem);
-        let seen = Self::new(snapshot, time::OffsetDateTime::UNIX_EPOCH);
-        *self = Self { jobs, verified_at, problem, ..seen };
+    /// Takes over the present values. The numbers of jobs and `verified_at` stay: they belong to the verification.
+    fn update(&mut self, snapshot: &Snapshot, level_cap: Level) {
+        let (jobs, jobs_succeeded) = (self.jobs, self.jobs_succeeded);
+        let (verified_at, problem) =
+            (std::mem::take(&mut self.verified_at), std::mem::take(&mut self.problem));
+        let found = Self::new(snapshot, level_cap, time::OffsetDateTime::UNIX_EPOCH);
+        *self = Self { jobs, jobs_succeeded, verified_at, problem, ..found };
     }
 }

@@ -11,6 +11,7 @@ use crate::{
     config::{
         enum_attribute::{self, EnumAttribute, member},
         manager::{self, RunnerManagerArgs, RunnerManagers},
+        number::{check_whole, whole},
         retry::RetryArgs,
         timeouts::{WaitTimeouts, check_duration, duration_or},
     },
@@ -19,13 +20,10 @@ use crate::{
     fleet::health::HealthPolicy,
     process::Configured,
     resources::{optional_value, rfc3339},
-    schema::{
-        AttributePath, AttributeType, Diagnostics, Schema, Value, attributes, computed, optional, required,
-        schema as schema_of,
-    },
+    schema::{AttributePath, Diagnostics, Number, Value},
 };
 
-const HEALTH_TIMEOUT: Duration = Duration::from_secs(600);
+pub(super) const HEALTH_TIMEOUT: Duration = Duration::from_secs(600);
 
 pub(super) const HEALTHY: &str = "healthy";
 pub(super) const UNHEALTHY: &str = "unhealthy";
@@ -37,6 +35,10 @@ pub struct HealthState {
     pub(super) runner_managers: RunnerManagers,
     pub(super) guards: Value<BTreeMap<String, Value<String>>>,
     pub(super) level: Value<String>,
+    #[serde(default)]
+    pub(super) min_jobs: Value<Number>,
+    #[serde(default)]
+    pub(super) allow_shared_worker_group: Value<bool>,
     pub(super) stable_for: Value<String>,
     pub(super) expected_version: Value<String>,
     pub(super) start_if_stopped: Value<bool>,
@@ -58,6 +60,17 @@ pub(super) struct Evidence {
     pub(super) pid: Value<i64>,
     pub(super) started_at: Value<String>,
     pub(super) jobs: Value<i64>,
+    /// Jobs that had succeeded on the process when it was verified.
+    #[serde(default)]
+    pub(super) jobs_succeeded: Value<i64>,
+    /// The result of boot-verify.
+    #[serde(default)]
+    pub(super) verified: Value<bool>,
+    /// State of the circuit breaker of the job router.
+    #[serde(default)]
+    pub(super) job_router: Value<String>,
+    #[serde(default)]
+    pub(super) worker_groups: Value<Vec<Value<String>>>,
     pub(super) wrapper: Value<String>,
     /// The time of verification, RFC 3339 in UTC.
     pub(super) verified_at: Value<String>,
@@ -68,7 +81,7 @@ pub(super) struct Evidence {
 
 /// The values of `level`. `Auto` is the maximum level that the wrapper can check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Wanted {
+pub(super) enum Wanted {
     Auto,
     Level(Level),
 }
@@ -79,14 +92,16 @@ impl EnumAttribute for Wanted {
         (Self::Level(Level::Process), Level::Process.as_str()),
         (Self::Level(Level::Ready), Level::Ready.as_str()),
         (Self::Level(Level::Polling), Level::Polling.as_str()),
+        (Self::Level(Level::Working), Level::Working.as_str()),
     ];
 }
 
 impl Evidence {
     /// The evidence in `snapshot`. Upstream's wrapper reports only that the process was started.
-    pub(super) fn new(snapshot: &Snapshot, now: OffsetDateTime) -> Self {
+    pub(super) fn new(snapshot: &Snapshot, level_cap: Level, now: OffsetDateTime) -> Self {
         let detail = snapshot.detail.as_deref();
-        let level = detail.map_or(Level::Process, |detail| detail.level);
+        let level = detail.map_or(Level::Process, |detail| detail.level.min(level_cap));
+        let evidence = detail.map(|detail| &detail.evidence);
         Self {
             state: Value::Value(snapshot.report.status.to_string()),
             level: Value::Value(level.to_string()),
@@ -94,6 +109,14 @@ impl Evidence {
             pid: optional_value(detail.and_then(|detail| detail.pid).map(i64::from)),
             started_at: optional_value(detail.and_then(|detail| detail.started_at).and_then(rfc3339)),
             jobs: optional_value(detail.and_then(|detail| detail.jobs).map(i64::from)),
+            jobs_succeeded: optional_value(
+                evidence.and_then(|it| it.jobs_succeeded).and_then(|jobs| jobs.try_into().ok()),
+            ),
+            verified: optional_value(evidence.and_then(|it| it.verified)),
+            job_router: optional_value(evidence.and_then(|it| it.job_router.clone())),
+            worker_groups: optional_value(
+                evidence.map(|it| it.worker_groups.iter().cloned().map(Value::Value).collect()),
+            ),
             wrapper: Value::Value(detail.map_or_else(
                 || "upstream".to_owned(),
                 |detail| format!("grit-wrapper {}", detail.wrapper_version),
@@ -116,6 +139,7 @@ impl HealthState {
             start,
             timeout,
             stable_for: duration_or(&self.stable_for, Duration::ZERO),
+            min_jobs: whole(&self.min_jobs).unwrap_or(1),
             level: match member(&self.level) {
                 Wanted::Auto => None,
                 Wanted::Level(level) => Some(level),
@@ -124,6 +148,15 @@ impl HealthState {
             start_if_stopped: self.start_if_stopped.unwrap_or(false),
             // A booting host refuses connections for minutes: by default, only the timeout limits the attempts.
             retry: known.retry(self.retry.as_ref_option(), None),
+        }
+    }
+
+    /// The highest level that the evidence records: a job that ends must not change the state of a check that waits for no jobs.
+    pub(super) fn level_cap(&self) -> Level {
+        if member::<Wanted>(&self.level) == Wanted::Level(Level::Working) {
+            Level::Working
+        } else {
+            Level::Polling
         }
     }
 
@@ -146,6 +179,13 @@ impl HealthState {
     pub(super) fn check(&self, diags: &mut Diagnostics) {
         manager::check_all(&self.runner_managers, &AttributePath::new("runner_managers"), diags);
         enum_attribute::check::<Wanted>(&self.level, AttributePath::new("level"), diags);
+        check_whole(&self.min_jobs, 1..=1_000_000, AttributePath::new("min_jobs"), diags);
+        if let (Value::Value(_), false) = (&self.min_jobs, self.level.is_unknown())
+            && self.level_cap() < Level::Working
+        {
+            let level = self.level.as_ref_option().map_or("auto", String::as_str);
+            values::min_jobs_without_working(level).error(AttributePath::new("min_jobs"), diags);
+        }
         check_duration(&self.stable_for, AttributePath::new("stable_for"), diags);
         if let Value::Value(retry) = &self.retry {
             retry.check(&AttributePath::new("retry"), diags);
@@ -207,127 +247,4 @@ pub(super) fn removed_guards(prior: &HealthState, planned: &HealthState) -> Vec<
     let ids = prior.guards.iter().flatten().filter_map(|(key, id)| Some((key, id.as_ref_option()?)));
     let removed = ids.filter(|(key, _)| !stays.contains_key(*key));
     removed.map(|(key, id)| (key.clone(), id.clone())).collect()
-}
-
-/// The schema of the resource.
-pub(super) fn schema() -> Schema {
-    let texts = || AttributeType::Map(Box::new(AttributeType::String));
-    let evidence = attributes([
-        (
-            "state",
-            computed(
-                AttributeType::String,
-                "Runner state in the last report of the wrapper; `unreachable` when the wrapper did not respond.",
-            ),
-        ),
-        ("level", computed(AttributeType::String, "Health level in the last report.")),
-        ("version", computed(AttributeType::String, "Version reported by the runner.")),
-        ("pid", computed(AttributeType::Number, "PID of the runner process.")),
-        ("started_at", computed(AttributeType::String, "Start time of the process (RFC 3339, UTC).")),
-        ("jobs", computed(AttributeType::Number, "Number of running jobs when the health was verified.")),
-        ("wrapper", computed(AttributeType::String, "`grit-wrapper` with its version, or `upstream`.")),
-        (
-            "verified_at",
-            computed(AttributeType::String, "Time at which the health was verified (RFC 3339, UTC)."),
-        ),
-        (
-            "problem",
-            computed(
-                AttributeType::String,
-                "Why the last refresh reported the runner manager as not healthy; null when it is healthy.",
-            ),
-        ),
-    ]);
-    schema_of(
-        0,
-        "Waits at create and at every update until all runner managers of a map are healthy at `level`. Resources that depend on this \
-         resource are created after that, and resources that this resource depends on are destroyed after that.",
-        [
-            ("id", computed(AttributeType::String, "Unique identifier.")),
-            (
-                "runner_managers",
-                required(
-                    AttributeType::AttributeMap(RunnerManagerArgs::attributes()),
-                    "The runner managers. Messages identify each one by its key in this map. May be empty.",
-                ),
-            ),
-            (
-                "guards",
-                optional(
-                    texts(),
-                    "IDs of the `grit_runner_drain` of these runner managers. A new drain resource changes this attribute, so the health \
-                     check runs again before old drain resources are destroyed.",
-                ),
-            ),
-            (
-                "level",
-                optional(
-                    AttributeType::String,
-                    &format!(
-                        "Required health level: {}. `process`: the runner process is running; `ready`: the runner reports that it is \
-                         ready; `polling`: GitLab accepts the runner's job requests. `auto` is the maximum level that the wrapper can \
-                         check: `process` if the runner's configuration has no `listen_address`, else `polling`. Levels above `process` \
-                         require grit-wrapper on the host.",
-                        Wanted::choices()
-                    ),
-                ),
-            ),
-            (
-                "expected_version",
-                optional(
-                    AttributeType::String,
-                    "Required version of the runner. Requires grit-wrapper on the host.",
-                ),
-            ),
-            (
-                "start_if_stopped",
-                optional(
-                    AttributeType::Bool,
-                    "Start a runner that has exited, once. Requires grit-wrapper on the host. Default `false`.",
-                ),
-            ),
-            (
-                "stable_for",
-                optional(
-                    AttributeType::String,
-                    "Time for which each runner manager must stay healthy without interruption. Default `0s`.",
-                ),
-            ),
-            (
-                "retry",
-                optional(
-                    AttributeType::AttributeSingle(RetryArgs::attributes("until the timeout")),
-                    "Retries of failed connections.",
-                ),
-            ),
-            (
-                "triggers",
-                optional(texts(), "Arbitrary values. A change of any value repeats the health check."),
-            ),
-            (
-                "timeouts",
-                optional(
-                    AttributeType::AttributeSingle(WaitTimeouts::attributes(&duration::human(
-                        HEALTH_TIMEOUT,
-                    ))),
-                    "Timeouts.",
-                ),
-            ),
-            (
-                "status",
-                computed(
-                    AttributeType::String,
-                    "`healthy`, or `unhealthy` if a refresh found a runner manager that is not healthy. In this case, the next apply \
-                     repeats the health check.",
-                ),
-            ),
-            (
-                "managers",
-                computed(
-                    AttributeType::AttributeMap(evidence),
-                    "Verified health of each runner manager, by key.",
-                ),
-            ),
-        ],
-    )
 }

@@ -24,6 +24,8 @@ pub struct HostSpec {
     pub shutdown_timeout: Option<Duration>,
     /// The tokens of the `[[runners]]` sections; `None` is one section with a token named after the instance.
     pub tokens: Option<Vec<String>>,
+    /// More TOML of every `[[runners]]` section.
+    pub section: String,
     /// Whether a configuration file exists.
     pub configured: bool,
     /// Whether the runner has an HTTP server (`/metrics` and others).
@@ -47,6 +49,7 @@ impl Default for HostSpec {
             concurrent: 4,
             shutdown_timeout: None,
             tokens: None,
+            section: String::new(),
             configured: true,
             listen: true,
             boot_takes: Duration::ZERO,
@@ -113,7 +116,8 @@ impl HostSpec {
         }
         for token in tokens {
             text += &format!(
-                "\n[[runners]]\n  name = \"{instance_name}\"\n  url = \"{queue}\"\n  token = \"{token}\"\n"
+                "\n[[runners]]\n  name = \"{instance_name}\"\n  url = \"{queue}\"\n  token = \"{token}\"\n{}\n",
+                self.section
             );
         }
         write("config.toml", text)

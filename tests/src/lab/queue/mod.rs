@@ -75,6 +75,7 @@ struct Books {
     ledger: Ledger,
     lasts: BTreeMap<JobId, Lasts>,
     refused_tokens: BTreeSet<String>,
+    paused_tokens: BTreeSet<String>,
     /// Processes whose first successful poll was recorded.
     polling: BTreeSet<RunnerProcess>,
     fault_mode: FaultMode,
@@ -127,6 +128,17 @@ impl Queue {
     /// Reverts [`Queue::refuse_token`].
     pub fn allow_token(&self, token: &str) {
         self.shared.books().refused_tokens.remove(token);
+    }
+
+    /// Pauses a runner: its requests are accepted as before, and get no jobs.
+    pub fn pause_token(&self, token: &str) {
+        self.shared.books().paused_tokens.insert(token.to_owned());
+    }
+
+    /// Reverts [`Queue::pause_token`].
+    pub fn resume_token(&self, token: &str) {
+        self.shared.books().paused_tokens.remove(token);
+        self.shared.news.notify_waiters();
     }
 
     /// Sets the fault mode, also for requests that wait now.

@@ -68,7 +68,9 @@ async fn route(shared: Arc<Shared>, request: Request<Incoming>) -> Answer {
     let path = request.uri().path().to_owned();
     let parts: Vec<&str> = path.split('/').skip(1).collect();
     match (request.method(), parts.as_slice()) {
-        (&Method::POST, ["api", "v4", "jobs", "request"]) => request_job(shared, request).await,
+        (&Method::POST, ["api", "v4", "jobs", "request"] | ["lab", "router", "get_job"]) => {
+            request_job(shared, request).await
+        }
         (&Method::PUT, ["api", "v4", "jobs", id]) => match id.parse() {
             Ok(id) => report(shared, id, request).await,
             Err(_) => http::empty(StatusCode::NOT_FOUND),
@@ -128,13 +130,15 @@ fn answer_now(shared: &Arc<Shared>, asked: &JobRequest, last_chance: bool) -> Op
         return Some(http::text(StatusCode::FORBIDDEN, "403 Forbidden"));
     }
     let hold = asked.last_update == Some(books.generation) && !last_chance;
-    if hold && !books.ledger.has_queued() {
+    let is_paused = books.paused_tokens.contains(&asked.token);
+    if hold && (is_paused || !books.ledger.has_queued()) {
         return None;
     }
     if books.polling.insert(asked.process.clone()) {
         shared.events.record(&asked.process.system_id, What::RunnerPolling { pid: asked.process.pid });
     }
-    let Some(id) = books.ledger.offer(&asked.process) else {
+    let offered = if is_paused { None } else { books.ledger.offer(&asked.process) };
+    let Some(id) = offered else {
         let mut answer = http::empty(StatusCode::NO_CONTENT);
         if let Answer::Reply(reply) = &mut answer {
             reply.headers_mut().insert(LAST_UPDATE, books.generation.into());

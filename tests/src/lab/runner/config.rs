@@ -1,6 +1,6 @@
 //! `config.toml`, as far as the stand-in reads it: `concurrent`, `check_interval`, `shutdown_timeout`, `listen_address`, and
-//! the sections `[[runners]]` with `name`, `url`, `token`, `limit`, `unhealthy_requests_limit`, `unhealthy_interval`. Tables below a section
-//! are skipped.
+//! the sections `[[runners]]` with `name`, `url`, `token`, `limit`, `unhealthy_requests_limit`, `unhealthy_interval`, and
+//! `feature_flags.FF_USE_JOB_ROUTER`. Other tables below a section are skipped.
 
 use std::{io, path::Path, time::Duration};
 
@@ -29,6 +29,8 @@ pub(super) struct Section {
     pub(super) unhealthy_requests_limit: usize,
     /// How long a disabled section sends no requests.
     pub(super) unhealthy_interval: Duration,
+    /// `FF_USE_JOB_ROUTER`.
+    pub(super) uses_job_router: bool,
 }
 
 impl Default for Section {
@@ -40,6 +42,7 @@ impl Default for Section {
             limit: 0,
             unhealthy_requests_limit: 3,
             unhealthy_interval: Duration::from_secs(3600),
+            uses_job_router: false,
         }
     }
 }
@@ -91,6 +94,7 @@ impl Config {
                         config.runners.push(Section::default());
                         Table::Runner
                     }
+                    "[runners.feature_flags]" => Table::FeatureFlags,
                     _ if line.ends_with(']') => Table::Other,
                     _ => return Err(syntax(format!("{line:?} is not a table"))),
                 };
@@ -126,6 +130,9 @@ impl Config {
                     let parsed = humantime::parse_duration(&text);
                     section.unhealthy_interval = parsed.map_err(|error| syntax(error.to_string()))?;
                 }
+                (Table::FeatureFlags, "FF_USE_JOB_ROUTER", Some(section)) => {
+                    section.uses_job_router = value == "true";
+                }
                 _ => {}
             }
         }
@@ -137,6 +144,7 @@ impl Config {
 enum Table {
     Top,
     Runner,
+    FeatureFlags,
     Other,
 }
 

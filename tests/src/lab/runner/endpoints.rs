@@ -88,6 +88,13 @@ impl Endpoints {
         text.sample("gitlab_runner_configuration_loaded_total", &[], inner.config_loads as f64);
         text.family("gitlab_runner_configuration_loading_error_total", "counter");
         text.sample("gitlab_runner_configuration_loading_error_total", &[], inner.config_errors as f64);
+        self.per_section(inner, &mut text, "gitlab_runner_failed_jobs_total", "counter", |token| {
+            inner.jobs_failed.get(token).copied()
+        });
+        self.per_section(inner, &mut text, "gitlab_runner_job_duration_seconds_count", "counter", |token| {
+            inner.jobs_ended.get(token).copied()
+        });
+        job_router(inner, &mut text);
         self.jobs(inner, &mut text);
         self.per_section(inner, &mut text, "gitlab_runner_jobs_total", "counter", |token| {
             inner.jobs_total.get(token).copied()
@@ -179,6 +186,22 @@ impl Endpoints {
     fn section<'a>(&'a self, token: &'a str, name: &'a str) -> [(&'a str, &'a str); 3] {
         [("runner", short(token)), ("runner_name", name), ("system_id", &self.system_id)]
     }
+}
+
+/// The metrics of the client of the job router, which exist also if no section uses it.
+fn job_router(inner: &Inner, text: &mut Exposition) {
+    const PREFIX: &str = "gitlab_runner_job_router";
+    let state = format!("{PREFIX}_circuit_breaker_state");
+    text.family(&state, "gauge");
+    text.sample(&state, &[], if inner.breaker_open { 1.0 } else { 0.0 });
+    if inner.fallbacks > 0 {
+        let fallbacks = format!("{PREFIX}_fallbacks_total");
+        text.family(&fallbacks, "counter");
+        text.sample(&fallbacks, &[("reason", "dial_failed")], inner.fallbacks as f64);
+    }
+    let requests = format!("{PREFIX}_get_job_duration_seconds_count");
+    text.family(&requests, "counter");
+    text.sample(&requests, &[], inner.routed as f64);
 }
 
 /// `/debug/jobs/list`: one line per job.

@@ -29,6 +29,9 @@
 //! at a reload. The end of a job is reported until it is acknowledged, also during a graceful shutdown. With `--job-process` each job has a
 //! separate process group, which a forceful shutdown may leave behind: see `job.rs`.
 //!
+//! **Job router.** A section with `FF_USE_JOB_ROUTER` requests its jobs by another call, which the metrics count without section and result.
+//! With `--job-router=down` the circuit breaker opens, and its requests go to GitLab directly.
+//!
 //! **Endpoints**, only with a listen address (the option overrides the file): `/metrics`, `/debug/jobs/list`, from 19.1 on
 //! `/debug/process/state`, from 19.2 on `/health/ready`, as set by `--emulate-version`. The metrics are those for
 //! health and jobs, with upstream's names and labels.
@@ -51,7 +54,7 @@ use config::Config;
 use endpoints::Endpoints;
 pub use job::JobProcess;
 use link::Link;
-pub use options::{Metrics, Options, Version};
+pub use options::{JobRouter, Metrics, Options, Version};
 use signals::{Stop, StopSignals};
 use state::{ProcessState, State};
 use tokio::signal::unix::{SignalKind, signal};
@@ -163,7 +166,7 @@ async fn serve(options: &Options, link: &Link, state: &Arc<State>) -> (i32, Stri
         inner.process = ProcessState::Running;
     }
     let abort = work::Abort { takes: options.abort_takes, process: options.job_process };
-    tokio::spawn(work::feed(Arc::clone(state), link.clone(), abort));
+    tokio::spawn(work::feed(Arc::clone(state), link.clone(), abort, options.job_router));
     let crash = async {
         if let (Some(after), Some(code)) = (options.crash_after, options.crash_code) {
             tokio::time::sleep(after).await;

@@ -39,6 +39,9 @@ pub struct Options {
     /// The response of `/metrics`.
     #[arg(long, value_enum, default_value_t)]
     pub metrics: Metrics,
+    /// The job router, which sections with `FF_USE_JOB_ROUTER` use.
+    #[arg(long, value_enum, default_value_t)]
+    pub job_router: JobRouter,
     /// Makes the boot verification fail: exit 1.
     #[arg(long)]
     pub boot_verify_fails: bool,
@@ -73,6 +76,15 @@ pub enum Metrics {
     Broken,
     /// No response.
     Silent,
+}
+
+/// The job router.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum JobRouter {
+    #[default]
+    Up,
+    /// It cannot be reached: the circuit breaker opens, and requests go to GitLab directly.
+    Down,
 }
 
 /// A version of GitLab Runner.

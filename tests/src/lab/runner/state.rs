@@ -63,6 +63,14 @@ pub(super) struct Inner {
     pub(super) jobs: Vec<RunningJob>,
     /// Used slots: running jobs and pending requests.
     pub(super) slots: usize,
+    /// Number of ended jobs, and of failed jobs among them, by token.
+    pub(super) jobs_ended: BTreeMap<String, usize>,
+    pub(super) jobs_failed: BTreeMap<String, usize>,
+    /// Requests through the job router that were completed, and those that were sent to GitLab directly.
+    pub(super) routed: usize,
+    pub(super) fallbacks: usize,
+    /// The circuit breaker of the job router is open.
+    pub(super) breaker_open: bool,
     /// Number of started jobs, by token.
     pub(super) jobs_total: BTreeMap<String, usize>,
     /// Responses by token, endpoint, status, method. As upstream, requests without a response are not counted.
@@ -83,6 +91,11 @@ impl State {
                 config_errors: 0,
                 jobs: Vec::new(),
                 slots: 0,
+                jobs_ended: BTreeMap::new(),
+                jobs_failed: BTreeMap::new(),
+                routed: 0,
+                fallbacks: 0,
+                breaker_open: false,
                 jobs_total: BTreeMap::new(),
                 statuses: BTreeMap::new(),
                 health_failures: BTreeMap::new(),

@@ -9,6 +9,7 @@ use super::{
     config::Section,
     job::{Group, JobProcess},
     link::Link,
+    options::JobRouter,
     say,
     state::{RunningJob, State},
 };
@@ -24,7 +25,7 @@ use crate::lab::{
 const REPORT_RETRY: Duration = Duration::from_millis(200);
 
 /// Runs one worker per section of the configuration until shutdown begins, following reloads.
-pub(super) async fn feed(state: Arc<State>, link: Link, abort: Abort) {
+pub(super) async fn feed(state: Arc<State>, link: Link, abort: Abort, router: JobRouter) {
     let mut workers: BTreeMap<String, CancellationToken> = BTreeMap::new();
     while !state.stopping.is_cancelled() {
         let changed = state.changed.notified();
@@ -45,6 +46,7 @@ pub(super) async fn feed(state: Arc<State>, link: Link, abort: Abort) {
                     section,
                     enough: enough.clone(),
                     abort,
+                    router,
                 };
                 tokio::spawn(worker.run());
                 enough
@@ -64,6 +66,7 @@ struct Worker {
     section: Section,
     enough: CancellationToken,
     abort: Abort,
+    router: JobRouter,
 }
 
 /// The kind of the jobs, and their end on abort.
@@ -162,7 +165,9 @@ impl Worker {
             process: self.link.process().clone(),
             last_update: *last_update,
         };
-        let url = format!("{}/api/v4/jobs/request", self.section.url);
+        let is_routed = self.is_routed();
+        let path = if is_routed { "lab/router/get_job" } else { "api/v4/jobs/request" };
+        let url = format!("{}/{path}", self.section.url);
         let reply = match http::send("POST", &url, Some(&request)).await {
             Ok(reply) => reply,
             Err(error) => {
@@ -170,7 +175,11 @@ impl Worker {
                 return Polled::Unhealthy;
             }
         };
-        self.state.count_answer(&self.section.token, "request_job", reply.status.as_u16(), "post");
+        if is_routed {
+            self.state.lock().routed += 1;
+        } else {
+            self.state.count_answer(&self.section.token, "request_job", reply.status.as_u16(), "post");
+        }
         match reply.status {
             StatusCode::CREATED => match reply.json() {
                 Ok(offer) => Polled::Job(offer),
@@ -198,6 +207,19 @@ impl Worker {
         }
     }
 
+    /// Whether the next request goes through the job router. As upstream, a router that cannot be reached opens the circuit breaker.
+    fn is_routed(&self) -> bool {
+        if !self.section.uses_job_router {
+            return false;
+        }
+        let mut inner = self.state.lock();
+        if self.router == JobRouter::Down {
+            inner.breaker_open = true;
+            inner.fallbacks += 1;
+        }
+        self.router == JobRouter::Up
+    }
+
     /// Accepts an offer and runs the job in a new task; `false` if the offer is no longer valid.
     async fn take_up(&self, offer: JobOffer) -> bool {
         let accepted = self.report(&offer, ReportedState::Running, None).await;
@@ -220,6 +242,7 @@ impl Worker {
             section: self.section.clone(),
             enough: self.enough.clone(),
             abort: self.abort,
+            router: self.router,
         };
         tokio::spawn(async move { job.run_job(offer).await });
         true
@@ -257,7 +280,15 @@ impl Worker {
             }
             tokio::time::sleep(REPORT_RETRY).await;
         }
-        self.state.lock().jobs.retain(|job| job.id != offer.id);
+        {
+            let mut inner = self.state.lock();
+            let token = &self.section.token;
+            if end == ReportedState::Failed {
+                *inner.jobs_failed.entry(token.clone()).or_default() += 1;
+            }
+            *inner.jobs_ended.entry(token.clone()).or_default() += 1;
+            inner.jobs.retain(|job| job.id != offer.id);
+        }
         self.free_slot();
     }
 

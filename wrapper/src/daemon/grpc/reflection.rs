@@ -1,8 +1,7 @@
 //! gRPC's server reflection: `grpcurl -plaintext -unix /run/grit-wrapper/wrapper.sock list`, and every call without a definition at hand.
 //!
-//! Our own, and small: the usual crate decodes all definitions at the start and keeps them, for a question that few wrappers are ever asked.
-//! Here they are constants, found by a table that was generated with them. The answers are the same under the older name of
-//! the service, `v1alpha`, which has the same messages.
+//! The usual crate decodes all definitions at the start and keeps them in memory, for a call that is rare. Here they are constants in a
+//! generated table. The older name of the service, `v1alpha`, has the same messages and the same answers.
 
 use std::{
     convert::Infallible,
@@ -31,7 +30,7 @@ use tonic::{
 use super::calls::Authorizer;
 use crate::daemon::access::Rights;
 
-/// Tells those who may look what there is.
+/// The reflection service, for clients with read access.
 #[derive(Clone, Debug)]
 pub(super) struct Reflection {
     pub(super) authorizer: Authorizer,
@@ -48,7 +47,7 @@ impl ServerReflection for Reflection {
         let (questions, _) = self.authorizer.open(Rights::Read, request)?;
         let hidden = self.hidden;
         let answers = questions.map(move |question| question.map(|question| answer(question, hidden)));
-        // What went wrong is the last answer.
+        // An error is the last answer.
         let answers = answers.scan(false, |over, answer| {
             let wanted = !*over;
             *over = answer.is_err();

@@ -27,18 +27,18 @@ use super::{
 };
 use crate::daemon::{counters::Counters, listen::Listener};
 
-/// The largest request is a callback with its headers. Answers have no limit here, since one that could not be encoded would hide what
-/// was done: [`Status`](crate::daemon::status::Status) keeps them short.
+/// The largest request is a callback with its headers. Responses have no limit here, because a response that cannot be encoded would hide
+/// the result of a change: [`Status`](crate::daemon::status::Status) limits its texts.
 const MAX_REQUEST: usize = 64 * 1024;
 
-/// Calls at one time on one connection. Each may hold a message that has not come to its end.
+/// Concurrent calls on one connection. Each can hold an incomplete message in memory.
 const MAX_STREAMS: u32 = 8;
 
-/// How long a call may take until its answer begins. The longest is a start, whose exec may hang for half of it.
+/// Timeout until the response to a call begins. The longest call is a start, whose exec may take half of this time.
 const CALL_LIMIT: Duration = Duration::from_secs(60);
 
-/// How long an ending server waits for the calls under way.
-const DRAIN_LIMIT: Duration = Duration::from_secs(2);
+/// How long a server that shuts down waits for open calls.
+const SHUTDOWN_LIMIT: Duration = Duration::from_secs(2);
 
 /// Why serving ended before it was stopped.
 #[derive(Debug, Error)]
@@ -53,13 +53,13 @@ pub enum ServeError {
 #[derive(Clone, Debug)]
 pub struct Services {
     pub upstream: Upstream,
-    /// Ours; left out, the wrapper looks to clients as upstream's does.
+    /// Without it, clients see the API of upstream's wrapper only.
     pub v1: Option<WrapperV1>,
     /// Where the calls are counted.
     pub counters: Arc<Counters>,
 }
 
-/// Serves all `listeners` until `stop` is cancelled; then lets open calls end, for [`DRAIN_LIMIT`] at most.
+/// Serves all `listeners` until `stop` is cancelled, then waits for open calls, at most [`SHUTDOWN_LIMIT`].
 ///
 /// # Errors
 ///
@@ -91,7 +91,7 @@ pub async fn serve(
         .serve_with_incoming_shutdown(connections, stop.clone().cancelled_owned());
     let drained = async {
         stop.cancelled().await;
-        sleep(DRAIN_LIMIT).await;
+        sleep(SHUTDOWN_LIMIT).await;
     };
     tokio::select! {
         ended = server => ended?,
@@ -104,7 +104,7 @@ async fn routes(services: Services) -> Routes {
     let hidden: &[_] = if services.v1.is_some() { &[] } else { &[WrapperServer::<WrapperV1>::NAME] };
     let reflection = Reflection { authorizer: services.upstream.authorizer().clone(), hidden };
     let reflection = ServerReflectionServer::new(reflection).max_decoding_message_size(MAX_REQUEST);
-    // Health of the wrapper itself: it answers. The runner's health is what the wrapper answers.
+    // The health service reports that the wrapper responds. The status has the health of the runner.
     let (reporter, health) = health_reporter();
     reporter.set_serving::<ProcessWrapperServer<Upstream>>().await;
     let mut routes = RoutesBuilder::default();

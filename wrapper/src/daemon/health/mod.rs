@@ -1,10 +1,11 @@
-//! Health of the runner: three levels, each of which includes the levels below it.
+//! Health of the runner: four levels, each of which includes the levels below it.
 //!
 //! | level | condition |
 //! | --- | --- |
 //! | process | it has been running for the minimum uptime, is not stopping, and was not restarted recently |
 //! | ready | its configuration has `[[runners]]` sections, and it reports that it is ready (`/health/ready`, else its process state, else its metrics) |
-//! | polling | GitLab sent a 2xx response to job requests of every `[[runners]]` section |
+//! | polling | GitLab sent a 2xx response to job requests of every `[[runners]]` section, or the job router completed them. A paused runner polls, too |
+//! | working | at least one job has ended successfully since the start of the process |
 //!
 //! [`prober`] probes the runner periodically and publishes a [`Health`]; [`level`] computes the level without I/O. Health is reported
 //! only; the supervisor does not act on it.
@@ -15,48 +16,29 @@ mod config_reader;
 mod http_client;
 mod job_list;
 mod level;
+mod polls;
 mod prober;
 mod runner_config;
 mod runner_metrics;
+mod settings;
 
 use std::time::Duration;
 
-use serde::Serialize;
 use tokio::time::Instant;
 
 use crate::supervise::{ChildInfo, Phase, State};
 
 #[cfg(test)]
 pub(crate) use self::job_list::parse as parse_jobs;
+use self::level::SUSPENDED;
 pub use self::{
     job_list::Job,
-    prober::{Prober, Settings},
+    level::Level,
+    prober::Prober,
     runner_config::{ConfigError, RunnerConfig, Section, Source},
+    runner_metrics::{CircuitBreaker, JobRouter},
+    settings::Settings,
 };
-
-/// A health level.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Level {
-    /// Not healthy.
-    #[default]
-    None,
-    Process,
-    Ready,
-    Polling,
-}
-
-impl Level {
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::None => "none",
-            Self::Process => "process",
-            Self::Ready => "ready",
-            Self::Polling => "polling",
-        }
-    }
-}
 
 /// The result of a probe. [`Health::of`] combines it with the current state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -84,8 +66,25 @@ pub struct Health {
     pub oldest: Option<Oldest>,
     /// Time of the last decrease of the number of jobs; `None` if none was observed for this runner.
     pub fewer_jobs: Option<Instant>,
+    /// Jobs that have ended since the start of the runner's process; `None` if unknown.
+    pub ended_jobs: Option<EndedJobs>,
+    /// Maximum number of running jobs, from the configuration.
+    pub concurrent: Option<u64>,
+    /// The result of boot-verify; `None` if it is not enabled in all sections.
+    pub verified: Option<bool>,
+    /// The job router, if a section uses it.
+    pub job_router: Option<JobRouter>,
+    /// The autoscaling groups of the sections, sorted.
+    pub worker_groups: Vec<String>,
     /// Time of the last accepted job request of any section; `None` if none was observed for this runner.
     pub last_poll: Option<Instant>,
+}
+
+/// Jobs that have ended since the start of the runner's process, from its counters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EndedJobs {
+    pub succeeded: u64,
+    pub failed: u64,
 }
 
 /// The oldest running job.
@@ -136,10 +135,6 @@ impl Health {
     }
 }
 
-/// A suspended process does not receive SIGQUIT either, so a drain does not start.
-const SUSPENDED: &str =
-    "the runner's process is suspended (SIGSTOP or a debugger) and does nothing until it receives SIGCONT";
-
 /// For this time after its start, an unprobed child is reported as starting. An adopted child is older.
 const JUST_STARTED: Duration = Duration::from_secs(60);
 
@@ -164,14 +159,14 @@ mod tests {
         assert_eq!(health.of(&State::Running { child: first, reload: None }), health);
         let later = ChildInfo { started: first.started + Duration::from_secs(1), ..first };
         for other in [child(8), later] {
-            let told = health.of(&State::Running { child: other, reload: None });
+            let found = health.of(&State::Running { child: other, reload: None });
             let reasons = vec!["the runner is starting and has not been probed yet".to_owned()];
-            assert_eq!(told, Health { reasons, ..Health::default() });
+            assert_eq!(found, Health { reasons, ..Health::default() });
         }
         let phase = Phase::Draining { since: Instant::now() };
         let stop = Stop::new("d", Mode::Graceful);
-        let told = health.of(&State::Stopping { child: child(8), stop, phase });
-        assert_eq!((told.level, told.jobs), (Level::None, None));
+        let found = health.of(&State::Stopping { child: child(8), stop, phase });
+        assert_eq!((found.level, found.jobs), (Level::None, None));
     }
 
     #[test]
@@ -191,12 +186,12 @@ mod tests {
             (stopping(Phase::Spacing { until: now }), "stopped forcefully", Some(3)),
             (stopping(Phase::Killed), "stopped forcefully", Some(3)),
         ] {
-            let told = health.of(&state);
-            assert!(told.reasons.len() == 1 && told.reasons[0].contains(reason), "{told:?}");
-            assert_eq!((told.level, told.jobs), (Level::None, jobs), "{state:?}");
+            let found = health.of(&state);
+            assert!(found.reasons.len() == 1 && found.reasons[0].contains(reason), "{found:?}");
+            assert_eq!((found.level, found.jobs), (Level::None, jobs), "{state:?}");
         }
         let suspended = Health { suspended: true, ..health };
-        let told = suspended.of(&stopping(Phase::Draining { since: now }));
-        assert_eq!(told.reasons, [SUSPENDED], "it does not drain");
+        let found = suspended.of(&stopping(Phase::Draining { since: now }));
+        assert_eq!(found.reasons, [SUSPENDED], "it does not drain");
     }
 }

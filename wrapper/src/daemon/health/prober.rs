@@ -1,6 +1,6 @@
 //! The task that probes the runner.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use hyper::StatusCode;
 use tokio::{
@@ -10,35 +10,18 @@ use tokio::{
 use tracing::{debug, info};
 
 use super::{
-    Health, Level, Oldest,
+    EndedJobs, Health, Oldest,
     config_reader::Reader,
     http_client::{GetError, Http},
     job_list::{self, Job},
-    level::{Answers, Evidence, Polls, health_level, level_max},
-    runner_config::Source,
-    runner_metrics::{self, Facts},
+    level::{Answers, Evidence, Level, boot_verified, health_level, level_max},
+    polls::Polls,
+    runner_config::{RunnerConfig, Section},
+    runner_metrics::{self, RunnerMetrics},
+    settings::Settings,
 };
 use crate::supervise::log_key as key;
 use crate::supervise::{ChildInfo, Handle, State, Supervision, process};
-
-/// Settings of the prober.
-#[derive(Clone, Debug)]
-pub struct Settings {
-    pub source: Source,
-    /// Minimum uptime of a healthy runner.
-    pub min_uptime: Duration,
-    /// Minimum number of `[[runners]]` sections.
-    pub min_sections: usize,
-    /// Interval between probes of a runner at its maximum level.
-    pub interval: Duration,
-}
-
-impl Settings {
-    /// A runner with an invalid configuration exits earlier.
-    pub const MIN_UPTIME: Duration = Duration::from_secs(2);
-    /// Long enough for low costs, short enough to show the progress of a drain.
-    pub const INTERVAL: Duration = Duration::from_secs(5);
-}
 
 /// Interval between probes while a change is expected: after a start, below the maximum level, and during a drain.
 const START_INTERVAL: Duration = Duration::from_secs(1);
@@ -77,17 +60,20 @@ struct Memory {
     fewer_jobs: Option<Instant>,
     accepted: u64,
     last_poll: Option<Instant>,
+    /// The configuration of the runner's start, if this wrapper has read it before a reload.
+    first_config: Option<Arc<RunnerConfig>>,
 }
 
 impl Memory {
     /// Counts accepted job requests. Requests before the first probe, as of an adopted runner, count as of now: a time that is too late
     /// delays an alert, but a time that is too early causes a false one.
-    fn count_polls(&mut self, facts: &Facts, now: Instant) {
+    fn count_polls(&mut self, metrics: &RunnerMetrics, now: Instant) {
         // A failed read of the metrics does not reset the counters.
-        if facts.sections.is_empty() {
+        if metrics.sections.is_empty() {
             return;
         }
-        let accepted = facts.sections.values().map(|requests| requests.accepted).sum();
+        let direct: u64 = metrics.sections.values().map(|requests| requests.accepted).sum();
+        let accepted = direct + metrics.router.map_or(0, |router| router.requests);
         if accepted > self.accepted {
             self.last_poll = Some(now);
         }
@@ -177,8 +163,8 @@ impl Prober {
         if memory.child != Some(child) {
             *memory = Memory { child: Some(child), ..Memory::default() };
         }
-        let config = self.reader.read().await;
-        let config = config.as_deref();
+        let read = self.reader.read().await;
+        let config = read.as_deref();
         let endpoint = self.reader.endpoint(config.ok());
         let suspended = process::is_suspended(child.pid);
         let (answers, jobs) = match &endpoint {
@@ -192,8 +178,11 @@ impl Prober {
             None => (None, None),
         };
         if let Some(answers) = &answers {
-            memory.polls.update(&answers.facts, config.ok());
-            memory.count_polls(&answers.facts, Instant::now());
+            memory.polls.update(&answers.metrics, config.ok());
+            memory.count_polls(&answers.metrics, Instant::now());
+            if memory.first_config.is_none() && answers.metrics.config_loads == 1 {
+                memory.first_config = read.as_ref().ok().cloned();
+            }
         }
         let evidence = Evidence {
             uptime: uptime(&supervision.state, child),
@@ -208,8 +197,18 @@ impl Prober {
         };
         let (level, reasons) = health_level(&evidence);
         let level_max = level_max(&evidence);
-        let facts = answers.map(|answers| answers.facts).unwrap_or_default();
-        let count = jobs.as_ref().map(Vec::len).or(facts.jobs);
+        let first_config = memory.first_config.as_deref();
+        let verified =
+            first_config.zip(answers.as_ref()).and_then(|(first, seen)| boot_verified(first, seen));
+        let metrics = answers.map(|answers| answers.metrics).unwrap_or_default();
+        let sections = config.map(|config| config.sections.as_slice()).unwrap_or_default();
+        let uses_router = sections.iter().any(|section| section.uses_job_router);
+        // Without a version these are not the metrics of a runner.
+        let ended_jobs = metrics
+            .version
+            .is_some()
+            .then(|| EndedJobs { succeeded: metrics.jobs_succeeded(), failed: metrics.jobs_failed });
+        let count = jobs.as_ref().map(Vec::len).or(metrics.jobs);
         memory.count_jobs(count, Instant::now());
         debug!({ key::LEVEL } = ?level, { key::REASONS } = ?reasons, "probe finished");
         Health {
@@ -218,14 +217,19 @@ impl Prober {
             level,
             level_max,
             reasons,
-            version: facts.version,
-            revision: facts.revision,
-            process_state: facts.process_state,
+            version: metrics.version,
+            revision: metrics.revision,
+            process_state: metrics.process_state,
             sections: config.ok().map(|config| config.sections.len()),
             polling_sections: config.ok().map(|config| memory.polls.polling(config)),
             jobs: count,
             oldest: jobs.as_deref().and_then(oldest),
             fewer_jobs: memory.fewer_jobs,
+            ended_jobs,
+            concurrent: config.ok().and_then(|config| config.concurrent),
+            verified,
+            job_router: metrics.router.filter(|_| uses_router),
+            worker_groups: worker_groups(sections),
             last_poll: memory.last_poll,
         }
     }
@@ -247,7 +251,7 @@ impl Prober {
         let (status, metrics) = metrics;
         let fault = (status != StatusCode::OK)
             .then(|| format!("cannot read the runner's metrics at {endpoint}: HTTP status {status}"));
-        Answers { fault, ready, facts: runner_metrics::parse(&metrics) }
+        Answers { fault, ready, metrics: runner_metrics::parse(&metrics) }
     }
 
     async fn pages(&self, endpoint: &str) -> Result<((StatusCode, String), (StatusCode, String)), GetError> {
@@ -258,7 +262,7 @@ impl Prober {
 /// Drops responses of a server that belongs to another process, such as a previous runner or a second runner on the same address. Such a
 /// server is older than the child. A younger server may have been started by the command.
 fn of_this(pid: u32, endpoint: &str, answers: Answers) -> Answers {
-    let Some((theirs, ours)) = answers.facts.process_started.zip(process::started_at(pid)) else {
+    let Some((theirs, ours)) = answers.metrics.process_started.zip(process::started_at(pid)) else {
         return answers;
     };
     let older = ours - theirs;
@@ -277,6 +281,11 @@ const SAME_START: f64 = 2.0;
 /// Uptime of a child that is not stopping.
 fn uptime(state: &State, child: ChildInfo) -> Option<Duration> {
     matches!(state, State::Running { .. }).then(|| Instant::now().saturating_duration_since(child.started))
+}
+
+fn worker_groups(sections: &[Section]) -> Vec<String> {
+    let groups: BTreeSet<_> = sections.iter().filter_map(|section| section.worker_group.clone()).collect();
+    groups.into_iter().collect()
 }
 
 fn oldest(jobs: &[Job]) -> Option<Oldest> {
@@ -329,8 +338,8 @@ mod tests {
             let requests = |accepted| Requests { accepted, rejected, ..Requests::default() };
             let named =
                 accepted.iter().enumerate().map(|(name, accepted)| (name.to_string(), requests(*accepted)));
-            let facts = Facts { sections: named.collect(), ..Facts::default() };
-            memory.count_polls(&facts, begin + Duration::from_secs(second));
+            let metrics = RunnerMetrics { sections: named.collect(), ..RunnerMetrics::default() };
+            memory.count_polls(&metrics, begin + Duration::from_secs(second));
             memory.last_poll.map(|moment| (moment - begin).as_secs())
         };
         assert_eq!((seen(&[], 0, 0), seen(&[0, 0], 5, 1)), (None, None));

@@ -1,6 +1,7 @@
 //! Settings of the runner, from its command line, environment and `config.toml`.
 
 use std::{
+    collections::HashMap,
     ffi::{OsStr, OsString},
     path::{Path, PathBuf},
     time::Duration,
@@ -25,6 +26,8 @@ pub struct Source {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RunnerConfig {
     pub listen_address: Option<String>,
+    /// Maximum number of running jobs; `None` if the file has no valid number.
+    pub concurrent: Option<u64>,
     pub sections: Vec<Section>,
 }
 
@@ -38,6 +41,26 @@ pub struct Section {
     pub unhealthy_requests_limit: u64,
     /// ...for this time.
     pub unhealthy_interval: Duration,
+    /// Job requests go through the job router (`FF_USE_JOB_ROUTER`).
+    pub uses_job_router: bool,
+    /// A canary job runs at the start of the runner (`experimental.boot_verify`).
+    pub boot_verify: bool,
+    /// The autoscaling group: plugin, location and name.
+    pub worker_group: Option<String>,
+}
+
+impl Default for Section {
+    fn default() -> Self {
+        Self {
+            name: String::new(),
+            short_token: String::new(),
+            unhealthy_requests_limit: Self::UNHEALTHY_REQUESTS_LIMIT,
+            unhealthy_interval: Self::UNHEALTHY_INTERVAL,
+            uses_job_router: false,
+            boot_verify: false,
+            worker_group: None,
+        }
+    }
 }
 
 impl Section {
@@ -134,6 +157,7 @@ pub(super) fn parse(text: &str) -> Result<RunnerConfig, String> {
     #[derive(Deserialize)]
     struct File {
         listen_address: Option<String>,
+        concurrent: Option<i64>,
         #[serde(default)]
         runners: Vec<Runner>,
     }
@@ -145,6 +169,20 @@ pub(super) fn parse(text: &str) -> Result<RunnerConfig, String> {
         token: String,
         unhealthy_requests_limit: Option<i64>,
         unhealthy_interval: Option<GoDuration>,
+        #[serde(default)]
+        feature_flags: HashMap<String, bool>,
+        #[serde(default)]
+        experimental: Experimental,
+        autoscaler: Option<Autoscaler>,
+    }
+    #[derive(Default, Deserialize)]
+    struct Experimental {
+        boot_verify: Option<BootVerify>,
+    }
+    #[derive(Deserialize)]
+    struct BootVerify {
+        #[serde(default)]
+        enabled: bool,
     }
     /// The runner accepts a string such as `"120s"`, or a number of nanoseconds.
     #[derive(Deserialize)]
@@ -180,11 +218,39 @@ pub(super) fn parse(text: &str) -> Result<RunnerConfig, String> {
             .unhealthy_interval
             .and_then(GoDuration::value)
             .unwrap_or(Section::UNHEALTHY_INTERVAL),
+        uses_job_router: runner.feature_flags.get("FF_USE_JOB_ROUTER").copied().unwrap_or_default(),
+        boot_verify: runner.experimental.boot_verify.is_some_and(|boot_verify| boot_verify.enabled),
+        worker_group: runner.autoscaler.as_ref().and_then(Autoscaler::group),
     };
     Ok(RunnerConfig {
         listen_address: file.listen_address.filter(|address| !address.is_empty()),
+        concurrent: file.concurrent.map_or(Some(1), |count| u64::try_from(count).ok()),
         sections: file.runners.into_iter().map(section).collect(),
     })
+}
+
+/// The autoscaler of a section.
+#[derive(Deserialize)]
+struct Autoscaler {
+    #[serde(default)]
+    plugin: String,
+    #[serde(default)]
+    plugin_config: HashMap<String, toml::Value>,
+}
+
+impl Autoscaler {
+    /// Identifies the autoscaling group in the account of the plugin's credentials. Groups of the same name in other places are other groups.
+    fn group(&self) -> Option<String> {
+        let text = |key: &str| self.plugin_config.get(key).and_then(toml::Value::as_str);
+        let name = text("name").filter(|name| !name.is_empty())?;
+        // `fleeting-plugin-aws`, `aws:1.2`, and `registry.example/plugins/aws:latest` are the same plugin.
+        let plugin = self.plugin.rsplit('/').next().unwrap_or_default();
+        let plugin = plugin.split(':').next().unwrap_or_default();
+        let plugin = plugin.strip_prefix("fleeting-plugin-").unwrap_or(plugin);
+        let location = ["project", "subscription_id", "resource_group_name", "region", "zone"];
+        let parts = [plugin].into_iter().chain(location.iter().filter_map(|key| text(key))).chain([name]);
+        Some(parts.filter(|part| !part.is_empty()).collect::<Vec<_>>().join("/"))
+    }
 }
 
 /// GitLab Runner shows the first nine characters of a token, after the prefix of newer tokens.
@@ -252,8 +318,34 @@ mod tests {
         assert_eq!(limits("unhealthy_requests_limit = 10\nunhealthy_interval = \"120s\""), (10, 120));
         assert_eq!(limits("unhealthy_requests_limit = 0\nunhealthy_interval = 5000000000"), (3, 5));
         assert_eq!(limits("unhealthy_requests_limit = -1\nunhealthy_interval = true"), (3, 3600));
-        assert_eq!(parse("").unwrap(), RunnerConfig::default());
+        assert_eq!(parse("").unwrap(), RunnerConfig { concurrent: Some(1), ..RunnerConfig::default() });
+        assert_eq!((config.concurrent, parse("concurrent = -1").unwrap().concurrent), (Some(4), None));
         let error = parse("[[runners]]\ntoken = \"s3cret\n").unwrap_err();
         assert!(!error.contains("s3cret"), "{error}");
+    }
+
+    #[test]
+    fn job_router_boot_verify_and_worker_group_are_parsed() {
+        let section = |more: &str| parse(&format!("[[runners]]\n{more}")).unwrap().sections.remove(0);
+        let of = |more: &str| {
+            let section = section(more);
+            (section.uses_job_router, section.boot_verify)
+        };
+        assert_eq!(of(""), (false, false));
+        assert_eq!(of("[runners.feature_flags]\nFF_USE_JOB_ROUTER = true"), (true, false));
+        assert_eq!(of("[runners.feature_flags]\nFF_USE_JOB_ROUTER = false"), (false, false));
+        assert_eq!(of("[runners.experimental.boot_verify]\nenabled = true\ntimeout = \"5m\""), (false, true));
+        let group = |plugin: &str, config: &str| {
+            let text = format!(
+                "[runners.autoscaler]\nplugin = \"{plugin}\"\n[runners.autoscaler.plugin_config]\n{config}\n"
+            );
+            section(&text).worker_group
+        };
+        assert_eq!(group("aws", ""), None);
+        for plugin in ["aws", "fleeting-plugin-aws", "aws:1.2", "registry.example:5000/fleeting/aws:latest"] {
+            assert_eq!(group(plugin, "name = \"blue\"\nprofile = \"ci\"").as_deref(), Some("aws/blue"));
+        }
+        let google = "name = \"blue\"\nproject = \"p\"\nzone = \"europe-west1-b\"";
+        assert_eq!(group("googlecloud:latest", google).as_deref(), Some("googlecloud/p/europe-west1-b/blue"));
     }
 }

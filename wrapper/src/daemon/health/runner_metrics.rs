@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 /// The result of one read of the metrics.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Facts {
+pub(super) struct RunnerMetrics {
     /// The sum of `gitlab_runner_jobs`; absent before the first poll, which does not mean 0.
     pub(super) jobs: Option<usize>,
     pub(super) process_state: Option<String>,
@@ -14,6 +14,41 @@ pub(super) struct Facts {
     pub(super) revision: Option<String>,
     /// By short token, which is the label of a section.
     pub(super) sections: BTreeMap<String, Requests>,
+    /// Jobs that have ended, and those of them that have failed. Canary jobs of boot-verify do not count.
+    pub(super) jobs_ended: u64,
+    pub(super) jobs_failed: u64,
+    /// How often the configuration was loaded. 1: it is the one of the start.
+    pub(super) config_loads: u64,
+    /// The client of the job router, from 19.x on.
+    pub(super) router: Option<JobRouter>,
+}
+
+/// The runner's client of the job router.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct JobRouter {
+    pub circuit_breaker: CircuitBreaker,
+    /// Job requests that were completed, with any result.
+    pub requests: u64,
+    /// Job requests that were sent to GitLab directly instead.
+    pub fallbacks: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CircuitBreaker {
+    #[default]
+    Closed,
+    Open,
+    HalfOpen,
+}
+
+impl CircuitBreaker {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Closed => "closed",
+            Self::Open => "open",
+            Self::HalfOpen => "half_open",
+        }
+    }
 }
 
 /// Counters of the job requests of one section since the runner's start.
@@ -27,18 +62,27 @@ pub(super) struct Requests {
     pub(super) health_failures: u64,
 }
 
-pub(super) fn parse(text: &str) -> Facts {
-    let mut facts = Facts::default();
+pub(super) fn parse(text: &str) -> RunnerMetrics {
+    let mut metrics = RunnerMetrics::default();
     let of_use = |line: &&str| line.starts_with("gitlab_runner_") || line.starts_with("process_start_time");
     for line in text.lines().filter(of_use) {
         if let Some(sample) = Sample::parse(line) {
-            facts.add(&sample);
+            metrics.add(&sample);
         }
     }
-    facts
+    metrics
 }
 
-impl Facts {
+impl RunnerMetrics {
+    /// Jobs that have ended successfully.
+    pub(super) fn jobs_succeeded(&self) -> u64 {
+        self.jobs_ended.saturating_sub(self.jobs_failed)
+    }
+
+    fn router(&mut self) -> &mut JobRouter {
+        self.router.get_or_insert_default()
+    }
+
     fn add(&mut self, sample: &Sample<'_>) {
         match sample.name {
             "gitlab_runner_jobs" => {
@@ -63,6 +107,20 @@ impl Facts {
                     _ => requests.other += sample.count(),
                 }
             }
+            "gitlab_runner_job_duration_seconds_count" => self.jobs_ended += sample.count(),
+            "gitlab_runner_failed_jobs_total" => self.jobs_failed += sample.count(),
+            "gitlab_runner_configuration_loaded_total" => self.config_loads = sample.count(),
+            "gitlab_runner_job_router_circuit_breaker_state" => {
+                self.router().circuit_breaker = match sample.count() {
+                    0 => CircuitBreaker::Closed,
+                    1 => CircuitBreaker::Open,
+                    _ => CircuitBreaker::HalfOpen,
+                };
+            }
+            "gitlab_runner_job_router_get_job_duration_seconds_count" => {
+                self.router().requests += sample.count();
+            }
+            "gitlab_runner_job_router_fallbacks_total" => self.router().fallbacks += sample.count(),
             "gitlab_runner_worker_health_check_failures_total" => {
                 let Some(section) = sample.label("runner") else { return };
                 self.sections.entry(section).or_default().health_failures += sample.count();
@@ -154,22 +212,36 @@ gitlab_runner_api_request_statuses_total{endpoint="update_job",runner="def",stat
 gitlab_runner_worker_health_check_failures_total{runner="def",runner_name="x"} 3
 gitlab_runner_process_state_info{state="running"} 1
 gitlab_runner_version_info{name="gitlab-runner",revision="r1",version="19.2.0"} 1
+gitlab_runner_job_duration_seconds_bucket{mode="traditional",runner="abc",le="30"} 2
+gitlab_runner_job_duration_seconds_count{mode="traditional",runner="abc"} 4
+gitlab_runner_job_duration_seconds_count{mode="traditional",runner="def"} 1
+gitlab_runner_failed_jobs_total{failure_reason="script_failure",mode="traditional",runner="abc"} 2
+gitlab_runner_failed_jobs_total{failure_reason="runner_system_failure",mode="traditional",runner="def"} 1
+gitlab_runner_configuration_loaded_total 2
+gitlab_runner_job_router_circuit_breaker_state 2
+gitlab_runner_job_router_get_job_duration_seconds_count 7
+gitlab_runner_job_router_fallbacks_total{reason="breaker_open"} 3
+gitlab_runner_job_router_fallbacks_total{reason="no_discovery"} 1
 process_start_time_seconds 1.70000000012e+09
 gitlab_runner_broken{
 "#;
-        let facts = parse(text);
-        assert_eq!(facts.jobs, Some(5));
-        assert_eq!(facts.process_state.as_deref(), Some("running"));
-        assert_eq!((facts.version.as_deref(), facts.revision.as_deref()), (Some("19.2.0"), Some("r1")));
-        assert_eq!(facts.process_started, Some(1_700_000_000.12));
-        let [abc, def] = ["abc", "def"].map(|section| facts.sections[section]);
+        let metrics = parse(text);
+        assert_eq!(metrics.jobs, Some(5));
+        assert_eq!(metrics.process_state.as_deref(), Some("running"));
+        assert_eq!((metrics.version.as_deref(), metrics.revision.as_deref()), (Some("19.2.0"), Some("r1")));
+        assert_eq!(metrics.process_started, Some(1_700_000_000.12));
+        let [abc, def] = ["abc", "def"].map(|section| metrics.sections[section]);
         assert_eq!(abc, Requests { accepted: 13, ..Requests::default() });
+        assert_eq!((metrics.jobs_ended, metrics.jobs_failed, metrics.jobs_succeeded()), (5, 3, 2));
+        assert_eq!(metrics.config_loads, 2);
+        let router = JobRouter { circuit_breaker: CircuitBreaker::HalfOpen, requests: 7, fallbacks: 4 };
+        assert_eq!(metrics.router, Some(router));
         assert_eq!(def, Requests { rejected: 4, health_failures: 3, ..Requests::default() });
     }
 
     #[test]
     fn missing_jobs_metric_is_not_zero() {
-        assert_eq!(parse("").jobs, None);
+        assert_eq!((parse("").jobs, parse("").router), (None, None));
         assert_eq!(parse("gitlab_runner_jobs{state=\"idle\"} 0\n").jobs, Some(0));
     }
 }

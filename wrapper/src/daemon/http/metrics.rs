@@ -97,13 +97,13 @@ fn runner(page: &mut MetricsText, status: &Status) {
     page.sample("grit_wrapper_runner_ready", &[], u8::from(level >= Level::Ready));
     page.gauge(
         "grit_wrapper_runner_health_level",
-        "Health level of the runner: 0 none, 1 process, 2 ready, 3 polling.",
+        "Health level of the runner: 0 none, 1 process, 2 ready, 3 polling, 4 working.",
     );
     page.sample("grit_wrapper_runner_health_level", &[], level as u8);
     if let Some(level_max) = health.level_max {
         page.gauge(
             "grit_wrapper_runner_health_level_max",
-            "Highest health level that this runner can reach: 1 process, 3 polling.",
+            "Highest health level that this runner can reach: 1 process, 4 working.",
         );
         page.sample("grit_wrapper_runner_health_level_max", &[], level_max as u8);
     }
@@ -149,6 +149,16 @@ fn jobs(page: &mut MetricsText, status: &Status) {
     if let Some(jobs) = health.jobs {
         page.gauge("grit_wrapper_runner_jobs", "Jobs that are running.");
         page.sample("grit_wrapper_runner_jobs", &[], jobs);
+    }
+    if let Some(limit) = health.concurrent {
+        page.gauge("grit_wrapper_runner_jobs_limit", "Maximum number of running jobs (concurrent).");
+        page.sample("grit_wrapper_runner_jobs_limit", &[], limit);
+    }
+    if let (Some(succeeded), Some(failed)) = (health.jobs_succeeded, health.jobs_failed) {
+        let name = "grit_wrapper_runner_ended_jobs_total";
+        page.counter(name, "Jobs that have ended since the start of the runner process, by result.");
+        page.sample(name, &[("result", "success")], succeeded);
+        page.sample(name, &[("result", "failure")], failed);
     }
     if let Some(oldest) = &health.oldest_job {
         page.gauge("grit_wrapper_runner_oldest_job_age_seconds", "Age of the oldest running job.");

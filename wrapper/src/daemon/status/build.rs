@@ -4,20 +4,21 @@ use std::time::{Duration, SystemTime};
 
 use tokio::time::Instant;
 
-use super::{Drain, Exit, HealthStatus, How, Job, JobList, OldestJob, Status};
+use super::{Drain, Exit, HealthStatus, How, Job, JobList, JobRouter, OldestJob, Status};
 use crate::{
     daemon::health::{self, Health, Level},
     supervise::{ChildInfo, End, LastLines, PastStop, Phase, State, Stop, Supervision, clock, process},
 };
 
 /// The texts are limited, so that a status has less than 64 KiB and every client can read it.
-const MAX_REASONS: usize = 20;
-const MAX_REASON: usize = 500;
+const MAX_TEXTS: usize = 20;
+const MAX_TEXT: usize = 500;
 /// The failure, with the last log lines.
 const MAX_FAILURE: usize = 16 * 1024;
 const MAX_SPAWN_ERROR: usize = 2 * 1024;
 /// A text of the runner, such as its version.
 const MAX_NAME: usize = 200;
+const MAX_WORKER_GROUPS: usize = 100;
 /// A list of jobs. gRPC clients accept 4 MiB by default.
 const MAX_JOBS: usize = 3 * 1024 * 1024;
 /// The size of a job in a gRPC message, without its texts.
@@ -74,7 +75,7 @@ impl HealthStatus {
         Self {
             level: health.level,
             level_max: Some(health.level_max).filter(|level| *level > Level::None),
-            reasons: reasons(&health.reasons),
+            reasons: texts(&health.reasons),
             runner_version: name(health.version),
             runner_revision: name(health.revision),
             process_state: name(health.process_state),
@@ -84,6 +85,21 @@ impl HealthStatus {
             oldest_job: health
                 .oldest
                 .map(|oldest| OldestJob { age: oldest.age(), stage: shortened(&oldest.stage, MAX_NAME) }),
+            jobs_succeeded: health.ended_jobs.map(|jobs| jobs.succeeded),
+            jobs_failed: health.ended_jobs.map(|jobs| jobs.failed),
+            concurrent: health.concurrent,
+            verified: health.verified,
+            job_router: health.job_router.map(|router| JobRouter {
+                circuit_breaker: router.circuit_breaker.name().to_owned(),
+                requests: router.requests,
+                fallbacks: router.fallbacks,
+            }),
+            worker_groups: health
+                .worker_groups
+                .iter()
+                .take(MAX_WORKER_GROUPS)
+                .map(|group| shortened(group, MAX_NAME))
+                .collect(),
             last_poll_at: health.last_poll.map(at),
         }
     }
@@ -183,13 +199,12 @@ pub(crate) fn failure(supervision: &Supervision) -> String {
 }
 
 /// A runner with many sections can have as many reasons.
-fn reasons(all: &[String]) -> Vec<String> {
-    let mut reasons: Vec<_> =
-        all.iter().take(MAX_REASONS).map(|reason| shortened(reason, MAX_REASON)).collect();
-    if let Some(others @ 1..) = all.len().checked_sub(MAX_REASONS) {
-        reasons.push(format!("and {others} more"));
+fn texts(all: &[String]) -> Vec<String> {
+    let mut texts: Vec<_> = all.iter().take(MAX_TEXTS).map(|text| shortened(text, MAX_TEXT)).collect();
+    if let Some(others @ 1..) = all.len().checked_sub(MAX_TEXTS) {
+        texts.push(format!("and {others} more"));
     }
-    reasons
+    texts
 }
 
 /// The text, or its first `limit` bytes.
@@ -224,8 +239,8 @@ mod tests {
     #[test]
     fn reasons_beyond_the_limit_are_counted() {
         let all: Vec<_> = (0..1000).map(|section| format!("section {section} does not poll")).collect();
-        let shown = reasons(&all);
+        let shown = texts(&all);
         assert_eq!((shown.len(), shown[19].as_str(), shown[20].as_str()), (21, &*all[19], "and 980 more"));
-        assert_eq!(reasons(&all[..20]), all[..20]);
+        assert_eq!(texts(&all[..20]), all[..20]);
     }
 }

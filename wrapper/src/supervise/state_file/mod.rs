@@ -1,4 +1,4 @@
-//! The state file: what the next wrapper must know if this one is killed, namely the child and the requests for it.
+//! The state file, for the next wrapper if this one is killed: the child, and the requests for it.
 //!
 //! It is one small file, which is replaced atomically before each step that it describes. A wrapper that exits normally removes it, so an
 //! existing file means that its wrapper was killed: the next wrapper adopts the child and continues a drain. It contains the headers of

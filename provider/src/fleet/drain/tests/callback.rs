@@ -15,6 +15,7 @@ fn drained_by(id: &str, status: RunnerStatus) -> Snapshot {
         jobs: None,
         oldest_job: None,
         drain: Some(DrainInfo { id: id.into(), reason: String::new(), forceful: false, outcome: None }),
+        evidence: crate::client::RunnerEvidence::default(),
         exit: None,
     }));
     snapshot

@@ -76,6 +76,16 @@ impl From<HealthStatus> for v1::Health {
             oldest_job: health
                 .oldest_job
                 .map(|oldest| v1::OldestJob { age: duration(oldest.age), stage: oldest.stage }),
+            jobs_succeeded: health.jobs_succeeded,
+            jobs_failed: health.jobs_failed,
+            concurrent: health.concurrent,
+            verified: health.verified,
+            job_router: health.job_router.map(|router| v1::JobRouter {
+                circuit_breaker: router.circuit_breaker,
+                requests: router.requests,
+                fallbacks: router.fallbacks,
+            }),
+            worker_groups: health.worker_groups,
         }
     }
 }
@@ -87,28 +97,39 @@ impl From<Level> for v1::Level {
             Level::Process => Self::Process,
             Level::Ready => Self::Ready,
             Level::Polling => Self::Polling,
+            Level::Working => Self::Working,
+        }
+    }
+}
+
+impl From<Mode> for v1::Mode {
+    fn from(mode: Mode) -> Self {
+        match mode {
+            Mode::Graceful => Self::Graceful,
+            Mode::Forceful => Self::Forceful,
+        }
+    }
+}
+
+impl From<StopOutcome> for v1::DrainOutcome {
+    fn from(outcome: StopOutcome) -> Self {
+        match outcome {
+            StopOutcome::Clean => Self::Clean,
+            StopOutcome::JobsAborted => Self::JobsAborted,
+            StopOutcome::Killed => Self::Killed,
+            StopOutcome::Failed => Self::Failed,
+            StopOutcome::Unknown => Self::Unknown,
+            StopOutcome::NoRunner => Self::NoRunner,
         }
     }
 }
 
 impl From<Drain> for v1::Drain {
     fn from(drain: Drain) -> Self {
-        let mode = match drain.mode {
-            Mode::Graceful => v1::Mode::Graceful,
-            Mode::Forceful => v1::Mode::Forceful,
-        };
-        let outcome = match drain.outcome {
-            None => v1::DrainOutcome::Unspecified,
-            Some(StopOutcome::Clean) => v1::DrainOutcome::Clean,
-            Some(StopOutcome::JobsAborted) => v1::DrainOutcome::JobsAborted,
-            Some(StopOutcome::Killed) => v1::DrainOutcome::Killed,
-            Some(StopOutcome::Failed) => v1::DrainOutcome::Failed,
-            Some(StopOutcome::Unknown) => v1::DrainOutcome::Unknown,
-            Some(StopOutcome::NoRunner) => v1::DrainOutcome::NoRunner,
-        };
+        let outcome = drain.outcome.map_or(v1::DrainOutcome::Unspecified, Into::into);
         Self {
             id: drain.id,
-            mode: mode.into(),
+            mode: v1::Mode::from(drain.mode).into(),
             reason: drain.reason,
             requested_at: drain.requested_at.map(timestamp),
             deadline: drain.deadline.map(timestamp),
@@ -162,6 +183,7 @@ mod tests {
         let child = ChildInfo { pid: 1, started: Instant::now() };
         let health = Health {
             reasons: vec![long.clone(); 1000],
+            worker_groups: vec![long.clone(); 1000],
             version: Some(long.clone()),
             revision: Some(long.clone()),
             process_state: Some(long.clone()),

@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use super::*;
 use crate::{
-    daemon::health::{Health, Oldest},
+    daemon::health::{EndedJobs, Health, Oldest},
     supervise::{
         ChildInfo, Counted, End, EndedStop, Phase, State, Stop, Supervision, process::Exit as ProcessExit,
     },
@@ -29,7 +29,17 @@ pub(super) fn busy() -> Health {
     let oldest = Oldest { started: Instant::now(), stage: String::new() };
     let (level, level_max) = (Level::Polling, Level::Polling);
     let last_poll = Some(Instant::now());
-    Health { level, level_max, last_poll, jobs: Some(3), oldest: Some(oldest), ..Health::default() }
+    let ended_jobs = Some(EndedJobs { succeeded: 2, failed: 1 });
+    Health {
+        level,
+        level_max,
+        last_poll,
+        jobs: Some(3),
+        concurrent: Some(10),
+        ended_jobs,
+        oldest: Some(oldest),
+        ..Health::default()
+    }
 }
 
 pub(super) fn lives() -> Vec<State> {
@@ -64,6 +74,9 @@ fn metrics_in_every_state() {
         "runner_ready 1",
         "runner_health_level 3",
         "runner_health_level_max 3",
+        "runner_jobs_limit 10",
+        "runner_ended_jobs_total{result=\"success\"} 2",
+        "runner_ended_jobs_total{result=\"failure\"} 1",
         "runner_jobs 3",
     ] {
         assert!(during.contains(&format!("grit_wrapper_{line}\n")), "{line}: {during}");

@@ -1,0 +1,176 @@
+//! The schema of `grit_runner_health`.
+
+use super::state::{HEALTH_TIMEOUT, Wanted};
+use crate::{
+    config::{
+        enum_attribute::EnumAttribute, manager::RunnerManagerArgs, retry::RetryArgs, timeouts::WaitTimeouts,
+    },
+    duration::human,
+    schema::{AttributeType, Schema, attributes, computed, optional, required, schema as schema_of},
+};
+
+/// The schema of the resource.
+pub(super) fn schema() -> Schema {
+    let texts = || AttributeType::Map(Box::new(AttributeType::String));
+    let evidence = attributes([
+        (
+            "state",
+            computed(
+                AttributeType::String,
+                "Runner state in the last report of the wrapper; `unreachable` when the wrapper did not respond.",
+            ),
+        ),
+        ("level", computed(AttributeType::String, "Health level in the last report.")),
+        ("version", computed(AttributeType::String, "Version reported by the runner.")),
+        ("pid", computed(AttributeType::Number, "PID of the runner process.")),
+        ("started_at", computed(AttributeType::String, "Start time of the process (RFC 3339, UTC).")),
+        ("jobs", computed(AttributeType::Number, "Number of running jobs when the health was verified.")),
+        (
+            "jobs_succeeded",
+            computed(
+                AttributeType::Number,
+                "Number of jobs that had succeeded since the start of the process when the health was verified.",
+            ),
+        ),
+        (
+            "verified",
+            computed(
+                AttributeType::Bool,
+                "Result of GitLab Runner's boot-verify; null if it is not enabled in every `[[runners]]` section.",
+            ),
+        ),
+        (
+            "job_router",
+            computed(
+                AttributeType::String,
+                "State of the circuit breaker of the job router (`closed`, `open`, `half_open`); null if the runner does not use it.",
+            ),
+        ),
+        (
+            "worker_groups",
+            computed(
+                AttributeType::List(Box::new(AttributeType::String)),
+                "Autoscaling groups in the configuration of the runner, such as `aws/runners-blue`.",
+            ),
+        ),
+        ("wrapper", computed(AttributeType::String, "`grit-wrapper` with its version, or `upstream`.")),
+        (
+            "verified_at",
+            computed(AttributeType::String, "Time at which the health was verified (RFC 3339, UTC)."),
+        ),
+        (
+            "problem",
+            computed(
+                AttributeType::String,
+                "Why the last refresh reported the runner manager as not healthy; null when it is healthy.",
+            ),
+        ),
+    ]);
+    schema_of(
+        0,
+        "Waits at create and at every update until all runner managers of a map are healthy at `level`. Resources that depend on this \
+         resource are created after that, and resources that this resource depends on are destroyed after that.",
+        [
+            ("id", computed(AttributeType::String, "Unique identifier.")),
+            (
+                "runner_managers",
+                required(
+                    AttributeType::AttributeMap(RunnerManagerArgs::attributes()),
+                    "The runner managers. Messages identify each one by its key in this map. May be empty.",
+                ),
+            ),
+            (
+                "guards",
+                optional(
+                    texts(),
+                    "IDs of the `grit_runner_drain` of these runner managers. A new drain resource changes this attribute, so the health \
+                     check runs again before old drain resources are destroyed.",
+                ),
+            ),
+            (
+                "level",
+                optional(
+                    AttributeType::String,
+                    &format!(
+                        "Required health level: {}. `process`: the runner process is running; `ready`: the runner reports that it is \
+                         ready; `polling`: GitLab accepts the runner's job requests, which it also does for a paused runner; `working`: \
+                         `min_jobs` jobs have succeeded since the start of the process. `auto` is `process` if the runner's \
+                         configuration has no `listen_address`, else `polling`. Levels above `process` \
+                         require grit-wrapper on the host.",
+                        Wanted::choices()
+                    ),
+                ),
+            ),
+            (
+                "min_jobs",
+                optional(
+                    AttributeType::Number,
+                    "Number of jobs that must have succeeded on each runner manager since the start of its process. Requires \
+                     `level = \"working\"`. Default 1.",
+                ),
+            ),
+            (
+                "allow_shared_worker_group",
+                optional(
+                    AttributeType::Bool,
+                    "Accept runner managers that use the same autoscaling group. Without this, they are refused, because a runner \
+                     manager removes instances that it did not create. Default `false`.",
+                ),
+            ),
+            (
+                "expected_version",
+                optional(
+                    AttributeType::String,
+                    "Required version of the runner. Requires grit-wrapper on the host.",
+                ),
+            ),
+            (
+                "start_if_stopped",
+                optional(
+                    AttributeType::Bool,
+                    "Start a runner that has exited, once. Requires grit-wrapper on the host. Default `false`.",
+                ),
+            ),
+            (
+                "stable_for",
+                optional(
+                    AttributeType::String,
+                    "Time for which each runner manager must stay healthy without interruption. Default `0s`.",
+                ),
+            ),
+            (
+                "retry",
+                optional(
+                    AttributeType::AttributeSingle(RetryArgs::attributes("until the timeout")),
+                    "Retries of failed connections.",
+                ),
+            ),
+            (
+                "triggers",
+                optional(texts(), "Arbitrary values. A change of any value repeats the health check."),
+            ),
+            (
+                "timeouts",
+                optional(
+                    AttributeType::AttributeSingle(WaitTimeouts::attributes(&human(HEALTH_TIMEOUT))),
+                    "Timeouts.",
+                ),
+            ),
+            (
+                "status",
+                computed(
+                    AttributeType::String,
+                    "`healthy`, or `unhealthy` if a refresh found a runner manager that is not healthy. In this case, the next apply \
+                     repeats the health check.",
+                ),
+            ),
+            (
+                "managers",
+                computed(
+                    AttributeType::AttributeMap(evidence),
+                    "Verified health of each runner manager, by key.",
+                ),
+            ),
+        ],
+    )
+}

@@ -1,0 +1,136 @@
+//! What each health level proves: successful jobs, requests through the job router, boot-verify, and separate autoscaling groups.
+
+use std::time::Duration;
+
+use grit_tests::{
+    lab::{Lab, cloud::Instance, host::HostSpec},
+    terraform::{Run, Workspace},
+};
+use serde_json::{Value as Json, json};
+
+/// A lab with hosts, and a workspace with a health check over them.
+struct HealthCheck {
+    workspace: Workspace,
+    lab: Lab,
+    instances: Vec<Instance>,
+}
+
+impl HealthCheck {
+    fn over(names: &[&str], shape: impl Fn(&str, &mut HostSpec) + Send + Sync + 'static) -> Self {
+        let lab = Lab::start().unwrap();
+        lab.cloud().shape(shape);
+        let create = |name: &&str| lab.cloud().create(name, "19.2.0").unwrap().0;
+        let instances = names.iter().map(create).collect();
+        Self { workspace: Workspace::new(&["grit"]).unwrap(), lab, instances }
+    }
+
+    /// Applies the health check with these optional attributes.
+    fn apply(&self, timeout: &str, options: &Json) -> Run {
+        let managers = self.instances.iter().map(|it| (it.name.clone(), it.runner_manager()));
+        let mut health_check = json!({
+            "runner_managers": managers.collect::<serde_json::Map<_, _>>(),
+            "timeouts": { "create": timeout, "update": timeout },
+        });
+        health_check.as_object_mut().unwrap().extend(options.as_object().unwrap().clone());
+        let main = json!({
+            "terraform": { "required_providers": { "grit": { "source": "runner-tools/grit" } } },
+            "provider": { "grit": { "ssh": { "private_key_path": self.lab.client_key().path } } },
+            "resource": { "grit_runner_health": { "all": health_check } },
+        });
+        self.workspace.write("main.tf.json", &main.to_string()).unwrap();
+        self.workspace.apply().unwrap()
+    }
+
+    /// The evidence in the state.
+    fn evidence(&self, manager: &str) -> Json {
+        let state = self.workspace.state().unwrap();
+        state.at("grit_runner_health.all")[0].attributes["managers"][manager].clone()
+    }
+}
+
+#[test]
+fn paused_runner_reaches_polling_but_not_working() {
+    let check = HealthCheck::over(&["m1"], |_, _| {});
+    check.lab.queue().pause_token("glrt-m1");
+    check.lab.queue().submit(1, Duration::ZERO);
+    check.apply("60s", &json!({ "level": "polling" })).succeeded();
+    assert_eq!(check.evidence("m1")["level"], "polling");
+
+    let failed = check.apply("8s", &json!({ "level": "working" })).failed();
+    let errors = failed.errors();
+    assert_eq!(errors.len(), 1, "{errors:?}");
+    for part in ["only 0 of 1 jobs", "not paused", "tags", "queue is not empty", "Code: timed_out"] {
+        assert!(errors[0].1.contains(part), "{part}: {errors:?}");
+    }
+
+    check.lab.queue().resume_token("glrt-m1");
+    check.apply("60s", &json!({ "level": "working" })).succeeded();
+    let evidence = check.evidence("m1");
+    assert_eq!((&evidence["level"], &evidence["jobs_succeeded"]), (&json!("working"), &json!(1)));
+    assert_eq!(check.workspace.plan().unwrap().succeeded().planned(), Vec::<String>::new());
+}
+
+#[test]
+fn min_jobs_counts_jobs_of_this_process() {
+    let check = HealthCheck::over(&["m1"], |_, _| {});
+    check.lab.queue().submit(2, Duration::ZERO);
+    let three = json!({ "level": "working", "min_jobs": 3 });
+    let failed = check.apply("8s", &three).failed();
+    let errors = failed.errors();
+    assert!(errors[0].1.contains("only 2 of 3 jobs"), "{errors:?}");
+    check.lab.queue().submit(1, Duration::ZERO);
+    check.apply("60s", &three).succeeded();
+    assert_eq!(check.evidence("m1")["jobs_succeeded"], 3);
+}
+
+#[test]
+fn min_jobs_requires_level_working() {
+    let check = HealthCheck::over(&[], |_, _| {});
+    let failed = check.apply("8s", &json!({ "min_jobs": 2 })).failed();
+    let errors = failed.errors();
+    assert!(errors[0].1.contains("requires `level = \"working\"`"), "{errors:?}");
+    assert!(errors[0].1.contains("Code: invalid_config"), "{errors:?}");
+}
+
+#[test]
+fn requests_through_job_router_are_polling() {
+    let check = HealthCheck::over(&["up", "down"], |name, spec| {
+        "  [runners.feature_flags]\n    FF_USE_JOB_ROUTER = true".clone_into(&mut spec.section);
+        spec.runner_options = vec!["--job-router".to_owned(), name.to_owned()];
+    });
+    check.lab.queue().submit(2, Duration::ZERO);
+    check.apply("60s", &json!({ "level": "polling" })).succeeded();
+    assert_eq!(check.evidence("up")["job_router"], "closed");
+    assert_eq!(check.evidence("down")["job_router"], "open");
+}
+
+#[test]
+fn boot_verify_result_is_part_of_the_evidence() {
+    let check = HealthCheck::over(&["yes", "no"], |name, spec| {
+        if name == "yes" {
+            "  [runners.experimental.boot_verify]\n    enabled = true".clone_into(&mut spec.section);
+            spec.runner_options = vec!["--boot-verify".to_owned(), "1s".to_owned()];
+        }
+    });
+    check.apply("60s", &json!({})).succeeded();
+    assert_eq!(check.evidence("yes")["verified"], true);
+    assert_eq!(check.evidence("no")["verified"], Json::Null);
+}
+
+#[test]
+fn shared_worker_group_is_refused_unless_allowed() {
+    let check = HealthCheck::over(&["a", "b", "c"], |name, spec| {
+        let group = if name == "c" { "green" } else { "blue" };
+        spec.section = format!(
+            "  [runners.autoscaler]\n    plugin = \"aws:latest\"\n  [runners.autoscaler.plugin_config]\n    name = \"{group}\""
+        );
+    });
+    let failed = check.apply("60s", &json!({})).failed();
+    let errors = failed.errors();
+    assert_eq!(errors.len(), 1, "{errors:?}");
+    for part in ["a, b", "\"aws/blue\"", "allow_shared_worker_group", "Code: refused"] {
+        assert!(errors[0].1.contains(part), "{part}: {errors:?}");
+    }
+    check.apply("60s", &json!({ "allow_shared_worker_group": true })).succeeded();
+    assert_eq!(check.evidence("c")["worker_groups"], json!(["aws/green"]));
+}

@@ -1,0 +1,242 @@
+use std::{path::PathBuf, time::Duration};
+
+use super::*;
+use crate::daemon::health::{
+    runner_config::Section,
+    runner_metrics::{CircuitBreaker, JobRouter, Requests},
+};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn config(tokens: &[&str]) -> RunnerConfig {
+    let section = |token: &&str| Section {
+        name: "r".to_owned(),
+        short_token: (*token).to_owned(),
+        ..Section::default()
+    };
+    RunnerConfig { sections: tokens.iter().map(section).collect(), ..RunnerConfig::default() }
+}
+
+fn metrics(sections: &[(&str, Requests)]) -> RunnerMetrics {
+    RunnerMetrics {
+        version: Some("19.2.0".to_owned()),
+        sections: sections.iter().map(|(name, requests)| ((*name).to_owned(), *requests)).collect(),
+        ..RunnerMetrics::default()
+    }
+}
+
+fn accepted(count: u64) -> Requests {
+    Requests { accepted: count, ..Requests::default() }
+}
+
+struct Case {
+    uptime: Option<Duration>,
+    restarted: bool,
+    suspended: bool,
+    config: Result<RunnerConfig, ConfigError>,
+    answers: Option<Answers>,
+    polls: Polls,
+}
+
+impl Case {
+    fn healthy() -> Self {
+        let mut polls = Polls::default();
+        polls.update(&metrics(&[("a", accepted(1)), ("b", accepted(1))]), None);
+        let answers = Answers { metrics: metrics(&[]), ..Answers::default() };
+        Self {
+            uptime: Some(5 * SECOND),
+            restarted: false,
+            suspended: false,
+            config: Ok(config(&["a", "b"])),
+            answers: Some(answers),
+            polls,
+        }
+    }
+
+    fn evidence(&self) -> Evidence<'_> {
+        Evidence {
+            uptime: self.uptime,
+            min_uptime: 2 * SECOND,
+            restarted: self.restarted,
+            suspended: self.suspended,
+            restart_window: 60 * SECOND,
+            config: self.config.as_ref(),
+            min_sections: 1,
+            answers: self.answers.as_ref(),
+            polls: &self.polls,
+        }
+    }
+
+    fn health_level(&self) -> (Level, String) {
+        let (level, reasons) = health_level(&self.evidence());
+        assert_eq!(level >= Level::Polling, reasons.is_empty(), "each level below polling has a reason");
+        (level, reasons.join("; "))
+    }
+
+    #[track_caller]
+    fn is(&self, level: Level, reason: &str) {
+        let (found, reasons) = self.health_level();
+        assert!(found == level && reasons.contains(reason), "{found:?}: {reasons}");
+    }
+}
+
+#[test]
+fn each_health_level_has_its_reason() {
+    Case::healthy().is(Level::Polling, "");
+    Case { uptime: None, ..Case::healthy() }.is(Level::None, "is stopping");
+    Case { uptime: Some(SECOND), ..Case::healthy() }.is(Level::None, "less than 2s");
+    Case { suspended: true, ..Case::healthy() }.is(Level::None, "until it receives SIGCONT");
+    Case { suspended: true, uptime: None, ..Case::healthy() }.is(Level::None, "until it receives SIGCONT");
+    Case { restarted: true, ..Case::healthy() }.is(Level::None, "restarted");
+    Case { restarted: true, uptime: Some(61 * SECOND), ..Case::healthy() }.is(Level::Polling, "");
+    let missing = Err(ConfigError::Missing(PathBuf::from("/etc/x.toml")));
+    Case { config: missing, ..Case::healthy() }.is(Level::Process, "does not exist");
+    Case { config: Ok(config(&[])), ..Case::healthy() }.is(Level::Process, "has 0 [[runners]] sections");
+    Case { answers: None, ..Case::healthy() }.is(Level::Process, "no HTTP server");
+    let silent = Answers { fault: Some("connection failed".to_owned()), ..Answers::default() };
+    Case { answers: Some(silent), ..Case::healthy() }.is(Level::Process, "connection failed");
+    let pending = Answers {
+        ready: Some((false, "boot-verify pending".to_owned())),
+        metrics: metrics(&[]),
+        ..Answers::default()
+    };
+    Case { answers: Some(pending), ..Case::healthy() }.is(Level::Process, "boot-verify pending");
+    let starting = Answers {
+        metrics: RunnerMetrics { process_state: Some("starting".to_owned()), ..metrics(&[]) },
+        ..Answers::default()
+    };
+    Case { answers: Some(starting), ..Case::healthy() }.is(Level::Process, "process state is starting");
+    let leaving = Answers {
+        ready: Some((true, "ready".to_owned())),
+        metrics: RunnerMetrics { process_state: Some("graceful-shutdown".to_owned()), ..metrics(&[]) },
+        ..Answers::default()
+    };
+    Case { answers: Some(leaving), ..Case::healthy() }
+        .is(Level::Process, "process state is graceful-shutdown");
+    let nameless = Answers::default();
+    Case { answers: Some(nameless), ..Case::healthy() }.is(Level::Process, "do not contain its version");
+    Case { polls: Polls::default(), ..Case::healthy() }.is(Level::Ready, "no job request");
+}
+
+#[test]
+fn max_level_depends_on_config_and_http_server() {
+    let level_max = |case: Case| level_max(&case.evidence());
+    assert_eq!(level_max(Case::healthy()), Level::Working);
+    assert_eq!(level_max(Case { answers: None, ..Case::healthy() }), Level::Process);
+    // A runner without sections accepts no jobs, even without an HTTP server.
+    let none = || Case { answers: None, config: Ok(config(&[])), ..Case::healthy() };
+    assert_eq!(level_max(none()), Level::Working);
+    let missing = Err(ConfigError::Missing(PathBuf::from("/etc/x.toml")));
+    assert_eq!(level_max(Case { config: missing, ..none() }), Level::Working);
+}
+
+#[test]
+fn last_job_request_result_decides_polling() {
+    let mut case = Case::healthy();
+    let rejected = |health_failures| Requests { rejected: health_failures, health_failures, ..accepted(1) };
+    case.polls.update(&metrics(&[("b", rejected(1))]), None);
+    case.is(Level::Ready, "rejects its token");
+    assert_eq!(case.polls.polling(&config(&["a", "b"])), 1);
+    case.polls.update(&metrics(&[("b", rejected(3))]), None);
+    case.is(Level::Ready, "pauses its job requests for 1h");
+    case.polls.update(&metrics(&[("b", Requests { accepted: 2, ..rejected(3) })]), None);
+    case.is(Level::Polling, "");
+}
+
+/// After adoption, and with rare probes, the counters are sums: a token that was accepted a hundred times may be invalid now.
+#[test]
+fn repeated_failures_mean_not_polling() {
+    let counts = |accepted, rejected| {
+        metrics(&[("a", Requests { accepted, rejected, other: 0, health_failures: rejected })])
+    };
+    let first_look = |accepted, rejected| {
+        let mut case = Case { config: Ok(config(&["a"])), polls: Polls::default(), ..Case::healthy() };
+        case.polls.update(&counts(accepted, rejected), None);
+        case
+    };
+    first_look(100, 0).is(Level::Polling, "");
+    first_look(100, 2).is(Level::Polling, "");
+    let mut adopted = first_look(100, 3);
+    adopted.is(Level::Ready, "pauses its job requests for 1h");
+    adopted.polls.update(&counts(100, 3), None);
+    adopted.is(Level::Ready, "waiting for the next accepted request");
+    adopted.polls.update(&counts(100, 4), None);
+    adopted.is(Level::Ready, "rejects its token");
+    adopted.polls.update(&counts(101, 4), None);
+    adopted.is(Level::Polling, "");
+    adopted.polls.update(&counts(102, 7), None);
+    adopted.is(Level::Ready, "pauses its job requests for 1h");
+
+    // An unreachable GitLab counts as failed health checks only.
+    let mut case = Case { config: Ok(config(&["a"])), polls: Polls::default(), ..Case::healthy() };
+    case.polls.update(&metrics(&[("a", Requests { health_failures: 3, ..accepted(100) })]), None);
+    case.is(Level::Ready, "waiting for the next accepted request; 3 job requests failed in total");
+}
+
+#[test]
+fn unhealthy_requests_limit_decides_disabled_section() {
+    let mut config = config(&["a"]);
+    config.sections[0].unhealthy_requests_limit = 10;
+    config.sections[0].unhealthy_interval = 90 * SECOND;
+    let rejected = |count| Requests { rejected: count, health_failures: count, ..accepted(100) };
+    let case = |count| {
+        let mut case = Case { config: Ok(config.clone()), polls: Polls::default(), ..Case::healthy() };
+        case.polls.update(&metrics(&[("a", rejected(count))]), Some(&config));
+        case
+    };
+    case(9).is(Level::Polling, "");
+    let reason = "10 job requests failed in total; after 10 consecutive failures (unhealthy_requests_limit) the runner pauses its job requests for 1m30s";
+    case(10).is(Level::Ready, reason);
+}
+
+#[test]
+fn one_successful_job_is_working() {
+    let with_jobs = |jobs_ended, jobs_failed| {
+        let metrics = RunnerMetrics { jobs_ended, jobs_failed, ..metrics(&[]) };
+        Case { answers: Some(Answers { metrics, ..Answers::default() }), ..Case::healthy() }
+    };
+    with_jobs(0, 0).is(Level::Polling, "");
+    with_jobs(2, 2).is(Level::Polling, "");
+    with_jobs(3, 2).is(Level::Working, "");
+    let not_polling = Case { polls: Polls::default(), ..with_jobs(3, 2) };
+    not_polling.is(Level::Ready, "no job request");
+}
+
+#[test]
+fn job_router_requests_count_as_polling() {
+    let mut config = config(&["a", "b"]);
+    config.sections[0].uses_job_router = true;
+    let mut case = Case { config: Ok(config.clone()), polls: Polls::default(), ..Case::healthy() };
+    let mut probe = |circuit_breaker, requests, a: Requests| {
+        let router = Some(JobRouter { circuit_breaker, requests, fallbacks: 0 });
+        let seen = RunnerMetrics { router, ..metrics(&[("a", a), ("b", accepted(1))]) };
+        case.polls.update(&seen, Some(&config));
+        case.health_level()
+    };
+    let failed = |health_failures| Requests { health_failures, ..Requests::default() };
+    let (level, reason) = probe(CircuitBreaker::Closed, 0, failed(0));
+    assert!(level == Level::Ready && reason.contains("through the job router"), "{reason}");
+    assert_eq!(probe(CircuitBreaker::Closed, 1, failed(0)).0, Level::Polling);
+    // A request that fails its health check is no evidence.
+    assert_eq!(probe(CircuitBreaker::Closed, 2, failed(1)).0, Level::Ready);
+    assert_eq!(probe(CircuitBreaker::Closed, 3, failed(1)).0, Level::Polling);
+    assert_eq!(probe(CircuitBreaker::Closed, 3, failed(2)).0, Level::Ready);
+    let (level, reason) = probe(CircuitBreaker::Open, 4, failed(3));
+    assert!(level == Level::Ready && reason.contains("circuit breaker open"), "{reason}");
+    let direct = Requests { accepted: 1, ..failed(3) };
+    assert_eq!(probe(CircuitBreaker::Open, 4, direct).0, Level::Polling, "it polls GitLab directly");
+}
+
+#[test]
+fn boot_verify_result_requires_it_in_all_sections() {
+    let mut config = config(&["a", "b"]);
+    let answers = |ready| Answers { ready, ..Answers::default() };
+    let ready = answers(Some((true, "ready".to_owned())));
+    config.sections[0].boot_verify = true;
+    assert_eq!(boot_verified(&config, &ready), None);
+    config.sections[1].boot_verify = true;
+    assert_eq!(boot_verified(&config, &ready), Some(true));
+    assert_eq!(boot_verified(&config, &answers(Some((false, String::new())))), Some(false));
+    assert_eq!(boot_verified(&config, &answers(None)), None, "an older runner has no /health/ready");
+    assert_eq!(boot_verified(&RunnerConfig::default(), &ready), None);
+}

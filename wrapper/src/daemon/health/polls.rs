@@ -1,0 +1,110 @@
+//! Whether the `[[runners]]` sections poll for jobs, from the runner's counters.
+
+use std::collections::BTreeMap;
+
+use super::{
+    runner_config::{RunnerConfig, Section},
+    runner_metrics::{CircuitBreaker, JobRouter, Requests, RunnerMetrics},
+};
+use crate::daemon::duration::show;
+
+/// The result of the last job request of each section, found by comparing the counters of two probes.
+///
+/// Where a section uses the job router, a request that was completed through the router without a failed health check counts as accepted.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Polls {
+    seen: BTreeMap<String, (Requests, Last)>,
+    router: Option<JobRouter>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Last {
+    Nothing,
+    Accepted,
+    /// Unknown: requests were accepted and failed since the last probe.
+    Mixed,
+    Rejected,
+    Failed,
+}
+
+impl Polls {
+    /// `config` has the limits of the sections; for other sections GitLab Runner's defaults are used.
+    pub(super) fn update(&mut self, metrics: &RunnerMetrics, config: Option<&RunnerConfig>) {
+        let routed = |router: JobRouter| router.requests;
+        // The router's metrics have no section, and no result of a single request.
+        let has_routed = metrics.router.map_or(0, routed) > self.router.map_or(0, routed)
+            && metrics.router.is_some_and(|router| router.circuit_breaker == CircuitBreaker::Closed);
+        self.router = metrics.router.or(self.router);
+        for (section, now) in &metrics.sections {
+            let configured = config.and_then(|config| config.section(section));
+            let uses_router = configured.is_some_and(|section| section.uses_job_router);
+            let limit =
+                configured.map_or(Section::UNHEALTHY_REQUESTS_LIMIT, |found| found.unhealthy_requests_limit);
+            let (before, last) =
+                self.seen.get(section).copied().unwrap_or((Requests::default(), Last::Nothing));
+            let rise = |count: fn(&Requests) -> u64| count(now).saturating_sub(count(&before));
+            let failures = rise(|requests| requests.health_failures);
+            // This many failures since the last probe may have followed the accepted requests. The runner then disables the section, for
+            // an hour by default, so no further request would correct the result. The time before the first probe is treated in the same
+            // way.
+            let disabling = failures.max(rise(|requests| requests.rejected)) >= limit;
+            let last = if rise(|requests| requests.accepted) > 0 {
+                if disabling { Last::Mixed } else { Last::Accepted }
+            } else if rise(|requests| requests.rejected) > 0 {
+                Last::Rejected
+            } else if rise(|requests| requests.other) > 0 || failures > 0 {
+                Last::Failed
+            } else if uses_router && has_routed {
+                Last::Accepted
+            } else {
+                last
+            };
+            self.seen.insert(section.clone(), (*now, last));
+        }
+    }
+
+    /// Why a section is not polling; `None` if it is.
+    pub(super) fn fault(&self, section: &Section) -> Option<String> {
+        let fault = self.request_fault(section)?;
+        if !section.uses_job_router {
+            return Some(fault);
+        }
+        Some(match self.router.map(|router| router.circuit_breaker) {
+            None => {
+                format!("{fault}; FF_USE_JOB_ROUTER is on, but the runner has no metrics of the job router")
+            }
+            Some(CircuitBreaker::Closed) => format!("{fault}; its requests go through the job router"),
+            Some(CircuitBreaker::Open | CircuitBreaker::HalfOpen) => format!(
+                "{fault}; the job router is unreachable (circuit breaker open), and its requests go to GitLab directly"
+            ),
+        })
+    }
+
+    fn request_fault(&self, section: &Section) -> Option<String> {
+        let Some((requests, last)) = self.seen.get(&section.short_token) else {
+            return Some("no job request has been answered yet".to_owned());
+        };
+        let fault = match last {
+            Last::Accepted => return None,
+            Last::Mixed => {
+                "job requests since the last probe partly failed; waiting for the next accepted request"
+            }
+            Last::Rejected => "GitLab rejects its token",
+            Last::Failed => "its job requests fail",
+            Last::Nothing => "no job request has been answered yet",
+        };
+        let (failures, limit) = (requests.health_failures, section.unhealthy_requests_limit);
+        if failures < limit {
+            return Some(fault.to_owned());
+        }
+        Some(format!(
+            "{fault}; {failures} job requests failed in total; after {limit} consecutive failures \
+             (unhealthy_requests_limit) the runner pauses its job requests for {} (unhealthy_interval)",
+            show(section.unhealthy_interval)
+        ))
+    }
+
+    pub(super) fn polling(&self, config: &RunnerConfig) -> usize {
+        config.sections.iter().filter(|section| self.fault(section).is_none()).count()
+    }
+}
