@@ -3,7 +3,6 @@
 use std::fmt::Display;
 
 use super::diagnostic::{Code, Explained};
-use crate::schema::AttributePath;
 
 pub(crate) fn bug(problem: impl Display) -> Explained {
     Explained::new(
@@ -48,10 +47,6 @@ pub(crate) fn cannot_decode(what: &str, error: impl Display) -> Explained {
 
 pub(crate) fn cannot_encode(what: &str, error: impl Display) -> Explained {
     bug(format!("The provider cannot encode {what}: {error}"))
-}
-
-pub(crate) fn deprecated(path: &AttributePath, instead: &str) -> Explained {
-    Explained::new(Code::Notice, "Attribute is deprecated", format!("`{path}` is deprecated."), instead)
 }
 
 /// `unknown`: Terraform configured the provider with an unknown value.

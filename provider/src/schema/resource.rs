@@ -6,8 +6,6 @@ use super::{Diagnostics, Resource};
 
 /// The parts of a managed resource that [`Resource`] lacks. All methods have a default: `impl ResourceExt for Mine {}` is enough.
 ///
-/// Attributes are dotted paths without element keys: `runner_managers.ssh_key_pem` is this attribute in all elements of the map.
-///
 /// # Rules for the calls of `Resource`
 ///
 /// - Select on [`call()`](crate::call::call)`.stop` in every wait of create, update, destroy and read.
@@ -21,16 +19,6 @@ use super::{Diagnostics, Resource};
 /// - Neither `validate` nor the plan calls touch the network.
 /// - `call()` knows its call by the task: clone the token before `tokio::spawn`.
 pub trait ResourceExt: Resource {
-    /// Attributes that Terraform sends in the configuration and never stores. The server sets them to null in all responses.
-    fn write_only(&self) -> &'static [&'static str] {
-        &[]
-    }
-
-    /// Deprecated attributes, with their replacement.
-    fn deprecations(&self) -> &'static [(&'static str, &'static str)] {
-        &[]
-    }
-
     /// Converts a state of an older schema version to the current version.
     ///
     /// `None` without an error in `diags`: the version is not supported.

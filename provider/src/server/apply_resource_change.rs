@@ -21,7 +21,7 @@ use crate::{
     call::Operation,
     explain::protocol,
     schema::{AttributePath, Diagnostics, DiagnosticsExt},
-    wire::{self, Mask, Raw},
+    wire::{self, Raw},
 };
 
 impl Service {
@@ -54,8 +54,6 @@ impl Service {
             }
         };
         let name = request.type_name;
-        let mask =
-            self.0.catalog.resource(&name, &mut diags).map(|entry| entry.mask.clone()).unwrap_or_default();
         let before = Before { prior: prior.clone(), private: request.planned_private.clone() };
         let type_name = name.clone();
         let outcome = self
@@ -72,7 +70,7 @@ impl Service {
                 })
             })
             .await;
-        answer(action, outcome, before, &mask)
+        answer(action, outcome, before)
     }
 
     async fn apply_change(
@@ -130,7 +128,6 @@ fn answer(
     action: Action,
     outcome: Outcome<StateAndPrivate>,
     before: Before,
-    mask: &Mask,
 ) -> pb::apply_resource_change::Response {
     let failed = outcome.diags.has_errors();
     let settled = |(state, private)| (wire::settle(state, before.prior.as_slice()), private);
@@ -144,7 +141,7 @@ fn answer(
         },
     };
     pb::apply_resource_change::Response {
-        new_state: Some(wire::message(mask.apply(state))),
+        new_state: Some(wire::message(state)),
         private,
         diagnostics: wire::diagnostics(outcome.diags),
         ..Default::default()
@@ -182,7 +179,7 @@ mod tests {
         let prior = Raw::from_message(prior, "", &mut Diagnostics::default()).unwrap();
         let before = Before { prior, private: b"planned".to_vec() };
         let outcome = Outcome { value: result.map(pair), diags, notes };
-        let answer = answer(action, outcome, before, &Mask::default());
+        let answer = answer(action, outcome, before);
         (answer.new_state.unwrap().msgpack, answer.private)
     }
 

@@ -11,7 +11,7 @@ use super::{
 use crate::{
     explain::protocol,
     schema::{AttributePath, Diagnostics, DiagnosticsExt, Schema},
-    wire::{self, Mask, SchemaNotes},
+    wire,
 };
 
 /// All types, by name.
@@ -29,10 +29,6 @@ pub(super) struct ResourceEntry {
     pub(super) resource: Box<dyn ErasedResource>,
     pub(super) schema: Schema,
     pub(super) message: pb::Schema,
-    /// Sets write-only attributes to null.
-    pub(super) mask: Mask,
-    /// Finds deprecated attributes, with their replacement.
-    pub(super) deprecated: Vec<(Mask, &'static str)>,
 }
 
 pub(super) struct DataSourceEntry {
@@ -52,8 +48,8 @@ impl Catalog {
             bug(&mut diags, format!("The type `{name}` is registered twice"));
         }
         let provider_schema = registry.provider.schema(&mut diags);
-        let provider_schema = or_bug(provider_schema, "the provider", &mut diags)
-            .map(|schema| wire::schema(&schema, SchemaNotes::default()));
+        let provider_schema =
+            or_bug(provider_schema, "the provider", &mut diags).map(|schema| wire::schema(&schema));
         let resources = registry
             .resources
             .into_iter()
@@ -119,30 +115,15 @@ impl Catalog {
 impl ResourceEntry {
     fn new(name: &str, resource: Box<dyn ErasedResource>, diags: &mut Diagnostics) -> Option<Self> {
         let schema = or_bug(resource.schema(diags), name, diags)?;
-        let notes = SchemaNotes { write_only: resource.write_only(), deprecations: resource.deprecations() };
-        let message = wire::schema(&schema, notes);
-        let deprecated = notes
-            .deprecations
-            .iter()
-            .map(|(path, instead)| Ok((Mask::new(&schema, &[*path])?, *instead)))
-            .collect::<Result<Vec<_>, _>>();
-        match (Mask::new(&schema, notes.write_only), deprecated) {
-            (Ok(mask), Ok(deprecated)) => Some(Self { resource, schema, message, mask, deprecated }),
-            (Err(path), _) | (_, Err(path)) => {
-                bug(
-                    diags,
-                    format!("Schema annotations of `{name}` name `{path}`, which is not in the schema"),
-                );
-                None
-            }
-        }
+        let message = wire::schema(&schema);
+        Some(Self { resource, schema, message })
     }
 }
 
 impl DataSourceEntry {
     fn new(name: &str, source: Box<dyn ErasedDataSource>, diags: &mut Diagnostics) -> Option<Self> {
         let schema = or_bug(source.schema(diags), name, diags)?;
-        Some(Self { source, message: wire::schema(&schema, SchemaNotes::default()) })
+        Some(Self { source, message: wire::schema(&schema) })
     }
 }
 

@@ -20,8 +20,6 @@ pub(super) type StateAndPrivate = (Encoded, Encoded);
 #[async_trait]
 pub(super) trait ErasedResource: Send + Sync {
     fn schema(&self, diags: &mut Diagnostics) -> Option<Schema>;
-    fn write_only(&self) -> &'static [&'static str];
-    fn deprecations(&self) -> &'static [(&'static str, &'static str)];
     fn upgrade_json(&self, diags: &mut Diagnostics, version: i64, state: Json) -> Option<Json>;
     fn move_json(&self, diags: &mut Diagnostics, source: MoveSource) -> Option<Json>;
     fn observe_stored_state(&self, state: &Json);
@@ -84,14 +82,6 @@ pub(super) trait ErasedProvider: Send + Sync {
 impl<T: ResourceExt> ErasedResource for T {
     fn schema(&self, diags: &mut Diagnostics) -> Option<Schema> {
         Resource::schema(self, diags)
-    }
-
-    fn write_only(&self) -> &'static [&'static str] {
-        ResourceExt::write_only(self)
-    }
-
-    fn deprecations(&self) -> &'static [(&'static str, &'static str)] {
-        ResourceExt::deprecations(self)
     }
 
     fn upgrade_json(&self, diags: &mut Diagnostics, version: i64, state: Json) -> Option<Json> {

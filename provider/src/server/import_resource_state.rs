@@ -15,8 +15,7 @@ impl Service {
             .run(Operation::Other, "import", &type_name, move |service, diags| {
                 Box::pin(async move {
                     let entry = service.0.catalog.resource(&request.type_name, diags)?;
-                    let (state, private) = entry.resource.import(diags, request.id).await?;
-                    Some((entry.mask.apply(state), private))
+                    entry.resource.import(diags, request.id).await
                 })
             })
             .await;

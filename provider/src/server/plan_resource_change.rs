@@ -68,7 +68,7 @@ impl Service {
                 return None;
             }
         };
-        Some(Planned { state: entry.mask.apply(state), private, replacing })
+        Some(Planned { state, private, replacing })
     }
 }
 

@@ -20,8 +20,7 @@ impl Service {
                     let state = Raw::from_message(request.current_state, "the state", diags)?;
                     let meta = Raw::from_message(request.provider_meta, "provider_meta", diags)?;
                     let private = Raw::private(request.private);
-                    let (state, private) = entry.resource.read(diags, &state, &private, &meta).await?;
-                    Some((entry.mask.apply(state), private))
+                    entry.resource.read(diags, &state, &private, &meta).await
                 })
             })
             .await;

@@ -5,7 +5,6 @@ use grit_proto::tfplugin6 as pb;
 use super::Service;
 use crate::{
     call::Operation,
-    explain::protocol,
     wire::{self, Raw},
 };
 
@@ -40,11 +39,6 @@ impl Service {
                 Box::pin(async move {
                     let entry = service.0.catalog.resource(&request.type_name, diags)?;
                     let config = Raw::from_message(request.config, WHAT, diags)?;
-                    for (mask, instead) in &entry.deprecated {
-                        for path in mask.set_in(config.as_slice()) {
-                            protocol::deprecated(&path, instead).warning(path, diags);
-                        }
-                    }
                     entry.resource.validate(diags, &config).await
                 })
             })

@@ -1,15 +1,13 @@
 //! Converts messages and msgpack to native values and back.
 
 mod control_characters;
-mod mask;
 mod raw;
 mod rewrite;
 mod to_proto;
 
-pub(crate) use mask::Mask;
 pub(crate) use raw::{Encoded, Raw, array, encode, has_unknown, is_null, message, null_message};
 pub(crate) use rewrite::{prune_json, settle};
-pub(crate) use to_proto::{SchemaNotes, attribute_path, diagnostics, function, function_error, schema};
+pub(crate) use to_proto::{attribute_path, diagnostics, function, function_error, schema};
 
 #[cfg(test)]
 mod testing {

@@ -21,7 +21,7 @@ pub(crate) fn prune_json(state: &mut Json, schema: &Schema) -> bool {
 }
 
 /// Changes a value. A value that cannot be decoded is returned unchanged.
-pub(super) fn edit(encoded: Encoded, change: impl FnOnce(&mut Msgpack)) -> Encoded {
+fn edit(encoded: Encoded, change: impl FnOnce(&mut Msgpack)) -> Encoded {
     let Ok(mut value) = rmpv::decode::read_value(&mut &encoded[..]) else { return encoded };
     change(&mut value);
     let mut bytes = Vec::with_capacity(encoded.len());

@@ -10,16 +10,8 @@ use crate::schema::{
     Diagnostics, FunctionError, FunctionSchema, NestedBlock, Parameter, Schema, StringKind,
 };
 
-/// Properties of attributes that `Schema` lacks, by dotted path.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct SchemaNotes<'a> {
-    pub(crate) write_only: &'a [&'a str],
-    pub(crate) deprecations: &'a [(&'a str, &'a str)],
-}
-
-/// Attributes and blocks are sorted, because the order of the maps is random.
-pub(crate) fn schema(schema: &Schema, notes: SchemaNotes<'_>) -> pb::Schema {
-    pb::Schema { version: schema.version, block: Some(block(&schema.block, "", notes)) }
+pub(crate) fn schema(schema: &Schema) -> pb::Schema {
+    pb::Schema { version: schema.version, block: Some(block(&schema.block)) }
 }
 
 /// Errors first, then warnings.
@@ -86,13 +78,11 @@ pub(crate) fn function_error(error: FunctionError) -> pb::FunctionError {
     }
 }
 
-fn block(block: &Block, path: &str, notes: SchemaNotes<'_>) -> pb::schema::Block {
+fn block(block: &Block) -> pb::schema::Block {
     pb::schema::Block {
         version: block.version,
-        attributes: attributes(&block.attributes, path, notes),
-        block_types: sorted(&block.blocks)
-            .map(|(name, nested)| nested_block(name, nested, &join(path, name), notes))
-            .collect(),
+        attributes: attributes(&block.attributes),
+        block_types: sorted(&block.blocks).map(|(name, nested)| nested_block(name, nested)).collect(),
         description: block.description.content.clone(),
         description_kind: kind(&block.description.kind).into(),
         deprecated: block.deprecated,
@@ -100,12 +90,7 @@ fn block(block: &Block, path: &str, notes: SchemaNotes<'_>) -> pb::schema::Block
     }
 }
 
-fn nested_block(
-    name: &str,
-    nested: &NestedBlock,
-    path: &str,
-    notes: SchemaNotes<'_>,
-) -> pb::schema::NestedBlock {
+fn nested_block(name: &str, nested: &NestedBlock) -> pb::schema::NestedBlock {
     use pb::schema::nested_block::NestingMode;
     // No limit is 0.
     let (nesting, inner, max_items) = match nested {
@@ -118,26 +103,26 @@ fn nested_block(
     };
     pb::schema::NestedBlock {
         type_name: name.to_owned(),
-        block: Some(block(inner, path, notes)),
+        block: Some(block(inner)),
         nesting: nesting.into(),
         min_items: 0,
         max_items,
     }
 }
 
-fn attributes(
-    attributes: &HashMap<String, Attribute>,
-    path: &str,
-    notes: SchemaNotes<'_>,
-) -> Vec<pb::schema::Attribute> {
-    sorted(attributes)
-        .map(|(name, attribute)| self::attribute(name, attribute, &join(path, name), notes))
-        .collect()
+fn attributes(attributes: &HashMap<String, Attribute>) -> Vec<pb::schema::Attribute> {
+    sorted(attributes).map(|(name, attribute)| self::attribute(name, attribute)).collect()
 }
 
-fn attribute(name: &str, attribute: &Attribute, path: &str, notes: SchemaNotes<'_>) -> pb::schema::Attribute {
-    let nested_type = nested_type(&attribute.attr_type, path, notes);
-    let deprecation = notes.deprecations.iter().find(|(at, _)| *at == path).map(|(_, message)| *message);
+/// Sorted, because the order of the map is random.
+fn sorted<T>(members: &HashMap<String, T>) -> impl Iterator<Item = (&String, &T)> {
+    let mut members: Vec<_> = members.iter().collect();
+    members.sort_by_key(|(name, _)| *name);
+    members.into_iter()
+}
+
+fn attribute(name: &str, attribute: &Attribute) -> pb::schema::Attribute {
+    let nested_type = nested_type(&attribute.attr_type);
     let constraint = &attribute.constraint;
     pb::schema::Attribute {
         name: name.to_owned(),
@@ -150,13 +135,12 @@ fn attribute(name: &str, attribute: &Attribute, path: &str, notes: SchemaNotes<'
         optional: matches!(constraint, AttributeConstraint::Optional | AttributeConstraint::OptionalComputed),
         computed: matches!(constraint, AttributeConstraint::Computed | AttributeConstraint::OptionalComputed),
         sensitive: attribute.sensitive,
-        deprecated: attribute.deprecated || deprecation.is_some(),
-        deprecation_message: deprecation.unwrap_or_default().to_owned(),
-        write_only: notes.write_only.contains(&path),
+        deprecated: attribute.deprecated,
+        ..Default::default()
     }
 }
 
-fn nested_type(of: &AttributeType, path: &str, notes: SchemaNotes<'_>) -> Option<pb::schema::Object> {
+fn nested_type(of: &AttributeType) -> Option<pb::schema::Object> {
     use pb::schema::object::NestingMode;
     let (nesting, inner) = match of {
         AttributeType::AttributeSingle(inner) => (NestingMode::Single, inner),
@@ -165,21 +149,7 @@ fn nested_type(of: &AttributeType, path: &str, notes: SchemaNotes<'_>) -> Option
         AttributeType::AttributeMap(inner) => (NestingMode::Map, inner),
         _ => return None,
     };
-    Some(pb::schema::Object {
-        attributes: attributes(inner, path, notes),
-        nesting: nesting.into(),
-        ..Default::default()
-    })
-}
-
-fn sorted<T>(members: &HashMap<String, T>) -> impl Iterator<Item = (&String, &T)> {
-    let mut members: Vec<_> = members.iter().collect();
-    members.sort_by_key(|(name, _)| *name);
-    members.into_iter()
-}
-
-fn join(path: &str, name: &str) -> String {
-    if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
+    Some(pb::schema::Object { attributes: attributes(inner), nesting: nesting.into(), ..Default::default() })
 }
 
 fn kind(kind: &StringKind) -> pb::StringKind {
@@ -201,8 +171,7 @@ mod tests {
         ]);
         let sample =
             schema_of([("zone", AttributeType::String), ("items", AttributeType::AttributeMap(element))]);
-        let notes = SchemaNotes { write_only: &["items.key"], deprecations: &[("zone", "Use `region`.")] };
-        schema(&sample, notes).block.unwrap()
+        schema(&sample).block.unwrap()
     }
 
     #[test]
@@ -221,14 +190,5 @@ mod tests {
         assert!(block.attributes[0].r#type.is_empty());
         assert!(block.attributes[1].nested_type.is_none());
         assert_eq!(block.attributes[1].r#type, b"\"string\"");
-    }
-
-    #[test]
-    fn schema_annotations_are_applied() {
-        let block = sample();
-        let nested = &block.attributes[0].nested_type.as_ref().unwrap().attributes;
-        assert_eq!(nested.iter().map(|attribute| attribute.write_only).collect::<Vec<_>>(), [false, true]);
-        assert!(block.attributes[1].deprecated);
-        assert_eq!(block.attributes[1].deprecation_message, "Use `region`.");
     }
 }

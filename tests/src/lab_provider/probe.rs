@@ -34,9 +34,7 @@ pub struct State<'a> {
     blob_kib: ValueNumber,
     blob: ValueString<'a>,
     secret: ValueString<'a>,
-    secret_wo: ValueString<'a>,
     weight: ValueAnyNumber,
-    old_name: ValueString<'a>,
     /// An intended mistake: the type cannot represent an unknown value.
     known: Option<Cow<'a, str>>,
     #[serde(borrow = "'a")]
@@ -49,20 +47,11 @@ struct Item<'a> {
     host: ValueString<'a>,
     port: ValueNumber,
     key: ValueString<'a>,
-    key_wo: ValueString<'a>,
 }
 
 type Private<'a> = ValueString<'a>;
 
 impl ResourceExt for Probe {
-    fn write_only(&self) -> &'static [&'static str] {
-        &["secret_wo", "items.key_wo"]
-    }
-
-    fn deprecations(&self) -> &'static [(&'static str, &'static str)] {
-        &[("old_name", "Use `name`.")]
-    }
-
     fn upgrade_json(&self, diags: &mut Diagnostics, version: i64, mut state: Json) -> Option<Json> {
         if version != 1 {
             diags.fail("Unknown version", format!("Version {version} never was."));
@@ -98,7 +87,6 @@ impl Resource for Probe {
             ("host", required(String, "A host.")),
             ("port", optional(Number, "A whole number.")),
             ("key", sensitive(optional(String, "Not shown."))),
-            ("key_wo", sensitive(optional(String, "Not stored."))),
         ]);
         Some(schema(
             VERSION,
@@ -112,9 +100,7 @@ impl Resource for Probe {
                 ("blob_kib", optional(Number, "The size of `blob`.")),
                 ("blob", computed(String, "Many letters.")),
                 ("secret", sensitive(optional(String, "Not shown."))),
-                ("secret_wo", sensitive(optional(String, "Not stored."))),
                 ("weight", optional(Number, "Any number.")),
-                ("old_name", optional(String, "Not used.")),
                 ("known", optional(String, "Fails when it is not known yet.")),
                 ("items", optional(AttributeMap(item), "Nested attributes.")),
             ],
@@ -154,10 +140,7 @@ impl Resource for Probe {
         config: State<'a>,
         _: ValueEmpty,
     ) -> Option<(State<'a>, Private<'a>)> {
-        journal::write(
-            "plan_create",
-            json!({"name": shown(&config.name), "secret_wo": shown(&config.secret_wo)}),
-        );
+        journal::write("plan_create", json!({"name": shown(&config.name)}));
         proposed.id = Value::Unknown;
         proposed.blob = Value::Unknown;
         Some((proposed, Value::Null))
@@ -202,13 +185,13 @@ impl Resource for Probe {
         &self,
         diags: &mut Diagnostics,
         mut planned: State<'a>,
-        config: State<'a>,
+        _: State<'a>,
         _: Private<'a>,
         _: ValueEmpty,
     ) -> Option<(State<'a>, Private<'a>)> {
         let name = planned.name.as_str().to_owned();
         let mode = planned.mode.as_str().to_owned();
-        let leaving = Leaving::enter("create", &name, json!({"secret_wo": shown(&config.secret_wo)}));
+        let leaving = Leaving::enter("create", &name, json!({}));
         log(&name);
         planned.id = Value::Value(format!("id-{name}").into());
         let private: Private<'a> = Value::Value(format!("private-of-{name}").into());
@@ -308,9 +291,7 @@ impl Resource for Probe {
             blob_kib: Value::Null,
             blob: Value::Value("".into()),
             secret: Value::Null,
-            secret_wo: Value::Value("a mistake: never stored".into()),
             weight: Value::Null,
-            old_name: Value::Null,
             known: None,
             items: Value::Null,
         };

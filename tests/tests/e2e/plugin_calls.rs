@@ -30,7 +30,7 @@ async fn start() -> Setup {
 
 /// The attributes of a `lab_probe`: null except for those given.
 fn probe(given: &Json) -> pb::DynamicValue {
-    const NAMES: [&str; 13] = [
+    const NAMES: [&str; 11] = [
         "id",
         "name",
         "mode",
@@ -39,9 +39,7 @@ fn probe(given: &Json) -> pb::DynamicValue {
         "blob_kib",
         "blob",
         "secret",
-        "secret_wo",
         "weight",
-        "old_name",
         "known",
         "items",
     ];

@@ -18,36 +18,12 @@ fn terraform_accepts_schema() {
     let probe = &lab["resource_schemas"]["lab_probe"];
     assert_eq!(probe["version"], 2);
     let attributes = &probe["block"]["attributes"];
-    assert_eq!(attributes["secret_wo"]["write_only"], true);
-    assert_eq!(attributes["old_name"]["deprecated"], true);
     let nested = &attributes["items"]["nested_type"];
     assert_eq!(
         (&nested["nesting_mode"], &nested["attributes"]["key"]["sensitive"]),
         (&json!("map"), &json!(true))
     );
     assert!(lab["data_source_schemas"]["lab_echo"].is_object() && lab["provider"].is_object());
-}
-
-#[test]
-fn write_only_values_are_in_no_file() {
-    let configuration = format!(
-        "variable \"secret\" {{\n ephemeral = true\n}}\n{}",
-        probe("p", "secret_wo = var.secret\n items = { a = { host = \"h\", key_wo = var.secret } }")
-    );
-    let lab = lab(&configuration).env("TF_VAR_secret", "hush");
-    lab.plan().unwrap().succeeded();
-    // The plan file is a zip archive; Terraform's own view of it has every value.
-    let plan = lab.show(Some("plan")).unwrap().to_string();
-    lab.run(["apply", "-json", "plan"]).unwrap().succeeded();
-    let state = lab.state().unwrap();
-    for (what, text) in [("plan", &plan), ("state", &state.text)] {
-        assert!(text.contains("lab_probe"), "{what}: {text}");
-        assert!(!text.contains("hush"), "{what}: {text}");
-    }
-    for event in ["plan_create", "create_start"] {
-        assert_eq!(lab.wait_for(event, 1, crate::lab_probe::SOON)[0].fields["secret_wo"], "hush", "{event}");
-    }
-    assert_eq!(lab.plan().unwrap().succeeded().planned(), [""; 0]);
 }
 
 #[test]
@@ -68,8 +44,8 @@ fn nested_attributes_and_numbers_round_trip() {
     assert_eq!(
         attributes["items"],
         json!({
-            "with key": {"host": "h1", "port": 22, "key": "k", "key_wo": null},
-            "plain": {"host": "h2", "port": null, "key": null, "key_wo": null},
+            "with key": {"host": "h1", "port": 22, "key": "k"},
+            "plain": {"host": "h2", "port": null, "key": null},
         })
     );
     assert_eq!(lab.plan().unwrap().succeeded().planned(), [""; 0]);
@@ -132,23 +108,11 @@ fn invalid_configuration_points_at_attribute() {
 }
 
 #[test]
-fn deprecated_attribute_warns() {
-    let lab = lab(&probe("p", "old_name = \"o\""));
-    let validate = lab.validate().unwrap().succeeded();
-    assert_eq!(
-        validate.warnings(),
-        [("Attribute is deprecated", "`old_name` is deprecated.\n\nUse `name`.\n\nCode: notice")]
-    );
-}
-
-#[test]
 fn import_stores_state_and_private_data() {
     let lab = lab(&format!("import {{\n to = lab_probe.p\n id = \"id-p\"\n}}\n{}", probe("p", "")));
     lab.apply().unwrap().succeeded();
     let state = lab.state().unwrap();
     assert_eq!(state.objects[0].attributes["id"], "id-p");
-    // The resource returned a value: the plugin host sets it to null.
-    assert_eq!(state.objects[0].attributes["secret_wo"], Json::Null);
     assert!(!lab.journal().iter().any(|entry| entry.event == "create_start"));
     lab.destroy().unwrap().succeeded();
     assert_eq!(lab.wait_for("destroy_start", 1, crate::lab_probe::SOON)[0].fields["private"], "private-of-p");
