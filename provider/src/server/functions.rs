@@ -49,3 +49,80 @@ impl Service {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::{
+        Registry,
+        process::Shared,
+        provider::Grit,
+        schema::{AttributeType, Function, FunctionError, FunctionSchema, Parameter, Value},
+    };
+
+    use super::*;
+
+    /// Returns its argument, or fails as its argument names.
+    struct Echo;
+
+    impl Function for Echo {
+        type Arguments = (String,);
+        type Output = String;
+
+        fn schema(&self) -> FunctionSchema {
+            let text = Parameter {
+                name: "text",
+                kind: AttributeType::String,
+                allow_unknown: false,
+                description: "",
+            };
+            FunctionSchema {
+                summary: "",
+                description: "",
+                parameters: vec![text],
+                variadic: None,
+                returns: AttributeType::String,
+            }
+        }
+
+        fn call(&self, (text,): (String,)) -> Result<Value<String>, FunctionError> {
+            match text.as_str() {
+                "fail" => Err(FunctionError { text: "failed\u{1b}[31m".to_owned(), argument: Some(0) }),
+                "panic" => panic!("in a function"),
+                _ => Ok(Value::Value(text)),
+            }
+        }
+    }
+
+    async fn call(name: &str, arguments: &[&str]) -> Result<String, pb::FunctionError> {
+        let registry =
+            Registry::new("registry.terraform.io/a/b", Grit::new(std::sync::Arc::<Shared>::default()));
+        let service = Service::new(registry.function("echo", Echo));
+        let encoded = |text: &&str| wire::message(rmp_serde::to_vec_named(text).unwrap());
+        let arguments = arguments.iter().map(encoded).collect();
+        let answer = service.call_function(pb::call_function::Request { name: name.into(), arguments }).await;
+        match answer.error {
+            Some(error) => Err(error),
+            None => Ok(rmp_serde::from_slice(&answer.result.unwrap().msgpack).unwrap()),
+        }
+    }
+
+    #[tokio::test]
+    async fn function_returns_value_or_typed_error() {
+        assert_eq!(call("echo", &["text"]).await, Ok("text".to_owned()));
+        let error = call("echo", &["fail"]).await.unwrap_err();
+        assert_eq!((error.text.as_str(), error.function_argument), ("failed\\u{1b}[31m", Some(0)));
+    }
+
+    #[tokio::test]
+    async fn panic_and_wrong_call_are_function_errors() {
+        for (name, arguments, part) in [
+            ("echo", &["panic"][..], "The call of echo panicked"),
+            ("echo", &["one", "two"], "cannot decode the arguments"),
+            ("nothing", &[], "no function `nothing`"),
+        ] {
+            let error = call(name, arguments).await.unwrap_err();
+            assert!(error.text.contains(part), "{name}: {}", error.text);
+            assert_eq!(error.function_argument, None);
+        }
+    }
+}

@@ -191,4 +191,19 @@ mod tests {
         assert!(block.attributes[1].nested_type.is_none());
         assert_eq!(block.attributes[1].r#type, b"\"string\"");
     }
+
+    #[test]
+    fn nested_blocks_are_sent_with_their_limits() {
+        use pb::schema::nested_block::NestingMode;
+        let inner = || schema_of([("port", AttributeType::Number)]).block;
+        let mut outer = schema_of([("zone", AttributeType::String)]);
+        outer.block.blocks = [("one", NestedBlock::Optional(inner())), ("many", NestedBlock::Set(inner()))]
+            .map(|(name, it)| (name.to_owned(), it))
+            .into();
+        let block = schema(&outer).block.unwrap();
+        let sent: Vec<_> =
+            block.block_types.iter().map(|it| (it.type_name.as_str(), it.nesting(), it.max_items)).collect();
+        assert_eq!(sent, [("many", NestingMode::Set, 0), ("one", NestingMode::List, 1)]);
+        assert_eq!(block.block_types[0].block.as_ref().unwrap().attributes[0].name, "port");
+    }
 }
