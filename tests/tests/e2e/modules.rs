@@ -1,4 +1,4 @@
-//! The modules in `examples/modules/`: their tests, their examples, and the user data that they make.
+//! The modules in `examples/modules/`: their tests and examples, and a rollout with GRIT's modules.
 //!
 //! The providers of the clouds are stand-ins with schemas only (`grit_tests::lab_provider::clouds`).
 
@@ -8,7 +8,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use grit_tests::terraform::{Product, Run, Workspace, built, core};
+use grit_tests::{
+    rollout::{Rollout, assert_order},
+    sshd::username,
+    terraform::{Product, Run, Workspace, built, core},
+};
+use serde_json::json;
 
 const MODULES: [&str; 4] = ["cloud-init", "rollout", "runner-manager-aws", "runner-manager-google"];
 
@@ -104,4 +109,125 @@ fn modules_are_formatted() {
     let mut workspace = workspace();
     let run = run_in(&mut workspace, "cloud-init", &["fmt", "-check", "-recursive", ".."]);
     assert_eq!((run.code, run.stdout.as_str()), (Some(0), ""), "{}", run.stderr);
+}
+
+/// GRIT's module `google/runner`, as far as a rollout depends on it: the inputs of the guide, and all outputs. No `create_before_destroy`.
+const GRIT_MODULE: &str = r#"
+terraform {
+  required_providers {
+    lab = {
+      source = "runner-tools/lab"
+    }
+  }
+}
+
+variable "metadata" {
+  type = object({ name = string, labels = map(string), min_support = string })
+}
+
+variable "runner_version_lookup" {
+  type = object({ skew = number, runner_version = string })
+}
+
+variable "runner_wrapper" {
+  type = object({ enabled = bool })
+}
+
+resource "lab_instance" "runner_manager" {
+  name           = var.metadata.name
+  runner_version = var.runner_version_lookup.runner_version
+}
+
+output "enabled" {
+  value = true
+}
+
+output "internal_ip" {
+  value = lab_instance.runner_manager.address
+}
+
+output "external_ip" {
+  value = tostring(null)
+}
+
+output "internal_hostname" {
+  value = "${var.metadata.name}.internal"
+}
+
+output "instance_name" {
+  value = lab_instance.runner_manager.instance_name
+}
+
+output "instance_id" {
+  value = lab_instance.runner_manager.id
+}
+
+output "wrapper_address" {
+  value = var.runner_wrapper.enabled ? lab_instance.runner_manager.wrapper_address : ""
+}
+"#;
+
+/// The configuration of the guide, with both modules in this workspace.
+fn guide() -> String {
+    const GUIDE: &str = include_str!("../../../docs/guides/grit-modules.md");
+    let block = GUIDE.split("```terraform\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    let mut text = block.to_owned();
+    for (module, path) in [
+        ("gitlab.com/gitlab-org/ci-cd/runner-tools/grit//modules/google/runner", "./grit"),
+        ("github.com/runner-tools/terraform-provider-grit//examples/modules/rollout", "./rollout"),
+    ] {
+        assert!(text.contains(module), "{module}");
+        text = text.replace(module, path);
+    }
+    text
+}
+
+#[test]
+fn guide_for_grit_modules_rolls_in_order() {
+    let mut rollout = Rollout::of(&guide()).unwrap();
+    let key = rollout.lab.client_key().path.clone();
+    rollout
+        .set(
+            "ssh",
+            json!({ "private_key_path": key, "username": username(), "insecure_ignore_host_key": true }),
+        )
+        .unwrap();
+    rollout.set("versions", json!({ "v1": "19.2.1", "v2": "19.2.2" })).unwrap();
+    rollout.workspace.write("grit/main.tf", GRIT_MODULE).unwrap();
+    let module = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/modules/rollout");
+    for file in ["main.tf", "variables.tf", "outputs.tf", "versions.tf"] {
+        let text = fs::read_to_string(module.join(file)).unwrap();
+        rollout.workspace.write(&format!("rollout/{file}"), &text).unwrap();
+    }
+    rollout.workspace.get().unwrap().succeeded();
+    rollout.set("active_versions", json!(["v1"])).unwrap();
+    rollout.workspace.apply().unwrap().succeeded();
+    assert_eq!(rollout.workspace.plan().unwrap().succeeded().planned(), [""; 0]);
+
+    let jobs = rollout.hold_jobs(2);
+    rollout.set("active_versions", json!(["v2"])).unwrap();
+    let run = rollout.apply_while(|| {
+        for name in ["blue-v1", "green-v1"] {
+            rollout.wait_for_drain(name);
+        }
+        rollout.lab.queue().release(&jobs);
+    });
+    let timeline = run.unwrap().succeeded().timeline();
+    for name in ["blue", "green"] {
+        assert_order(
+            &timeline,
+            &[
+                &format!("complete create module.runner[\"{name}-v2\"].lab_instance.runner_manager"),
+                &format!("complete create module.rollout.grit_runner_drain.this[\"{name}-v2\"]"),
+                "complete update module.rollout.grit_runner_health.this",
+                &format!("start delete module.rollout.grit_runner_drain.this[\"{name}-v1\"]"),
+                &format!("complete delete module.rollout.grit_runner_drain.this[\"{name}-v1\"]"),
+                &format!("start delete module.runner[\"{name}-v1\"].lab_instance.runner_manager"),
+            ],
+        );
+        assert_eq!(rollout.runner_was_alive_at_the_end_of(&format!("{name}-v1")), Some(false));
+    }
+    assert_eq!(rollout.lab.queue().tally().lost, 0);
+    rollout.workspace.destroy().unwrap().succeeded();
+    assert!(rollout.hosts().is_empty());
 }

@@ -78,7 +78,7 @@ const QUICK: [&str; 7] = [
 ];
 
 /// Prefixes of end-to-end tests of features that older cores do not have, with the feature and its first version.
-const NEEDS: [(&str, &str, (u32, u32)); 13] = [
+const NEEDS: [(&str, &str, (u32, u32)); 14] = [
     ("no_secrets::secrets_of_ephemeral_variable", EPHEMERAL, (1, 10)),
     ("no_secrets::secrets_of_direct_connection", EPHEMERAL, (1, 10)),
     ("no_secrets::secrets_of_bastion", EPHEMERAL, (1, 10)),
@@ -91,6 +91,7 @@ const NEEDS: [(&str, &str, (u32, u32)); 13] = [
     ("functions::parse_address", FUNCTIONS, (1, 8)),
     ("functions::function_errors", FUNCTIONS, (1, 8)),
     ("functions::unknown_argument", FUNCTIONS, (1, 8)),
+    ("modules::guide_for_grit_modules", FUNCTIONS, (1, 8)),
     ("modules::every_module_passes", "mock providers", (1, 7)),
 ];
 const EPHEMERAL: &str = "ephemeral variables";
