@@ -13,7 +13,6 @@ use crate::{
         AnyValue, AttributePath, AttributeType, Diagnostics, Dynamic, Function, FunctionError,
         FunctionSchema, Parameter, Value,
     },
-    transport::{HostPort, WrapperAddress},
 };
 
 const PARAMETER: &str = "runner_managers";
@@ -63,13 +62,6 @@ impl Function for ValidateManagers {
     }
 }
 
-/// Host and wrapper of a runner manager, if both are known.
-fn target(manager: &RunnerManagerArgs) -> Option<String> {
-    let host: HostPort = manager.address.as_ref_option()?.parse().ok()?;
-    let wrapper: WrapperAddress = manager.wrapper_address.as_ref_option()?.parse().ok()?;
-    Some(format!("{host} {wrapper}"))
-}
-
 fn refuse_same_targets<'a>(
     managers: impl Iterator<Item = (&'a String, &'a Value<RunnerManagerArgs>)>,
     path: &AttributePath,
@@ -78,7 +70,7 @@ fn refuse_same_targets<'a>(
     let mut seen = BTreeMap::new();
     for (key, manager) in managers {
         let Value::Value(manager) = manager else { continue };
-        let target = target(manager).map(|target| ("address and wrapper_address", target));
+        let target = manager.identity().map(|target| ("address and wrapper_address", target));
         let instance = manager.instance_id.as_ref_option().filter(|id| !id.is_empty());
         let instance = instance.map(|id| ("instance_id", id.clone()));
         for identity in target.into_iter().chain(instance) {
