@@ -19,7 +19,7 @@ use super::{
 use crate::daemon::{duration, health::Level, listen::Address, status::Status};
 
 /// Update interval of the progress display on a terminal.
-const TICK: Duration = Duration::from_secs(1);
+const DISPLAY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Interval of progress lines in a log.
 const LINE_INTERVAL: Duration = Duration::from_secs(60);
@@ -162,7 +162,7 @@ impl Watcher {
         loop {
             let next = match watch.status.take() {
                 Some(status) => Ok(Ok(Some(status))),
-                None => timeout(TICK, watch.statuses.message()).await,
+                None => timeout(DISPLAY_INTERVAL, watch.statuses.message()).await,
             };
             let status = match next {
                 Err(_) => {

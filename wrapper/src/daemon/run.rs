@@ -21,7 +21,7 @@ use super::{
     grpc::{self, Authorizer, Services, Upstream, WrapperV1},
     health::{Health, Prober},
     http::{self, HttpServer},
-    listen::{self, ListenError, Listener, Passed, PassedError, Rules},
+    listen::{self, InheritedSockets, ListenError, Listener, PassedError, Rules},
     settings::Settings,
     signals::Signals,
     systemd::Notifier,
@@ -47,7 +47,7 @@ pub enum RunError {
         source: ListenError,
     },
     #[error("invalid socket from systemd")]
-    Passed(#[from] PassedError),
+    InheritedSockets(#[from] PassedError),
     #[error("cannot set up the wrapper process")]
     Prepare(#[source] std::io::Error),
     #[error("--http-listen: expected tcp://host:port")]
@@ -76,7 +76,7 @@ impl RunError {
             }
             Self::Command(CommandError::Missing(_) | CommandError::Empty) => Self::NOT_FOUND,
             Self::Listen { .. }
-            | Self::Passed(_)
+            | Self::InheritedSockets(_)
             | Self::HttpAddress
             | Self::Prepare(_)
             | Self::Store(_)
@@ -93,7 +93,7 @@ impl RunError {
 /// Nothing was started, except after [`RunError::Task`].
 pub fn run(settings: &Settings) -> Result<ExitCode, RunError> {
     // The sockets of systemd have fixed descriptors, so that this comes before any other file is opened.
-    let passed = Passed::from_env()?;
+    let passed = InheritedSockets::from_env()?;
     // One thread is enough for a few messages a minute, and costs the least memory.
     let runtime = runtime::Builder::new_current_thread().enable_all().build().map_err(RunError::Prepare)?;
     let result = runtime.block_on(supervise(settings, passed));
@@ -102,7 +102,7 @@ pub fn run(settings: &Settings) -> Result<ExitCode, RunError> {
     result.map(ExitCode::from)
 }
 
-async fn supervise(settings: &Settings, mut passed: Passed) -> Result<u8, RunError> {
+async fn supervise(settings: &Settings, mut passed: InheritedSockets) -> Result<u8, RunError> {
     let command = CommandLine::new(settings.command.clone(), env::var_os("PATH").as_deref())?;
     // A parent that ignores SIGCHLD passes that on, and the kernel would then discard the runner's exit status.
     let child_ended = signal(SignalKind::child()).map_err(RunError::Prepare)?;
@@ -139,7 +139,7 @@ async fn supervise(settings: &Settings, mut passed: Passed) -> Result<u8, RunErr
     let mut task = task.count(move |change| counted.count(change));
     if let Some(path) = state_file {
         let (store, saved) = Store::open(&path).await?;
-        task = task.keep(store).map_err(RunError::Prepare)?;
+        task = task.save_to(store).map_err(RunError::Prepare)?;
         if let Some(saved) = saved {
             let found = saved.find(&settings.policy, &command).await.map_err(RunError::Adopt)?;
             task = task.resume(found.supervision, found.child, found.pending);

@@ -30,7 +30,7 @@ pub(crate) struct Clocks {
 
 impl Clocks {
     /// A larger difference between readings means that the wall clock was changed.
-    const SET: Duration = Duration::from_millis(50);
+    const CLOCK_CHANGE: Duration = Duration::from_millis(50);
 
     const READINGS: usize = 3;
 
@@ -46,7 +46,7 @@ impl Clocks {
 
     /// Whether the wall clock was not changed between these readings; `took` is the duration of the later one.
     fn still_holds(&self, later: &Self, took: Duration) -> bool {
-        apart(self.time(later.moment), later.wall) <= Self::SET + took
+        apart(self.time(later.moment), later.wall) <= Self::CLOCK_CHANGE + took
     }
 
     /// The quickest of a few readings, and its duration: other processes may run between the readings of two clocks.

@@ -14,7 +14,7 @@ use super::process::is_ending;
 const MAX_WAIT: Duration = Duration::from_secs(2);
 
 /// Delay between two attempts.
-const PAUSE: Duration = Duration::from_millis(10);
+const RETRY_INTERVAL: Duration = Duration::from_millis(10);
 
 /// The process that holds a lock or socket, if known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,7 +56,7 @@ pub(crate) async fn take<T, E>(mut attempt: impl FnMut() -> Result<Attempt<T>, E
     loop {
         match attempt()? {
             Attempt::Taken(owner) if owner.may_be_terminating() && begin.elapsed() < MAX_WAIT => {
-                sleep(PAUSE).await;
+                sleep(RETRY_INTERVAL).await;
             }
             result => return Ok(result),
         }

@@ -12,7 +12,7 @@ use tokio::{
 };
 use tracing::{error, info, warn};
 
-use super::state_file::{Keep, Saved, Watch};
+use super::state_file::{Saved, StateStorage, Watch};
 use crate::supervise::log_key as key;
 
 /// Delay before a failed write is retried.
@@ -27,7 +27,7 @@ pub(super) const START_LIMIT: Duration = Duration::from_secs(15);
 /// The thread has a shallow call stack.
 const STACK_SIZE: usize = 256 * 1024;
 
-type Job = Box<dyn FnOnce(&mut dyn Keep) + Send>;
+type Job = Box<dyn FnOnce(&mut dyn StateStorage) + Send>;
 
 /// The state file, if there is one, and whether it is up to date.
 #[derive(Debug, Default)]
@@ -48,7 +48,7 @@ impl StateWriter {
     /// # Errors
     ///
     /// If the thread cannot be started.
-    pub(super) fn new(mut store: impl Keep) -> io::Result<Self> {
+    pub(super) fn new(mut store: impl StateStorage) -> io::Result<Self> {
         let watch = store.watch();
         let (jobs, work) = mpsc::channel::<Job>();
         let runtime = Handle::current();
@@ -139,7 +139,7 @@ impl StateWriter {
     async fn run<T: Send + 'static + Default>(
         &mut self,
         limit: Duration,
-        operation: impl FnOnce(&mut dyn Keep) -> io::Result<T> + Send + 'static,
+        operation: impl FnOnce(&mut dyn StateStorage) -> io::Result<T> + Send + 'static,
     ) -> io::Result<T> {
         let Some(jobs) = &self.jobs else { return Ok(T::default()) };
         let hangs = || io::Error::new(io::ErrorKind::TimedOut, "the file system does not respond");
@@ -150,7 +150,7 @@ impl StateWriter {
             self.late = None;
         }
         let ((reply, answer), (done, late)) = (oneshot::channel(), oneshot::channel());
-        let job = move |store: &mut dyn Keep| {
+        let job = move |store: &mut dyn StateStorage| {
             let _not_waited_for = reply.send(operation(store));
             let _not_late = done.send(());
         };
@@ -206,7 +206,7 @@ mod tests {
         }
     }
 
-    impl Keep for Hanging {
+    impl StateStorage for Hanging {
         fn write(&mut self, _: &Saved) -> io::Result<()> {
             let mut disk = self.0.1.wait_while(self.0.0.lock().unwrap(), |disk| disk.hangs).unwrap();
             disk.written += 1;
@@ -276,7 +276,7 @@ mod tests {
             NoCallbacks,
         );
         let disk = Hanging::default();
-        let supervision = tokio::spawn(task.keep(disk.clone()).unwrap().run());
+        let supervision = tokio::spawn(task.save_to(disk.clone()).unwrap().run());
         supervisor.boot().await.unwrap();
         disk.hang(true);
         let begin = Instant::now();

@@ -18,7 +18,7 @@ use super::{
     policy::Policy,
     process::{Child, Identity, Platform, exited, reap},
     state::{State, Supervision},
-    state_file::{Keep, Saved},
+    state_file::{Saved, StateStorage},
     state_writer::{SAVE_LIMIT, START_LIMIT, StateWriter},
     statistics::Counted,
     table::Step,
@@ -114,7 +114,7 @@ impl<P: Platform, C: Callbacks> Task<P, C> {
     /// # Errors
     ///
     /// The writer thread cannot be started.
-    pub fn keep(mut self, file: impl Keep) -> io::Result<Self> {
+    pub fn save_to(mut self, file: impl StateStorage) -> io::Result<Self> {
         self.writer = StateWriter::new(file)?;
         Ok(self)
     }

@@ -20,10 +20,10 @@ use crate::supervise::{Callbacks, Completion};
 const ATTEMPT_LIMIT: Duration = Duration::from_secs(10);
 
 /// The first delay; it doubles with each retry.
-const FIRST_PAUSE: Duration = Duration::from_millis(500);
+const FIRST_DELAY: Duration = Duration::from_millis(500);
 
 /// The maximum delay.
-const LONGEST_PAUSE: Duration = Duration::from_secs(5 * 60);
+const MAX_DELAY: Duration = Duration::from_secs(5 * 60);
 
 /// After this time a callback is not retried any more. Its receiver may be down for a night.
 const RETRY_PERIOD: Duration = Duration::from_secs(24 * 3600);
@@ -47,15 +47,15 @@ impl Callbacks for CallbackSender {
     fn send(&mut self, callback: Callback, since: Instant, completion: Completion) {
         let counters = Arc::clone(&self.counters);
         self.runtime.spawn(async move {
-            make(callback, since, &counters).await;
+            send_with_retries(callback, since, &counters).await;
             completion.report().await;
         });
     }
 }
 
 /// Sends the callback until it succeeds or further retries are useless, and logs the result. It was due at `since`.
-async fn make(callback: Callback, since: Instant, counters: &Counters) {
-    let mut pause = FIRST_PAUSE;
+async fn send_with_retries(callback: Callback, since: Instant, counters: &Counters) {
+    let mut pause = FIRST_DELAY;
     for attempt in 1_u32.. {
         // A panic in one attempt must not end the wrapper: the next wrapper would panic as well.
         let result = AssertUnwindSafe(client::attempt(&callback, ATTEMPT_LIMIT)).catch_unwind().await;
@@ -94,7 +94,7 @@ async fn make(callback: Callback, since: Instant, counters: &Counters) {
             "shutdown callback failed; retrying"
         );
         sleep(pause).await;
-        pause = (pause * 2).min(LONGEST_PAUSE);
+        pause = (pause * 2).min(MAX_DELAY);
     }
 }
 
@@ -128,13 +128,13 @@ mod tests {
         let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let begin = Instant::now();
         let counters = Counters::default();
-        make(to(silent.local_addr().unwrap()), begin, &counters).await;
+        send_with_retries(to(silent.local_addr().unwrap()), begin, &counters).await;
         let [success, retry, given_up] = CallbackResult::ALL.map(|result| counters.attempts(result));
         assert_eq!((success, given_up), (0, 1));
         // Each attempt takes ten seconds, and the delays grow to five minutes.
         assert!((250..320).contains(&retry), "{retry}");
         let took = begin.elapsed();
-        assert!(took > RETRY_PERIOD - 2 * LONGEST_PAUSE && took <= RETRY_PERIOD + ATTEMPT_LIMIT, "{took:?}");
+        assert!(took > RETRY_PERIOD - 2 * MAX_DELAY && took <= RETRY_PERIOD + ATTEMPT_LIMIT, "{took:?}");
     }
 
     /// As a callback that the next wrapper finds a day later.
@@ -144,7 +144,7 @@ mod tests {
         let counters = Counters::default();
         tokio::time::advance(RETRY_PERIOD).await;
         let since = Instant::now().checked_sub(RETRY_PERIOD).unwrap();
-        make(to(silent.local_addr().unwrap()), since, &counters).await;
+        send_with_retries(to(silent.local_addr().unwrap()), since, &counters).await;
         assert_eq!(CallbackResult::ALL.map(|result| counters.attempts(result)), [0, 0, 1]);
     }
 }

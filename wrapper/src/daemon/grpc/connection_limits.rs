@@ -30,7 +30,7 @@ const RESERVED_FOR_PRIVILEGED: usize = 16;
 const RESERVED_FOR_CONTROL: usize = 4;
 
 /// How long a connection has to be idle before it can be evicted. Clients that poll do so more often.
-const IDLE: Duration = Duration::from_secs(10);
+const MIN_IDLE_TIME: Duration = Duration::from_secs(10);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Peer {
@@ -123,7 +123,7 @@ fn make_room(open: &mut BTreeMap<u64, State>, peer: Peer, (limit, counts): Limit
     if members.clone().count() < limit {
         return true;
     }
-    let idle = members.filter(|(_, other)| other.calls == 0 && other.idle_since.elapsed() >= IDLE);
+    let idle = members.filter(|(_, other)| other.calls == 0 && other.idle_since.elapsed() >= MIN_IDLE_TIME);
     let longest = idle.min_by_key(|(_, other)| other.idle_since).map(|(id, _)| *id);
     let evicted = longest.and_then(|id| open.remove(&id));
     evicted.map(|state| state.evicted.cancel()).is_some()
@@ -214,19 +214,19 @@ mod tests {
         let eves = fill(&open, EVE);
         let mut calls = eves.iter().map(call).collect::<Vec<_>>().into_iter();
         let other = open.open(Peer::User(1002)).unwrap();
-        advance(IDLE * 100).await;
+        advance(MIN_IDLE_TIME * 100).await;
         assert!(open.open(EVE).is_none(), "a call was cut short");
         // The third connection becomes idle now, and the second a little later.
         let (first, second) = (calls.next(), calls.next());
         drop(calls.next());
-        advance(IDLE / 2).await;
+        advance(MIN_IDLE_TIME / 2).await;
         drop(second);
         assert!(open.open(EVE).is_none(), "idle for too short a time");
-        advance(IDLE / 2).await;
+        advance(MIN_IDLE_TIME / 2).await;
         let newest = open.open(EVE).unwrap();
         assert_eq!(eves.iter().position(is_evicted), Some(2));
         assert!(open.open(EVE).is_none());
-        advance(IDLE / 2).await;
+        advance(MIN_IDLE_TIME / 2).await;
         let _newer = open.open(EVE).unwrap();
         assert!(is_evicted(&eves[1]) && !is_evicted(&newest) && !is_evicted(&other));
         // An evicted connection does not count, whenever it closes.
@@ -286,7 +286,7 @@ mod tests {
         );
         let _calls: Vec<_> = roots.iter().map(call).collect();
         assert!(open.open(Peer::Privileged).is_none());
-        advance(IDLE).await;
+        advance(MIN_IDLE_TIME).await;
         assert!(open.open(Peer::Privileged).is_some());
         assert_eq!(eves.iter().filter(|slot| is_evicted(slot)).count(), 1);
     }

@@ -1,7 +1,7 @@
 //! Reads the runner's configuration file in a separate thread.
 //!
 //! The wrapper runs in one thread, and opening or reading a file can block indefinitely: a FIFO without a writer, or a network file system
-//! whose server is down. A separate thread reads and parses the file. A caller waits at most [`LIMIT`], and while one thread is blocked no
+//! whose server is down. A separate thread reads and parses the file. A caller waits at most [`READ_LIMIT`], and while one thread is blocked no
 //! second one is started.
 
 use std::{
@@ -22,7 +22,7 @@ use tokio::{
 use super::runner_config::{ConfigError, RunnerConfig, Source, parse};
 
 /// A local file of this size is read in milliseconds.
-pub(super) const LIMIT: Duration = Duration::from_secs(1);
+pub(super) const READ_LIMIT: Duration = Duration::from_secs(1);
 
 /// Larger than a configuration with thousands of sections.
 const MAX_SIZE: u64 = 8 * 1024 * 1024;
@@ -67,15 +67,15 @@ impl Reader {
     ///
     /// # Errors
     ///
-    /// If the file is missing, unreadable or invalid, or if reading takes longer than [`LIMIT`].
+    /// If the file is missing, unreadable or invalid, or if reading takes longer than [`READ_LIMIT`].
     pub(super) async fn read(&self) -> Answer {
         let mut thread = self.thread()?;
-        let until = thread.started + LIMIT;
+        let until = thread.started + READ_LIMIT;
         let path = || self.0.source.config.clone();
         let answer = match timeout_at(until, thread.answer.wait_for(Option::is_some)).await {
             Ok(Ok(answer)) => answer.clone(),
             Ok(Err(_)) => None,
-            Err(_) => return Err(ConfigError::TooSlow { path: path(), limit: LIMIT }),
+            Err(_) => return Err(ConfigError::TooSlow { path: path(), limit: READ_LIMIT }),
         };
         let answer = answer.unwrap_or_else(|| {
             Err(ConfigError::Unreadable { path: path(), why: "the reader thread failed".to_owned() })
@@ -209,13 +209,13 @@ mod tests {
         }
         let path = Path::new("/nfs/config.toml");
         let reader = Reader::with(source(path), hang);
-        let slow = || Err(ConfigError::TooSlow { path: path.to_owned(), limit: LIMIT });
+        let slow = || Err(ConfigError::TooSlow { path: path.to_owned(), limit: READ_LIMIT });
         assert_eq!(tokio::join!(reader.read(), reader.read()), (slow(), slow()));
         let again = Instant::now();
         for _ in 0..100 {
             assert_eq!(reader.read().await, slow());
         }
-        assert!(again.elapsed() < LIMIT / 2, "each question waited anew");
+        assert!(again.elapsed() < READ_LIMIT / 2, "each question waited anew");
         assert_eq!(READS.load(Ordering::SeqCst), 1);
         HANGS.store(false, Ordering::SeqCst);
         while reader.read().await.is_err() {

@@ -15,14 +15,14 @@ use tokio::time::timeout;
 const MAX_BODY: usize = 8 * 1024 * 1024;
 
 /// The runner responds from memory, on this host.
-const LIMIT: Duration = Duration::from_secs(3);
+const RESPONSE_LIMIT: Duration = Duration::from_secs(3);
 
 /// Why there is no response.
 #[derive(Debug, Error)]
 pub(super) enum GetError {
     #[error("invalid HTTP address")]
     Address,
-    #[error("no response within {LIMIT:?}")]
+    #[error("no response within {RESPONSE_LIMIT:?}")]
     Timeout,
     #[error("connection failed")]
     Connect,
@@ -50,6 +50,6 @@ impl Http {
                 Limited::new(answer.into_body(), MAX_BODY).collect().await.map_err(|_| GetError::Body)?;
             Ok((status, String::from_utf8_lossy(&body.to_bytes()).into_owned()))
         };
-        timeout(LIMIT, answer).await.map_err(|_| GetError::Timeout)?
+        timeout(RESPONSE_LIMIT, answer).await.map_err(|_| GetError::Timeout)?
     }
 }

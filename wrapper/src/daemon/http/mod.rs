@@ -43,7 +43,7 @@ use super::limits::{LogRateLimiter, uses_reserved_fd};
 use crate::supervise::log_key as key;
 
 /// Timeout for a request and its response. Each request uses a separate connection.
-const LIMIT: Duration = Duration::from_secs(30);
+const REQUEST_LIMIT: Duration = Duration::from_secs(30);
 
 /// Concurrent connections. Further connections wait, and use no file descriptor.
 const MAX_CONNECTIONS: usize = 32;
@@ -64,11 +64,11 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 impl HttpServer {
     /// Serves requests; never returns.
     pub async fn serve(self, listener: tokio::net::TcpListener) {
-        let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+        let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
         let mut failures = LogRateLimiter::per_minute(1);
         let router = Arc::new(self).router();
         // The semaphore is never closed.
-        while let Ok(place) = Arc::clone(&places).acquire_owned().await {
+        while let Ok(permit) = Arc::clone(&permits).acquire_owned().await {
             let (stream, peer) = match listener.accept().await {
                 Ok((stream, _)) if uses_reserved_fd(&stream) => {
                     if failures.allow_log() {
@@ -85,7 +85,7 @@ impl HttpServer {
                     continue;
                 }
             };
-            let is_calm = MAX_CONNECTIONS - places.available_permits() <= USUAL_CONNECTIONS;
+            let is_calm = MAX_CONNECTIONS - permits.available_permits() <= USUAL_CONNECTIONS;
             let head_limit = if is_calm { HEAD_LIMIT } else { HEAD_LIMIT_UNDER_LOAD };
             let router = router.clone();
             tokio::spawn(async move {
@@ -98,12 +98,12 @@ impl HttpServer {
                     .timer(TokioTimer::new())
                     .header_read_timeout(head_limit)
                     .serve_connection(TokioIo::new(stream), service);
-                match timeout(LIMIT, connection).await {
+                match timeout(REQUEST_LIMIT, connection).await {
                     Ok(Ok(())) => {}
                     Ok(Err(error)) => debug!({ key::ERROR } = %error, "HTTP connection failed"),
                     Err(_) => debug!("HTTP connection timed out"),
                 }
-                drop(place);
+                drop(permit);
             });
         }
     }

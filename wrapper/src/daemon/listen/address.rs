@@ -22,7 +22,7 @@ pub enum Address {
 pub enum Source {
     Address(Address),
     /// `fd://NAME`: the sockets with this name that systemd passed, or all passed sockets if the name is empty.
-    Passed(String),
+    InheritedSockets(String),
 }
 
 /// Why an address is invalid.
@@ -78,7 +78,7 @@ impl FromStr for Source {
 
     fn from_str(text: &str) -> Result<Self, AddressError> {
         match text.strip_prefix("fd://") {
-            Some(name) => Ok(Self::Passed(name.to_owned())),
+            Some(name) => Ok(Self::InheritedSockets(name.to_owned())),
             None => text.parse().map(Self::Address).map_err(|error| match error {
                 AddressError::Scheme => AddressError::Source,
                 error => error,
@@ -91,7 +91,7 @@ impl fmt::Display for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Address(address) => address.fmt(f),
-            Self::Passed(name) => write!(f, "fd://{name}"),
+            Self::InheritedSockets(name) => write!(f, "fd://{name}"),
         }
     }
 }

@@ -11,7 +11,7 @@ pub use self::{
     address::{Address, AddressError, Source},
     error::ListenError,
     listener::{Listener, Rules},
-    socket_activation::{Passed, PassedError},
+    socket_activation::{InheritedSockets, PassedError},
     unix::{SocketAccess, UnixSocket},
 };
 pub use crate::supervise::lock_wait::LockOwner;
@@ -25,10 +25,14 @@ pub const DEFAULT_ADDRESS: &str = "unix:///var/run/gitlab-runner-wrapper.sock";
 /// # Errors
 ///
 /// See [`bind`].
-pub async fn open(source: &Source, rules: &Rules, passed: &mut Passed) -> Result<Vec<Listener>, ListenError> {
+pub async fn open(
+    source: &Source,
+    rules: &Rules,
+    passed: &mut InheritedSockets,
+) -> Result<Vec<Listener>, ListenError> {
     match source {
         Source::Address(address) => bind(address, rules).await.map(|listener| vec![listener]),
-        Source::Passed(name) => passed.take(name, rules),
+        Source::InheritedSockets(name) => passed.take(name, rules),
     }
 }
 

@@ -20,7 +20,7 @@ use crate::supervise::log_key as key;
 
 /// The passed sockets that are not used yet.
 #[derive(Debug, Default)]
-pub struct Passed(Vec<(String, Socket)>);
+pub struct InheritedSockets(Vec<(String, Socket)>);
 
 #[derive(Debug)]
 enum Socket {
@@ -40,7 +40,7 @@ pub struct PassedError {
     source: io::Error,
 }
 
-impl Passed {
+impl InheritedSockets {
     /// Takes the passed sockets. Call it before any other file is opened: the environment defines which descriptors are used.
     ///
     /// # Errors
@@ -75,7 +75,7 @@ impl Passed {
     }
 }
 
-impl Drop for Passed {
+impl Drop for InheritedSockets {
     fn drop(&mut self) {
         for (name, socket) in &self.0 {
             warn!(

@@ -19,13 +19,13 @@ use self::queue::Queue;
 use crate::supervise::log_key as key;
 
 /// Lines to be written. One queue for the process, because there is one stderr.
-static QUEUE: LazyLock<Queue> = LazyLock::new(|| Queue::new(LIMIT));
+static QUEUE: LazyLock<Queue> = LazyLock::new(|| Queue::new(QUEUE_LIMIT));
 
 /// Maximum size of the queue in bytes: some thousand lines.
-const LIMIT: usize = 2 * 1024 * 1024;
+const QUEUE_LIMIT: usize = 2 * 1024 * 1024;
 
 /// The writer thread has a shallow call stack.
-const STACK: usize = 128 * 1024;
+const STACK_SIZE: usize = 128 * 1024;
 
 /// Maximum time to wait for the last lines before the process exits.
 const FLUSH_LIMIT: Duration = Duration::from_secs(1);
@@ -53,7 +53,7 @@ pub fn init(level: LevelFilter) -> io::Result<()> {
     if tracing_subscriber::registry().with(filter).with(lines).try_init().is_ok() {
         thread::Builder::new()
             .name("log".to_owned())
-            .stack_size(STACK)
+            .stack_size(STACK_SIZE)
             .spawn(|| QUEUE.write_all_to(write_to_stderr))?;
         // Rust's default hook would block while stderr is blocked.
         panic::set_hook(Box::new(|panic| {

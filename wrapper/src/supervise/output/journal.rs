@@ -13,7 +13,7 @@ use tokio::{process::Command, time::sleep};
 const MESSAGES: &str = "--lines=40";
 
 /// The runner may have written before its start time was recorded.
-const SLACK: Duration = Duration::from_secs(1);
+const CLOCK_TOLERANCE: Duration = Duration::from_secs(1);
 
 /// Time for journald to store messages if `journalctl --sync` is not permitted.
 const SETTLE: Duration = Duration::from_millis(200);
@@ -39,7 +39,7 @@ pub(super) async fn read(pid: u32, age: Duration) -> io::Result<Vec<String>> {
     if !output.status.success() {
         return Err(io::Error::other(String::from_utf8_lossy(&output.stderr).trim().to_owned()));
     }
-    let since = monotonic().saturating_sub(age).saturating_sub(SLACK);
+    let since = monotonic().saturating_sub(age).saturating_sub(CLOCK_TOLERANCE);
     Ok(messages(&String::from_utf8_lossy(&output.stdout), since))
 }
 

@@ -18,7 +18,7 @@ use self::redact::presentable;
 use crate::supervise::log_key as key;
 
 /// Timeout of reading. Only the text of the failure waits for it.
-const LIMIT: Duration = Duration::from_secs(5);
+const READ_LIMIT: Duration = Duration::from_secs(5);
 
 /// The last lines of a runner's log, oldest first; empty if there are none, or if they cannot be read. Dropping it cancels the read.
 pub type LastLines = Pin<Box<dyn Future<Output = Vec<String>> + Send>>;
@@ -71,7 +71,7 @@ impl Output {
             Self::Elsewhere => return None,
         };
         Some(Box::pin(async move {
-            match timeout(LIMIT, reading).await {
+            match timeout(READ_LIMIT, reading).await {
                 Ok(Ok(raw)) => presentable(&raw),
                 Ok(Err(error)) => {
                     debug!(
@@ -84,7 +84,7 @@ impl Output {
                 Err(_) => {
                     debug!(
                         { key::PID } = pid,
-                        { key::LIMIT_SECONDS } = LIMIT.as_secs(),
+                        { key::LIMIT_SECONDS } = READ_LIMIT.as_secs(),
                         "timed out reading the last lines of the runner's log"
                     );
                     Vec::new()

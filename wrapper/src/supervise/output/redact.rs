@@ -6,7 +6,7 @@
 use std::mem;
 
 /// Maximum number of lines.
-const LINES: usize = 10;
+const MAX_LINES: usize = 10;
 
 /// Maximum number of characters per line.
 const WIDTH: usize = 300;
@@ -24,7 +24,7 @@ const SECRETS: [&str; 7] = ["token", "password", "passwd", "secret", "authorizat
 pub(super) fn presentable(raw: &[String]) -> Vec<String> {
     let full = raw.iter().map(|line| cut(&conceal(&plain(line)))).filter(|line| !line.is_empty());
     let mut lines: Vec<_> = full.collect();
-    lines.drain(..lines.len().saturating_sub(LINES));
+    lines.drain(..lines.len().saturating_sub(MAX_LINES));
     lines
 }
 

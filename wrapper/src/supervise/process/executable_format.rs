@@ -17,7 +17,7 @@ const ELF: [u8; 4] = *b"\x7fELF";
 const MACHINE: std::ops::Range<usize> = 18..20;
 
 /// Older architectures whose binaries the newer one executes as well: i386 on x86-64, and ARM on ARM64.
-const ALSO: [(u16, u16); 2] = [(62, 3), (183, 40)];
+const COMPATIBLE_MACHINES: [(u16, u16); 2] = [(62, 3), (183, 40)];
 
 /// # Errors
 ///
@@ -41,7 +41,7 @@ fn head(program: &Path) -> io::Result<Vec<u8>> {
 fn is_for(file: &[u8], ours: &[u8]) -> bool {
     let machine = |head: &[u8]| Some(u16::from_ne_bytes(head.get(MACHINE)?.try_into().ok()?));
     match (file.starts_with(&ELF), machine(file), machine(ours)) {
-        (true, Some(file), Some(ours)) => file == ours || ALSO.contains(&(ours, file)),
+        (true, Some(file), Some(ours)) => file == ours || COMPATIBLE_MACHINES.contains(&(ours, file)),
         // The wrapper's binary could not be read.
         (true, Some(_), None) => true,
         _ => false,

@@ -24,10 +24,10 @@ use super::{
 use crate::supervise::{log_key as key, policy::Leftovers};
 
 /// Maximum time for killed processes to exit. A process that hangs in the kernel is then reported.
-const LIMIT: Duration = Duration::from_secs(10);
+const KILL_LIMIT: Duration = Duration::from_secs(10);
 
 /// Delay between two checks.
-const PAUSE: Duration = Duration::from_millis(10);
+const KILL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// The processes of one runner, except the runner itself.
 #[derive(Clone, Debug)]
@@ -94,7 +94,7 @@ impl LeftoverProcesses {
         found
     }
 
-    /// Kills them until none is left, for at most [`LIMIT`]. Returns those that are still running.
+    /// Kills them until none is left, for at most [`KILL_LIMIT`]. Returns those that are still running.
     pub(super) async fn end(&mut self) -> Vec<LeftoverProcess> {
         let begin = *self.since.get_or_insert_with(Instant::now);
         let mut killed = HashSet::new();
@@ -103,7 +103,7 @@ impl LeftoverProcesses {
             let found = self.kill();
             // Checked twice: during exec a process briefly has no environment, and so no marker.
             let is_empty = found.is_empty();
-            if (is_empty && was_empty) || begin.elapsed() >= LIMIT {
+            if (is_empty && was_empty) || begin.elapsed() >= KILL_LIMIT {
                 if !killed.is_empty() {
                     info!(
                         { key::PROCESSES } = killed.len(),
@@ -115,7 +115,7 @@ impl LeftoverProcesses {
             }
             was_empty = is_empty;
             killed.extend(found.iter().map(|process| process.pid));
-            sleep(PAUSE).await;
+            sleep(KILL_INTERVAL).await;
         }
     }
 

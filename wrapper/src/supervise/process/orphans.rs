@@ -17,7 +17,7 @@ use super::stat::Process;
 static HELD: Mutex<BTreeSet<u32>> = Mutex::new(BTreeSet::new());
 
 /// Many exits are handled together.
-const PAUSE: Duration = Duration::from_millis(100);
+const COLLECT_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Excludes this child: it is reaped elsewhere.
 pub(super) fn hold(pid: u32) {
@@ -46,7 +46,7 @@ pub(crate) fn adopt() -> std::io::Result<()> {
 pub(crate) async fn collect(mut child_ended: Signal) {
     loop {
         collect_now();
-        sleep(PAUSE).await;
+        sleep(COLLECT_INTERVAL).await;
         if child_ended.recv().await.is_none() {
             return;
         }

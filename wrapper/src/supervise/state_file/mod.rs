@@ -32,7 +32,7 @@ use super::{
 use crate::supervise::log_key as key;
 
 /// The state file. Each call can block as long as the disk does.
-pub trait Keep: Send + 'static {
+pub trait StateStorage: Send + 'static {
     /// Replaces the file atomically.
     ///
     /// # Errors
@@ -161,7 +161,7 @@ impl Store {
     }
 }
 
-impl Keep for Store {
+impl StateStorage for Store {
     fn write(&mut self, saved: &Saved) -> io::Result<()> {
         if !self.folder.is_in_place() {
             self.reopen()?;

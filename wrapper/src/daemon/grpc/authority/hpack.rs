@@ -24,11 +24,11 @@ pub(super) fn with_authority(block: &[u8]) -> Option<Vec<u8>> {
         let (bytes, behind) = rest.split_at_checked(field.length)?;
         match field.authority {
             None => named.extend_from_slice(bytes),
-            Some(Place::Value(at)) => {
+            Some(AuthorityPosition::Value(at)) => {
                 named.extend_from_slice(bytes.get(..at)?);
                 named.extend_from_slice(VALUE);
             }
-            Some(Place::Table) => {
+            Some(AuthorityPosition::Table) => {
                 // A literal that does not enter the table.
                 named.push(0x01);
                 named.extend_from_slice(VALUE);
@@ -45,10 +45,10 @@ struct Field {
     /// Length in bytes.
     length: usize,
     /// Position of its value, if the field is `:authority`.
-    authority: Option<Place>,
+    authority: Option<AuthorityPosition>,
 }
 
-enum Place {
+enum AuthorityPosition {
     /// Offset of the value in the field.
     Value(usize),
     /// The empty value of the static table.
@@ -60,7 +60,10 @@ impl Field {
         let first = *block.first()?;
         if first & 0x80 != 0 {
             let (index, length) = integer(block, 7)?;
-            return Some(Self { length, authority: (index == AUTHORITY).then_some(Place::Table) });
+            return Some(Self {
+                length,
+                authority: (index == AUTHORITY).then_some(AuthorityPosition::Table),
+            });
         }
         if first & 0xe0 == 0x20 {
             // A change of the table's size.
@@ -75,7 +78,7 @@ impl Field {
             at += length;
         }
         let (_, length) = string(block.get(at..)?)?;
-        Some(Self { length: at + length, authority: is_authority.then_some(Place::Value(at)) })
+        Some(Self { length: at + length, authority: is_authority.then_some(AuthorityPosition::Value(at)) })
     }
 }
 
