@@ -21,7 +21,7 @@ pub fn call() -> Call {
 pub struct Call {
     /// Cancelled when Terraform requests a stop (Ctrl-C), on SIGTERM, when the client disconnects, and before the process exits.
     ///
-    /// It is already cancelled for create, update and destroy calls after a stop request; not for other calls.
+    /// It is already cancelled for create, update, destroy and invoke calls after a stop request; not for other calls.
     pub stop: CancellationToken,
     pub operation: Operation,
     pub walk: Walk,
@@ -34,6 +34,8 @@ pub enum Operation {
     Create,
     Update,
     Destroy,
+    /// An action.
+    Invoke,
     /// The read of a managed resource.
     Read,
     /// Calls without changes: validate, plan, import, data sources.

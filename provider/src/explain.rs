@@ -3,6 +3,7 @@
 //! A summary is a short title. A detail contains what happened, with actual values, then the next step. Its last line is `Code: …`, a
 //! stable identifier for pipelines. A manager is always named by its key in the map.
 
+pub(crate) mod action;
 mod channel;
 mod command;
 mod connection;
@@ -12,6 +13,7 @@ pub(crate) mod drain;
 pub(crate) mod functions;
 pub(crate) mod health;
 mod host_key;
+pub(crate) mod import;
 mod login;
 mod phrases;
 pub(crate) mod plan;

@@ -3,6 +3,7 @@
 //! `provider/tests/architecture.rs` lists the layers of this crate, and checks that each imports only itself and lower layers.
 //! CONTRIBUTING.md describes them.
 
+mod actions;
 mod assume_terminated;
 pub mod call;
 mod child;
@@ -44,8 +45,11 @@ pub fn registry() -> Registry {
         .resource("grit_runner_health", resources::RunnerHealth::new(shared.clone()))
         .resource("grit_runner_shutdown", resources::RunnerShutdown::new(shared.clone()))
         .data_source("grit_deployment", data_sources::Deployment)
-        .data_source("grit_runner_status", data_sources::RunnerStatus::new(shared))
+        .data_source("grit_runner_status", data_sources::RunnerStatus::new(shared.clone()))
         .function("managers_from_grit", functions::ManagersFromGrit)
         .function("parse_address", functions::ParseAddress)
         .function("validate_managers", functions::ValidateManagers)
+        .action("grit_cancel_drain", actions::CancelDrain::new(shared.clone()))
+        .action("grit_drain", actions::Drain::new(shared.clone()))
+        .action("grit_start", actions::Start::new(shared))
 }

@@ -6,6 +6,7 @@
 //!
 //! - `stored`: the drain resources in the state;
 //! - `planned`: instances that get a new drain resource;
+//! - `imported`: drain resources that an import adds to the state;
 //! - `kept`: drain resources that are kept or updated in place;
 //! - `ending`: drain resources that are destroyed or replaced;
 //! - `created`: instances of the drain resources that this process has created.
@@ -43,6 +44,7 @@ struct Sets {
     stored: Guards,
     planned: BTreeSet<String>,
     twice: BTreeSet<String>,
+    imported: Guards,
     kept: Guards,
     ending: Guards,
     created: BTreeSet<String>,
@@ -105,11 +107,26 @@ impl PlanGuard {
         Ok(())
     }
 
+    /// The drain resource `id` of this instance is imported. It is kept after that.
+    pub fn imports(&self, instance: &str, id: &str) -> Result<(), Conflict> {
+        let mut sets = self.lock();
+        insert(&mut sets.imported, instance, id);
+        if !sets.off && sets.stored.contains_key(instance) { Err(Conflict::Superseded) } else { Ok(()) }
+    }
+
     /// The drain resource `id` of this instance is kept.
     pub fn plans_kept(&self, instance: &str, id: &str) -> Result<(), Conflict> {
         let mut sets = self.lock();
         insert(&mut sets.kept, instance, id);
-        if !sets.off && has_other(&sets.ending, instance, id) { Err(Conflict::Shared) } else { Ok(()) }
+        if sets.off {
+            Ok(())
+        } else if has_other(&sets.ending, instance, id) {
+            Err(Conflict::Shared)
+        } else if sets.imported.contains_key(instance) && has_other(&sets.kept, instance, id) {
+            Err(Conflict::Superseded)
+        } else {
+            Ok(())
+        }
     }
 
     /// The drain resource `id` of this instance is destroyed or replaced.

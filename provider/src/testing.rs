@@ -12,6 +12,10 @@ use crate::{
     schema::Diagnostics,
 };
 
+pub mod actions {
+    pub use crate::actions::{CancelDrain, Drain, Start};
+}
+
 pub mod client {
     pub use crate::client::{
         ClientError, DrainRequest, RunnerStatus, ShutdownCallback, Snapshot, StatusReport, Wrapper,

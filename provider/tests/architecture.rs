@@ -9,7 +9,7 @@ const LAYERS: &[&[&str]] = &[
     &["lib.rs", "fuzz/", "testing.rs"],
     &["plugin/"],
     &["server/", "wire/"],
-    &["provider.rs", "resources/", "data_sources/", "functions/"],
+    &["provider.rs", "resources/", "data_sources/", "functions/", "actions/"],
     &["process.rs"],
     &["config/"],
     &["explain/", "explain.rs"],

@@ -12,10 +12,11 @@ use std::{
 
 use grit_provider::{
     schema::{
-        Attribute, AttributeConstraint, AttributeType, DataSource, Diagnostics, Function, FunctionSchema,
-        Provider, Resource, Schema,
+        Action, Attribute, AttributeConstraint, AttributeType, DataSource, Diagnostics, Function,
+        FunctionSchema, Provider, Resource, Schema,
     },
     testing::{
+        actions::{CancelDrain, Drain, Start},
         data_sources::{Deployment, RunnerStatus},
         functions::{ManagersFromGrit, ParseAddress, ValidateManagers},
         resources::{Grit, RunnerDrain, RunnerHealth, RunnerShutdown, Shared},
@@ -125,8 +126,12 @@ fn schema_of_data(source: &impl DataSource) -> Schema {
     source.schema(&mut Diagnostics::default()).unwrap()
 }
 
+fn action_attributes(action: &impl Action) -> HashMap<String, Attribute> {
+    action.schema(&mut Diagnostics::default()).unwrap().block.attributes
+}
+
 /// Each page with the attributes that it describes.
-fn schemas() -> [(&'static str, HashMap<String, Attribute>); 6] {
+fn schemas() -> [(&'static str, HashMap<String, Attribute>); 9] {
     let shared = Arc::<Shared>::default();
     let provider = Grit::new(shared.clone()).schema(&mut Diagnostics::default()).unwrap();
     [
@@ -138,7 +143,13 @@ fn schemas() -> [(&'static str, HashMap<String, Attribute>); 6] {
             schema_of(&RunnerShutdown::new(shared.clone())).block.attributes,
         ),
         ("docs/data-sources/deployment.md", schema_of_data(&Deployment).block.attributes),
-        ("docs/data-sources/runner_status.md", schema_of_data(&RunnerStatus::new(shared)).block.attributes),
+        (
+            "docs/data-sources/runner_status.md",
+            schema_of_data(&RunnerStatus::new(shared.clone())).block.attributes,
+        ),
+        ("docs/actions/drain.md", action_attributes(&Drain::new(shared.clone()))),
+        ("docs/actions/start.md", action_attributes(&Start::new(shared.clone()))),
+        ("docs/actions/cancel_drain.md", action_attributes(&CancelDrain::new(shared))),
     ]
 }
 
@@ -198,6 +209,9 @@ fn registry_pages_embed_examples_verbatim() {
         ("docs/functions/parse_address.md", "examples/functions/parse_address/function.tf"),
         ("docs/functions/validate_managers.md", "examples/functions/validate_managers/function.tf"),
         ("docs/resources/runner_health.md", "examples/resources/grit_runner_health/canary.tf"),
+        ("docs/actions/drain.md", "examples/actions/grit_drain/action.tf"),
+        ("docs/actions/start.md", "examples/actions/grit_start/action.tf"),
+        ("docs/actions/cancel_drain.md", "examples/actions/grit_cancel_drain/action.tf"),
     ] {
         let block = format!("```terraform\n{}```", read(example));
         assert!(read(page).contains(&block), "{page} does not show {example} as it is");

@@ -77,6 +77,21 @@ impl Wrapper for WrapperClient {
         Ok(Snapshot { report, detail: None })
     }
 
+    async fn cancel(&self, id: &str) -> Result<Option<Snapshot>, ClientError> {
+        if self.api() == Some(Api::Upstream) {
+            return Ok(None);
+        }
+        let wire = v1::CancelRequest { id: id.to_owned() };
+        let call = |channel| async move {
+            let response = grpc(channel).cancel(wire).await?;
+            match response.get_ref().status {
+                Some(_) => Ok(response),
+                None => Err(tonic::Status::internal("the response has no status")),
+            }
+        };
+        Ok(self.v1("Cancel", call).await?.and_then(|response| response.status).map(Snapshot::from))
+    }
+
     async fn start(&self) -> Result<Start, ClientError> {
         if self.api() == Some(Api::Upstream) {
             return Ok(Start::NotSupported);

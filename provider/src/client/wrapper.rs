@@ -27,6 +27,9 @@ pub trait Wrapper: Send + Sync + Sized {
     /// Requests a shutdown. Returns when the wrapper has accepted the request. Repeating it is harmless.
     fn drain(&self, request: &DrainRequest) -> impl Future<Output = Result<Snapshot, ClientError>> + Send;
 
+    /// Cancels a drain whose signal was not sent yet: the drain with this id, or any drain if the id is empty. `None`: not supported.
+    fn cancel(&self, id: &str) -> impl Future<Output = Result<Option<Snapshot>, ClientError>> + Send;
+
     /// Starts a runner that has exited, if the wrapper supports it.
     fn start(&self) -> impl Future<Output = Result<Start, ClientError>> + Send;
 }

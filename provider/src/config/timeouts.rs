@@ -85,6 +85,25 @@ impl DeleteTimeout {
     }
 }
 
+/// `timeouts = { invoke }` of an action.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct InvokeTimeout {
+    pub invoke: Value<String>,
+}
+
+impl InvokeTimeout {
+    pub(crate) fn attributes(default: &str) -> HashMap<String, Attribute> {
+        attributes([(
+            "invoke",
+            optional(AttributeType::String, &format!("Timeout of the whole action. Default `{default}`.")),
+        )])
+    }
+
+    pub(crate) fn check(&self, path: &AttributePath, diags: &mut Diagnostics) {
+        check_limit(&self.invoke, path.clone().attribute("invoke"), diags);
+    }
+}
+
 /// The minimum of a timeout.
 const SHORTEST: Duration = Duration::from_secs(1);
 

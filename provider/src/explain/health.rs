@@ -228,7 +228,7 @@ pub(crate) fn problem(snapshot: &Snapshot, missing: &Missing) -> String {
 }
 
 /// The condition that was not met, as the end of a sentence, and the next step.
-fn lacking(snapshot: &Snapshot, missing: &Missing) -> (String, &'static str) {
+pub(super) fn lacking(snapshot: &Snapshot, missing: &Missing) -> (String, &'static str) {
     match missing {
         Missing::Running => (
             format!("the runner is not `running`. {}", last_seen(Some(snapshot))),
@@ -269,7 +269,7 @@ fn lacking(snapshot: &Snapshot, missing: &Missing) -> (String, &'static str) {
     }
 }
 
-fn reason_given(reason: &str) -> String {
+pub(super) fn reason_given(reason: &str) -> String {
     if reason.is_empty() {
         "The wrapper reported no reason.".to_owned()
     } else {

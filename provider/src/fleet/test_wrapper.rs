@@ -28,6 +28,8 @@ pub(super) struct ScriptInput {
     pub forceful: Option<Duration>,
     /// Requests to start the runner so far.
     pub starts: usize,
+    /// Requests to cancel the drain so far.
+    pub cancels: usize,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,11 +75,13 @@ pub(super) struct Scripted<F> {
     start: Instant,
     asked: Mutex<(Vec<Instant>, Vec<Instant>)>,
     starts: AtomicUsize,
+    cancels: AtomicUsize,
 }
 
 impl<F: Fn(ScriptInput) -> Result<S, ScriptedFault> + Sync, S: Into<Snapshot>> Scripted<F> {
     pub(super) fn new(script: F) -> Self {
-        Self { script, start: Instant::now(), asked: Mutex::default(), starts: AtomicUsize::new(0) }
+        let (starts, cancels) = Default::default();
+        Self { script, start: Instant::now(), asked: Mutex::default(), starts, cancels }
     }
 
     /// Since the start.
@@ -99,6 +103,7 @@ impl<F: Fn(ScriptInput) -> Result<S, ScriptedFault> + Sync, S: Into<Snapshot>> S
             graceful: since(&asked.0),
             forceful: since(&asked.1),
             starts: self.starts.load(Ordering::SeqCst),
+            cancels: self.cancels.load(Ordering::SeqCst),
         };
         Ok((self.script)(input)?.into())
     }
@@ -130,6 +135,12 @@ impl<F: Fn(ScriptInput) -> Result<S, ScriptedFault> + Sync, S: Into<Snapshot>> W
             if request.forceful { asked.1.push(Instant::now()) } else { asked.0.push(Instant::now()) }
         }
         self.answer()
+    }
+
+    async fn cancel(&self, _: &str) -> Result<Option<Snapshot>, ClientError> {
+        self.answer()?;
+        self.cancels.fetch_add(1, Ordering::SeqCst);
+        self.answer().map(Some)
     }
 
     async fn start(&self) -> Result<Start, ClientError> {

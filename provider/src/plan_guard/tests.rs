@@ -144,3 +144,17 @@ fn plan_guard_variable_accepts_only_off() {
     let error = PlanGuard::default().reset(Some("false")).unwrap_err();
     assert_eq!(error.to_string(), "GRIT_PLAN_GUARD is \"false\"; it must be `on`, `off` or unset");
 }
+
+#[test]
+fn import_of_a_guarded_instance_is_refused_in_either_order() {
+    let stored_first = PlanGuard::default();
+    stored_first.stored("i-1", "a");
+    assert_eq!(stored_first.imports("i-1", "imported"), Err(Conflict::Superseded));
+
+    for order in [["a", "imported"], ["imported", "a"]] {
+        let imported_first = PlanGuard::default();
+        assert_eq!(imported_first.imports("i-1", "imported"), Ok(()));
+        assert_eq!(imported_first.plans_kept("i-1", order[0]), Ok(()));
+        assert_eq!(imported_first.plans_kept("i-1", order[1]), Err(Conflict::Superseded));
+    }
+}

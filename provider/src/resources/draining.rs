@@ -15,7 +15,7 @@ use crate::{
     explain::drain::{self, Subject},
     fleet::{
         self, Peer, WithPeers, WithoutPeers,
-        drain::{DrainPolicy, Ended, Mode, NotDrained, Outcome, Requested, StartedBy},
+        drain::{DrainPolicy, Ended, Mode, NotDrained, Outcome, StartedBy},
     },
     log_key as key,
     process::{Configured, Shared},
@@ -62,23 +62,11 @@ impl Draining<'_> {
             }
         };
         if let Some(mut in_progress) = in_progress
-            && was_requested(&outcome)
+            && outcome.as_ref().map_or_else(NotDrained::may_be_requested, |_| true)
         {
             in_progress.keep_counted();
         }
         outcome
-    }
-}
-
-fn was_requested(outcome: &Outcome) -> bool {
-    match outcome {
-        Ok(_) => true,
-        Err(
-            NotDrained::Connect { requested, .. }
-            | NotDrained::TimedOut { requested, .. }
-            | NotDrained::Interrupted { requested, .. },
-        ) => *requested != Requested::No,
-        Err(NotDrained::TooFewPeers(_)) => false,
     }
 }
 

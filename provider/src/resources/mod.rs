@@ -31,7 +31,7 @@ pub(crate) fn configured(shared: &Shared, diags: &mut Diagnostics) -> Option<Arc
 }
 
 /// A random suffix of an id.
-fn unique_suffix() -> String {
+pub(crate) fn unique_suffix() -> String {
     uuid::Uuid::new_v4().simple().to_string()[..8].to_owned()
 }
 

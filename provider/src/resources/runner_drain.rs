@@ -30,7 +30,7 @@ use crate::{
     call::{Walk, call},
     explain::{
         drain::{self, AssumeSetting},
-        plan, protocol, shutdown,
+        import, plan, shutdown,
     },
     plan_guard::Conflict,
     plan_overlap::KeptBy,
@@ -79,6 +79,10 @@ impl RunnerDrain {
 }
 
 impl ResourceExt for RunnerDrain {
+    fn identity(&self) -> Option<&'static str> {
+        Some("instance_id")
+    }
+
     fn observe_stored_state(&self, state: &Json) {
         let text = |name: &str| state.get(name).and_then(Json::as_str).unwrap_or_default();
         self.shared.stored_drains.stored(text("id"));
@@ -181,6 +185,11 @@ impl Resource for RunnerDrain {
         }
         // A drain resource that was moved, or stored without an instance id, has no instance yet: setting it is an update.
         let replaced = prior.instance().is_some() && prior.instance_id != proposed.instance_id;
+        if replaced && prior.is_imported() {
+            import::other_instance(prior.instance().unwrap_or_default())
+                .error(AttributePath::new("instance_id"), diags);
+            return None;
+        }
         if let Some(instance) = prior.instance() {
             let guard = &self.shared.guard;
             let fits = if replaced {
@@ -192,7 +201,8 @@ impl Resource for RunnerDrain {
                 plan::conflict(instance, conflict).error(AttributePath::new("instance_id"), diags);
                 return None;
             }
-        } else {
+        }
+        if prior.instance().is_none() || prior.is_imported() {
             proposed.id = Value::Unknown;
         }
         if replaced {
@@ -292,10 +302,24 @@ impl Resource for RunnerDrain {
         Some(())
     }
 
-    async fn import<'a>(&self, diags: &mut Diagnostics, _: String) -> Option<(DrainState, ValueEmpty)> {
-        protocol::import_not_supported("grit_runner_drain", "has no side effects")
-            .error(AttributePath::root(), diags);
-        None
+    /// Takes the identifier of the instance. The rest of the state cannot be found out from it: the next apply fills it in place, and until
+    /// then a destroy is refused.
+    async fn import<'a>(
+        &self,
+        diags: &mut Diagnostics,
+        instance: String,
+    ) -> Option<(DrainState, ValueEmpty)> {
+        if instance.trim().is_empty() {
+            import::without_instance().error(AttributePath::root(), diags);
+            return None;
+        }
+        let state = DrainState::imported(instance.clone(), &unique_suffix());
+        if let Err(conflict) = self.shared.guard.imports(&instance, state.id()) {
+            plan::conflict(&instance, conflict).error(AttributePath::root(), diags);
+            return None;
+        }
+        import::incomplete(&instance).warning(AttributePath::root(), diags);
+        Some((state, Value::Null))
     }
 }
 

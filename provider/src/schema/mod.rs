@@ -3,6 +3,7 @@
 //! The types come from the `tf-provider` crate, which only this module uses, so that it can be replaced. This module adds [`ResourceExt`],
 //! [`Provider`] with a typed configuration, [`Number`], and diagnostics without backtraces ([`DiagnosticsExt`]).
 
+mod action;
 mod attributes;
 mod diagnostics;
 mod dynamic;
@@ -12,6 +13,7 @@ mod provider;
 mod resource;
 mod unknown;
 
+pub use action::{Action, Progress};
 pub use attributes::{Attributes, attributes, computed, optional, required, schema, sensitive};
 pub(crate) use attributes::{
     attribute_map, boolean, number, object, object_schema, required_text, secret, text, texts,

@@ -19,6 +19,12 @@ use super::{Diagnostics, Resource};
 /// - Neither `validate` nor the plan calls touch the network.
 /// - `call()` knows its call by the task: clone the token before `tokio::spawn`.
 pub trait ResourceExt: Resource {
+    /// The attribute that identifies an object: a string of the state. `import` gets its value, from an id or from an identity block
+    /// (Terraform 1.12). An object in which it is null or unknown has no identity.
+    fn identity(&self) -> Option<&'static str> {
+        None
+    }
+
     /// Converts a state of an older schema version to the current version.
     ///
     /// `None` without an error in `diags`: the version is not supported.

@@ -70,7 +70,10 @@ impl Service {
                 })
             })
             .await;
-        answer(action, outcome, before)
+        let answer = answer(action, outcome, before);
+        let new_identity =
+            self.0.catalog.identity(&name).and_then(|it| it.of(&answer.new_state.as_ref()?.msgpack));
+        pb::apply_resource_change::Response { new_identity, ..answer }
     }
 
     async fn apply_change(

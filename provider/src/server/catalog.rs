@@ -6,12 +6,12 @@ use grit_proto::tfplugin6 as pb;
 
 use super::{
     Registry,
-    dynamic::{ErasedDataSource, ErasedFunction, ErasedProvider, ErasedResource},
+    dynamic::{ErasedAction, ErasedDataSource, ErasedFunction, ErasedProvider, ErasedResource},
 };
 use crate::{
     explain::protocol,
     schema::{AttributePath, Diagnostics, DiagnosticsExt, Schema},
-    wire,
+    wire::{self, Identity},
 };
 
 /// All types, by name.
@@ -21,6 +21,7 @@ pub(super) struct Catalog {
     resources: BTreeMap<&'static str, ResourceEntry>,
     data_sources: BTreeMap<&'static str, DataSourceEntry>,
     functions: BTreeMap<&'static str, FunctionEntry>,
+    actions: BTreeMap<&'static str, ActionEntry>,
     /// Errors in the schemas, returned with them.
     pub(super) complaints: Vec<pb::Diagnostic>,
 }
@@ -29,6 +30,8 @@ pub(super) struct ResourceEntry {
     pub(super) resource: Box<dyn ErasedResource>,
     pub(super) schema: Schema,
     pub(super) message: pb::Schema,
+    /// Finds the identity of an object, if the type has one.
+    pub(super) identity: Option<Identity>,
 }
 
 pub(super) struct DataSourceEntry {
@@ -39,6 +42,11 @@ pub(super) struct DataSourceEntry {
 pub(super) struct FunctionEntry {
     pub(super) function: Box<dyn ErasedFunction>,
     pub(super) message: pb::Function,
+}
+
+pub(super) struct ActionEntry {
+    pub(super) action: Box<dyn ErasedAction>,
+    pub(super) message: pb::Schema,
 }
 
 impl Catalog {
@@ -65,12 +73,18 @@ impl Catalog {
             (name, FunctionEntry { function, message })
         });
         let functions = functions.collect();
+        let actions = registry
+            .actions
+            .into_iter()
+            .filter_map(|(name, action)| Some((name, ActionEntry::new(name, action, &mut diags)?)));
+        let actions = actions.collect();
         Self {
             provider: registry.provider,
             provider_schema: provider_schema.unwrap_or_default(),
             resources,
             data_sources,
             functions,
+            actions,
             complaints: wire::diagnostics(diags),
         }
     }
@@ -95,12 +109,21 @@ impl Catalog {
         found
     }
 
+    pub(super) fn actions(&self) -> impl Iterator<Item = (&'static str, &ActionEntry)> {
+        self.actions.iter().map(|(name, entry)| (*name, entry))
+    }
+
     pub(super) fn resource(&self, name: &str, diags: &mut Diagnostics) -> Option<&ResourceEntry> {
         let found = self.resources.get(name);
         if found.is_none() {
             unknown_type(name, "resource", diags);
         }
         found
+    }
+
+    /// How objects of this type are identified; none of an unknown type.
+    pub(super) fn identity(&self, name: &str) -> Option<&Identity> {
+        self.resources.get(name)?.identity.as_ref()
     }
 
     pub(super) fn data_source(&self, name: &str, diags: &mut Diagnostics) -> Option<&DataSourceEntry> {
@@ -110,13 +133,37 @@ impl Catalog {
         }
         found
     }
+
+    pub(super) fn action(&self, name: &str, diags: &mut Diagnostics) -> Option<&ActionEntry> {
+        let found = self.actions.get(name);
+        if found.is_none() {
+            unknown_type(name, "action", diags);
+        }
+        found
+    }
+}
+
+impl ActionEntry {
+    fn new(name: &str, action: Box<dyn ErasedAction>, diags: &mut Diagnostics) -> Option<Self> {
+        let schema = or_bug(action.schema(diags), name, diags)?;
+        Some(Self { action, message: wire::schema(&schema) })
+    }
 }
 
 impl ResourceEntry {
     fn new(name: &str, resource: Box<dyn ErasedResource>, diags: &mut Diagnostics) -> Option<Self> {
         let schema = or_bug(resource.schema(diags), name, diags)?;
         let message = wire::schema(&schema);
-        Some(Self { resource, schema, message })
+        match resource.identity().map(|attribute| Identity::new(&schema, attribute)).transpose() {
+            Ok(identity) => Some(Self { resource, schema, message, identity }),
+            Err(attribute) => {
+                bug(
+                    diags,
+                    format!("The identity of `{name}` is `{attribute}`, which is not a string in the schema"),
+                );
+                None
+            }
+        }
     }
 }
 

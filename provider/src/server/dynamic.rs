@@ -7,8 +7,8 @@ use serde_json::Value as Json;
 use crate::{
     explain::functions,
     schema::{
-        AttributePath, DataSource, Diagnostics, Function, FunctionError, FunctionSchema, MoveSource,
-        Provider, Resource, ResourceExt, Schema,
+        Action, AttributePath, DataSource, Diagnostics, Function, FunctionError, FunctionSchema, MoveSource,
+        Progress, Provider, Resource, ResourceExt, Schema,
     },
     wire::{self, Encoded, Raw, encode},
 };
@@ -20,6 +20,7 @@ pub(super) type StateAndPrivate = (Encoded, Encoded);
 #[async_trait]
 pub(super) trait ErasedResource: Send + Sync {
     fn schema(&self, diags: &mut Diagnostics) -> Option<Schema>;
+    fn identity(&self) -> Option<&'static str>;
     fn upgrade_json(&self, diags: &mut Diagnostics, version: i64, state: Json) -> Option<Json>;
     fn move_json(&self, diags: &mut Diagnostics, source: MoveSource) -> Option<Json>;
     fn observe_stored_state(&self, state: &Json);
@@ -70,6 +71,14 @@ pub(super) trait ErasedFunction: Send + Sync {
     fn call(&self, arguments: &[Raw]) -> Result<Encoded, FunctionError>;
 }
 
+/// An action.
+#[async_trait]
+pub(super) trait ErasedAction: Send + Sync {
+    fn schema(&self, diags: &mut Diagnostics) -> Option<Schema>;
+    async fn validate(&self, diags: &mut Diagnostics, config: &Raw) -> Option<()>;
+    async fn invoke(&self, diags: &mut Diagnostics, config: &Raw, progress: &Progress) -> Option<()>;
+}
+
 /// The provider block.
 #[async_trait]
 pub(super) trait ErasedProvider: Send + Sync {
@@ -82,6 +91,10 @@ pub(super) trait ErasedProvider: Send + Sync {
 impl<T: ResourceExt> ErasedResource for T {
     fn schema(&self, diags: &mut Diagnostics) -> Option<Schema> {
         Resource::schema(self, diags)
+    }
+
+    fn identity(&self) -> Option<&'static str> {
+        ResourceExt::identity(self)
     }
 
     fn upgrade_json(&self, diags: &mut Diagnostics, version: i64, state: Json) -> Option<Json> {
@@ -207,6 +220,23 @@ impl<T: Function> ErasedFunction for T {
             .map_err(|error| functions::cannot_decode(&error))?;
         let result = Function::call(self, arguments)?;
         rmp_serde::to_vec_named(&result).map_err(|error| functions::cannot_encode(&error))
+    }
+}
+
+#[async_trait]
+impl<T: Action> ErasedAction for T {
+    fn schema(&self, diags: &mut Diagnostics) -> Option<Schema> {
+        Action::schema(self, diags)
+    }
+
+    async fn validate(&self, diags: &mut Diagnostics, config: &Raw) -> Option<()> {
+        let config = config.decode("the configuration", diags)?;
+        Action::validate(self, diags, config).await
+    }
+
+    async fn invoke(&self, diags: &mut Diagnostics, config: &Raw, progress: &Progress) -> Option<()> {
+        let config = config.decode("the configuration", diags)?;
+        Action::invoke(self, diags, config, progress).await
     }
 }
 

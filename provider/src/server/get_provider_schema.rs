@@ -18,6 +18,12 @@ impl Service {
                 .map(|(name, entry)| (name.to_owned(), entry.message.clone()))
                 .collect(),
             functions: self.functions().functions,
+            action_schemas: catalog
+                .actions()
+                .map(|(name, entry)| {
+                    (name.to_owned(), pb::ActionSchema { schema: Some(entry.message.clone()) })
+                })
+                .collect(),
             server_capabilities: Some(capabilities()),
             diagnostics: catalog.complaints.clone(),
             ..Default::default()
@@ -25,7 +31,7 @@ impl Service {
     }
 
     pub(super) fn metadata(&self) -> pb::get_metadata::Response {
-        use pb::get_metadata::{DataSourceMetadata, FunctionMetadata, ResourceMetadata};
+        use pb::get_metadata::{ActionMetadata, DataSourceMetadata, FunctionMetadata, ResourceMetadata};
         let catalog = &self.0.catalog;
         pb::get_metadata::Response {
             resources: catalog
@@ -39,6 +45,10 @@ impl Service {
             functions: catalog
                 .functions()
                 .map(|(name, _)| FunctionMetadata { name: name.to_owned() })
+                .collect(),
+            actions: catalog
+                .actions()
+                .map(|(name, _)| ActionMetadata { type_name: name.to_owned() })
                 .collect(),
             server_capabilities: Some(capabilities()),
             diagnostics: catalog.complaints.clone(),

@@ -1,4 +1,4 @@
-//! ImportResourceState: an existing object that is not in the state.
+//! ImportResourceState: an existing object that is not in the state, by its id or its identity.
 
 use grit_proto::tfplugin6 as pb;
 
@@ -15,15 +15,17 @@ impl Service {
             .run(Operation::Other, "import", &type_name, move |service, diags| {
                 Box::pin(async move {
                     let entry = service.0.catalog.resource(&request.type_name, diags)?;
-                    entry.resource.import(diags, request.id).await
+                    let identity = request.identity.as_ref();
+                    let value = entry.identity.as_ref().and_then(|it| it.value(identity?));
+                    entry.resource.import(diags, value.unwrap_or(request.id)).await
                 })
             })
             .await;
         let imported = outcome.value.map(|(state, private)| pb::import_resource_state::ImportedResource {
+            identity: self.0.catalog.identity(&type_name).and_then(|it| it.of(&state)),
             type_name,
             state: Some(wire::message(state)),
             private,
-            ..Default::default()
         });
         pb::import_resource_state::Response {
             imported_resources: imported.into_iter().collect(),

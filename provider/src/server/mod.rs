@@ -10,7 +10,9 @@ mod configure_provider;
 mod dynamic;
 mod functions;
 mod get_provider_schema;
+mod get_resource_identity_schemas;
 mod import_resource_state;
+mod invoke_action;
 mod move_resource_state;
 mod plan_resource_change;
 mod read_data_source;
@@ -19,12 +21,14 @@ mod registry;
 mod stops;
 mod stored_state;
 mod task;
+mod upgrade_resource_identity;
 mod upgrade_resource_state;
 mod validate;
 mod walks;
 
 use std::sync::Arc;
 
+use futures::stream::BoxStream;
 use grit_proto::tfplugin6::{self as pb, provider_server::Provider};
 use tokio_util::task::TaskTracker;
 use tonic::{Request, Response, Status};
@@ -73,6 +77,9 @@ impl Service {
 }
 
 type Answer<T> = Result<Response<T>, Status>;
+
+/// The progress of an action, then its result.
+type Events = BoxStream<'static, Result<pb::invoke_action::Event, Status>>;
 
 /// Each call is implemented in the file with its name.
 #[tonic::async_trait]
@@ -162,6 +169,20 @@ impl Provider for Service {
         Ok(Response::new(self.move_state(request.into_inner()).await))
     }
 
+    async fn get_resource_identity_schemas(
+        &self,
+        _: Request<pb::get_resource_identity_schemas::Request>,
+    ) -> Answer<pb::get_resource_identity_schemas::Response> {
+        Ok(Response::new(self.identity_schemas()))
+    }
+
+    async fn upgrade_resource_identity(
+        &self,
+        request: Request<pb::upgrade_resource_identity::Request>,
+    ) -> Answer<pb::upgrade_resource_identity::Response> {
+        Ok(Response::new(self.upgrade_identity(request.into_inner()).await))
+    }
+
     async fn validate_data_resource_config(
         &self,
         request: Request<pb::validate_data_resource_config::Request>,
@@ -188,5 +209,23 @@ impl Provider for Service {
         request: Request<pb::call_function::Request>,
     ) -> Answer<pb::call_function::Response> {
         Ok(Response::new(self.call_function(request.into_inner()).await))
+    }
+
+    async fn validate_action_config(
+        &self,
+        request: Request<pb::validate_action_config::Request>,
+    ) -> Answer<pb::validate_action_config::Response> {
+        Ok(Response::new(self.validate_action(request.into_inner()).await))
+    }
+
+    async fn plan_action(
+        &self,
+        request: Request<pb::plan_action::Request>,
+    ) -> Answer<pb::plan_action::Response> {
+        Ok(Response::new(self.plan_action(request.into_inner()).await))
+    }
+
+    async fn invoke_action(&self, request: Request<pb::invoke_action::Request>) -> Answer<Events> {
+        Ok(Response::new(self.invoke(request.into_inner())))
     }
 }

@@ -28,7 +28,10 @@ impl Service {
             .value
             .map(|planned| (Some(wire::message(planned.state)), planned.private, planned.replacing));
         let (planned_state, planned_private, replacing) = planned.unwrap_or_default();
+        let planned_identity =
+            self.0.catalog.identity(&name).and_then(|it| it.of(&planned_state.as_ref()?.msgpack));
         pb::plan_resource_change::Response {
+            planned_identity,
             planned_state,
             planned_private,
             requires_replace: replacing.iter().map(wire::attribute_path).collect(),

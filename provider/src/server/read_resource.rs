@@ -29,7 +29,9 @@ impl Service {
             None if outcome.notes.gone => (Some(wire::null_message()), Vec::new()),
             None => (prior, prior_private),
         };
+        let new_identity = self.0.catalog.identity(&name).and_then(|it| it.of(&new_state.as_ref()?.msgpack));
         pb::read_resource::Response {
+            new_identity,
             new_state,
             private,
             diagnostics: wire::diagnostics(outcome.diags),

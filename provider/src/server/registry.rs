@@ -2,16 +2,17 @@
 
 use std::collections::BTreeMap;
 
-use super::dynamic::{ErasedDataSource, ErasedFunction, ErasedProvider, ErasedResource};
-use crate::schema::{DataSource, Function, Provider, ResourceExt};
+use super::dynamic::{ErasedAction, ErasedDataSource, ErasedFunction, ErasedProvider, ErasedResource};
+use crate::schema::{Action, DataSource, Function, Provider, ResourceExt};
 
-/// A provider: its address, its configuration, its resources, data sources and functions.
+/// A provider: its address, its configuration, its resources, data sources, functions and actions.
 pub struct Registry {
     address: &'static str,
     pub(super) provider: Box<dyn ErasedProvider>,
     pub(super) resources: BTreeMap<&'static str, Box<dyn ErasedResource>>,
     pub(super) data_sources: BTreeMap<&'static str, Box<dyn ErasedDataSource>>,
     pub(super) functions: BTreeMap<&'static str, Box<dyn ErasedFunction>>,
+    pub(super) actions: BTreeMap<&'static str, Box<dyn ErasedAction>>,
     pub(super) twice: Vec<&'static str>,
 }
 
@@ -24,6 +25,7 @@ impl Registry {
             resources: BTreeMap::new(),
             data_sources: BTreeMap::new(),
             functions: BTreeMap::new(),
+            actions: BTreeMap::new(),
             twice: Vec::new(),
         }
     }
@@ -51,6 +53,15 @@ impl Registry {
     pub fn function(mut self, name: &'static str, function: impl Function) -> Self {
         if self.functions.insert(name, Box::new(function)).is_some() {
             self.twice.push(name);
+        }
+        self
+    }
+
+    /// Adds an action under its full type name.
+    #[must_use]
+    pub fn action(mut self, type_name: &'static str, action: impl Action) -> Self {
+        if self.actions.insert(type_name, Box::new(action)).is_some() {
+            self.twice.push(type_name);
         }
         self
     }

@@ -27,7 +27,9 @@ impl Stops {
     /// A token for one call: cancelled by the next stop, and for a change also by an earlier one.
     pub(super) fn token(&self, operation: Operation) -> CancellationToken {
         match operation {
-            Operation::Create | Operation::Update | Operation::Destroy => lock(&self.changes).child_token(),
+            Operation::Create | Operation::Update | Operation::Destroy | Operation::Invoke => {
+                lock(&self.changes).child_token()
+            }
             Operation::Read | Operation::Other => lock(&self.others).child_token(),
         }
     }
@@ -75,7 +77,7 @@ mod tests {
     fn stop_cancels_later_changes_but_not_reads() {
         let stops = Stops::default();
         stops.stop();
-        for change in [Operation::Create, Operation::Update, Operation::Destroy] {
+        for change in [Operation::Create, Operation::Update, Operation::Destroy, Operation::Invoke] {
             assert!(stops.token(change).is_cancelled(), "{change:?}");
         }
         let read = stops.token(Operation::Read);

@@ -1,4 +1,4 @@
-//! The three Validate calls. Values of the configuration can be unknown.
+//! The Validate calls, and PlanAction. Values of the configuration can be unknown.
 
 use grit_proto::tfplugin6 as pb;
 
@@ -61,5 +61,37 @@ impl Service {
             })
             .await;
         pb::validate_data_resource_config::Response { diagnostics: wire::diagnostics(outcome.diags) }
+    }
+    pub(super) async fn validate_action(
+        &self,
+        request: pb::validate_action_config::Request,
+    ) -> pb::validate_action_config::Response {
+        let diagnostics = self.check_action("validate", request.type_name, request.config).await;
+        pb::validate_action_config::Response { diagnostics }
+    }
+
+    /// PlanAction: Terraform stores no plan of an action, so the same check is repeated.
+    pub(super) async fn plan_action(&self, request: pb::plan_action::Request) -> pb::plan_action::Response {
+        let diagnostics = self.check_action("plan", request.action_type, request.config).await;
+        pb::plan_action::Response { diagnostics, ..Default::default() }
+    }
+
+    async fn check_action(
+        &self,
+        verb: &'static str,
+        name: String,
+        config: Option<pb::DynamicValue>,
+    ) -> Vec<pb::Diagnostic> {
+        let type_name = name.clone();
+        let outcome = self
+            .run(Operation::Other, verb, &name, move |service, diags| {
+                Box::pin(async move {
+                    let entry = service.0.catalog.action(&type_name, diags)?;
+                    let config = Raw::from_message(config, WHAT, diags)?;
+                    entry.action.validate(diags, &config).await
+                })
+            })
+            .await;
+        wire::diagnostics(outcome.diags)
     }
 }

@@ -1,13 +1,17 @@
 //! Converts messages and msgpack to native values and back.
 
 mod control_characters;
+mod identity;
 mod raw;
 mod rewrite;
 mod to_proto;
 
+pub(crate) use identity::Identity;
 pub(crate) use raw::{Encoded, Raw, array, encode, has_unknown, is_null, message, null_message};
 pub(crate) use rewrite::{prune_json, settle};
-pub(crate) use to_proto::{attribute_path, diagnostics, function, function_error, schema};
+pub(crate) use to_proto::{
+    attribute_path, completed, diagnostics, function, function_error, progress, schema,
+};
 
 #[cfg(test)]
 mod testing {

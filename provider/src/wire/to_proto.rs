@@ -37,6 +37,18 @@ pub(crate) fn diagnostics(diags: Diagnostics) -> Vec<pb::Diagnostic> {
     errors.chain(diags.warnings.into_iter().map(message(Severity::Warning))).collect()
 }
 
+/// A line of progress of an action, as an event.
+pub(crate) fn progress(line: String) -> pb::invoke_action::Event {
+    use pb::invoke_action::event::{Progress, Type};
+    pb::invoke_action::Event { r#type: Some(Type::Progress(Progress { message: visible(line.into()) })) }
+}
+
+/// The result of an action, as an event.
+pub(crate) fn completed(diagnostics: Vec<pb::Diagnostic>) -> pb::invoke_action::Event {
+    use pb::invoke_action::event::{Completed, Type};
+    pb::invoke_action::Event { r#type: Some(Type::Completed(Completed { diagnostics })) }
+}
+
 pub(crate) fn attribute_path(path: &AttributePath) -> pb::AttributePath {
     use pb::attribute_path::{Step, step::Selector};
     let selector = |step: &AttributePathStep| match step {

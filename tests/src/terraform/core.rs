@@ -58,6 +58,16 @@ impl Core {
         Some(Self { product, version })
     }
 
+    /// Whether objects have an identity, by which they can be imported.
+    pub fn has_resource_identity(self) -> bool {
+        self.since((1, 12), (1, 12))
+    }
+
+    /// Whether actions can be invoked.
+    pub fn has_actions(self) -> bool {
+        self.product == Product::Terraform && self.version >= (1, 14)
+    }
+
     /// The registry of a provider whose source has no registry.
     pub fn registry(self) -> &'static str {
         match self.product {

@@ -1,6 +1,7 @@
 //! End-to-end tests, one file per subject. They are one binary, so that all of them run in parallel.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
+mod actions;
 mod boot_verify;
 mod ci_component;
 mod cloud_init;
@@ -17,6 +18,7 @@ mod health_failures;
 mod health_levels;
 mod host_reset;
 mod hosts_guide;
+mod import;
 mod interruptions;
 mod lab_host;
 mod lab_probe;

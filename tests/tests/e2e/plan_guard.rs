@@ -270,11 +270,3 @@ fn unknown_instance_id_warns_without_create_before_destroy() {
         "{warnings:?}"
     );
 }
-
-#[test]
-fn import_is_refused_with_next_step() {
-    let workspace = Workspace::new(&["grit"]).unwrap();
-    workspace.write("main.tf", &format!("{HEAD}{}", drain("a", "\"i-1\"", ""))).unwrap();
-    let run = workspace.run(["import", "grit_runner_drain.a", "i-1"]).unwrap().failed();
-    assert!(run.stderr.contains("grit_runner_drain cannot be imported"), "{}", run.stderr);
-}

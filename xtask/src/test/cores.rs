@@ -67,10 +67,12 @@ const WITHOUT: [&str; 11] = [
 ];
 
 /// Prefixes of end-to-end tests that every run executes on the oldest and the newest core.
-const QUICK: [&str; 7] = [
+const QUICK: [&str; 9] = [
+    "actions::",
     "demo::demo_rollout",
     "deployment::every_source",
     "functions::",
+    "import::",
     "plan_guard::",
     "rollout::one_apply",
     "rollout::failed_drain",
@@ -78,7 +80,10 @@ const QUICK: [&str; 7] = [
 ];
 
 /// Prefixes of end-to-end tests of features that older cores do not have, with the feature and its first version.
-const NEEDS: [(&str, &str, (u32, u32)); 14] = [
+const NEEDS: [(&str, &str, (u32, u32)); 17] = [
+    ("actions::", "actions", (1, 14)),
+    ("import::import_block_by_identity", "resource identity", (1, 12)),
+    ("import::state_without_identity", "resource identity", (1, 12)),
     ("no_secrets::secrets_of_ephemeral_variable", EPHEMERAL, (1, 10)),
     ("no_secrets::secrets_of_direct_connection", EPHEMERAL, (1, 10)),
     ("no_secrets::secrets_of_bastion", EPHEMERAL, (1, 10)),

@@ -95,3 +95,15 @@ pub enum NotDrained {
     /// Too few peers are healthy. No shutdown was requested.
     TooFewPeers(TooFewPeers),
 }
+
+impl NotDrained {
+    /// Whether the shutdown was requested, or may have been.
+    pub fn may_be_requested(&self) -> bool {
+        match self {
+            Self::Connect { requested, .. }
+            | Self::TimedOut { requested, .. }
+            | Self::Interrupted { requested, .. } => *requested != Requested::No,
+            Self::TooFewPeers(_) => false,
+        }
+    }
+}

@@ -57,6 +57,10 @@ impl Wrapper for &Host {
         (&self.wrapper).drain(request).await
     }
 
+    async fn cancel(&self, _: &str) -> Result<Option<Snapshot>, ClientError> {
+        Ok(None)
+    }
+
     async fn start(&self) -> Result<Start, ClientError> {
         (&self.wrapper).start().await
     }

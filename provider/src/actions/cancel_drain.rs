@@ -1,0 +1,126 @@
+//! `grit_cancel_drain`: cancels drains whose signal was not sent to the runner yet.
+
+use std::{sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use serde::Deserialize;
+use tokio::time::Instant;
+
+use super::{ATTEMPTS, at, managers, managers_attribute, progress::Board, timeout, timeouts_attribute};
+use crate::{
+    call::call,
+    config::{
+        manager::{self, RunnerManagers},
+        retry::RetryArgs,
+        timeouts::InvokeTimeout,
+    },
+    explain::{Explained, action, health},
+    fleet::{
+        self,
+        cancel::{CancelPolicy, Cancelled},
+    },
+    process::Shared,
+    resources::configured,
+    schema::{
+        Action, AttributePath, AttributeType, Diagnostics, DiagnosticsExt, Progress, Schema, Value, optional,
+        schema,
+    },
+};
+
+const TIMEOUT: Duration = Duration::from_secs(120);
+
+/// The action.
+#[derive(Debug)]
+pub struct CancelDrain {
+    shared: Arc<Shared>,
+}
+
+/// The block `config`.
+#[derive(Clone, Default, Deserialize)]
+pub struct CancelConfig {
+    runner_managers: RunnerManagers,
+    drain_id: Value<String>,
+    retry: Value<RetryArgs>,
+    timeouts: Value<InvokeTimeout>,
+}
+
+impl CancelDrain {
+    pub fn new(shared: Arc<Shared>) -> Self {
+        Self { shared }
+    }
+}
+
+#[async_trait]
+impl Action for CancelDrain {
+    type Config = CancelConfig;
+
+    fn schema(&self, _: &mut Diagnostics) -> Option<Schema> {
+        Some(schema(
+            0,
+            "Cancels the drains of a map of runner managers, as long as the wrapper has not sent SIGQUIT to the runner. Requires \
+             grit-wrapper on the hosts.",
+            [
+                ("runner_managers", managers_attribute("whose drains to cancel")),
+                (
+                    "drain_id",
+                    optional(
+                        AttributeType::String,
+                        "Cancel only the drain with this id, such as the `id` of a `grit_runner_drain`. Default: any drain.",
+                    ),
+                ),
+                (
+                    "retry",
+                    optional(
+                        AttributeType::AttributeSingle(RetryArgs::attributes("12")),
+                        "Retries of failed connections.",
+                    ),
+                ),
+                ("timeouts", timeouts_attribute("2m")),
+            ],
+        ))
+    }
+
+    async fn validate(&self, diags: &mut Diagnostics, config: CancelConfig) -> Option<()> {
+        manager::check_all(&config.runner_managers, &AttributePath::new("runner_managers"), diags);
+        if let Value::Value(retry) = &config.retry {
+            retry.check(&AttributePath::new("retry"), diags);
+        }
+        if let Value::Value(timeouts) = &config.timeouts {
+            timeouts.check(&AttributePath::new("timeouts"), diags);
+        }
+        (!diags.has_errors()).then_some(())
+    }
+
+    async fn invoke(&self, diags: &mut Diagnostics, config: CancelConfig, progress: &Progress) -> Option<()> {
+        let start = Instant::now();
+        let known = &*configured(&self.shared, diags)?;
+        let managers = managers(&config.runner_managers);
+        let policy = &CancelPolicy {
+            start,
+            timeout: timeout(&config.timeouts, TIMEOUT),
+            id: config.drain_id.as_ref_option().cloned().unwrap_or_default(),
+            retry: known.retry(config.retry.as_ref_option(), Some(ATTEMPTS)),
+        };
+        let (board, stop) = (&Board::new(progress, start, managers.keys()), &call().stop);
+        let cancels = fleet::for_each(managers, |key, manager| async move {
+            let client =
+                known.client(&key, &manager).map_err(|problem| health::invalid_manager(&key, &problem))?;
+            let outcome = fleet::cancel::run(&key, &board.watch(&key, client), policy, stop).await;
+            let cancelled = outcome.map_err(|failure| action::not_cancelled(&key, &failure))?;
+            board.finished(
+                &key,
+                match cancelled {
+                    Cancelled::Done => "the drain was cancelled",
+                    Cancelled::NotDraining => "no drain is in progress",
+                },
+            );
+            Ok::<_, Explained>(())
+        });
+        for (key, outcome) in board.during(cancels).await {
+            if let Err(explained) = outcome {
+                explained.error(at(&key), diags);
+            }
+        }
+        (!diags.has_errors()).then_some(())
+    }
+}

@@ -1,0 +1,270 @@
+//! The progress lines of an action over many runner managers.
+//!
+//! A line for each change of a runner manager, and at intervals one line about all that are not finished.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use tokio::time::{Instant, MissedTickBehavior, interval_at};
+
+use crate::{
+    client::{ClientError, DrainRequest, Level, RunnerStatus, Snapshot, Start, Wrapper},
+    duration::human,
+    explain::cause,
+    schema::Progress,
+};
+
+/// How often the runner managers that are not finished are listed.
+const SUMMARY_EVERY: Duration = Duration::from_secs(30);
+
+/// The most runner managers that a summary names.
+const NAMED: usize = 5;
+
+/// The state of all runner managers of an invocation.
+pub(super) struct Board<'a> {
+    progress: &'a Progress,
+    start: Instant,
+    managers: Mutex<BTreeMap<String, Line>>,
+}
+
+/// The last line about a runner manager.
+#[derive(Default)]
+struct Line {
+    text: String,
+    key: Option<Key>,
+    finished: bool,
+}
+
+/// A change of this is reported at once. The rest of a text, such as the age of the oldest job, shows in a summary only.
+#[derive(PartialEq)]
+enum Key {
+    Unreachable,
+    Status { status: RunnerStatus, forceful: bool, level: Option<Level>, jobs: Option<u32> },
+}
+
+impl<'a> Board<'a> {
+    pub(super) fn new<'k>(
+        progress: &'a Progress,
+        start: Instant,
+        managers: impl Iterator<Item = &'k String>,
+    ) -> Self {
+        let managers = managers.map(|key| (key.clone(), Line::default())).collect();
+        Self { progress, start, managers: Mutex::new(managers) }
+    }
+
+    /// A client that reports on `manager` what it reads.
+    pub(super) fn watch<W>(&'a self, manager: &str, wrapper: W) -> Watched<'a, W> {
+        Watched { board: self, manager: manager.to_owned(), wrapper }
+    }
+
+    /// Runs `work`, and lists at intervals what it waits for.
+    pub(super) async fn during<T>(&self, work: impl Future<Output = T>) -> T {
+        tokio::pin!(work);
+        let mut ticks = interval_at(Instant::now() + SUMMARY_EVERY, SUMMARY_EVERY);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                biased;
+                done = &mut work => return done,
+                _ = ticks.tick() => self.progress.report(self.summary()),
+            }
+        }
+    }
+
+    /// Reports the end for one runner manager.
+    pub(super) fn finished(&self, manager: &str, text: &str) {
+        if let Some(line) = self.lock().get_mut(manager) {
+            line.finished = true;
+        }
+        self.progress.report(format!("{manager}: {text}"));
+    }
+
+    fn read(&self, manager: &str, status: &Result<Snapshot, ClientError>) {
+        let (text, key) = match status {
+            Ok(snapshot) => (describe(snapshot), Key::of(snapshot)),
+            Err(error) => (format!("unreachable: {}", cause(error)), Key::Unreachable),
+        };
+        let mut managers = self.lock();
+        let line = managers.entry(manager.to_owned()).or_default();
+        let changed = line.key.as_ref() != Some(&key);
+        *line = Line { text, key: Some(key), finished: false };
+        if changed {
+            self.progress.report(format!("{manager}: {}", line.text));
+        }
+    }
+
+    fn summary(&self) -> String {
+        let managers = self.lock();
+        let waiting: Vec<_> = managers.iter().filter(|(_, line)| !line.finished).collect();
+        let mut named: Vec<_> = waiting
+            .iter()
+            .take(NAMED)
+            .map(
+                |(key, line)| {
+                    if line.text.is_empty() { (*key).clone() } else { format!("{key} ({})", line.text) }
+                },
+            )
+            .collect();
+        if waiting.len() > NAMED {
+            named.push(format!("and {} more", waiting.len() - NAMED));
+        }
+        let (finished, elapsed) = (managers.len() - waiting.len(), human(self.start.elapsed()));
+        format!("{finished} of {} finished after {elapsed}; waiting for {}", managers.len(), named.join(", "))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Line>> {
+        self.managers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Key {
+    fn of(snapshot: &Snapshot) -> Self {
+        let status = snapshot.report.status;
+        let detail = snapshot.detail.as_deref();
+        // Jobs come and go while the runner runs: their number is of interest while it finishes them.
+        let draining = detail.filter(|_| status == RunnerStatus::InShutdown);
+        let running = detail.filter(|_| status == RunnerStatus::Running);
+        Self::Status {
+            status,
+            forceful: is_forceful(snapshot),
+            level: running.map(|detail| detail.level),
+            jobs: draining.and_then(|detail| detail.jobs),
+        }
+    }
+}
+
+fn is_forceful(snapshot: &Snapshot) -> bool {
+    let drain = snapshot.detail.as_deref().and_then(|detail| detail.drain.as_ref());
+    drain.is_some_and(|drain| drain.forceful)
+}
+
+/// The status of a runner, as `draining, 3 jobs left, oldest 2h10m (step_script)`.
+fn describe(snapshot: &Snapshot) -> String {
+    let detail = snapshot.detail.as_deref();
+    let mut text = match snapshot.report.status {
+        RunnerStatus::Running => match detail {
+            Some(detail) => format!("running, health level {}", detail.level),
+            None => "running".to_owned(),
+        },
+        RunnerStatus::InShutdown if is_forceful(snapshot) => "terminating".to_owned(),
+        RunnerStatus::InShutdown => "draining".to_owned(),
+        RunnerStatus::Stopped => "stopped".to_owned(),
+        RunnerStatus::Unknown(_) => "not running".to_owned(),
+    };
+    if snapshot.report.status == RunnerStatus::InShutdown
+        && let Some(jobs) = snapshot.jobs_left()
+    {
+        text.push_str(", ");
+        text.push_str(&jobs);
+    }
+    text
+}
+
+/// A client of a wrapper that shows what it reads on a board.
+pub(super) struct Watched<'a, W> {
+    board: &'a Board<'a>,
+    manager: String,
+    wrapper: W,
+}
+
+impl<W: Wrapper> Wrapper for Watched<'_, W> {
+    fn until(&self, deadline: Instant) -> Self {
+        Self { board: self.board, manager: self.manager.clone(), wrapper: self.wrapper.until(deadline) }
+    }
+
+    async fn read_status(&self) -> Result<Snapshot, ClientError> {
+        let status = self.wrapper.read_status().await;
+        self.board.read(&self.manager, &status);
+        status
+    }
+
+    async fn changed(&self) {
+        self.wrapper.changed().await;
+    }
+
+    async fn drain(&self, request: &DrainRequest) -> Result<Snapshot, ClientError> {
+        let status = self.wrapper.drain(request).await;
+        self.board.read(&self.manager, &status);
+        status
+    }
+
+    async fn cancel(&self, id: &str) -> Result<Option<Snapshot>, ClientError> {
+        self.wrapper.cancel(id).await
+    }
+
+    async fn start(&self) -> Result<Start, ClientError> {
+        self.wrapper.start().await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use tokio::time::sleep;
+    use tokio_util::sync::CancellationToken;
+
+    use super::*;
+    use crate::client::StatusReport;
+
+    type Lines = Arc<Mutex<Vec<String>>>;
+
+    fn progress(stop: &CancellationToken) -> (Progress, Lines) {
+        let lines = Lines::default();
+        let sent = Arc::clone(&lines);
+        (Progress::new(move |line| sent.lock().unwrap().push(line), stop.clone()), lines)
+    }
+
+    fn status(status: RunnerStatus) -> Result<Snapshot, ClientError> {
+        Ok(Snapshot { report: StatusReport { status, failure_reason: String::new() }, detail: None })
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn each_change_is_reported_once() {
+        let (progress, lines) = progress(&CancellationToken::new());
+        let keys = ["m1".to_owned()];
+        let board = Board::new(&progress, Instant::now(), keys.iter());
+        for seen in [RunnerStatus::Running, RunnerStatus::Running, RunnerStatus::InShutdown] {
+            board.read("m1", &status(seen));
+        }
+        board.finished("m1", "the runner exited after 2s");
+        assert_eq!(*lines.lock().unwrap(), ["m1: running", "m1: draining", "m1: the runner exited after 2s"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn summary_lists_unfinished_managers() {
+        let (progress, lines) = progress(&CancellationToken::new());
+        let keys: Vec<_> = (1..=8).map(|n| format!("m{n}")).collect();
+        let board = Board::new(&progress, Instant::now(), keys.iter());
+        board
+            .during(async {
+                board.read("m2", &status(RunnerStatus::InShutdown));
+                board.finished("m1", "done");
+                sleep(Duration::from_secs(45)).await;
+            })
+            .await;
+        assert_eq!(
+            *lines.lock().unwrap(),
+            [
+                "m2: draining",
+                "m1: done",
+                "1 of 8 finished after 30s; waiting for m2 (draining), m3, m4, m5, m6, and 2 more"
+            ]
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nothing_is_reported_after_a_stop() {
+        let stop = CancellationToken::new();
+        let (progress, lines) = progress(&stop);
+        let keys = ["m1".to_owned()];
+        let board = Board::new(&progress, Instant::now(), keys.iter());
+        stop.cancel();
+        board.read("m1", &status(RunnerStatus::Running));
+        board.finished("m1", "done");
+        assert_eq!(*lines.lock().unwrap(), [""; 0]);
+    }
+}

@@ -1,0 +1,154 @@
+//! `grit_start`: starts runners that have exited, and waits until they are healthy.
+
+use std::{sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use serde::Deserialize;
+use tokio::time::Instant;
+
+use super::{at, managers, managers_attribute, progress::Board, timeout, timeouts_attribute};
+use crate::{
+    call::call,
+    client::Level,
+    config::{
+        enum_attribute::{self, EnumAttribute, member},
+        manager::{self, RunnerManagers},
+        retry::RetryArgs,
+        timeouts::InvokeTimeout,
+    },
+    duration::human,
+    explain::{Explained, action, health},
+    fleet::{self, health::HealthPolicy},
+    process::Shared,
+    resources::configured,
+    schema::{
+        Action, AttributePath, AttributeType, Diagnostics, DiagnosticsExt, Progress, Schema, Value, optional,
+        schema,
+    },
+};
+
+const TIMEOUT: Duration = Duration::from_secs(600);
+
+/// The action.
+#[derive(Debug)]
+pub struct Start {
+    shared: Arc<Shared>,
+}
+
+/// The block `config`.
+#[derive(Clone, Default, Deserialize)]
+pub struct StartConfig {
+    runner_managers: RunnerManagers,
+    level: Value<String>,
+    retry: Value<RetryArgs>,
+    timeouts: Value<InvokeTimeout>,
+}
+
+/// A value of `level`. A runner reaches `working` only with jobs, which a start does not wait for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum WantedLevel {
+    Auto,
+    Level(Level),
+}
+
+impl EnumAttribute for WantedLevel {
+    const VALUES: &'static [(Self, &'static str)] = &[
+        (Self::Auto, "auto"),
+        (Self::Level(Level::Process), Level::Process.as_str()),
+        (Self::Level(Level::Ready), Level::Ready.as_str()),
+        (Self::Level(Level::Polling), Level::Polling.as_str()),
+    ];
+}
+
+impl WantedLevel {
+    /// The level; none for `auto`.
+    fn level(self) -> Option<Level> {
+        match self {
+            Self::Auto => None,
+            Self::Level(level) => Some(level),
+        }
+    }
+}
+
+impl Start {
+    pub fn new(shared: Arc<Shared>) -> Self {
+        Self { shared }
+    }
+}
+
+#[async_trait]
+impl Action for Start {
+    type Config = StartConfig;
+
+    fn schema(&self, _: &mut Diagnostics) -> Option<Schema> {
+        Some(schema(
+            0,
+            "Starts the runners of a map of runner managers that have exited, and waits until all runners of the map are healthy. \
+             Requires grit-wrapper on the hosts.",
+            [
+                ("runner_managers", managers_attribute("to start")),
+                (
+                    "level",
+                    optional(
+                        AttributeType::String,
+                        &format!(
+                            "Health level to wait for: {}, as in `grit_runner_health`.",
+                            WantedLevel::choices()
+                        ),
+                    ),
+                ),
+                (
+                    "retry",
+                    optional(
+                        AttributeType::AttributeSingle(RetryArgs::attributes("until the timeout")),
+                        "Retries of failed connections.",
+                    ),
+                ),
+                ("timeouts", timeouts_attribute("10m")),
+            ],
+        ))
+    }
+
+    async fn validate(&self, diags: &mut Diagnostics, config: StartConfig) -> Option<()> {
+        manager::check_all(&config.runner_managers, &AttributePath::new("runner_managers"), diags);
+        enum_attribute::check::<WantedLevel>(&config.level, AttributePath::new("level"), diags);
+        if let Value::Value(retry) = &config.retry {
+            retry.check(&AttributePath::new("retry"), diags);
+        }
+        if let Value::Value(timeouts) = &config.timeouts {
+            timeouts.check(&AttributePath::new("timeouts"), diags);
+        }
+        (!diags.has_errors()).then_some(())
+    }
+
+    async fn invoke(&self, diags: &mut Diagnostics, config: StartConfig, progress: &Progress) -> Option<()> {
+        let start = Instant::now();
+        let known = &*configured(&self.shared, diags)?;
+        let managers = managers(&config.runner_managers);
+        let policy = &HealthPolicy {
+            start,
+            timeout: timeout(&config.timeouts, TIMEOUT),
+            stable_for: Duration::ZERO,
+            min_jobs: 0,
+            level: member::<WantedLevel>(&config.level).level(),
+            expected_version: None,
+            start_if_stopped: true,
+            retry: known.retry(config.retry.as_ref_option(), None),
+        };
+        let (board, stop) = (&Board::new(progress, start, managers.keys()), &call().stop);
+        let starts = fleet::for_each(managers, |key, manager| async move {
+            let client =
+                known.client(&key, &manager).map_err(|problem| health::invalid_manager(&key, &problem))?;
+            let outcome = fleet::health::wait(&key, &board.watch(&key, client), policy, stop).await;
+            let healthy = outcome.map_err(|failure| action::not_started(&key, &failure))?;
+            board.finished(&key, &format!("the runner is healthy after {}", human(healthy.waited)));
+            Ok::<_, Explained>(())
+        });
+        for (key, outcome) in board.during(starts).await {
+            if let Err(explained) = outcome {
+                explained.error(at(&key), diags);
+            }
+        }
+        (!diags.has_errors()).then_some(())
+    }
+}

@@ -1,0 +1,85 @@
+use std::io;
+
+use super::*;
+use crate::{
+    client::{Level, RunnerStatus, Snapshot},
+    explain::diagnostic::tests::all,
+    fleet::health::Missing,
+    transport::{Cause, ConnectionMethod, Phase, Route, TransportError},
+};
+
+fn gone() -> ClientError {
+    let cause = Cause::Network(io::Error::from(io::ErrorKind::ConnectionRefused).into());
+    TransportError::at(Phase::Tcp, Route::example(ConnectionMethod::Direct), cause).into()
+}
+
+fn refused(method: &'static str, message: &str) -> ClientError {
+    let route = Box::new(Route::example(ConnectionMethod::Direct));
+    ClientError::Status { method, code: tonic::Code::FailedPrecondition, message: message.to_owned(), route }
+}
+
+fn seen(status: RunnerStatus) -> Option<Snapshot> {
+    Some(status.into())
+}
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+#[test]
+fn failed_drain_action_messages() {
+    let last = || seen(RunnerStatus::InShutdown);
+    let timed_out = |mode, forced| NotDrained::TimedOut {
+        waited: HOUR,
+        requested: Requested::Accepted,
+        mode,
+        forced,
+        last: last(),
+    };
+    let interrupted = |requested, last| NotDrained::Interrupted { waited: HOUR, requested, last };
+    let unreached = |requested| NotDrained::Connect { attempts: 12, waited: HOUR, requested, error: gone() };
+    insta::assert_snapshot!(all(vec![
+        not_drained("m1", &unreached(Requested::No)),
+        not_drained("m1", &unreached(Requested::Perhaps)),
+        not_drained("m1", &timed_out(Mode::Graceful, false)),
+        not_drained("m1", &timed_out(Mode::Graceful, true)),
+        not_drained("m1", &interrupted(Requested::No, None)),
+        not_drained("m1", &interrupted(Requested::Accepted, last())),
+    ]));
+}
+
+#[test]
+fn failed_start_action_messages() {
+    let stopped = |start| NotHealthy::Stopped { waited: HOUR, reason: "exit status 1".into(), start };
+    let level = Missing::Level { wanted: Level::Polling, reasons: vec!["no request yet".to_owned()] };
+    let interrupted = |start_requested| NotHealthy::Interrupted {
+        waited: HOUR,
+        last: seen(RunnerStatus::Stopped),
+        start_requested,
+    };
+    insta::assert_snapshot!(all(vec![
+        not_started("m1", &NotHealthy::Connect { attempts: 7, waited: HOUR, error: gone() }),
+        not_started(
+            "m1",
+            &NotHealthy::TimedOut { waited: HOUR, last: seen(RunnerStatus::Running), missing: level }
+        ),
+        not_started("m1", &NotHealthy::TimedOut { waited: HOUR, last: None, missing: Missing::Running }),
+        not_started("m1", &stopped(Some(Start::Requested))),
+        not_started("m1", &stopped(Some(Start::NotSupported))),
+        not_started("m1", &NotHealthy::NotVerifiable { wanted: "level" }),
+        not_started("m1", &interrupted(true)),
+        not_started("m1", &interrupted(false)),
+    ]));
+}
+
+#[test]
+fn failed_cancel_action_messages() {
+    let late = refused("Cancel", "SIGQUIT was already sent to the runner");
+    insta::assert_snapshot!(all(vec![
+        not_cancelled("m1", &NotCancelled::Connect { attempts: 1, waited: HOUR, error: late }),
+        not_cancelled("m1", &NotCancelled::Connect { attempts: 12, waited: HOUR, error: gone() }),
+        not_cancelled("m1", &NotCancelled::TimedOut { waited: HOUR }),
+        not_cancelled("m1", &NotCancelled::Interrupted { waited: HOUR, requested: true }),
+        not_cancelled("m1", &NotCancelled::Interrupted { waited: HOUR, requested: false }),
+        not_cancelled("m1", &NotCancelled::Exited { reason: String::new() }),
+        not_cancelled("m1", &NotCancelled::NotSupported),
+    ]));
+}

@@ -1,0 +1,55 @@
+//! Texts for imports of drain resources.
+
+use super::diagnostic::{Code, Explained};
+
+/// Warns that an import has only the identifier of the instance.
+pub(crate) fn incomplete(instance: &str) -> Explained {
+    Explained::new(
+        Code::Notice,
+        "Imported drain resource is incomplete",
+        format!(
+            "The import of the grit_runner_drain for instance {instance:?} contains only `instance_id`. `runner_manager` and the other \
+             attributes are not part of the import: the apply adds them from the configuration, without a connection to the host."
+        ),
+        "Apply the configuration before you replace or destroy the instance. Until then, destroying this drain resource fails.",
+    )
+}
+
+pub(crate) fn without_instance() -> Explained {
+    Explained::new(
+        Code::InvalidConfig,
+        "Import id is empty",
+        "A grit_runner_drain is imported by the identifier of its instance, which is empty.",
+        "Use the value of `instance_id` as the import id, or as `instance_id` in the identity of the `import` block.",
+    )
+}
+
+/// Explains that the configuration has another instance than the drain resource that was imported for `instance`.
+pub(crate) fn other_instance(instance: &str) -> Explained {
+    Explained::new(
+        Code::InvalidConfig,
+        "Imported drain resource has another instance",
+        format!(
+            "The grit_runner_drain was imported for instance {instance:?}, and `instance_id` in the configuration is different or not known \
+             yet. Terraform would replace the drain resource, and could not drain the old runner: `runner_manager` is missing from the \
+             import."
+        ),
+        "Import the drain resource with the `instance_id` of the configuration. To replace the instance, apply the import alone first. If \
+         the drain resource is already in the state, remove it with `terraform state rm`, which drains nothing, and import it again.",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::explain::diagnostic::tests::all;
+
+    #[test]
+    fn import_messages() {
+        insta::assert_snapshot!(all(vec![
+            incomplete("i-0123"),
+            without_instance(),
+            other_instance("i-0123"),
+        ]));
+    }
+}

@@ -1,0 +1,194 @@
+//! Cancelling a drain whose signal was not sent to the runner yet.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    retry::Retry,
+    wait::{self, Operation, WaitState},
+};
+use crate::{
+    client::{ClientError, RunnerStatus, Snapshot, Wrapper},
+    log_key as key,
+};
+
+/// What is cancelled, and for how long it is tried.
+#[derive(Debug, Clone)]
+pub(crate) struct CancelPolicy {
+    /// Start of the operation: `timeout` counts from here.
+    pub start: Instant,
+    pub timeout: Duration,
+    /// Id of the drain; empty: any.
+    pub id: String,
+    pub retry: Retry,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Cancelled {
+    /// The drain was cancelled, and the runner accepts jobs.
+    Done,
+    /// No drain is in progress.
+    NotDraining,
+}
+
+/// Why the drain was not cancelled.
+#[derive(Debug)]
+pub(crate) enum NotCancelled {
+    /// The wrapper was unreachable, or refused: SIGQUIT was sent, or the drain has another id.
+    Connect {
+        attempts: u32,
+        waited: Duration,
+        error: ClientError,
+    },
+    TimedOut {
+        waited: Duration,
+    },
+    /// `requested`: the request was sent, and the drain may be cancelled.
+    Interrupted {
+        waited: Duration,
+        requested: bool,
+    },
+    /// The runner has exited.
+    Exited {
+        reason: String,
+    },
+    /// Upstream's wrapper does not support it.
+    NotSupported,
+}
+
+pub(crate) type Outcome = Result<Cancelled, NotCancelled>;
+
+/// Cancels the drain in progress, if there is one. The future can be dropped at any time.
+pub(crate) async fn run<W: Wrapper>(
+    manager: &str,
+    wrapper: &W,
+    policy: &CancelPolicy,
+    stop: &CancellationToken,
+) -> Outcome {
+    let state = WaitState::new(manager, policy.start, policy.timeout);
+    let cancel = Cancel { wrapper: wrapper.until(state.deadline), policy, requested: false };
+    wait::run(cancel, state, wrapper, &policy.retry, stop).await
+}
+
+struct Cancel<'a, W> {
+    wrapper: W,
+    policy: &'a CancelPolicy,
+    requested: bool,
+}
+
+impl<W: Wrapper> Operation for Cancel<'_, W> {
+    type Outcome = Outcome;
+
+    async fn step(&mut self, state: &mut WaitState<'_>) -> Result<Option<Outcome>, ClientError> {
+        let snapshot = self.wrapper.read_status().await?;
+        state.last = Some(snapshot.clone());
+        if snapshot.report.status == RunnerStatus::Stopped {
+            let reason = snapshot.report.failure_reason;
+            return Ok(Some(Err(NotCancelled::Exited { reason })));
+        }
+        if !is_draining(&snapshot) {
+            // A cancelled drain leads here, too, if the response to the request was lost.
+            let cancelled = if self.requested { Cancelled::Done } else { Cancelled::NotDraining };
+            return Ok(Some(Ok(cancelled)));
+        }
+        // Before the call, which can be dropped.
+        self.requested = true;
+        match self.wrapper.cancel(&self.policy.id).await {
+            Ok(Some(_)) => {
+                tracing::info!({ key::MANAGER } = state.manager, "drain cancelled");
+                Ok(Some(Ok(Cancelled::Done)))
+            }
+            Ok(None) => Ok(Some(Err(NotCancelled::NotSupported))),
+            Err(error) => {
+                self.requested = error.may_have_arrived();
+                Err(error)
+            }
+        }
+    }
+
+    fn failed(&mut self, state: &WaitState<'_>, error: ClientError) -> Result<ClientError, Outcome> {
+        if error.retryable() && !self.policy.retry.exhausted(state.failures) {
+            return Ok(error);
+        }
+        let waited = state.start.elapsed();
+        Err(Err(NotCancelled::Connect { attempts: state.failures, waited, error }))
+    }
+
+    fn expired(&mut self, state: &mut WaitState<'_>) -> Option<Outcome> {
+        let waited = state.start.elapsed();
+        Some(Err(match state.lost.take() {
+            Some(error) => NotCancelled::Connect { attempts: state.failures, waited, error },
+            None => NotCancelled::TimedOut { waited },
+        }))
+    }
+
+    fn interrupted(&mut self, state: &mut WaitState<'_>) -> Outcome {
+        Err(NotCancelled::Interrupted { waited: state.start.elapsed(), requested: self.requested })
+    }
+
+    fn log_progress(&self, state: &WaitState<'_>) {
+        tracing::info!({ key::MANAGER } = state.manager, "waiting for the wrapper to cancel the drain");
+    }
+}
+
+fn is_draining(snapshot: &Snapshot) -> bool {
+    let drain = snapshot.detail.as_deref().and_then(|detail| detail.drain.as_ref());
+    snapshot.report.status == RunnerStatus::InShutdown || drain.is_some_and(|drain| drain.outcome.is_none())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fleet::test_wrapper::{ScriptInput, Scripted, ScriptedFault, retry};
+
+    async fn cancel<S: Into<Snapshot>>(
+        script: impl Fn(ScriptInput) -> Result<S, ScriptedFault> + Sync,
+        stop: &CancellationToken,
+    ) -> Outcome {
+        let wrapper = Scripted::new(script);
+        let timeout = Duration::from_secs(60);
+        let policy =
+            CancelPolicy { start: Instant::now(), timeout, id: String::new(), retry: retry(Some(3)) };
+        run("m1", &&wrapper, &policy, stop).await
+    }
+
+    fn token() -> CancellationToken {
+        CancellationToken::new()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn drain_in_progress_is_cancelled() {
+        let script = |input: ScriptInput| {
+            Ok(if input.cancels == 0 { RunnerStatus::InShutdown } else { RunnerStatus::Running })
+        };
+        assert_eq!(cancel(script, &token()).await.unwrap(), Cancelled::Done);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn running_runner_has_no_drain_to_cancel() {
+        let outcome = cancel(|_| Ok(RunnerStatus::Running), &token()).await;
+        assert_eq!(outcome.unwrap(), Cancelled::NotDraining);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn exited_runner_cannot_be_cancelled() {
+        let outcome = cancel(|_| Ok(RunnerStatus::Stopped), &token()).await;
+        assert!(matches!(outcome, Err(NotCancelled::Exited { .. })), "{outcome:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn unreachable_wrapper_fails_after_all_attempts() {
+        let outcome = cancel::<RunnerStatus>(|_| Err(ScriptedFault::Down), &token()).await;
+        assert!(matches!(outcome, Err(NotCancelled::Connect { attempts: 3, .. })), "{outcome:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn stop_interrupts_the_retries() {
+        let stop = token();
+        stop.cancel();
+        let outcome = cancel::<RunnerStatus>(|_| Err(ScriptedFault::Down), &stop).await;
+        assert!(matches!(outcome, Err(NotCancelled::Interrupted { requested: false, .. })), "{outcome:?}");
+    }
+}

@@ -1,0 +1,345 @@
+//! The actions: `terraform apply -invoke=action.TYPE.NAME`, on Terraform 1.14 and later.
+
+use grit_tests::{
+    lab::{Lab, cloud::Instance, event::What, host::Host},
+    poll,
+    rollout::{PATIENCE, is_signal},
+    terraform::{Run, Workspace, core},
+};
+use rustix::process::Signal;
+use serde_json::{Value as Json, json};
+
+/// A workspace with the action `x` of each type over these runner managers, and further attributes of each.
+fn workspace(lab: &Lab, instances: &[&Instance], more: &Json) -> Workspace {
+    let workspace = Workspace::new(&["grit"]).unwrap();
+    write(&workspace, lab, instances, more);
+    workspace
+}
+
+fn write(workspace: &Workspace, lab: &Lab, instances: &[&Instance], more: &Json) {
+    let managers: Json = instances
+        .iter()
+        .map(|it| (it.instance_name.clone(), it.runner_manager()))
+        .collect::<serde_json::Map<_, _>>()
+        .into();
+    let mut config = json!({
+        "runner_managers": managers,
+        "retry": { "attempts": 2, "min_delay": "100ms" },
+        "timeouts": { "invoke": "60s" },
+    });
+    config.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    let action = |keys: &[&str]| {
+        let mut config = config.clone();
+        config.as_object_mut().unwrap().retain(|key, _| {
+            ["runner_managers", "retry", "timeouts"].contains(&key.as_str()) || keys.contains(&key.as_str())
+        });
+        json!({ "x": { "config": config } })
+    };
+    let main = json!({
+        "terraform": { "required_providers": { "grit": { "source": "runner-tools/grit" } } },
+        "provider": { "grit": { "ssh": { "private_key_path": lab.client_key().path } } },
+        "action": {
+            "grit_drain": action(&["mode", "on_timeout", "reason"]),
+            "grit_start": action(&["level"]),
+            "grit_cancel_drain": action(&["drain_id"]),
+        },
+    });
+    workspace.write("main.tf.json", &main.to_string()).unwrap();
+}
+
+fn invoke(workspace: &Workspace, action: &str) -> Run {
+    workspace.run(["apply", "-json", "-auto-approve", &format!("-invoke=action.{action}.x")]).unwrap()
+}
+
+/// All errors as one text: Terraform 1.14 and 1.15 join the errors of an action.
+fn errors(run: &Run) -> String {
+    run.errors().iter().map(|(title, detail)| format!("{title}\n{detail}\n")).collect()
+}
+
+/// The lines of progress, without the address of the action.
+fn progress(run: &Run) -> Vec<String> {
+    let lines = run.stdout.lines().filter_map(|line| serde_json::from_str::<Json>(line).ok());
+    let messages = lines.filter(|line| line["type"] == "action_progress");
+    messages.map(|line| line["hook"]["message"].as_str().unwrap().to_owned()).collect()
+}
+
+/// Whether this core has no actions: then nothing can be tested. `cargo xtask test` runs these tests on cores with actions.
+fn none_here() -> bool {
+    !core().has_actions()
+}
+
+fn manager(lab: &Lab, name: &str) -> (Instance, Host) {
+    let (instance, host) = lab.cloud().create(name, "19.2.0").unwrap();
+    lab.events().wait_for("the runner accepts jobs", PATIENCE, |event| {
+        event.subject == name && matches!(event.what, What::RunnerPolling { .. })
+    });
+    (instance, host)
+}
+
+fn signals(lab: &Lab, host: &str) -> Vec<String> {
+    let events = lab.events().all().into_iter().filter(|event| event.subject == host);
+    events
+        .filter_map(|event| match event.what {
+            What::RunnerSignal { signal, .. } => Some(signal),
+            _ => None,
+        })
+        .collect()
+}
+
+#[test]
+fn drain_action_reports_jobs_and_start_action_restarts() {
+    if none_here() {
+        return;
+    }
+    let lab = Lab::start().unwrap();
+    let ((blue, blue_host), (green, green_host)) = (manager(&lab, "blue"), manager(&lab, "green"));
+    let workspace = workspace(&lab, &[&blue, &green], &json!({ "reason": "maintenance" }));
+    let jobs = lab.queue().submit_held(2);
+    poll::until("both jobs run", PATIENCE, || match lab.queue().tally().running {
+        2 => Ok(()),
+        other => Err(other),
+    });
+    let run = std::thread::scope(|scope| {
+        let drain = scope.spawn(|| invoke(&workspace, "grit_drain"));
+        for host in ["blue", "green"] {
+            lab.events().wait_for("the drain", PATIENCE, |event| {
+                event.subject == host && is_signal(event, "SIGQUIT")
+            });
+        }
+        lab.queue().release(&jobs[..1]);
+        poll::until("one job has ended", PATIENCE, || match lab.queue().tally().running {
+            1 => Ok(()),
+            other => Err(other),
+        });
+        lab.queue().release(&jobs[1..]);
+        drain.join().unwrap().succeeded()
+    });
+    assert_eq!(run.warnings(), []);
+    let lines = progress(&run);
+    assert!(
+        lines
+            .iter()
+            .any(|line| line.contains(": draining, 1 job left") || line.contains(": draining, 2 jobs left")),
+        "{lines:?}"
+    );
+    for (name, host) in [("blue", &blue_host), ("green", &green_host)] {
+        assert!(
+            lines.iter().any(|line| line.starts_with(&format!("{name}: the runner exited after "))),
+            "{lines:?}"
+        );
+        assert_eq!((host.runner_pid(), signals(&lab, name)), (None, vec!["SIGQUIT".to_owned()]));
+    }
+    assert_eq!((lab.queue().tally().finished, lab.queue().tally().lost), (2, 0));
+
+    // Again: nothing is left to do.
+    let again = invoke(&workspace, "grit_drain").succeeded();
+    assert!(
+        progress(&again).contains(&"blue: the runner had already exited".to_owned()),
+        "{:?}",
+        progress(&again)
+    );
+
+    let started = invoke(&workspace, "grit_start").succeeded();
+    let lines = progress(&started);
+    assert!(lines.contains(&"green: running, health level polling".to_owned()), "{lines:?}");
+    assert!(blue_host.runner_pid().is_some() && green_host.runner_pid().is_some());
+}
+
+#[test]
+fn drain_action_reports_each_failed_manager() {
+    if none_here() {
+        return;
+    }
+    let lab = Lab::start().unwrap();
+    let ((blue, blue_host), (green, _green_host)) = (manager(&lab, "blue"), manager(&lab, "green"));
+    let (red, red_host) = manager(&lab, "red");
+    let workspace = workspace(&lab, &[&blue, &green, &red], &json!({}));
+    blue_host.cut_off();
+    red_host.signal_wrapper(Signal::KILL).unwrap();
+    let failed = invoke(&workspace, "grit_drain").failed();
+    let errors = errors(&failed);
+    for name in ["blue", "red"] {
+        assert!(errors.contains(&format!("Runner manager \"{name}\"")), "{name}: {errors}");
+    }
+    assert_eq!(errors.matches("Code: connect_failed").count(), 2, "{errors}");
+    assert!(!errors.contains("\"green\""), "{errors}");
+    assert_eq!(signals(&lab, "green"), ["SIGQUIT"]);
+}
+
+#[test]
+fn drain_action_times_out_then_stops_forcefully() {
+    if none_here() {
+        return;
+    }
+    let lab = Lab::start().unwrap();
+    let (blue, host) = manager(&lab, "blue");
+    let short = json!({ "timeouts": { "invoke": "4s" } });
+    let workspace = workspace(&lab, &[&blue], &short);
+    lab.queue().submit_held(1);
+    poll::until("the job runs", PATIENCE, || match lab.queue().tally().running {
+        1 => Ok(()),
+        other => Err(other),
+    });
+    let late = invoke(&workspace, "grit_drain").failed();
+    let errors = errors(&late);
+    for part in ["Runner was not drained in time", "1 job left", "continues on the host", "Code: timed_out"] {
+        assert!(errors.contains(part), "{part}: {errors}");
+    }
+
+    // The emergency stop: it joins the drain and makes it forceful.
+    write(&workspace, &lab, &[&blue], &json!({ "mode": "forceful" }));
+    let stopped = invoke(&workspace, "grit_drain").succeeded();
+    let lines = progress(&stopped);
+    assert!(lines.iter().any(|line| line.starts_with("blue: terminating")), "{lines:?}");
+    assert_eq!(host.runner_pid(), None);
+}
+
+#[test]
+fn interrupted_drain_action_continues_on_host() {
+    if none_here() {
+        return;
+    }
+    let lab = Lab::start().unwrap();
+    let (blue, host) = manager(&lab, "blue");
+    let workspace = workspace(&lab, &[&blue], &json!({}));
+    let jobs = lab.queue().submit_held(1);
+    poll::until("the job runs", PATIENCE, || match lab.queue().tally().running {
+        1 => Ok(()),
+        other => Err(other),
+    });
+    let mut session =
+        workspace.start(["apply", "-auto-approve", "-no-color", "-invoke=action.grit_drain.x"]).unwrap();
+    session.wait_for_text("blue: draining, 1 job left", PATIENCE);
+    // The wrapper delays SIGQUIT for a moment after the start of a runner.
+    lab.events().wait_for("SIGQUIT", PATIENCE, |event| is_signal(event, "SIGQUIT"));
+    session.ctrl_c().unwrap();
+    let ended = session.wait(PATIENCE);
+    assert_ne!(ended.code, Some(0), "{}", ended.output);
+    for part in ["Drain was interrupted", "continues on the host", "Cancelling Terraform does not cancel"] {
+        assert!(ended.output.contains(part), "{part}: {}", ended.output);
+    }
+    assert!(!ended.output.contains("panic"), "{}", ended.output);
+    workspace.providers().assert_none_left(PATIENCE);
+    assert!(host.runner_pid().is_some());
+
+    // SIGQUIT was sent, so the drain cannot be cancelled any more.
+    let refused = invoke(&workspace, "grit_cancel_drain").failed();
+    let errors = errors(&refused);
+    for part in ["SIGQUIT was already sent", "`grit_start`", "Code: refused"] {
+        assert!(errors.contains(part), "{part}: {errors}");
+    }
+
+    lab.queue().release(&jobs);
+    let resumed = invoke(&workspace, "grit_drain").succeeded();
+    assert_eq!(signals(&lab, "blue"), ["SIGQUIT"], "{:?}", progress(&resumed));
+    assert_eq!(lab.queue().tally().lost, 0);
+}
+
+#[test]
+fn cancel_action_keeps_a_young_runner_running() {
+    if none_here() {
+        return;
+    }
+    let lab = Lab::start().unwrap();
+    // SIGQUIT is delayed for this time after the start of the runner.
+    lab.cloud().shape(|_, spec| *spec = spec.clone().wrapper(&["--start-grace", "10m"]));
+    let (blue, host) = manager(&lab, "blue");
+    let workspace = workspace(&lab, &[&blue], &json!({}));
+    let nothing = invoke(&workspace, "grit_cancel_drain").succeeded();
+    assert!(
+        progress(&nothing).contains(&"blue: no drain is in progress".to_owned()),
+        "{:?}",
+        progress(&nothing)
+    );
+
+    let mut session =
+        workspace.start(["apply", "-auto-approve", "-no-color", "-invoke=action.grit_drain.x"]).unwrap();
+    session.wait_for_text("blue: draining", PATIENCE);
+    session.ctrl_c().unwrap();
+    session.wait(PATIENCE);
+    let cancelled = invoke(&workspace, "grit_cancel_drain").succeeded();
+    assert!(
+        progress(&cancelled).contains(&"blue: the drain was cancelled".to_owned()),
+        "{:?}",
+        progress(&cancelled)
+    );
+    assert_eq!(signals(&lab, "blue"), Vec::<String>::new());
+    assert!(host.runner_pid().is_some());
+}
+
+#[test]
+fn action_configuration_is_checked_at_validate() {
+    if none_here() {
+        return;
+    }
+    let lab = Lab::start().unwrap();
+    let (blue, _host) = manager(&lab, "blue");
+    let wrong = json!({
+        "mode": "gentle",
+        "on_timeout": "wait",
+        "level": "high",
+        "timeouts": { "invoke": "soon" },
+    });
+    let workspace = workspace(&lab, &[&blue], &wrong);
+    let invalid = workspace.validate().unwrap().failed();
+    let errors = invalid.errors();
+    for part in [
+        "`mode` is \"gentle\"",
+        "`on_timeout` is \"wait\"",
+        "`level` is \"high\"",
+        "`timeouts.invoke`: \"soon\"",
+    ] {
+        assert!(errors.iter().any(|(_, detail)| detail.contains(part)), "{part}: {errors:?}");
+    }
+    assert_eq!(signals(&lab, "blue"), Vec::<String>::new());
+}
+
+/// The examples of the pages, over two runner managers.
+#[test]
+fn action_examples_run_as_shown() {
+    if none_here() {
+        return;
+    }
+    let lab = Lab::start().unwrap();
+    let ((blue, blue_host), (green, _green_host)) = (manager(&lab, "blue"), manager(&lab, "green"));
+    let managers = json!({ "blue": blue.runner_manager(), "green": green.runner_manager() });
+    let key = &lab.client_key().path;
+    let main = format!(
+        r#"
+terraform {{
+  required_providers {{
+    grit = {{ source = "runner-tools/grit" }}
+  }}
+}}
+provider "grit" {{
+  ssh = {{ private_key_path = "{}" }}
+}}
+resource "grit_runner_drain" "example" {{
+  for_each       = jsondecode({})
+  instance_id    = each.key
+  runner_manager = each.value
+}}
+"#,
+        key.display(),
+        serde_json::to_string(&managers.to_string()).unwrap()
+    );
+    let workspace = Workspace::new(&["grit"]).unwrap();
+    let examples = [
+        include_str!("../../../examples/actions/grit_drain/action.tf"),
+        include_str!("../../../examples/actions/grit_start/action.tf"),
+        include_str!("../../../examples/actions/grit_cancel_drain/action.tf"),
+    ];
+    workspace.write("main.tf", &format!("{main}{}", examples.concat())).unwrap();
+    workspace.apply().unwrap().succeeded();
+    let invoke = |action: &str| {
+        let invoke = format!("-invoke=action.{action}.maintenance");
+        workspace.run(["apply", "-json", "-auto-approve", &invoke]).unwrap().succeeded()
+    };
+    invoke("grit_drain");
+    assert_eq!(blue_host.runner_pid(), None);
+    invoke("grit_start");
+    assert!(blue_host.runner_pid().is_some());
+    invoke("grit_cancel_drain");
+    assert_eq!(signals(&lab, "green"), ["SIGQUIT"]);
+    workspace.destroy().unwrap().succeeded();
+}
