@@ -205,6 +205,20 @@ pub(crate) fn missing_drains(missing: &[(String, String)]) -> Explained {
     )
 }
 
+/// Warns at plan about runner managers that have no drain resource in `guards`.
+pub(crate) fn without_guard(keys: &[&str]) -> Explained {
+    Explained::new(
+        Code::Notice,
+        "Runner managers without a drain resource",
+        format!(
+            "`guards` has no entry for these runner managers: {}. Without a grit_runner_drain, the runner is not drained, and its jobs are \
+             lost when its instance is destroyed.",
+            keys.join(", ")
+        ),
+        "Add a grit_runner_drain for each of them, and its `id` to `guards` with the same key. If no runner needs a drain, remove `guards`.",
+    )
+}
+
 /// The result of a refresh that found the runner not healthy, as a clause.
 pub(crate) fn problem(snapshot: &Snapshot, missing: &Missing) -> String {
     match missing {

@@ -30,7 +30,7 @@ use crate::{
     process::{ConfigurationState, Shared},
     schema::{AttributePath, Diagnostics, DiagnosticsExt, Resource, ResourceExt, Schema, Value, ValueEmpty},
 };
-use state::{Evidence, HEALTHY, HealthState, removed_guards, warn_of_unhealthy};
+use state::{Evidence, HEALTHY, HealthState, missing_guards, removed_guards, warn_of_unhealthy};
 
 /// The resource.
 #[derive(Debug)]
@@ -118,6 +118,14 @@ impl RunnerHealth {
         planned.managers = Value::Value(evidence.collect());
         planned.status = Value::Value(HEALTHY.to_owned());
         Some(planned)
+    }
+}
+
+/// Warns about runner managers without a drain resource in `guards`. Terraform plans again in the apply, where it would be a repetition.
+fn warn_of_missing_guards(planned: &HealthState, diags: &mut Diagnostics) {
+    let missing = missing_guards(planned);
+    if !missing.is_empty() && call().walk != Walk::Apply {
+        health::without_guard(&missing).warning(AttributePath::new("guards"), diags);
     }
 }
 
@@ -210,6 +218,7 @@ impl Resource for RunnerHealth {
     ) -> Option<(HealthState, ValueEmpty)> {
         self.refuse_twice_guarded(diags)?;
         self.refuse_retired(&proposed, diags)?;
+        warn_of_missing_guards(&proposed, diags);
         proposed.id = Value::Unknown;
         proposed.status = Value::Unknown;
         proposed.managers = Value::Unknown;
@@ -227,6 +236,7 @@ impl Resource for RunnerHealth {
     ) -> Option<(HealthState, ValueEmpty, Vec<AttributePath>)> {
         self.refuse_twice_guarded(diags)?;
         self.refuse_retired(&proposed, diags)?;
+        warn_of_missing_guards(&proposed, diags);
         let missing = removed_guards(&prior, &proposed);
         let missing: Vec<_> =
             missing.into_iter().filter(|(_, id)| self.shared.stored_drains.is_missing(id)).collect();

@@ -6,3 +6,4 @@ mod drained_too_early;
 mod not_drained;
 mod open_tofu;
 mod provider_blocks;
+mod unsafe_settings;

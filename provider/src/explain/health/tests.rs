@@ -72,6 +72,7 @@ fn health_warning_messages() {
         unhealthy_at_refresh(&[("m1", "stopped", None), ("m2", "unreachable", Some("connection refused"))]),
         not_refreshed(&causes.into()),
         missing_drains(&[("m1".to_owned(), "m1@10.0.0.7#0a1b2c3d".to_owned())]),
+        without_guard(&["m1", "m2"]),
         invalid_manager("m1", "attribute `address`: it has no value"),
     ]));
 }

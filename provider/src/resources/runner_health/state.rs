@@ -241,6 +241,14 @@ pub(super) fn warn_of_unhealthy(state: &HealthState, planned: &HealthState, diag
     }
 }
 
+/// The runner managers that have no entry in `guards`, where that attribute is used.
+pub(super) fn missing_guards(planned: &HealthState) -> Vec<&str> {
+    let (Value::Value(managers), Value::Value(guards)) = (&planned.runner_managers, &planned.guards) else {
+        return Vec::new();
+    };
+    managers.keys().filter(|key| !guards.contains_key(*key)).map(String::as_str).collect()
+}
+
 /// The drain resources that the plan removes from `guards`, by key.
 pub(super) fn removed_guards(prior: &HealthState, planned: &HealthState) -> Vec<(String, String)> {
     let Value::Value(stays) = &planned.guards else { return Vec::new() };
