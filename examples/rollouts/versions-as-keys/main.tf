@@ -48,6 +48,11 @@ resource "grit_runner_health" "all" {
   runner_managers = { for key, drain in grit_runner_drain.manager : key => drain.runner_manager }
   guards          = { for key, drain in grit_runner_drain.manager : key => drain.id }
 
+  timeouts = {
+    create = var.health_timeout
+    update = var.health_timeout
+  }
+
   lifecycle {
     create_before_destroy = true
   }

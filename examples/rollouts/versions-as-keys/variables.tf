@@ -19,6 +19,13 @@ variable "active_versions" {
   }
 }
 
+variable "health_timeout" {
+  description = "How long a rollout waits for the new managers."
+  type        = string
+  default     = "10m"
+  nullable    = false
+}
+
 variable "deploy_key_path" {
   description = "File with the private key of the deploy user. If null, the provider uses GRIT_SSH_PRIVATE_KEY and the other GRIT_SSH_* variables."
   type        = string

@@ -43,7 +43,7 @@ pub struct Run {
 
 impl Workspace {
     /// An empty configuration that can require the named providers of the last build: `lab` is `runner-tools/lab`, whose
-    /// program is `terraform-provider-lab`.
+    /// program is `terraform-provider-lab`. `aws` is the stand-in for `hashicorp/aws`, which is the program of `lab`.
     ///
     /// No `init` is needed, unless the configuration has modules: then [`get`](Self::get) installs them.
     ///
@@ -60,10 +60,12 @@ impl Workspace {
         let mut overrides = String::new();
         for name in providers {
             let program = format!("terraform-provider-{name}");
-            let built = binaries::built(&program)?;
+            let aws = *name == "aws";
+            let built = binaries::built(if aws { "terraform-provider-lab" } else { &program })?;
             symlink(built, root.join("plugins").join(&program))
                 .with_context(|| format!("linking {program}"))?;
-            overrides += &format!("\"runner-tools/{name}\" = \"{}\"\n", root.join("plugins").display());
+            let namespace = if aws { "hashicorp" } else { "runner-tools" };
+            overrides += &format!("\"{namespace}/{name}\" = \"{}\"\n", root.join("plugins").display());
         }
         // No other provider can be installed, so that no test depends on a network.
         let rc = format!(

@@ -42,6 +42,7 @@ mod provider_block;
 mod refresh;
 mod remote_state;
 mod rollout;
+mod rollout_examples;
 mod runner_shutdown;
 mod runner_stand_in;
 mod runner_status;

@@ -1,0 +1,43 @@
+# Managers whose running jobs can be aborted: `emergency_stop = true` changes the drains, and the next destroy is forceful.
+
+resource "aws_instance" "manager" {
+  for_each = var.managers
+
+  ami           = each.value.ami
+  instance_type = each.value.instance_type
+  user_data     = each.value.user_data
+
+  tags = {
+    Name = each.key
+  }
+
+  lifecycle {
+    create_before_destroy = true
+  }
+}
+
+resource "grit_runner_drain" "manager" {
+  for_each = var.managers
+
+  instance_id = aws_instance.manager[each.key].id
+  mode        = var.emergency_stop ? "forceful" : "graceful"
+
+  runner_manager = {
+    instance_name   = each.key
+    address         = aws_instance.manager[each.key].private_ip
+    wrapper_address = "unix:///run/grit-wrapper/wrapper.sock"
+  }
+
+  lifecycle {
+    create_before_destroy = true
+  }
+}
+
+resource "grit_runner_health" "all" {
+  runner_managers = { for key, drain in grit_runner_drain.manager : key => drain.runner_manager }
+  guards          = { for key, drain in grit_runner_drain.manager : key => drain.id }
+
+  lifecycle {
+    create_before_destroy = true
+  }
+}

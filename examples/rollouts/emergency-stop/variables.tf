@@ -1,0 +1,28 @@
+variable "managers" {
+  description = "Runner managers by name."
+  type = map(object({
+    ami           = string
+    instance_type = string
+    user_data     = string
+  }))
+  nullable = false
+}
+
+variable "emergency_stop" {
+  description = "Abort the running jobs when managers are removed or replaced."
+  type        = bool
+  default     = false
+  nullable    = false
+}
+
+variable "deploy_key_path" {
+  description = "File with the private key of the deploy user. If null, the provider uses GRIT_SSH_PRIVATE_KEY and the other GRIT_SSH_* variables."
+  type        = string
+  default     = null
+}
+
+variable "host_keys" {
+  description = "Public host keys of the managers, for example one key that user data or the image installs on all hosts."
+  type        = list(string)
+  nullable    = false
+}

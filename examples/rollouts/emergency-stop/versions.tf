@@ -1,0 +1,22 @@
+terraform {
+  required_version = ">= 1.6"
+
+  required_providers {
+    aws = {
+      source  = "hashicorp/aws"
+      version = ">= 5.0"
+    }
+    grit = {
+      source  = "runner-tools/grit"
+      version = ">= 0.1.0"
+    }
+  }
+}
+
+provider "grit" {
+  ssh = {
+    username         = "deploy"
+    private_key_path = var.deploy_key_path
+    host_keys        = var.host_keys
+  }
+}

@@ -1,0 +1,24 @@
+# One module for each deployment version. The health check is in the root module: inside the module, Terraform would not order it against the drains of
+# the other version.
+
+module "version" {
+  source   = "./version"
+  for_each = var.active_versions
+
+  name     = each.key
+  managers = var.versions[each.key]
+}
+
+resource "grit_runner_health" "all" {
+  runner_managers = merge([for version in module.version : version.grit_runner_managers]...)
+  guards          = merge([for version in module.version : version.guards]...)
+
+  timeouts = {
+    create = var.health_timeout
+    update = var.health_timeout
+  }
+
+  lifecycle {
+    create_before_destroy = true
+  }
+}

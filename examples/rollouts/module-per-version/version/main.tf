@@ -1,0 +1,31 @@
+resource "aws_instance" "manager" {
+  for_each = var.managers
+
+  ami           = each.value.ami
+  instance_type = each.value.instance_type
+  user_data     = each.value.user_data
+
+  tags = {
+    Name = "${each.key}-${var.name}"
+  }
+
+  lifecycle {
+    create_before_destroy = true
+  }
+}
+
+resource "grit_runner_drain" "manager" {
+  for_each = var.managers
+
+  instance_id = aws_instance.manager[each.key].id
+
+  runner_manager = {
+    instance_name   = "${each.key}-${var.name}"
+    address         = aws_instance.manager[each.key].private_ip
+    wrapper_address = "unix:///run/grit-wrapper/wrapper.sock"
+  }
+
+  lifecycle {
+    create_before_destroy = true
+  }
+}
