@@ -6,6 +6,7 @@ mod boot_verify;
 mod ci_component;
 mod cloud_init;
 mod connection_methods;
+mod contract;
 mod demo;
 mod deployment;
 mod drain_options;

@@ -1,0 +1,165 @@
+//! The contract with configurations and states: the schema, and the states that earlier builds wrote.
+
+use std::fmt::Write as _;
+
+use grit_tests::terraform::{Workspace, core};
+use serde_json::{Map, Value as Json, json};
+
+const HEAD: &str =
+    "terraform {\n  required_providers {\n    grit = { source = \"runner-tools/grit\" }\n  }\n}\n";
+
+/// The lines of a block: each attribute with its type, and what a configuration must or may do with it.
+fn attributes(attributes: &Json, indent: usize, text: &mut String) {
+    for (name, attribute) in attributes.as_object().unwrap() {
+        let nested = &attribute["nested_type"];
+        let kind = match (&attribute["type"], nested["nesting_mode"].as_str()) {
+            (_, Some("single")) => "object".to_owned(),
+            (_, Some(mode)) => format!("{mode} of objects"),
+            (Json::String(kind), None) => kind.clone(),
+            (kind, None) => kind.to_string(),
+        };
+        let flags = [
+            "required",
+            "optional",
+            "computed",
+            "sensitive",
+            "write_only",
+            "deprecated",
+            "required_for_import",
+        ];
+        let flags: Vec<_> = flags.into_iter().filter(|flag| attribute[*flag] == true).collect();
+        writeln!(text, "{:indent$}{name}: {kind}, {}", "", flags.join(", ")).unwrap();
+        if nested.is_object() {
+            attributes_of(nested, indent + 2, text);
+        }
+    }
+}
+
+fn attributes_of(block: &Json, indent: usize, text: &mut String) {
+    assert!(block.get("block_types").is_none(), "the snapshot has no blocks: {block}");
+    if block["attributes"].is_object() {
+        attributes(&block["attributes"], indent, text);
+    }
+}
+
+/// All types of one kind. The descriptions are on the pages.
+fn types(kind: &Json) -> String {
+    let mut text = String::new();
+    for (name, schema) in kind.as_object().unwrap() {
+        let version = schema["version"].as_u64().map(|version| format!(" version {version}"));
+        writeln!(text, "{name}{}", version.unwrap_or_default()).unwrap();
+        attributes_of(schema.get("block").unwrap_or(schema), 2, &mut text);
+    }
+    text
+}
+
+/// `name(parameter: type, ...) -> type`.
+fn functions(all: &Json) -> String {
+    let mut text = String::new();
+    for (name, function) in all.as_object().unwrap() {
+        let of = |parameter: &Json| format!("{}: {}", parameter["name"].as_str().unwrap(), parameter["type"]);
+        let mut parameters: Vec<_> =
+            function["parameters"].as_array().into_iter().flatten().map(of).collect();
+        if function["variadic_parameter"].is_object() {
+            parameters.push(format!("{}...", of(&function["variadic_parameter"])));
+        }
+        writeln!(text, "{name}({}) -> {}", parameters.join(", "), function["return_type"]).unwrap();
+    }
+    text
+}
+
+#[test]
+fn schema_is_the_reviewed_one() {
+    let workspace = Workspace::new(&["grit"]).unwrap();
+    workspace.write("main.tf", HEAD).unwrap();
+    let run = workspace.run(["providers", "schema", "-json"]).unwrap().succeeded();
+    let all: Json = serde_json::from_str(&run.stdout).unwrap();
+    let grit = &all["provider_schemas"][format!("{}/runner-tools/grit", core().registry())];
+    // What an older core does not support it does not print.
+    let printed = |kind: &str| grit.get(kind).filter(|kind| kind.is_object());
+    insta::assert_snapshot!("schema_provider", types(&json!({ "provider": grit["provider"] })));
+    insta::assert_snapshot!("schema_resources", types(&grit["resource_schemas"]));
+    if let Some(data_sources) = printed("data_source_schemas") {
+        insta::assert_snapshot!("schema_data_sources", types(data_sources));
+    }
+    if let Some(all) = printed("functions") {
+        insta::assert_snapshot!("schema_functions", functions(all));
+    }
+    assert_eq!(printed("resource_identity_schemas").is_some(), core().has_resource_identity());
+    if let Some(identities) = printed("resource_identity_schemas") {
+        insta::assert_snapshot!("schema_identities", types(identities));
+    }
+    assert_eq!(printed("action_schemas").is_some(), core().has_actions());
+    if let Some(actions) = printed("action_schemas") {
+        insta::assert_snapshot!("schema_actions", types(actions));
+    }
+}
+
+/// A state that an earlier build wrote, and the configuration that it was applied from.
+const STATE: &str = include_str!("contract/state-0.1.0-dev.tfstate");
+const CONFIGURATION: &str = include_str!("contract/configuration.tf");
+
+fn with_earlier_state() -> Workspace {
+    let workspace = Workspace::new(&["grit"]).unwrap();
+    workspace.write("main.tf", CONFIGURATION).unwrap();
+    workspace.write("terraform.tfstate", &STATE.replace("registry.terraform.io", core().registry())).unwrap();
+    workspace
+}
+
+#[test]
+fn state_of_earlier_build_plans_no_change() {
+    let plan = with_earlier_state().plan().unwrap().succeeded();
+    assert_eq!(plan.planned(), [""; 0]);
+}
+
+#[test]
+fn state_of_earlier_build_is_updated_in_place() {
+    let workspace = with_earlier_state();
+    let changed = CONFIGURATION.replace("delete = \"6h\"", "delete = \"7h\"");
+    workspace.write("main.tf", &changed).unwrap();
+    let applied = workspace.apply().unwrap().succeeded();
+    assert_eq!(
+        applied.timeline(),
+        ["start update grit_runner_drain.m1", "complete update grit_runner_drain.m1"]
+    );
+    let state = workspace.state().unwrap();
+    let drain = &state.at("grit_runner_drain.m1")[0].attributes;
+    assert_eq!(
+        (&drain["id"], &drain["timeouts"]["delete"]),
+        (&json!("m1@127.0.0.1:1#0a1b2c3d"), &json!("7h"))
+    );
+}
+
+#[test]
+fn moved_terraform_data_keeps_drain_of_earlier_state() {
+    if !core().moves_between_types() {
+        eprintln!("{:?} does not move objects between types", core());
+        return;
+    }
+    // The state has a `terraform_data` with a destroy provisioner, which the configuration moves to a drain resource.
+    let mut state: Map<String, Json> = serde_json::from_str(STATE).unwrap();
+    let old = json!({
+        "mode": "managed",
+        "type": "terraform_data",
+        "name": "drain",
+        "provider": "provider[\"terraform.io/builtin/terraform\"]",
+        "instances": [{
+            "schema_version": 0,
+            "attributes": { "id": "cc15ab55-7c71-4ff0-a6f9-60ac9e7f1b24", "input": null, "output": null, "triggers_replace": { "type": "string", "value": "i-2" } },
+        }],
+    });
+    state["resources"].as_array_mut().unwrap().push(old);
+    let workspace = with_earlier_state();
+    let text = Json::from(state).to_string().replace("registry.terraform.io", core().registry());
+    workspace.write("terraform.tfstate", &text).unwrap();
+    let second = CONFIGURATION[CONFIGURATION.find("resource \"grit_runner_drain\"").unwrap()..]
+        .split("resource \"grit_runner_health\"")
+        .next()
+        .unwrap()
+        .replace("\"m1\"", "\"m2\"")
+        .replace("i-0123456789abcdef0", "i-2");
+    let moved = "moved {\n  from = terraform_data.drain\n  to   = grit_runner_drain.m2\n}\n";
+    workspace.write("main.tf", &format!("{CONFIGURATION}{second}{moved}")).unwrap();
+    let plan = workspace.plan().unwrap().succeeded();
+    assert_eq!(plan.planned(), ["update grit_runner_drain.m2"]);
+}
