@@ -43,6 +43,7 @@ resource "grit_runner_health" "this" {
   guards          = { for key, drain in grit_runner_drain.this : key => drain.id }
 
   level            = var.health.level
+  min_jobs         = var.health.min_jobs
   stable_for       = var.health.stable_for
   expected_version = var.health.expected_version
   start_if_stopped = var.health.start_if_stopped

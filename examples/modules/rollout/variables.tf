@@ -17,6 +17,7 @@ variable "health" {
   description = "Settings of the health check: see `grit_runner_health`."
   type = object({
     level            = optional(string, "auto")
+    min_jobs         = optional(number)
     stable_for       = optional(string, "0s")
     expected_version = optional(string)
     start_if_stopped = optional(bool, false)
