@@ -1,4 +1,4 @@
-//! A child process that leads a process group of its own. The group ends with it: first asked, then killed.
+//! A child process that leads a process group. The group ends with it: first SIGTERM, then SIGKILL.
 
 use std::{
     os::unix::process::ExitStatusExt as _,

@@ -29,11 +29,11 @@ use crate::{
 };
 
 /// The timeout of a drain, unless `timeouts` sets another.
-pub(crate) const TIMEOUT: Duration = Duration::from_secs(3 * 3600);
+pub(crate) const DRAIN_TIMEOUT: Duration = Duration::from_secs(3 * 3600);
 
 /// Attempts before a host that was never reached counts as unreachable: about 90 s with the default delays. The host has been running for
 /// long, so a longer wait would only hide that it is gone.
-pub(crate) const ATTEMPTS: u32 = 12;
+pub(crate) const DRAIN_ATTEMPTS: u32 = 12;
 
 /// `guard = { peers, min_healthy }`.
 #[derive(Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -268,7 +268,7 @@ pub(crate) fn option_attributes() -> HashMap<String, Attribute> {
         (
             "retry",
             optional(
-                AttributeType::AttributeSingle(RetryArgs::attributes("12")),
+                AttributeType::AttributeSingle(RetryArgs::attributes(&DRAIN_ATTEMPTS.to_string())),
                 "Retries of failed connections before the shutdown was requested. After that, lost connections are retried until the \
                  timeout.",
             ),

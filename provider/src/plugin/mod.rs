@@ -1,14 +1,14 @@
-//! How Terraform starts and stops us: go-plugin's handshake, the socket, the certificates, the log, and the end.
+//! The plugin process: go-plugin's handshake, socket, certificates, log, and exit.
 //!
-//! Terraform starts this program with a cookie, a certificate and the protocol versions it speaks in the environment. We listen on a unix
-//! socket in a folder of our own, print one line that names it together with our certificate, and serve gRPC to whoever proves to
-//! hold the announced certificate's key and runs under our user. The parts:
+//! Terraform starts this program with a cookie, a certificate and the supported protocol versions in the environment. The program listens on
+//! a Unix socket in a private directory, prints one line with the socket and its certificate, and serves gRPC to clients of the same
+//! user that have the key of the announced certificate. The parts:
 //!
-//! - [`launch`]: the environment and arguments as settings, or the refusal of a start by hand;
-//! - [`socket`], [`tls`], [`accept`]: from folder to authenticated byte stream;
-//! - [`services`]: go-plugin's own services beside Terraform's;
-//! - [`parent`]: noticing that Terraform died;
-//! - [`logging`]: the log as Terraform wants to read it.
+//! - [`launch`]: environment and arguments as settings; rejects a manual start;
+//! - [`socket`], [`tls`], [`accept`]: authenticated byte streams;
+//! - [`services`]: go-plugin's services;
+//! - [`parent`]: detects the exit of Terraform;
+//! - [`logging`]: the log in Terraform's format.
 
 mod accept;
 mod announce;

@@ -1,15 +1,13 @@
-//! Serving, from the socket to the end.
+//! Serves the provider until the process ends.
 //!
-//! What ends the process, and what happens to the calls in flight:
-//!
-//! | event                          | calls                        | process                              |
-//! |--------------------------------|------------------------------|--------------------------------------|
-//! | StopProvider                   | asked to stop                | goes on: Terraform reads their results |
-//! | SIGTERM, SIGHUP                | asked to stop                | goes on, for the same reason         |
-//! | SIGINT                         | none: Terraform gets it too, and decides | goes on                  |
-//! | Shutdown                       | asked to stop                | ends when they have, at most 1.8 s later |
-//! | Terraform died                 | asked to stop                | ends when they have, at most 30 s later |
-//! | SIGINT, SIGTERM with `--debug` | asked to stop                | as with Shutdown                     |
+//! | event                          | running calls                            | process                                     |
+//! |--------------------------------|------------------------------------------|---------------------------------------------|
+//! | StopProvider                   | stop token cancelled                     | continues: Terraform reads the results      |
+//! | SIGTERM, SIGHUP                | stop token cancelled                     | continues, for the same reason              |
+//! | SIGINT                         | none: Terraform receives it and decides  | continues                                   |
+//! | Shutdown                       | stop token cancelled                     | ends after the calls, at most 1.8 s later   |
+//! | exit of Terraform              | stop token cancelled                     | ends after the calls, at most 30 s later    |
+//! | SIGINT, SIGTERM with `--debug` | stop token cancelled                     | as with Shutdown                            |
 
 use std::{io, time::Duration};
 

@@ -9,15 +9,15 @@ use super::{Diagnostics, Resource};
 /// # Rules for the calls of `Resource`
 ///
 /// - Select on [`call()`](crate::call::call)`.stop` in every wait of create, update, destroy and read.
-/// - `None` needs an error among the diagnostics; else Terraform is told that the provider has a bug. A `read` that found nothing says
-///   so with [`Call::gone`](crate::call::Call::gone), and returns `None`.
-/// - A `create` that changed something outside records it at once with [`Call::checkpoint`](crate::call::Call::checkpoint). When it fails
-///   later, it returns its partial state beside the error (or nothing: then the checkpoint counts), and Terraform keeps the resource
-///   as tainted. Without either, nothing is kept.
-/// - An `update` that fails returns what is true now; or `None`, and the checkpoint or the prior state stays.
+/// - `None` needs an error in the diagnostics; otherwise the error is a provider bug. A `read` that found no object calls
+///   [`Call::gone`](crate::call::Call::gone), and returns `None`.
+/// - A `create` with a side effect stores it immediately with [`Call::checkpoint`](crate::call::Call::checkpoint). If it fails later, it
+///   returns its partial state with the error (or nothing: then the checkpoint counts), and Terraform keeps the resource as tainted.
+///   Without either, nothing is kept.
+/// - An `update` that fails returns the actual state; or `None`, and the checkpoint or the prior state is kept.
 /// - A `destroy` that fails or is stopped returns `None` and an error: Terraform keeps the object with its private data.
-/// - Neither `validate` nor the plan calls touch the network.
-/// - `call()` knows its call by the task: clone the token before `tokio::spawn`.
+/// - Neither `validate` nor the plan calls use the network.
+/// - `call()` finds its call through the task: clone the token before `tokio::spawn`.
 pub trait ResourceExt: Resource {
     /// The attribute that identifies an object: a string of the state. `import` gets its value, from an id or from an identity block
     /// (Terraform 1.12). An object in which it is null or unknown has no identity.

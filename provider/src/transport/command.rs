@@ -1,8 +1,8 @@
 //! A child process whose standard input and output carry a byte stream.
 //!
-//! The child gets one end of a socket pair for both, so that closing our end closes both. What it writes to its standard error is read
-//! all the time, and its last part kept: it is where a tool says what is wrong, and a pipe that nobody reads would block it. The child
-//! leads a process group of its own, which ends with the connection: first asked, then killed.
+//! The child has one end of a socket pair as both, so that closing the other end closes both. Its standard error is read continuously, and
+//! the last part is kept for errors; an unread pipe would block the child. The child leads a process group, which ends with the
+//! connection: first SIGTERM, then SIGKILL.
 
 use std::{
     io,

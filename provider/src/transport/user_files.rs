@@ -20,7 +20,7 @@ pub(crate) fn expand(path: &Path, home: Option<&Path>) -> PathBuf {
     }
 }
 
-/// A path as errors and logs show it. The text of a key that somebody put in place of a path is not shown.
+/// A path for errors and logs. The text of a key that was set instead of a path is hidden.
 pub(crate) fn shown(path: &Path) -> String {
     if is_no_path(path) { "(value hidden: not a path)".to_owned() } else { path.display().to_string() }
 }
@@ -30,8 +30,7 @@ fn is_no_path(path: &Path) -> bool {
     text.contains("-----") || text.contains(char::is_control) || text.len() > 4096
 }
 
-/// Reads a file that a user named. Blocks, but never for long: what is no file (a folder, a pipe that nobody writes to, a device without
-/// an end) and what is larger than 16 MiB is refused in words.
+/// Reads a file of the user. Blocks only briefly: rejects directories, pipes, devices, and files larger than 16 MiB.
 pub(crate) fn read(path: &Path) -> Result<Vec<u8>, String> {
     read_up_to(path, LARGEST)
 }
@@ -44,7 +43,7 @@ pub(crate) fn read_up_to(path: &Path, largest: u64) -> Result<Vec<u8>, String> {
         );
     }
     let read = || -> io::Result<Result<Vec<u8>, String>> {
-        // Opening a pipe would wait for a writer. It makes no difference to a file.
+        // Opening a pipe would wait for a writer. The flag has no effect on a file.
         let flags = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
         let mut file = File::options().read(true).custom_flags(flags).open(path)?;
         let kind = file.metadata()?.file_type();

@@ -7,7 +7,7 @@ use crate::{
     assume_terminated,
     call::call,
     client::WrapperClient,
-    config::drain::ATTEMPTS,
+    config::drain::DRAIN_ATTEMPTS,
     explain::{
         drain::{self, AssumeSetting, Subject},
         protocol,
@@ -82,7 +82,7 @@ impl DrainState {
     }
     /// The id of the drain resource makes a repeated destroy the same drain.
     fn policy(&self, known: &Configured, start: Instant, setting: Option<AssumeSetting>) -> DrainPolicy {
-        let retry = known.retry(self.retry.as_ref_option(), Some(ATTEMPTS));
+        let retry = known.retry(self.retry.as_ref_option(), Some(DRAIN_ATTEMPTS));
         let policy = self.options().policy(self.id(), start, self.timeout(), retry);
         let on_unreachable = match setting {
             Some(_) => OnUnreachable::AssumeTerminated,

@@ -7,13 +7,14 @@ use serde::{Deserialize, Serialize};
 use crate::{
     client::WrapperClient,
     config::{
-        drain::{CallbackArgs, DrainOptions, GuardArgs, TIMEOUT, option_attributes},
+        drain::{CallbackArgs, DRAIN_TIMEOUT, DrainOptions, GuardArgs, option_attributes},
         enum_attribute::member,
         manager::{InvalidManager, RunnerManagerArgs},
         retry::RetryArgs,
         text::{check_set, check_text},
         timeouts::{DeleteTimeout, duration_or},
     },
+    duration::human,
     explain::drain::{self, Planned},
     process::Configured,
     schema::{
@@ -91,7 +92,7 @@ impl DrainState {
 
     pub(super) fn timeout(&self) -> Duration {
         let timeouts = self.timeouts.as_ref_option();
-        timeouts.map_or(TIMEOUT, |timeouts| duration_or(&timeouts.delete, TIMEOUT))
+        timeouts.map_or(DRAIN_TIMEOUT, |timeouts| duration_or(&timeouts.delete, DRAIN_TIMEOUT))
     }
 
     /// The options that a shutdown resource has, too.
@@ -159,7 +160,10 @@ pub(super) fn schema() -> Schema {
             ),
             (
                 "timeouts",
-                optional(AttributeType::AttributeSingle(DeleteTimeout::attributes("3h")), "Timeouts."),
+                optional(
+                    AttributeType::AttributeSingle(DeleteTimeout::attributes(&human(DRAIN_TIMEOUT))),
+                    "Timeouts.",
+                ),
             ),
         ],
     );

@@ -14,7 +14,7 @@ use crate::{
     assume_terminated,
     call::call,
     config::{
-        drain::ATTEMPTS,
+        drain::DRAIN_ATTEMPTS,
         manager::{InvalidManager, RunnerManagerArgs},
         text::set,
     },
@@ -148,7 +148,7 @@ impl<'a> Open<'a> {
         } else {
             options.assumes_terminated().then_some(AssumeSetting::Attribute)
         };
-        let retry = known.retry(planned.retry.as_ref_option(), Some(ATTEMPTS));
+        let retry = known.retry(planned.retry.as_ref_option(), Some(DRAIN_ATTEMPTS));
         let mut policy = options.policy(id, start, planned.timeout(subject), retry);
         policy.wait = planned.waits();
         if setting.is_some() || recorded.is_some() {

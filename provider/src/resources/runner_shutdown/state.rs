@@ -7,11 +7,12 @@ use serde::{Deserialize, Serialize};
 use super::evidence::Evidence;
 use crate::{
     config::{
-        drain::{CallbackArgs, DrainOptions, GuardArgs, TIMEOUT, option_attributes},
+        drain::{CallbackArgs, DRAIN_TIMEOUT, DrainOptions, GuardArgs, option_attributes},
         manager::{self, RunnerManagerArgs, RunnerManagers},
         retry::RetryArgs,
         timeouts::{WaitTimeouts, duration_or},
     },
+    duration::human,
     explain::drain::Subject,
     schema::{
         AttributePath, AttributeType, Diagnostics, Schema, Value, computed, optional, required,
@@ -73,10 +74,10 @@ impl ShutdownState {
 
     pub(super) fn timeout(&self, subject: Subject) -> Duration {
         let pick = |timeouts: &WaitTimeouts| match subject {
-            Subject::ShutdownUpdate => duration_or(&timeouts.update, TIMEOUT),
-            Subject::ShutdownCreate | Subject::Drain => duration_or(&timeouts.create, TIMEOUT),
+            Subject::ShutdownUpdate => duration_or(&timeouts.update, DRAIN_TIMEOUT),
+            Subject::ShutdownCreate | Subject::Drain => duration_or(&timeouts.create, DRAIN_TIMEOUT),
         };
-        self.timeouts.as_ref_option().map_or(TIMEOUT, pick)
+        self.timeouts.as_ref_option().map_or(DRAIN_TIMEOUT, pick)
     }
 
     /// The options that a drain resource has, too.
@@ -138,7 +139,10 @@ pub(super) fn schema() -> Schema {
             ),
             (
                 "timeouts",
-                optional(AttributeType::AttributeSingle(WaitTimeouts::attributes("3h")), "Timeouts."),
+                optional(
+                    AttributeType::AttributeSingle(WaitTimeouts::attributes(&human(DRAIN_TIMEOUT))),
+                    "Timeouts.",
+                ),
             ),
             (
                 "status",
