@@ -55,7 +55,7 @@ async fn signalled_drain_cannot_be_cancelled_by_next_wrapper() {
 #[tokio::test]
 async fn joined_drain_survives_wrapper_kill() {
     let hook = Hook::new(&["200 OK"]).await;
-    let habits = ["--jobs-take", "800"];
+    let habits = ["--jobs-take", "4000"];
     let first = ready(&habits).await;
     first.signal(Signal::TERM);
     first.recorded("ready QUIT").await;
@@ -225,7 +225,8 @@ async fn unrelated_process_with_reused_pid_is_left_alone() {
 #[tokio::test]
 async fn drain_continues_after_wrapper_upgrade() {
     let hook = Hook::new(&["200 OK"]).await;
-    let habits = ["--jobs-take", "900"];
+    // Longer than the upgrade takes on a busy machine.
+    let habits = ["--jobs-take", "6000"];
     let mut first = ready(&habits).await;
     let runner = first.child_pid();
     let callback = ShutdownCallback { url: hook.url.clone(), ..ShutdownCallback::default() };
