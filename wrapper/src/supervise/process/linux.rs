@@ -53,7 +53,7 @@ impl Linux {
         }
     }
 
-    /// Children that wait for [`Child::release`] at an [exec barrier](exec_barrier), which is the program of this process.
+    /// Children that wait for `release` at an [exec barrier](exec_barrier), which is the program of this process.
     #[must_use]
     pub fn with_barrier(mut self) -> Self {
         self.with_barrier = true;
