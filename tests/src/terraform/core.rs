@@ -101,11 +101,6 @@ impl Core {
         self.since((1, 10), (1, 11))
     }
 
-    /// Whether attributes can be write-only.
-    pub fn has_write_only_attributes(self) -> bool {
-        self.since((1, 11), (1, 11))
-    }
-
     /// Whether the state on disk has each new object immediately. OpenTofu writes at the earliest 20 s later, so a killed one loses
     /// its last objects.
     pub fn saves_each_step(self) -> bool {
@@ -131,7 +126,7 @@ mod tests {
         assert!(!core.moves_between_types() && core.saves_each_step());
         let core = Core::parse("OpenTofu v1.13.0-dev\non linux_amd64\n").unwrap();
         assert_eq!(core, Core { product: Product::OpenTofu, version: (1, 13) });
-        assert!(core.has_write_only_attributes());
+        assert!(core.has_ephemeral_values());
         assert_eq!(Core::parse("bash: no such file"), None);
     }
 }

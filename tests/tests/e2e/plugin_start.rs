@@ -126,7 +126,7 @@ fn panic_is_logged_with_source_location() {
     let lab = lab(&probe("p", "mode = \"panic\"")).env("TF_LOG_PROVIDER", "error");
     let log = lab.apply().unwrap().failed().stderr;
     let line = log.lines().find(|line| line.contains("boom in create")).unwrap_or_else(|| panic!("{log}"));
-    assert!(line.contains("[ERROR]") && line.contains("place=tests/src/lab_provider/probe.rs:"), "{line}");
+    assert!(line.contains("[ERROR]") && line.contains("location=tests/src/lab_provider/probe.rs:"), "{line}");
 }
 
 #[test]

@@ -80,7 +80,7 @@ const QUICK: [&str; 9] = [
 ];
 
 /// Prefixes of end-to-end tests of features that older cores do not have, with the feature and its first version.
-const NEEDS: [(&str, &str, (u32, u32)); 17] = [
+const NEEDS: [(&str, &str, (u32, u32)); 15] = [
     ("actions::", "actions", (1, 14)),
     ("import::import_block_by_identity", "resource identity", (1, 12)),
     ("import::state_without_identity", "resource identity", (1, 12)),
@@ -89,8 +89,6 @@ const NEEDS: [(&str, &str, (u32, u32)); 17] = [
     ("no_secrets::secrets_of_bastion", EPHEMERAL, (1, 10)),
     ("no_secrets::secrets_in_agent", EPHEMERAL, (1, 10)),
     ("plugin_values::provider_secret", EPHEMERAL, (1, 10)),
-    ("plugin_values::write_only_values", WRITE_ONLY, (1, 11)),
-    ("plugin_values::terraform_accepts_schema", WRITE_ONLY, (1, 11)),
     ("plugin_values::moved_block_converts", "moves between types", (1, 8)),
     ("functions::managers_from_grit", FUNCTIONS, (1, 8)),
     ("functions::parse_address", FUNCTIONS, (1, 8)),
@@ -100,7 +98,6 @@ const NEEDS: [(&str, &str, (u32, u32)); 17] = [
     ("modules::every_module_passes", "mock providers", (1, 7)),
 ];
 const EPHEMERAL: &str = "ephemeral variables";
-const WRITE_ONLY: &str = "write-only attributes";
 const FUNCTIONS: &str = "functions of providers";
 
 /// A core.
@@ -290,8 +287,8 @@ mod tests {
         assert!(is_kept("rollout::one_apply_rolls", true) && is_kept("rollout::one_apply_rolls", false));
         assert!(!is_kept("faults::x", true) && is_kept("faults::x", false));
         assert!(!is_kept("systemd_stop::x", false));
-        let lacks = |core: usize| table()[core].lacks("plugin_values::write_only_values_reach");
-        assert_eq!((lacks(0), lacks(6)), (Some(WRITE_ONLY), None));
+        let lacks = |core: usize| table()[core].lacks("plugin_values::provider_secret_reaches");
+        assert_eq!((lacks(0), lacks(6)), (Some(EPHEMERAL), None));
         assert_eq!(table()[0].lacks("rollout::one_apply"), None);
     }
 }
