@@ -1,6 +1,12 @@
 //! More managers than Terraform handles in parallel.
 
-use grit_tests::rollout::{PATIENCE, Rollout};
+use std::time::Duration;
+
+use grit_testkit::rounds;
+use grit_tests::{
+    lab::event::What,
+    rollout::{PATIENCE, Rollout},
+};
 use serde_json::json;
 
 /// The default of `-parallelism`.
@@ -33,4 +39,84 @@ fn twelve_managers_checked_at_once_drained_ten_at_a_time() {
     let tally = rollout.lab.queue().tally();
     assert_eq!((tally.finished, tally.lost), (12, 0));
     assert_eq!(rollout.hosts(), Vec::<String>::new());
+}
+
+/// A rollout of a fleet under load, with a failed health check, a drain that exceeds its timeout, and a host that fails during its drain. Each apply
+/// names its failure, and the next one continues.
+#[test]
+fn fleet_rollout_with_faults_loses_only_jobs_of_dead_host() {
+    let count = rounds(8, 24);
+    let names =
+        |version: u32| (1..=count).map(|number| format!("m{number:02}-v{version}")).collect::<Vec<_>>();
+    let mut rollout = Rollout::start().unwrap();
+    rollout.lab.cloud().shape(|_, spec| spec.concurrent = 2);
+    rollout.set("health", json!({ "create": "300s", "update": "30s" })).unwrap();
+    rollout.set("drain", json!({ "delete": "30s" })).unwrap();
+    rollout.managers(&texts(&names(1))).unwrap();
+    rollout.workspace.apply().unwrap().succeeded();
+    rollout.hold_jobs(2 * count);
+    let jobs_on = |rollout: &Rollout, name: &str| -> Vec<u64> {
+        let events = rollout.lab.events().all().into_iter().filter(|event| event.subject == name);
+        events
+            .filter_map(|event| if let What::JobStarted { job } = event.what { Some(job) } else { None })
+            .collect()
+    };
+
+    // The health check fails: nothing is drained.
+    rollout.lab.queue().refuse_token("glrt-m03-v2");
+    rollout.managers(&texts(&names(2))).unwrap();
+    let run = rollout.workspace.apply().unwrap().failed();
+    assert!(run.errors().iter().any(|(_, detail)| detail.contains("m03-v2")), "{:?}", run.errors());
+    assert_eq!(names(1).iter().flat_map(|name| rollout.signals(name)).collect::<Vec<_>>(), [""; 0]);
+    rollout.lab.queue().allow_token("glrt-m03-v2");
+    rollout.host("m03-v2").reboot().unwrap();
+
+    // The jobs of one manager take longer than the timeout of its drain, and the host of another one fails.
+    rollout.set("health", json!({ "create": "300s", "update": "300s" })).unwrap();
+    let mut lost = 0;
+    let run = rollout.apply_while(|| {
+        rollout.lab.events().wait_for("a drain begins", 5 * PATIENCE, |event| {
+            matches!(event.what, What::RunnerSignal { .. })
+        });
+        for name in names(1).iter().filter(|name| !["m05-v1", "m07-v1"].contains(&name.as_str())) {
+            rollout.lab.queue().release(&jobs_on(&rollout, name));
+        }
+        rollout.wait_for_drain("m07-v1");
+        lost = rollout.host("m07-v1").terminate();
+    });
+    let run = run.unwrap().failed();
+    assert_eq!(lost, 2);
+    for (name, code) in [("m05-v1", "Code: timed_out"), ("m07-v1", "Code: ")] {
+        let found = run
+            .errors()
+            .iter()
+            .any(|(_, detail)| detail.contains(&format!("\"{name}\"")) && detail.contains(code));
+        assert!(found, "{name}: {:?}", run.errors());
+    }
+    // Terraform destroys no instance of a resource before all drains that depend on this resource have been destroyed.
+    let mut left = [names(1), names(2)].concat();
+    left.sort();
+    let mut hosts = rollout.hosts();
+    hosts.sort();
+    assert_eq!(hosts, left, "{:?}", run.errors());
+
+    let dead =
+        rollout.lab.cloud().instances().into_iter().find(|(it, _)| it.instance_name == "m07-v1").unwrap().0;
+    rollout.workspace.set_env("GRIT_ASSUME_TERMINATED", dead.id);
+    rollout.lab.queue().release(&jobs_on(&rollout, "m05-v1"));
+    rollout.lab.queue().submit(4 * count, Duration::from_secs(1));
+    rollout.workspace.apply().unwrap().succeeded();
+    let mut hosts = rollout.hosts();
+    hosts.sort();
+    assert_eq!(hosts, names(2));
+    for name in names(1).iter().filter(|name| *name != "m07-v1") {
+        assert_eq!(rollout.runner_was_alive_at_the_end_of(name), Some(false), "{name}");
+        assert_eq!(rollout.signals(name), ["SIGQUIT"], "{name}");
+    }
+    let tally = rollout.lab.queue().wait_all_ended(5 * PATIENCE).unwrap();
+    assert_eq!((tally.finished, tally.lost), (6 * count - lost, lost));
+}
+
+fn texts(names: &[String]) -> Vec<&str> {
+    names.iter().map(String::as_str).collect()
 }
