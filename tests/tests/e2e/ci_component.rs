@@ -3,7 +3,7 @@
 
 use std::{
     fs,
-    os::unix::fs::symlink,
+    os::unix::{fs::symlink, process::CommandExt as _},
     path::{Path, PathBuf},
     process::{Command, Output, Stdio},
 };
@@ -71,6 +71,8 @@ impl Repository {
         command.envs(environment.get_envs().filter_map(|(name, value)| Some((name, value?))));
         // Terraform's default.
         command.env("TF_DATA_DIR", ".terraform").stdin(Stdio::null());
+        // A canceled job must not end the jobs of another test.
+        command.process_group(0);
         command
     }
 
@@ -103,8 +105,8 @@ fn ci_component_plans_and_applies_rollout() {
     assert_eq!(repository.rollout.hosts(), ["m1-v1"]);
 
     repository.commit(&["m1-v2"]);
-    succeeded(&repository.pipeline().output().unwrap());
-    assert_eq!(repository.rollout.hosts(), ["m1-v2"]);
+    let text = succeeded(&repository.pipeline().output().unwrap());
+    assert_eq!(repository.rollout.hosts(), ["m1-v2"], "{text}");
     assert_eq!(repository.rollout.runner_was_alive_at_the_end_of("m1-v1"), Some(false));
     assert_eq!(repository.rollout.signals("m1-v1"), ["SIGQUIT"]);
 }
