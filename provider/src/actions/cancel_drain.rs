@@ -6,10 +6,11 @@ use async_trait::async_trait;
 use serde::Deserialize;
 use tokio::time::Instant;
 
-use super::{ATTEMPTS, at, managers, managers_attribute, progress::Board, timeout, timeouts_attribute};
+use super::{at, managers, managers_attribute, progress::Board, timeout, timeouts_attribute};
 use crate::{
     call::call,
     config::{
+        drain::DRAIN_ATTEMPTS,
         manager::{self, RunnerManagers},
         retry::RetryArgs,
         timeouts::InvokeTimeout,
@@ -71,11 +72,11 @@ impl Action for CancelDrain {
                 (
                     "retry",
                     optional(
-                        AttributeType::AttributeSingle(RetryArgs::attributes("12")),
+                        AttributeType::AttributeSingle(RetryArgs::attributes(&DRAIN_ATTEMPTS.to_string())),
                         "Retries of failed connections.",
                     ),
                 ),
-                ("timeouts", timeouts_attribute("2m")),
+                ("timeouts", timeouts_attribute(TIMEOUT)),
             ],
         ))
     }
@@ -99,7 +100,7 @@ impl Action for CancelDrain {
             start,
             timeout: timeout(&config.timeouts, TIMEOUT),
             id: config.drain_id.as_ref_option().cloned().unwrap_or_default(),
-            retry: known.retry(config.retry.as_ref_option(), Some(ATTEMPTS)),
+            retry: known.retry(config.retry.as_ref_option(), Some(DRAIN_ATTEMPTS)),
         };
         let (board, stop) = (&Board::new(progress, start, managers.keys()), &call().stop);
         let cancels = fleet::for_each(managers, |key, manager| async move {

@@ -1,16 +1,17 @@
 //! `grit_drain`: shuts runners down, and waits until their processes have exited.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use serde::Deserialize;
 use tokio::time::Instant;
 
-use super::{ATTEMPTS, at, managers, managers_attribute, progress::Board, timeout, timeouts_attribute};
+use super::{at, managers, managers_attribute, progress::Board, timeout, timeouts_attribute};
 use crate::{
     call::call,
     client::DrainRequest,
     config::{
+        drain::{DRAIN_ATTEMPTS, DRAIN_TIMEOUT},
         enum_attribute::{self, EnumAttribute as _, member},
         manager::{self, InvalidManager, RunnerManagerArgs, RunnerManagers},
         retry::RetryArgs,
@@ -29,8 +30,6 @@ use crate::{
         schema,
     },
 };
-
-const TIMEOUT: Duration = Duration::from_secs(3 * 3600);
 
 /// The action.
 #[derive(Debug)]
@@ -96,7 +95,7 @@ impl DrainConfig {
             mode: member(&self.mode),
             wait: true,
             start,
-            timeout: timeout(&self.timeouts, TIMEOUT),
+            timeout: timeout(&self.timeouts, DRAIN_TIMEOUT),
             on_timeout: member(&self.on_timeout),
             on_unreachable: OnUnreachable::Fail,
             request: DrainRequest {
@@ -106,7 +105,7 @@ impl DrainConfig {
                 callback: None,
                 job_url: std::env::var("CI_JOB_URL").unwrap_or_default(),
             },
-            retry: known.retry(self.retry.as_ref_option(), Some(ATTEMPTS)),
+            retry: known.retry(self.retry.as_ref_option(), Some(DRAIN_ATTEMPTS)),
         }
     }
 }
@@ -147,12 +146,12 @@ impl Action for Drain {
                 (
                     "retry",
                     optional(
-                        AttributeType::AttributeSingle(RetryArgs::attributes("12")),
+                        AttributeType::AttributeSingle(RetryArgs::attributes(&DRAIN_ATTEMPTS.to_string())),
                         "Retries of failed connections before the shutdown was requested. After that, lost connections are retried \
                          until the timeout.",
                     ),
                 ),
-                ("timeouts", timeouts_attribute("3h")),
+                ("timeouts", timeouts_attribute(DRAIN_TIMEOUT)),
             ],
         ))
     }

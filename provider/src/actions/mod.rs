@@ -19,11 +19,9 @@ use crate::{
         manager::{RunnerManagerArgs, RunnerManagers},
         timeouts::{InvokeTimeout, duration_or},
     },
+    duration::human,
     schema::{Attribute, AttributePath, AttributeType, Value, optional, required},
 };
-
-/// Attempts before a runner manager counts as unreachable: about a minute and a half with the default delays. A person waits.
-const ATTEMPTS: u32 = 12;
 
 /// The attribute `runner_managers`.
 fn managers_attribute(purpose: &str) -> Attribute {
@@ -33,8 +31,8 @@ fn managers_attribute(purpose: &str) -> Attribute {
     )
 }
 
-fn timeouts_attribute(default: &str) -> Attribute {
-    optional(AttributeType::AttributeSingle(InvokeTimeout::attributes(default)), "Timeouts.")
+fn timeouts_attribute(default: Duration) -> Attribute {
+    optional(AttributeType::AttributeSingle(InvokeTimeout::attributes(&human(default))), "Timeouts.")
 }
 
 fn managers(map: &RunnerManagers) -> BTreeMap<String, RunnerManagerArgs> {

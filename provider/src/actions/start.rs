@@ -104,7 +104,7 @@ impl Action for Start {
                         "Retries of failed connections.",
                     ),
                 ),
-                ("timeouts", timeouts_attribute("10m")),
+                ("timeouts", timeouts_attribute(TIMEOUT)),
             ],
         ))
     }

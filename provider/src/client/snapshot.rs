@@ -83,6 +83,14 @@ impl fmt::Display for ExitKind {
 }
 
 impl Snapshot {
+    /// The wrapper's program and version; `upstream` for upstream's, which reports none.
+    pub fn wrapper(&self) -> String {
+        self.detail.as_deref().map_or_else(
+            || "upstream".to_owned(),
+            |detail| format!("grit-wrapper {}", detail.wrapper_version),
+        )
+    }
+
     /// The number of running jobs and the oldest one, if known: `12 jobs left, oldest 2h10m (step_script)`.
     pub fn jobs_left(&self) -> Option<String> {
         let detail = self.detail.as_deref()?;

@@ -1,5 +1,6 @@
 //! All objects of the configuration language: schema, checks, and conversion to typed values.
 
+pub(crate) mod computed;
 pub(crate) mod contract;
 pub(crate) mod drain;
 pub(crate) mod enum_attribute;

@@ -11,12 +11,10 @@ pub use runner_shutdown::RunnerShutdown;
 
 use std::sync::Arc;
 
-use time::{OffsetDateTime, format_description::well_known::Rfc3339};
-
 use crate::{
     explain::protocol,
     process::{ConfigurationState, Configured, Shared},
-    schema::{AttributePath, Diagnostics, Value},
+    schema::{AttributePath, Diagnostics},
 };
 
 /// The configuration for a connection, or an error.
@@ -33,13 +31,4 @@ pub(crate) fn configured(shared: &Shared, diags: &mut Diagnostics) -> Option<Arc
 /// A random suffix of an id.
 pub(crate) fn unique_suffix() -> String {
     uuid::Uuid::new_v4().simple().to_string()[..8].to_owned()
-}
-
-fn optional_value<T>(value: Option<T>) -> Value<T> {
-    value.map_or(Value::Null, Value::Value)
-}
-
-/// In UTC, to the second.
-fn rfc3339(moment: OffsetDateTime) -> Option<String> {
-    moment.replace_nanosecond(0).ok()?.format(&Rfc3339).ok()
 }

@@ -3,11 +3,11 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use serde::{Deserialize, Serialize};
-use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
 use crate::{
     client::{Level, Snapshot},
     config::{
+        computed::{optional_value, rfc3339},
         manager::{self, RunnerManagerArgs, RunnerManagers},
         timeouts::{ReadTimeout, duration_or},
     },
@@ -61,32 +61,29 @@ impl ManagerStatus {
     pub(super) fn of(snapshot: &Snapshot) -> Self {
         let detail = snapshot.detail.as_deref();
         let text = |text: &str| Value::Value(text.to_owned());
-        let level = |level: Option<Level>| value(level.map(|level| level.to_string()));
+        let level = |level: Option<Level>| optional_value(level.map(|level| level.to_string()));
         Self {
             reachable: Value::Value(true),
             state: Value::Value(snapshot.report.status.to_string()),
             level: level(detail.map(|detail| detail.level)),
             level_max: level(detail.and_then(|detail| detail.level_max)),
-            reasons: value(detail.map(|detail| detail.reasons.clone())),
-            version: value(detail.and_then(|detail| detail.runner_version.clone())),
-            pid: value(detail.and_then(|detail| detail.pid).map(i64::from)),
-            started_at: value(detail.and_then(|detail| detail.started_at).and_then(rfc3339)),
-            jobs: value(detail.and_then(|detail| detail.jobs).map(i64::from)),
-            oldest_job_seconds: value(
+            reasons: optional_value(detail.map(|detail| detail.reasons.clone())),
+            version: optional_value(detail.and_then(|detail| detail.runner_version.clone())),
+            pid: optional_value(detail.and_then(|detail| detail.pid).map(i64::from)),
+            started_at: optional_value(detail.and_then(|detail| detail.started_at).and_then(rfc3339)),
+            jobs: optional_value(detail.and_then(|detail| detail.jobs).map(i64::from)),
+            oldest_job_seconds: optional_value(
                 detail
                     .and_then(|detail| detail.oldest_job.as_ref())
                     .and_then(|(age, _)| age.as_secs().try_into().ok()),
             ),
-            drain: value(detail.and_then(|detail| detail.drain.as_ref()).map(|drain| DrainStatus {
+            drain: optional_value(detail.and_then(|detail| detail.drain.as_ref()).map(|drain| DrainStatus {
                 id: text(&drain.id),
                 mode: text(if drain.forceful { "forceful" } else { "graceful" }),
                 reason: text(&drain.reason),
             })),
-            wrapper: Value::Value(detail.map_or_else(
-                || "upstream".to_owned(),
-                |detail| format!("grit-wrapper {}", detail.wrapper_version),
-            )),
-            failure_reason: value(
+            wrapper: Value::Value(snapshot.wrapper()),
+            failure_reason: optional_value(
                 Some(snapshot.report.failure_reason.clone()).filter(|reason| !reason.is_empty()),
             ),
             error: Value::Null,
@@ -102,14 +99,6 @@ impl ManagerStatus {
             ..Self::default()
         }
     }
-}
-
-fn value<T>(value: Option<T>) -> Value<T> {
-    value.map_or(Value::Null, Value::Value)
-}
-
-fn rfc3339(moment: OffsetDateTime) -> Option<String> {
-    moment.replace_nanosecond(0).ok()?.format(&Rfc3339).ok()
 }
 
 impl StatusState {

@@ -9,6 +9,7 @@ use tokio::time::Instant;
 use crate::{
     client::{Level, RunnerStatus, Snapshot},
     config::{
+        computed::{optional_value, rfc3339},
         enum_attribute::{self, EnumAttribute, member},
         manager::{self, RunnerManagerArgs, RunnerManagers},
         number::{check_whole, whole},
@@ -19,7 +20,6 @@ use crate::{
     explain::{health, values},
     fleet::health::HealthPolicy,
     process::Configured,
-    resources::{optional_value, rfc3339},
     schema::{AttributePath, Diagnostics, Number, Value},
 };
 
@@ -117,10 +117,7 @@ impl Evidence {
             worker_groups: optional_value(
                 evidence.map(|it| it.worker_groups.iter().cloned().map(Value::Value).collect()),
             ),
-            wrapper: Value::Value(detail.map_or_else(
-                || "upstream".to_owned(),
-                |detail| format!("grit-wrapper {}", detail.wrapper_version),
-            )),
+            wrapper: Value::Value(snapshot.wrapper()),
             verified_at: optional_value(rfc3339(now)),
             problem: Value::Null,
         }

@@ -7,7 +7,7 @@ use time::OffsetDateTime;
 
 use crate::{
     client::Snapshot,
-    resources::{optional_value, rfc3339},
+    config::computed::{optional_value, rfc3339},
     schema::{Attribute, AttributeType, Value, attributes, computed},
 };
 
@@ -60,10 +60,7 @@ impl Evidence {
             exit: optional_value(exit),
             outcome: optional_value(outcome),
             drain_id: optional_value(drain.map(|drain| drain.id.clone())),
-            wrapper: Value::Value(detail.map_or_else(
-                || "upstream".to_owned(),
-                |detail| format!("grit-wrapper {}", detail.wrapper_version),
-            )),
+            wrapper: Value::Value(snapshot.wrapper()),
             verified_at: Value::Null,
         }
     }
