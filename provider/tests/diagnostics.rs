@@ -1,8 +1,12 @@
-//! `explain` is the one place that chooses the texts of diagnostics.
+//! `explain` is the one place that chooses the texts of diagnostics, and the guides describe each of them.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
-use std::{fs, path::Path};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::Path,
+};
 
 /// Adds the lines of all files below `directory` that create a diagnostic.
 fn find(directory: &Path, found: &mut Vec<String>) {
@@ -34,4 +38,89 @@ fn only_explain_creates_diagnostics() {
          `.warning(path, diags)`:\n{}",
         found.join("\n")
     );
+}
+
+/// The files of `explain` without those of tests.
+fn explain_sources() -> Vec<String> {
+    let mut directories = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("src/explain")];
+    let mut sources = Vec::new();
+    while let Some(directory) = directories.pop() {
+        for entry in fs::read_dir(directory).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                directories.push(path);
+            } else if path.extension().is_some_and(|it| it == "rs") && !path.ends_with("tests.rs") {
+                sources.push(fs::read_to_string(&path).unwrap());
+            }
+        }
+    }
+    assert!(sources.len() > 15);
+    sources
+}
+
+/// The codes: the name of each variant of `Code`, with its identifier.
+fn codes() -> BTreeMap<String, String> {
+    let source =
+        fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("src/explain/diagnostic.rs")).unwrap();
+    let arms = source.lines().filter_map(|line| {
+        let (name, identifier) = line.trim().strip_prefix("Self::")?.split_once(" => \"")?;
+        Some((name.to_owned(), identifier.strip_suffix("\",")?.to_owned()))
+    });
+    arms.collect()
+}
+
+/// The titles of the diagnostics as literals in the sources, each with its code: `Code::X, "title"`, `Code::X, format!("title")`, and
+/// `invalid("title"`. Placeholders become `…`.
+fn titles() -> BTreeSet<(String, String)> {
+    let codes = codes();
+    let mut found = BTreeSet::new();
+    for source in explain_sources() {
+        let with_code = source.split("Code::").skip(1).filter_map(|rest| {
+            let (name, rest) = rest.split_once(',')?;
+            Some((codes.get(name)?.clone(), rest))
+        });
+        let invalid = source.split(" invalid(").skip(1).map(|rest| ("invalid_config".to_owned(), rest));
+        for (code, rest) in with_code.chain(invalid) {
+            let rest = rest.trim_start();
+            let rest = rest.strip_prefix("format!(").unwrap_or(rest).trim_start();
+            let Some(title) = rest.strip_prefix('"').and_then(|rest| rest.split('"').next()) else {
+                continue;
+            };
+            let mut text = String::new();
+            for (position, part) in title.split('{').enumerate() {
+                text += if position == 0 { "" } else { "…" };
+                text += part.split_once('}').map_or(part, |(_, after)| after);
+            }
+            // Parts of sentences follow a code, too.
+            let is_title = text.starts_with(|c: char| c.is_uppercase() || matches!(c, '`' | '…'))
+                && !text.contains("… …")
+                && !text.contains([':', '.']);
+            if is_title {
+                found.insert((code.clone(), text));
+            }
+        }
+    }
+    assert!(found.len() > 60, "{found:#?}");
+    found
+}
+
+#[test]
+fn troubleshooting_guide_has_every_code_and_title() {
+    let guide = |name: &str| {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/guides").join(name);
+        fs::read_to_string(path).unwrap()
+    };
+    let (guide, ssh) = (guide("troubleshooting.md"), guide("ssh.md"));
+    let sections: BTreeMap<_, _> =
+        guide.split("\n## ").skip(1).map(|section| section.split_once('\n').unwrap()).collect();
+    let described: BTreeSet<_> = sections.keys().map(|code| (*code).to_owned()).collect();
+    assert_eq!(described, codes().into_values().collect::<BTreeSet<_>>(), "one section for each code");
+    let missing: Vec<_> = titles()
+        .into_iter()
+        .filter(|(code, title)| {
+            !sections[code.as_str()].contains(title.as_str())
+                && !ssh.contains(&format!("| {title} | `{code}` |"))
+        })
+        .collect();
+    assert!(missing.is_empty(), "docs/guides/troubleshooting.md does not have these titles:\n{missing:#?}");
 }
