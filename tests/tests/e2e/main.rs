@@ -40,6 +40,7 @@ mod plugin_start;
 mod plugin_stop;
 mod plugin_values;
 mod provider_block;
+mod quick_start;
 mod refresh;
 mod remote_state;
 mod rollout;

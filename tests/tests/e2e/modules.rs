@@ -39,7 +39,7 @@ fn copy(from: &Path, to: &Path) {
 }
 
 /// All modules, and a plugin directory with all providers.
-fn workspace() -> Workspace {
+pub(super) fn workspace() -> Workspace {
     let mut workspace = Workspace::new(&[]).unwrap();
     let settings = workspace.path().join("no-settings");
     fs::write(&settings, "").unwrap();
@@ -59,7 +59,7 @@ fn workspace() -> Workspace {
 }
 
 /// Initializes a directory below `modules/`, and runs a command in it.
-fn run_in(workspace: &mut Workspace, directory: &str, command: &[&str]) -> Run {
+pub(super) fn run_in(workspace: &mut Workspace, directory: &str, command: &[&str]) -> Run {
     let change = format!("-chdir=modules/{directory}");
     let data: PathBuf = workspace.path().join("data").join(directory.replace('/', "-"));
     workspace.set_env("TF_DATA_DIR", data);

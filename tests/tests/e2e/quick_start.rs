@@ -1,0 +1,125 @@
+//! docs/guides/quick-start.md: the shell blocks run one after the other in an empty directory, as a new user runs them.
+
+use std::{
+    fs,
+    os::unix::fs::symlink,
+    path::Path,
+    process::{Command, Stdio},
+};
+
+use grit_tests::{
+    link::Namespace,
+    ssh_server::KeyPair,
+    terraform::{Workspace, built, core, terraform},
+};
+
+use crate::{example::install, modules};
+
+const GUIDE: &str = include_str!("../../../docs/guides/quick-start.md");
+
+/// The blocks in a language, in order.
+fn blocks(language: &str) -> Vec<&'static str> {
+    let fence = format!("```{language}\n");
+    GUIDE.split(&fence).skip(1).map(|rest| rest.split("```\n").next().unwrap()).collect()
+}
+
+/// Ends what a failed run leaves: the SSH servers and the wrappers.
+struct Processes<'a>(&'a Path);
+
+impl Drop for Processes<'_> {
+    fn drop(&mut self) {
+        let script = "kill $(cat run/*.pid blue/sshd.pid green/sshd.pid) 2>/dev/null";
+        let _ended =
+            Command::new("sh").args(["-c", script]).current_dir(self.0).stderr(Stdio::null()).status();
+    }
+}
+
+#[test]
+fn quick_start_rolls_out_on_two_local_hosts() {
+    // The page has fixed ports.
+    let network = match Namespace::new() {
+        Ok(network) => network,
+        Err(error) => return grit_testkit::not_covered("the quick start", &format!("{error:#}")),
+    };
+    let mut workspace = Workspace::new(&[]).unwrap();
+    let settings = workspace.path().join("no-settings");
+    fs::write(&settings, "").unwrap();
+    workspace.set_env("TF_CLI_CONFIG_FILE", settings);
+    workspace.set_env("TF_DATA_DIR", ".terraform");
+    install(&workspace, core().registry());
+    let programs = workspace.path().join("programs");
+    fs::create_dir(&programs).unwrap();
+    symlink(terraform().unwrap(), programs.join("terraform")).unwrap();
+    symlink(built("grit-wrapper").unwrap(), programs.join("grit-wrapper")).unwrap();
+    let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap());
+    workspace.set_env("PATH", path);
+    // sshd requires it of root; the package's service creates it.
+    if rustix::process::getuid().is_root() {
+        fs::create_dir_all("/run/sshd").unwrap();
+    }
+
+    let [hosts, runner, first, rollout, cleanup] = blocks("sh")[..] else {
+        panic!("the guide has other blocks")
+    };
+    let configuration = blocks("terraform")[0];
+    let script = format!(
+        "set -eu\n{hosts}\n{runner}\ncat >main.tf <<'GUIDE'\n{configuration}GUIDE\n{first}\necho ROLLOUT\n{rollout}\necho CLEANUP\n{cleanup}\n"
+    );
+    let directory = workspace.root().join("quick-start");
+    let environment = workspace.command(["version"]);
+    let environment: Vec<_> = environment
+        .get_envs()
+        .filter_map(|(name, value)| Some((name.to_owned(), value?.to_owned())))
+        .collect();
+    let output = {
+        let _processes = Processes(&directory);
+        let run = || {
+            let mut shell = Command::new("sh");
+            shell.args(["-c", &script]).current_dir(workspace.root()).env_clear().envs(environment);
+            shell.stdin(Stdio::null()).output()
+        };
+        network.run(run).unwrap().unwrap()
+    };
+    let text = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{text}\n{errors}");
+
+    let (first, rest) = text.split_once("ROLLOUT\n").unwrap();
+    let (rollout, cleanup) = rest.split_once("CLEANUP\n").unwrap();
+    assert!(first.contains("Apply complete! Resources: 5 added"), "{first}");
+    assert!(rollout.contains("Apply complete! Resources: 4 added, 1 changed, 4 destroyed."), "{rollout}");
+    assert!(cleanup.contains("Destroy complete! Resources: 5 destroyed."), "{cleanup}");
+    let at = |line: &str| rollout.find(line).unwrap_or_else(|| panic!("{line}\n{rollout}"));
+    for name in ["blue", "green"] {
+        let ready = at("grit_runner_health.all: Modifications complete");
+        let drain = at(&format!("grit_runner_drain.manager[\"{name}-v1\"]: Destroying..."));
+        let drained = at(&format!("grit_runner_drain.manager[\"{name}-v1\"]: Destruction complete"));
+        let gone = at(&format!("terraform_data.manager[\"{name}-v1\"]: Destroying..."));
+        assert!(ready < drain && drain < drained && drained < gone, "{rollout}");
+    }
+    let log = |manager: &str| fs::read_to_string(directory.join(format!("run/{manager}.log"))).unwrap();
+    assert!(log("blue-v1").contains("finishing the job"), "{}", log("blue-v1"));
+    assert!(rollout.contains("clean"), "{rollout}");
+}
+
+#[test]
+fn cloud_configurations_of_quick_start_are_valid() {
+    let mut workspace = modules::workspace();
+    let [_, aws, google] = blocks("terraform")[..] else { panic!("the guide has other blocks") };
+    // The Google block uses the other blocks of the first one.
+    let (head, rest) = aws.split_once("locals {").unwrap();
+    let shared = format!("{head}{}", &rest[rest.find("module \"rollout\"").unwrap()..]);
+    for (name, text) in [("aws", aws.to_owned()), ("google", format!("{shared}{google}"))] {
+        let modules = "github.com/runner-tools/terraform-provider-grit//examples/modules/";
+        let local = text.replace(modules, "../");
+        assert_ne!(local, text);
+        let required =
+            "terraform {\n  required_providers {\n    grit = { source = \"runner-tools/grit\" }\n  }\n}\n";
+        workspace.write(&format!("modules/{name}/main.tf"), &format!("{required}{local}")).unwrap();
+        workspace.write(&format!("modules/{name}/deploy_key.pub"), "ssh-ed25519 AAAA deploy\n").unwrap();
+        workspace
+            .write(&format!("modules/{name}/deploy_key"), &KeyPair::generate().unwrap().private)
+            .unwrap();
+        modules::run_in(&mut workspace, name, &["validate", "-no-color"]).succeeded();
+    }
+}
