@@ -4,5 +4,8 @@ use crate::steps::{cargo, run as execute};
 
 pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
     anyhow::ensure!(arguments.is_empty(), "gen accepts no arguments");
-    execute(cargo(&["test", "--package", "grit-proto"]).env("GRIT_UPDATE_GENERATED", "1"))
+    let update = |arguments: &[&str]| execute(cargo(arguments).env("GRIT_UPDATE_GENERATED", "1"));
+    update(&["test", "--package", "grit-proto"])?;
+    update(&["test", "--package", "terraform-provider-grit", "--test", "docs"])?;
+    update(&["test", "--package", "grit-testkit", "--test", "modules"])
 }

@@ -125,7 +125,7 @@ impl Action for Drain {
                 (
                     "mode",
                     text(&format!(
-                        "Kind of shutdown: {}. `forceful` aborts the running jobs.",
+                        "Kind of shutdown: {}. `forceful` aborts the running jobs. It also makes a graceful drain that is in progress forceful.",
                         Mode::choices()
                     )),
                 ),

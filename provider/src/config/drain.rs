@@ -205,14 +205,16 @@ pub(crate) fn option_attributes() -> HashMap<String, Attribute> {
             "peers",
             required(
                 AttributeType::AttributeMap(RunnerManagerArgs::attributes()),
-                "Other runner managers, by key. The drain starts only while enough of them are healthy.",
+                "Other runner managers, by key.",
             ),
         ),
         (
             "min_healthy",
             optional(
                 AttributeType::Number,
-                "Number of peers that must be running before a runner manager is drained. Default 1.",
+                "Minimum number of healthy peers. Default 1. It must not exceed the number of peers. A peer counts as healthy when its \
+                 wrapper reports `running`, no drain of the peer was requested, and the same apply does not drain it. To require a level \
+                 or a version, use `grit_runner_health`.",
             ),
         ),
     ]);
@@ -235,7 +237,8 @@ pub(crate) fn option_attributes() -> HashMap<String, Attribute> {
         (
             "on_timeout",
             text(&format!(
-                "Action when the runner has not exited in time: {}. `force` aborts the remaining jobs, and waits at most 2 more minutes.",
+                "Action when the runner has not exited in time: {}. `force` aborts the remaining jobs, and waits \
+                 at most 2 more minutes, in addition to the timeout.",
                 OnTimeout::choices()
             )),
         ),
@@ -251,14 +254,16 @@ pub(crate) fn option_attributes() -> HashMap<String, Attribute> {
             "guard",
             optional(
                 AttributeType::AttributeSingle(guard),
-                "Condition for the drain: enough other runner managers are healthy.",
+                "Refuse to drain while too few other runner managers are healthy.",
             ),
         ),
         (
             "shutdown_callback",
             optional(
                 AttributeType::AttributeSingle(callback),
-                "HTTP request that the wrapper sends after the runner process has exited.",
+                "HTTP request that the wrapper sends after the runner process has exited. The wrapper sends it also when another client \
+                 started the shutdown, or when the runner had already exited. Upstream's wrapper accepts a callback only with the first \
+                 shutdown request; otherwise a warning reports this.",
             ),
         ),
         (
@@ -270,7 +275,7 @@ pub(crate) fn option_attributes() -> HashMap<String, Attribute> {
             optional(
                 AttributeType::AttributeSingle(RetryArgs::attributes(&DRAIN_ATTEMPTS.to_string())),
                 "Retries of failed connections before the shutdown was requested. After that, lost connections are retried until the \
-                 timeout.",
+                 timeout. The defaults for connections to peers are 3 attempts and 30 seconds.",
             ),
         ),
     ])

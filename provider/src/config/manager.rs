@@ -45,12 +45,20 @@ pub struct InvalidManager {
 impl RunnerManagerArgs {
     pub fn attributes() -> HashMap<String, Attribute> {
         attributes([
-            ("instance_name", required(AttributeType::String, "Name of the instance.")),
+            (
+                "instance_name",
+                required(
+                    AttributeType::String,
+                    "Name of the instance. It is part of the `id` of a drain resource, which Terraform prints even if the name is marked as \
+                     sensitive: do not put a secret into it.",
+                ),
+            ),
             (
                 "address",
                 required(
                     AttributeType::String,
-                    "Host name or IP address of the SSH server, with or without a port (default 22).",
+                    "Host name or IP address of the SSH server, with or without a port (default 22). An IPv6 address with a port needs \
+                     brackets, as in `[2001:db8::7]:2222`. White space is refused: use `trimspace()`.",
                 ),
             ),
             (
@@ -83,7 +91,8 @@ impl RunnerManagerArgs {
                 "host_key",
                 optional(
                     AttributeType::String,
-                    "Expected host key: a public key or a `SHA256:` fingerprint; several are allowed, one per line.",
+                    "Expected host key: a public key or a `SHA256:` fingerprint; several are allowed, one per line. It replaces all host keys \
+                     of the provider block for this host.",
                 ),
             ),
         ])

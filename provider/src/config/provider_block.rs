@@ -25,15 +25,22 @@ pub struct ProviderArgs {
 pub(crate) fn schema() -> Schema {
     let attributes = attribute_map! {
         ssh: ssh::schema =>
-            "SSH connection to the runner managers. Values set here take precedence over the values of a runner manager.",
+            "Connection settings for the runner managers. **A value in this object overrides the value of a runner manager**; the \
+             environment supplies values that neither sets.",
         retry: object(RetryArgs::attributes("see the resources")) =>
             "Retries of failed connections. `retry` of a resource takes precedence.",
         max_parallel: number => &format!(
             "Maximum number of SSH connections that are established at the same time. Default {HANDSHAKES}; larger values have the \
-             effect of {HANDSHAKES}. At most {HANDSHAKES_PER_HOST} of them are established to one server."
+             effect of {HANDSHAKES}. At most {HANDSHAKES_PER_HOST} of them go to one server. It does not limit how many runner managers a \
+             resource waits for: a resource waits for all its managers in parallel."
         ),
     };
-    object_schema(0, "Zero-downtime updates of GitLab Runner managers inside `terraform apply`.", attributes)
+    object_schema(
+        0,
+        "Updates GitLab Runner managers without downtime, inside `terraform apply`: new managers become healthy first, old runners finish \
+         their jobs, and only then their instances are destroyed.",
+        attributes,
+    )
 }
 
 impl ProviderArgs {

@@ -281,7 +281,8 @@ pub(super) fn schema(description: &str) -> SchemaAttribute {
         passphrase: secret => "Passphrase of the private key. Environment: `GRIT_SSH_PASSPHRASE`.",
         certificate_path: text =>
             "File with an OpenSSH user certificate for the private key. Environment: `GRIT_SSH_CERTIFICATE_PATH`.",
-        agent: object(agent) => "Use keys from ssh-agent; `{}` uses the agent at `SSH_AUTH_SOCK`.",
+        agent: object(agent) => "Use a key from ssh-agent; `{}` uses the agent at `SSH_AUTH_SOCK`. If a private key is set too, the provider tries the private \
+             key first.",
         known_hosts: text => "Host keys in `known_hosts` format. Environment: `GRIT_SSH_KNOWN_HOSTS`.",
         known_hosts_path: text =>
             "A `known_hosts` file. Environment: `GRIT_SSH_KNOWN_HOSTS_PATH`. If no host keys are configured, `~/.ssh/known_hosts` and \
@@ -289,25 +290,26 @@ pub(super) fn schema(description: &str) -> SchemaAttribute {
         host_keys: texts => "Host keys that are accepted for all runner managers: public keys and `SHA256:` fingerprints.",
         host_ca: texts => "Public keys of certificate authorities whose host certificates are accepted.",
         insecure_ignore_host_key: boolean =>
-            "Accept any host key. Man-in-the-middle attacks are then possible; every run shows a warning.",
+            "Accept any host key. Man-in-the-middle attacks are then possible, and every run warns.",
         connect_timeout: text => &format!(
-            "Timeout for establishing the connection, including all login attempts and the wait for a connection slot. Default `{}`.",
+            "Timeout for establishing a connection, including the wait for other connections, jump hosts and all login attempts. Default `{}`.",
             human(CONNECT_TIMEOUT)
         ),
         call_timeout: text => &format!("Timeout of one call to a wrapper. Default `{}`.", human(CALL_TIMEOUT)),
         keepalive_interval: text => &format!(
-            "Interval of SSH keepalive messages. The session is closed after three intervals without a packet from the server. \
-             Default `{}`.",
+            "Time without a packet after which the provider sends a keepalive message. After three such intervals without a reply, and so \
+             after two keepalive messages, the provider closes the session. Default `{}`.",
             human(KEEPALIVE_INTERVAL)
         ),
         proxy_jump: proxy_jump =>
-            "Jump hosts, in order of connection. At most one of `proxy_jump`, `proxy_command` and `ssh_command` can be set.",
+            "Jump hosts, in order; the provider connects directly to the first one. Set at most one of `proxy_jump`, `proxy_command` and \
+             `ssh_command`; without them, the connection is direct.",
         proxy_command: texts =>
-            "Program and arguments. The SSH connection uses the program's standard input and output. Runs without a shell; `{{name}}` \
-             placeholders are replaced (see the SSH guide).",
+            "Program and arguments; its standard input and output carry the SSH connection. It runs without a shell. Placeholders in \
+             `{{ }}` are replaced (see the SSH guide).",
         ssh_command: texts =>
-            "Program and arguments. The program's standard input and output are the connection to the wrapper: no SSH user, key or host \
-             key is required. Runs without a shell; `{{name}}` placeholders are replaced (see the SSH guide).",
+            "Program and arguments; its standard input and output are the connection to the wrapper, so the provider needs no user, key or \
+             host key. It runs without a shell. Placeholders in `{{ }}` are replaced (see the SSH guide).",
     })(description)
 }
 

@@ -18,20 +18,21 @@ pub(crate) struct WaitTimeouts {
 }
 
 impl WaitTimeouts {
-    pub(crate) fn attributes(default: &str) -> HashMap<String, Attribute> {
+    /// `scope` names the parts of the operation.
+    pub(crate) fn attributes(default: &str, scope: &str) -> HashMap<String, Attribute> {
         attributes([
             (
                 "create",
                 optional(
                     AttributeType::String,
-                    &format!("Timeout of the wait at create. Default `{default}`."),
+                    &format!("Timeout of the whole create{scope}. Default `{default}`; minimum `1s`."),
                 ),
             ),
             (
                 "update",
                 optional(
                     AttributeType::String,
-                    &format!("Timeout of the wait at update. Default `{default}`."),
+                    &format!("Timeout of the whole update{scope}. Default `{default}`; minimum `1s`."),
                 ),
             ),
         ])
@@ -51,7 +52,7 @@ pub(crate) struct ReadTimeout {
 
 impl ReadTimeout {
     pub(crate) fn attributes(default: &str) -> HashMap<String, Attribute> {
-        let description = format!("Timeout of the whole read. Default `{default}`.");
+        let description = format!("Timeout of the whole read. Default `{default}`; minimum `1s`.");
         attributes([("read", optional(AttributeType::String, &description))])
     }
 
@@ -73,8 +74,9 @@ impl DeleteTimeout {
             optional(
                 AttributeType::String,
                 &format!(
-                    "Timeout of the whole drain, from the request to the exit of the process. Default `{default}`. Multi-day values are \
-                     allowed, e.g. `2d`. Destroy uses the value of the last apply."
+                    "Timeout of the whole drain: connections, the check of the peers, the request, and the wait for the exit of the process. \
+                     Default `{default}`; minimum `1s`; days are allowed, as in `2d`. With `on_timeout = \"force\"` it is the timeout of \
+                     the graceful part. Destroy uses the value of the last apply."
                 ),
             ),
         )])
@@ -95,7 +97,10 @@ impl InvokeTimeout {
     pub(crate) fn attributes(default: &str) -> HashMap<String, Attribute> {
         attributes([(
             "invoke",
-            optional(AttributeType::String, &format!("Timeout of the whole action. Default `{default}`.")),
+            optional(
+                AttributeType::String,
+                &format!("Timeout of the whole action. Default `{default}`; minimum `1s`."),
+            ),
         )])
     }
 

@@ -27,7 +27,7 @@ impl Function for ParseAddress {
         let parts = [("host", AttributeType::String), ("port", AttributeType::Number)];
         FunctionSchema {
             summary: "Splits an address into host and port",
-            description: "Returns the host and the port of an `address` of a runner manager. The default port is 22. An IPv6 address is \
+            description: "Returns an object with `host` (string) and `port` (number) of the `address` of a runner manager. The default port is 22. An IPv6 address is \
                           returned without brackets.",
             parameters: vec![Parameter {
                 name: "address",

@@ -6,26 +6,37 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Registry pages have absolute links to files that the registry does not show.
+/// Absolute links to files of this repository.
 const REPOSITORY: [&str; 2] = [
     "https://github.com/runner-tools/terraform-provider-grit/blob/main/",
     "https://github.com/runner-tools/terraform-provider-grit/tree/main/",
 ];
 
+/// Absolute links to registry pages.
+const REGISTRY: &str = "https://registry.terraform.io/providers/runner-tools/grit/latest/docs";
+
+/// The directories below `docs/` that the registry shows, with `docs/index.md`.
+const REGISTRY_DIRECTORIES: [&str; 5] = ["actions", "data-sources", "functions", "guides", "resources"];
+
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
 }
 
-/// The documents: those in the root directory, and all below `docs/`.
+/// All documents of the repository.
 fn documents() -> Vec<PathBuf> {
-    let mut found = markdown(&root());
-    let mut directories = vec![root().join("docs")];
+    let mut found = Vec::new();
+    let mut directories = vec![root()];
     while let Some(directory) = directories.pop() {
         found.extend(markdown(&directory));
-        let entries = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
-        directories.extend(entries.filter(|path| path.is_dir()));
+        for entry in fs::read_dir(directory).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.file_name().unwrap().to_string_lossy();
+            if path.is_dir() && name != "target" && !name.starts_with('.') {
+                directories.push(path);
+            }
+        }
     }
-    assert!(found.len() > 15, "{found:?}");
+    assert!(found.len() > 40, "{found:?}");
     found
 }
 
@@ -34,9 +45,19 @@ fn markdown(directory: &Path) -> Vec<PathBuf> {
     entries.filter(|path| path.extension().is_some_and(|extension| extension == "md")).collect()
 }
 
-/// A document without its blocks of code.
+/// Whether the registry shows the document.
+fn is_registry_page(document: &Path) -> bool {
+    let root = root();
+    let path = document.strip_prefix(&root).unwrap();
+    path == Path::new("docs/index.md")
+        || REGISTRY_DIRECTORIES.iter().any(|directory| path.starts_with(format!("docs/{directory}")))
+}
+
+/// A document without its frontmatter and its blocks of code.
 fn prose(document: &Path) -> String {
     let text = fs::read_to_string(document).unwrap();
+    let text =
+        text.strip_prefix("---\n").and_then(|rest| rest.split_once("\n---\n")).map_or(&*text, |it| it.1);
     let mut fenced = false;
     let lines = text.lines().filter(|line| {
         let fence = line.trim_start().starts_with("```");
@@ -46,41 +67,100 @@ fn prose(document: &Path) -> String {
     lines.map(|line| format!("{line}\n")).collect()
 }
 
-/// The anchors of the headings, as GitHub makes them.
+/// The anchors of a document: `<a id="…">`, and those of the headings, as GitHub and the registry make them.
 fn anchors(document: &Path) -> Vec<String> {
     let text = prose(document);
     let titles = text.lines().filter(|line| line.starts_with('#')).map(|line| line.trim_matches(['#', ' ']));
     let kept = |c: &char| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_');
-    titles
-        .map(|title| title.to_lowercase().chars().filter(kept).collect::<String>().replace(' ', "-"))
-        .collect()
+    let headings =
+        titles.map(|title| title.to_lowercase().chars().filter(kept).collect::<String>().replace(' ', "-"));
+    let named =
+        text.lines().filter_map(|line| line.strip_prefix("<a id=\"")?.split('"').next().map(str::to_owned));
+    headings.chain(named).collect()
+}
+
+/// The file that a link leads to, and the anchor in it; `None` for a link to another site.
+fn target(document: &Path, link: &str) -> Option<(PathBuf, String)> {
+    let (path, anchor) = link.split_once('#').unwrap_or((link, ""));
+    let file = if let Some(page) = path.strip_prefix(REGISTRY) {
+        let page = page.trim_start_matches('/');
+        root().join(if page.is_empty() { "docs/index.md".to_owned() } else { format!("docs/{page}.md") })
+    } else if let Some(own) = REPOSITORY.iter().find_map(|prefix| path.strip_prefix(prefix)) {
+        root().join(own)
+    } else if path.contains("://") {
+        return None;
+    } else if path.is_empty() {
+        document.to_owned()
+    } else {
+        document.parent().unwrap().join(path)
+    };
+    Some((file, anchor.to_owned()))
+}
+
+/// The links of a document.
+fn links(text: &str) -> impl Iterator<Item = &str> {
+    text.split("](").skip(1).filter_map(|rest| rest.split(')').next())
 }
 
 #[test]
 fn every_document_link_has_a_target() {
     let (mut count, mut broken) = (0, Vec::new());
     for document in documents() {
-        let text = prose(&document);
-        for link in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
-            let own = REPOSITORY.iter().find_map(|prefix| link.strip_prefix(prefix));
-            if own.is_none() && link.contains("://") {
-                continue;
-            }
-            let (path, anchor) = own.unwrap_or(link).split_once('#').unwrap_or((own.unwrap_or(link), ""));
-            let target = match own {
-                Some(_) => root().join(path),
-                None if path.is_empty() => document.clone(),
-                None => document.parent().unwrap().join(path),
-            };
+        for link in links(&prose(&document)) {
+            let Some((file, anchor)) = target(&document, link) else { continue };
             count += 1;
-            if !target.exists() || !anchor.is_empty() && !anchors(&target).iter().any(|found| found == anchor)
-            {
+            let is_found = file.exists() && (anchor.is_empty() || anchors(&file).contains(&anchor));
+            if !is_found {
                 broken.push(format!("{}: {link}", document.display()));
             }
         }
     }
     assert!(broken.is_empty(), "these links have no target:\n{}", broken.join("\n"));
-    assert!(count > 50, "{count} links");
+    assert!(count > 150, "{count} links");
+}
+
+/// The registry shows these pages at other addresses, and does not rewrite relative links.
+#[test]
+fn registry_pages_have_absolute_links_to_other_pages() {
+    let mut wrong = Vec::new();
+    for document in documents().into_iter().filter(|document| is_registry_page(document)) {
+        for link in links(&prose(&document)) {
+            let is_page = target(&document, link).is_some_and(|(file, _)| is_registry_page(&file));
+            let is_right =
+                link.starts_with('#') || link.contains("://") && (!is_page || link.starts_with(REGISTRY));
+            if !is_right {
+                wrong.push(format!("{}: {link}", document.display()));
+            }
+        }
+    }
+    assert!(
+        wrong.is_empty(),
+        "link to registry pages with {REGISTRY}, and to other files with {}:\n{}",
+        REPOSITORY[0],
+        wrong.join("\n")
+    );
+}
+
+#[test]
+fn registry_pages_have_frontmatter() {
+    for document in documents().into_iter().filter(|document| is_registry_page(document)) {
+        let text = fs::read_to_string(&document).unwrap();
+        let frontmatter =
+            text.strip_prefix("---\npage_title: \"").and_then(|rest| rest.split_once("\n---\n\n# "));
+        let (frontmatter, _) =
+            frontmatter.unwrap_or_else(|| panic!("{}: no frontmatter", document.display()));
+        let lines: Vec<_> = frontmatter.lines().collect();
+        let [title, subcategory, description, text] = lines[..] else {
+            panic!("{}: {frontmatter}", document.display());
+        };
+        let is_right = title.ends_with('"')
+            && title.len() > 5
+            && subcategory.starts_with("subcategory: \"")
+            && description == "description: |-"
+            && text.starts_with("  ")
+            && text.ends_with('.');
+        assert!(is_right, "{}: {frontmatter}", document.display());
+    }
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The READMEs of the modules list the inputs, outputs and providers of their files.
 //!
-//! `GRIT_WRITE_READMES=1 cargo test -p grit-testkit --test modules` writes them.
+//! `cargo xtask gen` writes them.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::{
@@ -144,7 +144,7 @@ fn wanted(module: &Path, readme: &str) -> String {
 
 #[test]
 fn readmes_match_the_files_of_the_modules() {
-    let write = std::env::var_os("GRIT_WRITE_READMES").is_some();
+    let write = std::env::var_os("GRIT_UPDATE_GENERATED").is_some();
     for module in modules() {
         let path = module.join("README.md");
         let readme = fs::read_to_string(&path).unwrap();
@@ -152,11 +152,7 @@ fn readmes_match_the_files_of_the_modules() {
         if write {
             fs::write(&path, wanted).unwrap();
         } else {
-            assert!(
-                readme == wanted,
-                "{} differs from its module. Write it with:\n  GRIT_WRITE_READMES=1 cargo test -p grit-testkit --test modules",
-                path.display()
-            );
+            assert!(readme == wanted, "{} differs from its module: run `cargo xtask gen`", path.display());
         }
     }
 }

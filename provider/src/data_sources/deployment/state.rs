@@ -133,35 +133,38 @@ pub(super) fn schema() -> Schema {
     let managers = managers.map(|(name, attribute)| (name, computed_only(attribute))).collect();
     schema_of(
         0,
-        "Reads the runner managers of another deployment version from its output `grit_runner_managers`, and checks them. Exactly one of \
-         `state_path`, `state_json`, `outputs` and `directory` is required.",
+        "Reads the runner managers of another deployment version from its output `grit_runner_managers`, and checks them. Set exactly one \
+         of `state_path`, `state_json`, `outputs` and `directory`.",
         [
             (
                 "state_path",
                 optional(
                     String,
-                    "Path of a state file, or of a file with the output of `terraform show -json` or `terraform output -json`.",
+                    "Path of a state file, or of a file with the output of `terraform show -json` or `terraform output -json`. \
+                     At most 64 MiB.",
                 ),
             ),
             (
                 "state_json",
                 sensitive(optional(
                     String,
-                    "Text of a state file, or the output of `terraform show -json` or `terraform output -json`.",
+                    "Text of a state file, or the output of `terraform show -json` or `terraform output -json`. It is stored in the state of \
+                     this configuration.",
                 )),
             ),
             (
                 "outputs",
                 sensitive(optional(
                     Any,
-                    "Outputs of a remote state: `data.terraform_remote_state.NAME.outputs`.",
+                    "Outputs of a remote state: `data.terraform_remote_state.NAME.outputs`. They are stored in the state of this \
+                     configuration.",
                 )),
             ),
             (
                 "directory",
                 optional(
                     String,
-                    "Directory of the configuration. The provider runs `terraform output -json` in it, which locks no state and starts no \
+                    "Directory of the other configuration. The provider runs `terraform output -json` in it, which locks no state and starts no \
                      provider.",
                 ),
             ),
@@ -176,16 +179,23 @@ pub(super) fn schema() -> Schema {
                 "environment",
                 sensitive(optional(
                     Map(Box::new(String)),
-                    "Environment variables of the program, in addition to those of this run.",
+                    "Environment variables of the program, in addition to those of this run, such as `{ TF_WORKSPACE = \"v1\" }`. They are \
+                     stored in the state.",
                 )),
             ),
-            ("init", optional(Bool, "Run `terraform init` in `directory` first. Default `false`.")),
+            (
+                "init",
+                optional(
+                    Bool,
+                    "Run `terraform init` in `directory` first. Default `false`. It downloads providers and writes to the directory.",
+                ),
+            ),
             (
                 "allow_missing",
                 optional(
                     Bool,
                     "Return an empty map if there is no output `grit_runner_managers`, for example because the deployment was destroyed. \
-                     Default `false`.",
+                     Default `false`. A directory or file that does not exist is always an error.",
                 ),
             ),
             ("timeouts", optional(AttributeSingle(ReadTimeout::attributes("5m")), "Timeouts.")),
@@ -193,7 +203,8 @@ pub(super) fn schema() -> Schema {
                 "runner_managers",
                 computed(
                     AttributeMap(managers),
-                    "The runner managers, by key, with the type that the resources accept.",
+                    "The runner managers, by key, with the type that the resources accept. Only `ssh_key_pem` is sensitive, so that the map can \
+                     be used in `for_each`.",
                 ),
             ),
         ],

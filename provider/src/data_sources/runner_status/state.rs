@@ -169,7 +169,13 @@ pub(super) fn schema() -> Schema {
                 ),
             ),
             ("timeouts", optional(AttributeSingle(ReadTimeout::attributes("30s")), "Timeouts.")),
-            ("managers", computed(AttributeMap(status), "Status of each runner manager, by key.")),
+            (
+                "managers",
+                computed(
+                    AttributeMap(status),
+                    "Status of each runner manager, by key. Values that the wrapper does not report are null, never zero.",
+                ),
+            ),
         ],
     )
 }

@@ -137,25 +137,29 @@ pub(super) fn schema() -> Schema {
     let mut schema = schema_of(
         0,
         "Drains one runner manager when this resource is destroyed: the runner is shut down gracefully, and the destroy completes when its \
-         process has exited. Resources that this resource refers to, such as the instance, are destroyed after that.",
+         process has exited. Terraform destroys the objects that this resource refers to, above all the instance, only after that.",
         [
             (
                 "id",
-                computed(AttributeType::String, "Unique identifier: `<instance_name>@<address>#<random>`."),
+                computed(
+                    AttributeType::String,
+                    "Unique identifier: `<instance_name>@<address>#<random>`. After a `moved` block it is `adopted#<random>` until the \
+                     next apply.",
+                ),
             ),
             (
                 "instance_id",
                 required(
                     AttributeType::String,
-                    "Identifier of the instance. A new identifier means a new instance: only a change of this attribute replaces the \
-                     resource, which drains the old runner.",
+                    "Identifier of the instance. This is the only attribute whose change replaces the resource, and so drains the old \
+                     runner. Use an identifier that is known at plan time and changes only when the instance is replaced.",
                 ),
             ),
             (
                 "runner_manager",
                 required(
                     AttributeType::AttributeSingle(RunnerManagerArgs::attributes()),
-                    "The runner manager to drain.",
+                    "The runner manager to drain: an entry of GRIT's `grit_runner_managers`.",
                 ),
             ),
             (

@@ -20,7 +20,13 @@ pub(super) fn schema() -> Schema {
                 "Runner state in the last report of the wrapper; `unreachable` when the wrapper did not respond.",
             ),
         ),
-        ("level", computed(AttributeType::String, "Health level in the last report.")),
+        (
+            "level",
+            computed(
+                AttributeType::String,
+                "Health level in the last report. It is at most `polling`, unless `level = \"working\"` is set.",
+            ),
+        ),
         ("version", computed(AttributeType::String, "Version reported by the runner.")),
         ("pid", computed(AttributeType::Number, "PID of the runner process.")),
         ("started_at", computed(AttributeType::String, "Start time of the process (RFC 3339, UTC).")),
@@ -83,8 +89,9 @@ pub(super) fn schema() -> Schema {
                 "guards",
                 optional(
                     texts(),
-                    "IDs of the `grit_runner_drain` of these runner managers. A new drain resource changes this attribute, so the health \
-                     check runs again before old drain resources are destroyed.",
+                    "The `id` of the `grit_runner_drain` of each runner manager, by key. A new drain resource changes this attribute, so the \
+                     health check runs again before old drain resources are destroyed. If it is set, a plan warns about each runner manager \
+                     without an entry.",
                 ),
             ),
             (
@@ -92,11 +99,8 @@ pub(super) fn schema() -> Schema {
                 optional(
                     AttributeType::String,
                     &format!(
-                        "Required health level: {}. `process`: the runner process is running; `ready`: the runner reports that it is \
-                         ready; `polling`: GitLab accepts the runner's job requests, which it also does for a paused runner; `working`: \
-                         `min_jobs` jobs have succeeded since the start of the process. `auto` is `process` if the runner's \
-                         configuration has no `listen_address`, else `polling`. Levels above `process` \
-                         require grit-wrapper on the host.",
+                        "Required health level: {}. Each level includes the levels before it; the section \"Health levels\" describes \
+                         them. Levels above `process` require grit-wrapper on the host.",
                         Wanted::choices()
                     ),
                 ),
@@ -105,44 +109,48 @@ pub(super) fn schema() -> Schema {
                 "min_jobs",
                 optional(
                     AttributeType::Number,
-                    "Number of jobs that must have succeeded on each runner manager since the start of its process. Requires \
-                     `level = \"working\"`. Default 1.",
+                    "Number of jobs that must have ended successfully on each runner manager since the start of its process. Requires \
+                     `level = \"working\"`. Default 1. The log shows the progress (`0 of 1 jobs`).",
                 ),
             ),
             (
                 "allow_shared_worker_group",
                 optional(
                     AttributeType::Bool,
-                    "Accept runner managers that use the same autoscaling group. Without this, they are refused, because a runner \
-                     manager removes instances that it did not create. Default `false`.",
+                    "Accept runner managers of this map that use the same autoscaling group (`plugin_config` of `[runners.autoscaler]`). \
+                     Default `false`: the health check refuses them, because a runner manager removes instances that it did not create, with \
+                     their jobs. Replace the group together with its manager.",
                 ),
             ),
             (
                 "expected_version",
                 optional(
                     AttributeType::String,
-                    "Required version of the runner. Requires grit-wrapper on the host.",
+                    "Version that the runner must report. Requires grit-wrapper on the host, and a `listen_address` in the configuration of \
+                     the runner.",
                 ),
             ),
             (
                 "start_if_stopped",
                 optional(
                     AttributeType::Bool,
-                    "Start a runner that has exited, once. Requires grit-wrapper on the host. Default `false`.",
+                    "Start a runner that has exited, once. Requires grit-wrapper on the host. Default `false`. For blue/green layouts with \
+                     permanent instances.",
                 ),
             ),
             (
                 "stable_for",
                 optional(
                     AttributeType::String,
-                    "Time for which each runner manager must stay healthy without interruption. Default `0s`.",
+                    "Time for which each runner manager must stay healthy without interruption. Default `0s`. It must be shorter than both \
+                     `timeouts`.",
                 ),
             ),
             (
                 "retry",
                 optional(
                     AttributeType::AttributeSingle(RetryArgs::attributes("until the timeout")),
-                    "Retries of failed connections.",
+                    "Retries of failed connections. A booting host refuses connections for minutes.",
                 ),
             ),
             (
@@ -152,7 +160,10 @@ pub(super) fn schema() -> Schema {
             (
                 "timeouts",
                 optional(
-                    AttributeType::AttributeSingle(WaitTimeouts::attributes(&human(HEALTH_TIMEOUT))),
+                    AttributeType::AttributeSingle(WaitTimeouts::attributes(
+                        &human(HEALTH_TIMEOUT),
+                        ": connections, logins, retries and `stable_for`",
+                    )),
                     "Timeouts.",
                 ),
             ),
@@ -168,7 +179,7 @@ pub(super) fn schema() -> Schema {
                 "managers",
                 computed(
                     AttributeType::AttributeMap(evidence),
-                    "Verified health of each runner manager, by key.",
+                    "Verified health of each runner manager, by key. Unknown values are null, never zero.",
                 ),
             ),
         ],

@@ -81,7 +81,7 @@ impl Evidence {
                      confirmed that it is gone; `draining` or `terminating`: the shutdown is in progress (`wait = false`).",
                 ),
             ),
-            ("exit", text("Exit status of the runner process.")),
+            ("exit", text("Exit status of the runner process, such as `exit code 0`.")),
             (
                 "outcome",
                 text(

@@ -114,7 +114,7 @@ pub(super) fn schema() -> Schema {
         "Shuts down the runners of another deployment version when this resource is created, and waits until they have exited. A change \
          works on the runner managers that are new or have not exited. Destroy has no effect.",
         [
-            ("id", computed(AttributeType::String, "Unique identifier.")),
+            ("id", computed(AttributeType::String, "Unique identifier, also of the drains on the hosts.")),
             (
                 "runner_managers",
                 required(
@@ -140,7 +140,10 @@ pub(super) fn schema() -> Schema {
             (
                 "timeouts",
                 optional(
-                    AttributeType::AttributeSingle(WaitTimeouts::attributes(&human(DRAIN_TIMEOUT))),
+                    AttributeType::AttributeSingle(WaitTimeouts::attributes(
+                        &human(DRAIN_TIMEOUT),
+                        ": connections, the check of the peers, the request, and the wait for the exit of the processes",
+                    )),
                     "Timeouts.",
                 ),
             ),
@@ -156,7 +159,8 @@ pub(super) fn schema() -> Schema {
                 "managers",
                 computed(
                     AttributeType::AttributeMap(Evidence::attributes()),
-                    "Evidence of the exit of each runner, by key.",
+                    "Evidence of the exit of each runner, by key. Unknown values are null, never zero. With upstream's wrapper, `exit`, \
+                     `outcome` and `drain_id` are unknown.",
                 ),
             ),
         ],
