@@ -63,6 +63,11 @@ impl Core {
         self.since((1, 12), (1, 12))
     }
 
+    /// Whether providers have functions.
+    pub fn has_functions(self) -> bool {
+        self.since((1, 8), (1, 7))
+    }
+
     /// Whether actions can be invoked.
     pub fn has_actions(self) -> bool {
         self.product == Product::Terraform && self.version >= (1, 14)

@@ -12,6 +12,8 @@ use grit_tests::{rollout::Rollout, terraform};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value as Json;
 
+const GUIDE: &str = include_str!("../../../docs/guides/ci.md");
+
 /// The repository of a user: the root module, its variables and a pipeline that includes the component.
 struct Repository {
     rollout: Rollout,
@@ -49,9 +51,7 @@ impl Repository {
     }
 
     fn git(&self, arguments: &[&str]) {
-        let identity = ["-c", "user.name=test", "-c", "user.email=test@example.com"];
-        let status = Command::new("git").current_dir(&self.path).args(identity).args(arguments).status();
-        assert!(status.unwrap().success(), "git {arguments:?}");
+        git(&self.path, arguments);
     }
 
     /// Commits a change of the managers.
@@ -153,6 +153,36 @@ fn two_runs_set_wait_variable() {
     assert!(wait.contains("delayed") && wait.contains("[fleet:apply]"), "{list}");
 }
 
+/// The pipelines of docs/guides/ci.md, without and with its second block. The component is included as a file.
+#[test]
+fn pipelines_of_the_guide_are_valid() {
+    let blocks = GUIDE.split("```yaml\n").skip(1).map(|rest| rest.split("```").next().unwrap());
+    let [pipeline, two_runs] = blocks.collect::<Vec<_>>()[..] else { panic!("the guide has other blocks") };
+    let component = "component: $CI_SERVER_FQDN/runner-tools/grit/rollout@0.1.0";
+    assert!(pipeline.contains(component));
+    let pipeline = pipeline.replace(component, "local: templates/rollout.yml");
+    for (pipeline, jobs) in [
+        (pipeline.clone(), &["fleet:apply", "fleet:plan"][..]),
+        (pipeline + two_runs, &["fleet:apply", "fleet:plan", "fleet:wait"]),
+    ] {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path();
+        fs::create_dir(path.join("templates")).unwrap();
+        fs::copy(root().join("templates/rollout.yml"), path.join("templates/rollout.yml")).unwrap();
+        fs::write(path.join(".gitlab-ci.yml"), &pipeline).unwrap();
+        git(path, &["init", "--quiet", "--initial-branch=main"]);
+        git(path, &["remote", "add", "origin", "https://gitlab.example.com/team/fleet.git"]);
+        git(path, &["commit", "--quiet", "--allow-empty", "--message", "a pipeline"]);
+        let mut command = Command::new("node");
+        command.arg(gitlab_ci_local()).arg("--list").current_dir(path).env("HOME", path).stdin(Stdio::null());
+        let list = succeeded(&command.output().unwrap());
+        let mut found: Vec<_> = list.lines().filter_map(|line| line.split_whitespace().next()).collect();
+        found.retain(|name| name.starts_with("fleet:"));
+        found.sort_unstable();
+        assert_eq!(found, jobs, "{list}");
+    }
+}
+
 /// Lays out the built providers as a mirror for `terraform init`. Returns the CLI configuration.
 fn install(mirror: &Path) -> PathBuf {
     let platform = format!("linux_{}", if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" });
@@ -167,6 +197,12 @@ fn install(mirror: &Path) -> PathBuf {
     let text = format!("provider_installation {{\n  filesystem_mirror {{\n    path = {mirror:?}\n  }}\n}}\n");
     fs::write(&settings, text).unwrap();
     settings
+}
+
+fn git(directory: &Path, arguments: &[&str]) {
+    let identity = ["-c", "user.name=test", "-c", "user.email=test@example.com"];
+    let status = Command::new("git").current_dir(directory).args(identity).args(arguments).status();
+    assert!(status.unwrap().success(), "git {arguments:?}");
 }
 
 /// Sends SIGTERM to the process group of the job that applies, as the shell executor does. gitlab-ci-local has the same group, so only shells

@@ -9,6 +9,7 @@ mod connection_methods;
 mod contract;
 mod demo;
 mod deployment;
+mod document_blocks;
 mod drain_options;
 mod drain_validation;
 mod example;

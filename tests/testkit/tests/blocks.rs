@@ -1,0 +1,343 @@
+//! Every block of code in the documents is run or validated by a test, or has a reason why it is not.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    io::Write as _,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+use Check::{Output, Test, Unchecked};
+
+/// How a block is checked.
+enum Check {
+    /// This test reads the document, and runs or validates the block.
+    Test(&'static str),
+    /// The block shows the output of a program, or a diagram.
+    Output,
+    /// No test reads the block, for this reason.
+    Unchecked(&'static str),
+}
+
+const DOCUMENT_BLOCKS: &str = "tests/tests/e2e/document_blocks.rs";
+const QUICK_START: &str = "tests/tests/e2e/quick_start.rs";
+const SSH_RECIPES: &str = "tests/tests/ssh/recipes.rs";
+const TWO_DIRECTORIES: &str =
+    "tests/tests/e2e/two_directories.rs runs the same commands, with -json and -auto-approve";
+const FOR_DEVELOPERS: &str = "for developers; the tests cannot run themselves";
+
+/// The blocks of each document: the beginning of each block in order, and how it is checked. Blocks below the name of an example are not
+/// listed: they are that file.
+const BLOCKS: &[(&str, &[(&str, Check)])] = &[
+    (
+        "README.md",
+        &[
+            ("terraform apply", Output),
+            ("cargo xtask demo", Unchecked(FOR_DEVELOPERS)),
+            ("registry=registry.terraform.io", Test("tests/tests/e2e/example.rs")),
+            ("provider \"grit\" {", Test("tests/tests/e2e/example.rs")),
+        ],
+    ),
+    ("CONTRIBUTING.md", &[("cargo xtask test", Unchecked(FOR_DEVELOPERS))]),
+    (
+        "docs/actions/cancel_drain.md",
+        &[(
+            "terraform apply -invoke=",
+            Unchecked("tests/tests/e2e/actions.rs invokes each action, with -json"),
+        )],
+    ),
+    (
+        "docs/actions/drain.md",
+        &[
+            (
+                "terraform apply -invoke=",
+                Unchecked("tests/tests/e2e/actions.rs invokes each action, with -json"),
+            ),
+            ("Action action.grit_drain.maintenance: blue:", Output),
+        ],
+    ),
+    (
+        "docs/actions/start.md",
+        &[(
+            "terraform apply -invoke=",
+            Unchecked("tests/tests/e2e/actions.rs invokes each action, with -json"),
+        )],
+    ),
+    ("docs/architecture.md", &[("Terraform ─gRPC─", Output)]),
+    (
+        "docs/data-sources/deployment.md",
+        &[("data \"terraform_remote_state\" \"old\"", Test(DOCUMENT_BLOCKS))],
+    ),
+    (
+        "docs/functions/managers_from_grit.md",
+        &[
+            ("managers_from_grit(", Test("provider/tests/docs.rs")),
+            ("locals {", Test(DOCUMENT_BLOCKS)),
+            ("locals {", Test(DOCUMENT_BLOCKS)),
+        ],
+    ),
+    ("docs/functions/parse_address.md", &[("parse_address(", Test("provider/tests/docs.rs"))]),
+    ("docs/functions/validate_managers.md", &[("validate_managers(", Test("provider/tests/docs.rs"))]),
+    (
+        "docs/guides/ci.md",
+        &[
+            ("stages: [deploy]", Test("tests/tests/e2e/ci_component.rs")),
+            ("two_runs: true", Test("tests/tests/e2e/ci_component.rs")),
+        ],
+    ),
+    (
+        "docs/guides/grit-modules.md",
+        &[
+            ("variable \"versions\" {", Test("tests/tests/e2e/modules.rs")),
+            ("locals {", Test(DOCUMENT_BLOCKS)),
+        ],
+    ),
+    (
+        "docs/guides/hosts.md",
+        &[
+            ("mkdir -p /etc/systemd/system", Test("tests/tests/e2e/hosts_guide.rs")),
+            ("#!/bin/sh", Test("tests/tests/e2e/hosts_guide.rs")),
+            ("{", Test(DOCUMENT_BLOCKS)),
+        ],
+    ),
+    (
+        "docs/guides/migration.md",
+        &[
+            ("grit = {", Test("tests/tests/e2e/migration.rs")),
+            ("provider \"grit\" {", Test("tests/tests/e2e/migration.rs")),
+            ("terraform -chdir=new apply &&", Unchecked(TWO_DIRECTORIES)),
+            ("terraform apply -json", Test("tests/tests/e2e/migration.rs")),
+        ],
+    ),
+    (
+        "docs/guides/quick-start.md",
+        &[
+            ("mkdir quick-start", Test(QUICK_START)),
+            ("cat >gitlab-runner", Test(QUICK_START)),
+            ("terraform {", Test(QUICK_START)),
+            ("export GRIT_SSH_USERNAME", Test(QUICK_START)),
+            ("terraform apply", Test(QUICK_START)),
+            ("terraform destroy", Test(QUICK_START)),
+            ("provider \"grit\" {", Test(QUICK_START)),
+            ("locals {", Test(QUICK_START)),
+        ],
+    ),
+    ("docs/guides/rollout.md", &[("versions = {", Test(DOCUMENT_BLOCKS))]),
+    (
+        "docs/guides/security.md",
+        &[("restrict,port-forwarding", Test(SSH_RECIPES)), ("restrict,command", Test(SSH_RECIPES))],
+    ),
+    (
+        "docs/guides/ssh.md",
+        &[
+            ("proxy_command = [\"aws\"", Test(SSH_RECIPES)),
+            ("proxy_command = [\"gcloud\"", Test(SSH_RECIPES)),
+            ("ssh_command = [\"gcloud\"", Test(SSH_RECIPES)),
+            ("proxy_command = [\"tsh\"", Test(SSH_RECIPES)),
+            ("proxy_command = [\"boundary\"", Test(SSH_RECIPES)),
+            ("ssh_command = [\"boundary\"", Test(SSH_RECIPES)),
+            ("proxy_command = [\"ssh\"", Test(SSH_RECIPES)),
+            ("ssh_command = [\"ssh\"", Test(SSH_RECIPES)),
+            ("ssh_command = [\"ssh\"", Test(SSH_RECIPES)),
+        ],
+    ),
+    (
+        "docs/guides/two-directories.md",
+        &[
+            ("terraform -chdir=v2 apply", Unchecked(TWO_DIRECTORIES)),
+            ("terraform -chdir=v1 apply", Unchecked(TWO_DIRECTORIES)),
+        ],
+    ),
+    ("docs/resources/runner_drain.md", &[("import {", Test(DOCUMENT_BLOCKS))]),
+    (
+        "docs/wrapper/README.md",
+        &[(
+            "grit-wrapper run",
+            Unchecked("the units of the package run this command, and the tests boot them"),
+        )],
+    ),
+    (
+        "docs/wrapper/draining.md",
+        &[("grit-wrapper status", Test("wrapper/tests/wrapper/documented.rs")), ("exit status 1", Output)],
+    ),
+    (
+        "docs/wrapper/metrics.md",
+        &[
+            ("curl http://", Test("wrapper/tests/wrapper/documented.rs")),
+            ("# prometheus.yml", Test("wrapper/tests/wrapper/prometheus.rs")),
+        ],
+    ),
+    (
+        "docs/wrapper/running.md",
+        &[
+            ("# /etc/systemd/system/grit-wrapper.socket", Test("tests/tests/e2e/systemd_socket.rs")),
+            ("mkdir -p /etc/systemd/system", Test("tests/tests/e2e/systemd_upgrade.rs")),
+            ("mkdir -p /etc/systemd/system", Test("tests/tests/e2e/systemd_upgrade.rs")),
+            ("grit-wrapper drain --wait", Test("tests/tests/e2e/systemd_upgrade.rs")),
+        ],
+    ),
+    (
+        "examples/modules/rollout/README.md",
+        &[("# Two runner managers", Test("tests/testkit/tests/modules.rs"))],
+    ),
+    (
+        "examples/modules/runner-manager-aws/README.md",
+        &[("# Two runner managers", Test("tests/testkit/tests/modules.rs"))],
+    ),
+    (
+        "examples/modules/runner-manager-google/README.md",
+        &[("# Two runner managers", Test("tests/testkit/tests/modules.rs"))],
+    ),
+    (
+        "examples/rollouts/retire-another-directory/README.md",
+        &[("terraform -chdir=v2 apply", Unchecked(TWO_DIRECTORIES))],
+    ),
+    (
+        "examples/rollouts/two-directories/README.md",
+        &[
+            ("terraform -chdir=v2 apply", Unchecked(TWO_DIRECTORIES)),
+            ("terraform -chdir=v1 apply", Unchecked(TWO_DIRECTORIES)),
+        ],
+    ),
+];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
+}
+
+/// A block of code: its language, which may be empty, and its text.
+#[derive(Debug)]
+struct Block {
+    language: String,
+    text: String,
+}
+
+/// The blocks of a document that are not examples: fenced ones, and paragraphs that are indented by four spaces.
+fn blocks(document: &str) -> Vec<Block> {
+    let page = fs::read_to_string(root().join(document)).unwrap();
+    let mut found: Vec<Block> = Vec::new();
+    let (mut is_fenced, mut is_example, mut is_indented) = (false, false, false);
+    let mut previous = "";
+    for line in page.lines() {
+        if let Some(language) = line.trim_start().strip_prefix("```") {
+            is_fenced = !is_fenced;
+            is_indented = false;
+            if is_fenced {
+                is_example = previous.starts_with("<!-- example: ");
+            }
+            if is_fenced && !is_example {
+                found.push(Block { language: language.to_owned(), text: String::new() });
+            }
+        } else if is_fenced {
+            if let Some(block) = found.last_mut().filter(|_| !is_example) {
+                block.text += &format!("{line}\n");
+            }
+        } else if let Some(code) = line.strip_prefix("    ").filter(|_| is_indented || previous.is_empty()) {
+            // Empty lines do not end an indented block.
+            if !is_indented {
+                is_indented = true;
+                found.push(Block { language: String::new(), text: String::new() });
+            }
+            if let Some(block) = found.last_mut() {
+                block.text += &format!("{code}\n");
+            }
+        } else {
+            is_indented &= line.is_empty();
+        }
+        previous = line;
+    }
+    assert!(!is_fenced, "{document}: a block without an end");
+    found
+}
+
+/// All documents for users, and CONTRIBUTING.md.
+fn documents() -> BTreeSet<String> {
+    let root = root();
+    let mut found: BTreeSet<_> = ["README.md", "CONTRIBUTING.md"].map(str::to_owned).into();
+    let mut directories = vec![root.join("docs"), root.join("examples")];
+    while let Some(directory) = directories.pop() {
+        for entry in fs::read_dir(directory).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                directories.push(path);
+            } else if path.extension().is_some_and(|it| it == "md") {
+                found.insert(path.strip_prefix(&root).unwrap().to_str().unwrap().to_owned());
+            }
+        }
+    }
+    assert!(found.len() > 30, "{found:?}");
+    found
+}
+
+#[test]
+fn every_block_is_checked_or_has_a_reason() {
+    let mut problems = Vec::new();
+    for document in documents() {
+        let blocks = blocks(&document);
+        let listed = BLOCKS.iter().find(|(name, _)| *name == document).map_or(&[][..], |(_, listed)| listed);
+        for (position, block) in blocks.iter().enumerate() {
+            let line = block.text.lines().next().unwrap_or_default().trim();
+            match listed.get(position) {
+                None => problems.push(format!("{document}: not listed: {line}")),
+                Some((beginning, _)) if !line.starts_with(beginning) => {
+                    problems.push(format!("{document}: {line}\n    is listed as: {beginning}"));
+                }
+                Some((_, Unchecked("") | Test(""))) => {
+                    problems.push(format!("{document}: no reason: {line}"));
+                }
+                Some(_) => {}
+            }
+        }
+        for (beginning, _) in listed.iter().skip(blocks.len()) {
+            problems.push(format!("{document}: listed and not there: {beginning}"));
+        }
+    }
+    problems.extend(
+        BLOCKS
+            .iter()
+            .filter(|(name, _)| !root().join(name).exists())
+            .map(|(name, _)| format!("{name}: does not exist")),
+    );
+    assert!(
+        problems.is_empty(),
+        "run or validate each block in a test, and list it in tests/testkit/tests/blocks.rs:\n{}",
+        problems.join("\n")
+    );
+}
+
+/// The file that is named for a block reads that document, or the example that the document shows.
+#[test]
+fn listed_tests_read_the_documents() {
+    for (document, blocks) in BLOCKS {
+        for (beginning, check) in *blocks {
+            let Test(path) = check else { continue };
+            let source =
+                fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"));
+            let name = Path::new(document).file_name().unwrap().to_str().unwrap();
+            let is_generated = path.ends_with("tests/docs.rs") || path.ends_with("modules.rs");
+            assert!(
+                source.contains(document) || is_generated && source.contains(name.trim_end_matches(".md")),
+                "{path} does not read {document} ({beginning})"
+            );
+        }
+    }
+}
+
+#[test]
+fn every_shell_block_has_valid_syntax() {
+    let mut count = 0;
+    for document in documents() {
+        for block in blocks(&document).into_iter().filter(|block| block.language == "sh") {
+            count += 1;
+            let mut shell =
+                Command::new("sh").arg("-n").stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+            shell.stdin.take().unwrap().write_all(block.text.as_bytes()).unwrap();
+            let output = shell.wait_with_output().unwrap();
+            let errors = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success() && errors.is_empty(), "{document}: {errors}\n{}", block.text);
+        }
+    }
+    assert!(count > 8, "{count} blocks");
+}
