@@ -124,7 +124,10 @@ const BLOCKS: &[(&str, &[(&str, Check)])] = &[
             ("locals {", Test(QUICK_START)),
         ],
     ),
-    ("docs/guides/rollout.md", &[("versions = {", Test(DOCUMENT_BLOCKS))]),
+    (
+        "docs/guides/rollout.md",
+        &[("versions = {", Test(DOCUMENT_BLOCKS)), ("create instances v2 ->", Output)],
+    ),
     (
         "docs/guides/security.md",
         &[("restrict,port-forwarding", Test(SSH_RECIPES)), ("restrict,command", Test(SSH_RECIPES))],

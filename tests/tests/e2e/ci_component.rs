@@ -172,7 +172,8 @@ fn pipelines_of_the_guide_are_valid() {
         fs::write(path.join(".gitlab-ci.yml"), &pipeline).unwrap();
         git(path, &["init", "--quiet", "--initial-branch=main"]);
         git(path, &["remote", "add", "origin", "https://gitlab.example.com/team/fleet.git"]);
-        git(path, &["commit", "--quiet", "--allow-empty", "--message", "a pipeline"]);
+        git(path, &["add", "--all"]);
+        git(path, &["commit", "--quiet", "--message", "a pipeline"]);
         let mut command = Command::new("node");
         command.arg(gitlab_ci_local()).arg("--list").current_dir(path).env("HOME", path).stdin(Stdio::null());
         let list = succeeded(&command.output().unwrap());
