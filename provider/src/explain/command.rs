@@ -35,8 +35,8 @@ pub(super) fn no_data(route: &Route, limit: &str) -> Explained {
         Code::ConnectFailed,
         "No data from command",
         format!("the command of `{}` returned no data within {limit}.", route.method),
-        "Run the command manually to see why it waits. OpenSSH before 9.4 hangs with `-W /path/to/socket`: use `-W host:port`, or `nc -U` \
-         or `socat` on the host.",
+        "Run the command manually to see why it waits. OpenSSH before 9.4 hangs with `-W /path/to/socket`: use `grit-wrapper \
+         dial-stdio` on the host.",
     )
 }
 

@@ -3,6 +3,7 @@
 use grit_tests::{
     rollout::{PATIENCE, Rollout},
     sshd::{ClientKey, Sshd},
+    terraform::built,
 };
 use serde_json::{Value as Json, json};
 
@@ -88,15 +89,15 @@ fn rollout_through_proxy_command() {
     assert!(bastion.logins() > 0, "the bastion was left out");
 }
 
-/// The command logs in to a server on the same machine, where a program opens the wrapper's socket, as `nc -U` does, which is not
-/// always installed. The provider block has neither a key nor a host key.
+/// The command logs in to a server on the same machine, where `dial-stdio` connects to the wrapper. The provider block has neither a
+/// key nor a host key.
 #[test]
 fn rollout_through_ssh_command() {
     let rollout = Rollout::start().unwrap();
     let bastion = Bastion::start(&rollout, "bastion");
-    let carry = env!("CARGO_BIN_EXE_carry");
+    let program = built("grit-wrapper").unwrap();
     let mut command = bastion.ssh(&rollout, &["-T"]);
-    command.push(format!("{carry} unix {{{{wrapper_path}}}}"));
+    command.push(format!("{} dial-stdio --address {{{{wrapper_address}}}}", program.display()));
     rolls(rollout, &json!({ "ssh_command": command }));
     assert!(bastion.logins() > 0, "the server was left out");
 }

@@ -37,7 +37,8 @@ fn start_sshd(machine: &Machine, address: std::net::SocketAddr) -> String {
     let host = KeyPair::generate().unwrap();
     fs::write(machine.system.path("/etc/ssh/test_host_key"), &host.private).unwrap();
     let config = format!(
-        "ListenAddress {address}\nHostKey /etc/ssh/test_host_key\nPidFile none\nUsePAM no\nPasswordAuthentication no\n"
+        "Include /etc/ssh/sshd_config.d/*.conf\nListenAddress {address}\nHostKey /etc/ssh/test_host_key\nPidFile none\nUsePAM no\n\
+         PasswordAuthentication no\n"
     );
     fs::write(machine.system.path("/etc/ssh/test_config"), config).unwrap();
     machine.run(&["chmod", "600", "/etc/ssh/test_host_key"]);

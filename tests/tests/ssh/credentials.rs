@@ -262,5 +262,5 @@ pub(crate) fn confined(socket: &str, key: &str) -> String {
 
 /// The same for a key that can only run one program.
 pub(crate) fn confined_to_a_program(socket: &str, key: &str) -> String {
-    format!("restrict,command=\"socat - UNIX-CONNECT:{socket}\" {key}")
+    format!("restrict,command=\"grit-wrapper dial-stdio --address unix://{socket}\" {key}")
 }

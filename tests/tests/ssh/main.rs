@@ -4,11 +4,13 @@
 mod commands;
 mod contract;
 mod credentials;
+mod deploy_user;
 mod embedded;
 mod faults;
 mod fixture;
 mod grit_wrapper;
 mod guide;
+mod host_keys_guide;
 mod jump_hosts;
 mod methods;
 mod phase_timeouts;

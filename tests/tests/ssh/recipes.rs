@@ -7,7 +7,7 @@ use crate::{
     stub::Wrapper,
 };
 use grit_tests::provider_client::{Connector, SshOptions, StrategyOptions, Target};
-use grit_tests::{program, sshd::ClientKey};
+use grit_tests::{program, sshd::ClientKey, terraform::built};
 use std::{fs, path::PathBuf, process::Command, time::Duration};
 
 const GUIDE: &str = include_str!("../../../docs/guides/ssh.md");
@@ -29,7 +29,7 @@ fn recipes() -> Vec<(&'static str, Vec<String>)> {
     assignments.map(|(name, list)| (name, read(list))).collect()
 }
 
-/// Installs the tools in a directory, with the remote side: the host, its user, `nc` and `socat`.
+/// Installs the tools in a directory, with the remote side: the host, its user, `nc` and the wrapper's program.
 fn install_tools(fixture: &Fixture) -> PathBuf {
     let tools = fixture.dir.path().join("tools");
     fs::create_dir(&tools).unwrap();
@@ -45,8 +45,7 @@ fn install_tools(fixture: &Fixture) -> PathBuf {
     for (name, body) in TOOLS {
         program::script(&tools.join(name), &format!("{head}{body}")).unwrap();
     }
-    let socat = format!("[ \"$1\" = - ] || exit 2\nexec {CARRY} unix \"${{2#UNIX-CONNECT:}}\"");
-    program::script(&tools.join("socat"), &socat).unwrap();
+    std::os::unix::fs::symlink(built("grit-wrapper").unwrap(), tools.join("grit-wrapper")).unwrap();
     program::script(&tools.join("nc"), &format!("exec {CARRY} tcp \"$@\"")).unwrap();
     tools
 }
@@ -86,13 +85,14 @@ async fn guide_recipes_carry_a_call() {
     }
 }
 
-/// The recipes for OpenSSH with the real client and server. `socat` is only on the PATH of the server's sessions.
+/// The recipes for OpenSSH with the real client and server. The programs are only on the PATH of the server's sessions.
 #[tokio::test]
 async fn openssh_recipes_connect() {
     let dir = tempfile::tempdir().unwrap();
     let tools = dir.path().display().to_string();
     let socat = format!("[ \"$1\" = - ] || exit 2; exec {CARRY} unix \"${{2#UNIX-CONNECT:}}\"");
     program::script(&dir.path().join("socat"), &socat).unwrap();
+    std::os::unix::fs::symlink(built("grit-wrapper").unwrap(), dir.path().join("grit-wrapper")).unwrap();
     program::script(&dir.path().join("nc"), &format!("[ \"$1\" = -U ] || exit 2; exec {CARRY} unix \"$2\""))
         .unwrap();
     let confined = ClientKey::generate(dir.path(), "confined", "ed25519", "").unwrap();
@@ -128,14 +128,21 @@ async fn openssh_recipes_connect() {
         let target = Target { wrapper_address: address.parse().unwrap(), ..fixture.target() };
         soon(Connector::new(options).client(target).check_status()).await
     };
-    let by_socat = recipe("UNIX-CONNECT");
-    call(&fixture.key, by_socat.clone(), &fixture.wrapper.address).await.unwrap();
-    let by_nc = by_socat.iter().map(|it| it.replace("socat - UNIX-CONNECT:", "nc -U ")).collect();
-    call(&fixture.key, by_nc, &fixture.wrapper.address).await.unwrap();
+    let dial = recipe("dial-stdio");
+    call(&fixture.key, dial.clone(), &fixture.wrapper.address).await.unwrap();
+    for other in ["socat - UNIX-CONNECT:{{wrapper_path}}", "nc -U {{wrapper_path}}"] {
+        assert!(GUIDE.contains(&format!("`{other}`")));
+        let replaced: Vec<String> = dial
+            .iter()
+            .map(|it| it.replace("grit-wrapper dial-stdio --address {{wrapper_address}}", other))
+            .collect();
+        assert_ne!(replaced, dial);
+        call(&fixture.key, replaced, &fixture.wrapper.address).await.unwrap();
+    }
     call(&fixture.key, recipe("{{wrapper_port}}"), &port.address).await.unwrap();
     // It requests the first wrapper, and gets the one of its key.
     wrapper.set(|script| script.failure_reason = "the confined one".to_owned());
-    let report = call(&confined, by_socat, &fixture.wrapper.address).await.unwrap();
+    let report = call(&confined, dial, &fixture.wrapper.address).await.unwrap();
     assert_eq!(report.failure_reason, "the confined one");
     call(&confined, recipe("{{wrapper_port}}"), &port.address).await.unwrap_err();
 

@@ -1,6 +1,6 @@
-//! The operator's commands: `status`, `jobs`, `drain`, `cancel`, `start` and `wait`, which connect to a running wrapper.
+//! The operator's commands: `status`, `jobs`, `drain`, `cancel`, `start` and `wait`, which connect to a running wrapper, and `dial-stdio`.
 //!
-//! Every command prints text, or JSON with `--json`. Exit codes: 0 success, 1 other error, 2 cannot connect, 3 timed out, 4 the runner
+//! Every other command prints text, or JSON with `--json`. Exit codes: 0 success, 1 other error, 2 cannot connect, 3 timed out, 4 the runner
 //! exited, but the drain was not clean.
 
 use std::{
@@ -18,6 +18,7 @@ use tonic::{Response, transport::Channel};
 
 use super::{
     client::Client,
+    dial_stdio,
     error::CommandError,
     stdout::print,
     view::{self, Drained},
@@ -107,6 +108,13 @@ pub enum Command {
         #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
         timeout: Option<Duration>,
     },
+    /// Connect standard input and output to the wrapper, for an SSH client. The command ends when the wrapper closes the connection,
+    /// or when standard output is closed.
+    DialStdio {
+        /// Address of the wrapper: unix:///absolute/path or tcp://host:port.
+        #[arg(long, env = "GRIT_WRAPPER_ADDRESS", value_name = "URL", default_value = listen::DEFAULT_ADDRESS)]
+        address: Address,
+    },
 }
 
 /// Executes a command and prints its output on stdout.
@@ -186,6 +194,7 @@ async fn carry_out(command: Command) -> Result<(), CommandError> {
             }
         }
         Command::Wait { common, goal, timeout } => finish(&common, goal, timeout, false, None).await,
+        Command::DialStdio { address } => dial_stdio::run(&address).await,
     }
 }
 

@@ -2,7 +2,10 @@
 
 use std::{
     fs, io,
-    os::unix::fs::{FileTypeExt, MetadataExt},
+    os::{
+        fd::OwnedFd,
+        unix::fs::{FileTypeExt, MetadataExt},
+    },
     path::Path,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
@@ -42,14 +45,31 @@ pub(super) enum Protocol {
     Other,
 }
 
-pub(super) async fn open(address: &Address) -> Result<(Box<dyn Bytes>, ReceivedPrefix), ConnectError> {
+/// A connection to a wrapper.
+#[derive(Debug)]
+pub(super) enum Stream {
+    Unix(UnixStream),
+    Tcp(TcpStream),
+}
+
+impl Stream {
+    /// The socket, without the runtime.
+    pub(super) fn into_std(self) -> io::Result<OwnedFd> {
+        match self {
+            Self::Unix(stream) => stream.into_std().map(OwnedFd::from),
+            Self::Tcp(stream) => stream.into_std().map(OwnedFd::from),
+        }
+    }
+}
+
+pub(super) async fn connect(address: &Address) -> Result<Stream, ConnectError> {
     match address {
         Address::Unix(path) => {
             let stream = UnixStream::connect(path).await.map_err(|error| explain_unix(path, error))?;
-            Ok(recorded(stream))
+            Ok(Stream::Unix(stream))
         }
         Address::Tcp(host) => match timeout(CONNECT_TIMEOUT, TcpStream::connect(host)).await {
-            Ok(Ok(stream)) => Ok(recorded(stream)),
+            Ok(Ok(stream)) => Ok(Stream::Tcp(stream)),
             Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionRefused => {
                 Err(ConnectError::NotListening)
             }
@@ -57,6 +77,13 @@ pub(super) async fn open(address: &Address) -> Result<(Box<dyn Bytes>, ReceivedP
             Err(_) => Err(ConnectError::Unreachable(CONNECT_TIMEOUT)),
         },
     }
+}
+
+pub(super) async fn open(address: &Address) -> Result<(Box<dyn Bytes>, ReceivedPrefix), ConnectError> {
+    Ok(match connect(address).await? {
+        Stream::Unix(stream) => recorded(stream),
+        Stream::Tcp(stream) => recorded(stream),
+    })
 }
 
 /// A stream that records the first bytes received.

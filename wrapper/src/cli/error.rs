@@ -20,6 +20,12 @@ pub enum CommandError {
     },
     #[error("the connection to {address} was lost before the wrapper responded")]
     ConnectionLost { address: Address },
+    #[error("the connection to {address} was interrupted")]
+    Interrupted {
+        address: Address,
+        #[source]
+        source: io::Error,
+    },
     #[error("{address} is GitLab's `gitlab-runner wrapper`, which does not support this command")]
     Upstream { address: Address },
     #[error("{address} is a gRPC server, but not a wrapper")]
@@ -86,6 +92,7 @@ impl CommandError {
             Self::TimedOut { .. } => 3,
             Self::NotClean(_) => 4,
             Self::ConnectionLost { .. }
+            | Self::Interrupted { .. }
             | Self::Upstream { .. }
             | Self::OtherServer { .. }
             | Self::TooOld { .. }
@@ -141,7 +148,9 @@ impl CommandError {
                 "Higher levels need the runner's HTTP server: set listen_address in its configuration, or \
                  --runner-listen-address of `grit-wrapper run`; or wait for level process."
             }
-            Self::Refused(_) | Self::NotStarted(_) | Self::Output(_) => return None,
+            Self::Interrupted { .. } | Self::Refused(_) | Self::NotStarted(_) | Self::Output(_) => {
+                return None;
+            }
         })
     }
 }

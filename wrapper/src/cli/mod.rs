@@ -4,6 +4,7 @@ pub mod args;
 mod client;
 pub mod commands;
 mod connect;
+mod dial_stdio;
 mod error;
 mod messages;
 pub mod run_flags;

@@ -12,6 +12,7 @@ mod blocked_io;
 mod callback;
 mod contract;
 mod control;
+mod dial_stdio;
 mod documented;
 mod handover;
 mod health_freshness;

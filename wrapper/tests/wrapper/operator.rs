@@ -139,7 +139,9 @@ async fn drain_can_be_cancelled_only_before_sigquit() {
 async fn unreachable_wrapper_exits_2() {
     let folder = tempfile::tempdir().unwrap();
     let address = format!("unix://{}", folder.path().join("none.sock").display());
-    for command in [&["status"][..], &["jobs"], &["drain"], &["cancel"], &["start"], &["wait"]] {
+    for command in
+        [&["status"][..], &["jobs"], &["drain"], &["cancel"], &["start"], &["wait"], &["dial-stdio"]]
+    {
         let refused = at(&address, command);
         assert_eq!(refused.status.code(), Some(2), "{command:?}: {}", stderr(&refused));
         assert!(stderr(&refused).contains("none.sock"), "{}", stderr(&refused));

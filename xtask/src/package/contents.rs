@@ -13,7 +13,7 @@ use super::{elf::Elf, write};
 use crate::steps::{output, root};
 
 /// Files that are installed unchanged: source and target path.
-const UNCHANGED_FILES: [(&str, &str); 8] = [
+const UNCHANGED_FILES: [(&str, &str); 10] = [
     ("wrapper/packaging/systemd/grit-wrapper.service", "usr/lib/systemd/system/grit-wrapper.service"),
     (
         "wrapper/packaging/systemd/gitlab-runner.service.d/grit-wrapper.conf",
@@ -26,6 +26,14 @@ const UNCHANGED_FILES: [(&str, &str); 8] = [
     (
         "wrapper/packaging/prometheus/grit-wrapper.rules.yml",
         "usr/share/grit-wrapper/prometheus/grit-wrapper.rules.yml",
+    ),
+    (
+        "wrapper/packaging/sshd/deploy-dial-stdio.conf",
+        "usr/share/grit-wrapper/sshd_config.d/deploy-dial-stdio.conf",
+    ),
+    (
+        "wrapper/packaging/sshd/deploy-forwarding.conf",
+        "usr/share/grit-wrapper/sshd_config.d/deploy-forwarding.conf",
     ),
     ("wrapper/packaging/deb/default", "etc/default/grit-wrapper"),
     ("wrapper/packaging/deb/needrestart.conf", "etc/needrestart/conf.d/grit-wrapper.conf"),
