@@ -6,6 +6,9 @@ use super::{
 };
 use crate::transport::{ExpectedKey, HostKeyRefusal, HostKeyVerdict, KeyOrigin, Route};
 
+const GUIDE: &str = "How to provide the keys of new hosts: \
+                     https://registry.terraform.io/providers/runner-tools/grit/latest/docs/guides/host-keys";
+
 pub(super) fn host_key(route: &Route, refusal: &HostKeyRefusal) -> Explained {
     let HostKeyRefusal { key_type, fingerprint, expected, line, searched, problem, .. } = refusal;
     let presented = format!("{} presented the {key_type} key {fingerprint}", server(route));
@@ -21,7 +24,7 @@ pub(super) fn host_key(route: &Route, refusal: &HostKeyRefusal) -> Explained {
             format!(
                 "Compare the fingerprint with the fingerprint on the host (`ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub`, or the \
                  console log of the first boot). If they are equal, set `host_key` of {}, or add this line to a known_hosts source:\n\n\
-                 {line}",
+                 {line}\n\n{GUIDE}",
                 match route.hop {
                     Some(hop) => format!("jump host {hop} in `ssh.proxy_jump`"),
                     None => "the runner manager".to_owned(),
@@ -32,7 +35,7 @@ pub(super) fn host_key(route: &Route, refusal: &HostKeyRefusal) -> Explained {
             "Host key has changed",
             format!("{presented}. Expected: {known}. This can be a man-in-the-middle attack."),
             format!(
-                "Find the cause before you continue. If the host was replaced, {}",
+                "Find the cause before you continue. If the host was replaced, {}\n\n{GUIDE}",
                 replaced(expected, line)
             ),
         ),

@@ -1,5 +1,5 @@
-//! The resource types of `hashicorp/aws`, `hashicorp/google` and `hashicorp/tls` that the modules in `examples/modules/` use: their schemas,
-//! reduced to the attributes and blocks that the modules name.
+//! The resource types and data sources of `hashicorp/aws`, `hashicorp/google`, `hashicorp/tls`, `hashicorp/local` and `hashicorp/external` that the
+//! modules in `examples/modules/` and the guides use: their schemas, reduced to the attributes and blocks that these name.
 //!
 //! `terraform test` with `mock_provider` needs schemas only. Names and types were compared with the documentation of those providers by hand;
 //! nothing here shows that a cloud accepts the values.
@@ -10,12 +10,14 @@ use async_trait::async_trait;
 use grit_provider::{
     Registry,
     schema::{
-        Attribute, AttributeConstraint, AttributePath, AttributeType, Block, Diagnostics, Dynamic,
-        NestedBlock, Provider, Resource, ResourceExt, Schema, ValueEmpty, schema,
+        Attribute, AttributeConstraint, AttributePath, AttributeType, Block, DataSource, Diagnostics,
+        Dynamic, NestedBlock, Provider, Resource, ResourceExt, Schema, ValueEmpty, schema,
     },
 };
 
-/// A resource type that has a schema, and stores what is planned.
+use super::local_file::LocalFile;
+
+/// A resource type that has a schema, and stores what is planned; or a data source that returns its arguments.
 struct Described(fn() -> Block);
 
 /// The providers, in one program.
@@ -25,7 +27,10 @@ pub fn registry() -> Registry {
         .resource("aws_instance", Described(aws_instance))
         .resource("google_compute_instance", Described(google_compute_instance))
         .resource("google_compute_instance_group_manager", Described(google_group))
+        .resource("local_file", LocalFile)
         .resource("tls_private_key", Described(tls_private_key))
+        .data_source("external", Described(external))
+        .data_source("google_compute_instance_guest_attributes", Described(guest_attributes))
 }
 
 struct Clouds;
@@ -170,6 +175,34 @@ fn tls_private_key() -> Block {
         private.sensitive = true;
     }
     key
+}
+
+fn external() -> Block {
+    block([("id", Computed, String), ("program", Required, texts()), ("result", Computed, text_map())])
+}
+
+fn guest_attributes() -> Block {
+    block([
+        ("id", Computed, String),
+        ("name", Required, String),
+        ("zone", Optional, String),
+        ("variable_key", Optional, String),
+        ("variable_value", Computed, String),
+    ])
+}
+
+#[async_trait]
+impl DataSource for Described {
+    type State<'a> = Dynamic;
+    type ProviderMetaState<'a> = ValueEmpty;
+
+    fn schema(&self, _: &mut Diagnostics) -> Option<Schema> {
+        Some(Schema { version: 0, block: self.0() })
+    }
+
+    async fn read<'a>(&self, _: &mut Diagnostics, config: Dynamic, _: ValueEmpty) -> Option<Dynamic> {
+        Some(config)
+    }
 }
 
 impl ResourceExt for Described {}

@@ -43,7 +43,8 @@ pub struct Run {
 
 impl Workspace {
     /// An empty configuration that can require the named providers of the last build: `lab` is `runner-tools/lab`, whose
-    /// program is `terraform-provider-lab`. `aws` is the stand-in for `hashicorp/aws`, which is the program of `lab`.
+    /// program is `terraform-provider-lab`. `aws` and `local` are the stand-ins for `hashicorp/aws` and `hashicorp/local`, which are the
+    /// program of `lab`.
     ///
     /// No `init` is needed, unless the configuration has modules: then [`get`](Self::get) installs them.
     ///
@@ -60,11 +61,11 @@ impl Workspace {
         let mut overrides = String::new();
         for name in providers {
             let program = format!("terraform-provider-{name}");
-            let aws = *name == "aws";
-            let built = binaries::built(if aws { "terraform-provider-lab" } else { &program })?;
+            let public = matches!(*name, "aws" | "local");
+            let built = binaries::built(if public { "terraform-provider-lab" } else { &program })?;
             symlink(built, root.join("plugins").join(&program))
                 .with_context(|| format!("linking {program}"))?;
-            let namespace = if aws { "hashicorp" } else { "runner-tools" };
+            let namespace = if public { "hashicorp" } else { "runner-tools" };
             overrides += &format!("\"{namespace}/{name}\" = \"{}\"\n", root.join("plugins").display());
         }
         // No other provider can be installed, so that no test depends on a network.

@@ -3,6 +3,7 @@
 //! The providers of the clouds are stand-ins with schemas only (`grit_tests::lab_provider::clouds`).
 
 use std::{
+    collections::BTreeSet,
     fs,
     os::unix::fs::symlink,
     path::{Path, PathBuf},
@@ -15,17 +16,20 @@ use grit_tests::{
 };
 use serde_json::json;
 
-const MODULES: [&str; 4] = ["cloud-init", "rollout", "runner-manager-aws", "runner-manager-google"];
+const MODULES: [&str; 5] =
+    ["cloud-init", "prometheus", "rollout", "runner-manager-aws", "runner-manager-google"];
 
 /// The providers that the modules require, with the program that serves each.
-const PROVIDERS: [(&str, &str, &str); 4] = [
+const PROVIDERS: [(&str, &str, &str); 6] = [
     ("hashicorp/aws", "6.0.0", "terraform-provider-clouds"),
+    ("hashicorp/external", "2.3.0", "terraform-provider-clouds"),
+    ("hashicorp/local", "2.5.0", "terraform-provider-clouds"),
     ("hashicorp/google", "6.0.0", "terraform-provider-clouds"),
     ("hashicorp/tls", "4.0.0", "terraform-provider-clouds"),
     ("runner-tools/grit", "0.1.0", "terraform-provider-grit"),
 ];
 
-fn copy(from: &Path, to: &Path) {
+pub(crate) fn copy(from: &Path, to: &Path) {
     fs::create_dir_all(to).unwrap();
     for entry in fs::read_dir(from).unwrap() {
         let entry = entry.unwrap();
@@ -109,6 +113,33 @@ fn modules_are_formatted() {
     let mut workspace = workspace();
     let run = run_in(&mut workspace, "cloud-init", &["fmt", "-check", "-recursive", ".."]);
     assert_eq!((run.code, run.stdout.as_str()), (Some(0), ""), "{}", run.stderr);
+}
+
+/// Each block of the guide is a configuration without the provider requirements and the variables.
+#[test]
+fn host_keys_guide_is_valid() {
+    const GUIDE: &str = include_str!("../../../docs/guides/host-keys.md");
+    let mut workspace = workspace();
+    let blocks: Vec<&str> =
+        GUIDE.split("```terraform\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
+    assert_eq!(blocks.len(), 6);
+    for (index, block) in blocks.into_iter().enumerate() {
+        let words: BTreeSet<&str> =
+            block.split(|letter: char| !letter.is_alphanumeric() && !matches!(letter, '_' | '.')).collect();
+        let variables = words.iter().filter_map(|word| word.strip_prefix("var."));
+        let variables: String = variables.map(|name| format!("variable \"{name}\" {{}}\n")).collect();
+        let names = PROVIDERS.map(|(source, ..)| (source, source.rsplit('/').next().unwrap()));
+        let used = names.iter().filter(|(_, name)| block.contains(&format!("\"{name}")));
+        let required: String =
+            used.map(|(source, name)| format!("    {name} = {{ source = \"{source}\" }}\n")).collect();
+        let head = format!("terraform {{\n  required_providers {{\n{required}  }}\n}}\n");
+        workspace.write(&format!("modules/guide-{index}/versions.tf"), &(head + &variables)).unwrap();
+        workspace.write(&format!("modules/guide-{index}/main.tf"), block).unwrap();
+        let run = run_in(&mut workspace, &format!("guide-{index}"), &["validate", "-no-color"]);
+        assert_eq!(run.code, Some(0), "{block}\n{}", run.stderr);
+        let run = run_in(&mut workspace, &format!("guide-{index}"), &["fmt", "-check", "-diff", "main.tf"]);
+        assert_eq!((run.code, run.stdout.as_str()), (Some(0), ""), "{}", run.stderr);
+    }
 }
 
 /// GRIT's module `google/runner`, as far as a rollout depends on it: the inputs of the guide, and all outputs. No `create_before_destroy`.
