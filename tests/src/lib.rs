@@ -1,12 +1,14 @@
 //! The harness of the end-to-end tests and the demo: real peers, and stand-ins for peers that are not available.
 
 pub mod bench;
+pub mod dashboard;
 pub mod debian;
 pub mod lab;
 pub mod lab_provider;
 pub mod link;
 pub mod poll;
 pub mod program;
+pub mod prometheus;
 pub mod provider_client;
 pub mod rollout;
 pub mod ssh_server;

@@ -37,8 +37,13 @@ impl Rollout {
 
     /// A deployment with a `main.tf` of the test's own; `providers.tf` stands beside it.
     pub fn of(main: &str) -> anyhow::Result<Self> {
+        Self::with_providers(main, &["grit", "lab"])
+    }
+
+    /// The same, with these providers.
+    pub fn with_providers(main: &str, providers: &[&str]) -> anyhow::Result<Self> {
         let lab = Lab::start()?;
-        let workspace = Workspace::new(&["grit", "lab"])?;
+        let workspace = Workspace::new(providers)?;
         workspace.write("providers.tf", include_str!("providers.tf"))?;
         workspace.write("main.tf", main)?;
         let variables = Map::from_iter([

@@ -22,6 +22,8 @@ enum Check {
 }
 
 const DOCUMENT_BLOCKS: &str = "tests/tests/e2e/document_blocks.rs";
+const HOST_KEYS: &str = "tests/tests/ssh/host_keys_guide.rs";
+const MONITORING: &str = "tests/tests/e2e/monitoring.rs";
 const QUICK_START: &str = "tests/tests/e2e/quick_start.rs";
 const SSH_RECIPES: &str = "tests/tests/ssh/recipes.rs";
 const TWO_DIRECTORIES: &str =
@@ -95,6 +97,19 @@ const BLOCKS: &[(&str, &[(&str, Check)])] = &[
         ],
     ),
     (
+        "docs/guides/host-keys.md",
+        &[
+            ("resource \"tls_private_key\"", Test("tests/tests/e2e/modules.rs")),
+            ("#!/bin/sh", Test(HOST_KEYS)),
+            ("provider \"grit\" {", Test("tests/tests/e2e/modules.rs")),
+            ("resource \"google_compute_instance\"", Test("tests/tests/e2e/modules.rs")),
+            ("#!/bin/sh", Test(HOST_KEYS)),
+            ("data \"external\"", Test("tests/tests/e2e/modules.rs")),
+            ("provider \"grit\" {", Test("tests/tests/e2e/modules.rs")),
+            ("provider \"grit\" {", Test("tests/tests/e2e/modules.rs")),
+        ],
+    ),
+    (
         "docs/guides/hosts.md",
         &[
             ("mkdir -p /etc/systemd/system", Test("tests/tests/e2e/hosts_guide.rs")),
@@ -111,6 +126,7 @@ const BLOCKS: &[(&str, &[(&str, Check)])] = &[
             ("terraform apply -json", Test("tests/tests/e2e/migration.rs")),
         ],
     ),
+    ("docs/guides/monitoring.md", &[("resource \"terraform_data\"", Test(MONITORING))]),
     (
         "docs/guides/quick-start.md",
         &[
@@ -130,7 +146,14 @@ const BLOCKS: &[(&str, &[(&str, Check)])] = &[
     ),
     (
         "docs/guides/security.md",
-        &[("restrict,port-forwarding", Test(SSH_RECIPES)), ("restrict,command", Test(SSH_RECIPES))],
+        &[
+            ("restrict,port-forwarding", Test(SSH_RECIPES)),
+            ("restrict,command", Test(SSH_RECIPES)),
+            (
+                "ln -s /usr/share/grit-wrapper",
+                Unchecked("docs/guides/hosts.md has the same command, and its test"),
+            ),
+        ],
     ),
     (
         "docs/guides/ssh.md",
@@ -179,6 +202,14 @@ const BLOCKS: &[(&str, &[(&str, Check)])] = &[
             ("mkdir -p /etc/systemd/system", Test("tests/tests/e2e/systemd_upgrade.rs")),
             ("mkdir -p /etc/systemd/system", Test("tests/tests/e2e/systemd_upgrade.rs")),
             ("grit-wrapper drain --wait", Test("tests/tests/e2e/systemd_upgrade.rs")),
+        ],
+    ),
+    (
+        "examples/modules/prometheus/README.md",
+        &[
+            ("# The module gets the map", Test("tests/testkit/tests/modules.rs")),
+            ("scrape_configs:", Test(MONITORING)),
+            ("scrape_configs:", Test(MONITORING)),
         ],
     ),
     (

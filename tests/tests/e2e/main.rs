@@ -29,6 +29,7 @@ mod malformed_wrapper;
 mod many_managers;
 mod migration;
 mod modules;
+mod monitoring;
 mod mutual_guards;
 mod network_cut;
 mod no_secrets;

@@ -117,4 +117,12 @@ fn alerts_are_documented_and_tested_both_ways() {
         fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/wrapper/metrics.md")).unwrap();
     let rows = docs.lines().filter_map(|line| line.strip_prefix("| `GritWrapper")?.split_once('`'));
     assert_eq!(rows.map(|(name, _)| format!("GritWrapper{name}")).collect::<BTreeSet<_>>(), alerts);
+
+    let guide =
+        fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/guides/monitoring.md")).unwrap();
+    let sections = guide.lines().filter_map(|line| line.strip_prefix("### ")).map(str::to_owned);
+    assert_eq!(sections.collect::<BTreeSet<_>>(), alerts, "each alert has a section in the guide");
+    let page = "https://registry.terraform.io/providers/runner-tools/grit/latest/docs/guides/monitoring#";
+    let links: BTreeSet<_> = alerts.iter().map(|alert| format!("{page}{}", alert.to_lowercase())).collect();
+    assert_eq!(after(&rules, "runbook_url: "), links);
 }

@@ -1,0 +1,52 @@
+# The module gets the map that the rollout gets. `depends_on` keeps the target of an old manager until its drain has ended.
+module "prometheus" {
+  source = "../.."
+
+  runner_managers   = local.runner_managers
+  targets_directory = "/etc/prometheus/file_sd"
+  labels            = { environment = "production" }
+}
+
+module "rollout" {
+  source = "../../../rollout"
+
+  runner_managers = local.runner_managers
+
+  depends_on = [module.prometheus]
+}
+
+locals {
+  runner_managers = {
+    for key, instance in aws_instance.manager : key => {
+      instance_id     = instance.id
+      instance_name   = key
+      address         = instance.private_ip
+      wrapper_address = "unix:///run/grit-wrapper/wrapper.sock"
+    }
+  }
+}
+
+resource "aws_instance" "manager" {
+  for_each = var.instances
+
+  ami           = each.value
+  instance_type = "t3.small"
+
+  lifecycle {
+    create_before_destroy = true
+  }
+}
+
+variable "instances" {
+  description = "The image of each runner manager. The key names manager and version, for example `blue-v2`."
+  type        = map(string)
+}
+
+# For provisioning of the Prometheus server.
+output "prometheus_config" {
+  value = module.prometheus.prometheus_config
+}
+
+output "dashboard" {
+  value = module.prometheus.dashboard
+}

@@ -1,0 +1,148 @@
+//! The module `prometheus` with a real Prometheus, through a rollout.
+
+use std::{collections::BTreeMap, fs, path::Path, time::Duration};
+
+use grit_tests::{
+    dashboard::{self, Query},
+    prometheus::{Prometheus, Series, now, promtool},
+    rollout::{Rollout, assert_order},
+    sshd::free_address,
+};
+use serde_json::json;
+
+use crate::modules::copy;
+
+const GUIDE: &str = include_str!("../../../docs/guides/monitoring.md");
+const DASHBOARD: &str = include_str!("../../../examples/modules/prometheus/files/dashboard.json");
+const README: &str = include_str!("../../../examples/modules/prometheus/README.md");
+
+fn modules() -> std::path::PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/modules")
+}
+
+/// The configuration of this test, with the block of the guide and a shorter sleep.
+fn configuration() -> String {
+    let block = GUIDE.split("```terraform\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    assert!(block.contains("sleep 30"), "{block}");
+    include_str!("monitoring/main.tf").to_owned() + "\n" + &block.replace("sleep 30", "sleep 2")
+}
+
+/// Whether a series has each label of the legend, and a value.
+fn has_data(query: &Query, found: &[Series]) -> bool {
+    let is_complete = |series: &Series| query.labels().iter().all(|label| series.labels.contains_key(*label));
+    let mut values = found.iter().flat_map(|series| &series.samples);
+    found.iter().all(is_complete) && values.any(|(_, value)| value.is_finite())
+}
+
+#[test]
+fn prometheus_shows_a_rollout_until_the_end_of_the_drain() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut rollout = Rollout::with_providers(&configuration(), &["grit", "lab", "local"]).unwrap();
+    for module in ["prometheus", "rollout"] {
+        copy(&modules().join(module), &rollout.workspace.root().join("modules").join(module));
+    }
+    let metrics: BTreeMap<_, _> =
+        ["m1-v1", "m1-v2"].map(|name| (name, free_address().unwrap().to_string())).into();
+    let addresses: BTreeMap<String, String> =
+        metrics.iter().map(|(name, address)| ((*name).to_owned(), format!("tcp://{address}"))).collect();
+    rollout.lab.cloud().shape(move |name, spec| {
+        *spec = spec.clone().wrapper(&["--http-listen", &addresses[name], "--probe-interval", "200ms"]);
+    });
+    rollout.set("metrics", json!(metrics)).unwrap();
+    rollout.set("prometheus", json!(folder.path())).unwrap();
+    rollout.workspace.get().unwrap().succeeded();
+    rollout.managers(&["m1-v1"]).unwrap();
+    rollout.workspace.apply().unwrap().succeeded();
+
+    let output = rollout.workspace.run(["output", "-raw", "prometheus_config"]).unwrap().succeeded().stdout;
+    fs::write(folder.path().join("prometheus.yml"), output).unwrap();
+    fs::copy(
+        modules().join("prometheus/files/grit-wrapper.rules.yml"),
+        folder.path().join("grit-wrapper.rules.yml"),
+    )
+    .unwrap();
+    promtool(folder.path(), &["check", "config", "prometheus.yml"]).unwrap();
+    let prometheus = Prometheus::start(folder.path()).unwrap();
+    prometheus.wait_for("grit_wrapper_runner_health_level{instance=\"m1-v1\"} >= 3");
+    let start = now();
+    rollout.lab.queue().submit(2, Duration::from_millis(500));
+    prometheus.wait_for("grit_wrapper_runner_ended_jobs_total{instance=\"m1-v1\",result=\"success\"} >= 2");
+
+    let jobs = rollout.hold_jobs(1);
+    rollout.managers(&["m1-v2"]).unwrap();
+    let run = rollout.apply_while(|| {
+        rollout.wait_for_drain("m1-v1");
+        prometheus.wait_for("count_over_time((grit_wrapper_runner_state{instance=\"m1-v1\",state=\"draining\"} == 1)[1m:200ms]) >= 10");
+        prometheus.wait_for("up{instance=\"m1-v2\"} == 1");
+        rollout.lab.queue().release(&jobs);
+    });
+    let timeline = run.unwrap().succeeded().timeline();
+    assert_order(
+        &timeline,
+        &[
+            "complete update module.rollout.grit_runner_health.this",
+            "complete delete module.rollout.grit_runner_drain.this[\"m1-v1\"]",
+            "start delete module.prometheus.local_file.targets[\"m1-v1\"]",
+            "start delete lab_instance.manager[\"m1-v1\"]",
+        ],
+    );
+    let order =
+        ["module.rollout.grit_runner_drain.this", "terraform_data.last_scrape", "lab_instance.manager"];
+    let order = order.map(|name| format!("complete delete {name}[\"m1-v1\"]"));
+    assert_order(&timeline, &order.each_ref().map(String::as_str));
+
+    // The wrapper reported the end of the runner and of its drain.
+    for series in [
+        "grit_wrapper_runner_state{instance=\"m1-v1\",state=\"stopped\"}",
+        "grit_wrapper_drains_total{instance=\"m1-v1\",outcome=\"clean\"}",
+    ] {
+        prometheus.wait_for(&format!("max_over_time({series}[5m]) == 1"));
+    }
+    grit_tests::poll::until("only the new target is left", Duration::from_secs(60), || {
+        let targets = prometheus.get("targets", &[("state", "active")]).unwrap();
+        let targets = targets["activeTargets"].as_array().cloned().unwrap_or_default();
+        let names: Vec<_> = targets.iter().map(|target| target["labels"]["instance"].clone()).collect();
+        if names == ["m1-v2"] { Ok(()) } else { Err(names) }
+    });
+    assert_eq!(fs::read_dir(folder.path().join("targets")).unwrap().count(), 1);
+
+    let times = (start, now());
+    let (panels, annotations) = dashboard::read(DASHBOARD).unwrap();
+    let run = |query: &Query| {
+        let series = prometheus.query_range(&query.expression, times, 0.2).unwrap();
+        assert!(has_data(query, &series), "{query:?}: {series:?}");
+        series
+    };
+    annotations.iter().for_each(|query| drop(run(query)));
+    let drawn: Vec<_> = panels
+        .into_iter()
+        .map(|panel| (panel.clone(), panel.query.as_ref().map(run).unwrap_or_default()))
+        .collect();
+    assert!(drawn.iter().filter(|(_, series)| !series.is_empty()).count() >= 12);
+    if let Some(picture) = std::env::var_os("GRIT_DRAW_DASHBOARD") {
+        fs::write(picture, dashboard::draw(&drawn, times)).unwrap();
+    }
+    let firing = prometheus.query_range("ALERTS{alertstate=\"firing\"}", times, 0.2).unwrap();
+    assert!(firing.is_empty(), "{firing:?}");
+    let values = prometheus.get("label/instance/values", &[("match[]", "up{job=\"grit-wrapper\"}")]).unwrap();
+    assert_eq!(values, json!(["m1-v1", "m1-v2"]));
+}
+
+#[test]
+fn module_has_the_rules_of_the_package() {
+    let package = include_str!("../../../wrapper/packaging/prometheus/grit-wrapper.rules.yml");
+    let module = fs::read_to_string(modules().join("prometheus/files/grit-wrapper.rules.yml")).unwrap();
+    assert!(package == module, "copy the rules of the package to the module");
+}
+
+#[test]
+fn documented_service_discovery_is_valid() {
+    let blocks: Vec<_> =
+        README.split("```yaml\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
+    assert_eq!(blocks.len(), 2);
+    let folder = tempfile::tempdir().unwrap();
+    for block in blocks {
+        fs::write(folder.path().join("prometheus.yml"), block).unwrap();
+        promtool(folder.path(), &["check", "config", "--syntax-only", "prometheus.yml"]).unwrap();
+    }
+}
