@@ -13,6 +13,7 @@ mod machine;
 mod plugin;
 mod site;
 mod watch;
+mod week;
 mod wrapper;
 
 use std::time::{Duration, Instant};
@@ -56,6 +57,11 @@ const ALL: &[Bench] = &[
         name: "wrapper",
         about: "the wrapper on its host: start, memory, wake-ups, sizes",
         run: wrapper::run,
+    },
+    Bench {
+        name: "week",
+        about: "what accumulates in a wrapper: memory, descriptors and log after many restarts, probes and clients",
+        run: week::run,
     },
 ];
 

@@ -17,13 +17,16 @@ use hyper_util::rt::TokioIo;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 use tokio::net::UnixStream;
-use tonic::transport::Endpoint;
+use tonic::transport::{Channel, Endpoint};
 
 use crate::{
     lab::host::procs,
     sshd::{self, ClientKey, Sshd},
     terraform,
 };
+
+/// The log of a wrapper, in its directory.
+pub(super) const LOG: &str = "wrapper.log";
 
 /// Limit for operations that normally finish immediately.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -157,9 +160,10 @@ impl Wrapper {
     pub(super) fn spawn(folder: &Path, options: &[&str], command: &[&str]) -> anyhow::Result<Wrapper> {
         let program = terraform::built("grit-wrapper")?;
         let (socket, tcp) = (folder.join("wrapper.sock"), sshd::free_address()?);
-        let log = File::create(folder.join("wrapper.log")).context("make the wrapper's log")?;
+        let log = File::create(folder.join(LOG)).context("make the wrapper's log")?;
         let child = Command::new(program)
-            .args(["run", "--log-level", "error"])
+            .args(["run"])
+            .args(if options.contains(&"--log-level") { &[][..] } else { &["--log-level", "error"] })
             .args(["--grpc-listen", &format!("unix://{}", socket.display())])
             .args(["--grpc-listen", &format!("tcp://{tcp}")])
             .args(options)
@@ -216,13 +220,17 @@ impl Drop for Wrapper {
 
 /// A connection to a unix socket without SSH, and the response of one call.
 pub(super) async fn first_answer(socket: &Path) -> anyhow::Result<()> {
+    ProcessWrapperClient::new(channel(socket).await?).check_status(CheckStatusRequest {}).await?;
+    Ok(())
+}
+
+/// A connection to a unix socket without SSH.
+pub(super) async fn channel(socket: &Path) -> anyhow::Result<Channel> {
     let stream = UnixStream::connect(socket).await?;
     let once = std::sync::Mutex::new(Some(TokioIo::new(stream)));
     let connector = tower::service_fn(move |_: tonic::transport::Uri| {
         let stream = once.lock().ok().and_then(|mut once| once.take());
         async move { stream.ok_or_else(|| std::io::Error::from(std::io::ErrorKind::NotConnected)) }
     });
-    let channel = Endpoint::from_static("http://localhost").connect_with_connector(connector).await?;
-    ProcessWrapperClient::new(channel).check_status(CheckStatusRequest {}).await?;
-    Ok(())
+    Ok(Endpoint::from_static("http://localhost").connect_with_connector(connector).await?)
 }

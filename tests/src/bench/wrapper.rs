@@ -54,7 +54,7 @@ fn starts(settings: Settings, runtime: &Runtime) -> anyhow::Result<Vec<Row>> {
 fn idle(settings: Settings, runtime: &Runtime) -> anyhow::Result<Vec<Row>> {
     let (warm, window) = if settings.quick { (1, 1) } else { (12, 30) };
     let folder = tempfile::tempdir().context("make a folder")?;
-    let (wrapper, plain) = (around_a_runner(folder.path())?, Sleeping::start()?);
+    let (wrapper, plain) = (around_a_runner(folder.path(), &[])?, Sleeping::start()?);
     runtime.block_on(wrapper.answers())?;
     thread::sleep(Duration::from_secs(warm));
 
@@ -79,7 +79,8 @@ fn idle(settings: Settings, runtime: &Runtime) -> anyhow::Result<Vec<Row>> {
     ])
 }
 
-fn around_a_runner(folder: &Path) -> anyhow::Result<Wrapper> {
+/// A wrapper with these options, around a runner with an HTTP server.
+pub(super) fn around_a_runner(folder: &Path, options: &[&str]) -> anyhow::Result<Wrapper> {
     let program = terraform::built("runner-stand-in")?.display().to_string();
     let config = folder.join("config.toml").display().to_string();
     // It requests jobs at a closed port; the result does not matter here.
@@ -90,7 +91,7 @@ fn around_a_runner(folder: &Path) -> anyhow::Result<Wrapper> {
     fs::write(&config, format!("concurrent = 1\n[[runners]]\n{section}")).context("write config.toml")?;
     let listen = free_address()?.to_string();
     let command = [&program, "run", "--config", &config, "--listen-address", &listen];
-    Wrapper::spawn(folder, &[], &command)
+    Wrapper::spawn(folder, options, &command)
 }
 
 struct Sleeping(std::process::Child);

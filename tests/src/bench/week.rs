@@ -1,0 +1,130 @@
+//! The events of a week in a short time: probes, restarts of the runner, scrapes, calls, and watches that come and go. Memory and descriptors
+//! must not grow after the first day, and clients must not fill the log.
+
+use std::{fs, thread, time::Duration};
+
+use anyhow::{Context, ensure};
+use grit_proto::wrapper_v1::{WatchRequest, wrapper_client::WrapperClient};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value as Json;
+use tokio::runtime::Runtime;
+
+use super::{
+    Row, Settings, machine,
+    site::{self, Wrapper},
+    wrapper::around_a_runner,
+};
+use crate::{lab::http, poll, sshd::free_address};
+
+const BENCH: &str = "week";
+const DAYS: usize = 7;
+
+pub(super) fn run(settings: &Settings) -> anyhow::Result<Vec<Row>> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let folder = tempfile::tempdir().context("make a folder")?;
+    let url = format!("http://{}", free_address()?);
+    let http_listen = url.replace("http:", "tcp:");
+    let options = [
+        &["--log-level", "info", "--http-listen", &http_listen, "--probe-interval", "20ms"][..],
+        &["--restart", "always", "--restart-delay", "10ms", "--restart-max-delay", "10ms"],
+    ];
+    let wrapper = around_a_runner(folder.path(), &options.concat())?;
+    runtime.block_on(wrapper.answers())?;
+
+    let per_day = settings.samples(100);
+    for round in 0..per_day {
+        hour(&runtime, &wrapper, &url, round)?;
+    }
+    let first = Usage::of(&wrapper, None)?;
+    let log = || fs::metadata(folder.path().join(site::LOG)).map(|found| found.len() as f64);
+    let (log_before, restarts_before) = (log()?, restarts(&runtime, &url)?);
+    for round in 0..per_day * (DAYS - 1) {
+        hour(&runtime, &wrapper, &url, round)?;
+    }
+    let last = Usage::of(&wrapper, Some(first.descriptors))?;
+    let restarts = restarts(&runtime, &url)? - restarts_before;
+    Ok(vec![
+        Row::new(BENCH, "memory growth after the first day (RssAnon)", last.memory - first.memory, "KB")
+            .budget(300.0),
+        Row::new(
+            BENCH,
+            "more descriptors than after the first day",
+            last.descriptors - first.descriptors,
+            "",
+        )
+        .budget(0.0),
+        Row::new(
+            BENCH,
+            "log per restart of the runner, all clients included",
+            (log()? - log_before) / restarts / 1000.0,
+            "KB",
+        )
+        .budget(8.0),
+    ])
+}
+
+/// What a wrapper holds.
+struct Usage {
+    memory: f64,
+    descriptors: f64,
+}
+
+impl Usage {
+    /// Waits until the connections of ended clients are closed: until at most `expected` descriptors are open, for a short time.
+    fn of(wrapper: &Wrapper, expected: Option<f64>) -> anyhow::Result<Self> {
+        let open = || fs::read_dir(format!("/proc/{}/fd", wrapper.pid())).map(|all| all.count() as f64);
+        for _ in 0..100 {
+            thread::sleep(Duration::from_millis(20));
+            if expected.is_some_and(|expected| open().is_ok_and(|open| open <= expected)) {
+                break;
+            }
+        }
+        Ok(Self { memory: machine::status(wrapper.pid(), "RssAnon") * 1.024, descriptors: open()? })
+    }
+}
+
+/// Some clients, and at times the end of the runner.
+fn hour(runtime: &Runtime, wrapper: &Wrapper, url: &str, round: usize) -> anyhow::Result<()> {
+    runtime.block_on(async {
+        for path in ["/metrics", "/status", "/jobs"] {
+            http::get(&format!("{url}{path}")).await?;
+        }
+        for _ in 0..5 {
+            site::first_answer(&wrapper.socket).await?;
+        }
+        let mut watches = Vec::new();
+        for _ in 0..4 {
+            let mut client = WrapperClient::new(site::channel(&wrapper.socket).await?);
+            let mut watch = client.watch(WatchRequest {}).await?.into_inner();
+            ensure!(watch.message().await?.is_some(), "a watch without a first message");
+            watches.push((client, watch));
+        }
+        anyhow::Ok(())
+    })?;
+    if round % 10 == 1 {
+        let status = || runtime.block_on(status(url));
+        let pid = status()?["pid"].as_i64().and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?));
+        kill_process(pid.context("no runner")?, Signal::KILL)?;
+        poll::until("the next runner", Duration::from_secs(60), || match status() {
+            Ok(status)
+                if status["pid"]
+                    .as_i64()
+                    .is_some_and(|new| Some(new) != pid.map(|pid| pid.as_raw_nonzero().get().into())) =>
+            {
+                Ok(())
+            }
+            other => Err(format!("{other:?}")),
+        });
+    }
+    Ok(())
+}
+
+async fn status(url: &str) -> anyhow::Result<Json> {
+    http::get(&format!("{url}/status")).await?.json()
+}
+
+fn restarts(runtime: &Runtime, url: &str) -> anyhow::Result<f64> {
+    let page = runtime.block_on(http::get(&format!("{url}/metrics")))?.text();
+    let line = page.lines().find_map(|line| line.strip_prefix("grit_wrapper_runner_restarts_total "));
+    line.and_then(|count| count.parse().ok()).context("no counter of restarts")
+}
