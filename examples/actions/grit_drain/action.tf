@@ -1,6 +1,6 @@
 action "grit_drain" "maintenance" {
   config {
-    # Of the drain resources, so that the action uses the same addresses as a rollout.
+    # From the drain resources, so that the action uses the same addresses as a rollout.
     runner_managers = { for key, drain in grit_runner_drain.example : key => drain.runner_manager }
     reason          = "kernel update"
 

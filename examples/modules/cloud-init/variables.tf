@@ -97,7 +97,7 @@ variable "host_key" {
 }
 
 variable "deploy_user" {
-  description = "User that the provider logs in as. It can reach the socket of the wrapper only."
+  description = "User that the provider logs in as. It can reach only the socket of the wrapper."
   type        = string
   default     = "deploy"
   nullable    = false

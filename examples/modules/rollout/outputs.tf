@@ -1,5 +1,5 @@
 output "grit_runner_managers" {
-  description = "The runner managers in the form of GRIT's contract. Give the root module an output of this name."
+  description = "The runner managers in the format of GRIT's contract. Add an output with this name to the root module."
   value       = grit_runner_health.this.runner_managers
   sensitive   = true
 }

@@ -1,5 +1,5 @@
 variable "runner_managers" {
-  description = "Runner managers of all active deployment versions. The key names manager and version (`blue-v2`): a new version has new keys. `worker_group` is the name of the autoscaling group in which the manager runs jobs."
+  description = "Runner managers of all active deployment versions. The key contains manager and version (`blue-v2`): a new version has new keys. `worker_group` is the name of the autoscaling group in which the manager runs jobs."
   type = map(object({
     instance_id     = string
     instance_name   = string

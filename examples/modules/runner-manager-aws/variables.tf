@@ -128,7 +128,7 @@ variable "boot_verify_timeout" {
 }
 
 variable "deploy_user" {
-  description = "User that the provider logs in as. It can reach the socket of the wrapper only."
+  description = "User that the provider logs in as. It can reach only the socket of the wrapper."
   type        = string
   default     = "deploy"
   nullable    = false

@@ -1,10 +1,10 @@
 output "runner_manager" {
-  description = "The runner manager as the module `rollout` takes it, with the name of its worker group."
+  description = "The runner manager in the format of the module `rollout`, with the name of its worker group."
   value       = merge(local.runner_manager, { worker_group = one(google_compute_instance_group_manager.workers[*].name) })
 }
 
 output "grit_runner_managers" {
-  description = "The runner manager in the form of GRIT's contract: a map with one entry. Merge the maps of all managers into the root module's output of this name."
+  description = "The runner manager in the format of GRIT's contract: a map with one entry. Merge the maps of all managers into the root module's output of this name."
   value       = { (var.name) = local.runner_manager }
 }
 

@@ -25,13 +25,13 @@ pub struct ProviderArgs {
 pub(crate) fn schema() -> Schema {
     let attributes = attribute_map! {
         ssh: ssh::schema =>
-            "Connection settings for the runner managers. **A value in this object overrides the value of a runner manager**; the \
-             environment supplies values that neither sets.",
+            "Connection settings for the runner managers. **A value in this object overrides the value of a runner manager**. \
+             Environment variables are used for values that neither sets.",
         retry: object(RetryArgs::attributes("see the resources")) =>
             "Retries of failed connections. `retry` of a resource takes precedence.",
         max_parallel: number => &format!(
-            "Maximum number of SSH connections that are established at the same time. Default {HANDSHAKES}; larger values have the \
-             effect of {HANDSHAKES}. At most {HANDSHAKES_PER_HOST} of them go to one server. It does not limit how many runner managers a \
+            "Maximum number of SSH connections that are established at the same time. Default {HANDSHAKES}; a larger value has \
+             the same effect as {HANDSHAKES}. At most {HANDSHAKES_PER_HOST} of them go to one server. It does not limit how many runner managers a \
              resource waits for: a resource waits for all its managers in parallel."
         ),
     };

@@ -290,15 +290,15 @@ pub(super) fn schema(description: &str) -> SchemaAttribute {
         host_keys: texts => "Host keys that are accepted for all runner managers: public keys and `SHA256:` fingerprints.",
         host_ca: texts => "Public keys of certificate authorities whose host certificates are accepted.",
         insecure_ignore_host_key: boolean =>
-            "Accept any host key. Man-in-the-middle attacks are then possible, and every run warns.",
+            "Accept any host key. Man-in-the-middle attacks are then possible, and every plan and apply shows a warning.",
         connect_timeout: text => &format!(
             "Timeout for establishing a connection, including the wait for other connections, jump hosts and all login attempts. Default `{}`.",
             human(CONNECT_TIMEOUT)
         ),
         call_timeout: text => &format!("Timeout of one call to a wrapper. Default `{}`.", human(CALL_TIMEOUT)),
         keepalive_interval: text => &format!(
-            "Time without a packet after which the provider sends a keepalive message. After three such intervals without a reply, and so \
-             after two keepalive messages, the provider closes the session. Default `{}`.",
+            "Time without a packet after which the provider sends a keepalive message. After three such intervals without a reply (two \
+             keepalive messages), the provider closes the session. Default `{}`.",
             human(KEEPALIVE_INTERVAL)
         ),
         proxy_jump: proxy_jump =>

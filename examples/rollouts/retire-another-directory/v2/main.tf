@@ -16,7 +16,7 @@ resource "aws_instance" "manager" {
   }
 }
 
-# The next version can retire this one in either way: its destroy drains the runners that are still running.
+# The next version can retire this one with either layout: destroy drains the runners that are still running.
 resource "grit_runner_drain" "manager" {
   for_each = var.managers
 

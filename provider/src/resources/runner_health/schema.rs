@@ -150,7 +150,7 @@ pub(super) fn schema() -> Schema {
                 "retry",
                 optional(
                     AttributeType::AttributeSingle(RetryArgs::attributes("until the timeout")),
-                    "Retries of failed connections. A booting host refuses connections for minutes.",
+                    "Retries of failed connections. A host can refuse connections for minutes while it boots.",
                 ),
             ),
             (

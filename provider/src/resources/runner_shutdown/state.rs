@@ -111,8 +111,8 @@ pub(super) fn at(key: &str) -> AttributePath {
 pub(super) fn schema() -> Schema {
     let mut schema = schema_of(
         0,
-        "Shuts down the runners of another deployment version when this resource is created, and waits until they have exited. A change \
-         works on the runner managers that are new or have not exited. Destroy has no effect.",
+        "Shuts down the runners of another deployment version when this resource is created, and waits until they have exited. An \
+         update shuts down only the runner managers that are new or have not exited. Destroy has no effect.",
         [
             ("id", computed(AttributeType::String, "Unique identifier, also of the drains on the hosts.")),
             (

@@ -31,7 +31,7 @@ resource "aws_instance" "manager" {
 }
 
 variable "instances" {
-  description = "The image of each runner manager. The key names manager and version, for example `blue-v2`."
+  description = "The image of each runner manager. The key contains manager and version, for example `blue-v2`."
   type        = map(string)
 }
 

@@ -1,5 +1,5 @@
 variable "managers" {
-  description = "The runner managers. The key names manager and version, for example `blue-v1`."
+  description = "The runner managers. The key contains manager and version, for example `blue-v1`."
   type = map(object({
     image             = string
     instance_template = string
