@@ -37,7 +37,7 @@ pub(crate) fn invalid_address(problem: impl Display) -> FunctionError {
 /// Two runner managers with the same address of host and wrapper, or the same instance.
 pub(crate) fn same_target(path: &AttributePath, other: &AttributePath, what: &str) -> Explained {
     invalid(format!(
-        "`{path}` and `{other}` have the same {what}: each runner manager must be in the map once."
+        "`{path}` and `{other}` have the same {what}: each runner manager must be in the map only once."
     ))
 }
 

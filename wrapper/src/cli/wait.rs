@@ -69,7 +69,7 @@ pub(super) async fn wait(
         progress,
         begin,
         next_line: begin + LINE_INTERVAL,
-        last: "has no known state: the wrapper has not responded yet".to_owned(),
+        last: "is in an unknown state: the wrapper has not responded yet".to_owned(),
         written: None,
         seen: false,
         lost: false,
@@ -213,7 +213,7 @@ impl Watcher {
     }
 
     fn lose(&mut self) -> io::Result<()> {
-        "has no known state: the wrapper does not respond".clone_into(&mut self.last);
+        "is in an unknown state: the wrapper does not respond".clone_into(&mut self.last);
         if !std::mem::replace(&mut self.lost, true) {
             self.say("lost the connection to the wrapper; reconnecting")?;
         }

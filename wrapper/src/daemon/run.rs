@@ -54,7 +54,7 @@ pub enum RunError {
     HttpAddress,
     #[error("cannot open the state file")]
     Store(#[from] StoreError),
-    #[error("cannot find out whether the previous wrapper's runner is still running")]
+    #[error("cannot determine whether the previous wrapper's runner is still running")]
     Adopt(#[source] std::io::Error),
     #[error(transparent)]
     Task(#[from] TaskFailed),

@@ -284,7 +284,7 @@ async fn wait_shows_progress_in_one_terminal_line() {
 
     // The wrapper is replaced meanwhile, and the wait goes on.
     wrapper.signal(rustix::process::Signal::USR1);
-    terminal.shows("\r\u{1b}[Khas no known state: the wrapper does not respond").await;
+    terminal.shows("\r\u{1b}[Kis in an unknown state: the wrapper does not respond").await;
     assert_eq!(terminal.process.try_wait().unwrap(), None);
     wrapper.ended().await;
     let next = Start::again(wrapper.into_folder()).flags(&["--start-grace=0s"]).child(&[]);

@@ -190,7 +190,7 @@ fn drain(page: &mut MetricsText, drain: Option<&Drain>) {
 fn drains(page: &mut MetricsText, counters: &Counters) {
     page.counter(
         "grit_wrapper_drains_total",
-        "Drains that are over, by the mode that was requested first, and by outcome.",
+        "Completed drains, by the mode that was requested first, and by outcome.",
     );
     for (mode, name) in MODES {
         for outcome in StopOutcome::ALL.map(Some).into_iter().chain([None]) {

@@ -223,7 +223,7 @@ fn clear(address: &Address, path: &Path) -> Result<Attempt<()>, ListenError> {
             fs::remove_file(path).map_err(io("remove the stale socket"))?;
             Ok(Attempt::Ours(()))
         }
-        Err(error) => Err(io("find out whether the existing socket is in use")(error)),
+        Err(error) => Err(io("determine whether the existing socket is in use")(error)),
     }
 }
 

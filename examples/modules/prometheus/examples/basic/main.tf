@@ -1,4 +1,4 @@
-# The module gets the map that the rollout gets. `depends_on` keeps the target of an old manager until its drain has ended.
+# Pass the same map to this module and to the rollout. `depends_on` keeps the target of an old manager until its drain has ended.
 module "prometheus" {
   source = "../.."
 
