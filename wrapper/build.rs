@@ -1,8 +1,8 @@
-//! Links the unwinder into the program, so that it needs no shared library beside libc, and has its revision written into release builds.
+//! Links the unwinder statically, so that the program needs no shared library except libc, and adds the revision to release builds.
 //!
-//! Rust's standard library asks the linker for `-lgcc_s`, which is a shared library of its own on GNU systems: one more thing for a host to
-//! have, and some hundred kilobytes of mapped memory in an idle wrapper. A linker script of that name, found first, answers with the
-//! static half of the same library. Where that half is not installed, or with another libc, nothing is changed.
+//! Rust's standard library asks the linker for `-lgcc_s`, which is a separate shared library on GNU systems: another requirement for a host,
+//! and some hundred kilobytes of mapped memory in an idle wrapper. A linker script of that name, which the linker finds first, selects the
+//! static part of the same library. If this part is not installed, or with another libc, nothing is changed.
 
 #[path = "build/revision.rs"]
 mod revision;
@@ -29,7 +29,7 @@ fn main() -> std::io::Result<()> {
     Ok(())
 }
 
-/// Sets `GRIT_REVISION` for the compiler, unless who builds has set it. Only in release builds: others would be built anew after each commit.
+/// Sets `GRIT_REVISION` for the compiler, unless it is set. Only in release builds: other builds would be rebuilt after each commit.
 fn write_revision() {
     println!("cargo::rerun-if-env-changed=GRIT_REVISION");
     let is_release = env::var("PROFILE").is_ok_and(|profile| profile == "release");
@@ -45,7 +45,7 @@ fn write_revision() {
     }
 }
 
-/// Whether the C compiler, which links for Rust, has the static unwinder. It echoes a name that it cannot find.
+/// Whether the C compiler, which links for Rust, has the static unwinder. The compiler prints the name unchanged if it cannot find the file.
 fn has_archive() -> bool {
     let found = Command::new("cc").arg("-print-file-name=libgcc_eh.a").output();
     found.is_ok_and(|found| Path::new(String::from_utf8_lossy(&found.stdout).trim()).is_absolute())

@@ -30,7 +30,7 @@ async fn main() -> ExitCode {
         }
     }
     println!("{}", watches.len());
-    // Connections live on beside it: they answer what HTTP/2 asks.
+    // Connections stay open in parallel: they respond to HTTP/2 control frames.
     let end = tokio::task::spawn_blocking(|| std::io::stdin().read(&mut [0]));
     let ended = matches!(end.await, Ok(Ok(0)));
     drop(watches);

@@ -21,14 +21,14 @@ struct Habits {
     /// Write a line here for everything that happens: `ready`, and the name of each signal.
     #[arg(long)]
     record: Option<PathBuf>,
-    /// End when this process has gone: that of the test, so that nothing outlives a test that was killed. Whatever else has the folder of
-    /// the record among its arguments, such as the wrapper, is the test's as well and is killed.
+    /// Exit when this process, the test, has exited, so that no process survives a killed test. All processes that have the directory of the
+    /// record in their arguments, such as the wrapper, belong to the test, and are killed.
     #[arg(long)]
     lives_with: Option<i32>,
-    /// Install the handlers only after so many milliseconds.
+    /// Install the handlers only after this many milliseconds.
     #[arg(long, default_value_t = 0)]
     handlers_after: u64,
-    /// Finish so many milliseconds after SIGQUIT, as with a job that runs. Without it SIGQUIT ends the child at once.
+    /// Exit this many milliseconds after SIGQUIT, as with a running job. Without it SIGQUIT ends the child immediately.
     #[arg(long, default_value_t = 0)]
     jobs_take: u64,
     /// Do not end on SIGQUIT.
@@ -37,14 +37,14 @@ struct Habits {
     /// Do not end on SIGTERM.
     #[arg(long)]
     ignore_term: bool,
-    /// Leave a process behind in the group, which ignores what it can, and write its number here.
+    /// Leave a process behind in the group that ignores all signals it can, and write its PID here.
     #[arg(long)]
     grandchild: Option<PathBuf>,
-    /// Start jobs as GitLab Runner does, each a process group of its own: one that ignores what it can, one that has left its parent and its
-    /// session as well, and one with an empty environment. They outlive the child.
+    /// Start jobs as GitLab Runner does, each in a separate process group: one that ignores all signals it can, one that has also left its
+    /// parent and its session, and one with an empty environment. They keep running after the exit of the child.
     #[arg(long)]
     stubborn_jobs: bool,
-    /// End so many milliseconds after SIGTERM, as GitLab Runner does after its own `shutdown_timeout`.
+    /// Exit this many milliseconds after SIGTERM, as GitLab Runner does after its `shutdown_timeout`.
     #[arg(long, default_value_t = 0)]
     term_takes: u64,
     /// Write so many bytes of a known pattern to stdout.
@@ -124,7 +124,7 @@ async fn main() -> std::io::Result<ExitCode> {
 }
 
 fn start_stubborn_jobs(habits: &Habits) -> std::io::Result<()> {
-    // It goes with the test as well, and has its folder among its arguments.
+    // It exits with the test as well, and has the test's directory in its arguments.
     let script = "trap '' QUIT TERM HUP INT; while kill -0 $0 2>/dev/null; do sleep 1; done";
     let test = habits.lives_with.unwrap_or(1).to_string();
     let folder = habits.record.as_deref().and_then(Path::parent).unwrap_or(Path::new("/"));
@@ -135,13 +135,13 @@ fn start_stubborn_jobs(habits: &Habits) -> std::io::Result<()> {
     };
     job("/usr/bin/env", &[]).spawn()?;
     job("/usr/bin/env", &["-i"]).env_clear().spawn()?;
-    // The shell in the middle ends at once.
+    // The shell in between exits immediately.
     let mut gone = job("/bin/sh", &["-c", "setsid \"$@\" &", "sh"]).spawn()?;
     gone.wait()?;
     Ok(())
 }
 
-/// Ends this process as soon as `test` is no more, whatever its habits are, and with it everything that has to do with `folder`.
+/// Ends this process as soon as `test` has exited, and all processes that have `folder` in their arguments.
 fn end_with(test: i32, folder: Option<&Path>) {
     let lives = |test| rustix::process::test_kill_process(test).is_ok();
     while Pid::from_raw(test).is_some_and(lives) {
@@ -153,7 +153,7 @@ fn end_with(test: i32, folder: Option<&Path>) {
     std::process::exit(1);
 }
 
-/// The other processes that have this folder, whose name is like no other, among their arguments.
+/// The other processes that have this directory, whose name is unique, in their arguments.
 fn processes_of(folder: &Path) -> Vec<Pid> {
     let folder = folder.as_os_str().as_bytes();
     let is_of = |pid: &Pid| {

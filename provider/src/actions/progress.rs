@@ -38,7 +38,7 @@ struct Line {
     finished: bool,
 }
 
-/// A change of this is reported at once. The rest of a text, such as the age of the oldest job, shows in a summary only.
+/// A change of this value is reported immediately. Other parts of the text, such as the age of the oldest job, are only in summaries.
 #[derive(PartialEq)]
 enum Key {
     Unreachable,

@@ -116,7 +116,7 @@ mod tests {
         let broken = |phase, cause| {
             ClientError::from(TransportError::at(phase, Route::example(ConnectionMethod::Direct), cause))
         };
-        // A protocol error is not tried again, and says nothing about whether the call was read.
+        // A protocol error is not retried, and does not show whether the wrapper has read the call.
         let protocol = broken(Phase::Call, Cause::Protocol("unexpected packet".into()));
         assert!(!protocol.retryable() && protocol.may_have_arrived());
         assert!(broken(Phase::Call, Cause::WrapperClosed).may_have_arrived());

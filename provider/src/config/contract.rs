@@ -1,6 +1,6 @@
 //! GRIT's contract: the map of runner managers, read from a value whose type Terraform has not checked.
 //!
-//! The value comes from another state or from a function's argument. What an attribute of a resource would accept is accepted here: numbers
+//! The value comes from another state or from a function's argument. It accepts the same values as an attribute of a resource: numbers
 //! and bools in place of strings, missing optional attributes. `instance_name` is optional, because GRIT's Deployer does not require it: the
 //! key is used in its place.
 
@@ -23,7 +23,7 @@ pub(crate) struct Contract {
     pub(crate) unused: Vec<AttributePath>,
 }
 
-/// Reads and checks a map of runner managers. Unknown parts stay unknown. `None`: what is wrong is in `diags`.
+/// Reads and checks a map of runner managers. Unknown parts stay unknown. `None`: `diags` has the errors.
 pub(crate) fn read(value: &Dynamic, path: &AttributePath, diags: &mut Diagnostics) -> Option<Contract> {
     let before = diags.errors.len();
     let mut unused = Vec::new();
@@ -95,7 +95,7 @@ fn manager(
     Value::Value(manager)
 }
 
-/// A string, or what Terraform converts to one.
+/// A string, or a value that Terraform converts to a string.
 pub(crate) fn text(value: &Dynamic, path: AttributePath, diags: &mut Diagnostics) -> Value<String> {
     match value {
         Dynamic::Null => Value::Null,

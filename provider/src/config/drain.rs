@@ -150,7 +150,7 @@ impl GuardArgs {
 }
 
 impl CallbackArgs {
-    /// Refuses what the wrapper would refuse in a request.
+    /// Refuses values that the wrapper would refuse in a request.
     fn check(&self, path: &AttributePath, diags: &mut Diagnostics) {
         let at = |name: &'static str| path.clone().attribute(name);
         check_set(&self.url, at("url"), diags);

@@ -42,7 +42,7 @@ impl Source {
     }
 }
 
-/// What bounds a read.
+/// The limits of a read.
 #[derive(Debug)]
 pub(crate) struct Limits {
     pub(crate) stop: CancellationToken,

@@ -8,7 +8,7 @@ fn limits(timeout: Duration) -> Limits {
 
 const LONG: Duration = Duration::from_secs(60);
 
-/// A program in the place of Terraform: a shell script.
+/// A program instead of Terraform: a shell script.
 fn program(folder: &Path, script: &str) -> String {
     let path = folder.join("program");
     fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();

@@ -143,7 +143,7 @@ impl<W: Wrapper, A: PeerCheck> Operation for Drain<'_, W, A> {
         }
     }
 
-    /// Treats an absent host as terminated if a setting allows it, or requests a forceful shutdown, once, if the policy says so. Otherwise
+    /// Treats an absent host as terminated if a setting allows it, or requests a forceful shutdown, once, if the policy requires it. Otherwise
     /// the drain has failed.
     fn expired(&mut self, state: &mut WaitState<'_>) -> Option<Outcome> {
         if self.may_assume(state)

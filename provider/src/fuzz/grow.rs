@@ -1,4 +1,4 @@
-//! Inputs grown from a corpus, without a compiler's help: what is missing in guidance is made up for by starting from real files.
+//! Mutated inputs from a corpus of real files, without coverage guidance from the compiler.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -7,10 +7,10 @@ use std::{
 
 /// No input may take longer than this, in a debug build on a busy machine.
 const SLOWEST: Duration = Duration::from_secs(20);
-/// Beyond this inputs become slow, and no more telling.
+/// Longer inputs are slower, and find no more faults.
 const LONGEST: usize = 16 << 10;
 
-/// Feeds a target with the corpus and what grows from it, until its time is over. Fails with the seed and the input.
+/// Runs a target with the corpus and with mutated inputs, until its time is over. Fails with the seed and the input.
 pub(super) fn feed(target: impl Fn(&[u8]), corpus: &[Vec<u8>], dictionary: &[&str]) {
     let seconds = variable("GRIT_FUZZ_SECONDS").unwrap_or(grit_testkit::rounds(2, 10));
     let clock = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as u64;

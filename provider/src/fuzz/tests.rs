@@ -2,7 +2,7 @@ use std::{path::Path, process::Command};
 
 use super::grow::feed;
 
-/// Runs a program in a folder; `None` where this machine has none.
+/// Runs a program in a directory. `None`: the program is not installed.
 fn run(dir: &Path, program: &str, arguments: &[&str]) -> Option<()> {
     let output = Command::new(program).args(arguments).current_dir(dir).output().ok()?;
     assert!(output.status.success(), "{program} {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));

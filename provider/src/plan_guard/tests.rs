@@ -17,7 +17,7 @@ fn take(guard: &PlanGuard, step: Step) -> Result<(), Conflict> {
             guard.stored(instance, id);
             Ok(())
         }
-        // The plan may hold no proof that it is one: the careful case.
+        // The calls of this plan may not prove that it is a plan: the provider must then be careful.
         New(instance) => guard.plans_new(instance, Walk::Unknown),
         Kept(instance, id) => guard.plans_kept(instance, id),
         End(instance, id) => guard.plans_end(instance, id),

@@ -302,7 +302,7 @@ impl Resource for RunnerDrain {
         Some(())
     }
 
-    /// Takes the identifier of the instance. The rest of the state cannot be found out from it: the next apply fills it in place, and until
+    /// Imports by the identifier of the instance. The other attributes cannot be derived from it: the next apply adds them in place, and until
     /// then a destroy is refused.
     async fn import<'a>(
         &self,

@@ -1,8 +1,8 @@
 //! `grit_runner_shutdown`: retires the runner managers of another deployment version. Its create and update shut them down.
 //!
-//! - Nothing is lost if a call fails or is interrupted, because the drain lives on the host. A failed create stores nothing: the next one
+//! - Nothing is lost if a call fails or is interrupted, because the drain is stored on the host. A failed create stores nothing: the next one
 //!   finds each drain in progress, or complete, and sends no second signal. A tainted object would be replaced, with the same effect.
-//! - A failed update stores the evidence that it has, with the status `incomplete`. The next apply resumes what is open.
+//! - A failed update stores the collected evidence, with the status `incomplete`. The next apply continues with the other managers.
 //! - A manager counts as terminated by the evidence of its wrapper, or by the user's explicit confirmation, as for a drain.
 //! - It never shuts down a manager that the same configuration keeps: see [`plan_overlap`](crate::plan_overlap).
 //!

@@ -9,7 +9,7 @@ use serde::{
 
 use super::{Number, Value};
 
-/// A value of any type. It has no `Debug`: it may hold secrets.
+/// A value of any type. It has no `Debug`: it may contain secrets.
 #[derive(Clone, PartialEq)]
 pub enum Dynamic {
     Null,

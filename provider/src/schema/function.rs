@@ -16,7 +16,7 @@ pub trait Function: Send + Sync + 'static {
     fn call(&self, arguments: Self::Arguments) -> Result<Value<Self::Output>, FunctionError>;
 }
 
-/// What Terraform learns about a function. Descriptions are markdown.
+/// The definition of a function, as sent to Terraform. Descriptions are markdown.
 #[derive(Debug, Clone)]
 pub struct FunctionSchema {
     pub summary: &'static str,

@@ -18,7 +18,7 @@ impl Service {
         self.0.walks.saw_apply();
         let (events, stream) = mpsc::unbounded_channel();
         let service = self.clone();
-        // Not a part of the stream: the work must go on, with its stop token fired, when the caller drops the stream.
+        // Separate from the stream: the work continues, with its stop token cancelled, when the caller drops the stream.
         tokio::spawn(async move {
             tokio::select! {
                 diagnostics = service.run_action(request, events.clone()) => {

@@ -30,7 +30,7 @@ use crate::{
 
 /// The end of a stream is known before the exit status is.
 const EXIT_STATUS_TIMEOUT: Duration = Duration::from_millis(300);
-/// Variables that hold secrets of ours. Everything else is inherited, because tools need it (proxies, cloud credentials).
+/// Variables that contain the provider's secrets. Everything else is inherited, because tools need it (proxies, cloud credentials).
 const SECRETS: [&str; 2] = ["GRIT_SSH_PRIVATE_KEY", "GRIT_SSH_PASSPHRASE"];
 
 /// Starts a program.
@@ -115,7 +115,7 @@ impl Running {
     }
 }
 
-/// A command carries an SSH session: when it ended, that is the reason, and what it wrote to its standard error may be in any case.
+/// Adds the exit of the command that carries an SSH session as the cause of an error. Its standard error is added in any case.
 #[async_trait]
 impl ParentTransport for Running {
     async fn enrich(&self, mut error: TransportError) -> TransportError {

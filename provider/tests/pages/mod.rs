@@ -114,7 +114,7 @@ fn anchor(name: &str) -> String {
     format!("nestedatt--{}", name.replace('.', "--"))
 }
 
-/// The attributes of one object, by what a configuration must or may do with them. Nested objects are added to `open`.
+/// The attributes of one object: required, optional and read-only ones. Nested objects are added to `open`.
 fn groups(
     attributes: &HashMap<String, Attribute>,
     prefix: &str,

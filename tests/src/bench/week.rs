@@ -63,7 +63,7 @@ pub(super) fn run(settings: &Settings) -> anyhow::Result<Vec<Row>> {
     ])
 }
 
-/// What a wrapper holds.
+/// The resources that a wrapper uses.
 struct Usage {
     memory: f64,
     descriptors: f64,

@@ -1,4 +1,4 @@
-//! What deny.toml demands of our dependencies holds: as far as it can be seen without `cargo deny` and a network. Advisories are not looked at.
+//! The dependencies meet the rules of deny.toml that can be checked without `cargo deny` and a network. Advisories are not checked.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::{collections::BTreeSet, path::Path, process::Command};
@@ -16,7 +16,7 @@ impl Dependencies {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let mut command = Command::new(cargo);
-        // What is compiled here. Other platforms' dependencies have not been downloaded.
+        // Only dependencies of this platform: those of other platforms were not downloaded.
         let platform = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
         command.args(["metadata", "--format-version=1", "--locked", "--offline", "--all-features"]);
         let output = command.args(["--filter-platform", &platform]).current_dir(&root).output().unwrap();

@@ -1,4 +1,4 @@
-//! The user data of the module `cloud-init`: valid by cloud-init's own schema, and carried out by it on a booted system.
+//! The user data of the module `cloud-init`: valid by cloud-init's schema, and executed by cloud-init on a booted system.
 
 use std::{
     fs,
@@ -85,7 +85,7 @@ fn user_data_is_valid_by_the_schema_of_cloud_init() {
     }
 }
 
-/// What of cloud-init runs on the machine: neither its network settings nor its search for a cloud.
+/// The stages of cloud-init that run on the machine: all except the network settings and the search for a cloud.
 const SETTINGS: &str = r#"
 datasource_list: [NoCloud]
 network: { config: disabled }

@@ -8,7 +8,7 @@ use serde_json::{Map, Value as Json, json};
 const HEAD: &str =
     "terraform {\n  required_providers {\n    grit = { source = \"runner-tools/grit\" }\n  }\n}\n";
 
-/// The lines of a block: each attribute with its type, and what a configuration must or may do with it.
+/// The lines of a block: each attribute with its type, and whether it is required, optional or computed.
 fn attributes(attributes: &Json, indent: usize, text: &mut String) {
     for (name, attribute) in attributes.as_object().unwrap() {
         let nested = &attribute["nested_type"];
@@ -75,7 +75,7 @@ fn schema_is_the_reviewed_one() {
     let run = workspace.run(["providers", "schema", "-json"]).unwrap().succeeded();
     let all: Json = serde_json::from_str(&run.stdout).unwrap();
     let grit = &all["provider_schemas"][format!("{}/runner-tools/grit", core().registry())];
-    // What an older core does not support it does not print.
+    // An older core does not print the parts that it does not support.
     let printed = |kind: &str| grit.get(kind).filter(|kind| kind.is_object());
     insta::assert_snapshot!("schema_provider", types(&json!({ "provider": grit["provider"] })));
     insta::assert_snapshot!("schema_resources", types(&grit["resource_schemas"]));

@@ -1,7 +1,7 @@
 //! The exit status of a process that has another parent, by the ioctl `PIDFD_GET_INFO`.
 //!
-//! `waitid` answers to the parent alone. Since Linux 6.15 a pidfd that was opened while the process ran also gives the exit status, to
-//! whoever holds it, from the moment at which the parent has collected the process. The structure and the numbers are those of
+//! `waitid` is available only to the parent. Since Linux 6.15 a pidfd that was opened while the process was running also returns the exit
+//! status, to each process that has the pidfd, after the parent has reaped the process. The structure and the numbers are those of
 //! `linux/pidfd.h`.
 //!
 //! This crate has the only unsafe code of the project: `rustix` 1.1 and the crates for pidfds offer this call in no safe form.
@@ -16,17 +16,17 @@ use rustix::{
     ioctl::{Opcode, Updater, ioctl, opcode},
 };
 
-/// `PIDFD_INFO_EXIT`: the caller wants the exit status, and the kernel has put it in.
+/// `PIDFD_INFO_EXIT`: the caller requests the exit status, and the kernel has set it.
 const EXIT: u64 = 1 << 3;
 
-/// `PIDFD_GET_INFO`. The size of the structure is part of the number, so the kernel writes no more than `Info` holds.
+/// `PIDFD_GET_INFO`. The size of the structure is part of the number, so the kernel writes at most the size of `Info`.
 const GET_INFO: Opcode = opcode::read_write::<Info>(0xff, 11);
 
 /// The first published version of `struct pidfd_info`, 64 bytes long.
 #[repr(C)]
 #[derive(Debug, Default)]
 struct Info {
-    /// In: what the caller wants. Out: what the kernel has put in.
+    /// Input: the requested fields. Output: the fields that the kernel has set.
     mask: u64,
     cgroup: u64,
     /// The process, its thread group, its parent, and its eight user and group identifiers.
@@ -35,14 +35,14 @@ struct Info {
     exit_code: i32,
 }
 
-/// What the kernel says about the end of a process.
+/// The kernel's report about the exit of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ending {
     /// The process returned this code.
     Code(i32),
     /// This signal ended the process.
     Signal(i32),
-    /// The process runs, or its parent has not collected it yet.
+    /// The process is running, or its parent has not reaped it yet.
     NotCollected,
 }
 
@@ -54,9 +54,9 @@ pub enum Ending {
 pub fn ending(pidfd: impl AsFd) -> io::Result<Ending> {
     let mut info = Info { mask: EXIT, ..Info::default() };
     get_info(pidfd.as_fd(), &mut info).map_err(|errno| match errno {
-        // Before 6.13 there is no such call.
+        // Kernels before 6.13 do not have this call.
         Errno::NOTTY | Errno::INVAL => io::ErrorKind::Unsupported.into(),
-        // 6.13 and 6.14 know the call, but not the exit status, and forget a process that was collected.
+        // 6.13 and 6.14 have the call, but not the exit status, and have no data about a reaped process.
         Errno::SRCH => io::ErrorKind::Unsupported.into(),
         other => io::Error::from(other),
     })?;
@@ -70,7 +70,7 @@ pub fn ending(pidfd: impl AsFd) -> io::Result<Ending> {
 fn get_info(pidfd: BorrowedFd<'_>, info: &mut Info) -> Result<(), Errno> {
     // SAFETY: the number is made from `Info`, which has the layout that the kernel reads and writes for it.
     let request = unsafe { Updater::<GET_INFO, Info>::new(info) };
-    // SAFETY: `request` borrows `info` for the whole call, and the kernel writes at most the size that the number tells.
+    // SAFETY: `request` borrows `info` for the whole call, and the kernel writes at most the size that is part of the request number.
     unsafe { ioctl(pidfd, request) }
 }
 

@@ -253,7 +253,7 @@ fn is_lost(error: &tonic::Status) -> bool {
     matches!(error.code(), Code::Unavailable | Code::Cancelled | Code::Unknown | Code::Internal)
 }
 
-/// Why the runner cannot reach the goal without help.
+/// Why the runner cannot reach the goal without a user's action.
 fn hopeless(goal: Goal, status: &Status) -> Option<CommandError> {
     let wanted = goal.level()?;
     if status.is_over() && !status.reading_log {

@@ -27,7 +27,7 @@ struct Simulation {
     supervision: Supervision,
     /// The child, while its process exists.
     child: Option<Child>,
-    /// Happenings left until a spawn that is under way has its result.
+    /// Number of events until the spawn in progress has its result.
     spawning: Option<u8>,
     spawn_takes: u8,
     spawn_fails: bool,
@@ -42,7 +42,7 @@ struct Simulation {
     handles_quit: bool,
 }
 
-/// A process, and what was done to it.
+/// A process, and the signals that it received.
 struct Child {
     born: Instant,
     signals: Vec<(Signal, Instant)>,
@@ -219,7 +219,7 @@ impl Simulation {
         step.answer
     }
 
-    /// Tells what may be refused, too.
+    /// Also checks which requests may be refused.
     fn ignore(&mut self, event: &Event) {
         let _answer = self.tell(event);
     }
@@ -258,7 +258,7 @@ impl Simulation {
         assert_eq!(self.supervision.last_lines == LastLines::Reading, self.reading);
     }
 
-    /// Lets time pass, with a child that finishes its jobs in its time and dies when it is killed, until nothing moves any more.
+    /// Advances the time until the state no longer changes. The child finishes its jobs, and exits when it is killed.
     fn settle(&mut self) {
         for _ in 0..32 {
             if self.spawning.take().is_some() {
@@ -332,11 +332,11 @@ fn policies() -> impl Strategy<Value = Policy> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: grit_testkit::rounds(10_000, 100_000), failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Random lives: terminal is final, SIGTERM at most once and nothing after it, no second child, no callback twice or for nothing,
-    /// no signal too early, and no state in which a life gets stuck: left alone, each comes to rest, stopped if it was asked to stop. All
-    /// that through wrappers that are killed: no child is lost, and neither is a stop, its deadline or a callback.
+    /// Random sequences of events. Terminal states are final. SIGTERM is sent at most once, and no signal but SIGKILL follows it. No second
+    /// child, no repeated or unrequested callback, no signal that is too early. Without further events each sequence reaches a final state,
+    /// stopped if a stop was requested. If the wrapper is killed, no child, stop, deadline or callback is lost.
     ///
-    /// A client that goes away is no event: what it asked for is in the queue, and its answer goes to nobody.
+    /// A client that disconnects is not an event: its request is in the queue, and the response is dropped.
     #[test]
     fn random_event_sequences_keep_invariants(policy in policies(), life in prop::collection::vec(any::<u32>(), 1..20)) {
         let mut world = Simulation::new(policy);

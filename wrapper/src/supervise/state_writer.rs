@@ -185,7 +185,7 @@ mod tests {
         process::{CommandLine, Linux},
     };
 
-    /// A file on a disk that blocks as long as the test wants.
+    /// A file on a disk that blocks until the test releases it.
     #[derive(Clone, Default)]
     struct Hanging(Arc<(Mutex<Disk>, Condvar)>);
 

@@ -47,7 +47,7 @@ fn cancel_requires_matching_drain_id() {
     }
 }
 
-/// One row for each pair of a drain under way and a call that joins it, as seconds from now.
+/// One row for each pair of a drain in progress and a call that joins it, in seconds from now.
 #[test]
 fn joining_drain_only_shortens_deadline() {
     let now = Instant::now();
@@ -84,7 +84,7 @@ fn joining_drain_only_shortens_deadline() {
                 let stop = step.next.state.stop().unwrap();
                 assert_eq!((stop.deadline, stop.mode), (at(holds), mode), "{name}: {first:?} {joining:?}");
                 assert!(stop.callbacks.contains(&callback(3)), "{name}");
-                // A drain for the end of the wrapper becomes that of the one who wants the runner stopped.
+                // A drain for the exit of the wrapper becomes the drain of the client that requested the stop.
                 let owner = if id == StopId::Signal { StopId::from("joining") } else { id.clone() };
                 assert_eq!(stop.id, owner, "{name}");
             }
@@ -218,7 +218,7 @@ fn start_request_resets_failure_count() {
     assert_eq!(same, restarted);
 }
 
-/// The stop was for the earlier wrapper's own end. Its runner did not end by itself.
+/// The stop was for the exit of the previous wrapper. Its runner did not exit unexpectedly.
 #[test]
 fn start_after_wrapper_stop_is_not_a_restart() {
     let (policy, now) = (on_failure(), Instant::now());

@@ -1,4 +1,4 @@
-//! Who may ask for what, seen through real connections of other users.
+//! Access control, with real connections of other users.
 
 use std::{path::Path, process::Output};
 
@@ -13,7 +13,7 @@ use crate::{
     web::{ask, ready_at, ready_with},
 };
 
-/// Asks as another user, through the wrapper's own program.
+/// Runs a command of the wrapper as another user.
 fn ask_as_stranger(wrapper: &Wrapper, command: &[&str]) -> Output {
     let (mut stranger, _program) = as_user(STRANGER, Path::new(env!("CARGO_BIN_EXE_grit-wrapper")));
     wrapper.open_folder();
@@ -21,7 +21,7 @@ fn ask_as_stranger(wrapper: &Wrapper, command: &[&str]) -> Output {
     stranger.args(command).arg("--address").arg(address).output().unwrap()
 }
 
-/// Why most of this cannot be seen otherwise: the kernel names the user who runs the tests, and that is the wrapper's own.
+/// Only root can run these tests: for other users, the kernel reports the wrapper's user for every client.
 const ONLY_ROOT: &str = "only root can run a program as another user";
 
 fn text(output: &Output) -> String {
@@ -79,7 +79,7 @@ async fn tcp_is_read_only_with_allow_list() {
     assert_eq!(wrapper.record(), "ready");
 }
 
-/// The journal takes so many lines of a service in a time, and the runner's are among them.
+/// The journal limits the number of lines of a service per time, including those of the runner.
 #[tokio::test]
 async fn refusal_log_lines_are_rate_limited() {
     let lists = ["--allow-control=4343", "--grpc-listen=tcp://127.0.0.1:0"];

@@ -1,4 +1,4 @@
-//! What a wrapper that is killed or replaced leaves for the next one: the runner, the drain request, and the callback.
+//! Adoption after a wrapper was killed or replaced: the runner, the drain request and the callback continue.
 
 use std::{fs, os::unix::fs::PermissionsExt, path::Path, process::Command, time::Duration};
 
@@ -20,14 +20,14 @@ pub(crate) async fn ready(habits: &[&str]) -> Wrapper {
     wrapper
 }
 
-/// Kills the wrapper, and starts another in its place.
+/// Kills the wrapper, and starts the next one.
 async fn killed_and_again(mut wrapper: Wrapper, habits: &[&str]) -> Wrapper {
     wrapper.signal(Signal::KILL);
     wrapper.ended().await;
     Start::again(wrapper.into_folder()).flags(&["--start-grace=0s"]).child(habits)
 }
 
-/// The processes that run the misbehaving child for this folder. A gate is none yet.
+/// The processes that run the misbehaving child for this directory. A process at the exec barrier is not one yet.
 pub(crate) fn runners(folder: &Path) -> Vec<u32> {
     let is_runner = |pid: &u32| {
         let command = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
@@ -125,7 +125,7 @@ async fn runner_that_exited_meanwhile_is_replaced() {
     assert_eq!(runners(second.folder.path()).len(), 1);
 }
 
-/// As when a service manager stops the wrapper, runs out of patience, and starts it again.
+/// As if a service manager stops the wrapper, kills it after a timeout, and starts it again.
 #[tokio::test]
 async fn wrapper_killed_while_stopping_starts_new_runner() {
     let habits = ["--jobs-take", "500"];
@@ -161,7 +161,7 @@ async fn sigusr1_leaves_runner_for_next_wrapper() {
     assert!(lives(without.pid()));
 }
 
-/// As while a package is replaced, or a file system is away.
+/// As during the upgrade of a package, or while a file system is not mounted.
 #[tokio::test]
 async fn restart_after_binary_returns() {
     let folder = tempfile::tempdir().unwrap();
@@ -192,7 +192,7 @@ async fn restart_after_binary_returns() {
     wrapper.client().await.becomes(Status::Running).await;
 }
 
-/// A wrapper that ends in good order leaves nothing to take up.
+/// A wrapper that exits regularly leaves nothing to adopt.
 #[tokio::test]
 async fn next_wrapper_starts_runner_after_clean_exit() {
     let mut first = ready(&[]).await;
@@ -203,8 +203,8 @@ async fn next_wrapper_starts_runner_after_clean_exit() {
     second.recorded("ready QUIT ready").await;
 }
 
-/// What a service manager does, and faster: the next wrapper is there while the kernel still closes the files of the one before, or even
-/// before that has noticed its death.
+/// Faster than a service manager: the next wrapper starts while the kernel still closes the files of the previous one, or even
+/// before it has exited.
 #[tokio::test]
 async fn next_wrapper_waits_for_previous_to_exit() {
     let tcp = format!("--grpc-listen=tcp://127.0.0.1:{}", crate::sockets::free_port());
@@ -231,8 +231,8 @@ async fn next_wrapper_waits_for_previous_to_exit() {
     assert_eq!(wrapper.record(), "ready");
 }
 
-/// Up to 200 wrappers, each killed at a moment that differs: while it reads the state, makes the gate, writes, lets the runner through, or
-/// supervises. From the first runner that is seen on, it is that one that lives, and never a second.
+/// Up to 200 wrappers, each killed at a different time: while it reads the state, creates the exec barrier, writes, releases the runner, or
+/// supervises. After the first runner was seen, this runner keeps running, and no second one is started.
 #[tokio::test]
 async fn repeatedly_killed_wrappers_keep_one_runner() {
     let mut folder = tempfile::tempdir().unwrap();

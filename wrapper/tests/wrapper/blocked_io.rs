@@ -1,4 +1,4 @@
-//! What the wrapper depends on hangs or is full: the reader of its log, the runner's configuration, its disk. Supervision goes on.
+//! Supervision continues while the reader of the log, the runner's configuration or the disk hangs or is full.
 
 use std::{
     io,
@@ -18,7 +18,7 @@ use rustix::{
 
 use crate::support::{Start, eventually, lives, pid};
 
-/// The writing end of a pipe that is full, and whose reader does not read. Whoever writes to it waits.
+/// The write end of a full pipe whose reader does not read. A write to it blocks.
 fn full_pipe() -> (OwnedFd, OwnedFd) {
     let (reader, writer) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC).unwrap();
     let flags = fcntl_getfl(&writer).unwrap();
@@ -29,7 +29,7 @@ fn full_pipe() -> (OwnedFd, OwnedFd) {
     (reader, writer)
 }
 
-/// From here on the process cannot write a byte to any file, as on a full disk: each attempt fails.
+/// After this call, each write of the process to a file fails, as on a full disk.
 fn fill_the_disk(process: u32) {
     let nothing = Rlimit { current: Some(0), maximum: None };
     prlimit(Some(pid(process)), Resource::Fsize, nothing).unwrap();

@@ -24,11 +24,11 @@ use tonic::Code;
 
 use crate::support::{Start, Wrapper, eventually};
 
-/// An HTTP server that keeps the heads of all requests, and answers each with the next of its statuses, the last one for ever.
+/// An HTTP server that records the heads of all requests, and responds with its list of statuses in order, repeating the last one.
 pub(crate) struct Hook {
     pub(crate) url: String,
     heads: Arc<Mutex<Vec<String>>>,
-    /// Whether it answers 503, whatever its answers are.
+    /// Whether it responds with 503, regardless of its list.
     down: Arc<AtomicBool>,
 }
 
@@ -50,7 +50,7 @@ impl Hook {
         Self { url, heads, down }
     }
 
-    /// One that answers 503 until it is up, and then 200.
+    /// A server that responds with 503 until it is up, and then with 200.
     async fn down() -> Self {
         let hook = Self::new(&["200 OK"]).await;
         hook.down.store(true, Ordering::Relaxed);
@@ -200,7 +200,7 @@ fn pem(certificate: &[u8]) -> String {
     format!("-----BEGIN CERTIFICATE-----\n{}\n-----END CERTIFICATE-----\n", lines.join("\n"))
 }
 
-/// The authority is one that only this machine trusts, as in a company: `SSL_CERT_FILE` names it.
+/// Only this machine trusts the certificate authority, as in a company network. `SSL_CERT_FILE` names it.
 #[tokio::test]
 async fn https_callback_uses_system_trust_store() {
     let certified = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
@@ -252,7 +252,7 @@ async fn https_callback_uses_system_trust_store() {
     assert_eq!(heads.lock().unwrap().len(), 1);
 }
 
-/// The next wrapper goes on with what the earlier one could not do, whatever has become of the runner meanwhile.
+/// The next wrapper sends the callbacks that the previous one could not send, whatever the state of the runner.
 async fn made_by_the_next_wrapper(first: Wrapper, hook: &Hook) -> Wrapper {
     let state = first.read("w.sock.state");
     assert!(state.contains("s3cret"), "the callback is not kept: {state}");
@@ -284,7 +284,7 @@ async fn pending_callback_survives_start_and_kill() {
     assert_eq!(second.record(), "ready QUIT ready", "the runner was not adopted");
 }
 
-/// After the wrapper has waited for its callbacks as long as it does.
+/// After the wrapper has waited for its callbacks for the maximum time.
 #[tokio::test]
 async fn pending_callbacks_are_made_by_next_wrapper() {
     let hook = Hook::down().await;

@@ -1,4 +1,4 @@
-//! Upstream's contract: a client made from upstream's service definition alone sees the right statuses through a whole life.
+//! Upstream's contract: a client generated from upstream's service definition receives the correct statuses over the whole lifecycle.
 
 use std::{path::Path, sync::Arc};
 
@@ -34,7 +34,7 @@ impl Callbacks for NoCallbacks {
     }
 }
 
-/// The parts of a wrapper, with the moments between them in the hands of the test.
+/// The parts of a wrapper; the test controls the steps between them.
 struct Parts {
     supervisor: grit_wrapper::supervise::Handle,
     tcp: String,
@@ -140,7 +140,7 @@ async fn grpc_health_service_reports_serving() {
     }
 }
 
-/// The clock runs ahead while nobody does anything.
+/// Time advances while no task is active.
 #[tokio::test(start_paused = true)]
 async fn call_without_body_times_out() {
     use crate::resource_limits::frames::{END_HEADERS, HEADERS, PREFACE, frame, head};

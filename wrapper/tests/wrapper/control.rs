@@ -1,4 +1,4 @@
-//! Control calls: what was accepted is carried out whatever becomes of the client, calls that join, and answers that are long.
+//! Control calls: accepted calls are executed even if the client is gone, calls join, and long responses are limited.
 
 use std::{
     process::{Command, Stdio},
@@ -23,12 +23,12 @@ use crate::{
 const JOB: &str = "https://gitlab.example/group/project/-/jobs/17";
 const JSON: &str = "Content-Type: application/json";
 
-/// A request from a job, so that the runner is asked for its jobs first.
+/// A request from a job, so that the wrapper first requests the job list of the runner.
 fn from_a_job(id: &str) -> DrainRequest {
     DrainRequest { id: id.to_owned(), job_url: JOB.to_owned(), ..DrainRequest::default() }
 }
 
-/// A wrapper whose runner takes a minute for the list of its jobs, with the URL of its REST.
+/// A wrapper whose runner needs a minute for its job list, and the URL of the wrapper's REST API.
 async fn with_a_runner_that_hangs() -> (Wrapper, String) {
     let runner = Runner::new().await;
     runner.says("/debug/jobs/list", 200, &format!("url={JOB} state=running\n"));
@@ -39,7 +39,7 @@ async fn with_a_runner_that_hangs() -> (Wrapper, String) {
     (wrapper, url)
 }
 
-/// Waits until the drain has ended the runner, and starts it again.
+/// Waits until the runner has exited, and starts it again.
 async fn drained(wrapper: &Wrapper, id: &str) {
     wrapper.client().await.becomes(Upstream::Stopped).await;
     let mut own = wrapper.own().await;
@@ -162,7 +162,7 @@ async fn joined_drain_is_reported_by_every_interface() {
     );
 }
 
-/// `systemctl stop` without a limit waits for jobs that may never end.
+/// `systemctl stop` without a time limit waits for jobs that may never finish.
 #[tokio::test]
 async fn deadline_of_joining_drain_limits_signal_drain() {
     let mut wrapper = ready(&[], &["--ignore-quit"]).await;
@@ -200,7 +200,7 @@ async fn last_drain_is_reported_after_start_and_wrapper_restart() {
     assert_eq!(told(&next), last);
 }
 
-/// The commands are processes that this test waits for, and the runner's server answers meanwhile.
+/// The commands are processes that this test waits for, while the runner's server responds.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn drain_is_reported_with_1000_jobs_and_sections() {
     let runner = Runner::new().await;
@@ -250,7 +250,7 @@ fn changes(wrapper: &Wrapper) -> Vec<Value> {
     lines.map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// The line of one change, counted from 1. The log has a queue, so a line can come after the answer.
+/// The line of one change, counted from 1. The log has a queue, so a line can appear after the response.
 async fn change(wrapper: &Wrapper, count: usize) -> Value {
     let line = async || changes(wrapper).get(count - 1).cloned().ok_or_else(|| changes(wrapper));
     crate::support::eventually("the line of a change", line).await

@@ -17,7 +17,7 @@ use crate::{
 const COMMANDS: &str = include_str!("../../../docs/wrapper/draining.md");
 const REQUESTS: &str = include_str!("../../../docs/wrapper/metrics.md");
 
-/// The examples of one section that begin with `program`. A test takes each one out and checks it; the test fails if one is left.
+/// The examples of one section that begin with `program`. A test removes and checks each one, and fails if one remains.
 struct Examples(Vec<&'static str>);
 
 impl Examples {
@@ -40,14 +40,14 @@ impl Drop for Examples {
     }
 }
 
-/// Runs a line as somebody would who has typed it in.
+/// Runs a line as in a shell.
 fn typed(wrapper: &Wrapper, line: &str) -> Output {
     let mut shell = Command::new("sh");
     shell.args(["-c", line]).env_remove("CI_JOB_URL").stdin(Stdio::null());
     on_path(&mut shell, wrapper).output().unwrap()
 }
 
-/// With our program first on PATH, and the wrapper where it looks.
+/// With the program first on PATH, and the wrapper at its default address.
 fn on_path<'a>(command: &'a mut Command, wrapper: &Wrapper) -> &'a mut Command {
     let program = std::path::Path::new(env!("CARGO_BIN_EXE_grit-wrapper"));
     let path = format!("{}:{}", program.parent().unwrap().display(), std::env::var("PATH").unwrap());
@@ -82,7 +82,7 @@ fn shows(text: &str, lines: &[&str]) {
 const JOBS: &str = "url=https://gitlab.example/secret/project/-/jobs/18 state=running stage=prepare_script executor_stage=docker_run duration=4.5s\n\
                     url=https://gitlab.example/secret/project/-/jobs/17 state=running stage=step_script executor_stage=docker_run duration=2h10m3s\n";
 
-/// A runner that polls and has two jobs, and takes this many milliseconds to drain.
+/// A runner that polls and has two jobs, and needs this many milliseconds to drain.
 async fn busy(runner: &Runner, takes: &str) -> Wrapper {
     runner.says("/health/ready", 200, "ready\n");
     let both = polls("aaaaaaaaa", 204, 1) + &polls("bbbbbbbbb", 201, 1);
@@ -176,7 +176,7 @@ async fn documented_commands_work() {
     assert_eq!(programs(&young, cancel)["drain"], Value::Null);
 }
 
-/// Asks as `curl` would be asked to, with the shell's idea of its arguments.
+/// Sends the request of a `curl` command line, with the arguments as a shell parses them.
 async fn curl(url: &str, line: &str) -> (u16, String) {
     let script = format!("curl() {{ printf '%s\\n' \"$@\"; }}; {line}");
     let words = Command::new("sh").args(["-c", &script]).output().unwrap().stdout;
@@ -230,7 +230,7 @@ async fn documented_http_requests_work() {
     assert_eq!(wrapper.record(), "ready");
 }
 
-/// A command on a terminal, which util-linux' `script` makes; it ends with its test.
+/// A command on a terminal, which util-linux' `script` creates. It exits with its test.
 struct Terminal {
     process: Child,
     seen: Arc<Mutex<Vec<u8>>>,
@@ -295,7 +295,7 @@ async fn wait_shows_progress_in_one_terminal_line() {
     assert_eq!(terminal.process.wait().unwrap().code(), Some(4));
 }
 
-/// Each rung is waited for, and not the one below.
+/// Each level is waited for, not the level below it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn wait_ends_exactly_at_requested_level() {
     let runner = Runner::new().await;

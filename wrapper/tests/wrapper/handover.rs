@@ -1,5 +1,5 @@
-//! What the next wrapper has to know of moments in which somebody killed the one before: between a signal and its word, while a runner
-//! was made, after a callback.
+//! Adoption after the previous wrapper was killed at critical times: between a signal and its record, during the start of a runner, after
+//! a callback.
 
 use std::{fs, time::Duration};
 
@@ -32,7 +32,7 @@ async fn killed(mut wrapper: Wrapper) -> tempfile::TempDir {
     wrapper.into_folder()
 }
 
-/// The runner drains, whatever the wrapper that told it has become of.
+/// The runner drains even if the wrapper that requested it was killed.
 #[tokio::test]
 async fn signalled_drain_cannot_be_cancelled_by_next_wrapper() {
     let habits = ["--jobs-take", "60000"];
@@ -51,7 +51,7 @@ async fn signalled_drain_cannot_be_cancelled_by_next_wrapper() {
     assert!(late.message().contains("SIGQUIT was already sent"), "{late:?}");
 }
 
-/// As when a host's service is stopped while a deployment waits for the same runner's end.
+/// As if the service is stopped while a deployment waits for the exit of the same runner.
 #[tokio::test]
 async fn joined_drain_survives_wrapper_kill() {
     let hook = Hook::new(&["200 OK"]).await;
@@ -101,7 +101,7 @@ async fn completed_callback_is_not_repeated_by_next_wrapper() {
     assert_eq!(hook.heads().len(), 1);
 }
 
-/// The runners of this folder. A gate is none yet.
+/// The runners of this directory. A process at the exec barrier is not a runner yet.
 fn runners(wrapper: &Wrapper) -> Vec<u32> {
     let is_runner = |pid: &u32| {
         let command = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
@@ -110,8 +110,8 @@ fn runners(wrapper: &Wrapper) -> Vec<u32> {
     processes_of(wrapper.folder.path()).into_iter().filter(is_runner).collect()
 }
 
-/// Each round from the beginning, so that each kill comes while the first runner is made: before its gate, while its number is written
-/// down, when it is let through, or just after.
+/// Each round begins without a state file, so that the wrapper is killed during the start of the first runner: before the exec barrier, while
+/// the PID is written, at the release, or immediately after it.
 #[tokio::test]
 async fn wrapper_killed_during_start_leaves_known_runner_or_none() {
     let mut folder = tempfile::tempdir().unwrap();
@@ -154,8 +154,8 @@ async fn wrapper_killed_during_start_leaves_known_runner_or_none() {
     assert!(adopted > 0 && started > 0, "of one kind only, so the moments are wrong: {adopted}, {started}");
 }
 
-/// Whoever was told that the drain is under way can rely on it, at whatever moment between the wish and the runner's end the wrapper is
-/// killed. Who was not told may ask again.
+/// A client that received a response can rely on the drain, at whatever time between the request and the exit of the runner the wrapper is
+/// killed. A client without a response can repeat the request.
 #[tokio::test]
 async fn wrapper_killed_during_drain_keeps_accepted_drain() {
     let (mut promised, mut ended) = (0, 0);
@@ -193,7 +193,7 @@ async fn wrapper_killed_during_drain_keeps_accepted_drain() {
     );
 }
 
-/// A number that was given again: another process has the runner's by now.
+/// PID reuse: another process has the PID of the runner.
 #[tokio::test]
 async fn unrelated_process_with_reused_pid_is_left_alone() {
     let mut stranger = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
@@ -221,7 +221,7 @@ async fn unrelated_process_with_reused_pid_is_left_alone() {
     stranger.wait().unwrap();
 }
 
-/// As when a package is upgraded in the middle of a deployment.
+/// As if the package is upgraded during a deployment.
 #[tokio::test]
 async fn drain_continues_after_wrapper_upgrade() {
     let hook = Hook::new(&["200 OK"]).await;

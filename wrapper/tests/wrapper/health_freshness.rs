@@ -1,4 +1,4 @@
-//! Health belongs to one child: what was found about another is not told of it.
+//! Health data applies to one child: results for another child are not reported.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ async fn status(client: &WrapperClient<Channel>) -> Status {
     client.clone().get_status(GetStatusRequest {}).await.unwrap().into_inner()
 }
 
-/// A runner's server on which all sections poll.
+/// A runner's HTTP server with metrics of sections that all poll.
 async fn polling_runner() -> Runner {
     let runner = Runner::new().await;
     let polls = polls("aaaaaaaaa", 204, 1) + &polls("bbbbbbbbb", 204, 1);
@@ -26,7 +26,7 @@ async fn polling_runner() -> Runner {
     runner
 }
 
-/// Looks at each status until one holds, with `check` on each on the way.
+/// Reads each status until the condition holds, and runs `check` on every status before that.
 async fn until(client: &WrapperClient<Channel>, is_last: impl Fn(&Status) -> bool, check: impl Fn(&Status)) {
     let begin = std::time::Instant::now();
     loop {
@@ -40,8 +40,8 @@ async fn until(client: &WrapperClient<Channel>, is_last: impl Fn(&Status) -> boo
     }
 }
 
-/// The server of a runner may outlive it, in a child that inherited its socket, and a probe of it may take seconds. The level that the first
-/// one had is told until it ends, and not a moment longer.
+/// The HTTP server of a runner may survive it, in a child that inherited its socket, and a probe may take seconds. The level of the first
+/// runner is reported only until its exit.
 #[tokio::test]
 async fn restarted_runner_is_not_polling_before_first_probe() {
     let runner = polling_runner().await;
@@ -115,7 +115,7 @@ async fn http_server_older_than_runner_is_ignored() {
     drop(wrapper);
 }
 
-/// Seconds pass between two probes, and a job grows older.
+/// Between two probes the age of a job increases.
 #[tokio::test]
 async fn oldest_job_age_grows_between_probes() {
     let runner = polling_runner().await;

@@ -1,4 +1,4 @@
-//! The ladder of health, against a runner's HTTP server that says what the test wants.
+//! The health levels, with an HTTP server of the runner whose responses the test sets.
 
 use std::{
     collections::HashMap,
@@ -23,12 +23,12 @@ pub(crate) const CONFIG: &str = "concurrent = 10\n[[runners]]\nname = \"a\"\ntok
                       [[runners]]\nname = \"b\"\ntoken = \"glrt-bbbbbbbbbbbb\"\n";
 pub(crate) const VERSION: &str = "gitlab_runner_version_info{revision=\"r1\",version=\"19.2.0\"} 1\n";
 
-/// A runner's HTTP server: pages by path, 404 for what is not there, as with an older runner.
+/// A runner's HTTP server: responses by path, and 404 for other paths, as with an older runner.
 #[derive(Clone)]
 pub(crate) struct Runner {
     pub(crate) address: String,
     pages: Arc<Mutex<HashMap<&'static str, (u16, String)>>>,
-    /// How often the list of jobs was asked for, and how long it takes.
+    /// The number of requests for the job list, and the duration of a response.
     pub(crate) list: Arc<Mutex<(usize, Duration)>>,
 }
 
@@ -50,7 +50,7 @@ impl Runner {
         self.pages.lock().unwrap().insert(path, (status, text.to_owned()));
     }
 
-    /// From now on the list of jobs takes so long.
+    /// Sets the duration of further responses with the job list.
     pub(crate) fn list_takes(&self, time: Duration) {
         self.list.lock().unwrap().1 = time;
     }
@@ -119,7 +119,7 @@ pub(crate) async fn watched_with(
     (wrapper, client)
 }
 
-/// These flags, and those of a quick wrapper that are not among them.
+/// These flags, and the flags of a fast wrapper that they do not contain.
 fn with_defaults<'a>(flags: &[&'a str]) -> Vec<&'a str> {
     let name = |flag: &'a str| flag.split('=').next();
     let defaults = ["--start-grace=0s", "--min-uptime=50ms", "--probe-interval=100ms"];
@@ -220,7 +220,7 @@ async fn runner_without_config_reaches_level_process() {
     assert!(!health.reasons.join("").contains("s3cret"));
 }
 
-/// Each question of a peer's was one to the runner, which has better things to do, and a descriptor of the wrapper's.
+/// Otherwise each request of a client would be a request to the runner, and use a file descriptor of the wrapper.
 #[tokio::test]
 async fn concurrent_job_queries_share_one_runner_request() {
     let runner = Runner::new().await;
@@ -298,7 +298,7 @@ async fn jobs_are_counted_and_listed_without_project() {
     assert_eq!(wrapper.client().await.status().await.0, grit_proto::runner_wrapper::Status::InShutdown);
 }
 
-/// A configuration that hangs is the runner's trouble; the wrapper answers, and says what is in the way.
+/// If reading the configuration hangs, the wrapper still responds, and reports the reason.
 #[tokio::test]
 async fn fifo_as_config_file_does_not_block_wrapper() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! The children of these tests outlive wrappers on purpose. They must not outlive a test that is killed.
+//! The children of these tests keep running after their wrapper on purpose. They must exit when a test is killed.
 
 use std::{fs, os::unix::process::CommandExt, process::Command};
 

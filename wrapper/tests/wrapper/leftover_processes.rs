@@ -1,6 +1,6 @@
-//! What a runner leaves behind: jobs that are process groups of their own and ignore SIGTERM.
+//! Processes that a runner leaves behind: jobs in separate process groups that ignore SIGTERM.
 //!
-//! The child behaves like GitLab Runner: after SIGTERM it waits for its own limit, and ends with exit code 1 while its jobs live on.
+//! The child behaves like GitLab Runner: after SIGTERM it waits for its time limit, and exits with code 1 while its jobs keep running.
 
 use std::{
     fs,
@@ -25,11 +25,11 @@ const JOBS: usize = 3;
 
 const RUNNER: [&str; 5] = ["--stubborn-jobs", "--term-takes", "50", "--code", "1"];
 
-/// A cgroup that was delegated, as systemd's `Delegate=yes` does it. Dropping it ends what is in it.
+/// A delegated cgroup, as with systemd's `Delegate=yes`. Dropping it kills its processes.
 struct Delegated(PathBuf);
 
 impl Delegated {
-    /// `None` where this machine has none to give.
+    /// `None` if this machine does not support it.
     fn new(name: &str) -> Option<Self> {
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
         let mount = mounts.lines().find(|line| line.contains(" - cgroup2 "))?.split(' ').nth(4)?.to_owned();
@@ -40,7 +40,7 @@ impl Delegated {
         mark.is_ok().then_some(made)
     }
 
-    /// Cgroups of runners in it.
+    /// The cgroups of runners in it.
     fn runners(&self) -> Vec<PathBuf> {
         let entries = fs::read_dir(&self.0).unwrap().map(|entry| entry.unwrap().path());
         entries.filter(|path| path.is_dir()).collect()
@@ -74,7 +74,7 @@ fn start(start: Start, cgroup: Option<&Delegated>, flags: &[&str], habits: &[&st
     start.child(habits)
 }
 
-/// The processes of the runner: all that name the folder but its wrapper.
+/// The processes of the runner: all that have the directory in their arguments, except the wrapper.
 fn of_runner(wrapper: &Wrapper) -> Vec<u32> {
     let mut processes = processes_of(wrapper.folder.path());
     processes.retain(|pid| *pid != wrapper.pid());
@@ -161,7 +161,7 @@ async fn forceful_stop_of_adopted_cgroup_leaves_no_process() {
     forceful_stops(rounds(2, 100), true, true).await;
 }
 
-/// The runner is in a cgroup of its own, and the wrapper is not in that.
+/// The runner is in a separate cgroup, without the wrapper.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn runner_runs_in_separate_cgroup_if_delegated() {
     let Some(cgroup) = Delegated::new("where") else {
@@ -179,7 +179,7 @@ async fn runner_runs_in_separate_cgroup_if_delegated() {
     }
 }
 
-/// A forceful stop whose wrapper is killed before it has ended the jobs is finished by the next one.
+/// If the wrapper is killed during a forceful stop, before the jobs have ended, the next wrapper completes the stop.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn next_wrapper_finishes_interrupted_forceful_stop() {
     let habits = ["--stubborn-jobs", "--ignore-term"];
@@ -197,7 +197,7 @@ async fn next_wrapper_finishes_interrupted_forceful_stop() {
     assert_eq!(of_runner(&wrapper), Vec::<u32>::new());
 }
 
-/// Processes that a crashed runner left, as the log tells of them.
+/// The processes that a crashed runner left, as the log reports them.
 fn reported(wrapper: &Wrapper) -> Vec<Value> {
     let log = wrapper.read("log");
     let lines = log.lines().filter(|line| line.contains("a process of the runner is still running"));
@@ -229,7 +229,7 @@ async fn crash_kills_leftover_processes_if_configured() {
     assert_eq!(of_runner(&wrapper), Vec::<u32>::new());
 }
 
-/// Processes that a job started belong to the runner; nothing else does, however alike.
+/// Only processes that a job started belong to the runner, not similar ones.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn forceful_stop_spares_unrelated_processes() {
     let wrapper = start(Start::new(), None, &[], &RUNNER);
@@ -247,7 +247,7 @@ async fn forceful_stop_spares_unrelated_processes() {
     ours.wait().unwrap();
 }
 
-/// As the first process of a container: what nobody else collects is collected.
+/// As process 1 of a container, the wrapper reaps orphans.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn orphan_zombies_are_reaped_by_wrapper_as_pid_1() {
     if !is_root() {

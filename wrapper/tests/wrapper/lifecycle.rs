@@ -1,4 +1,4 @@
-//! The runner's life, from its start to what it leaves behind.
+//! The lifecycle of a runner, from its start to its exit.
 
 use std::{collections::BTreeSet, fs};
 
@@ -7,7 +7,7 @@ use rustix::process::Signal;
 
 use crate::support::{Start, Wrapper, eventually, lives, pid};
 
-/// No grace: these children say when they are ready.
+/// No start grace: these children record when they are ready.
 fn quick() -> Start {
     Start::new().flags(&["--start-grace=0s"])
 }
@@ -58,7 +58,7 @@ async fn sigquit_waits_for_late_signal_handlers() {
     assert_eq!(wrapper.record(), "ready QUIT");
 }
 
-/// Go's runtime catches every signal from its first moment, so a handler alone does not say that the program is ready.
+/// Go's runtime catches every signal from its start, so a signal handler does not prove that the program is ready.
 #[tokio::test]
 async fn sigquit_waits_for_start_grace() {
     let wrapper = Start::new().flags(&["--start-grace=1s"]).child(&[]);
@@ -154,7 +154,7 @@ async fn exit_code_reflects_runner_exit() {
     }
 }
 
-/// The C library would hand each of these to /bin/sh.
+/// The C library would pass each of these to /bin/sh.
 #[tokio::test]
 async fn non_executable_format_is_rejected() {
     let folder = tempfile::tempdir().unwrap();
@@ -172,7 +172,7 @@ async fn non_executable_format_is_rejected() {
     }
 }
 
-/// A folder in the way of the state file stands for a full disk.
+/// A directory with the name of the state file has the effect of a full disk.
 #[tokio::test]
 async fn start_with_unwritable_state_file_exits_125() {
     let start = Start::new().flags(&["--when-stopped=exit"]);
@@ -210,7 +210,7 @@ async fn status_during_restart_delay_is_not_stopped() {
     assert_eq!(client.graceful().await, Status::Stopped);
 }
 
-/// What a host has to have: a C library, and the loader and kernel parts that come with it.
+/// The requirements of a host: a C library with its loader.
 #[tokio::test]
 async fn wrapper_links_only_libc_dynamically() {
     let wrapper = Start::new().child(&[]);

@@ -10,7 +10,7 @@ use rustix::process::Signal;
 
 use crate::support::{Start, Wrapper, eventually, is_end_of_adopted, kill_group, misbehaving_child};
 
-/// Waits until a runner has failed and its log was read; its reason.
+/// Waits until a runner has failed and its log was read. Returns the reason.
 async fn failed(wrapper: &Wrapper) -> String {
     let mut own = wrapper.own().await;
     eventually("the runner fails", async || {
@@ -75,7 +75,7 @@ async fn log_tail_is_of_the_failed_runner() {
     }
 }
 
-/// What went to where nobody can read it back from is missing, and nothing else.
+/// Only the output that cannot be read back is missing.
 #[tokio::test]
 async fn unreadable_log_leaves_only_exit_reason() {
     let folder = tempfile::tempdir().unwrap();
@@ -106,7 +106,7 @@ async fn no_log_tail_after_clean_or_requested_exit() {
     assert!(is_end_of_adopted(&reason, ""), "{reason}");
 }
 
-/// How an adopted runner ended may not be known, which makes its last lines worth the more.
+/// The exit code of an adopted runner can be unknown, so its last lines are more important.
 #[tokio::test]
 async fn log_tail_of_adopted_runner() {
     let child = misbehaving_child();

@@ -1,4 +1,4 @@
-//! The wrapper as its users meet it: the real program around real children, seen through upstream's API.
+//! The wrapper binary with real children, observed through its APIs.
 #![expect(
     clippy::unwrap_used,
     clippy::panic,

@@ -24,7 +24,7 @@ pub(crate) fn json(output: &Output) -> Value {
     last_object(output)
 }
 
-/// A command that waits writes one object for each change.
+/// A command that waits writes one JSON object for each change.
 fn last_object(output: &Output) -> Value {
     serde_json::from_str(String::from_utf8_lossy(&output.stdout).lines().last().unwrap()).unwrap()
 }
@@ -95,7 +95,7 @@ async fn drain_wait_exits_4_unless_drain_was_clean() {
     }
 }
 
-/// A folder in the way of the state file stands for a full disk.
+/// A directory with the name of the state file has the effect of a full disk.
 #[tokio::test]
 async fn failed_start_exits_1() {
     let wrapper = ready(&[], &[]).await;

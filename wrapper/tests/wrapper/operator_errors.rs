@@ -1,4 +1,4 @@
-//! What the operator's commands say when they cannot do what they should, word for word: what happened, what to do, and the exit code.
+//! The complete error messages of the operator's commands: the cause, the next step, and the exit code.
 
 use std::{
     fs,
@@ -38,7 +38,7 @@ fn ask(address: &str, words: &[&str]) -> Output {
     Command::new(PROGRAM).args(words).args(["--address", address]).output().unwrap()
 }
 
-/// What a command says and how it ends, with names for what differs from run to run.
+/// Output and exit code of a command. Placeholders replace the values that differ from run to run.
 fn told(title: &str, output: &Output, names: &[(&str, &str)]) -> String {
     let mut text = String::from_utf8(output.stderr.clone()).unwrap();
     assert_eq!(String::from_utf8_lossy(&output.stdout), "", "{title}");
@@ -81,7 +81,7 @@ async fn errors_without_listener() {
     insta::assert_snapshot!(text);
 }
 
-/// Without root, sockets and folders are closed to oneself in place of a stranger.
+/// Without root, the test removes its user's permissions, instead of connecting as another user.
 #[tokio::test]
 async fn errors_without_permission() {
     let folder = tempfile::Builder::new().tempdir_in("/tmp").unwrap();
@@ -119,7 +119,7 @@ async fn errors_without_permission() {
     insta::assert_snapshot!(text);
 }
 
-/// Serves one connection after another in a thread, which ends with the test.
+/// Serves one connection after another, in a thread that ends with the test.
 fn serve(folder: &Path, each: impl Fn(&mut std::os::unix::net::UnixStream) + Send + 'static) -> String {
     let socket = folder.join("w.sock");
     let listener = UnixListener::bind(&socket).unwrap();
@@ -131,7 +131,7 @@ fn serve(folder: &Path, each: impl Fn(&mut std::os::unix::net::UnixStream) + Sen
     at(&socket)
 }
 
-/// What stands there takes connections, and is no wrapper, or one that is on its way out.
+/// The process on the address accepts connections, and is not a wrapper, or is a wrapper that exits.
 #[tokio::test]
 async fn errors_for_other_programs() {
     let folders = [(); 4].map(|()| tempfile::tempdir().unwrap());
@@ -163,7 +163,7 @@ async fn errors_for_other_programs() {
     insta::assert_snapshot!(text);
 }
 
-/// A wrapper that hangs, and one that hangs while somebody waits.
+/// A wrapper that hangs, and a wrapper that hangs during a wait.
 #[tokio::test]
 async fn errors_for_hanging_wrapper() {
     let wrapper = Start::new().child(&[]);
@@ -182,7 +182,7 @@ async fn errors_for_hanging_wrapper() {
     insta::assert_snapshot!(text);
 }
 
-/// Upstream's service, and ours with the calls of an older version.
+/// Upstream's service, and `grit.wrapper.v1` with the calls of an older version.
 struct Peer;
 
 #[tonic::async_trait]
@@ -269,7 +269,7 @@ async fn errors_for_other_servers() {
     insta::assert_snapshot!(text);
 }
 
-/// 2 is for a wrapper that cannot be reached, which a script may try again; a typing mistake is none.
+/// Exit code 2 means that the wrapper cannot be reached, so that a script can retry. An invalid command line has another code.
 #[test]
 fn command_line_errors_exit_1() {
     let code = |words: &[&str]| {

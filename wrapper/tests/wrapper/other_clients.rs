@@ -1,5 +1,5 @@
-//! Upstream's API for a client that has nothing of ours and nothing of tonic: gRPC's C-core, in Debian's `python3-grpcio`. What upstream's own
-//! client is made of, grpc-go, cannot be had here; what it sends can.
+//! Upstream's API with a client that shares no code with this project or tonic: gRPC's C-core, in Debian's `python3-grpcio`. The library of
+//! upstream's client, grpc-go, is not available here, but its requests are sent.
 
 use std::process::Command;
 
@@ -9,10 +9,10 @@ use tokio::{io::AsyncReadExt, net::TcpListener};
 
 use crate::support::{Start, Wrapper, eventually};
 
-/// Of Debian, whatever else of that name is on PATH.
+/// Debian's Python, not another one on PATH.
 const PYTHON: &str = "/usr/bin/python3";
 
-/// The answers to these calls.
+/// The responses to these calls.
 fn calls(target: &str, authority: &str, calls: &[&str]) -> Vec<(i64, String)> {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/wrapper/other_clients.py");
     let output = Command::new(PYTHON).args([script, target, authority]).args(calls).output().unwrap();
@@ -73,7 +73,7 @@ async fn c_core_client_forceful_shutdown_works() {
     assert_eq!(wrapper.record(), "ready TERM");
 }
 
-/// What clients call a server that has no name.
+/// The authorities that clients send for a server without a name.
 #[tokio::test]
 async fn any_authority_is_accepted() {
     let (_wrapper, targets) = wrapper(&[]).await;

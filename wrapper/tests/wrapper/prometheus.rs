@@ -1,4 +1,4 @@
-//! A real Prometheus, and its promtool, through a runner's whole life.
+//! A real Prometheus and promtool, over the whole lifecycle of a runner.
 
 use std::{
     fs::{self, File},
@@ -27,7 +27,7 @@ fn program(name: &str) -> PathBuf {
     })
 }
 
-/// A server that ends with its test.
+/// A server that exits with its test.
 struct Prometheus {
     process: Child,
     url: String,
@@ -38,7 +38,7 @@ impl Prometheus {
         Self::with_rules(wrapper, url, "").await
     }
 
-    /// In the wrapper's folder, so that it goes with a test that is killed.
+    /// In the wrapper's directory, so that it is removed if the test is killed.
     async fn with_rules(wrapper: &Wrapper, url: &str, rules: &str) -> Self {
         let path = |name: &str| wrapper.path(name);
         let target = url.strip_prefix("http://").unwrap();
@@ -86,7 +86,7 @@ impl Prometheus {
         .await;
     }
 
-    /// Waits until this alert fires, and answers its summary.
+    /// Waits until this alert fires, and returns its summary.
     async fn fires(&self, alert: &str) -> String {
         eventually(alert, async || {
             let (_, body) = ask(&self.url, "/api/v1/alerts", &[], None).await;
@@ -108,7 +108,7 @@ impl Drop for Prometheus {
     }
 }
 
-/// Fails the test with what `promtool check metrics` has to say.
+/// Fails the test with the output of `promtool check metrics`.
 async fn checked_by_promtool(url: &str) {
     let (_, page) = ask(url, "/metrics", &[], None).await;
     let mut process = Command::new(program("promtool"))
@@ -150,7 +150,7 @@ async fn prometheus_scrapes_before_during_and_after_drain() {
     prometheus.sees("up", "0").await;
 }
 
-/// What describes the runner and its drain goes on with the wrapper that adopts it.
+/// The metrics of the runner and its drain continue when a wrapper adopts the runner.
 #[tokio::test]
 async fn drain_metrics_continue_after_wrapper_kill() {
     let (mut first, url) = ready_with(&["--restart=always"], &["--ignore-quit"]).await;
@@ -188,7 +188,7 @@ async fn drain_metrics_continue_after_wrapper_kill() {
     checked_by_promtool(&url).await;
 }
 
-/// What the page says of these now.
+/// The current values of these metrics.
 async fn samples<const COUNT: usize>(url: &str, names: [&str; COUNT]) -> [f64; COUNT] {
     let (_, page) = ask(url, "/metrics", &[], None).await;
     names.map(|name| {
@@ -197,7 +197,7 @@ async fn samples<const COUNT: usize>(url: &str, names: [&str; COUNT]) -> [f64; C
     })
 }
 
-/// No runner runs, and one will: what a wrapper tells before its first one is the same but for how the last one ended.
+/// While no runner is running before a restart, the metrics are those before the first start, except for the last exit.
 #[tokio::test]
 async fn metrics_valid_during_backoff() {
     let flags = ["--restart=always", "--restart-delay=1h", "--restart-max-delay=1h"];
@@ -212,7 +212,7 @@ fn rules() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("packaging/prometheus")
 }
 
-/// The rules that ship, with less patience: none where they wait before they fire, and a second in place of an hour or ten minutes.
+/// The packaged rules with shorter times: no `for`, and one second in place of an hour or ten minutes.
 fn impatient_rules() -> String {
     let text = fs::read_to_string(rules().join("grit-wrapper.rules.yml")).unwrap();
     let lines = text.lines().filter(|line| !line.trim_start().starts_with("for: "));
@@ -223,7 +223,7 @@ fn impatient_rules() -> String {
     })
 }
 
-/// Each fires, and does not fire, on series that are written beside the rules.
+/// Each alert fires for some series of the unit tests, and does not fire for others.
 #[test]
 fn shipped_alert_rules_pass_promtool_tests() {
     for words in
@@ -263,7 +263,7 @@ async fn crash_loop_fires_alert() {
     );
 }
 
-/// A runner that GitLab answers no more, then rejects, and that drains without coming closer to its end, has no jobs left and does not end, and is killed.
+/// GitLab stops responding to the runner, then rejects it. Its drain makes no progress, then has no jobs but does not end, and is killed.
 #[tokio::test]
 async fn failing_drain_fires_alerts_in_sequence() {
     let runner = Runner::new().await;

@@ -30,7 +30,7 @@ fn help() -> BTreeMap<String, Flag> {
     flags
 }
 
-/// The rows of the table: a value in backticks, or a description, which counts as none.
+/// The rows of the table: a value in backticks. A description counts as no value.
 fn reference() -> BTreeMap<String, Flag> {
     let (_, section) = REFERENCE.split_once("\n## Flags of `run`\n").unwrap();
     let section = section.split("\n## ").next().unwrap();

@@ -1,4 +1,4 @@
-//! Server reflection, asked by a client that is generated from the protocol's own definition.
+//! Server reflection, with a client that is generated from the definition of the protocol.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,7 @@ fn question(question: MessageRequest) -> ServerReflectionRequest {
     ServerReflectionRequest { host: "h".to_owned(), message_request: Some(question) }
 }
 
-/// Asks all questions over one stream.
+/// Sends all requests over one stream.
 async fn ask(channel: &Channel, questions: Vec<ServerReflectionRequest>) -> Vec<MessageResponse> {
     let mut client = ServerReflectionClient::new(channel.clone());
     let asked = questions.clone();
@@ -49,7 +49,7 @@ fn services(answer: &MessageResponse) -> Vec<String> {
     list.service.iter().map(|service| service.name.clone()).collect()
 }
 
-/// As grpcurl goes about it: list, the file of each service, and whatever those import.
+/// The requests of grpcurl: the list, the file of each service, and the imports of these files.
 #[tokio::test]
 async fn reflection_lists_all_services_and_files() {
     let (_wrapper, channel) = wrapper().await;
@@ -123,7 +123,7 @@ async fn reflection_finds_known_symbols_only() {
     assert_eq!(codes, [missing, missing, missing, missing, Code::InvalidArgument]);
 }
 
-/// What older tools ask first.
+/// The first request of older tools.
 #[tokio::test]
 async fn reflection_v1alpha_answers_like_v1() {
     let (_wrapper, channel) = wrapper().await;

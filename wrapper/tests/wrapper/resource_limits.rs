@@ -1,4 +1,4 @@
-//! Local peers that mean harm: what they can take from others, and what they cannot.
+//! Hostile local clients cannot block other clients or the wrapper.
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
@@ -20,13 +20,13 @@ use crate::{
     web::{ask, ready_with},
 };
 
-/// As many as one address has places.
+/// The connection limit of one address.
 const PLACES: usize = 64;
 
-/// As many connections as one user can watch over.
+/// The limit of connections with watches for one user.
 const WATCHES: usize = 12;
 
-/// Many connections of another user; they go with this value.
+/// Many connections of another user. Dropping this value closes them.
 struct Crowd {
     process: Child,
     _output: BufReader<ChildStdout>,
@@ -66,7 +66,7 @@ fn status_as(user: &str, wrapper: &Wrapper) -> bool {
     command.args(["status", "--address", &address]).output().unwrap().status.success()
 }
 
-/// They answer all that HTTP/2 asks, and their calls never end.
+/// They respond to all HTTP/2 control frames, and their calls never end.
 #[tokio::test]
 async fn one_user_cannot_block_other_users() {
     if !is_root() {
@@ -108,7 +108,7 @@ async fn one_user_cannot_block_other_users() {
     .await;
 }
 
-/// As many waits as there is room for, and more, do not keep their own user from stopping the runner.
+/// A user who reaches the limit of waits can still stop the runner.
 #[tokio::test]
 async fn watches_leave_slots_for_forceful_drain() {
     let wrapper = Start::new().flags(&["--start-grace=0s"]).child(&[]);
@@ -147,7 +147,7 @@ async fn watches_leave_slots_for_forceful_drain() {
     wrapper.client().await.becomes(Status::Stopped).await;
 }
 
-/// The peers are well behaved, answer pings, and ask nothing.
+/// The clients respond to pings, and send no requests.
 #[tokio::test]
 async fn idle_connections_are_evicted_for_new_clients() {
     let wrapper = Start::new().child(&[]);
@@ -215,7 +215,7 @@ async fn connections_leave_file_descriptors_for_runner() {
     assert_eq!(now, Status::Running);
 }
 
-/// The parts of HTTP/2 that a peer needs to be a nuisance.
+/// The parts of HTTP/2 that a hostile client needs.
 pub(crate) mod frames {
     pub(crate) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
     pub(crate) const DATA: u8 = 0;
@@ -231,7 +231,7 @@ pub(crate) mod frames {
         [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
     }
 
-    /// The head of a call, with the names and values written out.
+    /// The head of a call, with literal names and values.
     pub(crate) fn head(path: &str) -> Vec<u8> {
         [
             (":method", "POST"),
@@ -261,7 +261,7 @@ fn resident(process: u32) -> usize {
     line.trim().strip_suffix(" kB").unwrap().parse().unwrap()
 }
 
-/// Whatever is sent to it, the wrapper serves others at once, and does not grow.
+/// For all input, the wrapper serves other clients without delay, and its memory does not grow.
 #[tokio::test]
 async fn garbage_traffic_is_harmless() {
     use frames::{CONTINUATION, END_HEADERS, HEADERS, PING, PREFACE, SETTINGS, frame, head};
@@ -312,7 +312,7 @@ async fn garbage_traffic_is_harmless() {
     assert!(log.lines().count() < 20, "the log is filled: {log}");
 }
 
-/// Messages that are announced and never end, over all connections that one user can have and more.
+/// Messages that are announced and never completed, over more connections than one user can have.
 #[tokio::test]
 async fn unfinished_messages_use_little_memory() {
     use frames::{DATA, END_HEADERS, HEADERS, PREFACE, WINDOW_UPDATE, frame, head};

@@ -1,4 +1,4 @@
-//! What the build script finds out about the source's revision, in real repositories.
+//! The source revision that the build script determines, in real repositories.
 
 use std::{fs, path::Path, process::Command};
 

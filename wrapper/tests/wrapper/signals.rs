@@ -1,4 +1,4 @@
-//! The signals that the wrapper gets, and what the runner gets of them.
+//! The signals to the wrapper, and the resulting signals to the runner.
 
 use std::{os::unix::process::ExitStatusExt, time::Duration};
 
@@ -42,7 +42,7 @@ async fn second_sigterm_terminates_third_is_not_forwarded() {
     assert_eq!(wrapper.record(), "ready QUIT TERM");
 }
 
-/// As when a service manager signals both the wrapper's group and the wrapper.
+/// As if a service manager signals the wrapper's process group and the wrapper.
 #[tokio::test]
 async fn simultaneous_signals_count_as_one() {
     let mut wrapper = ready(&[], &["--jobs-take", "1000"]).await;
@@ -90,7 +90,7 @@ async fn drain_by_signal_becomes_forceful_at_drain_timeout() {
     assert_eq!(wrapper.record(), "ready QUIT TERM");
 }
 
-/// A drain that a client asked for goes on, and the wrapper ends after it.
+/// A drain that a client requested continues, and the wrapper exits after it.
 #[tokio::test]
 async fn sigterm_joins_drain_in_progress() {
     let mut wrapper = ready(&[], &["--jobs-take", "500"]).await;

@@ -1,4 +1,4 @@
-//! Sockets: who may connect, what a dead wrapper leaves, what a live one keeps.
+//! Sockets: permissions, stale sockets of killed wrappers, sockets of running wrappers.
 
 use std::{
     fs,
@@ -80,7 +80,7 @@ async fn second_wrapper_does_not_replace_live_socket() {
     first.client().await.becomes(Status::Running).await;
 }
 
-/// Such as upstream's wrapper, which has no lock; and its queue is full, so that nobody can connect.
+/// Such as upstream's wrapper, which has no lock. The listen backlog is full, so clients cannot connect.
 #[tokio::test]
 async fn busy_foreign_listener_fails_fast() {
     let folder = tempfile::tempdir().unwrap();
@@ -161,7 +161,7 @@ async fn environment_variables_set_flags() {
 
 const ACTIVATE: &str = "systemd-socket-activate";
 
-/// Started by the first client that comes, with sockets that systemd's own tool has made.
+/// Started by the first client, with sockets that `systemd-socket-activate` created.
 fn activated(flags: &[&str], listen: &[&str]) -> Wrapper {
     let found = std::process::Command::new(ACTIVATE).arg("--version").output();
     assert!(found.is_ok(), "{ACTIVATE} is not on PATH: install Debian's package `systemd`");
@@ -204,12 +204,12 @@ async fn systemd_sockets_are_served() {
     assert!(wrapper.path("w.sock").exists(), "the manager's socket was removed");
 }
 
-/// systemd's tool takes no port of 0.
+/// systemd's tool does not accept port 0.
 pub(crate) fn free_port() -> u16 {
     std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
-/// The sockets of a process, as its descriptors show them.
+/// The sockets of a process, from its file descriptors.
 fn socket_inodes(process: u32) -> Vec<String> {
     let descriptors = fs::read_dir(format!("/proc/{process}/fd")).unwrap();
     let targets = descriptors.filter_map(|entry| fs::read_link(entry.ok()?.path()).ok());

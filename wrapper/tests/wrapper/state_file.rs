@@ -13,7 +13,7 @@ use crate::{
     support::{STRANGER, Start, Wrapper, eventually, is_root},
 };
 
-/// A wrapper with a drain whose runner goes on, which was killed, and whose state file was then changed.
+/// A killed wrapper whose runner is still draining, with a modified state file.
 async fn killed_while_it_drains(deadline: Duration, change: impl FnOnce(&mut serde_json::Value)) -> Wrapper {
     let habits = ["--ignore-quit"];
     let mut first = ready(&habits).await;
@@ -30,7 +30,7 @@ async fn killed_while_it_drains(deadline: Duration, change: impl FnOnce(&mut ser
     Start::again(first.into_folder()).flags(&["--start-grace=0s"]).child(&habits)
 }
 
-/// As if everything had been written while the wall clock was wrong by so many milliseconds.
+/// As if the file had been written while the wall clock was wrong by this many milliseconds.
 fn by_a_wrong_clock(state: &mut serde_json::Value, millis: i64) {
     for place in ["/clock/ahead", "/child/started", "/stop/asked", "/stop/deadline"] {
         let number = state.pointer_mut(place).unwrap();
@@ -38,7 +38,7 @@ fn by_a_wrong_clock(state: &mut serde_json::Value, millis: i64) {
     }
 }
 
-/// How far a time that was told is from now, in seconds; negative when it is over.
+/// The difference between a reported time and now, in seconds; negative for a time in the past.
 fn from_now(told: Option<prost_types::Timestamp>) -> i64 {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
     told.unwrap().seconds - i64::try_from(now.as_secs()).unwrap()
@@ -70,7 +70,7 @@ async fn wall_clock_change_does_not_move_deadline() {
     assert!(second.record().ends_with("TERM"), "{}", second.record());
 }
 
-/// Written before the monotonic clock was kept, or by a release to come whose additions are no matter to this one.
+/// Written by a release without the monotonic clock, or by a newer release with additions that this one can ignore.
 #[tokio::test]
 async fn state_files_of_compatible_releases_are_read() {
     let before = |state: &mut serde_json::Value| {
@@ -92,7 +92,7 @@ async fn state_files_of_compatible_releases_are_read() {
     }
 }
 
-/// As after going back to an earlier release while a runner runs. Nothing is lost: the release that wrote the file goes on.
+/// As after a downgrade while a runner is running. Nothing is lost: the release that wrote the file continues.
 #[tokio::test]
 async fn newer_state_file_and_its_runner_are_left_alone() {
     let mut first = ready(&[]).await;
@@ -143,7 +143,7 @@ async fn unreadable_state_file_starts_no_runner() {
     }
 }
 
-/// A folder in the way of the new file stands for a full disk: it stops every user's wrapper, root's as well.
+/// A directory with the name of the new file has the effect of a full disk, also for root.
 #[tokio::test]
 async fn unwritable_state_file_blocks_start_but_not_drain() {
     let folder = tempfile::tempdir().unwrap();
@@ -173,7 +173,7 @@ async fn unwritable_state_file_blocks_start_but_not_drain() {
     assert_eq!(second.client().await.status().await.0, Status::InShutdown, "the drain was lost");
 }
 
-/// Two units that were written by copying one: their sockets differ, and their state file does not.
+/// Two units of which one is a copy: their sockets differ, but their state file is the same.
 #[tokio::test]
 async fn second_wrapper_does_not_use_locked_state_file() {
     let first = ready(&[]).await;
@@ -192,7 +192,7 @@ async fn second_wrapper_does_not_use_locked_state_file() {
     assert_eq!(first.read("w.sock.state"), before);
 }
 
-/// As after a loss of power: the name is there, and what was to be in the file is not.
+/// As after a power loss: the file exists, but is empty.
 #[tokio::test]
 async fn empty_state_file_counts_as_missing() {
     for text in ["", "\0\0\0\0"] {
@@ -204,7 +204,7 @@ async fn empty_state_file_counts_as_missing() {
     }
 }
 
-/// Somebody cleans up, or a service manager removes the folder of the service and makes it again.
+/// A clean-up job, or a service manager, removes the directory of the service and creates it again.
 #[tokio::test]
 async fn removed_state_file_is_rewritten() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! A child that exits within 0 ms of SIGQUIT, thousands of times: upstream's wrapper can answer `in_shutdown` for ever then, because the
-//! status that follows the signal is written after the one that follows the exit.
+//! A child that exits immediately after SIGQUIT, thousands of times. Upstream's wrapper can then report `in_shutdown` indefinitely, because
+//! it writes the status after the signal later than the status after the exit.
 
 use std::time::Duration;
 
@@ -17,8 +17,8 @@ impl Callbacks for NoCallbacks {
     fn send(&mut self, _: Callback, _: tokio::time::Instant, _: Completion) {}
 }
 
-/// All rounds with real processes and the real supervisor: in every other one the child also ends by itself at about the moment of the
-/// signal, so that the end comes before, between and after the request, the signal and the answer.
+/// All rounds with real processes and the real supervisor. In every second round the child also exits without a request, at about the time
+/// of the signal, so that the exit happens before, between and after the request, the signal and the response.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn stop_races_with_child_exit_keep_state_consistent() {
     let each = grit_testkit::rounds(2_000, 10_000) / WORKERS;

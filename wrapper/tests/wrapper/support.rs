@@ -1,4 +1,4 @@
-//! Starting wrappers and talking to them.
+//! Starts wrappers and calls them.
 
 use std::{
     fmt::Debug,
@@ -23,22 +23,22 @@ use tempfile::TempDir;
 use tokio::net::UnixStream;
 use tonic::transport::{Channel, Endpoint, Uri};
 
-/// So long may anything take before a test gives up on it. A passing test does not depend on it.
+/// The time limit of each wait. A passing test does not depend on it.
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 
-/// A wrapper with a folder of its own. Dropping it kills the wrapper and its child.
+/// A wrapper with a separate directory. Dropping it kills the wrapper and its child.
 pub(crate) struct Wrapper {
     process: Child,
     pub(crate) folder: TempDir,
 }
 
-/// The helper whose habits the tests choose.
+/// The child whose behaviour the tests choose.
 pub(crate) fn misbehaving_child() -> PathBuf {
     static CHILD: LazyLock<PathBuf> = LazyLock::new(|| example("misbehaving_child"));
     CHILD.clone()
 }
 
-/// The helper that is many clients.
+/// The program with many clients.
 pub(crate) fn crowd() -> PathBuf {
     static CROWD: LazyLock<PathBuf> = LazyLock::new(|| example("crowd"));
     CROWD.clone()
@@ -79,7 +79,7 @@ impl Start {
         self.folder.path().to_owned()
     }
 
-    /// In the folder of an earlier wrapper, as after a restart of the service.
+    /// In the directory of an earlier wrapper, as after a restart of the service.
     pub(crate) fn again(folder: TempDir) -> Self {
         Self { folder, ..Self::new() }
     }
@@ -100,7 +100,7 @@ impl Start {
         self
     }
 
-    /// Writes its log here, and not into the folder.
+    /// Writes its log here, not to the directory.
     pub(crate) fn stderr(mut self, stderr: OwnedFd) -> Self {
         self.stderr = Some(stderr);
         self
@@ -164,7 +164,7 @@ impl Wrapper {
         fs::set_permissions(self.folder.path(), open).unwrap();
     }
 
-    /// What the child recorded, in words.
+    /// The child's record, split into words.
     pub(crate) fn record(&self) -> String {
         self.read("record").split_whitespace().collect::<Vec<_>>().join(" ")
     }
@@ -182,19 +182,19 @@ impl Wrapper {
         .await
     }
 
-    /// A client of our own API.
+    /// A client of `grit.wrapper.v1`.
     pub(crate) async fn own(&self) -> WrapperClient<Channel> {
         drop(self.client().await);
         WrapperClient::new(unix_channel(&self.path("w.sock")).await.unwrap())
     }
 
-    /// Waits until the child has said that it is ready, and the wrapper has logged its start.
+    /// Waits until the child has recorded that it is ready, and the wrapper has logged its start.
     pub(crate) async fn child_ready(&self) {
         self.logged("runner started").await;
         self.recorded("ready").await;
     }
 
-    /// Waits until the child has recorded just this.
+    /// Waits until the child has recorded exactly this.
     pub(crate) async fn recorded(&self, wanted: &str) {
         eventually("the child's record", async || {
             let record = self.record();
@@ -203,7 +203,7 @@ impl Wrapper {
         .await;
     }
 
-    /// Waits for a line of the log that holds `text`.
+    /// Waits for a line of the log that contains `text`.
     pub(crate) async fn logged(&self, text: &str) {
         eventually(text, async || {
             let log = self.read("log");
@@ -212,7 +212,7 @@ impl Wrapper {
         .await;
     }
 
-    /// The wrapper's child, from its log. Waits for the line: a quick child is ready before the wrapper has said that it started it.
+    /// The wrapper's child, from its log. Waits for the line: a fast child is ready before the wrapper has logged the start.
     pub(crate) fn child_pid(&self) -> u32 {
         let start = Instant::now();
         loop {
@@ -226,23 +226,23 @@ impl Wrapper {
         }
     }
 
-    /// Waits until the wrapper has ended by itself.
+    /// Waits until the wrapper has exited.
     pub(crate) async fn ended(&mut self) -> ExitStatus {
         let process = &mut self.process;
         eventually("the wrapper ends", async || process.try_wait().unwrap().ok_or("running")).await
     }
 
-    /// Whether it has not ended.
+    /// Whether it is running.
     pub(crate) fn runs(&mut self) -> bool {
         self.process.try_wait().unwrap().is_none()
     }
 
-    /// The folder, without the wrapper that is gone already.
+    /// The directory, after the wrapper has exited.
     pub(crate) fn into_folder(mut self) -> TempDir {
         std::mem::replace(&mut self.folder, tempfile::tempdir().unwrap())
     }
 
-    /// The wrapper, which the caller has to reap, and the folder.
+    /// The wrapper, which the caller must reap, and the directory.
     pub(crate) fn into_parts(mut self) -> (Child, TempDir) {
         let nothing = Command::new("true").spawn().unwrap();
         let process = std::mem::replace(&mut self.process, nothing);
@@ -271,11 +271,11 @@ pub(crate) fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// A user that this machine need not know.
+/// A UID; the user does not have to exist on this machine.
 pub(crate) const STRANGER: &str = "4242";
 
-/// A program in the hands of another user, which only root can put it into. A path below /root may hide the program from that user: so it is
-/// a copy, which goes with the folder.
+/// A program that runs as another user, which requires root. That user may not be able to read a path below /root, so the program is
+/// copied to the directory.
 pub(crate) fn as_user(user: &str, program: &Path) -> (Command, TempDir) {
     let open = || std::os::unix::fs::PermissionsExt::from_mode(0o755);
     let folder = tempfile::Builder::new().permissions(open()).tempdir_in("/tmp").unwrap();
@@ -287,7 +287,7 @@ pub(crate) fn as_user(user: &str, program: &Path) -> (Command, TempDir) {
     (command, folder)
 }
 
-/// The living processes that have this folder among their arguments.
+/// The running processes that have this directory in their arguments.
 pub(crate) fn processes_of(folder: &Path) -> Vec<u32> {
     let folder = folder.as_os_str().as_bytes();
     let is_of = |pid: &u32| {
@@ -309,7 +309,7 @@ pub(crate) fn lives(number: u32) -> bool {
     test_kill_process(pid(number)).is_ok() && !zombie
 }
 
-/// The failure reason of an adopted runner: the real one. Only a kernel that does not give it to us may leave it unknown.
+/// The failure reason of an adopted runner. It may be unknown only on kernels that do not report it.
 pub(crate) fn is_end_of_adopted(reason: &str, real: &str) -> bool {
     let unknown = "exited; exit status unknown, because this wrapper is not its parent";
     reason == real || (!kernel_gives_exit_status() && reason == unknown)
@@ -322,13 +322,13 @@ fn kernel_gives_exit_status() -> bool {
     (numbers.next(), numbers.next()) >= (Some(6), Some(15))
 }
 
-/// Kills a runner's group, and waits until the runner is gone: a signal is sent before it is served.
+/// Kills a runner's process group, and waits until the runner has exited: a kill returns before the signal has an effect.
 pub(crate) async fn kill_group(runner: u32) {
     rustix::process::kill_process_group(pid(runner), Signal::KILL).unwrap();
     eventually("the runner is gone", async || if lives(runner) { Err(runner) } else { Ok(()) }).await;
 }
 
-/// Upstream's client, with the answers as plain values.
+/// Upstream's client, with responses as plain values.
 #[derive(Clone)]
 pub(crate) struct Client(pub(crate) ProcessWrapperClient<Channel>);
 
@@ -356,7 +356,7 @@ impl Client {
         (answer.status(), answer.failure_reason)
     }
 
-    /// Waits for a status, and answers the failure reason that came with it.
+    /// Waits for a status, and returns its failure reason.
     pub(crate) async fn becomes(&mut self, wanted: Status) -> String {
         let client = self.clone();
         eventually("status", async || {
@@ -383,7 +383,7 @@ impl Client {
     }
 }
 
-/// Tries every 10 ms until `check` answers `Ok`; fails the test with the last `Err` after [`LIMIT`].
+/// Tries every 10 ms until `check` returns `Ok`; fails the test with the last `Err` after [`LIMIT`].
 pub(crate) async fn eventually<T, E: Debug>(what: &str, mut check: impl AsyncFnMut() -> Result<T, E>) -> T {
     let start = Instant::now();
     loop {

@@ -1,4 +1,4 @@
-//! What systemd is told, and the units that ship.
+//! Messages to systemd, and the packaged units.
 
 use std::{fs, path::Path, process::Command, time::Duration};
 
@@ -7,7 +7,7 @@ use tokio::net::UnixDatagram;
 
 use crate::support::{Start, eventually};
 
-/// Collects what is told until it holds `wanted`.
+/// Collects messages until one contains `wanted`.
 async fn told(manager: &UnixDatagram, all: &mut String, wanted: &str) {
     let mut message = [0; 4096];
     while !all.contains(wanted) {
@@ -83,7 +83,7 @@ async fn ready_is_resent_after_notify_socket_was_full() {
     told(&manager, &mut String::new(), "READY=1").await;
 }
 
-/// systemd would wait for a rung that nobody can see, give up, drain the runner, and start another one, for ever.
+/// Otherwise systemd would wait for a level that cannot be verified, time out, drain the runner and start another one, indefinitely.
 #[tokio::test]
 async fn ready_is_sent_at_level_process_without_http_server() {
     let folder = tempfile::tempdir().unwrap();
@@ -107,7 +107,7 @@ async fn ready_is_sent_at_level_process_without_http_server() {
     assert_eq!(log.matches("sending READY=1 at a level below --ready-when").count(), 1, "{log}");
 }
 
-/// `systemd-analyze verify` wants the programs to exist, so they are put where this machine has them.
+/// `systemd-analyze verify` requires that the programs exist, so the paths of this machine replace those of the units.
 #[tokio::test]
 async fn shipped_systemd_units_are_valid() {
     if let Err(why) = Command::new("systemd-analyze").arg("--version").output() {

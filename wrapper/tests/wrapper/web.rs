@@ -1,4 +1,4 @@
-//! HTTP: metrics and REST, as a client of plain HTTP sees them.
+//! HTTP: metrics and REST, with a plain HTTP client.
 
 use grit_proto::runner_wrapper::{ShutdownCallback, Status};
 use tokio::{
@@ -30,7 +30,7 @@ pub(crate) async fn ready_at(wrapper: &Wrapper) -> String {
     format!("http://{}", line["bound"].as_str().unwrap())
 }
 
-/// Asks with a body for POST, without one for GET; answers the status and the body.
+/// Sends a POST request if there is a body, otherwise GET. Returns status and body.
 pub(crate) async fn ask(url: &str, path: &str, headers: &[&str], body: Option<&str>) -> (u16, String) {
     let (head, body) = ask_for_head(url, path, headers, body).await;
     (head.split(' ').nth(1).unwrap().parse().unwrap(), body)
@@ -129,7 +129,7 @@ async fn rest_is_read_only_by_default() {
     assert_eq!(wrapper.record(), "ready");
 }
 
-/// An address of this machine that other machines can have as their peer; nothing is sent to find it.
+/// An address of this machine that other machines can reach. No packet is sent to find it.
 fn address_beyond_loopback() -> Option<std::net::IpAddr> {
     let socket = std::net::UdpSocket::bind("0.0.0.0:0").ok()?;
     socket.connect("192.0.2.1:9").ok()?;
@@ -181,7 +181,7 @@ async fn rest_control_rejects_browser_requests() {
     wrapper.recorded("ready QUIT ready").await;
 }
 
-/// Nobody is named for the other end, so who may control is not to be told from who may look.
+/// HTTP clients cannot be identified, so users with control cannot be distinguished from users with read-only access.
 #[tokio::test]
 async fn rest_is_read_only_with_allow_list() {
     for list in ["--allow-control=4343", "--allow-read=4343"] {
@@ -198,7 +198,7 @@ async fn rest_is_read_only_with_allow_list() {
     }
 }
 
-/// Any process of the machine can reach a TCP port. It must not use up the descriptors that the wrapper needs.
+/// Every process of the machine can connect to a TCP port. It must not exhaust the file descriptors that the wrapper needs.
 #[tokio::test]
 async fn http_connections_above_limit_wait() {
     let (wrapper, url) = ready(&[]).await;

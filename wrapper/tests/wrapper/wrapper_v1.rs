@@ -1,4 +1,4 @@
-//! Our own API: `grit.wrapper.v1`.
+//! The API `grit.wrapper.v1`.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ async fn status(client: &mut WrapperClient<Channel>) -> Status {
     client.get_status(GetStatusRequest {}).await.unwrap().into_inner()
 }
 
-/// Reads the stream up to a state.
+/// Reads the stream until a state is reported.
 async fn until(stream: &mut Streaming<Status>, wanted: State) -> Status {
     while let Some(status) = stream.message().await.unwrap() {
         if status.state() == wanted {
@@ -149,7 +149,7 @@ async fn invalid_requests_do_not_stop_runner() {
     assert_eq!(wrapper.record(), "ready");
 }
 
-/// Streams that nobody reads cost their own connection its calls, and nobody else anything.
+/// Streams that the client does not read use only the calls of their connection; other clients are not affected.
 #[tokio::test]
 async fn unread_streams_block_only_their_connection() {
     let (wrapper, mut hog) = ready(&[], &["--jobs-take", "100"]).await;

@@ -20,7 +20,7 @@ use crate::{
 
 const TIMEOUT: Duration = Duration::from_secs(300);
 
-/// Configuration and result. It has no `Debug`: it may hold secrets.
+/// Configuration and result. It has no `Debug`: it may contain secrets.
 #[derive(Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct DeploymentState {
     pub(super) state_path: Value<String>,
@@ -36,7 +36,7 @@ pub struct DeploymentState {
 }
 
 impl DeploymentState {
-    /// Refuses what is wrong. Unknown values pass. Returns the source, if it is known.
+    /// Refuses invalid values. Unknown values are accepted. Returns the source, if it is known.
     pub(super) fn check(&self, diags: &mut Diagnostics) -> Option<Source> {
         let root = AttributePath::new;
         self.check_sources(diags);

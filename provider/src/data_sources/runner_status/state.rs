@@ -20,7 +20,7 @@ use crate::{
 
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Configuration and result. It has no `Debug`: a manager may hold a private key.
+/// Configuration and result. It has no `Debug`: a manager may contain a private key.
 #[derive(Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct StatusState {
     pub(super) runner_managers: RunnerManagers,
@@ -30,7 +30,7 @@ pub struct StatusState {
 
 pub(super) type Statuses = BTreeMap<String, Value<ManagerStatus>>;
 
-/// What one wrapper reported, or why it did not. Null is unknown, never zero.
+/// The report of one wrapper, or the reason for its absence. Null is unknown, never zero.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct ManagerStatus {
     reachable: Value<bool>,

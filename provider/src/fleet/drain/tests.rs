@@ -17,7 +17,7 @@ fn policy() -> DrainPolicy {
     }
 }
 
-/// Runs until asked, then drains for `jobs` seconds.
+/// Runs until a drain is requested, then drains for `jobs` seconds.
 fn draining(jobs: u64) -> impl Fn(ScriptInput) -> Result<RunnerStatus, ScriptedFault> + Sync {
     move |input| {
         Ok(match (input.graceful, input.forceful) {
@@ -98,7 +98,7 @@ async fn unknown_or_unreachable_runner_is_not_stopped() {
 
 #[tokio::test(start_paused = true)]
 async fn rejected_shutdown_is_not_recorded_as_requested() {
-    // It looks well, and refuses the request, as for a job that would drain its own runner.
+    // It is healthy, and refuses the request, as for a job that would drain its own runner.
     let looks = std::sync::atomic::AtomicUsize::new(0);
     let wrapper = Scripted::new(|_| match looks.fetch_add(1, std::sync::atomic::Ordering::SeqCst) {
         0 => Ok(RunnerStatus::Running),
@@ -119,7 +119,7 @@ async fn drain_continues_after_network_cut() {
     assert_eq!(wrapper.requests(), (1, 0));
 }
 
-/// A connection that nobody closed: calls do not fail, they hang until their own limit, or for ever where there is none.
+/// A connection that was not closed: calls do not fail, but hang until their time limit, or indefinitely without one.
 struct HalfOpen<F> {
     wrapper: Scripted<F>,
     cut: std::ops::Range<u64>,
@@ -286,7 +286,7 @@ async fn accepted_drain_is_never_assumed_terminated() {
     let outcome = drained(&assuming(), &wrapper).await.unwrap();
     assert_eq!(end(&outcome), (StartedBy::Here, false));
 
-    // The same for a drain that was found under way.
+    // The same for a drain that was already in progress.
     let wrapper = Scripted::new(|input: ScriptInput| match input.elapsed.as_secs() {
         0..10 => Ok(RunnerStatus::InShutdown),
         10..3000 => Err(ScriptedFault::Down),
@@ -329,7 +329,7 @@ async fn absent_host_is_assumed_terminated_at_deadline() {
         assert!(matches!(outcome, Drained::AssumedTerminated { .. }), "{outcome:?}");
         assert_eq!(start.elapsed().as_secs(), 60);
     }
-    // Without the user's word the same ends in an error, and `force` does not help there either.
+    // Without the user's confirmation the result is an error, also with `force`.
     let short = DrainPolicy { timeout: Duration::from_secs(60), retry: retry(None), ..policy() };
     let error = drained(&short, &down()).await.unwrap_err();
     assert!(matches!(error, NotDrained::Connect { requested: Requested::No, .. }), "{error:?}");

@@ -105,7 +105,7 @@ fn down() -> Result<RunnerStatus, ScriptedFault> {
     Err(ScriptedFault::Down)
 }
 
-/// A runner behind our own wrapper.
+/// A runner under grit-wrapper.
 fn seen(level: Level, level_max: Option<Level>, version: Option<&str>) -> Snapshot {
     let mut snapshot = Snapshot::from(RunnerStatus::Running);
     snapshot.detail = Some(Box::new(Detail {
@@ -176,7 +176,7 @@ async fn start_if_stopped_starts_runner_once() {
     });
     wait("m1", &&wrapper, &starting, &CancellationToken::new()).await.unwrap();
 
-    // It ends again at once: not started for ever.
+    // It exits again immediately, and is not started again.
     let wrapper = Scripted::new(|_| Ok(RunnerStatus::Stopped));
     let error = wait("m1", &&wrapper, &starting, &CancellationToken::new()).await.unwrap_err();
     assert!(matches!(error, NotHealthy::Stopped { start: Some(Start::Requested), .. }), "{error:?}");

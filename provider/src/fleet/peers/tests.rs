@@ -13,7 +13,7 @@ use crate::{
 
 type Script = fn(ScriptInput) -> Result<RunnerStatus, ScriptedFault>;
 
-/// Runs until it is asked, then drains for a minute. A call takes a while, as a real one does.
+/// Runs until a drain is requested, then drains for a minute. A call takes some time, as a real one does.
 struct Host {
     wrapper: Scripted<Script>,
     reads: AtomicUsize,

@@ -27,7 +27,7 @@ pub(super) const DRAINING: &str = "draining";
 /// An update failed: the next apply resumes it.
 pub(super) const INCOMPLETE: &str = "incomplete";
 
-/// State and configuration. It has no `Debug`: a manager may hold a private key, the callback's headers a token.
+/// State and configuration. It has no `Debug`: a manager may contain a private key, and the headers of the callback a token.
 #[derive(Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ShutdownState {
     pub(super) id: Value<String>,

@@ -20,7 +20,7 @@ fn verdict(text: &str, host: &str, shown: &str) -> Option<HostKeyVerdict> {
     trust(text.as_bytes(), host).judge(&key(shown)).err().map(|refusal| refusal.verdict)
 }
 
-/// Each case of the report, with what OpenSSH makes of it.
+/// Each case of the report, with the result of OpenSSH.
 #[test]
 fn known_hosts_verdicts_follow_openssh_rules() {
     use HostKeyVerdict::{Changed, Revoked, Unknown};
@@ -122,7 +122,7 @@ fn pins_accept_keys_and_fingerprints() {
     }
 }
 
-/// The key that the entry of a manager names is the only one for this host, whatever older sources say.
+/// `host_key` of a manager replaces all other sources for this host.
 #[test]
 fn host_key_of_entry_overrides_other_sources() {
     let options = TrustSources {
@@ -146,7 +146,7 @@ fn host_key_of_entry_overrides_other_sources() {
     }
 }
 
-/// What reads files or much text does not run on the async threads.
+/// Code that reads files or long texts does not run on the async threads.
 #[test]
 fn files_and_long_texts_need_a_blocking_thread() {
     let silent = TrustSources::default;
@@ -238,7 +238,7 @@ fn known_hosts_lookup_agrees_with_ssh_keygen() {
     assert!(found_some > 10);
 }
 
-/// A host name as `ssh-keygen -H` writes it, with a salt of our own.
+/// A host name hashed as by `ssh-keygen -H`, with a fixed salt.
 fn hash(name: &str) -> String {
     use base64::{Engine as _, engine::general_purpose::STANDARD};
     use hmac::{Hmac, KeyInit, Mac};
@@ -257,7 +257,7 @@ proptest! {
         prop_assert!(trust(&text, "h").judge(&key(ED25519)).is_ok());
     }
 
-    /// Lines that are nearly right are read without harm, and a key is accepted only by a line that holds it.
+    /// Lines that are nearly right are read without harm, and a key is accepted only by a line that contains it.
     #[test]
     fn malformed_known_hosts_lines_never_match(
         marker in "(@revoked |@cert-authority |@x )?",

@@ -23,7 +23,7 @@ use serde::{Serialize, de::DeserializeOwned};
 pub use self::{aws::AwsInstance, lab::LabInstance};
 use crate::lab::cloud::{Instance, api};
 
-/// The environment variable that holds the cloud's URL if the provider block has none.
+/// The environment variable that contains the cloud's URL if the provider block has none.
 pub const CLOUD: &str = "LAB_CLOUD";
 
 /// The cloud's URL, shared by all resources. It comes with the provider's configuration.

@@ -1,4 +1,4 @@
-//! Who sent a request, and whether it may be served.
+//! The client of a request, and its access.
 //!
 //! The permissions of the socket decide who can connect. Allow lists restrict access further, by the user that the kernel reports for the
 //! peer (`SO_PEERCRED`): some users have control, others read-only access. Without a list, every client that can connect has control.

@@ -23,7 +23,7 @@ use crate::{
     supervise::log_key as key,
 };
 
-/// Methods whose calls last for as long as the client wants: our `Watch`, that of gRPC's health service, and reflection.
+/// Methods whose calls last until the client cancels them: `Watch` of `grit.wrapper.v1` and of gRPC's health service, and reflection.
 const WATCHES: [&str; 2] = ["/Watch", "/ServerReflectionInfo"];
 
 /// A call is open from its request to the end of its response, which takes days for a watch. It is counted once, when its response begins.

@@ -49,7 +49,7 @@ const SILENCE_LIMIT: Duration = Duration::from_secs(2 * KEEPALIVE.as_secs());
 
 type Socket = Either<UnixStream, TcpStream>;
 
-/// The connections of one listener, without end. A failed accept is retried. A connection beyond the limits is closed at once.
+/// The connections of one listener, without end. A failed accept is retried. A connection beyond the limits is closed immediately.
 pub(super) fn incoming(
     listener: Either<UnixListener, TcpListener>,
     counters: Arc<Counters>,

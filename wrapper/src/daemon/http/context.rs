@@ -24,7 +24,7 @@ pub struct Settings {
     pub labels: Vec<Label>,
 }
 
-/// What HTTP clients receive that do not connect through loopback.
+/// The access of HTTP clients that do not connect through loopback.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RemoteAccess {
     Metrics,

@@ -1,7 +1,7 @@
 use super::*;
 use crate::client::{Detail, DrainInfo, Level, ShutdownCallback};
 
-/// A runner behind our own wrapper, drained by somebody.
+/// A runner under grit-wrapper that another client drained.
 fn drained_by(id: &str, status: RunnerStatus) -> Snapshot {
     let mut snapshot = Snapshot::from(status);
     snapshot.detail = Some(Box::new(Detail {
@@ -42,7 +42,7 @@ async fn drain_of_another_client_is_joined_with_one_request() {
     assert_eq!(end(&outcome), (StartedBy::Joined, false));
     assert_eq!(wrapper.requests(), (1, 0));
 
-    // Our own drain of an interrupted run has the callback already.
+    // The provider's drain of an interrupted run already has the callback.
     let wrapper = by("ours");
     let outcome = drained(&with_callback(), &wrapper).await.unwrap();
     assert_eq!(end(&outcome), (StartedBy::Joined, false));
@@ -64,7 +64,7 @@ async fn callback_is_registered_for_already_stopped_runner() {
 
 #[tokio::test(start_paused = true)]
 async fn unsupported_callback_warns_and_drain_succeeds() {
-    // Upstream's wrapper, in a shutdown that somebody began.
+    // Upstream's wrapper, in a shutdown that another client requested.
     let wrapper = Scripted::new(|input| {
         Ok(if input.elapsed.as_secs() < 60 { RunnerStatus::InShutdown } else { RunnerStatus::Stopped })
     });
@@ -73,7 +73,7 @@ async fn unsupported_callback_warns_and_drain_succeeds() {
     assert!(matches!(ended.no_callback, Some(NoCallback::Upstream)), "{ended:?}");
     assert_eq!(wrapper.requests(), (0, 0), "each request would be a further signal");
 
-    // Our own wrapper refuses it, as by its allow-list, when the runner has ended.
+    // grit-wrapper refuses it after the exit of the runner, for example because of its allow list.
     let looks = std::sync::atomic::AtomicUsize::new(0);
     let wrapper = Scripted::new(|_| match looks.fetch_add(1, std::sync::atomic::Ordering::SeqCst) {
         0 => Ok(drained_by("operator", RunnerStatus::Stopped)),

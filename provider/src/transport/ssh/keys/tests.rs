@@ -28,7 +28,7 @@ fn loaded(text: &str, passphrase: Option<&str>) -> Result<String, KeyError> {
     load(&Secret::new(text), passphrase.as_ref(), "test").map(|key| key.fingerprint())
 }
 
-/// What ssh-keygen writes, in each of its formats, with and without a passphrase.
+/// Keys of ssh-keygen in each format, with and without a passphrase.
 #[test]
 fn ssh_keygen_formats_are_loaded() {
     let dir = tempfile::tempdir().unwrap();
@@ -67,7 +67,7 @@ fn ssh_keygen_formats_are_loaded() {
     }
 }
 
-/// What cannot be read is told with its format and a way out, and never by quoting the text.
+/// The error for an unreadable key names its format and the next step, and never contains the text.
 #[test]
 fn unusable_key_error_names_format_and_fix() {
     let dir = tempfile::tempdir().unwrap();
@@ -89,7 +89,7 @@ fn unusable_key_error_names_format_and_fix() {
     }
 }
 
-/// What heredocs, templates and variables do to a key.
+/// Changes to a key by heredocs, templates and variables.
 #[test]
 fn damaged_key_text_is_repaired() {
     let dir = tempfile::tempdir().unwrap();
@@ -186,7 +186,7 @@ fn bit_flips_in_keys_never_panic() {
     }
 }
 
-/// What is inside a PEM text, changed.
+/// Changes the content of a PEM text.
 fn changed(pem: &str, change: impl FnOnce(&[u8]) -> Vec<u8>) -> String {
     let lines: Vec<&str> = pem.lines().collect();
     let body = STANDARD.decode(lines[1..lines.len() - 1].concat()).unwrap();
@@ -195,7 +195,7 @@ fn changed(pem: &str, change: impl FnOnce(&[u8]) -> Vec<u8>) -> String {
     format!("{}\n{}\n{}\n", lines[0], wrapped.join("\n"), lines[lines.len() - 1])
 }
 
-/// An encrypted key of ssh-keygen that asks for other rounds of bcrypt than it was made with.
+/// An encrypted key of ssh-keygen with a different number of bcrypt rounds in its header.
 fn with_rounds(pem: &str, rounds: u32) -> String {
     changed(pem, |body| {
         let mut body = body.to_vec();
@@ -207,7 +207,7 @@ fn with_rounds(pem: &str, rounds: u32) -> String {
     })
 }
 
-/// An encrypted key of openssl that asks for another derivation than it was made with.
+/// An encrypted key of openssl with different KDF parameters in its header.
 fn with_kdf(pem: &str, change: impl FnOnce(&mut Kdf)) -> String {
     changed(pem, |body| {
         let mut info = EncryptedPrivateKeyInfoRef::try_from(body).unwrap();
@@ -223,8 +223,8 @@ fn openssl(dir: &Path, args: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// A key file says itself what it costs to try a passphrase: years, and more memory than there is, when somebody made it so. What people
-/// write who mean to be careful passes.
+/// A key file sets the cost of a passphrase attempt, which can be years and more memory than the machine has. Careful but usual costs are
+/// accepted.
 #[test]
 fn kdf_cost_is_limited() {
     let dir = tempfile::tempdir().unwrap();
@@ -253,7 +253,7 @@ fn kdf_cost_is_limited() {
             mib << 10
         )
     };
-    // Unchanged they are opened, so what is changed here is what the decoder goes by.
+    // Without a change they can be opened, so the changed bytes are those that the decoder reads.
     for text in [&bcrypt, &pbkdf2, &scrypt] {
         loaded(text, Some("geheim")).unwrap();
     }
@@ -297,7 +297,7 @@ fn kdf_cost_is_limited() {
     assert!(matches!(error, KeyError::Unusable { .. }), "{error:?}");
 }
 
-/// An RSA key has any size that somebody gives it, and its arithmetic takes the square of that.
+/// An RSA key can have any size, and the cost of its arithmetic grows with the square of the size.
 #[test]
 fn oversized_key_text_is_rejected() {
     let long = "A".repeat(70_000);
