@@ -61,7 +61,7 @@ async fn read_only_user_can_read_but_not_drain() {
     let answer = ask_as_stranger(&wrapper, &["drain"]);
     assert!(text(&answer).contains("read-only access"), "{}", text(&answer));
     assert_eq!(wrapper.record(), "ready");
-    // The wrapper's own user may.
+    // The wrapper's user has access.
     wrapper.client().await.graceful().await;
     wrapper.recorded("ready QUIT").await;
 }
@@ -91,7 +91,7 @@ async fn refusal_log_lines_are_rate_limited() {
     for _ in 0..100 {
         client.graceful_with(None).await.unwrap_err();
     }
-    // The log has a queue, so lines can come after the answers.
+    // The log has a queue, so lines can appear after the responses.
     crate::support::eventually("the lines of the refusals", async || {
         let count = wrapper.read("log").matches("request denied").count();
         if count >= 20 { Ok(()) } else { Err(count) }
@@ -116,7 +116,7 @@ async fn disallowed_callback_url_rejects_the_drain() {
     let refused = client.graceful_with(Some(callback)).await.unwrap_err();
     assert_eq!(refused.code(), Code::PermissionDenied);
     assert!(refused.message().contains("--allow-callback"));
-    // On every way to a drain.
+    // In every API that starts a drain.
     let callback = Callback { url: "https://ci.example/admin".to_owned(), ..Callback::default() };
     let drain = DrainRequest { id: "d".to_owned(), callback: Some(callback), ..DrainRequest::default() };
     let refused = wrapper.own().await.drain(drain).await.unwrap_err();

@@ -153,7 +153,7 @@ async fn sigusr1_leaves_runner_for_next_wrapper() {
     let status = second.own().await.get_status(GetStatusRequest {}).await.unwrap().into_inner();
     assert_eq!(status.pid, Some(runner));
 
-    // Without a state file that would make an orphan.
+    // Without a state file the runner would be orphaned.
     let without = Start::new().without_socket().flags(&["--grpc-listen=tcp://127.0.0.1:0"]).child(&[]);
     without.child_ready().await;
     without.signal(Signal::USR1);
@@ -167,7 +167,7 @@ async fn restart_after_binary_returns() {
     let folder = tempfile::tempdir().unwrap();
     let program = folder.path().join("runner");
     let put = || {
-        // By another process, so that no child of ours holds it open for writing.
+        // By another process, so that no child of the test has the file open for writing.
         let copied = Command::new("cp").arg(misbehaving_child()).arg(&program).status().unwrap();
         assert!(copied.success());
     };
@@ -216,7 +216,7 @@ async fn next_wrapper_waits_for_previous_to_exit() {
     let runner = wrapper.child_pid();
     for round in 0..grit_testkit::rounds(10, 40) {
         wrapper.signal(Signal::KILL);
-        // Not reaped yet, and perhaps not dead.
+        // Not reaped yet, and possibly still running.
         let (mut old, folder) = wrapper.into_parts();
         wrapper = Start::again(folder).flags(&flags).child(&[]);
         eventually("the runner is adopted", async || {
@@ -239,7 +239,7 @@ async fn repeatedly_killed_wrappers_keep_one_runner() {
     let mut runner = None;
     for round in 0..grit_testkit::rounds(50_u64, 200) {
         let mut wrapper = Start::again(folder).flags(&["--start-grace=0s"]).child(&[]);
-        // On a busy machine the first runner takes longer to come.
+        // On a busy machine the first runner starts later.
         let longest = if runner.is_some() { 40_000 } else { 40_000 * (1 + round / 5) };
         tokio::time::sleep(Duration::from_micros(round * 7919 % longest)).await;
         let _gone = rustix::process::kill_process(pid(wrapper.pid()), Signal::KILL);

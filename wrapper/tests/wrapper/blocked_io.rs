@@ -59,13 +59,13 @@ async fn blocked_log_config_and_disk_do_not_delay_deadline() {
     eventually("the runner is killed", async || if lives(runner) { Err(runner) } else { Ok(()) }).await;
     let took = begin.elapsed();
     assert!(took >= Duration::from_secs(4), "{took:?}");
-    // A second in the wrapper, and what a busy machine takes.
+    // One second in the wrapper, and additional time for a busy machine.
     assert!(took < Duration::from_secs(9), "{took:?}");
     let reason = wrapper.client().await.becomes(Status::Stopped).await;
     assert!(reason.contains("killed"), "{reason}");
     assert_eq!(wrapper.record(), "ready QUIT TERM");
 
-    // It also ends, although its last lines are not read.
+    // It also exits, although its last lines are not read.
     wrapper.signal(Signal::TERM);
     assert_eq!(wrapper.ended().await.code(), Some(137));
     let log = io::read_to_string(std::fs::File::from(reader)).unwrap();

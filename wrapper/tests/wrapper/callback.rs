@@ -139,7 +139,7 @@ async fn empty_method_is_get_and_equal_callbacks_are_merged() {
     assert!(hook.called(1).await[0].starts_with("GET "));
     assert!(other.called(1).await[0].starts_with("POST "));
 
-    // A caller that comes too late is called as well, and still each once.
+    // A callback that is requested after the exit is sent as well, each once.
     let late = Hook::new(&["200 OK"]).await;
     client.graceful_with(callback(&late.url, "", &[])).await.unwrap();
     client.graceful_with(callback(&hook.url, "", &[])).await.unwrap();
@@ -260,7 +260,7 @@ async fn made_by_the_next_wrapper(first: Wrapper, hook: &Hook) -> Wrapper {
     let second = Start::again(first.into_folder()).flags(&["--start-grace=0s"]).child(&[]);
     second.logged("shutdown callback succeeded").await;
     assert_eq!(hook.heads().len(), 1);
-    // It is not kept any longer, and not made again.
+    // It is removed from the state file, and not sent again.
     eventually("it is forgotten", async || {
         let state = second.read("w.sock.state");
         if state.contains("\"owed\":[]") { Ok(()) } else { Err(state) }

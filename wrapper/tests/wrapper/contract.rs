@@ -84,7 +84,7 @@ async fn whole_life(mut client: Client, other: &mut Client, parts: &Parts) {
     assert_eq!(other.status().await, (Status::InShutdown, String::new()));
     client.becomes(Status::Stopped).await;
     assert_eq!(client.status().await, (Status::Stopped, String::new()));
-    // What is over stays over, whatever is asked.
+    // A final status does not change with further requests.
     assert_eq!(client.graceful().await, Status::Stopped);
     assert_eq!(client.forceful().await, Status::Stopped);
     assert_eq!(other.status().await, (Status::Stopped, String::new()));
@@ -120,7 +120,7 @@ async fn shutdown_before_child_start_is_kept() {
         assert_eq!(client.status().await, (Status::Stopped, String::new()));
         assert!(!record.exists(), "the child was started");
 
-        // It can be asked back into life, by name.
+        // A `start` call starts it.
         parts.supervisor.start().await.unwrap();
         assert_eq!(client.status().await.0, Status::Running);
         parts.supervisor.stop(Stop::new("test", Mode::Forceful)).await.unwrap();

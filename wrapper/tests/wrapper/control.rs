@@ -59,7 +59,7 @@ async fn drain_continues_if_client_leaves_during_self_check() {
     client.drain(request).await.unwrap_err();
     drained(&wrapper, "client deadline").await;
 
-    // A call whose future is dropped is reset (RST_STREAM) over a connection that lives on.
+    // Dropping the future of a call resets the call (RST_STREAM); the connection stays open.
     timeout(moment, client.drain(from_a_job("reset"))).await.unwrap_err();
     drained(&wrapper, "reset").await;
 
@@ -79,7 +79,7 @@ async fn drain_continues_if_client_leaves_during_self_check() {
     drop(stream);
     drained(&wrapper, "rest").await;
 
-    // As `timeout -s INT 1` does, but sure to come while the call is under way.
+    // As `timeout -s INT 1` does, but always during the call.
     let mut command = Command::new(env!("CARGO_BIN_EXE_grit-wrapper"))
         .args(["drain", "--id", "command"])
         .env("GRIT_WRAPPER_ADDRESS", format!("unix://{}", wrapper.path("w.sock").display()))
@@ -318,7 +318,7 @@ async fn each_accepted_change_logs_its_sender_once() {
         (&"start".into(), &"already".into())
     );
 
-    // What was refused is no change.
+    // A refused call is not a change.
     let refused = operator(&wrapper, &["cancel"]);
     assert_eq!(refused.status.code(), Some(1));
     wrapper.signal(Signal::TERM);

@@ -67,7 +67,7 @@ fn people(wrapper: &Wrapper, line: &str) -> String {
 #[track_caller]
 fn programs(wrapper: &Wrapper, line: &str) -> Value {
     let command = line.split('#').next().unwrap().trim_end();
-    // A command that waits writes one object for each change.
+    // A command that waits writes one JSON object for each change.
     let text = people(wrapper, &format!("{command} --json"));
     serde_json::from_str(text.lines().last().unwrap()).unwrap()
 }
@@ -133,7 +133,7 @@ async fn documented_commands_work() {
     assert_eq!(told[0]["id"].as_u64().max(told[1]["id"].as_u64()), Some(18), "{told}");
     assert!(!format!("{text}{told}").contains("gitlab.example"), "a project shows");
 
-    // In a job of this very runner, as in every CI job, CI_JOB_URL is set.
+    // In a job of this runner, as in every CI job, CI_JOB_URL is set.
     let own = "CI_JOB_URL=https://gitlab.example/secret/project/-/jobs/17";
     let refused = typed(&wrapper, &format!("{own} grit-wrapper drain --wait"));
     let errors = String::from_utf8_lossy(&refused.stderr).into_owned();
@@ -165,7 +165,7 @@ async fn documented_commands_work() {
     people(&wrapper, "grit-wrapper wait && grit-wrapper start");
     assert!(programs(&wrapper, dated)["drain"]["deadline"].is_string());
 
-    // As long as the runner was not told.
+    // Before SIGQUIT is sent.
     let young = Start::new().flags(&["--start-grace=1h"]).child(&[]);
     drop(young.client().await);
     young.child_ready().await;
@@ -265,7 +265,7 @@ impl Terminal {
 
 impl Drop for Terminal {
     fn drop(&mut self) {
-        // What runs on the terminal is hung up.
+        // The program on the terminal receives SIGHUP.
         let _gone = self.process.kill();
         let _reaped = self.process.wait();
     }
@@ -282,7 +282,7 @@ async fn wait_shows_progress_in_one_terminal_line() {
     runner.says("/debug/jobs/list", 200, last);
     terminal.shows("\r\u{1b}[Kis draining, 1 job, oldest job 2h10m3s in stage step_script").await;
 
-    // The wrapper is replaced meanwhile, and the wait goes on.
+    // The wrapper is replaced during the wait, and the wait continues.
     wrapper.signal(rustix::process::Signal::USR1);
     terminal.shows("\r\u{1b}[Kis in an unknown state: the wrapper does not respond").await;
     assert_eq!(terminal.process.try_wait().unwrap(), None);
@@ -291,7 +291,7 @@ async fn wait_shows_progress_in_one_terminal_line() {
     drop(next.client().await);
     people(&next, "grit-wrapper drain --force");
     terminal.shows("\r\nstate      stopped\r\n").await;
-    // Somebody else had the jobs aborted, and that is no clean end.
+    // Another client aborted the jobs, so the drain is not clean.
     assert_eq!(terminal.process.wait().unwrap().code(), Some(4));
 }
 

@@ -40,7 +40,7 @@ async fn signalled_drain_cannot_be_cancelled_by_next_wrapper() {
     let drain = DrainRequest { id: "deploy-7".to_owned(), ..DrainRequest::default() };
     first.own().await.drain(drain).await.unwrap();
     first.recorded("ready QUIT").await;
-    // To this one, the runner is too young to be told again, so that there is time to ask.
+    // For this wrapper the runner is too young for another SIGQUIT, so that the test has time for its requests.
     let second = Start::again(killed(first).await).flags(&["--start-grace=1h"]).child(&habits);
     let mut own = second.own().await;
     let status = own.get_status(GetStatusRequest {}).await.unwrap().into_inner();
@@ -72,7 +72,7 @@ async fn joined_drain_survives_wrapper_kill() {
         "the runner that was to stay stopped was started again"
     );
 
-    // Its own name is nobody else's.
+    // Clients cannot use the reserved id `signal`.
     let drain = DrainRequest { id: "signal".to_owned(), ..DrainRequest::default() };
     let refused = second.own().await.drain(drain).await.unwrap_err();
     assert_eq!(refused.code(), Code::InvalidArgument);
@@ -93,7 +93,7 @@ async fn completed_callback_is_not_repeated_by_next_wrapper() {
     })
     .await;
     let second = start(killed(first).await, &[]);
-    // Made after whatever was left to make.
+    // Sent after the remaining callbacks.
     second.client().await.graceful_with(callback(&other)).await.unwrap();
     other.called(1).await;
     second.client().await.graceful_with(callback(&hook)).await.unwrap();
@@ -119,7 +119,7 @@ async fn wrapper_killed_during_start_leaves_known_runner_or_none() {
     for round in 0..grit_testkit::rounds(20_u64, 60) {
         let mut first = start(folder, &[]);
         match round % 10 {
-            // Before anything, and after it, however busy the machine is.
+            // Before the first step and after the last one, also on a busy machine.
             0 => {}
             1 => first.logged("runner started").await,
             _ => tokio::time::sleep(Duration::from_micros(round * 7919 % 30_000)).await,
@@ -127,7 +127,7 @@ async fn wrapper_killed_during_start_leaves_known_runner_or_none() {
         let _gone = rustix::process::kill_process(pid(first.pid()), Signal::KILL);
         first.ended().await;
         let second = start(first.into_folder(), &[]);
-        // A child of the first wrapper that is between fork and exec holds the first wrapper's socket open. A connection to that socket is
+        // A child of the first wrapper between fork and exec keeps the socket of the first wrapper open. A connection to that socket is
         // reset at the exec.
         let status = eventually("the second wrapper answers", async || {
             second.own().await.get_status(GetStatusRequest {}).await
@@ -166,7 +166,7 @@ async fn wrapper_killed_during_drain_keeps_accepted_drain() {
         let drain = DrainRequest { id: format!("deploy-{round}"), ..DrainRequest::default() };
         let asked = tokio::spawn(async move { own.drain(drain).await.is_ok() });
         match round % 10 {
-            // After the promise, and after the end, however busy the machine is.
+            // After the response, and after the exit, also on a busy machine.
             0 => first.recorded("ready QUIT").await,
             1 => drop(first.client().await.becomes(Status::Stopped).await),
             _ => tokio::time::sleep(Duration::from_micros(round * 7919 % 30_000)).await,
@@ -197,7 +197,7 @@ async fn wrapper_killed_during_drain_keeps_accepted_drain() {
 #[tokio::test]
 async fn unrelated_process_with_reused_pid_is_left_alone() {
     let mut stranger = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
-    // The kernel tells when a process was made by ticks of 10 ms, in which no number comes round; these two are not to be of the same.
+    // The kernel reports the start time of a process in ticks of 10 ms, in which no PID is reused. These two must have different ticks.
     tokio::time::sleep(Duration::from_millis(30)).await;
     let first = ready(&[]).await;
     let runner = first.child_pid();
@@ -225,7 +225,7 @@ async fn unrelated_process_with_reused_pid_is_left_alone() {
 #[tokio::test]
 async fn drain_continues_after_wrapper_upgrade() {
     let hook = Hook::new(&["200 OK"]).await;
-    // Longer than the upgrade takes on a busy machine.
+    // Longer than the upgrade on a busy machine.
     let habits = ["--jobs-take", "6000"];
     let mut first = ready(&habits).await;
     let runner = first.child_pid();

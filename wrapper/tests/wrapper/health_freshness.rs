@@ -50,7 +50,7 @@ async fn restarted_runner_is_not_polling_before_first_probe() {
     wrapper.child_ready().await;
     let first = wrapper.child_pid();
     becomes(&mut client, Level::Polling, "").await;
-    // From here on each probe takes so long, and one of them is under way when the runner ends.
+    // From here on each probe is slow, and one is in progress when the runner exits.
     let asked = {
         let mut list = runner.list.lock().unwrap();
         list.1 = Duration::from_secs(2);
@@ -84,7 +84,7 @@ async fn restarted_runner_is_not_polling_before_first_probe() {
     .await;
     assert_eq!(status(&client).await.restarts, 1);
 
-    // Somebody asks for another one: that was not restarted by itself, whatever the one before was.
+    // A client requests a start: this runner does not count as restarted, unlike the previous one.
     runner.list.lock().unwrap().1 = Duration::ZERO;
     client.drain(DrainRequest { id: "d".to_owned(), ..DrainRequest::default() }).await.unwrap();
     eventually("drained", async || {

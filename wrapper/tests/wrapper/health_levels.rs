@@ -194,7 +194,7 @@ async fn older_runner_falls_back_to_metrics() {
     becomes(&mut client, Level::Process, "process state is starting").await;
     runner.says("/metrics", 200, &starting.replace("starting", "running"));
     becomes(&mut client, Level::Ready, "").await;
-    // Older still: only metrics.
+    // Even older: only metrics.
     runner.says("/metrics", 200, VERSION);
     becomes(&mut client, Level::Ready, "").await;
     runner.says("/metrics", 500, "");
@@ -236,7 +236,7 @@ async fn concurrent_job_queries_share_one_runner_request() {
     for asked in asks.collect::<Vec<_>>() {
         asked.await.unwrap();
     }
-    // Eight calls at a time are served of one connection, and the wrapper asks for its own health as well.
+    // The wrapper serves eight calls of one connection at a time, and also reads the job list for its health probe.
     let times = runner.list.lock().unwrap().0;
     assert!((2..50).contains(&times), "{times} times");
 }
@@ -266,7 +266,7 @@ async fn jobs_are_counted_and_listed_without_project() {
     assert_eq!(ids, [17, 178]);
     assert!(!format!("{jobs:?}").contains("gitlab.example"));
 
-    // A job of this runner cannot wait for the runner's end.
+    // A job of this runner cannot wait for the exit of the runner.
     let drain = |job_url: &str| DrainRequest {
         id: "d".to_owned(),
         job_url: job_url.to_owned(),
@@ -277,7 +277,7 @@ async fn jobs_are_counted_and_listed_without_project() {
     assert!(refused.message().contains("by job 17 of this runner"), "{}", refused.message());
     assert_eq!(wrapper.record(), "ready");
 
-    // The drain of another tells its progress.
+    // The drain of another client shows its progress.
     client.drain(drain("https://gitlab.example/other/-/jobs/1")).await.unwrap();
     let mut watch = client.watch(WatchRequest {}).await.unwrap().into_inner();
     loop {

@@ -86,7 +86,7 @@ async fn with_jobs(wrapper: &Wrapper) {
     wrapper.logged("runner started").await;
     eventually("the runner and its jobs", async || {
         let processes = of_runner(wrapper);
-        // The shell that left its job, and what becomes a job by exec, are there for a moment.
+        // The shell that left its job, and a process before its exec, exist for a short time.
         if wrapper.record().starts_with("ready") && processes.len() == 1 + JOBS {
             Ok(())
         } else {
@@ -111,7 +111,7 @@ async fn forceful_stops(rounds: u32, adopted: bool, with_cgroup: bool) {
         None
     };
     for round in 0..rounds {
-        // Both ways in which a runner ends that has stubborn jobs.
+        // Both exits of a runner with jobs that ignore SIGTERM.
         let killed = round % 2 == 1;
         let habits = if killed { &["--stubborn-jobs", "--ignore-term"][..] } else { &RUNNER[..] };
         let flags = ["--process-termination-timeout", if killed { "100ms" } else { "60s" }];
@@ -125,13 +125,13 @@ async fn forceful_stops(rounds: u32, adopted: bool, with_cgroup: bool) {
         let mut own = wrapper.own().await;
         wrapper.client().await.forceful().await;
         wrapper.client().await.becomes(Status::Stopped).await;
-        // At the very moment at which a caller may destroy the machine.
+        // At the time at which a caller may destroy the machine.
         assert_eq!(of_runner(&wrapper), Vec::<u32>::new(), "round {round}");
         let drain = own.get_status(GetStatusRequest {}).await.unwrap().into_inner().drain.unwrap();
         let outcomes: &[_] = match (killed, adopted) {
             (true, _) => &[DrainOutcome::Killed],
             (false, false) => &[DrainOutcome::Failed],
-            // Its parent may have been quicker than the wrapper.
+            // Its parent may have reaped it before the wrapper.
             (false, true) => &[DrainOutcome::Failed, DrainOutcome::Unknown],
         };
         assert!(outcomes.contains(&drain.outcome()), "round {round}: {drain:?}");
@@ -234,7 +234,7 @@ async fn crash_kills_leftover_processes_if_configured() {
 async fn forceful_stop_spares_unrelated_processes() {
     let wrapper = start(Start::new(), None, &[], &RUNNER);
     with_jobs(&wrapper).await;
-    // Another wrapper's runner and jobs, and a process of ours.
+    // The runner and jobs of another wrapper, and a process of the test.
     let other = start(Start::new(), None, &[], &RUNNER);
     with_jobs(&other).await;
     let mut ours = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
@@ -254,7 +254,7 @@ async fn orphan_zombies_are_reaped_by_wrapper_as_pid_1() {
         not_covered("a wrapper that is process 1", "only root may make a namespace of processes here");
         return;
     }
-    // Each of these leaves a child that ends soon, and whose parent has gone.
+    // Each of these leaves a child that exits soon, and whose parent has exited.
     let orphans = "for i in 1 2 3; do (setsid sleep 0.2 &); done; echo started > $0; sleep 1000";
     let begin = Start::new().through(&["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]);
     let folder = begin.folder_path();
@@ -294,7 +294,7 @@ async fn second_runner_with_same_command_warns() {
     let first = start(Start::new(), None, &[], &[]);
     first.child_ready().await;
     assert!(!first.read("log").contains("another process runs the same command"));
-    // Another wrapper, with a socket and a state file of its own.
+    // Another wrapper, with a separate socket and state file.
     let child = misbehaving_child();
     let record = first.path("record");
     let test = std::process::id().to_string();

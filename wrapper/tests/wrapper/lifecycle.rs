@@ -158,7 +158,7 @@ async fn exit_code_reflects_runner_exit() {
 #[tokio::test]
 async fn non_executable_format_is_rejected() {
     let folder = tempfile::tempdir().unwrap();
-    // A program for a processor that no test runs on (ELF machine 2, SPARC), and a script without its first line.
+    // A program for a CPU that no test uses (ELF machine 2, SPARC), and a script without a `#!` line.
     let mut foreign = fs::read("/proc/self/exe").unwrap()[..64].to_vec();
     foreign[18..20].copy_from_slice(&2_u16.to_ne_bytes());
     for (name, text) in [("foreign", foreign), ("script", b"echo ran > ran\n".to_vec())] {

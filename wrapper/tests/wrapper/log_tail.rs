@@ -46,7 +46,7 @@ async fn failed_runner_log_tail_is_reported_to_all_clients() {
     assert!(status.contains(lines), "{status}");
     let status: serde_json::Value = serde_json::from_slice(&ask(&["status", "--json"]).stdout).unwrap();
     assert_eq!(status["failure_reason"], wanted);
-    // Not before the lines are there, even if it is asked at the moment of the failure.
+    // Not before the lines were read, even if the request arrives at the time of the failure.
     let waited = ask(&["wait", "--for", "ready"]);
     let said = String::from_utf8(waited.stderr).unwrap();
     assert!(waited.status.code() == Some(1) && said.contains("FATAL: no config"), "{said}");

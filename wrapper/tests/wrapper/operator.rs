@@ -49,7 +49,7 @@ async fn status_drain_wait_start() {
 
     let drained =
         operator(&wrapper, &["drain", "--id", "deploy-7", "--reason", "version 2", "--wait", "--json"]);
-    // The runner failed, and that is told.
+    // The runner failed, and the command reports this.
     assert_eq!(drained.status.code(), Some(4), "{}", stderr(&drained));
     let drained: Value = last_object(&drained);
     assert_eq!(drained["state"], "failed");
@@ -80,7 +80,7 @@ async fn drain_wait_exits_4_unless_drain_was_clean() {
         (stubborn, &["drain", "--deadline", "100ms", "--wait"], "killed", 4),
         (stubborn, &["drain", "--force", "--wait"], "killed", 4),
     ] {
-        // A runner that is to end by itself has time for that, also on a busy machine.
+        // The runner has enough time to exit without a request, also on a busy machine.
         let limit = if outcome == "killed" { "300ms" } else { "60s" };
         let wrapper = ready(&[&format!("--process-termination-timeout={limit}")], habits).await;
         let output = operator(&wrapper, &[words, &["--json"]].concat());
@@ -89,7 +89,7 @@ async fn drain_wait_exits_4_unless_drain_was_clean() {
         let status: Value = last_object(&output);
         assert_eq!(status["drain"]["outcome"], outcome, "{habits:?} {words:?}: {status}");
         assert_eq!(errors.contains("the drain was not clean"), code == 4, "{errors}");
-        // Whoever looks later sees the same.
+        // A later request returns the same.
         assert_eq!(json(&operator(&wrapper, &["status", "--json"]))["drain"]["outcome"], outcome);
         assert_eq!(operator(&wrapper, &["wait"]).status.code(), Some(if outcome == "clean" { 0 } else { 4 }));
     }

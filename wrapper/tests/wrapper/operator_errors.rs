@@ -139,10 +139,10 @@ async fn errors_for_other_programs() {
     let closes = serve(folders[0].path(), |_| {});
     let speaks_http1 = serve(folders[1].path(), |stream| {
         stream.write_all(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n").unwrap();
-        // Until the client has read it and goes.
+        // Until the client has read it and disconnects.
         let _end = stream.read_to_end(&mut Vec::new());
     });
-    // The settings of HTTP/2, and the end as soon as the client has taken note of them.
+    // The HTTP/2 settings; closes the connection when the client has acknowledged them.
     let breaks = serve(folders[2].path(), |stream| {
         stream.write_all(&[0, 0, 0, 4, 0, 0, 0, 0, 0]).unwrap();
         let (mut heard, mut byte) = (Vec::new(), [0]);
@@ -321,7 +321,7 @@ async fn wait_reports_lost_wrapper_and_reconnects_to_next() {
     says("connected to the wrapper again").await;
     wrapper.client().await.graceful().await;
     let code = eventually("the wait ends", async || waits.try_wait().unwrap().ok_or("running")).await;
-    // The exit code of an adopted runner may not be known, and unknown is no success.
+    // The exit code of an adopted runner can be unknown, which is not a success.
     let expected = if wrapper.read("answer").contains("\noutcome    clean") { 0 } else { 4 };
     assert_eq!(code.code(), Some(expected));
     assert!(wrapper.read("answer").starts_with("state      stopped\n"), "{}", wrapper.read("answer"));

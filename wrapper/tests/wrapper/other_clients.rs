@@ -78,10 +78,10 @@ async fn c_core_client_forceful_shutdown_works() {
 async fn any_authority_is_accepted() {
     let (_wrapper, targets) = wrapper(&[]).await;
     for authority in [
-        // grpc-go for `unix:`, and since 1.57 for what its dialer gets as it is, which upstream's client does for `tcp:`.
+        // grpc-go for `unix:`, and since 1.57 for addresses that a custom dialer receives, as in upstream's client for `tcp:`.
         "localhost",
         "tcp:%2F%2Flocalhost:7777",
-        // grpc-go before that.
+        // grpc-go before 1.57.
         "tcp://localhost:7777",
         // C-core since 1.57, and grpc-java.
         "%2Frun%2Fgrit-wrapper%2Fwrapper.sock",

@@ -180,7 +180,7 @@ async fn drain_metrics_continue_after_wrapper_kill() {
 
     second.client().await.forceful().await;
     prometheus.sees("grit_wrapper_runner_up", "0").await;
-    // How an adopted runner ended may not be known.
+    // The exit code of an adopted runner can be unknown.
     let (_, page) = ask(&url, "/metrics", &[], None).await;
     let counted = |reason: &str| page.contains(&format!("runner_exits_total{{reason=\"{reason}\"}} 1\n"));
     assert!(counted("unknown") != counted("success"), "{page}");

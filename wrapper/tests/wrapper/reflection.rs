@@ -80,7 +80,7 @@ async fn reflection_lists_all_services_and_files() {
     found.sort();
     listed.sort();
     assert_eq!(found, listed);
-    // Every type that a call names is in one of the files.
+    // Every type of a call is in one of the files.
     let types: Vec<_> = files
         .values()
         .flat_map(|file| {

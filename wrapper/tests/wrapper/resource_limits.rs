@@ -83,7 +83,7 @@ async fn one_user_cannot_block_other_users() {
     assert!(status_as(STRANGER, &wrapper), "no place is left for a call");
     assert!(status_as("4243", &wrapper), "another user is locked out");
     let others = ["4243", "4244", "4245"].map(|user| Crowd::new(user, &socket, 100));
-    // All of them together leave places to another user, and to root.
+    // Together they leave connection slots for another user, and for root.
     assert_eq!(others.each_ref().map(|crowd| crowd.served), [WATCHES, WATCHES, 8]);
     assert!(status_as("4246", &wrapper));
     let mut ours = Vec::new();
@@ -102,7 +102,7 @@ async fn one_user_cannot_block_other_users() {
     drop(eve);
     eventually("the places are free again", async || {
         let again = Crowd::new(STRANGER, &socket, WATCHES).served;
-        // The fourth of the others keeps some of them.
+        // One of the other users keeps some of the slots.
         if again >= 8 { Ok(()) } else { Err(again) }
     })
     .await;
@@ -169,11 +169,11 @@ async fn idle_connections_are_evicted_for_new_clients() {
     let begin = Instant::now();
     assert!(status(&socket).await.is_err(), "there is no limit");
     assert!(begin.elapsed() < Duration::from_secs(5), "it was not told at once");
-    // Within the time in which one that is silent for long would not be closed yet.
+    // Before the idle timeout of a connection.
     let answer = eventually("a place", async || status(&socket).await).await;
     assert_eq!(answer, Status::Running);
     assert!(begin.elapsed() < Duration::from_secs(60), "it came for another reason");
-    // The call that was there before is there still.
+    // The earlier call is still open.
     eventually("a drain", async || wrapper.client().await.graceful_with(None).await).await;
     watch.message().await.unwrap().unwrap();
 }
@@ -274,7 +274,7 @@ async fn garbage_traffic_is_harmless() {
         let stream = 2 * stream + 1;
         [frame(HEADERS, END_HEADERS, stream, &watch), frame(3, 0, stream, &8_u32.to_be_bytes())].concat()
     };
-    // What comes first, and what comes then without end.
+    // The first bytes, and the bytes that follow without end.
     type Endless<'a> = Box<dyn Fn(u32) -> Vec<u8> + 'a>;
     let cases: [(&str, Vec<u8>, Endless<'_>); 8] = [
         ("HTTP/1.1", b"GET /metrics HTTP/1.1\r\n".to_vec(), Box::new(|at| format!("X-{at}: y\r\n").into())),
@@ -298,7 +298,7 @@ async fn garbage_traffic_is_harmless() {
     let mut open = Vec::new();
     for (what, first, then) in cases {
         let mut peer = std::os::unix::net::UnixStream::connect(&socket).unwrap();
-        // Nothing is ever read, so a wrapper that answers all has to stop reading.
+        // The client never reads, so a wrapper that responds to everything must stop reading.
         peer.set_write_timeout(Some(Duration::from_millis(300))).unwrap();
         peer.write_all(&first).unwrap();
         let ended = (0..50_000).find_map(|at| peer.write_all(&then(at)).err());
@@ -327,7 +327,7 @@ async fn unfinished_messages_use_little_memory() {
         let mut peer = std::os::unix::net::UnixStream::connect(&socket).unwrap();
         peer.set_write_timeout(Some(Duration::from_millis(300))).unwrap();
         peer.write_all(PREFACE).unwrap();
-        // What is sent before there is room for it ends the connection.
+        // Data beyond the flow-control window ends the connection.
         let (mut heard, mut byte) = (Vec::new(), [0]);
         while !heard.ends_with(&frame(WINDOW_UPDATE, 0, 0, &[])[3..]) {
             peer.read_exact(&mut byte).unwrap();

@@ -35,7 +35,7 @@ fn revision_is_head_of_checkout() {
             let found = script::of(&worktree).unwrap();
             assert!(git(&worktree, &["rev-parse", "HEAD"]).starts_with(&found.commit), "{found:?}");
             assert!(found.commit.len() >= 12, "{found:?}");
-            // Cargo looks at these, and they change with each commit.
+            // Cargo watches these files, which change with each commit.
             let watched: Vec<_> = found.changed_with.iter().map(|path| fs::read(path).unwrap()).collect();
             assert_eq!(watched.len(), 2, "{found:?}");
             assert_ne!(before.replace(watched.clone()), Some(watched));

@@ -28,7 +28,7 @@ async fn socket_mode_and_group_are_applied() {
 #[tokio::test]
 async fn socket_owner_is_applied() {
     let me = rustix::process::geteuid();
-    // Only root can give a file away; everybody can name oneself.
+    // Only root can change the owner of a file. Other users can only name themselves.
     let owner = if me.is_root() { 4242 } else { me.as_raw() };
     let flags = ["--socket-mode=0600".to_owned(), format!("--socket-owner={owner}")];
     let wrapper = Start::new().flags(&flags.each_ref().map(String::as_str)).child(&[]);
@@ -70,7 +70,7 @@ async fn second_wrapper_does_not_replace_live_socket() {
     let told = format!("in use by process {} (grit-wrapper)", first.pid());
     assert!(second.read("log").contains(&told), "{}", second.read("log"));
     assert_eq!(second.record(), "", "a second runner was started");
-    // As one that is stopped does.
+    // As a stopped wrapper does.
     first.signal(Signal::STOP);
     let mut third = Start::new().without_socket().flags(&[&listen]).child(&[]);
     assert_eq!(third.ended().await.code(), Some(125));
@@ -92,7 +92,7 @@ async fn busy_foreign_listener_fails_fast() {
     let told = format!("process {} (wrapper", std::process::id());
     assert!(wrapper.read("log").contains(&told), "{}", wrapper.read("log"));
 
-    // The first one's connection still waits to be taken, and there is no room for another.
+    // The connection of the first client is not accepted yet, and the listen backlog is full.
     let mut wrapper = Start::again(wrapper.into_folder()).child(&[]);
     assert_eq!(wrapper.ended().await.code(), Some(125));
     assert!(wrapper.read("log").contains("in use by another process"), "{}", wrapper.read("log"));
@@ -130,7 +130,7 @@ async fn several_listen_addresses_tcp_only_on_loopback() {
     assert!(second.read("log").contains("in use by another process"), "{}", second.read("log"));
 
     for address in ["0.0.0.0", "0", "[::]", "[::ffff:127.0.0.1]", "192.0.2.7"] {
-        // Each is allowed by a flag of its own, and not by that of the other.
+        // Each has a separate flag; the flag of the other has no effect.
         let (tcp, http) = ("--insecure-tcp-beyond-loopback", "--insecure-http-beyond-loopback");
         for (flag, needed, other) in [("--grpc-listen", tcp, http), ("--http-listen", http, tcp)] {
             let flag = format!("{flag}=tcp://{address}:0");
@@ -187,7 +187,7 @@ async fn systemd_sockets_are_served() {
     let mut tcp = tcp_client(line["bound"].as_str().unwrap()).await.unwrap();
     assert_eq!(tcp.status().await.0, Status::Running);
 
-    // The runner has none of them, and is told of none.
+    // The runner inherits none of them, and no variable names them.
     let runner = wrapper.child_pid();
     for descriptor in fs::read_dir(format!("/proc/{runner}/fd")).unwrap() {
         let path = descriptor.unwrap().path();
@@ -231,7 +231,7 @@ async fn only_named_systemd_sockets_are_served() {
 
 #[tokio::test]
 async fn invalid_systemd_sockets_exit_125() {
-    // Nothing was passed, or it is meant for another process.
+    // No sockets were passed, or they are for another process.
     for env in ["", "1"] {
         let mut alone = Start::new().without_socket().flags(&["--grpc-listen=fd://"]).env("LISTEN_FDS", env);
         alone = alone.env("LISTEN_PID", "1");
@@ -239,7 +239,7 @@ async fn invalid_systemd_sockets_exit_125() {
         assert_eq!(alone.ended().await.code(), Some(125));
         assert!(alone.read("log").contains("systemd passed no such socket"), "{}", alone.read("log"));
     }
-    // The address is anybody's. systemd's tool waits for a client, so there has to be one.
+    // A listener on all addresses. systemd's tool waits for a client, so the test connects.
     let port = free_port();
     let listen = format!("--listen=0.0.0.0:{port}");
     let mut wide = activated(&["--grpc-listen=fd://"], &[&listen]);

@@ -63,7 +63,7 @@ async fn wall_clock_change_does_not_move_deadline() {
             assert!((wanted - 300..=wanted).contains(&found), "{what}: {found} s from now");
         }
     }
-    // The clock that wrote it was ahead, so by today's the deadline would be in ten days.
+    // The clock of the writer was ahead, so by the current clock the deadline would be in ten days.
     let second =
         killed_while_it_drains(Duration::from_secs(2), |state| by_a_wrong_clock(state, TEN_DAYS)).await;
     second.client().await.becomes(Status::Stopped).await;
@@ -127,7 +127,7 @@ async fn newer_state_file_and_its_runner_are_left_alone() {
 
 #[tokio::test]
 async fn unreadable_state_file_starts_no_runner() {
-    // Of a later version that is nothing like ours; broken off; of something else.
+    // Of an incompatible newer version; truncated; of another program.
     for (text, why) in [
         ("{\"version\":\"2\"}", "a runner may still be running. Start the newer grit-wrapper again"),
         ("{\"version\":\"1\",\"chi", "check that no runner is running, then remove the file"),
@@ -178,7 +178,7 @@ async fn unwritable_state_file_blocks_start_but_not_drain() {
 async fn second_wrapper_does_not_use_locked_state_file() {
     let first = ready(&[]).await;
     let state = format!("--state-file={}", first.path("w.sock.state").display());
-    // The start is complete when the gate is no longer in the file.
+    // The start is complete when the exec barrier is no longer in the file.
     let before = eventually("the start is written down", async || {
         let file = first.read("w.sock.state");
         if file.contains(r#""gate":null"#) { Ok(file) } else { Err(file) }
@@ -224,7 +224,7 @@ async fn removed_state_file_is_rewritten() {
     fs::remove_dir_all(&own).unwrap();
     fs::create_dir(&own).unwrap();
     written().await;
-    // The folder of after is watched as that of before.
+    // The new directory is watched as the old one was.
     fs::remove_file(&file).unwrap();
     written().await;
 

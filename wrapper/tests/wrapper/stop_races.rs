@@ -29,7 +29,7 @@ async fn stop_races_with_child_exit_keep_state_consistent() {
 }
 
 async fn rounds(worker: usize, rounds: usize) {
-    // No handler, no grace, no waiting for one: the signal ends the child in the kernel.
+    // No signal handler, no start grace, no wait for a handler: the kernel ends the child.
     let policy = Policy { start_grace: Duration::ZERO, handler_wait: Duration::ZERO, ..Policy::default() };
     let mut lasting =
         CommandLine::new(vec!["sleep".into(), "1000".into()], Some("/usr/bin:/bin".as_ref())).unwrap();
@@ -48,7 +48,7 @@ async fn rounds(worker: usize, rounds: usize) {
         let stuck = || panic!("round {round} of worker {worker} is stuck in {:?}", supervisor.now());
         drop(tokio::time::timeout(Duration::from_secs(60), stopped).await.unwrap_or_else(|_| stuck()));
 
-        // And it stays so, until the end.
+        // The status does not change after that.
         supervisor.leave(Stop::new("test", Mode::Graceful)).await.unwrap();
         let end = task.await.unwrap();
         assert!(matches!(end, Outcome::Ended(End::Exited { .. })), "{end:?}");

@@ -50,7 +50,7 @@ fn example(name: &str) -> PathBuf {
     let example = tests.ancestors().nth(2).unwrap().join("examples").join(name);
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("examples/{name}.rs"));
     let changed = |path: &Path| fs::metadata(path).and_then(|found| found.modified()).ok();
-    // A missing one is older than any.
+    // A missing file is older than any other.
     if changed(&example) < changed(&source) {
         let build = ["build", "--quiet", "-p", "grit-wrapper", "--example", name];
         assert!(Command::new(env!("CARGO")).args(build).status().unwrap().success());
@@ -254,10 +254,10 @@ impl Drop for Wrapper {
     fn drop(&mut self) {
         let _gone = self.process.kill();
         let _reaped = self.process.wait();
-        // A runner outlives its wrapper by design, and one may just be on its way.
+        // A runner keeps running after its wrapper by design, and one may just be starting.
         while let Some(left) = processes_of(self.folder.path()).first() {
             let _gone = rustix::process::kill_process_group(pid(*left), Signal::KILL);
-            // One that leads no group.
+            // A process that is not the leader of a group.
             let _gone = kill_process(pid(*left), Signal::KILL);
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -280,7 +280,7 @@ pub(crate) fn as_user(user: &str, program: &Path) -> (Command, TempDir) {
     let open = || std::os::unix::fs::PermissionsExt::from_mode(0o755);
     let folder = tempfile::Builder::new().permissions(open()).tempdir_in("/tmp").unwrap();
     let copy = folder.path().join("program");
-    // Copied by another process: a child that is forked here while we write the file would hold it open, and nobody could run it.
+    // Copied by another process: a child that is forked during the write would keep the file open, so that it could not be executed.
     assert!(Command::new("cp").arg(program).arg(&copy).status().unwrap().success());
     let mut command = Command::new("setpriv");
     command.args(["--reuid", user, "--regid", user, "--clear-groups"]).arg(copy);

@@ -72,7 +72,7 @@ async fn ready_is_resent_after_notify_socket_was_full() {
     let manager = UnixDatagram::bind(&path).unwrap();
     let other = std::os::unix::net::UnixDatagram::unbound().unwrap();
     other.set_nonblocking(true).unwrap();
-    // Until the manager's queue is full.
+    // Until the queue of the service manager is full.
     while other.send_to(b"X", &path).is_ok() {}
     let wrapper = Start::again(folder)
         .flags(&["--min-uptime=0s", "--probe-interval=100ms"])
@@ -141,7 +141,7 @@ async fn shipped_systemd_units_are_valid() {
             .output()
             .unwrap();
         let text = String::from_utf8_lossy(&output.stderr).into_owned();
-        // What it says of the machine's other units is not about ours.
+        // Its messages about other units of the machine are ignored.
         let ours: Vec<_> = text
             .lines()
             .filter(|line| line.contains("grit-wrapper") || line.contains("gitlab-runner"))

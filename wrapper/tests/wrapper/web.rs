@@ -93,7 +93,7 @@ async fn metrics_have_labels_refusals_and_callbacks() {
     let line: serde_json::Value = serde_json::from_str(line).unwrap();
     let mut stranger = tcp_client(line["bound"].as_str().unwrap()).await.unwrap();
     stranger.graceful_with(None).await.unwrap_err();
-    // Nobody listens there, and the wrapper tries again.
+    // No process listens there, and the wrapper retries.
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let callback = ShutdownCallback { url: format!("http://{free}/"), ..ShutdownCallback::default() };
     wrapper.client().await.graceful_with(Some(callback)).await.unwrap();
@@ -191,7 +191,7 @@ async fn rest_is_read_only_with_allow_list() {
         }
         for path in ["/drain", "/cancel", "/start"] {
             let (status, body) = ask(&url, path, &[JSON], Some("{\"id\":\"x\"}")).await;
-            // `start` has no fields, and is refused all the same.
+            // `start` has no fields, and is also refused.
             assert!(status == 403 && body.contains("read-only access"), "{list} {path}: {status} {body}");
         }
         assert_eq!(wrapper.record(), "ready");
@@ -203,7 +203,7 @@ async fn rest_is_read_only_with_allow_list() {
 async fn http_connections_above_limit_wait() {
     let (wrapper, url) = ready(&[]).await;
     let host = url.strip_prefix("http://").unwrap().to_owned();
-    // Fewer than the queue of the socket holds, so that each connects at once.
+    // Fewer than the listen backlog of the socket, so that each connects immediately.
     let mut hogs: Vec<_> = (0..90).map(|_| std::net::TcpStream::connect(&host).unwrap()).collect();
     let waiting = tokio::spawn(async move { ask(&url, "/metrics", &[], None).await.0 });
     while !waiting.is_finished() {
@@ -212,7 +212,7 @@ async fn http_connections_above_limit_wait() {
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;
     }
     assert_eq!(wrapper.client().await.status().await.0, Status::Running, "gRPC suffers");
-    // Who asks nothing is let go soon.
+    // A client without a request is disconnected soon.
     assert_eq!(waiting.await.unwrap(), 200);
     hogs.clear();
 }

@@ -70,7 +70,7 @@ async fn second_drain_joins_and_reports_first_id() {
         assert!(again.joined);
         assert_eq!(again.status.unwrap().drain.unwrap().id, "one");
     }
-    // Force is heard from whoever it comes.
+    // A forceful request of any client has an effect.
     wrapper.recorded("ready QUIT").await;
     client.drain(DrainRequest { mode: Mode::Forceful.into(), ..drain("two") }).await.unwrap();
     wrapper.recorded("ready QUIT TERM").await;
