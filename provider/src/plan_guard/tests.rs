@@ -111,7 +111,7 @@ fn rollouts_pass_in_any_order() {
 }
 
 #[test]
-fn instance_id_known_at_apply_supersedes_stored_drain() {
+fn new_drain_of_same_instance_supersedes_stored_drain() {
     let guard = PlanGuard::default();
     guard.created("i-1");
     assert_eq!(guard.plans_end("i-1", "a"), Ok(()));

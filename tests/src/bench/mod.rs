@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn quantile_is_a_sample() {
+    fn quantile_returns_one_of_the_samples() {
         let samples: Vec<f64> = (1..=100).rev().map(f64::from).collect();
         assert_eq!(quantile(&samples, 0.99), 99.0);
         assert_eq!(quantile(&[7.0], 0.99), 7.0);

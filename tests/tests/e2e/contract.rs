@@ -69,7 +69,7 @@ fn functions(all: &Json) -> String {
 }
 
 #[test]
-fn schema_is_the_reviewed_one() {
+fn schema_matches_reviewed_snapshot() {
     let workspace = Workspace::new(&["grit"]).unwrap();
     workspace.write("main.tf", HEAD).unwrap();
     let run = workspace.run(["providers", "schema", "-json"]).unwrap().succeeded();

@@ -22,7 +22,7 @@ fn runners(directories: &Directories) -> BTreeMap<String, Option<u32>> {
 }
 
 #[test]
-fn directory_of_the_deployer_is_taken_over_without_effect_on_runners() {
+fn takeover_of_deployer_directory_signals_no_runner() {
     let directories = Directories::of("retire-another-directory");
     directories.initialize("v1", false);
     directories.apply("v1", &[]).succeeded();

@@ -214,7 +214,7 @@ fn guide() -> String {
 }
 
 #[test]
-fn guide_for_grit_modules_rolls_in_order() {
+fn grit_modules_guide_keeps_rollout_order() {
     let mut rollout = Rollout::of(&guide()).unwrap();
     let key = rollout.lab.client_key().path.clone();
     rollout

@@ -97,7 +97,7 @@ async fn stopped_provider_serves_reads_but_no_changes() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn create_of_vanished_caller_is_stopped_cleanly() {
+async fn create_stops_cleanly_when_its_caller_exits() {
     let Setup { lab, plugin: _plugin, client } = start().await;
     let mut creating = client.clone();
     let in_flight = tokio::spawn(async move { creating.provider.apply_resource_change(create("")).await });

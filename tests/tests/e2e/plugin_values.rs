@@ -143,7 +143,7 @@ fn upgrade_state_sees_every_stored_state() {
 }
 
 #[test]
-fn older_state_is_upgraded_before_observation() {
+fn older_state_is_upgraded_before_read() {
     let lab = lab(&probe("p", ""));
     lab.apply().unwrap().succeeded();
     edit_state(&lab, |object| {

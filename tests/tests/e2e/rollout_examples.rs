@@ -140,7 +140,7 @@ fn versions_as_keys_example_rolls_in_two_applies() {
 }
 
 #[test]
-fn versions_as_keys_example_goes_back_after_failed_health() {
+fn versions_as_keys_example_rolls_back_failed_health() {
     let mut example = Example::start("versions-as-keys");
     example.apply(json!({ "versions": versions(&["blue", "green"]), "active_versions": ["v1"] })).succeeded();
     example.load(12);

@@ -242,7 +242,7 @@ fn guard_refuses_while_too_few_peers_are_healthy() {
 }
 
 #[test]
-fn address_unknown_at_plan_is_shut_down_in_the_apply() {
+fn manager_with_address_unknown_at_plan_is_shut_down() {
     let old = Retirement::start(&["m1"]);
     let mut manager = old.manager("m1");
     let address = manager["address"].take();

@@ -234,7 +234,7 @@ fn migration_from_plain_service_and_back() {
 /// Upstream's wrapper in the service, as GRIT's modules install it. It does not forward SIGQUIT, and keeps running after the runner
 /// has exited.
 #[test]
-fn migration_from_upstream_wrapper() {
+fn migration_from_upstream_wrapper_loses_no_job() {
     let Some(machine) = machine(&[]) else { return };
     let script = "#!/bin/sh\ntrap '' QUIT\n/usr/bin/gitlab-runner run &\nwait\nwhile :; do sleep 0.1; done\n";
     let program = machine.system.path("/usr/bin/upstream-wrapper");

@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn log_rate_limit_per_minute() {
+    async fn log_lines_beyond_rate_per_minute_are_dropped() {
         let mut limiter = LogRateLimiter::per_minute(2);
         let mut four = || [(); 4].map(|()| limiter.allow_log());
         assert_eq!(four(), [true, true, false, false]);

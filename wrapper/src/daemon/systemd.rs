@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn notify_socket_path_or_abstract() {
+    fn notify_socket_may_be_a_path_or_abstract() {
         assert!(manager(OsStr::new("/run/systemd/notify")).unwrap().as_pathname().is_some());
         assert_eq!(manager(OsStr::new("@x")).unwrap().as_abstract_name(), Some(&b"x"[..]));
     }

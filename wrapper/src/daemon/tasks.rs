@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn expected_end_of_part_is_awaited() {
+    async fn end_of_named_task_is_returned() {
         let mut parts = Tasks::default();
         parts.spawn("lasting", std::future::pending());
         parts.spawn("ending", tokio::task::yield_now());

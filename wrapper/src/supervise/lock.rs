@@ -119,7 +119,7 @@ mod tests {
 
     /// As a child between fork and exec of a killed wrapper, and as a wrapper of an earlier version, which writes no PID.
     #[tokio::test]
-    async fn leftover_lock_is_awaited() {
+    async fn lock_of_exited_process_is_retried_until_free() {
         let directory = tempfile::tempdir().unwrap();
         let (path, file) = (directory.path().join("it"), directory.path().join("it.lock"));
         for text in ["4294967295\n", "", "what\n"] {

@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn lock_owner_display() {
+    fn lock_owner_is_shown_with_pid_and_command() {
         assert_eq!(LockOwner::new(Some(0)).to_string(), "another process");
         let me = std::process::id();
         let told = LockOwner::new(Some(me)).to_string();

@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn hanging_disk_is_awaited_once_and_written_later() {
+    async fn hanging_disk_delays_once_and_is_written_later() {
         let disk = Hanging::default();
         let mut keeper = StateWriter::new(disk.clone()).unwrap();
         let state = |restarts| {

@@ -234,7 +234,7 @@ fn start_after_wrapper_stop_is_not_a_restart() {
 
 /// The last lines of a failed child are kept until the next child. Those of a child that exited with code 0, or as requested, are not read.
 #[test]
-fn last_lines_are_kept_until_next_child_of_failed_one() {
+fn last_log_lines_of_failed_child_kept_until_next_child() {
     let now = Instant::now();
     let lines = LastLines::Read(Arc::from(["why".to_owned()]));
     let read = Event::LogRead(Arc::from(["why".to_owned()]));

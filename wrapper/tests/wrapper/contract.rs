@@ -100,7 +100,7 @@ async fn upstream_api_full_lifecycle_over_unix_socket() {
 }
 
 #[tokio::test]
-async fn upstream_api_full_lifecycle_over_tcp() {
+async fn upstream_api_reports_full_lifecycle_over_tcp() {
     let folder = tempfile::tempdir().unwrap();
     let parts = serve(folder.path(), &["--jobs-take", "1000"]).await;
     let client = tcp_client(&parts.tcp).await.unwrap();

@@ -195,7 +195,7 @@ async fn wrapper_killed_during_drain_keeps_accepted_drain() {
 
 /// PID reuse: another process has the PID of the runner.
 #[tokio::test]
-async fn unrelated_process_with_reused_pid_is_left_alone() {
+async fn unrelated_process_with_reused_pid_is_not_signalled() {
     let mut stranger = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
     // The kernel reports the start time of a process in ticks of 10 ms, in which no PID is reused. These two must have different ticks.
     tokio::time::sleep(Duration::from_millis(30)).await;

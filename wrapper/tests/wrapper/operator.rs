@@ -41,7 +41,7 @@ pub(crate) async fn ready(flags: &[&str], habits: &[&str]) -> Wrapper {
 }
 
 #[tokio::test]
-async fn status_drain_wait_start() {
+async fn status_drain_wait_and_start_report_state_in_json() {
     let wrapper = ready(&[], &["--jobs-take", "300", "--code", "4"]).await;
     assert_eq!(operator(&wrapper, &["wait", "--for", "process"]).status.code(), Some(0));
     let status = json(&operator(&wrapper, &["status", "--json"]));

@@ -94,7 +94,7 @@ async fn state_files_of_compatible_releases_are_read() {
 
 /// As after a downgrade while a runner is running. Nothing is lost: the release that wrote the file continues.
 #[tokio::test]
-async fn newer_state_file_and_its_runner_are_left_alone() {
+async fn newer_state_file_and_its_runner_are_not_changed() {
     let mut first = ready(&[]).await;
     let runner = first.child_pid();
     first.signal(Signal::KILL);

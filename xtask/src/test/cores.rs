@@ -94,7 +94,7 @@ const NEEDS: [(&str, &str, (u32, u32)); 15] = [
     ("functions::parse_address", FUNCTIONS, (1, 8)),
     ("functions::function_errors", FUNCTIONS, (1, 8)),
     ("functions::unknown_argument", FUNCTIONS, (1, 8)),
-    ("modules::guide_for_grit_modules", FUNCTIONS, (1, 8)),
+    ("modules::grit_modules_guide", FUNCTIONS, (1, 8)),
     ("modules::every_module_passes", "mock providers", (1, 7)),
 ];
 const EPHEMERAL: &str = "ephemeral variables";

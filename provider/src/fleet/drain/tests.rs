@@ -336,7 +336,7 @@ async fn absent_host_is_assumed_terminated_at_deadline() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn host_absent_in_some_attempts_is_not_assumed_gone() {
+async fn host_reachable_in_some_attempts_is_not_assumed_absent() {
     // It answers, and does not let us in: it is there.
     let busy = Scripted::new(|_| Err::<RunnerStatus, _>(ScriptedFault::Busy));
     let error = drained(&assuming(), &busy).await.unwrap_err();

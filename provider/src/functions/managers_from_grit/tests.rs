@@ -63,7 +63,7 @@ fn keys_of_a_map_are_kept() {
 }
 
 #[test]
-fn private_address_is_used_without_public_one() {
+fn private_address_is_used_if_public_is_empty() {
     let managers = call(&[without(aws("a"), "ec2_public_ip")]).unwrap();
     assert_eq!(managers["a"]["address"], "10.0.0.7");
     let mut public = google();

@@ -65,7 +65,7 @@ fn configuration(version: &str) -> String {
 }
 
 #[test]
-fn drain_not_replaced_with_its_instance_never_drains() {
+fn fixed_drain_of_replaced_instance_never_drains() {
     let rollout = Rollout::of(&configuration(OLD)).unwrap();
     rollout.workspace.apply().unwrap().succeeded();
     rollout.workspace.run(["state", "rm", "grit_runner_drain.forgotten"]).unwrap().succeeded();

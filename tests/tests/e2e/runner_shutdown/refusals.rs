@@ -111,7 +111,7 @@ fn other_managers_are_planned() {
 }
 
 #[test]
-fn kept_manager_known_only_at_apply_is_refused_there() {
+fn kept_manager_unknown_at_plan_is_refused_at_apply() {
     // The address is unknown at plan. The drain comes first, as a health check between them requires.
     let text = r#"
 terraform {

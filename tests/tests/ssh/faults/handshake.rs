@@ -60,7 +60,7 @@ async fn max_startups_text_is_reported() {
 
 /// sshd since 9.8 sends this for MaxStartups and for penalties.
 #[tokio::test]
-async fn not_allowed_at_this_time_is_reported() {
+async fn login_not_allowed_at_this_time_is_reported() {
     assert_reported("handshake_not_allowed_at_this_time", b"Not allowed at this time\r\n", Then::Close).await;
 }
 

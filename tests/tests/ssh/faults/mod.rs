@@ -11,7 +11,7 @@
 //! | HTTP server | `handshake::http_server_is_reported` |
 //! | endless line | `handshake::endless_line_is_reported` |
 //! | garbage after the banner; close after it; close before it | `handshake::garbage_after_banner_is_reported`, `::close_after_banner_is_reported`, `::close_before_banner_is_reported` |
-//! | MaxStartups, PerSourcePenalties | `handshake::max_startups_text_is_reported`, `::not_allowed_at_this_time_is_reported`, `::max_startups_of_sshd_is_retryable` |
+//! | MaxStartups, PerSourcePenalties | `handshake::max_startups_text_is_reported`, `::login_not_allowed_at_this_time_is_reported`, `::max_startups_of_sshd_is_retryable` |
 //! | no common algorithm | `handshake::no_common_algorithm_is_reported` |
 //! | host key changed, unknown, revoked, different from the pinned one | `host_key::*` |
 //! | host known with another key type | `trust::*`: that type is negotiated |

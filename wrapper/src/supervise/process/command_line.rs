@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn command_name_is_searched_in_path_path_is_not() {
+    fn only_command_without_slash_is_searched_in_path() {
         let path = Some(OsStr::new("/nonexistent:/bin:/usr/bin"));
         assert!(find(OsStr::new("sh"), path).unwrap().ends_with("sh"));
         assert_eq!(find(OsStr::new("/bin/sh"), None).unwrap(), PathBuf::from("/bin/sh"));

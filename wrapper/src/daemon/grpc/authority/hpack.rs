@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn missing_or_malformed_authority() {
+    fn missing_or_malformed_authority_is_not_found() {
         for block in [
             &b"\x83\x84\x3f\xe1\x1f\x40\x01x\x01y"[..],
             b"",
