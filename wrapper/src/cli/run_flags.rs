@@ -86,7 +86,7 @@ pub struct Run {
     #[arg(long, env = "GRIT_WRAPPER_STATE_FILE", value_name = "PATH")]
     pub state_file: Option<PathBuf>,
 
-    /// Minimum uptime of a runner with health level `process`.
+    /// Minimum uptime of a runner for the health level `process`. A runner with the level `polling` does not need it.
     #[arg(long, env = "GRIT_WRAPPER_MIN_UPTIME", value_name = "DURATION", value_parser = duration::parse, default_value = "2s")]
     pub min_uptime: Duration,
 

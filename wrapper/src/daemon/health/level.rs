@@ -48,6 +48,8 @@ pub(super) struct Evidence<'a> {
     /// Uptime of the child; `None` if it is stopping.
     pub(super) uptime: Option<Duration>,
     pub(super) min_uptime: Duration,
+    /// An earlier probe of this child reached `polling`.
+    pub(super) has_polled: bool,
     /// The child is suspended (SIGSTOP).
     pub(super) suspended: bool,
     /// The child was started after an unexpected exit.
@@ -71,10 +73,23 @@ pub(super) struct Answers {
 }
 
 /// The level reached, and the reasons why the next level is not reached.
+///
+/// The minimum uptime is a substitute for evidence: it excludes a runner that exits just after its start, for example because its
+/// configuration is invalid. A process that has read its configuration and whose job requests GitLab accepts is past that, so a polling
+/// runner does not have to wait, also if it stops polling. This holds only if its metrics show that they belong to this process.
 pub(super) fn health_level(evidence: &Evidence<'_>) -> (Level, Vec<String>) {
     if let Some(reason) = process_fault(evidence) {
         return (Level::None, vec![reason]);
     }
+    let (level, reasons) = level_by_responses(evidence);
+    let polls = level >= Level::Polling && shows_its_process(evidence);
+    match too_young(evidence) {
+        Some(reason) if !polls && !evidence.has_polled => (Level::None, vec![reason]),
+        _ => (level, reasons),
+    }
+}
+
+fn level_by_responses(evidence: &Evidence<'_>) -> (Level, Vec<String>) {
     let reasons = ready_faults(evidence);
     if !reasons.is_empty() {
         return (Level::Process, reasons);
@@ -103,9 +118,6 @@ fn process_fault(evidence: &Evidence<'_>) -> Option<String> {
     let Some(uptime) = evidence.uptime else {
         return Some("the runner is stopping".to_owned());
     };
-    if uptime < evidence.min_uptime {
-        return Some(format!("the runner has been running for less than {:?}", evidence.min_uptime));
-    }
     if evidence.restarted && uptime < evidence.restart_window {
         return Some(format!(
             "the runner exited unexpectedly and was restarted less than {:?} ago",
@@ -113,6 +125,16 @@ fn process_fault(evidence: &Evidence<'_>) -> Option<String> {
         ));
     }
     None
+}
+
+fn too_young(evidence: &Evidence<'_>) -> Option<String> {
+    let is_young = evidence.uptime.is_none_or(|uptime| uptime < evidence.min_uptime);
+    is_young.then(|| format!("the runner has been running for less than {:?}", evidence.min_uptime))
+}
+
+/// The metrics contain the start time of their process, which the prober compares with that of the child.
+fn shows_its_process(evidence: &Evidence<'_>) -> bool {
+    evidence.answers.is_some_and(|answers| answers.metrics.process_started.is_some())
 }
 
 fn ready_faults(evidence: &Evidence<'_>) -> Vec<String> {

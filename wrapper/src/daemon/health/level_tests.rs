@@ -31,6 +31,7 @@ fn accepted(count: u64) -> Requests {
 
 struct Case {
     uptime: Option<Duration>,
+    has_polled: bool,
     restarted: bool,
     suspended: bool,
     config: Result<RunnerConfig, ConfigError>,
@@ -45,6 +46,7 @@ impl Case {
         let answers = Answers { metrics: metrics(&[]), ..Answers::default() };
         Self {
             uptime: Some(5 * SECOND),
+            has_polled: false,
             restarted: false,
             suspended: false,
             config: Ok(config(&["a", "b"])),
@@ -57,6 +59,7 @@ impl Case {
         Evidence {
             uptime: self.uptime,
             min_uptime: 2 * SECOND,
+            has_polled: self.has_polled,
             restarted: self.restarted,
             suspended: self.suspended,
             restart_window: 60 * SECOND,
@@ -84,7 +87,7 @@ impl Case {
 fn each_health_level_has_its_reason() {
     Case::healthy().is(Level::Polling, "");
     Case { uptime: None, ..Case::healthy() }.is(Level::None, "is stopping");
-    Case { uptime: Some(SECOND), ..Case::healthy() }.is(Level::None, "less than 2s");
+    Case { uptime: Some(SECOND), polls: Polls::default(), ..Case::healthy() }.is(Level::None, "less than 2s");
     Case { suspended: true, ..Case::healthy() }.is(Level::None, "until it receives SIGCONT");
     Case { suspended: true, uptime: None, ..Case::healthy() }.is(Level::None, "until it receives SIGCONT");
     Case { restarted: true, ..Case::healthy() }.is(Level::None, "restarted");
@@ -116,6 +119,20 @@ fn each_health_level_has_its_reason() {
     let nameless = Answers::default();
     Case { answers: Some(nameless), ..Case::healthy() }.is(Level::Process, "do not contain its version");
     Case { polls: Polls::default(), ..Case::healthy() }.is(Level::Ready, "no job request");
+}
+
+#[test]
+fn polling_runner_needs_no_minimum_uptime() {
+    let young = || Case { uptime: Some(SECOND), ..Case::healthy() };
+    // These metrics may be those of another process.
+    young().is(Level::None, "less than 2s");
+    let metrics = RunnerMetrics { process_started: Some(1_700_000_000.0), ..metrics(&[]) };
+    let shown = || Some(Answers { metrics: metrics.clone(), ..Answers::default() });
+    Case { answers: shown(), ..young() }.is(Level::Polling, "");
+    let idle = || Case { answers: shown(), polls: Polls::default(), ..young() };
+    idle().is(Level::None, "less than 2s");
+    Case { has_polled: true, ..idle() }.is(Level::Ready, "no job request");
+    Case { answers: shown(), restarted: true, ..young() }.is(Level::None, "restarted");
 }
 
 #[test]

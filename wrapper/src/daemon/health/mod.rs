@@ -2,7 +2,7 @@
 //!
 //! | level | condition |
 //! | --- | --- |
-//! | process | it has been running for the minimum uptime, is not stopping, and was not restarted recently |
+//! | process | it has been running for the minimum uptime (or polls), is not stopping, and was not restarted recently |
 //! | ready | its configuration has `[[runners]]` sections, and it reports that it is ready (`/health/ready`, else its process state, else its metrics) |
 //! | polling | GitLab sent a 2xx response to job requests of every `[[runners]]` section, or the job router completed them. A paused runner polls, too |
 //! | working | at least one job has ended successfully since the start of the process |

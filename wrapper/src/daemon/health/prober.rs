@@ -26,6 +26,12 @@ use crate::supervise::{ChildInfo, Handle, State, Supervision, process};
 /// Interval between probes while a change is expected: after a start, below the maximum level, and during a drain.
 const START_INTERVAL: Duration = Duration::from_secs(1);
 
+/// Interval just after a start: a rollout waits for the first successful probe.
+const FIRST_INTERVAL: Duration = Duration::from_millis(200);
+
+/// The time after a start with [`FIRST_INTERVAL`].
+const FIRST_PERIOD: Duration = Duration::from_secs(10);
+
 /// After this time below the maximum level, no quick change is expected.
 const START_PERIOD: Duration = Duration::from_secs(300);
 
@@ -60,6 +66,8 @@ struct Memory {
     fewer_jobs: Option<Instant>,
     accepted: u64,
     last_poll: Option<Instant>,
+    /// A probe reached the level `polling`.
+    has_polled: bool,
     /// The configuration of the runner's start, if this wrapper has read it before a reload.
     first_config: Option<Arc<RunnerConfig>>,
 }
@@ -187,6 +195,7 @@ impl Prober {
         let evidence = Evidence {
             uptime: uptime(&supervision.state, child),
             min_uptime: self.settings.min_uptime,
+            has_polled: memory.has_polled,
             suspended,
             restarted: supervision.restarted,
             restart_window: RESTART_WINDOW,
@@ -197,6 +206,7 @@ impl Prober {
         };
         let (level, reasons) = health_level(&evidence);
         let level_max = level_max(&evidence);
+        memory.has_polled |= level >= Level::Polling;
         let first_config = memory.first_config.as_deref();
         let verified =
             first_config.zip(answers.as_ref()).and_then(|(first, seen)| boot_verified(first, seen));
@@ -304,6 +314,9 @@ async fn pause(now: &Supervision, health: &Health, interval: Duration) {
             if health.level >= Level::Polling || child.started.elapsed() > START_PERIOD =>
         {
             sleep(interval).await;
+        }
+        State::Running { child, .. } if child.started.elapsed() < FIRST_PERIOD => {
+            sleep(FIRST_INTERVAL.min(interval)).await;
         }
         State::Running { .. } | State::Stopping { .. } => sleep(START_INTERVAL.min(interval)).await,
     }
