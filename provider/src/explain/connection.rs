@@ -123,7 +123,7 @@ fn of_transport(error: &TransportError) -> Explained {
         Cause::Protocol(problem) => Explained::new(
             Code::ConnectFailed,
             "SSH protocol error",
-            format!("the SSH connection to {} failed in phase {}: {problem}.", server(route), error.phase),
+            format!("the SSH connection to {} failed (phase: {}): {problem}.", server(route), error.phase),
             "Check the log of the SSH server.",
         ),
     }
