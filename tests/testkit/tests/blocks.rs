@@ -207,7 +207,7 @@ const BLOCKS: &[(&str, &[(&str, Check)])] = &[
     (
         "examples/modules/prometheus/README.md",
         &[
-            ("# The module gets the map", Test("tests/testkit/tests/modules.rs")),
+            ("# Pass the same map", Test("tests/testkit/tests/modules.rs")),
             ("scrape_configs:", Test(MONITORING)),
             ("scrape_configs:", Test(MONITORING)),
         ],
