@@ -31,7 +31,7 @@ Usage: cargo xtask COMMAND
                          run benchmarks with a release build; --quick is a smoke test with the debug build
   package [--program PATH] [--version VERSION] [--output DIRECTORY] [--quick]
                          build the Debian package of grit-wrapper from a release build; --quick uses the debug build
-  gen                    regenerate generated files: the Rust code of proto/
+  gen                    regenerate generated files: the Rust code of proto/, the registry pages, the tables of the modules
 
 Requires Rust, and terraform or tofu in PATH.";
 

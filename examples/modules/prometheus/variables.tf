@@ -1,5 +1,5 @@
 variable "runner_managers" {
-  description = "Runner managers of all active deployment versions: the map that the module `rollout` receives. Further attributes are ignored. `metrics_address` is the `host:port` of the wrapper's metrics, by default the host of `address` with `metrics_port`."
+  description = "Runner managers of all active deployment versions: the map of the module `rollout`. Further attributes are ignored. `metrics_address` is the `host:port` of the wrapper's metrics, by default the host of `address` with `metrics_port`."
   type = map(object({
     instance_name   = string
     address         = string
@@ -30,14 +30,14 @@ variable "labels" {
 }
 
 variable "targets_directory" {
-  description = "Directory of the target files, as the Prometheus server sees it."
+  description = "Directory of the target files on the Prometheus server."
   type        = string
   default     = "/etc/prometheus/file_sd"
   nullable    = false
 }
 
 variable "write_targets" {
-  description = "Write the target files to `targets_directory` of the machine that runs Terraform. `false`: pass the output `targets` to your server in another way."
+  description = "Write the target files to `targets_directory` of the machine that runs Terraform. `false`: transfer the output `targets` to your server."
   type        = bool
   default     = true
   nullable    = false

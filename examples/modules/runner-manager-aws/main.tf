@@ -14,7 +14,7 @@ locals {
       capacity_per_instance = ${var.worker_group.capacity_per_instance}
       max_use_count = ${var.worker_group.max_use_count}
       max_instances = ${var.worker_group.max_instances}
-      # The group belongs to this manager alone: without the manager, its instances have no use.
+      # Only this manager uses the group: without the manager, its instances have no purpose.
       delete_instances_on_shutdown = true
       [runners.autoscaler.plugin_config]
         name = "${aws_autoscaling_group.workers[0].name}"
@@ -91,7 +91,7 @@ resource "aws_autoscaling_group" "workers" {
   vpc_zone_identifier = var.worker_group.subnet_ids
   min_size            = 0
   max_size            = var.worker_group.max_instances
-  # The runner manager, not AWS, decides which instances end.
+  # The runner manager, not AWS, selects the instances to terminate.
   protect_from_scale_in = true
   suspended_processes   = ["AZRebalance"]
   # The manager has been drained before its group is destroyed.

@@ -14,7 +14,7 @@ locals {
       capacity_per_instance = ${var.worker_group.capacity_per_instance}
       max_use_count = ${var.worker_group.max_use_count}
       max_instances = ${var.worker_group.max_instances}
-      # The group belongs to this manager alone: without the manager, its instances have no use.
+      # Only this manager uses the group: without the manager, its instances have no purpose.
       delete_instances_on_shutdown = true
       [runners.autoscaler.plugin_config]
         name = "${google_compute_instance_group_manager.workers[0].name}"

@@ -15,7 +15,7 @@ variable "active_version" {
 }
 
 variable "canary" {
-  description = "Name of the manager that each rollout creates first. Every version has it."
+  description = "Name of the manager that each rollout creates first. Every version must have a manager with this name."
   type        = string
   nullable    = false
 }
