@@ -69,7 +69,7 @@ fn no_files_import_each_other() {
 }
 
 #[test]
-fn each_library_is_named_in_its_place_only() {
+fn each_library_is_named_only_in_its_module() {
     let architecture = provider();
     for (library, places) in [
         ("russh", &["transport/ssh/"][..]),

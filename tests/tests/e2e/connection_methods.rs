@@ -66,7 +66,7 @@ fn rolls(mut rollout: Rollout, ssh: &Json) {
 }
 
 #[test]
-fn rollout_through_two_bastions() {
+fn rollout_works_through_two_bastions() {
     let rollout = Rollout::start().unwrap();
     let hops = [Bastion::start(&rollout, "hop1"), Bastion::start(&rollout, "hop2")];
     let ssh = json!({
@@ -78,7 +78,7 @@ fn rollout_through_two_bastions() {
 }
 
 #[test]
-fn rollout_through_proxy_command() {
+fn rollout_works_through_proxy_command() {
     let rollout = Rollout::start().unwrap();
     let bastion = Bastion::start(&rollout, "bastion");
     let ssh = json!({
@@ -92,7 +92,7 @@ fn rollout_through_proxy_command() {
 /// The command logs in to a server on the same machine, where `dial-stdio` connects to the wrapper. The provider block has neither a
 /// key nor a host key.
 #[test]
-fn rollout_through_ssh_command() {
+fn rollout_works_through_ssh_command() {
     let rollout = Rollout::start().unwrap();
     let bastion = Bastion::start(&rollout, "bastion");
     let program = built("grit-wrapper").unwrap();

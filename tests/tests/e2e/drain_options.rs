@@ -150,7 +150,7 @@ fn callback_is_added_to_drain_begun_by_operator() {
 }
 
 #[test]
-fn callback_is_made_for_already_stopped_runner() {
+fn callback_is_sent_for_already_stopped_runner() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/late", listener.local_addr().unwrap());
     let lab = Lab::start().unwrap();
@@ -166,7 +166,7 @@ fn callback_is_made_for_already_stopped_runner() {
 }
 
 #[test]
-fn wrapper_makes_callback_after_runner_exit() {
+fn wrapper_sends_callback_after_runner_exit() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/drained?manager=m1", listener.local_addr().unwrap());
     let lab = Lab::start().unwrap();

@@ -51,7 +51,7 @@ fn install_tools(fixture: &Fixture) -> PathBuf {
 }
 
 #[tokio::test]
-async fn guide_recipes_carry_a_call() {
+async fn guide_recipes_transport_a_call() {
     let fixture = Fixture::new();
     let port = Wrapper::tcp();
     let tools = install_tools(&fixture);

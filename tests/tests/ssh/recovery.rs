@@ -75,7 +75,7 @@ async fn connection_recovers_after_server_restart() {
 }
 
 #[tokio::test]
-async fn hundred_managers_behind_bastion_with_default_limits() {
+async fn hundred_managers_behind_bastion_fit_default_limits() {
     let topology = Topology::new(Method::Jump);
     let connector = topology.connector();
     let clients: Vec<_> = (0..100).map(|_| connector.client(topology.target())).collect();

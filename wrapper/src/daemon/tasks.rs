@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn ended_panicked_or_failed_part_is_named() {
+    async fn ended_panicked_or_failed_task_is_named() {
         let mut parts = Tasks::default();
         parts.spawn("lasting", std::future::pending());
         parts.spawn("ending", async {});

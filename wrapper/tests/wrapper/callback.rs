@@ -286,7 +286,7 @@ async fn pending_callback_survives_start_and_kill() {
 
 /// After the wrapper has waited for its callbacks for the maximum time.
 #[tokio::test]
-async fn pending_callbacks_are_made_by_next_wrapper() {
+async fn pending_callbacks_are_sent_by_next_wrapper() {
     let hook = Hook::down().await;
     let mut first = ready(&[]).await;
     first.client().await.graceful_with(callback(&hook.url, "POST", &[])).await.unwrap();
@@ -300,7 +300,7 @@ async fn pending_callbacks_are_made_by_next_wrapper() {
 }
 
 #[tokio::test]
-async fn callbacks_interrupted_by_kill_are_made_by_next_wrapper() {
+async fn callbacks_interrupted_by_kill_are_sent_by_next_wrapper() {
     let hook = Hook::down().await;
     let mut first = ready(&[]).await;
     first.client().await.graceful_with(callback(&hook.url, "POST", &[])).await.unwrap();

@@ -92,7 +92,7 @@ async fn whole_life(mut client: Client, other: &mut Client, parts: &Parts) {
 }
 
 #[tokio::test]
-async fn upstream_api_full_lifecycle_over_unix_socket() {
+async fn upstream_api_reports_full_lifecycle_over_unix_socket() {
     let folder = tempfile::tempdir().unwrap();
     let parts = serve(folder.path(), &["--jobs-take", "1000"]).await;
     let client = unix_client(&folder.path().join("w.sock")).await.unwrap();

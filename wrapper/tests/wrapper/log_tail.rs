@@ -108,7 +108,7 @@ async fn no_log_tail_after_clean_or_requested_exit() {
 
 /// The exit code of an adopted runner can be unknown, so its last lines are more important.
 #[tokio::test]
-async fn log_tail_of_adopted_runner() {
+async fn log_tail_of_adopted_runner_is_reported() {
     let child = misbehaving_child();
     let folder = tempfile::tempdir().unwrap();
     let record = folder.path().join("record");

@@ -18,7 +18,7 @@ async fn told(manager: &UnixDatagram, all: &mut String, wanted: &str) {
 }
 
 #[tokio::test]
-async fn sd_notify_ready_watchdog_stopping() {
+async fn sd_notify_sends_ready_watchdog_and_stopping() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("notify");
     let manager = UnixDatagram::bind(&path).unwrap();

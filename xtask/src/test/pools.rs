@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn unit_tests_share_a_process_busy_tests_do_not() {
+    fn only_unit_tests_that_are_not_busy_share_a_process() {
         let names = ["fuzz::tests::template", "config::empty", "config::full"].map(str::to_owned);
         let jobs = jobs_of(&binary("grit_provider", true), names.to_vec());
         let shown: Vec<_> = jobs.iter().map(|job| (job.name.as_str(), job.tests, job.pool)).collect();

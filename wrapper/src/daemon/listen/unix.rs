@@ -303,7 +303,7 @@ mod tests {
 
     /// Simulates another user of the directory who replaces the file in time.
     #[test]
-    fn file_swapped_in_for_socket_keeps_owner_and_mode() {
+    fn file_that_replaces_socket_keeps_owner_and_mode() {
         let temporary = tempfile::tempdir().unwrap();
         let path = temporary.path().join("w.sock");
         let precious = temporary.path().join("precious");

@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn all_authority_encodings() {
+    fn all_authority_encodings_are_rewritten() {
         let after = b"\x84\x40\x01x\x01y";
         let forms: [(&[u8], &[u8]); 6] = [
             (b"\x41\x03abc", b"\x41\x01w"),
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn multi_byte_integers() {
+    fn multi_byte_integers_are_decoded() {
         let long = [b"\x41\x7f\x81\x01".as_slice(), &[b'a'; 256]].concat();
         assert_eq!(named(&long), Some(b"\x41\x01w".to_vec()));
         assert_eq!(integer(&[0x1f, 0x9a, 0x0a], 5), Some((1337, 3)), "RFC 7541, C.1.2");

@@ -88,7 +88,7 @@ fn metrics_in_every_state() {
 }
 
 #[test]
-fn drain_progress_events() {
+fn drain_progress_is_time_of_latest_event() {
     let progress = |requested_at: Instant, phase, fewer_jobs: Instant| {
         let child = child();
         let stop = Stop { requested_at, ..Stop::new("d", Mode::Graceful) };
