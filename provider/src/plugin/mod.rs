@@ -8,7 +8,8 @@
 //! - [`socket`], [`tls`], [`accept`]: authenticated byte streams;
 //! - [`services`]: go-plugin's services;
 //! - [`parent`]: detects the exit of Terraform;
-//! - [`logging`]: the log in Terraform's format.
+//! - [`logging`]: the log in Terraform's format;
+//! - [`version`] prints the version.
 
 mod accept;
 mod announce;
@@ -19,6 +20,7 @@ mod serve;
 mod services;
 mod socket;
 mod tls;
+mod version;
 
 use std::{backtrace::BacktraceStatus, process::ExitCode};
 
@@ -30,9 +32,13 @@ use crate::{Registry, call, log_key};
 /// Runs the provider; called by `main`.
 ///
 /// It requires the environment that Terraform sets for plugins, or `--debug`: then it prints how to attach Terraform to it, and serves
-/// until SIGINT or SIGTERM. Otherwise it prints an error on stderr and fails.
+/// until SIGINT or SIGTERM. With `--version` it prints its version. Otherwise it prints an error on stderr and fails.
 #[expect(clippy::print_stderr, reason = "before the log is set up, and after it ended, stderr is for people")]
 pub fn run(registry: Registry) -> ExitCode {
+    if version::is_requested() {
+        version::print(registry.name());
+        return ExitCode::SUCCESS;
+    }
     let launch = match Launch::from_process(registry.name()) {
         Ok(launch) => launch,
         Err(refusal) => {
