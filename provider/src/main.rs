@@ -3,5 +3,6 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    grit_static_libc::limit_name_services();
     grit_provider::plugin::run(grit_provider::registry())
 }

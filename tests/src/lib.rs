@@ -3,6 +3,7 @@
 pub mod bench;
 pub mod dashboard;
 pub mod debian;
+pub mod dist;
 pub mod lab;
 pub mod lab_provider;
 pub mod link;

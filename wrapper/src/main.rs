@@ -11,6 +11,7 @@ fn main() -> std::process::ExitCode {
         supervise::{log_key as key, process::exec_barrier},
     };
 
+    grit_static_libc::limit_name_services();
     let mut words = std::env::args_os().skip(1);
     if words.next().is_some_and(|word| word == exec_barrier::ARGUMENT) {
         return std::process::ExitCode::from(exec_barrier::main(words));

@@ -1,4 +1,4 @@
-//! The project's commands: `cargo xtask demo | test | bench | package | gen`.
+//! The project's commands: `cargo xtask demo | test | bench | dist | gen`.
 //!
 //! Small and mostly on std, so that a fresh clone compiles it quickly. The functions of a command are in the
 //! crates; this program builds and starts them.
@@ -7,8 +7,8 @@
 
 mod bench;
 mod demo;
+mod dist;
 mod generate;
-mod package;
 mod release;
 mod setup;
 mod steps;
@@ -29,9 +29,14 @@ Usage: cargo xtask COMMAND
                          the path of a binary). TEST ARGUMENTS are passed to libtest, as after `cargo test --`
   bench [NAME…] [--quick] [--json]
                          run benchmarks with a release build; --quick is a smoke test with the debug build
-  package [--program PATH] [--version VERSION] [--output DIRECTORY] [--quick]
-                         build the Debian package of grit-wrapper from a release build; --quick uses the debug build
-  gen                    regenerate generated files: the Rust code of proto/, the registry pages, the tables of the modules
+  dist [--out DIR] [--mirror DIR] [--sign KEY] [--version VERSION] [--programs DIR] [--quick] [--only KIND]… [--sums]
+                         build the files of a release for this platform in target/dist: the provider's archive, the wrapper's .tar.gz, .deb
+                         and .rpm, SBOMs and checksums. --mirror adds the provider to a mirror, such as ~/.terraform.d/plugins. --sign is
+                         the GnuPG key for the checksums. --programs packages the programs in a directory instead of a release build, and
+                         --quick compresses less. --only creates parts, without checksums: provider, tar, deb, rpm, sbom. --sums creates
+                         only the checksums, for files that several machines have built
+  gen                    regenerate generated files: the Rust code of proto/, the registry pages, the tables of the modules, the wrapper's
+                         manual pages and shell completions
 
 Requires Rust, and terraform or tofu in PATH.";
 
@@ -45,7 +50,7 @@ fn main() -> ExitCode {
         "demo" => demo::run(rest),
         "test" => test::run(rest),
         "bench" => bench::run(rest),
-        "package" => package::run(rest),
+        "dist" => dist::run(rest),
         "gen" => generate::run(rest),
         "help" | "--help" | "-h" => {
             println!("{USAGE}");

@@ -19,7 +19,7 @@ pub(crate) fn terraform() -> anyhow::Result<PathBuf> {
     }
 }
 
-/// Checks all requirements of the tests. Installs openssh-server, iproute2, systemd, python3-grpcio, nodejs, npm and rsync, and downloads
+/// Checks all requirements of the tests. Installs openssh-server, iproute2, systemd, python3-grpcio, rpm, gnupg, nodejs, npm and rsync, and downloads
 /// Prometheus, cloud-init and gitlab-ci-local, if they are missing and installation is permitted. A missing requirement is an error; with
 /// `allow_missing`, optional ones are returned as a list.
 pub(crate) fn for_tests(allow_missing: bool) -> anyhow::Result<Vec<String>> {
@@ -54,6 +54,11 @@ pub(crate) fn for_tests(allow_missing: bool) -> anyhow::Result<Vec<String>> {
     optional(cloud_init())?;
     if ip().is_none() {
         optional(install("ip", "iproute2"))?;
+    }
+    for (program, package) in [("rpmbuild", "rpm"), ("gpg", "gnupg"), ("python3", "python3")] {
+        if find(program).is_none() {
+            optional(install(program, package))?;
+        }
     }
     optional(gitlab_ci_local())?;
     Ok(missing)

@@ -1,17 +1,19 @@
 #!/bin/sh
-# boot.sh FOLDER: boots systemd on a copy-on-write copy of this machine's root, until standard input ends. Everything that it makes is in
-# namespaces of its own, and ends with them; run it as `unshare --mount sh boot.sh FOLDER`.
+# boot.sh FOLDER LOWER: boots systemd on a copy-on-write copy of the root file system LOWER, until standard input ends. Everything that it
+# makes is in namespaces of its own, and ends with them; run it as `unshare --mount sh boot.sh FOLDER LOWER`.
 set -eu
 folder=$1
+lower=$2
 exec 3<&0 </dev/null
 mount --make-rprivate /
 mount -t tmpfs -o mode=0755 tmpfs "$folder"
 mkdir "$folder/upper" "$folder/work" "$folder/root" "$folder/cgroup" "$folder/units"
-mount -t overlay -o "lowerdir=/,upperdir=$folder/upper,workdir=$folder/work" overlay "$folder/root"
+mount -t overlay -o "lowerdir=$lower,upperdir=$folder/upper,workdir=$folder/work" overlay "$folder/root"
 root=$folder/root
 
 # Of the machine's own units only those that every unit depends on: its services are not to start a second time.
-units=$root$(readlink -f /lib/systemd)/system
+units=$root/usr/lib/systemd/system
+[ -d "$units" ] || units=$root/lib/systemd/system
 for unit in basic exit final local-fs local-fs-pre multi-user network network-online paths reboot shutdown slices sockets swap sysinit \
     timers umount; do
     cp "$units/$unit.target" "$folder/units/"

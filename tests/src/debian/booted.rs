@@ -1,4 +1,4 @@
-//! A booted systemd: PID 1 in separate namespaces, with a copy-on-write copy of this machine's root file system. Installed
+//! A booted systemd: PID 1 in separate namespaces, with a copy-on-write copy of this machine's root file system, or of another one. Installed
 //! and written files are removed with it. It shares the machine's network, so that it reaches the servers of tests on loopback.
 
 use std::{
@@ -30,13 +30,18 @@ pub struct System {
 impl System {
     /// Boots a system. It needs root, and a kernel and a systemd that support namespaces; the error names what is missing.
     pub fn boot() -> anyhow::Result<Self> {
-        if !geteuid().is_root() {
-            bail!("only root may boot a systemd");
-        }
         if !Path::new("/lib/systemd/systemd").is_file() {
             bail!("there is no systemd on this machine");
         }
         super::is_debian()?;
+        Self::boot_from(Path::new("/"))
+    }
+
+    /// Boots a copy of another root file system.
+    pub fn boot_from(root: &Path) -> anyhow::Result<Self> {
+        if !geteuid().is_root() {
+            bail!("only root may boot a systemd");
+        }
         let folder = tempfile::Builder::new().prefix("boot-").tempdir()?;
         let log = folder.path().join("log");
         let system = folder.path().join("system");
@@ -44,7 +49,7 @@ impl System {
         let said = File::create(&log).context("make its log")?;
         let script = Command::new("unshare")
             .args(["--mount", "sh", "-c", include_str!("boot.sh"), "boot.sh"])
-            .arg(&system)
+            .args([&system, root])
             .stdin(Stdio::piped())
             .stdout(said.try_clone().context("make its log")?)
             .stderr(said)

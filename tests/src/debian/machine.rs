@@ -1,11 +1,12 @@
 //! A booted system with a runner that accepts jobs from a lab's queue. Tests install the wrapper's package on it.
 
-use std::{fs, os::unix::fs::PermissionsExt as _, process::Command, time::Duration};
+use std::{fs, os::unix::fs::PermissionsExt as _, path::Path, process::Command, time::Duration};
 
 use anyhow::Context as _;
 
 use super::{booted::System, both, package, succeeded};
 use crate::{
+    dist,
     lab::{Lab, event::What, host::procs, queue::JobId},
     poll, terraform,
 };
@@ -67,12 +68,25 @@ impl Machine {
     /// Installs this version of the wrapper with dpkg, and returns the output.
     #[track_caller]
     pub fn install(&self, version: &str) -> String {
-        let made = package(version, self.packages.path()).and_then(|made| {
-            let there = self.system.path("/tmp/wrapper.deb");
-            fs::copy(made, there).context("copy the package")
-        });
-        made.unwrap_or_else(|error| fail(&format!("{error:#}")));
-        let output = self.system.run(&["dpkg", "--install", "/tmp/wrapper.deb"]);
+        let package =
+            package(version, self.packages.path()).unwrap_or_else(|error| fail(&format!("{error:#}")));
+        self.install_package(&package, &["dpkg", "--install"])
+    }
+
+    /// Installs this version of the wrapper with rpm, and returns the output.
+    #[track_caller]
+    pub fn install_rpm(&self, version: &str) -> String {
+        let created =
+            dist::part(version, self.packages.path(), "rpm").and_then(|mut command| succeeded(&mut command));
+        let path = created.unwrap_or_else(|error| fail(&format!("{error:#}")));
+        // The database of rpm has none of the machine's packages.
+        self.install_package(Path::new(path.trim()), &["rpm", "--nodeps", "--upgrade"])
+    }
+
+    #[track_caller]
+    fn install_package(&self, package: &Path, command: &[&str]) -> String {
+        let copied = fs::copy(package, self.system.path("/tmp/package")).context("copy the package");
+        let output = copied.and_then(|_| self.system.run(&[command, &["/tmp/package"]].concat()));
         let output = output.unwrap_or_else(|error| fail(&format!("{error:#}")));
         let said = both(&output);
         if output.status.success() { said } else { fail(&format!("{said}\n{}", self.journal())) }

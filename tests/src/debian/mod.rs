@@ -1,6 +1,7 @@
-//! The wrapper's Debian package, and systems to install it on.
+//! The wrapper's packages, and systems to install them on.
 
 pub mod booted;
+pub mod distribution;
 pub mod machine;
 pub mod scratch;
 
@@ -11,18 +12,11 @@ use std::{
 
 use anyhow::{Context as _, bail};
 
-use crate::terraform;
+use crate::{dist, terraform};
 
-/// The timestamp in every package of the tests.
-pub const EPOCH: &str = "1700000000";
-
-/// Builds the package with the real command, `cargo xtask package`, and returns its path.
+/// Builds the Debian package, and returns its path.
 pub fn package(version: &str, folder: &Path) -> anyhow::Result<PathBuf> {
-    let program = terraform::built("grit-wrapper")?;
-    let mut command = Command::new(terraform::built("xtask")?);
-    command.args(["package", "--quick", "--version", version]).env("SOURCE_DATE_EPOCH", EPOCH);
-    command.arg("--program").arg(program).arg("--output").arg(folder);
-    Ok(PathBuf::from(succeeded(&mut command)?.trim()))
+    Ok(PathBuf::from(succeeded(&mut dist::part(version, folder, "deb")?)?.trim()))
 }
 
 /// The stdout of a command; if the command failed, an error with its whole output.

@@ -30,6 +30,9 @@ const TWO_DIRECTORIES: &str =
     "tests/tests/e2e/two_directories.rs runs the same commands, with -json and -auto-approve";
 const FOR_DEVELOPERS: &str = "for developers; the tests cannot run themselves";
 
+const NO_IMAGES: &str =
+    "the tests have no container engine; tests/tests/e2e/container.rs runs the entry point of the recipe";
+
 /// The blocks of each document: the beginning of each block in order, and how it is checked. Blocks below the name of an example are not
 /// listed: they are that file.
 const BLOCKS: &[(&str, &[(&str, Check)])] = &[
@@ -176,6 +179,7 @@ const BLOCKS: &[(&str, &[(&str, Check)])] = &[
             ("terraform -chdir=v1 apply", Unchecked(TWO_DIRECTORIES)),
         ],
     ),
+    ("docs/releases.md", &[("provider_installation {", Test("tests/tests/e2e/dist.rs"))]),
     ("docs/resources/runner_drain.md", &[("import {", Test(DOCUMENT_BLOCKS))]),
     (
         "docs/wrapper/README.md",
@@ -184,6 +188,7 @@ const BLOCKS: &[(&str, &[(&str, Check)])] = &[
             Unchecked("the units of the package run this command, and the tests boot them"),
         )],
     ),
+    ("docs/wrapper/container.md", &[("docker build", Unchecked(NO_IMAGES))]),
     (
         "docs/wrapper/draining.md",
         &[("grit-wrapper status", Test("wrapper/tests/wrapper/documented.rs")), ("exit status 1", Output)],

@@ -1,5 +1,5 @@
-//! The steps of a new user: install the provider from a checkout, and apply the unmodified example. Only AWS is a stand-in, and hosts
-//! have the embedded SSH server, because each needs the default path of the wrapper's socket.
+//! The steps of a new user, without Rust: install a release as the README describes, apply the unmodified example, upgrade, and roll. Only AWS
+//! is a stand-in, and hosts have the embedded SSH server, because each needs the default path of the wrapper's socket.
 
 use std::{
     fs,
@@ -9,6 +9,8 @@ use std::{
 };
 
 use grit_tests::{
+    debian::succeeded,
+    dist::{self, PLATFORM},
     lab::{
         Lab,
         event::What,
@@ -34,46 +36,104 @@ fn block(language: &str) -> &'static str {
     rest.split("```").next().unwrap()
 }
 
-/// Runs the installation of the README in a checkout that has been built, and puts the stand-in for AWS into the same mirror.
+/// Puts the provider and the stand-in for AWS into the plugin directory of the workspace.
 pub(super) fn install(workspace: &Workspace, registry: &str) {
-    let home = workspace.path().join("home");
-    let checkout = workspace.path().join("checkout");
-    fs::create_dir_all(checkout.join("target/release")).unwrap();
-    let program = "terraform-provider-grit";
-    symlink(built(program).unwrap(), checkout.join("target/release").join(program)).unwrap();
-    let lines = block("sh").replace("registry=registry.terraform.io", &format!("registry={registry}"));
-    let shell =
-        Command::new("sh").args(["-euc", &lines]).current_dir(&checkout).env("HOME", &home).output().unwrap();
-    assert!(shell.status.success(), "{}", String::from_utf8_lossy(&shell.stderr));
+    let version = env!("CARGO_PKG_VERSION");
+    link(workspace, &format!("{registry}/runner-tools/grit/{version}"), "terraform-provider-grit");
+    install_aws(workspace, registry);
+}
 
-    let plugins = home.join(".terraform.d/plugins").join(registry);
-    let version = plugins.join("runner-tools/grit").join(env!("CARGO_PKG_VERSION"));
-    let platform =
-        fs::read_dir(&version).expect("the README names this version").next().unwrap().unwrap().file_name();
-    let aws = plugins.join("hashicorp/aws/6.0.0").join(platform);
-    fs::create_dir_all(&aws).unwrap();
-    symlink(built("terraform-provider-lab").unwrap(), aws.join("terraform-provider-aws_v6.0.0")).unwrap();
+fn install_aws(workspace: &Workspace, registry: &str) {
+    link(workspace, &format!("{registry}/hashicorp/aws/6.0.0"), "terraform-provider-lab");
+}
+
+/// `address` ends with the name and the version of the provider.
+fn link(workspace: &Workspace, address: &str, program: &str) {
+    let folder = workspace.path().join("home/.terraform.d/plugins").join(address).join(PLATFORM);
+    fs::create_dir_all(&folder).unwrap();
+    let (provider, version) = address.rsplit_once('/').unwrap();
+    let name = provider.rsplit('/').next().unwrap();
+    symlink(built(program).unwrap(), folder.join(format!("terraform-provider-{name}_v{version}"))).unwrap();
+}
+
+/// The PATH of this machine without Rust.
+pub(super) fn path_without_rust() -> String {
+    let path = std::env::var_os("PATH").unwrap();
+    let folders = std::env::split_paths(&path);
+    let path = std::env::join_paths(folders.filter(|folder| !folder.join("cargo").exists())).unwrap();
+    path.into_string().unwrap()
+}
+
+/// The files of a release of this version.
+pub(super) struct Release(tempfile::TempDir);
+
+impl Release {
+    pub(super) fn create() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        succeeded(&mut dist::command(env!("CARGO_PKG_VERSION"), folder.path()).unwrap()).unwrap();
+        Self(folder)
+    }
+
+    /// Installs the provider as the README describes.
+    pub(super) fn install(&self, workspace: &Workspace, registry: &str) {
+        let lines = block("sh").replace("registry=registry.terraform.io", &format!("registry={registry}"));
+        let mut shell = Command::new("sh");
+        shell.args(["-euc", &lines]).current_dir(self.0.path()).env_clear();
+        shell.env("PATH", path_without_rust()).env("HOME", workspace.path().join("home"));
+        succeeded(&mut shell).unwrap();
+    }
+
+    /// The wrapper, from its archive.
+    pub(super) fn wrapper(&self) -> PathBuf {
+        let archive = format!("grit-wrapper_{}_{PLATFORM}", env!("CARGO_PKG_VERSION"));
+        let mut tar = Command::new("tar");
+        tar.args(["--extract", "--file"]).arg(format!("{archive}.tar.gz")).current_dir(self.0.path());
+        succeeded(&mut tar).unwrap();
+        self.0.path().join(archive).join("grit-wrapper")
+    }
+}
+
+/// The version and the checksums of the provider in the lock file.
+fn locked(workspace: &Workspace) -> (String, Vec<String>) {
+    let text = fs::read_to_string(workspace.root().join(".terraform.lock.hcl")).unwrap();
+    let (_, block) = text.split_once("runner-tools/grit\"").unwrap();
+    let block = block.split("\n}").next().unwrap();
+    let quoted = |line: &str| line.split('"').nth(1).map(str::to_owned);
+    let version = block.lines().find(|line| line.trim().starts_with("version")).and_then(quoted).unwrap();
+    let hashes = block.lines().filter(|line| line.trim().starts_with('"')).filter_map(quoted);
+    (version, hashes.collect())
 }
 
 #[test]
-fn example_installs_applies_and_rolls_unmodified() {
+fn release_installs_rolls_example_and_upgrades() {
+    let release = Release::create();
+    let wrapper = release.wrapper();
     let lab = Lab::start().unwrap();
     let host_key = KeyPair::generate().unwrap();
     let image = ssh::Choice::Image { host_key: host_key.private.clone() };
-    lab.cloud().shape(move |_, spec| *spec = HostSpec { ssh: image.clone(), ..spec.clone() });
+    lab.cloud().shape(move |_, spec| {
+        let wrapper_program = Some(wrapper.clone());
+        *spec = HostSpec { ssh: image.clone(), wrapper_program, ..spec.clone() };
+    });
 
     let mut workspace = Workspace::new(&[]).unwrap().env(CLOUD, lab.cloud().endpoint());
     // Without settings: Terraform uses its default plugin directories.
     let settings = workspace.path().join("no-settings");
     fs::write(&settings, "").unwrap();
     workspace.set_env("TF_CLI_CONFIG_FILE", settings);
-    install(&workspace, core().registry());
+    workspace.set_env("PATH", path_without_rust());
+    let registry = core().registry();
+    release.install(&workspace, registry);
+    install_aws(&workspace, registry);
     for file in fs::read_dir(repository("examples/rollouts/versions-as-keys")).unwrap() {
         let file = file.unwrap();
         fs::copy(file.path(), workspace.root().join(file.file_name())).unwrap();
     }
 
     workspace.run(["init", "-no-color"]).unwrap().succeeded();
+    let (first, hashes) = locked(&workspace);
+    assert_eq!(first, env!("CARGO_PKG_VERSION"));
+    assert!(hashes.iter().any(|hash| hash.starts_with("h1:")), "{hashes:?}");
     assert_eq!(workspace.validate().unwrap().succeeded().warnings(), []);
     let managers = |version: &str| {
         let manager =
@@ -91,6 +151,16 @@ fn example_installs_applies_and_rolls_unmodified() {
         workspace.apply().unwrap().succeeded()
     };
     apply("v1");
+    assert_eq!(workspace.plan().unwrap().succeeded().planned(), Vec::<String>::new());
+
+    // The next version, which the lock file selects only when an upgrade is requested. It continues with the same state.
+    let mut next = dist::part("0.99.0", release.0.path(), "provider").unwrap();
+    succeeded(next.arg("--mirror").arg(workspace.path().join("home/.terraform.d/plugins"))).unwrap();
+    workspace.run(["init", "-no-color"]).unwrap().succeeded();
+    assert_eq!(locked(&workspace), (first, hashes.clone()));
+    workspace.run(["init", "-no-color", "-upgrade"]).unwrap().succeeded();
+    let (second, new_hashes) = locked(&workspace);
+    assert!(second == "0.99.0" && new_hashes != hashes, "{second}: {new_hashes:?}");
     assert_eq!(workspace.plan().unwrap().succeeded().planned(), Vec::<String>::new());
     let roll = apply("v2");
     for name in ["blue", "green"] {

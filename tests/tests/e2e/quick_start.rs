@@ -1,4 +1,5 @@
-//! docs/guides/quick-start.md: the shell blocks run one after the other in an empty directory, as a new user runs them.
+//! docs/guides/quick-start.md: the shell blocks run one after the other in an empty directory, as a new user runs them with
+//! the files of a release and without Rust.
 
 use std::{
     fs,
@@ -10,10 +11,13 @@ use std::{
 use grit_tests::{
     link::Namespace,
     ssh_server::KeyPair,
-    terraform::{Workspace, built, core, terraform},
+    terraform::{Workspace, core, terraform},
 };
 
-use crate::{example::install, modules};
+use crate::{
+    example::{Release, path_without_rust},
+    modules,
+};
 
 const GUIDE: &str = include_str!("../../../docs/guides/quick-start.md");
 
@@ -46,12 +50,13 @@ fn quick_start_rolls_out_on_two_local_hosts() {
     fs::write(&settings, "").unwrap();
     workspace.set_env("TF_CLI_CONFIG_FILE", settings);
     workspace.set_env("TF_DATA_DIR", ".terraform");
-    install(&workspace, core().registry());
+    let release = Release::create();
+    release.install(&workspace, core().registry());
     let programs = workspace.path().join("programs");
     fs::create_dir(&programs).unwrap();
     symlink(terraform().unwrap(), programs.join("terraform")).unwrap();
-    symlink(built("grit-wrapper").unwrap(), programs.join("grit-wrapper")).unwrap();
-    let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap());
+    symlink(release.wrapper(), programs.join("grit-wrapper")).unwrap();
+    let path = format!("{}:{}", programs.display(), path_without_rust());
     workspace.set_env("PATH", path);
     // sshd requires it of root; the package's service creates it.
     if rustix::process::getuid().is_root() {

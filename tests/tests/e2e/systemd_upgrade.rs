@@ -133,6 +133,40 @@ fn upgrade_keeps_runner_and_removal_drains_it() {
     assert!(!machine.system.path("/run/grit-wrapper").exists());
 }
 
+/// With RPM, the script of the new package runs before those of the old one.
+#[test]
+fn rpm_upgrade_keeps_runner_and_removal_drains_it() {
+    let Some(machine) = machine(&[]) else { return };
+    machine.install_rpm("1.0.0");
+    machine.run(&["systemctl", "enable", "--now", OURS]);
+    let held = machine.hold_jobs(2);
+    let (runner, before) = (machine.runner(), wrapper(&machine, OURS));
+    let said = machine.install_rpm("2.0.0");
+    assert!(said.contains("now runs the new binary; its runner was not stopped"), "{said}");
+    assert!(runs_installed(&machine, OURS) && wrapper(&machine, OURS) != before);
+    assert_eq!((machine.runner(), machine.signals().len()), (runner, 0));
+    std::thread::scope(|scope| {
+        let removal = scope.spawn(|| machine.run(&["rpm", "--erase", "grit-wrapper"]));
+        machine.wait_signals(1);
+        assert!(!removal.is_finished());
+        machine.lab.queue().release(&held);
+        removal.join().unwrap();
+    });
+    assert_eq!(
+        (machine.runner(), machine.starts(), machine.signals()),
+        (None, 1, vec!["SIGQUIT".to_owned()])
+    );
+    assert_eq!(machine.property(OURS, "LoadState"), "not-found");
+    assert_eq!(machine.lab.queue().tally().lost, 0);
+    for left in [
+        "/etc/systemd/system/multi-user.target.wants/grit-wrapper.service",
+        "/usr/bin/grit-wrapper",
+        "/run/grit-wrapper",
+    ] {
+        assert!(fs::symlink_metadata(machine.system.path(left)).is_err(), "{left}");
+    }
+}
+
 /// A state file with a newer format version, which the older release cannot read.
 #[test]
 fn downgrade_with_unreadable_state_keeps_runner() {

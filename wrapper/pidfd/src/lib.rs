@@ -4,7 +4,7 @@
 //! status, to each process that has the pidfd, after the parent has reaped the process. The structure and the numbers are those of
 //! `linux/pidfd.h`.
 //!
-//! This crate has the only unsafe code of the project: `rustix` 1.1 and the crates for pidfds offer this call in no safe form.
+//! This crate has unsafe code, because `rustix` 1.1 and the crates for pidfds offer this call in no safe form.
 
 use std::{
     io,

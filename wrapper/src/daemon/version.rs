@@ -1,6 +1,6 @@
 //! The version of this program.
 
-/// The commit of the source: the builder's `GRIT_REVISION`, or the commit that the build script found. Empty when it is unknown.
+/// The commit of the source, which `cargo xtask dist` sets. Empty in other builds.
 pub(crate) const REVISION: &str = match option_env!("GRIT_REVISION") {
     Some(revision) => revision,
     None => "",

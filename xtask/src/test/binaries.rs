@@ -78,6 +78,11 @@ impl Binary {
         Ok(all.into_iter().filter(|name| !ignored.contains(name)).collect())
     }
 
+    /// The names of its ignored tests that contain this text.
+    pub(crate) fn ignored(&self, name: &str) -> anyhow::Result<Vec<String>> {
+        self.list(&[name.to_owned(), "--ignored".to_owned()])
+    }
+
     fn list(&self, arguments: &[String]) -> anyhow::Result<Vec<String>> {
         let mut command = self.command();
         let output = command

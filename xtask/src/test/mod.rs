@@ -6,11 +6,12 @@ mod options;
 mod pools;
 mod report;
 mod running;
+mod workflow;
 
 use std::{path::PathBuf, process::Command};
 
 use crate::{
-    setup,
+    release, setup,
     steps::{Steps, cargo, programs, root, run as execute, target},
 };
 use options::Options;
@@ -18,6 +19,9 @@ use report::Report;
 
 /// Run the long tests in full. Read by `grit_testkit`.
 const NIGHTLY: &str = "GRIT_TEST_NIGHTLY";
+
+/// The directory of the programs of a release build. Read by `grit_tests::dist`.
+const RELEASE: &str = "GRIT_TEST_RELEASE";
 
 /// The file in which tests list what this machine cannot test. Read by `grit_testkit`.
 const NOT_COVERED: &str = "GRIT_TEST_NOT_COVERED";
@@ -49,6 +53,13 @@ pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
     })?;
     let everything = options.cores.is_empty();
     if everything {
+        steps.step("release workflow", || match workflow::lint(options.set_up) {
+            Err(error) if options.allow_missing => {
+                report.not_set_up("release workflow", format!("{error:#}"));
+                Ok(())
+            }
+            other => other,
+        })?;
         steps.step("fmt", || execute(&mut cargo(&["fmt", "--all", "--check"])))?;
         steps.step("terraform fmt", terraform_fmt)?;
         steps.step("clippy", || {
@@ -64,9 +75,20 @@ pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
         tests = binaries::build()?;
         Ok(())
     })?;
+    let mut environment = environment(&options);
+    if options.nightly {
+        steps.step("release build", || {
+            let mut programs = PathBuf::new();
+            for package in ["grit-wrapper", "terraform-provider-grit"] {
+                programs = release::build(package, &[package])?;
+            }
+            environment.push((RELEASE, programs));
+            Ok(())
+        })?;
+    }
     steps.step("test", || {
         let jobs = pools::jobs(&tests, &cores, &options)?;
-        running::run(jobs, &options, &environment(&options), &mut report)
+        running::run(jobs, &options, &environment, &mut report)
     })?;
     if everything {
         more_steps(&mut steps, &options)?;

@@ -28,7 +28,8 @@ const BURNERS: [(&str, &str); 9] = [
 ];
 
 /// Long tests, by program and name prefix. They start first, so that the end of the run does not wait for one of them.
-const LONG: [(&str, &str); 11] = [
+const LONG: [(&str, &str); 12] = [
+    ("e2e", "example::release_installs"),
     ("e2e", "demo::"),
     ("e2e", "rollout::"),
     ("e2e", "layouts::"),
@@ -41,6 +42,9 @@ const LONG: [(&str, &str); 11] = [
     ("e2e", "interruptions::"),
     ("ssh", "phase_timeouts::"),
 ];
+
+/// The prefix of end-to-end tests that need a release build, which only a nightly run has.
+const NIGHTLY: &str = "distributions::";
 
 /// The program whose tests run on several cores.
 const E2E: &str = "e2e";
@@ -92,6 +96,13 @@ pub(crate) fn jobs(binaries: &[Binary], cores: &[Core], options: &Options) -> an
         let names = binary.tests(&options.tests)?;
         if options.tests.is_empty() {
             check_tables(binary, &names)?;
+        }
+        if binary.name == E2E && options.nightly && options.tests.is_empty() {
+            let nightly = binary.ignored(NIGHTLY)?;
+            anyhow::ensure!(!nightly.is_empty(), "no test has the prefix `{NIGHTLY}`");
+            let mut nightly = jobs_of(binary, nightly);
+            nightly.iter_mut().for_each(|job| job.arguments.insert(0, "--ignored".to_owned()));
+            jobs.extend(nightly);
         }
         if binary.name == E2E {
             let quick = options.cores.is_empty() && !options.nightly;

@@ -1,0 +1,65 @@
+//! The container recipe: its entry point as the first process of a PID namespace. Images cannot be built here, so the recipe's command runs on
+//! a booted system that has the same programs at the same paths.
+
+use std::process::{Command, Stdio};
+
+use grit_tests::{
+    debian::{machine::LIMIT, succeeded},
+    lab::host::procs,
+    poll,
+};
+
+use crate::systemd_stop::machine;
+
+const RECIPE: &str = include_str!("../../../wrapper/packaging/container/Containerfile");
+
+/// The rest of the recipe's lines that begin with this instruction.
+fn instructions(name: &str) -> impl Iterator<Item = &str> {
+    RECIPE.lines().filter_map(move |line| line.strip_prefix(name)?.strip_prefix(' '))
+}
+
+#[test]
+fn container_entry_point_drains_on_stop_signal() {
+    let Some(machine) = machine(&[]) else { return };
+    machine.install("1.0.0");
+    let folders = instructions("RUN").find_map(|line| line.split("mkdir -p ").nth(1)).unwrap();
+    machine.run(&["mkdir", "-p", folders.split(' ').next().unwrap(), "/home/gitlab-runner"]);
+    let entry_point: Vec<String> = serde_json::from_str(instructions("ENTRYPOINT").next().unwrap()).unwrap();
+    let mut words = vec!["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "env"];
+    words.extend(instructions("ENV"));
+    words.extend(entry_point.iter().map(String::as_str));
+    let mut container =
+        machine.system.command(&words).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+
+    let held = machine.hold_jobs(2);
+    let processes = || procs::descendants(container.id());
+    let wrapper = processes().into_iter().find(|process| process.program == "grit-wrapper").unwrap().pid;
+    let inside = format!("/proc/{wrapper}/status");
+    let status = std::fs::read_to_string(inside).unwrap();
+    let pids = status.lines().find(|line| line.starts_with("NSpid:")).unwrap();
+    assert!(pids.ends_with("\t1"), "the wrapper is not process 1: {pids}");
+
+    // An orphan in the container, which only process 1 can reap.
+    let pid = wrapper.to_string();
+    let orphan = [
+        "--all",
+        "--target",
+        &pid,
+        "sh",
+        "-c",
+        "setsid sh -c 'sleep 0.2 & exec sleep 0.1' >/dev/null 2>&1 &",
+    ];
+    succeeded(Command::new("nsenter").args(orphan)).unwrap();
+    poll::until("only the runner is left", LIMIT, || {
+        let children = std::fs::read_to_string(format!("/proc/{wrapper}/task/{wrapper}/children")).unwrap();
+        if children.split_whitespace().count() == 1 { Ok(()) } else { Err(children) }
+    });
+
+    let signal = instructions("STOPSIGNAL").next().unwrap();
+    succeeded(Command::new("kill").args(["-s", signal.trim_start_matches("SIG"), &pid])).unwrap();
+    machine.wait_signals(1);
+    machine.lab.queue().release(&held);
+    assert_eq!(container.wait().unwrap().code(), Some(0));
+    let tally = machine.lab.queue().tally();
+    assert_eq!((tally.finished, tally.lost, machine.signals()), (2, 0, vec!["SIGQUIT".to_owned()]));
+}

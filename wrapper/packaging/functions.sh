@@ -1,0 +1,102 @@
+PROGRAM=/usr/bin/grit-wrapper
+
+# A chroot and another root directory have no running systemd.
+systemd_runs() {
+    [ -z "${DPKG_ROOT:-}" ] && [ -d /run/systemd/system ]
+}
+
+# PIDs of processes that run grit-wrapper, in the new or the replaced version.
+processes() {
+    find /proc/[0-9]*/exe -maxdepth 0 -lname "$PROGRAM*" 2>/dev/null | cut -d / -f 3
+}
+
+unit_of() {
+    sed -n 's,.*/\([^/]*\.service\)$,\1,p' "/proc/$1/cgroup" 2>/dev/null | head -n 1
+}
+
+property() {
+    systemctl show --property="$2" --value "$1"
+}
+
+# Waits up to ten seconds until the unit is active with another main process.
+is_succeeded() {
+    tries=50
+    while [ "$tries" -gt 0 ]; do
+        now=$(property "$1" MainPID)
+        if [ "$now" != 0 ] && [ "$now" != "$2" ] && [ "$(property "$1" ActiveState)" = active ]; then
+            return 0
+        fi
+        tries=$((tries - 1))
+        sleep 0.2
+    done
+    return 1
+}
+
+# On SIGUSR1 a wrapper exits and keeps its runner running; systemd starts the next wrapper, which adopts the runner. This needs a unit that
+# systemd restarts (Restart=always) without killing the runner (KillMode=process), and that is not stopping.
+hand_over() {
+    pid=$1 unit=$2
+    [ "$(property "$unit" MainPID)" = "$pid" ] || return 0
+    if [ "/proc/$pid/exe" -ef "$PROGRAM" ]; then
+        return 0
+    fi
+    if [ "$(property "$unit" ActiveState)" = deactivating ]; then
+        echo "grit-wrapper: $unit is stopping; not upgraded in place"
+        return 0
+    fi
+    if [ "$(property "$unit" KillMode)" != process ] || [ "$(property "$unit" Restart)" != always ]; then
+        echo "grit-wrapper: $unit keeps running the old binary until its next start (an upgrade in place needs KillMode=process and Restart=always)"
+        return 0
+    fi
+    kill -s USR1 "$pid" || return 0
+    if is_succeeded "$unit" "$pid"; then
+        echo "grit-wrapper: $unit now runs the new binary; its runner was not stopped"
+    else
+        echo "grit-wrapper: $unit has not restarted yet; its runner keeps running. Check: systemctl status $unit" >&2
+    fi
+}
+
+# After an installation or upgrade: running wrappers are replaced by the new binary, which adopts their runners.
+replace_running() {
+    systemctl daemon-reload
+    for pid in $(processes); do
+        unit=$(unit_of "$pid")
+        [ -z "$unit" ] || hand_over "$pid" "$unit"
+    done
+}
+
+# Units that run grit-wrapper, except grit-wrapper.service.
+users() {
+    processes | while read -r pid; do
+        sed -n 's,.*/\([^/]*\.service\)$,\1,p' "/proc/$pid/cgroup" 2>/dev/null
+    done | grep -v '^grit-wrapper\.service$' | sort -u | tr '\n' ' '
+}
+
+# Before a removal: grit-wrapper.service is stopped, which drains its runner. This fails while other services use the binary, because they
+# could not start again.
+stop_before_removal() {
+    users=$(users)
+    if [ -n "$users" ]; then
+        echo "grit-wrapper: still used by: $users" >&2
+        echo "grit-wrapper: first remove its drop-in from these services: see \"From the wrapper to the plain service\" in /usr/share/doc/grit-wrapper/running.md.gz" >&2
+        exit 1
+    fi
+    case "$(property grit-wrapper.service ActiveState)" in
+        inactive | failed) ;;
+        *)
+            echo "grit-wrapper: stopping grit-wrapper.service; this waits until its runner has finished its jobs, without a time limit"
+            echo "grit-wrapper: to abort the jobs, run in another shell: $PROGRAM drain --force --address unix:///run/grit-wrapper/wrapper.sock"
+            systemctl stop grit-wrapper.service
+            ;;
+    esac
+}
+
+# After a removal. If there is a state file, its runner may still be running.
+clean_up() {
+    if [ -d /run/systemd/system ]; then
+        systemctl daemon-reload || true
+    fi
+    if [ ! -e /run/grit-wrapper/wrapper.sock.state ]; then
+        rm -rf /run/grit-wrapper
+    fi
+}

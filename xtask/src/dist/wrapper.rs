@@ -1,0 +1,215 @@
+//! The files of the wrapper's packages: the tree that .deb and .rpm install, and the .tar.gz for other systems.
+
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+};
+
+use anyhow::Context as _;
+
+use super::{
+    Release, WRAPPER,
+    archive::{self, File},
+    date::Date,
+    program, read, write,
+};
+use crate::steps::root;
+
+/// Files that are installed unchanged: source and target path.
+const UNCHANGED_FILES: [(&str, &str); 11] = [
+    ("wrapper/packaging/systemd/grit-wrapper.service", "usr/lib/systemd/system/grit-wrapper.service"),
+    (
+        "wrapper/packaging/systemd/gitlab-runner.service.d/grit-wrapper.conf",
+        "usr/share/grit-wrapper/gitlab-runner.service.d/grit-wrapper.conf",
+    ),
+    (
+        "wrapper/packaging/systemd/grit-wrapper.service.d/jobs-elsewhere.conf",
+        "usr/share/grit-wrapper/grit-wrapper.service.d/jobs-elsewhere.conf",
+    ),
+    (
+        "wrapper/packaging/prometheus/grit-wrapper.rules.yml",
+        "usr/share/grit-wrapper/prometheus/grit-wrapper.rules.yml",
+    ),
+    (
+        "wrapper/packaging/sshd/deploy-dial-stdio.conf",
+        "usr/share/grit-wrapper/sshd_config.d/deploy-dial-stdio.conf",
+    ),
+    (
+        "wrapper/packaging/sshd/deploy-forwarding.conf",
+        "usr/share/grit-wrapper/sshd_config.d/deploy-forwarding.conf",
+    ),
+    ("wrapper/packaging/default", "etc/default/grit-wrapper"),
+    ("wrapper/packaging/needrestart.conf", "etc/needrestart/conf.d/grit-wrapper.conf"),
+    ("wrapper/packaging/sysusers.conf", "usr/lib/sysusers.d/grit-wrapper.conf"),
+    ("wrapper/packaging/completions/grit-wrapper.bash", "usr/share/bash-completion/completions/grit-wrapper"),
+    (
+        "wrapper/packaging/completions/grit-wrapper.fish",
+        "usr/share/fish/vendor_completions.d/grit-wrapper.fish",
+    ),
+];
+
+/// Where a kind of package has its files.
+pub(super) struct Places {
+    pub(super) zsh: &'static str,
+    pub(super) licence: (&'static str, &'static str),
+}
+
+/// Creates the tree of a package.
+pub(super) fn lay_out(release: &Release, tree: &Path, places: &Places) -> anyhow::Result<()> {
+    write(&tree.join("usr/bin/grit-wrapper"), release.stripped(WRAPPER)?, 0o755)?;
+    let completions = ("wrapper/packaging/completions/_grit-wrapper", places.zsh);
+    for (from, to) in UNCHANGED_FILES.into_iter().chain([completions, places.licence]) {
+        write(&tree.join(to), read(from)?, 0o644)?;
+    }
+    let compressed = |folder: &str, name: &str, text: &str| {
+        let path = tree.join(folder).join(format!("{name}.gz"));
+        write(&path, archive::gzip(text.as_bytes(), release.level)?, 0o644)
+    };
+    let documents = "usr/share/doc/grit-wrapper";
+    for page in names("docs/wrapper")? {
+        compressed(documents, &page, &read(&format!("docs/wrapper/{page}"))?)?;
+    }
+    compressed(documents, "changelog", &changelog(release)?)?;
+    for (page, text) in manual(release)? {
+        compressed("usr/share/man/man8", &page, &text)?;
+    }
+    folders_for_all(tree)
+}
+
+/// The archive for systems without these package managers.
+pub(super) fn tar(release: &Release) -> anyhow::Result<PathBuf> {
+    let folder = format!("{WRAPPER}_{}_{}", release.version, program::platform()?);
+    let mut files = vec![("grit-wrapper".to_owned(), release.stripped(WRAPPER)?, 0o755)];
+    let mut add = |to: String, text: String| files.push((to, text.into_bytes(), 0o644));
+    add("LICENSE".to_owned(), read("LICENSE")?);
+    for file in names("wrapper/packaging/completions")? {
+        add(format!("completions/{file}"), read(&format!("wrapper/packaging/completions/{file}"))?);
+    }
+    for (page, text) in manual(release)? {
+        add(format!("man/{page}"), text);
+    }
+    for path in ["grit-wrapper.service", "gitlab-runner.service.d/grit-wrapper.conf"] {
+        add(format!("systemd/{path}"), read(&format!("wrapper/packaging/systemd/{path}"))?);
+    }
+    files.sort();
+    let file = |(name, bytes, mode)| File { name: format!("{folder}/{name}"), mode, bytes };
+    let files: Vec<_> = files.into_iter().map(file).collect();
+    let bytes = archive::gzip(&archive::tar(&files, release.epoch)?, release.level)?;
+    release.finish(&format!("{folder}.tar.gz"), &bytes)
+}
+
+/// The manual pages with this version. They are generated: see `wrapper/tests/wrapper/generated.rs`.
+fn manual(release: &Release) -> anyhow::Result<Vec<(String, String)>> {
+    let page = |name: String| {
+        let text = read(&format!("wrapper/packaging/man/{name}"))?;
+        Ok((name, text.replace("@VERSION@", &release.version)))
+    };
+    names("wrapper/packaging/man")?.into_iter().map(page).collect()
+}
+
+/// The lines of CHANGELOG.md about the wrapper, in Debian's format.
+fn changelog(release: &Release) -> anyhow::Result<String> {
+    let changes = read("CHANGELOG.md")?;
+    let lines: Vec<String> = entries(&changes).iter().map(|entry| wrapped(entry)).collect();
+    let (version, lines) = (package_version(&release.version), lines.concat());
+    let date = Date::new(release.epoch).email();
+    Ok(format!(
+        "grit-wrapper ({version}) stable; urgency=medium\n\n{lines}\n -- runner-tools <runner-tools@users.noreply.github.com>  {date}\n"
+    ))
+}
+
+/// The version of a package: a pre-release must sort before its release, `~` does, `-` does not.
+pub(super) fn package_version(version: &str) -> String {
+    version.replace('-', "~")
+}
+
+/// The items of a Markdown changelog about the wrapper, with their continuation lines.
+fn entries(changes: &str) -> Vec<String> {
+    let mut items: Vec<String> = Vec::new();
+    for line in changes.lines() {
+        match (line.strip_prefix(['*', '-']), line.strip_prefix("  "), items.last_mut()) {
+            (Some(item), _, _) => items.push(item.trim().to_owned()),
+            (None, Some(more), Some(item)) => *item += &format!(" {}", more.trim()),
+            _ => {}
+        }
+    }
+    items.iter().filter_map(|item| item.strip_prefix("wrapper: ")).map(str::to_owned).collect()
+}
+
+/// An item of a Debian changelog, wrapped at 78 characters.
+fn wrapped(entry: &str) -> String {
+    let mut text = String::new();
+    let mut line = "  *".to_owned();
+    for word in entry.split_whitespace() {
+        if line.len() + 1 + word.len() > 78 {
+            text += &line;
+            text.push('\n');
+            line = "   ".to_owned();
+        }
+        line.push(' ');
+        line += word;
+    }
+    text + &line + "\n"
+}
+
+/// The names of the files in a directory of this repository, sorted.
+fn names(folder: &str) -> anyhow::Result<Vec<String>> {
+    let files = files(&root().join(folder))?;
+    Ok(files.into_iter().map(|path| path.to_string_lossy().into_owned()).collect())
+}
+
+/// All files below a directory, relative to it and sorted.
+pub(super) fn files(tree: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    walk(tree, &mut |path, is_folder| {
+        if !is_folder {
+            found.push(path.strip_prefix(tree)?.to_owned());
+        }
+        Ok(())
+    })?;
+    found.sort();
+    Ok(found)
+}
+
+/// Makes directories readable for every user, with any umask.
+pub(super) fn folders_for_all(tree: &Path) -> anyhow::Result<()> {
+    let open = |path: &Path| {
+        fs::set_permissions(path, fs::Permissions::from_mode(0o755))
+            .with_context(|| format!("set the mode of {}", path.display()))
+    };
+    open(tree)?;
+    walk(tree, &mut |path, is_folder| if is_folder { open(path) } else { Ok(()) })
+}
+
+fn walk(folder: &Path, visit: &mut impl FnMut(&Path, bool) -> anyhow::Result<()>) -> anyhow::Result<()> {
+    let entries = fs::read_dir(folder).with_context(|| format!("read {}", folder.display()))?;
+    for entry in entries {
+        let entry = entry.with_context(|| format!("read {}", folder.display()))?;
+        let is_folder = entry.file_type().context("read the type of a file")?.is_dir();
+        visit(&entry.path(), is_folder)?;
+        if is_folder {
+            walk(&entry.path(), visit)?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn debian_changelog_wraps_whole_items() {
+        let long = "word ".repeat(30);
+        let changes =
+            format!("# Changelog\n\n* provider: else\n* wrapper: {long}\n  and more.\n\n* wrapper: last.\n");
+        let entries = entries(&changes);
+        assert_eq!(entries.len(), 2);
+        assert!(entries[0].ends_with("and more."));
+        let text = wrapped(&entries[0]);
+        assert!(text.lines().all(|line| line.len() <= 78) && text.lines().count() == 3, "{text}");
+        assert!(text.starts_with("  * word") && text.contains("\n    word"), "{text}");
+        assert_eq!(wrapped(&entries[1]), "  * last.\n");
+    }
+}
