@@ -6,6 +6,7 @@ pub(crate) mod drain;
 pub(crate) mod enum_attribute;
 pub(crate) mod manager;
 pub(crate) mod number;
+pub(crate) mod observed;
 pub(crate) mod provider_block;
 mod proxy_jump;
 pub(crate) mod retry;

@@ -12,9 +12,9 @@ use tokio::time::{Instant, timeout_at};
 use crate::{
     call::call,
     client::Wrapper as _,
-    explain::{self, health},
+    explain::{self, health, protocol},
     fleet,
-    process::{Configured, Shared},
+    process::{ConfigurationState, Configured, Shared},
     resources::configured,
     schema::{AttributePath, DataSource, Diagnostics, DiagnosticsExt, Schema, Value, ValueEmpty},
 };
@@ -63,6 +63,11 @@ impl DataSource for RunnerStatus {
         if config.known_managers().is_empty() {
             config.managers = Value::Value(Default::default());
             return Some(config);
+        }
+        if matches!(self.shared.configuration(), ConfigurationState::Unknown) {
+            // The response to a read must not contain unknown values. Released versions of Terraform do not allow deferred responses.
+            protocol::not_configured_at_read().error(AttributePath::root(), diags);
+            return None;
         }
         let known = configured(&self.shared, diags)?;
         let stop = call().stop;

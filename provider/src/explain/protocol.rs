@@ -64,6 +64,18 @@ pub(crate) fn not_configured(unknown: bool) -> Explained {
     )
 }
 
+/// A data source cannot be read with an unknown provider block. Terraform reads it in the plan unless a dependency of it changes.
+pub(crate) fn not_configured_at_read() -> Explained {
+    Explained::new(
+        Code::InvalidConfig,
+        "Data source cannot be read in this plan",
+        "The provider block contains a value that is not known before the apply, so no runner manager can be reached in the plan.",
+        "Add `depends_on` to the data source, with the resource that the provider block uses: while that resource has a planned change, \
+         Terraform reads the data source in the apply. Or use only values in the provider block that do not depend on resources of the same \
+         apply.",
+    )
+}
+
 const USE_NEWER_PROVIDER: &str = "Use the release of the provider that wrote the state, or a newer release.";
 
 pub(crate) fn stored_state_empty(name: &str) -> Explained {

@@ -127,6 +127,58 @@ fn status_shows_drain_of_the_wrapper() {
     });
 }
 
+/// The same evidence as that of a health check.
+#[test]
+fn status_has_evidence_of_health() {
+    let hosts = Hosts::start();
+    hosts.lab.cloud().shape(|_, spec| {
+        *spec = std::mem::take(spec).wrapper(&["--probe-interval=100ms"]).runner(&["--job-router", "up", "--boot-verify", "1s"]);
+        spec.section = "  [runners.feature_flags]\n    FF_USE_JOB_ROUTER = true\n  [runners.experimental.boot_verify]\n    enabled = true\n  \
+             [runners.autoscaler]\n    plugin = \"aws:latest\"\n  [runners.autoscaler.plugin_config]\n    name = \"blue\""
+            .to_owned();
+    });
+    let instance = hosts.create("m1");
+    hosts.write(&hosts.ssh(), &json!({ "m1": instance.runner_manager() }), &Json::Null);
+    hosts.lab.queue().submit(2, Duration::ZERO);
+    let entry = poll::until("two jobs have succeeded", PATIENCE, || {
+        let entry = hosts.read()["m1"].clone();
+        if entry["jobs_succeeded"] == 2 { Ok(entry) } else { Err(entry) }
+    });
+    assert_eq!(
+        (&entry["level"], &entry["jobs_failed"], &entry["verified"], &entry["job_router"]),
+        (&json!("working"), &json!(0), &json!(true), &json!("closed")),
+        "{entry}"
+    );
+    assert_eq!(entry["worker_groups"], json!(["aws/blue"]), "{entry}");
+}
+
+#[test]
+fn provider_block_unknown_at_plan_needs_depends_on() {
+    let hosts = Hosts::start();
+    let instance = hosts.create("m1");
+    let write = |depends_on: &[&str]| {
+        let main = json!({
+            "terraform": { "required_providers": { "grit": { "source": "runner-tools/grit" } } },
+            "provider": { "grit": { "ssh": { "private_key_path": "${terraform_data.key.output}" } } },
+            "resource": { "terraform_data": { "key": { "input": hosts.lab.client_key().path } } },
+            "data": { "grit_runner_status": { "all": {
+                "runner_managers": { "m1": instance.runner_manager() }, "depends_on": depends_on,
+            } } },
+            "output": { "managers": { "value": "${data.grit_runner_status.all.managers}" } },
+        });
+        hosts.workspace.write("main.tf.json", &main.to_string()).unwrap();
+    };
+    write(&[]);
+    let refused = errors(&hosts.workspace.plan().unwrap().failed());
+    assert_eq!(refused.len(), 1, "{refused:?}");
+    for part in ["Data source cannot be read in this plan", "`depends_on`", "Code: invalid_config"] {
+        assert!(refused[0].contains(part), "{part}: {refused:?}");
+    }
+    write(&["terraform_data.key"]);
+    assert_eq!(hosts.read()["m1"]["reachable"], true);
+    assert_eq!(hosts.workspace.plan().unwrap().succeeded().planned(), [""; 0]);
+}
+
 #[test]
 fn silent_host_ends_at_the_timeout() {
     let hosts = Hosts::start();

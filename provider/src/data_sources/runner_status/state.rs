@@ -7,8 +7,9 @@ use serde::{Deserialize, Serialize};
 use crate::{
     client::{Level, Snapshot},
     config::{
-        computed::{optional_value, rfc3339},
+        computed::optional_value,
         manager::{self, RunnerManagerArgs, RunnerManagers},
+        observed::{Observed, count},
         timeouts::{ReadTimeout, duration_or},
     },
     explain::Explained,
@@ -43,6 +44,11 @@ pub(super) struct ManagerStatus {
     started_at: Value<String>,
     jobs: Value<i64>,
     oldest_job_seconds: Value<i64>,
+    jobs_succeeded: Value<i64>,
+    jobs_failed: Value<i64>,
+    verified: Value<bool>,
+    job_router: Value<String>,
+    worker_groups: Value<Vec<Value<String>>>,
     drain: Value<DrainStatus>,
     wrapper: Value<String>,
     failure_reason: Value<String>,
@@ -62,27 +68,43 @@ impl ManagerStatus {
         let detail = snapshot.detail.as_deref();
         let text = |text: &str| Value::Value(text.to_owned());
         let level = |level: Option<Level>| optional_value(level.map(|level| level.to_string()));
+        let Observed {
+            version,
+            pid,
+            started_at,
+            jobs,
+            jobs_succeeded,
+            verified,
+            job_router,
+            worker_groups,
+            wrapper,
+        } = Observed::of(snapshot);
         Self {
             reachable: Value::Value(true),
             state: Value::Value(snapshot.report.status.to_string()),
             level: level(detail.map(|detail| detail.level)),
             level_max: level(detail.and_then(|detail| detail.level_max)),
             reasons: optional_value(detail.map(|detail| detail.reasons.clone())),
-            version: optional_value(detail.and_then(|detail| detail.runner_version.clone())),
-            pid: optional_value(detail.and_then(|detail| detail.pid).map(i64::from)),
-            started_at: optional_value(detail.and_then(|detail| detail.started_at).and_then(rfc3339)),
-            jobs: optional_value(detail.and_then(|detail| detail.jobs).map(i64::from)),
+            version,
+            pid,
+            started_at,
+            jobs,
             oldest_job_seconds: optional_value(
                 detail
                     .and_then(|detail| detail.oldest_job.as_ref())
                     .and_then(|(age, _)| age.as_secs().try_into().ok()),
             ),
+            jobs_succeeded,
+            jobs_failed: count(detail.and_then(|detail| detail.evidence.jobs_failed)),
+            verified,
+            job_router,
+            worker_groups,
             drain: optional_value(detail.and_then(|detail| detail.drain.as_ref()).map(|drain| DrainStatus {
                 id: text(&drain.id),
                 mode: text(if drain.forceful { "forceful" } else { "graceful" }),
                 reason: text(&drain.reason),
             })),
-            wrapper: Value::Value(snapshot.wrapper()),
+            wrapper,
             failure_reason: optional_value(
                 Some(snapshot.report.failure_reason.clone()).filter(|reason| !reason.is_empty()),
             ),
@@ -127,7 +149,7 @@ pub(super) fn schema() -> Schema {
         ("mode", computed(String, "`graceful` or `forceful`.")),
         ("reason", computed(String, "Reason in the request of the drain.")),
     ]);
-    let status = attributes([
+    let mut status = attributes([
         ("reachable", computed(Bool, "Whether the wrapper responded.")),
         (
             "state",
@@ -139,16 +161,17 @@ pub(super) fn schema() -> Schema {
         ("level", computed(String, "Health level of the runner.")),
         ("level_max", computed(String, "Maximum level that the wrapper can check.")),
         ("reasons", computed(List(Box::new(String)), "Why the next health level is not reached.")),
-        ("version", computed(String, "Version reported by the runner.")),
-        ("pid", computed(Number, "PID of the runner process.")),
-        ("started_at", computed(String, "Start time of the process (RFC 3339, UTC).")),
         ("jobs", computed(Number, "Number of running jobs.")),
         ("oldest_job_seconds", computed(Number, "Age of the oldest running job, in seconds.")),
+        (
+            "jobs_succeeded",
+            computed(Number, "Number of jobs that have succeeded since the start of the process."),
+        ),
+        ("jobs_failed", computed(Number, "Number of jobs that have failed since the start of the process.")),
         (
             "drain",
             computed(AttributeSingle(drain), "The current drain, or the drain that stopped the runner."),
         ),
-        ("wrapper", computed(String, "`grit-wrapper` with its version, or `upstream`.")),
         (
             "failure_reason",
             computed(String, "Reason that the wrapper reports for an exit or a failed start."),
@@ -156,6 +179,7 @@ pub(super) fn schema() -> Schema {
         ("error", computed(String, "Why the wrapper did not respond; null if it responded.")),
         ("error_code", computed(String, "Code of `error`, such as `connect_failed`.")),
     ]);
+    status.extend(Observed::attributes());
     schema_of(
         0,
         "Reads the current status of runner managers from their wrappers. A runner manager that cannot be reached is not an error: its entry \

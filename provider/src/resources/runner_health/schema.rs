@@ -3,7 +3,8 @@
 use super::state::{HEALTH_TIMEOUT, Wanted};
 use crate::{
     config::{
-        enum_attribute::EnumAttribute, manager::RunnerManagerArgs, retry::RetryArgs, timeouts::WaitTimeouts,
+        enum_attribute::EnumAttribute, manager::RunnerManagerArgs, observed::Observed, retry::RetryArgs,
+        timeouts::WaitTimeouts,
     },
     duration::human,
     schema::{AttributeType, Schema, attributes, computed, optional, required, schema as schema_of},
@@ -12,7 +13,7 @@ use crate::{
 /// The schema of the resource.
 pub(super) fn schema() -> Schema {
     let texts = || AttributeType::Map(Box::new(AttributeType::String));
-    let evidence = attributes([
+    let mut evidence = attributes([
         (
             "state",
             computed(
@@ -27,9 +28,6 @@ pub(super) fn schema() -> Schema {
                 "Health level in the last report. It is at most `polling`, unless `level = \"working\"` is set.",
             ),
         ),
-        ("version", computed(AttributeType::String, "Version reported by the runner.")),
-        ("pid", computed(AttributeType::Number, "PID of the runner process.")),
-        ("started_at", computed(AttributeType::String, "Start time of the process (RFC 3339, UTC).")),
         ("jobs", computed(AttributeType::Number, "Number of running jobs when the health was verified.")),
         (
             "jobs_succeeded",
@@ -38,28 +36,6 @@ pub(super) fn schema() -> Schema {
                 "Number of jobs that had succeeded since the start of the process when the health was verified.",
             ),
         ),
-        (
-            "verified",
-            computed(
-                AttributeType::Bool,
-                "Result of GitLab Runner's boot-verify; null if it is not enabled in every `[[runners]]` section.",
-            ),
-        ),
-        (
-            "job_router",
-            computed(
-                AttributeType::String,
-                "State of the circuit breaker of the job router (`closed`, `open`, `half_open`); null if the runner does not use it.",
-            ),
-        ),
-        (
-            "worker_groups",
-            computed(
-                AttributeType::List(Box::new(AttributeType::String)),
-                "Autoscaling groups in the configuration of the runner, such as `aws/runners-blue`.",
-            ),
-        ),
-        ("wrapper", computed(AttributeType::String, "`grit-wrapper` with its version, or `upstream`.")),
         (
             "verified_at",
             computed(AttributeType::String, "Time at which the health was verified (RFC 3339, UTC)."),
@@ -72,6 +48,7 @@ pub(super) fn schema() -> Schema {
             ),
         ),
     ]);
+    evidence.extend(Observed::attributes());
     schema_of(
         0,
         "Waits at create and at every update until all runner managers of a map are healthy at `level`. Resources that depend on this \

@@ -13,6 +13,7 @@ use crate::{
         enum_attribute::{self, EnumAttribute, member},
         manager::{self, RunnerManagerArgs, RunnerManagers},
         number::{check_whole, whole},
+        observed::Observed,
         retry::RetryArgs,
         timeouts::{WaitTimeouts, check_duration, duration_or},
     },
@@ -101,23 +102,29 @@ impl Evidence {
     pub(super) fn new(snapshot: &Snapshot, level_cap: Level, now: OffsetDateTime) -> Self {
         let detail = snapshot.detail.as_deref();
         let level = detail.map_or(Level::Process, |detail| detail.level.min(level_cap));
-        let evidence = detail.map(|detail| &detail.evidence);
+        let Observed {
+            version,
+            pid,
+            started_at,
+            jobs,
+            jobs_succeeded,
+            verified,
+            job_router,
+            worker_groups,
+            wrapper,
+        } = Observed::of(snapshot);
         Self {
             state: Value::Value(snapshot.report.status.to_string()),
             level: Value::Value(level.to_string()),
-            version: optional_value(detail.and_then(|detail| detail.runner_version.clone())),
-            pid: optional_value(detail.and_then(|detail| detail.pid).map(i64::from)),
-            started_at: optional_value(detail.and_then(|detail| detail.started_at).and_then(rfc3339)),
-            jobs: optional_value(detail.and_then(|detail| detail.jobs).map(i64::from)),
-            jobs_succeeded: optional_value(
-                evidence.and_then(|it| it.jobs_succeeded).and_then(|jobs| jobs.try_into().ok()),
-            ),
-            verified: optional_value(evidence.and_then(|it| it.verified)),
-            job_router: optional_value(evidence.and_then(|it| it.job_router.clone())),
-            worker_groups: optional_value(
-                evidence.map(|it| it.worker_groups.iter().cloned().map(Value::Value).collect()),
-            ),
-            wrapper: Value::Value(snapshot.wrapper()),
+            version,
+            pid,
+            started_at,
+            jobs,
+            jobs_succeeded,
+            verified,
+            job_router,
+            worker_groups,
+            wrapper,
             verified_at: optional_value(rfc3339(now)),
             problem: Value::Null,
         }
