@@ -32,6 +32,7 @@ mod stored_drains;
 pub mod testing;
 mod transport;
 mod wire;
+mod worker_groups;
 
 pub use server::Registry;
 

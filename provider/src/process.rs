@@ -18,6 +18,7 @@ use crate::{
     plan_overlap::PlanOverlap,
     stored_drains::StoredDrains,
     transport::Connector,
+    worker_groups::WorkerGroups,
 };
 
 /// The state that the provider block and the resources of one process share.
@@ -30,6 +31,8 @@ pub struct Shared {
     pub overlap: PlanOverlap,
     pub drains: Drains,
     pub stored_drains: StoredDrains,
+    /// The autoscaling groups of the managers of health checks.
+    pub worker_groups: WorkerGroups,
 }
 
 /// The state of the configuration.

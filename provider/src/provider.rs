@@ -46,6 +46,7 @@ impl Provider for Grit {
         self.shared.drains.reset();
         self.shared.stored_drains.reset();
         self.shared.overlap.reset();
+        self.shared.worker_groups.reset();
         let switch = std::env::var(plan_guard::VARIABLE).ok();
         match self.shared.guard.reset(switch.as_deref()) {
             Ok(false) => {}

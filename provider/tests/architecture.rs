@@ -39,6 +39,7 @@ const LAYERS: &[&[&str]] = &[
         "plan_overlap.rs",
         "schema/",
         "stored_drains.rs",
+        "worker_groups.rs",
     ],
 ];
 

@@ -110,7 +110,7 @@ pub(crate) fn healthy_managers(healthy: &[&str], total: usize) -> String {
 }
 
 /// Several runner managers use the same autoscaling group.
-pub(crate) fn shared_worker_group(group: &str, managers: &[&str]) -> Explained {
+pub(crate) fn shared_worker_group(group: &str, managers: &[String]) -> Explained {
     Explained::new(
         Code::Refused,
         "Runner managers share an autoscaling group",
@@ -120,7 +120,7 @@ pub(crate) fn shared_worker_group(group: &str, managers: &[&str]) -> Explained {
             managers.join(", ")
         ),
         "Create an autoscaling group for each runner manager, and replace it together with the runner manager. If the instances are isolated \
-         in another way, set `allow_shared_worker_group = true`.",
+         in another way, set `allow_shared_worker_group = true` on each health check that has one of them.",
     )
 }
 

@@ -8,7 +8,7 @@ mod refresh;
 mod schema;
 mod state;
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use time::OffsetDateTime;
@@ -19,7 +19,7 @@ use crate::{
     call::{Walk, call},
     config::manager::InvalidManager,
     duration::human,
-    explain::{health, plan, protocol, shutdown},
+    explain::{Explained, health, plan, protocol, shutdown},
     fleet::{
         self, Outcomes,
         health::{Healthy, NotHealthy},
@@ -76,6 +76,15 @@ impl RunnerHealth {
         (!diags.has_errors()).then_some(())
     }
 
+    /// One text for each autoscaling group that a manager of this resource shares with another manager of this process.
+    fn shared_worker_groups(&self, state: &HealthState) -> Vec<Explained> {
+        if state.allow_shared_worker_group.unwrap_or(false) {
+            return Vec::new();
+        }
+        let shared = self.shared.worker_groups.add(state.worker_groups());
+        shared.iter().map(|(group, managers)| health::shared_worker_group(group, managers)).collect()
+    }
+
     /// Waits until all runner managers of `planned` are healthy, and stores the evidence in it.
     async fn wait_until_healthy(
         &self,
@@ -108,14 +117,17 @@ impl RunnerHealth {
         if report_failures(diags, &planned, &outcomes) {
             return None;
         }
-        if refuse_shared_worker_groups(diags, &planned, &outcomes) {
-            return None;
-        }
         let (now, level_cap) = (OffsetDateTime::now_utc(), planned.level_cap());
         let evidence = outcomes.into_iter().filter_map(|(key, outcome)| {
             Some((key, Value::Value(Evidence::new(&outcome.ok()?.snapshot, level_cap, now))))
         });
         planned.managers = Value::Value(evidence.collect());
+        for shared in self.shared_worker_groups(&planned) {
+            shared.error(AttributePath::new("runner_managers"), diags);
+        }
+        if diags.has_errors() {
+            return None;
+        }
         planned.status = Value::Value(HEALTHY.to_owned());
         Some(planned)
     }
@@ -145,29 +157,6 @@ fn report_failures(diags: &mut Diagnostics, planned: &HealthState, outcomes: &Ou
         explained.error(AttributePath::new("runner_managers").key(key.clone()), diags);
     }
     healthy.len() < outcomes.len()
-}
-
-/// One error for each autoscaling group of several managers. False when there is none, or when they are allowed.
-fn refuse_shared_worker_groups(
-    diags: &mut Diagnostics,
-    planned: &HealthState,
-    outcomes: &Outcomes<Outcome>,
-) -> bool {
-    if planned.allow_shared_worker_group.unwrap_or(false) {
-        return false;
-    }
-    let mut managers: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-    for (key, outcome) in outcomes {
-        let detail = outcome.as_ref().ok().and_then(|healthy| healthy.snapshot.detail.as_deref());
-        for group in detail.iter().flat_map(|detail| &detail.evidence.worker_groups) {
-            managers.entry(group).or_default().push(key);
-        }
-    }
-    managers.retain(|_, managers| managers.len() > 1);
-    for (group, managers) in &managers {
-        health::shared_worker_group(group, managers).error(AttributePath::new("runner_managers"), diags);
-    }
-    !managers.is_empty()
 }
 
 impl ResourceExt for RunnerHealth {}
@@ -206,6 +195,9 @@ impl Resource for RunnerHealth {
             seen = refresh::check(&known, &state) => seen,
         };
         seen.into_state(&mut state, diags);
+        for shared in self.shared_worker_groups(&state) {
+            shared.warning(AttributePath::new("runner_managers"), diags);
+        }
         Some((state, private))
     }
 

@@ -26,16 +26,28 @@ impl HealthCheck {
 
     /// Applies the health check with these optional attributes.
     fn apply(&self, timeout: &str, options: &Json) -> Run {
-        let managers = self.instances.iter().map(|it| (it.name.clone(), it.runner_manager()));
-        let mut health_check = json!({
+        let names: Vec<_> = self.instances.iter().map(|it| it.name.as_str()).collect();
+        let mut health_check = self.of(&names, timeout);
+        health_check.as_object_mut().unwrap().extend(options.as_object().unwrap().clone());
+        self.apply_all(&json!({ "all": health_check }))
+    }
+
+    /// A health check of these hosts.
+    fn of(&self, names: &[&str], timeout: &str) -> Json {
+        let hosts = self.instances.iter().filter(|it| names.contains(&it.name.as_str()));
+        let managers = hosts.map(|it| (it.name.clone(), it.runner_manager()));
+        json!({
             "runner_managers": managers.collect::<serde_json::Map<_, _>>(),
             "timeouts": { "create": timeout, "update": timeout },
-        });
-        health_check.as_object_mut().unwrap().extend(options.as_object().unwrap().clone());
+        })
+    }
+
+    /// Applies several health checks, by name.
+    fn apply_all(&self, health_checks: &Json) -> Run {
         let main = json!({
             "terraform": { "required_providers": { "grit": { "source": "runner-tools/grit" } } },
             "provider": { "grit": { "ssh": { "private_key_path": self.lab.client_key().path } } },
-            "resource": { "grit_runner_health": { "all": health_check } },
+            "resource": { "grit_runner_health": health_checks },
         });
         self.workspace.write("main.tf.json", &main.to_string()).unwrap();
         self.workspace.apply().unwrap()
@@ -133,4 +145,19 @@ fn shared_worker_group_is_refused_unless_allowed() {
     }
     check.apply("60s", &json!({ "allow_shared_worker_group": true })).succeeded();
     assert_eq!(check.evidence("c")["worker_groups"], json!(["aws/green"]));
+
+    // In the maps of two health checks. One manager can be in both.
+    let two = |first: &[&str], second: &[&str]| json!({ "all": check.of(first, "60s"), "second": check.of(second, "60s") });
+    let failed = check.apply_all(&two(&["a", "c"], &["b"])).failed();
+    let errors = failed.errors();
+    assert_eq!(errors.len(), 1, "{errors:?}");
+    assert!(errors[0].1.contains("a, b") && errors[0].1.contains("\"aws/blue\""), "{errors:?}");
+    check.apply_all(&two(&["a", "c"], &["a"])).succeeded();
+    assert_eq!(check.workspace.plan().unwrap().succeeded().warnings(), []);
+    // The apply knows only the health check that it changes. The next refresh knows both.
+    check.apply_all(&two(&["a", "c"], &["b"])).succeeded();
+    let planned = check.workspace.plan().unwrap().succeeded();
+    let warnings = planned.warnings();
+    assert_eq!(warnings.len(), 1, "{warnings:?}");
+    assert_eq!(warnings[0].0, "Runner managers share an autoscaling group");
 }

@@ -22,6 +22,7 @@ use crate::{
     fleet::health::HealthPolicy,
     process::Configured,
     schema::{AttributePath, Diagnostics, Number, Value},
+    worker_groups::GroupMember,
 };
 
 pub(super) const HEALTH_TIMEOUT: Duration = Duration::from_secs(600);
@@ -162,6 +163,24 @@ impl HealthState {
         } else {
             Level::Polling
         }
+    }
+
+    /// The autoscaling groups in the evidence.
+    pub(super) fn worker_groups(&self) -> Vec<GroupMember> {
+        let mut members = Vec::new();
+        for (key, evidence) in self.managers.iter().flatten() {
+            let manager = self.runner_managers.iter().flatten().find(|(name, _)| *name == key);
+            let identity = manager.and_then(|(_, it)| it.as_ref_option()?.identity());
+            let groups = evidence.as_ref_option().map(|it| it.worker_groups.iter().flatten());
+            if let (Some(identity), Some(groups)) = (identity, groups) {
+                members.extend(groups.filter_map(Value::as_ref_option).map(|group| GroupMember {
+                    group: group.clone(),
+                    identity: identity.clone(),
+                    key: key.clone(),
+                }));
+            }
+        }
+        members
     }
 
     /// The id of a runner manager for `GRIT_ASSUME_TERMINATED`: its instance id, or the id of its drain resource.
