@@ -1,4 +1,4 @@
-//! `grit_drain`: shuts runners down, and waits until their processes have exited.
+//! `grit_drain`: shuts runners down, and waits until their processes have exited, unless `wait` is false.
 
 use std::sync::Arc;
 
@@ -9,19 +9,17 @@ use tokio::time::Instant;
 use super::{at, managers, managers_attribute, progress::Board, timeout, timeouts_attribute};
 use crate::{
     call::call,
-    client::DrainRequest,
     config::{
-        drain::{DRAIN_ATTEMPTS, DRAIN_TIMEOUT},
-        enum_attribute::{self, EnumAttribute as _, member},
+        drain::{CallbackArgs, DRAIN_ATTEMPTS, DRAIN_TIMEOUT, DrainOptions, option_attributes},
         manager::{self, InvalidManager, RunnerManagerArgs, RunnerManagers},
         retry::RetryArgs,
         timeouts::InvokeTimeout,
     },
     duration::human,
-    explain::{action, health, protocol},
+    explain::{action, health},
     fleet::{
         self, WithoutPeers,
-        drain::{DrainPolicy, Drained, Ended, Mode, NotDrained, OnTimeout, OnUnreachable, StartedBy},
+        drain::{DrainPolicy, Drained, Ended, NotDrained, StartedBy},
     },
     process::{Configured, Shared},
     resources::{configured, unique_suffix},
@@ -43,6 +41,8 @@ pub struct DrainConfig {
     runner_managers: RunnerManagers,
     mode: Value<String>,
     on_timeout: Value<String>,
+    wait: Value<bool>,
+    shutdown_callback: Value<CallbackArgs>,
     reason: Value<String>,
     retry: Value<RetryArgs>,
     timeouts: Value<InvokeTimeout>,
@@ -75,8 +75,12 @@ impl Drain {
         if outcome.as_ref().map_or_else(NotDrained::may_be_requested, |_| true) {
             in_progress.keep_counted();
         }
-        if let Ok(Drained::Ended(ended)) = &outcome {
-            board.finished(key, &end(ended));
+        match &outcome {
+            Ok(Drained::Ended(ended)) => board.finished(key, &end(ended)),
+            Ok(Drained::InProgress(_)) => {
+                board.finished(key, "the shutdown is in progress, and this action does not wait for its end");
+            }
+            Ok(Drained::AssumedTerminated { .. }) | Err(_) => {}
         }
         outcome.map_err(Failure::NotDrained)
     }
@@ -90,23 +94,24 @@ fn end(ended: &Ended) -> String {
 }
 
 impl DrainConfig {
-    fn policy(&self, known: &Configured, start: Instant) -> DrainPolicy {
-        DrainPolicy {
-            mode: member(&self.mode),
-            wait: true,
-            start,
-            timeout: timeout(&self.timeouts, DRAIN_TIMEOUT),
-            on_timeout: member(&self.on_timeout),
-            on_unreachable: OnUnreachable::Fail,
-            request: DrainRequest {
-                id: format!("action#{}", unique_suffix()),
-                reason: self.reason.as_ref_option().cloned().unwrap_or_default(),
-                forceful: false,
-                callback: None,
-                job_url: std::env::var("CI_JOB_URL").unwrap_or_default(),
-            },
-            retry: known.retry(self.retry.as_ref_option(), Some(DRAIN_ATTEMPTS)),
+    /// An action has no guard, and an unreachable host is always an error.
+    fn options(&self) -> DrainOptions<'_> {
+        DrainOptions {
+            mode: &self.mode,
+            on_timeout: &self.on_timeout,
+            on_unreachable: &Value::Null,
+            guard: &Value::Null,
+            shutdown_callback: &self.shutdown_callback,
+            reason: &self.reason,
+            retry: &self.retry,
         }
+    }
+
+    fn policy(&self, known: &Configured, start: Instant) -> DrainPolicy {
+        let id = format!("action#{}", unique_suffix());
+        let retry = known.retry(self.retry.as_ref_option(), Some(DRAIN_ATTEMPTS));
+        let policy = self.options().policy(&id, start, timeout(&self.timeouts, DRAIN_TIMEOUT), retry);
+        DrainPolicy { wait: self.wait.unwrap_or(true), ..policy }
     }
 }
 
@@ -115,54 +120,31 @@ impl Action for Drain {
     type Config = DrainConfig;
 
     fn schema(&self, _: &mut Diagnostics) -> Option<Schema> {
-        let text = |description: &str| optional(AttributeType::String, description);
-        Some(schema(
+        let mut schema = schema(
             0,
             "Shuts the runners of a map of runner managers down, and waits until their processes have exited. Instances and \
              `grit_runner_drain` resources stay as they are.",
             [
                 ("runner_managers", managers_attribute("to drain")),
                 (
-                    "mode",
-                    text(&format!(
-                        "Kind of shutdown: {}. `forceful` aborts the running jobs. It also makes a graceful drain that is in progress forceful.",
-                        Mode::choices()
-                    )),
-                ),
-                (
-                    "on_timeout",
-                    text(&format!(
-                        "Action when a runner has not exited in time: {}. `force` aborts the remaining jobs, and waits at most 2 more \
-                         minutes.",
-                        OnTimeout::choices()
-                    )),
-                ),
-                (
-                    "reason",
-                    text(
-                        "Reason of the drain. It is shown in Terraform's log and in the status of the wrapper.",
-                    ),
-                ),
-                (
-                    "retry",
+                    "wait",
                     optional(
-                        AttributeType::AttributeSingle(RetryArgs::attributes(&DRAIN_ATTEMPTS.to_string())),
-                        "Retries of failed connections before the shutdown was requested. After that, lost connections are retried \
-                         until the timeout.",
+                        AttributeType::Bool,
+                        "Wait until the runners have exited. `false`: end when each shutdown is in progress. Default `true`.",
                     ),
                 ),
                 ("timeouts", timeouts_attribute(DRAIN_TIMEOUT)),
             ],
-        ))
+        );
+        let mut options = option_attributes();
+        options.retain(|name, _| !["guard", "on_unreachable"].contains(&name.as_str()));
+        schema.block.attributes.extend(options);
+        Some(schema)
     }
 
     async fn validate(&self, diags: &mut Diagnostics, config: DrainConfig) -> Option<()> {
         manager::check_all(&config.runner_managers, &AttributePath::new("runner_managers"), diags);
-        enum_attribute::check::<Mode>(&config.mode, AttributePath::new("mode"), diags);
-        enum_attribute::check::<OnTimeout>(&config.on_timeout, AttributePath::new("on_timeout"), diags);
-        if let Value::Value(retry) = &config.retry {
-            retry.check(&AttributePath::new("retry"), diags);
-        }
+        config.options().check(diags);
         if let Value::Value(timeouts) = &config.timeouts {
             timeouts.check(&AttributePath::new("timeouts"), diags);
         }
@@ -185,8 +167,10 @@ impl Action for Drain {
                         warning.warning(at(&key), diags);
                     }
                 }
-                Ok(Drained::InProgress(_)) => {
-                    protocol::bug("A drain ended before its runner had exited").error(at(&key), diags);
+                Ok(Drained::InProgress(started)) => {
+                    if let Some(why) = &started.no_callback {
+                        action::no_callback(&key, why).warning(at(&key), diags);
+                    }
                 }
                 Ok(Drained::AssumedTerminated { attempts, waited, error }) => {
                     let failure = NotDrained::Connect {

@@ -14,7 +14,7 @@ use crate::{
     duration::human,
     fleet::{
         cancel::NotCancelled,
-        drain::{DrainPolicy, Ended, Mode, NotDrained, Requested},
+        drain::{DrainPolicy, Ended, Mode, NoCallback, NotDrained, Requested},
         health::NotHealthy,
     },
 };
@@ -23,19 +23,16 @@ const INVOKE_AGAIN: &str = "Then invoke the action again.";
 
 /// Warns about a drain that ended, but not as requested.
 pub(crate) fn drained(manager: &str, ended: &Ended, policy: &DrainPolicy) -> Vec<Explained> {
-    let forced = ended.forced.then(|| {
-        Explained::new(
-            Code::TimedOut,
-            format!("Runner manager {manager} was stopped forcefully"),
-            format!(
-                "Runner manager {manager:?} was not drained within {} (`on_timeout = \"force\"`): its remaining jobs were aborted.",
-                human(policy.timeout)
-            ),
-            "For longer drains, raise `timeouts.invoke`.",
-        )
-    });
+    let forced = ended.forced.then(|| drain::forced(manager, policy.timeout, Subject::Action));
     let by_choice = ended.forced || policy.mode == Mode::Forceful;
-    forced.into_iter().chain(bad_end(manager, &ended.snapshot, by_choice, Subject::ShutdownCreate)).collect()
+    let bad_end = bad_end(manager, &ended.snapshot, by_choice, Subject::Action);
+    let no_callback = ended.no_callback.as_ref().map(|why| no_callback(manager, why));
+    forced.into_iter().chain(no_callback).chain(bad_end).collect()
+}
+
+/// Warns that the callback of the action will not be sent.
+pub(crate) fn no_callback(manager: &str, why: &NoCallback) -> Explained {
+    drain::no_callback(manager, why, Subject::Action)
 }
 
 /// Explains why the exit of the runner of `manager` is not confirmed.
@@ -78,7 +75,7 @@ pub(crate) fn not_drained(manager: &str, failure: &NotDrained) -> Explained {
             },
         ),
         // An action has no guard.
-        NotDrained::TooFewPeers(_) => drain::not_drained(manager, failure, "", None, Subject::ShutdownCreate),
+        NotDrained::TooFewPeers(_) => drain::not_drained(manager, failure, "", None, Subject::Action),
     }
 }
 

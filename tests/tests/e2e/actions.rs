@@ -1,5 +1,10 @@
 //! The actions: `terraform apply -invoke=action.TYPE.NAME`, on Terraform 1.14 and later.
 
+use std::{
+    io::{BufRead as _, BufReader, Write as _},
+    net::TcpListener,
+};
+
 use grit_tests::{
     lab::{Lab, cloud::Instance, event::What, host::Host},
     poll,
@@ -39,7 +44,7 @@ fn write(workspace: &Workspace, lab: &Lab, instances: &[&Instance], more: &Json)
         "terraform": { "required_providers": { "grit": { "source": "runner-tools/grit" } } },
         "provider": { "grit": { "ssh": { "private_key_path": lab.client_key().path } } },
         "action": {
-            "grit_drain": action(&["mode", "on_timeout", "reason"]),
+            "grit_drain": action(&["mode", "on_timeout", "reason", "wait", "shutdown_callback"]),
             "grit_start": action(&["level"]),
             "grit_cancel_drain": action(&["drain_id"]),
         },
@@ -192,6 +197,42 @@ fn drain_action_times_out_then_stops_forcefully() {
     let lines = progress(&stopped);
     assert!(lines.iter().any(|line| line.starts_with("blue: terminating")), "{lines:?}");
     assert_eq!(host.runner_pid(), None);
+}
+
+#[test]
+fn drain_action_without_wait_returns_and_the_callback_is_sent() {
+    if none_here() {
+        return;
+    }
+    let lab = Lab::start().unwrap();
+    let (blue, host) = manager(&lab, "blue");
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let callback = json!({
+        "url": format!("http://{}/drained", listener.local_addr().unwrap()), "method": "PUT", "headers": { "X-Token": "t-1" },
+    });
+    let workspace = workspace(&lab, &[&blue], &json!({ "wait": false, "shutdown_callback": callback }));
+    let jobs = lab.queue().submit_held(1);
+    poll::until("the job runs", PATIENCE, || match lab.queue().tally().running {
+        1 => Ok(()),
+        other => Err(other),
+    });
+    let started = invoke(&workspace, "grit_drain").succeeded();
+    assert_eq!(
+        progress(&started).last().map(String::as_str),
+        Some("blue: the shutdown is in progress, and this action does not wait for its end")
+    );
+    assert_eq!(lab.queue().tally().running, 1);
+    lab.queue().release(&jobs);
+    let (stream, _) = listener.accept().unwrap();
+    let mut lines = BufReader::new(&stream).lines().map(Result::unwrap);
+    assert_eq!(lines.next().as_deref(), Some("PUT /drained HTTP/1.1"));
+    assert!(lines.any(|line| line.eq_ignore_ascii_case("x-token: t-1")));
+    (&stream).write_all(b"HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n").unwrap();
+    write(&workspace, &lab, &[&blue], &json!({}));
+    let waited = invoke(&workspace, "grit_drain").succeeded();
+    assert_eq!(progress(&waited).last().map(String::as_str), Some("blue: the runner had already exited"));
+    assert_eq!((host.runner_pid(), signals(&lab, "blue")), (None, vec!["SIGQUIT".to_owned()]));
+    assert_eq!(lab.queue().tally().lost, 0);
 }
 
 #[test]

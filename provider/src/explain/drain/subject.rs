@@ -29,6 +29,8 @@ pub(crate) enum Subject {
     ShutdownCreate,
     /// Its update.
     ShutdownUpdate,
+    /// The action `grit_drain`.
+    Action,
 }
 
 impl Subject {
@@ -37,6 +39,7 @@ impl Subject {
             Self::Drain => "timeouts.delete",
             Self::ShutdownCreate => "timeouts.create",
             Self::ShutdownUpdate => "timeouts.update",
+            Self::Action => "timeouts.invoke",
         }
     }
 
@@ -44,6 +47,7 @@ impl Subject {
         match self {
             Self::Drain => "destroy",
             Self::ShutdownCreate | Self::ShutdownUpdate => "apply",
+            Self::Action => "action",
         }
     }
 
@@ -51,7 +55,7 @@ impl Subject {
     pub(super) fn kept(self) -> &'static str {
         match self {
             Self::Drain => "The instance was kept.",
-            Self::ShutdownCreate | Self::ShutdownUpdate => "",
+            Self::ShutdownCreate | Self::ShutdownUpdate | Self::Action => "",
         }
     }
 
@@ -59,7 +63,7 @@ impl Subject {
     pub(super) fn consequence(self) -> &'static str {
         match self {
             Self::Drain => "its instance may be destroyed",
-            Self::ShutdownCreate | Self::ShutdownUpdate => "its shutdown is complete",
+            Self::ShutdownCreate | Self::ShutdownUpdate | Self::Action => "its shutdown is complete",
         }
     }
 
@@ -71,7 +75,7 @@ impl Subject {
                 "Apply again to continue waiting. For longer drains, raise `{timeout}` and apply this change first. To abort the remaining \
                  jobs, set `on_timeout = \"force\"` and apply this change."
             ),
-            Self::ShutdownCreate | Self::ShutdownUpdate => format!(
+            Self::ShutdownCreate | Self::ShutdownUpdate | Self::Action => format!(
                 "Apply again to continue waiting. For longer drains, raise `{timeout}`. To abort the remaining jobs, set \
                  `mode = \"forceful\"` and apply."
             ),
@@ -83,7 +87,7 @@ impl Subject {
             Self::Drain => {
                 "Make the peers healthy and apply again, or lower `guard.min_healthy` and apply this change first."
             }
-            Self::ShutdownCreate | Self::ShutdownUpdate => {
+            Self::ShutdownCreate | Self::ShutdownUpdate | Self::Action => {
                 "Make the peers healthy, or lower `guard.min_healthy`, and apply again."
             }
         }
@@ -92,7 +96,7 @@ impl Subject {
     pub(super) fn host_is_gone(self, id: &str) -> String {
         match self {
             Self::Drain => phrases::host_is_gone(id),
-            Self::ShutdownCreate | Self::ShutdownUpdate => format!(
+            Self::ShutdownCreate | Self::ShutdownUpdate | Self::Action => format!(
                 "Only if the host no longer exists: run `{}`, which treats the runner as terminated in this run, or remove the manager \
                  from `runner_managers`.",
                 assume_terminated::command(id)

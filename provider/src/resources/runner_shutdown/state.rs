@@ -75,7 +75,9 @@ impl ShutdownState {
     pub(super) fn timeout(&self, subject: Subject) -> Duration {
         let pick = |timeouts: &WaitTimeouts| match subject {
             Subject::ShutdownUpdate => duration_or(&timeouts.update, DRAIN_TIMEOUT),
-            Subject::ShutdownCreate | Subject::Drain => duration_or(&timeouts.create, DRAIN_TIMEOUT),
+            Subject::ShutdownCreate | Subject::Drain | Subject::Action => {
+                duration_or(&timeouts.create, DRAIN_TIMEOUT)
+            }
         };
         self.timeouts.as_ref_option().map_or(DRAIN_TIMEOUT, pick)
     }
