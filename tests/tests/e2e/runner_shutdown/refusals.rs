@@ -96,6 +96,35 @@ fn manager_of_a_stored_drain_is_refused() {
     }
 }
 
+/// The documented limit of a plan without a refresh. It is never silent.
+#[test]
+fn plan_without_refresh_warns_about_a_new_drain_of_a_retired_manager() {
+    const TITLE: &str = "Plan would shut down a runner manager that it keeps";
+    let own = json!({ "instance_id": "i-1", "runner_manager": manager("10.0.0.1") });
+    let workspace = workspace(&json!({ "grit_runner_drain": { "own": own } }));
+    workspace.apply().unwrap().succeeded();
+    let both = |drain_depends: &[&str], shutdown_depends: &[&str]| {
+        let new = json!({ "instance_id": "i-2", "runner_manager": manager("10.0.0.2"), "depends_on": drain_depends });
+        let old = json!({ "runner_managers": { "a": manager("10.0.0.2") }, "depends_on": shutdown_depends });
+        write(
+            &workspace,
+            &json!({ "grit_runner_drain": { "own": own, "new": new }, "grit_runner_shutdown": { "old": old } }),
+        );
+    };
+    // The drain is planned after the shutdown.
+    both(&["grit_runner_shutdown.old"], &[]);
+    assert_eq!(workspace.plan().unwrap().failed().errors()[0].0, TITLE);
+    let planned = workspace.run(["plan", "-json", "-refresh=false"]).unwrap().succeeded();
+    let warnings = planned.warnings();
+    assert_eq!(warnings.len(), 1, "{warnings:?}");
+    assert_eq!(warnings[0].0, TITLE);
+    // The shutdown is planned after the drain.
+    both(&[], &["grit_runner_drain.new"]);
+    for arguments in [&["plan", "-json"][..], &["plan", "-json", "-refresh=false"]] {
+        assert_eq!(workspace.run(arguments).unwrap().failed().errors()[0].0, TITLE);
+    }
+}
+
 #[test]
 fn other_managers_are_planned() {
     let drain = json!({ "own": { "instance_id": "i-2", "runner_manager": manager("10.0.0.2") } });
