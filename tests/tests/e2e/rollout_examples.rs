@@ -8,6 +8,7 @@ use grit_tests::{
         checks::violations,
         event::{Event, What},
         host::{HostSpec, ssh},
+        queue::Load,
     },
     lab_provider::instance::CLOUD,
     poll,
@@ -61,15 +62,23 @@ impl Example {
         assert!(found.is_empty(), "{found:#?} in\n{}", self.lab.events());
     }
 
-    /// Queues jobs, which run in the background of the test.
-    fn load(&self, jobs: usize) {
-        self.lab.queue().submit(jobs, Duration::from_millis(700));
+    /// Keeps this number of jobs open.
+    fn load(&self, jobs: usize) -> Load {
+        self.lab.queue().load(jobs, Duration::from_millis(700))
     }
 
+    /// Ends the load.
     #[track_caller]
-    fn assert_no_job_lost(&self) {
+    fn assert_no_job_lost(&self, load: Load) {
+        drop(load);
         let tally = self.lab.queue().wait_all_ended(PATIENCE).unwrap();
-        assert_eq!(tally.lost, 0, "{tally:?}\n{}", self.lab.events());
+        assert_eq!((tally.lost, tally.open()), (0, 0), "{tally:?}\n{}", self.lab.events());
+        let ended: Vec<_> = self.lab.events().all().into_iter().filter(|event| matches!(event.what, What::JobFinished { .. })).collect();
+        // A job ended on a runner that was draining: the load reached the drains.
+        let drained = |event: &Event| {
+            self.lab.events().find(|other| other.subject == event.subject && is_signal(other, "SIGQUIT")).is_some_and(|it| it.seq < event.seq)
+        };
+        assert!(ended.iter().any(drained), "{}", self.lab.events());
     }
 
     fn hosts(&self) -> Vec<String> {
@@ -129,21 +138,21 @@ fn versions(managers: &[&str]) -> Json {
 fn versions_as_keys_example_rolls_in_two_applies() {
     let mut example = Example::start("versions-as-keys");
     example.apply(json!({ "versions": versions(&["blue", "green"]), "active_versions": ["v1"] })).succeeded();
-    example.load(12);
+    let load = example.load(8);
     let from = example.now();
     let first = example.apply(json!({ "active_versions": ["v1", "v2"] })).succeeded();
     assert!(!first.timeline().iter().any(|line| line.contains("delete")), "{:?}", first.timeline());
     assert_eq!(example.signalled(from, "SIGQUIT"), Vec::<String>::new());
     example.apply(json!({ "active_versions": ["v2"] })).succeeded();
     example.assert_rolled(from, &["blue-v1", "green-v1"], &["blue-v2", "green-v2"]);
-    example.assert_no_job_lost();
+    example.assert_no_job_lost(load);
 }
 
 #[test]
 fn versions_as_keys_example_rolls_back_failed_health() {
     let mut example = Example::start("versions-as-keys");
     example.apply(json!({ "versions": versions(&["blue", "green"]), "active_versions": ["v1"] })).succeeded();
-    example.load(12);
+    let load = example.load(8);
     // GitLab rejects the token of one new manager.
     example.lab.queue().refuse_token("glrt-blue-v2");
     let from = example.now();
@@ -159,18 +168,18 @@ fn versions_as_keys_example_rolls_back_failed_health() {
     example.apply(json!({ "active_versions": ["v1"], "health_timeout": "10m" })).succeeded();
     assert_eq!(example.signalled(from, "SIGQUIT"), ["blue-v2", "green-v2"]);
     assert_eq!(example.hosts(), ["blue-v1", "green-v1"]);
-    example.assert_no_job_lost();
+    example.assert_no_job_lost(load);
 }
 
 #[test]
 fn module_per_version_example_rolls_in_order() {
     let mut example = Example::start("module-per-version");
     example.apply(json!({ "versions": versions(&["blue", "green"]), "active_versions": ["v1"] })).succeeded();
-    example.load(12);
+    let load = example.load(8);
     let from = example.now();
     example.apply(json!({ "active_versions": ["v2"] })).succeeded();
     example.assert_rolled(from, &["blue-v1", "green-v1"], &["blue-v2", "green-v2"]);
-    example.assert_no_job_lost();
+    example.assert_no_job_lost(load);
 }
 
 #[test]
@@ -179,7 +188,7 @@ fn canary_example_soaks_before_other_managers_are_created() {
     let managers = versions(&["blue", "green", "red"]);
     let settings = json!({ "versions": managers, "active_version": "v1", "canary": "blue", "soak": "2s", "health_timeout": "60s" });
     example.apply(settings).succeeded();
-    example.load(12);
+    let load = example.load(8);
     let from = example.now();
     example.apply(json!({ "active_version": "v2" })).succeeded();
     let new = ["blue-v2", "green-v2", "red-v2"];
@@ -195,7 +204,7 @@ fn canary_example_soaks_before_other_managers_are_created() {
         let soaked = events[created].at.saturating_sub(events[healthy].at);
         assert!(created > healthy && soaked >= Duration::from_secs(2), "{name}: {soaked:?}");
     }
-    example.assert_no_job_lost();
+    example.assert_no_job_lost(load);
 
     // A canary that is not healthy: no other instance is created, and nothing is drained. v1 is the next version here.
     example.lab.queue().refuse_token("glrt-blue-v1.2");
@@ -211,7 +220,7 @@ fn blue_green_example_switches_and_switches_back() {
     let colour = json!({ "a": manager("19.2.1"), "b": manager("19.2.1") });
     example.apply(json!({ "colours": { "blue": colour, "green": {} }, "active": "blue" })).succeeded();
     example.apply(json!({ "colours": { "blue": colour, "green": colour } })).succeeded();
-    example.load(12);
+    let load = example.load(8);
     for (active, idle) in [("green", "blue"), ("blue", "green"), ("green", "blue")] {
         let from = example.now();
         example.apply(json!({ "active": active })).succeeded();
@@ -230,7 +239,7 @@ fn blue_green_example_switches_and_switches_back() {
         }
     }
     assert_eq!(example.hosts(), ["blue-a", "blue-b", "green-a", "green-b"]);
-    example.assert_no_job_lost();
+    example.assert_no_job_lost(load);
 }
 
 #[test]
@@ -251,7 +260,7 @@ fn shards_example_rolls_one_shard_then_all() {
     };
     example.apply(shards(["v1", "v1", "v1"])).succeeded();
     assert_eq!(example.hosts().len(), 12);
-    example.load(40);
+    let load = example.load(24);
 
     let from = example.now();
     example.apply(shards(["v2", "v1", "v1"])).succeeded();
@@ -267,7 +276,7 @@ fn shards_example_rolls_one_shard_then_all() {
     let (old, new) = (all("v1"), all("v2"));
     example.assert_rolled(from, &old.split(' ').collect::<Vec<_>>(), &new.split(' ').collect::<Vec<_>>());
     assert_eq!(example.hosts().len(), 12);
-    example.assert_no_job_lost();
+    example.assert_no_job_lost(load);
 }
 
 #[test]
@@ -285,10 +294,17 @@ fn emergency_stop_example_aborts_jobs() {
     assert!(!prepared.timeline().iter().any(|line| line.contains("delete")), "{:?}", prepared.timeline());
     assert_eq!(example.lab.queue().tally().running, 2);
 
-    example.apply(json!({ "managers": {} })).succeeded();
+    let planned = example.workspace.run(["plan", "-json", "-var=managers={}"]).unwrap().succeeded();
+    let stopped = example.apply(json!({ "managers": {} })).succeeded();
     assert_eq!(example.signalled(from, "SIGTERM"), ["blue", "green"]);
     assert_eq!(example.signalled(from, "SIGQUIT"), Vec::<String>::new());
     assert_eq!(example.hosts(), Vec::<String>::new());
+    // Jobs are lost by definition, and each apply says so.
+    for run in [&planned, &stopped] {
+        assert!(run.warnings().iter().any(|(_, detail)| detail.contains("ABORTED")), "{:?}", run.warnings());
+    }
+    let tally = example.lab.queue().tally();
+    assert_eq!((tally.finished, tally.open()), (0, 0), "{tally:?}");
     for host in ["blue", "green"] {
         let exit = example.position(from, "the runner exits", |event| {
             event.subject == host && matches!(event.what, What::RunnerExiting { .. })

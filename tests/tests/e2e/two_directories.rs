@@ -1,13 +1,14 @@
 //! The examples with a directory for each deployment version, applied unmodified. The order is read from the log of the hosts. Only AWS is a
 //! stand-in.
 
-use std::{fs, path::Path};
+use std::{fs, path::Path, time::Duration};
 
 use grit_tests::{
     lab::{
         Lab,
         event::{Event, What},
         host::{HostSpec, ssh},
+        queue::{JobState, Load},
     },
     lab_provider::instance::CLOUD,
     poll,
@@ -100,6 +101,27 @@ impl Directories {
         jobs
     }
 
+    /// Other jobs, which keep coming.
+    fn load(&self) -> Load {
+        self.lab.queue().load(6, Duration::from_millis(500))
+    }
+
+    #[track_caller]
+    fn assert_running(&self, jobs: &[u64]) {
+        for job in jobs {
+            let state = self.lab.queue().job(*job);
+            assert!(matches!(state, Some(JobState::Running { .. })), "{job}: {state:?}");
+        }
+    }
+
+    /// Ends the load.
+    #[track_caller]
+    fn assert_no_job_lost(&self, load: Load) {
+        drop(load);
+        let tally = self.lab.queue().wait_all_ended(PATIENCE).unwrap();
+        assert_eq!((tally.lost, tally.open()), (0, 0), "{tally:?}\n{}", self.lab.events());
+    }
+
     pub(super) fn wait_for_drains(&self, version: &str) {
         for name in ["blue", "green"] {
             let host = format!("{name}-{version}");
@@ -175,15 +197,17 @@ fn destroy_of_old_directory_drains_after_new_is_healthy() {
     }
     directories.apply("v1", &[]).succeeded();
     let jobs = directories.hold_jobs();
+    let load = directories.load();
     directories.apply("v2", &[]).succeeded();
     std::thread::scope(|scope| {
         let destroy = scope.spawn(|| directories.destroy("v1"));
         directories.wait_for_drains("v1");
-        assert_eq!(directories.lab.queue().tally().running, 2);
+        directories.assert_running(&jobs);
         directories.lab.queue().release(&jobs);
         destroy.join().unwrap().succeeded();
     });
     directories.assert_rolled();
+    directories.assert_no_job_lost(load);
     assert_eq!(directories.hosts(), ["blue-v2", "green-v2"]);
     assert_eq!(directories.run("v2", &["plan", "-json"]).succeeded().planned(), [""; 0]);
 }
@@ -259,6 +283,7 @@ fn new_directory_retires_directory_without_drains() {
     directories.apply("v1", &[]).succeeded();
     directories.wait_until_running("v1");
     let jobs = directories.hold_jobs();
+    let load = directories.load();
 
     let old = "-var=old_directory=../v1";
     let applied = std::thread::scope(|scope| {
@@ -272,6 +297,7 @@ fn new_directory_retires_directory_without_drains() {
 
     directories.destroy("v1").succeeded();
     directories.assert_rolled();
+    directories.assert_no_job_lost(load);
     assert_eq!(directories.hosts(), ["blue-v2", "green-v2"]);
 
     // The old state has no outputs any more: the map is empty, and no connection is necessary.
@@ -305,14 +331,16 @@ fn two_runs_retire_a_directory_with_short_credentials() {
     directories.apply("v1", &[]).succeeded();
     directories.wait_until_running("v1");
     let jobs = directories.hold_jobs();
+    let load = directories.load();
     let old = "-var=old_directory=../v1";
     directories.apply("v2", &[old, "-var=wait=false"]).succeeded();
-    assert_eq!(directories.lab.queue().tally().running, 2);
+    directories.assert_running(&jobs);
     directories.lab.queue().release(&jobs);
     let waited = directories.apply("v2", &[old, "-var=wait=true"]).succeeded();
     assert_eq!(waited.planned(), ["update grit_runner_shutdown.old"]);
     directories.destroy("v1").succeeded();
     directories.assert_rolled();
+    directories.assert_no_job_lost(load);
     let state: Json =
         serde_json::from_str(&directories.run("v2", &["show", "-json"]).succeeded().stdout).unwrap();
     assert!(state.to_string().contains("\"status\":\"terminated\""));

@@ -18,6 +18,7 @@
 //! | `POST /lab/events` | 200: recorded in the [`EventLog`] |
 
 pub mod ledger;
+mod load;
 pub(super) mod serve;
 
 use std::{
@@ -28,6 +29,7 @@ use std::{
 };
 
 pub use ledger::{JobId, JobState, Ledger, RunnerProcess, RunnerStats, Tally};
+pub use load::Load;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 
@@ -103,6 +105,11 @@ impl Queue {
     /// Adds `count` jobs that take `lasts` each.
     pub fn submit(&self, count: usize, lasts: Duration) -> Vec<JobId> {
         self.add(count, Lasts::For(lasts))
+    }
+
+    /// Keeps `jobs` jobs open that take `lasts` each, until the result is dropped.
+    pub fn load(&self, jobs: usize, lasts: Duration) -> Load {
+        Load::start(self.clone(), jobs, lasts)
     }
 
     /// Adds `count` jobs that run until [`Queue::release`] lets them end: a test that holds the health check needs no timing.
