@@ -1,10 +1,14 @@
 //! More managers than Terraform handles in parallel.
 
-use std::time::Duration;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use grit_testkit::rounds;
 use grit_tests::{
-    lab::event::What,
+    lab::{event::What, host::ssh},
     rollout::{PATIENCE, Rollout},
 };
 use serde_json::json;
@@ -41,19 +45,55 @@ fn twelve_managers_checked_at_once_drained_ten_at_a_time() {
     assert_eq!(rollout.hosts(), Vec::<String>::new());
 }
 
-/// A rollout of a fleet under load, with a failed health check, a drain that exceeds its timeout, and a host that fails during its drain. Each apply
-/// names its failure, and the next one continues.
+/// The number of managers on one machine.
+const PER_MACHINE: usize = 4;
+
+/// The SSH servers of the machines, by the version and the number of the machine.
+#[derive(Clone, Default)]
+struct Machines(Arc<Mutex<BTreeMap<String, ssh::Shared>>>);
+
+impl Machines {
+    /// The machine of a manager such as `m05-v1`. Each version has its own machines.
+    fn name(manager: &str) -> String {
+        let (number, version) = manager[1..].split_once('-').unwrap();
+        let number: usize = number.parse().unwrap();
+        format!("{version}-{}", (number - 1) / PER_MACHINE)
+    }
+
+    fn of(&self, manager: &str, client: &ssh::ClientKey) -> ssh::Shared {
+        let mut machines = self.0.lock().unwrap();
+        let machine = machines.entry(Self::name(manager));
+        machine.or_insert_with(|| ssh::Shared::start(client).unwrap()).clone()
+    }
+
+    /// The machine fails, with all its managers. Returns the number of lost jobs.
+    fn fail(&self, rollout: &Rollout, managers: &[String]) -> usize {
+        self.0.lock().unwrap()[&Self::name(&managers[0])].end();
+        managers.iter().map(|name| rollout.host(name).terminate()).sum()
+    }
+}
+
+/// A rollout of a fleet under load, with four managers on each machine. A health check fails, a drain exceeds its timeout, and a machine fails
+/// during its drains. Each apply names its failure, and the next one continues.
 #[test]
-fn fleet_rollout_with_faults_loses_only_jobs_of_dead_host() {
+fn fleet_rollout_with_faults_loses_only_jobs_of_dead_machine() {
     let count = rounds(8, 24);
     let names =
         |version: u32| (1..=count).map(|number| format!("m{number:02}-v{version}")).collect::<Vec<_>>();
     let mut rollout = Rollout::start().unwrap();
-    rollout.lab.cloud().shape(|_, spec| spec.concurrent = 2);
+    let (machines, client) = (Machines::default(), rollout.lab.client_key().clone());
+    let of_machine = machines.clone();
+    rollout.lab.cloud().shape(move |name, spec| {
+        spec.concurrent = 2;
+        spec.ssh = ssh::Choice::Shared(of_machine.of(name, &client));
+    });
     rollout.set("health", json!({ "create": "300s", "update": "30s" })).unwrap();
     rollout.set("drain", json!({ "delete": "30s" })).unwrap();
     rollout.managers(&texts(&names(1))).unwrap();
     rollout.workspace.apply().unwrap().succeeded();
+    let addresses: BTreeSet<_> =
+        rollout.lab.cloud().instances().into_iter().map(|(instance, _)| instance.address).collect();
+    assert_eq!(addresses.len(), count / PER_MACHINE);
     rollout.hold_jobs(2 * count);
     let jobs_on = |rollout: &Rollout, name: &str| -> Vec<u64> {
         let events = rollout.lab.events().all().into_iter().filter(|event| event.subject == name);
@@ -71,28 +111,36 @@ fn fleet_rollout_with_faults_loses_only_jobs_of_dead_host() {
     rollout.lab.queue().allow_token("glrt-m03-v2");
     rollout.host("m03-v2").reboot().unwrap();
 
-    // The jobs of one manager take longer than the timeout of its drain, and the host of another one fails.
+    // The jobs of one manager take longer than the timeout of its drain, and the machine of m05 to m08 fails.
     rollout.set("health", json!({ "create": "300s", "update": "300s" })).unwrap();
+    let dead: Vec<_> =
+        names(1).into_iter().filter(|name| Machines::name(name) == Machines::name("m07-v1")).collect();
+    assert_eq!(dead, ["m05-v1", "m06-v1", "m07-v1", "m08-v1"]);
     let mut lost = 0;
     let run = rollout.apply_while(|| {
         rollout.lab.events().wait_for("a drain begins", 5 * PATIENCE, |event| {
             matches!(event.what, What::RunnerSignal { .. })
         });
-        for name in names(1).iter().filter(|name| !["m05-v1", "m07-v1"].contains(&name.as_str())) {
+        for name in names(1).iter().filter(|name| *name != "m02-v1" && !dead.contains(name)) {
             rollout.lab.queue().release(&jobs_on(&rollout, name));
         }
-        rollout.wait_for_drain("m07-v1");
-        lost = rollout.host("m07-v1").terminate();
+        for name in &dead {
+            rollout.wait_for_drain(name);
+        }
+        lost = machines.fail(&rollout, &dead);
     });
     let run = run.unwrap().failed();
-    assert_eq!(lost, 2);
-    for (name, code) in [("m05-v1", "Code: timed_out"), ("m07-v1", "Code: ")] {
+    assert_eq!(lost, 2 * PER_MACHINE);
+    let failed = [&dead[..], &["m02-v1".to_owned()]].concat();
+    for name in &failed {
+        let code = if name == "m02-v1" { "Code: timed_out" } else { "Code: " };
         let found = run
             .errors()
             .iter()
             .any(|(_, detail)| detail.contains(&format!("\"{name}\"")) && detail.contains(code));
         assert!(found, "{name}: {:?}", run.errors());
     }
+    assert_eq!(run.errors().len(), failed.len(), "{:?}", run.errors());
     // Terraform destroys no instance of a resource before all drains that depend on this resource have been destroyed.
     let mut left = [names(1), names(2)].concat();
     left.sort();
@@ -100,16 +148,17 @@ fn fleet_rollout_with_faults_loses_only_jobs_of_dead_host() {
     hosts.sort();
     assert_eq!(hosts, left, "{:?}", run.errors());
 
-    let dead =
-        rollout.lab.cloud().instances().into_iter().find(|(it, _)| it.instance_name == "m07-v1").unwrap().0;
-    rollout.workspace.set_env("GRIT_ASSUME_TERMINATED", dead.id);
-    rollout.lab.queue().release(&jobs_on(&rollout, "m05-v1"));
+    let instances = rollout.lab.cloud().instances().into_iter().map(|(instance, _)| instance);
+    let gone: Vec<_> =
+        instances.filter(|it| dead.contains(&it.instance_name)).map(|instance| instance.id).collect();
+    rollout.workspace.set_env("GRIT_ASSUME_TERMINATED", gone.join(","));
+    rollout.lab.queue().release(&jobs_on(&rollout, "m02-v1"));
     rollout.lab.queue().submit(4 * count, Duration::from_secs(1));
     rollout.workspace.apply().unwrap().succeeded();
     let mut hosts = rollout.hosts();
     hosts.sort();
     assert_eq!(hosts, names(2));
-    for name in names(1).iter().filter(|name| *name != "m07-v1") {
+    for name in names(1).iter().filter(|name| !dead.contains(name)) {
         assert_eq!(rollout.runner_was_alive_at_the_end_of(name), Some(false), "{name}");
         assert_eq!(rollout.signals(name), ["SIGQUIT"], "{name}");
     }

@@ -6,6 +6,7 @@ use std::{
     io::Write,
     os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
 };
 
 use anyhow::Context;
@@ -29,7 +30,40 @@ pub enum Choice {
     /// The embedded server with this host key (an OpenSSH private key). It maps [`USUAL_SOCKET`] to the wrapper's socket, as a
     /// configuration for real hosts expects.
     Image { host_key: String },
+    /// A server that several hosts share: several runner managers on one machine.
+    Shared(Shared),
 }
+
+/// The SSH server of a machine with several runner managers, each of which is a host of the lab. Clones share it.
+#[derive(Debug, Clone)]
+pub struct Shared {
+    server: Arc<Mutex<Option<Ssh>>>,
+    address: String,
+    host_key: String,
+    kind: &'static str,
+}
+
+impl Shared {
+    /// Starts sshd if it is installed, otherwise the embedded server.
+    pub fn start(client: &ClientKey) -> anyhow::Result<Self> {
+        let server = Ssh::start(&Choice::Best, client, Path::new(""))?;
+        let (address, host_key, kind) = (server.address(), server.host_key().to_owned(), server.kind());
+        Ok(Self { server: Arc::new(Mutex::new(Some(server))), address, host_key, kind })
+    }
+
+    /// Ends the server and its sessions: the machine is unreachable.
+    pub fn end(&self) {
+        self.server.lock().unwrap_or_else(PoisonError::into_inner).take();
+    }
+}
+
+impl PartialEq for Shared {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.server, &other.server)
+    }
+}
+
+impl Eq for Shared {}
 
 /// The key that logs in to every host of a lab. Created without ssh-keygen, which may not be installed.
 #[derive(Debug, Clone)]
@@ -71,6 +105,7 @@ pub struct Ssh {
 enum Server {
     Real(Sshd),
     Embedded(SshServer),
+    Shared(Shared),
 }
 
 impl Ssh {
@@ -83,6 +118,9 @@ impl Ssh {
                 let sockets = HashMap::from([(USUAL_SOCKET.to_owned(), socket.to_owned())]);
                 Some(SshServer::start_with(&[&client.public], Some(host_key), sockets)?)
             }
+            Choice::Shared(shared) => {
+                return Ok(Ssh { host_key: shared.host_key.clone(), server: Server::Shared(shared.clone()) });
+            }
         };
         if let Some(server) = embedded {
             return Ok(Ssh { host_key: server.host_key().to_owned(), server: Server::Embedded(server) });
@@ -93,7 +131,7 @@ impl Ssh {
         Ok(Ssh { server: Server::Real(server), host_key })
     }
 
-    /// Ends the server and its sessions. The embedded server stays.
+    /// Ends the server and its sessions. An embedded or shared server stays.
     pub fn stop(&mut self) {
         if let Server::Real(server) = &mut self.server {
             server.kill();
@@ -104,7 +142,7 @@ impl Ssh {
     pub fn start_again(&mut self) -> anyhow::Result<()> {
         match &mut self.server {
             Server::Real(server) => server.restart(),
-            Server::Embedded(_) => Ok(()),
+            Server::Embedded(_) | Server::Shared(_) => Ok(()),
         }
     }
 
@@ -113,6 +151,7 @@ impl Ssh {
         match &self.server {
             Server::Real(server) => server.address().to_string(),
             Server::Embedded(server) => server.address().to_string(),
+            Server::Shared(shared) => shared.address.clone(),
         }
     }
 
@@ -131,6 +170,7 @@ impl Ssh {
         match self.server {
             Server::Real(_) => "the system's sshd",
             Server::Embedded(_) => "the embedded one, which stands in for sshd",
+            Server::Shared(shared) => shared.kind,
         }
     }
 }
@@ -140,6 +180,7 @@ impl std::fmt::Debug for Server {
         f.write_str(match self {
             Server::Real(_) => "Real",
             Server::Embedded(_) => "Embedded",
+            Server::Shared(_) => "Shared",
         })
     }
 }
