@@ -57,8 +57,8 @@ pub enum Walk {
 /// Results of a call besides its return value.
 #[derive(Debug, Default)]
 pub(crate) struct Notes {
-    /// State and private data, encoded.
-    pub(crate) checkpoint: Option<(Vec<u8>, Vec<u8>)>,
+    /// A state, encoded.
+    pub(crate) checkpoint: Option<Vec<u8>>,
     pub(crate) checkpoint_error: Option<String>,
     pub(crate) gone: bool,
     /// The location of a panic.
@@ -80,14 +80,12 @@ impl Call {
         Self { stop, operation, walk, notes: Arc::default() }
     }
 
-    /// Stores a state and its private data, which are returned to Terraform even if the call then fails or panics.
+    /// Stores a state, which is returned to Terraform even if the call then fails or panics.
     ///
     /// Call it after each side effect in create and update. Unknown values are saved as null. A later checkpoint or a returned state
     /// replaces it. It has no effect in other calls.
-    pub fn checkpoint<S: Serialize, P: Serialize>(&self, state: &S, private: &P) {
-        let encoded =
-            rmp_serde::to_vec_named(state).and_then(|state| Ok((state, rmp_serde::to_vec_named(private)?)));
-        self.note(|notes| match encoded {
+    pub fn checkpoint<S: Serialize>(&self, state: &S) {
+        self.note(|notes| match rmp_serde::to_vec_named(state) {
             Ok(checkpoint) => notes.checkpoint = Some(checkpoint),
             Err(error) => notes.checkpoint_error = Some(error.to_string()),
         });

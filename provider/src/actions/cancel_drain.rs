@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use serde::Deserialize;
 use tokio::time::Instant;
 
-use super::{at, managers, managers_attribute, progress::Board, timeout, timeouts_attribute};
+use super::{managers_attribute, progress::Board, timeout, timeouts_attribute};
 use crate::{
     call::call,
     config::{
@@ -23,8 +23,7 @@ use crate::{
     process::Shared,
     resources::configured,
     schema::{
-        Action, AttributePath, AttributeType, Diagnostics, DiagnosticsExt, Progress, Schema, Value, optional,
-        schema,
+        Action, AttributePath, Diagnostics, DiagnosticsExt, Progress, Schema, Value, object, schema, text,
     },
 };
 
@@ -64,15 +63,13 @@ impl Action for CancelDrain {
                 ("runner_managers", managers_attribute("whose drains to cancel")),
                 (
                     "drain_id",
-                    optional(
-                        AttributeType::String,
+                    text(
                         "Cancel only the drain with this id, such as the `id` of a `grit_runner_drain`. Default: any drain.",
                     ),
                 ),
                 (
                     "retry",
-                    optional(
-                        AttributeType::AttributeSingle(RetryArgs::attributes(&DRAIN_ATTEMPTS.to_string())),
+                    object(RetryArgs::attributes(&DRAIN_ATTEMPTS.to_string()))(
                         "Retries of failed connections.",
                     ),
                 ),
@@ -82,7 +79,7 @@ impl Action for CancelDrain {
     }
 
     async fn validate(&self, diags: &mut Diagnostics, config: CancelConfig) -> Option<()> {
-        manager::check_all(&config.runner_managers, &AttributePath::new("runner_managers"), diags);
+        manager::check_map(&config.runner_managers, diags);
         if let Value::Value(retry) = &config.retry {
             retry.check(&AttributePath::new("retry"), diags);
         }
@@ -95,7 +92,7 @@ impl Action for CancelDrain {
     async fn invoke(&self, diags: &mut Diagnostics, config: CancelConfig, progress: &Progress) -> Option<()> {
         let start = Instant::now();
         let known = &*configured(&self.shared, diags)?;
-        let managers = managers(&config.runner_managers);
+        let managers = manager::known(&config.runner_managers);
         let policy = &CancelPolicy {
             start,
             timeout: timeout(&config.timeouts, TIMEOUT),
@@ -119,7 +116,7 @@ impl Action for CancelDrain {
         });
         for (key, outcome) in board.during(cancels).await {
             if let Err(explained) = outcome {
-                explained.error(at(&key), diags);
+                explained.error(manager::at(&key), diags);
             }
         }
         (!diags.has_errors()).then_some(())

@@ -6,11 +6,12 @@ use async_trait::async_trait;
 use serde::Deserialize;
 use tokio::time::Instant;
 
-use super::{at, managers, managers_attribute, progress::Board, timeout, timeouts_attribute};
+use super::{managers_attribute, progress::Board, timeout, timeouts_attribute};
 use crate::{
     call::call,
     config::{
         drain::{CallbackArgs, DRAIN_ATTEMPTS, DRAIN_TIMEOUT, DrainOptions, option_attributes},
+        enum_attribute::EnumAttribute as _,
         manager::{self, InvalidManager, RunnerManagerArgs, RunnerManagers},
         retry::RetryArgs,
         timeouts::InvokeTimeout,
@@ -19,13 +20,13 @@ use crate::{
     explain::{action, health},
     fleet::{
         self, WithoutPeers,
-        drain::{DrainPolicy, Drained, Ended, NotDrained, StartedBy},
+        drain::{DrainPolicy, Drained, Ended, Mode, NotDrained, StartedBy},
     },
     process::{Configured, Shared},
     resources::{configured, unique_suffix},
     schema::{
-        Action, AttributePath, AttributeType, Diagnostics, DiagnosticsExt, Progress, Schema, Value, optional,
-        schema,
+        Action, AttributePath, Diagnostics, DiagnosticsExt, Progress, Schema, Value, boolean, object, schema,
+        text,
     },
 };
 
@@ -128,22 +129,37 @@ impl Action for Drain {
                 ("runner_managers", managers_attribute("to drain")),
                 (
                     "wait",
-                    optional(
-                        AttributeType::Bool,
-                        "Wait until the runners have exited. `false`: end when each shutdown is in progress. Default `true`.",
+                    boolean(
+                        "Wait until the runners have exited. `false`: end when each shutdown is in progress; invoke the action again \
+                         with `true` to wait for the same drains. Default `true`.",
+                    ),
+                ),
+                (
+                    "mode",
+                    text(&format!(
+                        "Kind of shutdown: {}. `forceful` aborts the running jobs. It also makes a graceful drain that is in progress \
+                         forceful.",
+                        Mode::choices()
+                    )),
+                ),
+                (
+                    "retry",
+                    object(RetryArgs::attributes(&DRAIN_ATTEMPTS.to_string()))(
+                        "Retries of failed connections before the shutdown was requested. After that, lost connections are retried \
+                         until the timeout.",
                     ),
                 ),
                 ("timeouts", timeouts_attribute(DRAIN_TIMEOUT)),
             ],
         );
         let mut options = option_attributes();
-        options.retain(|name, _| !["guard", "on_unreachable"].contains(&name.as_str()));
+        options.retain(|name, _| ["on_timeout", "reason", "shutdown_callback"].contains(&name.as_str()));
         schema.block.attributes.extend(options);
         Some(schema)
     }
 
     async fn validate(&self, diags: &mut Diagnostics, config: DrainConfig) -> Option<()> {
-        manager::check_all(&config.runner_managers, &AttributePath::new("runner_managers"), diags);
+        manager::check_map(&config.runner_managers, diags);
         config.options().check(diags);
         if let Value::Value(timeouts) = &config.timeouts {
             timeouts.check(&AttributePath::new("timeouts"), diags);
@@ -154,7 +170,7 @@ impl Action for Drain {
     async fn invoke(&self, diags: &mut Diagnostics, config: DrainConfig, progress: &Progress) -> Option<()> {
         let start = Instant::now();
         let known = &*configured(&self.shared, diags)?;
-        let managers = managers(&config.runner_managers);
+        let managers = manager::known(&config.runner_managers);
         let policy = &config.policy(known, start);
         let board = &Board::new(progress, start, managers.keys());
         let drains = fleet::for_each(managers, |key, manager| async move {
@@ -164,12 +180,12 @@ impl Action for Drain {
             match outcome {
                 Ok(Drained::Ended(ended)) => {
                     for warning in action::drained(&key, &ended, policy) {
-                        warning.warning(at(&key), diags);
+                        warning.warning(manager::at(&key), diags);
                     }
                 }
                 Ok(Drained::InProgress(started)) => {
                     if let Some(why) = &started.no_callback {
-                        action::no_callback(&key, why).warning(at(&key), diags);
+                        action::no_callback(&key, why).warning(manager::at(&key), diags);
                     }
                 }
                 Ok(Drained::AssumedTerminated { attempts, waited, error }) => {
@@ -179,13 +195,13 @@ impl Action for Drain {
                         requested: fleet::drain::Requested::No,
                         error,
                     };
-                    action::not_drained(&key, &failure).error(at(&key), diags);
+                    action::not_drained(&key, &failure).error(manager::at(&key), diags);
                 }
                 Err(Failure::NotDrained(failure)) => {
-                    action::not_drained(&key, &failure).error(at(&key), diags);
+                    action::not_drained(&key, &failure).error(manager::at(&key), diags);
                 }
                 Err(Failure::Invalid(problem)) => {
-                    health::invalid_manager(&key, &problem).error(at(&key), diags);
+                    health::invalid_manager(&key, &problem).error(manager::at(&key), diags);
                 }
             }
         }

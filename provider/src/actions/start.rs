@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use serde::Deserialize;
 use tokio::time::Instant;
 
-use super::{at, managers, managers_attribute, progress::Board, timeout, timeouts_attribute};
+use super::{managers_attribute, progress::Board, timeout, timeouts_attribute};
 use crate::{
     call::call,
     client::Level,
@@ -22,8 +22,7 @@ use crate::{
     process::Shared,
     resources::configured,
     schema::{
-        Action, AttributePath, AttributeType, Diagnostics, DiagnosticsExt, Progress, Schema, Value, optional,
-        schema,
+        Action, AttributePath, Diagnostics, DiagnosticsExt, Progress, Schema, Value, object, schema, text,
     },
 };
 
@@ -89,20 +88,14 @@ impl Action for Start {
                 ("runner_managers", managers_attribute("to start")),
                 (
                     "level",
-                    optional(
-                        AttributeType::String,
-                        &format!(
-                            "Health level to wait for: {}, as in `grit_runner_health`.",
-                            WantedLevel::choices()
-                        ),
-                    ),
+                    text(&format!(
+                        "Health level to wait for: {}, as in `grit_runner_health`.",
+                        WantedLevel::choices()
+                    )),
                 ),
                 (
                     "retry",
-                    optional(
-                        AttributeType::AttributeSingle(RetryArgs::attributes("until the timeout")),
-                        "Retries of failed connections.",
-                    ),
+                    object(RetryArgs::attributes("until the timeout"))("Retries of failed connections."),
                 ),
                 ("timeouts", timeouts_attribute(TIMEOUT)),
             ],
@@ -110,7 +103,7 @@ impl Action for Start {
     }
 
     async fn validate(&self, diags: &mut Diagnostics, config: StartConfig) -> Option<()> {
-        manager::check_all(&config.runner_managers, &AttributePath::new("runner_managers"), diags);
+        manager::check_map(&config.runner_managers, diags);
         enum_attribute::check::<WantedLevel>(&config.level, AttributePath::new("level"), diags);
         if let Value::Value(retry) = &config.retry {
             retry.check(&AttributePath::new("retry"), diags);
@@ -124,7 +117,7 @@ impl Action for Start {
     async fn invoke(&self, diags: &mut Diagnostics, config: StartConfig, progress: &Progress) -> Option<()> {
         let start = Instant::now();
         let known = &*configured(&self.shared, diags)?;
-        let managers = managers(&config.runner_managers);
+        let managers = manager::known(&config.runner_managers);
         let policy = &HealthPolicy {
             start,
             timeout: timeout(&config.timeouts, TIMEOUT),
@@ -146,7 +139,7 @@ impl Action for Start {
         });
         for (key, outcome) in board.during(starts).await {
             if let Err(explained) = outcome {
-                explained.error(at(&key), diags);
+                explained.error(manager::at(&key), diags);
             }
         }
         (!diags.has_errors()).then_some(())

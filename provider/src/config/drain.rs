@@ -1,16 +1,13 @@
 //! The options of a drain, which `grit_runner_drain` and `grit_runner_shutdown` have in common.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    time::Duration,
-};
+use std::{collections::BTreeMap, time::Duration};
 
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
 use super::{
     enum_attribute::{self, EnumAttribute, member},
-    manager::{self, RunnerManagerArgs, RunnerManagers},
+    manager::{self, RunnerManagers, required_managers},
     number::{check_whole, whole},
     retry::RetryArgs,
     text::check_set,
@@ -23,8 +20,8 @@ use crate::{
         drain::{DrainPolicy, Mode, OnTimeout, OnUnreachable},
     },
     schema::{
-        Attribute, AttributePath, AttributeType, Diagnostics, Number, Value, attributes, optional, required,
-        sensitive, text,
+        AttributePath, Attributes, Diagnostics, Number, Value, attribute_map, number, object, required_text,
+        secret_map, text,
     },
 };
 
@@ -199,84 +196,39 @@ fn is_http_url(text: &str) -> bool {
 }
 
 /// The attributes of [`DrainOptions`].
-pub(crate) fn option_attributes() -> HashMap<String, Attribute> {
-    let guard = attributes([
-        (
-            "peers",
-            required(
-                AttributeType::AttributeMap(RunnerManagerArgs::attributes()),
-                "Other runner managers, by key.",
-            ),
+pub(crate) fn option_attributes() -> Attributes {
+    let guard = attribute_map! {
+        peers: required_managers => "Other runner managers, by key.",
+        min_healthy: number =>
+            "Minimum number of healthy peers. Default 1. It must not exceed the number of peers. A peer counts as healthy when its \
+             wrapper reports `running`, no drain of the peer was requested, and the same apply does not drain it. To require a level \
+             or a version, use `grit_runner_health`.",
+    };
+    let callback = attribute_map! {
+        url: required_text => "URL that the wrapper sends the request to.",
+        method: text => "Any HTTP method. Default `POST`.",
+        headers: secret_map => "HTTP headers. **A resource stores them in the state.**",
+    };
+    attribute_map! {
+        mode: text => &format!("Kind of shutdown: {}. `forceful` aborts the running jobs.", Mode::choices()),
+        on_timeout: text => &format!(
+            "Action when the runner has not exited in time: {}. `force` aborts the remaining jobs, and waits \
+             at most 2 more minutes, in addition to the timeout.",
+            OnTimeout::choices()
         ),
-        (
-            "min_healthy",
-            optional(
-                AttributeType::Number,
-                "Minimum number of healthy peers. Default 1. It must not exceed the number of peers. A peer counts as healthy when its \
-                 wrapper reports `running`, no drain of the peer was requested, and the same apply does not drain it. To require a level \
-                 or a version, use `grit_runner_health`.",
-            ),
+        on_unreachable: text => &format!(
+            "Action when the host is unreachable before the shutdown was requested: {}. `assume_terminated` treats an unreachable \
+             host as terminated: jobs that are still running there are lost.",
+            OnUnreachable::choices()
         ),
-    ]);
-    let callback = attributes([
-        ("url", required(AttributeType::String, "URL that the wrapper sends the request to.")),
-        ("method", text("Any HTTP method. Default `POST`.")),
-        (
-            "headers",
-            sensitive(optional(
-                AttributeType::Map(Box::new(AttributeType::String)),
-                "HTTP headers. **They are stored in the state.**",
-            )),
-        ),
-    ]);
-    attributes([
-        (
-            "mode",
-            text(&format!("Kind of shutdown: {}. `forceful` aborts the running jobs.", Mode::choices())),
-        ),
-        (
-            "on_timeout",
-            text(&format!(
-                "Action when the runner has not exited in time: {}. `force` aborts the remaining jobs, and waits \
-                 at most 2 more minutes, in addition to the timeout.",
-                OnTimeout::choices()
-            )),
-        ),
-        (
-            "on_unreachable",
-            text(&format!(
-                "Action when the host is unreachable before the shutdown was requested: {}. `assume_terminated` treats an unreachable \
-                 host as terminated: jobs that are still running there are lost.",
-                OnUnreachable::choices()
-            )),
-        ),
-        (
-            "guard",
-            optional(
-                AttributeType::AttributeSingle(guard),
-                "Refuse to drain while too few other runner managers are healthy.",
-            ),
-        ),
-        (
-            "shutdown_callback",
-            optional(
-                AttributeType::AttributeSingle(callback),
-                "HTTP request that the wrapper sends after the runner process has exited. The wrapper sends it also when another client \
-                 started the shutdown, or when the runner had already exited. Upstream's wrapper accepts a callback only with the first \
-                 shutdown request; otherwise a warning reports this.",
-            ),
-        ),
-        (
-            "reason",
-            text("Reason of the drain. It is shown in Terraform's log and in the status of the wrapper."),
-        ),
-        (
-            "retry",
-            optional(
-                AttributeType::AttributeSingle(RetryArgs::attributes(&DRAIN_ATTEMPTS.to_string())),
-                "Retries of failed connections before the shutdown was requested. After that, lost connections are retried until the \
-                 timeout. The defaults for connections to peers are 3 attempts and 30 seconds.",
-            ),
-        ),
-    ])
+        guard: object(guard) => "Refuse to drain while too few other runner managers are healthy.",
+        shutdown_callback: object(callback) =>
+            "HTTP request that the wrapper sends after the runner process has exited. The wrapper sends it also when another client \
+             started the shutdown, or when the runner had already exited. Upstream's wrapper accepts a callback only with the first \
+             shutdown request; otherwise a warning reports this.",
+        reason: text => "Reason of the drain. It is shown in Terraform's log and in the status of the wrapper.",
+        retry: object(RetryArgs::attributes(&DRAIN_ATTEMPTS.to_string())) =>
+            "Retries of failed connections before the shutdown was requested. After that, lost connections are retried until the \
+             timeout. The defaults for connections to peers are 3 attempts and 30 seconds.",
+    }
 }

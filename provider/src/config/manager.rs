@@ -1,6 +1,6 @@
 //! The runner manager object: GRIT's `grit_runner_managers` contract.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
@@ -11,8 +11,8 @@ use super::{
 use crate::{
     explain::values,
     schema::{
-        Attribute, AttributePath, AttributeType, Diagnostics, Value, attributes, optional, required,
-        sensitive,
+        Attribute, AttributePath, AttributeType, Attributes, Diagnostics, Value, attribute_map, required,
+        required_text, secret, text,
     },
     transport::{AddressError, HostPort, Secret, Target, WrapperAddress, check},
 };
@@ -43,59 +43,24 @@ pub struct InvalidManager {
 }
 
 impl RunnerManagerArgs {
-    pub fn attributes() -> HashMap<String, Attribute> {
-        attributes([
-            (
-                "instance_name",
-                required(
-                    AttributeType::String,
-                    "Name of the instance. It is part of the `id` of a drain resource, which Terraform prints even if the name is marked as \
-                     sensitive: do not put a secret into it.",
-                ),
-            ),
-            (
-                "address",
-                required(
-                    AttributeType::String,
-                    "Host name or IP address of the SSH server, with or without a port (default 22). An IPv6 address with a port needs \
-                     brackets, as in `[2001:db8::7]:2222`. White space is refused: use `trimspace()`.",
-                ),
-            ),
-            (
-                "wrapper_address",
-                required(
-                    AttributeType::String,
-                    "Address of the wrapper on that host: `unix:///path/to/socket` or `tcp://host:port`.",
-                ),
-            ),
-            (
-                "username",
-                optional(
-                    AttributeType::String,
-                    "SSH user. `ssh.username` of the provider block takes precedence.",
-                ),
-            ),
-            (
-                "ssh_key_pem",
-                sensitive(optional(
-                    AttributeType::String,
-                    "SSH private key. A key in the provider block takes precedence. **It is stored in the state**: prefer `ssh` in the \
-                     provider block.",
-                )),
-            ),
-            (
-                "instance_id",
-                optional(AttributeType::String, "Identifier of the instance at the cloud provider."),
-            ),
-            (
-                "host_key",
-                optional(
-                    AttributeType::String,
-                    "Expected host key: a public key or a `SHA256:` fingerprint; several are allowed, one per line. It replaces all host keys \
-                     of the provider block for this host.",
-                ),
-            ),
-        ])
+    pub fn attributes() -> Attributes {
+        attribute_map! {
+            instance_name: required_text =>
+                "Name of the instance. It is part of the `id` of a drain resource, which Terraform prints even if the name is marked as \
+                 sensitive: do not put a secret into it.",
+            address: required_text =>
+                "Host name or IP address of the SSH server, with or without a port (default 22). An IPv6 address with a port needs \
+                 brackets, as in `[2001:db8::7]:2222`. White space is refused: use `trimspace()`.",
+            wrapper_address: required_text => "Address of the wrapper on that host: `unix:///path/to/socket` or `tcp://host:port`.",
+            username: text => "SSH user. `ssh.username` of the provider block takes precedence.",
+            ssh_key_pem: secret =>
+                "SSH private key. A key in the provider block takes precedence. **It is stored in the state**: prefer `ssh` in the \
+                 provider block.",
+            instance_id: text => "Identifier of the instance at the cloud provider.",
+            host_key: text =>
+                "Expected host key: a public key or a `SHA256:` fingerprint; several are allowed, one per line. It replaces all host keys \
+                 of the provider block for this host.",
+        }
     }
 
     /// Rejects missing and invalid values. Accepts unknown values.
@@ -155,6 +120,27 @@ impl RunnerManagerArgs {
             host_key: set(&self.host_key),
         })
     }
+}
+
+/// A required map of runner managers.
+pub(crate) fn required_managers(description: &str) -> Attribute {
+    required(AttributeType::AttributeMap(RunnerManagerArgs::attributes()), description)
+}
+
+/// The path of a runner manager in the attribute `runner_managers`.
+pub(crate) fn at(key: &str) -> AttributePath {
+    AttributePath::new("runner_managers").key(key.to_owned())
+}
+
+/// The entries of a map by key. At an apply or a read all of them are known.
+pub(crate) fn known(managers: &RunnerManagers) -> BTreeMap<String, RunnerManagerArgs> {
+    let entries = managers.iter().flatten();
+    entries.filter_map(|(key, manager)| Some((key.clone(), manager.as_ref_option()?.clone()))).collect()
+}
+
+/// Checks the attribute `runner_managers`.
+pub(crate) fn check_map(managers: &RunnerManagers, diags: &mut Diagnostics) {
+    check_all(managers, &AttributePath::new("runner_managers"), diags);
 }
 
 /// Checks a required map and its entries.

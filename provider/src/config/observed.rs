@@ -3,7 +3,10 @@
 use crate::{
     client::Snapshot,
     config::computed::{optional_value, rfc3339},
-    schema::{AttributeType, Attributes, Value, attributes, computed},
+    schema::{
+        AttributeType, Attributes, Value, attribute_map, computed_as, computed_boolean, computed_number,
+        computed_text,
+    },
 };
 
 /// The values of one report. A value that the wrapper does not report is null.
@@ -40,33 +43,18 @@ impl Observed {
 
     /// The attributes, without the numbers of jobs, whose meaning differs.
     pub(crate) fn attributes() -> Attributes {
-        let text = |description: &str| computed(AttributeType::String, description);
-        attributes([
-            ("version", text("Version reported by the runner.")),
-            ("pid", computed(AttributeType::Number, "PID of the runner process.")),
-            ("started_at", text("Start time of the process (RFC 3339, UTC).")),
-            (
-                "verified",
-                computed(
-                    AttributeType::Bool,
-                    "Result of GitLab Runner's boot-verify; null if it is not enabled in every `[[runners]]` section.",
-                ),
-            ),
-            (
-                "job_router",
-                text(
-                    "State of the circuit breaker of the job router (`closed`, `open`, `half_open`); null if the runner does not use it.",
-                ),
-            ),
-            (
-                "worker_groups",
-                computed(
-                    AttributeType::List(Box::new(AttributeType::String)),
-                    "Autoscaling groups in the configuration of the runner, such as `aws/runners-blue`.",
-                ),
-            ),
-            ("wrapper", text("`grit-wrapper` with its version, or `upstream`.")),
-        ])
+        attribute_map! {
+            version: computed_text => "Version reported by the runner.",
+            pid: computed_number => "PID of the runner process.",
+            started_at: computed_text => "Start time of the process (RFC 3339, UTC).",
+            verified: computed_boolean =>
+                "Result of GitLab Runner's boot-verify; null if it is not enabled in every `[[runners]]` section.",
+            job_router: computed_text =>
+                "State of the circuit breaker of the job router (`closed`, `open`, `half_open`); null if the runner does not use it.",
+            worker_groups: computed_as(AttributeType::List(Box::new(AttributeType::String))) =>
+                "Autoscaling groups in the configuration of the runner, such as `aws/runners-blue`.",
+            wrapper: computed_text => "`grit-wrapper` with its version, or `upstream`.",
+        }
     }
 }
 

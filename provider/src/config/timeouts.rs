@@ -1,112 +1,61 @@
 //! The `timeouts` object, and attributes with durations.
 
-use std::{collections::HashMap, time::Duration};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use crate::{
     duration,
     explain::values,
-    schema::{Attribute, AttributePath, AttributeType, Diagnostics, Value, attributes, optional},
+    schema::{AttributePath, Attributes, Diagnostics, Value, attribute_map, text},
 };
 
-/// `timeouts = { create, update }` of a resource that waits at create and update.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct WaitTimeouts {
-    pub create: Value<String>,
-    pub update: Value<String>,
+/// A `timeouts` object: its attributes with their descriptions, and the parameters of the descriptions.
+macro_rules! timeouts {
+    ($(#[$doc:meta])* $name:ident($($parameter:ident),+) { $($operation:ident: $description:literal),+ $(,)? }) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+        pub(crate) struct $name {
+            $(pub $operation: Value<String>),+
+        }
+
+        impl $name {
+            pub(crate) fn attributes($($parameter: &str),+) -> Attributes {
+                attribute_map! { $($operation: text => &format!($description)),+ }
+            }
+
+            pub(crate) fn check(&self, path: &AttributePath, diags: &mut Diagnostics) {
+                $(check_limit(&self.$operation, path.clone().attribute(stringify!($operation)), diags);)+
+            }
+        }
+    };
 }
 
-impl WaitTimeouts {
-    /// `scope` names the parts of the operation.
-    pub(crate) fn attributes(default: &str, scope: &str) -> HashMap<String, Attribute> {
-        attributes([
-            (
-                "create",
-                optional(
-                    AttributeType::String,
-                    &format!("Timeout of the whole create{scope}. Default `{default}`; minimum `1s`."),
-                ),
-            ),
-            (
-                "update",
-                optional(
-                    AttributeType::String,
-                    &format!("Timeout of the whole update{scope}. Default `{default}`; minimum `1s`."),
-                ),
-            ),
-        ])
-    }
-
-    pub(crate) fn check(&self, path: &AttributePath, diags: &mut Diagnostics) {
-        check_limit(&self.create, path.clone().attribute("create"), diags);
-        check_limit(&self.update, path.clone().attribute("update"), diags);
+timeouts! {
+    /// Of a resource that waits at create and update. `scope` names the parts of the operation.
+    WaitTimeouts(default, scope) {
+        create: "Timeout of the whole create{scope}. Default `{default}`; minimum `1s`.",
+        update: "Timeout of the whole update{scope}. Default `{default}`; minimum `1s`.",
     }
 }
 
-/// `timeouts = { read }` of a data source.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct ReadTimeout {
-    pub read: Value<String>,
+timeouts! {
+    /// Of a data source.
+    ReadTimeout(default) { read: "Timeout of the whole read. Default `{default}`; minimum `1s`." }
 }
 
-impl ReadTimeout {
-    pub(crate) fn attributes(default: &str) -> HashMap<String, Attribute> {
-        let description = format!("Timeout of the whole read. Default `{default}`; minimum `1s`.");
-        attributes([("read", optional(AttributeType::String, &description))])
-    }
-
-    pub(crate) fn check(&self, path: &AttributePath, diags: &mut Diagnostics) {
-        check_limit(&self.read, path.clone().attribute("read"), diags);
+timeouts! {
+    /// Of a resource that waits at destroy. Destroy receives the value of the last apply.
+    DeleteTimeout(default) {
+        delete: "Timeout of the whole drain: connections, the check of the peers, the request, and the wait for the exit of the process. \
+                 Default `{default}`; minimum `1s`; days are allowed, as in `2d`. With `on_timeout = \"force\"` it is the timeout of \
+                 the graceful part. Destroy uses the value of the last apply.",
     }
 }
 
-/// `timeouts = { delete }` of a resource that waits at destroy. Destroy receives the value of the last apply.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct DeleteTimeout {
-    pub delete: Value<String>,
-}
-
-impl DeleteTimeout {
-    pub(crate) fn attributes(default: &str) -> HashMap<String, Attribute> {
-        attributes([(
-            "delete",
-            optional(
-                AttributeType::String,
-                &format!(
-                    "Timeout of the whole drain: connections, the check of the peers, the request, and the wait for the exit of the process. \
-                     Default `{default}`; minimum `1s`; days are allowed, as in `2d`. With `on_timeout = \"force\"` it is the timeout of \
-                     the graceful part. Destroy uses the value of the last apply."
-                ),
-            ),
-        )])
-    }
-
-    pub(crate) fn check(&self, path: &AttributePath, diags: &mut Diagnostics) {
-        check_limit(&self.delete, path.clone().attribute("delete"), diags);
-    }
-}
-
-/// `timeouts = { invoke }` of an action.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct InvokeTimeout {
-    pub invoke: Value<String>,
-}
-
-impl InvokeTimeout {
-    pub(crate) fn attributes(default: &str) -> HashMap<String, Attribute> {
-        attributes([(
-            "invoke",
-            optional(
-                AttributeType::String,
-                &format!("Timeout of the whole action. Default `{default}`; minimum `1s`."),
-            ),
-        )])
-    }
-
-    pub(crate) fn check(&self, path: &AttributePath, diags: &mut Diagnostics) {
-        check_limit(&self.invoke, path.clone().attribute("invoke"), diags);
-    }
+timeouts! {
+    /// Of an action.
+    InvokeTimeout(default) { invoke: "Timeout of the whole action. Default `{default}`; minimum `1s`." }
 }
 
 /// The minimum of a timeout.

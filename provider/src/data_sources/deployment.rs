@@ -10,7 +10,7 @@ use crate::{
     config::contract,
     deployment::{self, FormatError, Limits, OUTPUT, ReadError},
     explain::{deployment as explain, values},
-    schema::{AttributePath, DataSource, Diagnostics, DiagnosticsExt, Dynamic, Schema, ValueEmpty},
+    schema::{AttributePath, DataSource, Diagnostics, DiagnosticsExt, Dynamic, Schema},
 };
 use state::DeploymentState;
 
@@ -21,7 +21,6 @@ pub struct Deployment;
 #[async_trait]
 impl DataSource for Deployment {
     type State<'a> = DeploymentState;
-    type ProviderMetaState<'a> = ValueEmpty;
 
     fn schema(&self, _: &mut Diagnostics) -> Option<Schema> {
         Some(state::schema())
@@ -36,7 +35,6 @@ impl DataSource for Deployment {
         &self,
         diags: &mut Diagnostics,
         mut config: DeploymentState,
-        _: ValueEmpty,
     ) -> Option<DeploymentState> {
         let start = Instant::now();
         let source = config.check(diags);

@@ -4,7 +4,7 @@
 
 mod state;
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use tokio::time::{Instant, timeout_at};
@@ -12,11 +12,12 @@ use tokio::time::{Instant, timeout_at};
 use crate::{
     call::call,
     client::Wrapper as _,
+    config::manager::{self, RunnerManagerArgs},
     explain::{self, health, protocol},
     fleet,
     process::{ConfigurationState, Configured, Shared},
     resources::configured,
-    schema::{AttributePath, DataSource, Diagnostics, DiagnosticsExt, Schema, Value, ValueEmpty},
+    schema::{AttributePath, DataSource, Diagnostics, DiagnosticsExt, Schema, Value},
 };
 use state::{ManagerStatus, StatusState};
 
@@ -38,7 +39,6 @@ impl RunnerStatus {
 #[async_trait]
 impl DataSource for RunnerStatus {
     type State<'a> = StatusState;
-    type ProviderMetaState<'a> = ValueEmpty;
 
     fn schema(&self, _: &mut Diagnostics) -> Option<Schema> {
         Some(state::schema())
@@ -49,18 +49,14 @@ impl DataSource for RunnerStatus {
         (!diags.has_errors()).then_some(())
     }
 
-    async fn read<'a>(
-        &self,
-        diags: &mut Diagnostics,
-        mut config: StatusState,
-        _: ValueEmpty,
-    ) -> Option<StatusState> {
+    async fn read<'a>(&self, diags: &mut Diagnostics, mut config: StatusState) -> Option<StatusState> {
         let start = Instant::now();
         config.check(diags);
         if diags.has_errors() {
             return None;
         }
-        if config.known_managers().is_empty() {
+        let managers = manager::known(&config.runner_managers);
+        if managers.is_empty() {
             config.managers = Value::Value(Default::default());
             return Some(config);
         }
@@ -77,7 +73,7 @@ impl DataSource for RunnerStatus {
                 health::status_interrupted().error(AttributePath::root(), diags);
                 None
             }
-            managers = read_all(&known, &config, start + config.timeout()) => {
+            managers = read_all(&known, managers, start, config.timeout()) => {
                 config.managers = Value::Value(managers);
                 Some(config)
             }
@@ -85,8 +81,14 @@ impl DataSource for RunnerStatus {
     }
 }
 
-async fn read_all(known: &Configured, config: &StatusState, deadline: Instant) -> state::Statuses {
-    let statuses = fleet::for_each(config.known_managers(), |key, manager| async move {
+async fn read_all(
+    known: &Configured,
+    managers: BTreeMap<String, RunnerManagerArgs>,
+    start: Instant,
+    timeout: Duration,
+) -> state::Statuses {
+    let deadline = start + timeout;
+    let statuses = fleet::for_each(managers, |key, manager| async move {
         let client = match known.client(&key, &manager) {
             Ok(client) => client.until(deadline),
             Err(error) => return ManagerStatus::unreachable(&health::invalid_manager(&key, error)),
@@ -94,7 +96,7 @@ async fn read_all(known: &Configured, config: &StatusState, deadline: Instant) -
         match timeout_at(deadline + ERROR_GRACE, client.read_status()).await {
             Ok(Ok(snapshot)) => ManagerStatus::of(&snapshot),
             Ok(Err(error)) => ManagerStatus::unreachable(&explain::explain(&key, &error)),
-            Err(_) => ManagerStatus::unreachable(&health::status_timed_out(&key, config.timeout())),
+            Err(_) => ManagerStatus::unreachable(&health::status_timed_out(&key, timeout)),
         }
     });
     statuses.await.into_iter().map(|(key, status)| (key, Value::Value(status))).collect()

@@ -35,10 +35,7 @@ use crate::{
     plan_guard::Conflict,
     plan_overlap::KeptBy,
     process::Shared,
-    schema::{
-        AttributePath, Diagnostics, DiagnosticsExt, MoveSource, Resource, ResourceExt, Schema, Value,
-        ValueEmpty,
-    },
+    schema::{AttributePath, Diagnostics, DiagnosticsExt, MoveSource, Resource, Schema, Value},
 };
 use state::DrainState;
 
@@ -78,39 +75,9 @@ impl RunnerDrain {
     }
 }
 
-impl ResourceExt for RunnerDrain {
-    fn identity(&self) -> Option<&'static str> {
-        Some("instance_id")
-    }
-
-    fn observe_stored_state(&self, state: &Json) {
-        let text = |name: &str| state.get(name).and_then(Json::as_str).unwrap_or_default();
-        self.shared.stored_drains.stored(text("id"));
-        if !text("instance_id").is_empty() {
-            self.shared.guard.stored(text("instance_id"), text("id"));
-        }
-    }
-
-    /// Moves the usual "drain by destroy provisioner" resources. The new drain resource drains nothing until the next apply sets its
-    /// attributes.
-    fn move_json(&self, diags: &mut Diagnostics, source: MoveSource) -> Option<Json> {
-        match source.type_name.as_str() {
-            "terraform_data" | "null_resource" => {
-                Some(json!({ "id": format!("adopted#{}", unique_suffix()) }))
-            }
-            other => {
-                drain::moved_not_supported(other).error(AttributePath::root(), diags);
-                None
-            }
-        }
-    }
-}
-
 #[async_trait]
 impl Resource for RunnerDrain {
     type State<'a> = DrainState;
-    type PrivateState<'a> = ValueEmpty;
-    type ProviderMetaState<'a> = ValueEmpty;
 
     fn schema(&self, _: &mut Diagnostics) -> Option<Schema> {
         Some(state::schema())
@@ -124,25 +91,7 @@ impl Resource for RunnerDrain {
         (!diags.has_errors()).then_some(())
     }
 
-    async fn read<'a>(
-        &self,
-        _: &mut Diagnostics,
-        state: DrainState,
-        private: ValueEmpty,
-        _: ValueEmpty,
-    ) -> Option<(DrainState, ValueEmpty)> {
-        // Does not use the network: plan and destroy must work while a host is unreachable, and a stopped runner does not remove its drain
-        // resource.
-        Some((state, private))
-    }
-
-    async fn plan_create<'a>(
-        &self,
-        diags: &mut Diagnostics,
-        mut proposed: DrainState,
-        _: DrainState,
-        _: ValueEmpty,
-    ) -> Option<(DrainState, ValueEmpty)> {
+    async fn plan_create<'a>(&self, diags: &mut Diagnostics, mut proposed: DrainState) -> Option<DrainState> {
         let walk = call().walk;
         if let Some(instance) = proposed.instance()
             && let Err(conflict) = self.shared.guard.plans_new(instance, walk)
@@ -167,7 +116,7 @@ impl Resource for RunnerDrain {
             drain::stored_anyway(error, diags);
         }
         proposed.id = Value::Unknown;
-        Some((proposed, Value::Null))
+        Some(proposed)
     }
 
     async fn plan_update<'a>(
@@ -175,10 +124,7 @@ impl Resource for RunnerDrain {
         diags: &mut Diagnostics,
         prior: DrainState,
         mut proposed: DrainState,
-        _: DrainState,
-        private: ValueEmpty,
-        _: ValueEmpty,
-    ) -> Option<(DrainState, ValueEmpty, Vec<AttributePath>)> {
+    ) -> Option<(DrainState, Vec<AttributePath>)> {
         proposed.check(diags);
         if diags.has_errors() {
             return None;
@@ -213,16 +159,10 @@ impl Resource for RunnerDrain {
             self.refuse_retired(&proposed, Walk::Plan, diags)?;
         }
         let paths = if replaced { vec![AttributePath::new("instance_id")] } else { vec![] };
-        Some((proposed, private, paths))
+        Some((proposed, paths))
     }
 
-    async fn plan_destroy<'a>(
-        &self,
-        diags: &mut Diagnostics,
-        prior: DrainState,
-        private: ValueEmpty,
-        _: ValueEmpty,
-    ) -> Option<ValueEmpty> {
+    async fn plan_destroy<'a>(&self, diags: &mut Diagnostics, prior: DrainState) -> Option<()> {
         if let Some(instance) = prior.instance()
             && let Err(conflict) = self.shared.guard.plans_end(instance, prior.id())
         {
@@ -233,22 +173,15 @@ impl Resource for RunnerDrain {
         if prior.runner_manager.is_value() && call().walk != Walk::Apply {
             prior.warn_of_drain(None, diags);
         }
-        Some(private)
+        Some(())
     }
 
-    async fn create<'a>(
-        &self,
-        _: &mut Diagnostics,
-        mut planned: DrainState,
-        _: DrainState,
-        private: ValueEmpty,
-        _: ValueEmpty,
-    ) -> Option<(DrainState, ValueEmpty)> {
+    async fn create<'a>(&self, _: &mut Diagnostics, mut planned: DrainState) -> Option<DrainState> {
         planned.id = new_id(&planned);
         if let Some(instance) = planned.instance() {
             self.shared.guard.created(instance);
         }
-        Some((planned, private))
+        Some(planned)
     }
 
     async fn update<'a>(
@@ -256,23 +189,14 @@ impl Resource for RunnerDrain {
         _: &mut Diagnostics,
         _: DrainState,
         mut planned: DrainState,
-        _: DrainState,
-        private: ValueEmpty,
-        _: ValueEmpty,
-    ) -> Option<(DrainState, ValueEmpty)> {
+    ) -> Option<DrainState> {
         if planned.id.is_unknown() {
             planned.id = new_id(&planned);
         }
-        Some((planned, private))
+        Some(planned)
     }
 
-    async fn destroy<'a>(
-        &self,
-        diags: &mut Diagnostics,
-        prior: DrainState,
-        _: ValueEmpty,
-        _: ValueEmpty,
-    ) -> Option<()> {
+    async fn destroy<'a>(&self, diags: &mut Diagnostics, prior: DrainState) -> Option<()> {
         let start = Instant::now();
         let name = prior.name();
         if let Some(instance) = prior.instance()
@@ -304,11 +228,7 @@ impl Resource for RunnerDrain {
 
     /// Imports by the identifier of the instance. The other attributes cannot be derived from it: the next apply adds them in place, and until
     /// then a destroy is refused.
-    async fn import<'a>(
-        &self,
-        diags: &mut Diagnostics,
-        instance: String,
-    ) -> Option<(DrainState, ValueEmpty)> {
+    async fn import<'a>(&self, diags: &mut Diagnostics, instance: String) -> Option<DrainState> {
         if instance.trim().is_empty() {
             import::without_instance().error(AttributePath::root(), diags);
             return None;
@@ -319,7 +239,33 @@ impl Resource for RunnerDrain {
             return None;
         }
         import::incomplete(&instance).warning(AttributePath::root(), diags);
-        Some((state, Value::Null))
+        Some(state)
+    }
+
+    fn identity(&self) -> Option<&'static str> {
+        Some("instance_id")
+    }
+
+    fn observe_stored_state(&self, state: &Json) {
+        let text = |name: &str| state.get(name).and_then(Json::as_str).unwrap_or_default();
+        self.shared.stored_drains.stored(text("id"));
+        if !text("instance_id").is_empty() {
+            self.shared.guard.stored(text("instance_id"), text("id"));
+        }
+    }
+
+    /// Moves the usual "drain by destroy provisioner" resources. The new drain resource drains nothing until the next apply sets its
+    /// attributes.
+    fn move_json(&self, diags: &mut Diagnostics, source: MoveSource) -> Option<Json> {
+        match source.type_name.as_str() {
+            "terraform_data" | "null_resource" => {
+                Some(json!({ "id": format!("adopted#{}", unique_suffix()) }))
+            }
+            other => {
+                drain::moved_not_supported(other).error(AttributePath::root(), diags);
+                None
+            }
+        }
     }
 }
 

@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use super::{configured, unique_suffix};
 use crate::{
     call::{Walk, call},
-    config::manager::InvalidManager,
+    config::manager::{self, InvalidManager},
     duration::human,
     explain::{Explained, health, plan, protocol, shutdown},
     fleet::{
@@ -28,7 +28,7 @@ use crate::{
     plan_guard::Conflict,
     plan_overlap::KeptBy,
     process::{ConfigurationState, Shared},
-    schema::{AttributePath, Diagnostics, DiagnosticsExt, Resource, ResourceExt, Schema, Value, ValueEmpty},
+    schema::{AttributePath, Diagnostics, DiagnosticsExt, Resource, Schema, Value},
 };
 use state::{Evidence, HEALTHY, HealthState, missing_guards, removed_guards, warn_of_unhealthy};
 
@@ -67,10 +67,9 @@ impl RunnerHealth {
 
     /// Refuses managers that a shutdown resource retires.
     fn refuse_retired(&self, planned: &HealthState, diags: &mut Diagnostics) -> Option<()> {
-        for (key, manager) in planned.known_managers() {
+        for (key, manager) in manager::known(&planned.runner_managers) {
             if self.shared.overlap.keeps(&manager.identities(None), KeptBy::Health) {
-                let path = AttributePath::new("runner_managers").key(key.clone());
-                shutdown::manager_is_kept(&key, KeptBy::Health).error(path, diags);
+                shutdown::manager_is_kept(&key, KeptBy::Health).error(manager::at(&key), diags);
             }
         }
         (!diags.has_errors()).then_some(())
@@ -93,7 +92,7 @@ impl RunnerHealth {
         timeout: Duration,
         start: Instant,
     ) -> Option<HealthState> {
-        let managers = planned.known_managers();
+        let managers = manager::known(&planned.runner_managers);
         let outcomes = if managers.is_empty() {
             Outcomes::new()
         } else {
@@ -154,18 +153,14 @@ fn report_failures(diags: &mut Diagnostics, planned: &HealthState, outcomes: &Ou
             }
             Err(WaitFailure::Invalid(error)) => health::invalid_manager(key, error),
         };
-        explained.error(AttributePath::new("runner_managers").key(key.clone()), diags);
+        explained.error(manager::at(key), diags);
     }
     healthy.len() < outcomes.len()
 }
 
-impl ResourceExt for RunnerHealth {}
-
 #[async_trait]
 impl Resource for RunnerHealth {
     type State<'a> = HealthState;
-    type PrivateState<'a> = ValueEmpty;
-    type ProviderMetaState<'a> = ValueEmpty;
 
     fn schema(&self, _: &mut Diagnostics) -> Option<Schema> {
         Some(schema::schema())
@@ -177,44 +172,36 @@ impl Resource for RunnerHealth {
         (!diags.has_errors()).then_some(())
     }
 
-    async fn read<'a>(
-        &self,
-        diags: &mut Diagnostics,
-        mut state: HealthState,
-        private: ValueEmpty,
-        _: ValueEmpty,
-    ) -> Option<(HealthState, ValueEmpty)> {
+    async fn read<'a>(&self, diags: &mut Diagnostics, mut state: HealthState) -> Option<HealthState> {
         self.shared.stored_drains.refreshed();
         let ConfigurationState::Configured(known) = self.shared.configuration() else {
-            return Some((state, private));
+            return Some(state);
         };
         let stop = call().stop;
         let seen = tokio::select! {
             biased;
-            () = stop.cancelled() => return Some((state, private)),
+            () = stop.cancelled() => return Some(state),
             seen = refresh::check(&known, &state) => seen,
         };
         seen.into_state(&mut state, diags);
         for shared in self.shared_worker_groups(&state) {
             shared.warning(AttributePath::new("runner_managers"), diags);
         }
-        Some((state, private))
+        Some(state)
     }
 
     async fn plan_create<'a>(
         &self,
         diags: &mut Diagnostics,
         mut proposed: HealthState,
-        _: HealthState,
-        _: ValueEmpty,
-    ) -> Option<(HealthState, ValueEmpty)> {
+    ) -> Option<HealthState> {
         self.refuse_twice_guarded(diags)?;
         self.refuse_retired(&proposed, diags)?;
         warn_of_missing_guards(&proposed, diags);
         proposed.id = Value::Unknown;
         proposed.status = Value::Unknown;
         proposed.managers = Value::Unknown;
-        Some((proposed, Value::Null))
+        Some(proposed)
     }
 
     async fn plan_update<'a>(
@@ -222,10 +209,7 @@ impl Resource for RunnerHealth {
         diags: &mut Diagnostics,
         prior: HealthState,
         mut proposed: HealthState,
-        _: HealthState,
-        private: ValueEmpty,
-        _: ValueEmpty,
-    ) -> Option<(HealthState, ValueEmpty, Vec<AttributePath>)> {
+    ) -> Option<(HealthState, Vec<AttributePath>)> {
         self.refuse_twice_guarded(diags)?;
         self.refuse_retired(&proposed, diags)?;
         warn_of_missing_guards(&proposed, diags);
@@ -244,31 +228,14 @@ impl Resource for RunnerHealth {
             proposed.status = Value::Unknown;
             proposed.managers = Value::Unknown;
         }
-        Some((proposed, private, vec![]))
+        Some((proposed, vec![]))
     }
 
-    async fn plan_destroy<'a>(
-        &self,
-        _: &mut Diagnostics,
-        _: HealthState,
-        private: ValueEmpty,
-        _: ValueEmpty,
-    ) -> Option<ValueEmpty> {
-        Some(private)
-    }
-
-    async fn create<'a>(
-        &self,
-        diags: &mut Diagnostics,
-        mut planned: HealthState,
-        _: HealthState,
-        private: ValueEmpty,
-        _: ValueEmpty,
-    ) -> Option<(HealthState, ValueEmpty)> {
+    async fn create<'a>(&self, diags: &mut Diagnostics, mut planned: HealthState) -> Option<HealthState> {
         let start = Instant::now();
         planned.id = Value::Value(format!("health#{}", unique_suffix()));
         let timeout = planned.timeout(|timeouts| &timeouts.create);
-        Some((self.wait_until_healthy(diags, planned, timeout, start).await?, private))
+        self.wait_until_healthy(diags, planned, timeout, start).await
     }
 
     async fn update<'a>(
@@ -276,26 +243,13 @@ impl Resource for RunnerHealth {
         diags: &mut Diagnostics,
         _: HealthState,
         planned: HealthState,
-        _: HealthState,
-        private: ValueEmpty,
-        _: ValueEmpty,
-    ) -> Option<(HealthState, ValueEmpty)> {
+    ) -> Option<HealthState> {
         let start = Instant::now();
         let timeout = planned.timeout(|timeouts| &timeouts.update);
-        Some((self.wait_until_healthy(diags, planned, timeout, start).await?, private))
+        self.wait_until_healthy(diags, planned, timeout, start).await
     }
 
-    async fn destroy<'a>(
-        &self,
-        _: &mut Diagnostics,
-        _: HealthState,
-        _: ValueEmpty,
-        _: ValueEmpty,
-    ) -> Option<()> {
-        Some(())
-    }
-
-    async fn import<'a>(&self, diags: &mut Diagnostics, _: String) -> Option<(HealthState, ValueEmpty)> {
+    async fn import<'a>(&self, diags: &mut Diagnostics, _: String) -> Option<HealthState> {
         protocol::import_not_supported("grit_runner_health", "only waits for healthy runner managers")
             .error(AttributePath::root(), diags);
         None

@@ -20,14 +20,14 @@ use tokio::time::Instant;
 use super::unique_suffix;
 use crate::{
     call::{Walk, call},
-    config::enum_attribute::member,
+    config::{enum_attribute::member, manager},
     explain::{drain::Subject, protocol, shutdown},
     fleet::drain::Mode,
     process::Shared,
-    schema::{AttributePath, Diagnostics, DiagnosticsExt, Resource, ResourceExt, Schema, Value, ValueEmpty},
+    schema::{AttributePath, Diagnostics, DiagnosticsExt, Resource, Schema, Value},
 };
 use evidence::Evidence;
-use state::{INCOMPLETE, ShutdownState, at};
+use state::{INCOMPLETE, ShutdownState};
 
 /// The resource.
 #[derive(Debug)]
@@ -44,20 +44,16 @@ impl RunnerShutdown {
     fn refuse_kept(&self, planned: &ShutdownState, diags: &mut Diagnostics) -> Option<()> {
         for (key, manager) in planned.known_managers() {
             if let Some(by) = self.shared.overlap.retires(&manager.identities(None)) {
-                shutdown::manager_is_kept(key, by).error(at(key), diags);
+                shutdown::manager_is_kept(key, by).error(manager::at(key), diags);
             }
         }
         (!diags.has_errors()).then_some(())
     }
 }
 
-impl ResourceExt for RunnerShutdown {}
-
 #[async_trait]
 impl Resource for RunnerShutdown {
     type State<'a> = ShutdownState;
-    type PrivateState<'a> = ValueEmpty;
-    type ProviderMetaState<'a> = ValueEmpty;
 
     fn schema(&self, _: &mut Diagnostics) -> Option<Schema> {
         Some(state::schema())
@@ -68,29 +64,17 @@ impl Resource for RunnerShutdown {
         (!diags.has_errors()).then_some(())
     }
 
-    async fn read<'a>(
-        &self,
-        _: &mut Diagnostics,
-        state: ShutdownState,
-        private: ValueEmpty,
-        _: ValueEmpty,
-    ) -> Option<(ShutdownState, ValueEmpty)> {
-        Some((state, private))
-    }
-
     async fn plan_create<'a>(
         &self,
         diags: &mut Diagnostics,
         mut proposed: ShutdownState,
-        _: ShutdownState,
-        _: ValueEmpty,
-    ) -> Option<(ShutdownState, ValueEmpty)> {
+    ) -> Option<ShutdownState> {
         self.refuse_kept(&proposed, diags)?;
         warn_of_forceful(&proposed, None, diags);
         proposed.id = Value::Unknown;
         proposed.status = Value::Unknown;
         proposed.managers = Value::Unknown;
-        Some((proposed, Value::Null))
+        Some(proposed)
     }
 
     async fn plan_update<'a>(
@@ -98,10 +82,7 @@ impl Resource for RunnerShutdown {
         diags: &mut Diagnostics,
         prior: ShutdownState,
         mut proposed: ShutdownState,
-        _: ShutdownState,
-        private: ValueEmpty,
-        _: ValueEmpty,
-    ) -> Option<(ShutdownState, ValueEmpty, Vec<AttributePath>)> {
+    ) -> Option<(ShutdownState, Vec<AttributePath>)> {
         self.refuse_kept(&proposed, diags)?;
         let incomplete = prior.status == Value::Value(INCOMPLETE.to_owned());
         if incomplete || proposed != prior {
@@ -109,32 +90,14 @@ impl Resource for RunnerShutdown {
             proposed.status = Value::Unknown;
             proposed.managers = Value::Unknown;
         }
-        Some((proposed, private, vec![]))
+        Some((proposed, vec![]))
     }
 
-    async fn plan_destroy<'a>(
-        &self,
-        _: &mut Diagnostics,
-        _: ShutdownState,
-        private: ValueEmpty,
-        _: ValueEmpty,
-    ) -> Option<ValueEmpty> {
-        Some(private)
-    }
-
-    async fn create<'a>(
-        &self,
-        diags: &mut Diagnostics,
-        mut planned: ShutdownState,
-        _: ShutdownState,
-        private: ValueEmpty,
-        _: ValueEmpty,
-    ) -> Option<(ShutdownState, ValueEmpty)> {
+    async fn create<'a>(&self, diags: &mut Diagnostics, mut planned: ShutdownState) -> Option<ShutdownState> {
         let start = Instant::now();
         let id = format!("shutdown#{}", unique_suffix());
         planned.id = Value::Value(id.clone());
-        let state = self.shut_down(diags, None, planned, (id, Subject::ShutdownCreate, start)).await?;
-        Some((state, private))
+        self.shut_down(diags, None, planned, (id, Subject::ShutdownCreate, start)).await
     }
 
     async fn update<'a>(
@@ -142,28 +105,15 @@ impl Resource for RunnerShutdown {
         diags: &mut Diagnostics,
         prior: ShutdownState,
         planned: ShutdownState,
-        _: ShutdownState,
-        private: ValueEmpty,
-        _: ValueEmpty,
-    ) -> Option<(ShutdownState, ValueEmpty)> {
+    ) -> Option<ShutdownState> {
         let start = Instant::now();
         // A new id: the wrapper adds a changed callback to the drain in progress only for a new request.
         let id = format!("{}.{}", planned.id(), unique_suffix());
         let operation = (id, Subject::ShutdownUpdate, start);
-        Some((self.shut_down(diags, Some(&prior), planned, operation).await?, private))
+        self.shut_down(diags, Some(&prior), planned, operation).await
     }
 
-    async fn destroy<'a>(
-        &self,
-        _: &mut Diagnostics,
-        _: ShutdownState,
-        _: ValueEmpty,
-        _: ValueEmpty,
-    ) -> Option<()> {
-        Some(())
-    }
-
-    async fn import<'a>(&self, diags: &mut Diagnostics, _: String) -> Option<(ShutdownState, ValueEmpty)> {
+    async fn import<'a>(&self, diags: &mut Diagnostics, _: String) -> Option<ShutdownState> {
         protocol::import_not_supported("grit_runner_shutdown", "joins a shutdown in progress")
             .error(AttributePath::root(), diags);
         None

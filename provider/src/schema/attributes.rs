@@ -70,6 +70,46 @@ pub(crate) fn texts(description: &str) -> Attribute {
     optional(AttributeType::List(Box::new(AttributeType::String)), description)
 }
 
+/// An optional map of strings.
+pub(crate) fn text_map(description: &str) -> Attribute {
+    optional(AttributeType::Map(Box::new(AttributeType::String)), description)
+}
+
+/// An optional map of strings that Terraform hides.
+pub(crate) fn secret_map(description: &str) -> Attribute {
+    sensitive(text_map(description))
+}
+
+/// An optional value of any type that Terraform hides.
+pub(crate) fn secret_value(description: &str) -> Attribute {
+    sensitive(optional(AttributeType::Any, description))
+}
+
+/// A required object.
+pub(crate) fn required_object(attributes: Attributes) -> impl FnOnce(&str) -> Attribute {
+    |description| required(AttributeType::AttributeSingle(attributes), description)
+}
+
+/// An attribute of this type that the provider sets.
+pub(crate) fn computed_as(attr_type: AttributeType) -> impl FnOnce(&str) -> Attribute {
+    |description| computed(attr_type, description)
+}
+
+/// A string that the provider sets.
+pub(crate) fn computed_text(description: &str) -> Attribute {
+    computed(AttributeType::String, description)
+}
+
+/// A number that the provider sets.
+pub(crate) fn computed_number(description: &str) -> Attribute {
+    computed(AttributeType::Number, description)
+}
+
+/// A boolean that the provider sets.
+pub(crate) fn computed_boolean(description: &str) -> Attribute {
+    computed(AttributeType::Bool, description)
+}
+
 /// An optional number.
 pub(crate) fn number(description: &str) -> Attribute {
     optional(AttributeType::Number, description)

@@ -1,7 +1,7 @@
 //! Attributes, values (null, unknown, known), paths, diagnostics, and the traits of resources.
 //!
-//! The types come from the `tf-provider` crate, which only this module uses, so that it can be replaced. This module adds [`ResourceExt`],
-//! [`Provider`] with a typed configuration, [`Number`], and diagnostics without backtraces ([`DiagnosticsExt`]).
+//! The types of schemas and values come from the `tf-provider` crate, which only this module uses, so that it can be replaced. The traits
+//! are of this module, and so are [`Number`] and diagnostics without backtraces ([`DiagnosticsExt`]).
 
 mod action;
 mod attributes;
@@ -16,16 +16,17 @@ mod unknown;
 pub use action::{Action, Progress};
 pub use attributes::{Attributes, attributes, computed, optional, required, schema, sensitive};
 pub(crate) use attributes::{
-    attribute_map, boolean, number, object, object_schema, required_text, secret, text, texts,
+    attribute_map, boolean, computed_as, computed_boolean, computed_number, computed_text, number, object,
+    object_schema, required_object, required_text, secret, secret_map, secret_value, text, text_map, texts,
 };
 pub use diagnostics::{DiagnosticsExt, diagnostic};
 pub use dynamic::{AnyValue, Dynamic};
 pub use function::{Function, FunctionError, FunctionSchema, Parameter};
 pub use number::Number;
 pub use provider::Provider;
-pub use resource::{MoveSource, ResourceExt};
+pub use resource::{DataSource, MoveSource, Resource};
 pub use tf_provider::{
-    AttributePath, AttributePathStep, DataSource, Diagnostic, Diagnostics, Resource,
+    AttributePath, AttributePathStep, Diagnostic, Diagnostics,
     schema::{
         Attribute, AttributeConstraint, AttributeType, Block, Description, NestedBlock, Schema, StringKind,
     },

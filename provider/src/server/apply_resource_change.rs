@@ -12,16 +12,12 @@
 
 use grit_proto::tfplugin6 as pb;
 
-use super::{
-    Service,
-    dynamic::{Change, StateAndPrivate},
-    task::Outcome,
-};
+use super::{Service, dynamic::Change, task::Outcome};
 use crate::{
     call::Operation,
     explain::protocol,
     schema::{AttributePath, Diagnostics, DiagnosticsExt},
-    wire::{self, Raw},
+    wire::{self, Encoded, Raw},
 };
 
 impl Service {
@@ -54,44 +50,26 @@ impl Service {
             }
         };
         let name = request.type_name;
-        let before = Before { prior: prior.clone(), private: request.planned_private.clone() };
-        let type_name = name.clone();
+        let (type_name, change) = (name.clone(), Change { prior: prior.clone(), next });
         let outcome = self
             .run(action.operation(), action.verb(), &name, move |service, diags| {
                 Box::pin(async move {
-                    let change = Change {
-                        prior,
-                        next,
-                        config: Raw::from_message(request.config, "the configuration", diags)?,
-                        private: Raw::private(request.planned_private),
-                        meta: Raw::from_message(request.provider_meta, "provider_meta", diags)?,
-                    };
-                    service.apply_change(action, &type_name, &change, diags).await
+                    let resource = &service.0.catalog.resource(&type_name, diags)?.resource;
+                    match action {
+                        Action::Create => resource.create(diags, &change.next).await,
+                        Action::Update => resource.update(diags, &change).await,
+                        Action::Destroy => {
+                            resource.destroy(diags, &change.prior).await?;
+                            Some(Raw::null().into_encoded())
+                        }
+                    }
                 })
             })
             .await;
-        let answer = answer(action, outcome, before);
+        let answer = answer(action, outcome, prior);
         let new_identity =
             self.0.catalog.identity(&name).and_then(|it| it.of(&answer.new_state.as_ref()?.msgpack));
         pb::apply_resource_change::Response { new_identity, ..answer }
-    }
-
-    async fn apply_change(
-        &self,
-        action: Action,
-        type_name: &str,
-        change: &Change,
-        diags: &mut Diagnostics,
-    ) -> Option<StateAndPrivate> {
-        let resource = &self.0.catalog.resource(type_name, diags)?.resource;
-        match action {
-            Action::Create => resource.create(diags, change).await,
-            Action::Update => resource.update(diags, change).await,
-            Action::Destroy => {
-                resource.destroy(diags, change).await?;
-                Some((Raw::null().into_encoded(), Vec::new()))
-            }
-        }
     }
 }
 
@@ -121,31 +99,17 @@ impl Action {
     }
 }
 
-/// The values before an apply.
-struct Before {
-    prior: Raw,
-    private: Vec<u8>,
-}
-
-fn answer(
-    action: Action,
-    outcome: Outcome<StateAndPrivate>,
-    before: Before,
-) -> pb::apply_resource_change::Response {
+fn answer(action: Action, outcome: Outcome<Encoded>, prior: Raw) -> pb::apply_resource_change::Response {
     let failed = outcome.diags.has_errors();
-    let settled = |(state, private)| (wire::settle(state, before.prior.as_slice()), private);
-    let (state, private) = match (action, outcome.value) {
+    let state = match (action, outcome.value.or(outcome.notes.checkpoint)) {
         (_, Some(result)) if !failed => result,
-        (Action::Destroy, _) => (Raw::null().into_encoded(), Vec::new()),
-        (Action::Create | Action::Update, Some(partial)) => settled(partial),
-        (Action::Create | Action::Update, None) => match outcome.notes.checkpoint {
-            Some(checkpoint) => settled(checkpoint),
-            None => (before.prior.into_encoded(), before.private),
-        },
+        (Action::Destroy, _) => Raw::null().into_encoded(),
+        (Action::Create | Action::Update, Some(partial)) => wire::settle(partial, prior.as_slice()),
+        (Action::Create | Action::Update, None) => prior.into_encoded(),
     };
     pb::apply_resource_change::Response {
         new_state: Some(wire::message(state)),
-        private,
+        private: wire::private(),
         diagnostics: wire::diagnostics(outcome.diags),
         ..Default::default()
     }
@@ -154,10 +118,7 @@ fn answer(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        call::Notes,
-        wire::{Encoded, encode},
-    };
+    use crate::{call::Notes, wire::encode};
 
     const NULL: &[u8] = &[0xc0];
 
@@ -165,54 +126,46 @@ mod tests {
         encode(&text, "a test value", &mut Diagnostics::default()).unwrap()
     }
 
-    fn after(
-        action: Action,
-        result: Option<&str>,
-        checkpoint: Option<&str>,
-        failed: bool,
-    ) -> (Encoded, Encoded) {
-        let pair = |text: &str| (value(text), b"own".to_vec());
+    fn after(action: Action, result: Option<&str>, checkpoint: Option<&str>, failed: bool) -> Encoded {
         let mut diags = Diagnostics::default();
         if failed {
             protocol::bug("a test").error(AttributePath::root(), &mut diags);
         }
-        let notes = Notes { checkpoint: checkpoint.map(pair), ..Notes::default() };
+        let notes = Notes { checkpoint: checkpoint.map(value), ..Notes::default() };
         let message = pb::DynamicValue { msgpack: value("prior"), json: Vec::new() };
         let prior = if action == Action::Create { None } else { Some(message) };
         let prior = Raw::from_message(prior, "", &mut Diagnostics::default()).unwrap();
-        let before = Before { prior, private: b"planned".to_vec() };
-        let outcome = Outcome { value: result.map(pair), diags, notes };
-        let answer = answer(action, outcome, before);
-        (answer.new_state.unwrap().msgpack, answer.private)
+        let outcome = Outcome { value: result.map(value), diags, notes };
+        answer(action, outcome, prior).new_state.unwrap().msgpack
     }
 
     #[test]
     fn result_without_errors_is_returned() {
         for action in [Action::Create, Action::Update] {
-            assert_eq!(after(action, Some("new"), Some("saved"), false), (value("new"), b"own".to_vec()));
+            assert_eq!(after(action, Some("new"), Some("saved"), false), value("new"));
         }
     }
 
     #[test]
     fn failed_create_keeps_partial_state_or_checkpoint() {
         let create = |result, checkpoint| after(Action::Create, result, checkpoint, true);
-        assert_eq!(create(Some("partial"), Some("saved")), (value("partial"), b"own".to_vec()));
-        assert_eq!(create(None, Some("saved")), (value("saved"), b"own".to_vec()));
-        assert_eq!(create(None, None).0, NULL);
+        assert_eq!(create(Some("partial"), Some("saved")), value("partial"));
+        assert_eq!(create(None, Some("saved")), value("saved"));
+        assert_eq!(create(None, None), NULL);
     }
 
     #[test]
     fn failed_update_keeps_result_checkpoint_or_prior_state() {
         let update = |result, checkpoint| after(Action::Update, result, checkpoint, true);
-        assert_eq!(update(Some("partial"), Some("saved")), (value("partial"), b"own".to_vec()));
-        assert_eq!(update(None, Some("saved")), (value("saved"), b"own".to_vec()));
-        assert_eq!(update(None, None), (value("prior"), b"planned".to_vec()));
+        assert_eq!(update(Some("partial"), Some("saved")), value("partial"));
+        assert_eq!(update(None, Some("saved")), value("saved"));
+        assert_eq!(update(None, None), value("prior"));
     }
 
     #[test]
     fn failed_destroy_returns_null_state() {
         for result in [None, Some("state")] {
-            assert_eq!(after(Action::Destroy, result, Some("saved"), true).0, NULL);
+            assert_eq!(after(Action::Destroy, result, Some("saved"), true), NULL);
         }
     }
 

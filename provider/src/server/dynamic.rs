@@ -1,22 +1,21 @@
 //! Object-safe versions of the typed traits: values are encoded, so that resources of different types fit into one map.
 
 use async_trait::async_trait;
-use serde::Serialize;
 use serde_json::Value as Json;
 
 use crate::{
     explain::functions,
     schema::{
         Action, AttributePath, DataSource, Diagnostics, Function, FunctionError, FunctionSchema, MoveSource,
-        Progress, Provider, Resource, ResourceExt, Schema,
+        Progress, Provider, Resource, Schema,
     },
     wire::{self, Encoded, Raw, encode},
 };
 
-/// A state and the private data beside it.
-pub(super) type StateAndPrivate = (Encoded, Encoded);
+/// A result, in the diagnostic of a failed encoding.
+const STATE: &str = "the state";
 
-/// A managed resource. The methods are those of [`Resource`] and [`ResourceExt`].
+/// A managed resource. The methods are those of [`Resource`].
 #[async_trait]
 pub(super) trait ErasedResource: Send + Sync {
     fn schema(&self, diags: &mut Diagnostics) -> Option<Schema>;
@@ -25,36 +24,26 @@ pub(super) trait ErasedResource: Send + Sync {
     fn move_json(&self, diags: &mut Diagnostics, source: MoveSource) -> Option<Json>;
     fn observe_stored_state(&self, state: &Json);
     async fn validate(&self, diags: &mut Diagnostics, config: &Raw) -> Option<()>;
-    async fn read(
-        &self,
-        diags: &mut Diagnostics,
-        state: &Raw,
-        private: &Raw,
-        meta: &Raw,
-    ) -> Option<StateAndPrivate>;
-    async fn plan_create(&self, diags: &mut Diagnostics, change: &Change) -> Option<StateAndPrivate>;
+    async fn read(&self, diags: &mut Diagnostics, state: &Raw) -> Option<Encoded>;
+    async fn plan_create(&self, diags: &mut Diagnostics, proposed: &Raw) -> Option<Encoded>;
     async fn plan_update(
         &self,
         diags: &mut Diagnostics,
         change: &Change,
-    ) -> Option<(StateAndPrivate, Vec<AttributePath>)>;
-    async fn plan_destroy(&self, diags: &mut Diagnostics, change: &Change) -> Option<Encoded>;
-    async fn create(&self, diags: &mut Diagnostics, change: &Change) -> Option<StateAndPrivate>;
-    async fn update(&self, diags: &mut Diagnostics, change: &Change) -> Option<StateAndPrivate>;
-    async fn destroy(&self, diags: &mut Diagnostics, change: &Change) -> Option<()>;
-    async fn import(&self, diags: &mut Diagnostics, id: String) -> Option<StateAndPrivate>;
+    ) -> Option<(Encoded, Vec<AttributePath>)>;
+    async fn plan_destroy(&self, diags: &mut Diagnostics, prior: &Raw) -> Option<()>;
+    async fn create(&self, diags: &mut Diagnostics, planned: &Raw) -> Option<Encoded>;
+    async fn update(&self, diags: &mut Diagnostics, change: &Change) -> Option<Encoded>;
+    async fn destroy(&self, diags: &mut Diagnostics, prior: &Raw) -> Option<()>;
+    async fn import(&self, diags: &mut Diagnostics, id: String) -> Option<Encoded>;
 }
 
-/// The arguments of plan and apply.
+/// The values before and after a change.
 #[derive(Debug)]
 pub(super) struct Change {
     pub(super) prior: Raw,
-    /// The proposed state while planning, the planned state while applying.
+    /// The proposed state in a plan, the planned state in an apply.
     pub(super) next: Raw,
-    pub(super) config: Raw,
-    /// The prior private data while planning, the planned private data while applying.
-    pub(super) private: Raw,
-    pub(super) meta: Raw,
 }
 
 /// A data source.
@@ -62,7 +51,7 @@ pub(super) struct Change {
 pub(super) trait ErasedDataSource: Send + Sync {
     fn schema(&self, diags: &mut Diagnostics) -> Option<Schema>;
     async fn validate(&self, diags: &mut Diagnostics, config: &Raw) -> Option<()>;
-    async fn read(&self, diags: &mut Diagnostics, config: &Raw, meta: &Raw) -> Option<Encoded>;
+    async fn read(&self, diags: &mut Diagnostics, config: &Raw) -> Option<Encoded>;
 }
 
 /// A function, whatever its types.
@@ -88,25 +77,25 @@ pub(super) trait ErasedProvider: Send + Sync {
 }
 
 #[async_trait]
-impl<T: ResourceExt> ErasedResource for T {
+impl<T: Resource> ErasedResource for T {
     fn schema(&self, diags: &mut Diagnostics) -> Option<Schema> {
         Resource::schema(self, diags)
     }
 
     fn identity(&self) -> Option<&'static str> {
-        ResourceExt::identity(self)
+        Resource::identity(self)
     }
 
     fn upgrade_json(&self, diags: &mut Diagnostics, version: i64, state: Json) -> Option<Json> {
-        ResourceExt::upgrade_json(self, diags, version, state)
+        Resource::upgrade_json(self, diags, version, state)
     }
 
     fn move_json(&self, diags: &mut Diagnostics, source: MoveSource) -> Option<Json> {
-        ResourceExt::move_json(self, diags, source)
+        Resource::move_json(self, diags, source)
     }
 
     fn observe_stored_state(&self, state: &Json) {
-        ResourceExt::observe_stored_state(self, state);
+        Resource::observe_stored_state(self, state);
     }
 
     async fn validate(&self, diags: &mut Diagnostics, config: &Raw) -> Option<()> {
@@ -114,80 +103,55 @@ impl<T: ResourceExt> ErasedResource for T {
         Resource::validate(self, diags, config).await
     }
 
-    async fn read(
-        &self,
-        diags: &mut Diagnostics,
-        stored: &Raw,
-        stored_private: &Raw,
-        stored_meta: &Raw,
-    ) -> Option<StateAndPrivate> {
-        let current = stored.decode("the state", diags)?;
-        let private = stored_private.decode("the private data", diags)?;
-        let meta = stored_meta.decode("provider_meta", diags)?;
-        let result = Resource::read(self, diags, current, private, meta).await?;
-        encoded(&result, diags)
+    async fn read(&self, diags: &mut Diagnostics, state: &Raw) -> Option<Encoded> {
+        let state = state.decode("the state", diags)?;
+        let state = Resource::read(self, diags, state).await?;
+        encode(&state, STATE, diags)
     }
 
-    async fn plan_create(&self, diags: &mut Diagnostics, change: &Change) -> Option<StateAndPrivate> {
-        let proposed = change.next.decode("the proposed state", diags)?;
-        let config = change.config.decode("the configuration", diags)?;
-        let meta = change.meta.decode("provider_meta", diags)?;
-        let result = Resource::plan_create(self, diags, proposed, config, meta).await?;
-        encoded(&result, diags)
+    async fn plan_create(&self, diags: &mut Diagnostics, proposed: &Raw) -> Option<Encoded> {
+        let proposed = proposed.decode("the proposed state", diags)?;
+        let planned = Resource::plan_create(self, diags, proposed).await?;
+        encode(&planned, STATE, diags)
     }
 
     async fn plan_update(
         &self,
         diags: &mut Diagnostics,
         change: &Change,
-    ) -> Option<(StateAndPrivate, Vec<AttributePath>)> {
+    ) -> Option<(Encoded, Vec<AttributePath>)> {
         let prior = change.prior.decode("the prior state", diags)?;
         let proposed = change.next.decode("the proposed state", diags)?;
-        let config = change.config.decode("the configuration", diags)?;
-        let private = change.private.decode("the private data", diags)?;
-        let meta = change.meta.decode("provider_meta", diags)?;
-        let (planned, private, replacing) =
-            Resource::plan_update(self, diags, prior, proposed, config, private, meta).await?;
-        Some((encoded(&(planned, private), diags)?, replacing))
+        let (planned, replacing) = Resource::plan_update(self, diags, prior, proposed).await?;
+        Some((encode(&planned, STATE, diags)?, replacing))
     }
 
-    async fn plan_destroy(&self, diags: &mut Diagnostics, change: &Change) -> Option<Encoded> {
-        let prior = change.prior.decode("the prior state", diags)?;
-        let private = change.private.decode("the private data", diags)?;
-        let meta = change.meta.decode("provider_meta", diags)?;
-        let private = Resource::plan_destroy(self, diags, prior, private, meta).await?;
-        encode(&private, "the private data", diags)
+    async fn plan_destroy(&self, diags: &mut Diagnostics, prior: &Raw) -> Option<()> {
+        let prior = prior.decode("the prior state", diags)?;
+        Resource::plan_destroy(self, diags, prior).await
     }
 
-    async fn create(&self, diags: &mut Diagnostics, change: &Change) -> Option<StateAndPrivate> {
-        let planned = change.next.decode("the planned state", diags)?;
-        let config = change.config.decode("the configuration", diags)?;
-        let private = change.private.decode("the private data", diags)?;
-        let meta = change.meta.decode("provider_meta", diags)?;
-        let result = Resource::create(self, diags, planned, config, private, meta).await?;
-        encoded(&result, diags)
+    async fn create(&self, diags: &mut Diagnostics, planned: &Raw) -> Option<Encoded> {
+        let planned = planned.decode("the planned state", diags)?;
+        let state = Resource::create(self, diags, planned).await?;
+        encode(&state, STATE, diags)
     }
 
-    async fn update(&self, diags: &mut Diagnostics, change: &Change) -> Option<StateAndPrivate> {
+    async fn update(&self, diags: &mut Diagnostics, change: &Change) -> Option<Encoded> {
         let prior = change.prior.decode("the prior state", diags)?;
         let planned = change.next.decode("the planned state", diags)?;
-        let config = change.config.decode("the configuration", diags)?;
-        let private = change.private.decode("the private data", diags)?;
-        let meta = change.meta.decode("provider_meta", diags)?;
-        let result = Resource::update(self, diags, prior, planned, config, private, meta).await?;
-        encoded(&result, diags)
+        let state = Resource::update(self, diags, prior, planned).await?;
+        encode(&state, STATE, diags)
     }
 
-    async fn destroy(&self, diags: &mut Diagnostics, change: &Change) -> Option<()> {
-        let prior = change.prior.decode("the prior state", diags)?;
-        let private = change.private.decode("the private data", diags)?;
-        let meta = change.meta.decode("provider_meta", diags)?;
-        Resource::destroy(self, diags, prior, private, meta).await
+    async fn destroy(&self, diags: &mut Diagnostics, prior: &Raw) -> Option<()> {
+        let prior = prior.decode("the prior state", diags)?;
+        Resource::destroy(self, diags, prior).await
     }
 
-    async fn import(&self, diags: &mut Diagnostics, id: String) -> Option<StateAndPrivate> {
-        let result = Resource::import(self, diags, id).await?;
-        encoded(&result, diags)
+    async fn import(&self, diags: &mut Diagnostics, id: String) -> Option<Encoded> {
+        let state = Resource::import(self, diags, id).await?;
+        encode(&state, STATE, diags)
     }
 }
 
@@ -202,11 +166,10 @@ impl<T: DataSource> ErasedDataSource for T {
         DataSource::validate(self, diags, config).await
     }
 
-    async fn read(&self, diags: &mut Diagnostics, config: &Raw, meta: &Raw) -> Option<Encoded> {
+    async fn read(&self, diags: &mut Diagnostics, config: &Raw) -> Option<Encoded> {
         let config = config.decode("the configuration", diags)?;
-        let meta = meta.decode("provider_meta", diags)?;
-        let result = DataSource::read(self, diags, config, meta).await?;
-        encode(&result, "the state", diags)
+        let result = DataSource::read(self, diags, config).await?;
+        encode(&result, STATE, diags)
     }
 }
 
@@ -255,11 +218,4 @@ impl<T: Provider> ErasedProvider for T {
         let config = config.decode("the provider's configuration", diags)?;
         Provider::configure(self, diags, config, terraform_version).await
     }
-}
-
-fn encoded<S: Serialize, P: Serialize>(
-    (state, private): &(S, P),
-    diags: &mut Diagnostics,
-) -> Option<StateAndPrivate> {
-    Some((encode(state, "the state", diags)?, encode(private, "the private data", diags)?))
 }

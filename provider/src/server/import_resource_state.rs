@@ -21,11 +21,11 @@ impl Service {
                 })
             })
             .await;
-        let imported = outcome.value.map(|(state, private)| pb::import_resource_state::ImportedResource {
+        let imported = outcome.value.map(|state| pb::import_resource_state::ImportedResource {
             identity: self.0.catalog.identity(&type_name).and_then(|it| it.of(&state)),
             type_name,
             state: Some(wire::message(state)),
-            private,
+            private: wire::private(),
         });
         pb::import_resource_state::Response {
             imported_resources: imported.into_iter().collect(),

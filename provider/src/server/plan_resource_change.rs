@@ -24,16 +24,16 @@ impl Service {
                 Box::pin(service.plan_change(request, diags))
             })
             .await;
-        let planned = outcome
+        let (planned_state, replacing) = outcome
             .value
-            .map(|planned| (Some(wire::message(planned.state)), planned.private, planned.replacing));
-        let (planned_state, planned_private, replacing) = planned.unwrap_or_default();
+            .map(|(state, replacing)| (Some(wire::message(state)), replacing))
+            .unwrap_or_default();
         let planned_identity =
             self.0.catalog.identity(&name).and_then(|it| it.of(&planned_state.as_ref()?.msgpack));
         pb::plan_resource_change::Response {
             planned_identity,
             planned_state,
-            planned_private,
+            planned_private: wire::private(),
             requires_replace: replacing.iter().map(wire::attribute_path).collect(),
             diagnostics: wire::diagnostics(outcome.diags),
             ..Default::default()
@@ -50,33 +50,23 @@ impl Service {
         &self,
         request: pb::plan_resource_change::Request,
         diags: &mut Diagnostics,
-    ) -> Option<Planned> {
-        let entry = self.0.catalog.resource(&request.type_name, diags)?;
+    ) -> Option<(Encoded, Vec<AttributePath>)> {
+        let resource = &self.0.catalog.resource(&request.type_name, diags)?.resource;
         let change = Change {
             prior: Raw::from_message(request.prior_state, "the prior state", diags)?,
             next: Raw::from_message(request.proposed_new_state, "the proposed state", diags)?,
-            config: Raw::from_message(request.config, "the configuration", diags)?,
-            private: Raw::private(request.prior_private),
-            meta: Raw::from_message(request.provider_meta, "provider_meta", diags)?,
         };
-        let ((state, private), replacing) = match (change.prior.is_null(), change.next.is_null()) {
-            (true, false) => (entry.resource.plan_create(diags, &change).await?, Vec::new()),
-            (false, false) => entry.resource.plan_update(diags, &change).await?,
+        match (change.prior.is_null(), change.next.is_null()) {
+            (true, false) => Some((resource.plan_create(diags, &change.next).await?, Vec::new())),
+            (false, false) => resource.plan_update(diags, &change).await,
             (false, true) => {
-                let private = entry.resource.plan_destroy(diags, &change).await?;
-                ((Raw::null().into_encoded(), private), Vec::new())
+                resource.plan_destroy(diags, &change.prior).await?;
+                Some((Raw::null().into_encoded(), Vec::new()))
             }
             (true, true) => {
                 protocol::no_change("a plan").error(AttributePath::root(), diags);
-                return None;
+                None
             }
-        };
-        Some(Planned { state, private, replacing })
+        }
     }
-}
-
-struct Planned {
-    state: Encoded,
-    private: Encoded,
-    replacing: Vec<AttributePath>,
 }

@@ -19,8 +19,7 @@ impl Service {
                 Box::pin(async move {
                     let entry = service.0.catalog.data_source(&request.type_name, diags)?;
                     let config = Raw::from_message(request.config, "the configuration", diags)?;
-                    let meta = Raw::from_message(request.provider_meta, "provider_meta", diags)?;
-                    entry.source.read(diags, &config, &meta).await
+                    entry.source.read(diags, &config).await
                 })
             })
             .await;

@@ -12,28 +12,26 @@ impl Service {
     pub(super) async fn read(&self, request: pb::read_resource::Request) -> pb::read_resource::Response {
         self.0.walks.saw_plan();
         let name = request.type_name.clone();
-        let (prior, prior_private) = (request.current_state.clone(), request.private.clone());
+        let prior = request.current_state.clone();
         let outcome = self
             .run(Operation::Read, "read", &name, move |service, diags| {
                 Box::pin(async move {
                     let entry = service.0.catalog.resource(&request.type_name, diags)?;
                     let state = Raw::from_message(request.current_state, "the state", diags)?;
-                    let meta = Raw::from_message(request.provider_meta, "provider_meta", diags)?;
-                    let private = Raw::private(request.private);
-                    entry.resource.read(diags, &state, &private, &meta).await
+                    entry.resource.read(diags, &state).await
                 })
             })
             .await;
-        let (new_state, private) = match outcome.value {
-            Some((state, private)) => (Some(wire::message(state)), private),
-            None if outcome.notes.gone => (Some(wire::null_message()), Vec::new()),
-            None => (prior, prior_private),
+        let new_state = match outcome.value {
+            Some(state) => Some(wire::message(state)),
+            None if outcome.notes.gone => Some(wire::null_message()),
+            None => prior,
         };
         let new_identity = self.0.catalog.identity(&name).and_then(|it| it.of(&new_state.as_ref()?.msgpack));
         pb::read_resource::Response {
             new_identity,
             new_state,
-            private,
+            private: wire::private(),
             diagnostics: wire::diagnostics(outcome.diags),
             ..Default::default()
         }

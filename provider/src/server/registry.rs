@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::dynamic::{ErasedAction, ErasedDataSource, ErasedFunction, ErasedProvider, ErasedResource};
-use crate::schema::{Action, DataSource, Function, Provider, ResourceExt};
+use crate::schema::{Action, DataSource, Function, Provider, Resource};
 
 /// A provider: its address, its configuration, its resources, data sources, functions and actions.
 pub struct Registry {
@@ -32,7 +32,7 @@ impl Registry {
 
     /// Adds a managed resource under its full type name, such as `grit_runner_drain`.
     #[must_use]
-    pub fn resource(mut self, type_name: &'static str, resource: impl ResourceExt + 'static) -> Self {
+    pub fn resource(mut self, type_name: &'static str, resource: impl Resource + 'static) -> Self {
         if self.resources.insert(type_name, Box::new(resource)).is_some() {
             self.twice.push(type_name);
         }

@@ -21,11 +21,6 @@ impl Raw {
         Self(NIL.to_vec())
     }
 
-    /// Private data, which the provider encodes as msgpack. Empty: null.
-    pub(crate) fn private(bytes: Vec<u8>) -> Self {
-        if bytes.is_empty() { Self::null() } else { Self(bytes) }
-    }
-
     /// The value of a message: msgpack, or JSON, which the protocol allows.
     pub(crate) fn from_message(
         value: Option<pb::DynamicValue>,
@@ -94,6 +89,12 @@ pub(crate) fn array(values: &[Raw]) -> Raw {
 /// An encoded value as a message.
 pub(crate) fn message(encoded: Encoded) -> pb::DynamicValue {
     pb::DynamicValue { msgpack: encoded, json: Vec::new() }
+}
+
+/// The private data of each object. Resources have none, but an object must not have empty private data: see
+/// [`walks`](crate::server).
+pub(crate) fn private() -> Vec<u8> {
+    NIL.to_vec()
 }
 
 pub(crate) fn null_message() -> pb::DynamicValue {

@@ -11,7 +11,7 @@ use grit_provider::{
     Registry,
     schema::{
         Attribute, AttributeConstraint, AttributePath, AttributeType, Block, DataSource, Diagnostics,
-        Dynamic, NestedBlock, Provider, Resource, ResourceExt, Schema, ValueEmpty, schema,
+        DiagnosticsExt, Dynamic, NestedBlock, Provider, Resource, Schema, ValueEmpty, schema,
     },
 };
 
@@ -194,47 +194,26 @@ fn guest_attributes() -> Block {
 #[async_trait]
 impl DataSource for Described {
     type State<'a> = Dynamic;
-    type ProviderMetaState<'a> = ValueEmpty;
 
     fn schema(&self, _: &mut Diagnostics) -> Option<Schema> {
         Some(Schema { version: 0, block: self.0() })
     }
 
-    async fn read<'a>(&self, _: &mut Diagnostics, config: Dynamic, _: ValueEmpty) -> Option<Dynamic> {
+    async fn read<'a>(&self, _: &mut Diagnostics, config: Dynamic) -> Option<Dynamic> {
         Some(config)
     }
 }
 
-impl ResourceExt for Described {}
-
 #[async_trait]
 impl Resource for Described {
     type State<'a> = Dynamic;
-    type PrivateState<'a> = ValueEmpty;
-    type ProviderMetaState<'a> = ValueEmpty;
 
     fn schema(&self, _: &mut Diagnostics) -> Option<Schema> {
         Some(Schema { version: 0, block: self.0() })
     }
 
-    async fn read<'a>(
-        &self,
-        _: &mut Diagnostics,
-        state: Dynamic,
-        private: ValueEmpty,
-        _: ValueEmpty,
-    ) -> Option<(Dynamic, ValueEmpty)> {
-        Some((state, private))
-    }
-
-    async fn plan_create<'a>(
-        &self,
-        _: &mut Diagnostics,
-        proposed: Dynamic,
-        _: Dynamic,
-        _: ValueEmpty,
-    ) -> Option<(Dynamic, ValueEmpty)> {
-        Some((proposed, ValueEmpty::Null))
+    async fn plan_create<'a>(&self, _: &mut Diagnostics, proposed: Dynamic) -> Option<Dynamic> {
+        Some(proposed)
     }
 
     async fn plan_update<'a>(
@@ -242,47 +221,20 @@ impl Resource for Described {
         _: &mut Diagnostics,
         _: Dynamic,
         proposed: Dynamic,
-        _: Dynamic,
-        private: ValueEmpty,
-        _: ValueEmpty,
-    ) -> Option<(Dynamic, ValueEmpty, Vec<AttributePath>)> {
-        Some((proposed, private, Vec::new()))
+    ) -> Option<(Dynamic, Vec<AttributePath>)> {
+        Some((proposed, Vec::new()))
     }
 
-    async fn plan_destroy<'a>(
-        &self,
-        _: &mut Diagnostics,
-        _: Dynamic,
-        private: ValueEmpty,
-        _: ValueEmpty,
-    ) -> Option<ValueEmpty> {
-        Some(private)
+    async fn create<'a>(&self, _: &mut Diagnostics, planned: Dynamic) -> Option<Dynamic> {
+        Some(planned)
     }
 
-    async fn create<'a>(
-        &self,
-        _: &mut Diagnostics,
-        planned: Dynamic,
-        _: Dynamic,
-        private: ValueEmpty,
-        _: ValueEmpty,
-    ) -> Option<(Dynamic, ValueEmpty)> {
-        Some((planned, private))
+    async fn update<'a>(&self, _: &mut Diagnostics, _: Dynamic, planned: Dynamic) -> Option<Dynamic> {
+        Some(planned)
     }
 
-    async fn update<'a>(
-        &self,
-        _: &mut Diagnostics,
-        _: Dynamic,
-        planned: Dynamic,
-        _: Dynamic,
-        private: ValueEmpty,
-        _: ValueEmpty,
-    ) -> Option<(Dynamic, ValueEmpty)> {
-        Some((planned, private))
-    }
-
-    async fn destroy<'a>(&self, _: &mut Diagnostics, _: Dynamic, _: ValueEmpty, _: ValueEmpty) -> Option<()> {
-        Some(())
+    async fn import<'a>(&self, diags: &mut Diagnostics, _: std::string::String) -> Option<Dynamic> {
+        diags.fail("Import is not supported", "No test imports an object of a cloud.");
+        None
     }
 }

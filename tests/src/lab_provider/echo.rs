@@ -2,8 +2,8 @@
 
 use async_trait::async_trait;
 use grit_provider::schema::{
-    AttributeType, DataSource, Diagnostics, DiagnosticsExt, Schema, Value, ValueEmpty, ValueString, computed,
-    required, schema,
+    AttributeType, DataSource, Diagnostics, DiagnosticsExt, Schema, Value, ValueString, computed, required,
+    schema,
 };
 use serde::{Deserialize, Serialize};
 
@@ -21,7 +21,6 @@ pub struct State<'a> {
 #[async_trait]
 impl DataSource for Echo {
     type State<'a> = State<'a>;
-    type ProviderMetaState<'a> = ValueEmpty;
 
     fn schema(&self, _: &mut Diagnostics) -> Option<Schema> {
         Some(schema(
@@ -34,12 +33,7 @@ impl DataSource for Echo {
         ))
     }
 
-    async fn read<'a>(
-        &self,
-        diags: &mut Diagnostics,
-        mut config: State<'a>,
-        _: ValueEmpty,
-    ) -> Option<State<'a>> {
+    async fn read<'a>(&self, diags: &mut Diagnostics, mut config: State<'a>) -> Option<State<'a>> {
         match config.text.as_str() {
             "fail" => {
                 diags.fail("Asked to fail", "The text is `fail`.");

@@ -6,8 +6,8 @@ use async_trait::async_trait;
 use grit_provider::{
     call::call,
     schema::{
-        AttributePath, AttributeType, Diagnostics, DiagnosticsExt, Resource, ResourceExt, Schema, Value,
-        ValueEmpty, computed, optional, required, schema,
+        AttributePath, AttributeType, Diagnostics, DiagnosticsExt, Resource, Schema, Value, computed,
+        optional, required, schema,
     },
 };
 use serde::{Deserialize, Serialize};
@@ -34,13 +34,9 @@ impl State {
     }
 }
 
-impl ResourceExt for LocalFile {}
-
 #[async_trait]
 impl Resource for LocalFile {
     type State<'a> = State;
-    type PrivateState<'a> = ValueEmpty;
-    type ProviderMetaState<'a> = ValueEmpty;
 
     fn schema(&self, _: &mut Diagnostics) -> Option<Schema> {
         use AttributeType::String;
@@ -56,15 +52,9 @@ impl Resource for LocalFile {
         ))
     }
 
-    async fn read<'a>(
-        &self,
-        _: &mut Diagnostics,
-        state: State,
-        private: ValueEmpty,
-        _: ValueEmpty,
-    ) -> Option<(State, ValueEmpty)> {
+    async fn read<'a>(&self, _: &mut Diagnostics, state: State) -> Option<State> {
         match fs::read_to_string(state.path()) {
-            Ok(text) if text == State::text(&state.content) => Some((state, private)),
+            Ok(text) if text == State::text(&state.content) => Some(state),
             _ => {
                 call().gone();
                 None
@@ -72,14 +62,8 @@ impl Resource for LocalFile {
         }
     }
 
-    async fn plan_create<'a>(
-        &self,
-        _: &mut Diagnostics,
-        proposed: State,
-        _: State,
-        _: ValueEmpty,
-    ) -> Option<(State, ValueEmpty)> {
-        Some((State { id: Value::Unknown, ..proposed }, ValueEmpty::default()))
+    async fn plan_create<'a>(&self, _: &mut Diagnostics, proposed: State) -> Option<State> {
+        Some(State { id: Value::Unknown, ..proposed })
     }
 
     async fn plan_update<'a>(
@@ -87,40 +71,20 @@ impl Resource for LocalFile {
         _: &mut Diagnostics,
         prior: State,
         proposed: State,
-        _: State,
-        private: ValueEmpty,
-        _: ValueEmpty,
-    ) -> Option<(State, ValueEmpty, Vec<AttributePath>)> {
+    ) -> Option<(State, Vec<AttributePath>)> {
         let changed = [
             ("filename", prior.filename != proposed.filename),
             ("content", prior.content != proposed.content),
         ];
         let replaced = changed.into_iter().filter(|(_, changed)| *changed);
-        Some((proposed, private, replaced.map(|(name, _)| AttributePath::new(name)).collect()))
+        Some((proposed, replaced.map(|(name, _)| AttributePath::new(name)).collect()))
     }
 
-    async fn plan_destroy<'a>(
-        &self,
-        _: &mut Diagnostics,
-        _: State,
-        private: ValueEmpty,
-        _: ValueEmpty,
-    ) -> Option<ValueEmpty> {
-        Some(private)
-    }
-
-    async fn create<'a>(
-        &self,
-        diags: &mut Diagnostics,
-        planned: State,
-        _: State,
-        private: ValueEmpty,
-        _: ValueEmpty,
-    ) -> Option<(State, ValueEmpty)> {
+    async fn create<'a>(&self, diags: &mut Diagnostics, planned: State) -> Option<State> {
         let path = planned.path();
         let made = path.parent().map_or(Ok(()), fs::create_dir_all);
         match made.and_then(|()| fs::write(path, State::text(&planned.content))) {
-            Ok(()) => Some((State { id: planned.filename.clone(), ..planned }, private)),
+            Ok(()) => Some(State { id: planned.filename.clone(), ..planned }),
             Err(error) => {
                 diags.fail("File was not written", format!("{}: {error}", path.display()));
                 None
@@ -128,25 +92,11 @@ impl Resource for LocalFile {
         }
     }
 
-    async fn update<'a>(
-        &self,
-        _: &mut Diagnostics,
-        _: State,
-        planned: State,
-        _: State,
-        private: ValueEmpty,
-        _: ValueEmpty,
-    ) -> Option<(State, ValueEmpty)> {
-        Some((planned, private))
+    async fn update<'a>(&self, _: &mut Diagnostics, _: State, planned: State) -> Option<State> {
+        Some(planned)
     }
 
-    async fn destroy<'a>(
-        &self,
-        diags: &mut Diagnostics,
-        prior: State,
-        _: ValueEmpty,
-        _: ValueEmpty,
-    ) -> Option<()> {
+    async fn destroy<'a>(&self, diags: &mut Diagnostics, prior: State) -> Option<()> {
         match fs::remove_file(prior.path()) {
             Err(error) if error.kind() != ErrorKind::NotFound => {
                 diags.fail("File was not removed", format!("{}: {error}", prior.path().display()));
@@ -156,7 +106,7 @@ impl Resource for LocalFile {
         }
     }
 
-    async fn import<'a>(&self, diags: &mut Diagnostics, _: String) -> Option<(State, ValueEmpty)> {
+    async fn import<'a>(&self, diags: &mut Diagnostics, _: String) -> Option<State> {
         diags.fail("Import is not supported", "No test imports a file.");
         None
     }

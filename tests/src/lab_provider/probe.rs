@@ -6,9 +6,9 @@ use async_trait::async_trait;
 use grit_provider::{
     call::call,
     schema::{
-        AttributePath, AttributeType, Diagnostics, DiagnosticsExt, MoveSource, Resource, ResourceExt, Schema,
-        Value, ValueAnyNumber, ValueEmpty, ValueNumber, ValueString, attributes, computed, optional,
-        required, schema, sensitive,
+        AttributePath, AttributeType, Diagnostics, DiagnosticsExt, MoveSource, Resource, Schema, Value,
+        ValueAnyNumber, ValueNumber, ValueString, attributes, computed, optional, required, schema,
+        sensitive,
     },
 };
 use serde::{Deserialize, Serialize};
@@ -49,37 +49,9 @@ struct Item<'a> {
     key: ValueString<'a>,
 }
 
-type Private<'a> = ValueString<'a>;
-
-impl ResourceExt for Probe {
-    fn upgrade_json(&self, diags: &mut Diagnostics, version: i64, mut state: Json) -> Option<Json> {
-        if version != 1 {
-            diags.fail("Unknown version", format!("Version {version} never was."));
-            return None;
-        }
-        let title = state.as_object_mut()?.remove("title");
-        state["name"] = title.unwrap_or_default();
-        Some(state)
-    }
-
-    fn move_json(&self, diags: &mut Diagnostics, source: MoveSource) -> Option<Json> {
-        if source.type_name != "terraform_data" {
-            diags.fail("Unknown source", format!("`{}` cannot become a probe.", source.type_name));
-            return None;
-        }
-        Some(json!({"id": source.state["id"], "name": source.state["output"]["value"], "blob": ""}))
-    }
-
-    fn observe_stored_state(&self, state: &Json) {
-        journal::write("observed", json!({"id": state["id"], "name": state["name"]}));
-    }
-}
-
 #[async_trait]
 impl Resource for Probe {
     type State<'a> = State<'a>;
-    type PrivateState<'a> = Private<'a>;
-    type ProviderMetaState<'a> = ValueEmpty;
 
     fn schema(&self, _: &mut Diagnostics) -> Option<Schema> {
         use AttributeType::{AttributeMap, Number, String};
@@ -115,35 +87,23 @@ impl Resource for Probe {
         Some(())
     }
 
-    async fn read<'a>(
-        &self,
-        _: &mut Diagnostics,
-        state: State<'a>,
-        private: Private<'a>,
-        _: ValueEmpty,
-    ) -> Option<(State<'a>, Private<'a>)> {
-        journal::write("read", json!({"id": state.id.as_str(), "private": private.as_str()}));
+    async fn read<'a>(&self, _: &mut Diagnostics, state: State<'a>) -> Option<State<'a>> {
+        journal::write("read", json!({"id": state.id.as_str()}));
         match state.mode.as_str() {
             "gone" => {
                 call().gone();
                 None
             }
             "read_none" => None,
-            _ => Some((state, private)),
+            _ => Some(state),
         }
     }
 
-    async fn plan_create<'a>(
-        &self,
-        _: &mut Diagnostics,
-        mut proposed: State<'a>,
-        config: State<'a>,
-        _: ValueEmpty,
-    ) -> Option<(State<'a>, Private<'a>)> {
-        journal::write("plan_create", json!({"name": shown(&config.name)}));
+    async fn plan_create<'a>(&self, _: &mut Diagnostics, mut proposed: State<'a>) -> Option<State<'a>> {
+        journal::write("plan_create", json!({"name": shown(&proposed.name)}));
         proposed.id = Value::Unknown;
         proposed.blob = Value::Unknown;
-        Some((proposed, Value::Null))
+        Some(proposed)
     }
 
     async fn plan_update<'a>(
@@ -151,23 +111,14 @@ impl Resource for Probe {
         _: &mut Diagnostics,
         prior: State<'a>,
         mut proposed: State<'a>,
-        _: State<'a>,
-        private: Private<'a>,
-        _: ValueEmpty,
-    ) -> Option<(State<'a>, Private<'a>, Vec<AttributePath>)> {
+    ) -> Option<(State<'a>, Vec<AttributePath>)> {
         proposed.id = prior.id;
         proposed.blob = prior.blob;
         let renamed = prior.name != proposed.name;
-        Some((proposed, private, renamed.then(|| AttributePath::new("name")).into_iter().collect()))
+        Some((proposed, renamed.then(|| AttributePath::new("name")).into_iter().collect()))
     }
 
-    async fn plan_destroy<'a>(
-        &self,
-        diags: &mut Diagnostics,
-        prior: State<'a>,
-        private: Private<'a>,
-        _: ValueEmpty,
-    ) -> Option<Private<'a>> {
+    async fn plan_destroy<'a>(&self, diags: &mut Diagnostics, prior: State<'a>) -> Option<()> {
         match prior.mode.as_str() {
             "refuse_destroy" => {
                 diags.fail("Destroy refused", "The mode is `refuse_destroy`.");
@@ -175,30 +126,22 @@ impl Resource for Probe {
             }
             "warn_destroy" => {
                 diags.warn_at(AttributePath::root(), "Destroy will hurt", "The mode is `warn_destroy`.");
-                Some(private)
+                Some(())
             }
-            _ => Some(private),
+            _ => Some(()),
         }
     }
 
-    async fn create<'a>(
-        &self,
-        diags: &mut Diagnostics,
-        mut planned: State<'a>,
-        _: State<'a>,
-        _: Private<'a>,
-        _: ValueEmpty,
-    ) -> Option<(State<'a>, Private<'a>)> {
+    async fn create<'a>(&self, diags: &mut Diagnostics, mut planned: State<'a>) -> Option<State<'a>> {
         let name = planned.name.as_str().to_owned();
         let mode = planned.mode.as_str().to_owned();
         let leaving = Leaving::enter("create", &name, json!({}));
         log(&name);
         planned.id = Value::Value(format!("id-{name}").into());
-        let private: Private<'a> = Value::Value(format!("private-of-{name}").into());
         if mode == "panic_at_once" {
             boom("create");
         }
-        call().checkpoint(&planned, &private);
+        call().checkpoint(&planned);
         match mode.as_str() {
             "panic" => boom("create"),
             "none" => return leaving.with("create_end", None),
@@ -208,7 +151,7 @@ impl Resource for Probe {
             }
             "fail_partial" => {
                 diags.fail("Asked to fail", "The mode is `fail_partial`.");
-                return leaving.with("create_end", Some((planned, Value::Value("partial".into()))));
+                return leaving.with("create_end", Some(planned));
             }
             _ => {}
         }
@@ -217,12 +160,12 @@ impl Resource for Probe {
                 "Create interrupted",
                 "The probe exists, but it is not ready; the next apply replaces it.",
             );
-            return leaving.with("create_stopped", Some((planned, private)));
+            return leaving.with("create_stopped", Some(planned));
         }
         let length =
             usize::try_from(planned.blob_kib.as_ref().copied().unwrap_or_default() << 10).unwrap_or_default();
         planned.blob = Value::Value("x".repeat(length).into());
-        leaving.with("create_end", Some((planned, private)))
+        leaving.with("create_end", Some(planned))
     }
 
     async fn update<'a>(
@@ -230,11 +173,8 @@ impl Resource for Probe {
         diags: &mut Diagnostics,
         _: State<'a>,
         planned: State<'a>,
-        _: State<'a>,
-        private: Private<'a>,
-        _: ValueEmpty,
-    ) -> Option<(State<'a>, Private<'a>)> {
-        let leaving = Leaving::enter("update", planned.name.as_str(), json!({"private": private.as_str()}));
+    ) -> Option<State<'a>> {
+        let leaving = Leaving::enter("update", planned.name.as_str(), json!({}));
         match planned.mode.as_str() {
             "update_fail" => {
                 diags.fail("Asked to fail", "The mode is `update_fail`.");
@@ -247,17 +187,11 @@ impl Resource for Probe {
             diags.fail("Update interrupted", "Nothing was changed.");
             return leaving.with("update_stopped", None);
         }
-        leaving.with("update_end", Some((planned, private)))
+        leaving.with("update_end", Some(planned))
     }
 
-    async fn destroy<'a>(
-        &self,
-        diags: &mut Diagnostics,
-        prior: State<'a>,
-        private: Private<'a>,
-        _: ValueEmpty,
-    ) -> Option<()> {
-        let leaving = Leaving::enter("destroy", prior.name.as_str(), json!({"private": private.as_str()}));
+    async fn destroy<'a>(&self, diags: &mut Diagnostics, prior: State<'a>) -> Option<()> {
+        let leaving = Leaving::enter("destroy", prior.name.as_str(), json!({}));
         // The variable makes the next attempt succeed in every mode.
         let mode = if std::env::var_os("LAB_BEHAVE").is_some() { "" } else { prior.mode.as_str() };
         match mode {
@@ -276,12 +210,11 @@ impl Resource for Probe {
         leaving.with("destroy_end", Some(()))
     }
 
-    async fn import<'a>(&self, diags: &mut Diagnostics, id: String) -> Option<(State<'a>, Private<'a>)> {
+    async fn import<'a>(&self, diags: &mut Diagnostics, id: String) -> Option<State<'a>> {
         let Some(name) = id.strip_prefix("id-").map(str::to_owned) else {
             diags.fail("Unknown id", format!("`{id}` is not the id of a probe: those begin with `id-`."));
             return None;
         };
-        let private = Value::Value(format!("private-of-{name}").into());
         let state = State {
             id: Value::Value(id.into()),
             name: Value::Value(name.into()),
@@ -295,7 +228,29 @@ impl Resource for Probe {
             known: None,
             items: Value::Null,
         };
-        Some((state, private))
+        Some(state)
+    }
+
+    fn upgrade_json(&self, diags: &mut Diagnostics, version: i64, mut state: Json) -> Option<Json> {
+        if version != 1 {
+            diags.fail("Unknown version", format!("Version {version} never was."));
+            return None;
+        }
+        let title = state.as_object_mut()?.remove("title");
+        state["name"] = title.unwrap_or_default();
+        Some(state)
+    }
+
+    fn move_json(&self, diags: &mut Diagnostics, source: MoveSource) -> Option<Json> {
+        if source.type_name != "terraform_data" {
+            diags.fail("Unknown source", format!("`{}` cannot become a probe.", source.type_name));
+            return None;
+        }
+        Some(json!({"id": source.state["id"], "name": source.state["output"]["value"], "blob": ""}))
+    }
+
+    fn observe_stored_state(&self, state: &Json) {
+        journal::write("observed", json!({"id": state["id"], "name": state["name"]}));
     }
 }
 

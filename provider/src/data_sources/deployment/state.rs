@@ -14,7 +14,8 @@ use crate::{
     explain::values,
     schema::{
         AnyValue, Attribute, AttributeConstraint, AttributePath, AttributeType, Diagnostics, Dynamic, Schema,
-        Value, computed, optional, schema as schema_of, sensitive,
+        Value, attribute_map, boolean, computed_as, object, object_schema, secret, secret_map, secret_value,
+        text,
     },
 };
 
@@ -127,86 +128,38 @@ impl DeploymentState {
 }
 
 pub(super) fn schema() -> Schema {
-    use AttributeType::{Any, AttributeMap, AttributeSingle, Bool, Map, String};
     let managers = RunnerManagerArgs::attributes().into_iter();
     let computed_only = |attribute| Attribute { constraint: AttributeConstraint::Computed, ..attribute };
     let managers = managers.map(|(name, attribute)| (name, computed_only(attribute))).collect();
-    schema_of(
+    object_schema(
         0,
         "Reads the runner managers of another deployment version from its output `grit_runner_managers`, and checks them. Set exactly one \
          of `state_path`, `state_json`, `outputs` and `directory`.",
-        [
-            (
-                "state_path",
-                optional(
-                    String,
-                    "Path of a state file, or of a file with the output of `terraform show -json` or `terraform output -json`. \
-                     At most 64 MiB.",
-                ),
-            ),
-            (
-                "state_json",
-                sensitive(optional(
-                    String,
-                    "Text of a state file, or the output of `terraform show -json` or `terraform output -json`. It is stored in the state of \
-                     this configuration.",
-                )),
-            ),
-            (
-                "outputs",
-                sensitive(optional(
-                    Any,
-                    "Outputs of a remote state: `data.terraform_remote_state.NAME.outputs`. They are stored in the state of this \
-                     configuration.",
-                )),
-            ),
-            (
-                "directory",
-                optional(
-                    String,
-                    "Directory of the other configuration. The provider runs `terraform output -json` in it, which locks no state and starts no \
-                     provider.",
-                ),
-            ),
-            (
-                "terraform_path",
-                optional(
-                    String,
-                    "Program to run in `directory`. Default: the first of `terraform` and `tofu` on PATH.",
-                ),
-            ),
-            (
-                "environment",
-                sensitive(optional(
-                    Map(Box::new(String)),
-                    "Environment variables of the program, in addition to those of this run, such as `{ TF_WORKSPACE = \"v1\" }`. They are \
-                     stored in the state.",
-                )),
-            ),
-            (
-                "init",
-                optional(
-                    Bool,
-                    "Run `terraform init` in `directory` first. Default `false`. It downloads providers and writes to the directory.",
-                ),
-            ),
-            (
-                "allow_missing",
-                optional(
-                    Bool,
-                    "Return an empty map if there is no output `grit_runner_managers`, for example because the deployment was destroyed. \
-                     Default `false`. A directory or file that does not exist is always an error.",
-                ),
-            ),
-            ("timeouts", optional(AttributeSingle(ReadTimeout::attributes("5m")), "Timeouts.")),
-            (
-                "runner_managers",
-                computed(
-                    AttributeMap(managers),
-                    "The runner managers, by key, with the type that the resources accept. Only `ssh_key_pem` is sensitive, so that the map can \
-                     be used in `for_each`.",
-                ),
-            ),
-        ],
+        attribute_map! {
+            state_path: text => "Path of a state file, or of a file with the output of `terraform show -json` or `terraform output -json`. \
+                 At most 64 MiB.",
+            state_json: secret =>
+                "Text of a state file, or the output of `terraform show -json` or `terraform output -json`. It is stored in the state of \
+                 this configuration.",
+            outputs: secret_value =>
+                "Outputs of a remote state: `data.terraform_remote_state.NAME.outputs`. They are stored in the state of this \
+                 configuration.",
+            directory: text =>
+                "Directory of the other configuration. The provider runs `terraform output -json` in it, which locks no state and starts no \
+                 provider.",
+            terraform_path: text => "Program to run in `directory`. Default: the first of `terraform` and `tofu` on PATH.",
+            environment: secret_map =>
+                "Environment variables of the program, in addition to those of this run, such as `{ TF_WORKSPACE = \"v1\" }`. They are \
+                 stored in the state.",
+            init: boolean =>
+                "Run `terraform init` in `directory` first. Default `false`. It downloads providers and writes to the directory.",
+            allow_missing: boolean =>
+                "Return an empty map if there is no output `grit_runner_managers`, for example because the deployment was destroyed. \
+                 Default `false`. A directory or file that does not exist is always an error.",
+            timeouts: object(ReadTimeout::attributes("5m")) => "Timeouts.",
+            runner_managers: computed_as(AttributeType::AttributeMap(managers)) =>
+                "The runner managers, by key, with the type that the resources accept. Only `ssh_key_pem` is sensitive, so that the map can \
+                 be used in `for_each`.",
+        },
     )
 }

@@ -8,7 +8,7 @@ use serde_json::{Value as Json, json};
 /// The read of a configuration with these attributes; the others are null.
 async fn read(attributes: Json) -> (Option<Json>, Diagnostics) {
     let mut diags = Diagnostics::default();
-    let state = Deployment.read(&mut diags, config(attributes), Value::Null).await;
+    let state = Deployment.read(&mut diags, config(attributes)).await;
     (state.map(|state| serde_json::to_value(state.runner_managers).unwrap()), diags)
 }
 

@@ -8,14 +8,14 @@ use crate::{
     client::{Level, Snapshot},
     config::{
         computed::optional_value,
-        manager::{self, RunnerManagerArgs, RunnerManagers},
+        manager::{self, RunnerManagers, required_managers},
         observed::{Observed, count},
         timeouts::{ReadTimeout, duration_or},
     },
     explain::Explained,
     schema::{
-        AttributePath, AttributeType, Diagnostics, Schema, Value, attributes, computed, optional, required,
-        schema as schema_of,
+        AttributePath, AttributeType, Diagnostics, Schema, Value, attribute_map, computed_as,
+        computed_boolean, computed_number, computed_text, object, object_schema,
     },
 };
 
@@ -125,16 +125,10 @@ impl ManagerStatus {
 
 impl StatusState {
     pub(super) fn check(&self, diags: &mut Diagnostics) {
-        manager::check_all(&self.runner_managers, &AttributePath::new("runner_managers"), diags);
+        manager::check_map(&self.runner_managers, diags);
         if let Value::Value(timeouts) = &self.timeouts {
             timeouts.check(&AttributePath::new("timeouts"), diags);
         }
-    }
-
-    /// The managers by key. At a read every value is known.
-    pub(super) fn known_managers(&self) -> BTreeMap<String, RunnerManagerArgs> {
-        let entries = self.runner_managers.iter().flatten();
-        entries.filter_map(|(key, manager)| Some((key.clone(), manager.as_ref_option()?.clone()))).collect()
     }
 
     pub(super) fn timeout(&self) -> Duration {
@@ -143,63 +137,37 @@ impl StatusState {
 }
 
 pub(super) fn schema() -> Schema {
-    use AttributeType::{AttributeMap, AttributeSingle, Bool, List, Number, String};
-    let drain = attributes([
-        ("id", computed(String, "ID of the drain.")),
-        ("mode", computed(String, "`graceful` or `forceful`.")),
-        ("reason", computed(String, "Reason in the request of the drain.")),
-    ]);
-    let mut status = attributes([
-        ("reachable", computed(Bool, "Whether the wrapper responded.")),
-        (
-            "state",
-            computed(
-                String,
-                "State of the runner in the report of the wrapper: `running`, `in_shutdown`, `stopped` or `unknown`.",
-            ),
-        ),
-        ("level", computed(String, "Health level of the runner.")),
-        ("level_max", computed(String, "Maximum level that the wrapper can check.")),
-        ("reasons", computed(List(Box::new(String)), "Why the next health level is not reached.")),
-        ("jobs", computed(Number, "Number of running jobs.")),
-        ("oldest_job_seconds", computed(Number, "Age of the oldest running job, in seconds.")),
-        (
-            "jobs_succeeded",
-            computed(Number, "Number of jobs that have succeeded since the start of the process."),
-        ),
-        ("jobs_failed", computed(Number, "Number of jobs that have failed since the start of the process.")),
-        (
-            "drain",
-            computed(AttributeSingle(drain), "The current drain, or the drain that stopped the runner."),
-        ),
-        (
-            "failure_reason",
-            computed(String, "Reason that the wrapper reports for an exit or a failed start."),
-        ),
-        ("error", computed(String, "Why the wrapper did not respond; null if it responded.")),
-        ("error_code", computed(String, "Code of `error`, such as `connect_failed`.")),
-    ]);
+    use AttributeType::{AttributeMap, AttributeSingle, List, String};
+    let drain = attribute_map! {
+        id: computed_text => "ID of the drain.",
+        mode: computed_text => "`graceful` or `forceful`.",
+        reason: computed_text => "Reason in the request of the drain.",
+    };
+    let mut status = attribute_map! {
+        reachable: computed_boolean => "Whether the wrapper responded.",
+        state: computed_text => "State of the runner in the report of the wrapper: `running`, `in_shutdown`, `stopped` or `unknown`.",
+        level: computed_text => "Health level of the runner.",
+        level_max: computed_text => "Maximum level that the wrapper can check.",
+        reasons: computed_as(List(Box::new(String))) => "Why the next health level is not reached.",
+        jobs: computed_number => "Number of running jobs.",
+        oldest_job_seconds: computed_number => "Age of the oldest running job, in seconds.",
+        jobs_succeeded: computed_number => "Number of jobs that have succeeded since the start of the process.",
+        jobs_failed: computed_number => "Number of jobs that have failed since the start of the process.",
+        drain: computed_as(AttributeSingle(drain)) => "The current drain, or the drain that stopped the runner.",
+        failure_reason: computed_text => "Reason that the wrapper reports for an exit or a failed start.",
+        error: computed_text => "Why the wrapper did not respond; null if it responded.",
+        error_code: computed_text => "Code of `error`, such as `connect_failed`.",
+    };
     status.extend(Observed::attributes());
-    schema_of(
+    object_schema(
         0,
         "Reads the current status of runner managers from their wrappers. A runner manager that cannot be reached is not an error: its entry \
          has the cause.",
-        [
-            (
-                "runner_managers",
-                required(
-                    AttributeMap(RunnerManagerArgs::attributes()),
-                    "The runner managers, by key. May be empty.",
-                ),
-            ),
-            ("timeouts", optional(AttributeSingle(ReadTimeout::attributes("30s")), "Timeouts.")),
-            (
-                "managers",
-                computed(
-                    AttributeMap(status),
-                    "Status of each runner manager, by key. Values that the wrapper does not report are null, never zero.",
-                ),
-            ),
-        ],
+        attribute_map! {
+            runner_managers: required_managers => "The runner managers, by key. May be empty.",
+            timeouts: object(ReadTimeout::attributes("30s")) => "Timeouts.",
+            managers: computed_as(AttributeMap(status)) =>
+                "Status of each runner manager, by key. Values that the wrapper does not report are null, never zero.",
+        },
     )
 }

@@ -18,8 +18,8 @@ use crate::{
     explain::drain::{self, Planned},
     process::Configured,
     schema::{
-        AttributePath, AttributeType, Diagnostics, Schema, Value, computed, optional, required,
-        schema as schema_of,
+        AttributePath, Diagnostics, Schema, Value, attribute_map, computed_text, object, object_schema,
+        required_object, required_text,
     },
 };
 
@@ -134,42 +134,21 @@ impl DrainState {
 
 /// The schema of the resource.
 pub(super) fn schema() -> Schema {
-    let mut schema = schema_of(
+    let mut schema = object_schema(
         0,
         "Drains one runner manager when this resource is destroyed: the runner is shut down gracefully, and the destroy completes when its \
          process has exited. Terraform destroys the objects that this resource refers to, above all the instance, only after that.",
-        [
-            (
-                "id",
-                computed(
-                    AttributeType::String,
-                    "Unique identifier: `<instance_name>@<address>#<random>`. After a `moved` block it is `adopted#<random>` until the \
-                     next apply.",
-                ),
-            ),
-            (
-                "instance_id",
-                required(
-                    AttributeType::String,
-                    "Identifier of the instance. This is the only attribute whose change replaces the resource, and so drains the old \
-                     runner. Use an identifier that is known at plan time and changes only when the instance is replaced.",
-                ),
-            ),
-            (
-                "runner_manager",
-                required(
-                    AttributeType::AttributeSingle(RunnerManagerArgs::attributes()),
-                    "The runner manager to drain: an entry of GRIT's `grit_runner_managers`.",
-                ),
-            ),
-            (
-                "timeouts",
-                optional(
-                    AttributeType::AttributeSingle(DeleteTimeout::attributes(&human(DRAIN_TIMEOUT))),
-                    "Timeouts.",
-                ),
-            ),
-        ],
+        attribute_map! {
+            id: computed_text =>
+                "Unique identifier: `<instance_name>@<address>#<random>`. After a `moved` block it is `adopted#<random>` until the \
+                 next apply.",
+            instance_id: required_text =>
+                "Identifier of the instance. This is the only attribute whose change replaces the resource, and so drains the old \
+                 runner. Use an identifier that is known at plan time and changes only when the instance is replaced.",
+            runner_manager: required_object(RunnerManagerArgs::attributes()) =>
+                "The runner manager to drain: an entry of GRIT's `grit_runner_managers`.",
+            timeouts: object(DeleteTimeout::attributes(&human(DRAIN_TIMEOUT))) => "Timeouts.",
+        },
     );
     schema.block.attributes.extend(option_attributes());
     schema

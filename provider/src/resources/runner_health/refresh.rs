@@ -10,6 +10,7 @@ use tokio::time::{Instant, timeout_at};
 use super::state::{Evidence, HEALTHY, HealthState, UNHEALTHY};
 use crate::{
     client::{ClientError, Level, Snapshot, Wrapper},
+    config::manager,
     explain::{self, health},
     fleet::{self, health::HealthPolicy},
     log_key,
@@ -38,7 +39,7 @@ enum Found {
 pub(super) async fn check(known: &Configured, state: &HealthState) -> RefreshResult {
     let deadline = Instant::now() + REFRESH_TIMEOUT;
     let policy = &state.policy(known, Instant::now(), REFRESH_TIMEOUT);
-    let found = fleet::for_each(state.known_managers(), |key, manager| async move {
+    let found = fleet::for_each(manager::known(&state.runner_managers), |key, manager| async move {
         let client = match known.client(&key, &manager) {
             Ok(client) => client.until(deadline),
             Err(error) => return Found::Unreachable(error.to_string()),

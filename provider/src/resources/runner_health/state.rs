@@ -11,7 +11,7 @@ use crate::{
     config::{
         computed::{optional_value, rfc3339},
         enum_attribute::{self, EnumAttribute, member},
-        manager::{self, RunnerManagerArgs, RunnerManagers},
+        manager::{self, RunnerManagers},
         number::{check_whole, whole},
         observed::Observed,
         retry::RetryArgs,
@@ -133,12 +133,6 @@ impl Evidence {
 }
 
 impl HealthState {
-    /// The runner managers by key. At apply, all values are known.
-    pub(super) fn known_managers(&self) -> BTreeMap<String, RunnerManagerArgs> {
-        let entries = self.runner_managers.iter().flatten();
-        entries.filter_map(|(key, manager)| Some((key.clone(), manager.as_ref_option()?.clone()))).collect()
-    }
-
     pub(super) fn policy(&self, known: &Configured, start: Instant, timeout: Duration) -> HealthPolicy {
         HealthPolicy {
             start,
@@ -200,7 +194,7 @@ impl HealthState {
     }
 
     pub(super) fn check(&self, diags: &mut Diagnostics) {
-        manager::check_all(&self.runner_managers, &AttributePath::new("runner_managers"), diags);
+        manager::check_map(&self.runner_managers, diags);
         enum_attribute::check::<Wanted>(&self.level, AttributePath::new("level"), diags);
         check_whole(&self.min_jobs, 1..=1_000_000, AttributePath::new("min_jobs"), diags);
         if let (Value::Value(_), false) = (&self.min_jobs, self.level.is_unknown())

@@ -1,14 +1,12 @@
 //! The evidence that a runner has exited, or that its shutdown is in progress.
 
-use std::collections::HashMap;
-
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 
 use crate::{
     client::Snapshot,
     config::computed::{optional_value, rfc3339},
-    schema::{Attribute, AttributeType, Value, attributes, computed},
+    schema::{Attributes, Value, attribute_map, computed_text},
 };
 
 const STOPPED: &str = "stopped";
@@ -71,26 +69,16 @@ impl Evidence {
         self.state.as_ref_option().is_some_and(|state| states.contains(&state.as_str()))
     }
 
-    pub(super) fn attributes() -> HashMap<String, Attribute> {
-        let text = |description: &str| computed(AttributeType::String, description);
-        attributes([
-            (
-                "state",
-                text(
-                    "`stopped`: the wrapper reported the exit of the process; `assumed_terminated`: the host was unreachable, and you \
-                     confirmed that it is gone; `draining` or `terminating`: the shutdown is in progress (`wait = false`).",
-                ),
-            ),
-            ("exit", text("Exit status of the runner process, such as `exit code 0`.")),
-            (
-                "outcome",
-                text(
-                    "Result of the drain: `clean`, `jobs_aborted`, `killed`, `failed`, `unknown` or `no_runner`.",
-                ),
-            ),
-            ("drain_id", text("Identifier of the drain on the host.")),
-            ("wrapper", text("`grit-wrapper` with its version, or `upstream`.")),
-            ("verified_at", text("Time at which the exit was verified (RFC 3339, UTC).")),
-        ])
+    pub(super) fn attributes() -> Attributes {
+        attribute_map! {
+            state: computed_text =>
+                "`stopped`: the wrapper reported the exit of the process; `assumed_terminated`: the host was unreachable, and you \
+                 confirmed that it is gone; `draining` or `terminating`: the shutdown is in progress (`wait = false`).",
+            exit: computed_text => "Exit status of the runner process, such as `exit code 0`.",
+            outcome: computed_text => "Result of the drain: `clean`, `jobs_aborted`, `killed`, `failed`, `unknown` or `no_runner`.",
+            drain_id: computed_text => "Identifier of the drain on the host.",
+            wrapper: computed_text => "`grit-wrapper` with its version, or `upstream`.",
+            verified_at: computed_text => "Time at which the exit was verified (RFC 3339, UTC).",
+        }
     }
 }

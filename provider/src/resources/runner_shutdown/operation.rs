@@ -8,14 +8,14 @@ use tokio::time::Instant;
 use super::{
     RunnerShutdown,
     evidence::Evidence,
-    state::{DRAINING, INCOMPLETE, ShutdownState, TERMINATED, at},
+    state::{DRAINING, INCOMPLETE, ShutdownState, TERMINATED},
 };
 use crate::{
     assume_terminated,
     call::call,
     config::{
         drain::DRAIN_ATTEMPTS,
-        manager::{InvalidManager, RunnerManagerArgs},
+        manager::{self, InvalidManager, RunnerManagerArgs},
         text::set,
     },
     explain::{
@@ -180,7 +180,7 @@ fn record<'a>(
     for (key, (open, outcome)) in outcomes {
         let found = match outcome {
             Ok(Drained::Ended(ended)) => {
-                report_end(diags, &key, &at(&key), subject, &open.policy, &ended);
+                report_end(diags, &key, &manager::at(&key), subject, &open.policy, &ended);
                 Evidence::stopped(&ended.snapshot, now)
             }
             Ok(Drained::InProgress(drain)) => {
@@ -201,7 +201,7 @@ fn record<'a>(
                 } else {
                     let setting = open.setting.unwrap_or(AssumeSetting::Attribute);
                     drain::assumed_terminated(&key, attempts, waited, &error, setting)
-                        .warning(at(&key), diags);
+                        .warning(manager::at(&key), diags);
                     Evidence::assumed()
                 }
             }
@@ -229,11 +229,11 @@ fn report_failures(
             Failure::NotDrained(failure) => {
                 let path = match &failure {
                     NotDrained::TooFewPeers(_) => AttributePath::new("guard"),
-                    _ => at(&key),
+                    _ => manager::at(&key),
                 };
                 (path, drain::not_drained(&key, &failure, &open.identifier(), open.setting, subject))
             }
-            Failure::Invalid(invalid) => (at(&key), health::invalid_manager(&key, invalid)),
+            Failure::Invalid(invalid) => (manager::at(&key), health::invalid_manager(&key, invalid)),
         };
         if !others.is_empty() {
             explained.happened = format!("{} {others}", explained.happened);

@@ -8,15 +8,15 @@ use super::evidence::Evidence;
 use crate::{
     config::{
         drain::{CallbackArgs, DRAIN_TIMEOUT, DrainOptions, GuardArgs, option_attributes},
-        manager::{self, RunnerManagerArgs, RunnerManagers},
+        manager::{self, RunnerManagerArgs, RunnerManagers, required_managers},
         retry::RetryArgs,
         timeouts::{WaitTimeouts, duration_or},
     },
     duration::human,
     explain::drain::Subject,
     schema::{
-        AttributePath, AttributeType, Diagnostics, Schema, Value, computed, optional, required,
-        schema as schema_of,
+        AttributePath, AttributeType, Diagnostics, Schema, Value, attribute_map, boolean, computed_as,
+        computed_text, object, object_schema, text_map,
     },
 };
 
@@ -96,7 +96,7 @@ impl ShutdownState {
     }
 
     pub(super) fn check(&self, diags: &mut Diagnostics) {
-        manager::check_all(&self.runner_managers, &AttributePath::new("runner_managers"), diags);
+        manager::check_map(&self.runner_managers, diags);
         self.options().check(diags);
         if let Value::Value(timeouts) = &self.timeouts {
             timeouts.check(&AttributePath::new("timeouts"), diags);
@@ -104,68 +104,31 @@ impl ShutdownState {
     }
 }
 
-/// The path of a manager.
-pub(super) fn at(key: &str) -> AttributePath {
-    AttributePath::new("runner_managers").key(key.to_owned())
-}
-
 /// The schema of the resource.
 pub(super) fn schema() -> Schema {
-    let mut schema = schema_of(
+    let mut schema = object_schema(
         0,
         "Shuts down the runners of another deployment version when this resource is created, and waits until they have exited. An \
          update shuts down only the runner managers that are new or have not exited. Destroy has no effect.",
-        [
-            ("id", computed(AttributeType::String, "Unique identifier, also of the drains on the hosts.")),
-            (
-                "runner_managers",
-                required(
-                    AttributeType::AttributeMap(RunnerManagerArgs::attributes()),
-                    "The runner managers of the other deployment version. Messages identify each one by its key in this map. May be empty.",
-                ),
-            ),
-            (
-                "wait",
-                optional(
-                    AttributeType::Bool,
-                    "Wait until the runners have exited. `false`: return when each shutdown is in progress. Default `true`.",
-                ),
-            ),
-            (
-                "triggers",
-                optional(
-                    AttributeType::Map(Box::new(AttributeType::String)),
-                    "Arbitrary values. A change of any value repeats the shutdown for all runner managers, for example because a runner was \
-                     started again.",
-                ),
-            ),
-            (
-                "timeouts",
-                optional(
-                    AttributeType::AttributeSingle(WaitTimeouts::attributes(
-                        &human(DRAIN_TIMEOUT),
-                        ": connections, the check of the peers, the request, and the wait for the exit of the processes",
-                    )),
-                    "Timeouts.",
-                ),
-            ),
-            (
-                "status",
-                computed(
-                    AttributeType::String,
-                    "`terminated`; `draining` if shutdowns are in progress (`wait = false`); `incomplete` after a failed update, which the \
-                     next apply resumes.",
-                ),
-            ),
-            (
-                "managers",
-                computed(
-                    AttributeType::AttributeMap(Evidence::attributes()),
-                    "Evidence of the exit of each runner, by key. Unknown values are null, never zero. With upstream's wrapper, `exit`, \
-                     `outcome` and `drain_id` are unknown.",
-                ),
-            ),
-        ],
+        attribute_map! {
+            id: computed_text => "Unique identifier, also of the drains on the hosts.",
+            runner_managers: required_managers =>
+                "The runner managers of the other deployment version. Messages identify each one by its key in this map. May be empty.",
+            wait: boolean => "Wait until the runners have exited. `false`: return when each shutdown is in progress. Default `true`.",
+            triggers: text_map =>
+                "Arbitrary values. A change of any value repeats the shutdown for all runner managers, for example because a runner was \
+                 started again.",
+            timeouts: object(WaitTimeouts::attributes(
+                &human(DRAIN_TIMEOUT),
+                ": connections, the check of the peers, the request, and the wait for the exit of the processes",
+            )) => "Timeouts.",
+            status: computed_text =>
+                "`terminated`; `draining` if shutdowns are in progress (`wait = false`); `incomplete` after a failed update, which the \
+                 next apply resumes.",
+            managers: computed_as(AttributeType::AttributeMap(Evidence::attributes())) =>
+                "Evidence of the exit of each runner, by key. Unknown values are null, never zero. With upstream's wrapper, `exit`, \
+                 `outcome` and `drain_id` are unknown.",
+        },
     );
     schema.block.attributes.extend(option_attributes());
     schema

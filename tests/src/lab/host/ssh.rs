@@ -167,7 +167,7 @@ impl Ssh {
 
     /// The name of the server for the log.
     pub fn kind(&self) -> &'static str {
-        match self.server {
+        match &self.server {
             Server::Real(_) => "the system's sshd",
             Server::Embedded(_) => "the embedded one, which stands in for sshd",
             Server::Shared(shared) => shared.kind,

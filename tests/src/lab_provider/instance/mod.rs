@@ -16,7 +16,7 @@ use std::{
 use async_trait::async_trait;
 use grit_provider::{
     call::call,
-    schema::{AttributePath, Diagnostics, DiagnosticsExt, Resource, ResourceExt, Schema, Value, ValueEmpty},
+    schema::{AttributePath, Diagnostics, DiagnosticsExt, Resource, Schema, Value},
 };
 use serde::{Serialize, de::DeserializeOwned};
 
@@ -84,32 +84,18 @@ impl<S> InstanceResource<S> {
     }
 }
 
-impl<S: InstanceState> ResourceExt for InstanceResource<S> {}
-
 #[async_trait]
 impl<S: InstanceState> Resource for InstanceResource<S> {
     type State<'a> = S;
-    type PrivateState<'a> = ValueEmpty;
-    type ProviderMetaState<'a> = ValueEmpty;
 
     fn schema(&self, _: &mut Diagnostics) -> Option<Schema> {
         Some(S::schema())
     }
 
-    async fn validate<'a>(&self, _: &mut Diagnostics, _: S) -> Option<()> {
-        Some(())
-    }
-
-    async fn read<'a>(
-        &self,
-        diags: &mut Diagnostics,
-        state: S,
-        private: ValueEmpty,
-        _: ValueEmpty,
-    ) -> Option<(S, ValueEmpty)> {
+    async fn read<'a>(&self, diags: &mut Diagnostics, state: S) -> Option<S> {
         let cloud = self.cloud.get(diags)?;
         match api::read(&cloud, state.id()).await {
-            Ok(Some(instance)) => Some((state.created(instance), private)),
+            Ok(Some(instance)) => Some(state.created(instance)),
             Ok(None) => {
                 call().gone();
                 None
@@ -121,14 +107,8 @@ impl<S: InstanceState> Resource for InstanceResource<S> {
         }
     }
 
-    async fn plan_create<'a>(
-        &self,
-        _: &mut Diagnostics,
-        proposed: S,
-        _: S,
-        _: ValueEmpty,
-    ) -> Option<(S, ValueEmpty)> {
-        Some((proposed.planned(), ValueEmpty::default()))
+    async fn plan_create<'a>(&self, _: &mut Diagnostics, proposed: S) -> Option<S> {
+        Some(proposed.planned())
     }
 
     async fn plan_update<'a>(
@@ -136,35 +116,15 @@ impl<S: InstanceState> Resource for InstanceResource<S> {
         _: &mut Diagnostics,
         prior: S,
         proposed: S,
-        _: S,
-        private: ValueEmpty,
-        _: ValueEmpty,
-    ) -> Option<(S, ValueEmpty, Vec<AttributePath>)> {
+    ) -> Option<(S, Vec<AttributePath>)> {
         let replaced = prior.replaced_by(&proposed).into_iter().map(AttributePath::new).collect();
-        Some((proposed, private, replaced))
+        Some((proposed, replaced))
     }
 
-    async fn plan_destroy<'a>(
-        &self,
-        _: &mut Diagnostics,
-        _: S,
-        private: ValueEmpty,
-        _: ValueEmpty,
-    ) -> Option<ValueEmpty> {
-        Some(private)
-    }
-
-    async fn create<'a>(
-        &self,
-        diags: &mut Diagnostics,
-        planned: S,
-        _: S,
-        private: ValueEmpty,
-        _: ValueEmpty,
-    ) -> Option<(S, ValueEmpty)> {
+    async fn create<'a>(&self, diags: &mut Diagnostics, planned: S) -> Option<S> {
         let cloud = self.cloud.get(diags)?;
         match api::create(&cloud, planned.name(), planned.runner_version()).await {
-            Ok(instance) => Some((planned.created(instance), private)),
+            Ok(instance) => Some(planned.created(instance)),
             Err(error) => {
                 diags.fail("Instance was not created", format!("{error:#}"));
                 None
@@ -172,15 +132,7 @@ impl<S: InstanceState> Resource for InstanceResource<S> {
         }
     }
 
-    async fn update<'a>(
-        &self,
-        diags: &mut Diagnostics,
-        _: S,
-        _: S,
-        _: S,
-        _: ValueEmpty,
-        _: ValueEmpty,
-    ) -> Option<(S, ValueEmpty)> {
+    async fn update<'a>(&self, diags: &mut Diagnostics, _: S, _: S) -> Option<S> {
         diags.fail(
             "Instance cannot be updated",
             "Every change of an instance replaces it, so this call is a bug.",
@@ -188,13 +140,7 @@ impl<S: InstanceState> Resource for InstanceResource<S> {
         None
     }
 
-    async fn destroy<'a>(
-        &self,
-        diags: &mut Diagnostics,
-        prior: S,
-        _: ValueEmpty,
-        _: ValueEmpty,
-    ) -> Option<()> {
+    async fn destroy<'a>(&self, diags: &mut Diagnostics, prior: S) -> Option<()> {
         let cloud = self.cloud.get(diags)?;
         match api::destroy(&cloud, prior.id()).await {
             Ok(()) => Some(()),
@@ -205,7 +151,7 @@ impl<S: InstanceState> Resource for InstanceResource<S> {
         }
     }
 
-    async fn import<'a>(&self, diags: &mut Diagnostics, _: String) -> Option<(S, ValueEmpty)> {
+    async fn import<'a>(&self, diags: &mut Diagnostics, _: String) -> Option<S> {
         diags.fail("Import is not supported", "No test imports an instance.");
         None
     }
