@@ -1,5 +1,7 @@
 //! The actions: `terraform apply -invoke=action.TYPE.NAME`, on Terraform 1.14 and later.
 
+mod upstream;
+
 use std::{
     io::{BufRead as _, BufReader, Write as _},
     net::TcpListener,

@@ -19,15 +19,14 @@ use grit_proto::runner_wrapper::{
 };
 use grit_tests::{
     lab::{Lab, cloud::Instance},
-    rollout::PATIENCE,
-    terraform::{Workspace, core},
+    terraform::Workspace,
 };
 use serde_json::{Value as Json, json};
 use tonic::{Request, Response, Status};
 
 /// The stand-in. Its runner takes `drain` to exit.
 #[derive(Clone)]
-struct Upstream {
+pub(super) struct Upstream {
     life: Arc<Mutex<Life>>,
 }
 
@@ -44,7 +43,7 @@ struct Life {
 }
 
 impl Upstream {
-    fn new(starts_in: Duration, drain: Duration) -> Self {
+    pub(super) fn new(starts_in: Duration, drain: Duration) -> Self {
         let life = Life {
             starts_at: Instant::now() + starts_in,
             asked: None,
@@ -62,7 +61,7 @@ impl Upstream {
         upstream
     }
 
-    fn status(&self) -> i32 {
+    pub(super) fn status(&self) -> i32 {
         let life = self.life.lock().unwrap();
         let status = match life.asked {
             _ if Instant::now() < life.starts_at => RunnerStatus::Unknown,
@@ -82,20 +81,20 @@ impl Upstream {
     }
 
     /// The runner exits now.
-    fn exit(&self) {
+    pub(super) fn exit(&self) {
         self.life.lock().unwrap().drain = Duration::ZERO;
     }
 
-    fn callbacks(&self) -> Vec<String> {
+    pub(super) fn callbacks(&self) -> Vec<String> {
         self.life.lock().unwrap().callbacks.clone()
     }
 
-    fn requests(&self) -> usize {
+    pub(super) fn requests(&self) -> usize {
         self.life.lock().unwrap().requests
     }
 
     /// Serves on a loopback port until the test's process ends.
-    fn serve(&self) -> SocketAddr {
+    pub(super) fn serve(&self) -> SocketAddr {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         listener.set_nonblocking(true).unwrap();
@@ -147,7 +146,7 @@ impl ProcessWrapper for Upstream {
     }
 }
 
-fn manager(instance: &Instance, wrapper: SocketAddr) -> Json {
+pub(super) fn manager(instance: &Instance, wrapper: SocketAddr) -> Json {
     Instance { wrapper_address: format!("tcp://{wrapper}"), ..instance.clone() }.runner_manager()
 }
 
@@ -244,65 +243,6 @@ fn stuck_upstream_shutdown_fails_drain() {
     assert!(errors[0].1.contains("`in_shutdown`") && errors[0].1.ends_with("Code: timed_out"), "{errors:?}");
     assert!(upstream.requests() >= 1);
     assert_eq!(workspace.state().unwrap().at("grit_runner_drain.m1").len(), 1, "the guard is kept");
-}
-
-/// The actions: a drain in two invocations, with a callback, and what upstream's wrapper cannot do.
-#[test]
-fn actions_with_upstream_wrapper() {
-    if !core().has_actions() {
-        return;
-    }
-    let lab = Lab::start().unwrap();
-    let (instance, _host) = lab.cloud().create("m1", "19.2.0").unwrap();
-    let upstream = Upstream::new(Duration::ZERO, Duration::MAX);
-    let managers = json!({ "m1": manager(&instance, upstream.serve()) });
-    let drain = |wait: bool| {
-        json!({ "config": {
-            "runner_managers": managers, "wait": wait, "timeouts": { "invoke": "60s" },
-            "shutdown_callback": { "url": "http://localhost/x" },
-        } })
-    };
-    let other =
-        json!({ "m1": { "config": { "runner_managers": managers, "timeouts": { "invoke": "60s" } } } });
-    let main = json!({
-        "terraform": { "required_providers": { "grit": { "source": "runner-tools/grit" } } },
-        "provider": { "grit": { "ssh": { "private_key_path": lab.client_key().path } } },
-        "action": {
-            "grit_drain": { "start": drain(false), "finish": drain(true) },
-            "grit_start": other,
-            "grit_cancel_drain": other,
-        },
-    });
-    let workspace = Workspace::new(&["grit"]).unwrap();
-    workspace.write("main.tf.json", &main.to_string()).unwrap();
-    let invoke = |action: &str| {
-        workspace.run(["apply", "-json", "-auto-approve", &format!("-invoke=action.{action}")]).unwrap()
-    };
-    let nothing = invoke("grit_cancel_drain.m1").succeeded();
-    assert!(nothing.stdout.contains("m1: no drain is in progress"), "{}", nothing.stdout);
-
-    let started = invoke("grit_drain.start").succeeded();
-    assert!(started.stdout.contains("m1: the shutdown is in progress"), "{}", started.stdout);
-    assert_eq!(started.warnings(), []);
-    assert_eq!(upstream.callbacks(), ["POST http://localhost/x"]);
-    let refused = invoke("grit_cancel_drain.m1").failed();
-    assert!(refused.errors()[0].1.contains("cannot cancel a drain"), "{:?}", refused.errors());
-
-    let arguments = ["apply", "-auto-approve", "-no-color", "-invoke=action.grit_drain.finish"];
-    let session = workspace.start(arguments).unwrap();
-    session.wait_for_text("m1: draining", PATIENCE);
-    upstream.exit();
-    let finished = session.wait(PATIENCE);
-    assert_eq!(finished.code, Some(0), "{}", finished.output);
-    for part in ["m1: the runner exited after ", "Shutdown callback of m1 was not sent"] {
-        assert!(finished.output.contains(part), "{part}: {}", finished.output);
-    }
-    assert_eq!((upstream.status(), upstream.requests()), (RunnerStatus::Stopped.into(), 1));
-
-    let again = invoke("grit_drain.finish").succeeded();
-    assert!(again.stdout.contains("m1: the runner had already exited"), "{}", again.stdout);
-    let refused = invoke("grit_start.m1").failed();
-    assert!(refused.errors()[0].1.contains("cannot start a runner"), "{:?}", refused.errors());
 }
 
 /// A gRPC C-core server instead of upstream's grpc-go, which is not available here.

@@ -1,0 +1,68 @@
+//! The actions with upstream's wrapper: a drain in two invocations, with a callback, and what that wrapper cannot do.
+
+use std::time::Duration;
+
+use grit_proto::runner_wrapper::Status as RunnerStatus;
+use grit_tests::{lab::Lab, rollout::PATIENCE, terraform::Workspace};
+use serde_json::json;
+
+use super::none_here;
+use crate::upstream_wrapper::{Upstream, manager};
+
+#[test]
+fn upstream_drain_in_two_invocations_and_what_is_not_supported() {
+    if none_here() {
+        return;
+    }
+    let lab = Lab::start().unwrap();
+    let (instance, _host) = lab.cloud().create("m1", "19.2.0").unwrap();
+    let upstream = Upstream::new(Duration::ZERO, Duration::MAX);
+    let managers = json!({ "m1": manager(&instance, upstream.serve()) });
+    let drain = |wait: bool| {
+        json!({ "config": {
+            "runner_managers": managers, "wait": wait, "timeouts": { "invoke": "60s" },
+            "shutdown_callback": { "url": "http://localhost/x" },
+        } })
+    };
+    let other =
+        json!({ "m1": { "config": { "runner_managers": managers, "timeouts": { "invoke": "60s" } } } });
+    let main = json!({
+        "terraform": { "required_providers": { "grit": { "source": "runner-tools/grit" } } },
+        "provider": { "grit": { "ssh": { "private_key_path": lab.client_key().path } } },
+        "action": {
+            "grit_drain": { "start": drain(false), "finish": drain(true) },
+            "grit_start": other,
+            "grit_cancel_drain": other,
+        },
+    });
+    let workspace = Workspace::new(&["grit"]).unwrap();
+    workspace.write("main.tf.json", &main.to_string()).unwrap();
+    let invoke = |action: &str| {
+        workspace.run(["apply", "-json", "-auto-approve", &format!("-invoke=action.{action}")]).unwrap()
+    };
+    let nothing = invoke("grit_cancel_drain.m1").succeeded();
+    assert!(nothing.stdout.contains("m1: no drain is in progress"), "{}", nothing.stdout);
+
+    let started = invoke("grit_drain.start").succeeded();
+    assert!(started.stdout.contains("m1: the shutdown is in progress"), "{}", started.stdout);
+    assert_eq!(started.warnings(), []);
+    assert_eq!(upstream.callbacks(), ["POST http://localhost/x"]);
+    let refused = invoke("grit_cancel_drain.m1").failed();
+    assert!(refused.errors()[0].1.contains("cannot cancel a drain"), "{:?}", refused.errors());
+
+    let arguments = ["apply", "-auto-approve", "-no-color", "-invoke=action.grit_drain.finish"];
+    let session = workspace.start(arguments).unwrap();
+    session.wait_for_text("m1: draining", PATIENCE);
+    upstream.exit();
+    let finished = session.wait(PATIENCE);
+    assert_eq!(finished.code, Some(0), "{}", finished.output);
+    for part in ["m1: the runner exited after ", "Shutdown callback of m1 was not sent"] {
+        assert!(finished.output.contains(part), "{part}: {}", finished.output);
+    }
+    assert_eq!((upstream.status(), upstream.requests()), (RunnerStatus::Stopped.into(), 1));
+
+    let again = invoke("grit_drain.finish").succeeded();
+    assert!(again.stdout.contains("m1: the runner had already exited"), "{}", again.stdout);
+    let refused = invoke("grit_start.m1").failed();
+    assert!(refused.errors()[0].1.contains("cannot start a runner"), "{:?}", refused.errors());
+}
