@@ -1,6 +1,7 @@
 //! End-to-end tests, one file per subject. They are one binary, so that all of them run in parallel.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
+mod acceptance;
 mod actions;
 mod boot_verify;
 mod ci_component;

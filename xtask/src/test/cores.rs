@@ -69,7 +69,8 @@ const WITHOUT: [&str; 13] = [
 ];
 
 /// Prefixes of end-to-end tests that every run executes on the oldest and the newest core.
-const QUICK: [&str; 9] = [
+const QUICK: [&str; 10] = [
+    "acceptance::",
     "actions::",
     "demo::demo_rollout",
     "deployment::every_source",
