@@ -33,22 +33,28 @@ enum Way {
     DirectTcp,
     Jump,
     JumpShared,
+    JumpTwo,
     ProxyCommand,
     ProxyCommandSsh,
     SshDefault,
     SshCurve25519,
+    SshJump,
+    SshJumpTwo,
     SshForward,
 }
 
-const WAYS: [(Way, &str); 10] = [
+const WAYS: [(Way, &str); 13] = [
     (Way::NoSsh, "no SSH: unix socket"),
     (Way::DirectUnix, "direct, unix socket"),
     (Way::DirectTcp, "direct, TCP"),
     (Way::Jump, "proxy_jump, own bastion session"),
     (Way::JumpShared, "proxy_jump, shared bastion session"),
+    (Way::JumpTwo, "proxy_jump, two bastions"),
     (Way::ProxyCommand, "proxy_command, as nc"),
     (Way::ProxyCommandSsh, "proxy_command, ssh -W bastion"),
     (Way::SshCurve25519, "ssh_command, ssh -W, curve25519"),
+    (Way::SshJump, "ssh_command, ssh -J -W, curve25519"),
+    (Way::SshJumpTwo, "ssh_command, ssh -J, two bastions"),
     (Way::SshDefault, "ssh_command, ssh -W, default KEX"),
     (Way::SshForward, "ssh -L and connect, default KEX"),
 ];
@@ -62,9 +68,10 @@ struct Sample {
 
 pub(super) fn run(settings: &Settings) -> anyhow::Result<Vec<Row>> {
     let site = Site::new(&[])?;
-    let bastion = Sshd::builder().authorize(&site.key).start()?;
+    let bastions =
+        [Sshd::builder().authorize(&site.key).start()?, Sshd::builder().authorize(&site.key).start()?];
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let bench = Bench { site, bastion, runtime };
+    let bench = Bench { site, bastions, runtime };
 
     let mut samples = WAYS.map(|_| Vec::new());
     // The first round warms the caches.
@@ -87,9 +94,19 @@ fn rows(samples: &[Vec<Sample>; WAYS.len()]) -> Vec<Row> {
     let (wall, cpu) = (of(Way::SshCurve25519, |it| it.wall), of(Way::SshCurve25519, |it| it.cpu));
     let judged = [Way::DirectUnix, Way::DirectTcp];
     let first = WAYS.iter().map(|(way, name)| {
-        let row = Row::new(BENCH, format!("first answer: {name}"), of(*way, |it| it.wall), "ms")
-            .against(format!("ssh -W curve25519, {wall:.0} ms"), wall);
-        if judged.contains(way) { row.budget_ratio(0.30) } else { row }
+        let row = Row::new(BENCH, format!("first answer: {name}"), of(*way, |it| it.wall), "ms");
+        let through_ssh = |peer, name: &str| {
+            let wall = of(peer, |it| it.wall);
+            row.clone().against(format!("{name}, {wall:.0} ms"), wall).budget_ratio(0.35)
+        };
+        match way {
+            Way::Jump => through_ssh(Way::SshJump, "ssh -J curve25519"),
+            Way::JumpTwo => through_ssh(Way::SshJumpTwo, "ssh -J two bastions"),
+            _ => {
+                let row = row.against(format!("ssh -W curve25519, {wall:.0} ms"), wall);
+                if judged.contains(way) { row.budget_ratio(0.30) } else { row }
+            }
+        }
     });
     let used = WAYS.iter().map(|(way, name)| {
         let row = Row::new(BENCH, format!("client CPU: {name}"), of(*way, |it| it.cpu), "ms")
@@ -101,7 +118,7 @@ fn rows(samples: &[Vec<Sample>; WAYS.len()]) -> Vec<Row> {
 
 struct Bench {
     site: Site,
-    bastion: Sshd,
+    bastions: [Sshd; 2],
     runtime: Runtime,
 }
 
@@ -113,7 +130,7 @@ impl Bench {
             _ => self.connector(way),
         }?;
         site::settle(&self.site.sshd)?;
-        site::settle(&self.bastion)?;
+        self.bastions.iter().try_for_each(site::settle)?;
         Ok(sample)
     }
 
@@ -145,26 +162,38 @@ impl Bench {
 
     /// The provider block of a connection method, and the wrapper's address.
     fn options(&self, way: Way) -> anyhow::Result<(SshOptions, String)> {
-        let site = &self.site;
+        let (site, [first, second]) = (&self.site, &self.bastions);
         let (unix, tcp) = (site.wrapper.unix_address(), site.wrapper.tcp_address());
         let (strategy, wrapper) = match way {
             Way::NoSsh | Way::SshForward => bail!("this way has no connector"),
             Way::DirectUnix => (StrategyOptions::Direct, unix),
             Way::DirectTcp => (StrategyOptions::Direct, tcp),
-            Way::Jump | Way::JumpShared => (StrategyOptions::ProxyJump(vec![site.hop(&self.bastion)?]), unix),
+            Way::Jump | Way::JumpShared => (StrategyOptions::ProxyJump(vec![site.hop(first)?]), unix),
+            Way::JumpTwo => (StrategyOptions::ProxyJump(vec![site.hop(first)?, site.hop(second)?]), unix),
             Way::ProxyCommand => {
                 let carry = terraform::built("carry")?.display().to_string();
                 let command = [carry.as_str(), "tcp", "{{host}}", "{{port}}"].map(str::to_owned);
                 (StrategyOptions::ProxyCommand(command.to_vec()), unix)
             }
             Way::ProxyCommandSsh => {
-                let command = site.ssh(&self.bastion, &["-W", "{{host}}:{{port}}"])?;
+                let command = site.ssh(first, &["-W", "{{host}}:{{port}}"])?;
                 (StrategyOptions::ProxyCommand(command), unix)
             }
             Way::SshDefault | Way::SshCurve25519 => {
                 let to = ["-W", "{{wrapper_host}}:{{wrapper_port}}"];
                 let kex: &[&str] = if way == Way::SshCurve25519 { &CURVE25519 } else { &[] };
                 let command = site.ssh(&site.sshd, &[kex, &to].concat())?;
+                (StrategyOptions::SshCommand(command), tcp)
+            }
+            // What `ssh -J` does: each jump host is the ProxyCommand of the next host.
+            Way::SshJump | Way::SshJumpTwo => {
+                let onward = [&CURVE25519[..], &["-W", "%h:%p"]].concat();
+                let mut through = through(&site.ssh(first, &onward)?);
+                if way == Way::SshJumpTwo {
+                    through = self::through(&site.ssh(second, &[&onward, &["-o", &through][..]].concat())?);
+                }
+                let to = ["-o", &through, "-W", "{{wrapper_host}}:{{wrapper_port}}"];
+                let command = site.ssh(&site.sshd, &[&CURVE25519[..], &to].concat())?;
                 (StrategyOptions::SshCommand(command), tcp)
             }
         };
@@ -198,6 +227,16 @@ impl Bench {
             _ => sample,
         }
     }
+}
+
+/// An option that connects with a command. Its arguments are quoted for the shell. An inner ssh, not the outer one, expands its `%h:%p`.
+fn through(command: &[String]) -> String {
+    let quoted = command.iter().map(|argument| {
+        let inner = argument.starts_with("ProxyCommand=");
+        let argument = if inner { argument.replace('%', "%%") } else { argument.clone() };
+        format!("'{}'", argument.replace('\'', r"'\''"))
+    });
+    format!("ProxyCommand={}", quoted.collect::<Vec<_>>().join(" "))
 }
 
 /// Runs one measurement. OpenSSH's clients must still be running when it returns.

@@ -125,7 +125,8 @@ impl Session {
             permit: Mutex::default(),
         };
         let config = Arc::new(algorithms::config(&trust, &session.limits));
-        let handler = Handler::new(Arc::clone(&session.observed), trust, spec.key.address.clone());
+        let relayed = !matches!(spec.via, Via::Tcp);
+        let handler = Handler::new(Arc::clone(&session.observed), trust, spec.key.address.clone(), relayed);
         let stream = RecordingStream::new(stream, session.transcript.clone(), end);
         let stream = BufReader::with_capacity(READ_BUFFER, stream);
 

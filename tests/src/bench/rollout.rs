@@ -1,0 +1,150 @@
+//! The main job as its users see it: one apply that replaces every runner manager, while each runs a job.
+//!
+//! The wall time of the apply is divided into phases by the event log. The ideal is what no tool can avoid: the instances boot and their
+//! runners poll, the last job of the old runners ends and their runners exit, the instances are removed. The overhead is the rest:
+//! Terraform, the health check after the last runner polls, the drains, and the destroys that wait for each other.
+
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+
+use super::{Row, Settings, median, milliseconds};
+use crate::{
+    lab::event::{Event, What},
+    rollout::{PATIENCE, Rollout, is_signal},
+};
+
+const BENCH: &str = "rollout";
+
+/// Number of managers, number of samples, and the budget of the overhead in milliseconds.
+const SIZES: [(usize, usize, Option<f64>); 4] =
+    [(1, 7, Some(600.0)), (4, 5, None), (16, 3, None), (64, 1, Some(1500.0))];
+
+/// Longer than the start of the new instances, so that each drain waits for a job.
+const JOB: Duration = Duration::from_secs(4);
+
+/// What one apply took, in milliseconds.
+#[derive(Debug, Default)]
+struct Phases {
+    /// From the start of Terraform to the request of the first instance.
+    plan: f64,
+    /// Until the last new runner polls. Ideal.
+    instances: f64,
+    /// Until the first old runner receives SIGQUIT.
+    proof: f64,
+    /// Until the last one does.
+    signals: f64,
+    /// Until the last old runner exits. Ideal.
+    jobs: f64,
+    /// Until the request to remove the first instance.
+    evidence: f64,
+    /// Until the last instance is removed. Ideal, as far as an instance needs it.
+    removal: f64,
+    /// Until the end of Terraform.
+    end: f64,
+}
+
+impl Phases {
+    fn overhead(&self) -> f64 {
+        self.plan + self.proof + self.signals + self.evidence + self.end
+    }
+
+    fn wall(&self) -> f64 {
+        self.overhead() + self.instances + self.jobs + self.removal
+    }
+}
+
+pub(super) fn run(settings: &Settings) -> anyhow::Result<Vec<Row>> {
+    let sizes = if settings.quick { &SIZES[..1] } else { &SIZES[..] };
+    let mut rows = Vec::new();
+    for (managers, samples, budget) in sizes {
+        let samples = rollouts(*managers, settings.samples(*samples))
+            .with_context(|| format!("a rollout of {managers} managers"))?;
+        rows.extend(rows_of(*managers, &samples, *budget));
+    }
+    Ok(rows)
+}
+
+fn rows_of(managers: usize, samples: &[Phases], budget: Option<f64>) -> Vec<Row> {
+    let of = |value: fn(&Phases) -> f64| median(&samples.iter().map(value).collect::<Vec<_>>());
+    let wall = of(Phases::wall);
+    let row = |name: &str, value| Row::new(BENCH, format!("{managers}: {name}"), value, "ms");
+    let overhead = row("overhead over the ideal", of(Phases::overhead));
+    let overhead = overhead.against(format!("the apply, {wall:.0} ms"), wall);
+    vec![
+        budget.map_or(overhead.clone(), |most| overhead.budget(most)),
+        row("of it: start of Terraform to first instance", of(|it| it.plan)),
+        row("of it: last runner polls to first SIGQUIT", of(|it| it.proof)),
+        row("of it: first SIGQUIT to last", of(|it| it.signals)),
+        row("of it: last exit to first removal", of(|it| it.evidence)),
+        row("of it: last removal to end of Terraform", of(|it| it.end)),
+        row("ideal: boot until all runners poll", of(|it| it.instances)),
+        row("ideal: last SIGQUIT to last exit", of(|it| it.jobs)),
+        row("ideal: removal of the instances", of(|it| it.removal)),
+    ]
+}
+
+/// Rolls the same managers to one version after the other.
+fn rollouts(managers: usize, samples: usize) -> anyhow::Result<Vec<Phases>> {
+    let mut rollout = Rollout::start()?;
+    set(&mut rollout, managers, 1)?;
+    applied(&rollout)?;
+    let mut phases = Vec::new();
+    for sample in 0..samples {
+        rollout.lab.queue().submit(managers, JOB);
+        crate::poll::until("every job runs", PATIENCE, || {
+            let tally = rollout.lab.queue().tally();
+            if tally.queued == 0 { Ok(()) } else { Err(tally) }
+        });
+        set(&mut rollout, managers, sample + 2)?;
+        let start = rollout.lab.events().note("bench", "apply");
+        applied(&rollout)?;
+        let end = rollout.lab.events().note("bench", "applied");
+        let events = rollout.lab.events().all();
+        phases.push(phases_of(&events[start.seq..=end.seq], managers)?);
+    }
+    let tally = rollout.lab.queue().tally();
+    ensure!(tally.lost == 0 && tally.finished == managers * samples, "jobs were lost: {tally:?}");
+    Ok(phases)
+}
+
+fn set(rollout: &mut Rollout, managers: usize, version: usize) -> anyhow::Result<()> {
+    let names: Vec<_> = (1..=managers).map(|manager| format!("m{manager:02}-v{version}")).collect();
+    rollout.managers(&names.iter().map(String::as_str).collect::<Vec<_>>())
+}
+
+fn applied(rollout: &Rollout) -> anyhow::Result<()> {
+    let run = rollout.workspace.apply()?;
+    ensure!(run.code == Some(0), "terraform apply failed: {}", run.stdout);
+    Ok(())
+}
+
+/// The phases of one apply from its events, which begin and end with it.
+fn phases_of(events: &[Event], managers: usize) -> anyhow::Result<Phases> {
+    let times = |what: &str, matches: fn(&What) -> bool| -> anyhow::Result<(Duration, Duration)> {
+        let found: Vec<_> =
+            events.iter().filter(|event| matches(&event.what)).map(|event| event.at).collect();
+        ensure!(found.len() == managers, "{} events of {managers} managers: {what}", found.len());
+        Ok((*found.first().context("no event")?, *found.last().context("no event")?))
+    };
+    let (created, _) = times("instance created", |what| matches!(what, What::InstanceCreated { .. }))?;
+    let (_, polling) = times("runner polls", |what| matches!(what, What::RunnerPolling { .. }))?;
+    let (_, exited) = times("runner exits", |what| matches!(what, What::RunnerExiting { .. }))?;
+    let (removal, _) = times("removal begins", |what| matches!(what, What::InstanceTerminating { .. }))?;
+    let (_, removed) = times("instance removed", |what| matches!(what, What::InstanceRemoved { .. }))?;
+    let signals: Vec<_> =
+        events.iter().filter(|event| is_signal(event, "SIGQUIT")).map(|event| event.at).collect();
+    let (first, last) = signals.first().zip(signals.last()).context("no SIGQUIT")?;
+    let (start, end) = events.first().zip(events.last()).context("no event")?;
+    let between = |from: Duration, to: Duration| milliseconds(to.saturating_sub(from));
+    Ok(Phases {
+        plan: between(start.at, created),
+        instances: between(created, polling),
+        proof: between(polling, *first),
+        signals: between(*first, *last),
+        jobs: between(*last, exited),
+        evidence: between(exited, removal),
+        removal: between(removal.max(exited), removed),
+        end: between(removed, end.at),
+    })
+}
