@@ -12,7 +12,7 @@ use crate::{
 const PROGRAMS: [(&str, &[&str]); 3] = [
     ("grit-wrapper", &["grit-wrapper"]),
     ("terraform-provider-grit", &["terraform-provider-grit"]),
-    ("grit-tests", &["bench", "carry", "runner-stand-in"]),
+    ("grit-tests", &["bench", "carry", "lab-init", "runner-stand-in", "terraform-provider-lab"]),
 ];
 
 pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {

@@ -11,6 +11,7 @@ pub mod crowd;
 mod fanout;
 mod machine;
 mod plugin;
+mod rollout;
 mod site;
 mod watch;
 mod week;
@@ -62,6 +63,11 @@ const ALL: &[Bench] = &[
         name: "week",
         about: "what accumulates in a wrapper: memory, descriptors and log after many restarts, probes and clients",
         run: week::run,
+    },
+    Bench {
+        name: "rollout",
+        about: "one apply that replaces 1 to 64 managers, by phase, beside what no tool can avoid",
+        run: rollout::run,
     },
 ];
 
