@@ -28,7 +28,8 @@ const BURNERS: [(&str, &str); 9] = [
 ];
 
 /// Long tests, by program and name prefix. They start first, so that the end of the run does not wait for one of them.
-const LONG: [(&str, &str); 12] = [
+const LONG: [(&str, &str); 13] = [
+    ("e2e", "acceptance::"),
     ("e2e", "example::release_installs"),
     ("e2e", "demo::"),
     ("e2e", "rollout::"),
