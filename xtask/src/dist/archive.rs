@@ -3,7 +3,7 @@
 use anyhow::Context as _;
 use miniz_oxide::deflate::compress_to_vec;
 
-use super::date::Date;
+use super::date;
 
 /// A file of an archive, with a relative path.
 #[derive(Debug)]
@@ -27,7 +27,7 @@ pub(super) fn zip(files: &[File], epoch: u64, level: u8) -> anyhow::Result<Vec<u
         for value in [20, 0, 8] {
             common.extend(u16::to_le_bytes(value));
         }
-        common.extend(dos_time(epoch).to_le_bytes());
+        common.extend(dos_time(epoch)?.to_le_bytes());
         for value in [crc32(&file.bytes), size(&body)?, size(&file.bytes)?] {
             common.extend(value.to_le_bytes());
         }
@@ -61,11 +61,17 @@ pub(super) fn zip(files: &[File], epoch: u64, level: u8) -> anyhow::Result<Vec<u
 }
 
 /// A time with steps of two seconds, from 1980 on.
-fn dos_time(epoch: u64) -> u32 {
-    let Date { year, month, day, hour, minute, second, .. } = Date::new(epoch.max(315_532_800));
-    let fields = [(year - 1980, 25), (month, 21), (day, 16), (hour, 11), (minute, 5), (second / 2, 0)];
-    let bits = fields.into_iter().fold(0, |bits, (value, at)| bits | value << at);
-    u32::try_from(bits).unwrap_or(u32::MAX)
+fn dos_time(epoch: u64) -> anyhow::Result<u32> {
+    let time = date::utc(epoch.max(315_532_800))?;
+    let year = u32::try_from(time.year() - 1980)?;
+    let fields = [
+        (u8::from(time.month()), 21),
+        (time.day(), 16),
+        (time.hour(), 11),
+        (time.minute(), 5),
+        (time.second() / 2, 0),
+    ];
+    Ok(fields.into_iter().fold(year << 25, |bits, (value, at)| bits | u32::from(value) << at))
 }
 
 /// A tar file in the format of POSIX, owned by root. The files keep their order.
@@ -138,7 +144,10 @@ mod tests {
 
     #[test]
     fn dos_time_starts_in_1980() {
-        assert_eq!(dos_time(0), 1 << 21 | 1 << 16);
-        assert_eq!(dos_time(1_700_000_000), (43 << 25 | 11 << 21 | 14 << 16) | (22 << 11 | 13 << 5 | 10));
+        assert_eq!(dos_time(0).unwrap(), 1 << 21 | 1 << 16);
+        assert_eq!(
+            dos_time(1_700_000_000).unwrap(),
+            (43 << 25 | 11 << 21 | 14 << 16) | (22 << 11 | 13 << 5 | 10)
+        );
     }
 }

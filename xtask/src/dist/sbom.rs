@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Context as _;
 
-use super::{date::Date, read};
+use super::{date, read};
 use crate::{
     release,
     steps::{cargo, output},
@@ -51,7 +51,7 @@ pub(super) fn of(package: &str, version: &str, epoch: u64) -> anyhow::Result<Str
             "https://github.com/runner-tools/terraform-provider-grit/sbom/{package}-{version}-{revision}-{}",
             release::host()?
         )),
-        created = Date::new(epoch).iso(),
+        created = date::iso(epoch)?,
         packages = lines(&packages),
         relations = lines(&relations),
     ))

@@ -11,8 +11,7 @@ use anyhow::Context as _;
 use super::{
     Release, WRAPPER,
     archive::{self, File},
-    date::Date,
-    program, read, write,
+    date, program, read, write,
 };
 use crate::steps::root;
 
@@ -113,7 +112,7 @@ fn changelog(release: &Release) -> anyhow::Result<String> {
     let changes = read("CHANGELOG.md")?;
     let lines: Vec<String> = entries(&changes).iter().map(|entry| wrapped(entry)).collect();
     let (version, lines) = (package_version(&release.version), lines.concat());
-    let date = Date::new(release.epoch).email();
+    let date = date::email(release.epoch)?;
     Ok(format!(
         "grit-wrapper ({version}) stable; urgency=medium\n\n{lines}\n -- runner-tools <runner-tools@users.noreply.github.com>  {date}\n"
     ))
