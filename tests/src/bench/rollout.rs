@@ -92,10 +92,7 @@ fn rollouts(managers: usize, samples: usize) -> anyhow::Result<Vec<Phases>> {
     let mut phases = Vec::new();
     for sample in 0..samples {
         rollout.lab.queue().submit(managers, JOB);
-        crate::poll::until("every job runs", PATIENCE, || {
-            let tally = rollout.lab.queue().tally();
-            if tally.queued == 0 { Ok(()) } else { Err(tally) }
-        });
+        rollout.lab.queue().wait_until_none_is_queued(PATIENCE);
         set(&mut rollout, managers, sample + 2)?;
         let start = rollout.lab.events().note("bench", "apply");
         applied(&rollout)?;

@@ -11,7 +11,6 @@ use crate::{
         event::{Event, What},
         host::Host,
     },
-    poll,
     terraform::{Run, Workspace},
 };
 
@@ -95,10 +94,7 @@ impl Rollout {
     #[track_caller]
     pub fn hold_jobs(&self, count: usize) -> Vec<u64> {
         let jobs = self.lab.queue().submit_held(count);
-        poll::until("every held job runs", PATIENCE, || {
-            let tally = self.lab.queue().tally();
-            if tally.queued == 0 { Ok(()) } else { Err(tally) }
-        });
+        self.lab.queue().wait_until_none_is_queued(PATIENCE);
         jobs
     }
 

@@ -78,10 +78,7 @@ impl Retirement {
     /// Starts a job that runs until it is released, on each of `count` hosts.
     fn hold_jobs(&self, count: usize) -> Vec<u64> {
         let jobs = self.lab.queue().submit_held(count);
-        poll::until("every job runs", PATIENCE, || {
-            let tally = self.lab.queue().tally();
-            if tally.queued == 0 { Ok(()) } else { Err(tally) }
-        });
+        self.lab.queue().wait_until_none_is_queued(PATIENCE);
         jobs
     }
 

@@ -94,10 +94,7 @@ impl Directories {
     /// A job on each manager, which runs until it is released.
     pub(super) fn hold_jobs(&self) -> Vec<u64> {
         let jobs = self.lab.queue().submit_held(2);
-        poll::until("every job runs", PATIENCE, || {
-            let tally = self.lab.queue().tally();
-            if tally.queued == 0 { Ok(()) } else { Err(tally) }
-        });
+        self.lab.queue().wait_until_none_is_queued(PATIENCE);
         jobs
     }
 

@@ -34,6 +34,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 
 use super::event::{EventLog, What};
+use crate::poll;
 
 /// The duration of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -172,6 +173,15 @@ impl Queue {
     /// The state of one job.
     pub fn job(&self, job: JobId) -> Option<JobState> {
         self.shared.books().ledger.job(job).cloned()
+    }
+
+    /// Waits until runners have taken every job. Panics after the limit.
+    #[track_caller]
+    pub fn wait_until_none_is_queued(&self, limit: Duration) {
+        poll::until("every job runs", limit, || {
+            let tally = self.tally();
+            if tally.queued == 0 { Ok(()) } else { Err(tally) }
+        });
     }
 
     /// Waits until every submitted job is finished or lost. The error has the open jobs.
