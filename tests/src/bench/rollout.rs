@@ -23,6 +23,10 @@ const SIZES: [(usize, usize, Option<f64>); 4] =
 /// Longer than the start of the new instances, so that each drain waits for a job.
 const JOB: Duration = Duration::from_secs(4);
 
+/// Age of the old runners when the apply begins. The wrapper sends no SIGQUIT to a runner younger than 3 s (`--start-grace`), which no
+/// rollout of runners that have worked for days waits for.
+const AGE: Duration = Duration::from_secs(3);
+
 /// What one apply took, in milliseconds.
 #[derive(Debug, Default)]
 struct Phases {
@@ -91,6 +95,7 @@ fn rollouts(managers: usize, samples: usize) -> anyhow::Result<Vec<Phases>> {
     applied(&rollout)?;
     let mut phases = Vec::new();
     for sample in 0..samples {
+        std::thread::sleep(AGE);
         rollout.lab.queue().submit(managers, JOB);
         rollout.lab.queue().wait_until_none_is_queued(PATIENCE);
         set(&mut rollout, managers, sample + 2)?;
