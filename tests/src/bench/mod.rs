@@ -6,11 +6,13 @@
 //!
 //! A new benchmark needs one more line in [`ALL`] and a file beside this one.
 
+mod chart;
 mod connect;
 pub mod crowd;
 mod fanout;
 mod machine;
 mod plugin;
+pub mod record;
 mod rollout;
 mod site;
 mod watch;
@@ -20,7 +22,7 @@ mod wrapper;
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// The multiple of a budget that a debug build may take, also on a busy machine.
 const SMOKE: f64 = 50.0;
@@ -86,24 +88,36 @@ impl Settings {
 }
 
 /// One measured value.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Row {
-    pub bench: &'static str,
+    pub bench: String,
     pub row: String,
     pub median: f64,
-    pub unit: &'static str,
+    pub unit: String,
     /// Ratio to the median of the compared value in the same run.
     pub ratio: Option<f64>,
     /// Name of the compared value.
     pub against: Option<String>,
     /// The maximum in this build, in the row's unit; `None` if the design has no budget.
     pub budget: Option<f64>,
+    /// The maximum of the ratio, if the budget is a ratio.
+    pub ratio_budget: Option<f64>,
     pub met: Option<bool>,
 }
 
 impl Row {
     fn new(bench: &'static str, row: impl Into<String>, median: f64, unit: &'static str) -> Row {
-        Row { bench, row: row.into(), median, unit, ratio: None, against: None, budget: None, met: None }
+        Row {
+            bench: bench.to_owned(),
+            row: row.into(),
+            median,
+            unit: unit.to_owned(),
+            ratio: None,
+            against: None,
+            budget: None,
+            ratio_budget: None,
+            met: None,
+        }
     }
 
     /// Compares with another median.
@@ -116,7 +130,7 @@ impl Row {
         match self.ratio {
             Some(ratio) if ratio > 0.0 => {
                 let against = self.median / ratio;
-                self.budget(most * against)
+                Row { ratio_budget: Some(most), ..self.budget(most * against) }
             }
             _ => self,
         }
@@ -231,7 +245,7 @@ mod tests {
         let row = Row::new("plugin", "start", 10.0, "ms").against("nothing", 5.0);
         assert_eq!(
             serde_json::to_string(&row).unwrap(),
-            r#"{"bench":"plugin","row":"start","median":10.0,"unit":"ms","ratio":2.0,"against":"nothing","budget":null,"met":null}"#
+            r#"{"bench":"plugin","row":"start","median":10.0,"unit":"ms","ratio":2.0,"against":"nothing","budget":null,"ratio_budget":null,"met":null}"#
         );
         let smoke = row.clone().budget(0.5);
         assert_eq!(smoke.met, Some(cfg!(debug_assertions)), "a debug build may take {SMOKE} times as much");

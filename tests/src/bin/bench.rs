@@ -2,10 +2,10 @@
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a program for people")]
 
-use std::process::ExitCode;
+use std::{path::PathBuf, process::ExitCode};
 
 use clap::Parser;
-use grit_tests::bench::{self, Row, Settings};
+use grit_tests::bench::{self, Row, Settings, record::Record};
 
 /// Measures the project against its budgets.
 #[derive(Debug, Parser)]
@@ -19,6 +19,9 @@ struct Bench {
     /// One JSON object per line instead of a table.
     #[arg(long)]
     json: bool,
+    /// Write the results, charts and tables into this directory of documents. Only for all benchmarks in full.
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["quick", "names"])]
+    record: Option<PathBuf>,
     /// Run as the client process of `fanout`.
     #[arg(long, hide = true)]
     crowd: bool,
@@ -32,19 +35,28 @@ fn main() -> ExitCode {
     if !arguments.json {
         println!("{}", bench::head());
     }
-    let mut missed = 0;
+    let mut rows = Vec::new();
     let settings = Settings { quick: arguments.quick };
     let outcome = bench::run(&arguments.names, settings, |row: &Row| {
-        missed += usize::from(row.met == Some(false));
+        rows.push(row.clone());
         match serde_json::to_string(row) {
             Ok(json) if arguments.json => println!("{json}"),
             _ => println!("{}", bench::line(row)),
         }
     });
-    ended(outcome.and_then(|()| match missed {
+    let missed: Vec<_> = rows
+        .iter()
+        .filter(|row| row.met == Some(false))
+        .map(|row| format!("{}: {}", row.bench, row.row))
+        .collect();
+    let recorded = outcome.and_then(|()| match &arguments.record {
+        Some(docs) => Record::new(rows)?.write(docs),
+        None => Ok(()),
+    });
+    ended(recorded.and_then(|()| match missed.len() {
         0 => Ok(()),
         // A slow or busy machine misses more budgets, so the user has to decide about the reason.
-        missed => Err(anyhow::anyhow!("{missed} budgets were not met")),
+        number => Err(anyhow::anyhow!("{number} budgets were not met: {}", missed.join("; "))),
     }))
 }
 

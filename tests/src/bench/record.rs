@@ -1,0 +1,184 @@
+//! What `cargo xtask bench --record docs` leaves in the documentation: the results as JSON, charts, and the tables of
+//! `docs/performance.md`.
+
+use std::{fmt::Write as _, fs, path::Path, process::Command};
+
+use anyhow::{Context as _, ensure};
+use serde::{Deserialize, Serialize};
+
+use super::{Row, chart};
+
+/// The results, below the directory of the documents.
+const RESULTS: &str = "performance/results.json";
+/// The page with the tables.
+const PAGE: &str = "performance.md";
+
+/// A full run in a release build.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Record {
+    /// Date of the run, as `YYYY-MM-DD`.
+    pub date: String,
+    pub machine: Machine,
+    pub rows: Vec<Row>,
+}
+
+/// Where the benchmarks ran.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Machine {
+    pub cpu: String,
+    pub cores: usize,
+    pub memory_gib: u64,
+    pub kernel: String,
+    pub openssh: String,
+    pub terraform: String,
+}
+
+impl Record {
+    /// These rows, measured today on this machine.
+    pub fn new(rows: Vec<Row>) -> anyhow::Result<Record> {
+        let today = time::OffsetDateTime::now_utc().date();
+        Ok(Record { date: today.to_string(), machine: Machine::this()?, rows })
+    }
+
+    /// The record in this directory of documents.
+    pub fn read(docs: &Path) -> anyhow::Result<Record> {
+        let path = docs.join(RESULTS);
+        let text = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
+        serde_json::from_str(&text).with_context(|| format!("parse {}", path.display()))
+    }
+
+    /// Writes the results, the charts, and the tables.
+    pub fn write(&self, docs: &Path) -> anyhow::Result<()> {
+        fs::create_dir_all(docs.join("performance")).context("create the directory of the results")?;
+        let json = serde_json::to_string_pretty(self)? + "\n";
+        fs::write(docs.join(RESULTS), json).context("write the results")?;
+        for (name, svg) in self.charts() {
+            fs::write(docs.join(name), svg).context("write a chart")?;
+        }
+        let page = docs.join(PAGE);
+        let text = fs::read_to_string(&page).with_context(|| format!("read {}", page.display()))?;
+        fs::write(&page, self.fill(&text)?).context("write the tables")
+    }
+
+    /// The path of each chart below the directory of the documents, and its SVG.
+    pub fn charts(&self) -> impl Iterator<Item = (String, String)> {
+        chart::ALL.iter().filter_map(|chart| {
+            let svg = chart.draw(&self.rows)?;
+            Some((format!("performance/{}.svg", chart.name), svg))
+        })
+    }
+
+    /// The page with the tables of this record, each between `<!-- table NAME -->` and `<!-- end -->`.
+    pub fn fill(&self, page: &str) -> anyhow::Result<String> {
+        const BEGIN: &str = "<!-- table ";
+        const END: &str = "<!-- end -->";
+        let mut parts = page.split(BEGIN);
+        let mut filled = parts.next().unwrap_or_default().to_owned();
+        for part in parts {
+            let (name, rest) = part.split_once(" -->").context("a table without a name")?;
+            let (_, rest) = rest.split_once(END).with_context(|| format!("table {name} has no end"))?;
+            let _infallible = write!(filled, "{BEGIN}{name} -->\n\n{}\n{END}{rest}", self.table(name)?);
+        }
+        Ok(filled)
+    }
+
+    fn table(&self, name: &str) -> anyhow::Result<String> {
+        if name == "machine" {
+            return Ok(self.about());
+        }
+        let rows: Vec<_> = self.rows.iter().filter(|row| row.bench == name).collect();
+        ensure!(!rows.is_empty(), "the record has no row of the benchmark {name}");
+        let mut table =
+            "| measurement | median | ratio | compared with | budget | met |\n| --- | --: | --: | --- | --: | --- |\n"
+                .to_owned();
+        for row in rows {
+            let met = row.met.map_or("", |met| if met { "yes" } else { "**no**" });
+            let _infallible = writeln!(
+                table,
+                "| {} | {} | {} | {} | {} | {met} |",
+                row.row,
+                value(row.median, &row.unit),
+                row.ratio.map_or_else(String::new, |ratio| format!("{ratio:.2}")),
+                row.against.as_deref().unwrap_or_default(),
+                budget(row),
+            );
+        }
+        Ok(table)
+    }
+
+    fn about(&self) -> String {
+        let Machine { cpu, cores, memory_gib, kernel, openssh, terraform } = &self.machine;
+        format!(
+            "Measured on {}: {cpu}, {cores} cores, {memory_gib} GiB of memory, Linux {kernel}, {openssh}, {terraform}.\n",
+            self.date
+        )
+    }
+}
+
+fn budget(row: &Row) -> String {
+    match (row.ratio_budget, row.budget) {
+        (Some(ratio), _) => format!("{ratio:.2} x"),
+        (None, Some(budget)) => value(budget, &row.unit),
+        (None, None) => String::new(),
+    }
+}
+
+/// A number with its unit, and with three significant digits.
+pub(super) fn value(number: f64, unit: &str) -> String {
+    let digits = match number.abs() {
+        size if size >= 99.95 || size == 0.0 => 0,
+        size if size >= 9.995 => 1,
+        size if size >= 0.9995 => 2,
+        _ => 3,
+    };
+    format!("{number:.digits$} {unit}").trim_end().to_owned()
+}
+
+impl Machine {
+    fn this() -> anyhow::Result<Machine> {
+        let read = |path: &str| fs::read_to_string(path).with_context(|| format!("read {path}"));
+        let (processors, memory) = (read("/proc/cpuinfo")?, read("/proc/meminfo")?);
+        let field = |text: &str, name: &str| {
+            let line = text.lines().find_map(|line| line.strip_prefix(name));
+            line.map(|line| line.trim_start_matches([' ', '\t', ':']).to_owned())
+        };
+        let kib: u64 = field(&memory, "MemTotal")
+            .and_then(|text| text.split_whitespace().next()?.parse().ok())
+            .context("/proc/meminfo has no MemTotal")?;
+        Ok(Machine {
+            cpu: field(&processors, "model name").unwrap_or_else(|| "unknown CPU".to_owned()),
+            cores: std::thread::available_parallelism()?.get(),
+            memory_gib: kib.div_ceil(1024 * 1024),
+            kernel: read("/proc/sys/kernel/osrelease")?.trim().to_owned(),
+            openssh: first_line("ssh", "-V")?,
+            terraform: first_line("terraform", "version")?,
+        })
+    }
+}
+
+/// The first line that a program prints with this argument.
+fn first_line(program: &str, argument: &str) -> anyhow::Result<String> {
+    let output = Command::new(program).arg(argument).output().with_context(|| format!("run {program}"))?;
+    // OpenSSH prints its version on stderr.
+    let text = [output.stdout, output.stderr].concat();
+    let text = String::from_utf8_lossy(&text);
+    text.lines().next().map(str::to_owned).with_context(|| format!("{program} {argument} prints nothing"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_have_three_significant_digits() {
+        for (number, text) in [
+            (2839.553, "2840 ms"),
+            (34.586, "34.6 ms"),
+            (5.4321, "5.43 ms"),
+            (0.1094, "0.109 ms"),
+            (0.0, "0 ms"),
+        ] {
+            assert_eq!(value(number, "ms"), text);
+        }
+    }
+}
