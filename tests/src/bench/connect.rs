@@ -24,7 +24,7 @@ const BENCH: &str = "connect";
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// OpenSSH's fastest key exchange, which the provider also uses with this server version.
-const CURVE25519: [&str; 2] = ["-o", "KexAlgorithms=curve25519-sha256"];
+pub(super) const CURVE25519: [&str; 2] = ["-o", "KexAlgorithms=curve25519-sha256"];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
@@ -230,7 +230,7 @@ impl Bench {
 }
 
 /// An option that connects with a command. Its arguments are quoted for the shell. An inner ssh, not the outer one, expands its `%h:%p`.
-fn through(command: &[String]) -> String {
+pub(super) fn through(command: &[String]) -> String {
     let quoted = command.iter().map(|argument| {
         let inner = argument.starts_with("ProxyCommand=");
         let argument = if inner { argument.replace('%', "%%") } else { argument.clone() };

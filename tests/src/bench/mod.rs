@@ -9,6 +9,7 @@
 mod chart;
 mod connect;
 pub mod crowd;
+mod distance;
 mod fanout;
 mod machine;
 mod plugin;
@@ -45,6 +46,11 @@ const ALL: &[Bench] = &[
         name: "connect",
         about: "start to first answer of one wrapper, by every way in, beside OpenSSH's client",
         run: connect::run,
+    },
+    Bench {
+        name: "distance",
+        about: "start to first answer of one wrapper at 20 and 50 ms of round-trip time, in round trips",
+        run: distance::run,
     },
     Bench {
         name: "fanout",

@@ -110,17 +110,29 @@ impl Site {
 
     /// OpenSSH's client, logged in to a server that accepts this site's key.
     pub(super) fn ssh(&self, server: &Sshd, options: &[&str]) -> anyhow::Result<Vec<String>> {
-        let known = self.dir.path().join(format!("known_hosts-{}", server.address().port()));
-        std::fs::write(&known, server.known_hosts()).context("write known_hosts")?;
+        self.ssh_through(server, server.address(), options)
+    }
+
+    /// The same, to an address that forwards to the server.
+    pub(super) fn ssh_through(
+        &self,
+        server: &Sshd,
+        address: SocketAddr,
+        options: &[&str],
+    ) -> anyhow::Result<Vec<String>> {
+        let known = self.dir.path().join(format!("known_hosts-{}", address.port()));
+        let name = |address: SocketAddr| format!("[{}]:{}", address.ip(), address.port());
+        let keys = server.known_hosts().replace(&name(server.address()), &name(address));
+        std::fs::write(&known, keys).context("write known_hosts")?;
         let mut arguments: Vec<String> =
             ["ssh", "-F", "none", "-o", "BatchMode=yes", "-o", "IdentitiesOnly=yes"]
                 .map(str::to_owned)
                 .to_vec();
         arguments.extend(["-o".to_owned(), format!("UserKnownHostsFile={}", known.display())]);
         arguments.extend(["-i".to_owned(), self.key.path.display().to_string()]);
-        arguments.extend(["-p".to_owned(), server.address().port().to_string()]);
+        arguments.extend(["-p".to_owned(), address.port().to_string()]);
         arguments.extend(options.iter().map(|option| (*option).to_owned()));
-        arguments.push(format!("{}@{}", server.username(), server.address().ip()));
+        arguments.push(format!("{}@{}", server.username(), address.ip()));
         Ok(arguments)
     }
 }

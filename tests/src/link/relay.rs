@@ -1,6 +1,9 @@
-//! A TCP relay that can stop forwarding.
+//! A TCP relay that can stop forwarding, and that can delay like a long distance.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::{
+    net::{Ipv4Addr, SocketAddr},
+    time::Duration,
+};
 
 use anyhow::Context as _;
 use tokio::{
@@ -10,7 +13,8 @@ use tokio::{
         tcp::{OwnedReadHalf, OwnedWriteHalf},
     },
     runtime::Runtime,
-    sync::watch,
+    sync::{mpsc, watch},
+    time::Instant,
 };
 
 /// Forwards connections to one address. Needs no privileges.
@@ -27,6 +31,12 @@ pub struct Relay {
 impl Relay {
     /// A relay on a free port of loopback.
     pub fn start(to: SocketAddr) -> anyhow::Result<Self> {
+        Self::with_round_trip(to, Duration::ZERO)
+    }
+
+    /// The same, over a distance with this round-trip time. As with a real distance, a connection's setup takes one and a half round trips
+    /// for the server and one for the client. Bandwidth is not limited, and no packet is lost.
+    pub fn with_round_trip(to: SocketAddr, round_trip: Duration) -> anyhow::Result<Self> {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
         let listener = runtime
             .block_on(TcpListener::bind((Ipv4Addr::LOCALHOST, 0)))
@@ -35,7 +45,8 @@ impl Relay {
         let (passing, passes) = watch::channel(true);
         runtime.spawn(async move {
             while let Ok((near, _)) = listener.accept().await {
-                tokio::spawn(forward(near, to, passes.clone()));
+                let _ = near.set_nodelay(true);
+                tokio::spawn(forward(near, to, round_trip, passes.clone()));
             }
         });
         Ok(Self { address, passing, runtime: Some(runtime) })
@@ -65,31 +76,64 @@ impl Drop for Relay {
     }
 }
 
-async fn forward(near: TcpStream, to: SocketAddr, mut passes: watch::Receiver<bool>) {
+async fn forward(near: TcpStream, to: SocketAddr, round_trip: Duration, mut passes: watch::Receiver<bool>) {
     if passes.wait_for(|passes| *passes).await.is_err() {
         return;
     }
-    // A refused connection looks like an immediate close from behind the relay.
-    let Ok(far) = TcpStream::connect(to).await else { return };
-    let ((near_in, near_out), (far_in, far_out)) = (near.into_split(), far.into_split());
-    tokio::join!(pump(near_in, far_out, passes.clone()), pump(far_in, near_out, passes));
+    let one_way = round_trip / 2;
+    // The client's first data leaves when the client has the response to its connection request.
+    tokio::time::sleep(round_trip).await;
+    let (near_in, near_out) = near.into_split();
+    let (client_sends, client_sent) = mpsc::channel(QUEUE);
+    let from_client = receive(near_in, client_sends, one_way);
+    let rest = async {
+        tokio::time::sleep(one_way).await;
+        // A refused connection looks like an immediate close from behind the relay.
+        let Ok(far) = TcpStream::connect(to).await else { return };
+        let _ = far.set_nodelay(true);
+        let (far_in, far_out) = far.into_split();
+        let (server_sends, server_sent) = mpsc::channel(QUEUE);
+        tokio::join!(
+            receive(far_in, server_sends, one_way),
+            send(far_out, client_sent, passes.clone()),
+            send(near_out, server_sent, passes)
+        );
+    };
+    tokio::join!(from_client, rest);
 }
 
-/// Copies one direction, including the end of the stream, while the link is not cut.
-async fn pump(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut passes: watch::Receiver<bool>) {
+/// Chunks of one direction in transit.
+const QUEUE: usize = 1024;
+
+/// Reads one direction to its end, which is an empty chunk, and notes when each chunk arrives at the other side.
+async fn receive(mut from: OwnedReadHalf, to: mpsc::Sender<(Instant, Vec<u8>)>, one_way: Duration) {
     let mut buffer = vec![0; 16 << 10];
     loop {
         let read = from.read(&mut buffer).await.unwrap_or(0);
+        let chunk = buffer.get(..read).unwrap_or_default().to_vec();
+        if to.send((Instant::now() + one_way, chunk)).await.is_err() || read == 0 {
+            return;
+        }
+    }
+}
+
+/// Writes each chunk when it arrives, while the link is not cut.
+async fn send(
+    mut to: OwnedWriteHalf,
+    mut from: mpsc::Receiver<(Instant, Vec<u8>)>,
+    mut passes: watch::Receiver<bool>,
+) {
+    while let Some((at, chunk)) = from.recv().await {
+        tokio::time::sleep_until(at).await;
         // After the read: data in transit waits here while the link is cut.
         if passes.wait_for(|passes| *passes).await.is_err() {
             return;
         }
-        let whole = buffer.get(..read).unwrap_or_default();
-        if whole.is_empty() {
+        if chunk.is_empty() {
             let _ = to.shutdown().await;
             return;
         }
-        if to.write_all(whole).await.is_err() {
+        if to.write_all(&chunk).await.is_err() {
             return;
         }
     }
