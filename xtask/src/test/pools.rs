@@ -44,6 +44,9 @@ const LONG: [(&str, &str); 13] = [
     ("ssh", "phase_timeouts::"),
 ];
 
+/// Prefixes of long end-to-end tests that a quick run executes only on the oldest and the newest core, and not on the one on PATH.
+const NOT_ON_PATH: [&str; 1] = ["acceptance::"];
+
 /// The prefix of end-to-end tests that need a release build, which only a nightly run has.
 const NIGHTLY: &str = "distributions::";
 
@@ -119,7 +122,10 @@ pub(crate) fn jobs(binaries: &[Binary], cores: &[Core], options: &Options) -> an
             }
         }
         if options.cores.is_empty() {
-            jobs.extend(jobs_of(binary, names));
+            let elsewhere =
+                binary.name == E2E && !options.nightly && options.tests.is_empty() && !cores.is_empty();
+            let here = names.into_iter().filter(|name| !elsewhere || !is_not_on_path(name)).collect();
+            jobs.extend(jobs_of(binary, here));
         }
     }
     if jobs.is_empty() {
@@ -133,11 +139,15 @@ pub(crate) fn jobs(binaries: &[Binary], cores: &[Core], options: &Options) -> an
     Ok(jobs)
 }
 
+fn is_not_on_path(name: &str) -> bool {
+    NOT_ON_PATH.iter().any(|prefix| name.starts_with(prefix))
+}
+
 /// The tables of this module and of [`cores`] select tests by prefix. A prefix that selects no test would have no effect unnoticed.
 fn check_tables(binary: &Binary, names: &[String]) -> anyhow::Result<()> {
     let here =
         BURNERS.iter().chain(&LONG).filter(|(program, _)| *program == binary.name).map(|(_, prefix)| *prefix);
-    let cores = cores::prefixes().filter(|_| binary.name == E2E);
+    let cores = cores::prefixes().chain(NOT_ON_PATH).filter(|_| binary.name == E2E);
     for prefix in here.chain(cores) {
         if !names.iter().any(|name| name.starts_with(prefix)) {
             anyhow::bail!(
