@@ -11,18 +11,27 @@ use rustix::process::Signal;
 
 use crate::support::{Start, Wrapper, eventually, kill_group, tcp_client};
 
+/// Owner, group and mode of a wrapper's socket, as soon as the mode is set. Root can connect before that.
+async fn access(wrapper: &Wrapper) -> (u32, u32, u32) {
+    eventually("the socket has a mode", async || {
+        let socket = fs::metadata(wrapper.path("w.sock")).map_err(|error| error.to_string())?;
+        match (socket.uid(), socket.gid(), socket.mode() & 0o777) {
+            (.., 0) => Err("mode 0".to_owned()),
+            access => Ok(access),
+        }
+    })
+    .await
+}
+
 #[tokio::test]
 async fn socket_mode_and_group_are_applied() {
     let group = rustix::process::getegid().as_raw().to_string();
     let wrapper = Start::new().flags(&["--socket-mode=0606", "--socket-group", &group]).child(&[]);
-    drop(wrapper.client().await);
-    let socket = fs::metadata(wrapper.path("w.sock")).unwrap();
-    assert_eq!(socket.mode() & 0o777, 0o606);
-    assert_eq!(socket.gid().to_string(), group);
+    let (_, gid, mode) = access(&wrapper).await;
+    assert_eq!((gid.to_string(), mode), (group, 0o606));
 
     let wrapper = Start::new().child(&[]);
-    drop(wrapper.client().await);
-    assert_eq!(fs::metadata(wrapper.path("w.sock")).unwrap().mode() & 0o777, 0o660);
+    assert_eq!(access(&wrapper).await.2, 0o660);
 }
 
 #[tokio::test]
@@ -32,9 +41,12 @@ async fn socket_owner_is_applied() {
     let owner = if me.is_root() { 4242 } else { me.as_raw() };
     let flags = ["--socket-mode=0600".to_owned(), format!("--socket-owner={owner}")];
     let wrapper = Start::new().flags(&flags.each_ref().map(String::as_str)).child(&[]);
-    drop(wrapper.client().await);
-    let socket = fs::metadata(wrapper.path("w.sock")).unwrap();
-    assert_eq!((socket.uid(), socket.mode() & 0o777), (owner, 0o600));
+    let is_owned = async || match access(&wrapper).await {
+        (uid, _, 0o600) if uid == owner => Ok(()),
+        access => Err(access),
+    };
+    // The wrapper sets the owner last.
+    eventually("owner and mode are set", is_owned).await;
 
     let mut nobody = Start::new().flags(&["--socket-owner=no-such-user"]).child(&[]);
     assert_eq!(nobody.ended().await.code(), Some(125));
