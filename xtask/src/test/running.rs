@@ -23,7 +23,7 @@ use super::{
 };
 
 /// The time limit of a test.
-const LIMIT: Duration = Duration::from_secs(6 * 60);
+const LIMIT: Duration = Duration::from_secs(10 * 60);
 const LIMIT_NIGHTLY: Duration = Duration::from_secs(2 * 60 * 60);
 
 /// Interval of progress lines, which have the tests' names when few are left.
