@@ -8,10 +8,10 @@ use std::sync::Arc;
 use async_trait::async_trait;
 
 use crate::{
-    config::provider_block::{self, ProviderArgs},
+    config::provider_block::{self, Configured, ProviderArgs},
     explain::{plan, values},
     plan_guard,
-    process::{ConfigurationState, Configured, Shared},
+    process::{ConfigurationState, Shared},
     schema::{AttributePath, Diagnostics, DiagnosticsExt, Provider, Schema, is_known},
 };
 

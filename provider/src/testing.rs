@@ -7,8 +7,10 @@ use serde_json::Value as Json;
 
 use crate::{
     client::WrapperClient,
-    config::{manager::RunnerManagerArgs, provider_block::ProviderArgs},
-    process::Configured,
+    config::{
+        manager::RunnerManagerArgs,
+        provider_block::{Configured, ProviderArgs},
+    },
     schema::Diagnostics,
 };
 
@@ -84,7 +86,7 @@ impl Connections {
     #[expect(clippy::expect_used, reason = "for tests")]
     pub fn client(&self, key: &str, runner_manager: &Json) -> WrapperClient {
         let entry: RunnerManagerArgs = decode(runner_manager);
-        self.0.client(key, &entry).expect("addresses")
+        entry.client(key, &self.0).expect("addresses")
     }
 }
 

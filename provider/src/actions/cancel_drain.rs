@@ -102,7 +102,7 @@ impl Action for CancelDrain {
         let (board, stop) = (&Board::new(progress, start, managers.keys()), &call().stop);
         let cancels = fleet::for_each(managers, |key, manager| async move {
             let client =
-                known.client(&key, &manager).map_err(|problem| health::invalid_manager(&key, &problem))?;
+                manager.client(&key, known).map_err(|problem| health::invalid_manager(&key, &problem))?;
             let outcome = fleet::cancel::run(&key, &board.watch(&key, client), policy, stop).await;
             let cancelled = outcome.map_err(|failure| action::not_cancelled(&key, &failure))?;
             board.finished(

@@ -13,6 +13,7 @@ use crate::{
         drain::{CallbackArgs, DRAIN_ATTEMPTS, DRAIN_TIMEOUT, DrainOptions, option_attributes},
         enum_attribute::EnumAttribute as _,
         manager::{self, InvalidManager, RunnerManagerArgs, RunnerManagers},
+        provider_block::Configured,
         retry::RetryArgs,
         timeouts::InvokeTimeout,
     },
@@ -22,7 +23,7 @@ use crate::{
         self, WithoutPeers,
         drain::{DrainPolicy, Drained, Ended, Mode, NotDrained, StartedBy},
     },
-    process::{Configured, Shared},
+    process::Shared,
     resources::{configured, unique_suffix},
     schema::{
         Action, AttributePath, Diagnostics, DiagnosticsExt, Progress, Schema, Value, boolean, object, schema,
@@ -69,7 +70,7 @@ impl Drain {
         board: &Board<'_>,
     ) -> Result<Drained, Failure> {
         let stop = call().stop;
-        let client = known.client(key, manager).map_err(Failure::Invalid)?;
+        let client = manager.client(key, known).map_err(Failure::Invalid)?;
         // Until the end of the run it is not a healthy peer of a drain resource.
         let mut in_progress = self.shared.drains.begin(&client.identity());
         let outcome = fleet::drain::run(key, &board.watch(key, client), policy, &WithoutPeers, &stop).await;

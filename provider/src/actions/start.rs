@@ -131,7 +131,7 @@ impl Action for Start {
         let (board, stop) = (&Board::new(progress, start, managers.keys()), &call().stop);
         let starts = fleet::for_each(managers, |key, manager| async move {
             let client =
-                known.client(&key, &manager).map_err(|problem| health::invalid_manager(&key, &problem))?;
+                manager.client(&key, known).map_err(|problem| health::invalid_manager(&key, &problem))?;
             let outcome = fleet::health::wait(&key, &board.watch(&key, client), policy, stop).await;
             let healthy = outcome.map_err(|failure| action::not_started(&key, &failure))?;
             board.finished(&key, &format!("the runner is healthy after {}", human(healthy.waited)));

@@ -185,7 +185,7 @@ mod tests {
         let (writes, mut told) = mpsc::unbounded_channel();
         let channel = Channel::over(Box::new(WriteLog(writes))).await.unwrap();
         let calling = async move {
-            let mut client = crate::client::upstream::grpc(channel);
+            let mut client = crate::client::wrapper_client::upstream_client(channel);
             client.check_status(grit_proto::runner_wrapper::CheckStatusRequest {}).await
         };
         let asked = async {

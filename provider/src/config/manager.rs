@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    ssh::SshArgs,
+    provider_block::Configured,
     text::{check_address, check_set, check_text, set},
 };
 use crate::{
+    client::WrapperClient,
     explain::values,
     schema::{
         Attribute, AttributePath, AttributeType, Attributes, Diagnostics, Value, attribute_map, required,
@@ -37,7 +38,7 @@ pub(crate) type RunnerManagers = Value<BTreeMap<String, Value<RunnerManagerArgs>
 /// An address that is missing or malformed: it was unknown at plan, or the state was edited.
 #[derive(Debug, thiserror::Error)]
 #[error("`{attribute}`: {problem}")]
-pub struct InvalidManager {
+pub(crate) struct InvalidManager {
     pub(crate) attribute: &'static str,
     pub(crate) problem: AddressError,
 }
@@ -101,24 +102,25 @@ impl RunnerManagerArgs {
         identities
     }
 
-    /// The runner manager with resolved values: values of `ssh` take precedence. `key` is its name in messages.
-    pub(crate) fn target(&self, key: &str, ssh: &SshArgs) -> Result<Target, InvalidManager> {
+    /// A client of its wrapper. Values of the provider block take precedence. `key` is the name of the runner manager in messages.
+    pub(crate) fn client(&self, key: &str, known: &Configured) -> Result<WrapperClient, InvalidManager> {
         let invalid = |attribute| move |problem| InvalidManager { attribute, problem };
         let text = |value: &'_ Value<String>| value.as_ref_option().cloned().ok_or(AddressError::Missing);
         let address = text(&self.address).and_then(|text| text.parse()).map_err(invalid("address"))?;
         let wrapper_address = text(&self.wrapper_address).and_then(|text| text.parse());
         let wrapper_address = wrapper_address.map_err(invalid("wrapper_address"))?;
-        let login = ssh.login(set(&self.username), set(&self.ssh_key_pem).map(Secret::new));
-        Ok(Target {
+        let login = known.ssh.login(set(&self.username), set(&self.ssh_key_pem).map(Secret::new));
+        let target = Target {
             manager: key.to_owned(),
             instance_name: set(&self.instance_name).unwrap_or_default(),
             instance_id: set(&self.instance_id),
             address,
             wrapper_address,
-            hops: ssh.hops(&login),
+            hops: known.ssh.hops(&login),
             login,
             host_key: set(&self.host_key),
-        })
+        };
+        Ok(WrapperClient::new(known.connector.clone(), target))
     }
 }
 

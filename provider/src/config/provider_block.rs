@@ -1,5 +1,7 @@
 //! The provider block.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 use super::ssh::{self, SshArgs};
@@ -8,10 +10,11 @@ use crate::{
         number::{check_whole, whole},
         retry::RetryArgs,
     },
+    fleet::Retry,
     schema::{
         AttributePath, Diagnostics, Number, Schema, Value, attribute_map, number, object, object_schema,
     },
-    transport::{HANDSHAKES, HANDSHAKES_PER_HOST},
+    transport::{Connector, HANDSHAKES, HANDSHAKES_PER_HOST},
 };
 
 /// Has no `Debug`, because it contains secrets.
@@ -65,10 +68,37 @@ impl ProviderArgs {
         }
         check_whole(&self.max_parallel, 1..=10_000, AttributePath::new("max_parallel"), diags);
     }
+}
 
-    /// The `ssh` object, the `retry` object, and the maximum number of parallel handshakes.
-    pub(crate) fn into_parts(self) -> (SshArgs, Option<RetryArgs>, usize) {
-        let max = whole(&self.max_parallel).unwrap_or(HANDSHAKES).clamp(1, HANDSHAKES);
-        (self.ssh.unwrap_or_default(), self.retry.as_option(), max)
+/// A provider block without unknown values, with the connector that all calls share.
+pub struct Configured {
+    pub(super) connector: Connector,
+    pub(super) ssh: SshArgs,
+    retry: Option<RetryArgs>,
+}
+
+impl Configured {
+    /// Opens no connection and reads no file.
+    pub(crate) fn new(block: ProviderArgs) -> Self {
+        let max_handshakes = whole(&block.max_parallel).unwrap_or(HANDSHAKES).clamp(1, HANDSHAKES);
+        let ssh = block.ssh.unwrap_or_default();
+        let connector = Connector::new(ssh.settings(max_handshakes));
+        Self { connector, ssh, retry: block.retry.as_option() }
+    }
+
+    pub(crate) fn ignores_host_keys(&self) -> bool {
+        self.ssh.ignores_host_keys()
+    }
+
+    /// The retry policy. Precedence: resource, provider block, default.
+    pub(crate) fn retry(&self, resource: Option<&RetryArgs>, default_attempts: Option<u32>) -> Retry {
+        RetryArgs::resolve(resource, self.retry.as_ref(), default_attempts)
+    }
+}
+
+/// Without the `ssh` object, which contains secrets.
+impl fmt::Debug for Configured {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Configured").field("connector", &self.connector).finish_non_exhaustive()
     }
 }

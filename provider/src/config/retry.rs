@@ -19,14 +19,14 @@ const MAX_DELAY: Duration = Duration::from_secs(10);
 
 /// `retry = { attempts, min_delay, max_delay }`. A value that a resource omits is taken from the provider block.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct RetryArgs {
+pub(crate) struct RetryArgs {
     attempts: Value<Number>,
     min_delay: Value<String>,
     max_delay: Value<String>,
 }
 
 impl RetryArgs {
-    pub fn attributes(attempts_default: &str) -> Attributes {
+    pub(crate) fn attributes(attempts_default: &str) -> Attributes {
         attribute_map! {
             attempts: number => &format!(
                 "Number of consecutive failed connection attempts before the error `connect_failed`. Default: {attempts_default}. \
@@ -40,14 +40,14 @@ impl RetryArgs {
         }
     }
 
-    pub fn check(&self, path: &AttributePath, diags: &mut Diagnostics) {
+    pub(crate) fn check(&self, path: &AttributePath, diags: &mut Diagnostics) {
         check_whole(&self.attempts, 1..=1_000_000, path.clone().attribute("attempts"), diags);
         check_duration(&self.min_delay, path.clone().attribute("min_delay"), diags);
         check_duration(&self.max_delay, path.clone().attribute("max_delay"), diags);
     }
 
     /// The policy. Precedence: this object, `outer` (of the provider block), default.
-    pub fn resolve(this: Option<&Self>, outer: Option<&Self>, default_attempts: Option<u32>) -> Retry {
+    pub(crate) fn resolve(this: Option<&Self>, outer: Option<&Self>, default_attempts: Option<u32>) -> Retry {
         let layers = [this, outer].into_iter().flatten();
         let attempts = layers.clone().find_map(|layer| whole(&layer.attempts));
         let pick = |field: fn(&Self) -> &Value<String>, default| {

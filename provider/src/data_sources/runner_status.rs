@@ -12,10 +12,13 @@ use tokio::time::{Instant, timeout_at};
 use crate::{
     call::call,
     client::Wrapper as _,
-    config::manager::{self, RunnerManagerArgs},
+    config::{
+        manager::{self, RunnerManagerArgs},
+        provider_block::Configured,
+    },
     explain::{self, health, protocol},
     fleet,
-    process::{ConfigurationState, Configured, Shared},
+    process::{ConfigurationState, Shared},
     resources::configured,
     schema::{AttributePath, DataSource, Diagnostics, DiagnosticsExt, Schema, Value},
 };
@@ -89,7 +92,7 @@ async fn read_all(
 ) -> state::Statuses {
     let deadline = start + timeout;
     let statuses = fleet::for_each(managers, |key, manager| async move {
-        let client = match known.client(&key, &manager) {
+        let client = match manager.client(&key, known) {
             Ok(client) => client.until(deadline),
             Err(error) => return ManagerStatus::unreachable(&health::invalid_manager(&key, error)),
         };

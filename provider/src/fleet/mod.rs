@@ -8,7 +8,6 @@
 
 pub(crate) mod cancel;
 pub mod drain;
-mod for_each;
 pub(crate) mod health;
 mod peers;
 mod retry;
@@ -17,7 +16,7 @@ mod wait;
 #[cfg(test)]
 mod test_wrapper;
 
-pub(crate) use for_each::{Outcomes, for_each};
 pub use peers::WithoutPeers;
 pub(crate) use peers::{Drains, Peer, PeerProblem, TooFewPeers, WithPeers};
 pub use retry::Retry;
+pub(crate) use wait::{Outcomes, for_each};

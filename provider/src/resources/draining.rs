@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     client::WrapperClient,
-    config::drain::DrainOptions,
+    config::{drain::DrainOptions, provider_block::Configured},
     duration::human,
     explain::drain::{self, Subject},
     fleet::{
@@ -18,7 +18,7 @@ use crate::{
         drain::{DrainPolicy, Ended, Mode, NotDrained, Outcome, StartedBy},
     },
     log_key as key,
-    process::{Configured, Shared},
+    process::Shared,
     schema::{AttributePath, Diagnostics, Value},
 };
 
@@ -40,7 +40,7 @@ impl Draining<'_> {
         let (outcome, in_progress) = match options.guard {
             Value::Value(guard) => {
                 let peers = guard.peers.iter().flatten().filter_map(|(key, peer)| {
-                    let wrapper = known.client(key, peer.as_ref_option()?).map_err(|error| error.to_string());
+                    let wrapper = peer.as_ref_option()?.client(key, known).map_err(|error| error.to_string());
                     let identity = wrapper.as_ref().map(WrapperClient::identity).unwrap_or_default();
                     Some((key.clone(), Peer { identity, wrapper }))
                 });

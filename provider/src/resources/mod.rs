@@ -12,8 +12,9 @@ pub use runner_shutdown::RunnerShutdown;
 use std::sync::Arc;
 
 use crate::{
+    config::provider_block::Configured,
     explain::protocol,
-    process::{ConfigurationState, Configured, Shared},
+    process::{ConfigurationState, Shared},
     schema::{AttributePath, Diagnostics},
 };
 

@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use super::{configured, unique_suffix};
 use crate::{
     call::{Walk, call},
-    config::manager::{self, InvalidManager},
+    config::manager::{self, InvalidManager, RunnerManagerArgs},
     duration::human,
     explain::{Explained, health, plan, protocol, shutdown},
     fleet::{
@@ -98,8 +98,8 @@ impl RunnerHealth {
         } else {
             let known = &*configured(&self.shared, diags)?;
             let (policy, stop) = (&planned.policy(known, start, timeout), &call().stop);
-            let wait = |key: String, manager| async move {
-                let client = known.client(&key, &manager).map_err(WaitFailure::Invalid)?;
+            let wait = |key: String, manager: RunnerManagerArgs| async move {
+                let client = manager.client(&key, known).map_err(WaitFailure::Invalid)?;
                 let outcome = fleet::health::wait(&key, &client, policy, stop).await;
                 if let Ok(healthy) = &outcome {
                     let waited = human(healthy.waited);

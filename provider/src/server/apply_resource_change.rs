@@ -12,7 +12,7 @@
 
 use grit_proto::tfplugin6 as pb;
 
-use super::{Service, dynamic::Change, task::Outcome};
+use super::{Outcome, Service, dynamic::Change};
 use crate::{
     call::Operation,
     explain::protocol,

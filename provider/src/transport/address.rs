@@ -22,24 +22,16 @@ impl HostPort {
     pub fn port(&self) -> u16 {
         self.port
     }
-
-    fn parse(text: &str, default: Option<u16>) -> Result<Self, AddressError> {
-        let whole = unpadded(text)?;
-        let (host, port) = split(whole)?;
-        let port = match (port, default) {
-            (Some(port), _) => port_number(port, whole)?,
-            (None, Some(port)) => port,
-            (None, None) => return Err(AddressError::NoPort(whole.to_owned())),
-        };
-        Ok(Self { host: checked_host(host, whole)?, port })
-    }
 }
 
 impl FromStr for HostPort {
     type Err = AddressError;
 
     fn from_str(text: &str) -> Result<Self, AddressError> {
-        Self::parse(text, Some(SSH_PORT))
+        let whole = unpadded(text)?;
+        let (host, port) = split(whole)?;
+        let port = port.map_or(Ok(SSH_PORT), |port| port_number(port, whole))?;
+        Ok(Self { host: checked_host(host, whole)?, port })
     }
 }
 
@@ -73,7 +65,11 @@ impl FromStr for WrapperAddress {
         if tcp.contains('/') {
             return Err(AddressError::NotAWrapperAddress(text.to_owned()));
         }
-        HostPort::parse(tcp, None).map(Self::Tcp)
+        let tcp = unpadded(tcp)?;
+        match split(tcp)? {
+            (_, Some(_)) => tcp.parse().map(Self::Tcp),
+            (_, None) => Err(AddressError::NoPort(tcp.to_owned())),
+        }
     }
 }
 

@@ -29,7 +29,8 @@ pub(crate) struct SessionPool {
     _close: DropGuard,
 }
 
-type Connecting = BoxFuture<'static, Result<Arc<Session>, TransportError>>;
+/// An attempt to open a session.
+pub(crate) type Connecting = BoxFuture<'static, Result<Arc<Session>, TransportError>>;
 
 #[derive(Debug)]
 enum Entry {

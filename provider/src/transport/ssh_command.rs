@@ -9,9 +9,9 @@ use tokio_util::sync::CancellationToken;
 use crate::transport::{
     command::{self, Running},
     error::{Cause, Phase, Route, TransportError},
+    handshakes::HandshakeLimiter,
     limits::Deadline,
     settings::ConnectionMethod,
-    shared::Shared,
     stream::{RecordingStream, Transcript},
     target::Target,
     template,
@@ -24,7 +24,7 @@ const COMMAND_START: Duration = Duration::from_secs(1);
 const METHOD: ConnectionMethod = ConnectionMethod::SshCommand;
 
 pub(crate) async fn open(
-    shared: &Arc<Shared>,
+    handshakes: &HandshakeLimiter,
     target: &Target,
     arguments: &[String],
     deadline: Deadline,
@@ -35,7 +35,7 @@ pub(crate) async fn open(
         let route = route.clone();
         move |cause| TransportError::at(phase, route, cause)
     };
-    let permit = shared.handshakes.enter(&target.address, deadline).await.map_err(failed(Phase::Setup))?;
+    let permit = handshakes.enter(&target.address, deadline).await.map_err(failed(Phase::Setup))?;
     let (stream, running) = command::spawn(&arguments).map_err(failed(Phase::Command))?;
     let transcript = Transcript::default();
     // The command runs its own handshake. It is complete when data of the wrapper arrives.

@@ -7,14 +7,13 @@ use crate::{
     assume_terminated,
     call::call,
     client::WrapperClient,
-    config::drain::DRAIN_ATTEMPTS,
+    config::{drain::DRAIN_ATTEMPTS, provider_block::Configured},
     explain::{
         drain::{self, AssumeSetting, Subject},
         protocol,
     },
     fleet::drain::{DrainPolicy, Drained, NotDrained, OnUnreachable},
     log_key as key,
-    process::Configured,
     resources::draining::{Draining, report_end},
     schema::{AttributePath, Diagnostics, Value},
 };

@@ -10,13 +10,13 @@ use crate::{
         drain::{CallbackArgs, DRAIN_TIMEOUT, DrainOptions, GuardArgs, option_attributes},
         enum_attribute::member,
         manager::{InvalidManager, RunnerManagerArgs},
+        provider_block::Configured,
         retry::RetryArgs,
         text::{check_set, check_text},
         timeouts::{DeleteTimeout, duration_or},
     },
     duration::human,
     explain::drain::{self, Planned},
-    process::Configured,
     schema::{
         AttributePath, Diagnostics, Schema, Value, attribute_map, computed_text, object, object_schema,
         required_object, required_text,
@@ -85,7 +85,7 @@ impl DrainState {
         let Value::Value(manager) = &self.runner_manager else {
             return Err(("runner_manager".to_owned(), "it has no value".to_owned()));
         };
-        known.client(&self.name(), manager).map_err(|InvalidManager { attribute, problem }| {
+        manager.client(&self.name(), known).map_err(|InvalidManager { attribute, problem }| {
             (format!("runner_manager.{attribute}"), problem.to_string())
         })
     }

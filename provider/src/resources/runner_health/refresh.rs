@@ -10,11 +10,10 @@ use tokio::time::{Instant, timeout_at};
 use super::state::{Evidence, HEALTHY, HealthState, UNHEALTHY};
 use crate::{
     client::{ClientError, Level, Snapshot, Wrapper},
-    config::manager,
+    config::{manager, provider_block::Configured},
     explain::{self, health},
     fleet::{self, health::HealthPolicy},
     log_key,
-    process::Configured,
     schema::{AttributePath, Diagnostics, Value},
     transport::Reachability,
 };
@@ -40,7 +39,7 @@ pub(super) async fn check(known: &Configured, state: &HealthState) -> RefreshRes
     let deadline = Instant::now() + REFRESH_TIMEOUT;
     let policy = &state.policy(known, Instant::now(), REFRESH_TIMEOUT);
     let found = fleet::for_each(manager::known(&state.runner_managers), |key, manager| async move {
-        let client = match known.client(&key, &manager) {
+        let client = match manager.client(&key, known) {
             Ok(client) => client.until(deadline),
             Err(error) => return Found::Unreachable(error.to_string()),
         };

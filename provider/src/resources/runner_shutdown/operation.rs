@@ -16,6 +16,7 @@ use crate::{
     config::{
         drain::DRAIN_ATTEMPTS,
         manager::{self, InvalidManager, RunnerManagerArgs},
+        provider_block::Configured,
         text::set,
     },
     explain::{
@@ -27,7 +28,6 @@ use crate::{
         drain::{DrainPolicy, Drained, NotDrained, OnUnreachable},
     },
     log_key,
-    process::Configured,
     resources::{
         configured,
         draining::{Draining, report_end},
@@ -119,7 +119,7 @@ impl RunnerShutdown {
                     "drain started"
                 );
                 let options = planned.options();
-                let outcome = match known.client(&key, open.manager) {
+                let outcome = match open.manager.client(&key, known) {
                     Ok(client) => {
                         let draining =
                             Draining { shared: &self.shared, known, name: &key, client: &client, options };
