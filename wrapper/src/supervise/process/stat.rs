@@ -1,6 +1,9 @@
 //! `/proc/PID/stat`, and what follows from it.
 
-use std::fs;
+use std::{
+    fs::{self, File},
+    io::Read,
+};
 
 use super::exit::Exit;
 
@@ -27,7 +30,11 @@ pub(super) struct Process {
 impl Process {
     /// The process that has this PID now.
     pub(super) fn of(pid: u32) -> Option<Self> {
-        Self::parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+        // The kernel returns the whole line at once. All processes of a host are read while its runner is not running, so that further
+        // system calls would delay its restart.
+        let mut line = [0; 1024];
+        let length = File::open(format!("/proc/{pid}/stat")).ok()?.read(&mut line).ok()?;
+        Self::parse(&String::from_utf8_lossy(line.get(..length)?))
     }
 
     /// The name in field 2 may contain anything, so that the fields are counted after its last parenthesis.
