@@ -200,9 +200,11 @@ async fn last_drain_is_reported_after_start_and_wrapper_restart() {
     assert_eq!(told(&next), last);
 }
 
+/// A runner with 1,000 sections, 5,000 jobs and 20 MB of metrics.
+///
 /// The commands are processes that this test waits for, while the runner's server responds.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn drain_is_reported_with_1000_jobs_and_sections() {
+async fn large_runner_is_probed_and_drained() {
     let runner = Runner::new().await;
     let job = |id: u32| {
         format!(
@@ -210,8 +212,15 @@ async fn drain_is_reported_with_1000_jobs_and_sections() {
         )
     };
     runner.says("/health/ready", 200, "ok");
-    runner.says("/metrics", 200, crate::health_levels::VERSION);
-    runner.says("/debug/jobs/list", 200, &(1..=1100).map(job).collect::<String>());
+    let bucket = |at: u32| {
+        format!(
+            "gitlab_runner_job_queue_duration_seconds_bucket{{project_jobs_running=\"{at}\",runner=\"short-token\",system_id=\"s_0123456789ab\",le=\"1\"}} {at}\n"
+        )
+    };
+    let buckets: String = (0..160_000).map(bucket).collect();
+    assert!(buckets.len() > 20_000_000, "{}", buckets.len());
+    runner.says("/metrics", 200, &(buckets + crate::health_levels::VERSION));
+    runner.says("/debug/jobs/list", 200, &(1..=5000).map(job).collect::<String>());
     let sections: String = (0..1000)
         .map(|at| {
             format!(
@@ -226,7 +235,7 @@ async fn drain_is_reported_with_1000_jobs_and_sections() {
         let status =
             own.get_status(GetStatusRequest {}).await.map_err(|error| error.to_string())?.into_inner();
         let health = status.health.unwrap();
-        if health.jobs == Some(1100) && health.reasons.len() > 1 {
+        if health.jobs == Some(5000) && health.reasons.len() > 1 {
             Ok(health)
         } else {
             Err(format!("{health:?}"))
@@ -234,13 +243,24 @@ async fn drain_is_reported_with_1000_jobs_and_sections() {
     })
     .await;
     assert!(health.reasons.last().unwrap().starts_with("and 98"), "{:?}", health.reasons);
+    assert_eq!(health.runner_version.as_deref(), Some("19.2.0"), "the last line of the metrics");
+    let most = peak_memory(wrapper.pid());
+    assert!(most < 40_000, "the wrapper has used {most} KB");
+    runner.says("/metrics", 200, crate::health_levels::VERSION);
 
     let jobs = own.list_jobs(ListJobsRequest {}).await.unwrap().into_inner();
-    assert_eq!((jobs.jobs.len(), jobs.left_out, jobs.jobs[0].id), (1100, 0, Some(1100)));
-    assert_eq!(json(&operator(&wrapper, &["jobs", "--json"])).as_array().unwrap().len(), 1100);
+    assert_eq!((jobs.jobs.len(), jobs.left_out, jobs.jobs[0].id), (5000, 0, Some(5000)));
+    assert_eq!(json(&operator(&wrapper, &["jobs", "--json"])).as_array().unwrap().len(), 5000);
     let drained = operator(&wrapper, &["drain", "--wait", "--json"]);
     assert_eq!(json(&drained)["state"], "stopped", "{}", stderr(&drained));
     assert_eq!(own.get_status(GetStatusRequest {}).await.unwrap().into_inner().state(), State::Stopped);
+}
+
+/// The largest resident memory of a process since its start.
+fn peak_memory(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse().unwrap()
 }
 
 /// The audit lines of the log.

@@ -1,6 +1,6 @@
 //! Whether the `[[runners]]` sections poll for jobs, from the runner's counters.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use super::{
     runner_config::{RunnerConfig, Section},
@@ -35,8 +35,12 @@ impl Polls {
         let has_routed = metrics.router.map_or(0, routed) > self.router.map_or(0, routed)
             && metrics.router.is_some_and(|router| router.circuit_breaker == CircuitBreaker::Closed);
         self.router = metrics.router.or(self.router);
+        let sections = config.map(|config| config.sections.as_slice()).unwrap_or_default();
+        // Of sections with the same token the first one counts, as everywhere.
+        let configured: HashMap<&str, &Section> =
+            sections.iter().rev().map(|section| (section.short_token.as_str(), section)).collect();
         for (section, now) in &metrics.sections {
-            let configured = config.and_then(|config| config.section(section));
+            let configured = configured.get(section.as_str());
             let uses_router = configured.is_some_and(|section| section.uses_job_router);
             let limit =
                 configured.map_or(Section::UNHEALTHY_REQUESTS_LIMIT, |found| found.unhealthy_requests_limit);

@@ -17,7 +17,7 @@ use super::{
     level::{Answers, Evidence, Level, boot_verified, health_level, level_max},
     polls::Polls,
     runner_config::{RunnerConfig, Section},
-    runner_metrics::{self, RunnerMetrics},
+    runner_metrics::RunnerMetrics,
     settings::Settings,
 };
 use crate::supervise::log_key as key;
@@ -261,11 +261,17 @@ impl Prober {
         let (status, metrics) = metrics;
         let fault = (status != StatusCode::OK)
             .then(|| format!("cannot read the runner's metrics at {endpoint}: HTTP status {status}"));
-        Answers { fault, ready, metrics: runner_metrics::parse(&metrics) }
+        Answers { fault, ready, metrics }
     }
 
-    async fn pages(&self, endpoint: &str) -> Result<((StatusCode, String), (StatusCode, String)), GetError> {
-        Ok((self.http.get(endpoint, "/health/ready").await?, self.http.get(endpoint, "/metrics").await?))
+    async fn pages(
+        &self,
+        endpoint: &str,
+    ) -> Result<((StatusCode, String), (StatusCode, RunnerMetrics)), GetError> {
+        let ready = self.http.get(endpoint, "/health/ready").await?;
+        let mut metrics = RunnerMetrics::default();
+        let status = self.http.lines(endpoint, "/metrics", |line| metrics.add_line(line)).await?;
+        Ok((ready, (status, metrics)))
     }
 }
 
@@ -311,7 +317,8 @@ async fn pause(now: &Supervision, health: &Health, interval: Duration) {
             std::future::pending::<()>().await;
         }
         State::Running { child, .. }
-            if health.level >= Level::Polling || child.started.elapsed() > START_PERIOD =>
+            if health.level >= Level::Polling.min(health.level_max)
+                || child.started.elapsed() > START_PERIOD =>
         {
             sleep(interval).await;
         }

@@ -83,13 +83,6 @@ pub enum ConfigError {
     TooSlow { path: PathBuf, limit: Duration },
 }
 
-impl RunnerConfig {
-    /// The section with this short token.
-    pub(super) fn section(&self, short_token: &str) -> Option<&Section> {
-        self.sections.iter().find(|section| section.short_token == short_token)
-    }
-}
-
 impl Source {
     /// Parses a command line of `gitlab-runner run`. `env` reads a variable of the runner's environment.
     #[must_use]

@@ -62,18 +62,15 @@ pub(super) struct Requests {
     pub(super) health_failures: u64,
 }
 
-pub(super) fn parse(text: &str) -> RunnerMetrics {
-    let mut metrics = RunnerMetrics::default();
-    let of_use = |line: &&str| line.starts_with("gitlab_runner_") || line.starts_with("process_start_time");
-    for line in text.lines().filter(of_use) {
-        if let Some(sample) = Sample::parse(line) {
-            metrics.add(&sample);
+impl RunnerMetrics {
+    /// Adds one line of the metrics, if it is relevant.
+    pub(super) fn add_line(&mut self, line: &str) {
+        let is_relevant = line.starts_with("gitlab_runner_") || line.starts_with("process_start_time");
+        if is_relevant && let Some(sample) = Sample::parse(line) {
+            self.add(&sample);
         }
     }
-    metrics
-}
 
-impl RunnerMetrics {
     /// Jobs that have ended successfully.
     pub(super) fn jobs_succeeded(&self) -> u64 {
         self.jobs_ended.saturating_sub(self.jobs_failed)
@@ -196,6 +193,12 @@ fn quoted(text: &str) -> Option<(String, &str)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn parse(text: &str) -> RunnerMetrics {
+        let mut metrics = RunnerMetrics::default();
+        text.lines().for_each(|line| metrics.add_line(line));
+        metrics
+    }
 
     #[test]
     fn parses_runner_metrics() {
