@@ -17,8 +17,12 @@ const PROGRAMS: [(&str, &[&str]); 3] = [
 
 pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
     setup::terraform()?;
+    let is_quick = arguments.iter().any(|argument| argument == "--quick");
+    if !is_quick {
+        setup::for_benchmarks();
+    }
     let mut folder = programs("debug");
-    if arguments.iter().any(|argument| argument == "--quick") {
+    if is_quick {
         let mut command = cargo(&["build", "--workspace"]);
         let programs = PROGRAMS.iter().flat_map(|(_, programs)| *programs);
         execute(command.args(programs.flat_map(|program| ["--bin", program])))?;

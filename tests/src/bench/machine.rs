@@ -55,6 +55,14 @@ pub(super) fn status(pid: u32, field: &str) -> f64 {
     value.and_then(|value| value.split_whitespace().next()?.parse().ok()).unwrap_or_default()
 }
 
+/// How often the threads of a running process have waited, and so how often they were woken up. 0 if it does not exist.
+pub(super) fn wakeups(pid: u32) -> f64 {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let ids = threads.filter_map(|thread| thread.file_name().to_str()?.parse::<u32>().ok());
+    // The kernel has a directory below /proc for each thread; it is only not listed.
+    ids.map(|thread| status(thread, "voluntary_ctxt_switches")).sum()
+}
+
 /// The resident memory of a process in KB (1000 bytes), shared pages included.
 pub(super) fn resident(pid: u32) -> f64 {
     status(pid, "VmRSS") * 1.024

@@ -12,6 +12,7 @@ pub mod crowd;
 mod distance;
 mod fanout;
 mod machine;
+mod peers;
 mod plugin;
 pub mod record;
 mod rollout;
@@ -72,6 +73,7 @@ const ALL: &[Bench] = &[
         about: "what accumulates in a wrapper: memory, descriptors and log after many restarts, probes and clients",
         run: week::run,
     },
+    Bench { name: "peers", about: "grit-wrapper beside runit, s6, supervisord and systemd", run: peers::run },
     Bench {
         name: "rollout",
         about: "one apply that replaces 1 to 64 managers, by phase, beside what no tool can avoid",
@@ -131,6 +133,11 @@ impl Row {
         Row { ratio: Some(self.median / median), against: Some(what.into()), ..self }
     }
 
+    /// Names the source of a value that has no ratio.
+    fn named(self, source: &str) -> Row {
+        Row { against: Some(source.to_owned()), ..self }
+    }
+
     /// Sets the budget of the ratio.
     fn budget_ratio(self, most: f64) -> Row {
         match self.ratio {
@@ -185,10 +192,10 @@ pub fn line(row: &Row) -> String {
         None => "",
     };
     format!(
-        "{:<8} {:<50} {:>10.3} {:<4} {:>7}  {:<37} {:>9}  {met}",
+        "{:<8} {:<50} {:>10} {:<4} {:>7}  {:<37} {:>9}  {met}",
         row.bench,
         row.row,
-        row.median,
+        number(Some(row.median).filter(|value| !value.is_nan()), 3),
         row.unit,
         number(row.ratio, 2),
         row.against.as_deref().unwrap_or_default(),
