@@ -45,10 +45,7 @@ pub enum Refusal {
 
 impl Launch {
     /// `name` is the name of the provider.
-    ///
-    /// # Errors
-    ///
-    /// If no plugin host started the process, or its protocol version is not supported.
+    /// Fails if no plugin host started the process, or if its protocol version is not supported.
     pub fn from_process(name: &str) -> Result<Self, Refusal> {
         Self::new(name, std::env::args_os().skip(1), |variable| std::env::var_os(variable))
     }

@@ -73,10 +73,6 @@ pub enum ServeError {
 
 /// Serves until Terraform exits; with `--debug`, until a signal.
 ///
-/// # Errors
-///
-/// If the socket, the certificates or the server cannot be set up.
-///
 /// # Cancellation
 ///
 /// Dropping the future removes the socket. The runtime ends connections and calls.

@@ -19,10 +19,7 @@ pub struct Args {
 
 impl Args {
     /// Parses the command line and the environment of this process.
-    ///
-    /// # Errors
-    ///
-    /// The exit code, after a wrong command line or `--help`. The message was printed.
+    /// The error is the exit code, after a wrong command line or `--help`. The message was printed.
     pub fn from_process() -> Result<Self, ExitCode> {
         Self::from_words(std::env::args_os()).map_err(|error| {
             // Nothing can be done when the message cannot be printed.

@@ -118,10 +118,7 @@ pub enum Command {
 }
 
 /// Executes a command and prints its output on stdout.
-///
-/// # Errors
-///
-/// See [`CommandError`]; the caller prints it on stderr.
+/// The caller prints the error on stderr.
 pub fn run(command: Command) -> Result<(), CommandError> {
     let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(carry_out(command))

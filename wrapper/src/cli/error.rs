@@ -85,7 +85,6 @@ pub enum ConnectError {
 
 impl CommandError {
     /// The exit code of the command.
-    #[must_use]
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Connect { .. } => 2,
@@ -108,7 +107,6 @@ impl CommandError {
     }
 
     /// What to do next, in whole sentences.
-    #[must_use]
     pub fn next_step(&self) -> Option<&'static str> {
         Some(match self {
             Self::Connect { source, .. } => return source.next_step(),

@@ -221,7 +221,6 @@ impl Run {
         }
     }
 
-    #[must_use]
     pub fn settings(&self) -> Settings {
         let mut source =
             Source::new(self.command.get(1..).unwrap_or_default(), |name| std::env::var_os(name));

@@ -85,12 +85,10 @@ impl ControlError {
 }
 
 impl Control {
-    #[must_use]
     pub fn new(supervisor: Handle, health: Receiver<Health>, prober: Prober, access: Access) -> Self {
         Self { supervisor, health, prober, access }
     }
 
-    #[must_use]
     pub fn status(&self) -> Status {
         Status::new(&self.supervisor.now(), &self.health.borrow())
     }

@@ -40,7 +40,6 @@ pub enum CallbackResult {
 impl CallbackResult {
     pub const ALL: [Self; 3] = [Self::Success, Self::Failure, Self::Exhausted];
 
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Success => "success",
@@ -86,7 +85,6 @@ impl Default for Since {
 
 impl Counters {
     /// Start time of the counters.
-    #[must_use]
     pub fn since(&self) -> SystemTime {
         self.since.0
     }
@@ -125,39 +123,32 @@ impl Counters {
         self.attempts.add(result as usize);
     }
 
-    #[must_use]
     pub fn exits(&self, reason: ExitReason) -> u64 {
         self.exits.get(reason as usize)
     }
 
     /// The number of drains with this outcome; `None` for cancelled drains.
-    #[must_use]
     pub fn drains(&self, mode: Mode, outcome: Option<StopOutcome>) -> u64 {
         self.drains[mode as usize].get(outcome_index(outcome))
     }
 
-    #[must_use]
     pub fn drain_durations(&self, mode: Mode) -> &Histogram {
         &self.drain_durations[mode as usize]
     }
 
     /// Number of calls of `METHODS[method]` with this status code.
-    #[must_use]
     pub fn requests(&self, method: usize, code: usize) -> u64 {
         self.requests[method].get(code)
     }
 
-    #[must_use]
     pub fn denials(&self) -> u64 {
         self.denied.get(0)
     }
 
-    #[must_use]
     pub fn rejected_connections(&self) -> u64 {
         self.rejected_connections.get(0)
     }
 
-    #[must_use]
     pub fn attempts(&self, result: CallbackResult) -> u64 {
         self.attempts.get(result as usize)
     }
@@ -185,7 +176,6 @@ impl Histogram {
     }
 
     /// For each bucket, the number of durations up to its bound.
-    #[must_use]
     pub fn up_to(&self) -> [u64; DRAIN_STEPS.len()] {
         let mut sum = 0;
         array::from_fn(|step| {
@@ -194,12 +184,10 @@ impl Histogram {
         })
     }
 
-    #[must_use]
     pub fn count(&self) -> u64 {
         self.count.load(Relaxed)
     }
 
-    #[must_use]
     pub fn sum(&self) -> Duration {
         Duration::from_millis(self.milliseconds.load(Relaxed))
     }

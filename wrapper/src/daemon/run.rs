@@ -68,7 +68,6 @@ impl RunError {
     /// The command does not exist.
     pub const NOT_FOUND: u8 = 127;
 
-    #[must_use]
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Command(CommandError::NotExecutable(_) | CommandError::Format { .. }) => {
@@ -87,10 +86,7 @@ impl RunError {
 }
 
 /// Runs the wrapper until it shuts down, and returns its exit code, which depends on the end of the runner.
-///
-/// # Errors
-///
-/// Nothing was started, except after [`RunError::Task`].
+/// After an error nothing was started, except after [`RunError::Task`].
 pub fn run(settings: &Settings) -> Result<ExitCode, RunError> {
     // The sockets of systemd have fixed descriptors, so that this comes before any other file is opened.
     let passed = InheritedSockets::from_env()?;

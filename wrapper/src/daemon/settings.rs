@@ -30,7 +30,6 @@ pub struct Settings {
 }
 
 impl Settings {
-    #[must_use]
     pub fn state_file_beside(socket: &Path) -> PathBuf {
         let mut path = socket.as_os_str().to_owned();
         path.push(".state");

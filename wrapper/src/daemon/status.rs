@@ -138,13 +138,11 @@ pub struct JobList {
 
 impl Status {
     /// The runner has exited, or was never started, and is not restarted.
-    #[must_use]
     pub fn is_over(&self) -> bool {
         matches!(self.state, RunnerState::Stopped | RunnerState::Failed)
     }
 
     /// One line for progress displays and for errors. Its subject is the runner.
-    #[must_use]
     pub fn line(&self) -> String {
         let mut line = format!("is {}", self.state.name());
         if self.state == RunnerState::Running {
@@ -160,7 +158,6 @@ impl Status {
     }
 
     /// The status as a line of JSON.
-    #[must_use]
     pub fn json(&self) -> String {
         json(self)
     }
@@ -186,7 +183,6 @@ impl Exit {
 }
 
 impl OldestJob {
-    #[must_use]
     pub fn age_text(&self) -> String {
         duration::show(Duration::from_secs(self.age.as_secs()))
     }

@@ -43,10 +43,7 @@ pub struct Notifier {
 
 impl Notifier {
     /// The service manager of this process; `None` if the environment names none.
-    ///
-    /// # Errors
-    ///
-    /// The address in the environment is invalid.
+    /// Fails if the address in the environment is invalid.
     pub fn from_env() -> io::Result<Option<Self>> {
         let Some(address) = env::var_os("NOTIFY_SOCKET").filter(|address| !address.is_empty()) else {
             return Ok(None);

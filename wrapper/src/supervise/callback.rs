@@ -38,10 +38,6 @@ pub enum CallbackError {
 
 impl Callback {
     /// Checks a callback. An empty method means GET, as in upstream's wrapper.
-    ///
-    /// # Errors
-    ///
-    /// The invalid part.
     pub fn new(url: &str, method: &str, headers: &HashMap<String, String>) -> Result<Self, CallbackError> {
         let uri: Uri = url.parse().map_err(|_| CallbackError::Url)?;
         if !matches!(uri.scheme_str(), Some("http" | "https")) || uri.host().is_none_or(str::is_empty) {
@@ -68,10 +64,6 @@ impl Callback {
     }
 
     /// The callbacks of a request, which has at most one. An empty URL means that it has none.
-    ///
-    /// # Errors
-    ///
-    /// As [`Callback::new`].
     pub fn list(
         url: &str,
         method: &str,
@@ -112,7 +104,6 @@ impl Callback {
     }
 
     /// Its URL without possible secrets: without user information, query and headers.
-    #[must_use]
     pub fn target(&self) -> Target<'_> {
         Target(&self.0.uri)
     }

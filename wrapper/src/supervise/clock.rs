@@ -14,7 +14,6 @@ use rustix::time::{ClockId, clock_gettime};
 use tokio::time::Instant;
 
 /// The wall clock time of an instant.
-#[must_use]
 pub(crate) fn time(moment: Instant) -> SystemTime {
     Clocks::now().time(moment)
 }
@@ -35,7 +34,6 @@ impl Clocks {
     const READINGS: usize = 3;
 
     /// The current reading: an earlier one of this thread, unless the wall clock was changed since.
-    #[must_use]
     pub(crate) fn now() -> Self {
         thread_local!(static LAST: Cell<Option<Clocks>> = const { Cell::new(None) });
         let (read, took) = Self::read();
@@ -62,7 +60,6 @@ impl Clocks {
     }
 
     /// The wall clock time of an instant. A time that cannot be represented becomes now.
-    #[must_use]
     pub(crate) fn time(&self, moment: Instant) -> SystemTime {
         match moment.checked_duration_since(self.moment) {
             Some(ahead) => self.wall.checked_add(ahead),
@@ -72,7 +69,6 @@ impl Clocks {
     }
 
     /// The instant of a wall clock time. An instant that cannot be represented becomes now.
-    #[must_use]
     pub(crate) fn moment(&self, time: SystemTime) -> Instant {
         match time.duration_since(self.wall) {
             Ok(ahead) => self.moment.checked_add(ahead),
@@ -82,7 +78,6 @@ impl Clocks {
     }
 
     /// Offset of the wall clock to the monotonic clock, in milliseconds. It changes only when the wall clock is changed.
-    #[must_use]
     pub(crate) fn ahead(&self) -> i64 {
         let since_1970 = self.wall.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let millis = |time: Duration| i64::try_from(time.as_millis()).unwrap_or(i64::MAX);

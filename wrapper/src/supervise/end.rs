@@ -25,7 +25,6 @@ impl End {
     }
 
     /// The reason of a failure; `None` for a success.
-    #[must_use]
     pub fn failure(&self) -> Option<String> {
         match self {
             Self::NeverStarted => None,

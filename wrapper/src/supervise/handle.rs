@@ -44,85 +44,55 @@ pub enum HandleError {
 
 impl Handle {
     /// The current state. After a call has returned, this is the state after the call, or a later one.
-    #[must_use]
     pub fn now(&self) -> Supervision {
         self.published.borrow().clone()
     }
 
     /// A receiver of the current state and of every later one. A slow receiver misses all but the latest.
-    #[must_use]
     pub fn watch(&self) -> watch::Receiver<Supervision> {
         self.published.clone()
     }
 
     /// Starts the first child, unless a stop came before.
-    ///
-    /// # Errors
-    ///
-    /// [`HandleError`], as with every call here.
     pub async fn boot(&self) -> Result<Answer, HandleError> {
         self.send(|reply| Command::Event(Event::Boot, reply)).await
     }
 
     /// Starts a child again after a stop.
-    ///
-    /// # Errors
-    ///
     /// Rejected while a child is being stopped and while the wrapper is shutting down.
     pub async fn start(&self) -> Result<Answer, HandleError> {
         self.send(|reply| Command::Event(Event::Start, reply)).await
     }
 
     /// Requests a stop of the child, and returns when the stop is in progress. A second request joins the first.
-    ///
-    /// # Errors
-    ///
     /// Rejected when there are too many callbacks.
     pub async fn stop(&self, stop: Stop) -> Result<Answer, HandleError> {
         self.send(|reply| Command::Event(Event::Stop(stop), reply)).await
     }
 
     /// Cancels the stop with this id, or any stop.
-    ///
-    /// # Errors
-    ///
     /// Rejected after the signal was sent.
     pub async fn cancel(&self, id: Option<StopId>) -> Result<Answer, HandleError> {
         self.send(|reply| Command::Event(Event::Cancel(id), reply)).await
     }
 
     /// Passes SIGHUP on to a running child.
-    ///
-    /// # Errors
-    ///
-    /// [`HandleError::Busy`] or [`HandleError::Ended`].
     pub async fn reload(&self) -> Result<Answer, HandleError> {
         self.send(|reply| Command::Event(Event::Reload, reply)).await
     }
 
     /// Stops the child, and then ends the supervisor's task.
-    ///
-    /// # Errors
-    ///
-    /// As [`Handle::stop`].
     pub async fn leave(&self, stop: Stop) -> Result<Answer, HandleError> {
         self.send(|reply| Command::Event(Event::Leave(stop), reply)).await
     }
 
     /// Ends the supervisor's task, and leaves the child running. The next wrapper adopts it.
-    ///
-    /// # Errors
-    ///
     /// Rejected without a state file.
     pub async fn detach(&self) -> Result<Answer, HandleError> {
         self.send(Command::Detach).await
     }
 
     /// Returns when the supervisor's task has answered. Waits while the queue is full.
-    ///
-    /// # Errors
-    ///
-    /// [`HandleError::Ended`].
     pub async fn ping(&self) -> Result<(), HandleError> {
         let (reply, answer) = oneshot::channel();
         self.commands.send(Command::Ping(reply)).await.map_err(|_| HandleError::Ended)?;

@@ -71,7 +71,6 @@ impl Supervision {
     }
 
     /// Whether children keep failing before they are stable.
-    #[must_use]
     pub fn is_crash_loop(&self) -> bool {
         self.failures >= CRASH_LOOP
     }

@@ -118,7 +118,6 @@ impl RunnerState {
         Self::Failed,
     ];
 
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Idle => "idle",
@@ -158,7 +157,6 @@ pub enum Phase {
 
 impl Supervision {
     /// The next instant at which [`Event::Tick`](super::event::Event::Tick) changes something.
-    #[must_use]
     pub fn due(&self) -> Option<Instant> {
         match &self.state {
             State::Idle | State::Starting { .. } | State::Exited { .. } => None,
@@ -197,7 +195,6 @@ impl Supervision {
     }
 
     /// Whether a signal is held back until the child handles it.
-    #[must_use]
     pub fn holds_signal(&self) -> bool {
         matches!(
             self.state,
@@ -208,7 +205,6 @@ impl Supervision {
 
 impl State {
     /// The state as every output names it.
-    #[must_use]
     pub fn public(&self) -> RunnerState {
         match self {
             Self::Idle => RunnerState::Idle,
@@ -229,7 +225,6 @@ impl State {
     }
 
     /// The stop that is in progress or is over.
-    #[must_use]
     pub fn stop(&self) -> Option<&Stop> {
         match self {
             Self::Starting { stop } | Self::Exited { stop, .. } => stop.as_ref(),
@@ -258,7 +253,6 @@ impl State {
     }
 
     /// The running child.
-    #[must_use]
     pub fn child(&self) -> Option<ChildInfo> {
         match self {
             Self::Running { child, .. } | Self::Stopping { child, .. } => Some(*child),

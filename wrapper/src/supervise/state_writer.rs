@@ -45,9 +45,6 @@ pub(super) struct StateWriter {
 }
 
 impl StateWriter {
-    /// # Errors
-    ///
-    /// If the thread cannot be started.
     pub(super) fn new(mut store: impl StateStorage) -> io::Result<Self> {
         let watch = store.watch();
         let (jobs, work) = mpsc::channel::<Job>();
@@ -93,10 +90,7 @@ impl StateWriter {
     }
 
     /// Saves the state. A failed write is logged, and retried at [`StateWriter::due`]: a drain must not wait for a disk.
-    ///
-    /// # Errors
-    ///
-    /// Errors of writing, and a write that takes longer than `limit`.
+    /// A write that takes longer than `limit` has failed.
     pub(super) async fn save(&mut self, limit: Duration, saved: Saved) -> io::Result<()> {
         if self.written.as_ref() == Some(&saved) {
             return Ok(());

@@ -44,7 +44,6 @@ impl ExitReason {
     pub const ALL: [Self; 6] =
         [Self::Success, Self::Error, Self::Signal, Self::Killed, Self::Unknown, Self::SpawnFailed];
 
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Success => "success",

@@ -41,7 +41,6 @@ pub enum StopId {
 }
 
 impl StopId {
-    #[must_use]
     pub fn as_str(&self) -> &str {
         match self {
             Self::Signal => "signal",
@@ -75,13 +74,11 @@ impl Stop {
     const MAX_DEADLINE: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
     /// The deadline of a stop that is requested now.
-    #[must_use]
     pub fn deadline_in(limit: Duration) -> Instant {
         Instant::now() + limit.min(Self::MAX_DEADLINE)
     }
 
     /// A stop that is requested now, without a deadline or callbacks.
-    #[must_use]
     pub fn new(id: impl Into<StopId>, mode: Mode) -> Self {
         Self {
             id: id.into(),
@@ -109,7 +106,6 @@ pub enum Mode {
 }
 
 impl Mode {
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Graceful => "graceful",
@@ -139,7 +135,6 @@ impl StopOutcome {
     pub const ALL: [Self; 6] =
         [Self::Clean, Self::JobsAborted, Self::Killed, Self::Failed, Self::Unknown, Self::NoRunner];
 
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Clean => "clean",

@@ -110,10 +110,6 @@ impl<P: Platform, C: Callbacks> Task<P, C> {
     }
 
     /// Writes the state to this file, for the next wrapper.
-    ///
-    /// # Errors
-    ///
-    /// The writer thread cannot be started.
     pub fn save_to(mut self, file: impl StateStorage) -> io::Result<Self> {
         self.writer = StateWriter::new(file)?;
         Ok(self)

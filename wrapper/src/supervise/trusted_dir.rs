@@ -35,10 +35,7 @@ pub(crate) struct FileId(u64, u64);
 
 impl TrustedDir {
     /// Opens the directory of a file.
-    ///
-    /// # Errors
-    ///
-    /// Errors of opening it, and [`io::ErrorKind::PermissionDenied`] with a next step if other users can write to it.
+    /// Fails with a next step if other users can write to it.
     pub(crate) fn of(file: &Path) -> io::Result<Self> {
         let folder = Self::shared(file)?;
         check_folder(&folder.path, &fstat(&folder.descriptor)?)?;
@@ -47,10 +44,6 @@ impl TrustedDir {
 
     /// Opens the directory of a file, even if other users can write to it. They can remove files, but cannot create a file that the
     /// wrapper accepts.
-    ///
-    /// # Errors
-    ///
-    /// Errors of opening it.
     pub(crate) fn shared(file: &Path) -> io::Result<Self> {
         let path = match file.parent() {
             Some(folder) if folder.as_os_str().is_empty() => Path::new("."),
@@ -71,10 +64,7 @@ impl TrustedDir {
     }
 
     /// The content of a file; `None` if it does not exist.
-    ///
-    /// # Errors
-    ///
-    /// Errors of reading, and [`io::ErrorKind::PermissionDenied`] with a next step if other users could have written the file.
+    /// Fails with a next step if other users could have written the file.
     pub(crate) fn read(&self, name: &OsStr) -> io::Result<Option<Vec<u8>>> {
         // Without this flag, opening a FIFO would wait for its writer.
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -90,10 +80,7 @@ impl TrustedDir {
     }
 
     /// Replaces or creates a file atomically. `fresh` is its name until it is complete.
-    ///
-    /// # Errors
-    ///
-    /// Errors of writing; the file is unchanged then.
+    /// After an error, the file is unchanged.
     pub(crate) fn replace(&self, name: &OsStr, fresh: &OsStr, text: &[u8]) -> io::Result<FileId> {
         let create = || {
             let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -121,10 +108,6 @@ impl TrustedDir {
     }
 
     /// Opens a file for reading and writing; creates it if necessary. Only its owner can open it.
-    ///
-    /// # Errors
-    ///
-    /// As for [`TrustedDir::read`].
     pub(crate) fn open_or_create(&self, name: &OsStr) -> io::Result<File> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let mode = Mode::RUSR | Mode::WUSR;

@@ -104,13 +104,11 @@ pub struct Access {
 pub struct CallbackRefused;
 
 impl Access {
-    #[must_use]
     pub fn new(control: Vec<UserOrGroup>, read: Vec<UserOrGroup>, callbacks: Vec<CallbackTarget>) -> Self {
         Self { control, read, callbacks }
     }
 
     /// Rights of the sender of a request.
-    #[must_use]
     pub(super) fn of(&self, requester: Requester) -> Rights {
         match requester {
             Requester::Unix { uid, gid, .. } => self.of_user(uid, gid),
@@ -136,10 +134,7 @@ impl Access {
     }
 
     /// Checks the URL of a callback.
-    ///
-    /// # Errors
-    ///
-    /// If there is a list, and the URL matches no entry.
+    /// Fails if there is a list, and the URL matches no entry.
     pub fn check_callback(&self, callback: &Callback) -> Result<(), CallbackRefused> {
         let allowed =
             self.callbacks.is_empty() || self.callbacks.iter().any(|target| callback.is_under(&target.0));

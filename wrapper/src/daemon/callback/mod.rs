@@ -37,7 +37,6 @@ pub(super) struct CallbackSender {
 
 impl CallbackSender {
     /// A caller whose tasks run on `runtime`, and whose attempts are counted in `counters`.
-    #[must_use]
     pub(super) fn new(runtime: Handle, counters: Arc<Counters>) -> Self {
         Self { runtime, counters }
     }

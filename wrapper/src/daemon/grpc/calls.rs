@@ -96,16 +96,12 @@ impl Default for Authorizer {
 }
 
 impl Authorizer {
-    #[must_use]
     pub fn new(access: Access, counters: Arc<Counters>) -> Self {
         Self { access, counters, log_limit: Arc::new(Mutex::new(LogRateLimiter::per_minute(LOGGED_DENIALS))) }
     }
 
     /// The message of a request, and its sender.
-    ///
-    /// # Errors
-    ///
-    /// `PERMISSION_DENIED`, which is counted, and logged up to a limit.
+    /// Fails with `PERMISSION_DENIED`, which is counted, and logged up to a limit.
     pub(super) fn open<T>(
         &self,
         needed: Rights,

@@ -60,10 +60,7 @@ pub struct Services {
 }
 
 /// Serves all `listeners` until `stop` is cancelled, then waits for open calls, at most [`SHUTDOWN_LIMIT`].
-///
-/// # Errors
-///
-/// None is expected: a connection that fails ends alone.
+/// A connection that fails ends alone.
 pub async fn serve(
     listeners: Vec<Listener>,
     services: Services,

@@ -25,7 +25,6 @@ pub struct Upstream {
 }
 
 impl Upstream {
-    #[must_use]
     pub fn new(control: Control, authorizer: Authorizer) -> Self {
         Self { control, authorizer }
     }

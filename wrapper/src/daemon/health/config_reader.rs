@@ -64,10 +64,7 @@ impl Reader {
     }
 
     /// The current content of the file.
-    ///
-    /// # Errors
-    ///
-    /// If the file is missing, unreadable or invalid, or if reading takes longer than [`READ_LIMIT`].
+    /// Fails also if reading takes longer than [`READ_LIMIT`].
     pub(super) async fn read(&self) -> Answer {
         let mut thread = self.thread()?;
         let until = thread.started + READ_LIMIT;

@@ -15,13 +15,11 @@ pub struct Job {
 
 impl Job {
     /// The number at the end of the URL, which does not reveal the project.
-    #[must_use]
     pub fn id(&self) -> Option<u64> {
         self.url.rsplit('/').next()?.parse().ok()
     }
 
     /// Whether the job has this URL, as in `CI_JOB_URL`.
-    #[must_use]
     pub fn is_at(&self, url: &str) -> bool {
         !url.is_empty() && self.url.trim_end_matches('/') == url.trim_end_matches('/')
     }

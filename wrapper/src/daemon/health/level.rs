@@ -26,7 +26,6 @@ pub enum Level {
 impl Level {
     pub const ALL: [Self; 5] = [Self::None, Self::Process, Self::Ready, Self::Polling, Self::Working];
 
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::None => "none",

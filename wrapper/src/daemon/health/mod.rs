@@ -96,7 +96,6 @@ pub struct Oldest {
 
 impl Oldest {
     /// Age of the job.
-    #[must_use]
     pub fn age(&self) -> Duration {
         self.started.elapsed()
     }
@@ -105,7 +104,6 @@ impl Oldest {
 impl Health {
     /// The health of the runner in this state. A probe takes seconds, during which the child may exit or start stopping: results for
     /// another child are dropped, and so is a level from before the stop.
-    #[must_use]
     pub fn of(&self, state: &State) -> Self {
         let none = |reason: &str| Self { reasons: vec![reason.to_owned()], ..Self::default() };
         match state {

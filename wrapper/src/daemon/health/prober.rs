@@ -99,7 +99,6 @@ impl Memory {
 }
 
 impl Prober {
-    #[must_use]
     pub fn new(settings: Settings) -> Self {
         let reader = Reader::new(settings.source.clone());
         Self { settings, reader, http: Http::new(), list: Arc::default() }

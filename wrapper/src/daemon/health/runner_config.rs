@@ -85,7 +85,6 @@ pub enum ConfigError {
 
 impl Source {
     /// Parses a command line of `gitlab-runner run`. `env` reads a variable of the runner's environment.
-    #[must_use]
     pub fn new(args: &[OsString], env: impl Fn(&str) -> Option<OsString>) -> Self {
         let config = flag(args, &["config", "c"])
             .or_else(|| env("CONFIG_FILE").filter(|path| !path.is_empty()))
@@ -98,7 +97,6 @@ impl Source {
     }
 
     /// Address of the runner's HTTP server, if it has one.
-    #[must_use]
     pub fn endpoint(&self, config: Option<&RunnerConfig>) -> Option<String> {
         let configured = || config?.listen_address.as_deref();
         self.listen_address.as_deref().or_else(configured).map(connectable)

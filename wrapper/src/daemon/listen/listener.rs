@@ -13,7 +13,6 @@ pub enum Listener {
 
 impl Listener {
     /// The path of a unix socket.
-    #[must_use]
     pub fn path(&self) -> Option<&Path> {
         match self {
             Self::Unix(socket) => Some(socket.path()).filter(|path| !path.as_os_str().is_empty()),

@@ -21,10 +21,6 @@ pub use crate::supervise::lock_wait::LockOwner;
 pub const DEFAULT_ADDRESS: &str = "unix:///var/run/gitlab-runner-wrapper.sock";
 
 /// Opens the listeners of `source`: one address, or sockets passed by systemd.
-///
-/// # Errors
-///
-/// See [`bind`].
 pub async fn open(
     source: &Source,
     rules: &Rules,
@@ -38,10 +34,7 @@ pub async fn open(
 
 /// Listens on `address`. A stale socket is replaced; a socket in use is not changed. If its wrapper was killed and is still terminating,
 /// this waits up to 2 s.
-///
-/// # Errors
-///
-/// See [`ListenError`]; no socket or file is left behind.
+/// After an error, no socket or file is left behind.
 pub async fn bind(address: &Address, rules: &Rules) -> Result<Listener, ListenError> {
     match address {
         Address::Unix(path) => unix::bind(address, path, &rules.access).await.map(Listener::Unix),

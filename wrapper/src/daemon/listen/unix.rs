@@ -86,7 +86,6 @@ impl UnixSocket {
         Self { listener: Some(listener), path, bound_socket: None }
     }
 
-    #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }

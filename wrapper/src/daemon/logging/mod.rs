@@ -33,10 +33,6 @@ const FLUSH_LIMIT: Duration = Duration::from_secs(1);
 /// Logs this crate's events from `level` on to stderr, and only warnings and errors of libraries. Panics are logged, too.
 ///
 /// Further calls in one process have no effect.
-///
-/// # Errors
-///
-/// If the writer thread cannot be started.
 pub fn init(level: LevelFilter) -> io::Result<()> {
     let filter = Targets::new()
         .with_default(level.min(LevelFilter::WARN))

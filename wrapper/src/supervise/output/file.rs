@@ -11,10 +11,7 @@ use serde_json::Value;
 const TAIL: u64 = 32 * 1024;
 
 /// The lines at the end of the file after `start`, without the wrapper's lines.
-///
-/// # Errors
-///
-/// Errors of opening and reading the file, which must be readable for the wrapper's user.
+/// The file must be readable for the wrapper's user.
 pub(super) fn read(path: &str, start: u64) -> io::Result<Vec<String>> {
     let mut file = File::open(path)?;
     let length = file.metadata()?.len();

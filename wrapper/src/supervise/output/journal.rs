@@ -24,10 +24,7 @@ pub(super) fn is_stream(fd: BorrowedFd<'_>, stream: &str) -> bool {
 }
 
 /// The last messages of the process with this PID that was started this long ago.
-///
-/// # Errors
-///
-/// If `journalctl` is missing or fails. For a user without access to the journal the result is empty, without an error.
+/// For a user without access to the journal the result is empty, without an error.
 pub(super) async fn read(pid: u32, age: Duration) -> io::Result<Vec<String>> {
     // A written message may not be readable yet. Only root can request a sync.
     if !journalctl(&["--sync"]).await.is_ok_and(|output| output.status.success()) {

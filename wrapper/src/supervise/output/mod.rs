@@ -38,7 +38,6 @@ pub enum Output {
 
 impl Output {
     /// Destination of this process' stderr, which its children inherit. `journal_stream` is the value of `JOURNAL_STREAM`.
-    #[must_use]
     pub fn of_stderr(journal_stream: Option<&str>) -> Self {
         let stderr = io::stderr();
         // `JOURNAL_STREAM` identifies the journal's stream, because stderr may have been redirected.
@@ -63,7 +62,6 @@ impl Output {
     /// Reads the last lines of the runner with this PID that was started at `since` and has exited. `None` if they cannot be read.
     ///
     /// Escape sequences, tokens and URL paths are removed, and long lines are shortened, because users with read-only access can see them.
-    #[must_use]
     pub fn last_lines(&self, pid: u32, since: Instant) -> Option<LastLines> {
         let reading: Pin<Box<dyn Future<Output = io::Result<Vec<String>>> + Send>> = match self.clone() {
             Self::Journal => Box::pin(journal::read(pid, since.elapsed())),

@@ -18,10 +18,6 @@ pub trait Platform: Send + 'static {
     type Child: Child;
 
     /// Starts a child as the leader of a new process group. It executes the command immediately, or waits for [`Child::release`].
-    ///
-    /// # Errors
-    ///
-    /// Errors of fork and exec: the command is missing or not executable, or memory or PIDs are exhausted.
     fn spawn(&mut self) -> io::Result<Self::Child>;
 
     /// The last log lines of a child that was started at `since` and has exited; `None` if they cannot be read back.
@@ -33,17 +29,10 @@ pub trait Child: Send {
     fn pid(&self) -> u32;
 
     /// Identifies this process uniquely.
-    ///
-    /// # Errors
-    ///
-    /// If `/proc` cannot be read.
     fn identity(&self) -> io::Result<Identity>;
 
     /// Lets the child execute its command, and returns when it has done so.
-    ///
-    /// # Errors
-    ///
-    /// Errors of exec; the child has exited then.
+    /// After an error of exec, the child has exited.
     fn release(&mut self) -> impl Future<Output = io::Result<()>> + Send;
 
     /// Kills and reaps a child that was not released.
@@ -53,17 +42,11 @@ pub trait Child: Send {
     fn ended(&mut self) -> impl Future<Output = Exit> + Send;
 
     /// Sends `signal` to this process only: other processes of its group may belong to a job.
-    ///
-    /// # Errors
-    ///
-    /// [`io::ErrorKind::PermissionDenied`] if the process changed its user. No error if it has exited.
+    /// Fails if the process changed its user, but not if it has exited.
     fn signal(&mut self, signal: Signal) -> io::Result<()>;
 
     /// Kills the child and all its processes.
-    ///
-    /// # Errors
-    ///
-    /// As for [`Child::signal`]. An empty group is not an error.
+    /// An empty group is not an error.
     fn kill_group(&mut self) -> io::Result<()>;
 
     /// Whether the process catches or ignores SIGQUIT, so that the signal would not terminate it.

@@ -41,10 +41,6 @@ pub enum CommandError {
 
 impl CommandLine {
     /// Searches the program of `words` in `path` (the variable PATH), unless its name has a slash.
-    ///
-    /// # Errors
-    ///
-    /// If there is no command, the file does not exist, or it is not executable.
     pub fn new(words: Vec<OsString>, path: Option<&OsStr>) -> Result<Self, CommandError> {
         let mut words = words.into_iter();
         let name = words.next().filter(|name| !name.is_empty()).ok_or(CommandError::Empty)?;
@@ -55,7 +51,6 @@ impl CommandLine {
     }
 
     /// The command as given.
-    #[must_use]
     pub fn words(&self) -> Vec<String> {
         let words = std::iter::once(&self.name).chain(&self.args);
         words.map(|word| word.to_string_lossy().into_owned()).collect()

@@ -66,7 +66,6 @@ impl Barrier {
 
 /// Main function of the barrier; `words` are the program, its name, and its arguments. It returns an exit code if the runner is not
 /// executed.
-#[must_use]
 pub fn main(words: impl Iterator<Item = OsString>) -> u8 {
     match wait_and_exec(words) {
         Ok(()) => 0,

@@ -19,9 +19,7 @@ const MACHINE: std::ops::Range<usize> = 18..20;
 /// Older architectures whose binaries the newer one executes as well: i386 on x86-64, and ARM on ARM64.
 const COMPATIBLE_MACHINES: [(u16, u16); 2] = [(62, 3), (183, 40)];
 
-/// # Errors
-///
-/// `ENOEXEC`, "exec format error", if the kernel certainly rejects the file. A file that cannot be read is not checked.
+/// Fails with `ENOEXEC`, "exec format error", if the kernel certainly rejects the file. A file that cannot be read is not checked.
 pub(super) fn check(program: &Path) -> io::Result<()> {
     let Ok(file) = head(program) else { return Ok(()) };
     let ours = head(Path::new("/proc/self/exe")).unwrap_or_default();

@@ -16,13 +16,11 @@ pub enum Exit {
 }
 
 impl Exit {
-    #[must_use]
     pub fn is_success(self) -> bool {
         self == Self::Code(0)
     }
 
     /// The exit code as a shell reports it.
-    #[must_use]
     pub fn shell_code(self) -> u8 {
         match self {
             Self::Code(code) => u8::try_from(code & 0xff).unwrap_or(u8::MAX),

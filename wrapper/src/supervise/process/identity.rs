@@ -39,10 +39,6 @@ pub struct Program {
 
 impl Identity {
     /// The identity of the process with this PID now.
-    ///
-    /// # Errors
-    ///
-    /// If there is none.
     pub fn of(pid: u32) -> io::Result<Self> {
         let process = Process::of(pid).ok_or(io::ErrorKind::NotFound)?;
         let start_ticks = process.start_ticks;
@@ -63,7 +59,6 @@ impl Identity {
     }
 
     /// Whether the process with this PID is this process, and is running.
-    #[must_use]
     pub fn is_alive(&self) -> bool {
         let is_same = |now: Process| now.start_ticks == self.start_ticks && !now.has_ended();
         Process::of(self.pid).is_some_and(is_same) && self.is_of_this_boot()
@@ -72,10 +67,7 @@ impl Identity {
 
 impl Program {
     /// The program of a process, even if its file was replaced.
-    ///
-    /// # Errors
-    ///
-    /// If the process does not exist, or belongs to another user.
+    /// Fails if the process does not exist, or belongs to another user.
     pub fn of(pid: u32) -> io::Result<Self> {
         let file = fs::metadata(format!("/proc/{pid}/exe"))?;
         Ok(Self { device: file.dev(), inode: file.ino() })
@@ -83,10 +75,6 @@ impl Program {
 }
 
 /// The unique id of this boot.
-///
-/// # Errors
-///
-/// If `/proc` is missing.
 pub(crate) fn boot_id() -> io::Result<String> {
     Ok(fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim().to_owned())
 }

@@ -41,7 +41,6 @@ pub struct Linux {
 
 impl Linux {
     /// Children that execute the command immediately.
-    #[must_use]
     pub fn new(command: CommandLine) -> Self {
         Self {
             command,

@@ -82,10 +82,6 @@ impl LinuxChild {
     }
 
     /// Adopts a process that the previous wrapper started; `None` if it has exited, even if its PID was reused.
-    ///
-    /// # Errors
-    ///
-    /// Errors of `pidfd_open`, except for a missing process.
     pub fn adopt(identity: &Identity) -> io::Result<Option<Self>> {
         match hold(identity.pid) {
             // Checked after opening the pidfd: from then on the PID cannot be reused.

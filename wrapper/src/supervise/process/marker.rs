@@ -13,10 +13,6 @@ pub struct Marker(String);
 
 impl Marker {
     /// A new marker.
-    ///
-    /// # Errors
-    ///
-    /// When there is no `/proc`.
     pub(super) fn new() -> io::Result<Self> {
         Ok(Self(fs::read_to_string("/proc/sys/kernel/random/uuid")?.trim().to_owned()))
     }

@@ -34,10 +34,7 @@ fn held() -> MutexGuard<'static, BTreeSet<u32>> {
 }
 
 /// Makes this process the parent of its descendants' orphans.
-///
-/// # Errors
-///
-/// On Linux before 3.4.
+/// Fails on Linux before 3.4.
 pub(crate) fn adopt() -> std::io::Result<()> {
     Ok(rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?)
 }

@@ -33,10 +33,7 @@ pub struct Found {
 
 impl Saved {
     /// Finds the child, and restores the state. Waits for a child that was just being started.
-    ///
-    /// # Errors
-    ///
-    /// It is unknown whether the child is running.
+    /// After an error, it is unknown whether the child is running.
     pub async fn find(self, policy: &Policy, command: &CommandLine) -> io::Result<Found> {
         let child = match &self.child {
             Some(child) if child.is_runner().await => LinuxChild::adopt(&child.identity)?,

@@ -34,10 +34,7 @@ use crate::supervise::log_key as key;
 /// The state file. Each call can block as long as the disk does.
 pub trait StateStorage: Send + 'static {
     /// Replaces the file atomically.
-    ///
-    /// # Errors
-    ///
-    /// Errors of writing; the file is unchanged then.
+    /// After an error, the file is unchanged.
     fn write(&mut self, saved: &Saved) -> io::Result<()>;
 
     /// Whether the last written file was removed or replaced.
@@ -47,10 +44,6 @@ pub trait StateStorage: Send + 'static {
     fn watch(&mut self) -> Option<Watch>;
 
     /// Removes the file, if it exists.
-    ///
-    /// # Errors
-    ///
-    /// Errors of removing.
     fn remove(&mut self) -> io::Result<()>;
 }
 
@@ -105,10 +98,6 @@ pub enum StoreError {
 
 impl Store {
     /// Locks the file, and reads the state of the previous wrapper. If that was killed and is still terminating, this waits up to 2 s.
-    ///
-    /// # Errors
-    ///
-    /// See [`StoreError`].
     pub async fn open(path: &Path) -> Result<(Self, Option<Saved>), StoreError> {
         let io = |what| move |source| StoreError::Io { path: path.to_owned(), what, source };
         let name = path

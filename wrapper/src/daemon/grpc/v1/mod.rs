@@ -28,7 +28,6 @@ pub struct WrapperV1 {
 }
 
 impl WrapperV1 {
-    #[must_use]
     pub fn new(control: Control, authorizer: Authorizer) -> Self {
         Self { control, authorizer }
     }
