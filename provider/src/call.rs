@@ -34,7 +34,6 @@ pub enum Operation {
     Create,
     Update,
     Destroy,
-    /// An action.
     Invoke,
     /// The read of a managed resource.
     Read,

@@ -1,7 +1,6 @@
 //! The keys of the fields in the log. A value has the same key in all log lines.
 
 pub(crate) const BACKTRACE: &str = "backtrace";
-/// Number of running calls.
 pub(crate) const CALLS: &str = "calls";
 /// Time until the next attempt.
 pub(crate) const DELAY: &str = "delay";
@@ -15,7 +14,6 @@ pub(crate) const FAILURES: &str = "failures";
 pub(crate) const FORCED: &str = "forced";
 /// The request is for a forceful shutdown.
 pub(crate) const FORCEFUL: &str = "forceful";
-/// SSH server.
 pub(crate) const HOST: &str = "host";
 /// Another request had started the shutdown.
 pub(crate) const JOINED: &str = "joined";
@@ -23,9 +21,7 @@ pub(crate) const JOINED: &str = "joined";
 pub(crate) const KEY_TYPE: &str = "key_type";
 /// Number of running jobs, and the oldest one.
 pub(crate) const LEFT: &str = "left";
-/// Health level.
 pub(crate) const LEVEL: &str = "level";
-/// Location in the source.
 pub(crate) const LOCATION: &str = "location";
 /// Key of the runner manager.
 pub(crate) const MANAGER: &str = "manager";
@@ -34,10 +30,8 @@ pub(crate) const MISSING: &str = "missing";
 pub(crate) const PROGRESS: &str = "progress";
 pub(crate) const OUTCOME: &str = "outcome";
 pub(crate) const REASON: &str = "reason";
-/// Status of the runner.
 pub(crate) const STATUS: &str = "status";
 pub(crate) const UID: &str = "uid";
-/// SSH user.
 pub(crate) const USERNAME: &str = "username";
 /// Time since the start of the operation.
 pub(crate) const WAITED: &str = "waited";

@@ -15,7 +15,6 @@ use crate::{
     schema::{AttributePath, Diagnostics, DiagnosticsExt, Provider, Schema, is_known},
 };
 
-/// The provider `grit`.
 #[derive(Debug)]
 pub struct Grit {
     shared: Arc<Shared>,

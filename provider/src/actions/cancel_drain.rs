@@ -29,7 +29,6 @@ use crate::{
 
 const TIMEOUT: Duration = Duration::from_secs(120);
 
-/// The action.
 #[derive(Debug)]
 pub struct CancelDrain {
     shared: Arc<Shared>,

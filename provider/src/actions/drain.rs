@@ -31,7 +31,6 @@ use crate::{
     },
 };
 
-/// The action.
 #[derive(Debug)]
 pub struct Drain {
     shared: Arc<Shared>,

@@ -23,7 +23,6 @@ use crate::{
     schema::{Attribute, Value, object},
 };
 
-/// The attribute `runner_managers`.
 fn managers_attribute(purpose: &str) -> Attribute {
     required_managers(&format!(
         "The runner managers {purpose}. Messages identify each one by its key in this map."

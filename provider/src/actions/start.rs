@@ -28,7 +28,6 @@ use crate::{
 
 const TIMEOUT: Duration = Duration::from_secs(600);
 
-/// The action.
 #[derive(Debug)]
 pub struct Start {
     shared: Arc<Shared>,

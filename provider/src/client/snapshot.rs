@@ -7,7 +7,6 @@ use time::OffsetDateTime;
 
 use crate::duration::human;
 
-/// The status of a runner.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Snapshot {
     /// Reported by all wrappers.
@@ -53,7 +52,6 @@ pub struct RunnerEvidence {
     pub worker_groups: Vec<String>,
 }
 
-/// The exit of a runner process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RunnerExit {
     pub how: ExitKind,
@@ -61,7 +59,6 @@ pub struct RunnerExit {
     pub killed: bool,
 }
 
-/// The exit status of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExitKind {
     Code(i32),
@@ -149,7 +146,6 @@ pub struct DrainInfo {
     pub outcome: Option<DrainOutcome>,
 }
 
-/// The result of a drain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DrainOutcome {
     /// The runner finished its jobs.
@@ -243,7 +239,6 @@ pub struct StatusReport {
     pub failure_reason: String,
 }
 
-/// The status of the runner process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum RunnerStatus {
     Running,

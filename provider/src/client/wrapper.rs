@@ -15,7 +15,6 @@ pub trait Wrapper: Send + Sync + Sized {
     #[must_use]
     fn until(&self, deadline: Instant) -> Self;
 
-    /// The status of the runner.
     fn read_status(&self) -> impl Future<Output = Result<Snapshot, ClientError>> + Send;
 
     /// Returns when the wrapper reports a change. Never returns if the wrapper does not report changes, or is unreachable: also read the

@@ -195,7 +195,6 @@ fn is_http_url(text: &str) -> bool {
     })
 }
 
-/// The attributes of [`DrainOptions`].
 pub(crate) fn option_attributes() -> Attributes {
     let guard = attribute_map! {
         peers: required_managers => "Other runner managers, by key.",

@@ -140,7 +140,6 @@ pub(crate) fn known(managers: &RunnerManagers) -> BTreeMap<String, RunnerManager
     entries.filter_map(|(key, manager)| Some((key.clone(), manager.as_ref_option()?.clone()))).collect()
 }
 
-/// Checks the attribute `runner_managers`.
 pub(crate) fn check_map(managers: &RunnerManagers, diags: &mut Diagnostics) {
     check_all(managers, &AttributePath::new("runner_managers"), diags);
 }

@@ -14,7 +14,6 @@ use crate::{
 };
 use state::DeploymentState;
 
-/// The data source.
 #[derive(Debug)]
 pub struct Deployment;
 

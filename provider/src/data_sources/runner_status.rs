@@ -27,7 +27,6 @@ use state::{ManagerStatus, StatusState};
 /// How long a manager may take after the timeout to report why it was not reached.
 const ERROR_GRACE: Duration = Duration::from_secs(1);
 
-/// The data source.
 #[derive(Debug)]
 pub struct RunnerStatus {
     shared: Arc<Shared>,

@@ -45,7 +45,6 @@ impl HealthPolicy {
     }
 }
 
-/// A healthy runner manager.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Healthy {
     pub waited: Duration,
@@ -84,7 +83,6 @@ pub(crate) enum NotHealthy {
     },
 }
 
-/// An unmet condition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Missing {
     /// It is healthy, but not yet for long enough.

@@ -65,7 +65,6 @@ pub(super) struct WaitState<'a> {
     pub(super) absences: u32,
     /// The last error, until a call succeeds.
     pub(super) lost: Option<ClientError>,
-    /// The last status.
     pub(super) last: Option<Snapshot>,
 }
 

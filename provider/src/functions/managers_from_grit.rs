@@ -15,7 +15,6 @@ use crate::{
     },
 };
 
-/// The function.
 #[derive(Debug)]
 pub struct ManagersFromGrit;
 

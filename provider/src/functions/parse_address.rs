@@ -8,7 +8,6 @@ use crate::{
     transport::HostPort,
 };
 
-/// The function.
 #[derive(Debug)]
 pub struct ParseAddress;
 

@@ -17,7 +17,6 @@ use crate::{
 
 const PARAMETER: &str = "runner_managers";
 
-/// The function.
 #[derive(Debug)]
 pub struct ValidateManagers;
 

@@ -7,7 +7,6 @@ use tokio::sync::oneshot;
 /// The poll interval where pidfd is not available.
 const PARENT_POLL_INTERVAL: Duration = Duration::from_millis(500);
 
-/// The parent process.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Parent(u32);
 

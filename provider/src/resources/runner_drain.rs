@@ -39,7 +39,6 @@ use crate::{
 };
 use state::DrainState;
 
-/// The resource.
 #[derive(Debug)]
 pub struct RunnerDrain {
     shared: Arc<Shared>,

@@ -32,7 +32,6 @@ use crate::{
 };
 use state::{Evidence, HEALTHY, HealthState, missing_guards, removed_guards, warn_of_unhealthy};
 
-/// The resource.
 #[derive(Debug)]
 pub struct RunnerHealth {
     shared: Arc<Shared>,

@@ -29,7 +29,6 @@ use crate::{
 use evidence::Evidence;
 use state::{INCOMPLETE, ShutdownState};
 
-/// The resource.
 #[derive(Debug)]
 pub struct RunnerShutdown {
     shared: Arc<Shared>,

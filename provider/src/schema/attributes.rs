@@ -50,7 +50,6 @@ pub fn sensitive(attribute: Attribute) -> Attribute {
     Attribute { sensitive: true, ..attribute }
 }
 
-/// An optional string.
 pub(crate) fn text(description: &str) -> Attribute {
     optional(AttributeType::String, description)
 }
@@ -60,17 +59,14 @@ pub(crate) fn secret(description: &str) -> Attribute {
     sensitive(text(description))
 }
 
-/// A required string.
 pub(crate) fn required_text(description: &str) -> Attribute {
     required(AttributeType::String, description)
 }
 
-/// An optional list of strings.
 pub(crate) fn texts(description: &str) -> Attribute {
     optional(AttributeType::List(Box::new(AttributeType::String)), description)
 }
 
-/// An optional map of strings.
 pub(crate) fn text_map(description: &str) -> Attribute {
     optional(AttributeType::Map(Box::new(AttributeType::String)), description)
 }
@@ -85,7 +81,6 @@ pub(crate) fn secret_value(description: &str) -> Attribute {
     sensitive(optional(AttributeType::Any, description))
 }
 
-/// A required object.
 pub(crate) fn required_object(attributes: Attributes) -> impl FnOnce(&str) -> Attribute {
     |description| required(AttributeType::AttributeSingle(attributes), description)
 }
@@ -95,32 +90,26 @@ pub(crate) fn computed_as(attr_type: AttributeType) -> impl FnOnce(&str) -> Attr
     |description| computed(attr_type, description)
 }
 
-/// A string that the provider sets.
 pub(crate) fn computed_text(description: &str) -> Attribute {
     computed(AttributeType::String, description)
 }
 
-/// A number that the provider sets.
 pub(crate) fn computed_number(description: &str) -> Attribute {
     computed(AttributeType::Number, description)
 }
 
-/// A boolean that the provider sets.
 pub(crate) fn computed_boolean(description: &str) -> Attribute {
     computed(AttributeType::Bool, description)
 }
 
-/// An optional number.
 pub(crate) fn number(description: &str) -> Attribute {
     optional(AttributeType::Number, description)
 }
 
-/// An optional boolean.
 pub(crate) fn boolean(description: &str) -> Attribute {
     optional(AttributeType::Bool, description)
 }
 
-/// An optional object.
 pub(crate) fn object(attributes: Attributes) -> impl FnOnce(&str) -> Attribute {
     |description| optional(AttributeType::AttributeSingle(attributes), description)
 }

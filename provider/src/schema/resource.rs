@@ -107,7 +107,6 @@ pub trait Resource: Send + Sync {
     }
 }
 
-/// A data source.
 #[async_trait]
 pub trait DataSource: Send + Sync {
     /// The configuration, and the result.

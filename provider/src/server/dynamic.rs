@@ -46,7 +46,6 @@ pub(super) struct Change {
     pub(super) next: Raw,
 }
 
-/// A data source.
 #[async_trait]
 pub(super) trait ErasedDataSource: Send + Sync {
     fn schema(&self, diags: &mut Diagnostics) -> Option<Schema>;
@@ -60,7 +59,6 @@ pub(super) trait ErasedFunction: Send + Sync {
     fn call(&self, arguments: &[Raw]) -> Result<Encoded, FunctionError>;
 }
 
-/// An action.
 #[async_trait]
 pub(super) trait ErasedAction: Send + Sync {
     fn schema(&self, diags: &mut Diagnostics) -> Option<Schema>;
@@ -68,7 +66,6 @@ pub(super) trait ErasedAction: Send + Sync {
     async fn invoke(&self, diags: &mut Diagnostics, config: &Raw, progress: &Progress) -> Option<()>;
 }
 
-/// The provider block.
 #[async_trait]
 pub(super) trait ErasedProvider: Send + Sync {
     fn schema(&self, diags: &mut Diagnostics) -> Option<Schema>;

@@ -33,7 +33,6 @@ const EXIT_STATUS_TIMEOUT: Duration = Duration::from_millis(300);
 /// Variables that contain the provider's secrets. Everything else is inherited, because tools need it (proxies, cloud credentials).
 const SECRETS: [&str; 2] = ["GRIT_SSH_PRIVATE_KEY", "GRIT_SSH_PASSPHRASE"];
 
-/// Starts a program.
 pub(crate) fn spawn(arguments: &[String]) -> Result<(UnixStream, Arc<Running>), Cause> {
     let program = arguments.first().cloned().unwrap_or_default();
     let failed =

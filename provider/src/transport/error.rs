@@ -140,7 +140,6 @@ impl TransportError {
     }
 }
 
-/// Why a phase failed.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum Cause {
     /// An invalid value that no earlier check can find.
@@ -155,7 +154,6 @@ pub enum Cause {
     /// The host name cannot be resolved.
     #[error("{0}")]
     Resolve(#[source] SharedIoError),
-    /// The TCP connection failed.
     #[error("{0}")]
     Network(#[source] SharedIoError),
     #[error("no response within {}", humantime::format_duration(*limit))]

@@ -4,11 +4,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// The default of `connect_timeout`.
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
-/// The default of `call_timeout`.
 pub(crate) const CALL_TIMEOUT: Duration = Duration::from_secs(10);
-/// The default of `keepalive_interval`.
 pub(crate) const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
 /// Keepalive messages without a response. russh closes the session one interval after the last one.
 const KEEPALIVE_MAX: usize = 2;
@@ -89,7 +86,6 @@ impl Deadline {
         limit.min(self.left())
     }
 
-    /// The remaining time.
     pub(crate) fn left(self) -> Duration {
         self.end.saturating_duration_since(Instant::now())
     }

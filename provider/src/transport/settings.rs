@@ -82,7 +82,6 @@ impl fmt::Display for ConnectionMethod {
 pub struct TrustSources {
     /// Lines in the format of a known_hosts file.
     pub known_hosts: Option<String>,
-    /// known_hosts files.
     pub known_hosts_files: Vec<PathBuf>,
     /// Public keys (`ssh-ed25519 AAAA…`) and `SHA256:` fingerprints that are accepted from any host.
     pub host_keys: Vec<String>,

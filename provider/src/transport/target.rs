@@ -9,7 +9,6 @@ use crate::transport::{
     settings::ConnectionMethod,
 };
 
-/// One runner manager.
 #[derive(Debug, Clone)]
 pub struct Target {
     /// The key of the map entry: the name of the runner manager in messages.
@@ -28,7 +27,6 @@ pub struct Target {
     pub hops: Vec<Hop>,
 }
 
-/// A jump host.
 #[derive(Debug, Clone)]
 pub struct Hop {
     pub address: HostPort,

@@ -9,7 +9,6 @@ use thiserror::Error;
 
 use crate::daemon::{duration, listen::Address};
 
-/// Why a command failed.
 #[derive(Debug, Error)]
 pub enum CommandError {
     #[error("cannot connect to {address}")]

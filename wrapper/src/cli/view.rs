@@ -154,7 +154,6 @@ fn exit_text(exit: &Exit) -> String {
     if exit.killed { format!("{how}, killed by the wrapper") } else { how }
 }
 
-/// The outcome as text.
 pub(super) fn outcome_text(outcome: StopOutcome) -> &'static str {
     match outcome {
         StopOutcome::Clean => "clean: the runner finished its jobs and exited",

@@ -119,7 +119,6 @@ pub(super) enum Progress {
     Json,
 }
 
-/// State of a wait.
 struct Watcher {
     goal: Goal,
     progress: Progress,

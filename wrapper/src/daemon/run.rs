@@ -35,7 +35,6 @@ use crate::supervise::{
     state_file::{Store, StoreError},
 };
 
-/// Why a wrapper failed.
 #[derive(Debug, Error)]
 pub enum RunError {
     #[error("cannot run the command")]

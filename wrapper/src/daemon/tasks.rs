@@ -37,7 +37,6 @@ impl TaskFailed {
 }
 
 impl Tasks {
-    /// Starts a task.
     pub(crate) fn spawn(&mut self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
         self.spawn_fallible(name, async {
             task.await;

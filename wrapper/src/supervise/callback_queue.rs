@@ -11,7 +11,6 @@ use super::{callback::Callback, event::Event, handle::Command};
 /// The maximum number of callbacks in the state file.
 const MAX_PENDING: usize = 64;
 
-/// Sends callbacks.
 pub trait Callbacks: Send + 'static {
     /// Starts to send a callback, and returns at once. `since` is the instant at which it became due.
     fn send(&mut self, callback: Callback, since: Instant, completion: Completion);

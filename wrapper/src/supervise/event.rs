@@ -13,7 +13,6 @@ use super::{
     stop::{Stop, StopId},
 };
 
-/// What can happen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Event {
     /// A request to start the first child. It has no effect after any other request, so that an earlier stop is kept.
@@ -24,7 +23,6 @@ pub(super) enum Event {
     Spawned(u32),
     /// The platform could not make a child.
     SpawnFailed(Arc<str>),
-    /// The child has exited.
     Exited(Exit),
     /// Time has passed, or the child handles SIGQUIT now. [`Supervision::due`](super::state::Supervision::due) is the next instant at which time
     /// matters.

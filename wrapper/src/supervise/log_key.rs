@@ -19,21 +19,17 @@ pub const EVENT: &str = "event";
 pub const EXIT_CODE: &str = "exit_code";
 /// Field of a request.
 pub const FIELD: &str = "field";
-/// Previous state or level.
 pub const FROM: &str = "from";
 pub const GID: &str = "gid";
-/// Id of a drain.
 pub const ID: &str = "id";
 pub const JOB: &str = "job";
 /// Id of the drain that was joined.
 pub const JOINED_ID: &str = "joined_id";
-/// Health level.
 pub const LEVEL: &str = "level";
 /// Timeout.
 pub const LIMIT_SECONDS: &str = "limit_seconds";
 /// Source file and line of a panic.
 pub const LOCATION: &str = "location";
-/// `graceful` or `forceful`.
 pub const MODE: &str = "mode";
 pub const NAME: &str = "name";
 pub const OUTCOME: &str = "outcome";
@@ -50,10 +46,8 @@ pub const RIGHTS: &str = "rights";
 pub const RUNNER_PID: &str = "runner_pid";
 pub const SIGNAL: &str = "signal";
 pub const SOCKET: &str = "socket";
-/// HTTP status.
 pub const STATUS: &str = "status";
 pub const TARGET_URL: &str = "target_url";
-/// New state or level.
 pub const TO: &str = "to";
 pub const TRANSPORT: &str = "transport";
 pub const UID: &str = "uid";

@@ -67,7 +67,6 @@ pub struct Restart {
 pub enum Leftovers {
     /// Log each process with PID, age and command, and keep it running.
     Report,
-    /// Kill the processes.
     Kill,
 }
 

@@ -94,9 +94,7 @@ pub enum RunnerState {
     Idle,
     Starting,
     Running,
-    /// It stops gracefully.
     Draining,
-    /// It stops forcefully.
     Terminating,
     /// It ended unexpectedly, and waits for its restart.
     Backoff,
@@ -132,7 +130,6 @@ impl RunnerState {
     }
 }
 
-/// A running child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChildInfo {
     pub pid: u32,
@@ -252,7 +249,6 @@ impl State {
         }
     }
 
-    /// The running child.
     pub fn child(&self) -> Option<ChildInfo> {
         match self {
             Self::Running { child, .. } | Self::Stopping { child, .. } => Some(*child),

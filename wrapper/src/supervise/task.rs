@@ -37,7 +37,6 @@ const CALLBACK_WAIT: Duration = Duration::from_secs(25);
 /// How the supervisor's task ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The child has ended.
     Ended(End),
     /// The child is running, and the next wrapper adopts it.
     Detached,

@@ -36,7 +36,6 @@ pub struct Ended {
     pub waited: Duration,
     /// The deadline turned the drain into a forceful shutdown.
     pub forced: bool,
-    /// The last status.
     pub snapshot: Snapshot,
     /// Why the wrapper does not send the callback of this drain.
     pub no_callback: Option<NoCallback>,

@@ -132,7 +132,6 @@ impl DrainState {
     }
 }
 
-/// The schema of the resource.
 pub(super) fn schema() -> Schema {
     let mut schema = object_schema(
         0,

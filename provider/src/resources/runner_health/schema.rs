@@ -13,7 +13,6 @@ use crate::{
     },
 };
 
-/// The schema of the resource.
 pub(super) fn schema() -> Schema {
     let mut evidence = attribute_map! {
         state: computed_text => "Runner state in the last report of the wrapper; `unreachable` when the wrapper did not respond.",

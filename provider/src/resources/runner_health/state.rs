@@ -56,7 +56,6 @@ pub struct HealthState {
 pub(super) struct Evidence {
     /// The last reported state of the runner; `unreachable` if the wrapper did not respond.
     pub(super) state: Value<String>,
-    /// The verified level.
     pub(super) level: Value<String>,
     pub(super) version: Value<String>,
     pub(super) pid: Value<i64>,

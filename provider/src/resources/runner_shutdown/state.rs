@@ -20,7 +20,6 @@ use crate::{
     },
 };
 
-/// All runners have exited.
 pub(super) const TERMINATED: &str = "terminated";
 /// The shutdown of all runners is in progress or complete (`wait = false`).
 pub(super) const DRAINING: &str = "draining";
@@ -104,7 +103,6 @@ impl ShutdownState {
     }
 }
 
-/// The schema of the resource.
 pub(super) fn schema() -> Schema {
     let mut schema = object_schema(
         0,

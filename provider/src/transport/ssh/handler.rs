@@ -43,7 +43,6 @@ struct Seen {
 
 #[derive(Debug)]
 enum End {
-    /// The server's disconnect message.
     Disconnected(String),
     Failed(russh::Error),
 }

@@ -90,7 +90,6 @@ impl Rights {
     }
 }
 
-/// The allow lists.
 #[derive(Clone, Debug, Default)]
 pub struct Access {
     control: Vec<UserOrGroup>,

@@ -20,7 +20,6 @@ use tokio::{task::spawn_blocking, time::timeout};
 
 use crate::supervise::callback::Callback;
 
-/// Why an attempt failed.
 #[derive(Debug, Error)]
 pub(super) enum RequestError {
     #[error("the URL uses https, but no CA certificates could be read on this host")]

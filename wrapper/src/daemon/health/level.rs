@@ -10,7 +10,6 @@ use super::{
     runner_metrics::RunnerMetrics,
 };
 
-/// A health level.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Level {

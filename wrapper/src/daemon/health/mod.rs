@@ -87,7 +87,6 @@ pub struct EndedJobs {
     pub failed: u64,
 }
 
-/// The oldest running job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Oldest {
     pub started: Instant,
@@ -95,7 +94,6 @@ pub struct Oldest {
 }
 
 impl Oldest {
-    /// Age of the job.
     pub fn age(&self) -> Duration {
         self.started.elapsed()
     }

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use super::runner_config::Source;
 
-/// Settings of the prober.
 #[derive(Clone, Debug)]
 pub struct Settings {
     pub source: Source,

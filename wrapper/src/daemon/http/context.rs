@@ -36,7 +36,6 @@ pub enum RemoteAccess {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ClientAddress(pub(super) SocketAddr);
 
-/// The HTTP server.
 #[derive(Clone, Debug)]
 pub struct HttpServer {
     pub control: Control,

@@ -42,7 +42,6 @@ const MAX_PATH: usize = 107;
 /// Listen backlog; Linux's limit (`net.core.somaxconn`) may be lower.
 const BACKLOG: i32 = 128;
 
-/// Permissions of a socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SocketAccess {
     /// Permission bits; clients need write permission to connect.

@@ -13,7 +13,6 @@ use super::{
 };
 use crate::supervise::{output::LastLines, policy::Leftovers};
 
-/// Starts children.
 pub trait Platform: Send + 'static {
     type Child: Child;
 

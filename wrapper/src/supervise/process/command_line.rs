@@ -15,7 +15,6 @@ use thiserror::Error;
 pub struct CommandLine {
     /// The name as given, which becomes `argv[0]` of the child.
     pub name: OsString,
-    /// Path of the program.
     pub program: PathBuf,
     pub args: Vec<OsString>,
 }

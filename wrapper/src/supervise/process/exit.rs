@@ -4,10 +4,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Exit of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Exit {
-    /// Exit code.
     Code(i32),
     /// Number of the signal that terminated the process.
     Signal(i32),

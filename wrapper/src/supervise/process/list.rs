@@ -58,7 +58,6 @@ pub(crate) fn running(command: &CommandLine) -> Vec<u32> {
     found.map(|process| process.pid).collect()
 }
 
-/// All visible processes.
 pub(super) fn all() -> Vec<Process> {
     let entries = fs::read_dir("/proc").into_iter().flatten().filter_map(Result::ok);
     let numbers =

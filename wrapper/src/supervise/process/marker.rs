@@ -12,7 +12,6 @@ pub const VARIABLE: &str = "GRIT_WRAPPER_RUNNER";
 pub struct Marker(String);
 
 impl Marker {
-    /// A new marker.
     pub(super) fn new() -> io::Result<Self> {
         Ok(Self(fs::read_to_string("/proc/sys/kernel/random/uuid")?.trim().to_owned()))
     }

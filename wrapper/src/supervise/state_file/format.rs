@@ -79,7 +79,6 @@ pub(super) struct SavedStop {
     callbacks: Vec<SavedCallback>,
     #[serde(rename = "called")]
     finished_callbacks: Vec<SavedCallback>,
-    /// When SIGQUIT was sent.
     #[serde(rename = "told_at")]
     pub(super) quit_sent_at: Option<u64>,
     /// When the process group is killed; only after SIGTERM was sent.

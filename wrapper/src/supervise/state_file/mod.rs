@@ -53,7 +53,6 @@ pub struct Store {
     path: PathBuf,
     folder: TrustedDir,
     name: OsString,
-    /// The last written file.
     written: Option<FileId>,
     watch: Option<Watch>,
     _lock: Lock,
