@@ -54,7 +54,7 @@ impl Service {
         let outcome = self
             .run(action.operation(), action.verb(), &name, move |service, diags| {
                 Box::pin(async move {
-                    let resource = &service.0.catalog.resource(&type_name, diags)?.resource;
+                    let resource = &service.0.catalog.resources.find(&type_name, diags)?.resource;
                     match action {
                         Action::Create => resource.create(diags, &change.next).await,
                         Action::Update => resource.update(diags, &change).await,

@@ -14,14 +14,13 @@ use crate::{
     wire::{self, Identity},
 };
 
-/// All types, by name.
 pub(super) struct Catalog {
     pub(super) provider: Box<dyn ErasedProvider>,
     pub(super) provider_schema: pb::Schema,
-    resources: BTreeMap<&'static str, ResourceEntry>,
-    data_sources: BTreeMap<&'static str, DataSourceEntry>,
-    functions: BTreeMap<&'static str, FunctionEntry>,
-    actions: BTreeMap<&'static str, ActionEntry>,
+    pub(super) resources: Types<ResourceEntry>,
+    pub(super) data_sources: Types<DataSourceEntry>,
+    pub(super) functions: Types<FunctionEntry>,
+    pub(super) actions: Types<ActionEntry>,
     /// Errors in the schemas, returned with them.
     pub(super) complaints: Vec<pb::Diagnostic>,
 }
@@ -49,38 +48,61 @@ pub(super) struct ActionEntry {
     pub(super) message: pb::Schema,
 }
 
+/// All types of one kind, by name.
+pub(super) struct Types<E> {
+    kind: &'static str,
+    entries: BTreeMap<&'static str, E>,
+}
+
+impl<E> Types<E> {
+    fn new(kind: &'static str, entries: impl Iterator<Item = (&'static str, E)>) -> Self {
+        Self { kind, entries: entries.collect() }
+    }
+
+    /// The type with this name, or an error.
+    pub(super) fn find(&self, name: &str, diags: &mut Diagnostics) -> Option<&E> {
+        let found = self.entries.get(name);
+        if found.is_none() {
+            protocol::unknown_type(self.kind, name).error(AttributePath::root(), diags);
+        }
+        found
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (String, &E)> {
+        self.entries.iter().map(|(name, entry)| ((*name).to_owned(), entry))
+    }
+}
+
 impl Catalog {
     pub(super) fn new(registry: Registry) -> Self {
         let mut diags = Diagnostics::default();
         for name in &registry.twice {
             bug(&mut diags, format!("The type `{name}` is registered twice"));
         }
-        let provider_schema = registry.provider.schema(&mut diags);
-        let provider_schema =
-            or_bug(provider_schema, "the provider", &mut diags).map(|schema| wire::schema(&schema));
+        let provider_schema = or_bug(registry.provider.schema(&mut diags), "the provider", &mut diags);
         let resources = registry
             .resources
             .into_iter()
             .filter_map(|(name, resource)| Some((name, ResourceEntry::new(name, resource, &mut diags)?)));
-        let resources = resources.collect();
-        let data_sources = registry
-            .data_sources
-            .into_iter()
-            .filter_map(|(name, source)| Some((name, DataSourceEntry::new(name, source, &mut diags)?)));
-        let data_sources = data_sources.collect();
+        let resources = Types::new("resource", resources);
+        let data_sources = registry.data_sources.into_iter().filter_map(|(name, source)| {
+            let schema = or_bug(source.schema(&mut diags), name, &mut diags)?;
+            Some((name, DataSourceEntry { source, message: wire::schema(&schema) }))
+        });
+        let data_sources = Types::new("data source", data_sources);
         let functions = registry.functions.into_iter().map(|(name, function)| {
             let message = wire::function(&function.schema());
             (name, FunctionEntry { function, message })
         });
-        let functions = functions.collect();
-        let actions = registry
-            .actions
-            .into_iter()
-            .filter_map(|(name, action)| Some((name, ActionEntry::new(name, action, &mut diags)?)));
-        let actions = actions.collect();
+        let functions = Types::new("function", functions);
+        let actions = registry.actions.into_iter().filter_map(|(name, action)| {
+            let schema = or_bug(action.schema(&mut diags), name, &mut diags)?;
+            Some((name, ActionEntry { action, message: wire::schema(&schema) }))
+        });
+        let actions = Types::new("action", actions);
         Self {
             provider: registry.provider,
-            provider_schema: provider_schema.unwrap_or_default(),
+            provider_schema: provider_schema.as_ref().map(wire::schema).unwrap_or_default(),
             resources,
             data_sources,
             functions,
@@ -89,64 +111,9 @@ impl Catalog {
         }
     }
 
-    pub(super) fn resources(&self) -> impl Iterator<Item = (&'static str, &ResourceEntry)> {
-        self.resources.iter().map(|(name, entry)| (*name, entry))
-    }
-
-    pub(super) fn data_sources(&self) -> impl Iterator<Item = (&'static str, &DataSourceEntry)> {
-        self.data_sources.iter().map(|(name, entry)| (*name, entry))
-    }
-
-    pub(super) fn functions(&self) -> impl Iterator<Item = (&'static str, &FunctionEntry)> {
-        self.functions.iter().map(|(name, entry)| (*name, entry))
-    }
-
-    pub(super) fn function(&self, name: &str, diags: &mut Diagnostics) -> Option<&FunctionEntry> {
-        let found = self.functions.get(name);
-        if found.is_none() {
-            unknown_type(name, "function", diags);
-        }
-        found
-    }
-
-    pub(super) fn actions(&self) -> impl Iterator<Item = (&'static str, &ActionEntry)> {
-        self.actions.iter().map(|(name, entry)| (*name, entry))
-    }
-
-    pub(super) fn resource(&self, name: &str, diags: &mut Diagnostics) -> Option<&ResourceEntry> {
-        let found = self.resources.get(name);
-        if found.is_none() {
-            unknown_type(name, "resource", diags);
-        }
-        found
-    }
-
     /// How objects of this type are identified; none of an unknown type.
     pub(super) fn identity(&self, name: &str) -> Option<&Identity> {
-        self.resources.get(name)?.identity.as_ref()
-    }
-
-    pub(super) fn data_source(&self, name: &str, diags: &mut Diagnostics) -> Option<&DataSourceEntry> {
-        let found = self.data_sources.get(name);
-        if found.is_none() {
-            unknown_type(name, "data source", diags);
-        }
-        found
-    }
-
-    pub(super) fn action(&self, name: &str, diags: &mut Diagnostics) -> Option<&ActionEntry> {
-        let found = self.actions.get(name);
-        if found.is_none() {
-            unknown_type(name, "action", diags);
-        }
-        found
-    }
-}
-
-impl ActionEntry {
-    fn new(name: &str, action: Box<dyn ErasedAction>, diags: &mut Diagnostics) -> Option<Self> {
-        let schema = or_bug(action.schema(diags), name, diags)?;
-        Some(Self { action, message: wire::schema(&schema) })
+        self.resources.entries.get(name)?.identity.as_ref()
     }
 }
 
@@ -167,13 +134,6 @@ impl ResourceEntry {
     }
 }
 
-impl DataSourceEntry {
-    fn new(name: &str, source: Box<dyn ErasedDataSource>, diags: &mut Diagnostics) -> Option<Self> {
-        let schema = or_bug(source.schema(diags), name, diags)?;
-        Some(Self { source, message: wire::schema(&schema) })
-    }
-}
-
 fn or_bug(schema: Option<Schema>, name: &str, diags: &mut Diagnostics) -> Option<Schema> {
     if schema.is_none() && !diags.has_errors() {
         bug(diags, format!("The schema of {name} is missing, and no error was reported"));
@@ -183,8 +143,4 @@ fn or_bug(schema: Option<Schema>, name: &str, diags: &mut Diagnostics) -> Option
 
 fn bug(diags: &mut Diagnostics, problem: String) {
     protocol::bug(problem).error(AttributePath::root(), diags);
-}
-
-fn unknown_type(name: &str, kind: &str, diags: &mut Diagnostics) {
-    protocol::unknown_type(kind, name).error(AttributePath::root(), diags);
 }

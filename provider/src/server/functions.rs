@@ -11,9 +11,9 @@ use crate::{
 
 impl Service {
     pub(super) fn functions(&self) -> pb::get_functions::Response {
-        let functions = self.0.catalog.functions();
+        let functions = self.0.catalog.functions.iter();
         pb::get_functions::Response {
-            functions: functions.map(|(name, entry)| (name.to_owned(), entry.message.clone())).collect(),
+            functions: functions.map(|(name, entry)| (name, entry.message.clone())).collect(),
             diagnostics: Vec::new(),
         }
     }
@@ -27,7 +27,7 @@ impl Service {
         let outcome = self
             .run(Operation::Other, "call", &name, move |service, diags| {
                 Box::pin(async move {
-                    let entry = service.0.catalog.function(&request.name, diags)?;
+                    let entry = service.0.catalog.functions.find(&request.name, diags)?;
                     let arguments: Option<Vec<_>> = request
                         .arguments
                         .into_iter()

@@ -10,19 +10,20 @@ impl Service {
         pb::get_provider_schema::Response {
             provider: Some(catalog.provider_schema.clone()),
             resource_schemas: catalog
-                .resources()
-                .map(|(name, entry)| (name.to_owned(), entry.message.clone()))
+                .resources
+                .iter()
+                .map(|(name, entry)| (name, entry.message.clone()))
                 .collect(),
             data_source_schemas: catalog
-                .data_sources()
-                .map(|(name, entry)| (name.to_owned(), entry.message.clone()))
+                .data_sources
+                .iter()
+                .map(|(name, entry)| (name, entry.message.clone()))
                 .collect(),
             functions: self.functions().functions,
             action_schemas: catalog
-                .actions()
-                .map(|(name, entry)| {
-                    (name.to_owned(), pb::ActionSchema { schema: Some(entry.message.clone()) })
-                })
+                .actions
+                .iter()
+                .map(|(name, entry)| (name, pb::ActionSchema { schema: Some(entry.message.clone()) }))
                 .collect(),
             server_capabilities: Some(capabilities()),
             diagnostics: catalog.complaints.clone(),
@@ -35,21 +36,17 @@ impl Service {
         let catalog = &self.0.catalog;
         pb::get_metadata::Response {
             resources: catalog
-                .resources()
-                .map(|(name, _)| ResourceMetadata { type_name: name.to_owned() })
+                .resources
+                .iter()
+                .map(|(type_name, _)| ResourceMetadata { type_name })
                 .collect(),
             data_sources: catalog
-                .data_sources()
-                .map(|(name, _)| DataSourceMetadata { type_name: name.to_owned() })
+                .data_sources
+                .iter()
+                .map(|(type_name, _)| DataSourceMetadata { type_name })
                 .collect(),
-            functions: catalog
-                .functions()
-                .map(|(name, _)| FunctionMetadata { name: name.to_owned() })
-                .collect(),
-            actions: catalog
-                .actions()
-                .map(|(name, _)| ActionMetadata { type_name: name.to_owned() })
-                .collect(),
+            functions: catalog.functions.iter().map(|(name, _)| FunctionMetadata { name }).collect(),
+            actions: catalog.actions.iter().map(|(type_name, _)| ActionMetadata { type_name }).collect(),
             server_capabilities: Some(capabilities()),
             diagnostics: catalog.complaints.clone(),
             ..Default::default()

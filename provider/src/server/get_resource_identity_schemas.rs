@@ -6,9 +6,9 @@ use super::Service;
 
 impl Service {
     pub(super) fn identity_schemas(&self) -> pb::get_resource_identity_schemas::Response {
-        let schemas = self.0.catalog.resources().filter_map(|(name, entry)| {
+        let schemas = self.0.catalog.resources.iter().filter_map(|(name, entry)| {
             let identity = entry.identity.as_ref()?;
-            Some((name.to_owned(), identity.schema().clone()))
+            Some((name, identity.schema().clone()))
         });
         pb::get_resource_identity_schemas::Response {
             identity_schemas: schemas.collect(),

@@ -14,7 +14,7 @@ impl Service {
         let outcome = self
             .run(Operation::Other, "import", &type_name, move |service, diags| {
                 Box::pin(async move {
-                    let entry = service.0.catalog.resource(&request.type_name, diags)?;
+                    let entry = service.0.catalog.resources.find(&request.type_name, diags)?;
                     let identity = request.identity.as_ref();
                     let value = entry.identity.as_ref().and_then(|it| it.value(identity?));
                     entry.resource.import(diags, value.unwrap_or(request.id)).await

@@ -39,7 +39,7 @@ impl Service {
         let outcome = self
             .run(Operation::Invoke, "invoke", &name, move |service, diags| {
                 Box::pin(async move {
-                    let entry = service.0.catalog.action(&request.action_type, diags)?;
+                    let entry = service.0.catalog.actions.find(&request.action_type, diags)?;
                     let config = Raw::from_message(request.config, "the configuration", diags)?;
                     let send = move |line| {
                         // Fails only when the caller is gone.

@@ -19,7 +19,7 @@ impl Service {
         let outcome = self
             .run(Operation::Other, "move", &name, move |service, diags| {
                 Box::pin(async move {
-                    let entry = service.0.catalog.resource(&request.target_type_name, diags)?;
+                    let entry = service.0.catalog.resources.find(&request.target_type_name, diags)?;
                     let stored = request.source_state.unwrap_or_default();
                     let state = stored_state::parse(&stored, &request.source_type_name, diags)?;
                     let source = MoveSource {

@@ -51,7 +51,7 @@ impl Service {
         request: pb::plan_resource_change::Request,
         diags: &mut Diagnostics,
     ) -> Option<(Encoded, Vec<AttributePath>)> {
-        let resource = &self.0.catalog.resource(&request.type_name, diags)?.resource;
+        let resource = &self.0.catalog.resources.find(&request.type_name, diags)?.resource;
         let change = Change {
             prior: Raw::from_message(request.prior_state, "the prior state", diags)?,
             next: Raw::from_message(request.proposed_new_state, "the proposed state", diags)?,

@@ -17,7 +17,7 @@ impl Service {
         let outcome = self
             .run(Operation::Other, "read", &name, move |service, diags| {
                 Box::pin(async move {
-                    let entry = service.0.catalog.data_source(&request.type_name, diags)?;
+                    let entry = service.0.catalog.data_sources.find(&request.type_name, diags)?;
                     let config = Raw::from_message(request.config, "the configuration", diags)?;
                     entry.source.read(diags, &config).await
                 })

@@ -16,7 +16,7 @@ impl Service {
         let outcome = self
             .run(Operation::Read, "read", &name, move |service, diags| {
                 Box::pin(async move {
-                    let entry = service.0.catalog.resource(&request.type_name, diags)?;
+                    let entry = service.0.catalog.resources.find(&request.type_name, diags)?;
                     let state = Raw::from_message(request.current_state, "the state", diags)?;
                     entry.resource.read(diags, &state).await
                 })

@@ -33,36 +33,32 @@ impl Registry {
     /// Adds a managed resource under its full type name, such as `grit_runner_drain`.
     #[must_use]
     pub fn resource(mut self, type_name: &'static str, resource: impl Resource + 'static) -> Self {
-        if self.resources.insert(type_name, Box::new(resource)).is_some() {
-            self.twice.push(type_name);
-        }
+        let replaced = self.resources.insert(type_name, Box::new(resource));
+        self.twice.extend(replaced.map(|_| type_name));
         self
     }
 
     /// Adds a data source under its full type name.
     #[must_use]
     pub fn data_source(mut self, type_name: &'static str, data_source: impl DataSource + 'static) -> Self {
-        if self.data_sources.insert(type_name, Box::new(data_source)).is_some() {
-            self.twice.push(type_name);
-        }
+        let replaced = self.data_sources.insert(type_name, Box::new(data_source));
+        self.twice.extend(replaced.map(|_| type_name));
         self
     }
 
     /// Adds a function: `provider::grit::NAME`.
     #[must_use]
     pub fn function(mut self, name: &'static str, function: impl Function) -> Self {
-        if self.functions.insert(name, Box::new(function)).is_some() {
-            self.twice.push(name);
-        }
+        let replaced = self.functions.insert(name, Box::new(function));
+        self.twice.extend(replaced.map(|_| name));
         self
     }
 
     /// Adds an action under its full type name.
     #[must_use]
     pub fn action(mut self, type_name: &'static str, action: impl Action) -> Self {
-        if self.actions.insert(type_name, Box::new(action)).is_some() {
-            self.twice.push(type_name);
-        }
+        let replaced = self.actions.insert(type_name, Box::new(action));
+        self.twice.extend(replaced.map(|_| type_name));
         self
     }
 

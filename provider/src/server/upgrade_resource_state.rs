@@ -19,7 +19,7 @@ impl Service {
         let outcome = self
             .run(Operation::Other, "upgrade", &name, move |service, diags| {
                 Box::pin(async move {
-                    let entry = service.0.catalog.resource(&request.type_name, diags)?;
+                    let entry = service.0.catalog.resources.find(&request.type_name, diags)?;
                     let stored = request.raw_state.unwrap_or_default();
                     let mut state = stored_state::parse(&stored, &request.type_name, diags)?;
                     let current = request.version == entry.schema.version;

@@ -37,7 +37,7 @@ impl Service {
         let outcome = self
             .run(Operation::Other, "validate", &name, move |service, diags| {
                 Box::pin(async move {
-                    let entry = service.0.catalog.resource(&request.type_name, diags)?;
+                    let entry = service.0.catalog.resources.find(&request.type_name, diags)?;
                     let config = Raw::from_message(request.config, WHAT, diags)?;
                     entry.resource.validate(diags, &config).await
                 })
@@ -54,7 +54,7 @@ impl Service {
         let outcome = self
             .run(Operation::Other, "validate", &name, move |service, diags| {
                 Box::pin(async move {
-                    let entry = service.0.catalog.data_source(&request.type_name, diags)?;
+                    let entry = service.0.catalog.data_sources.find(&request.type_name, diags)?;
                     let config = Raw::from_message(request.config, WHAT, diags)?;
                     entry.source.validate(diags, &config).await
                 })
@@ -86,7 +86,7 @@ impl Service {
         let outcome = self
             .run(Operation::Other, verb, &name, move |service, diags| {
                 Box::pin(async move {
-                    let entry = service.0.catalog.action(&type_name, diags)?;
+                    let entry = service.0.catalog.actions.find(&type_name, diags)?;
                     let config = Raw::from_message(config, WHAT, diags)?;
                     entry.action.validate(diags, &config).await
                 })
