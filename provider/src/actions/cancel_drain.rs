@@ -79,12 +79,8 @@ impl Action for CancelDrain {
 
     async fn validate(&self, diags: &mut Diagnostics, config: CancelConfig) -> Option<()> {
         manager::check_map(&config.runner_managers, diags);
-        if let Value::Value(retry) = &config.retry {
-            retry.check(&AttributePath::new("retry"), diags);
-        }
-        if let Value::Value(timeouts) = &config.timeouts {
-            timeouts.check(&AttributePath::new("timeouts"), diags);
-        }
+        RetryArgs::check(&config.retry, diags);
+        InvokeTimeout::check(&config.timeouts, diags);
         (!diags.has_errors()).then_some(())
     }
 

@@ -161,9 +161,7 @@ impl Action for Drain {
     async fn validate(&self, diags: &mut Diagnostics, config: DrainConfig) -> Option<()> {
         manager::check_map(&config.runner_managers, diags);
         config.options().check(diags);
-        if let Value::Value(timeouts) = &config.timeouts {
-            timeouts.check(&AttributePath::new("timeouts"), diags);
-        }
+        InvokeTimeout::check(&config.timeouts, diags);
         (!diags.has_errors()).then_some(())
     }
 

@@ -104,12 +104,8 @@ impl Action for Start {
     async fn validate(&self, diags: &mut Diagnostics, config: StartConfig) -> Option<()> {
         manager::check_map(&config.runner_managers, diags);
         enum_attribute::check::<WantedLevel>(&config.level, AttributePath::new("level"), diags);
-        if let Value::Value(retry) = &config.retry {
-            retry.check(&AttributePath::new("retry"), diags);
-        }
-        if let Value::Value(timeouts) = &config.timeouts {
-            timeouts.check(&AttributePath::new("timeouts"), diags);
-        }
+        RetryArgs::check(&config.retry, diags);
+        InvokeTimeout::check(&config.timeouts, diags);
         (!diags.has_errors()).then_some(())
     }
 

@@ -119,9 +119,7 @@ impl DrainOptions<'_> {
         if let Value::Value(callback) = self.shutdown_callback {
             callback.check(&AttributePath::new("shutdown_callback"), diags);
         }
-        if let Value::Value(retry) = self.retry {
-            retry.check(&AttributePath::new("retry"), diags);
-        }
+        RetryArgs::check(self.retry, diags);
     }
 }
 

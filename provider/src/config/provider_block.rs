@@ -63,9 +63,7 @@ impl ProviderArgs {
         if let Value::Value(ssh) = &self.ssh {
             ssh.check(&AttributePath::new("ssh"), diags);
         }
-        if let Value::Value(retry) = &self.retry {
-            retry.check(&AttributePath::new("retry"), diags);
-        }
+        RetryArgs::check(&self.retry, diags);
         check_whole(&self.max_parallel, 1..=10_000, AttributePath::new("max_parallel"), diags);
     }
 }

@@ -40,10 +40,13 @@ impl RetryArgs {
         }
     }
 
-    pub(crate) fn check(&self, path: &AttributePath, diags: &mut Diagnostics) {
-        check_whole(&self.attempts, 1..=1_000_000, path.clone().attribute("attempts"), diags);
-        check_duration(&self.min_delay, path.clone().attribute("min_delay"), diags);
-        check_duration(&self.max_delay, path.clone().attribute("max_delay"), diags);
+    /// Checks the attribute `retry`.
+    pub(crate) fn check(retry: &Value<Self>, diags: &mut Diagnostics) {
+        let Value::Value(retry) = retry else { return };
+        let at = |name: &'static str| AttributePath::new("retry").attribute(name);
+        check_whole(&retry.attempts, 1..=1_000_000, at("attempts"), diags);
+        check_duration(&retry.min_delay, at("min_delay"), diags);
+        check_duration(&retry.max_delay, at("max_delay"), diags);
     }
 
     /// The policy. Precedence: this object, `outer` (of the provider block), default.

@@ -24,8 +24,11 @@ macro_rules! timeouts {
                 attribute_map! { $($operation: text => &format!($description)),+ }
             }
 
-            pub(crate) fn check(&self, path: &AttributePath, diags: &mut Diagnostics) {
-                $(check_limit(&self.$operation, path.clone().attribute(stringify!($operation)), diags);)+
+            /// Checks the attribute `timeouts`.
+            pub(crate) fn check(timeouts: &Value<Self>, diags: &mut Diagnostics) {
+                let Value::Value(timeouts) = timeouts else { return };
+                let path = AttributePath::new("timeouts");
+                $(check_limit(&timeouts.$operation, path.clone().attribute(stringify!($operation)), diags);)+
             }
         }
     };

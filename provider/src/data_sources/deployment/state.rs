@@ -73,9 +73,7 @@ impl DeploymentState {
                 values::variable_name(&path).error(path, diags);
             }
         }
-        if let Value::Value(timeouts) = &self.timeouts {
-            timeouts.check(&root("timeouts"), diags);
-        }
+        ReadTimeout::check(&self.timeouts, diags);
         self.source()
     }
 

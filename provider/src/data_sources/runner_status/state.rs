@@ -14,8 +14,8 @@ use crate::{
     },
     explain::Explained,
     schema::{
-        AttributePath, AttributeType, Diagnostics, Schema, Value, attribute_map, computed_as,
-        computed_boolean, computed_number, computed_text, object, object_schema,
+        AttributeType, Diagnostics, Schema, Value, attribute_map, computed_as, computed_boolean,
+        computed_number, computed_text, object, object_schema,
     },
 };
 
@@ -126,9 +126,7 @@ impl ManagerStatus {
 impl StatusState {
     pub(super) fn check(&self, diags: &mut Diagnostics) {
         manager::check_map(&self.runner_managers, diags);
-        if let Value::Value(timeouts) = &self.timeouts {
-            timeouts.check(&AttributePath::new("timeouts"), diags);
-        }
+        ReadTimeout::check(&self.timeouts, diags);
     }
 
     pub(super) fn timeout(&self) -> Duration {

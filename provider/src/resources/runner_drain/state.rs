@@ -115,9 +115,7 @@ impl DrainState {
             manager.check(&AttributePath::new("runner_manager"), diags);
         }
         self.options().check(diags);
-        if let Value::Value(timeouts) = &self.timeouts {
-            timeouts.check(&AttributePath::new("timeouts"), diags);
-        }
+        DeleteTimeout::check(&self.timeouts, diags);
     }
 
     /// Warns that a destroy drains the runner. `next` is the planned instance id.

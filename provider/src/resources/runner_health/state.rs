@@ -203,12 +203,8 @@ impl HealthState {
             values::min_jobs_without_working(level).error(AttributePath::new("min_jobs"), diags);
         }
         check_duration(&self.stable_for, AttributePath::new("stable_for"), diags);
-        if let Value::Value(retry) = &self.retry {
-            retry.check(&AttributePath::new("retry"), diags);
-        }
-        if let Value::Value(timeouts) = &self.timeouts {
-            timeouts.check(&AttributePath::new("timeouts"), diags);
-        }
+        RetryArgs::check(&self.retry, diags);
+        WaitTimeouts::check(&self.timeouts, diags);
         self.check_stable_for(diags);
     }
 

@@ -15,8 +15,8 @@ use crate::{
     duration::human,
     explain::drain::Subject,
     schema::{
-        AttributePath, AttributeType, Diagnostics, Schema, Value, attribute_map, boolean, computed_as,
-        computed_text, object, object_schema, text_map,
+        AttributeType, Diagnostics, Schema, Value, attribute_map, boolean, computed_as, computed_text,
+        object, object_schema, text_map,
     },
 };
 
@@ -97,9 +97,7 @@ impl ShutdownState {
     pub(super) fn check(&self, diags: &mut Diagnostics) {
         manager::check_map(&self.runner_managers, diags);
         self.options().check(diags);
-        if let Value::Value(timeouts) = &self.timeouts {
-            timeouts.check(&AttributePath::new("timeouts"), diags);
-        }
+        WaitTimeouts::check(&self.timeouts, diags);
     }
 }
 
