@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use serde::Deserialize;
 use tokio::time::Instant;
 
-use super::{managers_attribute, progress::Board, timeout, timeouts_attribute};
+use super::{managers_attribute, progress::Board, report_failures, timeout};
 use crate::{
     call::call,
     config::{
@@ -15,6 +15,7 @@ use crate::{
         retry::RetryArgs,
         timeouts::InvokeTimeout,
     },
+    duration::human,
     explain::{Explained, action, health},
     fleet::{
         self,
@@ -23,7 +24,8 @@ use crate::{
     process::Shared,
     resources::configured,
     schema::{
-        Action, AttributePath, Diagnostics, DiagnosticsExt, Progress, Schema, Value, object, schema, text,
+        Action, Diagnostics, DiagnosticsExt, Progress, Schema, Value, attribute_map, object, object_schema,
+        text,
     },
 };
 
@@ -54,26 +56,17 @@ impl Action for CancelDrain {
     type Config = CancelConfig;
 
     fn schema(&self, _: &mut Diagnostics) -> Option<Schema> {
-        Some(schema(
+        Some(object_schema(
             0,
             "Cancels the drains of a map of runner managers, as long as the wrapper has not sent SIGQUIT to the runner. Requires \
              grit-wrapper on the hosts.",
-            [
-                ("runner_managers", managers_attribute("whose drains to cancel")),
-                (
-                    "drain_id",
-                    text(
-                        "Cancel only the drain with this id, such as the `id` of a `grit_runner_drain`. Default: any drain.",
-                    ),
-                ),
-                (
-                    "retry",
-                    object(RetryArgs::attributes(&DRAIN_ATTEMPTS.to_string()))(
-                        "Retries of failed connections.",
-                    ),
-                ),
-                ("timeouts", timeouts_attribute(TIMEOUT)),
-            ],
+            attribute_map! {
+                runner_managers: managers_attribute => "whose drains to cancel",
+                drain_id: text =>
+                    "Cancel only the drain with this id, such as the `id` of a `grit_runner_drain`. Default: any drain.",
+                retry: object(RetryArgs::attributes(&DRAIN_ATTEMPTS.to_string())) => "Retries of failed connections.",
+                timeouts: object(InvokeTimeout::attributes(&human(TIMEOUT))) => "Timeouts.",
+            },
         ))
     }
 
@@ -109,11 +102,6 @@ impl Action for CancelDrain {
             );
             Ok::<_, Explained>(())
         });
-        for (key, outcome) in board.during(cancels).await {
-            if let Err(explained) = outcome {
-                explained.error(manager::at(&key), diags);
-            }
-        }
-        (!diags.has_errors()).then_some(())
+        report_failures(board.during(cancels).await, diags)
     }
 }

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use serde::Deserialize;
 use tokio::time::Instant;
 
-use super::{managers_attribute, progress::Board, timeout, timeouts_attribute};
+use super::{managers_attribute, progress::Board, timeout};
 use crate::{
     call::call,
     config::{
@@ -26,8 +26,8 @@ use crate::{
     process::Shared,
     resources::{configured, unique_suffix},
     schema::{
-        Action, AttributePath, Diagnostics, DiagnosticsExt, Progress, Schema, Value, boolean, object, schema,
-        text,
+        Action, Diagnostics, DiagnosticsExt, Progress, Schema, Value, attribute_map, boolean, object,
+        object_schema, text,
     },
 };
 
@@ -121,36 +121,25 @@ impl Action for Drain {
     type Config = DrainConfig;
 
     fn schema(&self, _: &mut Diagnostics) -> Option<Schema> {
-        let mut schema = schema(
+        let mut schema = object_schema(
             0,
             "Shuts the runners of a map of runner managers down, and waits until their processes have exited. Instances and \
              `grit_runner_drain` resources stay as they are.",
-            [
-                ("runner_managers", managers_attribute("to drain")),
-                (
-                    "wait",
-                    boolean(
-                        "Wait until the runners have exited. `false`: end when each shutdown is in progress; invoke the action again \
-                         with `true` to wait for the same drains. Default `true`.",
-                    ),
+            attribute_map! {
+                runner_managers: managers_attribute => "to drain",
+                wait: boolean =>
+                    "Wait until the runners have exited. `false`: end when each shutdown is in progress; invoke the action again \
+                     with `true` to wait for the same drains. Default `true`.",
+                mode: text => &format!(
+                    "Kind of shutdown: {}. `forceful` aborts the running jobs. It also makes a graceful drain that is in progress \
+                     forceful.",
+                    Mode::choices()
                 ),
-                (
-                    "mode",
-                    text(&format!(
-                        "Kind of shutdown: {}. `forceful` aborts the running jobs. It also makes a graceful drain that is in progress \
-                         forceful.",
-                        Mode::choices()
-                    )),
-                ),
-                (
-                    "retry",
-                    object(RetryArgs::attributes(&DRAIN_ATTEMPTS.to_string()))(
-                        "Retries of failed connections before the shutdown was requested. After that, lost connections are retried \
-                         until the timeout.",
-                    ),
-                ),
-                ("timeouts", timeouts_attribute(DRAIN_TIMEOUT)),
-            ],
+                retry: object(RetryArgs::attributes(&DRAIN_ATTEMPTS.to_string())) =>
+                    "Retries of failed connections before the shutdown was requested. After that, lost connections are retried \
+                     until the timeout.",
+                timeouts: object(InvokeTimeout::attributes(&human(DRAIN_TIMEOUT))) => "Timeouts.",
+            },
         );
         let mut options = option_attributes();
         options.retain(|name, _| ["on_timeout", "reason", "shutdown_callback"].contains(&name.as_str()));

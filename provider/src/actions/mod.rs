@@ -16,23 +16,31 @@ use std::time::Duration;
 
 use crate::{
     config::{
-        manager::required_managers,
+        manager::{self, required_managers},
         timeouts::{InvokeTimeout, duration_or},
     },
-    duration::human,
-    schema::{Attribute, Value, object},
+    explain::Explained,
+    fleet::Outcomes,
+    schema::{Attribute, Diagnostics, DiagnosticsExt as _, Value},
 };
 
+/// The attribute `runner_managers`; `purpose` completes its description.
 fn managers_attribute(purpose: &str) -> Attribute {
     required_managers(&format!(
         "The runner managers {purpose}. Messages identify each one by its key in this map."
     ))
 }
 
-fn timeouts_attribute(default: Duration) -> Attribute {
-    object(InvokeTimeout::attributes(&human(default)))("Timeouts.")
-}
-
 fn timeout(timeouts: &Value<InvokeTimeout>, default: Duration) -> Duration {
     timeouts.as_ref_option().map_or(default, |timeouts| duration_or(&timeouts.invoke, default))
+}
+
+/// Adds one error for each runner manager that failed.
+fn report_failures(outcomes: Outcomes<Result<(), Explained>>, diags: &mut Diagnostics) -> Option<()> {
+    for (key, outcome) in outcomes {
+        if let Err(explained) = outcome {
+            explained.error(manager::at(&key), diags);
+        }
+    }
+    (!diags.has_errors()).then_some(())
 }

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use serde::Deserialize;
 use tokio::time::Instant;
 
-use super::{managers_attribute, progress::Board, timeout, timeouts_attribute};
+use super::{managers_attribute, progress::Board, report_failures, timeout};
 use crate::{
     call::call,
     client::Level,
@@ -22,7 +22,8 @@ use crate::{
     process::Shared,
     resources::configured,
     schema::{
-        Action, AttributePath, Diagnostics, DiagnosticsExt, Progress, Schema, Value, object, schema, text,
+        Action, AttributePath, Diagnostics, DiagnosticsExt, Progress, Schema, Value, attribute_map, object,
+        object_schema, text,
     },
 };
 
@@ -79,25 +80,17 @@ impl Action for Start {
     type Config = StartConfig;
 
     fn schema(&self, _: &mut Diagnostics) -> Option<Schema> {
-        Some(schema(
+        Some(object_schema(
             0,
             "Starts the runners of a map of runner managers that have exited, and waits until all runners of the map are healthy. \
              Requires grit-wrapper on the hosts.",
-            [
-                ("runner_managers", managers_attribute("to start")),
-                (
-                    "level",
-                    text(&format!(
-                        "Health level to wait for: {}, as in `grit_runner_health`.",
-                        WantedLevel::choices()
-                    )),
-                ),
-                (
-                    "retry",
-                    object(RetryArgs::attributes("until the timeout"))("Retries of failed connections."),
-                ),
-                ("timeouts", timeouts_attribute(TIMEOUT)),
-            ],
+            attribute_map! {
+                runner_managers: managers_attribute => "to start",
+                level: text =>
+                    &format!("Health level to wait for: {}, as in `grit_runner_health`.", WantedLevel::choices()),
+                retry: object(RetryArgs::attributes("until the timeout")) => "Retries of failed connections.",
+                timeouts: object(InvokeTimeout::attributes(&human(TIMEOUT))) => "Timeouts.",
+            },
         ))
     }
 
@@ -132,11 +125,6 @@ impl Action for Start {
             board.finished(&key, &format!("the runner is healthy after {}", human(healthy.waited)));
             Ok::<_, Explained>(())
         });
-        for (key, outcome) in board.during(starts).await {
-            if let Err(explained) = outcome {
-                explained.error(manager::at(&key), diags);
-            }
-        }
-        (!diags.has_errors()).then_some(())
+        report_failures(board.during(starts).await, diags)
     }
 }
