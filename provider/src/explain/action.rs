@@ -6,7 +6,7 @@ use super::{
     connection::explain,
     diagnostic::{Code, Explained},
     drain::{self, Subject, bad_end},
-    health::{lacking, reason_given},
+    health::{lacking, not_verifiable, reason_given, timed_out},
     phrases::{append, last_seen, tries},
 };
 use crate::{
@@ -100,12 +100,7 @@ pub(crate) fn not_started(manager: &str, failure: &NotHealthy) -> Explained {
                     ("the wrapper did not respond.".to_owned(), "Check the log of the wrapper on the host.")
                 }
             };
-            Explained::new(
-                Code::TimedOut,
-                "Runner manager is not healthy",
-                format!("Runner manager {manager:?} is not healthy after {}: {lacks}", human(*waited)),
-                next_step,
-            )
+            timed_out(manager, *waited, &lacks, next_step)
         }
         NotHealthy::Stopped { start: Some(Start::NotSupported), .. } => Explained::new(
             Code::WrapperError,
@@ -126,15 +121,7 @@ pub(crate) fn not_started(manager: &str, failure: &NotHealthy) -> Explained {
             ),
             "The log of the runner on the host shows why it exited.",
         ),
-        NotHealthy::NotVerifiable { wanted } => Explained::new(
-            Code::WrapperError,
-            "Wrapper does not support this check",
-            format!(
-                "Runner manager {manager:?}: the host runs upstream's `gitlab-runner wrapper`, which reports only that the process was \
-                 started. `{wanted}` requires grit-wrapper."
-            ),
-            format!("Run grit-wrapper on the host, or remove `{wanted}`."),
-        ),
+        NotHealthy::NotVerifiable { wanted } => not_verifiable(manager, wanted),
         NotHealthy::Interrupted { waited, last, start_requested } => Explained::new(
             Code::Interrupted,
             "Start was interrupted",

@@ -30,23 +30,15 @@ pub(crate) fn not_healthy(manager: &str, failure: &NotHealthy, others: &str, id:
             }
             explained
         }
-        NotHealthy::TimedOut { waited, last: None, .. } => Explained::new(
-            Code::TimedOut,
-            "Runner manager is not healthy",
-            format!(
-                "Runner manager {manager:?} is not healthy after {}: the wrapper did not respond.",
-                human(*waited)
-            ),
+        NotHealthy::TimedOut { waited, last: None, .. } => timed_out(
+            manager,
+            *waited,
+            "the wrapper did not respond.",
             "Check the log of the wrapper on the host. If the host needs more time, raise `timeouts`.",
         ),
         NotHealthy::TimedOut { waited, last: Some(snapshot), missing } => {
             let (lacks, next_step) = lacking(snapshot, missing);
-            Explained::new(
-                Code::TimedOut,
-                "Runner manager is not healthy",
-                format!("Runner manager {manager:?} is not healthy after {}: {lacks}", human(*waited)),
-                next_step,
-            )
+            timed_out(manager, *waited, &lacks, next_step)
         }
         NotHealthy::Stopped { waited, reason, start } => Explained::new(
             Code::WrapperError,
@@ -70,15 +62,7 @@ pub(crate) fn not_healthy(manager: &str, failure: &NotHealthy, others: &str, id:
                 }
             },
         ),
-        NotHealthy::NotVerifiable { wanted } => Explained::new(
-            Code::WrapperError,
-            "Wrapper does not support this check",
-            format!(
-                "Runner manager {manager:?}: the host runs upstream's `gitlab-runner wrapper`, which reports only that the process was \
-                 started. `{wanted}` requires grit-wrapper."
-            ),
-            format!("Run grit-wrapper on the host, or remove `{wanted}`."),
-        ),
+        NotHealthy::NotVerifiable { wanted } => not_verifiable(manager, wanted),
         NotHealthy::Interrupted { waited, last, start_requested } => Explained::new(
             Code::Interrupted,
             "Health check was interrupted",
@@ -98,6 +82,33 @@ pub(crate) fn not_healthy(manager: &str, failure: &NotHealthy, others: &str, id:
     append(&mut explained.happened, others);
     append_log(&mut explained.happened, failure);
     explained
+}
+
+pub(super) fn timed_out(
+    manager: &str,
+    waited: Duration,
+    lacks: &str,
+    next_step: impl Into<String>,
+) -> Explained {
+    Explained::new(
+        Code::TimedOut,
+        "Runner manager is not healthy",
+        format!("Runner manager {manager:?} is not healthy after {}: {lacks}", human(waited)),
+        next_step,
+    )
+}
+
+/// `wanted`: the attribute that upstream's wrapper cannot check.
+pub(super) fn not_verifiable(manager: &str, wanted: &str) -> Explained {
+    Explained::new(
+        Code::WrapperError,
+        "Wrapper does not support this check",
+        format!(
+            "Runner manager {manager:?}: the host runs upstream's `gitlab-runner wrapper`, which reports only that the process was \
+             started. `{wanted}` requires grit-wrapper."
+        ),
+        format!("Run grit-wrapper on the host, or remove `{wanted}`."),
+    )
 }
 
 /// A sentence about all runner managers of a map, for the error of one of them.
