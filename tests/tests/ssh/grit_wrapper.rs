@@ -26,8 +26,13 @@ pub(crate) struct GritWrapper {
 
 impl GritWrapper {
     pub(crate) fn start(address: String) -> Self {
+        Self::with(address, &["/usr/bin/sleep", "600"])
+    }
+
+    /// A wrapper with this runner.
+    pub(crate) fn with(address: String, runner: &[&str]) -> Self {
         let mut command = Command::new(built("grit-wrapper").unwrap());
-        command.args(["run", "--grpc-listen", &address, "--", "/usr/bin/sleep", "600"]);
+        command.args(["run", "--start-grace", "0", "--grpc-listen", &address, "--"]).args(runner);
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         Self { child, address }
     }
@@ -44,6 +49,13 @@ impl GritWrapper {
             let _ = kill_process(pid, Signal::KILL);
         }
         self.child.wait().unwrap();
+    }
+
+    /// Kills only its runner.
+    pub(crate) fn kill_runner(&self) {
+        for pid in tree::with_descendants(self.pid()).into_iter().filter(|pid| *pid != self.pid()) {
+            kill_process(pid, Signal::KILL).unwrap();
+        }
     }
 
     fn pid(&self) -> Pid {
