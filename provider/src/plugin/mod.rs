@@ -9,12 +9,14 @@
 //! - [`services`]: go-plugin's services;
 //! - [`parent`]: detects the exit of Terraform;
 //! - [`logging`]: the log in Terraform's format;
+//! - [`open_files`]: the limit of open files;
 //! - [`version`] prints the version.
 
 mod accept;
 mod announce;
 mod launch;
 mod logging;
+mod open_files;
 mod parent;
 mod serve;
 mod services;
@@ -47,6 +49,7 @@ pub fn run(registry: Registry) -> ExitCode {
         }
     };
     logging::init(launch.log_level);
+    open_files::raise_limit();
     std::panic::set_hook(Box::new(report_panic));
     match start(registry, launch) {
         Ok(()) => ExitCode::SUCCESS,
