@@ -162,9 +162,11 @@ impl PlanGuard {
         for guards in [stored, kept, ending] {
             if let Some(ids) = guards.get_mut(instance) {
                 ids.remove(id);
+                if ids.is_empty() {
+                    guards.remove(instance);
+                }
             }
         }
-        sets.stored.retain(|_, ids| !ids.is_empty());
     }
 
     /// Whether a drain resource of the same instance was created in this run.
