@@ -4,8 +4,10 @@
 //! - [`Workspace`]: a directory with a configuration, a home and a plugin directory; runs commands ([`Run`]).
 //! - [`Session`]: a command in a separate terminal, for Ctrl-C and signals.
 //! - [`Event`]: the typed `-json` output. [`State`]: the parsed state file.
+//! - [`Backend`]: a remote state.
 //! - [`Plugin`]: a provider's process without Terraform, and [`Client`], a client of its protocol.
 
+mod backend;
 mod binaries;
 mod client;
 mod core;
@@ -16,6 +18,7 @@ mod session;
 mod state;
 mod workspace;
 
+pub use backend::Backend;
 pub use binaries::{MissingBinary, built, on_path, terraform};
 pub use client::{Client, ClientIdentity, ConnectError};
 pub use core::{Core, Product, core};

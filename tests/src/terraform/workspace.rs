@@ -191,8 +191,18 @@ impl Workspace {
 
     /// A command that has not been started.
     pub fn command<A: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = A>) -> Command {
-        let mut command = Command::new(&self.terraform);
-        command.args(arguments).current_dir(self.root());
+        self.command_through(&[], arguments)
+    }
+
+    /// A command that another program starts: `prlimit`, for example.
+    pub fn command_through<A: AsRef<OsStr>>(
+        &self,
+        through: &[&str],
+        arguments: impl IntoIterator<Item = A>,
+    ) -> Command {
+        let mut words = through.iter().map(OsStr::new).chain([self.terraform.as_os_str()]);
+        let mut command = Command::new(words.next().unwrap_or_default());
+        command.args(words).args(arguments).current_dir(self.root());
         command.env_clear().envs(self.environment.iter().cloned());
         command
     }
