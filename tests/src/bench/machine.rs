@@ -68,6 +68,15 @@ pub(super) fn resident(pid: u32) -> f64 {
     status(pid, "VmRSS") * 1.024
 }
 
+/// The children of all threads of a process.
+pub(super) fn children(pid: u32) -> Vec<u32> {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let lists = threads.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
+    lists
+        .flat_map(|list| list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<_>>())
+        .collect()
+}
+
 /// The running descendants of this process that are OpenSSH clients.
 pub(super) fn ssh_clients() -> Vec<u32> {
     let all = procs::descendants(std::process::id()).into_iter();

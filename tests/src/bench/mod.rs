@@ -11,6 +11,7 @@ mod connect;
 pub mod crowd;
 mod distance;
 mod fanout;
+mod growth;
 mod machine;
 mod peers;
 mod plugin;
@@ -78,6 +79,11 @@ const ALL: &[Bench] = &[
         name: "rollout",
         about: "one apply that replaces 1 to 64 managers, by phase, beside what no tool can avoid",
         run: rollout::run,
+    },
+    Bench {
+        name: "growth",
+        about: "10 to 1,000 managers through all commands of Terraform, beside Terraform's own cost",
+        run: growth::run,
     },
 ];
 
@@ -147,6 +153,11 @@ impl Row {
             }
             _ => self,
         }
+    }
+
+    /// Sets a maximum of the median that applies to each build, because it is not a time.
+    fn limit(self, most: f64) -> Row {
+        Row { budget: Some(most), met: Some(self.median <= most), ..self }
     }
 
     /// Sets the budget of the median.
