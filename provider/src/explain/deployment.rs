@@ -166,7 +166,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     #[test]
-    fn deployment_error_messages() {
+    fn deployment_errors_match_snapshot() {
         let file = || Source::File("../v1/terraform.tfstate".into());
         let directory = || {
             Source::Directory(Directory {

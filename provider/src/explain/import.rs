@@ -45,7 +45,7 @@ mod tests {
     use crate::explain::diagnostic::tests::all;
 
     #[test]
-    fn import_messages() {
+    fn import_errors_match_snapshot() {
         insta::assert_snapshot!(all(vec![
             incomplete("i-0123"),
             without_instance(),

@@ -73,7 +73,7 @@ mod tests {
     use crate::explain::diagnostic::tests::all;
 
     #[test]
-    fn plan_refusal_messages() {
+    fn plan_refusals_match_snapshot() {
         insta::assert_snapshot!(all(vec![
             conflict("i-0123", Conflict::Superseded),
             conflict("i-0123", Conflict::Shared),

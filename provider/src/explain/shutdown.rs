@@ -49,7 +49,7 @@ mod tests {
     use crate::explain::diagnostic::tests::all;
 
     #[test]
-    fn shutdown_messages() {
+    fn shutdown_texts_match_snapshot() {
         insta::assert_snapshot!(all(vec![
             manager_is_kept("m1", KeptBy::Drain),
             manager_is_kept("m1", KeptBy::Health),

@@ -196,7 +196,7 @@ fn downgrade_with_unreadable_state_keeps_runner() {
 }
 
 #[test]
-fn migration_from_plain_service_and_back() {
+fn migration_from_plain_service_and_back_works() {
     let Some(machine) = machine(&[]) else { return };
     plain_service(&machine, PLAIN);
     let held = machine.hold_jobs(1);

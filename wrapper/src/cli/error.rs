@@ -203,7 +203,7 @@ mod tests {
 
     /// Errors that a test cannot cause on every host; the tests of the program cover the others.
     #[test]
-    fn remaining_error_texts() {
+    fn remaining_errors_match_snapshot() {
         let address = || "tcp://wrapper.example:7777".parse::<Address>().unwrap();
         let connect = |source| CommandError::Connect { address: address(), source };
         let errors = [

@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn status_text_snapshot() {
+    fn status_text_matches_snapshot() {
         insta::assert_snapshot!(status(&draining()), @r"
         state      draining
         pid        17, started 2023-11-14T22:13:20.5Z

@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parses_go_durations() {
+    fn go_durations_are_parsed() {
         for (text, millis) in [
             ("0", 0),
             ("0s", 0),

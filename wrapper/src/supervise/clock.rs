@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn instant_wall_time_round_trip() {
+    fn instant_and_wall_time_round_trip() {
         let clocks = Clocks::now();
         for moment in [clocks.moment + HOUR, clocks.moment, clocks.moment - HOUR] {
             assert_eq!(clocks.moment(clocks.time(moment)), moment);

@@ -154,7 +154,7 @@ fn detailed(state: &State) -> &'static str {
 
 /// Every state with every event, one line each.
 #[test]
-fn transition_table_snapshot() {
+fn transition_table_matches_snapshot() {
     let now = Instant::now();
     let mut table = String::new();
     for (state_name, state) in states(now) {

@@ -9,16 +9,16 @@ use grit_proto::{
 use tonic::Code;
 
 use crate::{
-    support::{STRANGER, Start, Wrapper, as_user, is_root, tcp_client},
+    support::{Start, UNRELATED_USER, Wrapper, as_user, is_root, tcp_client},
     web::{ask, ready_at, ready_with},
 };
 
 /// Runs a command of the wrapper as another user.
 fn ask_as_stranger(wrapper: &Wrapper, command: &[&str]) -> Output {
-    let (mut stranger, _program) = as_user(STRANGER, Path::new(env!("CARGO_BIN_EXE_grit-wrapper")));
+    let (mut unrelated, _program) = as_user(UNRELATED_USER, Path::new(env!("CARGO_BIN_EXE_grit-wrapper")));
     wrapper.open_folder();
     let address = format!("unix://{}", wrapper.path("w.sock").display());
-    stranger.args(command).arg("--address").arg(address).output().unwrap()
+    unrelated.args(command).arg("--address").arg(address).output().unwrap()
 }
 
 /// Only root can run these tests: for other users, the kernel reports the wrapper's user for every client.
@@ -119,7 +119,7 @@ async fn disallowed_callback_url_rejects_the_drain() {
     // In every API that starts a drain.
     let callback = Callback { url: "https://ci.example/admin".to_owned(), ..Callback::default() };
     let drain = DrainRequest { id: "d".to_owned(), callback: Some(callback), ..DrainRequest::default() };
-    let refused = wrapper.own().await.drain(drain).await.unwrap_err();
+    let refused = wrapper.v1_client().await.drain(drain).await.unwrap_err();
     assert_eq!(refused.code(), Code::PermissionDenied);
     assert!(refused.message().contains("--allow-callback"));
     let url = ready_at(&wrapper).await;

@@ -10,7 +10,7 @@ use rustix::process::Signal;
 use tokio::{io::AsyncReadExt, net::TcpListener};
 
 use crate::support::{
-    Start, Wrapper, eventually, is_end_of_adopted, kill_group, lives, misbehaving_child, pid, processes_of,
+    Start, Wrapper, eventually, is_alive, is_end_of_adopted, kill_group, misbehaving_child, pid, processes_of,
 };
 
 pub(crate) async fn ready(habits: &[&str]) -> Wrapper {
@@ -41,10 +41,10 @@ async fn next_wrapper_adopts_runner_of_killed_wrapper() {
     let first = ready(&[]).await;
     let runner = first.child_pid();
     let second = killed_and_again(first, &[]).await;
-    let mut own = second.own().await;
-    let status = own.get_status(GetStatusRequest {}).await.unwrap().into_inner();
+    let mut client = second.v1_client().await;
+    let status = client.get_status(GetStatusRequest {}).await.unwrap().into_inner();
     assert_eq!((status.state(), status.pid), (State::Running, Some(runner)));
-    assert!(lives(runner));
+    assert!(is_alive(runner));
 
     let mut client = second.client().await;
     client.graceful().await;
@@ -85,11 +85,11 @@ async fn drain_and_callback_survive_wrapper_kill() {
 #[tokio::test]
 async fn stopped_runner_stays_stopped_after_wrapper_restart() {
     let first = ready(&["--code", "6"]).await;
-    let mut own = first.own().await;
-    own.drain(DrainRequest { id: "deploy-9".to_owned(), ..DrainRequest::default() }).await.unwrap();
+    let mut client = first.v1_client().await;
+    client.drain(DrainRequest { id: "deploy-9".to_owned(), ..DrainRequest::default() }).await.unwrap();
     first.client().await.becomes(Status::Stopped).await;
     let second = killed_and_again(first, &[]).await;
-    let status = second.own().await.get_status(GetStatusRequest {}).await.unwrap().into_inner();
+    let status = second.v1_client().await.get_status(GetStatusRequest {}).await.unwrap().into_inner();
     assert_eq!((status.state(), status.failure_reason.as_str()), (State::Failed, "exit status 6"));
     assert_eq!(status.drain.unwrap().id, "deploy-9");
     assert_eq!(second.record(), "ready QUIT", "a drained runner was started again");
@@ -148,9 +148,9 @@ async fn sigusr1_leaves_runner_for_next_wrapper() {
     let runner = first.child_pid();
     first.signal(Signal::USR1);
     assert_eq!(first.ended().await.code(), Some(0));
-    assert!(lives(runner));
+    assert!(is_alive(runner));
     let second = Start::again(first.into_folder()).flags(&["--start-grace=0s"]).child(&[]);
-    let status = second.own().await.get_status(GetStatusRequest {}).await.unwrap().into_inner();
+    let status = second.v1_client().await.get_status(GetStatusRequest {}).await.unwrap().into_inner();
     assert_eq!(status.pid, Some(runner));
 
     // Without a state file the runner would be orphaned.
@@ -158,7 +158,7 @@ async fn sigusr1_leaves_runner_for_next_wrapper() {
     without.child_ready().await;
     without.signal(Signal::USR1);
     without.logged("without --state-file").await;
-    assert!(lives(without.pid()));
+    assert!(is_alive(without.pid()));
 }
 
 /// As during the upgrade of a package, or while a file system is not mounted.
@@ -172,19 +172,19 @@ async fn restart_after_binary_returns() {
         assert!(copied.success());
     };
     put();
-    let (words, record) = (program.to_str().unwrap().to_owned(), folder.path().join("record"));
+    let (program_path, record) = (program.to_str().unwrap().to_owned(), folder.path().join("record"));
     let (record, test) = (record.to_str().unwrap().to_owned(), std::process::id().to_string());
     let wrapper = Start::again(folder)
         .flags(&["--start-grace=0s", "--restart=always", "--restart-delay=50ms", "--restart-max-delay=200ms"])
-        .command(&[&words, "--record", &record, "--lives-with", &test]);
+        .command(&[&program_path, "--record", &record, "--lives-with", &test]);
     wrapper.child_ready().await;
     fs::remove_file(&program).unwrap();
     kill_group(wrapper.child_pid()).await;
-    let mut own = wrapper.own().await;
+    let mut client = wrapper.v1_client().await;
     eventually("the reason", async || {
-        let status = own.get_status(GetStatusRequest {}).await.unwrap().into_inner();
-        let told = status.failure_reason.contains("No such file or directory") && status.crash_loop;
-        if told { Ok(()) } else { Err(status) }
+        let status = client.get_status(GetStatusRequest {}).await.unwrap().into_inner();
+        let is_reported = status.failure_reason.contains("No such file or directory") && status.crash_loop;
+        if is_reported { Ok(()) } else { Err(status) }
     })
     .await;
     put();
@@ -252,7 +252,7 @@ async fn repeatedly_killed_wrappers_keep_one_runner() {
         }
         runner = found.first().copied();
     }
-    assert!(runner.is_some(), "no wrapper lived long enough to start a runner, so nothing was tested");
+    assert!(runner.is_some(), "no wrapper ran long enough to start a runner, so nothing was tested");
 
     let last = Start::again(folder).flags(&["--start-grace=0s"]).child(&[]);
     let mut client = last.client().await;

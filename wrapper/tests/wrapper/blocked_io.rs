@@ -16,7 +16,7 @@ use rustix::{
     process::{Resource, Rlimit, Signal, prlimit},
 };
 
-use crate::support::{Start, eventually, lives, pid};
+use crate::support::{Start, eventually, is_alive, pid};
 
 /// The write end of a full pipe whose reader does not read. A write to it blocks.
 fn full_pipe() -> (OwnedFd, OwnedFd) {
@@ -47,16 +47,19 @@ async fn blocked_log_config_and_disk_do_not_delay_deadline() {
         .flags(&["--start-grace=0s", "--log-level=trace", "--process-termination-timeout=2s"])
         .child(&["--ignore-quit", "--ignore-term"]);
     wrapper.recorded("ready").await;
-    let mut own = wrapper.own().await;
-    let status = own.get_status(GetStatusRequest {}).await.unwrap().into_inner();
+    let mut client = wrapper.v1_client().await;
+    let status = client.get_status(GetStatusRequest {}).await.unwrap().into_inner();
     let runner = status.pid.unwrap();
     fill_the_disk(wrapper.pid());
 
     let begin = Instant::now();
     let deadline = Some(Duration::from_secs(2).try_into().unwrap());
-    own.drain(DrainRequest { id: "deploy-7".to_owned(), deadline, ..DrainRequest::default() }).await.unwrap();
+    client
+        .drain(DrainRequest { id: "deploy-7".to_owned(), deadline, ..DrainRequest::default() })
+        .await
+        .unwrap();
     // SIGQUIT, SIGTERM after 2 s, SIGKILL after 2 s more.
-    eventually("the runner is killed", async || if lives(runner) { Err(runner) } else { Ok(()) }).await;
+    eventually("the runner is killed", async || if is_alive(runner) { Err(runner) } else { Ok(()) }).await;
     let took = begin.elapsed();
     assert!(took >= Duration::from_secs(4), "{took:?}");
     // One second in the wrapper, and additional time for a busy machine.

@@ -276,7 +276,7 @@ async fn pending_callback_survives_start_and_kill() {
     first.client().await.graceful_with(callback(&hook.url, "POST", &[])).await.unwrap();
     hook.called(1).await;
     first.client().await.becomes(Status::Stopped).await;
-    first.own().await.start(StartRequest {}).await.unwrap();
+    first.v1_client().await.start(StartRequest {}).await.unwrap();
     first.recorded("ready QUIT ready").await;
     first.signal(Signal::KILL);
     first.ended().await;

@@ -30,7 +30,7 @@ struct NoCallbacks;
 
 impl Callbacks for NoCallbacks {
     fn send(&mut self, callback: Callback, _: tokio::time::Instant, _: Completion) {
-        panic!("nobody asked for {callback:?}");
+        panic!("unexpected callback {callback:?}");
     }
 }
 

@@ -42,10 +42,10 @@ async fn with_a_runner_that_hangs() -> (Wrapper, String) {
 /// Waits until the runner has exited, and starts it again.
 async fn drained(wrapper: &Wrapper, id: &str) {
     wrapper.client().await.becomes(Upstream::Stopped).await;
-    let mut own = wrapper.own().await;
-    let status = own.get_status(GetStatusRequest {}).await.unwrap().into_inner();
+    let mut client = wrapper.v1_client().await;
+    let status = client.get_status(GetStatusRequest {}).await.unwrap().into_inner();
     assert_eq!(status.drain.unwrap().id, id);
-    own.start(StartRequest {}).await.unwrap();
+    client.start(StartRequest {}).await.unwrap();
 }
 
 #[tokio::test]
@@ -53,7 +53,7 @@ async fn drain_continues_if_client_leaves_during_self_check() {
     let (wrapper, url) = with_a_runner_that_hangs().await;
     let moment = Duration::from_millis(300);
 
-    let mut client = wrapper.own().await;
+    let mut client = wrapper.v1_client().await;
     let mut request = tonic::Request::new(from_a_job("client deadline"));
     request.set_timeout(moment);
     client.drain(request).await.unwrap_err();
@@ -63,7 +63,7 @@ async fn drain_continues_if_client_leaves_during_self_check() {
     timeout(moment, client.drain(from_a_job("reset"))).await.unwrap_err();
     drained(&wrapper, "reset").await;
 
-    let mut other = wrapper.own().await;
+    let mut other = wrapper.v1_client().await;
     timeout(moment, other.drain(from_a_job("closed"))).await.unwrap_err();
     drop(other);
     drained(&wrapper, "closed").await;
@@ -103,7 +103,7 @@ async fn drain_continues_if_client_leaves_during_self_check() {
 #[tokio::test]
 async fn drain_is_answered_if_self_drain_check_hangs() {
     let (wrapper, _) = with_a_runner_that_hangs().await;
-    let answer = wrapper.own().await.drain(from_a_job("patient")).await.unwrap().into_inner();
+    let answer = wrapper.v1_client().await.drain(from_a_job("patient")).await.unwrap().into_inner();
     assert!(!answer.joined);
     wrapper.logged("timed out reading the runner's job list").await;
     wrapper.recorded("ready QUIT").await;
@@ -148,11 +148,11 @@ async fn joined_drain_is_reported_by_every_interface() {
     let forceful =
         DrainRequest { id: "d".to_owned(), mode: Mode::Forceful.into(), ..DrainRequest::default() };
     wrapper.recorded("ready QUIT").await;
-    let answer = wrapper.own().await.drain(forceful.clone()).await.unwrap().into_inner();
+    let answer = wrapper.v1_client().await.drain(forceful.clone()).await.unwrap().into_inner();
     assert_eq!((answer.joined, answer.joined_id.as_str()), (true, "a"));
     assert_eq!(answer.status.unwrap().drain.unwrap().mode(), Mode::Forceful);
     wrapper.client().await.becomes(Upstream::Stopped).await;
-    let answer = wrapper.own().await.drain(forceful).await.unwrap().into_inner();
+    let answer = wrapper.v1_client().await.drain(forceful).await.unwrap().into_inner();
     assert_eq!((answer.joined, answer.joined_id.as_str()), (true, ""));
     let late = operator(&wrapper, &["drain"]);
     let late = String::from_utf8(late.stdout).unwrap();
@@ -181,12 +181,12 @@ async fn last_drain_is_reported_after_start_and_wrapper_restart() {
     wrapper.client().await.becomes(Upstream::Stopped).await;
     json(&operator(&wrapper, &["start", "--json"]));
     wrapper.recorded("ready QUIT ready").await;
-    let told = |wrapper: &Wrapper| {
+    let last_drain = |wrapper: &Wrapper| {
         let status = json(&operator(wrapper, &["status", "--json"]));
         assert_eq!((&status["state"], &status["drain"]), (&"running".into(), &Value::Null));
         status["last_drain"].clone()
     };
-    let last = told(&wrapper);
+    let last = last_drain(&wrapper);
     assert_eq!((&last["id"], &last["reason"]), (&"deploy-7".into(), &"version 2".into()));
     assert_eq!(last["exit"]["how"]["code"], 7);
     let uid = rustix::process::geteuid().as_raw();
@@ -197,7 +197,7 @@ async fn last_drain_is_reported_after_start_and_wrapper_restart() {
     process.wait().unwrap();
     let next = Start::again(folder).flags(&["--start-grace=0s", "--min-uptime=0s"]).child(&[]);
     drop(next.client().await);
-    assert_eq!(told(&next), last);
+    assert_eq!(last_drain(&next), last);
 }
 
 /// A runner with 1,000 sections, 5,000 jobs and 20 MB of metrics.
@@ -229,11 +229,11 @@ async fn large_runner_is_probed_and_drained() {
         })
         .collect();
     let habits = ["--jobs-take", "300"];
-    let (wrapper, mut own) = crate::health_levels::watched(Some(&runner), Some(&sections), &habits).await;
+    let (wrapper, mut client) = crate::health_levels::watched(Some(&runner), Some(&sections), &habits).await;
     wrapper.child_ready().await;
     let health = crate::support::eventually("a reason for each section", async || {
         let status =
-            own.get_status(GetStatusRequest {}).await.map_err(|error| error.to_string())?.into_inner();
+            client.get_status(GetStatusRequest {}).await.map_err(|error| error.to_string())?.into_inner();
         let health = status.health.unwrap();
         if health.jobs == Some(5000) && health.reasons.len() > 1 {
             Ok(health)
@@ -248,12 +248,12 @@ async fn large_runner_is_probed_and_drained() {
     assert!(most < 40_000, "the wrapper has used {most} KB");
     runner.says("/metrics", 200, crate::health_levels::VERSION);
 
-    let jobs = own.list_jobs(ListJobsRequest {}).await.unwrap().into_inner();
+    let jobs = client.list_jobs(ListJobsRequest {}).await.unwrap().into_inner();
     assert_eq!((jobs.jobs.len(), jobs.left_out, jobs.jobs[0].id), (5000, 0, Some(5000)));
     assert_eq!(json(&operator(&wrapper, &["jobs", "--json"])).as_array().unwrap().len(), 5000);
     let drained = operator(&wrapper, &["drain", "--wait", "--json"]);
     assert_eq!(json(&drained)["state"], "stopped", "{}", stderr(&drained));
-    assert_eq!(own.get_status(GetStatusRequest {}).await.unwrap().into_inner().state(), State::Stopped);
+    assert_eq!(client.get_status(GetStatusRequest {}).await.unwrap().into_inner().state(), State::Stopped);
 }
 
 /// The largest resident memory of a process since its start.

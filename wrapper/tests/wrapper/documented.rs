@@ -114,8 +114,8 @@ async fn documented_commands_work() {
             "oldest job 2h10m3s, stage step_script",
         ],
     );
-    let told = programs(&wrapper, status);
-    assert_eq!((&told["pid"], &told["health"]["jobs"]), (&wrapper.child_pid().into(), &2.into()), "{told}");
+    let json = programs(&wrapper, status);
+    assert_eq!((&json["pid"], &json["health"]["jobs"]), (&wrapper.child_pid().into(), &2.into()), "{json}");
 
     let jobs = shown.take("grit-wrapper jobs");
     let text = people(&wrapper, jobs);
@@ -129,13 +129,13 @@ async fn documented_commands_work() {
             ["18", "running", "prepare_script", "docker_run", "4s"],
         ]
     );
-    let told = programs(&wrapper, jobs);
-    assert_eq!(told[0]["id"].as_u64().max(told[1]["id"].as_u64()), Some(18), "{told}");
-    assert!(!format!("{text}{told}").contains("gitlab.example"), "a project shows");
+    let json = programs(&wrapper, jobs);
+    assert_eq!(json[0]["id"].as_u64().max(json[1]["id"].as_u64()), Some(18), "{json}");
+    assert!(!format!("{text}{json}").contains("gitlab.example"), "a project shows");
 
     // In a job of this runner, as in every CI job, CI_JOB_URL is set.
-    let own = "CI_JOB_URL=https://gitlab.example/secret/project/-/jobs/17";
-    let refused = typed(&wrapper, &format!("{own} grit-wrapper drain --wait"));
+    let self_job = "CI_JOB_URL=https://gitlab.example/secret/project/-/jobs/17";
+    let refused = typed(&wrapper, &format!("{self_job} grit-wrapper drain --wait"));
     let errors = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(refused.status.code() == Some(1) && errors.contains("run it on another runner"), "{errors}");
     assert_eq!(wrapper.record(), "ready");
@@ -146,11 +146,11 @@ async fn documented_commands_work() {
         ["state      stopped", "exit       code 0", "drain      graceful, id deploy-7, reason: version 2"];
     shows(&people(&wrapper, drain), &drained);
     shows(&people(&wrapper, start), &["state      running"]);
-    let told = programs(&wrapper, drain);
+    let json = programs(&wrapper, drain);
     assert_eq!(
-        (&told["state"], &told["drain"]["reason"]),
+        (&json["state"], &json["drain"]["reason"]),
         (&"stopped".into(), &"version 2".into()),
-        "{told}"
+        "{json}"
     );
     assert_eq!(programs(&wrapper, start)["state"], "running");
 
@@ -179,14 +179,14 @@ async fn documented_commands_work() {
 /// Sends the request of a `curl` command line, with the arguments as a shell parses them.
 async fn curl(url: &str, line: &str) -> (u16, String) {
     let script = format!("curl() {{ printf '%s\\n' \"$@\"; }}; {line}");
-    let words = Command::new("sh").args(["-c", &script]).output().unwrap().stdout;
-    let words = String::from_utf8(words).unwrap();
+    let output = Command::new("sh").args(["-c", &script]).output().unwrap().stdout;
+    let output = String::from_utf8(output).unwrap();
     let (mut headers, mut body, mut path) = (Vec::new(), None, None);
-    let mut words = words.lines();
-    while let Some(word) = words.next() {
-        match word {
-            "-H" => headers.push(words.next().unwrap()),
-            "-d" => body = words.next(),
+    let mut output = output.lines();
+    while let Some(argument) = output.next() {
+        match argument {
+            "-H" => headers.push(output.next().unwrap()),
+            "-d" => body = output.next(),
             address => path = address.strip_prefix("http://127.0.0.1:9253"),
         }
     }
@@ -203,7 +203,7 @@ async fn documented_http_requests_work() {
     let wrapper = Start::new().flags(&flags).child(&[]);
     let url = ready_at(&wrapper).await;
     let mut shown = Examples::of(REQUESTS, "HTTP endpoints", "curl ");
-    let told = async |line: &str| {
+    let json = async |line: &str| {
         let (status, body) = curl(&url, line).await;
         assert_eq!(status, 200, "{line}: {body}");
         serde_json::from_str::<Value>(&body).unwrap()
@@ -211,21 +211,21 @@ async fn documented_http_requests_work() {
     let metrics = shown.take("curl http://127.0.0.1:9253/metrics");
     assert!(curl(&url, metrics).await.1.contains("grit_wrapper_runner_up 1\n"));
     let status = shown.take("curl http://127.0.0.1:9253/status");
-    assert_eq!(told(status).await["pid"], wrapper.child_pid());
+    assert_eq!(json(status).await["pid"], wrapper.child_pid());
     let jobs = shown.take("curl http://127.0.0.1:9253/jobs");
-    assert_eq!(told(jobs).await[0]["id"], 17, "the oldest first");
-    let own = r#"{"id": "x", "job_url": "https://gitlab.example/secret/project/-/jobs/17"}"#;
-    let (status, body) = ask(&url, "/drain", &["Content-Type: application/json"], Some(own)).await;
+    assert_eq!(json(jobs).await[0]["id"], 17, "the oldest first");
+    let self_job = r#"{"id": "x", "job_url": "https://gitlab.example/secret/project/-/jobs/17"}"#;
+    let (status, body) = ask(&url, "/drain", &["Content-Type: application/json"], Some(self_job)).await;
     assert!(status == 409 && body.contains("run it on another runner"), "{status} {body}");
     let mut posts = shown.0.drain(..).collect::<Vec<_>>().into_iter();
-    let draining = told(posts.next().unwrap()).await;
+    let draining = json(posts.next().unwrap()).await;
     assert_eq!(
         (&draining["drain"]["id"], draining["drain"]["deadline"].is_string()),
         (&"deploy-7".into(), true),
         "{draining}"
     );
-    assert_eq!(told(posts.next().unwrap()).await["drain"], Value::Null, "it was cancelled");
-    assert_eq!(told(posts.next().unwrap()).await["state"], "running");
+    assert_eq!(json(posts.next().unwrap()).await["drain"], Value::Null, "it was cancelled");
+    assert_eq!(json(posts.next().unwrap()).await["state"], "running");
     assert_eq!(posts.next(), None);
     assert_eq!(wrapper.record(), "ready");
 }

@@ -12,7 +12,7 @@ use tonic::Code;
 
 use crate::{
     callback::Hook,
-    support::{Start, Wrapper, eventually, kill_group, lives, pid, processes_of},
+    support::{Start, Wrapper, eventually, is_alive, kill_group, pid, processes_of},
 };
 
 fn start(folder: tempfile::TempDir, habits: &[&str]) -> Wrapper {
@@ -38,15 +38,15 @@ async fn signalled_drain_cannot_be_cancelled_by_next_wrapper() {
     let habits = ["--jobs-take", "60000"];
     let first = ready(&habits).await;
     let drain = DrainRequest { id: "deploy-7".to_owned(), ..DrainRequest::default() };
-    first.own().await.drain(drain).await.unwrap();
+    first.v1_client().await.drain(drain).await.unwrap();
     first.recorded("ready QUIT").await;
     // For this wrapper the runner is too young for another SIGQUIT, so that the test has time for its requests.
     let second = Start::again(killed(first).await).flags(&["--start-grace=1h"]).child(&habits);
-    let mut own = second.own().await;
-    let status = own.get_status(GetStatusRequest {}).await.unwrap().into_inner();
+    let mut client = second.v1_client().await;
+    let status = client.get_status(GetStatusRequest {}).await.unwrap().into_inner();
     let drain = status.drain.clone().unwrap();
     assert_eq!((status.state(), drain.id.as_str(), drain.signalled), (State::Draining, "deploy-7", true));
-    let late = own.cancel(CancelRequest::default()).await.unwrap_err();
+    let late = client.cancel(CancelRequest::default()).await.unwrap_err();
     assert_eq!(late.code(), Code::FailedPrecondition, "{late:?}");
     assert!(late.message().contains("SIGQUIT was already sent"), "{late:?}");
 }
@@ -64,7 +64,7 @@ async fn joined_drain_survives_wrapper_kill() {
     let second = start(killed(first).await, &habits);
     second.client().await.becomes(Status::Stopped).await;
     hook.called(1).await;
-    let status = second.own().await.get_status(GetStatusRequest {}).await.unwrap().into_inner();
+    let status = second.v1_client().await.get_status(GetStatusRequest {}).await.unwrap().into_inner();
     assert_eq!(status.drain.unwrap().id, "upstream");
     assert_eq!(
         second.record().matches("ready").count(),
@@ -74,7 +74,7 @@ async fn joined_drain_survives_wrapper_kill() {
 
     // Clients cannot use the reserved id `signal`.
     let drain = DrainRequest { id: "signal".to_owned(), ..DrainRequest::default() };
-    let refused = second.own().await.drain(drain).await.unwrap_err();
+    let refused = second.v1_client().await.drain(drain).await.unwrap_err();
     assert_eq!(refused.code(), Code::InvalidArgument);
 }
 
@@ -130,7 +130,7 @@ async fn wrapper_killed_during_start_leaves_known_runner_or_none() {
         // A child of the first wrapper between fork and exec keeps the socket of the first wrapper open. A connection to that socket is
         // reset at the exec.
         let status = eventually("the second wrapper answers", async || {
-            second.own().await.get_status(GetStatusRequest {}).await
+            second.v1_client().await.get_status(GetStatusRequest {}).await
         });
         let status = status.await.into_inner();
         assert_eq!(status.state(), State::Running, "round {round}: {status:?}");
@@ -145,7 +145,7 @@ async fn wrapper_killed_during_start_leaves_known_runner_or_none() {
             false => started += 1,
         }
         kill_group(known).await;
-        assert!(!lives(known));
+        assert!(!is_alive(known));
         folder = killed(second).await;
         for name in ["log", "record", "w.sock.state"] {
             let _none = fs::remove_file(folder.path().join(name));
@@ -158,13 +158,13 @@ async fn wrapper_killed_during_start_leaves_known_runner_or_none() {
 /// killed. A client without a response can repeat the request.
 #[tokio::test]
 async fn wrapper_killed_during_drain_keeps_accepted_drain() {
-    let (mut promised, mut ended) = (0, 0);
+    let (mut accepted, mut ended) = (0, 0);
     for round in 0..grit_testkit::rounds(20_u64, 50) {
         let habits = ["--jobs-take", "15"];
         let first = ready(&habits).await;
-        let mut own = first.own().await;
+        let mut client = first.v1_client().await;
         let drain = DrainRequest { id: format!("deploy-{round}"), ..DrainRequest::default() };
-        let asked = tokio::spawn(async move { own.drain(drain).await.is_ok() });
+        let drained = tokio::spawn(async move { client.drain(drain).await.is_ok() });
         match round % 10 {
             // After the response, and after the exit, also on a busy machine.
             0 => first.recorded("ready QUIT").await,
@@ -172,13 +172,13 @@ async fn wrapper_killed_during_drain_keeps_accepted_drain() {
             _ => tokio::time::sleep(Duration::from_micros(round * 7919 % 30_000)).await,
         }
         let folder = killed(first).await;
-        let was_promised = asked.await.unwrap();
+        let was_accepted = drained.await.unwrap();
         let second = start(folder, &habits);
         let mut client = second.client().await;
-        if was_promised {
-            promised += 1;
+        if was_accepted {
+            accepted += 1;
             client.becomes(Status::Stopped).await;
-            let status = second.own().await.get_status(GetStatusRequest {}).await.unwrap().into_inner();
+            let status = second.v1_client().await.get_status(GetStatusRequest {}).await.unwrap().into_inner();
             assert_eq!(status.drain.unwrap().id, format!("deploy-{round}"));
             assert_eq!(runners(&second), [0; 0], "round {round}: an orphan");
             let record = second.record();
@@ -188,15 +188,15 @@ async fn wrapper_killed_during_drain_keeps_accepted_drain() {
         }
     }
     assert!(
-        promised > 0 && ended > 0,
-        "the moments are wrong: of {promised} promises, {ended} runners ended alone"
+        accepted > 0 && ended > 0,
+        "the moments are wrong: of {accepted} accepted drains, {ended} runners ended alone"
     );
 }
 
 /// PID reuse: another process has the PID of the runner.
 #[tokio::test]
 async fn unrelated_process_with_reused_pid_is_not_signalled() {
-    let mut stranger = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+    let mut unrelated = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
     // The kernel reports the start time of a process in ticks of 10 ms, in which no PID is reused. These two must have different ticks.
     tokio::time::sleep(Duration::from_millis(30)).await;
     let first = ready(&[]).await;
@@ -205,20 +205,20 @@ async fn unrelated_process_with_reused_pid_is_not_signalled() {
     kill_group(runner).await;
     let path = folder.path().join("w.sock.state");
     let state = fs::read_to_string(&path).unwrap();
-    let changed = state.replace(&format!("\"pid\":{runner},"), &format!("\"pid\":{},", stranger.id()));
+    let changed = state.replace(&format!("\"pid\":{runner},"), &format!("\"pid\":{},", unrelated.id()));
     assert_ne!(state, changed, "the file has another form");
     fs::write(&path, changed).unwrap();
 
     let second = start(folder, &[]);
     second.client().await.becomes(Status::Running).await;
     second.recorded("ready ready").await;
-    let status = second.own().await.get_status(GetStatusRequest {}).await.unwrap().into_inner();
-    assert_ne!(status.pid, Some(stranger.id()));
+    let status = second.v1_client().await.get_status(GetStatusRequest {}).await.unwrap().into_inner();
+    assert_ne!(status.pid, Some(unrelated.id()));
     second.client().await.forceful().await;
     second.client().await.becomes(Status::Stopped).await;
-    assert_eq!(stranger.try_wait().unwrap(), None, "a stranger was signalled");
-    stranger.kill().unwrap();
-    stranger.wait().unwrap();
+    assert_eq!(unrelated.try_wait().unwrap(), None, "an unrelated process was signalled");
+    unrelated.kill().unwrap();
+    unrelated.wait().unwrap();
 }
 
 /// As if the package is upgraded during a deployment.
@@ -234,9 +234,9 @@ async fn drain_continues_after_wrapper_upgrade() {
     first.recorded("ready QUIT").await;
     first.signal(Signal::USR1);
     assert_eq!(first.ended().await.code(), Some(0));
-    assert!(lives(runner));
+    assert!(is_alive(runner));
     let second = start(first.into_folder(), &habits);
-    let status = second.own().await.get_status(GetStatusRequest {}).await.unwrap().into_inner();
+    let status = second.v1_client().await.get_status(GetStatusRequest {}).await.unwrap().into_inner();
     assert_eq!((status.state(), status.pid), (State::Draining, Some(runner)));
     assert_eq!(hook.heads(), [""; 0], "called before the runner has ended");
     second.client().await.becomes(Status::Stopped).await;

@@ -51,14 +51,14 @@ async fn restarted_runner_is_not_polling_before_first_probe() {
     let first = wrapper.child_pid();
     becomes(&mut client, Level::Polling, "").await;
     // From here on each probe is slow, and one is in progress when the runner exits.
-    let asked = {
+    let probes = {
         let mut list = runner.list.lock().unwrap();
         list.1 = Duration::from_secs(2);
         list.0
     };
     eventually("a slow probe", async || {
         let now = runner.list.lock().unwrap().0;
-        if now > asked { Ok(()) } else { Err(now) }
+        if now > probes { Ok(()) } else { Err(now) }
     })
     .await;
     assert_eq!(status(&client).await.health.unwrap().level(), Level::Polling);
@@ -127,12 +127,12 @@ async fn oldest_job_age_grows_between_probes() {
     let age = async || status(&client).await.health.unwrap().oldest_job.unwrap().age.unwrap();
     let first = age().await;
     assert!(first.seconds >= 10, "{first:?}");
-    let asked = runner.list.lock().unwrap().0;
+    let probes = runner.list.lock().unwrap().0;
     eventually("it is told to be older", async || {
         let now = age().await;
         if now.seconds >= first.seconds + 2 { Ok(()) } else { Err(now) }
     })
     .await;
-    assert_eq!(runner.list.lock().unwrap().0, asked, "nobody asked the runner meanwhile");
+    assert_eq!(runner.list.lock().unwrap().0, probes, "the runner was probed in the meantime");
     drop(wrapper);
 }

@@ -115,7 +115,7 @@ pub(crate) async fn watched_with(
         .env("CONFIG_FILE", path.to_str().unwrap())
         .env("LISTEN_ADDRESS", address)
         .child(habits);
-    let client = wrapper.own().await;
+    let client = wrapper.v1_client().await;
     (wrapper, client)
 }
 
@@ -229,12 +229,12 @@ async fn concurrent_job_queries_share_one_runner_request() {
     let (_wrapper, mut client) = watched(Some(&runner), Some(CONFIG), &[]).await;
     becomes(&mut client, Level::Ready, "").await;
     *runner.list.lock().unwrap() = (0, Duration::from_millis(300));
-    let asks = (0..100).map(|_| {
+    let requests = (0..100).map(|_| {
         let mut client = client.clone();
         tokio::spawn(async move { client.list_jobs(ListJobsRequest {}).await.unwrap() })
     });
-    for asked in asks.collect::<Vec<_>>() {
-        asked.await.unwrap();
+    for request in requests.collect::<Vec<_>>() {
+        request.await.unwrap();
     }
     // The wrapper serves eight calls of one connection at a time, and also reads the job list for its health probe.
     let times = runner.list.lock().unwrap().0;
@@ -309,7 +309,7 @@ async fn fifo_as_config_file_does_not_block_wrapper() {
         .flags(&["--start-grace=0s", "--min-uptime=50ms", "--probe-interval=100ms"])
         .env("CONFIG_FILE", config.to_str().unwrap())
         .child(&[]);
-    let mut client = wrapper.own().await;
+    let mut client = wrapper.v1_client().await;
     becomes(&mut client, Level::Process, "config.toml\": it is not a regular file").await;
     assert_eq!(client.list_jobs(ListJobsRequest {}).await.unwrap_err().code(), Code::Unavailable);
     wrapper.child_ready().await;

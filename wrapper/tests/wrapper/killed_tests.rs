@@ -2,7 +2,7 @@
 
 use std::{fs, os::unix::process::CommandExt, process::Command};
 
-use crate::support::{Start, eventually, lives, misbehaving_child};
+use crate::support::{Start, eventually, is_alive, misbehaving_child};
 
 #[tokio::test]
 async fn killed_test_leaves_no_child() {
@@ -21,11 +21,11 @@ async fn killed_test_leaves_no_child() {
     })
     .await;
     let grandchild: u32 = fs::read_to_string(path("grandchild")).unwrap().parse().unwrap();
-    assert!(lives(grandchild) && child.try_wait().unwrap().is_none());
+    assert!(is_alive(grandchild) && child.try_wait().unwrap().is_none());
     test.kill().unwrap();
     test.wait().unwrap();
     eventually("the child ends", async || child.try_wait().unwrap().ok_or(())).await;
-    eventually("the grandchild ends", async || if lives(grandchild) { Err(()) } else { Ok(()) }).await;
+    eventually("the grandchild ends", async || if is_alive(grandchild) { Err(()) } else { Ok(()) }).await;
 }
 
 #[tokio::test]

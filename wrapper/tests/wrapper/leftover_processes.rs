@@ -17,7 +17,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::support::{
-    Start, Wrapper, eventually, is_root, kill_group, lives, misbehaving_child, processes_of,
+    Start, Wrapper, eventually, is_alive, is_root, kill_group, misbehaving_child, processes_of,
 };
 
 /// The three jobs of `--stubborn-jobs`.
@@ -122,12 +122,12 @@ async fn forceful_stops(rounds: u32, adopted: bool, with_cgroup: bool) {
             wrapper.ended().await;
             wrapper = start(Start::again(wrapper.into_folder()), cgroup.as_ref(), &flags, habits);
         }
-        let mut own = wrapper.own().await;
+        let mut client = wrapper.v1_client().await;
         wrapper.client().await.forceful().await;
         wrapper.client().await.becomes(Status::Stopped).await;
         // At the time at which a caller may destroy the machine.
         assert_eq!(of_runner(&wrapper), Vec::<u32>::new(), "round {round}");
-        let drain = own.get_status(GetStatusRequest {}).await.unwrap().into_inner().drain.unwrap();
+        let drain = client.get_status(GetStatusRequest {}).await.unwrap().into_inner().drain.unwrap();
         let outcomes: &[_] = match (killed, adopted) {
             (true, _) => &[DrainOutcome::Killed],
             (false, false) => &[DrainOutcome::Failed],
@@ -237,14 +237,14 @@ async fn forceful_stop_spares_unrelated_processes() {
     // The runner and jobs of another wrapper, and a process of the test.
     let other = start(Start::new(), None, &[], &RUNNER);
     with_jobs(&other).await;
-    let mut ours = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+    let mut unrelated = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
     wrapper.client().await.forceful().await;
     wrapper.client().await.becomes(Status::Stopped).await;
     assert_eq!(of_runner(&wrapper), Vec::<u32>::new());
     assert_eq!(of_runner(&other).len(), 1 + JOBS);
-    assert!(lives(ours.id()));
-    ours.kill().unwrap();
-    ours.wait().unwrap();
+    assert!(is_alive(unrelated.id()));
+    unrelated.kill().unwrap();
+    unrelated.wait().unwrap();
 }
 
 /// As process 1 of a container, the wrapper reaps orphans.
@@ -298,8 +298,8 @@ async fn second_runner_with_same_command_warns() {
     let child = misbehaving_child();
     let record = first.path("record");
     let test = std::process::id().to_string();
-    let words = [child.to_str().unwrap(), "--record", record.to_str().unwrap(), "--lives-with", &test];
-    let second = Start::new().command(&words);
+    let command = [child.to_str().unwrap(), "--record", record.to_str().unwrap(), "--lives-with", &test];
+    let second = Start::new().command(&command);
     second.logged("runner started").await;
     let log = second.read("log");
     let warnings: Vec<_> =

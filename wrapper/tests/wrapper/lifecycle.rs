@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, fs};
 use grit_proto::runner_wrapper::Status;
 use rustix::process::Signal;
 
-use crate::support::{Start, Wrapper, eventually, lives, pid};
+use crate::support::{Start, Wrapper, eventually, is_alive, pid};
 
 /// No start grace: these children record when they are ready.
 fn quick() -> Start {
@@ -93,7 +93,7 @@ async fn forceful_shutdown_kills_whole_process_group() {
         let grandchild = grandchild(&wrapper).await;
         client.forceful().await;
         client.becomes(Status::Stopped).await;
-        eventually("the grandchild dies", async || if lives(grandchild) { Err("lives") } else { Ok(()) })
+        eventually("the grandchild dies", async || if is_alive(grandchild) { Err("lives") } else { Ok(()) })
             .await;
     }
 }
@@ -107,7 +107,7 @@ async fn graceful_exit_reports_remaining_group_processes() {
     client.graceful().await;
     client.becomes(Status::Stopped).await;
     wrapper.logged("a process of the runner is still running after the runner exited").await;
-    assert!(lives(grandchild));
+    assert!(is_alive(grandchild));
     rustix::process::kill_process_group(pid(wrapper.child_pid()), Signal::KILL).unwrap();
 }
 

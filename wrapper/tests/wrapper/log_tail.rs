@@ -12,9 +12,9 @@ use crate::support::{Start, Wrapper, eventually, is_end_of_adopted, kill_group, 
 
 /// Waits until a runner has failed and its log was read. Returns the reason.
 async fn failed(wrapper: &Wrapper) -> String {
-    let mut own = wrapper.own().await;
+    let mut client = wrapper.v1_client().await;
     eventually("the runner fails", async || {
-        let status = own.get_status(GetStatusRequest {}).await.unwrap().into_inner();
+        let status = client.get_status(GetStatusRequest {}).await.unwrap().into_inner();
         let over = matches!(status.state(), v1::State::Stopped | v1::State::Failed | v1::State::Backoff)
             && !status.reading_log;
         if over { Ok(status.failure_reason) } else { Err(status) }
@@ -37,9 +37,9 @@ async fn failed_runner_log_tail_is_reported_to_all_clients() {
     assert_eq!(wrapper.client().await.status().await, (Status::Stopped, wanted.to_owned()));
 
     let address = format!("unix://{}", wrapper.path("w.sock").display());
-    let ask = |words: &[&str]| {
+    let ask = |arguments: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_grit-wrapper"));
-        command.args(words).args(["--address", &address]).output().unwrap()
+        command.args(arguments).args(["--address", &address]).output().unwrap()
     };
     let status = String::from_utf8(ask(&["status"]).stdout).unwrap();
     let lines = "failure    exit status 1\n           The last lines of the runner's log:\n             FATAL: no config";
@@ -61,7 +61,7 @@ async fn log_tail_is_of_the_failed_runner() {
     let name = folder.path().join("runner");
     let flags = ["--restart=on-failure", "--restart-delay=1s", "--restart-max-delay=1s"];
     let wrapper = Start::again(folder).flags(&flags).command(&["sh", "-c", script, name.to_str().unwrap()]);
-    let told = |reason: &str| reason.split_once("the last failure: ").map(|(_, why)| why.to_owned());
+    let reported = |reason: &str| reason.split_once("the last failure: ").map(|(_, why)| why.to_owned());
     for wanted in [
         "exit status 1\nThe last lines of the runner's log:\n  first",
         "exit status 2",
@@ -69,7 +69,7 @@ async fn log_tail_is_of_the_failed_runner() {
     ] {
         eventually(wanted, async || {
             let reason = failed(&wrapper).await;
-            if told(&reason).as_deref() == Some(wanted) { Ok(()) } else { Err(reason) }
+            if reported(&reason).as_deref() == Some(wanted) { Ok(()) } else { Err(reason) }
         })
         .await;
     }
@@ -114,7 +114,7 @@ async fn log_tail_of_adopted_runner_is_reported() {
     let record = folder.path().join("record");
     let test = std::process::id().to_string();
     let script = "echo 'about to fail' >&2; exec \"$0\" \"$@\"";
-    let words = [
+    let command = [
         "sh",
         "-c",
         script,
@@ -124,12 +124,12 @@ async fn log_tail_of_adopted_runner_is_reported() {
         "--lives-with",
         &test,
     ];
-    let mut first = Start::again(folder).command(&words);
+    let mut first = Start::again(folder).command(&command);
     first.child_ready().await;
     let runner = first.child_pid();
     first.signal(Signal::KILL);
     first.ended().await;
-    let second = Start::again(first.into_folder()).command(&words);
+    let second = Start::again(first.into_folder()).command(&command);
     second.client().await.becomes(Status::Running).await;
     kill_group(runner).await;
     let reason = failed(&second).await;

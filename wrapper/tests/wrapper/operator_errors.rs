@@ -28,7 +28,7 @@ use tokio_stream::wrappers::UnixListenerStream;
 use tonic::{Request, Response, transport::Server};
 
 use crate::{
-    support::{STRANGER, Start, as_user, eventually, is_root},
+    support::{Start, UNRELATED_USER, as_user, eventually, is_root},
     web::{self, ready_with},
 };
 
@@ -39,7 +39,7 @@ fn ask(address: &str, words: &[&str]) -> Output {
 }
 
 /// Output and exit code of a command. Placeholders replace the values that differ from run to run.
-fn told(title: &str, output: &Output, names: &[(&str, &str)]) -> String {
+fn report(title: &str, output: &Output, names: &[(&str, &str)]) -> String {
     let mut text = String::from_utf8(output.stderr.clone()).unwrap();
     assert_eq!(String::from_utf8_lossy(&output.stdout), "", "{title}");
     for (what, name) in names {
@@ -53,7 +53,7 @@ fn at(path: &Path) -> String {
 }
 
 #[tokio::test]
-async fn errors_without_listener() {
+async fn missing_listener_errors_match_snapshot() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
     fs::write(path("file"), "").unwrap();
@@ -76,14 +76,14 @@ async fn errors_without_listener() {
         ("a long path", format!("unix:///run/{}", "x".repeat(104))),
         ("a free port", format!("tcp://{free}")),
     ] {
-        text += &told(title, &ask(&address, &["status"]), &names);
+        text += &report(title, &ask(&address, &["status"]), &names);
     }
     insta::assert_snapshot!(text);
 }
 
 /// Without root, the test removes its user's permissions, instead of connecting as another user.
 #[tokio::test]
-async fn errors_without_permission() {
+async fn permission_errors_match_snapshot() {
     let folder = tempfile::Builder::new().tempdir_in("/tmp").unwrap();
     let open = |mode| PermissionsExt::from_mode(mode);
     let inner = folder.path().join("inner");
@@ -94,7 +94,7 @@ async fn errors_without_permission() {
     fs::set_permissions(&socket, open(0o440)).unwrap();
     let ask = || {
         let (mut command, _program) = if is_root() {
-            let (command, program) = as_user(STRANGER, Path::new(PROGRAM));
+            let (command, program) = as_user(UNRELATED_USER, Path::new(PROGRAM));
             (command, Some(program))
         } else {
             (Command::new(PROGRAM), None)
@@ -104,17 +104,17 @@ async fn errors_without_permission() {
     let me = |flag| Command::new("id").arg(flag).arg("-n").output().unwrap().stdout;
     let (user, group) = (String::from_utf8(me("-u")).unwrap(), String::from_utf8(me("-g")).unwrap());
     let owner = format!("owner {}, group {}", user.trim(), group.trim());
-    let asks = if is_root() { STRANGER } else { user.trim() };
+    let asks = if is_root() { UNRELATED_USER } else { user.trim() };
     let asks = format!("user {asks} has");
     let names = [
         (folder.path().to_str().unwrap(), "/run/x"),
         (owner.as_str(), "owner OWNER, group GROUP"),
         (asks.as_str(), "user WHO has"),
     ];
-    let mut text = told("a socket", &ask(), &names);
+    let mut text = report("a socket", &ask(), &names);
     fs::set_permissions(&socket, open(0o666)).unwrap();
     fs::set_permissions(&inner, open(0o600)).unwrap();
-    text += &told("a folder", &ask(), &names);
+    text += &report("a folder", &ask(), &names);
     fs::set_permissions(&inner, open(0o700)).unwrap();
     insta::assert_snapshot!(text);
 }
@@ -133,7 +133,7 @@ fn serve(folder: &Path, each: impl Fn(&mut std::os::unix::net::UnixStream) + Sen
 
 /// The process on the address accepts connections, and is not a wrapper, or is a wrapper that exits.
 #[tokio::test]
-async fn errors_for_other_programs() {
+async fn other_program_errors_match_snapshot() {
     let folders = [(); 4].map(|()| tempfile::tempdir().unwrap());
     let names = folders.each_ref().map(|folder| (folder.path().to_str().unwrap(), "/run/x"));
     let closes = serve(folders[0].path(), |_| {});
@@ -151,21 +151,21 @@ async fn errors_for_other_programs() {
             heard.extend(byte);
         }
     });
-    let mut text = told("it closes", &ask(&closes, &["status"]), &names);
-    text += &told("it speaks HTTP/1.1", &ask(&speaks_http1, &["status"]), &names);
+    let mut text = report("it closes", &ask(&closes, &["status"]), &names);
+    text += &report("it speaks HTTP/1.1", &ask(&speaks_http1, &["status"]), &names);
     for command in [&["status"][..], &["drain"], &["cancel"], &["start"], &["jobs"]] {
-        text += &told(&format!("it breaks, {}", command[0]), &ask(&breaks, command), &names);
+        text += &report(&format!("it breaks, {}", command[0]), &ask(&breaks, command), &names);
     }
     let (_wrapper, url) = ready_with(&[], &[]).await;
     let http = url.strip_prefix("http://").unwrap();
     let names = [(http, "127.0.0.1:9253")];
-    text += &told("--http-listen", &ask(&format!("tcp://{http}"), &["drain"]), &names);
+    text += &report("--http-listen", &ask(&format!("tcp://{http}"), &["drain"]), &names);
     insta::assert_snapshot!(text);
 }
 
 /// A wrapper that hangs, and a wrapper that hangs during a wait.
 #[tokio::test]
-async fn errors_for_hanging_wrapper() {
+async fn hanging_wrapper_errors_match_snapshot() {
     let wrapper = Start::new().child(&[]);
     drop(wrapper.client().await);
     wrapper.child_ready().await;
@@ -176,8 +176,8 @@ async fn errors_for_hanging_wrapper() {
         let address = address.clone();
         move || ask(&address, &["status"])
     });
-    let mut text = told("wait", &ask(&address, &["wait", "--timeout", "200ms"]), &names);
-    text += &told("status", &status.join().unwrap(), &names);
+    let mut text = report("wait", &ask(&address, &["wait", "--timeout", "200ms"]), &names);
+    text += &report("status", &status.join().unwrap(), &names);
     wrapper.signal(Signal::CONT);
     insta::assert_snapshot!(text);
 }
@@ -243,7 +243,7 @@ impl Own for Peer {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn errors_for_other_servers() {
+async fn other_server_errors_match_snapshot() {
     let folders = [(); 3].map(|()| tempfile::tempdir().unwrap());
     let names = folders.each_ref().map(|folder| (folder.path().to_str().unwrap(), "/run/x"));
     let sockets = folders.each_ref().map(|folder| folder.path().join("w.sock"));
@@ -264,7 +264,7 @@ async fn errors_for_other_servers() {
         ("no right", &older, "drain"),
         ("not now", &older, "cancel"),
     ] {
-        text += &told(&format!("{title}, {command}"), &ask(address, &[command]), &names);
+        text += &report(&format!("{title}, {command}"), &ask(address, &[command]), &names);
     }
     insta::assert_snapshot!(text);
 }

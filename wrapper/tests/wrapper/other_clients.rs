@@ -26,7 +26,7 @@ fn calls(target: &str, authority: &str, calls: &[&str]) -> Vec<(i64, String)> {
     String::from_utf8(output.stdout).unwrap().lines().map(line).collect()
 }
 
-fn told(status: Status) -> (i64, String) {
+fn response_of(status: Status) -> (i64, String) {
     (i64::from(i32::from(status)), String::new())
 }
 
@@ -49,13 +49,16 @@ async fn c_core_client_calls_and_callback_work() {
         let hook = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let graceful = format!("InitGracefulShutdown=http://{}/done", hook.local_addr().unwrap());
         let answers = calls(target, "", &["CheckStatus", &graceful, "CheckStatus"]);
-        assert_eq!(answers, [told(Status::Running), told(Status::InShutdown), told(Status::InShutdown)]);
+        assert_eq!(
+            answers,
+            [response_of(Status::Running), response_of(Status::InShutdown), response_of(Status::InShutdown)]
+        );
         let (mut stream, _) = hook.accept().await.unwrap();
         let mut head = vec![0; 4096];
         let read = stream.read(&mut head).await.unwrap();
         let head = String::from_utf8_lossy(&head[..read]).to_lowercase();
         assert!(head.starts_with("post /done") && head.contains("x-token: s3cret"), "{head}");
-        assert_eq!(calls(target, "", &["CheckStatus"]), [told(Status::Stopped)]);
+        assert_eq!(calls(target, "", &["CheckStatus"]), [response_of(Status::Stopped)]);
         assert_eq!(wrapper.record(), "ready QUIT");
     }
 }
@@ -63,7 +66,7 @@ async fn c_core_client_calls_and_callback_work() {
 #[tokio::test]
 async fn c_core_client_forceful_shutdown_works() {
     let (wrapper, [unix, tcp]) = wrapper(&["--jobs-take", "700", "--code", "3"]).await;
-    assert_eq!(calls(&unix, "", &["InitForcefulShutdown"]), [told(Status::InShutdown)]);
+    assert_eq!(calls(&unix, "", &["InitForcefulShutdown"]), [response_of(Status::InShutdown)]);
     eventually("the runner has ended", async || {
         let answers = calls(&tcp, "", &["CheckStatus"]);
         if answers[0].0 == i64::from(i32::from(Status::Stopped)) { Ok(answers) } else { Err(answers) }
@@ -90,7 +93,11 @@ async fn any_authority_is_accepted() {
     ] {
         for target in &targets {
             let answers = calls(target, authority, &["CheckStatus", "CheckStatus"]);
-            assert_eq!(answers, [told(Status::Running), told(Status::Running)], "{target} as {authority:?}");
+            assert_eq!(
+                answers,
+                [response_of(Status::Running), response_of(Status::Running)],
+                "{target} as {authority:?}"
+            );
         }
     }
 }

@@ -199,7 +199,7 @@ async fn samples<const COUNT: usize>(url: &str, names: [&str; COUNT]) -> [f64; C
 
 /// While no runner is running before a restart, the metrics are those before the first start, except for the last exit.
 #[tokio::test]
-async fn metrics_valid_during_backoff() {
+async fn metrics_are_valid_during_backoff() {
     let flags = ["--restart=always", "--restart-delay=1h", "--restart-max-delay=1h"];
     let (wrapper, url) = ready_with(&flags, &["--exit-after", "1", "--code", "3"]).await;
     wrapper.logged("\"to\":\"backoff\"").await;

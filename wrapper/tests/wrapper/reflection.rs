@@ -27,10 +27,10 @@ fn question(question: MessageRequest) -> ServerReflectionRequest {
 /// Sends all requests over one stream.
 async fn ask(channel: &Channel, questions: Vec<ServerReflectionRequest>) -> Vec<MessageResponse> {
     let mut client = ServerReflectionClient::new(channel.clone());
-    let asked = questions.clone();
+    let requests = questions.clone();
     let mut stream = client.server_reflection_info(tokio_stream::iter(questions)).await.unwrap().into_inner();
     let mut answers = Vec::new();
-    for question in asked {
+    for question in requests {
         let answer = stream.message().await.unwrap().unwrap();
         assert_eq!(answer.original_request, Some(question));
         answers.push(answer.message_response.unwrap());

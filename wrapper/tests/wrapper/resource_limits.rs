@@ -15,7 +15,8 @@ use tempfile::TempDir;
 
 use crate::{
     support::{
-        STRANGER, Start, Wrapper, as_user, crowd, eventually, is_root, kill_group, unix_channel, unix_client,
+        Start, UNRELATED_USER, Wrapper, as_user, eventually, is_root, kill_group, many_clients, unix_channel,
+        unix_client,
     },
     web::{ask, ready_with},
 };
@@ -27,16 +28,16 @@ const PLACES: usize = 64;
 const WATCHES: usize = 12;
 
 /// Many connections of another user. Dropping this value closes them.
-struct Crowd {
+struct ManyClients {
     process: Child,
     _output: BufReader<ChildStdout>,
     _program: TempDir,
     served: usize,
 }
 
-impl Crowd {
+impl ManyClients {
     fn new(user: &str, socket: &Path, count: usize) -> Self {
-        let (mut command, program) = as_user(user, &crowd());
+        let (mut command, program) = as_user(user, &many_clients());
         command.arg(socket).arg(count.to_string()).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut process = command.spawn().unwrap();
         let mut output = BufReader::new(process.stdout.take().unwrap());
@@ -47,7 +48,7 @@ impl Crowd {
     }
 }
 
-impl Drop for Crowd {
+impl Drop for ManyClients {
     fn drop(&mut self) {
         drop(self.process.stdin.take());
         let _reaped = self.process.wait();
@@ -78,19 +79,19 @@ async fn one_user_cannot_block_other_users() {
     let (wrapper, url) = ready_with(&["--socket-mode=0666"], &[]).await;
     wrapper.open_folder();
     let socket = wrapper.path("w.sock");
-    let eve = Crowd::new(STRANGER, &socket, 100);
-    assert_eq!(eve.served, WATCHES);
-    assert!(status_as(STRANGER, &wrapper), "no place is left for a call");
+    let first_user = ManyClients::new(UNRELATED_USER, &socket, 100);
+    assert_eq!(first_user.served, WATCHES);
+    assert!(status_as(UNRELATED_USER, &wrapper), "no connection is left for a call");
     assert!(status_as("4243", &wrapper), "another user is locked out");
-    let others = ["4243", "4244", "4245"].map(|user| Crowd::new(user, &socket, 100));
+    let others = ["4243", "4244", "4245"].map(|user| ManyClients::new(user, &socket, 100));
     // Together they leave connection slots for another user, and for root.
-    assert_eq!(others.each_ref().map(|crowd| crowd.served), [WATCHES, WATCHES, 8]);
+    assert_eq!(others.each_ref().map(|clients| clients.served), [WATCHES, WATCHES, 8]);
     assert!(status_as("4246", &wrapper));
-    let mut ours = Vec::new();
+    let mut allowed = Vec::new();
     for _ in 0..16 {
         let mut client = unix_client(&socket).await.unwrap();
         assert_eq!(client.status().await.0, Status::Running);
-        ours.push(client);
+        allowed.push(client);
     }
     let (_, page) = ask(&url, "/metrics", &[], None).await;
     let refused =
@@ -99,9 +100,9 @@ async fn one_user_cannot_block_other_users() {
     let log = wrapper.read("log");
     assert!(log.matches("connection rejected").count() <= 1, "the log is filled: {log}");
 
-    drop(eve);
+    drop(first_user);
     eventually("the places are free again", async || {
-        let again = Crowd::new(STRANGER, &socket, WATCHES).served;
+        let again = ManyClients::new(UNRELATED_USER, &socket, WATCHES).served;
         // One of the other users keeps some of the slots.
         if again >= 8 { Ok(()) } else { Err(again) }
     })
@@ -131,9 +132,9 @@ async fn watches_leave_slots_for_forceful_drain() {
     assert!(refusal.message().contains("limit of 60 connections"), "{refusal}");
 
     let address = format!("unix://{}", socket.display());
-    let run = |words: &[&str]| {
+    let run = |arguments: &[&str]| {
         let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_grit-wrapper"));
-        command.args(words).args(["--address", &address]).output().unwrap()
+        command.args(arguments).args(["--address", &address]).output().unwrap()
     };
     let waits = run(&["wait", "--for", "stopped", "--timeout", "20s"]);
     assert_eq!(waits.status.code(), Some(1));
@@ -153,14 +154,14 @@ async fn idle_connections_are_evicted_for_new_clients() {
     let wrapper = Start::new().child(&[]);
     let socket = wrapper.path("w.sock");
     wrapper.client().await.becomes(Status::Running).await;
-    let mut watch = wrapper.own().await.watch(WatchRequest {}).await.unwrap().into_inner();
+    let mut watch = wrapper.v1_client().await.watch(WatchRequest {}).await.unwrap().into_inner();
     watch.message().await.unwrap().unwrap();
     let mut hogs = Vec::new();
     eventually("all places are taken", async || match unix_channel(&socket).await {
         Ok(channel) => {
-            let asked = ProcessWrapperClient::new(channel.clone()).check_status(CheckStatusRequest {}).await;
+            let answer = ProcessWrapperClient::new(channel.clone()).check_status(CheckStatusRequest {}).await;
             hogs.push(channel);
-            if asked.is_ok() { Err(hogs.len()) } else { Ok(()) }
+            if answer.is_ok() { Err(hogs.len()) } else { Ok(()) }
         }
         Err(_) => Ok(()),
     })
@@ -168,7 +169,7 @@ async fn idle_connections_are_evicted_for_new_clients() {
     assert!(hogs.len() >= PLACES - 5, "{} got in", hogs.len());
     let begin = Instant::now();
     assert!(status(&socket).await.is_err(), "there is no limit");
-    assert!(begin.elapsed() < Duration::from_secs(5), "it was not told at once");
+    assert!(begin.elapsed() < Duration::from_secs(5), "it was not reported at once");
     // Before the idle timeout of a connection.
     let answer = eventually("a place", async || status(&socket).await).await;
     assert_eq!(answer, Status::Running);
@@ -195,12 +196,12 @@ async fn connections_leave_file_descriptors_for_runner() {
     };
     let addresses = [bound("\"gRPC server listening\",\"address\":\"tcp"), bound("HTTP server listening")];
     let socket = wrapper.path("w.sock");
-    let mut crowd = Vec::new();
+    let mut connections = Vec::new();
     for _ in 0..30 {
         for address in &addresses {
-            crowd.push(std::os::fd::OwnedFd::from(std::net::TcpStream::connect(address).unwrap()));
+            connections.push(std::os::fd::OwnedFd::from(std::net::TcpStream::connect(address).unwrap()));
         }
-        crowd.push(std::os::unix::net::UnixStream::connect(&socket).unwrap().into());
+        connections.push(std::os::unix::net::UnixStream::connect(&socket).unwrap().into());
     }
     wrapper.logged("file descriptors nearly exhausted").await;
     let open = || std::fs::read_dir(format!("/proc/{}/fd", wrapper.pid())).unwrap().count();
@@ -210,7 +211,7 @@ async fn connections_leave_file_descriptors_for_runner() {
     kill_group(first).await;
     wrapper.recorded("ready ready").await;
     assert!(!wrapper.read("log").contains("Too many open files"), "{}", wrapper.read("log"));
-    drop(crowd);
+    drop(connections);
     let now = eventually("a place", async || status(&socket).await).await;
     assert_eq!(now, Status::Running);
 }
@@ -263,7 +264,7 @@ fn resident(process: u32) -> usize {
 
 /// For all input, the wrapper serves other clients without delay, and its memory does not grow.
 #[tokio::test]
-async fn garbage_traffic_is_harmless() {
+async fn garbage_traffic_leaves_the_wrapper_responsive() {
     use frames::{CONTINUATION, END_HEADERS, HEADERS, PING, PREFACE, SETTINGS, frame, head};
     let wrapper = Start::new().child(&[]);
     wrapper.client().await.becomes(Status::Running).await;

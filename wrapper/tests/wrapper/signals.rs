@@ -5,7 +5,7 @@ use std::{os::unix::process::ExitStatusExt, time::Duration};
 use grit_proto::runner_wrapper::Status;
 use rustix::process::Signal;
 
-use crate::support::{Start, Wrapper, lives};
+use crate::support::{Start, Wrapper, is_alive};
 
 async fn ready(flags: &[&str], habits: &[&str]) -> Wrapper {
     let wrapper = Start::new().flags(&["--start-grace=0s"]).flags(flags).child(habits);
@@ -23,7 +23,7 @@ async fn each_stop_signal_drains_then_wrapper_exits() {
         let status = wrapper.ended().await;
         assert_eq!((status.code(), status.signal()), (Some(5), None), "{signal:?}");
         assert_eq!(wrapper.record(), "ready QUIT", "{signal:?}");
-        assert!(!lives(child));
+        assert!(!is_alive(child));
         assert!(!wrapper.path("w.sock").exists(), "the socket was left behind");
     }
 }

@@ -48,10 +48,10 @@ async fn socket_owner_is_applied() {
     // The wrapper sets the owner last.
     eventually("owner and mode are set", is_owned).await;
 
-    let mut nobody = Start::new().flags(&["--socket-owner=no-such-user"]).child(&[]);
-    assert_eq!(nobody.ended().await.code(), Some(125));
-    assert!(nobody.read("log").contains("--socket-owner: user "), "{}", nobody.read("log"));
-    assert!(!nobody.path("w.sock").exists() && nobody.record().is_empty());
+    let mut unknown_owner = Start::new().flags(&["--socket-owner=no-such-user"]).child(&[]);
+    assert_eq!(unknown_owner.ended().await.code(), Some(125));
+    assert!(unknown_owner.read("log").contains("--socket-owner: user "), "{}", unknown_owner.read("log"));
+    assert!(!unknown_owner.path("w.sock").exists() && unknown_owner.record().is_empty());
 }
 
 #[tokio::test]

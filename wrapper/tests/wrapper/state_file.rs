@@ -10,7 +10,7 @@ use rustix::process::Signal;
 
 use crate::{
     adoption::{ready, runners},
-    support::{STRANGER, Start, Wrapper, eventually, is_root},
+    support::{Start, UNRELATED_USER, Wrapper, eventually, is_root},
 };
 
 /// A killed wrapper whose runner is still draining, with a modified state file.
@@ -19,7 +19,7 @@ async fn killed_while_it_drains(deadline: Duration, change: impl FnOnce(&mut ser
     let mut first = ready(&habits).await;
     let deadline = Some(deadline.try_into().unwrap());
     let drain = DrainRequest { id: "deploy-9".to_owned(), deadline, ..DrainRequest::default() };
-    first.own().await.drain(drain).await.unwrap();
+    first.v1_client().await.drain(drain).await.unwrap();
     first.recorded("ready QUIT").await;
     first.signal(Signal::KILL);
     first.ended().await;
@@ -51,7 +51,7 @@ async fn wall_clock_change_does_not_move_deadline() {
     for millis in [TEN_DAYS, -TEN_DAYS] {
         let second =
             killed_while_it_drains(Duration::from_secs(3600), |state| by_a_wrong_clock(state, millis)).await;
-        let status = second.own().await.get_status(GetStatusRequest {}).await.unwrap().into_inner();
+        let status = second.v1_client().await.get_status(GetStatusRequest {}).await.unwrap().into_inner();
         assert_eq!(status.state(), State::Draining);
         let drain = status.drain.unwrap();
         for (what, told, wanted) in [
@@ -80,7 +80,7 @@ async fn state_files_of_compatible_releases_are_read() {
     let changes: [&dyn Fn(&mut serde_json::Value); 2] = [&before, &later];
     for change in changes {
         let second = killed_while_it_drains(Duration::from_secs(3600), change).await;
-        let status = second.own().await.get_status(GetStatusRequest {}).await.unwrap().into_inner();
+        let status = second.v1_client().await.get_status(GetStatusRequest {}).await.unwrap().into_inner();
         let drain = status.drain.unwrap();
         assert_eq!(
             (status.pid, drain.id.as_str()),
@@ -120,7 +120,7 @@ async fn newer_state_file_and_its_runner_are_not_changed() {
 
     fs::write(&path, ours).unwrap();
     let third = Start::again(second.into_folder()).child(&[]);
-    let status = third.own().await.get_status(GetStatusRequest {}).await.unwrap().into_inner();
+    let status = third.v1_client().await.get_status(GetStatusRequest {}).await.unwrap().into_inner();
     assert_eq!(status.pid, Some(runner));
     assert_eq!(third.record(), "ready");
 }
@@ -154,7 +154,7 @@ async fn unwritable_state_file_blocks_start_but_not_drain() {
     assert!(reason.contains("the next wrapper could start a second runner"), "{reason}");
     assert_eq!((first.record().as_str(), runners(first.folder.path())), ("", vec![]));
     fs::remove_dir(&in_the_way).unwrap();
-    first.own().await.start(StartRequest {}).await.unwrap();
+    first.v1_client().await.start(StartRequest {}).await.unwrap();
     first.recorded("ready").await;
 
     fs::create_dir(&in_the_way).unwrap();
@@ -231,7 +231,7 @@ async fn removed_state_file_is_rewritten() {
     wrapper.signal(Signal::KILL);
     wrapper.ended().await;
     let second = Start::again(wrapper.into_folder()).flags(&["--start-grace=0s", &flag]).child(&[]);
-    let status = second.own().await.get_status(GetStatusRequest {}).await.unwrap().into_inner();
+    let status = second.v1_client().await.get_status(GetStatusRequest {}).await.unwrap().into_inner();
     assert_eq!(status.pid, Some(runner));
     assert_eq!(second.record(), "ready");
 }
@@ -259,8 +259,8 @@ async fn state_file_writable_by_others_starts_no_runner() {
         ),
     ];
     if is_root() {
-        let stranger = STRANGER.parse().ok();
-        let give = |path: &Path| std::os::unix::fs::chown(path, stranger, None).unwrap();
+        let unrelated = UNRELATED_USER.parse().ok();
+        let give = |path: &Path| std::os::unix::fs::chown(path, unrelated, None).unwrap();
         cases.push(("owned by user 4242", plant(&|_, file| give(file))));
         cases.push(("owned by user 4242", plant(&|folder, _| give(folder))));
         let lock = plant(&|folder, _| {

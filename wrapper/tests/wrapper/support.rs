@@ -39,7 +39,7 @@ pub(crate) fn misbehaving_child() -> PathBuf {
 }
 
 /// The program with many clients.
-pub(crate) fn crowd() -> PathBuf {
+pub(crate) fn many_clients() -> PathBuf {
     static CROWD: LazyLock<PathBuf> = LazyLock::new(|| example("crowd"));
     CROWD.clone()
 }
@@ -183,7 +183,7 @@ impl Wrapper {
     }
 
     /// A client of `grit.wrapper.v1`.
-    pub(crate) async fn own(&self) -> WrapperClient<Channel> {
+    pub(crate) async fn v1_client(&self) -> WrapperClient<Channel> {
         drop(self.client().await);
         WrapperClient::new(unix_channel(&self.path("w.sock")).await.unwrap())
     }
@@ -272,7 +272,7 @@ pub(crate) fn is_root() -> bool {
 }
 
 /// A UID; the user does not have to exist on this machine.
-pub(crate) const STRANGER: &str = "4242";
+pub(crate) const UNRELATED_USER: &str = "4242";
 
 /// A program that runs as another user, which requires root. That user may not be able to read a path below /root, so the program is
 /// copied to the directory.
@@ -296,7 +296,7 @@ pub(crate) fn processes_of(folder: &Path) -> Vec<u32> {
     };
     let numbers =
         fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
-    numbers.filter(|pid| is_of(pid) && lives(*pid)).collect()
+    numbers.filter(|pid| is_of(pid) && is_alive(*pid)).collect()
 }
 
 pub(crate) fn pid(number: u32) -> Pid {
@@ -304,7 +304,7 @@ pub(crate) fn pid(number: u32) -> Pid {
 }
 
 /// Whether a process exists that is not a zombie.
-pub(crate) fn lives(number: u32) -> bool {
+pub(crate) fn is_alive(number: u32) -> bool {
     let zombie = fs::read_to_string(format!("/proc/{number}/stat")).is_ok_and(|stat| stat.contains(") Z "));
     test_kill_process(pid(number)).is_ok() && !zombie
 }
@@ -325,7 +325,7 @@ fn kernel_gives_exit_status() -> bool {
 /// Kills a runner's process group, and waits until the runner has exited: a kill returns before the signal has an effect.
 pub(crate) async fn kill_group(runner: u32) {
     rustix::process::kill_process_group(pid(runner), Signal::KILL).unwrap();
-    eventually("the runner is gone", async || if lives(runner) { Err(runner) } else { Ok(()) }).await;
+    eventually("the runner is gone", async || if is_alive(runner) { Err(runner) } else { Ok(()) }).await;
 }
 
 /// Upstream's client, with responses as plain values.

@@ -8,11 +8,11 @@ use tokio::net::UnixDatagram;
 use crate::support::{Start, eventually};
 
 /// Collects messages until one contains `wanted`.
-async fn told(manager: &UnixDatagram, all: &mut String, wanted: &str) {
+async fn wait_for_message(manager: &UnixDatagram, all: &mut String, wanted: &str) {
     let mut message = [0; 4096];
     while !all.contains(wanted) {
         let read = tokio::time::timeout(crate::support::LIMIT, manager.recv(&mut message)).await;
-        let read = read.unwrap_or_else(|_| panic!("{wanted} was not told: {all}")).unwrap();
+        let read = read.unwrap_or_else(|_| panic!("{wanted} was not received: {all}")).unwrap();
         *all += std::str::from_utf8(&message[..read]).unwrap();
     }
 }
@@ -28,11 +28,11 @@ async fn sd_notify_sends_ready_watchdog_and_stopping() {
         .env("WATCHDOG_USEC", "200000")
         .child(&["--jobs-take", "300"]);
     let mut all = String::new();
-    told(&manager, &mut all, "STATUS=The runner is running, health level none").await;
-    assert!(!all.contains("READY=1"), "told before its rung: {all}");
-    told(&manager, &mut all, "READY=1").await;
+    wait_for_message(&manager, &mut all, "STATUS=The runner is running, health level none").await;
+    assert!(!all.contains("READY=1"), "notified before its level: {all}");
+    wait_for_message(&manager, &mut all, "READY=1").await;
     all.clear();
-    told(&manager, &mut all, "WATCHDOG=1").await;
+    wait_for_message(&manager, &mut all, "WATCHDOG=1").await;
     wrapper.child_ready().await;
     let environment = fs::read(format!("/proc/{}/environ", wrapper.child_pid())).unwrap();
     assert!(
@@ -40,8 +40,8 @@ async fn sd_notify_sends_ready_watchdog_and_stopping() {
         "the runner could speak for us"
     );
     wrapper.signal(Signal::TERM);
-    told(&manager, &mut all, "STOPPING=1").await;
-    told(&manager, &mut all, "STATUS=The runner is stopped").await;
+    wait_for_message(&manager, &mut all, "STOPPING=1").await;
+    wait_for_message(&manager, &mut all, "STATUS=The runner is stopped").await;
     assert_eq!(wrapper.ended().await.code(), Some(0));
 }
 
@@ -55,7 +55,7 @@ async fn ready_is_not_sent_below_ready_when_level() {
         .env("NOTIFY_SOCKET", path.to_str().unwrap())
         .child(&[]);
     let mut all = String::new();
-    told(&manager, &mut all, "STATUS=The runner is running, health level process").await;
+    wait_for_message(&manager, &mut all, "STATUS=The runner is running, health level process").await;
     tokio::time::sleep(Duration::from_millis(300)).await;
     let mut message = [0; 4096];
     while let Ok(read) = manager.try_recv(&mut message) {
@@ -80,7 +80,7 @@ async fn ready_is_resent_after_notify_socket_was_full() {
         .child(&[]);
     wrapper.logged("cannot send sd_notify message").await;
     wrapper.logged("\"to\":\"process\"").await;
-    told(&manager, &mut String::new(), "READY=1").await;
+    wait_for_message(&manager, &mut String::new(), "READY=1").await;
 }
 
 /// Otherwise systemd would wait for a level that cannot be verified, time out, drain the runner and start another one, indefinitely.
@@ -96,11 +96,11 @@ async fn ready_is_sent_at_level_process_without_http_server() {
         .env("CONFIG_FILE", config.to_str().unwrap())
         .child(&[]);
     let mut all = String::new();
-    told(&manager, &mut all, "READY=1").await;
+    wait_for_message(&manager, &mut all, "READY=1").await;
     let before = all.split("READY=1").next().unwrap();
     assert!(
         before.contains("STATUS=The runner is running, health level none"),
-        "told before its rung: {all}"
+        "notified before its level: {all}"
     );
     wrapper.logged("sending READY=1 at a level below --ready-when").await;
     let log = wrapper.read("log");
@@ -142,11 +142,11 @@ async fn shipped_systemd_units_are_valid() {
             .unwrap();
         let text = String::from_utf8_lossy(&output.stderr).into_owned();
         // Its messages about other units of the machine are ignored.
-        let ours: Vec<_> = text
+        let wrapper_lines: Vec<_> = text
             .lines()
             .filter(|line| line.contains("grit-wrapper") || line.contains("gitlab-runner"))
             .collect();
-        assert!(ours.is_empty(), "{ours:#?}");
+        assert!(wrapper_lines.is_empty(), "{wrapper_lines:#?}");
         if output.status.success() { Ok(()) } else { Err(text) }
     })
     .await;

@@ -13,7 +13,7 @@ use crate::support::{Start, Wrapper};
 
 async fn ready(flags: &[&str], habits: &[&str]) -> (Wrapper, WrapperClient<Channel>) {
     let wrapper = Start::new().flags(&["--start-grace=0s"]).flags(flags).child(habits);
-    let client = wrapper.own().await;
+    let client = wrapper.v1_client().await;
     wrapper.child_ready().await;
     (wrapper, client)
 }
@@ -47,8 +47,11 @@ async fn watch_reports_all_states_and_ends_with_wrapper() {
 
     client.drain(drain("deploy-7")).await.unwrap();
     let draining = until(&mut watch, State::Draining).await;
-    let told = draining.drain.unwrap();
-    assert_eq!((told.id.as_str(), told.reason.as_str(), told.mode()), ("deploy-7", "a test", Mode::Graceful));
+    let drain = draining.drain.unwrap();
+    assert_eq!(
+        (drain.id.as_str(), drain.reason.as_str(), drain.mode()),
+        ("deploy-7", "a test", Mode::Graceful)
+    );
     let stopped = until(&mut watch, State::Failed).await;
     assert_eq!(stopped.exit.unwrap().how, Some(How::Code(3)));
     assert_eq!(stopped.failure_reason, "exit status 3");
@@ -94,7 +97,7 @@ async fn deadline_turns_graceful_drain_into_forceful() {
 #[tokio::test]
 async fn drain_can_be_cancelled_before_sigquit() {
     let wrapper = Start::new().flags(&["--start-grace=1h"]).child(&[]);
-    let mut client = wrapper.own().await;
+    let mut client = wrapper.v1_client().await;
     wrapper.child_ready().await;
     let cancel = |id: &str| CancelRequest { id: id.to_owned() };
     let nothing = client.cancel(cancel("")).await.unwrap_err();
@@ -164,7 +167,7 @@ async fn unread_streams_block_only_their_connection() {
     let early = tokio::time::timeout(Duration::from_millis(300), &mut waiting).await;
     assert!(early.is_err(), "there is no limit");
 
-    let mut other = wrapper.own().await;
+    let mut other = wrapper.v1_client().await;
     for _ in 0..20 {
         other.drain(drain("d")).await.unwrap();
         wrapper.client().await.becomes(grit_proto::runner_wrapper::Status::Stopped).await;

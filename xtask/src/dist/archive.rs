@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn crc32_of_known_text() {
+    fn crc32_matches_a_known_value() {
         // The check value of this polynomial.
         assert_eq!(crc32(b"123456789"), 0xcbf4_3926);
     }

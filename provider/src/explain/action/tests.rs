@@ -25,7 +25,7 @@ fn seen(status: RunnerStatus) -> Option<Snapshot> {
 const HOUR: Duration = Duration::from_secs(3600);
 
 #[test]
-fn failed_drain_action_messages() {
+fn failed_drain_action_errors_match_snapshot() {
     let last = || seen(RunnerStatus::InShutdown);
     let timed_out = |mode, forced| NotDrained::TimedOut {
         waited: HOUR,
@@ -47,7 +47,7 @@ fn failed_drain_action_messages() {
 }
 
 #[test]
-fn failed_start_action_messages() {
+fn failed_start_errors_match_snapshot() {
     let stopped = |start| NotHealthy::Stopped { waited: HOUR, reason: "exit status 1".into(), start };
     let level = Missing::Level { wanted: Level::Polling, reasons: vec!["no request yet".to_owned()] };
     let interrupted = |start_requested| NotHealthy::Interrupted {
@@ -71,7 +71,7 @@ fn failed_start_action_messages() {
 }
 
 #[test]
-fn failed_cancel_action_messages() {
+fn failed_cancel_errors_match_snapshot() {
     let late = refused("Cancel", "SIGQUIT was already sent to the runner");
     insta::assert_snapshot!(all(vec![
         not_cancelled("m1", &NotCancelled::Connect { attempts: 1, waited: HOUR, error: late }),

@@ -31,7 +31,7 @@ fn hours(n: u64) -> Duration {
 }
 
 #[test]
-fn failed_drain_messages() {
+fn failed_drain_errors_match_snapshot() {
     let last = || Some(RunnerStatus::InShutdown.into());
     let timed_out = |requested, mode, forced| NotDrained::TimedOut {
         waited: hours(3),
@@ -74,7 +74,7 @@ fn failed_drain_messages() {
 }
 
 #[test]
-fn failed_shutdown_messages() {
+fn failed_shutdown_errors_match_snapshot() {
     let timed_out = NotDrained::TimedOut {
         waited: hours(3),
         requested: Requested::Accepted,
@@ -108,7 +108,7 @@ fn planned_drain(mode: Mode, on_timeout: OnTimeout, unknown_instance: bool) -> E
 }
 
 #[test]
-fn drain_warning_messages() {
+fn drain_warnings_match_snapshot() {
     let mut failed = Snapshot::from(RunnerStatus::Stopped);
     failed.report.failure_reason = "exit status 1\nThe last lines of the log".to_owned();
     insta::assert_snapshot!(all(vec![

@@ -18,7 +18,7 @@ fn lost() -> ClientError {
 }
 
 #[test]
-fn failed_health_wait_messages() {
+fn failed_health_wait_errors_match_snapshot() {
     let minutes = |n: u64| Duration::from_secs(60 * n);
     let timed_out = |last, missing| NotHealthy::TimedOut { waited: minutes(10), last, missing };
     let running = || seen(RunnerStatus::Running);
@@ -66,7 +66,7 @@ fn failed_health_wait_messages() {
 }
 
 #[test]
-fn health_warning_messages() {
+fn health_warnings_match_snapshot() {
     let causes = [("no SSH user is configured".to_owned(), vec!["m1".to_owned(), "m2".to_owned()])];
     insta::assert_snapshot!(all(vec![
         unhealthy_at_refresh(&[("m1", "stopped", None), ("m2", "unreachable", Some("connection refused"))]),

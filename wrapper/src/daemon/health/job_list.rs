@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parses_job_list() {
+    fn job_list_is_parsed() {
         let list = "url=https://gitlab.example/g/p/-/jobs/17 state=running stage=step_script executor_stage=docker_run duration=1m2.5s\n\
                     not a job\n\
                     url=https://gitlab.example/g/p/-/jobs/18 state=pending stage= executor_stage= duration=3.2µs\n";

@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn parses_runner_metrics() {
+    fn runner_metrics_are_parsed() {
         let text = r#"
 # HELP gitlab_runner_jobs The current number of running builds.
 # TYPE gitlab_runner_jobs gauge

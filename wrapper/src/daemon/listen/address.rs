@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn upstream_address_syntax() {
+    fn upstream_addresses_are_parsed() {
         for good in ["unix:///run/w.sock", "tcp://localhost:7777", "tcp://127.0.0.1:0", "tcp://[::1]:7777"] {
             assert_eq!(good.parse::<Address>().unwrap().to_string(), good);
         }

@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn exit_display() {
+    fn exit_text_equals_that_of_go() {
         assert_eq!(Exit::Code(2).to_string(), "exit status 2");
         assert_eq!(Exit::Signal(9).to_string(), "signal: killed");
         assert_eq!(Exit::Signal(35).to_string(), "signal: signal 35");

@@ -125,7 +125,7 @@ mod tests {
     const NAMED: &[u8] = b"\x83\x41\x01w\x83";
 
     #[test]
-    fn authority_rewritten_for_any_chunking() {
+    fn authority_is_rewritten_for_any_chunking() {
         let padded = |block: &[u8]| [b"\x02", block, b"\0\0"].concat();
         let first = |block: &[u8]| [b"\0\0\0\0\x10", block].concat();
         let both = |block: &[u8]| [b"\x02\0\0\0\0\x10", block, b"\0\0"].concat();

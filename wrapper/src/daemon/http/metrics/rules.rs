@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, fs};
 
-use super::tests::{PREFIXES, busy, lives, render};
+use super::tests::{PREFIXES, busy, render, states_of_one_runner};
 
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/packaging/prometheus");
 
@@ -48,7 +48,7 @@ fn selectors(text: &str) -> Vec<Selector> {
 
 /// The metrics in all states of a runner.
 fn exported() -> BTreeSet<String> {
-    let pages = lives().into_iter().map(|state| render(state, &busy()));
+    let pages = states_of_one_runner().into_iter().map(|state| render(state, &busy()));
     pages.flat_map(|page| page.lines().map(str::to_owned).collect::<Vec<_>>()).collect()
 }
 

@@ -42,7 +42,7 @@ pub(super) fn busy() -> Health {
     }
 }
 
-pub(super) fn lives() -> Vec<State> {
+pub(super) fn states_of_one_runner() -> Vec<State> {
     let deadline = Some(Instant::now() + Duration::from_secs(60));
     let stop = Stop { deadline, ..Stop::new("d", Mode::Graceful) };
     let end = |exit| End::Exited { pid: 1, exit, killed: false };
@@ -60,15 +60,15 @@ pub(super) fn lives() -> Vec<State> {
 }
 
 #[test]
-fn metrics_in_every_state() {
-    let pages: Vec<_> = lives().into_iter().map(|state| render(state, &busy())).collect();
+fn metrics_are_valid_in_every_state() {
+    let pages: Vec<_> = states_of_one_runner().into_iter().map(|state| render(state, &busy())).collect();
     for page in &pages {
         let one = page.lines().filter(|line| line.contains("runner_state{") && line.ends_with(" 1"));
         assert_eq!(one.count(), 1, "{page}");
     }
     let [before, during, draining, after, failed] = pages.try_into().unwrap();
     assert!(before.contains("grit_wrapper_runner_up 0") && !before.contains("grit_wrapper_runner_jobs "));
-    assert!(!before.contains("runner_health_level_max"), "it was not looked at yet");
+    assert!(!before.contains("runner_health_level_max"), "it was not probed yet");
     for line in [
         "runner_up 1",
         "runner_ready 1",
@@ -149,7 +149,7 @@ fn grpc_code_labels_match_code_numbers() {
 /// The rules of `promtool check metrics`.
 #[test]
 fn metric_families_precede_samples_and_are_unique() {
-    for text in lives().into_iter().map(|state| render(state, &busy())) {
+    for text in states_of_one_runner().into_iter().map(|state| render(state, &busy())) {
         let (mut family, mut histogram) = (String::new(), false);
         let mut seen = Vec::new();
         for line in text.lines() {
@@ -175,7 +175,7 @@ fn metric_families_precede_samples_and_are_unique() {
 
 #[test]
 fn documentation_lists_every_metric() {
-    let told: BTreeSet<_> = lives()
+    let told: BTreeSet<_> = states_of_one_runner()
         .into_iter()
         .flat_map(|state| {
             let page = render(state, &busy());

@@ -19,7 +19,7 @@ fn parse(json: &serde_json::Value) -> Result<Saved, Unreadable> {
 }
 
 #[test]
-fn reads_format_version_1() {
+fn format_version_1_is_read() {
     let saved = parse(&first()).unwrap();
     assert!(saved.clock.is_none() && saved.child.is_some() && saved.restarts == 3);
     let stop = saved.stop.unwrap();
