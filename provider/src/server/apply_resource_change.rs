@@ -12,12 +12,15 @@
 
 use grit_proto::tfplugin6 as pb;
 
-use super::{Outcome, Service, dynamic::Change};
+use super::{
+    Outcome, Service,
+    dynamic::{Change, Raw},
+};
 use crate::{
     call::Operation,
     explain::protocol,
     schema::{AttributePath, Diagnostics, DiagnosticsExt},
-    wire::{self, Encoded, Raw},
+    wire::{self, Encoded},
 };
 
 impl Service {

@@ -1,15 +1,17 @@
-//! Object-safe versions of the typed traits: values are encoded, so that resources of different types fit into one map.
+//! Encoded values, and object-safe versions of the typed traits, which take them: so resources of different types fit into one map.
 
 use async_trait::async_trait;
+use grit_proto::tfplugin6 as pb;
+use serde::Deserialize;
 use serde_json::Value as Json;
 
 use crate::{
-    explain::functions,
+    explain::{functions, protocol},
     schema::{
         Action, AttributePath, DataSource, Diagnostics, Function, FunctionError, FunctionSchema, MoveSource,
         Progress, Provider, Resource, Schema,
     },
-    wire::{self, Encoded, Raw, encode},
+    wire::{Encoded, NIL, encode},
 };
 
 /// A result, in the diagnostic of a failed encoding.
@@ -36,6 +38,62 @@ pub(super) trait ErasedResource: Send + Sync {
     async fn update(&self, diags: &mut Diagnostics, change: &Change) -> Option<Encoded>;
     async fn destroy(&self, diags: &mut Diagnostics, prior: &Raw) -> Option<()>;
     async fn import(&self, diags: &mut Diagnostics, id: String) -> Option<Encoded>;
+}
+
+/// A value from Terraform, encoded: only its resource has its type.
+#[derive(Debug, Clone)]
+pub(super) struct Raw(Encoded);
+
+impl Raw {
+    pub(super) fn null() -> Self {
+        Self(NIL.to_vec())
+    }
+
+    /// The value of a message: msgpack, or JSON, which the protocol allows.
+    pub(super) fn from_message(
+        value: Option<pb::DynamicValue>,
+        what: &str,
+        diags: &mut Diagnostics,
+    ) -> Option<Self> {
+        let Some(value) = value else { return Some(Self::null()) };
+        if !value.msgpack.is_empty() {
+            return Some(Self(value.msgpack));
+        }
+        if value.json.is_empty() {
+            return Some(Self::null());
+        }
+        let json =
+            serde_json::from_slice::<serde_json::Value>(&value.json).map_err(|error| error.to_string());
+        match json.and_then(|json| rmp_serde::to_vec_named(&json).map_err(|error| error.to_string())) {
+            Ok(msgpack) => Some(Self(msgpack)),
+            Err(error) => {
+                protocol::invalid_json(what, error).error(AttributePath::root(), diags);
+                None
+            }
+        }
+    }
+
+    pub(super) fn is_null(&self) -> bool {
+        self.0 == NIL
+    }
+
+    pub(super) fn into_encoded(self) -> Encoded {
+        self.0
+    }
+
+    pub(super) fn as_slice(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// Decodes a value that Terraform has checked against the schema. `what` names it in the diagnostic of a failure.
+    pub(super) fn decode<'a, T: Deserialize<'a>>(&'a self, what: &str, diags: &mut Diagnostics) -> Option<T> {
+        let error = match rmp_serde::from_slice(&self.0) {
+            Ok(value) => return Some(value),
+            Err(error) => error,
+        };
+        protocol::cannot_decode(what, error).error(AttributePath::root(), diags);
+        None
+    }
 }
 
 /// The values before and after a change.
@@ -176,7 +234,7 @@ impl<T: Function> ErasedFunction for T {
     }
 
     fn call(&self, arguments: &[Raw]) -> Result<Encoded, FunctionError> {
-        let arguments = rmp_serde::from_slice(wire::array(arguments).as_slice())
+        let arguments = rmp_serde::from_slice(array(arguments).as_slice())
             .map_err(|error| functions::cannot_decode(&error))?;
         let result = Function::call(self, arguments)?;
         rmp_serde::to_vec_named(&result).map_err(|error| functions::cannot_encode(&error))
@@ -215,4 +273,13 @@ impl<T: Provider> ErasedProvider for T {
         let config = config.decode("the provider's configuration", diags)?;
         Provider::configure(self, diags, config, terraform_version).await
     }
+}
+
+/// The values as one array.
+fn array(values: &[Raw]) -> Raw {
+    const ARRAY_32: u8 = 0xdd;
+    let mut encoded = vec![ARRAY_32];
+    encoded.extend(u32::try_from(values.len()).unwrap_or(u32::MAX).to_be_bytes());
+    values.iter().for_each(|value| encoded.extend(&value.0));
+    Raw(encoded)
 }

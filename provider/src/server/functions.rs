@@ -2,12 +2,8 @@
 
 use grit_proto::tfplugin6 as pb;
 
-use super::Service;
-use crate::{
-    call::Operation,
-    schema::FunctionError,
-    wire::{self, Raw},
-};
+use super::{Service, dynamic::Raw};
+use crate::{call::Operation, schema::FunctionError, wire};
 
 impl Service {
     pub(super) fn functions(&self) -> pb::get_functions::Response {

@@ -6,11 +6,11 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::Status;
 
-use super::{Events, Service};
+use super::{Events, Service, dynamic::Raw};
 use crate::{
     call::{Operation, call},
     schema::Progress,
-    wire::{self, Raw},
+    wire,
 };
 
 impl Service {

@@ -2,12 +2,15 @@
 
 use grit_proto::tfplugin6 as pb;
 
-use super::{Service, dynamic::Change};
+use super::{
+    Service,
+    dynamic::{Change, Raw},
+};
 use crate::{
     call::Operation,
     explain::protocol,
     schema::{AttributePath, Diagnostics},
-    wire::{self, Encoded, Raw},
+    wire::{self, Encoded},
 };
 
 impl Service {

@@ -2,11 +2,8 @@
 
 use grit_proto::tfplugin6 as pb;
 
-use super::Service;
-use crate::{
-    call::Operation,
-    wire::{self, Raw},
-};
+use super::{Service, dynamic::Raw};
+use crate::{call::Operation, wire};
 
 impl Service {
     pub(super) async fn read_data(

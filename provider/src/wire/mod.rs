@@ -1,13 +1,13 @@
 //! Converts messages and msgpack to native values and back.
 
 mod control_characters;
+mod encoded;
 mod identity;
-mod raw;
 mod rewrite;
 mod to_proto;
 
+pub(crate) use encoded::{Encoded, NIL, encode, has_unknown, is_null, message, null_message, private};
 pub(crate) use identity::Identity;
-pub(crate) use raw::{Encoded, Raw, array, encode, has_unknown, is_null, message, null_message, private};
 pub(crate) use rewrite::{prune_json, settle};
 pub(crate) use to_proto::{
     attribute_path, completed, diagnostics, function, function_error, progress, schema,
