@@ -84,7 +84,7 @@ impl Connector {
                 }
             };
             let spec = self.spec(target, None, via).await?;
-            self.channel(target, spec, deadline).await
+            self.channel(target, &spec, deadline).await
         };
         // Each phase ends at the deadline and reports it. This limits the wait for another caller's attempt, or for a file.
         let opened = tokio::time::timeout_at(deadline.end() + ERROR_GRACE, Box::pin(opening)).await;
@@ -150,12 +150,12 @@ impl Connector {
     async fn channel(
         &self,
         target: &Target,
-        spec: Arc<SessionSpec>,
+        spec: &Arc<SessionSpec>,
         deadline: Deadline,
     ) -> Result<Tunnel, TransportError> {
         let mut may_repeat = true;
         loop {
-            let session = self.0.sessions.session(&spec.key, || self.connect(&spec, deadline)).await?;
+            let session = self.0.sessions.session(&spec.key, || self.connect(spec, deadline)).await?;
             match session.open(&target.wrapper_address, deadline).await {
                 Ok((stream, transcript)) => {
                     let monitor = SshMonitor { session, transcript, route: spec.route.clone() };
