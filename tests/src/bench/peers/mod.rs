@@ -158,7 +158,7 @@ fn restarts(settings: Settings, present: &mut [Supervisor], script: &Script) -> 
 fn starts(settings: Settings, kinds: &[Kind], script: &Script) -> anyhow::Result<Vec<Row>> {
     let mut took = vec![Vec::new(); kinds.len()];
     let mut direct = Vec::new();
-    for _ in 0..samples(settings, 10) {
+    for _ in 0..samples(settings, 5) {
         let alone = direct_start(script)?;
         for (kind, took) in kinds.iter().zip(&mut took) {
             if *kind == Kind::Systemd {
@@ -208,7 +208,7 @@ fn queries(settings: Settings, present: &[Supervisor]) -> anyhow::Result<Vec<Row
             Ok((samples?, query.way()))
         };
         // supervisord's command needs a quarter of a second of CPU.
-        let (by_command, _) = measure(supervisor.command_query()?, 10)?;
+        let (by_command, _) = measure(supervisor.command_query()?, 5)?;
         commands.push((supervisor.kind, median(&by_command)));
         let (samples, way) = match supervisor.api_query()? {
             Some(query) => measure(query, 3000)?,
