@@ -86,6 +86,15 @@ impl ClientError {
         !matches!(self, Self::Transport(error) if matches!(error.cause, Cause::HandshakeQueueTimeout { .. }))
     }
 
+    /// The time limit that passed: of a phase of the connection, or of the call.
+    pub fn time_limit(&self) -> Option<Duration> {
+        match self {
+            Self::Transport(TransportError { cause: Cause::TimedOut { limit }, .. })
+            | Self::NoAnswer { limit, .. } => Some(*limit),
+            Self::Transport(_) | Self::Status { .. } => None,
+        }
+    }
+
     pub fn route(&self) -> &Route {
         match self {
             Self::Transport(error) => &error.route,

@@ -15,13 +15,19 @@ use crate::{
     fleet::{self, health::HealthPolicy},
     log_key,
     schema::{AttributePath, Diagnostics, Value},
-    transport::Reachability,
+    transport::{HANDSHAKES, Reachability},
 };
 
-/// The time limit of a refresh. It also limits a plan.
+/// The time limit of a refresh of up to [`HANDSHAKES`] runner managers. It also limits a plan.
 const REFRESH_TIMEOUT: Duration = Duration::from_secs(10);
+/// Additional time for each further runner manager: its connection waits for the others.
+const TIME_PER_MANAGER: Duration = Duration::from_millis(20);
+/// A host that did not respond in this time is unreachable. A shorter attempt, which the end of the refresh cut off, shows nothing.
+const MIN_ATTEMPT: Duration = Duration::from_secs(3);
 /// Time for a check to report its error after the time limit.
 const ERROR_GRACE: Duration = Duration::from_secs(1);
+/// Why a runner manager was not checked in time.
+const LATE: &str = "not checked within the time limit of the refresh";
 
 /// The result of a refresh for one runner manager.
 enum Found {
@@ -36,23 +42,36 @@ enum Found {
 
 /// Checks all runner managers of the state.
 pub(super) async fn check(known: &Configured, state: &HealthState) -> RefreshResult {
-    let deadline = Instant::now() + REFRESH_TIMEOUT;
-    let policy = &state.policy(known, Instant::now(), REFRESH_TIMEOUT);
-    let found = fleet::for_each(manager::known(&state.runner_managers), |key, manager| async move {
+    let managers = manager::known(&state.runner_managers);
+    let limit = time_limit(managers.len());
+    let deadline = Instant::now() + limit;
+    let policy = &state.policy(known, Instant::now(), limit);
+    let found = fleet::for_each(managers, |key, manager| async move {
         let client = match manager.client(&key, known) {
             Ok(client) => client.until(deadline),
             Err(error) => return Found::Unreachable(error.to_string()),
         };
         match timeout_at(deadline + ERROR_GRACE, client.read_status()).await {
             Ok(Ok(snapshot)) => of_snapshot(snapshot, policy),
+            Ok(Err(error)) if was_cut_off(&error, deadline) => Found::NotChecked(LATE.to_owned()),
             Ok(Err(error)) => {
                 tracing::info!({ log_key::MANAGER } = key, "refresh cannot reach the wrapper: {error}");
                 of_error(&error)
             }
-            Err(_) => Found::NotChecked("not checked within the time limit of the refresh".to_owned()),
+            Err(_) => Found::NotChecked(LATE.to_owned()),
         }
     });
     RefreshResult(found.await)
+}
+
+fn time_limit(managers: usize) -> Duration {
+    let waiting = u32::try_from(managers.saturating_sub(HANDSHAKES)).unwrap_or(u32::MAX);
+    REFRESH_TIMEOUT + TIME_PER_MANAGER.saturating_mul(waiting)
+}
+
+/// Whether the attempt was too short to show anything about the host.
+fn was_cut_off(error: &ClientError, deadline: Instant) -> bool {
+    Instant::now() >= deadline && error.time_limit().is_some_and(|limit| limit < MIN_ATTEMPT)
 }
 
 fn of_snapshot(snapshot: Snapshot, policy: &HealthPolicy) -> Found {
@@ -134,5 +153,33 @@ impl Evidence {
             (std::mem::take(&mut self.verified_at), std::mem::take(&mut self.problem));
         let found = Self::new(snapshot, level_cap, time::OffsetDateTime::UNIX_EPOCH);
         *self = Self { jobs, jobs_succeeded, verified_at, problem, ..found };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::transport::{ConnectionMethod, Route};
+
+    #[test]
+    fn time_limit_grows_with_waiting_connections() {
+        assert_eq!(time_limit(0), REFRESH_TIMEOUT);
+        assert_eq!(time_limit(HANDSHAKES), REFRESH_TIMEOUT);
+        assert_eq!(time_limit(1000).as_millis(), 28_720);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_short_attempt_at_the_deadline_is_cut_off() {
+        let silent_for = |limit| ClientError::NoAnswer {
+            method: "GetStatus",
+            limit,
+            silent: true,
+            route: Box::new(Route::example(ConnectionMethod::Direct)),
+        };
+        let (short, deadline) = (Duration::from_millis(500), Instant::now() + REFRESH_TIMEOUT);
+        assert!(!was_cut_off(&silent_for(short), deadline), "it failed by its own timeout");
+        tokio::time::sleep(REFRESH_TIMEOUT).await;
+        assert!(was_cut_off(&silent_for(short), deadline));
+        assert!(!was_cut_off(&silent_for(REFRESH_TIMEOUT), deadline));
     }
 }
