@@ -16,8 +16,9 @@ pub(super) struct Chart {
 enum Shape {
     /// One bar for each row with this prefix. Rows whose rest begins with one of these words are peers.
     Rows { prefix: &'static str, peers: &'static [&'static str] },
-    /// Two bars for each row with this suffix: the row, and the value that it is compared with, if that begins with this word.
-    Pairs { suffix: &'static str, peer: &'static str },
+    /// Two bars for each row in milliseconds with this prefix and suffix: the row, and the value that it is compared with, if that begins
+    /// with this word.
+    Pairs { prefix: &'static str, suffix: &'static str, peer: &'static str },
     /// One bar for each number before `: ` in these rows, with a part for each row.
     Stack { parts: &'static [(&'static str, &'static str)] },
 }
@@ -29,9 +30,9 @@ const PEER: &str = "#aab4be";
 pub(super) const ALL: &[Chart] = &[
     Chart {
         name: "plugin",
-        title: "60 resources, beside the same number of terraform_data",
+        title: "60 drain resources, beside 60 resources of the smallest external provider (grey)",
         bench: "plugin",
-        shape: Shape::Pairs { suffix: "", peer: "60 terraform_data" },
+        shape: Shape::Pairs { prefix: "", suffix: "", peer: "60 lab_minimal" },
     },
     Chart {
         name: "connect",
@@ -43,7 +44,7 @@ pub(super) const ALL: &[Chart] = &[
         name: "fanout",
         title: "Connections to 1 to 200 managers behind one sshd, beside as many ssh clients",
         bench: "fanout",
-        shape: Shape::Pairs { suffix: ": wall", peer: "ssh -W" },
+        shape: Shape::Pairs { prefix: "", suffix: ": wall", peer: "ssh -W" },
     },
     Chart {
         name: "rollout",
@@ -60,6 +61,21 @@ pub(super) const ALL: &[Chart] = &[
                 ("ideal: removal of the instances", "#d0d7de"),
                 ("of it: last removal to end of Terraform", "#7b5ea7"),
             ],
+        },
+    },
+    Chart {
+        name: "growth",
+        title: "Commands with 100 managers, a drain resource each, beside the same graph of terraform_data (grey)",
+        bench: "growth",
+        shape: Shape::Pairs { prefix: "100 drains: ", suffix: "", peer: "terraform_data" },
+    },
+    Chart {
+        name: "peers",
+        title: "Memory of a supervisor with one process (others in grey)",
+        bench: "peers",
+        shape: Shape::Rows {
+            prefix: "memory (RSS): ",
+            peers: &["runit", "s6", "supervisord", "systemd", "upstream"],
         },
     },
 ];
@@ -85,11 +101,13 @@ impl Chart {
                     Some(Bar { label: label.to_owned(), parts: vec![(row.median, color)], unit: &row.unit })
                 })
                 .collect(),
-            Shape::Pairs { suffix, peer } => rows
+            Shape::Pairs { prefix, suffix, peer } => rows
                 .iter()
-                .filter(|row| row.against.as_deref().is_some_and(|against| against.starts_with(peer)))
+                .filter(|row| {
+                    row.unit == "ms" && row.against.as_deref().is_some_and(|it| it.starts_with(peer))
+                })
                 .filter_map(|row| {
-                    let label = row.row.strip_suffix(suffix)?;
+                    let label = row.row.strip_prefix(prefix)?.strip_suffix(suffix)?;
                     let theirs = row.median / row.ratio?;
                     let bar = |label: String, value, color| Bar {
                         label,

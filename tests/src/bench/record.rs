@@ -1,5 +1,5 @@
 //! What `cargo xtask bench --record docs` leaves in the documentation: the results as JSON, charts, and the tables of
-//! `docs/performance.md`.
+//! `docs/performance.md`. A test compares the tables and the charts with the results.
 
 use std::{fmt::Write as _, fs, path::Path, process::Command};
 
@@ -48,7 +48,11 @@ impl Record {
     }
 
     /// Writes the results, the charts, and the tables.
+    ///
+    /// An error if a value was not measured.
     pub fn write(&self, docs: &Path) -> anyhow::Result<()> {
+        let missing = self.rows.iter().find(|row| !row.median.is_finite());
+        ensure!(missing.is_none(), "not written, because of a value that was not measured: {missing:?}");
         fs::create_dir_all(docs.join("performance")).context("create the directory of the results")?;
         let json = serde_json::to_string_pretty(self)? + "\n";
         fs::write(docs.join(RESULTS), json).context("write the results")?;
@@ -168,6 +172,31 @@ fn first_line(program: &str, argument: &str) -> anyhow::Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn docs() -> std::path::PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs")
+    }
+
+    #[test]
+    fn tables_and_charts_show_the_recorded_results() {
+        let record = Record::read(&docs()).unwrap();
+        let page = fs::read_to_string(docs().join(PAGE)).unwrap();
+        let how = "edit the text, or run `cargo xtask bench --record docs`";
+        assert_eq!(record.fill(&page).unwrap(), page, "docs/performance.md differs from the results: {how}");
+        for (name, svg) in record.charts() {
+            let drawn = fs::read_to_string(docs().join(&name)).unwrap_or_default();
+            assert!(drawn == svg, "docs/{name} differs from the results: {how}");
+            assert!(page.contains(&name), "docs/performance.md does not show {name}");
+        }
+    }
+
+    #[test]
+    fn every_benchmark_is_on_the_page() {
+        let page = fs::read_to_string(docs().join(PAGE)).unwrap();
+        for bench in super::super::ALL {
+            assert!(page.contains(&format!("<!-- table {} -->", bench.name)), "{} has no table", bench.name);
+        }
+    }
 
     #[test]
     fn values_have_three_significant_digits() {

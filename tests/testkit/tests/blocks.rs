@@ -179,6 +179,7 @@ const BLOCKS: &[(&str, &[(&str, Check)])] = &[
             ("terraform -chdir=v1 apply", Unchecked(TWO_DIRECTORIES)),
         ],
     ),
+    ("docs/performance.md", &[("cargo xtask bench", Unchecked(FOR_DEVELOPERS))]),
     ("docs/releases.md", &[("provider_installation {", Test("tests/tests/e2e/dist.rs"))]),
     ("docs/resources/runner_drain.md", &[("import {", Test(DOCUMENT_BLOCKS))]),
     (
