@@ -153,7 +153,12 @@ impl Machine {
             cpu: field(&processors, "model name").unwrap_or_else(|| "unknown CPU".to_owned()),
             cores: std::thread::available_parallelism()?.get(),
             memory_gib: kib.div_ceil(1024 * 1024),
-            kernel: read("/proc/sys/kernel/osrelease")?.trim().to_owned(),
+            // The version, without the name of its build.
+            kernel: read("/proc/sys/kernel/osrelease")?
+                .split(|c: char| c != '.' && !c.is_ascii_digit())
+                .next()
+                .unwrap_or_default()
+                .to_owned(),
             openssh: first_line("ssh", "-V")?,
             terraform: first_line("terraform", "version")?,
         })
