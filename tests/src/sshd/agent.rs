@@ -3,6 +3,7 @@
 use super::ClientKey;
 use anyhow::{Context as _, bail, ensure};
 use std::{
+    os::unix::net::UnixStream,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     time::{Duration, Instant},
@@ -27,11 +28,12 @@ impl Agent {
             .spawn()
             .context("start ssh-agent")?;
         let start = Instant::now();
-        while !socket.exists() {
+        // The socket exists before the agent listens on it.
+        while UnixStream::connect(&socket).is_err() {
             if let Some(status) = child.try_wait()? {
                 bail!("ssh-agent ended with {status}");
             }
-            ensure!(start.elapsed() < Duration::from_secs(30), "ssh-agent makes no socket");
+            ensure!(start.elapsed() < Duration::from_secs(30), "ssh-agent does not listen");
             std::thread::sleep(Duration::from_millis(5));
         }
         Ok(Self { socket, child })
