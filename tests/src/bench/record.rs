@@ -40,6 +40,22 @@ impl Record {
         Ok(Record { date: today.to_string(), machine: Machine::this()?, rows })
     }
 
+    /// These rows in place of those of the same benchmarks in a record. An error if that is of another machine.
+    pub fn replaced(mut self, earlier: &Record) -> anyhow::Result<Record> {
+        let (here, there) = (serde_json::to_string(&self.machine)?, serde_json::to_string(&earlier.machine)?);
+        ensure!(
+            here == there,
+            "the record is of another machine: record all benchmarks ({there}, not {here})"
+        );
+        let new = std::mem::take(&mut self.rows);
+        for bench in super::ALL {
+            let is_new = new.iter().any(|row| row.bench == bench.name);
+            let source = if is_new { &new } else { &earlier.rows };
+            self.rows.extend(source.iter().filter(|row| row.bench == bench.name).cloned());
+        }
+        Ok(self)
+    }
+
     /// The record in this directory of documents.
     pub fn read(docs: &Path) -> anyhow::Result<Record> {
         let path = docs.join(RESULTS);
@@ -201,6 +217,19 @@ mod tests {
         for bench in super::super::ALL {
             assert!(page.contains(&format!("<!-- table {} -->", bench.name)), "{} has no table", bench.name);
         }
+    }
+
+    #[test]
+    fn rows_of_one_benchmark_are_replaced() {
+        let row = |bench, value| Row::new(bench, "row", value, "ms");
+        let earlier = Record::new(vec![row("plugin", 1.0), row("connect", 2.0)]).unwrap();
+        let record = Record::new(vec![row("connect", 3.0)]).unwrap().replaced(&earlier).unwrap();
+        assert_eq!(record.rows, [row("plugin", 1.0), row("connect", 3.0)]);
+
+        let mut other = Record::new(Vec::new()).unwrap();
+        other.machine.cores += 1;
+        let error = record.replaced(&other).unwrap_err().to_string();
+        assert!(error.contains("another machine"), "{error}");
     }
 
     #[test]

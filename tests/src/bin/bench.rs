@@ -19,8 +19,8 @@ struct Bench {
     /// One JSON object per line instead of a table.
     #[arg(long)]
     json: bool,
-    /// Write the results, charts and tables into this directory of documents. Only for all benchmarks in full.
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["quick", "names"])]
+    /// Write the results, charts and tables into this directory of documents. With names, the other benchmarks keep their results.
+    #[arg(long, value_name = "DIR", conflicts_with = "quick")]
     record: Option<PathBuf>,
     /// Run as the client process of `fanout`.
     #[arg(long, hide = true)]
@@ -50,7 +50,8 @@ fn main() -> ExitCode {
         .map(|row| format!("{}: {}", row.bench, row.row))
         .collect();
     let recorded = outcome.and_then(|()| match &arguments.record {
-        Some(docs) => Record::new(rows)?.write(docs),
+        Some(docs) if arguments.names.is_empty() => Record::new(rows)?.write(docs),
+        Some(docs) => Record::new(rows)?.replaced(&Record::read(docs)?)?.write(docs),
         None => Ok(()),
     });
     ended(recorded.and_then(|()| match missed.len() {
