@@ -14,6 +14,8 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
+use crate::open_files;
+
 /// How much of the standard error is kept.
 const STDERR_KEPT: usize = 4096;
 /// Between the request to end and the kill.
@@ -22,6 +24,9 @@ const GRACE: Duration = Duration::from_secs(2);
 /// Waits for the child's end, or makes it when `end` fires.
 pub(crate) async fn supervise(mut child: Child, end: CancellationToken) -> Option<ExitStatus> {
     let group = child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
+    if let Some(leader) = group {
+        open_files::restore_limit(leader);
+    }
     // When the runtime goes away in between, the kill still happens.
     let killer = ProcessGroupKiller(group);
     let status = tokio::select! {

@@ -9,14 +9,12 @@
 //! - [`services`]: go-plugin's services;
 //! - [`parent`]: detects the exit of Terraform;
 //! - [`logging`]: the log in Terraform's format;
-//! - [`open_files`]: the limit of open files;
 //! - [`version`] prints the version.
 
 mod accept;
 mod announce;
 mod launch;
 mod logging;
-mod open_files;
 mod parent;
 mod serve;
 mod services;
@@ -29,7 +27,7 @@ use std::{backtrace::BacktraceStatus, process::ExitCode};
 pub use launch::{Launch, Refusal};
 pub use serve::{ServeError, serve};
 
-use crate::{Registry, call, log_key};
+use crate::{Registry, call, log_key, open_files};
 
 /// Runs the provider; called by `main`.
 ///
