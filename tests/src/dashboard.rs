@@ -5,7 +5,13 @@ use std::{collections::BTreeMap, fmt::Write as _};
 use anyhow::Context as _;
 use serde_json::Value as Json;
 
-use crate::prometheus::Series;
+use crate::{
+    prometheus::Series,
+    svg::{DARK, rect, text},
+};
+
+/// The colour of axes and legends.
+const LIGHT: &str = "#57606a";
 
 /// A query of the dashboard.
 #[derive(Debug, Clone)]
@@ -113,14 +119,14 @@ pub fn draw(panels: &[(Panel, Vec<Series>)], times: (f64, f64)) -> String {
         let [x, y, w, h] = panel.place;
         let (x, y, w, h) = (x * COLUMN + 3.0, y * ROW + 3.0, w * COLUMN - 6.0, h * ROW - 6.0);
         let Some(query) = &panel.query else {
-            text(&mut svg, x + 4.0, y + 15.0, "start", &panel.title, "#24292f");
+            text(&mut svg, (x + 4.0, y + 15.0), "start", DARK, &panel.title);
             continue;
         };
         let _ = writeln!(
             svg,
             "<rect x=\"{x}\" y=\"{y}\" width=\"{w}\" height=\"{h}\" rx=\"3\" fill=\"#ffffff\" stroke=\"#d8d9da\"/>"
         );
-        text(&mut svg, x + 8.0, y + 16.0, "start", &panel.title, "#24292f");
+        text(&mut svg, (x + 8.0, y + 16.0), "start", DARK, &panel.title);
         let plot = Plot { left: x + 44.0, top: y + 26.0, width: w - 54.0, height: h - 64.0, times };
         let mut named: Vec<_> = series.iter().map(|series| (query.name(series), series)).collect();
         named.sort_by(|a, b| a.0.cmp(&b.0));
@@ -135,11 +141,10 @@ pub fn draw(panels: &[(Panel, Vec<Series>)], times: (f64, f64)) -> String {
             let label = format!("{:.0} s", seconds * share);
             text(
                 &mut svg,
-                plot.left + plot.width * share,
-                plot.top + plot.height + 14.0,
+                (plot.left + plot.width * share, plot.top + plot.height + 14.0),
                 "middle",
+                LIGHT,
                 &label,
-                "#57606a",
             );
         }
     }
@@ -180,13 +185,12 @@ impl Plot {
             writeln!(svg, "<path d=\"M{:.1} {bottom:.1}h{:.1}\" stroke=\"#d8d9da\"/>", self.left, self.width);
         text(
             svg,
-            self.left - 5.0,
-            y(highest / 1.1) + 4.0,
+            (self.left - 5.0, y(highest / 1.1) + 4.0),
             "end",
+            LIGHT,
             &shown(highest / 1.1, &panel.unit),
-            "#57606a",
         );
-        text(svg, self.left - 5.0, bottom + 4.0, "end", &shown(0.0, &panel.unit), "#57606a");
+        text(svg, (self.left - 5.0, bottom + 4.0), "end", LIGHT, &shown(0.0, &panel.unit));
         for ((name, points), (index, color)) in curves.iter().zip(PALETTE.iter().cycle().enumerate()) {
             // A gap of the samples interrupts the line.
             let gap = 1.0;
@@ -217,7 +221,7 @@ impl Plot {
         let height = self.height / series.len().max(1) as f64;
         for (lane, (name, series)) in series.iter().enumerate() {
             let top = self.top + lane as f64 * height;
-            text(svg, self.left - 5.0, top + height / 2.0 + 4.0, "end", name, "#57606a");
+            text(svg, (self.left - 5.0, top + height / 2.0 + 4.0), "end", LIGHT, name);
             let parts = series.samples.chunk_by(|a, b| a.1.to_bits() == b.1.to_bits() && b.0 - a.0 < 1.0);
             for part in parts {
                 let (Some(first), Some(last)) = (part.first(), part.last()) else { continue };
@@ -232,7 +236,7 @@ impl Plot {
                     height - 4.0
                 );
                 if to - from > 6.0 * label.len() as f64 {
-                    text(svg, from + 4.0, top + height / 2.0 + 4.0, "start", &label, "#24292f");
+                    text(svg, (from + 4.0, top + height / 2.0 + 4.0), "start", DARK, &label);
                 }
             }
         }
@@ -242,12 +246,8 @@ impl Plot {
         let x = self.left + index as f64 * 84.0;
         let y = self.top + self.height + 30.0;
         if x + 60.0 < self.left + self.width {
-            let _ = writeln!(
-                svg,
-                "<rect x=\"{x:.1}\" y=\"{:.1}\" width=\"10\" height=\"4\" fill=\"{color}\"/>",
-                y - 6.0
-            );
-            text(svg, x + 14.0, y, "start", name, "#57606a");
+            rect(svg, (x, y - 6.0), (10.0, 4.0), color);
+            text(svg, (x + 14.0, y), "start", LIGHT, name);
         }
     }
 }
@@ -260,12 +260,4 @@ fn shown(value: f64, unit: &str) -> String {
         _ if value.fract() > 0.05 => format!("{value:.1}"),
         _ => format!("{value:.0}"),
     }
-}
-
-fn text(svg: &mut String, x: f64, y: f64, anchor: &str, text: &str, color: &str) {
-    let text = text.replace('&', "&amp;").replace('<', "&lt;");
-    let _ = writeln!(
-        svg,
-        "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\" fill=\"{color}\">{text}</text>"
-    );
 }

@@ -1,8 +1,7 @@
 //! Bar charts of results, as SVG.
 
-use std::fmt::Write as _;
-
 use super::{Row, record::value};
+use crate::svg::{DARK, rect, text};
 
 /// A chart of `docs/performance.md`.
 pub(super) struct Chart {
@@ -164,38 +163,22 @@ fn svg(title: &str, bars: &[Bar<'_>], legend: &[(&str, &str)]) -> String {
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" font-family=\"sans-serif\" font-size=\"11\">\n\
          <rect width=\"100%\" height=\"100%\" rx=\"6\" fill=\"#ffffff\"/>\n"
     );
-    text(&mut svg, (12.0, 20.0), "start", title);
+    text(&mut svg, (12.0, 20.0), "start", DARK, title);
     for (row, bar) in bars.iter().enumerate() {
         let y = TOP + row as f64 * STEP;
-        text(&mut svg, (LABELS - 8.0, y + 13.0), "end", &bar.label);
+        text(&mut svg, (LABELS - 8.0, y + 13.0), "end", DARK, &bar.label);
         let mut x = LABELS;
         for (value, color) in &bar.parts {
             rect(&mut svg, (x, y), (value * scale, STEP - 6.0), color);
             x += value * scale;
         }
-        text(&mut svg, (x + 6.0, y + 13.0), "start", &value(total(bar), bar.unit));
+        text(&mut svg, (x + 6.0, y + 13.0), "start", DARK, &value(total(bar), bar.unit));
     }
     for (place, (name, color)) in legend.iter().enumerate() {
         let x = LABELS + (place % 2) as f64 * 290.0;
         let y = bottom + 6.0 + (place / 2) as f64 * 16.0;
         rect(&mut svg, (x, y), (10.0, 10.0), color);
-        text(&mut svg, (x + 15.0, y + 9.0), "start", name);
+        text(&mut svg, (x + 15.0, y + 9.0), "start", DARK, name);
     }
     svg + "</svg>\n"
-}
-
-fn rect(svg: &mut String, (x, y): (f64, f64), (width, height): (f64, f64), color: &str) {
-    let _infallible = writeln!(
-        svg,
-        "<rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{:.1}\" height=\"{height:.1}\" fill=\"{color}\"/>",
-        width.max(0.5)
-    );
-}
-
-fn text(svg: &mut String, (x, y): (f64, f64), anchor: &str, text: &str) {
-    let text = text.replace('&', "&amp;").replace('<', "&lt;");
-    let _infallible = writeln!(
-        svg,
-        "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\" fill=\"#24292f\">{text}</text>"
-    );
 }

@@ -2,7 +2,10 @@
 
 use std::{fmt::Write as _, time::Duration};
 
-use crate::lab::event::{Event, Moment, What};
+use crate::{
+    lab::event::{Event, Moment, What},
+    svg::{DARK, rect, text},
+};
 
 const LABELS: f64 = 92.0;
 const PLOT: f64 = 760.0;
@@ -47,7 +50,7 @@ pub(super) fn draw(events: &[Event]) -> String {
     for second in 0..=length as u32 {
         let at = x(begin + Duration::from_secs(second.into()));
         line(&mut svg, at, TOP, bottom, "#eaeef2");
-        text(&mut svg, at, bottom + 14.0, "middle", &format!("{second} s"));
+        text(&mut svg, (at, bottom + 14.0), "middle", DARK, &format!("{second} s"));
     }
     let steps: Vec<_> = steps(events).map(|(at, title)| (x(at.max(begin)), title)).collect();
     for (number, (at, title)) in steps.iter().enumerate() {
@@ -55,11 +58,11 @@ pub(super) fn draw(events: &[Event]) -> String {
         let next = steps.get(number + 1).map_or(LABELS + PLOT, |(next, _)| *next);
         let (anchor, gap) = if next - at < 150.0 { ("end", -4.0) } else { ("start", 4.0) };
         line(&mut svg, *at, row, bottom, "#57606a");
-        text(&mut svg, at + gap, row + 10.0, anchor, title);
+        text(&mut svg, (at + gap, row + 10.0), anchor, DARK, title);
     }
     let mut top = TOP;
     for (name, spans) in &terraform {
-        text(&mut svg, LABELS - 8.0, top + 20.0, "end", name);
+        text(&mut svg, (LABELS - 8.0, top + 20.0), "end", DARK, name);
         let height = (LANE - 12.0) / count(spans.len().clamp(1, 4));
         for (row, (from, to)) in spans.iter().enumerate() {
             let y = top + 6.0 + height * count(row % 4);
@@ -68,7 +71,7 @@ pub(super) fn draw(events: &[Event]) -> String {
         top += LANE;
     }
     for lane in &lanes {
-        text(&mut svg, LABELS - 8.0, top + 20.0, "end", lane.name);
+        text(&mut svg, (LABELS - 8.0, top + 20.0), "end", DARK, lane.name);
         let removed = lane.removed.unwrap_or(end);
         for (phase, (colour, _)) in PHASES.iter().enumerate() {
             let next = lane.begins[phase + 1..].iter().flatten().next().copied();
@@ -95,7 +98,7 @@ pub(super) fn draw(events: &[Event]) -> String {
     let mut at = LABELS;
     for (colour, label) in legend {
         bar(&mut svg, (at, at + 10.0), bottom + 25.0, 10.0, colour);
-        text(&mut svg, at + 14.0, bottom + 34.0, "start", label);
+        text(&mut svg, (at + 14.0, bottom + 34.0), "start", DARK, label);
         at += 34.0 + 5.6 * count(label.len());
     }
     svg + "</svg>\n"
@@ -168,22 +171,10 @@ fn count(number: usize) -> f64 {
 }
 
 fn bar(svg: &mut String, (from, to): (f64, f64), y: f64, height: f64, colour: &str) {
-    let width = (to - from).max(0.5);
-    let _infallible = writeln!(
-        svg,
-        "<rect x=\"{from:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height:.1}\" fill=\"{colour}\"/>"
-    );
+    rect(svg, (from, y), (to - from, height), colour);
 }
 
 fn line(svg: &mut String, x: f64, from: f64, to: f64, colour: &str) {
     let _infallible =
         writeln!(svg, "<path d=\"M{x:.1} {from:.1}V{to:.1}\" stroke=\"{colour}\" stroke-width=\"1\"/>");
-}
-
-fn text(svg: &mut String, x: f64, y: f64, anchor: &str, text: &str) {
-    let text = text.replace('&', "&amp;").replace('<', "&lt;");
-    let _infallible = writeln!(
-        svg,
-        "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\" fill=\"#24292f\">{text}</text>"
-    );
 }
