@@ -1,13 +1,5 @@
 # The recommended layout: an instance and a drain for each manager, and one health check.
 
-variable "managers" {
-  type = map(object({
-    instance_name   = string
-    address         = string
-    wrapper_address = string
-  }))
-}
-
 resource "terraform_data" "instance" {
   for_each = var.managers
 

@@ -1,13 +1,5 @@
 # The graph of drains.tf with resources that need no provider process.
 
-variable "managers" {
-  type = map(object({
-    instance_name   = string
-    address         = string
-    wrapper_address = string
-  }))
-}
-
 resource "terraform_data" "instance" {
   for_each = var.managers
 

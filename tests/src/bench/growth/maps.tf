@@ -1,14 +1,6 @@
 # A directory for each version: the new managers must be healthy, then the managers of the previous version are shut down. All managers of a
 # version are in one map of one resource.
 
-variable "managers" {
-  type = map(object({
-    instance_name   = string
-    address         = string
-    wrapper_address = string
-  }))
-}
-
 variable "previous" {
   type = map(object({
     instance_name   = string

@@ -55,6 +55,7 @@ impl Measured {
     pub(super) fn new(main: &str, providers: &[&str]) -> anyhow::Result<Self> {
         let workspace = Workspace::new(providers)?;
         workspace.write("main.tf", main)?;
+        workspace.write("managers.tf", include_str!("managers.tf"))?;
         if !providers.is_empty() {
             workspace.write("providers.tf", include_str!("providers.tf"))?;
         }
