@@ -3,7 +3,8 @@
 use std::{
     collections::HashSet,
     ffi::{OsStr, OsString},
-    fs,
+    fs::{self, File},
+    io::Read as _,
     os::unix::ffi::OsStrExt,
 };
 
@@ -12,7 +13,7 @@ use super::{command_line::CommandLine, stat::Process};
 impl Process {
     /// Its program name without arguments, which may contain secrets.
     pub(super) fn command(&self) -> String {
-        let line = fs::read(format!("/proc/{}/cmdline", self.pid)).unwrap_or_default();
+        let line = read(self.pid, "cmdline");
         let word = line.split(|byte| *byte == 0).next().unwrap_or_default();
         let word = String::from_utf8_lossy(word);
         if !word.is_empty() {
@@ -24,7 +25,7 @@ impl Process {
 
     /// Whether a variable of its initial environment has this value in its comma-separated list.
     pub(super) fn has_in_environment(&self, name: &str, value: &str) -> bool {
-        let environment = fs::read(format!("/proc/{}/environ", self.pid)).unwrap_or_default();
+        let environment = read(self.pid, "environ");
         environment.split(|byte| *byte == 0).any(|entry| {
             let list = entry.strip_prefix(name.as_bytes()).and_then(|rest| rest.strip_prefix(b"="));
             list.is_some_and(|list| list.split(|byte| *byte == b',').any(|item| item == value.as_bytes()))
@@ -41,8 +42,9 @@ pub(crate) fn running(command: &CommandLine) -> Vec<u32> {
     let (by_name, by_path) = (words(&command.name), words(command.program.as_os_str()));
     let namespace = |pid: &str| fs::read_link(format!("/proc/{pid}/ns/pid")).ok();
     let ours = namespace("self");
-    let is_same = |process: &Process| {
-        let line = fs::read(format!("/proc/{}/cmdline", process.pid)).unwrap_or_default();
+    let is_same = |pid: u32| {
+        // Empty for a process that has ended.
+        let line = read(pid, "cmdline");
         // The command line of a script begins with its interpreter and at most one argument. The command line of a wrapper of the same
         // command has more.
         let is_script = || {
@@ -50,19 +52,33 @@ pub(crate) fn running(command: &CommandLine) -> Vec<u32> {
             before.is_some_and(|before| before.split_inclusive(|byte| *byte == 0).count() <= 2)
         };
         (line == by_name || line == by_path || is_script())
-            && namespace(&process.pid.to_string()).is_none_or(|theirs| Some(theirs) == ours)
+            && namespace(&pid.to_string()).is_none_or(|theirs| Some(theirs) == ours)
     };
     let me = std::process::id();
-    let found =
-        all().into_iter().filter(|process| process.pid != me && !process.has_ended() && is_same(process));
-    found.map(|process| process.pid).collect()
+    all_pids().filter(|pid| *pid != me && is_same(*pid)).collect()
 }
 
 pub(super) fn all() -> Vec<Process> {
+    all_pids().filter_map(Process::of).collect()
+}
+
+fn all_pids() -> impl Iterator<Item = u32> {
     let entries = fs::read_dir("/proc").into_iter().flatten().filter_map(Result::ok);
-    let numbers =
-        entries.filter(|entry| entry.file_name().as_bytes().first().is_some_and(u8::is_ascii_digit));
-    numbers.filter_map(|entry| Process::of(entry.file_name().to_str()?.parse().ok()?)).collect()
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+}
+
+/// A file of a process; empty if this user cannot read it.
+///
+/// The kernel does not know its size, so nothing asks for it: the files of all processes are read before a runner starts.
+fn read(pid: u32, file: &str) -> Vec<u8> {
+    let mut content = Vec::new();
+    let mut buffer = [0; 4096];
+    if let Ok(mut file) = File::open(format!("/proc/{pid}/{file}")) {
+        while let Ok(length @ 1..) = file.read(&mut buffer) {
+            content.extend(buffer.iter().take(length));
+        }
+    }
+    content
 }
 
 /// The descendants of `roots`, including `roots`, without `me` and its ancestors.
