@@ -129,9 +129,14 @@ fn cloud_init() -> anyhow::Result<()> {
 /// Supervisors that the benchmark `peers` measures beside grit-wrapper: program and package. systemd is installed for the tests.
 const PEERS: [(&str, &str); 3] = [("runsv", "runit"), ("s6-supervise", "s6"), ("supervisord", "supervisor")];
 
-/// Unpacks other supervisors below the target directory. Installed, they could start services on this machine. Without them the benchmark
-/// lacks their rows.
+/// Installs valgrind, and unpacks other supervisors below the target directory: installed, they could start services on this machine. Without
+/// these programs the benchmarks lack their rows.
 pub(crate) fn for_benchmarks() {
+    if find("valgrind").is_none()
+        && let Err(error) = install("valgrind", "valgrind")
+    {
+        println!("not measured: instructions: {error:#}");
+    }
     let folder = steps::target().join("peers");
     for (program, package) in PEERS {
         if find(program).is_some() || folder.join("usr/bin").join(program).is_file() {

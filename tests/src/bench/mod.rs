@@ -12,6 +12,7 @@ pub mod crowd;
 mod distance;
 mod fanout;
 mod growth;
+mod instructions;
 mod machine;
 mod peers;
 mod plugin;
@@ -43,6 +44,11 @@ const ALL: &[Bench] = &[
         name: "plugin",
         about: "how Terraform sees us: start, one call, many resources, memory",
         run: plugin::run,
+    },
+    Bench {
+        name: "instructions",
+        about: "instructions of the provider's start, a call, a status call and a probe, which do not depend on the load",
+        run: instructions::run,
     },
     Bench {
         name: "connect",

@@ -7,7 +7,7 @@
 //! P-521 certificates and starts the process three times or more, and it encodes, checks and prints each value of each object. With 60
 //! resources, nine tenths of the CPU time of a plan are Terraform's.
 
-use std::{fs, path::Path};
+use std::{fs, ops::Range, path::Path};
 
 use anyhow::{Context, ensure};
 use grit_proto::tfplugin6::{
@@ -53,7 +53,7 @@ fn alone(settings: Settings, program: &Path) -> anyhow::Result<Vec<Row>> {
     let (plugin, _) = start()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let calls = settings.samples(1000);
-    let (connect, planning) = runtime.block_on(call_often(&plugin, &identity, calls))?;
+    let (connect, planning) = runtime.block_on(call_often(&plugin, &identity, 0..calls))?;
     let busy = resident(plugin.id())?;
     Ok(vec![
         Row::new(BENCH, "exec to handshake line", median(&starts), "ms").budget(8.0),
@@ -64,11 +64,11 @@ fn alone(settings: Settings, program: &Path) -> anyhow::Result<Vec<Row>> {
     ])
 }
 
-/// Milliseconds to the first response, and of each of `calls` plans.
-async fn call_often(
+/// Milliseconds to the first response, and of the plan of each resource with one of these numbers.
+pub(super) async fn call_often(
     plugin: &Plugin,
     identity: &ClientIdentity,
-    calls: usize,
+    numbers: Range<usize>,
 ) -> anyhow::Result<(f64, Vec<f64>)> {
     let start = std::time::Instant::now();
     let mut client = Client::connect(&plugin.handshake, Some(identity)).await?;
@@ -87,8 +87,8 @@ async fn call_often(
     client.provider.configure_provider(configure).await?;
 
     let block = block(described.resource_schemas.get(DRAIN))?;
-    let mut took = Vec::with_capacity(calls);
-    for number in 0..calls {
+    let mut took = Vec::with_capacity(numbers.len());
+    for number in numbers {
         // A second drain resource for one instance would be refused.
         let given = json!({
             "instance_id": format!("i-{number}"),

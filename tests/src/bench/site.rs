@@ -170,11 +170,20 @@ impl Wrapper {
 
     /// Starts a wrapper with further options, without waiting for a response.
     pub(super) fn spawn(folder: &Path, options: &[&str], command: &[&str]) -> anyhow::Result<Wrapper> {
-        let program = terraform::built("grit-wrapper")?;
+        Wrapper::spawn_by(Command::new(terraform::built("grit-wrapper")?), folder, options, command)
+    }
+
+    /// The same for a command that becomes the wrapper.
+    pub(super) fn spawn_by(
+        mut wrapper: Command,
+        folder: &Path,
+        options: &[&str],
+        command: &[&str],
+    ) -> anyhow::Result<Wrapper> {
         let (socket, tcp) = (folder.join("wrapper.sock"), sshd::free_address()?);
         let log = File::create(folder.join(LOG)).context("make the wrapper's log")?;
-        let child = Command::new(program)
-            .args(["run"])
+        let child = wrapper
+            .arg("run")
             .args(if options.contains(&"--log-level") { &[][..] } else { &["--log-level", "error"] })
             .args(["--grpc-listen", &format!("unix://{}", socket.display())])
             .args(["--grpc-listen", &format!("tcp://{tcp}")])
@@ -193,6 +202,13 @@ impl Wrapper {
 
     pub(super) fn pid(&self) -> u32 {
         self.child.id()
+    }
+
+    /// Kills the wrapper; its runner continues.
+    pub(super) fn kill_without_runner(mut self) -> anyhow::Result<()> {
+        self.child.kill().context("kill grit-wrapper")?;
+        self.child.wait().context("wait for grit-wrapper")?;
+        Ok(())
     }
 
     /// As a manager's `wrapper_address`.
