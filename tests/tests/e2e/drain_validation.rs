@@ -33,11 +33,12 @@ resource "lab_instance" "m" {
   lifecycle { create_before_destroy = true }
 }
 
+# The address is unknown until the instance exists: `&&` with an unknown operand would not be, from Terraform 1.12 on.
 resource "grit_runner_drain" "m" {
   instance_id = lab_instance.m.id
   runner_manager = {
     instance_name   = lab_instance.m.instance_name
-    address         = lab_instance.m.id != "" && var.address == "right" ? lab_instance.m.address : jsondecode(var.address)
+    address         = var.address == "right" ? lab_instance.m.address : jsondecode(join("", [var.address, substr(lab_instance.m.id, 0, 0)]))
     wrapper_address = lab_instance.m.wrapper_address
     username        = lab_instance.m.username
     host_key        = lab_instance.m.host_key

@@ -69,11 +69,12 @@ const WITHOUT: [&str; 13] = [
 ];
 
 /// Prefixes of end-to-end tests that every run executes on the oldest and the newest core.
-const QUICK: [&str; 10] = [
+const QUICK: [&str; 11] = [
     "acceptance::",
     "actions::",
     "demo::demo_rollout",
     "deployment::every_source",
+    "drain_validation::empty_address_known_at_apply",
     "functions::",
     "import::",
     "plan_guard::",
