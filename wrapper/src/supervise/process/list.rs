@@ -68,17 +68,13 @@ fn all_pids() -> impl Iterator<Item = u32> {
 }
 
 /// A file of a process; empty if this user cannot read it.
-///
-/// The kernel does not know its size, so nothing asks for it: the files of all processes are read before a runner starts.
 fn read(pid: u32, file: &str) -> Vec<u8> {
-    let mut content = Vec::new();
-    let mut buffer = [0; 4096];
-    if let Ok(mut file) = File::open(format!("/proc/{pid}/{file}")) {
-        while let Ok(length @ 1..) = file.read(&mut buffer) {
-            content.extend(buffer.iter().take(length));
-        }
-    }
-    content
+    let mut content = Vec::with_capacity(4096);
+    // `take`, because a `File` asks for its size first. The kernel does not know it, and the files of all processes are read before a
+    // runner starts.
+    let read = File::open(format!("/proc/{pid}/{file}"))
+        .and_then(|file| file.take(u64::MAX).read_to_end(&mut content));
+    if read.is_ok() { content } else { Vec::new() }
 }
 
 /// The descendants of `roots`, including `roots`, without `me` and its ancestors.
