@@ -113,7 +113,7 @@ async fn command_printing_motd_fails_for_ssh_command_only() {
 async fn hanging_command_times_out() {
     let fixture = Fixture::new();
     let short = |kind| SshOptions {
-        connect_timeout: Some(Duration::from_secs(2)),
+        connect_timeout: Some(Duration::from_secs(12)),
         call_timeout: Some(Duration::from_secs(1)),
         ..options(&fixture, kind, &["--stderr", "Waiting for approval...\n", "--sleep", "600"])
     };

@@ -150,7 +150,8 @@ async fn hanging_agent_is_named() {
     let fixture = Fixture::new();
     let agent = Agent::start(fixture.dir.path()).unwrap();
     agent.add(&fixture.key).unwrap();
-    let short = |options: SshOptions| SshOptions { connect_timeout: Some(Duration::from_secs(4)), ..options };
+    let short =
+        |options: SshOptions| SshOptions { connect_timeout: Some(Duration::from_secs(12)), ..options };
     let message = async |options: SshOptions| {
         let error = soon(Connector::new(options).client(fixture.target()).check_status()).await.unwrap_err();
         assert!(error.retryable(), "the login was not rejected: {error:?}");

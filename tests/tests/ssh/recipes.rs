@@ -109,7 +109,7 @@ async fn openssh_recipes_connect() {
         });
         found.unwrap().1
     };
-    let call = async |key: &ClientKey, mut arguments: Vec<String>, address: &str| {
+    let options = |key: &ClientKey, mut arguments: Vec<String>| {
         let known = fixture.dir.path().join("known_hosts");
         fs::write(&known, fixture.sshd.known_hosts()).unwrap();
         let known = format!("UserKnownHostsFile={}", known.display());
@@ -119,14 +119,14 @@ async fn openssh_recipes_connect() {
         for argument in &mut arguments {
             *argument = argument.replace("deploy@", &format!("{}@", fixture.sshd.username()));
         }
-        let options = SshOptions {
-            strategy: StrategyOptions::SshCommand(arguments),
-            connect_timeout: Some(Duration::from_secs(5)),
-            call_timeout: Some(Duration::from_secs(2)),
-            ..SshOptions::default()
-        };
+        SshOptions { strategy: StrategyOptions::SshCommand(arguments), ..SshOptions::default() }
+    };
+    let call_with = async |options: SshOptions, address: &str| {
         let target = Target { wrapper_address: address.parse().unwrap(), ..fixture.target() };
         soon(Connector::new(options).client(target).check_status()).await
+    };
+    let call = async |key: &ClientKey, arguments: Vec<String>, address: &str| {
+        call_with(options(key, arguments), address).await
     };
     let dial = recipe("dial-stdio");
     call(&fixture.key, dial.clone(), &fixture.wrapper.address).await.unwrap();
@@ -151,14 +151,20 @@ async fn openssh_recipes_connect() {
         .iter()
         .map(|it| it.replace("{{wrapper_host}}:{{wrapper_port}}", "{{wrapper_path}}"))
         .collect();
-    let opened = call(&fixture.key, dashed, &fixture.wrapper.address).await;
+    let dashed = options(&fixture.key, dashed);
     let version = Command::new("ssh").arg("-V").output().unwrap().stderr;
     let version = String::from_utf8_lossy(&version).split(['_', ' ']).nth(1).unwrap().to_owned();
     let (major, minor) = version.split('p').next().unwrap().split_once('.').unwrap();
     if (major.parse::<u32>().unwrap(), minor.parse::<u32>().unwrap()) >= (9, 4) {
-        opened.unwrap();
+        call_with(dashed, &fixture.wrapper.address).await.unwrap();
     } else {
-        let message = fixture.message(&opened.unwrap_err());
+        let short = SshOptions {
+            connect_timeout: Some(Duration::from_secs(5)),
+            call_timeout: Some(Duration::from_secs(2)),
+            ..dashed
+        };
+        let error = call_with(short, &fixture.wrapper.address).await.unwrap_err();
+        let message = fixture.message(&error);
         assert!(message.contains("OpenSSH before 9.4 hangs with `-W /path/to/socket`"), "{message}");
     }
 }

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 #[tokio::test]
 async fn channel_open_on_frozen_session_times_out() {
     let fixture = Fixture::new();
-    let options = SshOptions { connect_timeout: Some(Duration::from_secs(3)), ..fixture.options() };
+    let options = SshOptions { connect_timeout: Some(Duration::from_secs(18)), ..fixture.options() };
     let connector = Connector::new(options);
     let first = connector.client(fixture.target());
     soon(first.check_status()).await.unwrap();

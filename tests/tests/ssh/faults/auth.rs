@@ -72,7 +72,7 @@ fn thinking() -> Fixture {
 async fn hanging_login_is_reported() {
     let fixture = thinking();
     let mut options = fixture.options();
-    options.connect_timeout = Some(Duration::from_secs(4));
+    options.connect_timeout = Some(Duration::from_secs(12));
     check_message!("auth_hang", fixture, options, fixture.target());
 }
 

@@ -7,7 +7,7 @@ async fn no_wrapper(name: &str, bytes: &'static [u8], then: Then) {
     let fixture = Fixture::new();
     let fake = ScriptedServer::new(bytes, then).await;
     let address = format!("tcp://{}", fake.address);
-    let options = SshOptions { call_timeout: Some(Duration::from_secs(1)), ..fixture.options() };
+    let options = SshOptions { call_timeout: Some(Duration::from_secs(5)), ..fixture.options() };
     let target = Target { wrapper_address: address.parse().unwrap(), ..fixture.target() };
     let message = fixture.message(&failure(&options, target).await);
     insta::assert_snapshot!(name, message.replace(&address, "tcp://WRAPPER"));
@@ -85,7 +85,7 @@ async fn frozen_host_is_reported() {
 async fn hanging_wrapper_is_reported() {
     let fixture = Fixture::new();
     fixture.wrapper.set(|script| script.delay = Duration::from_secs(120));
-    let options = SshOptions { call_timeout: Some(Duration::from_secs(1)), ..fixture.options() };
+    let options = SshOptions { call_timeout: Some(Duration::from_secs(5)), ..fixture.options() };
     check_message!("call_wrapper_hangs", fixture, options, fixture.target());
 }
 

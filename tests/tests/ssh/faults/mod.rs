@@ -75,12 +75,12 @@ fn at(fixture: &Fixture, address: SocketAddr) -> Target {
     Target { address: address.to_string().parse::<HostPort>().unwrap(), ..fixture.target() }
 }
 
-/// Connects to a server that is not an SSH server, with short limits.
+/// Connects to a server that is not an SSH server.
 async fn assert_reported(name: &str, bytes: &'static [u8], then: Then) {
     let fixture = Fixture::new();
     let fake = ScriptedServer::new(bytes, then).await;
     let mut options = fixture.options();
-    options.connect_timeout = Some(Duration::from_secs(2));
+    options.connect_timeout = Some(Duration::from_secs(12));
     let error = failure(&options, at(&fixture, fake.address)).await;
     let message = fixture.message(&error).replace(&fake.address.to_string(), "HOST:PORT");
     insta::assert_snapshot!(name, message);
