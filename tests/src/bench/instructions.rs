@@ -68,7 +68,9 @@ pub(super) fn run(settings: &Settings) -> anyhow::Result<Vec<Row>> {
     if version()? < FOR_WRAPPER {
         rows.push(not_measured("grit-wrapper", "not measured: valgrind is older than 3.24"));
     } else {
-        counts.extend(wrapper(&runtime)?);
+        let (http_server, probes) = runtime.block_on(runner())?;
+        counts.push(("wrapper: CheckStatus", status_call(&runtime, &http_server)?));
+        counts.push(("wrapper: probe", probe(&runtime, &http_server, &probes)?));
     }
 
     let compiler = succeeded(Command::new("rustc").arg("--version"))?;
@@ -111,11 +113,8 @@ fn provider(runtime: &Runtime) -> anyhow::Result<Vec<Count>> {
     Ok(vec![("provider: exec to handshake line", start), ("provider: PlanResourceChange", call)])
 }
 
-/// One status call, and one probe of a runner whose two sections have finished jobs.
-fn wrapper(runtime: &Runtime) -> anyhow::Result<Vec<Count>> {
-    let (address, probes) = runtime.block_on(runner())?;
-
-    let mut adopted = Adopted::new(runtime, &["--probe-interval", "1h"], &address)?;
+fn status_call(runtime: &Runtime, http_server: &str) -> anyhow::Result<f64> {
+    let mut adopted = Adopted::new(runtime, &["--probe-interval", "1h"], http_server)?;
     let mut calls = |number| {
         runtime.block_on(async {
             let mut client = ProcessWrapperClient::new(site::channel(&adopted.wrapper.socket).await?);
@@ -128,9 +127,12 @@ fn wrapper(runtime: &Runtime) -> anyhow::Result<Vec<Count>> {
     };
     calls(1)?;
     let (some, twice) = (calls(TIMES)?, calls(2 * TIMES)?);
-    let status = (twice - some) / TIMES as f64;
+    Ok((twice - some) / TIMES as f64)
+}
 
-    let mut adopted = Adopted::new(runtime, &["--probe-interval", "20ms"], &address)?;
+/// One probe of a runner whose two sections have finished jobs.
+fn probe(runtime: &Runtime, http_server: &str, probes: &AtomicUsize) -> anyhow::Result<f64> {
+    let mut adopted = Adopted::new(runtime, &["--probe-interval", "20ms"], http_server)?;
     let wait = |number| {
         let last = probes.load(Ordering::Relaxed) + number;
         crate::poll::until("probes of the runner", Duration::from_secs(120), || {
@@ -144,8 +146,7 @@ fn wrapper(runtime: &Runtime) -> anyhow::Result<Vec<Count>> {
     let before = probes.load(Ordering::Relaxed);
     wait(2 * TIMES);
     let total = adopted.parts.next()?;
-    let probe = total / (probes.load(Ordering::Relaxed) - before) as f64;
-    Ok(vec![("wrapper: CheckStatus", status), ("wrapper: probe", probe)])
+    Ok(total / (probes.load(Ordering::Relaxed) - before) as f64)
 }
 
 /// A wrapper under callgrind that has adopted the runner of another one: it cannot start one itself, because to do so it executes
@@ -153,7 +154,7 @@ fn wrapper(runtime: &Runtime) -> anyhow::Result<Vec<Count>> {
 struct Adopted {
     wrapper: Wrapper,
     parts: Parts,
-    runner: Vec<Pid>,
+    _runner: Killed,
     _folder: TempDir,
 }
 
@@ -180,13 +181,14 @@ impl Adopted {
             })
         });
         let runner = procs::descendants(first.pid());
-        let runner = runner.iter().filter_map(|process| Pid::from_raw(process.pid.cast_signed())).collect();
+        let pids = runner.iter().filter_map(|process| Pid::from_raw(process.pid.cast_signed()));
+        let runner = Killed(pids.collect());
         first.kill_without_runner()?;
 
         let (callgrind, out) = counted("grit-wrapper", folder.path())?;
         let wrapper = Wrapper::spawn_by(callgrind, folder.path(), &options, &command)?;
         let parts = Parts::new(wrapper.pid(), out);
-        let adopted = Self { wrapper, parts, runner, _folder: folder };
+        let adopted = Self { wrapper, parts, _runner: runner, _folder: folder };
         runtime.block_on(adopted.wrapper.answers())?;
         Ok(adopted)
     }
@@ -201,9 +203,12 @@ impl Adopted {
     }
 }
 
-impl Drop for Adopted {
+/// Processes that are killed at the end.
+struct Killed(Vec<Pid>);
+
+impl Drop for Killed {
     fn drop(&mut self) {
-        for pid in &self.runner {
+        for pid in &self.0 {
             // Fails if it has exited.
             let _ = kill_process(*pid, Signal::KILL);
         }
