@@ -1,10 +1,10 @@
 //! The results of the tests.
 
-use std::{collections::BTreeSet, fs, io, path::PathBuf, time::Duration};
+use std::{cmp::Reverse, collections::BTreeSet, fs, io, path::PathBuf, time::Duration};
 
 use anyhow::Context as _;
 
-/// The number of slowest tests in the report.
+/// The number of tests in each table of the report.
 const SLOWEST: usize = 10;
 
 /// The sum of all runs.
@@ -22,7 +22,8 @@ pub(crate) struct Report {
     /// The number of tests in it, and of other entries.
     tests_not_covered: usize,
     set_up_not_covered: usize,
-    times: Vec<(Duration, String)>,
+    /// Name, wall time and CPU time.
+    times: Vec<(String, Duration, Duration)>,
 }
 
 /// The test counts of a process.
@@ -67,14 +68,14 @@ impl Report {
     }
 
     /// Adds the result of a process.
-    pub(crate) fn ended(&mut self, name: &str, tally: Tally, failed: bool, took: Duration) {
+    pub(crate) fn ended(&mut self, name: &str, tally: Tally, failed: bool, took: Duration, cpu: Duration) {
         self.passed += tally.passed;
         self.ignored += tally.ignored;
         if failed {
             self.failed.push(name.to_owned());
             self.tests_failed += tally.failed.max(1);
         }
-        self.times.push((took, name.to_owned()));
+        self.times.push((name.to_owned(), took, cpu));
     }
 
     /// Adds an entry that is not a test.
@@ -106,11 +107,17 @@ impl Report {
 
     /// Prints the slowest tests, what is not covered, and one summary line.
     pub(crate) fn print(&self) {
-        let mut times = self.times.clone();
-        times.sort_unstable_by(|one, other| other.cmp(one));
+        let mut times: Vec<_> = self.times.iter().collect();
+        times.sort_unstable_by_key(|(_, took, _)| Reverse(*took));
         println!("\nSlowest tests:");
-        for (took, name) in times.iter().take(SLOWEST) {
+        for (name, took, _) in times.iter().take(SLOWEST) {
             println!("{:>8.1} s  {name}", took.as_secs_f64());
+        }
+        times.sort_unstable_by_key(|(.., cpu)| Reverse(*cpu));
+        let all: Duration = times.iter().map(|(.., cpu)| cpu).sum();
+        println!("\nMost CPU time, of {:.1} s:", all.as_secs_f64());
+        for (name, _, cpu) in times.iter().take(SLOWEST) {
+            println!("{:>8.1} s  {name}", cpu.as_secs_f64());
         }
         if !self.not_covered.is_empty() {
             println!("\nNot covered on this host:");
@@ -155,8 +162,8 @@ mod tests {
     fn test_that_could_not_run_is_not_passed() {
         let file = std::env::temp_dir().join(format!("grit-report-{}", std::process::id()));
         let mut report = Report::new(file.clone()).unwrap();
-        report.ended("a", Tally { passed: 3, ..Tally::default() }, false, Duration::ZERO);
-        report.ended("b", Tally { failed: 1, ..Tally::default() }, true, Duration::ZERO);
+        report.ended("a", Tally { passed: 3, ..Tally::default() }, false, Duration::ZERO, Duration::ZERO);
+        report.ended("b", Tally { failed: 1, ..Tally::default() }, true, Duration::ZERO, Duration::ZERO);
         fs::write(&file, "a::x\tthe cable, because there is no ip\na::x\tand more\n").unwrap();
         report.collect().unwrap();
         fs::remove_file(file).unwrap();

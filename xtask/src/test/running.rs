@@ -53,6 +53,8 @@ struct Ended {
     /// Its output; `None` if it was shown immediately.
     output: Option<Vec<u8>>,
     took: Duration,
+    /// The CPU time of it and of the processes for which it waited.
+    cpu: Duration,
     /// Whether it was killed at the limit.
     hangs: bool,
     /// Whether processes that it started did not end with it.
@@ -155,6 +157,16 @@ fn running() -> Option<usize> {
     text.split(' ').nth(3)?.split('/').next()?.parse().ok()
 }
 
+/// The CPU time that a process and its reaped descendants have used.
+fn cpu_time(pid: u32) -> Option<Duration> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The fields after the program's name, which is in parentheses: utime, stime, cutime and cstime are 14 to 17 of all.
+    let (_, fields) = text.rsplit_once(") ")?;
+    let ticks = fields.split(' ').skip(11).take(4).map(|field| field.parse::<u64>().ok());
+    // A tick of this file is 10 ms on every Linux of today.
+    Some(Duration::from_millis(10 * ticks.sum::<Option<u64>>()?))
+}
+
 fn run_one(job: &Job, options: &Options, environment: &[(&'static str, PathBuf)]) -> anyhow::Result<Ended> {
     let mut command = job.binary.command();
     command.args(&job.arguments).args(options.flags()).envs(environment.iter().cloned());
@@ -177,8 +189,10 @@ fn run_one(job: &Job, options: &Options, environment: &[(&'static str, PathBuf)]
     let mut child = command.spawn().with_context(|| format!("cannot start {}", job.binary.path.display()))?;
     // It has the write ends of the pipe.
     drop(command);
-    let mut hangs = false;
+    let (mut hangs, mut cpu) = (false, Duration::ZERO);
     let status = loop {
+        // Until somebody waits for it, also an exited process has this file.
+        cpu = cpu_time(child.id()).unwrap_or(cpu);
         if let Some(status) = child.try_wait().context("cannot wait for the process")? {
             break status;
         }
@@ -191,18 +205,18 @@ fn run_one(job: &Job, options: &Options, environment: &[(&'static str, PathBuf)]
     let ended = Instant::now();
     let took = started.elapsed();
     let Some(reading) = reading else {
-        return Ok(Ended { status, output: None, took, hangs, leftovers: false });
+        return Ok(Ended { status, output: None, took, cpu, hangs, leftovers: false });
     };
     while !reading.is_finished() && ended.elapsed() < LEFTOVERS {
         thread::sleep(LOOK);
     }
     if !reading.is_finished() {
-        return Ok(Ended { status, output: None, took, hangs, leftovers: true });
+        return Ok(Ended { status, output: None, took, cpu, hangs, leftovers: true });
     }
     match reading.join() {
         Ok(output) => {
             let output = Some(output.context("cannot read the output of the process")?);
-            Ok(Ended { status, output, took, hangs, leftovers: false })
+            Ok(Ended { status, output, took, cpu, hangs, leftovers: false })
         }
         Err(panic) => std::panic::resume_unwind(panic),
     }
@@ -211,11 +225,11 @@ fn run_one(job: &Job, options: &Options, environment: &[(&'static str, PathBuf)]
 /// Counts the job, and shows the output of a failed one.
 fn tell_of(done: &Done, options: &Options, report: &mut Report) {
     let Done { job, outcome } = done;
-    let (tally, failure, took) = match outcome {
-        Err(error) => (Tally::default(), Some(format!("{error:#}")), Duration::ZERO),
+    let (tally, failure, took, cpu) = match outcome {
+        Err(error) => (Tally::default(), Some(format!("{error:#}")), Duration::ZERO, Duration::ZERO),
         Ok(ended) => {
             let (tally, failure) = ended.judge(job.tests, options);
-            (tally, failure, ended.took)
+            (tally, failure, ended.took, ended.cpu)
         }
     };
     if let Some(why) = &failure {
@@ -226,7 +240,7 @@ fn tell_of(done: &Done, options: &Options, report: &mut Report) {
         }
         println!("---");
     }
-    report.ended(&job.name, tally, failure.is_some(), took);
+    report.ended(&job.name, tally, failure.is_some(), took, cpu);
 }
 
 impl Ended {
