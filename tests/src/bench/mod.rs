@@ -173,15 +173,21 @@ impl Row {
     }
 }
 
-/// Runs the benchmarks with these names, or all, and passes each row to `report` when its benchmark is done.
-pub fn run(names: &[String], settings: Settings, mut report: impl FnMut(&Row)) -> anyhow::Result<()> {
+/// Runs the benchmarks with these names, or all, and passes the name, rows and duration of each to `report` when it is done.
+pub fn run(
+    names: &[String],
+    settings: Settings,
+    mut report: impl FnMut(&str, Vec<Row>, Duration),
+) -> anyhow::Result<()> {
     for name in names {
         if !ALL.iter().any(|bench| bench.name == name) {
             bail!("there is no benchmark {name}; there are:\n{}", list());
         }
     }
     for bench in ALL.iter().filter(|bench| names.is_empty() || names.iter().any(|name| name == bench.name)) {
-        (bench.run)(&settings)?.iter().for_each(&mut report);
+        let start = Instant::now();
+        let rows = (bench.run)(&settings)?;
+        report(bench.name, rows, start.elapsed());
     }
     Ok(())
 }
@@ -285,7 +291,7 @@ mod tests {
 
     #[test]
     fn unknown_benchmark_is_rejected() {
-        let error = run(&["nonsense".to_owned()], Settings::default(), |_| ()).unwrap_err().to_string();
+        let error = run(&["nonsense".to_owned()], Settings::default(), |_, _, _| ()).unwrap_err().to_string();
         assert!(error.contains("there is no benchmark nonsense") && error.contains("plugin"), "{error}");
     }
 }

@@ -5,7 +5,7 @@
 use std::{path::PathBuf, process::ExitCode};
 
 use clap::Parser;
-use grit_tests::bench::{self, Row, Settings, record::Record};
+use grit_tests::bench::{self, Settings, record::Record};
 
 /// Measures the project against its budgets.
 #[derive(Debug, Parser)]
@@ -37,12 +37,15 @@ fn main() -> ExitCode {
     }
     let mut rows = Vec::new();
     let settings = Settings { quick: arguments.quick };
-    let outcome = bench::run(&arguments.names, settings, |row: &Row| {
-        rows.push(row.clone());
-        match serde_json::to_string(row) {
-            Ok(json) if arguments.json => println!("{json}"),
-            _ => println!("{}", bench::line(row)),
+    let outcome = bench::run(&arguments.names, settings, |name, new, took| {
+        for row in &new {
+            match serde_json::to_string(row) {
+                Ok(json) if arguments.json => println!("{json}"),
+                _ => println!("{}", bench::line(row)),
+            }
         }
+        eprintln!("{name}: {:.0} s", took.as_secs_f64());
+        rows.extend(new);
     });
     let missed: Vec<_> = rows
         .iter()
