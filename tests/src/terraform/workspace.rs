@@ -13,7 +13,7 @@ use anyhow::Context as _;
 use serde_json::Value as Json;
 use tempfile::TempDir;
 
-use super::{Event, Processes, Session, State, binaries};
+use super::{Ended, Event, Processes, Session, State, binaries};
 use crate::lab_provider::journal::{self, Entry};
 
 /// The commands that support `-no-color`.
@@ -253,6 +253,14 @@ impl Workspace {
     /// The directory of the workspace.
     pub fn path(&self) -> &Path {
         self.folder.path()
+    }
+}
+
+impl From<Ended> for Run {
+    /// A terminal has both streams as one.
+    fn from(ended: Ended) -> Self {
+        let (code, stdout) = (ended.code, ended.output);
+        Self { code, events: Event::parse_all(&stdout), stdout, stderr: String::new() }
     }
 }
 
