@@ -42,7 +42,10 @@ pub(super) fn read(text: &[u8]) -> Result<Dynamic, FormatError> {
     let document: Dynamic = serde_json::from_slice(text)
         .map_err(|error| FormatError::NotJson { line: error.line(), column: error.column() })?;
     let Dynamic::Object(mut document) = document else { return Err(FormatError::Unrecognized) };
-    let has = |name: &str| document.contains_key(name);
+    // First, because outputs can have the names of members of the other formats. Each of those has a member that is not an object with `value`.
+    let are_outputs =
+        document.values().all(|member| matches!(member, Dynamic::Object(it) if it.contains_key("value")));
+    let has = |name: &str| !are_outputs && document.contains_key(name);
     if has("encrypted_data") {
         return Err(FormatError::Encrypted);
     }
@@ -52,6 +55,8 @@ pub(super) fn read(text: &[u8]) -> Result<Dynamic, FormatError> {
     let described = if has("format_version") {
         // A state without objects and outputs has no values.
         take(&mut document, "values").map(|mut values| take(&mut values, "outputs").unwrap_or_default())
+    } else if are_outputs {
+        Some(document)
     } else if let Some(version) = document.get("version") {
         match version {
             Dynamic::Number(version) if version.as_i64() == Some(4) => {}
@@ -60,11 +65,6 @@ pub(super) fn read(text: &[u8]) -> Result<Dynamic, FormatError> {
             _ => return Err(FormatError::Unrecognized),
         }
         take(&mut document, "outputs")
-    } else if document
-        .values()
-        .all(|member| matches!(member, Dynamic::Object(it) if it.contains_key("value")))
-    {
-        Some(document)
     } else {
         return Err(FormatError::Unrecognized);
     };
@@ -109,6 +109,22 @@ mod tests {
             r#"{"other": {"value": 1}, "grit_runner_managers": {"sensitive": false, "type": ["map", "string"], "value": {"a": {"address": "h"}}}}"#,
         ] {
             assert_eq!(read_text(text), Ok(serde_json::json!({"a": {"address": "h"}})), "{text}");
+        }
+    }
+
+    #[test]
+    fn outputs_can_have_names_of_other_formats() {
+        for name in [
+            "version",
+            "format_version",
+            "values",
+            "outputs",
+            "planned_values",
+            "resource_changes",
+            "encrypted_data",
+        ] {
+            let text = format!(r#"{{"{name}": {{"value": 1}}, "grit_runner_managers": {{"value": {{}}}}}}"#);
+            assert_eq!(read_text(&text), Ok(serde_json::json!({})), "{name}");
         }
     }
 
