@@ -109,6 +109,16 @@ async fn pids(files: &[PathBuf; 2]) -> [String; 2] {
     [&files[0], &files[1]].map(|file| fs::read_to_string(file).unwrap())
 }
 
+/// A process ends a moment after it was killed.
+async fn ended(pid: &str) {
+    let gone = async {
+        while is_alive(pid) {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    timeout(Duration::from_secs(60), gone).await.unwrap_or_else(|_| panic!("{pid} is running"));
+}
+
 #[tokio::test]
 async fn timeout_ends_the_process_group() {
     let folder = tempfile::tempdir().unwrap();
@@ -117,7 +127,7 @@ async fn timeout_ends_the_process_group() {
     let error = read(Source::Directory(directory), &limits(limit)).await.err().unwrap();
     assert!(matches!(error, ReadError::TimedOut(it) if it == limit), "{error:?}");
     for pid in pids(&files).await {
-        assert!(!is_alive(&pid), "{pid}");
+        ended(&pid).await;
     }
 }
 
@@ -133,7 +143,7 @@ async fn stop_ends_the_process_group() {
     });
     assert!(matches!(error.err().unwrap(), ReadError::Interrupted));
     for pid in processes {
-        assert!(!is_alive(&pid), "{pid}");
+        ended(&pid).await;
     }
 }
 
