@@ -5,7 +5,7 @@
 //! manager that this process drains is not a healthy peer, regardless of its status.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     future::Future,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
@@ -119,6 +119,10 @@ pub struct TooFewPeers {
 /// Why a peer is not healthy.
 #[derive(Debug)]
 pub enum PeerProblem {
+    /// It is the runner manager that is to be drained.
+    Itself,
+    /// It is the same runner manager as that of another key.
+    Duplicate,
     /// This process drains it.
     DrainedHere,
     /// A drain with this id was requested.
@@ -164,12 +168,18 @@ impl<W: Wrapper> WithPeers<'_, W> {
     /// Checks all peers in parallel, until enough are healthy.
     async fn check(&self, deadline: Instant) -> Result<(), TooFewPeers> {
         let deadline = deadline.min(Instant::now() + PEER_LIMIT);
-        let mut checks: FuturesUnordered<_> = self
-            .peers
-            .iter()
-            .map(|(key, peer)| async move { (key.clone(), self.check_peer(peer, deadline).await) })
-            .collect();
-        let (mut healthy, mut unhealthy) = (0, Vec::new());
+        let (mut healthy, mut unhealthy, mut identities) = (0, Vec::new(), BTreeSet::new());
+        let mut checks = FuturesUnordered::new();
+        for (key, peer) in &self.peers {
+            // An invalid entry has no identity.
+            if peer.wrapper.is_ok() && peer.identity == self.identity {
+                unhealthy.push((key.clone(), PeerProblem::Itself));
+            } else if peer.wrapper.is_ok() && !identities.insert(&peer.identity) {
+                unhealthy.push((key.clone(), PeerProblem::Duplicate));
+            } else {
+                checks.push(async move { (key.clone(), self.check_peer(peer, deadline).await) });
+            }
+        }
         while healthy < self.min_healthy {
             match checks.next().await {
                 Some((_, Ok(()))) => healthy += 1,

@@ -133,6 +133,8 @@ fn too_few_peers_message_names_cause_per_peer() {
         ("m3".to_owned(), PeerProblem::Status(RunnerStatus::InShutdown)),
         ("m4".to_owned(), PeerProblem::DrainedHere),
         ("m5".to_owned(), PeerProblem::AskedToDrain("deploy-7".to_owned())),
+        ("m1".to_owned(), PeerProblem::Itself),
+        ("m7".to_owned(), PeerProblem::Duplicate),
         ("m6".to_owned(), PeerProblem::NoAnswer(Duration::from_secs(30))),
     ];
     insta::assert_snapshot!(all(vec![too_few_peers(

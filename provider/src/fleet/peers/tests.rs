@@ -75,14 +75,26 @@ async fn guarded(
 ) -> Result<(), NotDrained> {
     let own: &Host = hosts.iter().find(|(key, _)| *key == name).unwrap().1;
     let others = hosts.iter().filter(|(key, _)| *key != name);
-    let peers = others.map(|&(key, host)| {
-        let peer: Peer<&Host> = Peer { identity: key.to_owned(), wrapper: Ok(host) };
-        (key.to_owned(), peer)
-    });
+    let peers = others.map(|&(key, host)| (key.to_owned(), peer(key, host))).collect();
+    guarded_by(drains, name, own, peers, min_healthy).await
+}
+
+fn peer<'a>(identity: &str, host: &'a Host) -> Peer<&'a Host> {
+    Peer { identity: identity.to_owned(), wrapper: Ok(host) }
+}
+
+/// Drains `own`, whose identity is `name`, guarded by these peers.
+async fn guarded_by(
+    drains: &Drains,
+    name: &str,
+    own: &Host,
+    peers: BTreeMap<String, Peer<&Host>>,
+    min_healthy: usize,
+) -> Result<(), NotDrained> {
     let peer_check = WithPeers {
         drains,
         identity: name.to_owned(),
-        peers: peers.collect(),
+        peers,
         min_healthy,
         retry: retry(None),
         under_way: Mutex::default(),
@@ -132,6 +144,24 @@ async fn two_of_three_mutual_guards_drain_if_min_healthy_is_1() {
     );
     let refusals = [&outcomes.0, &outcomes.1, &outcomes.2].map(refused);
     assert_eq!(refusals.iter().filter(|it| **it).count(), 1, "{outcomes:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn manager_is_no_peer_of_itself_and_no_peer_counts_twice() {
+    let (drains, one, two) = (Drains::default(), Host::healthy(), Host::healthy());
+    // The map of all managers, as a configuration passes it.
+    let all = BTreeMap::from([("a".to_owned(), peer("one", &one))]);
+    let Err(NotDrained::TooFewPeers(few)) = guarded_by(&drains, "one", &one, all, 1).await else {
+        panic!("it guards itself");
+    };
+    assert!(matches!(few.unhealthy[..], [(_, PeerProblem::Itself)]), "{few:?}");
+
+    let twice = ["a", "b"].map(|key| (key.to_owned(), peer("two", &two))).into();
+    let Err(NotDrained::TooFewPeers(few)) = guarded_by(&drains, "one", &one, twice, 2).await else {
+        panic!("one peer counts twice");
+    };
+    assert!(few.healthy == 1 && matches!(few.unhealthy[..], [(_, PeerProblem::Duplicate)]), "{few:?}");
+    assert_eq!(one.wrapper.requests(), (0, 0));
 }
 
 #[tokio::test(start_paused = true)]
