@@ -219,6 +219,27 @@ fn triggers_drain_a_runner_that_was_started_again() {
     assert_eq!((&state["status"], &state["managers"]["m2"]), (&json!("terminated"), &before));
 }
 
+/// `GRIT_ASSUME_TERMINATED` is for one run: a repeated shutdown asks again.
+#[test]
+fn triggers_do_not_repeat_an_assumed_end() {
+    let mut old = Retirement::start(&["m1"]);
+    let triggers = |switch: &str| json!({ "triggers": { "switch": switch }, "retry": { "attempts": 2, "min_delay": "100ms" } });
+    old.configure(&["m1"], &triggers("1"));
+    let host = old.lab.cloud().host("m1").unwrap();
+    host.cut_off();
+    let id = old.manager("m1")["instance_id"].as_str().unwrap().to_owned();
+    old.workspace.set_env("GRIT_ASSUME_TERMINATED", id);
+    let applied = old.apply().succeeded();
+    assert_eq!(applied.warnings().len(), 1, "{:?}", applied.warnings());
+    assert_eq!(old.state()["managers"]["m1"]["state"], "assumed_terminated");
+
+    old.workspace.set_env("GRIT_ASSUME_TERMINATED", "");
+    old.configure(&["m1"], &triggers("2"));
+    let failed = old.apply().failed();
+    assert!(failed.errors()[0].1.contains("GRIT_ASSUME_TERMINATED="), "{:?}", failed.errors());
+    assert!(host.runner_pid().is_some());
+}
+
 #[test]
 fn guard_refuses_while_too_few_peers_are_healthy() {
     let old = Retirement::start(&["m1", "new"]);

@@ -38,8 +38,8 @@ use crate::{
 /// One manager that is not known to have terminated.
 struct Open<'a> {
     manager: &'a RunnerManagerArgs,
-    /// What was recorded before `triggers` changed.
-    recorded: Option<&'a Evidence>,
+    /// The verified exit that was recorded before `triggers` changed.
+    verified: Option<&'a Evidence>,
     policy: DrainPolicy,
     setting: Option<AssumeSetting>,
 }
@@ -67,17 +67,18 @@ impl RunnerShutdown {
             if let Some(recorded) = recorded {
                 evidence.insert(key.clone(), recorded.clone());
             }
-            let recorded = recorded.filter(|it| it.is_terminated());
-            if recorded.is_none() || repeat {
-                open.insert(key.clone(), (manager, recorded));
+            if repeat || !recorded.is_some_and(Evidence::is_terminated) {
+                // An assumption is not repeated: `GRIT_ASSUME_TERMINATED` is for one run.
+                let verified = recorded.filter(|it| it.is_verified());
+                open.insert(key.clone(), (manager, verified));
             }
         }
         let outcomes = if open.is_empty() {
             Outcomes::new()
         } else {
             let known = configured(&self.shared, diags)?;
-            let open = open.into_iter().map(|(key, (manager, recorded))| {
-                let open = Open::new(&planned, &known, manager, recorded, (&id, subject, start));
+            let open = open.into_iter().map(|(key, (manager, verified))| {
+                let open = Open::new(&planned, &known, manager, verified, (&id, subject, start));
                 (key, open)
             });
             self.run(&known, &planned, open.collect()).await
@@ -139,7 +140,7 @@ impl<'a> Open<'a> {
         planned: &ShutdownState,
         known: &Configured,
         manager: &'a RunnerManagerArgs,
-        recorded: Option<&'a Evidence>,
+        verified: Option<&'a Evidence>,
         (id, subject, start): (&str, Subject, Instant),
     ) -> Self {
         let options = planned.options();
@@ -151,10 +152,10 @@ impl<'a> Open<'a> {
         let retry = known.retry(planned.retry.as_ref_option(), Some(DRAIN_ATTEMPTS));
         let mut policy = options.policy(id, start, planned.timeout(subject), retry);
         policy.wait = planned.waits();
-        if setting.is_some() || recorded.is_some() {
+        if setting.is_some() || verified.is_some() {
             policy.on_unreachable = OnUnreachable::AssumeTerminated;
         }
-        Self { manager, recorded, policy, setting }
+        Self { manager, verified, policy, setting }
     }
 
     /// What `GRIT_ASSUME_TERMINATED` can name this manager by, in an error.
@@ -192,12 +193,12 @@ fn record<'a>(
                 Evidence::in_progress(&drain.snapshot)
             }
             Ok(Drained::AssumedTerminated { attempts, waited, error }) => {
-                if let Some(recorded) = open.recorded {
+                if let Some(verified) = open.verified {
                     tracing::info!(
                         { log_key::MANAGER } = key,
                         "exit was verified before; host unreachable: {error}"
                     );
-                    recorded.clone()
+                    verified.clone()
                 } else {
                     let setting = open.setting.unwrap_or(AssumeSetting::Attribute);
                     drain::assumed_terminated(&key, attempts, waited, &error, setting)
