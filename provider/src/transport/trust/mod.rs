@@ -212,7 +212,9 @@ impl HostTrust {
         self.searched.push(source.to_owned());
         let standard = lookup_name(host.host(), SSH_PORT);
         for (number, line) in known_hosts::parse(text) {
-            let fits = line.hosts.match_name(&self.name);
+            // As in OpenSSH, a key that is revoked for the plain name is also revoked for the name with a port.
+            let fits = line.hosts.match_name(&self.name)
+                || (line.marker == Marker::Revoked && line.hosts.match_name(&standard));
             if !fits && line.marker == Marker::None && line.hosts.match_name(&standard) {
                 self.fallback.push(line.key);
                 continue;

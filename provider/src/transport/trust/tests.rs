@@ -48,6 +48,13 @@ fn known_hosts_verdicts_follow_openssh_rules() {
         ("revoked after plain", format!("h {ED25519}\n@revoked h {ED25519}"), "h", Some(Revoked)),
         ("revoked before plain", format!("@revoked * {ED25519}\nh {ED25519}"), "h", Some(Revoked)),
         ("revoked for others", format!("@revoked g {ED25519}\nh {ED25519}"), "h", None),
+        ("revoked without port", format!("h {ED25519}\n@revoked h {ED25519}"), "h:2222", Some(Revoked)),
+        (
+            "revoked without port, known with port",
+            format!("[h]:2222 {ED25519}\n@revoked h {ED25519}"),
+            "h:2222",
+            Some(Revoked),
+        ),
         ("second key of a type", format!("h {OTHER}\nh {ED25519}"), "h", None),
         ("star", format!("*.example.com {ED25519}"), "a.example.com", None),
         ("question mark", format!("mgr-? {ED25519}"), "mgr-7", None),
