@@ -251,9 +251,8 @@ async fn open_stream(
     let failed = |phase| move |cause| TransportError::at(phase, spec.route.clone(), cause);
     match &spec.via {
         Via::Tcp => {
-            let limit = deadline.cap(limits.tcp);
-            let connected = tokio::time::timeout(limit, tcp::connect(address)).await;
-            let stream = connected.unwrap_or(Err(Cause::TimedOut { limit })).map_err(failed(Phase::Tcp))?;
+            let connected = tcp::connect(address, || deadline.cap(limits.tcp)).await;
+            let stream = connected.map_err(failed(Phase::Tcp))?;
             Ok((Box::new(stream), None))
         }
         Via::Command(arguments) => {

@@ -354,6 +354,8 @@ pub struct Observations {
     pub host_key: Option<String>,
     /// The last lines that a command wrote to its standard error.
     pub stderr: Option<String>,
+    /// The server, a jump host, showed that nothing responds at the address to which it was to connect.
+    pub target_absent: bool,
 }
 
 /// Shows the received bytes as text.
@@ -365,6 +367,7 @@ impl fmt::Debug for Observations {
             .field("banner", &self.banner)
             .field("host_key", &self.host_key)
             .field("stderr", &self.stderr)
+            .field("target_absent", &self.target_absent)
             .finish()
     }
 }

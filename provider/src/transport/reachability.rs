@@ -5,7 +5,10 @@
 
 use std::io::ErrorKind;
 
-use super::error::{Cause, ChannelRefusal, Phase, SharedIoError, TransportError};
+use super::{
+    error::{Cause, ChannelRefusal, Phase, TransportError},
+    ssh::says_unknown_name,
+};
 
 /// The state of a host after a failed connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,13 +28,10 @@ impl TransportError {
     pub fn reachability(&self) -> Reachability {
         let route = &*self.route;
         if route.hop.is_some() {
-            // An error of a jump host. It concerns the runner manager's host only if the jump host could not connect to it.
+            // An error of a jump host. It concerns the runner manager's host only if the jump host showed that nothing responds there.
             let about_manager = route.onward.is_some() && route.onward_hop.is_none();
-            let not_connected = matches!(
-                &self.cause,
-                Cause::TimedOut { .. } | Cause::ChannelRefused { reason: ChannelRefusal::ConnectFailed, .. }
-            );
-            return if about_manager && not_connected { Reachability::Absent } else { Reachability::Unknown };
+            let is_absent = about_manager && self.evidence.target_absent;
+            return if is_absent { Reachability::Absent } else { Reachability::Unknown };
         }
         if route.method.runs_command() && self.evidence.received.is_empty() {
             // The command, an intermediate server, or the host may have failed.
@@ -48,8 +48,9 @@ impl TransportError {
 
     fn reachability_of_cause(&self) -> Reachability {
         match &self.cause {
-            Cause::Resolve(error) if is_temporary(error) => Reachability::Unknown,
-            Cause::Resolve(_) => Reachability::Absent,
+            Cause::Resolve(error) if says_unknown_name(&error.to_string()) => Reachability::Absent,
+            // The name service may have failed.
+            Cause::Resolve(_) => Reachability::Unknown,
             Cause::Network(error) => match error.kind {
                 ErrorKind::ConnectionRefused
                 | ErrorKind::HostUnreachable
@@ -95,12 +96,6 @@ impl TransportError {
     }
 }
 
-/// Whether name resolution failed temporarily: messages of glibc and musl.
-fn is_temporary(error: &SharedIoError) -> bool {
-    let text = error.to_string();
-    ["Temporary failure", "Try again"].iter().any(|words| text.contains(words))
-}
-
 #[cfg(test)]
 mod tests {
     use std::{io, time::Duration};
@@ -137,10 +132,9 @@ mod tests {
         }
         assert_eq!(direct(Phase::Tcp, timed_out()), Reachability::Absent);
         assert_eq!(direct(Phase::Tcp, resolve("Name or service not known")), Reachability::Absent);
-        assert_eq!(
-            direct(Phase::Tcp, resolve("Temporary failure in name resolution")),
-            Reachability::Unknown
-        );
+        for text in ["Temporary failure in name resolution", "System error", "Memory allocation failure"] {
+            assert_eq!(direct(Phase::Tcp, resolve(text)), Reachability::Unknown, "{text}");
+        }
         assert_eq!(direct(Phase::Tcp, network(ErrorKind::PermissionDenied)), Reachability::Unknown);
     }
 
@@ -176,18 +170,24 @@ mod tests {
 
     #[test]
     fn jump_host_failure_leaves_target_presence_unknown() {
-        let at_hop = |onward: Option<&str>, onward_hop, phase, cause| {
+        let of_error = |onward: Option<&str>, onward_hop, phase, cause, target_absent| {
             let onward: Option<HostPort> = onward.map(|name| name.parse().unwrap());
             let route =
                 Route { hop: Some(1), onward, onward_hop, ..Route::example(ConnectionMethod::ProxyJump) };
-            TransportError::at(phase, route, cause).reachability()
+            let mut error = TransportError::at(phase, route, cause);
+            error.evidence.target_absent = target_absent;
+            error.reachability()
         };
+        let at_hop = |onward, onward_hop, phase, cause| of_error(onward, onward_hop, phase, cause, false);
         let failed = || Cause::ChannelRefused { reason: ChannelRefusal::ConnectFailed, text: String::new() };
         let forbidden = || Cause::ChannelRefused { reason: ChannelRefusal::Prohibited, text: String::new() };
         assert_eq!(at_hop(None, None, Phase::Tcp, timed_out()), Reachability::Unknown);
-        assert_eq!(at_hop(Some("hop2"), Some(2), Phase::Channel, failed()), Reachability::Unknown);
-        assert_eq!(at_hop(Some("manager"), None, Phase::Channel, failed()), Reachability::Absent);
-        assert_eq!(at_hop(Some("manager"), None, Phase::Channel, timed_out()), Reachability::Absent);
+        for cause in [failed, timed_out] {
+            assert_eq!(at_hop(Some("manager"), None, Phase::Channel, cause()), Reachability::Unknown);
+            let shown = of_error(Some("manager"), None, Phase::Channel, cause(), true);
+            assert_eq!(shown, Reachability::Absent);
+            assert_eq!(of_error(Some("hop2"), Some(2), Phase::Channel, cause(), true), Reachability::Unknown);
+        }
         assert_eq!(at_hop(Some("manager"), None, Phase::Channel, forbidden()), Reachability::Unknown);
         assert_eq!(
             at_hop(Some("manager"), None, Phase::Call, Cause::Lost("x".into())),

@@ -1,6 +1,7 @@
 //! TCP connections: name resolution, parallel attempts, and socket options.
 
 use std::{
+    collections::VecDeque,
     io,
     net::SocketAddr,
     pin::Pin,
@@ -15,6 +16,7 @@ use tokio::{
 };
 
 use crate::{
+    duration::human,
     log_key,
     transport::{address::HostPort, error::Cause},
 };
@@ -22,11 +24,27 @@ use crate::{
 /// The delay before the next address is tried in parallel (RFC 8305).
 const HEAD_START: Duration = Duration::from_millis(250);
 
-/// Connects to the first address of the host that accepts the connection. Has no time limit.
-pub(crate) async fn connect(address: &HostPort) -> Result<QuickAck, Cause> {
-    let found = tokio::net::lookup_host((address.host(), address.port())).await;
-    let mut waiting: std::collections::VecDeque<SocketAddr> =
-        found.map_err(|error| Cause::Resolve(error.into()))?.collect();
+/// Connects to the first address of the host that accepts the connection.
+///
+/// `limit` is the limit of the name resolution, and then that of the connection: a name service that does not respond says nothing about the
+/// host.
+pub(crate) async fn connect(address: &HostPort, limit: impl Fn() -> Duration) -> Result<QuickAck, Cause> {
+    let lookup = tokio::net::lookup_host((address.host(), address.port()));
+    let found = resolved(lookup, limit()).await?.collect();
+    let limit = limit();
+    tokio::time::timeout(limit, connect_any(found)).await.unwrap_or(Err(Cause::TimedOut { limit }))
+}
+
+async fn resolved<T>(lookup: impl Future<Output = io::Result<T>>, limit: Duration) -> Result<T, Cause> {
+    let found = tokio::time::timeout(limit, lookup).await.unwrap_or_else(|_| {
+        let problem = format!("the name service did not respond within {}", human(limit));
+        Err(io::Error::new(io::ErrorKind::TimedOut, problem))
+    });
+    found.map_err(|error| Cause::Resolve(error.into()))
+}
+
+/// Connects to the first of these addresses that accepts the connection. Has no time limit.
+async fn connect_any(mut waiting: VecDeque<SocketAddr>) -> Result<QuickAck, Cause> {
     let mut trying = FuturesUnordered::new();
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the host name has no IP address");
     loop {
@@ -99,5 +117,24 @@ impl AsyncWrite for QuickAck {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.0).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::transport::{
+        Reachability, Route,
+        error::{Phase, TransportError},
+        settings::ConnectionMethod,
+    };
+
+    #[tokio::test(start_paused = true)]
+    async fn silent_name_service_is_not_an_absent_host() {
+        let silent = std::future::pending::<io::Result<()>>();
+        let cause = resolved(silent, Duration::from_secs(10)).await.unwrap_err();
+        assert_eq!(cause.to_string(), "the name service did not respond within 10s");
+        let error = TransportError::at(Phase::Tcp, Route::example(ConnectionMethod::Direct), cause);
+        assert_eq!(error.reachability(), Reachability::Unknown);
     }
 }

@@ -109,6 +109,36 @@ async fn manager_unreachable_from_jump_host_is_an_error() {
     insta::assert_snapshot!("jump_host_unreachable_target", message);
 }
 
+/// A host that is treated as terminated loses its jobs, so a failure of the jump host must not count as one of the manager.
+#[tokio::test]
+async fn manager_is_absent_only_if_responding_jump_host_shows_it() {
+    let topology = Topology::new(Method::Jump);
+    let options = SshOptions { connect_timeout: Some(Duration::from_secs(18)), ..topology.options() };
+    let connector = Connector::new(options);
+    let failure = async |address: &str| {
+        let target = Target { address: address.parse().unwrap(), ..topology.target() };
+        soon(connector.client(target).check_status()).await.unwrap_err()
+    };
+    let nobody = grit_tests::sshd::free_address().unwrap().to_string();
+    for error in futures::future::join_all((0..5).map(|_| failure(&nobody))).await {
+        assert!(error.is_absent(), "refused: {error:?}");
+    }
+    let error = failure("no-such-host.invalid:22").await;
+    let says_temporary = format!("{error:?}").contains("Temporary failure");
+    assert_eq!(error.is_absent(), !says_temporary, "unknown name: {error:?}");
+
+    let queue = crate::phase_timeouts::silence(&topology.fixture.sshd);
+    let silent = topology.target().address.to_string();
+    let error = failure(&silent).await;
+    assert!(error.is_absent() && error.time_limit().is_some(), "no response: {error:?}");
+    topology.bastions[0].0.freeze();
+    let error = failure(&silent).await;
+    assert!(!error.is_absent() && error.time_limit().is_some(), "frozen jump host: {error:?}");
+    topology.bastions[0].0.thaw();
+    drop(queue);
+    topology.fixture.sshd.thaw();
+}
+
 #[tokio::test]
 async fn manager_name_unknown_to_jump_host_is_an_error() {
     let topology = Topology::new(Method::Jump);

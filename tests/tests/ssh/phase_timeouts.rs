@@ -53,16 +53,21 @@ async fn given_up(connector: &Connector, target: Target, phase: Phase, limit: Du
     error
 }
 
-/// A stopped listener with a full accept queue: the kernel does not respond to further SYNs.
-#[tokio::test]
-async fn tcp_connect_times_out() {
-    let fixture = Fixture::new();
-    fixture.sshd.freeze();
+/// Stops a server and fills its accept queue: the kernel does not respond to further SYNs.
+pub(crate) fn silence(sshd: &Sshd) -> Vec<TcpStream> {
+    sshd.freeze();
     let mut queue = Vec::new();
-    while let Ok(stream) = TcpStream::connect_timeout(&fixture.sshd.address(), Duration::from_millis(500)) {
+    while let Ok(stream) = TcpStream::connect_timeout(&sshd.address(), Duration::from_millis(500)) {
         queue.push(stream);
         assert!(queue.len() < 10_000, "the queue of the listener has no end");
     }
+    queue
+}
+
+#[tokio::test]
+async fn tcp_connect_times_out() {
+    let fixture = Fixture::new();
+    let queue = silence(&fixture.sshd);
     let error = given_up(&Connector::new(options(&fixture)), fixture.target(), Phase::Tcp, THIRD).await;
     insta::assert_snapshot!("tcp_timeout", fixture.message(&error));
     drop(queue);

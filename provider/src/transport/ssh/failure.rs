@@ -72,6 +72,32 @@ pub(super) fn of_disconnect(message: &str) -> Cause {
     }
 }
 
+/// Whether the name service reported that a name or its address does not exist: messages of glibc, musl and the BSDs.
+pub(crate) fn says_unknown_name(text: &str) -> bool {
+    [
+        "Name or service not known",
+        "No address associated with",
+        "Name does not resolve",
+        "Name has no usable address",
+        "nodename nor servname provided",
+    ]
+    .iter()
+    .any(|words| text.contains(words))
+}
+
+/// Whether the text of an SSH server that could not connect to a host (`SSH_OPEN_CONNECT_FAILED`) is about that host. All other texts can be
+/// about the server: its name service, its resources, its firewall.
+pub(super) fn says_host_absent(text: &str) -> bool {
+    let network = [
+        "Connection refused",
+        "No route to host",
+        "Host is unreachable",
+        "Network is unreachable",
+        "timed out",
+    ];
+    says_unknown_name(text) || network.iter().any(|words| text.contains(words))
+}
+
 pub(super) fn channel_refusal(reason: &ChannelOpenFailure) -> ChannelRefusal {
     match reason {
         ChannelOpenFailure::AdministrativelyProhibited => ChannelRefusal::Prohibited,
@@ -100,6 +126,19 @@ fn names_ssh2(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_texts_about_target_report_it_absent() {
+        for text in
+            ["Connection refused", "No route to host", "Connection timed out", "Name or service not known"]
+        {
+            assert!(says_host_absent(text), "{text}");
+        }
+        let about_server = ["", "open failed", "Temporary failure in name resolution", "Too many open files"];
+        for text in about_server.iter().chain(&["Permission denied", "Cannot assign requested address"]) {
+            assert!(!says_host_absent(text), "{text}");
+        }
+    }
 
     fn limits() -> Limits {
         Limits::new(None, None, None)

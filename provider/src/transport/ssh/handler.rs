@@ -14,7 +14,10 @@ use russh::{
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use super::{failure, host_certificate};
+use super::{
+    failure::{self, says_host_absent},
+    host_certificate,
+};
 use crate::transport::{
     address::HostPort,
     error::{Cause, HostKeyRefusal, Observations},
@@ -38,6 +41,8 @@ struct Seen {
     host_key: Option<HostKey>,
     banner: Option<String>,
     refusals: VecDeque<String>,
+    /// The number of refusals whose text does not say that the target is absent.
+    other_refusals: u64,
     end: Option<End>,
 }
 
@@ -74,6 +79,11 @@ impl Observed {
             }
         };
         tokio::time::timeout(wait, taken).await.ok()
+    }
+
+    /// The number of refused channels so far whose text does not say that nothing responds at the target.
+    pub(super) fn other_refusals(&self) -> u64 {
+        self.seen().other_refusals
     }
 
     pub(super) fn add_to(&self, evidence: &mut Observations) {
@@ -162,6 +172,9 @@ impl client::Handler for Handler {
         let mut seen = self.observed.seen();
         if seen.refusals.len() >= 64 {
             seen.refusals.pop_front(); // nobody asked for them
+        }
+        if !says_host_absent(text) {
+            seen.other_refusals += 1;
         }
         seen.refusals.push_back(text.to_owned());
         drop(seen);

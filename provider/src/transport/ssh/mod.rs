@@ -15,6 +15,7 @@ mod session;
 
 pub(crate) use agent::Agent;
 pub(crate) use auth::Credential;
+pub(crate) use failure::says_unknown_name;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) use keys::{KdfLimits, load_within as load_key_within};
 pub(crate) use keys::{PrivateKey, load_certificate, read_certificate};

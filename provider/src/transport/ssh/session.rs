@@ -24,7 +24,7 @@ use crate::{
     log_key,
     transport::{
         address::{HostPort, WrapperAddress},
-        error::{Cause, Phase, Route, TransportError},
+        error::{Cause, ChannelRefusal, Phase, Route, TransportError},
         handshakes::HostPermit,
         limits::{Deadline, Limits},
         stream::{BoxStream, ByteStream, RecordingStream, Transcript},
@@ -35,6 +35,8 @@ use crate::{
 
 /// russh reads each packet in two parts. A buffer saves system calls: one read for all packets that have arrived.
 const READ_BUFFER: usize = 4 << 10;
+/// The time in which a jump host must respond after it could not connect.
+const PING_TIMEOUT: Duration = Duration::from_secs(5);
 /// The time for a regular disconnect.
 const DISCONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -182,6 +184,7 @@ impl Session {
         deadline: Deadline,
     ) -> Result<(BoxStream, Transcript), TransportError> {
         let limit = deadline.cap(self.limits.channel);
+        let other_refusals = self.observed.other_refusals();
         let opened = tokio::time::timeout(limit, self.open_unlimited(to)).await;
         self.release_permit();
         match opened.unwrap_or(Err(Cause::TimedOut { limit })) {
@@ -191,8 +194,35 @@ impl Session {
                 let stream = RecordingStream::new(channel.into_stream(), transcript.clone(), end);
                 Ok((Box::new(stream), transcript))
             }
-            Err(cause) => Err(self.failure(Phase::Channel, cause).await),
+            Err(cause) => {
+                let target_absent = self.shows_target_absent(&cause, other_refusals, deadline).await;
+                let mut error = self.failure(Phase::Channel, cause).await;
+                error.evidence.target_absent = target_absent;
+                Err(error)
+            }
         }
+    }
+
+    /// Whether a failed connection from this jump host shows that nothing responds at its target. `other_refusals`: the count before.
+    ///
+    /// The jump host must respond to a request after the failure. It processes requests in order, so it has then resolved the host name: OpenSSH's
+    /// server does nothing else meanwhile. A refusal must have a text that is about the target. Texts have no channel number, so those of
+    /// all channels since then must be. russh has reported the text of a refusal before it reports the response to a later request.
+    async fn shows_target_absent(&self, cause: &Cause, other_refusals: u64, deadline: Deadline) -> bool {
+        let is_failed_connection = matches!(
+            cause,
+            Cause::TimedOut { .. } | Cause::ChannelRefused { reason: ChannelRefusal::ConnectFailed, .. }
+        );
+        let Some(handle) = self.handle.as_ref().filter(|_| self.route.hop.is_some() && is_failed_connection)
+        else {
+            return false;
+        };
+        let pinged = tokio::time::timeout(deadline.cap(PING_TIMEOUT), handle.send_ping()).await;
+        // russh also reports a success when the session ends meanwhile.
+        matches!(pinged, Ok(Ok(())))
+            && tokio::time::timeout(REASON_WAIT, self.observed.ended().cancelled()).await.is_err()
+            && !self.is_closed()
+            && (matches!(cause, Cause::TimedOut { .. }) || self.observed.other_refusals() == other_refusals)
     }
 
     /// Why the session ended, if it did. Waits a moment: the reason arrives after the end of the stream.
