@@ -321,8 +321,11 @@ fn policies() -> impl Strategy<Value = Policy> {
     (
         prop::sample::select(vec![RestartWhen::Never, RestartWhen::OnFailure, RestartWhen::Always]),
         any::<bool>(),
+        // Shorter and longer than the wait for a handler.
+        prop::sample::select(vec![Policy::START_GRACE, 3 * Policy::HANDLER_WAIT]),
     )
-        .prop_map(|(when, leave_when_stopped)| Policy {
+        .prop_map(|(when, leave_when_stopped, start_grace)| Policy {
+            start_grace,
             restart: Restart { when, ..Restart::default() },
             leave_when_stopped,
             ..Policy::default()

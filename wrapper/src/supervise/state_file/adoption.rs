@@ -125,7 +125,7 @@ fn adopted(times: &Times, child: ChildInfo, stop: Option<SavedStop>, policy: &Po
         None if stop.mode == Mode::Forceful => Phase::Spacing { until: times.now + policy.signal_spacing },
         // SIGQUIT may have been sent. A second one is harmless; without one the runner would never exit.
         None => Phase::Holding {
-            until: times.now + policy.handler_wait,
+            until: times.now.max(child.started + policy.start_grace) + policy.handler_wait,
             quit_sent_at: saved.quit_sent_at.map(|at| times.past(at)),
         },
     };
