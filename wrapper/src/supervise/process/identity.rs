@@ -2,6 +2,10 @@
 
 use std::{fs, io, os::unix::fs::MetadataExt};
 
+use rustix::{
+    io::Errno,
+    process::{Pid, test_kill_process},
+};
 use serde::{Deserialize, Serialize};
 
 use super::{marker::Marker, stat::Process};
@@ -59,9 +63,23 @@ impl Identity {
     }
 
     /// Whether the process with this PID is this process, and is running.
-    pub fn is_alive(&self) -> bool {
-        let is_same = |now: Process| now.start_ticks == self.start_ticks && !now.has_ended();
-        Process::of(self.pid).is_some_and(is_same) && self.is_of_this_boot()
+    /// Fails if this cannot be read, for example because `/proc` is mounted with `hidepid`: the process may be running.
+    pub fn is_alive(&self) -> io::Result<bool> {
+        if boot_id()? != self.boot {
+            return Ok(false);
+        }
+        if let Some(now) = Process::of(self.pid) {
+            return Ok(now.start_ticks == self.start_ticks && !now.has_ended());
+        }
+        let pid = i32::try_from(self.pid).ok().and_then(Pid::from_raw);
+        match pid.map(test_kill_process) {
+            None | Some(Err(Errno::SRCH)) => Ok(false),
+            // With EPERM it exists, too.
+            Some(Ok(()) | Err(_)) => Err(io::Error::other(format!(
+                "process {} exists, but /proc/{0}/stat cannot be read, so it is unknown whether it is the runner",
+                self.pid
+            ))),
+        }
     }
 }
 
@@ -107,9 +125,9 @@ mod tests {
     #[test]
     fn identity_needs_same_start_time_and_boot() {
         let me = Identity::of(std::process::id()).unwrap();
-        assert!(me.is_alive());
-        assert!(!Identity { start_ticks: me.start_ticks + 1, ..me.clone() }.is_alive());
-        assert!(!Identity { boot: "another".to_owned(), ..me }.is_alive());
+        assert!(me.is_alive().unwrap());
+        assert!(!Identity { start_ticks: me.start_ticks + 1, ..me.clone() }.is_alive().unwrap());
+        assert!(!Identity { boot: "another".to_owned(), ..me }.is_alive().unwrap());
         assert_eq!(Program::of(std::process::id()).unwrap(), Program::of(std::process::id()).unwrap());
         assert!(Identity::of(u32::MAX).is_err());
     }

@@ -85,7 +85,7 @@ impl LinuxChild {
     pub fn adopt(identity: &Identity) -> io::Result<Option<Self>> {
         match hold(identity.pid) {
             // Checked after opening the pidfd: from then on the PID cannot be reused.
-            Ok((pid, pidfd)) if identity.is_alive() => {
+            Ok((pid, pidfd)) if identity.is_alive()? => {
                 let identity = identity.clone();
                 let leftovers = LeftoverProcesses::of_earlier(identity.clone());
                 Ok(Some(Self {

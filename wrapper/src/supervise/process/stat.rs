@@ -173,7 +173,7 @@ mod tests {
         }
         assert!(!of().has_ended() && !of().is_ending() && of().exit().is_none(), "{:?}", of());
         let pid = python.id();
-        assert!(crate::supervise::process::Identity::of(pid).unwrap().is_alive());
+        assert!(crate::supervise::process::Identity::of(pid).unwrap().is_alive().unwrap());
         python.kill().unwrap();
         while !Process::of(pid).unwrap().has_ended() {
             std::thread::yield_now();

@@ -36,7 +36,7 @@ impl Saved {
     /// After an error, it is unknown whether the child is running.
     pub async fn find(self, policy: &Policy, command: &CommandLine) -> io::Result<Found> {
         let child = match &self.child {
-            Some(child) if child.is_runner().await => LinuxChild::adopt(&child.identity)?,
+            Some(child) if child.is_runner().await? => LinuxChild::adopt(&child.identity)?,
             _ => None,
         };
         if let (Some(saved), Some(_)) = (&self.child, &child)
@@ -134,10 +134,10 @@ fn adopted(times: &Times, child: ChildInfo, stop: Option<SavedStop>, policy: &Po
 
 impl SavedChild {
     /// Whether this process is a running runner. A child at the exec barrier exits or becomes the runner soon.
-    async fn is_runner(&self) -> bool {
+    async fn is_runner(&self) -> io::Result<bool> {
         let give_up = Instant::now() + BARRIER_LIMIT;
         while let Some(barrier) = self.barrier
-            && self.identity.is_alive()
+            && self.identity.is_alive()?
             && Program::of(self.identity.pid).ok() == Some(barrier)
             && Instant::now() < give_up
         {
