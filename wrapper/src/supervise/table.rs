@@ -60,6 +60,7 @@ impl Supervision {
         let is_exit = matches!(event, Event::Exited(_));
         let is_spawn = matches!(event, Event::Spawned(_));
         let is_start = matches!(event, Event::Start);
+        let is_cancel = matches!(event, Event::Cancel(_));
         let is_after_backoff = matches!((&state, &event), (State::Backoff { .. }, Event::Tick));
         // A request that joins a stop for the wrapper's shutdown also stops the child for the next wrapper.
         let is_for_shutdown = self.revive || state.stop().is_some_and(|stop| stop.id == StopId::Signal);
@@ -86,6 +87,10 @@ impl Supervision {
         self.state = state;
         if is_start && answer == Ok(Answer::Done) {
             self.forget_failures();
+        }
+        if is_cancel && answer == Ok(Answer::Done) {
+            // No child was stopped for the shutdown of an earlier wrapper any more.
+            self.revive = false;
         }
         if is_spawn {
             self.stable_at = (self.failures > 0).then(|| now + context.policy.restart.stable_after);

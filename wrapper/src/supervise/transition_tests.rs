@@ -163,6 +163,19 @@ fn interrupted_wrapper_stop_restarts_runner() {
     assert!(matches!(ended.state, State::Exited { .. }));
 }
 
+/// Nothing restarts the child later: the stop of the earlier wrapper is over.
+#[test]
+fn cancel_of_interrupted_wrapper_stop_keeps_restart_policy() {
+    let now = Instant::now();
+    let policy = Policy::default();
+    let (_, state) = states(now).into_iter().find(|(name, _)| *name == "holding").unwrap();
+    let adopted = Supervision { state, revive: true, ..Supervision::default() };
+    let cancelled = adopted.with(Event::Cancel(None), now, &policy);
+    assert_eq!(cancelled.answer, Ok(Answer::Done));
+    let ended = cancelled.next.with(Event::Exited(Exit::Unknown), now, &policy).next;
+    assert!(matches!(ended.state, State::Exited { .. }), "{:?}", ended.state);
+}
+
 #[test]
 fn crash_loop_is_reported_until_child_is_stable() {
     let policy = on_failure();
