@@ -149,12 +149,13 @@ impl<P: Platform, C: Callbacks> Task<P, C> {
             let (event, reply) = match self.wait().await {
                 Wake::Event(event) => (event, None),
                 Wake::Command(Command::Event(event, reply)) => (event, Some(reply)),
-                Wake::Command(Command::Detach(reply)) if self.writer.has_file() => {
-                    let _gone = reply.send(Ok(Answer::Done));
-                    return Outcome::Detached;
-                }
                 Wake::Command(Command::Detach(reply)) => {
-                    let _gone = reply.send(Err(Refusal::NoStateFile));
+                    let ready = self.prepare_detach().await;
+                    let is_ready = ready.is_ok();
+                    let _gone = reply.send(ready.map(|()| Answer::Done));
+                    if is_ready {
+                        return Outcome::Detached;
+                    }
                     continue;
                 }
                 Wake::Command(Command::Ping(reply)) => {
@@ -356,6 +357,15 @@ impl<P: Platform, C: Callbacks> Task<P, C> {
         let pid = child.pid();
         self.child = Some(child);
         Ok(pid)
+    }
+
+    /// Ensures that the state file exists and is up to date: the next wrapper knows nothing else.
+    async fn prepare_detach(&mut self) -> Result<(), Refusal> {
+        if !self.writer.has_file() {
+            return Err(Refusal::NoStateFile);
+        }
+        self.writer.check_file().await;
+        self.writer.save(SAVE_LIMIT, self.saved()).await.map_err(|_| Refusal::StateNotSaved)
     }
 
     /// A failed write is retried later.

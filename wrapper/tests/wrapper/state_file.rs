@@ -173,6 +173,29 @@ async fn unwritable_state_file_blocks_start_but_not_drain() {
     assert_eq!(second.client().await.status().await.0, Status::InShutdown, "the drain was lost");
 }
 
+/// The next wrapper would not know of the drain.
+#[tokio::test]
+async fn sigusr1_with_unwritable_state_file_keeps_wrapper() {
+    let mut wrapper = Start::new().flags(&["--start-grace=0s"]).child(&["--ignore-quit"]);
+    wrapper.recorded("ready").await;
+    let in_the_way = wrapper.path("w.sock.state.new");
+    fs::create_dir(&in_the_way).unwrap();
+    wrapper.client().await.graceful().await;
+    wrapper.recorded("ready QUIT").await;
+    wrapper.signal(Signal::USR1);
+    eventually("the reason", async || {
+        let log = wrapper.read("log");
+        if log.contains("the next wrapper would not learn of the latest changes") { Ok(()) } else { Err(log) }
+    })
+    .await;
+    assert_eq!(wrapper.client().await.status().await.0, Status::InShutdown);
+    fs::remove_dir(&in_the_way).unwrap();
+    wrapper.signal(Signal::USR1);
+    assert_eq!(wrapper.ended().await.code(), Some(0));
+    let next = Start::again(wrapper.into_folder()).flags(&["--start-grace=0s"]).child(&[]);
+    assert_eq!(next.client().await.status().await.0, Status::InShutdown, "the drain was lost");
+}
+
 /// Two units of which one is a copy: their sockets differ, but their state file is the same.
 #[tokio::test]
 async fn second_wrapper_does_not_use_locked_state_file() {
