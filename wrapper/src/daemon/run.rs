@@ -140,8 +140,8 @@ async fn supervise(settings: &Settings, mut passed: InheritedSockets) -> Result<
             task = task.resume(found.supervision, found.child, found.pending);
         }
     }
-    warn_of_other_runners(&command, &supervisor);
     let supervision = tokio::spawn(task.run());
+    warn_of_other_runners(command, &supervisor).await;
     let mut tasks = Tasks::default();
     tasks.spawn(SIGNALS, signals.forward(supervisor.clone(), settings.drain_timeout));
     tasks.spawn(ORPHANS, orphans::collect(child_ended));
@@ -212,9 +212,17 @@ const NOT_INHERITED: [&str; 6] =
     ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES"];
 
 /// An unsupervised runner, or the runner of another wrapper, could have the same configuration. A drain would stop only one of the two.
-fn warn_of_other_runners(command: &CommandLine, supervisor: &Handle) {
-    let adopted = supervisor.now().state.child().map(|child| child.pid);
-    for pid in process::running(command).into_iter().filter(|pid| Some(*pid) != adopted) {
+///
+/// The kernel can hold back the command line of a process whose file system does not respond. Then there is no warning: the adopted runner is
+/// supervised already, and the first start must not wait.
+async fn warn_of_other_runners(command: CommandLine, supervisor: &Handle) {
+    let search = tokio::task::spawn_blocking(move || process::running(&command));
+    let Ok(Ok(found)) = timeout(OTHER_RUNNERS_LIMIT, search).await else {
+        warn!("cannot check in time whether another process runs the same command");
+        return;
+    };
+    let ours = supervisor.now().state.child().map(|child| child.pid);
+    for pid in found.into_iter().filter(|pid| Some(*pid) != ours) {
         warn!(
             { key::PID } = pid,
             "another process runs the same command. If both use the same configuration, both accept jobs, \
@@ -223,6 +231,9 @@ fn warn_of_other_runners(command: &CommandLine, supervisor: &Handle) {
         );
     }
 }
+
+/// How long the first start waits for the search for other runners.
+const OTHER_RUNNERS_LIMIT: Duration = Duration::from_secs(1);
 
 /// How long clients wait for the first start.
 const BOOT_LIMIT: Duration = Duration::from_secs(1);
