@@ -72,8 +72,8 @@ impl Subject {
         let timeout = self.timeout();
         match self {
             Self::Drain => format!(
-                "Apply again to continue waiting. For longer drains, raise `{timeout}` and apply this change first. To abort the remaining \
-                 jobs, set `on_timeout = \"force\"` and apply this change."
+                "Apply again to continue waiting. To abort the remaining jobs, run `grit-wrapper drain --force --wait` on the host, then apply \
+                 again. For longer drains, raise `{timeout}` and apply while the runner manager is in the configuration."
             ),
             Self::ShutdownCreate | Self::ShutdownUpdate | Self::Action => format!(
                 "Apply again to continue waiting. For longer drains, raise `{timeout}`. To abort the remaining jobs, set \
