@@ -28,8 +28,8 @@ pub struct ProviderArgs {
 pub(crate) fn schema() -> Schema {
     let attributes = attribute_map! {
         ssh: ssh::schema =>
-            "Connection settings for the runner managers. **A value in this object overrides the value of a runner manager**. \
-             Environment variables are used for values that neither sets.",
+            "Connection settings for the runner managers. **A value in this object overrides the value of a runner manager**, \
+             and so does an environment variable, which is used for values that this object does not set.",
         retry: object(RetryArgs::attributes("see the resources")) =>
             "Retries of failed connections. `retry` of a resource takes precedence.",
         max_parallel: number => &format!(
