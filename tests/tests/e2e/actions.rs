@@ -126,6 +126,12 @@ fn drain_action_reports_jobs_and_start_action_restarts() {
     let run = Run::from(session.wait(PATIENCE)).succeeded();
     assert_eq!(run.warnings(), []);
     let lines = progress(&run);
+    assert!(
+        lines
+            .iter()
+            .any(|line| line.contains(": draining, 1 job left") || line.contains(": draining, 2 jobs left")),
+        "{lines:?}"
+    );
     for (name, host) in [("blue", &blue_host), ("green", &green_host)] {
         assert!(
             lines.iter().any(|line| line.starts_with(&format!("{name}: the runner exited after "))),
