@@ -195,7 +195,9 @@ fn is_http_url(text: &str) -> bool {
 
 pub(crate) fn option_attributes() -> Attributes {
     let guard = attribute_map! {
-        peers: required_managers => "Other runner managers, by key. The runner manager to drain does not count, and two keys of one runner manager count once.",
+        peers: required_managers =>
+            "Other runner managers, by key. The runner manager to drain does not count, and two keys of one runner manager count \
+             once.",
         min_healthy: number =>
             "Minimum number of healthy peers. Default 1. It must not exceed the number of peers. A peer counts as healthy when its \
              wrapper reports `running`, no drain of the peer was requested, and the same apply does not drain it. To require a level \

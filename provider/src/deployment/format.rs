@@ -45,18 +45,16 @@ pub(super) fn read(text: &[u8]) -> Result<Dynamic, FormatError> {
     // First, because outputs can have the names of members of the other formats. Each of those has a member that is not an object with `value`.
     let are_outputs =
         document.values().all(|member| matches!(member, Dynamic::Object(it) if it.contains_key("value")));
-    let has = |name: &str| !are_outputs && document.contains_key(name);
-    if has("encrypted_data") {
+    let has = |name: &str| document.contains_key(name);
+    let described = if are_outputs {
+        Some(document)
+    } else if has("encrypted_data") {
         return Err(FormatError::Encrypted);
-    }
-    if has("planned_values") || has("resource_changes") {
+    } else if has("planned_values") || has("resource_changes") {
         return Err(FormatError::Plan);
-    }
-    let described = if has("format_version") {
+    } else if has("format_version") {
         // A state without objects and outputs has no values.
         take(&mut document, "values").map(|mut values| take(&mut values, "outputs").unwrap_or_default())
-    } else if are_outputs {
-        Some(document)
     } else if let Some(version) = document.get("version") {
         match version {
             Dynamic::Number(version) if version.as_i64() == Some(4) => {}
