@@ -251,7 +251,7 @@ async fn open_stream(
     let failed = |phase| move |cause| TransportError::at(phase, spec.route.clone(), cause);
     match &spec.via {
         Via::Tcp => {
-            let connected = tcp::connect(address, || deadline.cap(limits.tcp)).await;
+            let connected = tcp::connect(address, limits.tcp, deadline).await;
             let stream = connected.map_err(failed(Phase::Tcp))?;
             Ok((Box::new(stream), None))
         }

@@ -18,7 +18,7 @@ use tokio::{
 use crate::{
     duration::human,
     log_key,
-    transport::{address::HostPort, error::Cause},
+    transport::{address::HostPort, error::Cause, limits::Deadline},
 };
 
 /// The delay before the next address is tried in parallel (RFC 8305).
@@ -26,12 +26,16 @@ const HEAD_START: Duration = Duration::from_millis(250);
 
 /// Connects to the first address of the host that accepts the connection.
 ///
-/// `limit` is the limit of the name resolution, and then that of the connection: a name service that does not respond says nothing about the
-/// host.
-pub(crate) async fn connect(address: &HostPort, limit: impl Fn() -> Duration) -> Result<QuickAck, Cause> {
+/// The name resolution and the connection have this limit each, until the deadline: a name service that does not respond says nothing about
+/// the host.
+pub(crate) async fn connect(
+    address: &HostPort,
+    limit: Duration,
+    deadline: Deadline,
+) -> Result<QuickAck, Cause> {
     let lookup = tokio::net::lookup_host((address.host(), address.port()));
-    let found = resolved(lookup, limit()).await?.collect();
-    let limit = limit();
+    let found = resolved(lookup, deadline.cap(limit)).await?.collect();
+    let limit = deadline.cap(limit);
     tokio::time::timeout(limit, connect_any(found)).await.unwrap_or(Err(Cause::TimedOut { limit }))
 }
 

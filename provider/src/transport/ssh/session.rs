@@ -220,14 +220,20 @@ impl Session {
         let pinged = tokio::time::timeout(deadline.cap(PING_TIMEOUT), handle.send_ping()).await;
         // russh also reports a success when the session ends meanwhile.
         matches!(pinged, Ok(Ok(())))
-            && tokio::time::timeout(REASON_WAIT, self.observed.ended().cancelled()).await.is_err()
-            && !self.is_closed()
+            && !self.ends().await
             && (matches!(cause, Cause::TimedOut { .. }) || self.observed.other_refusals() == other_refusals)
     }
 
-    /// Why the session ended, if it did. Waits a moment: the reason arrives after the end of the stream.
+    /// Whether the session has ended. Waits a moment: the reason arrives after the end of the stream.
+    async fn ends(&self) -> bool {
+        tokio::time::timeout(REASON_WAIT, self.observed.ended().cancelled()).await.is_ok()
+    }
+
+    /// Why the session ended, if [it did](Self::ends).
     pub(crate) async fn close_reason(&self, phase: Phase) -> Option<TransportError> {
-        tokio::time::timeout(REASON_WAIT, self.observed.ended().cancelled()).await.ok()?;
+        if !self.ends().await {
+            return None;
+        }
         let cause = self.observed.end_cause(&self.limits);
         Some(self.failure(phase, cause).await)
     }
@@ -247,7 +253,7 @@ impl Session {
                 Err(Cause::ChannelRefused { reason, text: text.unwrap_or_default() })
             }
             Err(error) => {
-                if tokio::time::timeout(REASON_WAIT, self.observed.ended().cancelled()).await.is_ok() {
+                if self.ends().await {
                     return Err(self.observed.end_cause(&self.limits));
                 }
                 Err(failure::of_session(&error, &self.limits))
