@@ -145,13 +145,18 @@ fn callback_count_is_limited() {
     }
 }
 
+/// The state of the wrapper after one that was killed during its shutdown.
+fn interrupted(state: &str, now: Instant) -> Supervision {
+    let (_, state) = states(now).into_iter().find(|(name, _)| *name == state).unwrap();
+    Supervision { state, revive: true, ..Supervision::default() }
+}
+
 /// The wrapper received SIGTERM, and was killed before its child had exited: the next wrapper starts a child.
 #[test]
 fn interrupted_wrapper_stop_restarts_runner() {
     let now = Instant::now();
     let policy = Policy::default();
-    let (_, state) = states(now).into_iter().find(|(name, _)| *name == "draining").unwrap();
-    let adopted = Supervision { state, revive: true, ..Supervision::default() };
+    let adopted = interrupted("draining", now);
     let ended = adopted.clone().with(Event::Exited(Exit::Unknown), now, &policy);
     let again = ended.next.with(Event::Tick, now, &policy);
     assert_eq!(again.effects, [Effect::Spawn]);
@@ -168,8 +173,7 @@ fn interrupted_wrapper_stop_restarts_runner() {
 fn cancel_of_interrupted_wrapper_stop_keeps_restart_policy() {
     let now = Instant::now();
     let policy = Policy::default();
-    let (_, state) = states(now).into_iter().find(|(name, _)| *name == "holding").unwrap();
-    let adopted = Supervision { state, revive: true, ..Supervision::default() };
+    let adopted = interrupted("holding", now);
     let cancelled = adopted.with(Event::Cancel(None), now, &policy);
     assert_eq!(cancelled.answer, Ok(Answer::Done));
     let ended = cancelled.next.with(Event::Exited(Exit::Unknown), now, &policy).next;
