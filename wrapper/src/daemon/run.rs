@@ -213,8 +213,8 @@ const NOT_INHERITED: [&str; 6] =
 
 /// An unsupervised runner, or the runner of another wrapper, could have the same configuration. A drain would stop only one of the two.
 ///
-/// The kernel can hold back the command line of a process whose file system does not respond. Then there is no warning: the adopted runner is
-/// supervised already, and the first start must not wait.
+/// The kernel can hold back the command line of a process whose file system does not respond. Then the search is given up: the first start must not
+/// wait for it.
 async fn warn_of_other_runners(command: CommandLine, supervisor: &Handle) {
     let search = tokio::task::spawn_blocking(move || process::running(&command));
     let Ok(Ok(found)) = timeout(OTHER_RUNNERS_LIMIT, search).await else {

@@ -359,7 +359,7 @@ impl<P: Platform, C: Callbacks> Task<P, C> {
         Ok(pid)
     }
 
-    /// Ensures that the state file exists and is up to date: the next wrapper knows nothing else.
+    /// Ensures that the state file exists and is up to date: the next wrapper reads nothing else.
     async fn prepare_detach(&mut self) -> Result<(), Refusal> {
         if !self.writer.has_file() {
             return Err(Refusal::NoStateFile);

@@ -191,7 +191,7 @@ fn run_one(job: &Job, options: &Options, environment: &[(&'static str, PathBuf)]
     drop(command);
     let (mut hangs, mut cpu) = (false, Duration::ZERO);
     let status = loop {
-        // Until somebody waits for it, also an exited process has this file.
+        // A process that has exited has this file until its parent has waited for it.
         cpu = cpu_time(child.id()).unwrap_or(cpu);
         if let Some(status) = child.try_wait().context("cannot wait for the process")? {
             break status;
