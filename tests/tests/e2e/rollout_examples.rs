@@ -1,6 +1,6 @@
 //! The examples of `examples/rollouts/`, applied unmodified as their READMEs describe. The order is read from the event log of the hosts.
 
-use std::{fs, path::Path, time::Duration};
+use std::{fs, path::Path, thread::JoinHandle, time::Duration};
 
 use grit_tests::{
     lab::{
@@ -8,7 +8,7 @@ use grit_tests::{
         checks::violations,
         event::{Event, What},
         host::{HostSpec, ssh},
-        queue::Load,
+        queue::{JobState, Load},
     },
     lab_provider::instance::CLOUD,
     poll,
@@ -17,6 +17,9 @@ use grit_tests::{
     terraform::{Run, Workspace},
 };
 use serde_json::{Map, Value as Json, json};
+
+/// How long an apply may take to begin a drain.
+const DRAIN_LIMIT: Duration = Duration::from_secs(300);
 
 /// An example in a workspace over a lab. AWS is a stand-in.
 struct Example {
@@ -67,27 +70,40 @@ impl Example {
         self.lab.queue().load(jobs, Duration::from_millis(700))
     }
 
-    /// Ends the load.
+    /// Starts a job on this host that ends when its runner drains.
+    fn hold_until_drain(&self, host: &str) -> JoinHandle<()> {
+        let (queue, events, host) = (self.lab.queue().clone(), self.lab.events().clone(), host.to_owned());
+        let runs_there =
+            |job: &u64| matches!(queue.job(*job), Some(JobState::Running { on }) if on.system_id == host);
+        let mut jobs = Vec::new();
+        poll::until("a job runs on it", PATIENCE, || {
+            jobs.extend(queue.submit_held(1));
+            queue.wait_until_none_is_queued(PATIENCE);
+            if jobs.iter().any(runs_there) { Ok(()) } else { Err(queue.tally()) }
+        });
+        let (held, others): (Vec<_>, Vec<_>) = jobs.into_iter().partition(runs_there);
+        // They could run on a manager that drains before this one.
+        queue.release(&others);
+        std::thread::spawn(move || {
+            let drains = |event: &Event| event.subject == host && is_signal(event, "SIGQUIT");
+            events.wait_for(&format!("{host} drains"), DRAIN_LIMIT, drains);
+            queue.release(&held);
+        })
+    }
+
+    /// Ends the load. A job of `held` ended on a runner that was draining.
     #[track_caller]
-    fn assert_no_job_lost(&self, load: Load) {
+    fn assert_no_job_lost(&self, load: Load, held: JoinHandle<()>) {
+        held.join().unwrap();
         drop(load);
         let tally = self.lab.queue().wait_all_ended(PATIENCE).unwrap();
         assert_eq!((tally.lost, tally.open()), (0, 0), "{tally:?}\n{}", self.lab.events());
-        let ended: Vec<_> = self
-            .lab
-            .events()
-            .all()
-            .into_iter()
-            .filter(|event| matches!(event.what, What::JobFinished { .. }))
-            .collect();
-        // A job ended on a runner that was draining: the load reached the drains.
         let drained = |event: &Event| {
-            self.lab
-                .events()
-                .find(|other| other.subject == event.subject && is_signal(other, "SIGQUIT"))
-                .is_some_and(|it| it.seq < event.seq)
+            let quit = self.lab.events().find(|it| it.subject == event.subject && is_signal(it, "SIGQUIT"));
+            matches!(event.what, What::JobFinished { .. }) && quit.is_some_and(|it| it.seq < event.seq)
         };
-        assert!(ended.iter().any(drained), "{}", self.lab.events());
+        let events = self.lab.events();
+        assert!(events.all().iter().any(drained), "no job ended on a draining runner:\n{events}");
     }
 
     fn hosts(&self) -> Vec<String> {
@@ -147,6 +163,7 @@ fn versions(managers: &[&str]) -> Json {
 fn versions_as_keys_example_rolls_in_two_applies() {
     let mut example = Example::start("versions-as-keys");
     example.apply(json!({ "versions": versions(&["blue", "green"]), "active_versions": ["v1"] })).succeeded();
+    let held = example.hold_until_drain("blue-v1");
     let load = example.load(8);
     let from = example.now();
     let first = example.apply(json!({ "active_versions": ["v1", "v2"] })).succeeded();
@@ -154,7 +171,7 @@ fn versions_as_keys_example_rolls_in_two_applies() {
     assert_eq!(example.signalled(from, "SIGQUIT"), Vec::<String>::new());
     example.apply(json!({ "active_versions": ["v2"] })).succeeded();
     example.assert_rolled(from, &["blue-v1", "green-v1"], &["blue-v2", "green-v2"]);
-    example.assert_no_job_lost(load);
+    example.assert_no_job_lost(load, held);
 }
 
 #[test]
@@ -174,21 +191,23 @@ fn versions_as_keys_example_rolls_back_failed_health() {
     assert_eq!(example.signalled(from, "SIGQUIT"), Vec::<String>::new());
     assert_eq!(example.hosts(), ["blue-v1", "blue-v2", "green-v1", "green-v2"]);
 
+    let held = example.hold_until_drain("green-v2");
     example.apply(json!({ "active_versions": ["v1"], "health_timeout": "10m" })).succeeded();
     assert_eq!(example.signalled(from, "SIGQUIT"), ["blue-v2", "green-v2"]);
     assert_eq!(example.hosts(), ["blue-v1", "green-v1"]);
-    example.assert_no_job_lost(load);
+    example.assert_no_job_lost(load, held);
 }
 
 #[test]
 fn module_per_version_example_rolls_in_order() {
     let mut example = Example::start("module-per-version");
     example.apply(json!({ "versions": versions(&["blue", "green"]), "active_versions": ["v1"] })).succeeded();
+    let held = example.hold_until_drain("blue-v1");
     let load = example.load(8);
     let from = example.now();
     example.apply(json!({ "active_versions": ["v2"] })).succeeded();
     example.assert_rolled(from, &["blue-v1", "green-v1"], &["blue-v2", "green-v2"]);
-    example.assert_no_job_lost(load);
+    example.assert_no_job_lost(load, held);
 }
 
 #[test]
@@ -197,6 +216,7 @@ fn canary_example_soaks_before_other_managers_are_created() {
     let managers = versions(&["blue", "green", "red"]);
     let settings = json!({ "versions": managers, "active_version": "v1", "canary": "blue", "soak": "2s", "health_timeout": "60s" });
     example.apply(settings).succeeded();
+    let held = example.hold_until_drain("blue-v1");
     let load = example.load(8);
     let from = example.now();
     example.apply(json!({ "active_version": "v2" })).succeeded();
@@ -213,7 +233,7 @@ fn canary_example_soaks_before_other_managers_are_created() {
         let soaked = events[created].at.saturating_sub(events[healthy].at);
         assert!(created > healthy && soaked >= Duration::from_secs(2), "{name}: {soaked:?}");
     }
-    example.assert_no_job_lost(load);
+    example.assert_no_job_lost(load, held);
 
     // A canary that is not healthy: no other instance is created, and nothing is drained. v1 is the next version here.
     example.lab.queue().refuse_token("glrt-blue-v1.2");
@@ -229,6 +249,7 @@ fn blue_green_example_switches_and_switches_back() {
     let colour = json!({ "a": manager("19.2.1"), "b": manager("19.2.1") });
     example.apply(json!({ "colours": { "blue": colour, "green": {} }, "active": "blue" })).succeeded();
     example.apply(json!({ "colours": { "blue": colour, "green": colour } })).succeeded();
+    let held = example.hold_until_drain("blue-a");
     let load = example.load(8);
     for (active, idle) in [("green", "blue"), ("blue", "green"), ("green", "blue")] {
         let from = example.now();
@@ -248,7 +269,7 @@ fn blue_green_example_switches_and_switches_back() {
         }
     }
     assert_eq!(example.hosts(), ["blue-a", "blue-b", "green-a", "green-b"]);
-    example.assert_no_job_lost(load);
+    example.assert_no_job_lost(load, held);
 }
 
 #[test]
@@ -269,6 +290,7 @@ fn shards_example_rolls_one_shard_then_all() {
     };
     example.apply(shards(["v1", "v1", "v1"])).succeeded();
     assert_eq!(example.hosts().len(), 12);
+    let held = example.hold_until_drain("linux-1-v1");
     let load = example.load(24);
 
     let from = example.now();
@@ -285,7 +307,7 @@ fn shards_example_rolls_one_shard_then_all() {
     let (old, new) = (all("v1"), all("v2"));
     example.assert_rolled(from, &old.split(' ').collect::<Vec<_>>(), &new.split(' ').collect::<Vec<_>>());
     assert_eq!(example.hosts().len(), 12);
-    example.assert_no_job_lost(load);
+    example.assert_no_job_lost(load, held);
 }
 
 #[test]
