@@ -119,7 +119,11 @@ fn scenario(lab: &Lab, options: &Options) -> anyhow::Result<Tally> {
     section(events, "destroy, with jobs running");
     let from = events.all().len();
     lab.queue().submit(6, Duration::from_millis(1500));
-    wait(events, "the jobs run", || lab.queue().tally().running == 6)?;
+    // On a busy machine the first one may end before the last one runs.
+    wait(events, "the jobs run", || {
+        let tally = lab.queue().tally();
+        tally.running == tally.open()
+    })?;
     expect(&root.run("destroy")?, &Changes { add: 0, change: 0, remove: 5 })?;
     check(&checks::violations(&events.all(), from, &NEW, &[]))?;
     ensure!(lab.cloud().instances().is_empty(), "instances are left");
