@@ -11,12 +11,13 @@ use anyhow::Context as _;
 
 use crate::steps::{cargo, output, root, run as execute, target};
 
-/// Builds programs of one package, and returns their directory.
+/// Builds programs of these packages, and returns their directory.
 ///
-/// One package at a time: a build of all packages would unify their features.
-pub(crate) fn build(package: &str, programs: &[&str]) -> anyhow::Result<PathBuf> {
+/// What is released is built one package at a time: a build of several packages unifies their features.
+pub(crate) fn build(packages: &[&str], programs: &[&str]) -> anyhow::Result<PathBuf> {
     let host = host()?;
-    let mut command = cargo(&["build", "--locked", "--release", "--package", package]);
+    let mut command = cargo(&["build", "--locked", "--release"]);
+    command.args(packages.iter().flat_map(|package| ["--package", package]));
     command.args(programs.iter().flat_map(|program| ["--bin", program]));
     // With `--target`, the flags do not apply to procedural macros, which cannot be linked statically.
     command.args(["--target", &host]);

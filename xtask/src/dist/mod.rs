@@ -89,7 +89,7 @@ pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
 impl Release {
     /// Builds a program, and checks that it is the one that will be released: static, and of this version.
     fn build(&self, package: &str) -> anyhow::Result<PathBuf> {
-        let built = release::build(package, &[package])?.join(package);
+        let built = release::build(&[package], &[package])?.join(package);
         program::check_static(&built)?;
         let printed = output(Command::new(&built).arg("--version"))?;
         let expected = format!("{package} {} ({})", self.version, release::revision()?);

@@ -80,7 +80,7 @@ pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
         steps.step("release build", || {
             let mut programs = PathBuf::new();
             for package in ["grit-wrapper", "terraform-provider-grit"] {
-                programs = release::build(package, &[package])?;
+                programs = release::build(&[package], &[package])?;
             }
             environment.push((RELEASE, programs));
             Ok(())
