@@ -14,6 +14,8 @@ locals {
   # The deploy user can reach the socket of the wrapper, and nothing else.
   restrictions = "restrict,port-forwarding,command=\"/bin/false\",permitopen=\"[/run/grit-wrapper/wrapper.sock]:*\""
 
+  http_listen = var.metrics == null ? null : { host = "tcp://127.0.0.1:9253", network = "tcp://0.0.0.0:9253" }[var.metrics]
+
   cloud_config = {
     # The host key is known before the first connection.
     ssh_deletekeys = true
@@ -48,6 +50,7 @@ locals {
           install_fleeting = var.install_fleeting
           wrapper_package  = var.wrapper_package
           deploy_user      = var.deploy_user
+          http_flag        = var.metrics == "network" ? "--insecure-http-beyond-loopback" : ""
         })
       },
       {
@@ -57,6 +60,7 @@ locals {
           # Generation: ${var.generation}
           [Service]
           Environment=GRIT_WRAPPER_READY_WHEN=${var.ready_when}
+          ${local.http_listen == null ? "" : "Environment=GRIT_WRAPPER_HTTP_LISTEN=${local.http_listen}"}
         EOT
       },
     ]

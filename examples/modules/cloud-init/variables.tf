@@ -86,6 +86,17 @@ variable "ready_when" {
   }
 }
 
+variable "metrics" {
+  description = "Who can read the metrics of the wrapper, on port 9253: `host` (an agent on the instance) or `network` (also other hosts, without authentication: let the firewall allow only the Prometheus server). `null`: the wrapper serves no metrics."
+  type        = string
+  default     = null
+
+  validation {
+    condition     = var.metrics == null ? true : contains(["host", "network"], var.metrics)
+    error_message = "It must be host, network or null."
+  }
+}
+
 variable "host_key" {
   description = "SSH host key of the instance: an ED25519 key pair in OpenSSH format."
   type = object({

@@ -127,6 +127,17 @@ variable "boot_verify_timeout" {
   default     = "5m"
 }
 
+variable "metrics" {
+  description = "Who can read the metrics of the wrapper, on port 9253: `host` (an agent on the instance) or `network` (also other hosts, without authentication: let the firewall allow only the Prometheus server). `null`: the wrapper serves no metrics."
+  type        = string
+  default     = null
+
+  validation {
+    condition     = var.metrics == null ? true : contains(["host", "network"], var.metrics)
+    error_message = "It must be host, network or null."
+  }
+}
+
 variable "deploy_user" {
   description = "User that the provider logs in as. It can reach only the socket of the wrapper."
   type        = string

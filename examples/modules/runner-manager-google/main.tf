@@ -3,7 +3,7 @@
 
 locals {
   generation = nonsensitive(substr(sha256(jsonencode([
-    var.gitlab_url, var.runner_token, var.executor, var.concurrent, var.runners_config, var.global_config, var.boot_verify_timeout,
+    var.gitlab_url, var.runner_token, var.executor, var.concurrent, var.runners_config, var.global_config, var.boot_verify_timeout, var.metrics,
     var.deploy_user, var.deploy_public_keys, var.install_runner, var.wrapper_package, var.worker_group,
     var.zone, var.image, var.machine_type, var.subnetwork, var.external_address, var.disk_size, var.service_account,
   ])), 0, 8))
@@ -46,6 +46,7 @@ module "cloud_init" {
   runners_config      = "${var.runners_config}\n${local.autoscaler_config}"
   global_config       = var.global_config
   boot_verify_timeout = var.boot_verify_timeout
+  metrics             = var.metrics
   install_fleeting    = var.worker_group != null
   deploy_user         = var.deploy_user
   deploy_public_keys  = var.deploy_public_keys

@@ -130,7 +130,7 @@ fn first_boot_starts_the_runner_under_the_wrapper() {
     fs::remove_file(machine.system.path("/etc/gitlab-runner/config.toml")).unwrap();
     let key = KeyPair::generate().unwrap();
     let inputs = json!({
-        "gitlab_url": machine.lab.queue().url(), "listen_address": listen, "global_config": "check_interval = 0.1", "ready_when": "polling",
+        "gitlab_url": machine.lab.queue().url(), "listen_address": listen, "global_config": "check_interval = 0.1", "ready_when": "polling", "metrics": "network",
     });
     first_boot(&machine, &user_data(&key, &inputs));
 
@@ -142,6 +142,12 @@ fn first_boot_starts_the_runner_under_the_wrapper() {
     let keys = fs::read_to_string(machine.system.path("/home/deploy/.ssh/authorized_keys")).unwrap();
     assert!(keys.contains("restrict,port-forwarding,command=\"/bin/false\""), "{keys}");
     assert!(machine.run(&["id", "--name", "--groups", "deploy"]).contains("grit-wrapper"));
+    let command = machine.property("gitlab-runner.service", "ExecStart");
+    assert!(
+        command.contains("grit-wrapper run --insecure-http-beyond-loopback -- /usr/bin/gitlab-runner"),
+        "{command}"
+    );
+    assert!(machine.journal().contains("HTTP server listening"), "{}", machine.journal());
     let mode = machine.run(&[
         "stat",
         "--format=%a %U",

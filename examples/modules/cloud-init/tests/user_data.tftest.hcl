@@ -41,6 +41,28 @@ run "configuration_has_http_server_and_boot_verify" {
   }
 }
 
+run "metrics_are_off_by_default" {
+  command = plan
+
+  assert {
+    condition     = !strcontains(output.user_data, "GRIT_WRAPPER_HTTP_LISTEN") && !strcontains(output.user_data, "insecure-http")
+    error_message = "Without the input, the wrapper serves no metrics."
+  }
+}
+
+run "metrics_for_the_host_stay_on_loopback" {
+  command = plan
+
+  variables {
+    metrics = "host"
+  }
+
+  assert {
+    condition     = strcontains(output.user_data, "GRIT_WRAPPER_HTTP_LISTEN=tcp://127.0.0.1:9253") && !strcontains(output.user_data, "insecure-http")
+    error_message = "An agent on the instance reads them."
+  }
+}
+
 run "boot_verify_can_be_disabled" {
   command = plan
 
@@ -67,6 +89,7 @@ run "invalid_inputs_are_refused" {
     listen_address     = ""
     ready_when         = "started"
     deploy_user        = "deploy user"
+    metrics            = "all"
     deploy_public_keys = []
     wrapper_package    = { url = "http://example.com/x.deb", sha256 = "0" }
   }
@@ -76,6 +99,7 @@ run "invalid_inputs_are_refused" {
     var.listen_address,
     var.ready_when,
     var.deploy_user,
+    var.metrics,
     var.deploy_public_keys,
     var.wrapper_package,
   ]
