@@ -3,11 +3,12 @@
 //! The command starts no provider and locks no state. Its environment is that of this process, which is Terraform's, without what belongs
 //! to the current run alone ([`is_of_this_run`]).
 
-use std::{collections::BTreeMap, ffi::OsStr, io, path::PathBuf, process::Stdio};
+use std::{collections::BTreeMap, ffi::OsStr, io, path::PathBuf, pin::pin, process::Stdio, time::Duration};
 
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _},
     process::Command,
+    time::timeout,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -19,6 +20,9 @@ use crate::{
 
 /// The programs in their order on PATH.
 const PROGRAMS: [&str; 2] = ["terraform", "tofu"];
+
+/// How long the pipes are read after the command has exited, if a daemon that it started keeps them open.
+const DAEMON_LIMIT: Duration = Duration::from_secs(1);
 
 /// A directory with a Terraform configuration.
 #[derive(Clone)]
@@ -128,17 +132,29 @@ async fn wait(
     end: &CancellationToken,
 ) -> Result<Vec<u8>, CommandError> {
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
-    let last = LastPart::default();
-    let reading = async {
-        if let Some(stderr) = stderr {
-            last.read(stderr).await;
+    let (mut output, last) = (Vec::new(), LastPart::default());
+    let status = {
+        let mut reading = pin!(async {
+            tokio::join!(read(stdout, &mut output), async {
+                if let Some(stderr) = stderr {
+                    last.read(stderr).await;
+                }
+            })
+        });
+        let mut supervision = pin!(supervise(child, end.child_token()));
+        tokio::select! {
+            _read = &mut reading => supervision.await,
+            status = &mut supervision => {
+                // The end of the child ends its group, and with it the writers of the two pipes, except a daemon that left the group.
+                let _all = timeout(DAEMON_LIMIT, reading).await;
+                status
+            }
         }
     };
-    // The end of the child ends its group, and with it every writer of the two pipes.
-    let (output, (), status) = tokio::join!(read(stdout), reading, supervise(child, end.child_token()));
-    match (status, output) {
-        (Some(status), output) if status.success() => output.ok_or(CommandError::TooLarge(command)),
-        (status, _) => Err(CommandError::Failed {
+    match status {
+        Some(status) if status.success() && output.len() as u64 <= LARGEST => Ok(output),
+        Some(status) if status.success() => Err(CommandError::TooLarge(command)),
+        status => Err(CommandError::Failed {
             command,
             status: status.map_or_else(|| "unknown exit status".to_owned(), describe),
             stderr: last.text().unwrap_or_default(),
@@ -146,13 +162,13 @@ async fn wait(
     }
 }
 
-/// All that a command prints; `None` if it is too large, in which case the rest is not kept.
-async fn read(pipe: Option<impl AsyncRead + Unpin>) -> Option<Vec<u8>> {
-    let mut pipe = pipe?;
-    let mut kept = Vec::new();
-    (&mut pipe).take(LARGEST + 1).read_to_end(&mut kept).await.ok()?;
-    tokio::io::copy(&mut pipe, &mut tokio::io::sink()).await.ok()?;
-    (kept.len() as u64 <= LARGEST).then_some(kept)
+/// Reads all that a command prints into `kept`. Of an output that is too large, `kept` gets more than [`LARGEST`] bytes, and not the rest.
+async fn read(pipe: Option<impl AsyncRead + Unpin>, kept: &mut Vec<u8>) {
+    let Some(mut pipe) = pipe else { return };
+    let is_read = (&mut pipe).take(LARGEST + 1).read_to_end(kept).await.is_ok();
+    if is_read {
+        let _rest = tokio::io::copy(&mut pipe, &mut tokio::io::sink()).await;
+    }
 }
 
 #[cfg(test)]

@@ -53,6 +53,23 @@ async fn init_runs_before_output_if_requested() {
     assert_eq!(commands, "init -input=false -no-color\noutput -json -no-color\n");
 }
 
+/// It left the process group, and keeps standard output and standard error open.
+#[tokio::test]
+async fn daemon_of_the_command_does_not_delay_its_result() {
+    let folder = tempfile::tempdir().unwrap();
+    let pid = folder.path().join("pid");
+    // The daemon writes the file when it has left the group.
+    let script = format!(
+        "setsid sh -c 'echo $$ > {0}; exec sleep 1000' &\nwhile ! test -s {0}; do sleep 0.01; done\n{PRINT}",
+        pid.display()
+    );
+    let found = read(Source::Directory(directory(folder.path(), &script)), &limits(LONG)).await;
+    let daemon = fs::read_to_string(&pid).unwrap();
+    assert!(is_alive(daemon.trim()), "it holds the pipes");
+    std::process::Command::new("kill").arg(daemon.trim()).status().unwrap();
+    assert!(found.is_ok());
+}
+
 #[tokio::test]
 async fn failed_command_reports_status_and_standard_error() {
     let folder = tempfile::tempdir().unwrap();
