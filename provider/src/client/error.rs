@@ -81,9 +81,12 @@ impl ClientError {
         self.reachability() == Reachability::Absent
     }
 
-    /// False if the connection was not attempted, because other connections used all slots.
+    /// False if the connection was not attempted: other connections used all slots, or the deadline left no time for it.
     pub fn was_tried(&self) -> bool {
-        !matches!(self, Self::Transport(error) if matches!(error.cause, Cause::HandshakeQueueTimeout { .. }))
+        match self {
+            Self::Transport(error) => error.was_tried(),
+            Self::NoAnswer { .. } | Self::Status { .. } => true,
+        }
     }
 
     /// The time limit that passed: of a phase of the connection, or of the call.

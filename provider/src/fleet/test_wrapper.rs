@@ -43,6 +43,8 @@ pub(super) enum ScriptedFault {
     Refused,
     /// Other connections used all slots.
     HandshakeQueueTimeout,
+    /// The deadline left no time for an attempt.
+    CutOff,
 }
 
 impl From<ScriptedFault> for ClientError {
@@ -57,6 +59,7 @@ impl From<ScriptedFault> for ClientError {
             ScriptedFault::HandshakeQueueTimeout => {
                 (Phase::Setup, Cause::HandshakeQueueTimeout { limit: Duration::from_secs(30) })
             }
+            ScriptedFault::CutOff => (Phase::Tcp, Cause::TimedOut { limit: Duration::from_millis(80) }),
             ScriptedFault::Refused => {
                 return Self::Status {
                     method: "Drain",

@@ -59,7 +59,7 @@ pub(super) struct WaitState<'a> {
     pub(super) manager: &'a str,
     pub(super) start: Instant,
     pub(super) deadline: Instant,
-    /// Consecutive failed calls, without those that waited for a connection slot.
+    /// Consecutive failed calls, without those that had no connection slot or no time.
     pub(super) failures: u32,
     /// How many of the last failed calls found the host absent.
     pub(super) absences: u32,
@@ -74,8 +74,10 @@ impl<'a> WaitState<'a> {
     }
 
     fn count(&mut self, error: &ClientError) {
-        self.failures += u32::from(error.was_tried());
-        self.absences = if error.is_absent() { self.absences + 1 } else { 0 };
+        if error.was_tried() {
+            self.failures += 1;
+            self.absences = if error.is_absent() { self.absences + 1 } else { 0 };
+        }
     }
 
     fn reached(&mut self) {
@@ -133,7 +135,9 @@ pub(super) async fn run<O: Operation>(
                             { key::FAILURES } = failures,
                             "wrapper unreachable: {error}"
                         );
-                        state.lost = Some(error);
+                        if error.was_tried() || state.lost.is_none() {
+                            state.lost = Some(error);
+                        }
                         backoff.delay()
                     }
                     Err(outcome) => return outcome,

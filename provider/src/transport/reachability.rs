@@ -3,12 +3,15 @@
 //! It decides whether a host can be treated as terminated (`on_unreachable`, `GRIT_ASSUME_TERMINATED`), and whether a refresh reports drift
 //! or that it could not check.
 
-use std::io::ErrorKind;
+use std::{io::ErrorKind, time::Duration};
 
 use super::{
     error::{Cause, ChannelRefusal, Phase, TransportError},
     ssh::says_unknown_name,
 };
+
+/// A shorter attempt shows nothing about the host: one lost packet is repeated after a second (RFC 6298).
+const NO_RESPONSE: Duration = Duration::from_secs(1);
 
 /// The state of a host after a failed connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,6 +27,15 @@ pub enum Reachability {
 }
 
 impl TransportError {
+    /// Whether the attempt had a slot, and time for a response. Otherwise it shows nothing.
+    pub fn was_tried(&self) -> bool {
+        match &self.cause {
+            Cause::HandshakeQueueTimeout { .. } => false,
+            Cause::TimedOut { limit } => self.phase != Phase::Tcp || *limit >= NO_RESPONSE,
+            _ => true,
+        }
+    }
+
     /// The reachability of the runner manager's host after this error.
     pub fn reachability(&self) -> Reachability {
         let route = &*self.route;
@@ -52,16 +64,16 @@ impl TransportError {
             // The name service may have failed.
             Cause::Resolve(_) => Reachability::Unknown,
             Cause::Network(error) => match error.kind {
-                ErrorKind::ConnectionRefused
-                | ErrorKind::HostUnreachable
-                | ErrorKind::NetworkUnreachable
-                | ErrorKind::TimedOut => Reachability::Absent,
+                ErrorKind::ConnectionRefused | ErrorKind::HostUnreachable | ErrorKind::TimedOut => {
+                    Reachability::Absent
+                }
                 ErrorKind::ConnectionReset | ErrorKind::ConnectionAborted => Reachability::Answered,
-                // For example a local firewall, or too many open files.
+                // For example no route from here, a local firewall, or too many open files.
                 _ => Reachability::Unknown,
             },
             Cause::TimedOut { .. } => match self.phase {
-                Phase::Tcp => Reachability::Absent,
+                Phase::Tcp if self.was_tried() => Reachability::Absent,
+                Phase::Tcp => Reachability::Unknown,
                 Phase::Setup | Phase::Command => Reachability::Unknown,
                 Phase::Handshake | Phase::HostKey | Phase::Auth | Phase::Channel | Phase::Call => {
                     Reachability::Answered
@@ -98,7 +110,7 @@ impl TransportError {
 
 #[cfg(test)]
 mod tests {
-    use std::{io, time::Duration};
+    use std::io;
 
     use super::super::settings::ConnectionMethod;
     use super::*;
@@ -122,20 +134,20 @@ mod tests {
 
     #[test]
     fn host_is_absent_only_after_network_errors() {
-        for kind in [
-            ErrorKind::ConnectionRefused,
-            ErrorKind::HostUnreachable,
-            ErrorKind::NetworkUnreachable,
-            ErrorKind::TimedOut,
-        ] {
+        for kind in [ErrorKind::ConnectionRefused, ErrorKind::HostUnreachable, ErrorKind::TimedOut] {
             assert_eq!(direct(Phase::Tcp, network(kind)), Reachability::Absent, "{kind}");
         }
         assert_eq!(direct(Phase::Tcp, timed_out()), Reachability::Absent);
+        let cut_off = || Cause::TimedOut { limit: Duration::from_millis(900) };
+        assert_eq!(direct(Phase::Tcp, cut_off()), Reachability::Unknown);
+        assert_eq!(direct(Phase::Auth, cut_off()), Reachability::Answered);
         assert_eq!(direct(Phase::Tcp, resolve("Name or service not known")), Reachability::Absent);
         for text in ["Temporary failure in name resolution", "System error", "Memory allocation failure"] {
             assert_eq!(direct(Phase::Tcp, resolve(text)), Reachability::Unknown, "{text}");
         }
-        assert_eq!(direct(Phase::Tcp, network(ErrorKind::PermissionDenied)), Reachability::Unknown);
+        for kind in [ErrorKind::NetworkUnreachable, ErrorKind::PermissionDenied] {
+            assert_eq!(direct(Phase::Tcp, network(kind)), Reachability::Unknown, "{kind}");
+        }
     }
 
     #[test]

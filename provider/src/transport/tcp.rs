@@ -13,6 +13,7 @@ use futures::{StreamExt, stream::FuturesUnordered};
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::TcpStream,
+    time::{Instant, timeout_at},
 };
 
 use crate::{
@@ -35,8 +36,7 @@ pub(crate) async fn connect(
 ) -> Result<QuickAck, Cause> {
     let lookup = tokio::net::lookup_host((address.host(), address.port()));
     let found = resolved(lookup, deadline.cap(limit)).await?.collect();
-    let limit = deadline.cap(limit);
-    tokio::time::timeout(limit, connect_any(found)).await.unwrap_or(Err(Cause::TimedOut { limit }))
+    connect_any(found, deadline.cap(limit)).await
 }
 
 async fn resolved<T>(lookup: impl Future<Output = io::Result<T>>, limit: Duration) -> Result<T, Cause> {
@@ -47,23 +47,55 @@ async fn resolved<T>(lookup: impl Future<Output = io::Result<T>>, limit: Duratio
     found.map_err(|error| Cause::Resolve(error.into()))
 }
 
-/// Connects to the first of these addresses that accepts the connection. Has no time limit.
-async fn connect_any(mut waiting: VecDeque<SocketAddr>) -> Result<QuickAck, Cause> {
+/// Connects to the first of these addresses that accepts the connection. The error is the one that shows most about the host.
+async fn connect_any(mut waiting: VecDeque<SocketAddr>, limit: Duration) -> Result<QuickAck, Cause> {
+    let until = Instant::now() + limit;
     let mut trying = FuturesUnordered::new();
-    let mut last = io::Error::new(io::ErrorKind::NotFound, "the host name has no IP address");
+    let mut failed = io::Error::new(io::ErrorKind::NotFound, "the host name has no IP address");
+    let mut shown = Shown::Nothing;
     loop {
         if let Some(next) = waiting.pop_front() {
             trying.push(TcpStream::connect(next));
         }
-        let wait = if waiting.is_empty() { Duration::MAX } else { HEAD_START };
-        match tokio::time::timeout(wait, trying.next()).await {
+        let wait = if waiting.is_empty() { until } else { until.min(Instant::now() + HEAD_START) };
+        match timeout_at(wait, trying.next()).await {
             Ok(Some(Ok(stream))) => {
                 stream.set_nodelay(true).map_err(|error| Cause::Network(error.into()))?;
                 return Ok(QuickAck(stream));
             }
-            Ok(Some(Err(error))) => last = error,
-            Ok(None) if waiting.is_empty() => return Err(Cause::Network(last.into())),
-            Ok(None) | Err(_) => {}
+            Ok(Some(Err(error))) if Shown::by(&error) >= shown => {
+                shown = Shown::by(&error);
+                failed = error;
+            }
+            Ok(None) if waiting.is_empty() => return Err(Cause::Network(failed.into())),
+            Err(_) if Instant::now() >= until => {
+                return Err(match shown {
+                    Shown::Other => Cause::Network(failed.into()),
+                    Shown::Nothing | Shown::Absence => Cause::TimedOut { limit },
+                });
+            }
+            Ok(Some(Err(_)) | None) | Err(_) => {}
+        }
+    }
+}
+
+/// What the error of one address of a host shows. The highest value counts: a host that responds at one address is not absent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Shown {
+    /// There is no route from here, for example no IPv6.
+    Nothing,
+    Absence,
+    Other,
+}
+
+impl Shown {
+    fn by(error: &io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::NetworkUnreachable => Self::Nothing,
+            io::ErrorKind::ConnectionRefused | io::ErrorKind::HostUnreachable | io::ErrorKind::TimedOut => {
+                Self::Absence
+            }
+            _ => Self::Other,
         }
     }
 }
@@ -132,6 +164,24 @@ mod tests {
         error::{Phase, TransportError},
         settings::ConnectionMethod,
     };
+
+    #[tokio::test]
+    async fn error_of_several_addresses_shows_most_about_host() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let refused = listener.local_addr().unwrap();
+        drop(listener);
+        // TCP has no broadcast: ENETUNREACH. A link-local address needs a scope: EINVAL.
+        let no_route: SocketAddr = "255.255.255.255:22".parse().unwrap();
+        let invalid: SocketAddr = "[fe80::1]:22".parse().unwrap();
+        for (other, is_absent) in [(no_route, true), (invalid, false)] {
+            for addresses in [[refused, other], [other, refused]] {
+                let cause = connect_any(addresses.into(), Duration::from_secs(60)).await.unwrap_err();
+                let route = Route::example(ConnectionMethod::Direct);
+                let reachability = TransportError::at(Phase::Tcp, route, cause).reachability();
+                assert_eq!(reachability == Reachability::Absent, is_absent, "{other}: {reachability:?}");
+            }
+        }
+    }
 
     #[tokio::test(start_paused = true)]
     async fn silent_name_service_is_not_an_absent_host() {

@@ -360,6 +360,22 @@ async fn host_reachable_in_some_attempts_is_not_assumed_absent() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn attempt_that_deadline_cuts_off_shows_nothing() {
+    let short = DrainPolicy { timeout: Duration::from_secs(60), retry: retry(None), ..assuming() };
+    let late = |before: ScriptedFault| {
+        Scripted::new(move |input| {
+            Err::<RunnerStatus, _>(if input.elapsed.as_secs() < 30 { before } else { ScriptedFault::CutOff })
+        })
+    };
+    let error = drained(&short, &late(ScriptedFault::HandshakeQueueTimeout)).await.unwrap_err();
+    assert!(matches!(error, NotDrained::Connect { attempts: 0, .. }), "{error:?}");
+
+    let outcome = drained(&short, &late(ScriptedFault::Down)).await.unwrap();
+    let Drained::AssumedTerminated { error, .. } = outcome else { panic!("{outcome:?}") };
+    assert!(error.to_string().contains("refused"), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn waiting_for_handshake_permit_is_not_an_attempt() {
     let wrapper = Scripted::new(|input| match input.elapsed.as_secs() {
         0..300 => Err(ScriptedFault::HandshakeQueueTimeout),

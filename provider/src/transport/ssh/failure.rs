@@ -88,13 +88,7 @@ pub(crate) fn says_unknown_name(text: &str) -> bool {
 /// Whether the text of an SSH server that could not connect to a host (`SSH_OPEN_CONNECT_FAILED`) is about that host. All other texts can be
 /// about the server: its name service, its resources, its firewall.
 pub(super) fn says_host_absent(text: &str) -> bool {
-    let network = [
-        "Connection refused",
-        "No route to host",
-        "Host is unreachable",
-        "Network is unreachable",
-        "timed out",
-    ];
+    let network = ["Connection refused", "No route to host", "Host is unreachable", "timed out"];
     says_unknown_name(text) || network.iter().any(|words| text.contains(words))
 }
 
