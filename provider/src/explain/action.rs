@@ -75,7 +75,7 @@ pub(crate) fn not_drained(manager: &str, failure: &NotDrained) -> Explained {
             },
         ),
         // An action has no guard.
-        NotDrained::TooFewPeers(_) => drain::not_drained(manager, failure, "", None, Subject::Action),
+        NotDrained::TooFewPeers { .. } => drain::not_drained(manager, failure, "", None, Subject::Action),
     }
 }
 

@@ -113,7 +113,16 @@ pub(crate) fn not_drained(
                 }
             },
         ),
-        NotDrained::TooFewPeers(peers) => too_few_peers(manager, peers, subject),
+        NotDrained::TooFewPeers { peers, requested } => {
+            let mut explained = too_few_peers(manager, peers, subject);
+            if *requested == Requested::Perhaps {
+                append(
+                    &mut explained.happened,
+                    "An earlier request for its shutdown got no response, so the runner may be draining.",
+                );
+            }
+            explained
+        }
     }
 }
 

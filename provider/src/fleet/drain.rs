@@ -97,7 +97,10 @@ impl<W: Wrapper, A: PeerCheck> Operation for Drain<'_, W, A> {
                         Requested::No | Requested::Perhaps => {
                             match self.peer_check.enter(state.deadline).await {
                                 Ok(permit) => Some(permit),
-                                Err(peers) => return Ok(Some(Err(NotDrained::TooFewPeers(peers)))),
+                                Err(peers) => {
+                                    let requested = self.requested;
+                                    return Ok(Some(Err(NotDrained::TooFewPeers { peers, requested })));
+                                }
                             }
                         }
                     };

@@ -38,8 +38,10 @@ pub(super) enum ScriptedFault {
     Down,
     /// The server temporarily rejects connections.
     Busy,
-    /// The connection broke during a call.
+    /// A message during a call violated the protocol.
     Broken,
+    /// The connection was lost during a call.
+    Lost,
     Refused,
     /// Other connections used all slots.
     HandshakeQueueTimeout,
@@ -56,6 +58,7 @@ impl From<ScriptedFault> for ClientError {
             }
             ScriptedFault::Busy => (Phase::Handshake, Cause::TooBusy),
             ScriptedFault::Broken => (Phase::Call, Cause::Protocol("the connection broke".to_owned())),
+            ScriptedFault::Lost => (Phase::Call, Cause::Lost("the connection was reset".to_owned())),
             ScriptedFault::HandshakeQueueTimeout => {
                 (Phase::Setup, Cause::HandshakeQueueTimeout { limit: Duration::from_secs(30) })
             }

@@ -96,7 +96,7 @@ fn failed_shutdown_errors_match_snapshot() {
         words(timed_out, Subject::ShutdownUpdate),
         words(unreached, Subject::ShutdownCreate),
         words(interrupted, Subject::ShutdownCreate),
-        words(NotDrained::TooFewPeers(peers), Subject::ShutdownCreate),
+        words(NotDrained::TooFewPeers { peers, requested: Requested::No }, Subject::ShutdownCreate),
         forced("m1", hours(3), Subject::ShutdownCreate),
         no_callback("m1", &NoCallback::Upstream, Subject::ShutdownUpdate),
         bad_end("m1", &failed, false, Subject::ShutdownCreate).unwrap(),

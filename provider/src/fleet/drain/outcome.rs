@@ -91,8 +91,11 @@ pub enum NotDrained {
         requested: Requested,
         last: Option<Snapshot>,
     },
-    /// Too few peers are healthy. No shutdown was requested.
-    TooFewPeers(TooFewPeers),
+    /// Too few peers are healthy.
+    TooFewPeers {
+        peers: TooFewPeers,
+        requested: Requested,
+    },
 }
 
 impl NotDrained {
@@ -101,8 +104,8 @@ impl NotDrained {
         match self {
             Self::Connect { requested, .. }
             | Self::TimedOut { requested, .. }
-            | Self::Interrupted { requested, .. } => *requested != Requested::No,
-            Self::TooFewPeers(_) => false,
+            | Self::Interrupted { requested, .. }
+            | Self::TooFewPeers { requested, .. } => *requested != Requested::No,
         }
     }
 }

@@ -119,7 +119,7 @@ async fn guarded_by(
 }
 
 fn refused(outcome: &Result<(), NotDrained>) -> bool {
-    matches!(outcome, Err(NotDrained::TooFewPeers(_)))
+    matches!(outcome, Err(NotDrained::TooFewPeers { .. }))
 }
 
 #[tokio::test(start_paused = true)]
@@ -146,18 +146,37 @@ async fn two_of_three_mutual_guards_drain_if_min_healthy_is_1() {
     assert_eq!(refusals.iter().filter(|it| **it).count(), 1, "{outcomes:?}");
 }
 
+/// The response to the request was lost, and the peer is unhealthy since: the request may have been accepted.
+#[tokio::test(start_paused = true)]
+async fn refusal_after_lost_response_reports_possible_request() {
+    let own = Host::new(|input| match input.graceful {
+        // The call arrives, and its response does not.
+        Some(since) if since.as_secs() < 1 => Err(ScriptedFault::Lost),
+        _ => Ok(RunnerStatus::Running),
+    });
+    let other = Host::new(|input| {
+        Ok(if input.elapsed.as_millis() < 200 { RunnerStatus::Running } else { RunnerStatus::Stopped })
+    });
+    let hosts = [("one", &own), ("two", &other)];
+    let error = guarded(&Drains::default(), &hosts, "one", 1).await.unwrap_err();
+    let NotDrained::TooFewPeers { requested, .. } = &error else { panic!("{error:?}") };
+    assert_eq!((*requested, error.may_be_requested()), (drain::Requested::Perhaps, true));
+}
+
 #[tokio::test(start_paused = true)]
 async fn manager_is_no_peer_of_itself_and_no_peer_counts_twice() {
     let (drains, one, two) = (Drains::default(), Host::healthy(), Host::healthy());
     // The map of all managers, as a configuration passes it.
     let all = BTreeMap::from([("a".to_owned(), peer("one", &one))]);
-    let Err(NotDrained::TooFewPeers(few)) = guarded_by(&drains, "one", &one, all, 1).await else {
+    let Err(NotDrained::TooFewPeers { peers: few, .. }) = guarded_by(&drains, "one", &one, all, 1).await
+    else {
         panic!("it guards itself");
     };
     assert!(matches!(few.unhealthy[..], [(_, PeerProblem::Itself)]), "{few:?}");
 
     let twice = ["a", "b"].map(|key| (key.to_owned(), peer("two", &two))).into();
-    let Err(NotDrained::TooFewPeers(few)) = guarded_by(&drains, "one", &one, twice, 2).await else {
+    let Err(NotDrained::TooFewPeers { peers: few, .. }) = guarded_by(&drains, "one", &one, twice, 2).await
+    else {
         panic!("one peer counts twice");
     };
     assert!(few.healthy == 1 && matches!(few.unhealthy[..], [(_, PeerProblem::Duplicate)]), "{few:?}");
@@ -172,7 +191,9 @@ async fn peer_drained_by_this_process_is_unhealthy() {
     let hosts = [("one", &one), ("two", &two)];
     let under_way = drains.begin("two");
     let outcome = guarded(&drains, &hosts, "one", 1).await;
-    let Err(NotDrained::TooFewPeers(TooFewPeers { healthy: 0, wanted: 1, unhealthy })) = outcome else {
+    let Err(NotDrained::TooFewPeers { peers: TooFewPeers { healthy: 0, wanted: 1, unhealthy }, .. }) =
+        outcome
+    else {
         panic!("{outcome:?}")
     };
     assert!(
@@ -232,7 +253,7 @@ async fn peer_check_retries_once_and_names_unreachable_peer() {
 
     let (other, gone) = (Host::healthy(), Host::new(|_| Err(ScriptedFault::Down)));
     let outcome = guarded(&drains, &[("other", &other), ("two", &gone)], "other", 1).await;
-    let Err(NotDrained::TooFewPeers(peers)) = outcome else { panic!("{outcome:?}") };
+    let Err(NotDrained::TooFewPeers { peers, .. }) = outcome else { panic!("{outcome:?}") };
     assert!(matches!(&peers.unhealthy[0].1, PeerProblem::Unreached(error) if error.is_absent()), "{peers:?}");
     assert_eq!(gone.reads.load(Ordering::SeqCst), 3);
 }

@@ -51,7 +51,7 @@ impl RunnerDrain {
             }
             Err(failure) => {
                 let path = match &failure {
-                    NotDrained::TooFewPeers(_) => AttributePath::new("guard"),
+                    NotDrained::TooFewPeers { .. } => AttributePath::new("guard"),
                     _ => AttributePath::root(),
                 };
                 drain::not_drained(&name, &failure, id, setting, Subject::Drain).error(path, diags);

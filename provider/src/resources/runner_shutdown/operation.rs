@@ -229,7 +229,7 @@ fn report_failures(
         let (path, mut explained) = match failure {
             Failure::NotDrained(failure) => {
                 let path = match &failure {
-                    NotDrained::TooFewPeers(_) => AttributePath::new("guard"),
+                    NotDrained::TooFewPeers { .. } => AttributePath::new("guard"),
                     _ => manager::at(&key),
                 };
                 (path, drain::not_drained(&key, &failure, &open.identifier(), open.setting, subject))
