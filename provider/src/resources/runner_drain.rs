@@ -135,7 +135,7 @@ impl Resource for RunnerDrain {
                 .error(AttributePath::new("instance_id"), diags);
             return None;
         }
-        if let Some(instance) = prior.instance() {
+        if let Some(instance) = prior.instance().or(proposed.instance()) {
             let guard = &self.shared.guard;
             let fits = if replaced {
                 guard.plans_end(instance, prior.id())

@@ -152,6 +152,26 @@ fn moved_terraform_data_becomes_drain_without_draining() {
     );
 }
 
+#[test]
+fn moved_drain_counts_as_drain_of_its_instance() {
+    if !core().moves_between_types() {
+        return;
+    }
+    let workspace = guarded("\"i-1\"");
+    let old = drain("a", "\"i-1\"", "");
+    workspace.write("main.tf", &format!("{HEAD}{old}resource \"terraform_data\" \"old\" {{}}\n")).unwrap();
+    workspace.apply().unwrap().succeeded();
+    // The destroy of the other drain would shut down the runner of an instance that is kept.
+    let moved = "moved {\n  from = terraform_data.old\n  to   = grit_runner_drain.b\n}\n";
+    workspace.write("main.tf", &format!("{HEAD}{}{moved}", drain("b", "\"i-1\"", ""))).unwrap();
+    let refused = workspace.plan().unwrap().failed();
+    let errors = refused.errors();
+    assert!(!errors.is_empty());
+    for (summary, _) in errors {
+        assert_eq!(summary, "Plan would drain a runner whose instance is kept");
+    }
+}
+
 /// Drain resources by `count`, each for the instance of its index.
 fn counted(instances: &[&str], cbd: bool) -> String {
     let list = serde_json::to_string(instances).unwrap();
