@@ -4,14 +4,17 @@
 
 mod channel;
 mod error;
+mod request;
 mod snapshot;
 mod wrapper;
 mod wrapper_client;
 
 pub use error::ClientError;
+pub use request::{DrainRequest, ShutdownCallback};
+pub(crate) use request::{MAX_DRAIN_ID, MAX_REASON, Start};
 #[cfg(test)]
 pub(crate) use snapshot::{Detail, DrainInfo};
-pub use snapshot::{DrainRequest, RunnerStatus, ShutdownCallback, Snapshot, StatusReport};
-pub(crate) use snapshot::{Level, RunnerEvidence, Start};
+pub(crate) use snapshot::{Level, RunnerEvidence};
+pub use snapshot::{RunnerStatus, Snapshot, StatusReport};
 pub use wrapper::Wrapper;
 pub use wrapper_client::WrapperClient;

@@ -1,6 +1,6 @@
-//! The status of a wrapper and the requests to it, as types of the provider.
+//! The status of a wrapper, as types of the provider.
 
-use std::{collections::HashMap, fmt, time::Duration};
+use std::{fmt, time::Duration};
 
 use grit_proto::{runner_wrapper as upstream, wrapper_v1 as v1};
 use time::OffsetDateTime;
@@ -210,28 +210,6 @@ impl fmt::Display for Level {
     }
 }
 
-/// A request to shut a runner down.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct DrainRequest {
-    /// Requests with the same id are the same drain. Not sent to upstream's wrapper, like the reason and the job.
-    pub id: String,
-    pub reason: String,
-    pub forceful: bool,
-    /// Upstream's wrapper accepts it only for a graceful shutdown.
-    pub callback: Option<ShutdownCallback>,
-    /// `CI_JOB_URL` of the CI job that runs the provider: the wrapper refuses to drain a runner from its own job, which would wait for
-    /// itself.
-    pub job_url: String,
-}
-
-/// The result of a request to start a runner.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Start {
-    Requested,
-    /// Upstream's wrapper cannot start a runner.
-    NotSupported,
-}
-
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StatusReport {
     pub status: RunnerStatus,
@@ -269,38 +247,6 @@ impl fmt::Display for RunnerStatus {
             Self::Stopped => f.write_str("stopped"),
             Self::Unknown(0) => f.write_str("unknown"),
             Self::Unknown(number) => write!(f, "unknown ({number})"),
-        }
-    }
-}
-
-/// The HTTP request that the wrapper sends after the exit of the runner. Headers may contain credentials.
-#[derive(Clone, PartialEq, Eq)]
-pub struct ShutdownCallback {
-    pub url: String,
-    pub method: String,
-    pub headers: HashMap<String, String>,
-}
-
-impl fmt::Debug for ShutdownCallback {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ShutdownCallback").field("method", &self.method).finish_non_exhaustive()
-    }
-}
-
-impl From<&DrainRequest> for v1::DrainRequest {
-    fn from(request: &DrainRequest) -> Self {
-        let mode = if request.forceful { v1::Mode::Forceful } else { v1::Mode::Graceful };
-        let callback = request
-            .callback
-            .clone()
-            .map(|ShutdownCallback { url, method, headers }| v1::Callback { url, method, headers });
-        Self {
-            id: request.id.clone(),
-            mode: mode.into(),
-            reason: request.reason.clone(),
-            deadline: None,
-            callback,
-            job_url: request.job_url.clone(),
         }
     }
 }

@@ -6,7 +6,8 @@ use tokio::time::Instant;
 
 use super::{
     error::ClientError,
-    snapshot::{DrainRequest, Snapshot, Start},
+    request::{DrainRequest, Start},
+    snapshot::Snapshot,
 };
 
 /// The calls to one wrapper. Each has a time limit, and opens a connection if necessary. Its future can be dropped at any time.

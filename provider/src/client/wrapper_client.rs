@@ -20,7 +20,8 @@ use tonic::{Status, codegen::http::Uri};
 use super::{
     channel::Channel,
     error::ClientError,
-    snapshot::{DrainRequest, ShutdownCallback, Snapshot, Start, StatusReport},
+    request::{DrainRequest, ShutdownCallback, Start},
+    snapshot::{Snapshot, StatusReport},
     wrapper::Wrapper,
 };
 use crate::{

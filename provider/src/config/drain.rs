@@ -13,7 +13,7 @@ use super::{
     text::check_set,
 };
 use crate::{
-    client::{DrainRequest, ShutdownCallback},
+    client::{DrainRequest, MAX_DRAIN_ID, MAX_REASON, ShutdownCallback},
     explain::values,
     fleet::{
         Retry,
@@ -96,8 +96,9 @@ impl DrainOptions<'_> {
     /// The same `id` again is the same drain.
     pub(crate) fn request(&self, id: &str) -> DrainRequest {
         DrainRequest {
-            id: id.to_owned(),
-            reason: self.reason.as_ref_option().cloned().unwrap_or_default(),
+            id: shortened(id),
+            // A reason that became known only in the apply was not refused.
+            reason: self.reason.as_ref_option().map_or("", String::as_str).chars().take(MAX_REASON).collect(),
             forceful: false,
             callback: self.shutdown_callback.as_ref_option().and_then(CallbackArgs::callback),
             // Set by GitLab Runner for the jobs it runs, such as the one that may be running this apply.
@@ -119,8 +120,24 @@ impl DrainOptions<'_> {
         if let Value::Value(callback) = self.shutdown_callback {
             callback.check(&AttributePath::new("shutdown_callback"), diags);
         }
+        if let Value::Value(reason) = self.reason
+            && reason.chars().count() > MAX_REASON
+        {
+            let path = AttributePath::new("reason");
+            values::too_long(&path, reason.chars().count(), MAX_REASON).error(path, diags);
+        }
         RetryArgs::check(self.retry, diags);
     }
+}
+
+/// An id that the wrapper accepts. It ends as this one, so that it stays unique.
+fn shortened(id: &str) -> String {
+    const END: usize = 50;
+    let length = id.chars().count();
+    if length <= MAX_DRAIN_ID {
+        return id.to_owned();
+    }
+    id.chars().take(MAX_DRAIN_ID - END).chain(id.chars().skip(length - END)).collect()
 }
 
 impl GuardArgs {
@@ -225,9 +242,23 @@ pub(crate) fn option_attributes() -> Attributes {
             "HTTP request that the wrapper sends after the runner process has exited. The wrapper sends it also when another client \
              started the shutdown, or when the runner had already exited. Upstream's wrapper accepts a callback only with the first \
              shutdown request; otherwise a warning reports this.",
-        reason: text => "Reason of the drain. It is shown in Terraform's log and in the status of the wrapper.",
+        reason: text => "Reason of the drain, at most 1000 characters. It is shown in Terraform's log and in the status of the wrapper.",
         retry: object(RetryArgs::attributes(&DRAIN_ATTEMPTS.to_string())) =>
             "Retries of failed connections before the shutdown was requested. After that, lost connections are retried until the \
              timeout. The defaults for connections to peers are 3 attempts and 30 seconds.",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_drain_id_is_shortened_and_stays_unique() {
+        let id = |suffix: &str| format!("{}@10.0.0.1#{suffix}", "ä".repeat(300));
+        let (one, other) = (shortened(&id("11111111")), shortened(&id("22222222")));
+        assert_eq!(one.chars().count(), MAX_DRAIN_ID);
+        assert!(one != other && one.ends_with("@10.0.0.1#11111111"), "{one}");
+        assert_eq!(shortened("blue@10.0.0.1#11111111"), "blue@10.0.0.1#11111111");
     }
 }

@@ -20,6 +20,10 @@ pub(crate) fn empty(path: &AttributePath, text: &str) -> Explained {
     )
 }
 
+pub(crate) fn too_long(path: &AttributePath, length: usize, limit: usize) -> Explained {
+    invalid("Invalid value", format!("`{path}` has {length} characters; at most {limit} are accepted."))
+}
+
 pub(crate) fn null_element(path: &AttributePath) -> Explained {
     invalid("Element is null", format!("`{path}` is null. Remove the element, or set a value."))
 }
