@@ -27,6 +27,8 @@ pub(crate) const LOCATION: &str = "location";
 pub(crate) const MANAGER: &str = "manager";
 /// The condition that is not met.
 pub(crate) const MISSING: &str = "missing";
+/// Problems of a shutdown in progress, from the wrapper.
+pub(crate) const PROBLEMS: &str = "problems";
 pub(crate) const PROGRESS: &str = "progress";
 pub(crate) const OUTCOME: &str = "outcome";
 pub(crate) const REASON: &str = "reason";

@@ -70,7 +70,8 @@ pub mod exit {
 pub struct Health {
     #[prost(enumeration = "Level", tag = "1")]
     pub level: i32,
-    /// Human-readable reasons why the next level is not reached.
+    /// Human-readable reasons why the next level is not reached. While the runner is being stopped, the first one says so, and others are problems
+    /// of the stop, such as a suspended process.
     #[prost(string, repeated, tag = "2")]
     pub reasons: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
     /// Values reported by the runner.

@@ -160,6 +160,10 @@ fn describe(snapshot: &Snapshot) -> String {
         text.push_str(", ");
         text.push_str(&jobs);
     }
+    if let Some(problems) = snapshot.shutdown_problems() {
+        text.push_str(", ");
+        text.push_str(&problems);
+    }
     text
 }
 

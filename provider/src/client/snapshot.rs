@@ -88,6 +88,13 @@ impl Snapshot {
         )
     }
 
+    /// Problems of the shutdown in progress, such as a suspended process: in that state the first reason is the shutdown.
+    pub fn shutdown_problems(&self) -> Option<String> {
+        let detail = self.detail.as_deref().filter(|_| self.report.status == RunnerStatus::InShutdown)?;
+        let problems = detail.reasons.get(1..).unwrap_or_default();
+        (!problems.is_empty()).then(|| problems.join("; "))
+    }
+
     /// The number of running jobs and the oldest one, if known: `12 jobs left, oldest 2h10m (step_script)`.
     pub fn jobs_left(&self) -> Option<String> {
         let detail = self.detail.as_deref()?;

@@ -83,6 +83,9 @@ pub(super) fn last_seen(last: Option<&Snapshot>) -> String {
         text.push_str(&format!(", {jobs}"));
     }
     text.push('.');
+    if let Some(problems) = snapshot.shutdown_problems() {
+        text.push_str(&format!(" The wrapper reports: {problems}."));
+    }
     text
 }
 

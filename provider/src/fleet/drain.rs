@@ -198,10 +198,12 @@ impl<W: Wrapper, A: PeerCheck> Operation for Drain<'_, W, A> {
             }
             None => {
                 let left = state.last.as_ref().and_then(Snapshot::jobs_left);
+                let problems = state.last.as_ref().and_then(Snapshot::shutdown_problems);
                 tracing::info!(
                     { key::MANAGER } = manager,
                     { key::WAITED } = waited,
                     { key::LEFT } = left,
+                    { key::PROBLEMS } = problems,
                     "waiting for the runner to finish its jobs and exit"
                 );
             }

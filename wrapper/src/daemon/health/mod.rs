@@ -117,7 +117,6 @@ impl Health {
             State::Stopping { child, phase, .. } => {
                 let known = if self.child == Some(*child) { self.clone() } else { Self::default() };
                 let reason = match phase {
-                    _ if known.suspended => SUSPENDED,
                     Phase::Holding { .. } | Phase::Draining { .. } => {
                         "the runner is draining: it accepts no new jobs and exits after its last job"
                     }
@@ -125,7 +124,9 @@ impl Health {
                         "the runner is being stopped forcefully: its jobs are aborted"
                     }
                 };
-                Self { level: Level::None, reasons: vec![reason.to_owned()], ..known }
+                let suspended = known.suspended.then(|| SUSPENDED.to_owned());
+                let reasons = [reason.to_owned()].into_iter().chain(suspended).collect();
+                Self { level: Level::None, reasons, ..known }
             }
         }
     }
@@ -188,6 +189,7 @@ mod tests {
         }
         let suspended = Health { suspended: true, ..health };
         let found = suspended.of(&stopping(Phase::Draining { since: now }));
-        assert_eq!(found.reasons, [SUSPENDED], "it does not drain");
+        assert!(found.reasons[0].contains("is draining"));
+        assert_eq!(found.reasons[1..], [SUSPENDED], "a problem follows");
     }
 }
