@@ -13,8 +13,8 @@ pub use error::ClientError;
 pub use request::{DrainRequest, ShutdownCallback};
 pub(crate) use request::{MAX_DRAIN_ID, MAX_REASON, Start};
 #[cfg(test)]
-pub(crate) use snapshot::{Detail, DrainInfo};
-pub(crate) use snapshot::{Level, RunnerEvidence};
+pub(crate) use snapshot::DrainInfo;
+pub(crate) use snapshot::{Detail, Level, RunnerEvidence};
 pub use snapshot::{RunnerStatus, Snapshot, StatusReport};
 pub use wrapper::Wrapper;
 pub use wrapper_client::WrapperClient;

@@ -33,6 +33,8 @@ pub struct Detail {
     pub oldest_job: Option<(Duration, String)>,
     /// The drain in progress, or the last one.
     pub drain: Option<DrainInfo>,
+    /// The wrapper exits when its runner has exited.
+    pub shutting_down: bool,
     pub evidence: RunnerEvidence,
     /// The exit of the last runner process, if none is running.
     pub exit: Option<RunnerExit>,
@@ -88,6 +90,11 @@ impl Snapshot {
         )
     }
 
+    /// Whether the wrapper exits, and no client requested that its runner stays stopped.
+    pub fn exits_for_itself(&self) -> bool {
+        self.detail.as_deref().is_some_and(|detail| detail.shutting_down && !detail.is_drained_by_client())
+    }
+
     /// Problems of the shutdown in progress, such as a suspended process: in that state the first reason is the shutdown.
     pub fn shutdown_problems(&self) -> Option<String> {
         let detail = self.detail.as_deref().filter(|_| self.report.status == RunnerStatus::InShutdown)?;
@@ -109,6 +116,12 @@ impl Snapshot {
 }
 
 impl Detail {
+    /// Whether a client requested the current or last drain. Then the next wrapper on the host starts no runner until a client requests it.
+    pub fn is_drained_by_client(&self) -> bool {
+        // The wrapper's own id, for a signal to the wrapper.
+        self.drain.as_ref().is_some_and(|drain| drain.id != "signal")
+    }
+
     /// Why the exit was not clean, as the end of a sentence; none if it was. `forceful`: the drain was to abort the jobs.
     pub fn bad_end(&self, forceful: bool) -> Option<String> {
         let exit = self.exit?;
@@ -298,6 +311,7 @@ impl From<v1::Status> for Snapshot {
                 .oldest_job
                 .map(|job| (job.age.and_then(|age| age.try_into().ok()).unwrap_or_default(), job.stage)),
             drain,
+            shutting_down: status.shutting_down,
             evidence,
             exit,
         };

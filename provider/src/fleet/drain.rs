@@ -13,7 +13,7 @@ use super::{
     wait::{self, Operation, WaitState},
 };
 use crate::{
-    client::{ClientError, DrainRequest, RunnerStatus, Snapshot, Wrapper},
+    client::{ClientError, Detail, DrainRequest, RunnerStatus, Snapshot, Wrapper},
     duration::human,
     log_key as key,
 };
@@ -53,6 +53,7 @@ pub async fn run<W: Wrapper>(
         requested: Requested::No,
         started_by: StartedBy::Before,
         no_callback: None,
+        recording_refused: false,
     };
     wait::run(drain, state, wrapper, &policy.retry, stop).await
 }
@@ -69,6 +70,8 @@ struct Drain<'a, W, A> {
     requested: Requested,
     started_by: StartedBy,
     no_callback: Option<NoCallback>,
+    /// The wrapper refused to record the drain of a runner that had exited.
+    recording_refused: bool,
 }
 
 impl<W: Wrapper, A: PeerCheck> Operation for Drain<'_, W, A> {
@@ -78,7 +81,11 @@ impl<W: Wrapper, A: PeerCheck> Operation for Drain<'_, W, A> {
         let mut snapshot = self.wrapper.until(state.deadline).read_status().await?;
         Self::received(&snapshot, state);
         match snapshot.report.status {
-            RunnerStatus::Stopped => self.add_callback(&snapshot, state).await?,
+            // The service manager may start another wrapper, and it another runner: the runner has not exited for this drain.
+            RunnerStatus::Stopped if self.requested != Requested::Accepted && snapshot.exits_for_itself() => {
+                return Ok(None);
+            }
+            RunnerStatus::Stopped => snapshot = self.record(snapshot, state).await?,
             RunnerStatus::InShutdown => {
                 if self.requested == Requested::No {
                     self.started_by = StartedBy::Joined;
@@ -249,36 +256,54 @@ impl<W: Wrapper, A> Drain<'_, W, A> {
             }
             return self.want == Mode::Forceful;
         };
-        self.want == Mode::Forceful || detail.drain.as_ref().is_none_or(|it| it.id != self.policy.request.id)
+        self.want == Mode::Forceful || !self.is_ours(detail)
     }
 
-    /// The wrapper of a runner that had already exited sends the callback immediately. A refused callback is not an error of the drain.
-    async fn add_callback(&mut self, snapshot: &Snapshot, state: &WaitState<'_>) -> Result<(), ClientError> {
-        if self.requested != Requested::No
-            || self.no_callback.is_some()
-            || self.policy.request.callback.is_none()
-        {
-            return Ok(());
-        }
+    /// Whether the wrapper's current or last drain is this one.
+    fn is_ours(&self, detail: &Detail) -> bool {
+        detail.drain.as_ref().is_some_and(|drain| drain.id == self.policy.request.id)
+    }
+
+    /// Records this drain at a grit-wrapper whose runner has exited without a drain of a client. Otherwise the next wrapper on the host, for
+    /// example after an upgrade, would start another runner. The wrapper then also sends the callback, immediately.
+    ///
+    /// A refused request is not an error: the runner has exited.
+    async fn record(&mut self, snapshot: Snapshot, state: &WaitState<'_>) -> Result<Snapshot, ClientError> {
+        let has_callback = self.policy.request.callback.is_some();
         let Some(detail) = snapshot.detail.as_deref() else {
-            self.no_callback = Some(NoCallback::Upstream);
-            return Ok(());
+            if has_callback && self.requested == Requested::No {
+                self.no_callback = Some(NoCallback::Upstream);
+            }
+            return Ok(snapshot);
         };
-        if detail.drain.as_ref().is_some_and(|drain| drain.id == self.policy.request.id) {
-            return Ok(());
+        let is_recorded = detail.is_drained_by_client() && (self.is_ours(detail) || !has_callback);
+        if is_recorded || self.requested == Requested::Accepted || self.recording_refused {
+            return Ok(snapshot);
         }
+        let manager = state.manager;
         match self.wrapper.until(state.deadline).drain(&self.policy.request).await {
-            Ok(_) => {
+            Ok(after) => {
                 tracing::info!(
-                    { key::MANAGER } = state.manager,
-                    "runner was already stopped; callback sent to its wrapper"
+                    { key::MANAGER } = manager,
+                    "runner was already stopped; drain recorded by its wrapper"
                 );
-                Ok(())
+                // Another runner may have been started in between.
+                if after.report.status != RunnerStatus::Stopped {
+                    self.requested = Requested::Accepted;
+                    self.started_by = StartedBy::Here;
+                    self.asked = Some(Instant::now());
+                }
+                Ok(after)
             }
             Err(error) if error.retryable() => Err(error),
             Err(error) => {
-                self.no_callback = Some(NoCallback::Refused(error));
-                Ok(())
+                tracing::warn!(
+                    { key::MANAGER } = manager,
+                    "runner was already stopped; its wrapper did not record the drain: {error}"
+                );
+                self.recording_refused = true;
+                self.no_callback = has_callback.then_some(NoCallback::Refused(error));
+                Ok(snapshot)
             }
         }
     }

@@ -4,7 +4,7 @@ use super::*;
 use crate::explain::diagnostic::tests::all;
 use crate::transport::ConnectionMethod;
 use crate::{
-    client::{RunnerStatus, StatusReport},
+    client::{Detail, Level, RunnerEvidence, RunnerStatus, StatusReport},
     fleet::{PeerProblem, TooFewPeers},
     transport::{Cause, Phase, Route, TransportError},
 };
@@ -71,6 +71,39 @@ fn failed_drain_errors_match_snapshot() {
         words(interrupted(Requested::No, None)),
         no_target("adopted#0a1b2c3d", "runner_manager", "it has no value", "adopted#0a1b2c3d"),
     ]));
+}
+
+/// A drain that makes no progress, and the reason is known on the host.
+#[test]
+fn timeout_reports_problems_of_the_drain() {
+    let mut last = Snapshot::from(RunnerStatus::InShutdown);
+    let reasons = ["the runner is draining", "the runner's process is suspended", "it was refused"];
+    last.detail = Some(Box::new(Detail {
+        wrapper_version: "0.1.0".to_owned(),
+        level: Level::None,
+        level_max: None,
+        reasons: reasons.map(str::to_owned).into(),
+        runner_version: None,
+        pid: None,
+        started_at: None,
+        jobs: Some(3),
+        oldest_job: None,
+        drain: None,
+        shutting_down: false,
+        evidence: RunnerEvidence::default(),
+        exit: None,
+    }));
+    let failure = NotDrained::TimedOut {
+        waited: hours(3),
+        requested: Requested::Accepted,
+        mode: Mode::Graceful,
+        forced: false,
+        last: Some(last),
+    };
+    let error = all(vec![not_drained("m1", &failure, "i-1", None, Subject::Drain)]);
+    let reported = "Last status: `in_shutdown`, 3 jobs left. The wrapper reports: the runner's process is \
+                    suspended; it was refused. The runner is still draining.";
+    assert!(error.contains(reported), "{error}");
 }
 
 #[test]

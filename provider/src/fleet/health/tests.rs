@@ -119,6 +119,7 @@ fn seen(level: Level, level_max: Option<Level>, version: Option<&str>) -> Snapsh
         jobs: None,
         oldest_job: None,
         drain: None,
+        shutting_down: false,
         evidence: RunnerEvidence::default(),
         exit: None,
     }));

@@ -219,6 +219,7 @@ async fn peer_with_drain_request_is_unhealthy() {
         started_at: None,
         jobs: None,
         oldest_job: None,
+        shutting_down: false,
         drain: Some(crate::client::DrainInfo {
             id: "ci-7".into(),
             reason: String::new(),

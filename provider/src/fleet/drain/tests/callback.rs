@@ -15,6 +15,7 @@ fn drained_by(id: &str, status: RunnerStatus) -> Snapshot {
         jobs: None,
         oldest_job: None,
         drain: Some(DrainInfo { id: id.into(), reason: String::new(), forceful: false, outcome: None }),
+        shutting_down: false,
         evidence: crate::client::RunnerEvidence::default(),
         exit: None,
     }));
@@ -60,6 +61,42 @@ async fn callback_is_registered_for_already_stopped_runner() {
     let wrapper = Scripted::new(|_| Ok::<_, ScriptedFault>(drained_by("operator", RunnerStatus::Stopped)));
     drained(&without, &wrapper).await.unwrap();
     assert_eq!(wrapper.requests(), (0, 0));
+}
+
+/// The next wrapper on the host would start another runner: the runner exited without a request, or for a request of the service manager.
+#[tokio::test(start_paused = true)]
+async fn drain_is_recorded_for_runner_that_exited_without_one() {
+    let exited = |id: Option<&'static str>, shutting_down| {
+        let mut snapshot = drained_by(id.unwrap_or_default(), RunnerStatus::Stopped);
+        let detail = snapshot.detail.as_mut().unwrap();
+        detail.drain = detail.drain.take().filter(|_| id.is_some());
+        detail.shutting_down = shutting_down;
+        snapshot
+    };
+    for id in [None, Some("signal")] {
+        let wrapper = Scripted::new(|_| Ok::<_, ScriptedFault>(exited(id, false)));
+        let outcome = drained(&policy(), &wrapper).await.unwrap();
+        assert_eq!((end(&outcome), wrapper.requests()), ((StartedBy::Before, false), (1, 0)));
+    }
+    // The wrapper exits, and the service manager starts the next one with another runner.
+    let wrapper = Scripted::new(|input| match (input.elapsed.as_secs(), input.graceful) {
+        (0..3, _) => Ok(exited(None, true)),
+        (3..5, _) => Err(ScriptedFault::Down),
+        (5..20, _) => Ok(RunnerStatus::Running.into()),
+        (20..60, _) => Ok(RunnerStatus::InShutdown.into()),
+        _ => Ok(exited(Some("ours"), false)),
+    });
+    drained(&policy(), &wrapper).await.unwrap();
+    assert!(wrapper.elapsed() >= Duration::from_secs(60), "{:?}", wrapper.elapsed());
+
+    // A reader may not drain, and sees the exit.
+    let looks = std::sync::atomic::AtomicUsize::new(0);
+    let wrapper = Scripted::new(|_| match looks.fetch_add(1, std::sync::atomic::Ordering::SeqCst) {
+        1 => Err(ScriptedFault::Refused),
+        _ => Ok(exited(None, false)),
+    });
+    let Drained::Ended(ended) = drained(&policy(), &wrapper).await.unwrap() else { panic!() };
+    assert!(ended.no_callback.is_none());
 }
 
 #[tokio::test(start_paused = true)]
