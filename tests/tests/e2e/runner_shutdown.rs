@@ -204,19 +204,44 @@ fn triggers_drain_a_runner_that_was_started_again() {
     let old = Retirement::start(&["m1", "m2"]);
     old.configure(&["m1", "m2"], &json!({ "triggers": { "switch": "1" } }));
     old.apply().succeeded();
-    let before = old.state()["managers"]["m2"].clone();
 
-    // m1 runs again; m2 is gone, and keeps its evidence.
+    // m1 runs again. m2 may also run again, and cannot be reached: its earlier evidence shows nothing.
     let host = old.start_again("m1");
     old.lab.cloud().host("m2").unwrap().cut_off();
 
-    old.configure(&["m1", "m2"], &json!({ "triggers": { "switch": "2" } }));
-    let applied = old.apply().succeeded();
-    assert_eq!(applied.warnings(), []);
+    let retry = json!({ "attempts": 2, "min_delay": "100ms" });
+    old.configure(&["m1", "m2"], &json!({ "triggers": { "switch": "2" }, "retry": retry }));
+    let failed = old.apply().failed();
+    assert!(failed.errors()[0].1.contains("\"m2\""), "{:?}", failed.errors());
     assert_eq!(old.signals("m1"), ["SIGQUIT", "SIGQUIT"]);
     assert_eq!(host.runner_pid(), None);
     let state = old.state();
-    assert_eq!((&state["status"], &state["managers"]["m2"]), (&json!("terminated"), &before));
+    assert_eq!((&state["status"], &state["managers"]["m2"]), (&json!("incomplete"), &json!(null)));
+    assert_eq!(state["managers"]["m1"]["state"], "stopped");
+}
+
+/// Without a recorded drain, the next wrapper would start another runner of a version that is retired.
+#[test]
+fn runner_that_crashed_before_shutdown_stays_stopped() {
+    let old = Retirement::start(&["m1"]);
+    let host = old.lab.cloud().host("m1").unwrap();
+    host.signal_runner(rustix::process::Signal::KILL).unwrap();
+    poll::until("the runner is dead", PATIENCE, || host.runner_pid().map_or(Ok(()), Err));
+    old.configure(&["m1"], &json!({}));
+    old.apply().succeeded();
+    assert_eq!(old.state()["managers"]["m1"]["state"], "stopped");
+
+    // As after an upgrade of its package.
+    host.signal_wrapper(rustix::process::Signal::KILL).unwrap();
+    poll::until("the wrapper is dead", PATIENCE, || host.wrapper_pid().map_or(Ok(()), Err));
+    host.start_wrapper().unwrap();
+    let address = format!("--address=unix://{}", host.wrapper_socket().display());
+    let state = poll::until("the next wrapper answers", PATIENCE, || {
+        let status =
+            Command::new(built("grit-wrapper").unwrap()).args(["status", "--json", &address]).output();
+        serde_json::from_slice::<Json>(&status.unwrap().stdout).map(|status| status["state"].clone())
+    });
+    assert_eq!((state, host.runner_pid()), (json!("failed"), None));
 }
 
 /// `GRIT_ASSUME_TERMINATED` is for one run: a repeated shutdown asks again.

@@ -69,11 +69,6 @@ impl Evidence {
         self.state.as_ref_option().is_some_and(|state| states.contains(&state.as_str()))
     }
 
-    /// Whether the wrapper has reported the exit of the process.
-    pub(super) fn is_verified(&self) -> bool {
-        self.state.as_ref_option().is_some_and(|state| state == STOPPED)
-    }
-
     pub(super) fn attributes() -> Attributes {
         attribute_map! {
             state: computed_text =>

@@ -38,8 +38,6 @@ use crate::{
 /// One manager that is not known to have terminated.
 struct Open<'a> {
     manager: &'a RunnerManagerArgs,
-    /// The verified exit that was recorded before `triggers` changed.
-    verified: Option<&'a Evidence>,
     policy: DrainPolicy,
     setting: Option<AssumeSetting>,
 }
@@ -68,19 +66,16 @@ impl RunnerShutdown {
                 evidence.insert(key.clone(), recorded.clone());
             }
             if repeat || !recorded.is_some_and(Evidence::is_terminated) {
-                // An assumption is not repeated: `GRIT_ASSUME_TERMINATED` is for one run.
-                let verified = recorded.filter(|it| it.is_verified());
-                open.insert(key.clone(), (manager, verified));
+                open.insert(key.clone(), manager);
             }
         }
         let outcomes = if open.is_empty() {
             Outcomes::new()
         } else {
             let known = configured(&self.shared, diags)?;
-            let open = open.into_iter().map(|(key, (manager, verified))| {
-                let open = Open::new(&planned, &known, manager, verified, (&id, subject, start));
-                (key, open)
-            });
+            let open = open
+                .into_iter()
+                .map(|(key, manager)| (key, Open::new(&planned, &known, manager, (&id, subject, start))));
             self.run(&known, &planned, open.collect()).await
         };
         let failures = record(diags, subject, outcomes, &mut evidence);
@@ -140,7 +135,6 @@ impl<'a> Open<'a> {
         planned: &ShutdownState,
         known: &Configured,
         manager: &'a RunnerManagerArgs,
-        verified: Option<&'a Evidence>,
         (id, subject, start): (&str, Subject, Instant),
     ) -> Self {
         let options = planned.options();
@@ -152,10 +146,10 @@ impl<'a> Open<'a> {
         let retry = known.retry(planned.retry.as_ref_option(), Some(DRAIN_ATTEMPTS));
         let mut policy = options.policy(id, start, planned.timeout(subject), retry);
         policy.wait = planned.waits();
-        if setting.is_some() || verified.is_some() {
+        if setting.is_some() {
             policy.on_unreachable = OnUnreachable::AssumeTerminated;
         }
-        Self { manager, verified, policy, setting }
+        Self { manager, policy, setting }
     }
 
     /// What `GRIT_ASSUME_TERMINATED` can name this manager by, in an error.
@@ -193,18 +187,10 @@ fn record<'a>(
                 Evidence::in_progress(&drain.snapshot)
             }
             Ok(Drained::AssumedTerminated { attempts, waited, error }) => {
-                if let Some(verified) = open.verified {
-                    tracing::info!(
-                        { log_key::MANAGER } = key,
-                        "exit was verified before; host unreachable: {error}"
-                    );
-                    verified.clone()
-                } else {
-                    let setting = open.setting.unwrap_or(AssumeSetting::Attribute);
-                    drain::assumed_terminated(&key, attempts, waited, &error, setting)
-                        .warning(manager::at(&key), diags);
-                    Evidence::assumed()
-                }
+                let setting = open.setting.unwrap_or(AssumeSetting::Attribute);
+                drain::assumed_terminated(&key, attempts, waited, &error, setting)
+                    .warning(manager::at(&key), diags);
+                Evidence::assumed()
             }
             Err(failure) => {
                 // Evidence from before a change of `triggers` is not valid any more.
