@@ -1,6 +1,6 @@
 //! `grit-wrapper run`, step by step: bind, supervise, serve, drain, exit.
 
-use std::{env, process::ExitCode, sync::Arc, time::Duration};
+use std::{env, path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
 
 use thiserror::Error;
 use tokio::{
@@ -9,7 +9,7 @@ use tokio::{
     signal::unix::{SignalKind, signal},
     sync::watch,
     task::JoinHandle,
-    time::timeout,
+    time::{sleep, timeout},
 };
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
@@ -31,7 +31,7 @@ use crate::supervise::log_key as key;
 use crate::supervise::{
     End, Handle, Outcome, Task,
     output::Output,
-    process::{self, CommandError, CommandLine, Linux, MARKER_VARIABLE, orphans},
+    process::{self, CommandError, CommandLine, MARKER_VARIABLE, Spawner, orphans},
     state_file::{Store, StoreError},
 };
 
@@ -73,7 +73,8 @@ impl RunError {
                 Self::NOT_EXECUTABLE
             }
             Self::Command(CommandError::Missing(_) | CommandError::Empty) => Self::NOT_FOUND,
-            Self::Listen { .. }
+            Self::Command(CommandError::Search { .. })
+            | Self::Listen { .. }
             | Self::InheritedSockets(_)
             | Self::HttpAddress
             | Self::Prepare(_)
@@ -85,7 +86,8 @@ impl RunError {
 }
 
 /// Runs the wrapper until it shuts down, and returns its exit code, which depends on the end of the runner.
-/// After an error nothing was started, except after [`RunError::Task`].
+/// After an error nothing was started, except after [`RunError::Task`]. While a runner is adopted, the wrapper also runs without an
+/// executable command or its HTTP address: the runner must not be without supervision.
 pub fn run(settings: &Settings) -> Result<ExitCode, RunError> {
     // The sockets of systemd have fixed descriptors, so that this comes before any other file is opened.
     let passed = InheritedSockets::from_env()?;
@@ -98,7 +100,7 @@ pub fn run(settings: &Settings) -> Result<ExitCode, RunError> {
 }
 
 async fn supervise(settings: &Settings, mut passed: InheritedSockets) -> Result<u8, RunError> {
-    let command = CommandLine::new(settings.command.clone(), env::var_os("PATH").as_deref())?;
+    let command = CommandLine::new(settings.command.clone(), env::var_os("PATH"))?;
     // A parent that ignores SIGCHLD passes that on, and the kernel would then discard the runner's exit status.
     let child_ended = signal(SignalKind::child()).map_err(RunError::Prepare)?;
     // With a handler, a file size limit (LimitFSIZE) is an error like a full disk. The runner does not inherit the handler.
@@ -109,6 +111,7 @@ async fn supervise(settings: &Settings, mut passed: InheritedSockets) -> Result<
         warn!({ key::ERROR } = %error, "cannot become the parent of the runner's orphaned processes");
     }
     let signals = Signals::new().map_err(RunError::Prepare)?;
+    let notifier = Notifier::from_env().map_err(RunError::Prepare)?;
     let mut listeners = Vec::new();
     for address in &settings.grpc_listen {
         let opened = listen::open(address, &settings.grpc_rules, &mut passed).await;
@@ -122,14 +125,14 @@ async fn supervise(settings: &Settings, mut passed: InheritedSockets) -> Result<
     let socket = listeners.iter().find_map(Listener::path);
     let state_file = settings.state_file.clone().or_else(|| socket.map(Settings::state_file_beside));
     let http_listener = match &settings.http {
-        Some(http) => Some(bind_http(http).await?),
+        Some(http) => Some(bind_http(http).await),
         None => None,
     };
 
     let counters = Arc::new(Counters::default());
     let callbacks = CallbackSender::new(runtime::Handle::current(), Arc::clone(&counters));
-    let platform = platform(settings, command.clone(), state_file.is_some());
-    let (task, supervisor) = Task::new(settings.policy.clone(), platform, callbacks);
+    let spawner = spawner(settings, command.clone());
+    let (task, supervisor) = Task::new(settings.policy.clone(), spawner, callbacks);
     let counted = Arc::clone(&counters);
     let mut task = task.count(move |change| counted.count(change));
     if let Some(path) = state_file {
@@ -140,17 +143,32 @@ async fn supervise(settings: &Settings, mut passed: InheritedSockets) -> Result<
             task = task.resume(found.supervision, found.child, found.pending);
         }
     }
+    let is_adopted = supervisor.now().state.child().is_some();
+    let program = if is_adopted { None } else { Some(command.program().await?) };
+    let http_listener = match http_listener {
+        Some(Err(error)) if is_adopted => {
+            error!(
+                { key::ERROR } = format!("{:#}", anyhow::Error::new(error)),
+                "the adopted runner is supervised without HTTP; trying again"
+            );
+            None
+        }
+        bound => bound.transpose()?,
+    };
     let supervision = tokio::spawn(task.run());
-    warn_of_other_runners(command, &supervisor).await;
     let mut tasks = Tasks::default();
     tasks.spawn(SIGNALS, signals.forward(supervisor.clone(), settings.drain_timeout));
+    // Before another runner is started.
+    if timeout(CHECK_LIMIT, check_command(&command, program, &supervisor)).await.is_err() {
+        warn!("cannot check in time whether another process runs the same command");
+    }
     tasks.spawn(ORPHANS, orphans::collect(child_ended));
     let prober = Prober::new(settings.health.clone());
     let (publish_health, health) = watch::channel(Health::default());
     tasks.spawn(PROBER, prober.clone().run(supervisor.clone(), publish_health));
     let authorizer = Authorizer::new(settings.access.clone(), Arc::clone(&counters));
     let control = Control::new(supervisor.clone(), health, prober, settings.access.clone());
-    if let Some(notifier) = Notifier::from_env().map_err(RunError::Prepare)? {
+    if let Some(notifier) = notifier {
         let notifier = notifier.run(control.clone(), supervisor.clone(), settings.ready_when);
         tasks.spawn(NOTIFIER, notifier);
     }
@@ -159,14 +177,14 @@ async fn supervise(settings: &Settings, mut passed: InheritedSockets) -> Result<
     if let Ok(Err(error)) = timeout(BOOT_LIMIT, supervisor.boot()).await {
         error!({ key::ERROR } = %error, "cannot request the start of the runner");
     }
-    if let (Some(listener), Some(http)) = (http_listener, &settings.http) {
+    if let Some(http) = &settings.http {
         let server = HttpServer {
             control: control.clone(),
             access: settings.access.clone(),
             settings: Arc::new(http.clone()),
             counters: Arc::clone(&counters),
         };
-        tasks.spawn(HTTP, server.serve(listener));
+        tasks.spawn(HTTP, serve_http(server, http_listener));
     }
     let upstream = Upstream::new(control.clone(), authorizer.clone());
     let services = Services { upstream, v1: Some(WrapperV1::new(control, authorizer)), counters };
@@ -192,37 +210,42 @@ async fn supervise(settings: &Settings, mut passed: InheritedSockets) -> Result<
     Ok(exit_code(&end))
 }
 
-/// How the runner is started. `with_barrier`: it waits until the state file has its identity.
-fn platform(settings: &Settings, command: CommandLine, with_barrier: bool) -> Linux {
-    let mut platform = Linux::new(command)
+/// How the runner is started: it waits until the state file, if there is one, has its identity.
+fn spawner(settings: &Settings, command: CommandLine) -> Spawner {
+    let mut spawner = Spawner::new(command)
+        .with_barrier()
         .marked(env::var(MARKER_VARIABLE).unwrap_or_default())
         .without_env(&NOT_INHERITED)
         .output(Output::of_stderr(env::var("JOURNAL_STREAM").ok().as_deref()));
-    if with_barrier {
-        platform = platform.with_barrier();
-    }
     if let Some(address) = &settings.runner_listen_address {
-        platform = platform.env("LISTEN_ADDRESS", address);
+        spawner = spawner.env("LISTEN_ADDRESS", address);
     }
-    platform
+    spawner
 }
 
 /// The variables of systemd for the wrapper itself.
 const NOT_INHERITED: [&str; 6] =
     ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES"];
 
-/// An unsupervised runner, or the runner of another wrapper, could have the same configuration. A drain would stop only one of the two.
-///
-/// The kernel can hold back the command line of a process whose file system does not respond. Then the search is given up: the first start must not
-/// wait for it.
-async fn warn_of_other_runners(command: CommandLine, supervisor: &Handle) {
-    let search = tokio::task::spawn_blocking(move || process::running(&command));
-    let Ok(Ok(found)) = timeout(OTHER_RUNNERS_LIMIT, search).await else {
-        warn!("cannot check in time whether another process runs the same command");
-        return;
+/// Warns of a command that cannot restart the adopted runner, and of other processes with this command: an unsupervised runner, or the runner of
+/// another wrapper, could have the same configuration. A drain would stop only one of the two. `program`: of the command, if it was searched.
+async fn check_command(command: &CommandLine, program: Option<PathBuf>, supervisor: &Handle) {
+    let program = match program {
+        Some(program) => Ok(program),
+        None => command.program().await,
+    };
+    let program = match program {
+        Ok(program) => program,
+        Err(error) => {
+            error!(
+                { key::ERROR } = format!("{:#}", anyhow::Error::new(error)),
+                "the adopted runner is supervised, but cannot be restarted"
+            );
+            return;
+        }
     };
     let ours = supervisor.now().state.child().map(|child| child.pid);
-    for pid in found.into_iter().filter(|pid| Some(*pid) != ours) {
+    for pid in process::running(command, &program).await.into_iter().filter(|pid| Some(*pid) != ours) {
         warn!(
             { key::PID } = pid,
             "another process runs the same command. If both use the same configuration, both accept jobs, \
@@ -232,8 +255,11 @@ async fn warn_of_other_runners(command: CommandLine, supervisor: &Handle) {
     }
 }
 
-/// How long the first start waits for the search for other runners.
-const OTHER_RUNNERS_LIMIT: Duration = Duration::from_secs(1);
+/// How long the first start waits for the check of the command.
+const CHECK_LIMIT: Duration = Duration::from_secs(1);
+
+/// Delay before an HTTP address that could not be opened is tried again.
+const HTTP_RETRY_DELAY: Duration = Duration::from_secs(5);
 
 /// How long clients wait for the first start.
 const BOOT_LIMIT: Duration = Duration::from_secs(1);
@@ -257,6 +283,19 @@ async fn outcome(supervision: JoinHandle<Outcome>, tasks: &mut Tasks) -> Result<
     }
 }
 
+/// Serves HTTP; without a listener, opens it as soon as possible. Never returns.
+async fn serve_http(server: HttpServer, listener: Option<TcpListener>) {
+    let mut listener = listener;
+    loop {
+        if let Some(listener) = listener {
+            return server.serve(listener).await;
+        }
+        sleep(HTTP_RETRY_DELAY).await;
+        // The error was logged before.
+        listener = bind_http(&server.settings).await.ok();
+    }
+}
+
 async fn bind_http(settings: &http::Settings) -> Result<TcpListener, RunError> {
     let rules = Rules {
         beyond_loopback: settings.remote.is_some(),
@@ -276,7 +315,7 @@ async fn bind_http(settings: &http::Settings) -> Result<TcpListener, RunError> {
 fn exit_code(end: &End) -> u8 {
     match end {
         End::NeverStarted => 0,
-        // The command was executable before: there was not enough memory, disk or process slots.
+        // There was not enough memory, disk or process slots, or the command of an adopted runner does not exist.
         End::SpawnFailed(_) => RunError::FAILED,
         End::Exited { exit, .. } => exit.shell_code(),
     }

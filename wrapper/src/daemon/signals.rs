@@ -159,7 +159,7 @@ mod tests {
     use crate::supervise::{
         Callbacks, Completion, Policy, Task,
         callback::Callback,
-        process::{CommandLine, Linux},
+        process::{CommandLine, Spawner},
     };
 
     struct NoCallbacks;
@@ -171,8 +171,8 @@ mod tests {
     /// The runner of this supervisor is never started: the stop comes first.
     #[tokio::test(start_paused = true)]
     async fn signal_to_busy_supervisor_is_kept_and_stays_graceful() {
-        let command = CommandLine::new(vec!["true".into()], Some("/usr/bin:/bin".as_ref())).unwrap();
-        let (task, supervisor) = Task::new(Policy::default(), Linux::new(command), NoCallbacks);
+        let command = CommandLine::new(vec!["true".into()], Some("/usr/bin:/bin".into())).unwrap();
+        let (task, supervisor) = Task::new(Policy::default(), Spawner::new(command), NoCallbacks);
         let mut state = SignalState { supervisor: supervisor.clone(), drain_timeout: None, asked: None };
         let mut waiting = Vec::new();
         // Fills the queue.
@@ -198,8 +198,8 @@ mod tests {
 
     #[tokio::test]
     async fn signal_without_effect_is_not_counted() {
-        let command = CommandLine::new(vec!["true".into()], Some("/usr/bin:/bin".as_ref())).unwrap();
-        let (task, supervisor) = Task::new(Policy::default(), Linux::new(command), NoCallbacks);
+        let command = CommandLine::new(vec!["true".into()], Some("/usr/bin:/bin".into())).unwrap();
+        let (task, supervisor) = Task::new(Policy::default(), Spawner::new(command), NoCallbacks);
         drop(task);
         let mut state = SignalState { supervisor, drain_timeout: None, asked: None };
         state.received("SIGTERM", true).await;

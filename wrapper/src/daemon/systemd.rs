@@ -55,8 +55,9 @@ impl Notifier {
 
     /// Notifies systemd until the end of the supervisor. READY=1 requires the level `ready`.
     pub async fn run(self, control: Control, supervisor: Handle, ready: Level) {
-        // Half of the maximum interval, as systemd recommends. Without a watchdog the interval has no effect.
-        let mut alive = interval(self.watchdog.map_or(Duration::from_secs(3600), |limit| limit / 2));
+        // A third of the maximum interval: a start on a slow host may delay a response by more than half a minute. Without a watchdog the
+        // interval has no effect.
+        let mut alive = interval(self.watchdog.map_or(Duration::from_secs(3600), |limit| limit / 3));
         alive.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut changes = control.changes();
         let mut sent = Sent::default();
@@ -183,7 +184,7 @@ mod tests {
     use crate::supervise::{
         Callbacks, Completion, Mode, Policy, State, Stop, Supervision, Task,
         callback::Callback,
-        process::{CommandLine, Linux},
+        process::{CommandLine, Spawner},
     };
 
     #[test]
@@ -231,8 +232,8 @@ mod tests {
         socket.set_nonblocking(true).unwrap();
         let watchdog = Some(Duration::from_millis(20));
         let notifier = Notifier { socket, manager: super::manager(path.as_os_str()).unwrap(), watchdog };
-        let command = CommandLine::new(vec!["true".into()], Some("/usr/bin:/bin".as_ref())).unwrap();
-        let (task, supervisor) = Task::new(Policy::default(), Linux::new(command), NoCallbacks);
+        let command = CommandLine::new(vec!["true".into()], Some("/usr/bin:/bin".into())).unwrap();
+        let (task, supervisor) = Task::new(Policy::default(), Spawner::new(command), NoCallbacks);
         let source = Source::new(&[], |_| None);
         let settings = health::Settings {
             source,

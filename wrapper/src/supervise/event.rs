@@ -19,9 +19,9 @@ pub(super) enum Event {
     Boot,
     /// A request to start a child after a stop.
     Start,
-    /// The platform made a child with this PID.
+    /// A child with this PID was started.
     Spawned(u32),
-    /// The platform could not make a child.
+    /// No child could be started.
     SpawnFailed(Arc<str>),
     Exited(Exit),
     /// Time has passed, or the child handles SIGQUIT now. [`Supervision::due`](super::state::Supervision::due) is the next instant at which time
@@ -80,7 +80,6 @@ pub enum Refusal {
 pub(super) enum Effect {
     Spawn,
     Signal(Signal),
-    KillGroup,
     Callback(Callback),
     /// Read the log of the child with this PID, started at this instant. [`Event::LogRead`] follows.
     ReadLog {

@@ -8,6 +8,7 @@
 //!
 //! This module does not use tonic, hyper, clap or environment variables. `daemon` and `cli` use this module, and never the other way round.
 
+mod blocking;
 pub mod callback;
 mod callback_queue;
 pub(crate) mod clock;

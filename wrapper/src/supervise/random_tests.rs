@@ -234,7 +234,6 @@ impl Simulation {
                 let child = self.child.as_mut().expect("a signal to nobody");
                 child.takes(signal, self.now, &self.policy);
             }
-            Effect::KillGroup => self.child.as_mut().expect("a kill to nobody").killed = true,
             Effect::Callback(made) => {
                 let name = (0..4).find(|name| callback(*name) == made).unwrap();
                 self.callbacks.get_mut(&name).expect("a callback that nobody asked for").1 += 1;
@@ -294,6 +293,10 @@ impl Child {
     }
 
     fn takes(&mut self, signal: Signal, now: Instant, policy: &Policy) {
+        if signal == Signal::Kill {
+            self.killed = true;
+            return;
+        }
         let taken = |wanted| self.signals.iter().any(|(signal, _)| *signal == wanted);
         assert!(!taken(Signal::Terminate), "{signal} after SIGTERM");
         assert!(signal == Signal::Reload || !taken(signal), "{signal} twice");

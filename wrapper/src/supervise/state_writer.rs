@@ -22,7 +22,7 @@ const RETRY_DELAY: Duration = Duration::from_secs(1);
 pub(super) const SAVE_LIMIT: Duration = Duration::from_secs(1);
 
 /// Timeout of the write before a start: without the file no runner is started, and no running runner has to be supervised meanwhile.
-pub(super) const START_LIMIT: Duration = Duration::from_secs(15);
+pub(super) const START_LIMIT: Duration = Duration::from_secs(10);
 
 /// The thread has a shallow call stack.
 const STACK_SIZE: usize = 256 * 1024;
@@ -176,7 +176,7 @@ mod tests {
         Callbacks, Completion, Mode, Policy, State, Stop, Supervision, Task,
         callback::Callback,
         clock::Clocks,
-        process::{CommandLine, Linux},
+        process::{CommandLine, Spawner},
     };
 
     /// A file on a disk that blocks until the test releases it.
@@ -266,7 +266,7 @@ mod tests {
         };
         let (task, supervisor) = Task::new(
             policy,
-            Linux::new(CommandLine::new(command, Some("/usr/bin:/bin".as_ref())).unwrap()),
+            Spawner::new(CommandLine::new(command, Some("/usr/bin:/bin".into())).unwrap()),
             NoCallbacks,
         );
         let disk = Hanging::default();

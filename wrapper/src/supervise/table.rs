@@ -30,7 +30,7 @@ use super::{
     callback::Callback,
     end::End,
     event::{Answer, Context, Effect, Event, Refusal},
-    process::Exit,
+    process::{Exit, Signal},
     state::{ChildInfo, LastLines, Phase, State, Supervision},
     statistics::{Counted, ExitReason},
     stop::{Mode, StopId, StopOutcome},
@@ -198,7 +198,7 @@ fn child_exited(state: State, exit: Exit, context: &mut Context<'_>) -> State {
         State::Stopping { child, mut stop, phase } => {
             if stop.mode == Mode::Forceful {
                 // A forceful stop leaves no process behind, whether the child exited by itself or not.
-                context.add(Effect::KillGroup);
+                context.add(Effect::Signal(Signal::Kill));
             }
             let killed = phase == Phase::Killed;
             context.add(Effect::Count(Counted::Exit(ExitReason::of(exit, killed))));
@@ -228,7 +228,7 @@ fn tick(state: State, context: &mut Context<'_>) -> State {
                 }
                 Phase::Spacing { until } if now >= until => terminate(child, stop, context),
                 Phase::Terminating { until } if now >= until => {
-                    context.add(Effect::KillGroup);
+                    context.add(Effect::Signal(Signal::Kill));
                     State::Stopping { child, stop, phase: Phase::Killed }
                 }
                 phase => release(State::Stopping { child, stop, phase }, context),

@@ -14,7 +14,7 @@ use super::{
     end::End,
     event::{Answer, Context, Effect, Event},
     policy::{Policy, Restart, RestartWhen},
-    process::Exit,
+    process::{Exit, Signal},
     state::{ChildInfo, Phase, State, Supervision},
     statistics::Counted,
     stop::{Mode, Stop, StopOutcome},
@@ -127,7 +127,6 @@ fn word(effect: &Effect) -> String {
     match effect {
         Effect::Spawn => "spawn".to_owned(),
         Effect::Signal(signal) => signal.to_string(),
-        Effect::KillGroup => "SIGKILL group".to_owned(),
         Effect::Callback(_) => "callback".to_owned(),
         Effect::ReadLog { pid, .. } => format!("read log of {pid}"),
         Effect::Count(Counted::Exit(reason)) => format!("count exit {}", reason.name()),
@@ -237,7 +236,11 @@ pub(super) fn check_step(
     );
     if let (State::Stopping { stop, .. }, Event::Exited(_)) = (&before.state, event) {
         let is_forceful = stop.mode == Mode::Forceful;
-        assert_eq!(count(&Effect::KillGroup) == 1, is_forceful, "{context}: what it leaves behind");
+        assert_eq!(
+            count(&Effect::Signal(Signal::Kill)) == 1,
+            is_forceful,
+            "{context}: what it leaves behind"
+        );
     }
     assert_eq!(count(&Effect::Leave) == 1, leaves, "{context}");
     if before.leaving {

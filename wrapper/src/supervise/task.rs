@@ -16,7 +16,7 @@ use super::{
     handle::{Command, Handle},
     output::LastLines,
     policy::Policy,
-    process::{Child, Identity, Platform, exited, reap},
+    process::{Child, Identity, Spawner},
     state::{State, Supervision},
     state_file::{Saved, StateStorage},
     state_writer::{SAVE_LIMIT, START_LIMIT, StateWriter},
@@ -43,13 +43,13 @@ pub enum Outcome {
 }
 
 /// The supervisor. Nothing happens before [`Task::run`] is polled.
-pub struct Task<P: Platform, C> {
+pub struct Task<C> {
     policy: Policy,
-    platform: P,
+    spawner: Spawner,
     callbacks: CallbackQueue<C>,
     count: Box<dyn FnMut(Counted) + Send>,
     supervision: Supervision,
-    child: Option<P::Child>,
+    child: Option<Child>,
     writer: StateWriter,
     /// The state of an earlier wrapper was restored, and is written again first.
     is_restored: bool,
@@ -61,7 +61,7 @@ pub struct Task<P: Platform, C> {
     published: watch::Sender<Supervision>,
 }
 
-impl<P: Platform, C> fmt::Debug for Task<P, C> {
+impl<C> fmt::Debug for Task<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Task").field("supervision", &self.supervision).finish_non_exhaustive()
     }
@@ -85,15 +85,15 @@ enum Wake {
     CheckStateFile,
 }
 
-impl<P: Platform, C: Callbacks> Task<P, C> {
+impl<C: Callbacks> Task<C> {
     /// A supervisor without a child, and the handle to it.
-    pub fn new(policy: Policy, platform: P, callbacks: C) -> (Self, Handle) {
+    pub fn new(policy: Policy, spawner: Spawner, callbacks: C) -> (Self, Handle) {
         let (sender, commands) = mpsc::channel(QUEUE_SIZE);
         let supervision = Supervision::default();
         let (published, receiver) = watch::channel(supervision.clone());
         let task = Self {
             policy,
-            platform,
+            spawner,
             callbacks: CallbackQueue::new(callbacks, sender.downgrade()),
             count: Box::new(|_| {}),
             supervision,
@@ -126,10 +126,10 @@ impl<P: Platform, C: Callbacks> Task<P, C> {
     pub fn resume(
         mut self,
         supervision: Supervision,
-        child: Option<P::Child>,
+        child: Option<Child>,
         pending: Vec<PendingCallback>,
     ) -> Self {
-        self.identity = child.as_ref().and_then(|child| child.identity().ok());
+        self.identity = child.as_ref().map(|child| child.identity().clone());
         self.child = child;
         self.supervision = supervision;
         self.callbacks.resume(pending, self.supervision.state.due_callbacks());
@@ -237,11 +237,12 @@ impl<P: Platform, C: Callbacks> Task<P, C> {
         let is_ending = self.child.as_ref().is_some_and(Child::is_ending_leftovers);
         let due = self.supervision.due().filter(|_| !is_ending);
         let leftovers = self.supervision.leftovers(&self.policy);
-        let probe = self.supervision.holds_signal().then(|| Instant::now() + PROBE_INTERVAL);
+        let exited = self.child.as_mut().map(|child| child.exited(leftovers));
+        let probe = (self.supervision.holds_signal() && !is_ending).then(|| Instant::now() + PROBE_INTERVAL);
         tokio::select! {
             biased;
             // The exit comes first: no request and no timer may act on a child that has exited.
-            exit = exited(self.child.as_mut(), leftovers) => Wake::Event(Event::Exited(exit)),
+            exit = or_pending(exited) => Wake::Event(Event::Exited(exit)),
             () = or_pending(due.map(sleep_until)) => Wake::Event(Event::Tick),
             // After every handle was dropped, there are no more requests. The child is still supervised.
             Some(command) = self.commands.recv() => Wake::Command(command),
@@ -284,7 +285,7 @@ impl<P: Platform, C: Callbacks> Task<P, C> {
         }
         self.publish();
         if is_exit && let Some(child) = self.child.take() {
-            reap(child);
+            child.reap().await;
         }
         Handled { answer, leaves, follow_up }
     }
@@ -295,31 +296,26 @@ impl<P: Platform, C: Callbacks> Task<P, C> {
             Effect::Signal(signal) => {
                 let child = self.child.as_mut()?;
                 let pid = child.pid();
-                // After an error the phase still moves on by time, up to SIGKILL.
-                match child.signal(signal) {
+                let sent = child.signal(signal).await;
+                self.note_identity().await;
+                match sent {
+                    // SIGKILL for the processes that the runner left.
+                    Ok(()) if self.supervision.state.child().is_none() => {}
                     Ok(()) => {
                         info!({ key::SIGNAL } = %signal, { key::PID } = pid, "signal sent to the runner");
                     }
+                    // The phase still moves on by time, up to SIGKILL.
                     Err(error) => error!(
                         { key::ERROR } = %error, { key::SIGNAL } = %signal, { key::PID } = pid,
                         "cannot send signal to the runner"
                     ),
                 }
-                self.note_identity().await;
-            }
-            Effect::KillGroup => {
-                let child = self.child.as_mut()?;
-                let pid = child.pid();
-                if let Err(error) = child.kill_group() {
-                    error!({ key::ERROR } = %error, { key::PID } = pid, "cannot kill the runner's process group");
-                }
-                self.note_identity().await;
             }
             Effect::Callback(callback) => {
                 self.callbacks.send(PendingCallback { callback, since: Instant::now() });
             }
             Effect::ReadLog { pid, started } => {
-                self.reading = self.platform.last_lines(pid, started);
+                self.reading = self.spawner.last_lines(pid, started);
                 return self.reading.is_none().then(|| Event::LogRead(Arc::default()));
             }
             Effect::Count(counted) => (self.count)(counted),
@@ -344,8 +340,8 @@ impl<P: Platform, C: Callbacks> Task<P, C> {
     }
 
     async fn try_spawn(&mut self) -> io::Result<u32> {
-        let mut child = self.platform.spawn()?;
-        self.identity = Some(child.identity()?);
+        let mut child = self.spawner.spawn().await?;
+        self.identity = Some(child.identity().clone());
         // The next wrapper must be able to find the child before it becomes a runner.
         if let Err(error) = self.writer.save(START_LIMIT, self.saved()).await {
             self.identity = None;
@@ -380,9 +376,9 @@ impl<P: Platform, C: Callbacks> Task<P, C> {
 
     /// The next wrapper needs the child's processes, after they were searched for.
     async fn note_identity(&mut self) {
-        let Some(now) = self.child.as_ref().and_then(|child| child.identity().ok()) else { return };
-        if self.identity.as_ref().is_some_and(|identity| *identity != now) {
-            self.identity = Some(now);
+        let Some(now) = self.child.as_ref().map(Child::identity) else { return };
+        if self.identity.as_ref().is_some_and(|identity| identity != now) {
+            self.identity = Some(now.clone());
             self.save_state().await;
         }
     }

@@ -7,7 +7,10 @@ use grit_proto::{
     wrapper_v1::{DrainRequest, GetStatusRequest, State},
 };
 use rustix::process::Signal;
-use tokio::{io::AsyncReadExt, net::TcpListener};
+use tokio::{
+    io::AsyncReadExt,
+    net::{TcpListener, TcpStream},
+};
 
 use crate::support::{
     Start, Wrapper, eventually, is_alive, is_end_of_adopted, kill_group, misbehaving_child, pid, processes_of,
@@ -51,6 +54,31 @@ async fn next_wrapper_adopts_runner_of_killed_wrapper() {
     let reason = client.becomes(Status::Stopped).await;
     assert!(is_end_of_adopted(&reason, ""), "{reason}");
     assert_eq!(second.record(), "ready QUIT", "a second runner was started, or the first one hurt");
+}
+
+/// As while a package is being upgraded, or after a wrong setting.
+#[tokio::test]
+async fn adopted_runner_needs_no_command_and_no_http_port() {
+    let mut first = ready(&[]).await;
+    let runner = first.child_pid();
+    first.signal(Signal::KILL);
+    first.ended().await;
+    let taken = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = taken.local_addr().unwrap();
+    let flags = ["--start-grace=0s", &format!("--http-listen=tcp://{address}")];
+    let second = Start::again(first.into_folder()).flags(&flags).command(&["/nonexistent/gitlab-runner"]);
+    second.logged("the adopted runner is supervised, but cannot be restarted").await;
+    second.logged("the adopted runner is supervised without HTTP").await;
+    let mut client = second.v1_client().await;
+    let status = client.get_status(GetStatusRequest {}).await.unwrap().into_inner();
+    assert_eq!((status.state(), status.pid), (State::Running, Some(runner)));
+
+    drop(taken);
+    eventually("the wrapper serves HTTP", async || TcpStream::connect(address).await).await;
+    let mut client = second.client().await;
+    client.graceful().await;
+    client.becomes(Status::Stopped).await;
+    assert_eq!(second.record(), "ready QUIT");
 }
 
 #[tokio::test]
@@ -183,7 +211,7 @@ async fn restart_after_binary_returns() {
     let mut client = wrapper.v1_client().await;
     eventually("the reason", async || {
         let status = client.get_status(GetStatusRequest {}).await.unwrap().into_inner();
-        let is_reported = status.failure_reason.contains("No such file or directory") && status.crash_loop;
+        let is_reported = status.failure_reason.contains("does not exist") && status.crash_loop;
         if is_reported { Ok(()) } else { Err(status) }
     })
     .await;

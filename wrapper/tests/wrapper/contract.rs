@@ -14,7 +14,7 @@ use grit_wrapper::{
     supervise::{
         Callbacks, Completion, Mode, Policy, Stop, Task,
         callback::Callback,
-        process::{CommandLine, Linux},
+        process::{CommandLine, Spawner},
     },
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -48,7 +48,7 @@ async fn serve(folder: &Path, habits: &[&str]) -> Parts {
     let policy = Policy { start_grace: std::time::Duration::ZERO, ..Policy::default() };
     let (task, supervisor) = Task::new(
         policy,
-        Linux::new(CommandLine::new(words, Some("/usr/bin:/bin".as_ref())).unwrap()),
+        Spawner::new(CommandLine::new(words, Some("/usr/bin:/bin".into())).unwrap()),
         NoCallbacks,
     );
     tokio::spawn(task.run());

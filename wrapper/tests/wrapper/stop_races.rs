@@ -6,7 +6,7 @@ use std::time::Duration;
 use grit_wrapper::supervise::{
     Callbacks, Completion, End, Mode, Outcome, Policy, State, Stop, Task,
     callback::Callback,
-    process::{CommandLine, Linux},
+    process::{CommandLine, Spawner},
 };
 
 const WORKERS: usize = 8;
@@ -32,11 +32,11 @@ async fn rounds(worker: usize, rounds: usize) {
     // No signal handler, no start grace, no wait for a handler: the kernel ends the child.
     let policy = Policy { start_grace: Duration::ZERO, handler_wait: Duration::ZERO, ..Policy::default() };
     let mut lasting =
-        CommandLine::new(vec!["sleep".into(), "1000".into()], Some("/usr/bin:/bin".as_ref())).unwrap();
-    let mut fleeting = CommandLine::new(vec!["true".into()], Some("/usr/bin:/bin".as_ref())).unwrap();
+        CommandLine::new(vec!["sleep".into(), "1000".into()], Some("/usr/bin:/bin".into())).unwrap();
+    let mut fleeting = CommandLine::new(vec!["true".into()], Some("/usr/bin:/bin".into())).unwrap();
     for round in 0..rounds {
         let command = if (round + worker).is_multiple_of(2) { &mut lasting } else { &mut fleeting };
-        let (task, supervisor) = Task::new(policy.clone(), Linux::new(command.clone()), NoCallbacks);
+        let (task, supervisor) = Task::new(policy.clone(), Spawner::new(command.clone()), NoCallbacks);
         let task = tokio::spawn(task.run());
         supervisor.boot().await.unwrap();
         if round % 4 == 1 {

@@ -8,14 +8,17 @@ mod file;
 mod journal;
 mod redact;
 
-use std::{io, os::fd::AsFd, pin::Pin, time::Duration};
+use std::{fs, io, os::fd::AsFd, pin::Pin, time::Duration};
 
 use rustix::fs::{FileType, fstat};
 use tokio::time::{Instant, timeout};
 use tracing::debug;
 
 use self::redact::presentable;
-use crate::supervise::log_key as key;
+use crate::supervise::{blocking, log_key as key};
+
+/// Timeout of reading the length of the log before a start. Without it, lines of the earlier runner count as the new one's.
+const BEGIN_LIMIT: Duration = Duration::from_secs(1);
 
 /// Timeout of reading. Only the text of the failure waits for it.
 const READ_LIMIT: Duration = Duration::from_secs(5);
@@ -53,9 +56,11 @@ impl Output {
     }
 
     /// Marks the start of a new runner: earlier lines are not from this runner.
-    pub fn begin(&mut self) {
+    pub async fn begin(&mut self) {
         if let Self::File { path, start } = self {
-            *start = std::fs::metadata(path).map_or(0, |file| file.len());
+            let path = path.clone();
+            let length = blocking::run("log", BEGIN_LIMIT, move || Ok(fs::metadata(path)?.len()));
+            *start = length.await.unwrap_or_default();
         }
     }
 
@@ -65,7 +70,9 @@ impl Output {
     pub fn last_lines(&self, pid: u32, since: Instant) -> Option<LastLines> {
         let reading: Pin<Box<dyn Future<Output = io::Result<Vec<String>>> + Send>> = match self.clone() {
             Self::Journal => Box::pin(journal::read(pid, since.elapsed())),
-            Self::File { path, start } => Box::pin(async move { file::read(&path, start) }),
+            Self::File { path, start } => {
+                Box::pin(blocking::run("log", READ_LIMIT, move || file::read(&path, start)))
+            }
             Self::Elsewhere => return None,
         };
         Some(Box::pin(async move {

@@ -1,69 +1,58 @@
-//! The interface of the supervisor to the platform: start a process, signal it, and wait for its exit.
+//! Child processes on Linux, managed by pidfd.
 //!
-//! The supervisor's tests use other implementations.
+//! A pidfd refers to one process only, so a signal never reaches an unrelated process that reuses the PID. It becomes readable when the
+//! process exits, so no polling is needed. The exit is first *observed* and only later *reaped*: until the exited leader is reaped, its
+//! PID and the id of its process group are not reused, so the rest of the group can be killed safely.
+//!
+//! A child of the previous wrapper can be adopted. Another process reaps it: after that the kernel reports its exit status through the
+//! pidfd (`grit_pidfd`); older kernels show it in `/proc` only before that. Its PID may be reused as soon as it has exited.
 
-use std::{fmt, io};
+use std::{
+    fmt, io,
+    os::fd::{AsFd, OwnedFd},
+    time::Duration,
+};
 
-use tokio::time::Instant;
+use grit_pidfd::Ending;
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    io::Errno,
+    process::{
+        Pid, PidfdFlags, WaitId, WaitIdOptions, kill_process_group, pidfd_open, pidfd_send_signal, waitid,
+    },
+};
+use tokio::{
+    io::{Interest, unix::AsyncFd},
+    time::{Instant, sleep},
+};
 
 use super::{
+    exec_barrier::Barrier,
     exit::Exit,
     identity::Identity,
-    leftovers::{LeftoverProcess, report},
+    leftovers::{LeftoverProcesses, report},
+    orphans, proc_status,
+    stat::Process,
 };
-use crate::supervise::{output::LastLines, policy::Leftovers};
+use crate::supervise::policy::Leftovers;
 
-pub trait Platform: Send + 'static {
-    type Child: Child;
+/// Maximum time to wait for a killed child that never became a runner.
+const COLLECT_LIMIT: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
-    /// Starts a child as the leader of a new process group. It executes the command immediately, or waits for [`Child::release`].
-    fn spawn(&mut self) -> io::Result<Self::Child>;
+/// Maximum time until an adopted child is reaped by its parent, before its exit status counts as unknown. PID 1 needs milliseconds.
+const REAP_LIMIT: Duration = Duration::from_secs(2);
 
-    /// The last log lines of a child that was started at `since` and has exited; `None` if they cannot be read back.
-    fn last_lines(&self, pid: u32, since: Instant) -> Option<LastLines>;
-}
+/// Interval of reading the exit status of an adopted child in that time.
+const REAP_INTERVAL: Duration = Duration::from_millis(10);
 
-/// One child process. Its PID is not reused before [`Child::reap`].
-pub trait Child: Send {
-    fn pid(&self) -> u32;
-
-    /// Identifies this process uniquely.
-    fn identity(&self) -> io::Result<Identity>;
-
-    /// Lets the child execute its command, and returns when it has done so.
-    /// After an error of exec, the child has exited.
-    fn release(&mut self) -> impl Future<Output = io::Result<()>> + Send;
-
-    /// Kills and reaps a child that was not released.
-    fn discard(self);
-
-    /// Waits until the process has exited, without reaping it. Cancel safe, and can be repeated.
-    fn ended(&mut self) -> impl Future<Output = Exit> + Send;
-
-    /// Sends `signal` to this process only: other processes of its group may belong to a job.
-    /// Fails if the process changed its user, but not if it has exited.
-    fn signal(&mut self, signal: Signal) -> io::Result<()>;
-
-    /// Kills the child and all its processes.
-    /// An empty group is not an error.
-    fn kill_group(&mut self) -> io::Result<()>;
-
-    /// Whether the process catches or ignores SIGQUIT, so that the signal would not terminate it.
-    fn handles_quit(&self) -> bool;
-
-    /// Kills all processes that are still running after the child exited. Returns those that could not be killed in time. Cancel safe:
-    /// another call continues.
-    fn end_leftovers(&mut self) -> impl Future<Output = Vec<LeftoverProcess>> + Send {
-        async { Vec::new() }
-    }
-
-    /// Whether [`Child::end_leftovers`] was started, which implies that the child has exited.
-    fn is_ending_leftovers(&self) -> bool {
-        false
-    }
-
-    /// Reaps the exited process. Returns its processes that are still running.
-    fn reap(self) -> Vec<LeftoverProcess>;
+#[expect(
+    deprecated,
+    reason = "its replacement is unsafe, because other code could close the descriptor; an OwnedFd has one owner"
+)]
+fn hold(pid: u32) -> io::Result<(Pid, AsyncFd<OwnedFd>)> {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or(io::ErrorKind::InvalidData)?;
+    let pidfd = pidfd_open(pid, PidfdFlags::empty())?;
+    Ok((pid, AsyncFd::with_interest(pidfd, Interest::READABLE)?))
 }
 
 /// Signals for a child, named after their meaning for GitLab Runner.
@@ -75,6 +64,8 @@ pub enum Signal {
     Drain,
     /// SIGTERM: abort jobs, exit. A second one would skip the runner's cleanup.
     Terminate,
+    /// SIGKILL, to the process group and to all other processes of the runner.
+    Kill,
 }
 
 impl fmt::Display for Signal {
@@ -83,30 +74,242 @@ impl fmt::Display for Signal {
             Self::Reload => "SIGHUP",
             Self::Drain => "SIGQUIT",
             Self::Terminate => "SIGTERM",
+            Self::Kill => "SIGKILL",
         })
     }
 }
 
-/// Reaps a child that has exited, and reports its processes that are still running.
-pub(crate) fn reap<C: Child>(child: C) {
-    let (pid, were_killed) = (child.pid(), child.is_ending_leftovers());
-    let left = child.reap();
-    // Those that could not be killed were reported then.
-    if !were_killed {
-        report(pid, &left, Leftovers::Report);
+/// A child that this wrapper started, or adopted. Its PID is not reused before [`Child::reap`], unless it was adopted.
+#[derive(Debug)]
+pub struct Child {
+    pid: Pid,
+    pidfd: AsyncFd<OwnedFd>,
+    identity: Identity,
+    /// Whether another process reaps it.
+    adopted: bool,
+    /// When the exit of an adopted child was first observed without an exit status.
+    ended_at: Option<Instant>,
+    leftovers: LeftoverProcesses,
+    barrier: Option<Barrier>,
+}
+
+impl Child {
+    /// A child that this process has started.
+    pub(super) fn started(
+        leftovers: LeftoverProcesses,
+        identity: Identity,
+        barrier: Option<Barrier>,
+    ) -> io::Result<Self> {
+        let (pid, pidfd) = hold(identity.pid)?;
+        Ok(Self { pid, pidfd, identity, adopted: false, ended_at: None, leftovers, barrier })
+    }
+
+    /// Adopts a process that the previous wrapper started; `None` if it has exited, even if its PID was reused.
+    pub fn adopt(identity: &Identity) -> io::Result<Option<Self>> {
+        match hold(identity.pid) {
+            // Checked after opening the pidfd: from then on the PID cannot be reused.
+            Ok((pid, pidfd)) if identity.is_alive()? => {
+                let identity = identity.clone();
+                let leftovers = LeftoverProcesses::of_earlier(identity.clone());
+                Ok(Some(Self {
+                    pid,
+                    pidfd,
+                    identity,
+                    adopted: true,
+                    ended_at: None,
+                    leftovers,
+                    barrier: None,
+                }))
+            }
+            Ok(_) => Ok(None),
+            Err(error) if error.raw_os_error() == Some(Errno::SRCH.raw_os_error()) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Handles processes that are still running after a runner of the previous wrapper exited: kills or logs them.
+    pub async fn handle_leftovers(runner: &Identity, policy: Leftovers) {
+        if !runner.is_of_this_boot() {
+            return;
+        }
+        let mut leftovers = LeftoverProcesses::of_earlier(runner.clone());
+        let left = match policy {
+            Leftovers::Kill => leftovers.end().await,
+            Leftovers::Report => leftovers.running().await,
+        };
+        report(runner.pid, &left, policy);
+        leftovers.close();
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.pid.as_raw_pid().unsigned_abs()
+    }
+
+    /// Identifies this process uniquely.
+    pub(crate) fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    /// Lets the child execute its command, and returns when it has done so.
+    /// After an error of exec, the child has exited.
+    pub(crate) async fn release(&mut self) -> io::Result<()> {
+        let Some(barrier) = self.barrier.take() else { return Ok(()) };
+        // A child that did not become a runner is exiting, and must be reaped here.
+        barrier.open().await.inspect_err(|_| self.kill_and_collect())
+    }
+
+    /// Kills and reaps a child that was not released.
+    pub(crate) fn discard(mut self) {
+        self.kill_and_collect();
+    }
+
+    /// Waits until the process has exited, without reaping it. Where `leftovers` are killed, also waits until they have exited, for a limited
+    /// time, and reports the others. Cancel safe, and can be repeated.
+    pub(crate) async fn exited(&mut self, leftovers: Leftovers) -> Exit {
+        let exit = self.ended().await;
+        if leftovers == Leftovers::Kill {
+            report(self.pid(), &self.leftovers.end().await, leftovers);
+        }
+        exit
+    }
+
+    /// Whether the child has exited, and the processes that it left are being killed.
+    pub(crate) fn is_ending_leftovers(&self) -> bool {
+        self.leftovers.is_ending()
+    }
+
+    /// Whether the process catches or ignores SIGQUIT, so that the signal would not terminate it.
+    pub(crate) fn handles_quit(&self) -> bool {
+        proc_status::handles_quit(self.pid())
+    }
+
+    /// Sends `signal`, except SIGKILL, to this process only: other processes of its group may belong to a job.
+    /// Fails if the process changed its user, but not if it has exited.
+    pub(crate) async fn signal(&mut self, signal: Signal) -> io::Result<()> {
+        if matches!(signal, Signal::Terminate | Signal::Kill) {
+            // When it exits, its jobs lose their parent, and those of an adopted child become children of another process.
+            self.remember().await;
+        }
+        let signal = match signal {
+            Signal::Reload => rustix::process::Signal::HUP,
+            Signal::Drain => rustix::process::Signal::QUIT,
+            Signal::Terminate => rustix::process::Signal::TERM,
+            Signal::Kill => return self.kill().await,
+        };
+        ignore_esrch(pidfd_send_signal(&self.pidfd, signal))
+    }
+
+    /// Reaps the exited process, and reports its processes that are still running.
+    pub(crate) async fn reap(self) {
+        if !self.adopted {
+            let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
+            let _collected = waitid(WaitId::PidFd(self.pidfd.as_fd()), options);
+        }
+        orphans::release(self.pid());
+        self.leftovers.close();
+        // Those that could not be killed were reported then.
+        if !self.is_ending_leftovers() {
+            report(self.pid(), &self.leftovers.running().await, Leftovers::Report);
+        }
+    }
+
+    async fn ended(&mut self) -> Exit {
+        loop {
+            match self.peek() {
+                Some(Exit::Unknown) if self.adopted && self.may_learn_more() => {
+                    sleep(REAP_INTERVAL).await;
+                    continue;
+                }
+                Some(exit) => return exit,
+                None => {}
+            }
+            match self.pidfd.readable().await {
+                // Readiness is only a hint: clear it and check again.
+                Ok(mut ready) => ready.clear_ready(),
+                // The runtime is shutting down, and the caller with it.
+                Err(_) => std::future::pending().await,
+            }
+        }
+    }
+
+    /// The exit of the process; `None` while it is running. The process is not reaped.
+    fn peek(&self) -> Option<Exit> {
+        if self.adopted {
+            let mut fds = [PollFd::new(&self.pidfd, PollFlags::IN)];
+            let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+            let has_ended = poll(&mut fds, Some(&now)).is_ok_and(|ready| ready > 0);
+            return has_ended.then(|| self.ending().unwrap_or(Exit::Unknown));
+        }
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        match waitid(WaitId::PidFd(self.pidfd.as_fd()), options) {
+            Ok(None) => None,
+            Ok(Some(status)) => Some(match (status.exit_status(), status.terminating_signal()) {
+                (Some(code), _) => Exit::Code(code),
+                (None, Some(signal)) => Exit::Signal(signal),
+                (None, None) => Exit::Unknown,
+            }),
+            // ECHILD: the process was reaped elsewhere.
+            Err(_) => Some(Exit::Unknown),
+        }
+    }
+
+    /// The exit of an adopted process: from the kernel after its parent has reaped it, from `/proc` before that.
+    fn ending(&self) -> Option<Exit> {
+        match grit_pidfd::ending(&self.pidfd) {
+            Ok(Ending::Code(code)) => return Some(Exit::Code(code)),
+            Ok(Ending::Signal(signal)) => return Some(Exit::Signal(signal)),
+            Ok(Ending::NotCollected) | Err(_) => {}
+        }
+        let process = Process::of(self.pid())?;
+        (process.start_ticks == self.identity.start_ticks()).then(|| process.exit())?
+    }
+
+    /// Whether the exit status of an adopted process may still become known: its parent has not reaped it yet.
+    fn may_learn_more(&mut self) -> bool {
+        let waited = self.ended_at.get_or_insert_with(Instant::now).elapsed();
+        waited < REAP_LIMIT && matches!(grit_pidfd::ending(&self.pidfd), Ok(Ending::NotCollected))
+    }
+
+    /// Does not wait for a process that hangs in the kernel: it is reaped as an orphan later.
+    fn kill_and_collect(&mut self) {
+        let _gone = self.kill_own_group();
+        let mut fds = [PollFd::new(&self.pidfd, PollFlags::IN)];
+        let _ended = poll(&mut fds, Some(&COLLECT_LIMIT));
+        let _reaped =
+            waitid(WaitId::PidFd(self.pidfd.as_fd()), WaitIdOptions::EXITED | WaitIdOptions::NOHANG);
+        orphans::release(self.pid());
+        self.leftovers.close();
+    }
+
+    /// Kills the child and all its processes.
+    /// An empty group is not an error.
+    async fn kill(&self) -> io::Result<()> {
+        let killed = if self.pid_was_reused() { Ok(()) } else { self.kill_own_group() };
+        self.leftovers.kill().await;
+        killed
+    }
+
+    fn kill_own_group(&self) -> io::Result<()> {
+        ignore_esrch(kill_process_group(self.pid, rustix::process::Signal::KILL))
+    }
+
+    /// For this wrapper, and through the state file for the next one.
+    async fn remember(&mut self) {
+        let seen = self.leftovers.remember().await;
+        if let Some(origin) = &mut self.identity.origin {
+            origin.seen = seen;
+        }
+    }
+
+    /// Whether the PID of the exited process was reused. While its process group has members, the kernel does not reuse the PID.
+    fn pid_was_reused(&self) -> bool {
+        self.adopted && Identity::of(self.pid()).is_ok_and(|now| !now.is_same(&self.identity))
     }
 }
 
-/// Waits until the child has exited and, where its other processes are killed, until they have.
-pub(crate) async fn exited<C: Child>(child: Option<&mut C>, leftovers: Leftovers) -> Exit {
-    match child {
-        Some(child) => {
-            let exit = child.ended().await;
-            if leftovers == Leftovers::Kill {
-                report(child.pid(), &child.end_leftovers().await, leftovers);
-            }
-            exit
-        }
-        None => std::future::pending().await,
+fn ignore_esrch(result: Result<(), Errno>) -> io::Result<()> {
+    match result {
+        Ok(()) | Err(Errno::SRCH) => Ok(()),
+        Err(errno) => Err(errno.into()),
     }
 }

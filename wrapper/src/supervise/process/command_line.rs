@@ -3,20 +3,29 @@
 use std::{
     env,
     ffi::{OsStr, OsString},
+    io,
     os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use rustix::fs::{Access, access};
 use thiserror::Error;
 
-/// An existing, executable program with its arguments.
+use super::executable_format;
+use crate::supervise::blocking;
+
+/// Timeout of the search for the program.
+const FIND_LIMIT: Duration = Duration::from_secs(5);
+
+/// A program with its arguments.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CommandLine {
     /// The name as given, which becomes `argv[0]` of the child.
     pub name: OsString,
-    pub program: PathBuf,
     pub args: Vec<OsString>,
+    /// The variable PATH.
+    path: Option<OsString>,
 }
 
 /// Why a command cannot be executed.
@@ -34,25 +43,45 @@ pub enum CommandError {
     Format {
         program: PathBuf,
         #[source]
-        source: std::io::Error,
+        source: io::Error,
+    },
+    #[error("cannot search for the command {name:?}")]
+    Search {
+        name: OsString,
+        #[source]
+        source: io::Error,
     },
 }
 
 impl CommandLine {
-    /// Searches the program of `words` in `path` (the variable PATH), unless its name has a slash.
-    pub fn new(words: Vec<OsString>, path: Option<&OsStr>) -> Result<Self, CommandError> {
+    /// `path` is the variable PATH.
+    pub fn new(words: Vec<OsString>, path: Option<OsString>) -> Result<Self, CommandError> {
         let mut words = words.into_iter();
         let name = words.next().filter(|name| !name.is_empty()).ok_or(CommandError::Empty)?;
-        let program = find(&name, path)?;
-        super::executable_format::check(&program)
-            .map_err(|source| CommandError::Format { program: program.clone(), source })?;
-        Ok(Self { name, program, args: words.collect() })
+        Ok(Self { name, args: words.collect(), path })
+    }
+
+    /// The program, which exists and can be executed. It is searched in PATH, unless its name has a slash.
+    /// Takes at most [`FIND_LIMIT`].
+    pub async fn program(&self) -> Result<PathBuf, CommandError> {
+        let (name, path) = (self.name.clone(), self.path.clone());
+        let search =
+            blocking::run("command", FIND_LIMIT, move || Ok(find_executable(&name, path.as_deref())));
+        search.await.map_err(|source| CommandError::Search { name: self.name.clone(), source })?
     }
 
     /// The command as given.
     pub fn words(&self) -> Vec<String> {
         let words = std::iter::once(&self.name).chain(&self.args);
         words.map(|word| word.to_string_lossy().into_owned()).collect()
+    }
+}
+
+fn find_executable(name: &OsStr, path: Option<&OsStr>) -> Result<PathBuf, CommandError> {
+    let program = find(name, path)?;
+    match executable_format::check(&program) {
+        Ok(()) => Ok(program),
+        Err(source) => Err(CommandError::Format { program, source }),
     }
 }
 

@@ -14,6 +14,7 @@ use std::{
         fd::OwnedFd,
         unix::{net::UnixStream, process::CommandExt},
     },
+    path::Path,
     process::{Command, Stdio},
     time::Duration,
 };
@@ -30,18 +31,18 @@ use super::command_line::CommandLine;
 pub const ARGUMENT: &str = "__gate";
 
 /// A slower exec hangs in a file system that does not respond.
-const EXEC_LIMIT: Duration = Duration::from_secs(30);
+const EXEC_LIMIT: Duration = Duration::from_secs(20);
 
 /// The wrapper's end of a barrier.
 #[derive(Debug)]
 pub(super) struct Barrier(UnixStream);
 
-/// The command that starts a barrier for `command`, and the wrapper's end of it.
-pub(super) fn command(command: &CommandLine) -> io::Result<(Command, Barrier)> {
+/// The command that starts a barrier for `command` with this program, and the wrapper's end of it.
+pub(super) fn command(command: &CommandLine, program: &Path) -> io::Result<(Command, Barrier)> {
     let (ours, theirs) = UnixStream::pair()?;
     // This binary, even if an upgrade has replaced its file.
     let mut barrier = Command::new("/proc/self/exe");
-    barrier.arg0("grit-wrapper").arg(ARGUMENT).arg(&command.program).arg(&command.name).args(&command.args);
+    barrier.arg0("grit-wrapper").arg(ARGUMENT).arg(program).arg(&command.name).args(&command.args);
     barrier.stdin(Stdio::from(OwnedFd::from(theirs)));
     Ok((barrier, Barrier(ours)))
 }

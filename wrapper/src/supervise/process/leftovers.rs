@@ -11,12 +11,16 @@
 use std::{collections::HashSet, fmt, fs, io, time::Duration};
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
-use tokio::time::{Instant, sleep};
+use tokio::{
+    task::JoinHandle,
+    time::{Instant, sleep},
+};
 use tracing::{error, info, warn};
 
 use super::{
     cgroup::Cgroup,
     identity::Identity,
+    inspect::inspect,
     list,
     marker::{Marker, VARIABLE},
     stat::Process,
@@ -26,12 +30,23 @@ use crate::supervise::{log_key as key, policy::Leftovers};
 /// Maximum time for killed processes to exit. A process that hangs in the kernel is then reported.
 const KILL_LIMIT: Duration = Duration::from_secs(10);
 
+/// Maximum time to wait for a process that may be the runner's, because it does not respond.
+const UNRESPONSIVE_LIMIT: Duration = Duration::from_secs(2);
+
 /// Delay between two checks.
 const KILL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// The processes of one runner, except the runner itself.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct LeftoverProcesses {
+    search: Search,
+    /// Kills them, after the runner has exited.
+    ending: Option<JoinHandle<Vec<LeftoverProcess>>>,
+}
+
+/// How they are found.
+#[derive(Clone, Debug)]
+struct Search {
     runner: Identity,
     marker: Option<Marker>,
     cgroup: Option<Cgroup>,
@@ -39,7 +54,13 @@ pub(super) struct LeftoverProcesses {
     adopts: bool,
     /// Processes that belonged to the runner while it was running.
     seen: HashSet<(u32, u64)>,
-    since: Option<Instant>,
+}
+
+/// The processes that were found.
+struct Found {
+    processes: Vec<Process>,
+    /// A process that does not respond may be missing.
+    is_complete: bool,
 }
 
 /// A process that is still running after its runner exited.
@@ -48,7 +69,6 @@ pub struct LeftoverProcess {
     pub pid: u32,
     pub age: Option<Duration>,
     pub command: String,
-    start_ticks: u64,
 }
 
 impl LeftoverProcesses {
@@ -56,7 +76,8 @@ impl LeftoverProcesses {
         // The first process of a container becomes the parent of all orphans there.
         let adopts =
             rustix::process::child_subreaper().is_ok_and(|set| set.is_some()) && std::process::id() != 1;
-        Self { runner, marker, cgroup, adopts, seen: HashSet::new(), since: None }
+        let search = Search { runner, marker, cgroup, adopts, seen: HashSet::new() };
+        Self { search, ending: None }
     }
 
     /// For the runner of the previous wrapper.
@@ -64,22 +85,59 @@ impl LeftoverProcesses {
         let marker = runner.origin.as_ref().map(|origin| origin.marker.clone()).filter(Marker::is_valid);
         let cgroup = marker.as_ref().and_then(Cgroup::find);
         let seen = runner.origin.iter().flat_map(|origin| origin.seen.iter().copied()).collect();
-        Self { seen, ..Self::new(runner, marker, cgroup) }
+        let mut earlier = Self::new(runner, marker, cgroup);
+        earlier.search.seen = seen;
+        earlier
     }
 
     /// Records the runner's current processes, in case no other way finds them later.
-    pub(super) fn remember(&mut self) -> Vec<(u32, u64)> {
-        self.seen = self.find().into_iter().map(|process| (process.pid, process.start_ticks)).collect();
-        self.seen.iter().copied().collect()
+    pub(super) async fn remember(&mut self) -> Vec<(u32, u64)> {
+        let found = self.search.find().await.processes;
+        self.search.seen = found.into_iter().map(|process| process.id()).collect();
+        self.search.seen.iter().copied().collect()
     }
 
     /// Whether killing them has started.
     pub(super) fn is_ending(&self) -> bool {
-        self.since.is_some()
+        self.ending.is_some()
     }
 
     /// Kills all processes found now.
-    pub(super) fn kill(&self) -> Vec<Process> {
+    pub(super) async fn kill(&self) {
+        let _all = self.search.kill().await;
+    }
+
+    /// Kills them until none is left, for at most [`KILL_LIMIT`]. Returns those that are still running. Cancel safe: a task does it, and
+    /// another call waits for that.
+    pub(super) async fn end(&mut self) -> Vec<LeftoverProcess> {
+        let ending = self.ending.get_or_insert_with(|| tokio::spawn(self.search.clone().end()));
+        match ending.await {
+            Ok(left) => left,
+            Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+            // The runtime is shutting down, and the caller with it.
+            Err(_) => std::future::pending().await,
+        }
+    }
+
+    /// The processes that are running now.
+    pub(super) async fn running(&self) -> Vec<LeftoverProcess> {
+        let found = self.search.find().await;
+        if !found.is_complete {
+            self.search.warn_of_incomplete_search();
+        }
+        describe(found.processes).await
+    }
+
+    /// Removes the cgroup, if it is empty.
+    pub(super) fn close(&self) {
+        if let Some(cgroup) = &self.search.cgroup {
+            cgroup.remove();
+        }
+    }
+}
+
+impl Search {
+    async fn kill(&self) -> Found {
         if let Some(cgroup) = &self.cgroup
             && let Err(error) = cgroup.kill()
             && error.kind() != io::ErrorKind::NotFound
@@ -89,20 +147,20 @@ impl LeftoverProcesses {
                 "cannot kill the runner's cgroup as a whole; killing its processes one by one"
             );
         }
-        let found = self.find();
-        found.iter().for_each(kill);
+        let found = self.find().await;
+        found.processes.iter().for_each(kill);
         found
     }
 
-    /// Kills them until none is left, for at most [`KILL_LIMIT`]. Returns those that are still running.
-    pub(super) async fn end(&mut self) -> Vec<LeftoverProcess> {
-        let begin = *self.since.get_or_insert_with(Instant::now);
+    async fn end(self) -> Vec<LeftoverProcess> {
+        let begin = Instant::now();
         let mut killed = HashSet::new();
         let mut was_empty = false;
         loop {
-            let found = self.kill();
+            let found = self.kill().await;
+            let is_over = found.is_complete || begin.elapsed() >= UNRESPONSIVE_LIMIT;
             // Checked twice: during exec a process briefly has no environment, and so no marker.
-            let is_empty = found.is_empty();
+            let is_empty = is_over && found.processes.is_empty();
             if (is_empty && was_empty) || begin.elapsed() >= KILL_LIMIT {
                 if !killed.is_empty() {
                     info!(
@@ -111,66 +169,63 @@ impl LeftoverProcesses {
                         "killed the processes that the runner left running"
                     );
                 }
-                return self.describe(&found);
+                if !found.is_complete {
+                    self.warn_of_incomplete_search();
+                }
+                return describe(found.processes).await;
             }
             was_empty = is_empty;
-            killed.extend(found.iter().map(|process| process.pid));
+            killed.extend(found.processes.iter().map(|process| process.pid));
             sleep(KILL_INTERVAL).await;
         }
     }
 
-    /// The processes that are running now.
-    pub(super) fn running(&self) -> Vec<LeftoverProcess> {
-        self.describe(&self.find())
+    fn warn_of_incomplete_search(&self) {
+        warn!(
+            { key::RUNNER_PID } = self.runner.pid,
+            "the environment of some processes cannot be read; processes of the runner may be missing in this search"
+        );
     }
 
-    /// Removes the cgroup, if it is empty.
-    pub(super) fn close(&self) {
-        if let Some(cgroup) = &self.cgroup {
-            cgroup.remove();
-        }
-    }
-
-    fn find(&self) -> Vec<Process> {
+    async fn find(&self) -> Found {
         let me = std::process::id();
         let all = list::all();
         let own_group = all.iter().find(|process| process.pid == me).map_or(0, |process| process.group);
         let in_cgroup: HashSet<u32> = self.cgroup.iter().flat_map(Cgroup::processes).collect();
-        let is_root = |process: &&Process| {
-            // No process of the runner is older than the runner.
-            process.start_ticks >= self.runner.start_ticks()
-                && (in_cgroup.contains(&process.pid)
-                    || self.seen.contains(&(process.pid, process.start_ticks))
-                    || (self.adopts && process.parent == me && process.group != own_group)
-                    || (process.pid == self.runner.pid && process.start_ticks == self.runner.start_ticks())
-                    || self
-                        .marker
-                        .as_ref()
-                        .is_some_and(|marker| process.has_in_environment(VARIABLE, marker.as_str())))
+        let is_root = |process: &Process| {
+            in_cgroup.contains(&process.pid)
+                || self.seen.contains(&process.id())
+                || (self.adopts && process.parent == me && process.group != own_group)
+                || (process.pid == self.runner.pid && process.start_ticks == self.runner.start_ticks())
         };
-        let roots = all.iter().filter(is_root).map(|process| process.pid).collect();
+        // No process of the runner is older than the runner.
+        let young = all.iter().filter(|process| process.start_ticks >= self.runner.start_ticks());
+        let (known, others): (Vec<&Process>, Vec<&Process>) = young.partition(|process| is_root(process));
+        let mut roots: HashSet<u32> = known.into_iter().map(|process| process.pid).collect();
+        let mut is_complete = true;
+        if let Some(marker) = self.marker.clone() {
+            let has_marker = move |process: &Process| process.has_in_environment(VARIABLE, marker.as_str());
+            let marked = inspect(others.iter().copied().cloned().collect(), has_marker).await;
+            is_complete = marked.iter().all(Option::is_some);
+            let marked = others.iter().zip(marked).filter(|(_, marked)| *marked == Some(true));
+            roots.extend(marked.map(|(process, _)| process.pid));
+        }
         let found = list::descendants(&all, &roots, me);
-        found
-            .into_iter()
-            .filter(|process| !process.has_ended() && process.pid != self.runner.pid)
-            .cloned()
-            .collect()
-    }
-
-    fn describe(&self, found: &[Process]) -> Vec<LeftoverProcess> {
-        found.iter().map(LeftoverProcess::of).collect()
+        let is_left = |process: &&Process| !process.has_ended() && process.pid != self.runner.pid;
+        Found { processes: found.into_iter().filter(is_left).cloned().collect(), is_complete }
     }
 }
 
-impl LeftoverProcess {
-    fn of(process: &Process) -> Self {
-        Self {
+async fn describe(found: Vec<Process>) -> Vec<LeftoverProcess> {
+    let commands = inspect(found.clone(), Process::command).await;
+    let described = found.into_iter().zip(commands);
+    described
+        .map(|(process, command)| LeftoverProcess {
             pid: process.pid,
             age: age(process.start_ticks),
-            command: process.command(),
-            start_ticks: process.start_ticks,
-        }
-    }
+            command: command.unwrap_or_else(|| process.name()),
+        })
+        .collect()
 }
 
 impl fmt::Display for LeftoverProcess {

@@ -6,12 +6,13 @@ use std::{
     fs::{self, File},
     io::Read as _,
     os::unix::ffi::OsStrExt,
+    path::Path,
 };
 
-use super::{command_line::CommandLine, stat::Process};
+use super::{command_line::CommandLine, inspect::inspect, stat::Process};
 
 impl Process {
-    /// Its program name without arguments, which may contain secrets.
+    /// Its program name without arguments, which may contain secrets. Blocks while the process does not respond.
     pub(super) fn command(&self) -> String {
         let line = read(self.pid, "cmdline");
         let word = line.split(|byte| *byte == 0).next().unwrap_or_default();
@@ -19,11 +20,16 @@ impl Process {
         if !word.is_empty() {
             return word.chars().take(100).collect();
         }
+        self.name()
+    }
+
+    /// The kernel's name of it, in brackets as in `ps`. Never blocks.
+    pub(super) fn name(&self) -> String {
         let name = fs::read_to_string(format!("/proc/{}/comm", self.pid)).unwrap_or_default();
         format!("[{}]", name.trim_end())
     }
 
-    /// Whether a variable of its initial environment has this value in its comma-separated list.
+    /// Whether a variable of its initial environment has this value in its comma-separated list. Blocks while the process does not respond.
     pub(super) fn has_in_environment(&self, name: &str, value: &str) -> bool {
         let environment = read(self.pid, "environ");
         environment.split(|byte| *byte == 0).any(|entry| {
@@ -33,18 +39,18 @@ impl Process {
     }
 }
 
-/// The processes that run this command, according to their arguments, and are not in a container.
-pub(crate) fn running(command: &CommandLine) -> Vec<u32> {
+/// The processes that run this command, according to their arguments, and are not in a container. Without those that do not respond.
+pub(crate) async fn running(command: &CommandLine, program: &Path) -> Vec<u32> {
     let words = |name: &OsStr| {
         let words = std::iter::once(name).chain(command.args.iter().map(OsString::as_os_str));
         words.flat_map(|word| [word.as_bytes(), b"\0"].concat()).collect::<Vec<u8>>()
     };
-    let (by_name, by_path) = (words(&command.name), words(command.program.as_os_str()));
+    let (by_name, by_path) = (words(&command.name), words(program.as_os_str()));
     let namespace = |pid: &str| fs::read_link(format!("/proc/{pid}/ns/pid")).ok();
     let ours = namespace("self");
-    let is_same = |pid: u32| {
+    let is_same = move |process: &Process| {
         // Empty for a process that has ended.
-        let line = read(pid, "cmdline");
+        let line = read(process.pid, "cmdline");
         // The command line of a script begins with its interpreter and at most one argument. The command line of a wrapper of the same
         // command has more.
         let is_script = || {
@@ -52,23 +58,24 @@ pub(crate) fn running(command: &CommandLine) -> Vec<u32> {
             before.is_some_and(|before| before.split_inclusive(|byte| *byte == 0).count() <= 2)
         };
         (line == by_name || line == by_path || is_script())
-            && namespace(&pid.to_string()).is_none_or(|theirs| Some(theirs) == ours)
+            && namespace(&process.pid.to_string()).is_none_or(|theirs| Some(theirs) == ours)
     };
     let me = std::process::id();
-    all_pids().filter(|pid| *pid != me && is_same(*pid)).collect()
+    let others: Vec<_> = all().into_iter().filter(|process| process.pid != me).collect();
+    let pids: Vec<_> = others.iter().map(|process| process.pid).collect();
+    let same = inspect(others, is_same).await;
+    pids.into_iter().zip(same).filter(|(_, same)| *same == Some(true)).map(|(pid, _)| pid).collect()
 }
 
 pub(super) fn all() -> Vec<Process> {
-    all_pids().filter_map(Process::of).collect()
-}
-
-fn all_pids() -> impl Iterator<Item = u32> {
     let entries = fs::read_dir("/proc").into_iter().flatten().filter_map(Result::ok);
-    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+    entries.filter_map(|entry| Process::of(entry.file_name().to_str()?.parse().ok()?)).collect()
 }
 
 /// A file of a process; empty if this user cannot read it.
 fn read(pid: u32, file: &str) -> Vec<u8> {
+    #[cfg(test)]
+    unresponsive::wait_for(pid);
     let mut content = Vec::with_capacity(4096);
     // `take`, because a `File` asks for its size first. The kernel does not know it, and the files of all processes are read before a
     // runner starts.
@@ -104,6 +111,27 @@ pub(super) fn descendants<'a>(all: &'a [Process], roots: &HashSet<u32>, me: u32)
         }
     }
     all.iter().filter(|process| found.contains(&process.pid) && !above.contains(&process.pid)).collect()
+}
+
+/// A stand-in for processes that hang in a file system, which tests cannot have.
+#[cfg(test)]
+pub(crate) mod unresponsive {
+    use std::sync::{Condvar, Mutex};
+
+    static PIDS: Mutex<Vec<u32>> = Mutex::new(Vec::new());
+    static CHANGED: Condvar = Condvar::new();
+
+    pub(super) fn wait_for(pid: u32) {
+        drop(CHANGED.wait_while(PIDS.lock().unwrap(), |pids| pids.contains(&pid)).unwrap());
+    }
+
+    /// Whether the kernel holds back the memory of this process.
+    pub(crate) fn set(pid: u32, hangs: bool) {
+        let mut pids = PIDS.lock().unwrap();
+        pids.retain(|other| *other != pid);
+        pids.extend(hangs.then_some(pid));
+        CHANGED.notify_all();
+    }
 }
 
 #[cfg(test)]

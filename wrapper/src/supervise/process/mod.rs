@@ -1,4 +1,4 @@
-//! Processes of Linux: start, signal, wait, adopt, and find leftover processes.
+//! Processes: start, signal, wait, adopt, and find leftover processes.
 
 mod cgroup;
 mod child;
@@ -7,27 +7,27 @@ pub mod exec_barrier;
 mod executable_format;
 mod exit;
 mod identity;
+mod inspect;
 mod leftovers;
-mod linux;
-mod linux_child;
 mod list;
 mod marker;
 pub(crate) mod orphans;
 mod proc_status;
+mod spawner;
 mod stat;
 
+#[cfg(test)]
+pub(crate) use self::list::unresponsive;
 pub use self::{
-    child::{Child, Platform, Signal},
+    child::{Child, Signal},
     command_line::{CommandError, CommandLine},
     exit::Exit,
     identity::{Identity, Origin, Program},
     leftovers::LeftoverProcess,
-    linux::Linux,
-    linux_child::LinuxChild,
     marker::{Marker, VARIABLE as MARKER_VARIABLE},
+    spawner::Spawner,
 };
 pub(crate) use self::{
-    child::{exited, reap},
     identity::{boot_id, started_at},
     list::running,
     proc_status::{is_ending, is_suspended},

@@ -56,6 +56,11 @@ impl Process {
         })
     }
 
+    /// Identifies it in this boot: PIDs are reused, but not with the same start time.
+    pub(super) fn id(&self) -> (u32, u64) {
+        (self.pid, self.start_ticks)
+    }
+
     /// Whether all its threads have ended. While other threads run, the first thread of a process can be a zombie.
     pub(super) fn has_ended(&self) -> bool {
         matches!(self.state, b'Z' | b'X') && self.threads <= 1

@@ -11,11 +11,12 @@ use super::{
 };
 use crate::supervise::log_key as key;
 use crate::supervise::{
+    blocking,
     callback_queue::PendingCallback,
     clock::Clocks,
     end::End,
     policy::{Leftovers, Policy},
-    process::{CommandLine, Exit, LinuxChild, Program},
+    process::{Child, CommandLine, Exit, Program},
     state::{ChildInfo, Phase, State, Supervision},
     stop::{Mode, StopId, StopOutcome},
 };
@@ -23,12 +24,15 @@ use crate::supervise::{
 /// How long a child at the exec barrier may take to exit after its wrapper, or to become the runner.
 const BARRIER_LIMIT: Duration = Duration::from_secs(10);
 
+/// Timeout of reading the program of a process.
+const PROGRAM_LIMIT: Duration = Duration::from_secs(1);
+
 /// What an earlier wrapper left.
 #[derive(Debug)]
 pub struct Found {
     pub pending: Vec<PendingCallback>,
     pub supervision: Supervision,
-    pub child: Option<LinuxChild>,
+    pub child: Option<Child>,
 }
 
 impl Saved {
@@ -36,7 +40,7 @@ impl Saved {
     /// After an error, it is unknown whether the child is running.
     pub async fn find(self, policy: &Policy, command: &CommandLine) -> io::Result<Found> {
         let child = match &self.child {
-            Some(child) if child.is_runner().await? => LinuxChild::adopt(&child.identity)?,
+            Some(child) if child.is_runner().await? => Child::adopt(&child.identity)?,
             _ => None,
         };
         if let (Some(saved), Some(_)) = (&self.child, &child)
@@ -53,7 +57,7 @@ impl Saved {
             // The earlier wrapper was killed before it could do this, or the runner exited while no wrapper was running.
             let forceful = self.stop.as_ref().is_some_and(|stop| stop.forceful);
             let leftovers = if forceful { Leftovers::Kill } else { policy.leftovers };
-            LinuxChild::handle_leftovers(&saved.identity, leftovers).await;
+            Child::handle_leftovers(&saved.identity, leftovers).await;
         }
         let times = Times::new(self.clock.as_ref(), Clocks::now(), Instant::now());
         let pending = self.pending.iter().filter_map(|pending| pending.restore(&times)).collect();
@@ -132,13 +136,18 @@ fn adopted(times: &Times, child: ChildInfo, stop: Option<SavedStop>, policy: &Po
     State::Stopping { child, stop, phase }
 }
 
+/// The program of a process. The program of a runner can be a file of a file system that does not respond; the barrier's is the wrapper's.
+async fn program_of(pid: u32) -> io::Result<Program> {
+    blocking::run("program", PROGRAM_LIMIT, move || Program::of(pid)).await
+}
+
 impl SavedChild {
     /// Whether this process is a running runner. A child at the exec barrier exits or becomes the runner soon.
     async fn is_runner(&self) -> io::Result<bool> {
         let give_up = Instant::now() + BARRIER_LIMIT;
         while let Some(barrier) = self.barrier
             && self.identity.is_alive()?
-            && Program::of(self.identity.pid).ok() == Some(barrier)
+            && program_of(self.identity.pid).await.ok() == Some(barrier)
             && Instant::now() < give_up
         {
             sleep(Duration::from_millis(5)).await;

@@ -1,8 +1,9 @@
-//! Starts child processes on Linux.
+//! Starts child processes.
 
 use std::{
     io,
     os::unix::process::CommandExt,
+    path::Path,
     process::{self, Stdio},
 };
 
@@ -11,13 +12,11 @@ use tracing::warn;
 
 use super::{
     cgroup::Cgroup,
-    child::Platform,
+    child::Child,
     command_line::CommandLine,
     exec_barrier::{self, Barrier},
-    executable_format,
     identity::{Identity, Origin},
     leftovers::LeftoverProcesses,
-    linux_child::LinuxChild,
     marker::{Marker, VARIABLE},
     orphans,
 };
@@ -28,7 +27,7 @@ use crate::supervise::{
 
 /// Starts the command line as a child of this process, with its stdout and stderr, and an empty stdin.
 #[derive(Clone, Debug)]
-pub struct Linux {
+pub struct Spawner {
     command: CommandLine,
     env: Vec<(String, String)>,
     /// Variables of the wrapper that children do not inherit.
@@ -39,7 +38,7 @@ pub struct Linux {
     output: Output,
 }
 
-impl Linux {
+impl Spawner {
     /// Children that execute the command immediately.
     pub fn new(command: CommandLine) -> Self {
         Self {
@@ -88,23 +87,16 @@ impl Linux {
         self
     }
 
-    fn prepare(&self) -> io::Result<(process::Command, Option<Barrier>)> {
-        if self.with_barrier {
-            let (command, barrier) = exec_barrier::command(&self.command)?;
-            return Ok((command, Some(barrier)));
-        }
-        let mut command = process::Command::new(&self.command.program);
-        command.arg0(&self.command.name).args(&self.command.args).stdin(Stdio::null());
-        Ok((command, None))
-    }
-}
-
-impl Platform for Linux {
-    type Child = LinuxChild;
-
-    fn spawn(&mut self) -> io::Result<LinuxChild> {
-        executable_format::check(&self.command.program)?;
-        let (mut command, barrier) = self.prepare()?;
+    /// Starts a child as the leader of a new process group. It executes the command immediately, or waits for [`Child::release`].
+    pub(crate) async fn spawn(&mut self) -> io::Result<Child> {
+        // The program may have been replaced or moved since the last start.
+        let program = self
+            .command
+            .program()
+            .await
+            .map_err(|error| io::Error::other(format!("{:#}", anyhow::Error::new(error))))?;
+        self.output.begin().await;
+        let (mut command, barrier) = self.prepare(&program)?;
         // A separate group keeps Ctrl-C in a terminal, which is for the wrapper, away from the child.
         for variable in self.not_inherited {
             command.env_remove(variable);
@@ -118,14 +110,13 @@ impl Platform for Linux {
             }
             None => None,
         };
-        self.output.begin();
         let mut child = command.spawn()?;
         orphans::hold(child.id());
         let started = Identity::of(child.id()).and_then(|mut identity| {
             let cgroup = marker.as_ref().and_then(|marker| create_cgroup(marker, child.id()));
             let origin = |marker| Origin { marker, command: self.command.words(), seen: Vec::new() };
             identity.origin = marker.clone().map(origin);
-            LinuxChild::started(LeftoverProcesses::new(identity.clone(), marker, cgroup), identity, barrier)
+            Child::started(LeftoverProcesses::new(identity.clone(), marker, cgroup), identity, barrier)
         });
         if started.is_err() {
             // Without a pidfd the child could not be watched or stopped.
@@ -136,8 +127,19 @@ impl Platform for Linux {
         started
     }
 
-    fn last_lines(&self, pid: u32, since: Instant) -> Option<LastLines> {
+    /// The last log lines of a child that was started at `since` and has exited; `None` if they cannot be read back.
+    pub(crate) fn last_lines(&self, pid: u32, since: Instant) -> Option<LastLines> {
         self.output.last_lines(pid, since)
+    }
+
+    fn prepare(&self, program: &Path) -> io::Result<(process::Command, Option<Barrier>)> {
+        if self.with_barrier {
+            let (command, barrier) = exec_barrier::command(&self.command, program)?;
+            return Ok((command, Some(barrier)));
+        }
+        let mut command = process::Command::new(program);
+        command.arg0(&self.command.name).args(&self.command.args).stdin(Stdio::null());
+        Ok((command, None))
     }
 }
 
