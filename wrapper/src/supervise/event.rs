@@ -24,6 +24,8 @@ pub(super) enum Event {
     /// No child could be started.
     SpawnFailed(Arc<str>),
     Exited(Exit),
+    /// The kernel refused to send this signal.
+    SignalRefused(Signal, Arc<str>),
     /// Time has passed, or the child handles SIGQUIT now. [`Supervision::due`](super::state::Supervision::due) is the next instant at which time
     /// matters.
     Tick,

@@ -37,6 +37,8 @@ mod random_event;
 #[cfg(test)]
 mod random_tests;
 #[cfg(test)]
+mod refused_signal_tests;
+#[cfg(test)]
 mod table_tests;
 #[cfg(test)]
 mod task_tests;
@@ -49,7 +51,7 @@ pub use self::{
     event::{Answer, Refusal},
     handle::{Handle, HandleError},
     policy::{Leftovers, Policy, Restart, RestartWhen},
-    state::{ChildInfo, LastLines, PastStop, Phase, RunnerState, State, Supervision},
+    state::{ChildInfo, LastLines, PastStop, Phase, RefusedSignal, RunnerState, State, Supervision},
     statistics::{Counted, EndedStop, ExitReason},
     stop::{Mode, Stop, StopId, StopOutcome},
     task::{Outcome, Task},

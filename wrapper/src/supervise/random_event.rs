@@ -33,6 +33,8 @@ pub(super) enum RandomEvent {
         dies: bool,
         let_through: bool,
     },
+    /// The kernel refuses the next signal.
+    SignalRefused,
     /// A log was read to its end, by now or long ago.
     LogRead,
 }
@@ -43,7 +45,7 @@ impl RandomEvent {
     pub(super) fn from_number(number: u32) -> Self {
         let [kind, a, b, c] = number.to_be_bytes();
         let some = |byte: u8| (byte % 3 == 1).then_some(byte / 3);
-        match kind % 23 {
+        match kind % 24 {
             0 | 1 => Self::Boot,
             2 => Self::Start,
             3..=6 => Self::Stop {
@@ -62,6 +64,7 @@ impl RandomEvent {
             18 => Self::SpawnTakes(a % 3),
             19 => Self::SpawnFails,
             20 | 21 => Self::Adopt { dies: a % 4 == 0, let_through: b % 2 == 0 },
+            22 => Self::SignalRefused,
             _ => Self::LogRead,
         }
     }

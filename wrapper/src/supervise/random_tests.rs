@@ -2,6 +2,7 @@
 
 use std::{
     collections::{HashMap, HashSet},
+    mem,
     sync::Arc,
     time::Duration,
 };
@@ -40,6 +41,7 @@ struct Simulation {
     reading: bool,
     /// The child handles SIGQUIT.
     handles_quit: bool,
+    refuses_signal: bool,
 }
 
 /// A process, and the signals that it received.
@@ -66,6 +68,7 @@ impl Simulation {
             left: false,
             reading: false,
             handles_quit: false,
+            refuses_signal: false,
         }
     }
 
@@ -119,6 +122,7 @@ impl Simulation {
                 self.reading = false;
                 self.ignore(&Event::LogRead(Arc::default()));
             }
+            RandomEvent::SignalRefused => self.refuses_signal = true,
             RandomEvent::Adopt { dies, let_through } => self.adopt(dies, let_through),
             RandomEvent::SpawnTakes(happenings) => self.spawn_takes = happenings,
             RandomEvent::SpawnFails => self.spawn_fails = true,
@@ -133,7 +137,7 @@ impl Simulation {
 
     fn spawned(&mut self) {
         self.reading = false;
-        if std::mem::take(&mut self.spawn_fails) {
+        if mem::take(&mut self.spawn_fails) {
             self.ignore(&Event::SpawnFailed(Arc::from("no")));
         } else {
             assert!(self.child.is_none(), "a second child");
@@ -158,7 +162,7 @@ impl Simulation {
         if dies {
             self.child = None;
         }
-        let before = std::mem::take(&mut self.supervision);
+        let before = mem::take(&mut self.supervision);
         let lives = self.child.is_some();
         let next = handed_over(&before, identity.as_ref(), lives, self.now, &self.policy);
 
@@ -212,10 +216,17 @@ impl Simulation {
         let step = before.clone().on(event.clone(), Context::new(self.now, &self.policy, self.handles_quit));
         check_step(&before, event, &step, &self.policy, &format_args!("{before:?} + {event:?}"));
         self.supervision = step.next;
+        let mut refused = None;
         for effect in step.effects {
-            self.perform(effect);
+            match effect {
+                Effect::Signal(signal) if mem::take(&mut self.refuses_signal) => refused = Some(signal),
+                effect => self.perform(effect),
+            }
         }
         self.check();
+        if let Some(signal) = refused {
+            self.ignore(&Event::SignalRefused(signal, Arc::from("not permitted")));
+        }
         step.answer
     }
 
@@ -264,10 +275,20 @@ impl Simulation {
                 self.spawned();
             }
             match &self.supervision.state {
+                // A signal that was refused is sent again.
+                State::Stopping { phase: Phase::Draining { .. } | Phase::Killed, .. }
+                    if self.supervision.refused_signal.is_some() =>
+                {
+                    self.pass(self.supervision.due().unwrap().saturating_duration_since(self.now));
+                }
                 State::Stopping { phase: Phase::Draining { .. }, stop, .. } => match stop.deadline {
                     // Its jobs take longer than that.
                     Some(deadline) => self.pass(deadline.saturating_duration_since(self.now)),
-                    None => self.end(Exit::Code(0)),
+                    None => {
+                        let quit = self.child.as_ref().is_some_and(|child| child.last_quit.is_some());
+                        assert!(quit, "it received no SIGQUIT");
+                        self.end(Exit::Code(0));
+                    }
                 },
                 State::Stopping { phase: Phase::Killed, .. } => {
                     assert!(self.child.as_ref().is_some_and(|child| child.killed), "nobody killed it");

@@ -9,7 +9,7 @@ use super::{
     callback::Callback,
     end::End,
     policy::{Leftovers, Policy},
-    process::Exit,
+    process::{Exit, Signal},
     stop::{Mode, Stop},
 };
 
@@ -29,10 +29,22 @@ pub struct Supervision {
     pub restarted: bool,
     /// When the child counts as stable and `failures` is reset. `None` while there are no failures.
     pub stable_at: Option<Instant>,
+    /// The signal that the state waits for could not be sent.
+    pub refused_signal: Option<RefusedSignal>,
+    /// The child drains, and an earlier wrapper may have sent SIGQUIT to it, too.
+    pub repeated_quit: bool,
     /// The last log lines of the child that failed last.
     pub last_lines: LastLines,
     /// The stop of an earlier child, after another child was started.
     pub last_stop: Option<Arc<PastStop>>,
+}
+
+/// A signal that the kernel refused to send, for example because the child runs as another user now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RefusedSignal {
+    pub signal: Signal,
+    pub error: Arc<str>,
+    pub retry_at: Instant,
 }
 
 /// A stop that is over, and the end of its child.
@@ -52,6 +64,8 @@ impl Default for Supervision {
             failures: 0,
             restarted: false,
             stable_at: None,
+            refused_signal: None,
+            repeated_quit: false,
             last_lines: LastLines::NotRead,
             last_stop: None,
         }
@@ -155,6 +169,12 @@ pub enum Phase {
 impl Supervision {
     /// The next instant at which [`Event::Tick`](super::event::Event::Tick) changes something.
     pub fn due(&self) -> Option<Instant> {
+        let retry = self.refused_signal.as_ref().filter(|refused| refused.is_needed_in(&self.state));
+        let retry = retry.map(|refused| refused.retry_at);
+        self.state_due().into_iter().chain(retry).min()
+    }
+
+    fn state_due(&self) -> Option<Instant> {
         match &self.state {
             State::Idle | State::Starting { .. } | State::Exited { .. } => None,
             State::Running { reload, .. } => reload.iter().chain(&self.stable_at).min().copied(),
@@ -191,12 +211,30 @@ impl Supervision {
         if is_forceful { Leftovers::Kill } else { policy.leftovers }
     }
 
+    /// Whether SIGQUIT was refused, so that the drain in progress has not reached the child.
+    pub fn is_quit_refused(&self) -> bool {
+        self.refused_signal.as_ref().is_some_and(|refused| refused.signal == Signal::Drain)
+    }
+
     /// Whether a signal is held back until the child handles it.
     pub fn holds_signal(&self) -> bool {
         matches!(
             self.state,
             State::Running { reload: Some(_), .. } | State::Stopping { phase: Phase::Holding { .. }, .. }
         )
+    }
+}
+
+impl RefusedSignal {
+    /// Whether this state waits for the signal.
+    pub(super) fn is_needed_in(&self, state: &State) -> bool {
+        match (self.signal, state) {
+            (Signal::Reload, State::Running { .. }) => true,
+            (Signal::Drain, State::Stopping { phase, .. }) => matches!(phase, Phase::Draining { .. }),
+            (Signal::Terminate, State::Stopping { phase, .. }) => matches!(phase, Phase::Terminating { .. }),
+            (Signal::Kill, State::Stopping { phase, .. }) => *phase == Phase::Killed,
+            _ => false,
+        }
     }
 }
 

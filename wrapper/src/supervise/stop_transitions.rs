@@ -152,7 +152,7 @@ pub(super) fn release(state: State, context: &mut Context<'_>) -> State {
 pub(super) fn cancel(
     state: State,
     id: Option<&StopId>,
-    leaving: bool,
+    (leaving, never_drained): (bool, bool),
     context: &mut Context<'_>,
 ) -> Answered {
     let mut cancelled = |stop: &Stop| context.add(Effect::Count(Counted::Stop(EndedStop::cancelled(stop))));
@@ -169,6 +169,10 @@ pub(super) fn cancel(
             (State::Starting { stop: None }, Ok(Answer::Done))
         }
         State::Stopping { child, stop, phase: Phase::Holding { quit_sent_at: None, .. } } => {
+            cancelled(&stop);
+            (State::Running { child, reload: None }, Ok(Answer::Done))
+        }
+        State::Stopping { child, stop, phase: Phase::Draining { .. } } if never_drained => {
             cancelled(&stop);
             (State::Running { child, reload: None }, Ok(Answer::Done))
         }

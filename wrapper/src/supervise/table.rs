@@ -24,18 +24,21 @@
 //! - a requested stop is never lost, also when the request came before the child;
 //! - every state with a stop moves on after some time, except `Draining` without a deadline, which waits for jobs, and `Killed`.
 
-use std::{mem, sync::Arc};
+use std::{mem, sync::Arc, time::Duration};
 
 use super::{
     callback::Callback,
     end::End,
     event::{Answer, Context, Effect, Event, Refusal},
     process::{Exit, Signal},
-    state::{ChildInfo, LastLines, Phase, State, Supervision},
+    state::{ChildInfo, LastLines, Phase, RefusedSignal, State, Supervision},
     statistics::{Counted, ExitReason},
     stop::{Mode, StopId, StopOutcome},
     stop_transitions::{Answered, begin_stop, cancel, escalate, exited, release, request_stop, terminate},
 };
+
+/// Delay before a signal that the kernel refused is sent again.
+const SIGNAL_RETRY_DELAY: Duration = Duration::from_secs(10);
 
 /// The result of one transition.
 #[derive(Debug, PartialEq, Eq)]
@@ -69,6 +72,18 @@ impl Supervision {
             Event::Leave(stop) if self.revive => Some(stop.clone()),
             _ => None,
         };
+        let refused = match &event {
+            Event::SignalRefused(signal, error) => Some((*signal, Arc::clone(error))),
+            _ => None,
+        };
+        let is_tick = matches!(event, Event::Tick);
+        if let State::Stopping { phase: Phase::Holding { quit_sent_at, .. }, .. } = &state {
+            self.repeated_quit = quit_sent_at.is_some();
+        } else if !matches!(state, State::Stopping { .. }) {
+            self.repeated_quit = false;
+        }
+        // It has not drained, although the state says so.
+        let never_drained = self.is_quit_refused() && !self.repeated_quit;
         let past_stop = state.past_stop();
         self.last_lines = self.last_lines.after(&event);
         let (state, answer) = match event {
@@ -79,12 +94,13 @@ impl Supervision {
             Event::Exited(exit) => (child_exited(state, exit, &mut context), Ok(Answer::Done)),
             Event::Tick => (tick(state, &mut context), Ok(Answer::Done)),
             Event::Stop(stop) | Event::Leave(stop) => request_stop(state, stop, &mut context),
-            Event::Cancel(id) => cancel(state, id.as_ref(), self.leaving, &mut context),
+            Event::Cancel(id) => cancel(state, id.as_ref(), (self.leaving, never_drained), &mut context),
             Event::Reload => reload(state, &mut context),
             Event::CallbackFinished(callback) => (callback_finished(state, &callback), Ok(Answer::Done)),
-            Event::LogRead(_) => (state, Ok(Answer::Done)),
+            Event::SignalRefused(..) | Event::LogRead(_) => (state, Ok(Answer::Done)),
         };
         self.state = state;
+        self.consider_refused_signal(is_tick, refused, &mut context);
         if is_start && answer == Ok(Answer::Done) {
             self.forget_failures();
         }
@@ -120,6 +136,37 @@ impl Supervision {
             context.add(Effect::Leave);
         }
         Step { next: self, effects: context.effects, answer }
+    }
+}
+
+impl Supervision {
+    /// Sends a signal again that was refused, if it is time. A later signal takes its place.
+    fn consider_refused_signal(
+        &mut self,
+        is_tick: bool,
+        refused: Option<(Signal, Arc<str>)>,
+        context: &mut Context<'_>,
+    ) {
+        if let Some((signal, error)) = refused {
+            let retry_at = context.now + SIGNAL_RETRY_DELAY;
+            self.refused_signal = Some(RefusedSignal { signal, error, retry_at });
+        }
+        let is_due = |refused: &RefusedSignal| {
+            is_tick && context.now >= refused.retry_at && refused.is_needed_in(&self.state)
+        };
+        let again =
+            self.refused_signal.as_ref().filter(|refused| is_due(refused)).map(|refused| refused.signal);
+        let is_sent = context.effects.iter().any(|effect| matches!(effect, Effect::Signal(_)));
+        if let (Some(signal), false) = (again, is_sent) {
+            context.add(Effect::Signal(signal));
+            if let State::Stopping { phase: Phase::Draining { since }, .. } = &mut self.state {
+                *since = context.now;
+            }
+        }
+        let is_needed = self.refused_signal.as_ref().is_some_and(|refused| refused.is_needed_in(&self.state));
+        if is_sent || again.is_some() || !is_needed {
+            self.refused_signal = None;
+        }
     }
 }
 

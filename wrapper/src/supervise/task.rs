@@ -278,12 +278,15 @@ impl<C: Callbacks> Task<C> {
         // The state is written before the effects, so that the next wrapper learns of every effect.
         self.save_state().await;
         let leaves = effects.contains(&Effect::Leave);
-        // Only Spawn and ReadLog can lead to an event, and no transition has both.
+        // Spawn, Signal and ReadLog can lead to an event. Only after an exit does a transition have two of them, and a refused signal no longer matters.
         let mut follow_up = None;
         for effect in effects {
             follow_up = self.perform(effect).await.or(follow_up);
         }
-        self.publish();
+        // The next transition publishes its state.
+        if follow_up.is_none() {
+            self.publish();
+        }
         if is_exit && let Some(child) = self.child.take() {
             child.reap().await;
         }
@@ -304,11 +307,13 @@ impl<C: Callbacks> Task<C> {
                     Ok(()) => {
                         info!({ key::SIGNAL } = %signal, { key::PID } = pid, "signal sent to the runner");
                     }
-                    // The phase still moves on by time, up to SIGKILL.
-                    Err(error) => error!(
-                        { key::ERROR } = %error, { key::SIGNAL } = %signal, { key::PID } = pid,
-                        "cannot send signal to the runner"
-                    ),
+                    Err(error) => {
+                        error!(
+                            { key::ERROR } = %error, { key::SIGNAL } = %signal, { key::PID } = pid,
+                            "cannot send signal to the runner"
+                        );
+                        return Some(Event::SignalRefused(signal, Arc::from(error.to_string())));
+                    }
                 }
             }
             Effect::Callback(callback) => {

@@ -2,10 +2,13 @@
 
 use std::{os::unix::process::ExitStatusExt, time::Duration};
 
-use grit_proto::runner_wrapper::Status;
+use grit_proto::{
+    runner_wrapper::Status,
+    wrapper_v1::{GetStatusRequest, State},
+};
 use rustix::process::Signal;
 
-use crate::support::{Start, Wrapper, is_alive};
+use crate::support::{Start, UNRELATED_USER, Wrapper, eventually, is_alive, is_root};
 
 async fn ready(flags: &[&str], habits: &[&str]) -> Wrapper {
     let wrapper = Start::new().flags(&["--start-grace=0s"]).flags(flags).child(habits);
@@ -99,4 +102,39 @@ async fn sigterm_joins_drain_in_progress() {
     wrapper.signal(Signal::TERM);
     assert_eq!(wrapper.ended().await.code(), Some(0));
     assert_eq!(wrapper.record(), "ready QUIT");
+}
+
+/// As with a unit that drops the capability, and a runner that changes its user.
+#[tokio::test]
+async fn refused_signal_is_reported_and_sent_by_next_wrapper() {
+    if !is_root() {
+        return grit_testkit::not_covered(
+            "a runner that its wrapper may not signal",
+            "only root may change users",
+        );
+    }
+    let runner = |start: Start| {
+        let folder = start.folder_path();
+        let script = "trap 'exit 0' QUIT; while :; do sleep 0.1; done";
+        let user = ["setpriv", "--reuid", UNRELATED_USER, "--regid", UNRELATED_USER, "--clear-groups"];
+        let words = [&user[..], &["sh", "-c", script, folder.to_str().unwrap()]].concat();
+        start.flags(&["--start-grace=0s"]).command(&words)
+    };
+    let mut first = runner(Start::new().through(&["setpriv", "--bounding-set", "-kill"]));
+    first.client().await.graceful().await;
+    let mut client = first.v1_client().await;
+    eventually("the refused signal", async || {
+        let status = client.get_status(GetStatusRequest {}).await.unwrap().into_inner();
+        let reasons = status.health.clone().unwrap_or_default().reasons.join("; ");
+        let is_reported = reasons.contains("SIGQUIT cannot be sent to the runner")
+            && reasons.contains("Operation not permitted");
+        let is_told = is_reported && status.drain.as_ref().is_some_and(|drain| !drain.signalled);
+        if is_told && status.state() == State::Draining { Ok(()) } else { Err(status) }
+    })
+    .await;
+
+    first.signal(Signal::KILL);
+    first.ended().await;
+    let second = runner(Start::again(first.into_folder()));
+    second.client().await.becomes(Status::Stopped).await;
 }

@@ -27,7 +27,11 @@ const JOB_OVERHEAD: usize = 48;
 impl Status {
     pub(crate) fn new(supervision: &Supervision, health: &Health) -> Self {
         let state = &supervision.state;
-        let health = health.of(state);
+        let mut health = health.of(state);
+        let refused = supervision.refused_signal.as_ref();
+        health.reasons.extend(refused.map(|refused| {
+            format!("{} cannot be sent to the runner, trying again: {}", refused.signal, refused.error)
+        }));
         let child = state.child();
         Self {
             state: state.public(),
@@ -40,7 +44,9 @@ impl Status {
             failure_reason: failure(supervision),
             restarts: supervision.restarts,
             crash_loop: supervision.is_crash_loop(),
-            drain: state.stop().map(|stop| Drain::new(state, stop, health.fewer_jobs)),
+            drain: state
+                .stop()
+                .map(|stop| Drain::new(state, stop, (health.fewer_jobs, supervision.is_quit_refused()))),
             health: HealthStatus::new(health),
             last_drain: supervision.last_stop.as_deref().map(Drain::past),
             shutting_down: supervision.leaving,
@@ -106,11 +112,12 @@ impl HealthStatus {
 }
 
 impl Drain {
-    fn new(state: &State, stop: &Stop, fewer_jobs: Option<Instant>) -> Self {
+    fn new(state: &State, stop: &Stop, (fewer_jobs, is_quit_refused): (Option<Instant>, bool)) -> Self {
         let requested = stop.requested_at;
         let (deadline, signalled, progress) = match state {
             State::Stopping { phase, .. } => match *phase {
                 Phase::Holding { quit_sent_at, .. } => (stop.deadline, quit_sent_at.is_some(), quit_sent_at),
+                Phase::Draining { .. } if is_quit_refused => (stop.deadline, false, None),
                 Phase::Draining { since } => (stop.deadline, true, Some(since)),
                 Phase::Terminating { until } => (Some(until), true, None),
                 Phase::Spacing { .. } | Phase::Killed => (None, true, None),
@@ -138,7 +145,7 @@ impl Drain {
 
     fn past(past: &PastStop) -> Self {
         let state = State::Exited { end: past.end.clone(), stop: None };
-        Self { exit: Some(Exit::new(&past.end)), ..Self::new(&state, &past.stop, None) }
+        Self { exit: Some(Exit::new(&past.end)), ..Self::new(&state, &past.stop, (None, false)) }
     }
 }
 
