@@ -21,6 +21,7 @@ use super::{
     state_file::{Saved, StateStorage},
     state_writer::{SAVE_LIMIT, START_LIMIT, StateWriter},
     statistics::Counted,
+    stop::StopId,
     table::Step,
 };
 use crate::supervise::log_key as key;
@@ -187,7 +188,7 @@ impl<C: Callbacks> Task<C> {
             {
                 let end = end.clone();
                 self.finish_callbacks().await;
-                self.leave_callbacks().await;
+                self.leave_state().await;
                 return Outcome::Ended(end);
             }
         }
@@ -211,25 +212,34 @@ impl<C: Callbacks> Task<C> {
         }
     }
 
-    /// Keeps only the unfinished callbacks in the state file.
-    async fn leave_callbacks(&mut self) {
+    /// Keeps in the state file what concerns the next wrapper: unfinished callbacks, and the drain that a client requested. A wrapper that exits
+    /// with its runner leaves the next start to its service manager.
+    async fn leave_state(&mut self) {
         let count = self.callbacks.pending().len();
-        if count == 0 {
+        let drain = self.supervision.state.stop().filter(|stop| stop.id != StopId::Signal);
+        let drain = drain.filter(|_| self.writer.has_file() && !self.policy.leave_when_stopped);
+        if count == 0 && drain.is_none() {
             return std::mem::take(&mut self.writer).finish().await;
         }
-        if self.writer.has_file() {
+        if count > 0 && self.writer.has_file() {
             warn!(
                 { key::COUNT } = count,
                 "exiting with unsent shutdown callbacks; the next wrapper sends them"
             );
-            self.supervision = Supervision::default();
-            self.save_state().await;
-        } else {
+        } else if count > 0 {
             error!(
                 { key::COUNT } = count,
                 "exiting with unsent shutdown callbacks; they are lost, because there is no state file"
             );
         }
+        match drain {
+            Some(drain) => info!(
+                { key::ID } = %drain.id,
+                "exiting after a drain that a client requested; the next wrapper starts no runner"
+            ),
+            None => self.supervision = Supervision::default(),
+        }
+        self.save_state().await;
     }
 
     async fn wait(&mut self) -> Wake {

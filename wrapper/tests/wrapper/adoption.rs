@@ -4,7 +4,7 @@ use std::{fs, os::unix::fs::PermissionsExt, path::Path, process::Command, time::
 
 use grit_proto::{
     runner_wrapper::{ShutdownCallback, Status},
-    wrapper_v1::{DrainRequest, GetStatusRequest, State},
+    wrapper_v1::{DrainRequest, GetStatusRequest, StartRequest, State},
 };
 use rustix::process::Signal;
 use tokio::{
@@ -229,6 +229,35 @@ async fn next_wrapper_starts_runner_after_clean_exit() {
     assert!(!first.path("w.sock.state").exists());
     let second = Start::again(first.into_folder()).child(&[]);
     second.recorded("ready QUIT ready").await;
+}
+
+/// As with `systemctl restart` while Terraform waits for the drain, and after it.
+#[tokio::test]
+async fn next_wrapper_starts_no_runner_after_drain_of_client() {
+    let habits = ["--jobs-take", "500"];
+    let start = |folder| Start::again(folder).flags(&["--start-grace=0s"]).child(&habits);
+    let mut wrapper = ready(&habits).await;
+    // The client joins the drain for the exit of the wrapper.
+    wrapper.signal(Signal::TERM);
+    wrapper.recorded("ready QUIT").await;
+    let request = DrainRequest { id: "terraform".to_owned(), ..DrainRequest::default() };
+    wrapper.v1_client().await.drain(request).await.unwrap();
+    for _ in 0..2 {
+        wrapper.ended().await;
+        wrapper = start(wrapper.into_folder());
+        let status = wrapper.v1_client().await.get_status(GetStatusRequest {}).await.unwrap().into_inner();
+        assert_eq!((status.state(), status.drain.unwrap().id.as_str()), (State::Stopped, "terraform"));
+        wrapper.signal(Signal::TERM);
+    }
+    wrapper.ended().await;
+    let mut wrapper = start(wrapper.into_folder());
+    wrapper.v1_client().await.start(StartRequest {}).await.unwrap();
+    wrapper.recorded("ready QUIT ready").await;
+    // The drain is over: a restart starts another runner.
+    wrapper.signal(Signal::TERM);
+    wrapper.ended().await;
+    let wrapper = start(wrapper.into_folder());
+    wrapper.recorded("ready QUIT ready QUIT ready").await;
 }
 
 /// Faster than a service manager: the next wrapper starts while the kernel still closes the files of the previous one, or even

@@ -296,7 +296,8 @@ async fn pending_callbacks_are_sent_by_next_wrapper() {
     assert_eq!(first.ended().await.code(), Some(0));
     first.logged("the next wrapper sends them").await;
     let second = made_by_the_next_wrapper(first, &hook).await;
-    second.recorded("ready QUIT ready").await;
+    second.client().await.becomes(Status::Stopped).await;
+    assert_eq!(second.record(), "ready QUIT", "another runner was started");
 }
 
 #[tokio::test]

@@ -83,7 +83,8 @@ impl Saved {
             (saved, Some(stop)) => {
                 info!(
                     { key::ID } = stop.id,
-                    "runner was stopped on request before this wrapper started; not starting it"
+                    "runner was stopped on request before this wrapper started; not starting it. To start it: \
+                     `grit-wrapper start`"
                 );
                 let unseen = saved.map_or(End::NeverStarted, |saved| End::Exited {
                     pid: saved.identity.pid,
