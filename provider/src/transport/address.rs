@@ -1,6 +1,10 @@
 //! Addresses of SSH servers and wrappers.
 
-use std::{fmt, net::Ipv6Addr, str::FromStr};
+use std::{
+    fmt,
+    net::{IpAddr, Ipv6Addr},
+    str::FromStr,
+};
 
 /// The port of an SSH server when none is written.
 pub(super) const SSH_PORT: u16 = 22;
@@ -70,6 +74,13 @@ impl FromStr for WrapperAddress {
             (_, Some(_)) => tcp.parse().map(Self::Tcp),
             (_, None) => Err(AddressError::NoPort(tcp.to_owned())),
         }
+    }
+}
+
+impl WrapperAddress {
+    /// Whether the SSH server must resolve a host name to connect to it.
+    pub(super) fn has_name(&self) -> bool {
+        matches!(self, Self::Tcp(address) if address.host().parse::<IpAddr>().is_err())
     }
 }
 

@@ -7,6 +7,8 @@ use tokio::time::Instant;
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 pub(crate) const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 pub(crate) const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
+/// A shorter attempt shows nothing about the host: one lost packet is repeated after a second (RFC 6298).
+pub(crate) const NO_RESPONSE: Duration = Duration::from_secs(1);
 /// Keepalive messages without a response. russh closes the session one interval after the last one.
 const KEEPALIVE_MAX: usize = 2;
 /// The first delay before a retry after a rejection because of load. A login takes sshd about 30 ms, more on a busy machine.

@@ -3,15 +3,13 @@
 //! It decides whether a host can be treated as terminated (`on_unreachable`, `GRIT_ASSUME_TERMINATED`), and whether a refresh reports drift
 //! or that it could not check.
 
-use std::{io::ErrorKind, time::Duration};
+use std::io::ErrorKind;
 
 use super::{
     error::{Cause, ChannelRefusal, Phase, TransportError},
+    limits::NO_RESPONSE,
     ssh::says_unknown_name,
 };
-
-/// A shorter attempt shows nothing about the host: one lost packet is repeated after a second (RFC 6298).
-const NO_RESPONSE: Duration = Duration::from_secs(1);
 
 /// The state of a host after a failed connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -110,7 +108,7 @@ impl TransportError {
 
 #[cfg(test)]
 mod tests {
-    use std::io;
+    use std::{io, time::Duration};
 
     use super::super::settings::ConnectionMethod;
     use super::*;

@@ -139,6 +139,24 @@ async fn manager_is_absent_only_if_responding_jump_host_shows_it() {
     topology.fixture.sshd.thaw();
 }
 
+/// The name service of the jump host responds after the limit of the channel, and before that of the jump host's own response.
+#[tokio::test]
+async fn manager_is_not_absent_if_name_service_of_jump_host_is_silent() {
+    if !rustix::process::geteuid().is_root() {
+        return grit_testkit::not_covered("a silent name service of a jump host", "only root can set it");
+    }
+    let silent = grit_tests::sshd::free_address().unwrap().ip();
+    let _name_server = std::net::UdpSocket::bind((silent, 53)).unwrap();
+    let mut topology = Topology::new(Method::Jump);
+    let key = topology.bastions[0].1.clone();
+    topology.bastions[0] = (Sshd::builder().authorize(&key).name_server(silent).start().unwrap(), key);
+    let options = SshOptions { connect_timeout: Some(Duration::from_secs(6)), ..topology.options() };
+    let target = Target { address: "manager.example:22".parse().unwrap(), ..topology.target() };
+    let error = soon(Connector::new(options).client(target).check_status()).await.unwrap_err();
+    assert!(error.time_limit().is_some(), "the lookup takes 3 s, and the limit is 2 s: {error:?}");
+    assert!(!error.is_absent(), "{error:?}");
+}
+
 #[tokio::test]
 async fn manager_name_unknown_to_jump_host_is_an_error() {
     let topology = Topology::new(Method::Jump);

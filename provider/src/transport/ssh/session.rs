@@ -26,7 +26,7 @@ use crate::{
         address::{HostPort, WrapperAddress},
         error::{Cause, ChannelRefusal, Phase, Route, TransportError},
         handshakes::HostPermit,
-        limits::{Deadline, Limits},
+        limits::{Deadline, Limits, NO_RESPONSE},
         stream::{BoxStream, ByteStream, RecordingStream, Transcript},
         trust::{HostTrust, Pinned},
         tunnel::ParentTransport,
@@ -195,7 +195,7 @@ impl Session {
                 Ok((Box::new(stream), transcript))
             }
             Err(cause) => {
-                let target_absent = self.shows_target_absent(&cause, other_refusals, deadline).await;
+                let target_absent = self.shows_target_absent(to, &cause, other_refusals, deadline).await;
                 let mut error = self.failure(Phase::Channel, cause).await;
                 error.evidence.target_absent = target_absent;
                 Err(error)
@@ -205,23 +205,33 @@ impl Session {
 
     /// Whether a failed connection from this jump host shows that nothing responds at its target. `other_refusals`: the count before.
     ///
-    /// The jump host must respond to a request after the failure. It processes requests in order, so it has then resolved the host name: OpenSSH's
-    /// server does nothing else meanwhile. A refusal must have a text that is about the target. Texts have no channel number, so those of
-    /// all channels since then must be. russh has reported the text of a refusal before it reports the response to a later request.
-    async fn shows_target_absent(&self, cause: &Cause, other_refusals: u64, deadline: Deadline) -> bool {
-        let is_failed_connection = matches!(
-            cause,
-            Cause::TimedOut { .. } | Cause::ChannelRefused { reason: ChannelRefusal::ConnectFailed, .. }
-        );
+    /// The jump host must respond to a request after the failure. OpenSSH's server processes requests in order, and does nothing else while it
+    /// resolves a host name: it has then resolved it. Other servers may do both at once. A refusal, also one that came after the time limit,
+    /// must have a text that is about the target. Texts have no channel number, so those of all channels since then must be. russh has
+    /// reported the text of a refusal before it reports the response to a later request.
+    async fn shows_target_absent(
+        &self,
+        to: &WrapperAddress,
+        cause: &Cause,
+        other_refusals: u64,
+        deadline: Deadline,
+    ) -> bool {
+        let is_failed_connection = match cause {
+            Cause::TimedOut { limit } => *limit >= NO_RESPONSE && (!to.has_name() || self.is_openssh()),
+            Cause::ChannelRefused { reason, .. } => *reason == ChannelRefusal::ConnectFailed,
+            _ => false,
+        };
         let Some(handle) = self.handle.as_ref().filter(|_| self.route.hop.is_some() && is_failed_connection)
         else {
             return false;
         };
         let pinged = tokio::time::timeout(deadline.cap(PING_TIMEOUT), handle.send_ping()).await;
         // russh also reports a success when the session ends meanwhile.
-        matches!(pinged, Ok(Ok(())))
-            && !self.ends().await
-            && (matches!(cause, Cause::TimedOut { .. }) || self.observed.other_refusals() == other_refusals)
+        matches!(pinged, Ok(Ok(()))) && !self.ends().await && self.observed.other_refusals() == other_refusals
+    }
+
+    fn is_openssh(&self) -> bool {
+        self.transcript.first().starts_with(b"SSH-2.0-OpenSSH")
     }
 
     /// Whether the session has ended. Waits a moment: the reason arrives after the end of the stream.
