@@ -50,6 +50,7 @@ pub async fn run<W: Wrapper>(
         want: policy.mode,
         forced: false,
         asked: None,
+        admitted: false,
         requested: Requested::No,
         started_by: StartedBy::Before,
         no_callback: None,
@@ -67,6 +68,9 @@ struct Drain<'a, W, A> {
     forced: bool,
     /// The time of the last accepted request for `want`.
     asked: Option<Instant>,
+    /// The peers were healthy, and the wrapper then accepted a request.
+    admitted: bool,
+    /// `Accepted` also for the shutdown of another client, before this drain has joined it.
     requested: Requested,
     started_by: StartedBy,
     no_callback: Option<NoCallback>,
@@ -82,7 +86,7 @@ impl<W: Wrapper, A: PeerCheck> Operation for Drain<'_, W, A> {
         Self::received(&snapshot, state);
         match snapshot.report.status {
             // The service manager may start another wrapper, and it another runner: the runner has not exited for this drain.
-            RunnerStatus::Stopped if self.requested != Requested::Accepted && snapshot.exits_for_itself() => {
+            RunnerStatus::Stopped if self.asked.is_none() && snapshot.exits_for_itself() => {
                 return Ok(None);
             }
             RunnerStatus::Stopped => snapshot = self.record(snapshot, state).await?,
@@ -99,20 +103,20 @@ impl<W: Wrapper, A: PeerCheck> Operation for Drain<'_, W, A> {
                 // Repeated also after it was accepted: the request was lost (upstream's wrapper forgets a request before its process
                 // exists), or the host restarted the runner.
                 if self.asked.is_none_or(|asked| asked.elapsed() >= REQUEST_AGAIN) {
-                    let permit = match self.requested {
-                        Requested::Accepted => None,
-                        Requested::No | Requested::Perhaps => {
-                            match self.peer_check.enter(state.deadline).await {
-                                Ok(permit) => Some(permit),
-                                Err(peers) => {
-                                    let requested = self.requested;
-                                    return Ok(Some(Err(NotDrained::TooFewPeers { peers, requested })));
-                                }
+                    let permit = if self.admitted {
+                        None
+                    } else {
+                        match self.peer_check.enter(state.deadline).await {
+                            Ok(permit) => Some(permit),
+                            Err(peers) => {
+                                let requested = self.requested;
+                                return Ok(Some(Err(NotDrained::TooFewPeers { peers, requested })));
                             }
                         }
                     };
                     self.started_by = StartedBy::Here;
                     snapshot = self.request(state).await?;
+                    self.admitted = true;
                     drop(permit);
                 }
             }
@@ -277,7 +281,7 @@ impl<W: Wrapper, A> Drain<'_, W, A> {
             return Ok(snapshot);
         };
         let is_recorded = detail.is_drained_by_client() && (self.is_ours(detail) || !has_callback);
-        if is_recorded || self.requested == Requested::Accepted || self.recording_refused {
+        if is_recorded || self.asked.is_some() || self.recording_refused {
             return Ok(snapshot);
         }
         let manager = state.manager;

@@ -12,9 +12,7 @@ use super::{
     health::{Health, Prober},
     status::{JobList, Status},
 };
-use crate::supervise::{
-    Answer, Handle, HandleError, Refusal, Stop, StopId, Supervision, callback::CallbackError,
-};
+use crate::supervise::{Answer, Handle, HandleError, Stop, StopId, Supervision, callback::CallbackError};
 
 /// The maximum length of an id and of a reason, in characters.
 const MAX_ID: usize = 200;
@@ -75,9 +73,8 @@ impl ControlError {
             Self::CallbackRefused(_) => Kind::Denied,
             Self::SelfDrain(_) => Kind::Precondition,
             Self::NoJobs | Self::Supervisor(HandleError::Ended) => Kind::Unavailable,
-            Self::Supervisor(HandleError::Busy | HandleError::Refused(Refusal::TooManyCallbacks)) => {
-                Kind::Exhausted
-            }
+            Self::Supervisor(HandleError::Busy) => Kind::Exhausted,
+            // Also too many callbacks: the same request can never succeed.
             Self::Supervisor(HandleError::Refused(_)) => Kind::Precondition,
             Self::Failed => Kind::Internal,
         }

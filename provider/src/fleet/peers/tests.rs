@@ -163,6 +163,19 @@ async fn refusal_after_lost_response_reports_possible_request() {
     assert_eq!((*requested, error.may_be_requested()), (drain::Requested::Perhaps, true));
 }
 
+/// Another client's shutdown was joined without the check, and was then cancelled.
+#[tokio::test(start_paused = true)]
+async fn runner_whose_joined_shutdown_was_cancelled_is_drained_only_with_peers() {
+    let own = Host::new(|input| {
+        Ok(if input.elapsed.as_secs() < 10 { RunnerStatus::InShutdown } else { RunnerStatus::Running })
+    });
+    let other = Host::new(|_| Ok(RunnerStatus::Stopped));
+    let hosts = [("one", &own), ("two", &other)];
+    let outcome = guarded(&Drains::default(), &hosts, "one", 1).await;
+    assert!(refused(&outcome), "{outcome:?}");
+    assert_eq!(own.wrapper.requests(), (0, 0));
+}
+
 #[tokio::test(start_paused = true)]
 async fn manager_is_no_peer_of_itself_and_no_peer_counts_twice() {
     let (drains, one, two) = (Drains::default(), Host::healthy(), Host::healthy());

@@ -89,6 +89,24 @@ async fn drain_is_recorded_for_runner_that_exited_without_one() {
     drained(&policy(), &wrapper).await.unwrap();
     assert!(wrapper.elapsed() >= Duration::from_secs(60), "{:?}", wrapper.elapsed());
 
+    // The same if this drain could not join the shutdown of the wrapper.
+    let reads = std::sync::atomic::AtomicUsize::new(0);
+    let wrapper = Scripted::new(|input| {
+        let read = reads.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+        match (input.elapsed.as_secs(), input.graceful) {
+            // The second call is the request.
+            (0..3, _) if read == 0 => Ok(drained_by("signal", RunnerStatus::InShutdown)),
+            (0..3, _) if read == 1 => Err(ScriptedFault::Down),
+            (0..3, _) => Ok(exited(Some("signal"), true)),
+            (3..5, _) => Err(ScriptedFault::Down),
+            (_, Some(since)) if since.as_secs() >= 40 => Ok(exited(Some("ours"), false)),
+            (_, Some(_)) => Ok(drained_by("ours", RunnerStatus::InShutdown)),
+            (_, None) => Ok(RunnerStatus::Running.into()),
+        }
+    });
+    drained(&policy(), &wrapper).await.unwrap();
+    assert_eq!(wrapper.requests(), (1, 0), "the next runner is drained");
+
     // A reader may not drain, and sees the exit.
     let looks = std::sync::atomic::AtomicUsize::new(0);
     let wrapper = Scripted::new(|_| match looks.fetch_add(1, std::sync::atomic::Ordering::SeqCst) {
