@@ -83,11 +83,6 @@ impl PlanGuard {
         insert(&mut self.lock().stored, instance, id);
     }
 
-    /// Whether the state contains a drain resource.
-    pub fn has_stored(&self) -> bool {
-        !self.lock().stored.is_empty()
-    }
-
     /// A new drain resource of this instance is planned.
     ///
     /// It is never rejected in an apply: its create must not fail.

@@ -8,7 +8,7 @@
 //!
 //! Terraform plans objects in parallel, so the two resources arrive in any order: each call first adds to its set, then compares with the
 //! other set, under one lock. The second one is refused. A shutdown compares once more before its first request, for values that became
-//! known only in the apply.
+//! known only in the apply: with the resources that the apply creates or changes, because Terraform passes no others.
 //!
 //! Two entries are the same manager if host and wrapper address are equal (two instances at one address cannot be distinguished
 //! over the network), or instance id and wrapper address. Limit: each provider configuration (alias) is a separate process, with separate

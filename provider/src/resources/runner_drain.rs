@@ -51,8 +51,8 @@ impl RunnerDrain {
 
     /// Refuses a manager that a shutdown resource retires.
     ///
-    /// In an apply the error is a warning, because a failed create could leave a deposed drain without a current one. If the walk is open
-    /// and the state has no drain, a failed create is harmless.
+    /// In what may be an apply the error is a warning, because a failed create could leave a deposed drain without a current one. The health
+    /// check and the shutdown resource refuse the same plan.
     fn refuse_retired(&self, planned: &DrainState, walk: Walk, diags: &mut Diagnostics) -> Option<()> {
         let Value::Value(manager) = &planned.runner_manager else { return Some(()) };
         if !self.shared.overlap.keeps(&manager.identities(planned.instance()), KeptBy::Drain) {
@@ -60,12 +60,7 @@ impl RunnerDrain {
         }
         let explained = shutdown::manager_is_kept(&planned.name(), KeptBy::Drain);
         let path = AttributePath::new("runner_manager");
-        let refused = match walk {
-            Walk::Plan => true,
-            Walk::Unknown => !self.shared.guard.has_stored(),
-            Walk::Apply => false,
-        };
-        if refused {
+        if walk == Walk::Plan {
             explained.error(path, diags);
             return None;
         }
