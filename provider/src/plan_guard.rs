@@ -16,7 +16,7 @@
 //! order: each call first adds to its set, then checks the others, under one lock. The second one is rejected.
 //!
 //! If the instance became known only during the apply, it is too late to reject: the destroy of a superseded drain resource then succeeds
-//! without a drain. That needs `create_before_destroy` on the drain resource. Limit: each provider configuration (alias) is a separate
+//! without a drain if the new one has the same runner manager, and otherwise fails. That needs `create_before_destroy` on the drain resource. Limit: each provider configuration (alias) is a separate
 //! process with its own sets.
 
 use std::{
@@ -47,7 +47,8 @@ struct Sets {
     imported: Guards,
     kept: Guards,
     ending: Guards,
-    created: BTreeSet<String>,
+    /// By instance, the identity of the runner manager.
+    created: BTreeMap<String, Option<String>>,
 }
 
 /// Why a plan is rejected.
@@ -59,6 +60,14 @@ pub enum Conflict {
     Shared,
     /// Two drain resources are created for one instance.
     Twice,
+}
+
+/// A drain resource with the instance id of one that is destroyed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Successor {
+    SameManager,
+    /// At another address: of another instance, or of the same one after a restart.
+    OtherManager,
 }
 
 /// The variable has an invalid value.
@@ -128,7 +137,7 @@ impl PlanGuard {
     pub fn plans_end(&self, instance: &str, id: &str) -> Result<(), Conflict> {
         let mut sets = self.lock();
         insert(&mut sets.ending, instance, id);
-        if sets.off || sets.created.contains(instance) {
+        if sets.off || sets.created.contains_key(instance) {
             Ok(())
         } else if sets.planned.contains(instance) {
             Err(Conflict::Superseded)
@@ -145,9 +154,9 @@ impl PlanGuard {
         if sets.off { Vec::new() } else { sets.twice.iter().cloned().collect() }
     }
 
-    /// A drain resource of this instance was created.
-    pub fn created(&self, instance: &str) {
-        self.lock().created.insert(instance.to_owned());
+    /// A drain resource of this instance was created. `manager`: the identity of its runner manager.
+    pub fn created(&self, instance: &str, manager: Option<String>) {
+        self.lock().created.insert(instance.to_owned(), manager);
     }
 
     /// The drain resource `id` of this instance was destroyed.
@@ -164,10 +173,12 @@ impl PlanGuard {
         }
     }
 
-    /// Whether a drain resource of the same instance was created in this run.
-    pub fn is_superseded(&self, instance: &str) -> bool {
+    /// The drain resource of the same instance that was created in this run. `manager`: the identity of the runner manager in the state.
+    pub fn successor(&self, instance: &str, manager: &str) -> Option<Successor> {
         let sets = self.lock();
-        !sets.off && sets.created.contains(instance)
+        let created = sets.created.get(instance).filter(|_| !sets.off)?;
+        let is_same = created.as_deref() == Some(manager);
+        Some(if is_same { Successor::SameManager } else { Successor::OtherManager })
     }
 
     fn lock(&self) -> MutexGuard<'_, Sets> {

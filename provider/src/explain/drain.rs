@@ -310,6 +310,21 @@ pub(crate) fn superseded(manager: &str, instance: &str) -> Explained {
     )
 }
 
+/// A drain resource was replaced by one with the same instance id and another address: the instance may be kept, or be destroyed next.
+pub(crate) fn instance_id_twice(manager: &str, instance: &str) -> Explained {
+    Explained::new(
+        Code::Refused,
+        format!("Runner manager {manager} was not drained"),
+        format!(
+            "This drain was replaced in the same apply by one with the same `instance_id` {instance:?} and another address. If the instance was \
+             replaced, too, Terraform would destroy it next, so this destroy fails and the old instance stays."
+        ),
+        "If the instance was replaced: set an `instance_id` that is different for each instance, and drain the old runner with \
+         `grit-wrapper drain --wait` on its host. In both cases: remove the drain resource from the state with `terraform state rm`, and \
+         apply again. This creates it without a drain.",
+    )
+}
+
 /// Warns that a drain resource without a valid runner manager was destroyed, because `GRIT_ASSUME_TERMINATED` contains `key`.
 pub(crate) fn assumed_without_target(manager: &str, key: &str) -> Explained {
     Explained::new(

@@ -113,11 +113,14 @@ fn rollouts_pass_in_any_order() {
 #[test]
 fn new_drain_of_same_instance_supersedes_stored_drain() {
     let guard = PlanGuard::default();
-    guard.created("i-1");
+    guard.created("i-1", Some("10.0.0.1".to_owned()));
     assert_eq!(guard.plans_end("i-1", "a"), Ok(()));
-    assert!(guard.is_superseded("i-1"));
+    assert_eq!(guard.successor("i-1", "10.0.0.1"), Some(Successor::SameManager));
+    assert_eq!(guard.successor("i-1", "10.0.0.2"), Some(Successor::OtherManager));
+    guard.created("i-2", None);
+    assert_eq!(guard.successor("i-2", "10.0.0.1"), Some(Successor::OtherManager));
     guard.reset(None).unwrap();
-    assert!(!guard.is_superseded("i-1"));
+    assert_eq!(guard.successor("i-1", "10.0.0.1"), None);
 }
 
 #[test]
@@ -134,9 +137,9 @@ fn plan_guard_variable_accepts_only_off() {
         let guard = PlanGuard::default();
         assert_eq!(guard.reset(Some(off)), Ok(true), "{off:?}");
         guard.stored("i-1", "a");
-        guard.created("i-1");
+        guard.created("i-1", Some("m1".to_owned()));
         assert_eq!(guard.plans_new("i-1", Walk::Plan), Ok(()));
-        assert!(!guard.is_superseded("i-1"));
+        assert_eq!(guard.successor("i-1", "m1"), None);
     }
     for on in [None, Some(""), Some("on")] {
         assert_eq!(PlanGuard::default().reset(on), Ok(false), "{on:?}");

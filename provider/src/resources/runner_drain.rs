@@ -11,7 +11,7 @@
 //!    is the phase of Terraform.
 //! 2. **Destroy never succeeds without evidence**: the wrapper reports that the process has exited, or the user sets that the host is gone.
 //!    With a missing or invalid target no wrapper can be called, so destroy fails with the next step. A drain resource that was superseded
-//!    in the same apply is not drained, with a warning (see [`plan_guard`](crate::plan_guard)).
+//!    in the same apply by one of the same manager is not drained, with a warning (see [`plan_guard`](crate::plan_guard)).
 //!
 //! An error in an update, or in its plan, is harmless: Terraform keeps the drain resource. Read does not use the network. Destroy can be
 //! repeated at any time.
@@ -28,11 +28,12 @@ use tokio::time::Instant;
 use super::{configured, unique_suffix};
 use crate::{
     call::{Walk, call},
+    config::manager::RunnerManagerArgs,
     explain::{
         drain::{self, AssumeSetting},
         import, plan, shutdown,
     },
-    plan_guard::Conflict,
+    plan_guard::{Conflict, Successor},
     plan_overlap::KeptBy,
     process::Shared,
     schema::{AttributePath, Diagnostics, DiagnosticsExt, MoveSource, Resource, Schema, Value},
@@ -173,7 +174,8 @@ impl Resource for RunnerDrain {
     async fn create<'a>(&self, _: &mut Diagnostics, mut planned: DrainState) -> Option<DrainState> {
         planned.id = new_id(&planned);
         if let Some(instance) = planned.instance() {
-            self.shared.guard.created(instance);
+            let manager = planned.runner_manager.as_ref_option().and_then(RunnerManagerArgs::identity);
+            self.shared.guard.created(instance, manager);
         }
         Some(planned)
     }
@@ -193,11 +195,20 @@ impl Resource for RunnerDrain {
     async fn destroy<'a>(&self, diags: &mut Diagnostics, prior: DrainState) -> Option<()> {
         let start = Instant::now();
         let name = prior.name();
-        if let Some(instance) = prior.instance()
-            && self.shared.guard.is_superseded(instance)
+        let manager = prior.runner_manager.as_ref_option().and_then(RunnerManagerArgs::identity);
+        if let (Some(instance), Some(manager)) = (prior.instance(), manager)
+            && let Some(successor) = self.shared.guard.successor(instance, &manager)
         {
-            drain::superseded(&name, instance).warning(AttributePath::root(), diags);
-            return Some(());
+            return match successor {
+                Successor::SameManager => {
+                    drain::superseded(&name, instance).warning(AttributePath::root(), diags);
+                    Some(())
+                }
+                Successor::OtherManager => {
+                    drain::instance_id_twice(&name, instance).error(AttributePath::root(), diags);
+                    None
+                }
+            };
         }
         let known = configured(&self.shared, diags)?;
         let key = prior.identifiers().next().unwrap_or_default();

@@ -133,6 +133,30 @@ fn unchanged_instance_id_known_at_apply_is_not_drained() {
     assert_eq!(workspace.plan().unwrap().succeeded().planned(), Vec::<String>::new());
 }
 
+/// The instance id is not that of one instance, and is known only at apply. Terraform would destroy the old instance next.
+#[test]
+fn new_instance_with_same_id_known_at_apply_keeps_old_instance() {
+    let workspace = Workspace::new(&["grit"]).unwrap();
+    let config = |input: &str, address: &str| {
+        let id = "terraform_data.x.output == null ? \"name\" : \"name\"";
+        let source = format!("resource \"terraform_data\" \"x\" {{\n  input = \"{input}\"\n}}\n");
+        let drain = drain("a", id, "").replace("127.0.0.1:1", address);
+        workspace.write("main.tf", &format!("{HEAD}{source}{drain}")).unwrap();
+    };
+    config("one", "127.0.0.1:1");
+    workspace.apply().unwrap().succeeded();
+    config("two", "127.0.0.2:1");
+    let failed = workspace.apply().unwrap().failed();
+    let (summary, detail) = &failed.errors()[0];
+    assert!(summary.contains("m1 was not drained"), "{summary}");
+    assert!(detail.contains("same `instance_id` \"name\" and another address"), "{detail}");
+
+    // The next step of the error.
+    workspace.run(["state", "rm", "grit_runner_drain.a"]).unwrap().succeeded();
+    workspace.apply().unwrap().succeeded();
+    assert_eq!(workspace.plan().unwrap().succeeded().planned(), Vec::<String>::new());
+}
+
 #[test]
 fn moved_terraform_data_becomes_drain_without_draining() {
     let workspace = Workspace::new(&["grit"]).unwrap();

@@ -152,6 +152,7 @@ fn drain_warnings_match_snapshot() {
         no_callback("m1", &NoCallback::Refused(mute()), Subject::Drain),
         bad_end("m1", &failed, false, Subject::Drain).unwrap(),
         superseded("m1", "i-1"),
+        instance_id_twice("m1", "i-1"),
         assumed_without_target("m1", "i-1"),
         planned_drain(Mode::Graceful, OnTimeout::Fail, false),
         planned_drain(Mode::Forceful, OnTimeout::Force, true),
