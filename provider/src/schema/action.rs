@@ -14,10 +14,10 @@ pub trait Action: Send + Sync + 'static {
 
     fn schema(&self, diags: &mut Diagnostics) -> Option<Schema>;
 
-    /// Checks the configuration, in validate and again in plan, without touching the network. Values may be unknown.
+    /// Checks the configuration, in validate, in plan and before the work, without touching the network. Values may be unknown.
     async fn validate(&self, diags: &mut Diagnostics, config: Self::Config) -> Option<()>;
 
-    /// Does the work. All values are known. Each wait selects on [`call()`](crate::call::call)`.stop`.
+    /// Does the work. All values are known and were checked. Each wait selects on [`call()`](crate::call::call)`.stop`.
     async fn invoke(&self, diags: &mut Diagnostics, config: Self::Config, progress: &Progress) -> Option<()>;
 }
 

@@ -253,6 +253,8 @@ impl<T: Action> ErasedAction for T {
     }
 
     async fn invoke(&self, diags: &mut Diagnostics, config: &Raw, progress: &Progress) -> Option<()> {
+        // Values that were unknown in the plan are checked here: Terraform neither validates nor plans the action again in the apply.
+        ErasedAction::validate(self, diags, config).await?;
         let config = config.decode("the configuration", diags)?;
         Action::invoke(self, diags, config, progress).await
     }

@@ -341,6 +341,44 @@ fn action_configuration_is_checked_at_validate() {
 }
 
 /// The examples of the pages, over two runner managers.
+/// Terraform neither validates nor plans an action again when its values have become known.
+#[test]
+fn value_known_only_at_apply_is_checked_before_the_action() {
+    if none_here() {
+        return;
+    }
+    let workspace = Workspace::new(&["grit"]).unwrap();
+    for (name, wrong, named) in [
+        ("runner_managers", "null", "`runner_managers`"),
+        ("runner_managers", "{ m1 = null }", "`runner_managers[\"m1\"]`"),
+        ("mode", "\"forcefull\"", "`mode`"),
+    ] {
+        let config = |attribute: &str, right: &str| {
+            let value = if attribute == name {
+                format!("terraform_data.x.output == \"x\" ? {wrong} : {right}")
+            } else {
+                right.to_owned()
+            };
+            format!("    {attribute} = {value}\n")
+        };
+        let main = format!(
+            "terraform {{\n  required_providers {{\n    grit = {{\n      source = \"runner-tools/grit\"\n    }}\n  }}\n}}\n\
+             resource \"terraform_data\" \"x\" {{\n  input = \"x\"\n}}\n\
+             action \"grit_drain\" \"x\" {{\n  config {{\n{}{}  }}\n}}\n\
+             resource \"terraform_data\" \"trigger\" {{\n  depends_on = [terraform_data.x]\n  lifecycle {{\n    \
+             action_trigger {{\n      events  = [after_create]\n      actions = [action.grit_drain.x]\n    }}\n  }}\n}}\n",
+            config("runner_managers", "{}"),
+            config("mode", "\"graceful\""),
+        );
+        workspace.write("main.tf", &main).unwrap();
+        workspace.plan().unwrap().succeeded();
+        let failed = workspace.apply().unwrap().failed();
+        let text = errors(&failed);
+        assert!(text.contains(named), "{text}");
+        workspace.run(["destroy", "-json", "-auto-approve"]).unwrap().succeeded();
+    }
+}
+
 #[test]
 fn action_examples_run_as_shown() {
     if none_here() {
