@@ -10,7 +10,7 @@ use super::{managers_attribute, progress::Board, report_failures, timeout};
 use crate::{
     call::call,
     config::{
-        drain::DRAIN_ATTEMPTS,
+        drain::{DRAIN_ATTEMPTS, shortened},
         manager::{self, RunnerManagers},
         retry::RetryArgs,
         timeouts::InvokeTimeout,
@@ -84,7 +84,7 @@ impl Action for CancelDrain {
         let policy = &CancelPolicy {
             start,
             timeout: timeout(&config.timeouts, TIMEOUT),
-            id: config.drain_id.as_ref_option().cloned().unwrap_or_default(),
+            id: config.drain_id.as_ref_option().map(|id| shortened(id)).unwrap_or_default(),
             retry: known.retry(config.retry.as_ref_option(), Some(DRAIN_ATTEMPTS)),
         };
         let (board, stop) = (&Board::new(progress, start, managers.keys()), &call().stop);

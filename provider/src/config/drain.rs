@@ -131,7 +131,7 @@ impl DrainOptions<'_> {
 }
 
 /// An id that the wrapper accepts. It ends as this one, so that it stays unique.
-fn shortened(id: &str) -> String {
+pub(crate) fn shortened(id: &str) -> String {
     const END: usize = 50;
     let length = id.chars().count();
     if length <= MAX_DRAIN_ID {
