@@ -51,7 +51,8 @@ impl RunnerManagerArgs {
                  sensitive: do not put a secret into it.",
             address: required_text =>
                 "Host name or IP address of the SSH server, with or without a port (default 22). An IPv6 address with a port needs \
-                 brackets, as in `[2001:db8::7]:2222`. White space is refused: use `trimspace()`.",
+                 brackets, as in `[2001:db8::7]:2222`. White space is refused: use `trimspace()`. It is part of the `id` of a drain resource, \
+                 too.",
             wrapper_address: required_text => "Address of the wrapper on that host: `unix:///path/to/socket` or `tcp://host:port`.",
             username: text => "SSH user. `ssh.username` of the provider block takes precedence.",
             ssh_key_pem: secret =>

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     number::{check_whole, whole},
-    timeouts::{check_duration, duration_or},
+    timeouts::{SHORTEST_DELAY, check_at_least, duration_or},
 };
 use crate::{
     duration::human,
@@ -33,10 +33,10 @@ impl RetryArgs {
                  A rejected login or host key is never retried."
             ),
             min_delay: text => &format!(
-                "Delay after the first failed attempt; it doubles after each further attempt. Default `{}ms`.",
+                "Delay after the first failed attempt; it doubles after each further attempt. Default `{}ms`; minimum `100ms`.",
                 MIN_DELAY.as_millis()
             ),
-            max_delay: text => &format!("Maximum delay between two attempts. Default `{}`.", human(MAX_DELAY)),
+            max_delay: text => &format!("Maximum delay between two attempts. Default `{}`; minimum `100ms`.", human(MAX_DELAY)),
         }
     }
 
@@ -45,8 +45,8 @@ impl RetryArgs {
         let Value::Value(retry) = retry else { return };
         let at = |name: &'static str| AttributePath::new("retry").attribute(name);
         check_whole(&retry.attempts, 1..=1_000_000, at("attempts"), diags);
-        check_duration(&retry.min_delay, at("min_delay"), diags);
-        check_duration(&retry.max_delay, at("max_delay"), diags);
+        check_at_least(SHORTEST_DELAY, &retry.min_delay, at("min_delay"), diags);
+        check_at_least(SHORTEST_DELAY, &retry.max_delay, at("max_delay"), diags);
     }
 
     /// The policy. Precedence: this object, `outer` (of the provider block), default.
@@ -55,7 +55,8 @@ impl RetryArgs {
         let attempts = layers.clone().find_map(|layer| whole(&layer.attempts));
         let pick = |field: fn(&Self) -> &Value<String>, default| {
             let set = layers.clone().map(field).find(|value| value.is_value());
-            set.map_or(default, |value| duration_or(value, default))
+            // A value that became known only in the apply was not checked.
+            set.map_or(default, |value| duration_or(value, default)).max(SHORTEST_DELAY.0)
         };
         Retry {
             attempts: attempts.or(default_attempts),

@@ -9,8 +9,9 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     proxy_jump::HopArgs,
-    ssh_checks::{check_elements, check_keys, check_limit, invalid},
+    ssh_checks::{check_elements, check_keys, invalid},
     text::{UNKNOWN, set},
+    timeouts::{SHORTEST_DELAY, check_at_least},
 };
 use crate::{
     duration::{self, human},
@@ -97,9 +98,9 @@ impl SshArgs {
     /// Checks all values that can be checked without a connection. Reads the files.
     pub(super) fn check(&self, path: &AttributePath, diags: &mut Diagnostics) {
         let at = |name: &'static str| path.clone().attribute(name);
-        check_limit(&self.connect_timeout, at("connect_timeout"), diags);
-        check_limit(&self.call_timeout, at("call_timeout"), diags);
-        check_limit(&self.keepalive_interval, at("keepalive_interval"), diags);
+        check_at_least(SHORTEST_DELAY, &self.connect_timeout, at("connect_timeout"), diags);
+        check_at_least(SHORTEST_DELAY, &self.call_timeout, at("call_timeout"), diags);
+        check_at_least(SHORTEST_DELAY, &self.keepalive_interval, at("keepalive_interval"), diags);
         let strategies = [
             ("proxy_jump", self.proxy_jump.is_value()),
             ("proxy_command", self.proxy_command.is_value()),

@@ -1,17 +1,13 @@
 //! Checks of `ssh` and its jump hosts.
 
-use std::{path::Path, time::Duration};
+use std::path::Path;
 
-use super::{text::set, timeouts::check_duration};
+use super::text::set;
 use crate::{
-    duration,
     explain::values,
     schema::{AttributePath, Diagnostics, Value},
     transport::{Secret, check, expand},
 };
-
-/// The minimum of a timeout or interval.
-const MIN_LIMIT: Duration = Duration::from_millis(100);
 
 /// The attributes `private_key`, `private_key_path` and `certificate_path` of an object.
 pub(super) fn check_keys(
@@ -41,16 +37,6 @@ pub(super) fn check_keys(
             let path = at(name);
             values::ssh_file(&path, &problem).warning(path, diags);
         }
-    }
-}
-
-/// Rejects durations that are too short.
-pub(super) fn check_limit(value: &Value<String>, path: AttributePath, diags: &mut Diagnostics) {
-    check_duration(value, path.clone(), diags);
-    if let Value::Value(text) = value
-        && duration::parse(text).is_ok_and(|time| time < MIN_LIMIT)
-    {
-        values::duration_too_short(&path, text, "100ms").error(path, diags);
     }
 }
 

@@ -28,7 +28,7 @@ macro_rules! timeouts {
             pub(crate) fn check(timeouts: &Value<Self>, diags: &mut Diagnostics) {
                 let Value::Value(timeouts) = timeouts else { return };
                 let path = AttributePath::new("timeouts");
-                $(check_limit(&timeouts.$operation, path.clone().attribute(stringify!($operation)), diags);)+
+                $(check_at_least(SHORTEST_TIMEOUT, &timeouts.$operation, path.clone().attribute(stringify!($operation)), diags);)+
             }
         }
     };
@@ -62,15 +62,23 @@ timeouts! {
 }
 
 /// The minimum of a timeout.
-const SHORTEST: Duration = Duration::from_secs(1);
+const SHORTEST_TIMEOUT: (Duration, &str) = (Duration::from_secs(1), "1s");
+
+/// The minimum of a limit of one connection, and of a delay between two attempts.
+pub(super) const SHORTEST_DELAY: (Duration, &str) = (Duration::from_millis(100), "100ms");
 
 /// Rejects invalid and too short durations. Accepts null and unknown.
-fn check_limit(value: &Value<String>, path: AttributePath, diags: &mut Diagnostics) {
+pub(super) fn check_at_least(
+    (least, text_of_least): (Duration, &str),
+    value: &Value<String>,
+    path: AttributePath,
+    diags: &mut Diagnostics,
+) {
     check_duration(value, path.clone(), diags);
     if let Value::Value(text) = value
-        && duration::parse(text).is_ok_and(|limit| limit < SHORTEST)
+        && duration::parse(text).is_ok_and(|time| time < least)
     {
-        values::duration_too_short(&path, text, "1s").error(path, diags);
+        values::duration_too_short(&path, text, text_of_least).error(path, diags);
     }
 }
 

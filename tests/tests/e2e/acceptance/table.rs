@@ -229,8 +229,8 @@ impl Values {
                 "method" => choice("PUT", "G T"),
                 "headers" => Row::new(json!({ "X-A": "2" }), [json!({ "a b": "c" }), json!({ "a": null })]),
                 "attempts" => Row::new(json!(4), [json!(0), json!(1.5)]),
-                "min_delay" => choice("200ms", "soon"),
-                "max_delay" => choice("2s", "soon"),
+                "min_delay" => Row::new(json!("200ms"), [json!("soon"), json!("0s")]),
+                "max_delay" => Row::new(json!("2s"), [json!("soon"), json!("99ms")]),
                 "create" | "update" | "delete" | "read" | "invoke" => {
                     Row::new(json!("301s"), [json!("soon"), json!("0s")])
                 }
