@@ -8,7 +8,7 @@ use std::{io, sync::mpsc, thread, time::Duration};
 use tokio::{
     runtime::Handle,
     sync::oneshot,
-    time::{Instant, timeout},
+    time::{Instant, timeout, timeout_at},
 };
 use tracing::{error, info, warn};
 
@@ -22,7 +22,7 @@ const RETRY_DELAY: Duration = Duration::from_secs(1);
 pub(super) const SAVE_LIMIT: Duration = Duration::from_secs(1);
 
 /// Timeout of the write before a start: without the file no runner is started, and no running runner has to be supervised meanwhile.
-pub(super) const START_LIMIT: Duration = Duration::from_secs(10);
+const START_LIMIT: Duration = Duration::from_secs(10);
 
 /// The thread has a shallow call stack.
 const STACK_SIZE: usize = 256 * 1024;
@@ -120,6 +120,17 @@ impl StateWriter {
                 Err(error)
             }
         }
+    }
+
+    /// Saves the state before a start. Waits at most [`START_LIMIT`], also for an earlier write that is late.
+    pub(super) async fn save_before_start(&mut self, saved: Saved) -> io::Result<()> {
+        let until = Instant::now() + START_LIMIT;
+        if let Some(late) = &mut self.late
+            && timeout_at(until, late).await.is_ok()
+        {
+            self.late = None;
+        }
+        self.save(until.saturating_duration_since(Instant::now()), saved).await
     }
 
     /// Removes the file: the wrapper exits normally, and the next one has nothing to continue.
@@ -223,31 +234,51 @@ mod tests {
     #[tokio::test]
     async fn hanging_disk_delays_once_and_is_written_later() {
         let disk = Hanging::default();
-        let mut keeper = StateWriter::new(disk.clone()).unwrap();
+        let mut writer = StateWriter::new(disk.clone()).unwrap();
         let state = |restarts| {
             let supervision = Supervision { restarts, ..Supervision::default() };
             Saved::new(&Clocks::now(), Instant::now(), &supervision, None, &[])
         };
-        let _failed = keeper.save(SAVE_LIMIT, state(0)).await;
-        assert_eq!((disk.written(), keeper.due()), (1, None));
+        let _failed = writer.save(SAVE_LIMIT, state(0)).await;
+        assert_eq!((disk.written(), writer.due()), (1, None));
         disk.hang(true);
         let begin = Instant::now();
-        let _failed = keeper.save(SAVE_LIMIT, state(1)).await;
-        assert!(begin.elapsed() >= SAVE_LIMIT && keeper.due().is_some());
+        let _failed = writer.save(SAVE_LIMIT, state(1)).await;
+        assert!(begin.elapsed() >= SAVE_LIMIT && writer.due().is_some());
         // Ten more would take ten seconds, if each one waited.
         let begin = Instant::now();
         for restarts in 2..12 {
-            let _failed = keeper.save(SAVE_LIMIT, state(restarts)).await;
+            let _failed = writer.save(SAVE_LIMIT, state(restarts)).await;
         }
         assert!(begin.elapsed() < 5 * SAVE_LIMIT, "{:?}", begin.elapsed());
         disk.hang(false);
-        while keeper.due().is_some() {
+        while writer.due().is_some() {
             tokio::time::sleep(Duration::from_millis(5)).await;
-            let _failed = keeper.save(SAVE_LIMIT, state(12)).await;
+            let _failed = writer.save(SAVE_LIMIT, state(12)).await;
         }
         assert_eq!(disk.written(), 3, "the one that hung, and the last");
-        let _failed = keeper.save(SAVE_LIMIT, state(12)).await;
+        let _failed = writer.save(SAVE_LIMIT, state(12)).await;
         assert_eq!(disk.written(), 3);
+    }
+
+    #[tokio::test]
+    async fn start_waits_for_disk_that_hangs_longer_than_other_writes() {
+        let command = CommandLine::new(vec!["sleep".into(), "1000".into()], Some("/usr/bin:/bin".into()));
+        let (task, supervisor) = Task::new(Policy::default(), Spawner::new(command.unwrap()), NoCallbacks);
+        let disk = Hanging::default();
+        disk.hang(true);
+        let supervision = tokio::spawn(task.save_to(disk.clone()).unwrap().run());
+        let booting = tokio::spawn({
+            let supervisor = supervisor.clone();
+            async move { supervisor.boot().await }
+        });
+        tokio::time::sleep(2 * SAVE_LIMIT).await;
+        disk.hang(false);
+        booting.await.unwrap().unwrap();
+        let state = supervisor.now().state;
+        assert!(matches!(state, State::Running { .. }), "{state:?}");
+        supervisor.leave(Stop::new("test", Mode::Forceful)).await.unwrap();
+        timeout(Duration::from_secs(60), supervision).await.unwrap().unwrap();
     }
 
     struct NoCallbacks;

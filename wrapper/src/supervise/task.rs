@@ -19,7 +19,7 @@ use super::{
     process::{Child, Identity, Spawner},
     state::{State, Supervision},
     state_file::{Saved, StateStorage},
-    state_writer::{SAVE_LIMIT, START_LIMIT, StateWriter},
+    state_writer::{SAVE_LIMIT, StateWriter},
     statistics::Counted,
     stop::StopId,
     table::Step,
@@ -358,7 +358,7 @@ impl<C: Callbacks> Task<C> {
         let mut child = self.spawner.spawn().await?;
         self.identity = Some(child.identity().clone());
         // The next wrapper must be able to find the child before it becomes a runner.
-        if let Err(error) = self.writer.save(START_LIMIT, self.saved()).await {
+        if let Err(error) = self.writer.save_before_start(self.saved()).await {
             self.identity = None;
             child.discard();
             let why = "cannot write the state file; without it the next wrapper could start a second runner";
