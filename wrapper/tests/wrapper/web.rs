@@ -220,19 +220,33 @@ async fn http_connections_above_limit_wait() {
 #[tokio::test]
 async fn slow_http_clients_do_not_block_metrics() {
     let (_wrapper, url) = ready(&[]).await;
-    let host = url.strip_prefix("http://").unwrap().to_owned();
-    let slow = |_| {
-        let host = host.clone();
-        async move {
-            let mut stream = TcpStream::connect(host).await.unwrap();
-            stream.write_all(b"GET /metrics HTTP/1.1\r\nHo").await.unwrap();
-            stream
-        }
-    };
-    let slow = futures::future::join_all((0..200).map(slow)).await;
+    let slow = slow_clients(&url, 200, "GET /metrics HTTP/1.1\r\nHo").await;
     let begin = std::time::Instant::now();
     assert_eq!(ask(&url, "/metrics", &[], None).await.0, 200);
     // It takes about a second; with two seconds for each slow client it takes ten.
     assert!(begin.elapsed() < std::time::Duration::from_secs(5), "{:?}", begin.elapsed());
     drop(slow);
+}
+
+#[tokio::test]
+async fn http_clients_that_send_no_body_do_not_block_metrics() {
+    let (_wrapper, url) = ready(&["--http-allow-control"]).await;
+    let head = format!("POST /drain HTTP/1.1\r\nHost: x\r\n{JSON}\r\nContent-Length: 9\r\n\r\n");
+    let slow = slow_clients(&url, 64, &head).await;
+    let begin = std::time::Instant::now();
+    assert_eq!(ask(&url, "/metrics", &[], None).await.0, 200);
+    // 2 s for each 32 of them. A request may take 30 s otherwise.
+    assert!(begin.elapsed() < std::time::Duration::from_secs(25), "{:?}", begin.elapsed());
+    drop(slow);
+}
+
+/// Clients that send this part of a request.
+async fn slow_clients(url: &str, count: usize, part: &str) -> Vec<TcpStream> {
+    let host = url.strip_prefix("http://").unwrap();
+    let slow = (0..count).map(async |_| {
+        let mut stream = TcpStream::connect(host).await.unwrap();
+        stream.write_all(part.as_bytes()).await.unwrap();
+        stream
+    });
+    futures::future::join_all(slow).await
 }

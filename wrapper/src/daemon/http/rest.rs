@@ -1,6 +1,6 @@
 //! The REST API: the methods of `grit.wrapper.v1` in JSON.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use axum::{
     body::{Bytes, to_bytes},
@@ -12,6 +12,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use serde::{Deserialize, Serialize};
+use tokio::time::timeout;
 
 use super::context::{ClientAddress, HttpServer, Json, error, json};
 use crate::{
@@ -26,6 +27,9 @@ use crate::{
 
 /// The same limit as for gRPC requests.
 const MAX_BODY: usize = 64 * 1024;
+
+/// A client that sends its body slowly has a connection that others need.
+const BODY_LIMIT: Duration = Duration::from_secs(2);
 
 /// Number of jobs that are not in the response to `GET /jobs`; omitted if it is 0.
 const LEFT_OUT: HeaderName = HeaderName::from_static("grit-jobs-left-out");
@@ -150,14 +154,16 @@ impl FromRequest<Arc<HttpServer>> for Post {
         if !kind.is_some_and(|kind| kind.as_bytes().starts_with(b"application/json")) {
             return Err(error(StatusCode::UNSUPPORTED_MEDIA_TYPE, "expected content type application/json"));
         }
-        let too_large = "the request body is incomplete, or larger than 64 KiB";
-        let body = to_bytes(request.into_body(), MAX_BODY).await;
-        let body = body.map_err(|_| error(StatusCode::PAYLOAD_TOO_LARGE, too_large))?;
         let rights = server.access.of_unknown_user();
         if rights < Rights::Control {
             server.counters.denied();
             return Err(error(StatusCode::FORBIDDEN, rights.denial()));
         }
+        let body = timeout(BODY_LIMIT, to_bytes(request.into_body(), MAX_BODY)).await;
+        let body =
+            body.map_err(|_| error(StatusCode::REQUEST_TIMEOUT, "the request body did not arrive in 2 s"))?;
+        let too_large = "the request body is incomplete, or larger than 64 KiB";
+        let body = body.map_err(|_| error(StatusCode::PAYLOAD_TOO_LARGE, too_large))?;
         Ok(Self { body, requester: Requester::Http(peer) })
     }
 }
