@@ -54,6 +54,10 @@ impl RequestError {
 ///
 /// Dropping the future cancels the attempt.
 pub(super) async fn attempt(callback: &Callback, limit: Duration) -> Result<StatusCode, RequestError> {
+    timeout(limit, send(callback)).await.map_err(|_| RequestError::Timeout(limit))?
+}
+
+async fn send(callback: &Callback) -> Result<StatusCode, RequestError> {
     let client =
         Client::builder(TokioExecutor::new()).pool_max_idle_per_host(0).build(connector(callback).await?);
     let mut request = Request::builder().method(callback.method().clone()).uri(callback.uri().clone());
@@ -69,10 +73,7 @@ pub(super) async fn attempt(callback: &Callback, limit: Duration) -> Result<Stat
         }
     }
     let request = request.body(Empty::<Bytes>::new()).map_err(RequestError::Build)?;
-    let answer = timeout(limit, client.request(request))
-        .await
-        .map_err(|_| RequestError::Timeout(limit))?
-        .map_err(RequestError::Request)?;
+    let answer = client.request(request).await.map_err(RequestError::Request)?;
     match answer.status() {
         status if status.is_success() => Ok(status),
         status => Err(RequestError::Status(status)),
