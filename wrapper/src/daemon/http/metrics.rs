@@ -143,7 +143,7 @@ fn jobs(page: &mut MetricsText, status: &Status) {
     }
     page.gauge(
         "grit_wrapper_runner_jobs_scrape_success",
-        "Whether the last read of the runner's job list succeeded (1) or failed (0).",
+        "Whether the last read of the runner's jobs succeeded (1) or failed (0): from its job list, or else from its metrics.",
     );
     page.sample("grit_wrapper_runner_jobs_scrape_success", &[], u8::from(health.jobs.is_some()));
     if let Some(jobs) = health.jobs {
