@@ -47,6 +47,8 @@ pub enum CommandError {
     CrashLoop(String),
     #[error("the highest health level that this runner can reach is {0}")]
     LevelUnreachable(&'static str),
+    #[error("the drain was cancelled, and the runner keeps running")]
+    DrainCancelled,
     #[error("the runner has exited, but the drain was not clean: {0}")]
     NotClean(&'static str),
     #[error("cannot write the output")]
@@ -101,6 +103,7 @@ impl CommandError {
             | Self::RunnerExited(_)
             | Self::CrashLoop(_)
             | Self::LevelUnreachable(_)
+            | Self::DrainCancelled
             | Self::Output(_) => 1,
         }
     }
@@ -138,6 +141,7 @@ impl CommandError {
                  and the wrapper's log show the runner's exit code and its last log lines."
             }
             Self::RunnerExited(_) => "Run `grit-wrapper start` to start the runner.",
+            Self::DrainCancelled => "Run the command again to drain the runner.",
             Self::CrashLoop(_) => {
                 "Fix the cause shown in the runner's log. The wrapper continues to restart the runner."
             }
@@ -212,6 +216,7 @@ mod tests {
             CommandError::Output(io::Error::from_raw_os_error(28)),
             CommandError::NotClean("killed: it did not exit in time"),
             CommandError::RunnerExited(String::new()),
+            CommandError::DrainCancelled,
             CommandError::TimedOut { after: Duration::from_secs(90), last: "is draining, 3 jobs".to_owned() },
         ];
         let told = errors.map(|error| {

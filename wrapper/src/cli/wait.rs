@@ -6,7 +6,7 @@ use std::{
 };
 
 use clap::ValueEnum;
-use grit_proto::wrapper_v1::{self as v1, WatchRequest};
+use grit_proto::wrapper_v1::{self as v1, GetStatusRequest, WatchRequest};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tonic::{Code, Streaming};
 
@@ -55,7 +55,8 @@ impl Goal {
     }
 }
 
-/// Waits until the runner reaches the goal, and returns its status. Reconnects to a lost wrapper.
+/// Waits until the runner reaches the goal, and returns its status. Reconnects to a lost wrapper. `watch`: of the request for a drain; the wait
+/// fails when that drain is cancelled.
 pub(super) async fn wait(
     address: &Address,
     goal: Goal,
@@ -66,6 +67,7 @@ pub(super) async fn wait(
     let begin = Instant::now();
     let mut watcher = Watcher {
         goal,
+        of_drain: watch.is_some(),
         progress,
         begin,
         next_line: begin + LINE_INTERVAL,
@@ -121,6 +123,8 @@ pub(super) enum Progress {
 
 struct Watcher {
     goal: Goal,
+    /// A drain was requested before.
+    of_drain: bool,
     progress: Progress,
     begin: Instant,
     /// Time of the next progress line.
@@ -188,6 +192,14 @@ impl Watcher {
             }
             self.write(&status)?;
             self.show()?;
+            if self.of_drain && status.drain.is_none() {
+                // This status can be older than the request.
+                let now =
+                    watch.client.ask(async |wrapper| wrapper.get_status(GetStatusRequest {}).await).await?;
+                if now.drain.is_none() {
+                    return Err(CommandError::DrainCancelled);
+                }
+            }
             if let Some(error) = hopeless(self.goal, &status) {
                 return Err(error);
             }

@@ -295,6 +295,17 @@ async fn wait_shows_progress_in_one_terminal_line() {
     assert_eq!(terminal.process.wait().unwrap().code(), Some(4));
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn drain_that_is_cancelled_ends_its_wait() {
+    let wrapper = Start::new().flags(&["--start-grace=1h"]).child(&[]);
+    wrapper.child_ready().await;
+    let mut terminal = Terminal::new(&wrapper, "grit-wrapper drain --wait");
+    terminal.shows("is draining").await;
+    people(&wrapper, "grit-wrapper cancel");
+    terminal.shows("the drain was cancelled, and the runner keeps running").await;
+    assert_eq!(terminal.process.wait().unwrap().code(), Some(1));
+}
+
 /// Each level is waited for, not the level below it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn wait_ends_exactly_at_requested_level() {
