@@ -23,6 +23,7 @@ impl Agent {
         let mut child = Command::new("ssh-agent")
             .args(["-D", "-a"])
             .arg(&socket)
+            .env("SSH_ASKPASS", "/bin/false")
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .spawn()
@@ -46,8 +47,17 @@ impl Agent {
 
     /// Adds a key without a passphrase, and the certificate beside it if there is one.
     pub fn add(&self, key: &ClientKey) -> anyhow::Result<()> {
+        self.run(key, &["-q"])
+    }
+
+    /// Adds a key that the agent does not use without a confirmation. Nobody can confirm.
+    pub fn add_unconfirmed(&self, key: &ClientKey) -> anyhow::Result<()> {
+        self.run(key, &["-q", "-c"])
+    }
+
+    fn run(&self, key: &ClientKey, flags: &[&str]) -> anyhow::Result<()> {
         let output =
-            Command::new("ssh-add").arg("-q").arg(&key.path).env("SSH_AUTH_SOCK", &self.socket).output()?;
+            Command::new("ssh-add").args(flags).arg(&key.path).env("SSH_AUTH_SOCK", &self.socket).output()?;
         ensure!(output.status.success(), "ssh-add: {}", String::from_utf8_lossy(&output.stderr));
         Ok(())
     }

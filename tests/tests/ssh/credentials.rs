@@ -110,6 +110,18 @@ async fn agent_keys_are_offered_and_selectable() {
 }
 
 #[tokio::test]
+async fn key_that_agent_does_not_use_is_skipped() {
+    let (fixture, keys) = letting_in(&["ed25519"]);
+    let agent = Agent::start(fixture.dir.path()).unwrap();
+    agent.add_unconfirmed(&fixture.key).unwrap();
+    let client = || Connector::new(with_agent(&fixture, &agent, None)).client(fixture.target());
+    let ClientError::Transport(error) = soon(client().check_status()).await.unwrap_err() else { panic!() };
+    assert!(error.to_string().contains("signing failed"), "{error}");
+    agent.add(&keys[0]).unwrap();
+    works(with_agent(&fixture, &agent, None), fixture.target()).await;
+}
+
+#[tokio::test]
 async fn at_most_five_agent_keys_are_offered() {
     let fixture = Fixture::new();
     let agent = Agent::start(fixture.dir.path()).unwrap();

@@ -104,6 +104,7 @@ impl Attempts<'_> {
 
     async fn agent(&mut self, agent: &Agent) -> Result<bool, Cause> {
         let mut opened = self.waiting.during(agent, agent.open()).await?;
+        let mut refused = None;
         for identity in opened.identities {
             if self.is_over() {
                 return Ok(false);
@@ -125,15 +126,17 @@ impl Attempts<'_> {
             let accepted = match result {
                 Ok(result) => self.conclude(Ok(result)).await?,
                 Err(russh::AgentAuthError::Send(_)) => self.conclude(Err(russh::Error::SendError)).await?,
+                // For example a key that needs a confirmation. As in OpenSSH's client, the next key may work.
                 Err(russh::AgentAuthError::Key(error)) => {
-                    return Err(agent.cannot(format!("signing failed: {error}")));
+                    refused = Some(error);
+                    continue;
                 }
             };
             if accepted {
                 return Ok(true);
             }
         }
-        Ok(false)
+        refused.map_or(Ok(false), |error| Err(agent.cannot(format!("signing failed: {error}"))))
     }
 
     /// Whether the server would reject further keys, or end the session.
