@@ -54,7 +54,8 @@ impl Hosts {
 /// The valid lines with their line numbers.
 pub(super) fn parse(text: &[u8]) -> impl Iterator<Item = (usize, Line)> {
     let lines = text.split(|byte| *byte == b'\n').zip(1..);
-    lines.filter_map(|(line, number)| Some((number, parse_line(str::from_utf8(line).ok()?)?)))
+    // A comment may have another encoding.
+    lines.filter_map(|(line, number)| Some((number, parse_line(&String::from_utf8_lossy(line))?)))
 }
 
 fn parse_line(line: &str) -> Option<Line> {

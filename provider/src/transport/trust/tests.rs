@@ -16,6 +16,14 @@ fn trust(text: &[u8], host: &str) -> HostTrust {
     HostTrust::of_text(text, &host.parse().unwrap())
 }
 
+/// As in OpenSSH's client: only the key and the hosts count.
+#[test]
+fn revoked_line_with_comment_in_another_encoding_counts() {
+    let text = [format!("h {ED25519}\n@revoked h {ED25519} J").as_bytes(), b"\xfcrgen\n"].concat();
+    let refusal = trust(&text, "h").judge(&key(ED25519)).unwrap_err();
+    assert_eq!(refusal.verdict, HostKeyVerdict::Revoked);
+}
+
 fn verdict(text: &str, host: &str, shown: &str) -> Option<HostKeyVerdict> {
     trust(text.as_bytes(), host).judge(&key(shown)).err().map(|refusal| refusal.verdict)
 }
