@@ -55,10 +55,7 @@ impl<'a> Change<'a> {
     /// Writes the audit log line.
     pub(crate) fn log(&self, requester: Requester) {
         let shown = |text: Option<&str>| text.filter(|text| !text.is_empty()).map(visible_line);
-        let (uid, gid, pid) = match requester {
-            Requester::Unix { uid, gid, pid } => (Some(uid), Some(gid), pid),
-            Requester::Tcp(_) | Requester::Http(_) | Requester::Signal(_) => (None, None, None),
-        };
+        let (uid, gid, pid) = requester.ids();
         info!(
             { key::ACTION } = self.action,
             { key::OUTCOME } = self.outcome,

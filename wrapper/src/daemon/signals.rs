@@ -7,7 +7,7 @@
 //! | SIGHUP | forward to the runner | forward to the runner |
 //! | SIGUSR1 | exit immediately and keep the runner running, for the next wrapper | |
 //!
-//! A signal within [`DUPLICATE_WINDOW`] after another one does not count as repeated: service managers and shells sometimes send the same signal
+//! A signal within [`DUPLICATE_WINDOW`] after the first one does not count as repeated: service managers and shells sometimes send the same signal
 //! twice.
 
 use std::{io, sync::Arc, time::Duration};

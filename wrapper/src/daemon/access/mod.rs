@@ -35,6 +35,14 @@ impl Requester {
         Some(user_name(uid)).filter(|name| *name != uid.to_string())
     }
 
+    /// UID, GID and PID, as far as the kernel reports them.
+    pub(super) fn ids(self) -> (Option<u32>, Option<u32>, Option<i32>) {
+        match self {
+            Self::Unix { uid, gid, pid } => (Some(uid), Some(gid), pid),
+            Self::Tcp(_) | Self::Http(_) | Self::Signal(_) => (None, None, None),
+        }
+    }
+
     pub(super) fn transport(self) -> &'static str {
         match self {
             Self::Unix { .. } => "unix",

@@ -114,7 +114,15 @@ impl Authorizer {
         if rights < needed {
             self.counters.denied();
             if self.log_limit.lock().unwrap_or_else(PoisonError::into_inner).allow_log() {
-                warn!(?rights, { key::PEER } = %requester, "request denied");
+                let (uid, gid, pid) = requester.ids();
+                warn!(
+                    ?rights,
+                    { key::PEER } = %requester,
+                    { key::UID } = uid,
+                    { key::GID } = gid,
+                    { key::PID } = pid,
+                    "request denied"
+                );
             }
             return Err(Status::permission_denied(rights.denial()));
         }
