@@ -59,7 +59,7 @@ on-failure\t'Restart unless the exit code was 0'
 always\t'Restart after every unexpected exit'"
 complete -c grit-wrapper -n "__fish_grit_wrapper_using_subcommand run" -l restart-delay -d 'Delay before the first restart; it doubles with each consecutive failure' -r
 complete -c grit-wrapper -n "__fish_grit_wrapper_using_subcommand run" -l restart-max-delay -d 'Maximum delay before a restart' -r
-complete -c grit-wrapper -n "__fish_grit_wrapper_using_subcommand run" -l leftover-processes -d 'Action for processes, such as jobs, that are still running after the runner exited: log or kill them. A forceful stop always kills them' -r -f -a "report\t'Log each process with PID, age and command, and keep it running'
+complete -c grit-wrapper -n "__fish_grit_wrapper_using_subcommand run" -l leftover-processes -d 'Action for processes, such as jobs, that are still running after the runner exited: log or kill them. A forceful stop always kills them' -r -f -a "report\t'Log each process with PID, age and executable, and keep it running'
 kill\t'Kill the processes'"
 complete -c grit-wrapper -n "__fish_grit_wrapper_using_subcommand run" -l ready-when -d 'Health level at which READY=1 is sent to systemd (`Type=notify`)' -r -f -a "process\t'The runner\'s process is running'
 ready\t'The runner is ready for jobs'
@@ -83,7 +83,7 @@ complete -c grit-wrapper -n "__fish_grit_wrapper_using_subcommand drain" -l dead
 complete -c grit-wrapper -n "__fish_grit_wrapper_using_subcommand drain" -l timeout -d 'Timeout of the wait; the drain continues. Default: no timeout' -r
 complete -c grit-wrapper -n "__fish_grit_wrapper_using_subcommand drain" -l json -d 'Print JSON'
 complete -c grit-wrapper -n "__fish_grit_wrapper_using_subcommand drain" -l force -d 'Stop the runner forcefully: its jobs are aborted'
-complete -c grit-wrapper -n "__fish_grit_wrapper_using_subcommand drain" -l wait -d 'Wait until the runner has exited. The exit code is then 0 only if the drain was clean: the runner finished its jobs and exited with exit code 0 (with --force: it exited in time with exit code 0). It is 4 if jobs were aborted at a deadline, or if the runner was killed, failed, or exited with an unknown exit code; `outcome` in the output shows which of these happened'
+complete -c grit-wrapper -n "__fish_grit_wrapper_using_subcommand drain" -l wait -d 'Wait until the runner has exited. The exit code is then 0 only if the drain was clean: the runner finished its jobs and exited with exit code 0 (with --force: it exited in time with exit code 0), or no runner was running. It is 4 if jobs were aborted at a deadline, or if the runner was killed, failed, or exited with an unknown exit code; `outcome` in the output shows which of these happened'
 complete -c grit-wrapper -n "__fish_grit_wrapper_using_subcommand drain" -s h -l help -d 'Print help'
 complete -c grit-wrapper -n "__fish_grit_wrapper_using_subcommand cancel" -l address -d 'Address of the wrapper: unix:///absolute/path or tcp://host:port' -r
 complete -c grit-wrapper -n "__fish_grit_wrapper_using_subcommand cancel" -l id -d 'Cancel only the drain with this id. Default: any drain' -r

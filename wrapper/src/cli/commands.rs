@@ -75,8 +75,9 @@ pub enum Command {
         #[arg(long, value_name = "DURATION", value_parser = duration::parse_limit)]
         deadline: Option<Duration>,
         /// Wait until the runner has exited. The exit code is then 0 only if the drain was clean: the runner finished its jobs and exited with
-        /// exit code 0 (with --force: it exited in time with exit code 0). It is 4 if jobs were aborted at a deadline, or if the runner was
-        /// killed, failed, or exited with an unknown exit code; `outcome` in the output shows which of these happened.
+        /// exit code 0 (with --force: it exited in time with exit code 0), or no runner was running. It is 4 if jobs were aborted at a
+        /// deadline, or if the runner was killed, failed, or exited with an unknown exit code; `outcome` in the output shows which of these
+        /// happened.
         #[arg(long)]
         wait: bool,
         /// Timeout of the wait; the drain continues. Default: no timeout.

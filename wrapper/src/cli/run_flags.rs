@@ -190,7 +190,7 @@ impl ValueEnum for Leftovers {
     fn to_possible_value(&self) -> Option<PossibleValue> {
         Some(match self {
             Self::Report => PossibleValue::new("report")
-                .help("Log each process with PID, age and command, and keep it running"),
+                .help("Log each process with PID, age and executable, and keep it running"),
             Self::Kill => PossibleValue::new("kill").help("Kill the processes"),
         })
     }
