@@ -27,6 +27,9 @@ pub struct PlanOverlap(Mutex<Sets>);
 struct Sets {
     kept: BTreeMap<String, KeptBy>,
     retired: BTreeSet<String>,
+    is_plan: bool,
+    /// A drain that keeps a retired manager, in what may be an apply.
+    reported: Option<String>,
 }
 
 /// The resource that keeps a manager.
@@ -53,6 +56,22 @@ impl PlanOverlap {
         identities.iter().any(|identity| sets.retired.contains(identity))
     }
 
+    /// Whether this is a plan, in which the drain `name` may be refused. If that is not known yet, [`Self::saw_plan`] returns it.
+    pub fn is_plan(&self, name: &str) -> bool {
+        let mut sets = self.lock();
+        if !sets.is_plan {
+            sets.reported = Some(name.to_owned());
+        }
+        sets.is_plan
+    }
+
+    /// A call that only a plan makes. Returns the drain that was not refused before.
+    pub fn saw_plan(&self) -> Option<String> {
+        let mut sets = self.lock();
+        sets.is_plan = true;
+        sets.reported.take()
+    }
+
     /// A shutdown resource retires the manager with these identities. Returns the resource that keeps it.
     pub fn retires(&self, identities: &[String]) -> Option<KeptBy> {
         let mut sets = self.lock();
@@ -68,6 +87,17 @@ impl PlanOverlap {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn drain_is_refused_before_or_after_plan_is_known() {
+        let overlap = PlanOverlap::default();
+        assert!(!overlap.is_plan("m1"));
+        assert_eq!(overlap.saw_plan().as_deref(), Some("m1"));
+        assert_eq!(overlap.saw_plan(), None);
+        assert!(overlap.is_plan("m1"));
+        overlap.reset();
+        assert!(!overlap.is_plan("m1"));
+    }
 
     fn ids(names: &[&str]) -> Vec<String> {
         names.iter().map(|&name| name.to_owned()).collect()

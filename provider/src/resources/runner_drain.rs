@@ -52,8 +52,8 @@ impl RunnerDrain {
 
     /// Refuses a manager that a shutdown resource retires.
     ///
-    /// In what may be an apply the error is a warning, because a failed create could leave a deposed drain without a current one. The health
-    /// check and the shutdown resource refuse the same plan.
+    /// In what may be an apply the error is a warning, because a failed create could leave a deposed drain without a current one. The refresh of
+    /// a stored drain, the health check and the shutdown resource refuse the same plan.
     fn refuse_retired(&self, planned: &DrainState, walk: Walk, diags: &mut Diagnostics) -> Option<()> {
         let Value::Value(manager) = &planned.runner_manager else { return Some(()) };
         if !self.shared.overlap.keeps(&manager.identities(planned.instance()), KeptBy::Drain) {
@@ -61,7 +61,7 @@ impl RunnerDrain {
         }
         let explained = shutdown::manager_is_kept(&planned.name(), KeptBy::Drain);
         let path = AttributePath::new("runner_manager");
-        if walk == Walk::Plan {
+        if walk == Walk::Plan || walk == Walk::Unknown && self.shared.overlap.is_plan(&planned.name()) {
             explained.error(path, diags);
             return None;
         }
@@ -112,6 +112,15 @@ impl Resource for RunnerDrain {
         }
         proposed.id = Value::Unknown;
         Some(proposed)
+    }
+
+    /// Terraform reads only in a plan, which may be refused.
+    async fn read<'a>(&self, diags: &mut Diagnostics, state: DrainState) -> Option<DrainState> {
+        if let Some(name) = self.shared.overlap.saw_plan() {
+            shutdown::manager_is_kept(&name, KeptBy::Drain).error(AttributePath::root(), diags);
+            return None;
+        }
+        Some(state)
     }
 
     async fn plan_update<'a>(
