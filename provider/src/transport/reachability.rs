@@ -9,6 +9,7 @@ use super::{
     error::{Cause, ChannelRefusal, Phase, TransportError},
     limits::NO_RESPONSE,
     ssh::says_unknown_name,
+    tcp::shows_absence,
 };
 
 /// The state of a host after a failed connection.
@@ -62,9 +63,7 @@ impl TransportError {
             // The name service may have failed.
             Cause::Resolve(_) => Reachability::Unknown,
             Cause::Network(error) => match error.kind {
-                ErrorKind::ConnectionRefused | ErrorKind::HostUnreachable | ErrorKind::TimedOut => {
-                    Reachability::Absent
-                }
+                kind if shows_absence(kind) => Reachability::Absent,
                 ErrorKind::ConnectionReset | ErrorKind::ConnectionAborted => Reachability::Answered,
                 // For example no route from here, a local firewall, or too many open files.
                 _ => Reachability::Unknown,

@@ -79,6 +79,12 @@ async fn connect_any(mut waiting: VecDeque<SocketAddr>, limit: Duration) -> Resu
     }
 }
 
+/// Whether an error of a connection shows that no server responds at the address.
+pub(super) fn shows_absence(kind: io::ErrorKind) -> bool {
+    use io::ErrorKind::{ConnectionRefused, HostUnreachable, TimedOut};
+    matches!(kind, ConnectionRefused | HostUnreachable | TimedOut)
+}
+
 /// What the error of one address of a host shows. The highest value counts: a host that responds at one address is not absent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Shown {
@@ -92,9 +98,7 @@ impl Shown {
     fn by(error: &io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::NetworkUnreachable => Self::Nothing,
-            io::ErrorKind::ConnectionRefused | io::ErrorKind::HostUnreachable | io::ErrorKind::TimedOut => {
-                Self::Absence
-            }
+            kind if shows_absence(kind) => Self::Absence,
             _ => Self::Other,
         }
     }
