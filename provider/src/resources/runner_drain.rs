@@ -28,7 +28,6 @@ use tokio::time::Instant;
 use super::{configured, unique_suffix};
 use crate::{
     call::{Walk, call},
-    config::manager::RunnerManagerArgs,
     explain::{
         drain::{self, AssumeSetting},
         import, plan, shutdown,
@@ -183,8 +182,7 @@ impl Resource for RunnerDrain {
     async fn create<'a>(&self, _: &mut Diagnostics, mut planned: DrainState) -> Option<DrainState> {
         planned.id = new_id(&planned);
         if let Some(instance) = planned.instance() {
-            let manager = planned.runner_manager.as_ref_option().and_then(RunnerManagerArgs::identity);
-            self.shared.guard.created(instance, manager);
+            self.shared.guard.created(instance, planned.manager_identity());
         }
         Some(planned)
     }
@@ -204,8 +202,7 @@ impl Resource for RunnerDrain {
     async fn destroy<'a>(&self, diags: &mut Diagnostics, prior: DrainState) -> Option<()> {
         let start = Instant::now();
         let name = prior.name();
-        let manager = prior.runner_manager.as_ref_option().and_then(RunnerManagerArgs::identity);
-        if let (Some(instance), Some(manager)) = (prior.instance(), manager)
+        if let (Some(instance), Some(manager)) = (prior.instance(), prior.manager_identity())
             && let Some(successor) = self.shared.guard.successor(instance, &manager)
         {
             return match successor {

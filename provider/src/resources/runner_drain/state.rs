@@ -62,6 +62,11 @@ impl DrainState {
         self.instance_id.as_ref_option().map(String::as_str).filter(|instance| !instance.is_empty())
     }
 
+    /// Host and wrapper address in one form; `None` if one of them is unknown or invalid.
+    pub(super) fn manager_identity(&self) -> Option<String> {
+        self.runner_manager.as_ref_option()?.identity()
+    }
+
     /// The id of the drain resource; empty while it is planned.
     pub(super) fn id(&self) -> &str {
         self.id.as_ref_option().map_or("", String::as_str)
