@@ -1,6 +1,6 @@
 //! The wrapper on a booted systemd: start, stop and restart of its service, and the effect on the runner.
 
-use std::fs;
+use std::{fs, time::Duration};
 
 use grit_tests::{
     debian::machine::{LIMIT, Machine},
@@ -138,6 +138,10 @@ fn confined_runner_is_adopted() {
     machine.run(&["systemctl", "daemon-reload"]);
     machine.run(&["systemctl", "start", UNIT]);
     assert_eq!(machine.property(UNIT, "ProtectSystem"), "strict");
+    // A job writes its log to a temporary file.
+    machine.lab.queue().submit(1, Duration::ZERO);
+    let tally = machine.lab.queue().wait_all_ended(LIMIT).unwrap();
+    assert_eq!((tally.finished, tally.lost), (1, 0), "{}", machine.journal());
     let jobs = machine.hold_jobs(1);
     let runner = machine.runner();
     crash(&machine, "KILL");

@@ -249,6 +249,9 @@ impl Worker {
     }
 
     async fn run_job(self, offer: JobOffer) {
+        // GitLab Runner buffers the log of each job in a temporary file (`helpers/trace/buffer.go`), and fails the job without it. This one has
+        // no name, so that a killed runner leaves no file behind.
+        let log = tempfile::tempfile();
         let mut group = self.abort.process.and_then(|process| match Group::start(process) {
             Ok(group) => Some(group),
             Err(error) => {
@@ -257,6 +260,11 @@ impl Worker {
             }
         });
         let (end, reason) = tokio::select! {
+            biased;
+            () = std::future::ready(()), if log.is_err() => {
+                say(&format!("job {}: failed to create trace file: {:?}", offer.id, log.as_ref().err()));
+                (ReportedState::Failed, Some("failed to create trace file"))
+            }
             () = self.work(&offer) => {
                 if let Some(group) = &mut group {
                     group.kill().await;
