@@ -3,9 +3,14 @@
 use std::{fs, time::Duration};
 
 use grit_tests::{
-    debian::machine::{LIMIT, Machine},
+    debian::{
+        both,
+        machine::{LIMIT, Machine},
+    },
     poll,
 };
+
+use crate::systemd_upgrade::{PLAIN, plain_unit};
 
 const UNIT: &str = "grit-wrapper.service";
 
@@ -190,6 +195,38 @@ fn next_wrapper_does_not_start_drained_runner() {
         "{status}"
     );
     assert_eq!((machine.runner(), machine.starts()), (None, 1));
+}
+
+/// Two runners would use the same configuration, and a conflict of the units would abort the jobs of the running service. A wrapper with a runner
+/// to adopt starts in any case.
+#[test]
+fn unit_refuses_to_start_beside_plain_service() {
+    let Some(machine) = machine(&[]) else { return };
+    machine.install("1.0.0");
+    plain_unit(&machine, PLAIN);
+    machine.run(&["systemctl", "start", "gitlab-runner.service"]);
+    let jobs = machine.hold_jobs(1);
+    let plain = machine.runner();
+    let refused = machine.system.run(&["systemctl", "enable", "--now", UNIT]).unwrap();
+    assert!(!refused.status.success() && both(&refused).contains("Assertion failed"), "{}", both(&refused));
+    let shown = machine.system.run(&["systemctl", "status", UNIT]).unwrap();
+    assert!(both(&shown).contains("start assertion failed"), "{}", both(&shown));
+    assert_eq!((machine.runner(), machine.signals().len()), (plain, 0));
+    machine.lab.queue().release(&jobs);
+    machine.lab.queue().wait_all_ended(LIMIT).unwrap();
+
+    machine.run(&["systemctl", "stop", "gitlab-runner.service"]);
+    let file = machine.system.path("/etc/systemd/system/gitlab-runner.service");
+    fs::remove_file(&file).unwrap();
+    machine.run(&["systemctl", "daemon-reload"]);
+    machine.run(&["systemctl", "start", UNIT]);
+    machine.hold_jobs(1);
+    let runner = machine.runner();
+    plain_unit(&machine, PLAIN);
+    crash(&machine, "KILL");
+    assert_eq!(machine.ask(&["status"])["state"], "running");
+    assert_eq!(machine.runner(), runner);
+    assert_eq!(machine.lab.queue().tally().lost, 0);
 }
 
 /// As at machine shutdown: Docker, in which jobs run, must be available until the runner has exited.
