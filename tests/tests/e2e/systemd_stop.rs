@@ -197,6 +197,28 @@ fn next_wrapper_does_not_start_drained_runner() {
     assert_eq!((machine.runner(), machine.starts()), (None, 1));
 }
 
+/// GitLab fails while a wrapper is replaced. If systemd's start timeout ended the next wrapper, the runner would be drained.
+#[test]
+fn adopted_runner_needs_no_level_to_be_ready() {
+    let Some(machine) = machine(&[]) else { return };
+    machine.install("1.0.0");
+    adjust(&machine, "TimeoutStartSec=5s\nEnvironment=GRIT_WRAPPER_READY_WHEN=polling");
+    machine.run(&["systemctl", "start", UNIT]);
+    let jobs = machine.hold_jobs(1);
+    let runner = machine.runner();
+    machine.lab.queue().refuse_token("glrt-machine");
+    poll::until("a refused request", LIMIT, || match &machine.ask(&["status"])["health"]["level"] {
+        level if level == "ready" => Ok(()),
+        level => Err(level.clone()),
+    });
+    crash(&machine, "KILL");
+    assert_eq!(machine.ask(&["status"])["health"]["level"], "ready");
+    assert_eq!((machine.runner(), machine.signals().len()), (runner, 0));
+    machine.lab.queue().allow_token("glrt-machine");
+    machine.lab.queue().release(&jobs);
+    assert_eq!(machine.lab.queue().wait_all_ended(LIMIT).unwrap().lost, 0);
+}
+
 /// Two runners would use the same configuration, and a conflict of the units would abort the jobs of the running service. A wrapper with a runner
 /// to adopt starts in any case.
 #[test]

@@ -19,7 +19,7 @@ use super::{
     control::Control,
     counters::Counters,
     grpc::{self, Authorizer, Services, Upstream, WrapperV1},
-    health::{Health, Prober},
+    health::{Health, Level, Prober},
     http::{self, HttpServer},
     listen::{self, InheritedSockets, ListenError, Listener, PassedError, Rules},
     settings::Settings,
@@ -169,7 +169,9 @@ async fn supervise(settings: &Settings, mut passed: InheritedSockets) -> Result<
     let authorizer = Authorizer::new(settings.access.clone(), Arc::clone(&counters));
     let control = Control::new(supervisor.clone(), health, prober, settings.access.clone());
     if let Some(notifier) = notifier {
-        let notifier = notifier.run(control.clone(), supervisor.clone(), settings.ready_when);
+        // If an adopted runner had to reach a level, systemd would stop the wrapper at its start timeout, and so drain a runner with jobs.
+        let ready_when = if is_adopted { Level::None } else { settings.ready_when };
+        let notifier = notifier.run(control.clone(), supervisor.clone(), ready_when);
         tasks.spawn(NOTIFIER, notifier);
     }
     // The first clients see a runner that is being started. When the start takes long, they are served before there is a child, as by the

@@ -3,7 +3,7 @@
 //! READY is sent once, when the runner has reached the level of `--ready-when`, so that units that are ordered after this one start when the
 //! runner is usable. If the runner cannot reach this level, because it has no HTTP server, READY is sent at its maximum level, with a
 //! warning. A wrapper whose runner is drained or draining sends READY immediately: otherwise systemd would stop it at its start timeout and
-//! start another wrapper. Without `NOTIFY_SOCKET` in the environment nothing is sent.
+//! start another wrapper. For an adopted runner READY requires no level: see `run.rs`. Without `NOTIFY_SOCKET` in the environment nothing is sent.
 
 use std::{
     env,
@@ -117,9 +117,9 @@ impl Notifier {
     }
 }
 
-/// Whether the runner has the wanted level, or the highest that it can reach.
+/// Whether the runner has the wanted level, or the highest that it can reach. `Level::None` needs no probe.
 fn is_ready(health: &HealthStatus, wanted: Level) -> bool {
-    health.level_max.is_some_and(|max| health.level >= wanted.min(max))
+    wanted == Level::None || health.level_max.is_some_and(|max| health.level >= wanted.min(max))
 }
 
 /// The values that were sent.
@@ -274,6 +274,7 @@ mod tests {
             (Level::None, Level::Process, Level::Polling, false),
             // Before the first probe.
             (Level::None, Level::None, Level::Process, false),
+            (Level::None, Level::None, Level::None, true),
         ] {
             assert_eq!(is_ready(&health(level, max), wanted), ready, "{level:?} {max:?} {wanted:?}");
         }
