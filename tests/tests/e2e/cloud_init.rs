@@ -15,7 +15,7 @@ use serde_json::{Value as Json, json};
 
 use crate::{
     systemd_stop::machine,
-    systemd_upgrade::{PLAIN, plain_unit},
+    systemd_upgrade::{PLAIN, plain_service},
 };
 
 /// Debian's cloud-init, where `cargo xtask test` unpacks it.
@@ -122,21 +122,32 @@ fn first_boot(machine: &Machine, user_data: &str) {
 #[test]
 fn first_boot_starts_the_runner_under_the_wrapper() {
     let Some(machine) = machine(&[]) else { return };
-    plain_unit(&machine, PLAIN);
     machine.install("1.0.0");
     // The address that this machine's runner may use.
     let config = fs::read_to_string(machine.system.path("/etc/gitlab-runner/config.toml")).unwrap();
     let listen = config.split("listen_address = \"").nth(1).unwrap().split('"').next().unwrap();
     fs::remove_file(machine.system.path("/etc/gitlab-runner/config.toml")).unwrap();
+    // The package in the image has enabled its service.
+    plain_service(&machine, PLAIN);
+    // The script installs plugins after it has written the configuration.
+    let runner = machine.system.path("/usr/bin/gitlab-runner");
+    let note =
+        "[ \"$1\" != fleeting ] || { systemctl is-active gitlab-runner.service >/run/state; exit 0; }\nexec";
+    let program = fs::read_to_string(&runner).unwrap().replacen("exec", note, 1);
+    fs::write(&runner, program).unwrap();
+    machine.wait_property("gitlab-runner.service", "ActiveState", "active");
     let key = KeyPair::generate().unwrap();
     let inputs = json!({
         "gitlab_url": machine.lab.queue().url(), "listen_address": listen, "global_config": "check_interval = 0.1", "ready_when": "polling", "metrics": "network",
+        "install_fleeting": true,
     });
     first_boot(&machine, &user_data(&key, &inputs));
 
     assert_eq!(machine.property("gitlab-runner.service", "ActiveState"), "active");
     assert_eq!(machine.ask(&["status"])["health"]["level"], "polling");
     assert!(machine.runner().is_some(), "{}", machine.journal());
+    let state = fs::read_to_string(machine.system.path("/run/state")).unwrap();
+    assert_eq!(state, "inactive\n", "a runner without the wrapper saw the configuration");
     let host_key = fs::read_to_string(machine.system.path("/etc/ssh/ssh_host_ed25519_key.pub")).unwrap();
     assert_eq!(host_key.split_whitespace().nth(1), key.public.split_whitespace().nth(1));
     let keys = fs::read_to_string(machine.system.path("/home/deploy/.ssh/authorized_keys")).unwrap();

@@ -42,7 +42,7 @@ fn runs_installed(machine: &Machine, unit: &str) -> bool {
 }
 
 /// The running service of GitLab's package.
-fn plain_service(machine: &Machine, command: &str) {
+pub(crate) fn plain_service(machine: &Machine, command: &str) {
     plain_unit(machine, command);
     machine.run(&["systemctl", "enable", "--now", THEIRS]);
 }
