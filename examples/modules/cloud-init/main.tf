@@ -54,11 +54,13 @@ locals {
         })
       },
       {
-        path        = "/etc/systemd/system/gitlab-runner.service.d/50-deployment.conf"
+        path        = "/etc/systemd/system/gitlab-runner.service.d/zz-deployment.conf"
         permissions = "0644"
         content     = <<-EOT
           # Generation: ${var.generation}
           [Service]
+          # The synthetic job has a timeout of its own. A start timeout would stop the runner, and begin again.
+          TimeoutStartSec=infinity
           Environment=GRIT_WRAPPER_READY_WHEN=${var.ready_when}
           ${local.http_listen == null ? "" : "Environment=GRIT_WRAPPER_HTTP_LISTEN=${local.http_listen}"}
         EOT

@@ -148,6 +148,7 @@ fn first_boot_starts_the_runner_under_the_wrapper() {
     assert!(machine.runner().is_some(), "{}", machine.journal());
     let state = fs::read_to_string(machine.system.path("/run/state")).unwrap();
     assert_eq!(state, "inactive\n", "a runner without the wrapper saw the configuration");
+    assert_eq!(machine.property("gitlab-runner.service", "TimeoutStartUSec"), "infinity");
     let host_key = fs::read_to_string(machine.system.path("/etc/ssh/ssh_host_ed25519_key.pub")).unwrap();
     assert_eq!(host_key.split_whitespace().nth(1), key.public.split_whitespace().nth(1));
     let keys = fs::read_to_string(machine.system.path("/home/deploy/.ssh/authorized_keys")).unwrap();
