@@ -211,6 +211,13 @@ const BLOCKS: &[(&str, &[(&str, Check)])] = &[
         ],
     ),
     (
+        "docs/wrapper/security.md",
+        &[(
+            "# /etc/systemd/system/grit-wrapper.service.d/user.conf",
+            Test("tests/tests/e2e/systemd_stop.rs"),
+        )],
+    ),
+    (
         "examples/modules/prometheus/README.md",
         &[
             ("# Pass the same map", Test("tests/testkit/tests/modules.rs")),

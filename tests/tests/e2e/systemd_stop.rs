@@ -170,6 +170,39 @@ fn confined_runner_is_adopted() {
     assert_eq!((tally.lost, tally.open()), (jobs.len(), 0));
 }
 
+/// The drop-in of docs/wrapper/security.md.
+#[test]
+fn unprivileged_service_works() {
+    const DOCUMENT: &str = include_str!("../../../docs/wrapper/security.md");
+    const PATH: &str = "/etc/systemd/system/grit-wrapper.service.d/user.conf";
+    let Some(machine) = machine(&[]) else { return };
+    machine.install("1.0.0");
+    machine.run(&["useradd", "--system", "gitlab-runner"]);
+    machine.run(&["chown", "-R", "gitlab-runner", "/etc/gitlab-runner"]);
+    let block = DOCUMENT.lines().skip_while(|line| *line != format!("    # {PATH}"));
+    let block: Vec<_> = block.take_while(|line| line.starts_with("    ")).map(str::trim).collect();
+    assert!(block.contains(&"User=gitlab-runner"), "{block:?}");
+    machine.run(&["mkdir", "-p", PATH.rsplit_once('/').unwrap().0]);
+    fs::write(machine.system.path(PATH), block.join("\n")).unwrap();
+    machine.run(&["systemctl", "daemon-reload"]);
+    machine.run(&["systemctl", "start", UNIT]);
+    let runner = machine.runner().unwrap();
+    let mode = ["stat", "--format=%U %G %a", "/var/lib/gitlab-runner", "/run/grit-wrapper/wrapper.sock"];
+    assert_eq!(
+        machine.run(&mode),
+        "gitlab-runner gitlab-runner 700\ngitlab-runner grit-wrapper 660",
+        "{}",
+        machine.journal()
+    );
+    let jobs = machine.hold_jobs(1);
+    crash(&machine, "KILL");
+    assert_eq!(machine.ask(&["status"])["state"], "running");
+    assert_eq!(machine.runner(), Some(runner));
+    machine.lab.queue().release(&jobs);
+    machine.run(&["systemctl", "stop", UNIT]);
+    assert_eq!(machine.lab.queue().wait_all_ended(LIMIT).unwrap().lost, 0);
+}
+
 /// A wrapper with a drained runner reaches no health level. If systemd's start timeout killed it, the next one would start a
 /// runner, on a host that is about to be destroyed.
 #[test]
