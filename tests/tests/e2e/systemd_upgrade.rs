@@ -221,6 +221,8 @@ fn migration_from_plain_service_and_back_works() {
     machine.wait_property(THEIRS, "ActiveState", "active");
     assert!(runs_installed(&machine, THEIRS));
     assert_eq!(machine.signals(), ["SIGQUIT"]);
+    let shown = ["TimeoutStopUSec", "KillMode"].map(|name| machine.property(THEIRS, name));
+    assert_eq!(shown, ["infinity", "process"]);
 
     // An upgrade of the wrapper also applies to this service, and a removal is refused.
     let held = machine.hold_jobs(1);
