@@ -65,15 +65,24 @@ replace_running() {
     done
 }
 
-# Units that run grit-wrapper, except grit-wrapper.service.
+# Units that run grit-wrapper, or would at their next start, except grit-wrapper.service.
 users() {
-    processes | while read -r pid; do
-        sed -n 's,.*/\([^/]*\.service\)$,\1,p' "/proc/$pid/cgroup" 2>/dev/null
-    done | grep -v '^grit-wrapper\.service$' | sort -u | tr '\n' ' '
+    {
+        processes | while read -r pid; do
+            sed -n 's,.*/\([^/]*\.service\)$,\1,p' "/proc/$pid/cgroup" 2>/dev/null
+        done
+        grep -ls "$PROGRAM" /etc/systemd/system/*.service /etc/systemd/system/*.service.d/*.conf |
+            sed 's,^/etc/systemd/system/\([^/]*\.service\).*,\1,'
+    } | grep -v '^grit-wrapper\.service$' | sort -u | tr '\n' ' '
+}
+
+# PIDs of processes that grit-wrapper.service has left behind: a runner whose wrapper was killed, and its jobs.
+leftovers() {
+    find /sys/fs/cgroup -path '*/grit-wrapper.service/*' -name cgroup.procs -exec cat {} + 2>/dev/null | sort -u | tr '\n' ' '
 }
 
 # Before a removal: grit-wrapper.service is stopped, which drains its runner. This fails while other services use the binary, because they
-# could not start again.
+# could not start again, and while a runner has no wrapper, because only the next wrapper can drain it.
 stop_before_removal() {
     users=$(users)
     if [ -n "$users" ]; then
@@ -89,6 +98,12 @@ stop_before_removal() {
             systemctl stop grit-wrapper.service
             ;;
     esac
+    leftovers=$(leftovers)
+    if [ -n "$leftovers" ]; then
+        echo "grit-wrapper: processes of grit-wrapper.service still run without a wrapper: $leftovers" >&2
+        echo "grit-wrapper: run \"systemctl start grit-wrapper.service\", which adopts a running runner, and then remove the package again" >&2
+        exit 1
+    fi
 }
 
 # After a removal. If there is a state file, its runner may still be running.

@@ -114,11 +114,27 @@ fn upgrade_keeps_runner_and_removal_drains_it() {
     assert_eq!((tally.finished, tally.lost, tally.open()), (flowed + held.len(), 0, 0));
     assert_eq!((machine.starts(), machine.signals().as_slice()), (1, &["SIGQUIT".to_owned()][..]));
 
+    // A runner without a wrapper.
     machine.run(&["systemctl", "start", OURS]);
+    let held = machine.hold_jobs(1);
+    machine.run(&["systemctl", "stop", "--no-block", OURS]);
+    machine.wait_signals(2);
+    machine.run(&["systemctl", "kill", "--kill-who=main", "--signal=KILL", OURS]);
+    machine.wait_property(OURS, "ActiveState", "failed");
+    let refused = machine.system.run(&["dpkg", "--remove", "grit-wrapper"]).unwrap();
+    let said = grit_tests::debian::both(&refused);
+    assert!(!refused.status.success() && said.contains("still run without a wrapper"), "{said}");
+    machine.run(&["systemctl", "start", OURS]);
+    machine.lab.queue().release(&held);
+    poll::until("the next runner", LIMIT, || match machine.starts() {
+        3 => Ok(()),
+        count => Err((count, machine.journal())),
+    });
+
     let held = machine.hold_jobs(1);
     std::thread::scope(|scope| {
         let removal = scope.spawn(|| machine.run(&["dpkg", "--remove", "grit-wrapper"]));
-        machine.wait_signals(2);
+        machine.wait_signals(3);
         assert!(!removal.is_finished());
         machine.lab.queue().release(&held);
         let said = removal.join().unwrap();
@@ -230,15 +246,20 @@ fn migration_from_plain_service_and_back_works() {
     let said = machine.install("2.0.0");
     assert!(said.contains("gitlab-runner.service now runs the new binary"), "{said}");
     assert_eq!(machine.runner(), runner);
-    let refused = machine.system.run(&["dpkg", "--remove", "grit-wrapper"]).unwrap();
-    let said = grit_tests::debian::both(&refused);
-    assert!(!refused.status.success() && said.contains("still used by: gitlab-runner.service"), "{said}");
+    let refuses_removal = || {
+        let refused = machine.system.run(&["dpkg", "--remove", "grit-wrapper"]).unwrap();
+        let said = grit_tests::debian::both(&refused);
+        assert!(!refused.status.success() && said.contains("still used by: gitlab-runner.service"), "{said}");
+    };
+    refuses_removal();
     assert_eq!(machine.runner(), runner);
 
     // GitLab's package stops the service, rewrites it, and starts it, at each upgrade. Now the stop is a drain.
     std::thread::scope(|scope| {
         let upgrade = scope.spawn(|| {
             machine.run(&["systemctl", "stop", THEIRS]);
+            // At its next start it would need the binary.
+            refuses_removal();
             machine.run(&["systemctl", "disable", THEIRS]);
             fs::remove_file(machine.system.path("/etc/systemd/system/gitlab-runner.service")).unwrap();
             plain_service(&machine, PLAIN);
