@@ -34,8 +34,8 @@ fn release_is_complete_and_reproducible() {
     let debian = system.strip_prefix("linux_").unwrap();
     let mut expected = [
         "SHA256SUMS".to_owned(),
-        format!("grit-wrapper-1.0.0~rc.1-1.{machine}.rpm"),
-        format!("grit-wrapper_1.0.0~rc.1_{debian}.deb"),
+        format!("grit-wrapper-1.0.0-rc.1-1.{machine}.rpm"),
+        format!("grit-wrapper_1.0.0-rc.1_{debian}.deb"),
         format!("grit-wrapper_{VERSION}_{system}.tar.gz"),
         format!("grit-wrapper_{VERSION}_{system}_sbom.spdx.json"),
         format!("terraform-provider-grit_{VERSION}_SHA256SUMS"),
@@ -88,12 +88,19 @@ fn assert_checksums(folder: &Path, files: &BTreeMap<String, Vec<u8>>) {
         let mut command = Command::new(program);
         succeeded(command.env("GNUPGHOME", home.path()).args(words).current_dir(folder)).unwrap();
     };
-    let key =
-        ["--batch", "--passphrase", "", "--quick-generate-key", "release@example.com", "ed25519", "sign"];
-    gpg("gpg", &key);
-    let mut sign = dist::command(VERSION, folder).unwrap();
-    sign.args(["--sums", "--sign", "release@example.com"]).env("GNUPGHOME", home.path());
-    succeeded(&mut sign).unwrap();
+    for (user, algorithm) in [("other@example.com", "ed25519"), ("release@example.com", "rsa2048")] {
+        gpg("gpg", &["--batch", "--passphrase", "", "--quick-generate-key", user, algorithm, "sign"]);
+    }
+    let sign = |user: &str| {
+        let mut sign = dist::command(VERSION, folder).unwrap();
+        succeeded(sign.args(["--sums", "--sign", user]).env("GNUPGHOME", home.path()))
+    };
+    let refused = sign("other@example.com").unwrap_err().to_string();
+    assert!(
+        refused.contains("of OpenPGP algorithm 22, but Terraform's registry accepts only RSA"),
+        "{refused}"
+    );
+    sign("release@example.com").unwrap();
     for name in ["SHA256SUMS", of_registry.as_str()] {
         gpg("gpg", &["--batch", "--verify", &format!("{name}.sig"), name]);
         assert!(

@@ -36,8 +36,8 @@ pub(super) fn create(release: &Release) -> anyhow::Result<PathBuf> {
     let compression = if release.level == 1 { ["-Zgzip", "-z1"] } else { ["-Zxz", "-z6"] };
     command.args(compression).args(["--root-owner-group", "--build"]).args([&tree, &unfinished]);
     output(command.env("SOURCE_DATE_EPOCH", release.epoch.to_string()))?;
-    let version = wrapper::package_version(&release.version);
-    release.rename(&unfinished, &format!("grit-wrapper_{version}_{}.deb", program::architecture()?))
+    // GitHub replaces the `~` of a package version in the name of a release's file, and the name in SHA256SUMS would be another one.
+    release.rename(&unfinished, &format!("grit-wrapper_{}_{}.deb", release.version, program::architecture()?))
 }
 
 fn control(release: &Release, tree: &Path, installed: &[PathBuf]) -> anyhow::Result<String> {

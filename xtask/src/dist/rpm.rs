@@ -61,7 +61,8 @@ pub(super) fn create(release: &Release) -> anyhow::Result<PathBuf> {
     command.arg("--buildroot").arg(std::path::absolute(&tree)?);
     command.args(["--nodeps", "-bb", "--quiet", "--noclean"]).arg(&spec);
     output(command.env("SOURCE_DATE_EPOCH", release.epoch.to_string()).env("HOME", &work))?;
-    let (version, architecture) = (wrapper::package_version(&release.version), std::env::consts::ARCH);
+    // As for the Debian package, without `~`.
+    let (version, architecture) = (&release.version, std::env::consts::ARCH);
     release.rename(&unfinished, &format!("grit-wrapper-{version}-1.{architecture}.rpm"))
 }
 

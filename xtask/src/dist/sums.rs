@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path, process::Command};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 
 use super::{MANIFEST, PROVIDER, Release};
 use crate::steps::output;
@@ -11,6 +11,9 @@ use crate::steps::output;
 const ALL: &str = "SHA256SUMS";
 
 pub(super) fn write(release: &Release, key: Option<&str>) -> anyhow::Result<()> {
+    if let Some(key) = key {
+        check_algorithm(key)?;
+    }
     let prefix = format!("{PROVIDER}_{}_", release.version);
     let manifest = format!("{prefix}manifest.json");
     println!("{}", release.finish(&manifest, MANIFEST.as_bytes())?.display());
@@ -34,6 +37,24 @@ pub(super) fn write(release: &Release, key: Option<&str>) -> anyhow::Result<()> 
             output(gpg.arg(&signature).arg(&path))?;
             println!("{}", signature.display());
         }
+    }
+    Ok(())
+}
+
+/// The registry of Terraform refuses signatures of other keys than RSA and DSA, such as GnuPG's default, Ed25519.
+fn check_algorithm(key: &str) -> anyhow::Result<()> {
+    let listed =
+        output(Command::new("gpg").args(["--batch", "--with-colons", "--list-secret-keys"]).arg(key))?;
+    // Record type, algorithm (RFC 4880, section 9.1) and capabilities are the fields 1, 4 and 12.
+    for line in listed.lines() {
+        let fields: Vec<_> = line.split(':').collect();
+        let [kind @ ("sec" | "ssb"), _, _, algorithm, .., _] = fields[..] else { continue };
+        let signs = fields.get(11).is_some_and(|capabilities| capabilities.contains('s'));
+        ensure!(
+            !signs || matches!(algorithm, "1" | "3" | "17"),
+            "--sign: {key:?} has a signing key ({kind}) of OpenPGP algorithm {algorithm}, but Terraform's registry accepts only RSA and DSA: \
+             create a key with `gpg --quick-generate-key NAME rsa4096 sign`"
+        );
     }
     Ok(())
 }
