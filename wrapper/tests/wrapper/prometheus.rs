@@ -90,7 +90,10 @@ impl Prometheus {
     async fn fires(&self, alert: &str) -> String {
         eventually(alert, async || {
             let (_, body) = ask(&self.url, "/api/v1/alerts", &[], None).await;
-            let answer: serde_json::Value = serde_json::from_str(&body).map_err(|_| body.clone())?;
+            // A long body comes in chunks, whose sizes are on lines of their own; the JSON has no line breaks.
+            let json: String =
+                body.split("\r\n").filter(|line| u32::from_str_radix(line, 16).is_err()).collect();
+            let answer: serde_json::Value = serde_json::from_str(&json).map_err(|_| body.clone())?;
             let alerts = answer["data"]["alerts"].as_array().cloned().unwrap_or_default();
             let found = alerts
                 .iter()
