@@ -1,7 +1,6 @@
 # In the directory of the new deployment version: the runners of the old version drain after the new ones are healthy.
 data "grit_deployment" "old" {
-  directory     = "${path.root}/../v1"
-  allow_missing = true
+  directory = "${path.root}/../v1"
 }
 
 resource "grit_runner_shutdown" "example" {

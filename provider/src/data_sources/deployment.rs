@@ -45,7 +45,8 @@ impl DataSource for Deployment {
         let limits = Limits { stop: call().stop, timeout: config.timeout(), start };
         let value = match deployment::read(source.clone(), &limits).await {
             Ok(value) => value,
-            Err(ReadError::Format(FormatError::NoOutput(_))) if config.allows_missing() => {
+            Err(ReadError::Format(FormatError::NoOutput(others))) if config.allows_missing() => {
+                explain::missing_output(&source, &others).warning(path.clone(), diags);
                 Dynamic::Object(std::collections::BTreeMap::new())
             }
             Err(error) => {

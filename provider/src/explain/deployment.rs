@@ -85,26 +85,49 @@ fn format(name: &str, source: &Source, error: &FormatError) -> Explained {
             happened,
             "The supported version is 4, which Terraform 0.12 and newer and OpenTofu write.",
         ),
-        FormatError::NoOutput(others) => {
-            let others: Vec<_> = others.iter().map(|name| format!("`{name}`")).collect();
-            let has = if others.is_empty() {
-                "It has no outputs.".to_owned()
-            } else {
-                format!("Its outputs are {}.", others.join(", "))
-            };
-            let workspace = if matches!(source, Source::Directory(_)) {
-                " If it uses another workspace, set `environment = { TF_WORKSPACE = \"NAME\" }`."
-            } else {
-                ""
-            };
-            invalid(
-                format!("{happened} {has}"),
-                format!(
-                    "Add the output `{OUTPUT}` to that configuration, and apply it.{workspace} If that deployment was destroyed, set \
-                     `allow_missing = true`, or remove this data source."
-                ),
-            )
+        FormatError::NoOutput(others) => invalid(
+            format!("{happened} {}", found(others)),
+            format!(
+                "Add the output `{OUTPUT}` to that configuration, and apply it.{} If that deployment was destroyed, set \
+                 `allow_missing = true`, or remove this data source.",
+                workspace(source)
+            ),
+        ),
+    }
+}
+
+/// Warns that a deployment without the output counts as one without runner managers. `others` are its outputs.
+pub(crate) fn missing_output(source: &Source, others: &[String]) -> Explained {
+    Explained::new(
+        Code::Notice,
+        "Deployment has no runner managers",
+        format!(
+            "{}: {}. {} With `allow_missing = true` it counts as a deployment without runner managers, so nothing is drained or shut down for it.",
+            name(source),
+            FormatError::NoOutput(others.to_vec()),
+            found(others)
+        ),
+        format!(
+            "If that deployment was destroyed, remove this data source. Otherwise check the source.{}",
+            workspace(source)
+        ),
+    )
+}
+
+fn found(outputs: &[String]) -> String {
+    if outputs.is_empty() {
+        return "It has no outputs.".to_owned();
+    }
+    let outputs: Vec<_> = outputs.iter().map(|name| format!("`{name}`")).collect();
+    format!("Its outputs are {}.", outputs.join(", "))
+}
+
+fn workspace(source: &Source) -> &'static str {
+    match source {
+        Source::Directory(_) => {
+            " If it uses another workspace, set `environment = { TF_WORKSPACE = \"NAME\" }`."
         }
+        Source::File(_) | Source::Text(_) | Source::Outputs(_) => "",
     }
 }
 
@@ -164,6 +187,15 @@ mod tests {
     use super::*;
     use crate::{explain::diagnostic::tests::all, schema::Dynamic};
     use std::collections::BTreeMap;
+
+    #[test]
+    fn missing_output_warning_names_source_and_outputs() {
+        let source = Source::File("../v1/terraform.tfstate".into());
+        insta::assert_snapshot!(all(vec![
+            missing_output(&source, &[]),
+            missing_output(&Source::Outputs(Dynamic::Text("SECRET".into())), &["a".into(), "b".into()]),
+        ]));
+    }
 
     #[test]
     fn deployment_errors_match_snapshot() {

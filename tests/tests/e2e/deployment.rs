@@ -238,8 +238,10 @@ fn destroyed_deployment_is_an_error_unless_allowed() {
     assert!(error.contains("it has no output `grit_runner_managers`. It has no outputs."), "{error}");
     assert!(error.ends_with("Code: invalid_config"), "{error}");
     versions.write(&configuration("  allow_missing  = true\n"));
-    versions.new.apply().unwrap().succeeded();
+    let apply = versions.new.apply().unwrap().succeeded();
     assert_eq!(outputs(&versions.new)["managers"]["value"], json!({}));
+    let said = apply.stdout.replace('\n', " ");
+    assert!(said.contains("Deployment has no runner managers"), "{said}");
 }
 
 #[test]

@@ -297,8 +297,10 @@ fn new_directory_retires_directory_without_drains() {
     directories.assert_no_job_lost(load);
     assert_eq!(directories.hosts(), ["blue-v2", "green-v2"]);
 
-    // The old state has no outputs any more: the map is empty, and no connection is necessary.
-    let emptied = directories.apply("v2", &[old]).succeeded();
+    // A directory without the output may as well be a wrong one. Without the directory the map is empty, and no connection is necessary.
+    let refused = directories.run("v2", &["plan", "-json", old]).failed();
+    assert!(refused.errors()[0].1.contains("It has no outputs."), "{:?}", refused.errors());
+    let emptied = directories.apply("v2", &[]).succeeded();
     assert_eq!(emptied.planned(), ["update grit_runner_shutdown.old"]);
     // The next version retires this one by its destroy.
     directories.destroy("v2").succeeded();

@@ -42,12 +42,11 @@ resource "grit_runner_health" "all" {
   }
 }
 
-# Read only if `old_directory` is set. After the destroy of the old version, its state has no outputs, and the map is empty.
+# Read only while `old_directory` is set. A directory without the output is an error: its runners would keep running.
 data "grit_deployment" "old" {
   count = var.old_directory == null ? 0 : 1
 
-  directory     = var.old_directory
-  allow_missing = true
+  directory = var.old_directory
 }
 
 resource "grit_runner_shutdown" "old" {

@@ -152,8 +152,9 @@ pub(super) fn schema() -> Schema {
             init: boolean =>
                 "Run `terraform init` in `directory` first. Default `false`. It downloads providers and writes to the directory.",
             allow_missing: boolean =>
-                "Return an empty map if there is no output `grit_runner_managers`, for example because the deployment was destroyed. \
-                 Default `false`. A directory or file that does not exist is always an error.",
+                "Return an empty map, with a warning, if there is no output `grit_runner_managers`, for example because the deployment was \
+                 destroyed. Default `false`. A wrong directory or workspace has no such output either, and its runners would keep running: \
+                 set it only while the warning is expected. A directory or file that does not exist is always an error.",
             timeouts: object(ReadTimeout::attributes("5m")) => "Timeouts.",
             runner_managers: computed_as(AttributeType::AttributeMap(managers)) =>
                 "The runner managers, by key, with the type that the resources accept. Only `ssh_key_pem` is sensitive, so that the map can \

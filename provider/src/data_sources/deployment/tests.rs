@@ -90,8 +90,9 @@ async fn missing_output_is_an_error_unless_allowed() {
         errors(&diags)[0].starts_with("outputs: `outputs`: it has no output `grit_runner_managers`."),
         "{diags:?}"
     );
-    let (state, _) = read(json!({ "outputs": { "other": 1 }, "allow_missing": true })).await;
+    let (state, diags) = read(json!({ "outputs": { "other": 1 }, "allow_missing": true })).await;
     assert_eq!(state, Some(json!({})));
+    assert!(diags.warnings[0].detail.contains("Its outputs are `other`."), "{diags:?}");
     // Only a missing output is allowed.
     let (state, diags) = read(json!({ "state_path": "/nonexistent", "allow_missing": true })).await;
     assert!(
