@@ -87,6 +87,9 @@ impl Workspace {
             (journal::VARIABLE, root.join("journal").into()),
         ];
         let mut environment = environment.map(|(name, value)| (name.into(), value)).to_vec();
+        // `cargo xtask test` sets them.
+        let go = ["GOGC", "GOMEMLIMIT"].map(|name| std::env::var_os(name).map(|value| (name.into(), value)));
+        environment.extend(go.into_iter().flatten());
         environment
             .extend(PRINTING.map(|command| (format!("TF_CLI_ARGS_{command}").into(), "-no-color".into())));
         Ok(Self { folder, terraform, environment })

@@ -167,9 +167,13 @@ fn cpu_time(pid: u32) -> Option<Duration> {
     Some(Duration::from_millis(10 * ticks.sum::<Option<u64>>()?))
 }
 
+/// Settings of Go programs, such as Terraform: most run for less than a second, and end before a garbage collection would pay. The limit bounds
+/// the memory of the others.
+const GO: [(&str, &str); 2] = [("GOGC", "off"), ("GOMEMLIMIT", "256MiB")];
+
 fn run_one(job: &Job, options: &Options, environment: &[(&'static str, PathBuf)]) -> anyhow::Result<Ended> {
     let mut command = job.binary.command();
-    command.args(&job.arguments).args(options.flags()).envs(environment.iter().cloned());
+    command.args(&job.arguments).args(options.flags()).envs(environment.iter().cloned()).envs(GO);
     if let Some(core) = &job.core {
         command.env(cores::VARIABLE, &core.program);
     }
