@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | `POST /instances` `{name, runner_version}` | 201 with the instance |
 //! | `GET /instances/ID` | 200 with the instance, 404 |
+//! | `POST /instances/ID/restart` | 200 when it boots again, 404 |
 //! | `DELETE /instances/ID` | 200 when it is gone, 404 |
 
 use std::sync::{Arc, Weak};
@@ -41,6 +42,15 @@ pub async fn read(endpoint: &str, id: &str) -> anyhow::Result<Option<Instance>> 
     }
 }
 
+/// Stops an instance and starts it again, without a drain; returns when its boot has begun.
+pub async fn restart(endpoint: &str, id: &str) -> anyhow::Result<()> {
+    let reply = http::send("POST", &format!("{endpoint}/instances/{id}/restart"), None::<&()>).await?;
+    match reply.status {
+        StatusCode::OK => Ok(()),
+        status => bail!("the cloud answered {status}: {}", reply.text()),
+    }
+}
+
 /// Destroys an instance, and returns when no process of it is left. A missing instance counts as destroyed.
 pub async fn destroy(endpoint: &str, id: &str) -> anyhow::Result<()> {
     let reply = http::send("DELETE", &format!("{endpoint}/instances/{id}"), None::<&()>).await?;
@@ -69,6 +79,16 @@ async fn route(cloud: Option<Arc<Shared>>, request: Request<Incoming>) -> Answer
                 tokio::task::spawn_blocking(move || cloud.create(&wanted.name, &wanted.runner_version));
             match made.await {
                 Ok(Ok((instance, _))) => http::json(StatusCode::CREATED, &instance),
+                Ok(Err(error)) => http::text(StatusCode::INTERNAL_SERVER_ERROR, format!("{error:#}")),
+                Err(error) => http::text(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
+            }
+        }
+        (&Method::POST, _, Some(id)) => {
+            let found =
+                id.strip_suffix("/restart").and_then(|id| lock(&cloud.stock).instances.get(id).cloned());
+            let Some((_, host)) = found else { return http::empty(StatusCode::NOT_FOUND) };
+            match tokio::task::spawn_blocking(move || host.reboot()).await {
+                Ok(Ok(())) => http::empty(StatusCode::OK),
                 Ok(Err(error)) => http::text(StatusCode::INTERNAL_SERVER_ERROR, format!("{error:#}")),
                 Err(error) => http::text(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
             }

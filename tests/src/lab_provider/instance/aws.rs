@@ -1,6 +1,7 @@
 //! The state of `aws_instance`: the attributes of `hashicorp/aws` that the examples use.
 //!
-//! The text after `ami-` in the image name is the runner's version, and `private_ip` is the SSH address.
+//! The text after `ami-` in the image name is the runner's version, and `private_ip` is the SSH address. As in the real provider, another
+//! `instance_type` stops the instance and starts it again, and so does another `user_data` without `user_data_replace_on_change`.
 
 use std::collections::BTreeMap;
 
@@ -17,28 +18,24 @@ pub struct AwsInstance {
     ami: Value<String>,
     instance_type: Value<String>,
     user_data: Value<String>,
+    user_data_replace_on_change: Value<bool>,
     tags: Value<BTreeMap<String, Value<String>>>,
     private_ip: Value<String>,
 }
 
 impl InstanceState for AwsInstance {
     fn schema() -> Schema {
-        use AttributeType::{Map, String};
+        use AttributeType::{Bool, Map, String};
         schema(
             0,
             "A VM of the lab's cloud, with the attributes of an AWS instance.",
             [
                 ("id", computed(String, "Unique; never reused.")),
                 ("ami", required(String, "`ami-` and the runner's version. A change replaces the instance.")),
-                ("instance_type", required(String, "Has no effect. A change replaces the instance.")),
-                ("user_data", optional(String, "Has no effect. A change replaces the instance.")),
-                (
-                    "tags",
-                    optional(
-                        Map(Box::new(String)),
-                        "`Name` is the instance's name. A change replaces the instance.",
-                    ),
-                ),
+                ("instance_type", required(String, "A change stops the instance, and starts it again.")),
+                ("user_data", optional(String, "As `instance_type`.")),
+                ("user_data_replace_on_change", optional(Bool, "Other user data replaces the instance.")),
+                ("tags", optional(Map(Box::new(String)), "`Name` is the name of a new instance.")),
                 ("private_ip", computed(String, "`host:port` of the SSH server.")),
             ],
         )
@@ -66,7 +63,21 @@ impl InstanceState for AwsInstance {
         Self { id: Value::Value(instance.id), private_ip: Value::Value(instance.address), ..self }
     }
 
-    fn replaced_by(&self, proposed: &Self) -> Vec<&'static str> {
-        if self == proposed { Vec::new() } else { vec!["ami"] }
+    fn replaced_by(&self, planned: &Self) -> Vec<&'static str> {
+        let changed = [
+            ("ami", self.ami != planned.ami),
+            ("user_data", self.user_data != planned.user_data && planned.replaces_for_user_data()),
+        ];
+        changed.into_iter().filter(|(_, changed)| *changed).map(|(name, _)| name).collect()
+    }
+
+    fn stopped_by(&self, planned: &Self) -> bool {
+        self.instance_type != planned.instance_type || self.user_data != planned.user_data
+    }
+}
+
+impl AwsInstance {
+    fn replaces_for_user_data(&self) -> bool {
+        matches!(self.user_data_replace_on_change, Value::Value(true))
     }
 }

@@ -75,11 +75,15 @@ impl InstanceState for LabInstance {
         }
     }
 
-    fn replaced_by(&self, proposed: &Self) -> Vec<&'static str> {
+    fn replaced_by(&self, planned: &Self) -> Vec<&'static str> {
         let changed = [
-            ("name", self.name != proposed.name),
-            ("runner_version", self.runner_version != proposed.runner_version),
+            ("name", self.name != planned.name),
+            ("runner_version", self.runner_version != planned.runner_version),
         ];
         changed.into_iter().filter(|(_, changed)| *changed).map(|(name, _)| name).collect()
+    }
+
+    fn stopped_by(&self, _: &Self) -> bool {
+        false
     }
 }

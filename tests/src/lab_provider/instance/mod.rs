@@ -1,6 +1,7 @@
 //! `lab_instance` and `aws_instance`: a VM of the lab's cloud ([`crate::lab::cloud`]) under two names.
 //!
-//! `aws_instance` has the attributes of the resource of `hashicorp/aws`, so that tests apply the examples unmodified.
+//! `aws_instance` has the attributes of the resource of `hashicorp/aws`, so that tests apply the examples unmodified. As there, some changes stop
+//! the instance and start it again, and its jobs are lost.
 //!
 //! `create` returns when the boot has begun. `destroy` returns when no process of the host is left. So the lab's event log shows the removal
 //! of an instance in order, also for the deposed half of a replacement.
@@ -67,7 +68,9 @@ pub trait InstanceState: Clone + PartialEq + Serialize + DeserializeOwned + Send
     #[must_use]
     fn created(self, instance: Instance) -> Self;
     /// The attributes whose change replaces the instance.
-    fn replaced_by(&self, proposed: &Self) -> Vec<&'static str>;
+    fn replaced_by(&self, planned: &Self) -> Vec<&'static str>;
+    /// Whether an update to this plan stops the instance, and starts it again.
+    fn stopped_by(&self, planned: &Self) -> bool;
 }
 
 /// A resource with the attributes `S`.
@@ -132,12 +135,18 @@ impl<S: InstanceState> Resource for InstanceResource<S> {
         }
     }
 
-    async fn update<'a>(&self, diags: &mut Diagnostics, _: S, _: S) -> Option<S> {
-        diags.fail(
-            "Instance cannot be updated",
-            "Every change of an instance replaces it, so this call is a bug.",
-        );
-        None
+    async fn update<'a>(&self, diags: &mut Diagnostics, prior: S, planned: S) -> Option<S> {
+        if !prior.stopped_by(&planned) {
+            return Some(planned);
+        }
+        let cloud = self.cloud.get(diags)?;
+        match api::restart(&cloud, prior.id()).await {
+            Ok(()) => Some(planned),
+            Err(error) => {
+                diags.fail("Instance was not updated", format!("{error:#}"));
+                None
+            }
+        }
     }
 
     async fn destroy<'a>(&self, diags: &mut Diagnostics, prior: S) -> Option<()> {
