@@ -13,7 +13,10 @@ resource "aws_instance" "manager" {
 
   ami           = each.value.ami
   instance_type = each.value.instance_type
-  user_data     = each.value.user_data
+
+  # To change the type, AWS stops an instance, and its jobs are lost. The user data contains the type, so another type replaces the instance.
+  user_data                   = "${each.value.user_data}\n# ${each.value.instance_type}\n"
+  user_data_replace_on_change = true
 
   tags = {
     Name = each.key

@@ -309,6 +309,31 @@ fn new_directory_retires_directory_without_drains() {
 }
 
 #[test]
+fn type_change_in_a_directory_replaces_instances_after_drains() {
+    for (example, version) in [("two-directories", "v1"), ("retire-another-directory", "v2")] {
+        let directories = Directories::of(example);
+        directories.initialize(version, true);
+        directories.apply(version, &[]).succeeded();
+        let jobs = directories.hold_jobs();
+        let load = directories.load();
+        let file = format!("{version}/terraform.tfvars.json");
+        let variables = fs::read_to_string(directories.workspace.root().join(&file)).unwrap();
+        directories.workspace.write(&file, &variables.replace("t3.small", "t3.large")).unwrap();
+        std::thread::scope(|scope| {
+            let apply = scope.spawn(|| directories.apply(version, &[]));
+            directories.wait_for_drains(version);
+            directories.assert_running(&jobs);
+            directories.lab.queue().release(&jobs);
+            apply.join().unwrap().succeeded();
+        });
+        // The cloud appends a number to a name that was used before.
+        let new = ["blue", "green"].map(|name| format!("{name}-{version}.2"));
+        assert_eq!(directories.hosts(), new);
+        directories.assert_no_job_lost(load);
+    }
+}
+
+#[test]
 fn directory_cannot_retire_itself() {
     let directories = Directories::of("retire-another-directory");
     directories.initialize("v2", true);

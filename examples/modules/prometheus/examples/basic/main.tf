@@ -30,7 +30,11 @@ resource "aws_instance" "manager" {
   for_each = var.instances
 
   ami           = each.value
-  instance_type = "t3.small"
+  instance_type = var.instance_type
+
+  # To change the type, AWS stops an instance, and its jobs are lost. The user data contains the type, so another type replaces the instance.
+  user_data                   = "#cloud-config\n# ${var.instance_type}\n"
+  user_data_replace_on_change = true
 
   lifecycle {
     create_before_destroy = true
@@ -40,6 +44,12 @@ resource "aws_instance" "manager" {
 variable "instances" {
   description = "The image of each runner manager. The key contains manager and version, for example `blue-v2`."
   type        = map(string)
+}
+
+variable "instance_type" {
+  description = "Type of the instances."
+  type        = string
+  default     = "t3.small"
 }
 
 # For provisioning of the Prometheus server.
