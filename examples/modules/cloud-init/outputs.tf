@@ -4,6 +4,11 @@ output "user_data" {
   sensitive   = true
 }
 
+output "template_hash" {
+  description = "Hash of this module's files that form the user data. It changes with an upgrade of the module, and not with the inputs."
+  value       = sha256(join("\n", [for name in ["main.tf", "templates/config.toml.tftpl", "templates/first-boot.sh.tftpl"] : filesha256("${path.module}/${name}")]))
+}
+
 output "wrapper_address" {
   description = "Address of the wrapper on the instance."
   value       = "unix:///run/grit-wrapper/wrapper.sock"

@@ -90,6 +90,34 @@ fn every_module_passes_its_tests() {
     }
 }
 
+/// The name of the worker group that a module creates for the variables of its tests.
+fn worker_group(workspace: &mut Workspace, module: &str) -> String {
+    let tests = workspace.root().join("modules").join(module).join("tests");
+    let text = fs::read_to_string(tests.join("manager.tftest.hcl")).unwrap();
+    let (head, _) = text.split_once("\nrun \"").unwrap();
+    // The message of a failed assertion shows the value.
+    let run = "run \"name\" {\n  assert {\n    condition = output.worker_group == \"\"\n    error_message = \"<${output.worker_group}>\"\n  }\n}\n";
+    fs::write(tests.join("name.tftest.hcl"), format!("{head}\n{run}")).unwrap();
+    let run = run_in(workspace, module, &["test", "-no-color", "-filter=tests/name.tftest.hcl"]);
+    let name = run.stderr.split_once('<').and_then(|(_, rest)| rest.split_once('>'));
+    name.unwrap_or_else(|| panic!("no name: {}{}", run.stdout, run.stderr)).0.to_owned()
+}
+
+#[test]
+fn changed_template_has_another_worker_group() {
+    let mut workspace = workspace();
+    let cloud_init = workspace.root().join("modules/cloud-init");
+    for module in ["runner-manager-aws"] {
+        let mut names = BTreeSet::from([worker_group(&mut workspace, module)]);
+        for file in ["main.tf", "templates/config.toml.tftpl", "templates/first-boot.sh.tftpl"] {
+            let text = fs::read_to_string(cloud_init.join(file)).unwrap();
+            fs::write(cloud_init.join(file), format!("{text}\n# Another version.\n")).unwrap();
+            names.insert(worker_group(&mut workspace, module));
+        }
+        assert_eq!(names.len(), 4, "{module}: {names:?}");
+    }
+}
+
 #[test]
 fn every_module_and_example_is_valid() {
     let mut workspace = workspace();

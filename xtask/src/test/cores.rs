@@ -84,7 +84,7 @@ const QUICK: [&str; 11] = [
 ];
 
 /// Prefixes of end-to-end tests of features that older cores do not have, with the feature and its first version.
-const NEEDS: [(&str, &str, (u32, u32)); 15] = [
+const NEEDS: [(&str, &str, (u32, u32)); 16] = [
     ("actions::", "actions", (1, 14)),
     ("import::import_block_by_identity", "resource identity", (1, 12)),
     ("import::state_without_identity", "resource identity", (1, 12)),
@@ -100,6 +100,7 @@ const NEEDS: [(&str, &str, (u32, u32)); 15] = [
     ("functions::unknown_argument", FUNCTIONS, (1, 8)),
     ("modules::grit_modules_guide", FUNCTIONS, (1, 8)),
     ("modules::every_module_passes", "mock providers", (1, 7)),
+    ("modules::changed_template", "mock providers", (1, 7)),
 ];
 const EPHEMERAL: &str = "ephemeral variables";
 const FUNCTIONS: &str = "functions of providers";
