@@ -3,6 +3,7 @@
 
 locals {
   generation = nonsensitive(substr(sha256(jsonencode([
+    var.revision, tls_private_key.host.public_key_openssh, module.cloud_init.template_hash,
     var.gitlab_url, var.runner_token, var.executor, var.concurrent, var.runners_config, var.global_config, var.boot_verify_timeout, var.metrics,
     var.deploy_user, var.deploy_public_keys, var.install_runner, var.wrapper_package, var.worker_group,
     var.zone, var.image, var.machine_type, var.subnetwork, var.external_address, var.disk_size, var.service_account,
@@ -32,6 +33,10 @@ locals {
 # The provider knows the host key before its first connection.
 resource "tls_private_key" "host" {
   algorithm = "ED25519"
+
+  lifecycle {
+    create_before_destroy = true
+  }
 }
 
 module "cloud_init" {

@@ -84,6 +84,13 @@ variable "worker_group" {
   default = null
 }
 
+variable "revision" {
+  description = "Another value replaces the runner manager and its worker group, without another change. Do not replace the instance with `-replace`."
+  type        = string
+  default     = ""
+  nullable    = false
+}
+
 variable "gitlab_url" {
   description = "URL of the GitLab instance."
   type        = string

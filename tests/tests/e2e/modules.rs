@@ -107,7 +107,7 @@ fn worker_group(workspace: &mut Workspace, module: &str) -> String {
 fn changed_template_has_another_worker_group() {
     let mut workspace = workspace();
     let cloud_init = workspace.root().join("modules/cloud-init");
-    for module in ["runner-manager-aws"] {
+    for module in ["runner-manager-aws", "runner-manager-google"] {
         let mut names = BTreeSet::from([worker_group(&mut workspace, module)]);
         for file in ["main.tf", "templates/config.toml.tftpl", "templates/first-boot.sh.tftpl"] {
             let text = fs::read_to_string(cloud_init.join(file)).unwrap();

@@ -53,3 +53,37 @@ run "change_of_an_input_has_another_worker_group" {
     error_message = "An old and a new manager must not share a worker group."
   }
 }
+
+run "another_revision_has_another_worker_group" {
+  command = apply
+
+  variables {
+    revision = "2"
+  }
+
+  assert {
+    condition     = output.worker_group != run.first.worker_group
+    error_message = "An old and a new manager must not share a worker group."
+  }
+}
+
+run "another_host_key_has_another_instance" {
+  command = apply
+
+  plan_options {
+    replace = [tls_private_key.host]
+  }
+
+  override_resource {
+    target = tls_private_key.host
+    values = {
+      private_key_openssh = "OTHER\n"
+      public_key_openssh  = "ssh-ed25519 BBBB\n"
+    }
+  }
+
+  assert {
+    condition     = output.runner_manager.host_key == "ssh-ed25519 BBBB" && output.runner_manager.instance_name != run.first.runner_manager.instance_name
+    error_message = "Google changes metadata in place: without another name, the host would keep the old host key."
+  }
+}
