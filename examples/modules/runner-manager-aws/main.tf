@@ -1,12 +1,13 @@
-# One runner manager, and the worker group that belongs to it. A change of any input replaces both: an old and a new manager never share a group,
-# and no instance is stopped for a change.
+# One runner manager, and the worker group that belongs to it. Each change of the user data or of an attribute that AWS cannot change while the
+# instance runs replaces both: an old and a new manager never share a group, and no instance is stopped for a change.
 
 locals {
+  # The host key, the templates of the user data, and all inputs except those that change in place (`security_group_ids`, `tags`).
   generation = nonsensitive(substr(sha256(jsonencode([
     var.revision, tls_private_key.host.public_key_openssh, module.cloud_init.template_hash,
     var.gitlab_url, var.runner_token, var.executor, var.concurrent, var.runners_config, var.global_config, var.boot_verify_timeout, var.metrics,
     var.deploy_user, var.deploy_public_keys, var.install_runner, var.wrapper_package, var.worker_group,
-    var.ami, var.instance_type, var.subnet_id, var.iam_instance_profile, var.associate_public_ip_address,
+    var.ami, var.instance_type, var.subnet_id, var.iam_instance_profile, var.associate_public_ip_address, var.volume_size,
   ])), 0, 8))
 
   autoscaler_config = var.worker_group == null ? "" : <<-EOT

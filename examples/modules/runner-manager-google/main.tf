@@ -1,7 +1,8 @@
-# One runner manager, and the worker group that belongs to it. A change of any input replaces both: an old and a new manager never share a group,
-# and no instance is stopped for a change.
+# One runner manager, and the worker group that belongs to it. Each change of the user data or of an attribute that Google cannot change while the
+# instance runs replaces both: an old and a new manager never share a group, and no instance is stopped for a change.
 
 locals {
+  # The host key, the templates of the user data, and all inputs except those that change in place (`network_tags`, `labels`).
   generation = nonsensitive(substr(sha256(jsonencode([
     var.revision, tls_private_key.host.public_key_openssh, module.cloud_init.template_hash,
     var.gitlab_url, var.runner_token, var.executor, var.concurrent, var.runners_config, var.global_config, var.boot_verify_timeout, var.metrics,

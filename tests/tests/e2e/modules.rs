@@ -16,6 +16,8 @@ use grit_tests::{
 };
 use serde_json::json;
 
+use super::example::repository;
+
 const MODULES: [&str; 5] =
     ["cloud-init", "prometheus", "rollout", "runner-manager-aws", "runner-manager-google"];
 
@@ -115,6 +117,29 @@ fn changed_template_has_another_worker_group() {
             names.insert(worker_group(&mut workspace, module));
         }
         assert_eq!(names.len(), 4, "{module}: {names:?}");
+    }
+}
+
+/// Without an input that replaces the instance, an old and a new manager would share the worker group.
+#[test]
+fn generation_has_every_input_that_replaces_the_instance() {
+    for (module, in_place) in [
+        ("runner-manager-aws", ["name", "security_group_ids", "tags"]),
+        ("runner-manager-google", ["name", "network_tags", "labels"]),
+    ] {
+        let read =
+            |file: &str| fs::read_to_string(repository("examples/modules").join(module).join(file)).unwrap();
+        let (main, variables) = (read("main.tf"), read("variables.tf"));
+        let (_, rest) = main.split_once("generation = nonsensitive(").unwrap();
+        let (generation, _) = rest.split_once("]))").unwrap();
+        let used: BTreeSet<&str> = generation
+            .split([',', '[', ' ', '\n', ']'])
+            .filter_map(|word| word.strip_prefix("var."))
+            .collect();
+        let names =
+            variables.lines().filter_map(|line| line.strip_prefix("variable \"")?.strip_suffix("\" {"));
+        let expected: BTreeSet<&str> = names.filter(|name| !in_place.contains(name)).collect();
+        assert_eq!(used, expected, "{module}");
     }
 }
 
