@@ -49,6 +49,11 @@ resource "grit_runner_health" "active" {
 
   lifecycle {
     create_before_destroy = true
+
+    precondition {
+      condition     = length(local.active) > 0
+      error_message = "The colour of active must have a manager in colours. A switch to an empty colour would drain all runners."
+    }
   }
 }
 

@@ -20,5 +20,10 @@ resource "grit_runner_health" "all" {
 
   lifecycle {
     create_before_destroy = true
+
+    precondition {
+      condition     = alltrue([for version in var.active_versions : length(var.versions[version]) > 0])
+      error_message = "Each version of active_versions must have a manager in versions. A rollout to an empty version would drain all runners."
+    }
   }
 }

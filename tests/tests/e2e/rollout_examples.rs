@@ -1,5 +1,6 @@
 //! The examples of `examples/rollouts/`, applied unmodified as their READMEs describe. The order is read from the event log of the hosts.
 
+mod empty_versions;
 mod stopping_changes;
 
 use std::{fs, path::Path, thread::JoinHandle, time::Duration};
