@@ -1,10 +1,12 @@
 resource "grit_runner_drain" "example" {
+  for_each = aws_instance.example
+
   # Ties the drain to its instance: a new instance has a new drain, and the old runner drains before the old instance is destroyed.
-  instance_id = aws_instance.example.id
+  instance_id = each.value.id
 
   runner_manager = {
-    instance_name   = aws_instance.example.tags["Name"]
-    address         = aws_instance.example.private_ip
+    instance_name   = each.key
+    address         = each.value.private_ip
     wrapper_address = "unix:///run/grit-wrapper/wrapper.sock"
   }
 

@@ -14,7 +14,7 @@ struct Part {
     /// A template with `{}` for the text, such as `locals {{}}`; empty for the text itself.
     inside: &'static str,
     /// Objects that the text refers to.
-    with: &'static str,
+    with: String,
 }
 
 enum Source {
@@ -22,8 +22,8 @@ enum Source {
     Block(&'static str, &'static str, usize),
 }
 
-const INSTANCE: &str = "resource \"aws_instance\" \"example\" {\n  ami = \"ami-1\"\n  instance_type = \"t3.small\"\n  user_data = \"\"\n  tags = { Name = \"m1\" }\n}\n";
-const DRAINS: &str = "resource \"grit_runner_drain\" \"example\" {\n  for_each = toset([\"blue\"])\n  instance_id = each.key\n  runner_manager = { instance_name = each.key, address = \"h:22\", wrapper_address = \"unix:///run/w.sock\" }\n}\n";
+const INSTANCES: &str = "resource \"aws_instance\" \"example\" {\n  for_each = toset([\"blue-v1\"])\n  ami = \"ami-1\"\n  instance_type = \"t3.small\"\n  tags = { Name = each.key }\n}\n";
+const DRAINS: &str = include_str!("../../../examples/resources/grit_runner_drain/resource.tf");
 const CANARY: &str = "resource \"grit_runner_drain\" \"canary\" {\n  instance_id = \"i-1\"\n  runner_manager = { instance_name = \"canary\", address = \"h:22\", wrapper_address = \"unix:///run/w.sock\" }\n}\n";
 const HEALTH: &str = "resource \"grit_runner_health\" \"example\" {\n  runner_managers = {}\n}\n";
 const RUNNERS: &str = "module \"runner\" {\n  source = \"../grit\"\n  for_each = toset([\"blue\"])\n}\n";
@@ -33,10 +33,11 @@ const GRIT_SOURCE: &str = "gitlab.com/gitlab-org/ci-cd/runner-tools/grit//module
 
 fn parts() -> Vec<Part> {
     use Source::{Block, Example};
-    let part = |source, inside, with| Part { source, inside, with };
+    let part = |source, inside, with: &str| Part { source, inside, with: with.to_owned() };
+    let drains = format!("{DRAINS}{INSTANCES}");
     let mut parts = vec![
-        part(Example("resources/grit_runner_drain/resource.tf"), "", INSTANCE),
-        part(Example("resources/grit_runner_health/resource.tf"), "", DRAINS),
+        part(Example("resources/grit_runner_drain/resource.tf"), "", INSTANCES),
+        part(Example("resources/grit_runner_health/resource.tf"), "", &drains),
         part(Example("resources/grit_runner_health/canary.tf"), "", CANARY),
         part(Example("resources/grit_runner_shutdown/resource.tf"), "", HEALTH),
         part(Example("data-sources/grit_deployment/data-source.tf"), "", ""),
@@ -123,7 +124,8 @@ fn examples_and_blocks_are_valid() {
     if core().has_resource_identity() {
         main +=
             "terraform {\n  required_providers {\n    grit = { source = \"runner-tools/grit\" }\n  }\n}\n";
-        main += &CANARY.replace("\"canary\" {", "\"example\" {");
+        main +=
+            &DRAINS.replace("aws_instance.example", "{ blue-v1 = { id = \"i-1\", private_ip = \"h:22\" } }");
         main += &Source::Block("docs/resources/runner_drain.md", "terraform", 0).text();
     }
     workspace.write("main.tf", &main).unwrap();
