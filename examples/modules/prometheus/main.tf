@@ -30,6 +30,12 @@ locals {
     file_sd_configs = [{ files = ["${var.targets_directory}/*.json"] }]
   } : name => value if value != null }
 
+  rules = file("${path.module}/files/grit-wrapper.rules.yml")
+
+  # The thresholds that the inputs replace.
+  stalled = "grit_wrapper_drain_last_progress_timestamp_seconds > 3600"
+  long    = "grit_wrapper_drain_start_timestamp_seconds > 86400"
+
   remote_write = var.remote_write == null ? null : [{ for name, value in {
     url           = var.remote_write.url
     headers       = var.remote_write.tenant == null ? null : { X-Scope-OrgID = var.remote_write.tenant }

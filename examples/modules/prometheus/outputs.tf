@@ -15,7 +15,15 @@ output "prometheus_config" {
 
 output "rules" {
   description = "Recording and alert rules, for `rules_file` or the ruler of Mimir."
-  value       = file("${path.module}/files/grit-wrapper.rules.yml")
+  value = replace(
+    replace(local.rules, local.stalled, "${trimsuffix(local.stalled, "3600")}${var.drain_stalled_after}"),
+    local.long, "${trimsuffix(local.long, "86400")}${var.drain_long_after}",
+  )
+
+  precondition {
+    condition     = alltrue([for threshold in [local.stalled, local.long] : length(split(threshold, local.rules)) == 2])
+    error_message = "The rules of the module have other thresholds than its inputs replace. This is a bug of the module."
+  }
 }
 
 output "dashboard" {

@@ -50,6 +50,30 @@ variable "rules_file" {
   nullable    = false
 }
 
+variable "drain_stalled_after" {
+  description = "Seconds without a finished job after which the alert `GritWrapperDrainStalled` fires: longer than your longest job."
+  type        = number
+  default     = 3600
+  nullable    = false
+
+  validation {
+    condition     = var.drain_stalled_after >= 3600 && floor(var.drain_stalled_after) == var.drain_stalled_after
+    error_message = "It must be a whole number, at least 3600: the alert states that no job has finished for an hour."
+  }
+}
+
+variable "drain_long_after" {
+  description = "Seconds after which the alert `GritWrapperDrainLong` fires for a drain: longer than your drains usually take."
+  type        = number
+  default     = 86400
+  nullable    = false
+
+  validation {
+    condition     = var.drain_long_after >= 86400 && floor(var.drain_long_after) == var.drain_long_after
+    error_message = "It must be a whole number, at least 86400: the alert states that the drain has taken more than a day."
+  }
+}
+
 variable "scrape" {
   description = "Settings of the scrapes. `basic_auth`, `bearer_token_file` and `tls` are for a reverse proxy in front of the wrappers, which have no authentication. Files are on the Prometheus server."
   type = object({

@@ -162,6 +162,20 @@ fn every_module_and_example_is_valid() {
 }
 
 #[test]
+fn prometheus_module_refuses_rules_with_unknown_thresholds() {
+    let mut workspace = workspace();
+    // Terraform 1.6 reads the tests of the root module, and rejects their mocks.
+    fs::remove_dir_all(workspace.root().join("modules/prometheus/tests")).unwrap();
+    let plan = ["plan", "-no-color", "-var=runner_managers={}", "-var=drain_long_after=172800"];
+    run_in(&mut workspace, "prometheus", &plan).succeeded();
+    let rules = workspace.root().join("modules/prometheus/files/grit-wrapper.rules.yml");
+    let text = fs::read_to_string(&rules).unwrap();
+    fs::write(&rules, text.replace("86400", "90000")).unwrap();
+    let refused = run_in(&mut workspace, "prometheus", &plan).failed();
+    assert!(refused.stderr.contains("other thresholds than its inputs replace"), "{}", refused.stderr);
+}
+
+#[test]
 fn modules_are_formatted() {
     let mut workspace = workspace();
     let run = run_in(&mut workspace, "cloud-init", &["fmt", "-check", "-recursive", ".."]);

@@ -101,3 +101,40 @@ run "two_kinds_of_authentication_are_refused" {
 
   expect_failures = [var.scrape]
 }
+
+run "rules_have_the_thresholds_of_the_package_by_default" {
+  command = plan
+
+  assert {
+    condition     = output.rules == file("files/grit-wrapper.rules.yml")
+    error_message = "Without inputs, the rules are those of the package."
+  }
+}
+
+run "thresholds_of_long_drains_can_be_increased" {
+  command = plan
+
+  variables {
+    drain_stalled_after = 14400
+    drain_long_after    = 259200
+  }
+
+  assert {
+    condition = {
+      for rule in yamldecode(output.rules).groups[0].rules : rule.alert => reverse(regexall("> [0-9]+", rule.expr))[0]
+      if contains(["GritWrapperDrainStalled", "GritWrapperDrainLong"], try(rule.alert, ""))
+    } == { GritWrapperDrainStalled = "> 14400", GritWrapperDrainLong = "> 259200" }
+    error_message = "The alerts must have the thresholds of the inputs."
+  }
+}
+
+run "thresholds_that_contradict_the_alerts_are_refused" {
+  command = plan
+
+  variables {
+    drain_stalled_after = 600
+    drain_long_after    = 90000.5
+  }
+
+  expect_failures = [var.drain_stalled_after, var.drain_long_after]
+}
