@@ -8,6 +8,21 @@ variable "runner_managers" {
     labels          = optional(map(string), {})
   }))
   nullable = false
+
+  validation {
+    condition = alltrue([
+      for name in flatten([for manager in var.runner_managers : keys(manager.labels)]) : can(regex("^[a-zA-Z_][a-zA-Z0-9_]*$", name))
+    ])
+    error_message = "The name of a label has letters, digits and underscores, and does not begin with a digit."
+  }
+
+  validation {
+    condition = alltrue([for manager in var.runner_managers : length(setintersection(keys(manager.labels), [
+      "grpc_code", "grpc_method", "grpc_service", "instance", "instance_id", "instance_name", "job", "le", "mode", "outcome", "reason", "result",
+      "revision", "state", "version",
+    ])) == 0])
+    error_message = "Labels cannot have a name that the metrics of the wrapper or this module use, such as job, instance or state: the alerts would not find their metrics."
+  }
 }
 
 variable "metrics_port" {
@@ -18,7 +33,7 @@ variable "metrics_port" {
 }
 
 variable "labels" {
-  description = "Labels of all targets, such as `environment`. `job`, `instance`, `instance_name` and `instance_id` are set by the module."
+  description = "Labels of all targets, such as `environment`. Names of labels that the metrics or the module use are refused, such as `job`, `instance` or `state`."
   type        = map(string)
   default     = {}
   nullable    = false
@@ -26,6 +41,14 @@ variable "labels" {
   validation {
     condition     = alltrue([for name in keys(var.labels) : can(regex("^[a-zA-Z_][a-zA-Z0-9_]*$", name))])
     error_message = "The name of a label has letters, digits and underscores, and does not begin with a digit."
+  }
+
+  validation {
+    condition = length(setintersection(keys(var.labels), [
+      "grpc_code", "grpc_method", "grpc_service", "instance", "instance_id", "instance_name", "job", "le", "mode", "outcome", "reason", "result",
+      "revision", "state", "version",
+    ])) == 0
+    error_message = "Labels cannot have a name that the metrics of the wrapper or this module use, such as job, instance or state: the alerts would not find their metrics."
   }
 }
 

@@ -1,6 +1,11 @@
 //! The module `prometheus` with a real Prometheus, through a rollout.
 
-use std::{collections::BTreeMap, fs, path::Path, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::Path,
+    time::Duration,
+};
 
 use grit_tests::{
     dashboard::{self, Query},
@@ -133,6 +138,29 @@ fn module_has_the_rules_of_the_package() {
     let package = include_str!("../../../wrapper/packaging/prometheus/grit-wrapper.rules.yml");
     let module = fs::read_to_string(modules().join("prometheus/files/grit-wrapper.rules.yml")).unwrap();
     assert!(package == module, "copy the rules of the package to the module");
+}
+
+/// Prometheus renames a label of a metric that a target has, too, and the rules do not find it.
+#[test]
+fn module_refuses_each_label_of_the_metrics() {
+    let metrics = include_str!("../../../docs/wrapper/metrics.md");
+    let names =
+        metrics.lines().filter_map(|line| line.strip_prefix("| `")?.split_once('`')).map(|(name, _)| name);
+    let labels =
+        names.filter_map(|name| name.split_once('{')?.1.strip_suffix('}')).filter(|list| *list != "...");
+    let mut labels: BTreeSet<&str> = labels.flat_map(|list| list.split(',')).collect();
+    assert!(labels.len() > 6, "{labels:?}");
+    // The last one is that of histograms.
+    labels.extend(["job", "instance", "instance_name", "instance_id", "le"]);
+    let variables = fs::read_to_string(modules().join("prometheus/variables.tf")).unwrap();
+    let lists: Vec<_> = variables.split("setintersection(keys(").skip(1).collect();
+    assert_eq!(lists.len(), 2, "one for the labels of all targets, one for those of a runner manager");
+    for list in lists {
+        let (_, list) = list.split_once('[').unwrap();
+        let (list, _) = list.split_once(']').unwrap();
+        let refused: BTreeSet<&str> = list.split('"').skip(1).step_by(2).collect();
+        assert_eq!(refused, labels);
+    }
 }
 
 #[test]

@@ -138,3 +138,29 @@ run "thresholds_that_contradict_the_alerts_are_refused" {
 
   expect_failures = [var.drain_stalled_after, var.drain_long_after]
 }
+
+run "labels_of_the_metrics_are_refused" {
+  command = plan
+
+  variables {
+    labels = { state = "production" }
+    runner_managers = {
+      blue-v1 = { instance_name = "runner-manager-1", address = "10.0.0.7", labels = { instance = "other" } }
+    }
+  }
+
+  expect_failures = [var.labels, var.runner_managers]
+}
+
+run "invalid_names_of_labels_are_refused" {
+  command = plan
+
+  variables {
+    labels = { "deployment-version" = "v1" }
+    runner_managers = {
+      blue-v1 = { instance_name = "runner-manager-1", address = "10.0.0.7", labels = { "1st" = "yes" } }
+    }
+  }
+
+  expect_failures = [var.labels, var.runner_managers]
+}
