@@ -9,6 +9,7 @@ pub mod lab_provider;
 pub mod link;
 pub mod poll;
 pub mod program;
+pub mod programs;
 pub mod prometheus;
 pub mod provider_client;
 pub mod rollout;

@@ -1,11 +1,14 @@
-//! `cargo xtask bench`. See `grit_tests::bench`.
+//! `cargo xtask bench`. See `grit_tests::bench`. It also contains the stand-ins: see `grit_tests::programs`.
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a program for people")]
 
 use std::{path::PathBuf, process::ExitCode};
 
 use clap::Parser;
-use grit_tests::bench::{self, Settings, record::Record};
+use grit_tests::{
+    bench::{self, Settings, record::Record},
+    programs,
+};
 
 /// Measures the project against its budgets.
 #[derive(Debug, Parser)]
@@ -28,6 +31,9 @@ struct Bench {
 }
 
 fn main() -> ExitCode {
+    if let Some(ended) = programs::by_file_name() {
+        return ended;
+    }
     let arguments = Bench::parse();
     if arguments.crowd {
         return ended(bench::crowd::main());

@@ -1,18 +1,7 @@
-//! `runner-stand-in run --config FILE`: behaves as `gitlab-runner run` does. See `grit_tests::lab::runner`.
+//! `runner-stand-in`: see `grit_tests::programs::runner_stand_in`.
 
-use clap::Parser;
-use grit_tests::lab::runner;
+use std::process::ExitCode;
 
-#[derive(Debug, Parser)]
-#[command(name = "runner-stand-in", version = "stand-in")]
-enum Command {
-    Run(runner::Options),
-}
-
-#[tokio::main(flavor = "current_thread")]
-async fn main() {
-    let Command::Run(options) = Command::parse();
-    let code = runner::run(options).await;
-    // Not by returning: that would wait for blocked file reads.
-    std::process::exit(code);
+fn main() -> ExitCode {
+    grit_tests::programs::runner_stand_in::main()
 }
