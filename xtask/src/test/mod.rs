@@ -63,10 +63,8 @@ pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
         steps.step("fmt", || execute(&mut cargo(&["fmt", "--all", "--check"])))?;
         steps.step("terraform fmt", terraform_fmt)?;
         steps.step("clippy", || {
-            // With the functions for the crate in tests/fuzz/, which no other step builds.
-            let features = ["--features", "terraform-provider-grit/fuzzing"];
             let mut command = cargo(&["clippy", "--workspace", "--all-targets"]);
-            execute(command.args(features).args(["--", "-D", "warnings"]))
+            execute(command.args(FEATURES).args(["--", "-D", "warnings"]))
         })?;
     }
     // All targets together: a separate build of the programs would compile much of the workspace twice.
@@ -98,6 +96,9 @@ pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// The functions for the crate in tests/fuzz/, which is not a part of the workspace.
+const FEATURES: [&str; 2] = ["--features", "terraform-provider-grit/fuzzing"];
+
 fn more_steps(steps: &mut Steps, options: &Options) -> anyhow::Result<()> {
     if options.nightly {
         // There are few, and each starts a compiler.
@@ -107,6 +108,9 @@ fn more_steps(steps: &mut Steps, options: &Options) -> anyhow::Result<()> {
     // For developers: no crate is published as a library, so the docs include private items and can link to them.
     steps.step("doc", || {
         let mut command = cargo(&["doc", "--workspace", "--no-deps", "--document-private-items"]);
+        // With the features of the clippy step, whose work cargo then reuses: examples, of which there are none, select the features of
+        // development dependencies. All programs except grit-wrapper, whose library has the same name.
+        command.args(["--lib", "--examples", "--bin", "[!g]*"]).args(FEATURES);
         execute(command.env("RUSTDOCFLAGS", "-D warnings -A rustdoc::private_intra_doc_links"))
     })
 }
