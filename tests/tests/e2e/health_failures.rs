@@ -7,9 +7,8 @@ use grit_tests::{
     lab::{
         Lab,
         cloud::Instance,
-        event::What,
         host::{Host, HostSpec},
-        queue::{FaultMode, JobId},
+        queue::FaultMode,
     },
     poll, program,
     rollout::PATIENCE,
@@ -236,7 +235,7 @@ fn each_manager_broken_later_is_reported_with_reason() {
     // As by a debugger or a memory pressure daemon: the process exists, and is stopped.
     site.host("suspended").signal_runner(Signal::STOP).unwrap();
     // A direct signal to the runner, with a job: only the runner has this state.
-    let held = hold_a_job_on(&lab, "draining");
+    let held = lab.queue().hold_on("draining", PATIENCE);
     site.host("draining").signal_runner(Signal::QUIT).unwrap();
     // The runner keeps its old configuration, but would fail after its next start.
     let config = site.host("rewritten").folder().join("config.toml");
@@ -271,20 +270,6 @@ fn each_manager_broken_later_is_reported_with_reason() {
     assert_eq!(host.runner_pid(), runner, "it was adopted");
     site.host("suspended").signal_runner(Signal::CONT).unwrap();
     lab.queue().release(&held);
-}
-
-/// Submits jobs until the runner of this host has one.
-fn hold_a_job_on(lab: &Lab, name: &str) -> Vec<JobId> {
-    let mut held = Vec::new();
-    poll::until("a job runs on it", PATIENCE, || {
-        held.extend(lab.queue().submit_held(1));
-        let started = |event: &grit_tests::lab::event::Event| {
-            event.subject == name && matches!(event.what, What::JobStarted { .. })
-        };
-        std::thread::sleep(Duration::from_millis(100));
-        lab.events().find(started).map(drop).ok_or("none")
-    });
-    held
 }
 
 /// The fault begins before the runner's start. Each manager has its own GitLab.

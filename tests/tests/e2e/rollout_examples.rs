@@ -11,7 +11,7 @@ use grit_tests::{
         checks::violations,
         event::{Event, What},
         host::{HostSpec, ssh},
-        queue::{JobState, Load},
+        queue::Load,
     },
     lab_provider::instance::CLOUD,
     poll,
@@ -75,18 +75,9 @@ impl Example {
 
     /// Starts a job on this host that ends when its runner drains.
     fn hold_until_drain(&self, host: &str) -> JoinHandle<()> {
+        // Another job could run on a manager that drains before this one.
+        let held = self.lab.queue().hold_on(host, PATIENCE);
         let (queue, events, host) = (self.lab.queue().clone(), self.lab.events().clone(), host.to_owned());
-        let runs_there =
-            |job: &u64| matches!(queue.job(*job), Some(JobState::Running { on }) if on.system_id == host);
-        let mut jobs = Vec::new();
-        poll::until("a job runs on it", PATIENCE, || {
-            jobs.extend(queue.submit_held(1));
-            queue.wait_until_none_is_queued(PATIENCE);
-            if jobs.iter().any(runs_there) { Ok(()) } else { Err(queue.tally()) }
-        });
-        let (held, others): (Vec<_>, Vec<_>) = jobs.into_iter().partition(runs_there);
-        // They could run on a manager that drains before this one.
-        queue.release(&others);
         std::thread::spawn(move || {
             let drains = |event: &Event| event.subject == host && is_signal(event, "SIGQUIT");
             events.wait_for(&format!("{host} drains"), DRAIN_LIMIT, drains);

@@ -118,6 +118,21 @@ impl Queue {
         self.add(count, Lasts::UntilReleased)
     }
 
+    /// Adds jobs until the runner of this host has one that runs until [`Queue::release`] lets it end. The others end. Panics after the limit.
+    #[track_caller]
+    pub fn hold_on(&self, system_id: &str, limit: Duration) -> Vec<JobId> {
+        let runs_there = |job: &JobId| matches!(self.job(*job), Some(JobState::Running { on }) if on.system_id == system_id);
+        let mut jobs = Vec::new();
+        poll::until(&format!("{system_id} has a job"), limit, || {
+            jobs.extend(self.submit_held(1));
+            self.wait_until_none_is_queued(limit);
+            if jobs.iter().any(runs_there) { Ok(()) } else { Err(self.tally()) }
+        });
+        let (held, others): (Vec<_>, Vec<_>) = jobs.into_iter().partition(runs_there);
+        self.release(&others);
+        held
+    }
+
     /// Lets jobs of [`Queue::submit_held`] end.
     pub fn release(&self, jobs: &[JobId]) {
         let mut books = self.shared.books();
