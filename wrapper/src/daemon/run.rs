@@ -18,10 +18,10 @@ use super::{
     callback::CallbackSender,
     control::Control,
     counters::Counters,
-    grpc::{self, Authorizer, Services, Upstream, WrapperV1},
+    grpc::{self, Authorizer, ServeError, Services, Upstream, WrapperV1},
     health::{Health, Level, Prober},
     http::{self, HttpServer},
-    listen::{self, InheritedSockets, ListenError, Listener, PassedError, Rules},
+    listen::{self, Address, InheritedSockets, ListenError, Listener, PassedError, Rules, Source},
     settings::Settings,
     signals::Signals,
     systemd::Notifier,
@@ -87,7 +87,7 @@ impl RunError {
 
 /// Runs the wrapper until it shuts down, and returns its exit code, which depends on the end of the runner.
 /// After an error nothing was started, except after [`RunError::Task`]. While a runner is adopted, the wrapper also runs without an
-/// executable command or its HTTP address: the runner must not be without supervision.
+/// executable command, its HTTP address or a TCP address of gRPC: the runner must not be without supervision.
 pub fn run(settings: &Settings) -> Result<ExitCode, RunError> {
     // The sockets of systemd have fixed descriptors, so that this comes before any other file is opened.
     let passed = InheritedSockets::from_env()?;
@@ -112,12 +112,22 @@ async fn supervise(settings: &Settings, mut passed: InheritedSockets) -> Result<
     }
     let signals = Signals::new().map_err(RunError::Prepare)?;
     let notifier = Notifier::from_env().map_err(RunError::Prepare)?;
-    let mut listeners = Vec::new();
+    let (mut listeners, mut unopened) = (Vec::new(), Vec::new());
     for address in &settings.grpc_listen {
-        let opened = listen::open(address, &settings.grpc_rules, &mut passed).await;
-        for listener in opened.map_err(|source| RunError::Listen { flag: "--grpc-listen", source })? {
-            info!({ key::ADDRESS } = %address, { key::BOUND } = %listener, "gRPC server listening");
-            listeners.push(listener);
+        match listen::open(address, &settings.grpc_rules, &mut passed).await {
+            Ok(opened) => {
+                for listener in opened {
+                    info!({ key::ADDRESS } = %address, { key::BOUND } = %listener, "gRPC server listening");
+                    listeners.push(listener);
+                }
+            }
+            Err(source) => match address {
+                // A wrapper that adopts a runner can do without it. Whether it does is in the state file, which can be beside a unix socket.
+                Source::Address(tcp @ Address::Tcp(_)) => unopened.push((tcp, source)),
+                Source::Address(Address::Unix(_)) | Source::InheritedSockets(_) => {
+                    return Err(RunError::Listen { flag: GRPC_LISTEN, source });
+                }
+            },
         }
     }
     // Sockets that are not used are closed, so that the runner does not inherit them.
@@ -144,6 +154,9 @@ async fn supervise(settings: &Settings, mut passed: InheritedSockets) -> Result<
         }
     }
     let is_adopted = supervisor.now().state.child().is_some();
+    if let Some((_, source)) = unopened.pop_if(|_| !is_adopted) {
+        return Err(RunError::Listen { flag: GRPC_LISTEN, source });
+    }
     let program = if is_adopted { None } else { Some(command.program().await?) };
     let http_listener = match http_listener {
         Some(Err(error)) if is_adopted => {
@@ -191,6 +204,16 @@ async fn supervise(settings: &Settings, mut passed: InheritedSockets) -> Result<
     let upstream = Upstream::new(control.clone(), authorizer.clone());
     let services = Services { upstream, v1: Some(WrapperV1::new(control, authorizer)), counters };
     let stop_serving = CancellationToken::new();
+    let servers = unopened.len() + 1;
+    for (address, error) in unopened {
+        error!(
+            { key::ADDRESS } = %address,
+            { key::ERROR } = format!("{:#}", anyhow::Error::new(error)),
+            "the adopted runner is supervised without this gRPC address; trying again"
+        );
+        let (address, rules) = (address.clone(), settings.grpc_rules.clone());
+        tasks.spawn_fallible(GRPC, serve_grpc_late(address, rules, services.clone(), stop_serving.clone()));
+    }
     tasks.spawn_fallible(GRPC, grpc::serve(listeners, services, stop_serving.clone()));
     let outcome = outcome(supervision, &mut tasks).await?;
 
@@ -205,8 +228,10 @@ async fn supervise(settings: &Settings, mut passed: InheritedSockets) -> Result<
         }
     };
     stop_serving.cancel();
-    if let Err(error) = tasks.end_of(GRPC).await {
-        error!({ key::ERROR } = %error, "gRPC server failed");
+    for _ in 0..servers {
+        if let Err(error) = tasks.end_of(GRPC).await {
+            error!({ key::ERROR } = %error, "gRPC server failed");
+        }
     }
     info!({ key::EXIT_CODE } = exit_code(&end), { key::REASON } = end.failure(), "wrapper exiting");
     Ok(exit_code(&end))
@@ -260,11 +285,13 @@ async fn check_command(command: &CommandLine, program: Option<PathBuf>, supervis
 /// How long the first start waits for the check of the command.
 const CHECK_LIMIT: Duration = Duration::from_secs(1);
 
-/// Delay before an HTTP address that could not be opened is tried again.
-const HTTP_RETRY_DELAY: Duration = Duration::from_secs(5);
+/// Delay before an address that could not be opened is tried again.
+const LISTEN_RETRY_DELAY: Duration = Duration::from_secs(5);
 
 /// How long clients wait for the first start.
 const BOOT_LIMIT: Duration = Duration::from_secs(1);
+
+const GRPC_LISTEN: &str = "--grpc-listen";
 
 /// The names of the tasks.
 const SUPERVISOR: &str = "supervisor";
@@ -285,6 +312,23 @@ async fn outcome(supervision: JoinHandle<Outcome>, tasks: &mut Tasks) -> Result<
     }
 }
 
+/// Serves gRPC on an address as soon as it can be opened, until `stop` is cancelled.
+async fn serve_grpc_late(
+    address: Address,
+    rules: Rules,
+    services: Services,
+    stop: CancellationToken,
+) -> Result<(), ServeError> {
+    while stop.run_until_cancelled(sleep(LISTEN_RETRY_DELAY)).await.is_some() {
+        // The error was logged before.
+        if let Ok(listener) = listen::bind(&address, &rules).await {
+            info!({ key::ADDRESS } = %address, { key::BOUND } = %listener, "gRPC server listening");
+            return grpc::serve(vec![listener], services, stop).await;
+        }
+    }
+    Ok(())
+}
+
 /// Serves HTTP; without a listener, opens it as soon as possible. Never returns.
 async fn serve_http(server: HttpServer, listener: Option<TcpListener>) {
     let mut listener = listener;
@@ -292,7 +336,7 @@ async fn serve_http(server: HttpServer, listener: Option<TcpListener>) {
         if let Some(listener) = listener {
             return server.serve(listener).await;
         }
-        sleep(HTTP_RETRY_DELAY).await;
+        sleep(LISTEN_RETRY_DELAY).await;
         // The error was logged before.
         listener = bind_http(&server.settings).await.ok();
     }

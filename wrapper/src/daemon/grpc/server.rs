@@ -66,6 +66,10 @@ pub async fn serve(
     services: Services,
     stop: CancellationToken,
 ) -> Result<(), ServeError> {
+    if listeners.is_empty() {
+        stop.cancelled().await;
+        return Ok(());
+    }
     // Their paths are removed when the server has ended.
     let mut sockets = Vec::new();
     let listeners = listeners.into_iter().filter_map(|listener| match listener {
