@@ -32,7 +32,7 @@ pub(super) fn run(settings: &Settings) -> anyhow::Result<Vec<Row>> {
 /// From exec to the first response, compared with a process that exits immediately.
 fn starts(settings: Settings, runtime: &Runtime) -> anyhow::Result<Vec<Row>> {
     let (mut answers, mut nothing) = (Vec::new(), Vec::new());
-    for round in 0..=settings.samples(30) {
+    for round in 0..=settings.samples(20) {
         let folder = tempfile::tempdir().context("make a folder")?;
         let start = Instant::now();
         let wrapper = Wrapper::spawn(folder.path(), &[], &["sleep", "infinity"])?;
