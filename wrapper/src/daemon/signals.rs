@@ -7,8 +7,8 @@
 //! | SIGHUP | forward to the runner | forward to the runner |
 //! | SIGUSR1 | exit immediately and keep the runner running, for the next wrapper | |
 //!
-//! A signal within [`DUPLICATE_WINDOW`] after the first one does not count as repeated: service managers and shells sometimes send the same signal
-//! twice.
+//! SIGTERM and SIGINT are repeated only after one of these two. A signal within [`DUPLICATE_WINDOW`] after the first one does not count as repeated:
+//! service managers and shells sometimes send the same signal twice.
 
 use std::{io, sync::Arc, time::Duration};
 
@@ -51,7 +51,7 @@ impl Signals {
 
     /// Converts signals into requests; never returns. A drain started by a signal becomes forceful after `drain_timeout`.
     pub(crate) async fn forward(mut self, supervisor: Handle, drain_timeout: Option<Duration>) {
-        let mut state = SignalState { supervisor, drain_timeout, asked: None };
+        let mut state = SignalState::new(supervisor, drain_timeout);
         loop {
             let (name, escalates) = tokio::select! {
                 _ = self.terminate.recv() => ("SIGTERM", true),
@@ -81,17 +81,22 @@ impl Signals {
 struct SignalState {
     supervisor: Handle,
     drain_timeout: Option<Duration>,
-    /// Time of the first signal that had an effect.
-    asked: Option<Instant>,
+    /// A signal has started a drain.
+    is_draining: bool,
+    /// When the first SIGTERM or SIGINT of this drain had been answered.
+    terminated: Option<Instant>,
 }
 
 impl SignalState {
+    fn new(supervisor: Handle, drain_timeout: Option<Duration>) -> Self {
+        Self { supervisor, drain_timeout, is_draining: false, terminated: None }
+    }
+
     async fn received(&mut self, name: &'static str, escalates: bool) {
-        let now = Instant::now();
-        match self.asked {
-            None => {
+        match self.terminated {
+            _ if !self.is_draining => {
                 info!({ key::SIGNAL } = name, "signal received: draining the runner, then exiting");
-                let deadline = self.drain_timeout.map(|limit| now + limit);
+                let deadline = self.drain_timeout.map(|limit| Instant::now() + limit);
                 let stop = Stop {
                     deadline,
                     reason: Arc::from(name),
@@ -100,18 +105,20 @@ impl SignalState {
                 };
                 let result = accepted(|| self.supervisor.leave(stop.clone())).await;
                 // Only a drain that was started can become forceful by the next signal.
-                if report(name, "drain", Some(&stop), result) {
-                    self.asked = Some(now);
-                }
+                self.is_draining = report(name, "drain", Some(&stop), result);
             }
-            Some(first) if escalates && now >= first + DUPLICATE_WINDOW => {
+            Some(first) if escalates && Instant::now() >= first + DUPLICATE_WINDOW => {
                 info!({ key::SIGNAL } = name, "signal received again: stopping the runner forcefully");
                 let stop =
                     Stop { requested_by: Arc::from(name), ..Stop::new(StopId::Signal, Mode::Forceful) };
                 let result = accepted(|| self.supervisor.stop(stop.clone())).await;
                 report(name, "drain", Some(&stop), result);
             }
-            Some(_) => info!({ key::SIGNAL } = name, "signal received again: drain already in progress"),
+            _ => info!({ key::SIGNAL } = name, "signal received again: drain already in progress"),
+        }
+        // Not before the answer, which may take longer than the window: a signal that came meanwhile is the same request.
+        if escalates && self.is_draining {
+            self.terminated.get_or_insert_with(Instant::now);
         }
     }
 }
@@ -173,7 +180,8 @@ mod tests {
     async fn signal_to_busy_supervisor_is_kept_and_stays_graceful() {
         let command = CommandLine::new(vec!["true".into()], Some("/usr/bin:/bin".into())).unwrap();
         let (task, supervisor) = Task::new(Policy::default(), Spawner::new(command), NoCallbacks);
-        let mut state = SignalState { supervisor: supervisor.clone(), drain_timeout: None, asked: None };
+        let mut state = SignalState::new(supervisor.clone(), None);
+        let began = Instant::now();
         let mut waiting = Vec::new();
         // Fills the queue.
         loop {
@@ -193,7 +201,8 @@ mod tests {
         ended.await.unwrap();
         let now = supervisor.now();
         assert_eq!(now.state.stop().map(|stop| stop.mode), Some(Mode::Graceful));
-        assert!(now.leaving && state.asked.is_some());
+        // A second signal that came while the supervisor was busy does not count as repeated.
+        assert!(now.leaving && state.terminated >= Some(began + 2 * DUPLICATE_WINDOW));
     }
 
     #[tokio::test]
@@ -201,8 +210,8 @@ mod tests {
         let command = CommandLine::new(vec!["true".into()], Some("/usr/bin:/bin".into())).unwrap();
         let (task, supervisor) = Task::new(Policy::default(), Spawner::new(command), NoCallbacks);
         drop(task);
-        let mut state = SignalState { supervisor, drain_timeout: None, asked: None };
+        let mut state = SignalState::new(supervisor, None);
         state.received("SIGTERM", true).await;
-        assert_eq!(state.asked, None);
+        assert!(!state.is_draining && state.terminated.is_none());
     }
 }
