@@ -1,7 +1,8 @@
 //! The task that probes the runner.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
+use futures::FutureExt;
 use hyper::StatusCode;
 use tokio::{
     sync::{Mutex, watch},
@@ -144,7 +145,7 @@ impl Prober {
                     Ok(_) => continue,
                     Err(_) => return,
                 },
-                health = self.probe(&now, &mut memory) => health,
+                health = self.probe_without_panic(&now, &mut memory) => health,
             };
             let before = published.send_replace(health.clone());
             if before.level != health.level {
@@ -160,6 +161,14 @@ impl Prober {
                 () = pause(&now, &health, self.settings.interval) => {}
             }
         }
+    }
+
+    /// A panic must not end the wrapper: the lookup of a name panics if the kernel refuses another thread, because a job has used all.
+    async fn probe_without_panic(&self, supervision: &Supervision, memory: &mut Memory) -> Health {
+        AssertUnwindSafe(self.probe(supervision, memory)).catch_unwind().await.unwrap_or_else(|_| {
+            let child = supervision.state.child();
+            Health { child, reasons: vec!["the probe panicked".to_owned()], ..Health::default() }
+        })
     }
 
     async fn probe(&self, supervision: &Supervision, memory: &mut Memory) -> Health {
