@@ -6,6 +6,7 @@ use super::{
     callback::Callback,
     end::End,
     event::{Answer, Context, Effect, Refusal},
+    policy::Policy,
     process::Signal,
     state::{ChildInfo, Phase, State},
     statistics::{Counted, EndedStop},
@@ -39,9 +40,13 @@ pub(super) fn request_stop(state: State, request: Stop, context: &mut Context<'_
             // The runner has exited, so that its callbacks are due now.
             let fresh =
                 || Stop { callbacks: Vec::new(), outcome: Some(StopOutcome::NoRunner), ..request.clone() };
+            let is_first = stop.is_none();
             let mut known = stop.unwrap_or_else(fresh);
             match add_callbacks(&mut known, &request) {
                 Ok(new) => {
+                    if is_first {
+                        context.add(Effect::Count(Counted::Stop(EndedStop::new(&known, context.now))));
+                    }
                     context.effects.extend(new.into_iter().map(Effect::Callback));
                     (State::Exited { end, stop: Some(known) }, Ok(Answer::Already))
                 }
@@ -124,6 +129,19 @@ pub(super) fn terminate(child: ChildInfo, stop: Stop, context: &mut Context<'_>)
     context.add(Effect::Signal(Signal::Terminate));
     let until = context.now + context.policy.termination_timeout;
     State::Stopping { child, stop, phase: Phase::Terminating { until } }
+}
+
+impl State {
+    /// A signal was sent. The time until the next one counts from now: before it, a slow disk may have delayed the state file for seconds.
+    pub(super) fn signalled(&mut self, signal: Signal, now: Instant, policy: &Policy) {
+        match (self, signal) {
+            (Self::Stopping { phase: Phase::Draining { since }, .. }, Signal::Drain) => *since = now,
+            (Self::Stopping { phase: Phase::Terminating { until }, .. }, Signal::Terminate) => {
+                *until = now + policy.termination_timeout;
+            }
+            _ => {}
+        }
+    }
 }
 
 /// Sends the signal that is held back, if the child can take it now.

@@ -266,7 +266,8 @@ impl<C: Callbacks> Task<C> {
         }
     }
 
-    /// One transition. Its effects come before its state is published: a reader of `Draining` can rely on the signal.
+    /// One transition. Its effects come before its state is published: a reader of `Draining` can rely on the signal. Only a start is published
+    /// before.
     async fn handle(&mut self, event: Event) -> Handled {
         let is_exit = matches!(event, Event::Exited(_));
         match &event {
@@ -288,6 +289,10 @@ impl<C: Callbacks> Task<C> {
         // The state is written before the effects, so that the next wrapper learns of every effect.
         self.save_state().await;
         let leaves = effects.contains(&Effect::Leave);
+        // A start can take long. Meanwhile the state before it must not be read: a drained runner, for example.
+        if effects.contains(&Effect::Spawn) {
+            self.publish();
+        }
         // Spawn, Signal and ReadLog can lead to an event. Only after an exit does a transition have two of them, and a refused signal no longer matters.
         let mut follow_up = None;
         for effect in effects {
@@ -316,6 +321,7 @@ impl<C: Callbacks> Task<C> {
                     Ok(()) if self.supervision.state.child().is_none() => {}
                     Ok(()) => {
                         info!({ key::SIGNAL } = %signal, { key::PID } = pid, "signal sent to the runner");
+                        self.supervision.state.signalled(signal, Instant::now(), &self.policy);
                     }
                     Err(error) => {
                         error!(

@@ -36,6 +36,24 @@ async fn child_exit_is_seen_without_handles() {
     assert!(matches!(outcome, Outcome::Ended(End::Exited { exit: Exit::Code(7), .. })), "{outcome:?}");
 }
 
+/// A client that asks during a slow start must not read that a drained runner is stopped.
+#[tokio::test]
+async fn start_is_published_before_the_child_runs() {
+    let policy = Policy { start_grace: Duration::ZERO, ..Policy::default() };
+    let (task, supervisor) = Task::new(policy, shell("exit 0"), NoCallbacks);
+    let mut watch = supervisor.watch();
+    let supervision = tokio::spawn(task.run());
+    // The value is locked until it is dropped.
+    let starting =
+        async { watch.wait_for(|now| matches!(now.state, State::Starting { .. })).await.map(drop) };
+    let (starting, booted) =
+        timeout(LONG, async { tokio::join!(starting, supervisor.boot()) }).await.unwrap();
+    starting.unwrap();
+    booted.unwrap();
+    supervisor.leave(Stop::new("test", Mode::Graceful)).await.unwrap();
+    timeout(LONG, supervision).await.unwrap().unwrap();
+}
+
 /// A process of another service, whose file server is dead.
 #[tokio::test]
 async fn unresponsive_process_does_not_delay_sigkill() {

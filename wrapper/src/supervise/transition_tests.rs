@@ -8,7 +8,7 @@ use super::{
     end::End,
     event::{Answer, Effect, Event, Refusal},
     policy::Policy,
-    process::Exit,
+    process::{Exit, Signal},
     state::{ChildInfo, LastLines, Phase, State, Supervision},
     statistics::{Counted, ExitReason},
     stop::{Mode, Stop, StopId, StopOutcome},
@@ -321,8 +321,12 @@ fn each_exit_and_each_drain_is_counted_once() {
             vec![ExitReason::SpawnFailed],
             vec![(Mode::Graceful, Some(NoRunner))],
         ),
-        // A stop after the end drains nothing.
-        (after_boot(vec![exit(Exit::Code(0)), stop()]), vec![ExitReason::Success], vec![]),
+        // It drains nothing, and is recorded once.
+        (
+            after_boot(vec![exit(Exit::Code(0)), stop(), stop()]),
+            vec![ExitReason::Success],
+            vec![(Mode::Graceful, Some(NoRunner))],
+        ),
         (
             after_boot(vec![stop(), exit(Exit::Unknown)]),
             vec![ExitReason::Unknown],
@@ -351,6 +355,25 @@ fn each_exit_and_each_drain_is_counted_once() {
         }
         assert_eq!((exited, drained), (exits, drains), "{events:?}");
     }
+}
+
+/// A slow disk delays the state file, which is written before the signal.
+#[test]
+fn time_after_signal_counts_from_its_sending() {
+    let (now, policy) = (Instant::now(), Policy::default());
+    let mut draining = interrupted("draining", now);
+    let sent = now + 3 * SECOND;
+    draining.state.signalled(Signal::Drain, sent, &policy);
+    let forced = draining.with(Event::Stop(forceful()), sent, &policy).next;
+    let State::Stopping { phase: Phase::Spacing { until }, .. } = forced.state else { panic!("{forced:?}") };
+    assert_eq!(until, sent + policy.signal_spacing);
+    let mut terminating = forced.with(Event::Tick, until, &policy).next;
+    let sent = until + 3 * SECOND;
+    terminating.state.signalled(Signal::Terminate, sent, &policy);
+    let State::Stopping { phase: Phase::Terminating { until: kill }, .. } = terminating.state else {
+        panic!("{terminating:?}")
+    };
+    assert_eq!(kill, sent + policy.termination_timeout);
 }
 
 #[test]
