@@ -47,12 +47,16 @@ impl Example {
         Self { workspace, lab, variables }
     }
 
-    /// Sets variables, and applies.
-    fn apply(&mut self, variables: Json) -> Run {
+    fn set(&mut self, variables: Json) {
         let Json::Object(variables) = variables else { panic!("variables: {variables}") };
         self.variables.extend(variables);
         let text = Json::from(self.variables.clone()).to_string();
         self.workspace.write("terraform.tfvars.json", &text).unwrap();
+    }
+
+    /// Sets variables, and applies.
+    fn apply(&mut self, variables: Json) -> Run {
+        self.set(variables);
         apply::run(self.lab.events(), &self.workspace, &["apply", "-json", "-auto-approve"]).unwrap()
     }
 
@@ -63,9 +67,18 @@ impl Example {
 
     /// Asserts a correct rollout since this event.
     #[track_caller]
-    fn assert_rolled(&self, from: usize, old: &[&str], new: &[&str]) {
-        let found = violations(&self.lab.events().all(), from, old, new);
+    fn assert_rolled(&self, from: usize, old: &[impl AsRef<str>], new: &[impl AsRef<str>]) {
+        let (old, new): (Vec<_>, Vec<_>) =
+            (old.iter().map(AsRef::as_ref).collect(), new.iter().map(AsRef::as_ref).collect());
+        let found = violations(&self.lab.events().all(), from, &old, &new);
         assert!(found.is_empty(), "{found:#?} in\n{}", self.lab.events());
+    }
+
+    /// Starts a job that does not end, and returns the number of events so far.
+    fn start_held_job(&self) -> usize {
+        self.lab.queue().submit_held(1);
+        self.lab.queue().wait_until_none_is_queued(PATIENCE);
+        self.now()
     }
 
     /// Keeps this number of jobs open.
@@ -289,17 +302,13 @@ fn shards_example_rolls_one_shard_then_all() {
 
     let from = example.now();
     example.apply(shards(["v2", "v1", "v1"])).succeeded();
-    let (old, new) = (names("linux", "v1"), names("linux", "v2"));
-    let text = |names: &[String]| names.iter().map(String::as_str).collect::<Vec<_>>().join(" ");
-    let (old, new) = (text(&old), text(&new));
-    example.assert_rolled(from, &old.split(' ').collect::<Vec<_>>(), &new.split(' ').collect::<Vec<_>>());
+    example.assert_rolled(from, &names("linux", "v1"), &names("linux", "v2"));
     assert_eq!(example.signalled(from, "SIGQUIT").len(), 4);
 
     let from = example.now();
     example.apply(shards(["v2", "v2", "v2"])).succeeded();
-    let all = |version: &str| text(&[names("arm", version), names("gpu", version)].concat());
-    let (old, new) = (all("v1"), all("v2"));
-    example.assert_rolled(from, &old.split(' ').collect::<Vec<_>>(), &new.split(' ').collect::<Vec<_>>());
+    let others = |version: &str| [names("arm", version), names("gpu", version)].concat();
+    example.assert_rolled(from, &others("v1"), &others("v2"));
     assert_eq!(example.hosts().len(), 12);
     example.assert_no_job_lost(load, held);
 }

@@ -17,11 +17,12 @@ fn assert_refused(name: &str, valid: Json, empty: Json, message: &str) {
     assert_eq!(example.hosts(), hosts);
 }
 
-#[test]
-fn versions_as_keys_example_refuses_an_empty_version() {
+/// An example with the variables `versions` and `active_versions`.
+#[track_caller]
+fn assert_empty_version_refused(name: &str) {
     let versions = json!({ "v1": { "blue": manager("19.2.1") }, "v2": {} });
     assert_refused(
-        "versions-as-keys",
+        name,
         json!({ "versions": versions, "active_versions": ["v1"] }),
         json!({ "active_versions": ["v2"] }),
         "Each version of active_versions must have a manager in versions",
@@ -29,14 +30,13 @@ fn versions_as_keys_example_refuses_an_empty_version() {
 }
 
 #[test]
+fn versions_as_keys_example_refuses_an_empty_version() {
+    assert_empty_version_refused("versions-as-keys");
+}
+
+#[test]
 fn module_per_version_example_refuses_an_empty_version() {
-    let versions = json!({ "v1": { "blue": manager("19.2.1") }, "v2": {} });
-    assert_refused(
-        "module-per-version",
-        json!({ "versions": versions, "active_versions": ["v1"] }),
-        json!({ "active_versions": ["v2"] }),
-        "Each version of active_versions must have a manager in versions",
-    );
+    assert_empty_version_refused("module-per-version");
 }
 
 #[test]

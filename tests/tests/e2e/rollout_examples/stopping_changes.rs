@@ -3,17 +3,17 @@
 
 use std::fs;
 
-use grit_tests::{lab::apply, lab_provider::instance::CLOUD, rollout::PATIENCE};
+use grit_tests::{lab::apply, lab_provider::instance::CLOUD};
 use serde_json::{Value as Json, json};
 
 use super::{Example, manager};
 
 /// Applies the example with `variables(manager)`, then with another type, then with other user data. `managers` are the names of the instances.
 #[track_caller]
-fn assert_drained_for_changes(name: &str, managers: &[&str], variables: impl Fn(Json) -> Json) {
+fn assert_drained_for_changes(name: &str, managers: &[&str], variables: impl Fn(&Json) -> Json) {
     let mut example = Example::start(name);
     let mut manager = manager("19.2.1");
-    example.apply(variables(manager.clone())).succeeded();
+    example.apply(variables(&manager)).succeeded();
     let held = example.hold_until_drain(managers[0]);
     let load = example.load(8);
     let mut old: Vec<String> = managers.iter().map(|name| (*name).to_owned()).collect();
@@ -22,16 +22,10 @@ fn assert_drained_for_changes(name: &str, managers: &[&str], variables: impl Fn(
     {
         let from = example.now();
         manager[attribute] = json!(value);
-        example.apply(variables(manager.clone())).succeeded();
+        example.apply(variables(&manager)).succeeded();
         // The cloud appends a number to a name that was used before.
         let new: Vec<String> = managers.iter().map(|name| format!("{name}.{}", generation + 2)).collect();
-        let names = |list: &[String]| list.iter().map(String::as_str).collect::<Vec<_>>().join(" ");
-        let (before, after) = (names(&old), names(&new));
-        example.assert_rolled(
-            from,
-            &before.split(' ').collect::<Vec<_>>(),
-            &after.split(' ').collect::<Vec<_>>(),
-        );
+        example.assert_rolled(from, &old, &new);
         assert_eq!(example.hosts(), new, "{attribute}");
         assert_eq!(example.workspace.plan().unwrap().succeeded().planned(), [""; 0], "{attribute}");
         old = new;
@@ -39,22 +33,19 @@ fn assert_drained_for_changes(name: &str, managers: &[&str], variables: impl Fn(
     example.assert_no_job_lost(load, held);
 }
 
+/// The variables of a single version with two equal managers.
+fn one_version(manager: &Json) -> Json {
+    json!({ "versions": { "v1": { "blue": manager, "green": manager } }, "active_versions": ["v1"] })
+}
+
 #[test]
 fn versions_as_keys_example_drains_before_a_type_change() {
-    assert_drained_for_changes(
-        "versions-as-keys",
-        &["blue-v1", "green-v1"],
-        |manager| json!({ "versions": { "v1": { "blue": manager, "green": manager } }, "active_versions": ["v1"] }),
-    );
+    assert_drained_for_changes("versions-as-keys", &["blue-v1", "green-v1"], one_version);
 }
 
 #[test]
 fn module_per_version_example_drains_before_a_type_change() {
-    assert_drained_for_changes(
-        "module-per-version",
-        &["blue-v1", "green-v1"],
-        |manager| json!({ "versions": { "v1": { "blue": manager, "green": manager } }, "active_versions": ["v1"] }),
-    );
+    assert_drained_for_changes("module-per-version", &["blue-v1", "green-v1"], one_version);
 }
 
 #[test]
@@ -81,7 +72,8 @@ fn blue_green_example_drains_before_a_type_change() {
 
 #[test]
 fn shards_example_drains_before_a_type_change() {
-    assert_drained_for_changes("shards", &["linux-1-v1", "linux-2-v1"], |mut manager| {
+    assert_drained_for_changes("shards", &["linux-1-v1", "linux-2-v1"], |manager| {
+        let mut manager = manager.clone();
         manager["managers"] = json!(2);
         manager["version"] = json!("v1");
         json!({ "shards": { "linux": manager } })
@@ -97,20 +89,17 @@ fn emergency_stop_example_drains_before_a_type_change() {
     );
 }
 
-/// Version 1 with managers of this type.
+/// The variables of a version whose managers have this type.
 fn typed(instance_type: &str) -> Json {
     let mut manager = manager("19.2.1");
     manager["instance_type"] = json!(instance_type);
-    json!({ "versions": { "v1": { "blue": manager, "green": manager } }, "active_versions": ["v1"] })
+    one_version(&manager)
 }
 
 /// Sets the type, and applies while the cloud creates no instances.
 fn apply_without_capacity(example: &mut Example, instance_type: &str) {
     let endpoint = example.lab.cloud().endpoint().to_owned();
-    let Json::Object(variables) = typed(instance_type) else { panic!("an object") };
-    example.variables.extend(variables);
-    let text = Json::from(example.variables.clone()).to_string();
-    example.workspace.write("terraform.tfvars.json", &text).unwrap();
+    example.set(typed(instance_type));
     example.workspace.set_env(CLOUD, "http://127.0.0.1:1");
     let arguments = ["apply", "-json", "-auto-approve", "-refresh=false"];
     let failed = apply::run(example.lab.events(), &example.workspace, &arguments).unwrap().failed();
@@ -122,13 +111,13 @@ fn apply_without_capacity(example: &mut Example, instance_type: &str) {
     example.workspace.set_env(CLOUD, endpoint);
 }
 
-/// `versions-as-keys`, whose `main.tf` has `instead` in place of the lines that make a change of the type a replacement.
-fn without_replacement(instead: &str) -> Example {
+/// `versions-as-keys` without the lines of `main.tf` that make a change of the type a replacement.
+fn without_replacement() -> Example {
     let example = Example::start("versions-as-keys");
     let main = fs::read_to_string(example.workspace.root().join("main.tf")).unwrap();
     let (before, rest) = main.split_once("  # To change the type,").unwrap();
     let (_, after) = rest.split_once("user_data_replace_on_change = true\n").unwrap();
-    example.workspace.write("main.tf", &format!("{before}{instead}{after}")).unwrap();
+    example.workspace.write("main.tf", &format!("{before}{after}")).unwrap();
     example
 }
 
@@ -143,17 +132,15 @@ fn assert_job_lost(example: &mut Example, from: usize) {
 
 #[test]
 fn type_change_in_place_loses_jobs() {
-    let mut example = without_replacement("");
+    let mut example = without_replacement();
     example.apply(typed("t3.small")).succeeded();
-    example.lab.queue().submit_held(1);
-    example.lab.queue().wait_until_none_is_queued(PATIENCE);
-    let from = example.now();
+    let from = example.start_held_job();
     assert_job_lost(&mut example, from);
 }
 
 #[test]
 fn replace_triggered_by_loses_jobs_after_a_failed_apply() {
-    let mut example = without_replacement("");
+    let mut example = without_replacement();
     let main = fs::read_to_string(example.workspace.root().join("main.tf")).unwrap();
     let triggered = main.replacen(
         "    create_before_destroy = true\n",
@@ -164,9 +151,7 @@ fn replace_triggered_by_loses_jobs_after_a_failed_apply() {
                   lifecycle {\n    create_before_destroy = true\n  }\n}\n";
     example.workspace.write("main.tf", &(triggered + stored)).unwrap();
     example.apply(typed("t3.small")).succeeded();
-    example.lab.queue().submit_held(1);
-    example.lab.queue().wait_until_none_is_queued(PATIENCE);
-    let from = example.now();
+    let from = example.start_held_job();
     apply_without_capacity(&mut example, "t3.large");
     assert_job_lost(&mut example, from);
 }
