@@ -68,8 +68,8 @@ replace_running() {
 # Units that run grit-wrapper, or would at their next start, except grit-wrapper.service.
 users() {
     {
-        processes | while read -r pid; do
-            sed -n 's,.*/\([^/]*\.service\)$,\1,p' "/proc/$pid/cgroup" 2>/dev/null
+        for pid in $(processes); do
+            unit_of "$pid"
         done
         grep -ls "$PROGRAM" /etc/systemd/system/*.service /etc/systemd/system/*.service.d/*.conf |
             sed 's,^/etc/systemd/system/\([^/]*\.service\).*,\1,'
