@@ -38,7 +38,7 @@ pub fn main() -> ExitCode {
     for line in std::io::stdin().lock().lines() {
         match line.as_deref() {
             Ok("start") => start(),
-            Ok(other) => say(&format!("{other:?} is no command")),
+            Ok(other) => say(&format!("{other:?} is not a command")),
             Err(_) => break,
         }
     }

@@ -1,5 +1,5 @@
-//! The stand-in programs. Each has a file in `src/bin/`; the program `bench` contains all of them, because an optimized build of each takes a
-//! minute: it is the one that its first argument, the name of its file, names.
+//! The stand-in programs. Each has a file in `src/bin/`. The program `bench` contains all of them, because an optimized build of each would take a
+//! minute: the name of its file decides which one it is.
 
 pub mod carry;
 pub mod lab_init;
