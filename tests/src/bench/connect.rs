@@ -75,7 +75,7 @@ pub(super) fn run(settings: &Settings) -> anyhow::Result<Vec<Row>> {
 
     let mut samples = WAYS.map(|_| Vec::new());
     // The first round warms the caches.
-    for round in 0..=settings.samples(20) {
+    for round in 0..=settings.samples(15) {
         for ((way, name), samples) in WAYS.iter().zip(&mut samples) {
             let sample = bench.sample(*way).with_context(|| (*name).to_owned())?;
             if round > 0 {

@@ -65,7 +65,7 @@ pub(super) fn run(settings: &Settings) -> anyhow::Result<Vec<Row>> {
         let [target, bastion] = relays;
         let relays = [target?, bastion?];
         let mut samples = WAYS.map(|_| Vec::new());
-        for _ in 0..settings.samples(7) {
+        for _ in 0..settings.samples(5) {
             for ((way, name), samples) in WAYS.iter().zip(&mut samples) {
                 samples.push(bench.sample(*way, &relays).with_context(|| (*name).to_owned())?);
             }

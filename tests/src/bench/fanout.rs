@@ -59,7 +59,7 @@ fn beside_openssh(settings: Settings, site: &Site, count: usize) -> anyhow::Resu
         ..ours.clone()
     };
     let (mut own, mut openssh) = (Vec::new(), Vec::new());
-    for _ in 0..settings.samples(if count < 100 { 9 } else { 3 }) {
+    for _ in 0..settings.samples(if count < 100 { 5 } else { 3 }) {
         own.push(sample(site, &ours)?);
         openssh.push(sample(site, &theirs)?);
     }
