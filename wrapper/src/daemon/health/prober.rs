@@ -340,7 +340,7 @@ async fn pause(now: &Supervision, health: &Health, interval: Duration) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::daemon::health::runner_metrics::Requests;
+    use crate::daemon::health::{runner_config::Source, runner_metrics::Requests};
 
     #[test]
     fn only_fewer_jobs_count_as_progress() {
@@ -377,5 +377,21 @@ mod tests {
         );
         assert_eq!((seen(&[], 0, 5), seen(&[3, 1], 9, 6)), (Some(4), Some(4)), "the page was away");
         assert_eq!(seen(&[4, 1], 9, 7), Some(7));
+    }
+
+    #[test]
+    fn panic_of_a_probe_is_a_health_reason() {
+        // No thread can be created with a stack of this size, so that the lookup of `localhost` panics.
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = runtime.enable_all().thread_stack_size(usize::MAX / 4).build().unwrap();
+        let source = Source { config: "/nonexistent".into(), listen_address: Some("localhost:1".to_owned()) };
+        let settings =
+            Settings { source, min_uptime: Duration::ZERO, min_sections: 1, interval: Settings::INTERVAL };
+        let child = ChildInfo { pid: std::process::id(), started: Instant::now() };
+        let state = State::Running { child, reload: None };
+        let supervision = Supervision { state, ..Supervision::default() };
+        let prober = Prober::new(settings);
+        let health = runtime.block_on(prober.probe_without_panic(&supervision, &mut Memory::default()));
+        assert_eq!((health.child, health.reasons), (Some(child), vec!["the probe panicked".to_owned()]));
     }
 }
