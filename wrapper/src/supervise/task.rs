@@ -16,7 +16,7 @@ use super::{
     handle::{Command, Handle},
     output::LastLines,
     policy::Policy,
-    process::{Child, Identity, Spawner},
+    process::{Child, Exit, Identity, Spawner},
     state::{State, Supervision},
     state_file::{Saved, StateStorage},
     state_writer::{SAVE_LIMIT, StateWriter},
@@ -79,6 +79,8 @@ struct Handled {
 
 /// The next thing to do.
 enum Wake {
+    /// The child has exited.
+    Exited,
     Event(Event),
     Command(Command),
     WriteState,
@@ -148,6 +150,10 @@ impl<C: Callbacks> Task<C> {
         }
         loop {
             let (event, reply) = match self.wait().await {
+                Wake::Exited => match self.exit().await {
+                    Some(exit) => (Event::Exited(exit), None),
+                    None => continue,
+                },
                 Wake::Event(event) => (event, None),
                 Wake::Command(Command::Event(event, reply)) => (event, Some(reply)),
                 Wake::Command(Command::Detach(reply)) => {
@@ -243,16 +249,13 @@ impl<C: Callbacks> Task<C> {
     }
 
     async fn wait(&mut self) -> Wake {
-        // While leftover processes are being killed, the child has exited already.
-        let is_ending = self.child.as_ref().is_some_and(Child::is_ending_leftovers);
-        let due = self.supervision.due().filter(|_| !is_ending);
-        let leftovers = self.supervision.leftovers(&self.policy);
-        let exited = self.child.as_mut().map(|child| child.exited(leftovers));
-        let probe = (self.supervision.holds_signal() && !is_ending).then(|| Instant::now() + PROBE_INTERVAL);
+        let due = self.supervision.due();
+        let exited = self.child.as_ref().map(Child::exited);
+        let probe = self.supervision.holds_signal().then(|| Instant::now() + PROBE_INTERVAL);
         tokio::select! {
             biased;
             // The exit comes first: no request and no timer may act on a child that has exited.
-            exit = or_pending(exited) => Wake::Event(Event::Exited(exit)),
+            () = or_pending(exited) => Wake::Exited,
             () = or_pending(due.map(sleep_until)) => Wake::Event(Event::Tick),
             // After every handle was dropped, there are no more requests. The child is still supervised.
             Some(command) = self.commands.recv() => Wake::Command(command),
@@ -264,6 +267,13 @@ impl<C: Callbacks> Task<C> {
             () = or_pending(self.writer.due().map(sleep_until)) => Wake::WriteState,
             () = self.writer.disturbed() => Wake::CheckStateFile,
         }
+    }
+
+    /// The exit of the child that has exited. Requests and timers wait meanwhile, for seconds, because they could act on a child that no longer exists.
+    async fn exit(&mut self) -> Option<Exit> {
+        let leftovers = self.supervision.leftovers(&self.policy);
+        let child = self.child.as_mut()?;
+        Some(child.exit(leftovers).await)
     }
 
     /// One transition. Its effects come before its state is published: a reader of `Draining` can rely on the signal. Only a start is published

@@ -87,8 +87,6 @@ pub struct Child {
     identity: Identity,
     /// Whether another process reaps it.
     adopted: bool,
-    /// When the exit of an adopted child was first observed without an exit status.
-    ended_at: Option<Instant>,
     leftovers: LeftoverProcesses,
     barrier: Option<Barrier>,
 }
@@ -101,7 +99,7 @@ impl Child {
         barrier: Option<Barrier>,
     ) -> io::Result<Self> {
         let (pid, pidfd) = hold(identity.pid)?;
-        Ok(Self { pid, pidfd, identity, adopted: false, ended_at: None, leftovers, barrier })
+        Ok(Self { pid, pidfd, identity, adopted: false, leftovers, barrier })
     }
 
     /// Adopts a process that the previous wrapper started; `None` if it has exited, even if its PID was reused.
@@ -111,15 +109,7 @@ impl Child {
             Ok((pid, pidfd)) if identity.is_alive()? => {
                 let identity = identity.clone();
                 let leftovers = LeftoverProcesses::of_earlier(identity.clone());
-                Ok(Some(Self {
-                    pid,
-                    pidfd,
-                    identity,
-                    adopted: true,
-                    ended_at: None,
-                    leftovers,
-                    barrier: None,
-                }))
+                Ok(Some(Self { pid, pidfd, identity, adopted: true, leftovers, barrier: None }))
             }
             Ok(_) => Ok(None),
             Err(error) if error.raw_os_error() == Some(Errno::SRCH.raw_os_error()) => Ok(None),
@@ -163,19 +153,26 @@ impl Child {
         self.kill_and_collect();
     }
 
-    /// Waits until the process has exited, without reaping it. Where `leftovers` are killed, also waits until they have exited, for a limited
-    /// time, and reports the others. Cancel safe, and can be repeated.
-    pub(crate) async fn exited(&mut self, leftovers: Leftovers) -> Exit {
-        let exit = self.ended().await;
+    /// Waits until the process has exited, without reaping it. Cancel safe, and can be repeated.
+    pub(crate) async fn exited(&self) {
+        while !self.has_exited() {
+            match self.pidfd.readable().await {
+                // Readiness is only a hint: clear it and check again.
+                Ok(mut ready) => ready.clear_ready(),
+                // The runtime is shutting down, and the caller with it.
+                Err(_) => std::future::pending().await,
+            }
+        }
+    }
+
+    /// The exit status of the exited process, at most 2 s later. Where `leftovers` are killed, also waits at most 10 s until they have exited, and
+    /// reports the others.
+    pub(crate) async fn exit(&mut self, leftovers: Leftovers) -> Exit {
+        let exit = self.exit_status().await;
         if leftovers == Leftovers::Kill {
             report(self.pid(), &self.leftovers.end().await, leftovers);
         }
         exit
-    }
-
-    /// Whether the child has exited, and the processes that it left are being killed.
-    pub(crate) fn is_ending_leftovers(&self) -> bool {
-        self.leftovers.is_ending()
     }
 
     /// Whether the process catches or ignores SIGQUIT, so that the signal would not terminate it.
@@ -208,38 +205,44 @@ impl Child {
         orphans::release(self.pid());
         self.leftovers.close();
         // Those that could not be killed were reported then.
-        if !self.is_ending_leftovers() {
+        if !self.leftovers.were_killed() {
             report(self.pid(), &self.leftovers.running().await, Leftovers::Report);
         }
     }
 
-    async fn ended(&mut self) -> Exit {
+    /// The exit status of the exited process. That of an adopted one may become known only after its parent has reaped it, which is waited for.
+    async fn exit_status(&self) -> Exit {
+        if !self.adopted {
+            return self.peek().unwrap_or(Exit::Unknown);
+        }
+        let until = Instant::now() + REAP_LIMIT;
         loop {
-            match self.peek() {
-                Some(Exit::Unknown) if self.adopted && self.may_learn_more() => {
-                    sleep(REAP_INTERVAL).await;
-                    continue;
-                }
-                Some(exit) => return exit,
-                None => {}
+            // One answer of the kernel decides both: the parent may reap the process between two.
+            match grit_pidfd::ending(&self.pidfd) {
+                Ok(Ending::Code(code)) => return Exit::Code(code),
+                Ok(Ending::Signal(signal)) => return Exit::Signal(signal),
+                Ok(Ending::NotCollected) if Instant::now() < until => {}
+                Ok(Ending::NotCollected) | Err(_) => return self.zombie_exit().unwrap_or(Exit::Unknown),
             }
-            match self.pidfd.readable().await {
-                // Readiness is only a hint: clear it and check again.
-                Ok(mut ready) => ready.clear_ready(),
-                // The runtime is shutting down, and the caller with it.
-                Err(_) => std::future::pending().await,
+            if let Some(exit) = self.zombie_exit() {
+                return exit;
             }
+            sleep(REAP_INTERVAL).await;
         }
     }
 
-    /// The exit of the process; `None` while it is running. The process is not reaped.
-    fn peek(&self) -> Option<Exit> {
-        if self.adopted {
-            let mut fds = [PollFd::new(&self.pidfd, PollFlags::IN)];
-            let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-            let has_ended = poll(&mut fds, Some(&now)).is_ok_and(|ready| ready > 0);
-            return has_ended.then(|| self.ending().unwrap_or(Exit::Unknown));
+    /// Whether the process has exited. It is not reaped.
+    fn has_exited(&self) -> bool {
+        if !self.adopted {
+            return self.peek().is_some();
         }
+        let mut fds = [PollFd::new(&self.pidfd, PollFlags::IN)];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        poll(&mut fds, Some(&now)).is_ok_and(|ready| ready > 0)
+    }
+
+    /// The exit of a child of this process; `None` while it is running. The process is not reaped.
+    fn peek(&self) -> Option<Exit> {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         match waitid(WaitId::PidFd(self.pidfd.as_fd()), options) {
             Ok(None) => None,
@@ -253,21 +256,9 @@ impl Child {
         }
     }
 
-    /// The exit of an adopted process: from the kernel after its parent has reaped it, from `/proc` before that.
-    fn ending(&self) -> Option<Exit> {
-        match grit_pidfd::ending(&self.pidfd) {
-            Ok(Ending::Code(code)) => return Some(Exit::Code(code)),
-            Ok(Ending::Signal(signal)) => return Some(Exit::Signal(signal)),
-            Ok(Ending::NotCollected) | Err(_) => {}
-        }
-        let process = Process::of(self.pid())?;
-        (process.start_ticks == self.identity.start_ticks()).then(|| process.exit())?
-    }
-
-    /// Whether the exit status of an adopted process may still become known: its parent has not reaped it yet.
-    fn may_learn_more(&mut self) -> bool {
-        let waited = self.ended_at.get_or_insert_with(Instant::now).elapsed();
-        waited < REAP_LIMIT && matches!(grit_pidfd::ending(&self.pidfd), Ok(Ending::NotCollected))
+    /// The exit of an adopted process that its parent has not reaped, from `/proc`.
+    fn zombie_exit(&self) -> Option<Exit> {
+        Process::exit_of(self.pid(), self.identity.start_ticks())
     }
 
     /// Does not wait for a process that hangs in the kernel: it is reaped as an orphan later.
@@ -311,5 +302,40 @@ fn ignore_esrch(result: Result<(), Errno>) -> io::Result<()> {
     match result {
         Ok(()) | Err(Errno::SRCH) => Ok(()),
         Err(errno) => Err(errno.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    /// Its parent reaps it at any moment after its exit.
+    #[tokio::test]
+    async fn exit_status_of_adopted_child_is_known() {
+        let mut unknown = 0;
+        for number in 0..1000_u32 {
+            let code = number % 3;
+            let mut process = Command::new("sh")
+                .args(["-c", &format!("read line; exit {code}")])
+                .stdin(Stdio::piped())
+                .spawn()
+                .unwrap();
+            let identity = Identity::of(process.id()).unwrap();
+            let mut child = Child::adopt(&identity).unwrap().unwrap();
+            // `wait` closes its stdin, so that it exits.
+            let parent = std::thread::spawn(move || process.wait().unwrap());
+            child.exited().await;
+            let exit = child.exit(Leftovers::Report).await;
+            assert_eq!(parent.join().unwrap().code(), i32::try_from(code).ok());
+            match exit {
+                Exit::Unknown => unknown += 1,
+                exit => assert_eq!(exit, Exit::Code(i32::try_from(code).unwrap())),
+            }
+        }
+        // Before Linux 6.15 the kernel does not report it after the process was reaped.
+        let is_reported = grit_pidfd::ending(hold(std::process::id()).unwrap().1).is_ok();
+        assert!(unknown == 0 || !is_reported, "{unknown}");
     }
 }

@@ -11,10 +11,7 @@
 use std::{collections::HashSet, fmt, fs, io, time::Duration};
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
-use tokio::{
-    task::JoinHandle,
-    time::{Instant, sleep},
-};
+use tokio::time::{Instant, sleep};
 use tracing::{error, info, warn};
 
 use super::{
@@ -40,8 +37,8 @@ const KILL_INTERVAL: Duration = Duration::from_millis(10);
 #[derive(Debug)]
 pub(super) struct LeftoverProcesses {
     search: Search,
-    /// Kills them, after the runner has exited.
-    ending: Option<JoinHandle<Vec<LeftoverProcess>>>,
+    /// Whether they were killed after the runner exited.
+    were_killed: bool,
 }
 
 /// How they are found.
@@ -77,7 +74,7 @@ impl LeftoverProcesses {
         let adopts =
             rustix::process::child_subreaper().is_ok_and(|set| set.is_some()) && std::process::id() != 1;
         let search = Search { runner, marker, cgroup, adopts, seen: HashSet::new() };
-        Self { search, ending: None }
+        Self { search, were_killed: false }
     }
 
     /// For the runner of the previous wrapper.
@@ -97,9 +94,9 @@ impl LeftoverProcesses {
         self.search.seen.iter().copied().collect()
     }
 
-    /// Whether killing them has started.
-    pub(super) fn is_ending(&self) -> bool {
-        self.ending.is_some()
+    /// Whether they were killed after the runner exited: [`LeftoverProcesses::end`] has returned those that are still running.
+    pub(super) fn were_killed(&self) -> bool {
+        self.were_killed
     }
 
     /// Kills all processes found now.
@@ -107,16 +104,10 @@ impl LeftoverProcesses {
         let _all = self.search.kill().await;
     }
 
-    /// Kills them until none is left, for at most [`KILL_LIMIT`]. Returns those that are still running. Cancel safe: a task does it, and
-    /// another call waits for that.
+    /// Kills them until none is left, for at most [`KILL_LIMIT`]. Returns those that are still running.
     pub(super) async fn end(&mut self) -> Vec<LeftoverProcess> {
-        let ending = self.ending.get_or_insert_with(|| tokio::spawn(self.search.clone().end()));
-        match ending.await {
-            Ok(left) => left,
-            Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
-            // The runtime is shutting down, and the caller with it.
-            Err(_) => std::future::pending().await,
-        }
+        self.were_killed = true;
+        self.search.end().await
     }
 
     /// The processes that are running now.
@@ -152,7 +143,7 @@ impl Search {
         found
     }
 
-    async fn end(self) -> Vec<LeftoverProcess> {
+    async fn end(&self) -> Vec<LeftoverProcess> {
         let begin = Instant::now();
         let mut killed = HashSet::new();
         let mut was_empty = false;

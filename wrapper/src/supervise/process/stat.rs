@@ -76,12 +76,19 @@ impl Process {
         matches!(self.state, b'T' | b't')
     }
 
-    /// How it ended, if this user may read that.
-    pub(super) fn exit(&self) -> Option<Exit> {
+    /// How the process with this PID and start time ended. `None` while it is running, after its parent has reaped it, and where this user may not
+    /// read it.
+    pub(super) fn exit_of(pid: u32, start_ticks: u64) -> Option<Exit> {
+        // Read first: its parent may reap the process between the two.
+        let may_read = may_read_status(pid);
+        Self::of(pid).filter(|process| process.start_ticks == start_ticks)?.exit(may_read)
+    }
+
+    fn exit(&self, may_read: bool) -> Option<Exit> {
         match (self.has_ended(), self.status) {
             (false, _) => None,
             // The kernel also shows 0 to users who may not read the status.
-            (true, 0) => may_read_status(self.pid).then_some(Exit::Code(0)),
+            (true, 0) => may_read.then_some(Exit::Code(0)),
             (true, status) if status & 0x7f == 0 => Some(Exit::Code((status >> 8) & 0xff)),
             (true, status) => Some(Exit::Signal(status & 0x7f)),
         }
@@ -138,9 +145,9 @@ mod tests {
         assert_eq!((read.pid, read.parent, read.group, read.start_ticks), (17, 4, 5, 22));
         assert_eq!((read.flags, read.threads), (9, 20));
         let ended = Process { state: b'Z', threads: 1, ..read };
-        assert_eq!(ended.exit(), Some(Exit::Code(42)));
-        assert_eq!(Process { status: 9, ..ended }.exit(), Some(Exit::Signal(9)));
-        assert_eq!(read.exit(), None);
+        assert_eq!(ended.exit(true), Some(Exit::Code(42)));
+        assert_eq!(Process { status: 9, ..ended }.exit(true), Some(Exit::Signal(9)));
+        assert_eq!(read.exit(true), None);
         assert_eq!(Process::parse("17 (x"), None);
     }
 
@@ -176,7 +183,7 @@ mod tests {
         while of().state != b'Z' {
             std::thread::yield_now();
         }
-        assert!(!of().has_ended() && !of().is_ending() && of().exit().is_none(), "{:?}", of());
+        assert!(!of().has_ended() && !of().is_ending() && of().exit(true).is_none(), "{:?}", of());
         let pid = python.id();
         assert!(crate::supervise::process::Identity::of(pid).unwrap().is_alive().unwrap());
         python.kill().unwrap();
@@ -192,11 +199,13 @@ mod tests {
             [("exit 42", Exit::Code(42)), ("exit 0", Exit::Code(0)), ("kill -9 $$", Exit::Signal(9))]
         {
             let mut child = Command::new("sh").args(["-c", script]).spawn().unwrap();
-            let ended = || Process::of(child.id()).unwrap().exit();
+            let start_ticks = Process::of(child.id()).unwrap().start_ticks;
+            let ended = || Process::exit_of(child.id(), start_ticks);
             while ended().is_none() {
                 std::thread::yield_now();
             }
             assert_eq!(ended(), Some(exit), "{script}");
+            assert_eq!(Process::exit_of(child.id(), start_ticks + 1), None);
             child.wait().unwrap();
         }
     }
