@@ -179,7 +179,7 @@ fn ended() -> ! {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::sync::{Arc, Condvar, Mutex};
 
     use super::*;
@@ -192,16 +192,16 @@ mod tests {
 
     /// A file on a disk that blocks until the test releases it.
     #[derive(Clone, Default)]
-    struct Hanging(Arc<(Mutex<Disk>, Condvar)>);
+    pub(in crate::supervise) struct Hanging(Arc<(Mutex<Disk>, Condvar)>);
 
     #[derive(Default)]
-    struct Disk {
+    pub(in crate::supervise) struct Disk {
         hangs: bool,
         written: usize,
     }
 
     impl Hanging {
-        fn hang(&self, hangs: bool) {
+        pub(in crate::supervise) fn hang(&self, hangs: bool) {
             self.0.0.lock().unwrap().hangs = hangs;
             self.0.1.notify_all();
         }

@@ -8,6 +8,7 @@ use super::{
     Callbacks, Completion, End, Handle, Mode, Outcome, Policy, State, Stop, StopOutcome, Task,
     callback::Callback,
     process::{CommandLine, Exit, Spawner, is_ending, unresponsive},
+    state_writer::tests::Hanging,
 };
 
 const LONG: Duration = Duration::from_secs(60);
@@ -41,11 +42,16 @@ async fn child_exit_is_seen_without_handles() {
 async fn start_is_published_before_the_child_runs() {
     let policy = Policy { start_grace: Duration::ZERO, ..Policy::default() };
     let (task, supervisor) = Task::new(policy, shell("exit 0"), NoCallbacks);
+    // A watch shows only the newest state: the disk holds the start until this one was seen.
+    let disk = Hanging::default();
+    disk.hang(true);
     let mut watch = supervisor.watch();
-    let supervision = tokio::spawn(task.run());
-    // The value is locked until it is dropped.
-    let starting =
-        async { watch.wait_for(|now| matches!(now.state, State::Starting { .. })).await.map(drop) };
+    let supervision = tokio::spawn(task.save_to(disk.clone()).unwrap().run());
+    let starting = async {
+        let starting = watch.wait_for(|now| matches!(now.state, State::Starting { .. })).await.map(drop);
+        disk.hang(false);
+        starting
+    };
     let (starting, booted) =
         timeout(LONG, async { tokio::join!(starting, supervisor.boot()) }).await.unwrap();
     starting.unwrap();
