@@ -154,9 +154,19 @@ async fn documented_commands_work() {
     );
     assert_eq!(programs(&wrapper, start)["state"], "running");
 
+    // A runner without its signal handlers would be killed by SIGTERM, and the command would report that.
+    let ready = async |runners: usize| {
+        eventually("the last runner is ready", async || {
+            let record = wrapper.record();
+            if record.matches("ready").count() == runners { Ok(()) } else { Err(record) }
+        })
+        .await;
+    };
+    ready(3).await;
     let force = shown.take("grit-wrapper drain --force");
     shows(&people(&wrapper, force), &["state      stopped", "drain      forceful, id operator"]);
     people(&wrapper, start);
+    ready(4).await;
     assert_eq!(programs(&wrapper, force)["drain"]["mode"], "forceful");
     people(&wrapper, start);
 
