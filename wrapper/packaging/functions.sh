@@ -40,12 +40,13 @@ hand_over() {
     if [ "/proc/$pid/exe" -ef "$PROGRAM" ]; then
         return 0
     fi
-    if [ "$(property "$unit" ActiveState)" = deactivating ]; then
-        echo "grit-wrapper: $unit is stopping; not upgraded in place"
-        return 0
-    fi
     if [ "$(property "$unit" KillMode)" != process ] || [ "$(property "$unit" Restart)" != always ]; then
         echo "grit-wrapper: $unit keeps running the old binary until its next start (an upgrade in place needs KillMode=process and Restart=always)"
+        return 0
+    fi
+    # The last check: a wrapper that exits while its unit is stopping is not started again.
+    if [ "$(property "$unit" ActiveState)" = deactivating ]; then
+        echo "grit-wrapper: $unit is stopping; not upgraded in place"
         return 0
     fi
     kill -s USR1 "$pid" || return 0
