@@ -7,6 +7,7 @@ use grit_tests::{
         both,
         machine::{LIMIT, Machine},
     },
+    lab::host::procs,
     poll,
 };
 
@@ -39,6 +40,20 @@ fn crash(machine: &Machine, signal: &str) {
     machine.run(&["systemctl", "kill", "--kill-who=main", "--signal", signal, UNIT]);
     machine.wait_property(UNIT, "NRestarts", &(restarts + 1).to_string());
     machine.wait_property(UNIT, "ActiveState", "active");
+}
+
+/// Asserts that the wrapper is directly in the cgroup of its unit, and its runner in a separate cgroup below it.
+#[track_caller]
+pub(crate) fn assert_runner_has_own_cgroup(machine: &Machine, unit: &str) {
+    let cgroup = |pid: &str| {
+        let cgroups = machine.run(&["cat", &format!("/proc/{pid}/cgroup")]);
+        cgroups.lines().find_map(|line| line.strip_prefix("0::")).unwrap().to_owned()
+    };
+    let wrapper = cgroup(&machine.property(unit, "MainPID"));
+    assert!(wrapper.ends_with(&format!("/{unit}")), "{wrapper}");
+    let runner = cgroup(&machine.ask(&["status"])["pid"].to_string());
+    let name = runner.strip_prefix(&format!("{wrapper}/")).unwrap_or_default();
+    assert!(name.starts_with("grit-runner-"), "the runner is in {runner}, the wrapper in {wrapper}");
 }
 
 #[test]
@@ -129,6 +144,40 @@ fn runner_survives_any_wrapper_exit() {
     let tally = machine.lab.queue().wait_all_ended(LIMIT).unwrap();
     assert_eq!((tally.finished, tally.lost), (1, 0));
     assert!(machine.signals().iter().all(|signal| signal != "SIGTERM"), "{:?}", machine.signals());
+}
+
+/// The unit delegates its cgroup to the wrapper, also that of the next wrapper.
+#[test]
+fn forceful_drain_under_systemd_leaves_no_job_process() {
+    let Some(machine) = machine(&["--job-process=stubborn"]) else { return };
+    machine.install("1.0.0");
+    let config = machine.system.path("/etc/gitlab-runner/config.toml");
+    let sections = fs::read_to_string(&config).unwrap();
+    fs::write(&config, format!("shutdown_timeout = 1\n{sections}")).unwrap();
+    machine.run(&["systemctl", "start", UNIT]);
+    assert_runner_has_own_cgroup(&machine, UNIT);
+    machine.hold_jobs(2);
+    let jobs = || {
+        let processes = procs::descendants(machine.system.init());
+        processes.into_iter().filter(|process| process.program == "sleep").count()
+    };
+    poll::until("the processes of two jobs", LIMIT, || match jobs() {
+        2 => Ok(()),
+        count => Err(count),
+    });
+
+    crash(&machine, "KILL");
+    assert_runner_has_own_cgroup(&machine, UNIT);
+    assert_eq!(jobs(), 2);
+    machine.ask(&["drain", "--force"]);
+    poll::until("the runner has exited", LIMIT, || match machine.ask(&["status"]) {
+        status if status["pid"].is_null() => Ok(()),
+        status => Err(status),
+    });
+    assert_eq!(jobs(), 0, "{}", machine.journal());
+    let left =
+        machine.system.run(&["sh", "-c", "ls -d /sys/fs/cgroup/system.slice/*/grit-runner-*"]).unwrap();
+    assert_eq!(String::from_utf8_lossy(&left.stdout), "", "the cgroup is left");
 }
 
 /// The next wrapper gets a new sandbox; the runner keeps the sandbox of its start.

@@ -12,7 +12,7 @@ use grit_tests::{
     poll,
 };
 
-use crate::systemd_stop::machine;
+use crate::systemd_stop::{assert_runner_has_own_cgroup, machine};
 
 const OURS: &str = "grit-wrapper.service";
 const THEIRS: &str = "gitlab-runner.service";
@@ -237,6 +237,7 @@ fn migration_from_plain_service_and_back_works() {
     machine.wait_property(THEIRS, "ActiveState", "active");
     assert!(runs_installed(&machine, THEIRS));
     assert_eq!(machine.signals(), ["SIGQUIT"]);
+    assert_runner_has_own_cgroup(&machine, THEIRS);
     let shown = ["TimeoutStopUSec", "KillMode"].map(|name| machine.property(THEIRS, name));
     assert_eq!(shown, ["infinity", "process"]);
 
