@@ -235,6 +235,43 @@ async fn crash_kills_leftover_processes_if_configured() {
     assert_eq!(of_runner(&wrapper), Vec::<u32>::new());
 }
 
+/// A wrapper whose adopted runner has crashed, before its processes were recorded.
+async fn after_crash_of_adopted(cgroup: Option<&Delegated>) -> Wrapper {
+    let flags = ["--leftover-processes=kill"];
+    let mut wrapper = start(Start::new(), cgroup, &flags, &RUNNER);
+    with_jobs(&wrapper).await;
+    let runner = wrapper.child_pid();
+    wrapper.signal(Signal::KILL);
+    wrapper.ended().await;
+    let wrapper = start(Start::again(wrapper.into_folder()), cgroup, &flags, &RUNNER);
+    wrapper.logged("adopting the runner").await;
+    kill_group(runner).await;
+    wrapper.client().await.becomes(Status::Stopped).await;
+    wrapper
+}
+
+/// A job with an empty environment, whose parent has exited. The wrapper is not an ancestor of it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn job_that_only_the_cgroup_reveals_is_killed() {
+    let Some(cgroup) = Delegated::new("only") else {
+        not_covered(
+            "the end of a job by its cgroup",
+            "no cgroup of version 2 can be delegated here (root makes them)",
+        );
+        return;
+    };
+    let wrapper = after_crash_of_adopted(None).await;
+    eventually("without a cgroup, this job is not found", async || match of_runner(&wrapper)[..] {
+        [job] if fs::read(format!("/proc/{job}/environ")).is_ok_and(|environ| environ.is_empty()) => Ok(()),
+        ref left => Err(left.to_vec()),
+    })
+    .await;
+
+    let wrapper = after_crash_of_adopted(Some(&cgroup)).await;
+    assert_eq!(of_runner(&wrapper), Vec::<u32>::new());
+    assert_eq!(cgroup.runners(), Vec::<PathBuf>::new(), "the cgroup is left");
+}
+
 /// Only processes that a job started belong to the runner, not similar ones.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn forceful_stop_spares_unrelated_processes() {
