@@ -44,6 +44,9 @@ struct Habits {
     /// parent and its session, and one with an empty environment. They keep running after the exit of the child.
     #[arg(long)]
     stubborn_jobs: bool,
+    /// Start processes that exit immediately, and never wait for them, so that they are zombies.
+    #[arg(long)]
+    zombies: bool,
     /// Exit this many milliseconds after SIGTERM, as GitLab Runner does after its `shutdown_timeout`.
     #[arg(long, default_value_t = 0)]
     term_takes: u64,
@@ -87,6 +90,11 @@ async fn main() -> std::io::Result<ExitCode> {
     }
     if habits.stubborn_jobs {
         start_stubborn_jobs(&habits)?;
+    }
+    if habits.zombies {
+        // In the group of this process, and as the leader of another group.
+        std::process::Command::new("true").spawn()?;
+        std::process::Command::new("true").process_group(0).spawn()?;
     }
     if let Some(bytes) = habits.flood {
         let pattern: Vec<u8> = (0..bytes).map(|at| u8::try_from(at % 251).unwrap_or_default()).collect();

@@ -226,6 +226,27 @@ async fn crash_reports_leftover_processes() {
     .await;
 }
 
+/// A runner's zombies become children of the wrapper when the runner exits.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn zombies_of_drained_runner_are_not_reported() {
+    let mut wrapper = start(Start::new(), None, &[], &["--zombies"]);
+    wrapper.child_ready().await;
+    let runner = wrapper.child_pid();
+    let children = || fs::read_to_string(format!("/proc/{runner}/task/{runner}/children")).unwrap();
+    eventually("two zombies", async || {
+        let children = children();
+        let pids = children.split_whitespace().map(|pid| pid.parse().unwrap());
+        if pids.filter(|pid| !is_alive(*pid)).count() == 2 { Ok(()) } else { Err(children) }
+    })
+    .await;
+    wrapper.client().await.graceful().await;
+    wrapper.client().await.becomes(Status::Stopped).await;
+    // The wrapper searches for left processes before it handles this signal.
+    wrapper.signal(Signal::TERM);
+    wrapper.ended().await;
+    assert_eq!(reported(&wrapper), Vec::<Value>::new());
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn crash_kills_leftover_processes_if_configured() {
     let wrapper = start(Start::new(), None, &["--leftover-processes=kill"], &RUNNER);
