@@ -47,6 +47,36 @@ async fn forceful_after_graceful_sends_sigterm_after_sigquit() {
     assert_eq!(wrapper.record(), "ready QUIT TERM");
 }
 
+/// Executes its arguments without the system call pidfd_open, as under a `SystemCallFilter=`.
+const WITHOUT_PIDFD_OPEN: &str = "
+import ctypes, os, struct, sys
+NR_PIDFD_OPEN, ERRNO_EPERM, ALLOW = 434, 0x50001, 0x7fff0000
+load_number, is_equal, result = 0x20, 0x15, 0x06
+instructions = [(load_number, 0, 0, 0), (is_equal, 0, 1, NR_PIDFD_OPEN), (result, 0, 0, ERRNO_EPERM), (result, 0, 0, ALLOW)]
+filter = ctypes.create_string_buffer(b''.join(struct.pack('HBBI', *each) for each in instructions))
+program = ctypes.create_string_buffer(struct.pack('HP', len(instructions), ctypes.addressof(filter)))
+prctl = ctypes.CDLL(None).prctl
+NO_NEW_PRIVS, SECCOMP, FILTER = 38, 22, 2
+assert prctl(NO_NEW_PRIVS, 1, 0, 0, 0) == 0 and prctl(SECCOMP, FILTER, ctypes.byref(program)) == 0
+os.execv(sys.argv[1], sys.argv[1:])
+";
+
+#[tokio::test]
+async fn runner_without_pidfd_is_killed_and_reaped() {
+    let wrapper = quick().through(&["python3", "-c", WITHOUT_PIDFD_OPEN]).child(&[]);
+    wrapper.logged("cannot start the runner").await;
+    let tasks = format!("/proc/{}/task", wrapper.pid());
+    eventually("no child is left", async || {
+        let tasks = fs::read_dir(&tasks).unwrap().map(|task| task.unwrap().path().join("children"));
+        let children: String = tasks.map(|list| fs::read_to_string(list).unwrap_or_default()).collect();
+        if children.is_empty() { Ok(()) } else { Err(children) }
+    })
+    .await;
+    let (status, reason) = wrapper.client().await.status().await;
+    assert_eq!((status, wrapper.record().as_str()), (Status::Stopped, ""), "{reason}");
+    assert!(reason.contains("Operation not permitted"), "{reason}");
+}
+
 #[tokio::test]
 async fn sigquit_waits_for_late_signal_handlers() {
     let wrapper = quick().child(&["--handlers-after", "700"]);

@@ -119,10 +119,10 @@ impl Spawner {
             Child::started(LeftoverProcesses::new(identity.clone(), marker, cgroup), identity, barrier)
         });
         if started.is_err() {
-            // Without a pidfd the child could not be watched or stopped.
+            // Without a pidfd the child could not be watched or stopped. It is not waited for here, because it may hang in the kernel: it is
+            // reaped as an orphan when it has exited.
+            let _gone = child.kill();
             orphans::release(child.id());
-            child.kill()?;
-            child.wait()?;
         }
         started
     }
