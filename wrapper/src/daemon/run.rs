@@ -366,3 +366,6 @@ fn exit_code(end: &End) -> u8 {
         End::Exited { exit, .. } => exit.shell_code(),
     }
 }
+
+#[cfg(test)]
+mod tests;
