@@ -2,7 +2,7 @@
 
 use std::{
     process::{Command, Stdio},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use grit_proto::{
@@ -103,8 +103,13 @@ async fn drain_continues_if_client_leaves_during_self_check() {
 #[tokio::test]
 async fn drain_is_answered_if_self_drain_check_hangs() {
     let (wrapper, _) = with_a_runner_that_hangs().await;
-    let answer = wrapper.v1_client().await.drain(from_a_job("patient")).await.unwrap().into_inner();
+    let mut client = wrapper.v1_client().await;
+    let begin = Instant::now();
+    let answer = client.drain(from_a_job("patient")).await.unwrap().into_inner();
+    let took = begin.elapsed();
     assert!(!answer.joined);
+    // The limit of the check is 1 s, that of the request to the runner 3 s, and that of a call 60 s.
+    assert!(took < Duration::from_secs(3), "{took:?}");
     wrapper.logged("timed out reading the runner's job list").await;
     wrapper.recorded("ready QUIT").await;
 }
