@@ -364,7 +364,10 @@ async fn each_accepted_change_logs_its_sender_once() {
 
 #[tokio::test]
 async fn wait_above_maximum_level_fails() {
-    let (wrapper, _own) = crate::health_levels::watched(None, Some(crate::health_levels::CONFIG), &[]).await;
+    let flags = ["--http-listen=tcp://127.0.0.1:0"];
+    let config = Some(crate::health_levels::CONFIG);
+    let (wrapper, _own) = crate::health_levels::watched_with(None, config, &flags, &[]).await;
+    let url = crate::web::ready_at(&wrapper).await;
     let refused = operator(&wrapper, &["wait", "--for", "ready", "--timeout", "60s"]);
     assert_eq!(refused.status.code(), Some(1), "{}", stderr(&refused));
     assert!(
@@ -373,6 +376,11 @@ async fn wait_above_maximum_level_fails() {
         stderr(&refused)
     );
     assert!(stderr(&refused).contains("listen_address"), "{}", stderr(&refused));
+    let status = json(&operator(&wrapper, &["status", "--json"]));
+    assert_eq!(status["health"]["level_max"], "process", "{status}");
+    let (_, status) = ask(&url, "/status", &[], None).await;
+    let status: Value = serde_json::from_str(&status).unwrap();
+    assert_eq!(status["health"]["level_max"], "process", "{status}");
 }
 
 #[tokio::test]
