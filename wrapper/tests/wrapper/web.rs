@@ -37,9 +37,12 @@ pub(crate) async fn ask(url: &str, path: &str, headers: &[&str], body: Option<&s
 }
 
 async fn ask_for_head(url: &str, path: &str, headers: &[&str], body: Option<&str>) -> (String, String) {
+    send(url, if body.is_some() { "POST" } else { "GET" }, path, headers, body.unwrap_or_default()).await
+}
+
+/// Returns the head and the body of the response.
+async fn send(url: &str, method: &str, path: &str, headers: &[&str], body: &str) -> (String, String) {
     let host = url.strip_prefix("http://").unwrap();
-    let method = if body.is_some() { "POST" } else { "GET" };
-    let body = body.unwrap_or_default();
     let mut request = format!("{method} {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n");
     for header in headers {
         request += &format!("{header}\r\n");
@@ -75,6 +78,14 @@ async fn metrics_are_served_after_runner_exit() {
             "grpc_server_handled_total{grpc_service=\"gitlab_com.gitlab_runner.runner_wrapper.ProcessWrapper\",grpc_method=\"InitGracefulShutdown\",grpc_code=\"OK\"} 1",
         ],
     );
+}
+
+#[tokio::test]
+async fn head_of_metrics_has_no_body() {
+    let (_wrapper, url) = ready(&[]).await;
+    let (head, body) = send(&url, "HEAD", "/metrics", &[], "").await;
+    assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
+    assert_eq!(body, "");
 }
 
 #[track_caller]
