@@ -64,18 +64,8 @@ pub(super) async fn wait(
     progress: Progress,
     watch: Option<Watch>,
 ) -> Result<Status, CommandError> {
-    let begin = Instant::now();
-    let mut watcher = Watcher {
-        goal,
-        of_drain: watch.is_some(),
-        progress,
-        begin,
-        next_line: begin + LINE_INTERVAL,
-        last: "is in an unknown state: the wrapper has not responded yet".to_owned(),
-        written: None,
-        seen: false,
-        lost: false,
-    };
+    let mut watcher = Watcher::new(goal, progress, watch.is_some());
+    let begin = watcher.begin;
     let watch = watcher.watch(address, watch);
     let result = match limit {
         Some(limit) => timeout_at(begin + limit, watch).await,
@@ -139,6 +129,21 @@ struct Watcher {
 }
 
 impl Watcher {
+    fn new(goal: Goal, progress: Progress, of_drain: bool) -> Self {
+        let begin = Instant::now();
+        Self {
+            goal,
+            of_drain,
+            progress,
+            begin,
+            next_line: begin + LINE_INTERVAL,
+            last: "is in an unknown state: the wrapper has not responded yet".to_owned(),
+            written: None,
+            seen: false,
+            lost: false,
+        }
+    }
+
     async fn watch(&mut self, address: &Address, mut open: Option<Watch>) -> Result<Status, CommandError> {
         loop {
             match self.follow(address, open.take()).await {
@@ -246,16 +251,24 @@ impl Watcher {
     }
 
     fn show(&mut self) -> io::Result<()> {
+        match self.due_progress() {
+            Some(text) => io::stderr().lock().write_all(text.as_bytes()),
+            None => Ok(()),
+        }
+    }
+
+    /// The progress to print now. A log gets a line once in [`LINE_INTERVAL`].
+    fn due_progress(&mut self) -> Option<String> {
         let now = Instant::now();
         let waited = duration::show(Duration::from_secs((now - self.begin).as_secs()));
         if self.progress == Progress::Terminal {
-            return write!(io::stderr().lock(), "\r\x1b[K{}; waited {waited}", self.last);
+            return Some(format!("\r\x1b[K{}; waited {waited}", self.last));
         }
         if now < self.next_line {
-            return Ok(());
+            return None;
         }
         self.next_line = now + LINE_INTERVAL;
-        writeln!(io::stderr().lock(), "grit-wrapper: the runner {}; waited {waited}", self.last)
+        Some(format!("grit-wrapper: the runner {}; waited {waited}\n", self.last))
     }
 }
 
@@ -287,4 +300,40 @@ pub(super) fn known_at(address: &Address, status: v1::Status) -> Result<Status, 
     let version = status.wrapper_version.clone();
     messages::status(status)
         .map_err(|UnknownValue| CommandError::TooNew { address: address.clone(), version })
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::advance;
+
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[tokio::test(start_paused = true)]
+    async fn wait_without_terminal_prints_a_line_each_minute() {
+        for progress in [Progress::Lines, Progress::Json] {
+            let mut watcher = Watcher::new(Goal::Stopped, progress, false);
+            watcher.last = "is draining, 2 jobs".to_owned();
+            let mut printed = Vec::new();
+            // A status can also be shown twice in a second.
+            for second in 0..=150 {
+                for text in [watcher.due_progress(), watcher.due_progress()].into_iter().flatten() {
+                    printed.push((second, text));
+                }
+                advance(SECOND).await;
+            }
+            let line = |waited| format!("grit-wrapper: the runner is draining, 2 jobs; waited {waited}\n");
+            assert_eq!(printed, [(60, line("1m")), (120, line("2m"))]);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn wait_on_terminal_always_rewrites_its_line() {
+        let mut watcher = Watcher::new(Goal::Stopped, Progress::Terminal, false);
+        watcher.last = "is draining".to_owned();
+        assert_eq!(watcher.due_progress().as_deref(), Some("\r\x1b[Kis draining; waited 0s"));
+        advance(61 * SECOND).await;
+        assert_eq!(watcher.due_progress().as_deref(), Some("\r\x1b[Kis draining; waited 1m1s"));
+    }
 }

@@ -290,7 +290,7 @@ async fn wait_shows_progress_in_one_terminal_line() {
     terminal.shows("\r\u{1b}[Kis draining, 2 jobs, oldest job 2h10m3s in stage step_script").await;
     let (_, last) = JOBS.split_once('\n').unwrap();
     runner.says("/debug/jobs/list", 200, last);
-    terminal.shows("\r\u{1b}[Kis draining, 1 job, oldest job 2h10m3s in stage step_script").await;
+    terminal.shows("\r\u{1b}[Kis draining, 1 job, oldest job 2h10m3s in stage step_script; waited ").await;
 
     // The wrapper is replaced during the wait, and the wait continues.
     wrapper.signal(rustix::process::Signal::USR1);
