@@ -55,14 +55,25 @@ fn assert_recovery(mut times: Vec<Duration>) {
     assert!(times[times.len() / 2] <= RECOVERY, "half of the wrappers took longer to answer: {times:?}");
 }
 
-/// Waits for the wrapper's process and for a time that differs in each round, kills it, and starts the next one.
-fn kill(host: &Host, round: u32) {
+/// Waits for the wrapper's process and for a time that differs in each round, kills it, and starts the next one. Returns the time of this start.
+fn kill(host: &Host, round: u32) -> Instant {
     let pid = poll::until("a wrapper runs", LIMIT, || host.wrapper_pid().ok_or(()));
     let moment = Instant::now() + Duration::from_micros(u64::from(round) * 7919 % 60_000);
     std::thread::sleep(moment.saturating_duration_since(Instant::now()));
     kill_process(Pid::from_raw(pid.cast_signed()).unwrap(), Signal::KILL).unwrap();
     poll::until("the wrapper is dead", LIMIT, || host.wrapper_pid().map_or(Ok(()), Err));
+    let started = Instant::now();
     host.start_wrapper().unwrap();
+    started
+}
+
+/// Also measures how long every tenth next wrapper takes to answer.
+fn kill_and_measure(host: &Host, round: u32, recovery: &mut Vec<Duration>) {
+    let started = kill(host, round);
+    if round % 10 == 9 {
+        ask(host, &["status"]);
+        recovery.push(started.elapsed());
+    }
 }
 
 fn starts(lab: &Lab) -> usize {
@@ -77,9 +88,10 @@ fn killed_wrappers_under_load_lose_no_job_or_drain() {
     let host = host(&lab);
     let runner = host.runner_pid();
     let mut jobs = 0;
+    let mut recovery = Vec::new();
     for round in 0..kills - kills / 4 {
         jobs += lab.queue().submit(1, Duration::from_millis(30)).len();
-        kill(&host, round);
+        kill_and_measure(&host, round, &mut recovery);
         assert_eq!(host.runner_pid(), runner, "round {round}");
     }
 
@@ -92,9 +104,10 @@ fn killed_wrappers_under_load_lose_no_job_or_drain() {
     ask(&host, &["drain", "--id", "deploy-7"]);
     lab.events().wait_for("the drain", LIMIT, |event| is_signal(event, "SIGQUIT"));
     for round in 0..kills / 4 {
-        kill(&host, round);
+        kill_and_measure(&host, round, &mut recovery);
         assert_eq!(host.runner_pid(), runner, "round {round} of the drain");
     }
+    assert_recovery(recovery);
     let status = ask(&host, &["status"]);
     assert_eq!(
         (&status["state"], &status["drain"]["id"]),
