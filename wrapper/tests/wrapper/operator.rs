@@ -4,7 +4,11 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
-use crate::support::{Start, Wrapper};
+use crate::{
+    health_levels::{CONFIG, watched_with},
+    support::{Start, Wrapper},
+    web::{ask, ready_at},
+};
 
 pub(crate) fn operator(wrapper: &Wrapper, command: &[&str]) -> Output {
     at(&format!("unix://{}", wrapper.path("w.sock").display()), command)
@@ -156,4 +160,56 @@ async fn unknown_jobs_exit_1() {
     let unknown = operator(&wrapper, &["jobs"]);
     assert_eq!(unknown.status.code(), Some(1));
     assert!(stderr(&unknown).contains("job list unavailable"), "{}", stderr(&unknown));
+}
+
+#[tokio::test]
+async fn wait_above_maximum_level_fails() {
+    let flags = ["--http-listen=tcp://127.0.0.1:0"];
+    let (wrapper, _own) = watched_with(None, Some(CONFIG), &flags, &[]).await;
+    let url = ready_at(&wrapper).await;
+    let refused = operator(&wrapper, &["wait", "--for", "ready", "--timeout", "60s"]);
+    assert_eq!(refused.status.code(), Some(1), "{}", stderr(&refused));
+    assert!(
+        stderr(&refused).contains("the highest health level that this runner can reach is process"),
+        "{}",
+        stderr(&refused)
+    );
+    assert!(stderr(&refused).contains("listen_address"), "{}", stderr(&refused));
+    let status = json(&operator(&wrapper, &["status", "--json"]));
+    assert_eq!(status["health"]["level_max"], "process", "{status}");
+    let (_, status) = ask(&url, "/status", &[], None).await;
+    let status: Value = serde_json::from_str(&status).unwrap();
+    assert_eq!(status["health"]["level_max"], "process", "{status}");
+}
+
+#[tokio::test]
+async fn wait_for_level_fails_in_crash_loop() {
+    let flags = ["--restart=always", "--restart-delay=10ms", "--restart-max-delay=20ms", "--min-uptime=1h"];
+    let wrapper = Start::new().flags(&flags).child(&["--exit-after", "1", "--code", "9"]);
+    drop(wrapper.client().await);
+    let refused = operator(&wrapper, &["wait", "--for", "process", "--timeout", "60s"]);
+    assert_eq!(refused.status.code(), Some(1), "{}", stderr(&refused));
+    assert!(stderr(&refused).contains("is in a crash loop"), "{}", stderr(&refused));
+}
+
+#[tokio::test]
+async fn unknown_command_exits_1_not_2() {
+    let wrapper = ready(&[], &[]).await;
+    assert_eq!(operator(&wrapper, &["frobnicate"]).status.code(), Some(1));
+    assert_eq!(operator(&wrapper, &["run", "--nothing"]).status.code(), Some(2));
+}
+
+#[tokio::test]
+async fn wait_json_writes_one_object_per_change() {
+    let wrapper = ready(&[], &["--jobs-take", "1500"]).await;
+    let output = operator(&wrapper, &["drain", "--wait", "--json"]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    let states: Vec<Value> =
+        text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["state"].clone()).collect();
+    assert_eq!(
+        (states.first(), states.last()),
+        (Some(&"draining".into()), Some(&"stopped".into())),
+        "{text}"
+    );
+    assert!(states.len() >= 3 && states.len() < 8, "{text}");
 }
