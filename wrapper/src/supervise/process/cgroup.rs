@@ -114,7 +114,47 @@ fn is_delegated(own: &Path) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::{
+        collections::BTreeSet,
+        os::unix::process::ExitStatusExt,
+        process::Command,
+        time::{Duration, Instant},
+    };
+
     use super::*;
+
+    #[test]
+    fn kill_ends_all_processes_of_a_cgroup() {
+        let read = |path| fs::read_to_string(path).unwrap();
+        let folder = own(&read("/proc/self/mountinfo"), &read("/proc/self/cgroup"))
+            .map(|own| own.join(format!("grit-test-kill-{}", std::process::id())))
+            .filter(|folder| fs::create_dir_all(folder.join("below")).is_ok());
+        let Some(folder) = folder else {
+            return grit_testkit::not_covered(
+                "the end of a cgroup",
+                "no cgroup of version 2 can be made here",
+            );
+        };
+        let (cgroup, below) = (Cgroup(folder.clone()), Cgroup(folder.join("below")));
+        let mut processes = [&cgroup, &below].map(|cgroup| {
+            let process = Command::new("sleep").arg("60").spawn().unwrap();
+            cgroup.add(process.id()).unwrap();
+            process
+        });
+        let found: BTreeSet<_> = cgroup.processes().into_iter().collect();
+        assert_eq!(found, processes.each_ref().map(|process| process.id()).into());
+
+        cgroup.kill().unwrap();
+        let signals = processes.each_mut().map(|process| process.wait().unwrap().signal());
+        assert_eq!(signals, [Some(9); 2]);
+        // A process leaves its cgroup a moment after its exit.
+        let begin = Instant::now();
+        while folder.exists() {
+            assert!(begin.elapsed() < Duration::from_secs(60), "the cgroup is left");
+            cgroup.remove();
+            std::thread::yield_now();
+        }
+    }
 
     #[test]
     fn cgroup_v2_directory_is_found_in_mounts() {
