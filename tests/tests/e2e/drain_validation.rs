@@ -8,6 +8,8 @@ use grit_tests::{
 };
 use serde_json::{Value as Json, json};
 
+mod health_check;
+
 const HEAD: &str = r#"
 terraform {
   required_providers {
@@ -55,11 +57,11 @@ struct Roll {
 }
 
 impl Roll {
-    /// Version 1 runs, and its drain resource is valid.
-    fn start() -> Self {
+    /// Version 1 runs, and its drain resource is valid. `more` follows the drain resource.
+    fn start(more: &str) -> Self {
         let lab = Lab::start().unwrap();
         let workspace = Workspace::new(&["grit", "lab"]).unwrap();
-        workspace.write("main.tf", &format!("{HEAD}{ROLL}")).unwrap();
+        workspace.write("main.tf", &format!("{HEAD}{ROLL}{more}")).unwrap();
         let roll = Self { workspace, lab };
         roll.set("19.2.1", "\"right\"");
         roll.workspace.apply().unwrap().succeeded();
@@ -107,7 +109,7 @@ impl Roll {
 
 /// A bad address that becomes known during apply: the drain resource is stored, and version 1 is drained before its instance is destroyed.
 fn a_bad_address_of_the_apply(bad: &str, summary: &str, saved_plan: bool) {
-    let roll = Roll::start();
+    let roll = Roll::start("");
     roll.set("19.2.2", &Json::from(bad).to_string());
     let applied = roll.apply(saved_plan).succeeded();
     let warnings = applied.warnings();
