@@ -1,6 +1,11 @@
-//! Plans that would drain a running runner by accident are refused; normal plans are not. No host is needed, because plans do not connect.
+//! Plans that would drain a running runner by accident are refused; normal plans are not. Only applies that drain need a host.
 
-use grit_tests::terraform::{Workspace, core};
+use grit_tests::{
+    lab::{Lab, event::What},
+    rollout::{PATIENCE, assert_order, is_signal},
+    terraform::{Workspace, core},
+};
+use serde_json::json;
 
 const HEAD: &str = r#"
 terraform {
@@ -313,4 +318,58 @@ fn unknown_instance_id_warns_without_create_before_destroy() {
             && detail.contains("and the runner is drained only if")),
         "{warnings:?}"
     );
+}
+
+#[test]
+fn equal_instance_id_without_create_before_destroy_drains() {
+    let lab = Lab::start().unwrap();
+    let (instance, _host) = lab.cloud().create("m1", "19.2.1").unwrap();
+    let events = lab.events();
+    events.wait_for("m1 runs", PATIENCE, |event| matches!(event.what, What::RunnerPolling { .. }));
+    let workspace = Workspace::new(&["grit"]).unwrap();
+    let config = |input: &str| {
+        let main = json!({
+            "terraform": { "required_providers": { "grit": { "source": "runner-tools/grit" } } },
+            "provider": { "grit": { "ssh": { "private_key_path": lab.client_key().path } } },
+            "resource": {
+                "terraform_data": { "x": { "input": input } },
+                "grit_runner_drain": { "a": {
+                    // `output` is unknown when `input` changes, and the identifier has the same value afterwards.
+                    "instance_id": format!("${{terraform_data.x.output == null ? \"\" : {:?}}}", instance.id),
+                    "runner_manager": instance.runner_manager(),
+                    "timeouts": { "delete": "60s" },
+                } },
+            },
+        });
+        workspace.write("main.tf.json", &main.to_string()).unwrap();
+    };
+    let stored = || workspace.state().unwrap().at("grit_runner_drain.a")[0].attributes.clone();
+    config("one");
+    workspace.apply().unwrap().succeeded();
+    let first = stored();
+    config("two");
+    let applied = workspace.apply().unwrap().succeeded();
+    assert_eq!(applied.planned(), ["replace grit_runner_drain.a", "update terraform_data.x"]);
+    let warnings = applied.warnings();
+    assert!(
+        warnings.iter().any(|(_, detail)| detail.contains("and the runner is drained only if")),
+        "{warnings:?}"
+    );
+
+    // Terraform destroys the old drain resource first. The new one has the same instance, and is stored.
+    assert_order(
+        &applied.timeline(),
+        &[
+            "start delete grit_runner_drain.a",
+            "complete delete grit_runner_drain.a",
+            "start create grit_runner_drain.a",
+            "complete create grit_runner_drain.a",
+        ],
+    );
+    let drained = events.all().iter().filter(|event| is_signal(event, "SIGQUIT")).count();
+    assert_eq!(drained, 1, "{events}");
+    let second = stored();
+    assert_eq!(second["instance_id"], first["instance_id"]);
+    assert_ne!(second["id"], first["id"]);
+    assert_eq!(workspace.plan().unwrap().succeeded().planned(), Vec::<String>::new());
 }
