@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use grit_tests::{lab::Lab, terraform::Workspace};
+use grit_tests::{lab::Lab, link::Relay, terraform::Workspace};
 use serde_json::{Map, Value as Json, json};
 
 /// Hosts that accept connections and never respond.
@@ -90,4 +90,36 @@ fn stable_for_runs_in_parallel_with_one_connection() {
     let workspace = one_at_a_time(&lab, &json!({ "grit_runner_health": { "all": health_check } }));
     // In sequence it would take 24 s, more than the limit.
     workspace.apply().unwrap().succeeded();
+}
+
+#[test]
+fn refresh_with_silent_hosts_ends_at_its_limit() {
+    let lab = Lab::start().unwrap();
+    let (mut managers, mut links) = (Map::new(), Vec::new());
+    for n in 0..5 {
+        let (instance, _host) = lab.cloud().create(&format!("m{n}"), "19.2.0").unwrap();
+        let link = Relay::start(instance.address.parse().unwrap()).unwrap();
+        let mut manager = instance.runner_manager();
+        manager["address"] = json!(link.address().to_string());
+        managers.insert(instance.instance_name, manager);
+        links.push(link);
+    }
+    let health_check = json!({ "runner_managers": managers, "timeouts": { "create": "60s" } });
+    let workspace = one_at_a_time(&lab, &json!({ "grit_runner_health": { "all": health_check } }));
+    workspace.apply().unwrap().succeeded();
+
+    for link in &links {
+        link.cut();
+    }
+    let start = Instant::now();
+    let plan = workspace.plan().unwrap().succeeded();
+    let took = start.elapsed();
+    // The limit is 10 s. In sequence it would take 50 s, with 10 s for each host.
+    assert!(took >= Duration::from_secs(10), "the hosts are not silent: {took:?}");
+    assert!(took < Duration::from_secs(30), "{took:?}");
+    let warnings = plan.warnings();
+    assert!(
+        warnings.iter().any(|(_, detail)| detail.contains("m4") && detail.contains("m3")),
+        "{warnings:#?}"
+    );
 }
