@@ -118,4 +118,24 @@ mod tests {
         assert_eq!(limits.busy_pauses().sum::<Duration>(), Duration::from_millis(7750));
         assert_eq!(Limits::new(Some(Duration::from_millis(300)), None, None).busy_pauses().count(), 0);
     }
+
+    /// Phases that are each slow for a part of the time share one deadline.
+    #[tokio::test(start_paused = true)]
+    async fn deadline_caps_later_phases_to_remaining_time() {
+        let seconds = Duration::from_secs;
+        let limits = Limits::new(Some(seconds(30)), None, None);
+        let deadline = limits.deadline(None);
+        assert_eq!(deadline.cap(limits.handshake), seconds(15));
+        tokio::time::sleep(seconds(12)).await;
+        assert_eq!(deadline.cap(limits.handshake), seconds(15));
+        tokio::time::sleep(seconds(12)).await;
+        assert_eq!(deadline.cap(limits.handshake), seconds(6));
+        assert_eq!(deadline.whole(), seconds(30));
+        tokio::time::sleep(seconds(12)).await;
+        assert_eq!(deadline.cap(limits.handshake), Duration::ZERO);
+
+        // The operation ends before the timeout of the connection.
+        let deadline = limits.deadline(Some(Instant::now() + seconds(8)));
+        assert_eq!((deadline.cap(limits.handshake), deadline.whole()), (seconds(8), seconds(8)));
+    }
 }

@@ -9,12 +9,13 @@ use grit_provider::testing::{
     client::ClientError,
     transport::{Cause, HostPort, Phase},
 };
-use grit_tests::provider_client::{Connector, SshOptions, Target};
+use grit_tests::provider_client::{Connector, SshOptions, StrategyOptions, Target};
 use grit_tests::sshd::{Builder, Sshd};
 use std::{
-    net::TcpStream,
+    net::{SocketAddr, TcpStream},
     time::{Duration, Instant},
 };
+use tokio::net::TcpListener;
 
 /// The whole limit: a third of it is for TCP and for a channel, a half for the handshake and for the login. The earlier phases
 /// must keep their limits, too, on a busy machine.
@@ -187,4 +188,41 @@ async fn call_times_out(method: Method) {
     assert!(matches!(error, ClientError::NoAnswer { limit: was, .. } if was == CALL), "{error:?}");
     topology.fixture.sshd.thaw();
     soon(client.check_status()).await.unwrap();
+}
+
+/// Forwards each connection to a server, after a pause: a server that is slow for a part of the time.
+async fn delayed(server: SocketAddr, pause: Duration) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((mut client, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                tokio::time::sleep(pause).await;
+                let mut server = tokio::net::TcpStream::connect(server).await.unwrap();
+                let _ = tokio::io::copy_bidirectional(&mut client, &mut server).await;
+            });
+        }
+    });
+    address
+}
+
+/// Each hop keeps the limits of its phases. Together with the target, whose handshake could take [`HALF`], they exceed the whole limit.
+#[tokio::test]
+async fn slow_jump_hosts_share_one_connect_timeout() {
+    const PAUSE: Duration = Duration::from_secs(6);
+    let topology = Topology::new(Method::TwoJumps);
+    let mut options = SshOptions { connect_timeout: Some(CONNECT), ..topology.options() };
+    let StrategyOptions::ProxyJump(hops) = &mut options.strategy else { panic!("no jump hosts") };
+    for (hop, (bastion, _)) in hops.iter_mut().zip(&topology.bastions) {
+        hop.address = delayed(bastion.address(), PAUSE).await.to_string().parse().unwrap();
+    }
+    let silent = ScriptedServer::new(b"", Then::Hang).await;
+    let target = Target { address: silent.address.to_string().parse().unwrap(), ..topology.target() };
+
+    let client = Connector::new(options).client(target);
+    let error = in_time(client.check_status(), CONNECT).await.unwrap_err();
+    let ClientError::Transport(error) = error else { panic!("{error:?}") };
+    assert_eq!((error.phase, error.route.hop), (Phase::Handshake, None), "{error:?}");
+    // The time that the jump hosts left. With a deadline of its own, the target would have 9 s.
+    assert!(matches!(error.cause, Cause::TimedOut { limit } if limit <= CONNECT - 2 * PAUSE), "{error:?}");
 }
