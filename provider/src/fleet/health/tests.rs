@@ -1,5 +1,5 @@
 use super::*;
-use crate::client::Detail;
+use crate::client::{Detail, DrainRequest};
 use crate::fleet::test_wrapper::{ScriptInput, Scripted, ScriptedFault, retry};
 
 fn policy(timeout: u64, stable_for: u64, attempts: Option<u32>) -> HealthPolicy {
@@ -181,6 +181,55 @@ async fn start_if_stopped_starts_runner_once() {
     let wrapper = Scripted::new(|_| Ok(RunnerStatus::Stopped));
     let error = wait("m1", &&wrapper, &starting, &CancellationToken::new()).await.unwrap_err();
     assert!(matches!(error, NotHealthy::Stopped { start: Some(Start::Requested), .. }), "{error:?}");
+}
+
+/// A wrapper with a stopped runner that stays stopped. It never responds to a request to start the runner if there is no response.
+struct StaysStopped(Option<Start>);
+
+impl Wrapper for &StaysStopped {
+    fn until(&self, _: Instant) -> Self {
+        self
+    }
+
+    async fn read_status(&self) -> Result<Snapshot, ClientError> {
+        Ok(RunnerStatus::Stopped.into())
+    }
+
+    async fn changed(&self) {
+        std::future::pending::<()>().await;
+    }
+
+    async fn drain(&self, _: &DrainRequest) -> Result<Snapshot, ClientError> {
+        panic!("a health check drains nothing")
+    }
+
+    async fn cancel(&self, _: &str) -> Result<Option<Snapshot>, ClientError> {
+        panic!("a health check cancels no drain")
+    }
+
+    async fn start(&self) -> Result<Start, ClientError> {
+        match self.0 {
+            Some(start) => Ok(start),
+            None => std::future::pending().await,
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn interrupted_health_wait_reports_requested_start() {
+    let starting = HealthPolicy { start_if_stopped: true, ..policy(600, 0, None) };
+    for (response, reported) in
+        [(Some(Start::Requested), true), (None, true), (Some(Start::NotSupported), false)]
+    {
+        let (stop, wrapper) = (CancellationToken::new(), &StaysStopped(response));
+        let (outcome, ()) = tokio::join!(wait("m1", &wrapper, &starting, &stop), async {
+            // Before the wait fails because the runner was not restarted.
+            tokio::time::sleep(STOPPED_GRACE / 2).await;
+            stop.cancel();
+        });
+        let Err(NotHealthy::Interrupted { start_requested, .. }) = outcome else { panic!("{outcome:?}") };
+        assert_eq!(start_requested, reported, "{response:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
