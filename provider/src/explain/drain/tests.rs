@@ -155,6 +155,7 @@ fn drain_warnings_match_snapshot() {
         instance_id_twice("m1", "i-1"),
         assumed_without_target("m1", "i-1"),
         planned_drain(Mode::Graceful, OnTimeout::Fail, false),
+        planned_drain(Mode::Graceful, OnTimeout::Force, false),
         planned_drain(Mode::Forceful, OnTimeout::Force, true),
     ]));
     assert_eq!(bad_end("m1", &RunnerStatus::Stopped.into(), false, Subject::Drain), None);

@@ -226,37 +226,6 @@ async fn absent_host_is_terminated_only_with_assume_terminated() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn drain_timeout_fails_or_forces_per_on_timeout() {
-    let short = DrainPolicy { timeout: Duration::from_secs(60), ..policy() };
-    let wrapper = Scripted::new(draining(7200));
-    let error = drained(&short, &wrapper).await.unwrap_err();
-    assert!(
-        matches!(error, NotDrained::TimedOut { requested: Requested::Accepted, forced: false, .. }),
-        "{error:?}"
-    );
-    assert_eq!(wrapper.requests(), (1, 0));
-
-    let force = DrainPolicy { on_timeout: OnTimeout::Force, ..short };
-    let wrapper = Scripted::new(draining(7200));
-    let outcome = drained(&force, &wrapper).await.unwrap();
-    assert_eq!(end(&outcome), (StartedBy::Here, true));
-    assert_eq!(wrapper.requests(), (1, 1));
-}
-
-#[tokio::test(start_paused = true)]
-async fn forceful_mode_terminates_drain_in_progress() {
-    let policy = DrainPolicy { mode: Mode::Forceful, ..policy() };
-    let wrapper = Scripted::new(|input: ScriptInput| {
-        Ok(match input.forceful {
-            Some(since) if since.as_secs() >= 5 => RunnerStatus::Stopped,
-            _ => RunnerStatus::InShutdown,
-        })
-    });
-    assert!(drained(&policy, &wrapper).await.is_ok());
-    assert_eq!(wrapper.requests(), (0, 1));
-}
-
-#[tokio::test(start_paused = true)]
 async fn stopped_apply_reports_request_and_leaves_drain_running() {
     let stop = CancellationToken::new();
     let wrapper = &Scripted::new(draining(7200));
@@ -396,4 +365,5 @@ async fn drain_timeout_counts_from_operation_start() {
 }
 
 mod callback;
+mod force;
 mod no_wait;
