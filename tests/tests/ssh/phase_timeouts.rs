@@ -226,3 +226,39 @@ async fn slow_jump_hosts_share_one_connect_timeout() {
     // The time that the jump hosts left. With a deadline of its own, the target would have 9 s.
     assert!(matches!(error.cause, Cause::TimedOut { limit } if limit <= CONNECT - 2 * PAUSE), "{error:?}");
 }
+
+/// russh sends no keepalive messages before the login is complete, so the session ends by its limit for inactivity.
+#[tokio::test]
+async fn silence_during_login_ends_at_keepalive_limits() {
+    let fixture = Fixture::with(thinking);
+    // The login could take 30 s.
+    let options = SshOptions {
+        connect_timeout: Some(Duration::from_secs(60)),
+        keepalive_interval: Some(Duration::from_secs(1)),
+        ..fixture.options()
+    };
+    let client = Connector::new(options).client(fixture.target());
+    let freeze = async {
+        until_it_thinks(&fixture.sshd).await;
+        fixture.sshd.freeze();
+        std::future::pending::<()>().await;
+    };
+    let error = tokio::select! {
+        biased;
+        answer = soon(client.check_status()) => answer.unwrap_err(),
+        () = freeze => unreachable!("it never ends"),
+    };
+    fixture.sshd.thaw();
+    fixture.sshd.kill_sessions();
+    let ClientError::Transport(inner) = &error else { panic!("{error:?}") };
+    assert_eq!(inner.phase, Phase::Auth, "{error:?}");
+    // Three intervals, one more, and five seconds.
+    let limit = Duration::from_secs(9);
+    assert!(matches!(inner.cause, Cause::NotAnswering { silence } if silence == limit), "{error:?}");
+    assert!(error.retryable(), "{error:?}");
+    assert!(
+        fixture.message(&error).contains("no data from HOST:PORT for 9s."),
+        "{}",
+        fixture.message(&error)
+    );
+}

@@ -138,6 +138,18 @@ mod tests {
         Limits::new(None, None, None)
     }
 
+    /// During the login russh sends no keepalive messages, so the session ends by inactivity.
+    #[test]
+    fn lost_sessions_report_the_configured_silence() {
+        let limits = Limits::new(None, None, Some(Duration::from_secs(1)));
+        let silence = |error: Error| match of_session(&error, &limits) {
+            Cause::NotAnswering { silence } => silence.as_secs(),
+            cause => panic!("{cause:?}"),
+        };
+        assert_eq!(silence(Error::KeepaliveTimeout), 3);
+        assert_eq!(silence(Error::InactivityTimeout), 9);
+    }
+
     #[test]
     fn first_bytes_determine_handshake_cause() {
         let cause = |received: &[u8]| of_handshake(&Error::Disconnect, &limits(), received);
