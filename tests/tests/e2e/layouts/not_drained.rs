@@ -1,6 +1,12 @@
 //! Layouts without a drain: the instance is destroyed while its runner accepts jobs.
 
-use grit_tests::{rollout::Rollout, terraform::core};
+use std::time::Duration;
+
+use grit_tests::{
+    rollout::{Rollout, assert_order},
+    terraform::core,
+};
+use serde_json::json;
 
 use super::configuration::{CREATE_FIRST, NEW, OLD, drain, drain_with, instance};
 
@@ -137,7 +143,7 @@ fn targeting_drains_skips_health_and_keeps_instances() {
     assert!(rollout.host("m1-v1").runner_pid().is_some());
 
     // With all drains as target, the old runners are drained without a wait for the new ones.
-    rollout.lab.cloud().shape(|_, spec| spec.boot_takes = std::time::Duration::from_secs(3600));
+    rollout.lab.cloud().shape(|_, spec| spec.boot_takes = Duration::from_secs(3600));
     rollout.managers(&["m1-v3"]).unwrap();
     let target = ["-target=grit_runner_drain.manager"];
     rollout.workspace.run(apply.iter().chain(&target)).unwrap().succeeded();
@@ -145,4 +151,44 @@ fn targeting_drains_skips_health_and_keeps_instances() {
         assert_eq!(rollout.signals(host), ["SIGQUIT"]);
         assert_eq!(rollout.runner_was_alive_at_the_end_of(host), None);
     }
+}
+
+/// The health check refers to every drain resource, so the apply creates the new instances, too. It destroys nothing.
+#[test]
+fn targeting_health_check_keeps_old_runners() {
+    for (old, new, new_host) in [("m1", "m1", "m1.2"), ("m1-v1", "m1-v2", "m1-v2")] {
+        let mut rollout = Rollout::start().unwrap();
+        rollout.set("managers", json!({ old: OLD })).unwrap();
+        rollout.workspace.apply().unwrap().succeeded();
+        rollout.set("managers", json!({ new: NEW })).unwrap();
+        let target = ["apply", "-json", "-auto-approve", "-target=grit_runner_health.all"];
+        let timeline = rollout.workspace.run(target).unwrap().succeeded().timeline();
+        assert_order(&timeline, &["complete update grit_runner_health.all"]);
+        assert_eq!(rollout.signals(old), Vec::<String>::new(), "{timeline:?}");
+        assert_eq!(rollout.hosts(), [old, new_host], "{timeline:?}");
+
+        // The next apply without a target completes the rollout.
+        rollout.workspace.apply().unwrap().succeeded();
+        assert_eq!(rollout.signals(old), ["SIGQUIT"]);
+        assert_eq!(rollout.runner_was_alive_at_the_end_of(old), Some(false));
+        assert_eq!(rollout.hosts(), [new_host]);
+    }
+}
+
+/// The old and the new drain resource have the same address, so a target has both.
+#[test]
+fn targeting_fixed_key_drain_drains_before_health() {
+    let mut rollout = Rollout::start().unwrap();
+    rollout.set("managers", json!({ "m1": OLD })).unwrap();
+    rollout.workspace.apply().unwrap().succeeded();
+    // The new runner does not start.
+    rollout.lab.cloud().shape(|_, spec| spec.boot_takes = Duration::from_secs(3600));
+    rollout.set("managers", json!({ "m1": NEW })).unwrap();
+    let target = ["apply", "-json", "-auto-approve", "-target=grit_runner_drain.manager[\"m1\"]"];
+    let applied = rollout.workspace.run(target).unwrap().succeeded();
+    let timeline = applied.timeline();
+    assert!(!timeline.iter().any(|line| line.contains("grit_runner_health")), "{timeline:?}");
+    assert_eq!(rollout.signals("m1"), ["SIGQUIT"], "{timeline:?}");
+    assert_eq!(rollout.runner_was_alive_at_the_end_of("m1"), None, "{timeline:?}");
+    assert_eq!(rollout.hosts(), ["m1", "m1.2"]);
 }
