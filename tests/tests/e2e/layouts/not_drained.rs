@@ -192,3 +192,39 @@ fn targeting_fixed_key_drain_drains_before_health() {
     assert_eq!(rollout.runner_was_alive_at_the_end_of("m1"), None, "{timeline:?}");
     assert_eq!(rollout.hosts(), ["m1", "m1.2"]);
 }
+
+/// The next plan warns only about managers that stay in the health check.
+#[test]
+fn plan_after_targeted_instance_warns_with_fixed_keys() {
+    for (old, new, warns) in [("m1", "m1", true), ("m1-v1", "m1-v2", false)] {
+        let mut rollout = Rollout::start().unwrap();
+        rollout.set("drain", json!({ "attempts": 2 })).unwrap();
+        rollout.set("managers", json!({ old: OLD })).unwrap();
+        rollout.workspace.apply().unwrap().succeeded();
+        rollout.set("managers", json!({ new: NEW })).unwrap();
+        let target = ["apply", "-json", "-auto-approve", "-target=lab_instance.manager"];
+        rollout.workspace.run(target).unwrap().succeeded();
+        assert_eq!(rollout.signals(old), Vec::<String>::new());
+        assert_eq!(rollout.runner_was_alive_at_the_end_of(old), Some(true));
+
+        let plan = rollout.workspace.plan().unwrap().succeeded();
+        let warnings = plan.warnings();
+        let is_warned = warnings.iter().any(|(summary, detail)| {
+            *summary == "Runner managers are not healthy"
+                && detail.contains(&format!("{old} is `unreachable`"))
+                && detail.contains("the instance was destroyed without a drain")
+        });
+        assert_eq!(is_warned, warns, "{warnings:#?}");
+
+        // The drain cannot reach the host. The command of its error resolves this.
+        let failed = rollout.workspace.apply().unwrap().failed();
+        let errors = failed.errors();
+        assert_eq!(errors.len(), 1, "{errors:#?}");
+        assert!(errors[0].1.ends_with("Code: connect_failed"), "{errors:#?}");
+        let (_, command) = errors[0].1.split_once("`GRIT_ASSUME_TERMINATED=").unwrap();
+        let (gone, _) = command.split_once(" terraform apply`").unwrap();
+        rollout.workspace.set_env("GRIT_ASSUME_TERMINATED", gone);
+        rollout.workspace.apply().unwrap().succeeded();
+        assert_eq!(rollout.workspace.plan().unwrap().succeeded().planned(), Vec::<String>::new());
+    }
+}
