@@ -12,12 +12,13 @@ pub(crate) fn conflict(instance: &str, conflict: Conflict) -> Explained {
             format!(
                 "The state already contains a grit_runner_drain for instance {instance:?}, and this plan creates another one for the same \
                  instance. Destroying the old one would shut down the runner although its instance is kept. Possible causes: `-replace` of \
-                 the drain resource, a taint, or a rename without a `moved` block."
+                 the drain resource, a taint, a rename without a `moved` block, or an index of `count` that now belongs to another instance."
             ),
             format!(
                 "After a rename (address, key, index or module): add a `moved` block from the old address to the new one. After a taint: \
-                 run `terraform untaint`; before `terraform destroy`, untaint or use `-refresh=false`. If two drain resources have the same \
-                 instance: remove one, or correct its `instance_id`. To drain this runner on purpose, remove its drain resource together \
+                 run `terraform untaint`; before `terraform destroy`, untaint or use `-refresh=false`. `terraform destroy` plans the \
+                 configuration first: run it with the values of the last apply. If two drain resources have the same instance: remove one, \
+                 or correct its `instance_id`. To drain this runner on purpose, remove its drain resource together \
                  with its instance, or run once with {VARIABLE}=off."
             ),
         ),
@@ -30,8 +31,9 @@ pub(crate) fn conflict(instance: &str, conflict: Conflict) -> Explained {
             ),
             format!(
                 "Run `terraform state rm` on the wrong drain resource: this removes it from the state without a drain. If the resource is \
-                 still in the configuration, correct its `instance_id`; the next apply creates it again. To drain this runner on purpose, \
-                 run once with {VARIABLE}=off."
+                 still in the configuration, correct its `instance_id`; the next apply creates it again. `terraform destroy` plans the \
+                 configuration first: run it with the values of the last apply. To drain this runner on purpose, run once with \
+                 {VARIABLE}=off."
             ),
         ),
         Conflict::Twice => Explained::new(

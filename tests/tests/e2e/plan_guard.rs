@@ -233,6 +233,25 @@ fn count_removal_is_refused_without_create_before_destroy() {
     assert_eq!(workspace.state().unwrap().objects.len(), 2);
 }
 
+/// A destroy starts with a plan of the configuration.
+#[test]
+fn destroy_with_shifted_count_is_refused() {
+    let workspace = Workspace::new(&["grit"]).unwrap();
+    workspace.write("main.tf", &counted(&["i-1"], true)).unwrap();
+    workspace.apply().unwrap().succeeded();
+    workspace.write("main.tf", &counted(&["i-0", "i-1"], true)).unwrap();
+    let refused = workspace.run(["plan", "-json", "-destroy"]).unwrap().failed();
+    for (summary, detail) in refused.errors() {
+        assert_eq!(summary, "Plan would drain a runner whose instance is kept");
+        assert!(detail.contains("run it with the values of the last apply"), "{detail}");
+    }
+    let plan = workspace.run(["plan", "-json", "-destroy", "-refresh=false"]).unwrap().succeeded();
+    assert_eq!(plan.planned(), ["delete grit_runner_drain.a[0]"]);
+    workspace.write("main.tf", &counted(&["i-1"], true)).unwrap();
+    let plan = workspace.run(["plan", "-json", "-destroy"]).unwrap().succeeded();
+    assert_eq!(plan.planned(), ["delete grit_runner_drain.a[0]"]);
+}
+
 #[test]
 fn tainted_drain_destroys_after_untaint_or_no_refresh() {
     let workspace = guarded("\"i-1\"");
