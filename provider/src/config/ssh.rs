@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     proxy_jump::HopArgs,
-    ssh_checks::{check_elements, check_keys, invalid},
+    ssh_checks::{check_elements, check_file, check_keys, invalid},
     text::{UNKNOWN, set},
     timeouts::{SHORTEST_DELAY, check_at_least},
 };
@@ -156,6 +156,8 @@ impl SshArgs {
         {
             invalid(at("known_hosts"), &problem, diags);
         }
+        let home = self.home.as_deref();
+        check_file(&self.known_hosts_path, at("known_hosts_path"), home, check::known_hosts_file, diags);
     }
 
     pub(crate) fn ignores_host_keys(&self) -> bool {

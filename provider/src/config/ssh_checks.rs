@@ -25,18 +25,22 @@ pub(super) fn check_keys(
     {
         invalid(at("private_key"), &problem, diags);
     }
-    type Check = fn(&Path) -> Result<(), String>;
-    for (name, value, check) in [
-        ("private_key_path", file, check::private_key_file as Check),
-        ("certificate_path", certificate, check::certificate_file),
-    ] {
-        if let Some(file) = set(value)
-            && let Err(problem) = check(&expand(file.as_ref(), home))
-        {
-            // A warning: a plan of drains opens no connection.
-            let path = at(name);
-            values::ssh_file(&path, &problem).warning(path, diags);
-        }
+    check_file(file, at("private_key_path"), home, check::private_key_file, diags);
+    check_file(certificate, at("certificate_path"), home, check::certificate_file, diags);
+}
+
+/// Warns about a file that a connection cannot use. It is not an error: a plan of drains opens no connection.
+pub(super) fn check_file(
+    value: &Value<String>,
+    path: AttributePath,
+    home: Option<&Path>,
+    check: impl FnOnce(&Path) -> Result<(), String>,
+    diags: &mut Diagnostics,
+) {
+    if let Some(file) = set(value)
+        && let Err(problem) = check(&expand(file.as_ref(), home))
+    {
+        values::ssh_file(&path, &problem).warning(path, diags);
     }
 }
 

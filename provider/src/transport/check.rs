@@ -24,6 +24,11 @@ pub(crate) fn certificate_file(path: &Path) -> Result<(), String> {
     ssh::read_certificate(read(path)?.expose()).map(drop)
 }
 
+/// A file without entries is accepted: a line can be added until a connection needs it.
+pub(crate) fn known_hosts_file(path: &Path) -> Result<(), String> {
+    user_files::read(path).map(drop).map_err(|problem| unreadable(path, &problem))
+}
+
 pub(crate) fn host_authority(text: &str) -> Result<(), String> {
     trust::authority(text).map(drop)
 }
@@ -35,8 +40,11 @@ pub(crate) fn command(arguments: &[String]) -> Result<(), (Option<usize>, String
 }
 
 fn read(path: &Path) -> Result<Secret, String> {
-    user_files::read_text(path)
-        .map_err(|problem| format!("{} cannot be read: {problem}", user_files::shown(path)))
+    user_files::read_text(path).map_err(|problem| unreadable(path, &problem))
+}
+
+fn unreadable(path: &Path, problem: &str) -> String {
+    format!("{} cannot be read: {problem}", user_files::shown(path))
 }
 
 /// The problem without the name of the attribute, which the message contains already.

@@ -53,6 +53,28 @@ fn ssh_errors_point_at_their_attributes() {
 }
 
 #[test]
+fn unreadable_known_hosts_file_is_a_warning() {
+    let dir = tempfile::tempdir().unwrap();
+    let check = |path: &std::path::Path, home: Option<&str>| {
+        let known_hosts_path = Value::Value(path.to_str().unwrap().to_owned());
+        let args = SshArgs { known_hosts_path, home: home.map(PathBuf::from), ..SshArgs::default() };
+        let mut diags = Diagnostics::default();
+        args.check(&AttributePath::new("ssh"), &mut diags);
+        assert_eq!(diags.errors.len(), 0, "{:?}", diags.errors);
+        diags.warnings.into_iter().map(|warning| (warning.attribute, warning.detail)).collect::<Vec<_>>()
+    };
+    let warned = check(&dir.path().join("missing"), None);
+    assert_eq!(warned.len(), 1, "{warned:?}");
+    assert_eq!(warned[0].0, path_of("ssh.known_hosts_path"));
+    assert!(warned[0].1.contains("missing cannot be read: No such file or directory"), "{warned:?}");
+
+    // A line can be added later.
+    std::fs::write(dir.path().join("empty"), "").unwrap();
+    assert_eq!(check(&dir.path().join("empty"), None), []);
+    assert_eq!(check("~/empty".as_ref(), dir.path().to_str()), []);
+}
+
+#[test]
 fn durations_below_100ms_are_rejected() {
     let value = |text: &str| Value::Value(text.to_owned());
     let check = |text: &str| {
