@@ -10,7 +10,7 @@ use super::{managers_attribute, progress::Board, timeout};
 use crate::{
     call::call,
     config::{
-        drain::{CallbackArgs, DRAIN_ATTEMPTS, DRAIN_TIMEOUT, DrainOptions, option_attributes},
+        drain::{CallbackArgs, DRAIN_ATTEMPTS, DRAIN_TIMEOUT, DrainOptions, WAIT, option_attributes},
         enum_attribute::EnumAttribute as _,
         manager::{self, InvalidManager, RunnerManagerArgs, RunnerManagers},
         provider_block::Configured,
@@ -112,7 +112,7 @@ impl DrainConfig {
         let id = format!("action#{}", unique_suffix());
         let retry = known.retry(self.retry.as_ref_option(), Some(DRAIN_ATTEMPTS));
         let policy = self.options().policy(&id, start, timeout(&self.timeouts, DRAIN_TIMEOUT), retry);
-        DrainPolicy { wait: self.wait.unwrap_or(true), ..policy }
+        DrainPolicy { wait: self.wait.unwrap_or(WAIT), ..policy }
     }
 }
 
@@ -127,9 +127,10 @@ impl Action for Drain {
              `grit_runner_drain` resources stay as they are.",
             attribute_map! {
                 runner_managers: managers_attribute => "to drain",
-                wait: boolean =>
+                wait: boolean => &format!(
                     "Wait until the runners have exited. `false`: end when each shutdown is in progress; invoke the action again \
-                     with `true` to wait for the same drains. Default `true`.",
+                     with `true` to wait for the same drains. Default `{WAIT}`."
+                ),
                 mode: text => &format!(
                     "Kind of shutdown: {}. `forceful` aborts the running jobs. It also makes a graceful drain that is in progress \
                      forceful.",

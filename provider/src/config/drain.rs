@@ -14,10 +14,11 @@ use super::{
 };
 use crate::{
     client::{DrainRequest, MAX_DRAIN_ID, MAX_REASON, ShutdownCallback},
+    duration::human,
     explain::values,
     fleet::{
-        Retry,
-        drain::{DrainPolicy, Mode, OnTimeout, OnUnreachable},
+        PEER_ATTEMPTS, PEER_LIMIT, Retry,
+        drain::{DrainPolicy, FORCE_LIMIT, Mode, OnTimeout, OnUnreachable},
     },
     schema::{
         AttributePath, Attributes, Diagnostics, Number, Value, attribute_map, number, object, required_text,
@@ -31,6 +32,15 @@ pub(crate) const DRAIN_TIMEOUT: Duration = Duration::from_secs(3 * 3600);
 /// Attempts before a host that was never reached counts as unreachable: about 90 s with the default delays. The host has been running for
 /// long, so a longer wait would only hide that it is gone.
 pub(crate) const DRAIN_ATTEMPTS: u32 = 12;
+
+/// Whether an operation with the attribute `wait` waits for the exit of the runners.
+pub(crate) const WAIT: bool = true;
+
+/// How many peers must be healthy, unless `guard` sets another number.
+const MIN_HEALTHY: usize = 1;
+
+/// The method of a callback, unless `shutdown_callback` sets another.
+const CALLBACK_METHOD: &str = "POST";
 
 /// `guard = { peers, min_healthy }`.
 #[derive(Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -143,7 +153,7 @@ pub(crate) fn shortened(id: &str) -> String {
 impl GuardArgs {
     /// How many peers must be healthy.
     pub(crate) fn min_healthy(&self) -> usize {
-        whole(&self.min_healthy).unwrap_or(1)
+        whole(&self.min_healthy).unwrap_or(MIN_HEALTHY)
     }
 
     fn check(&self, path: &AttributePath, diags: &mut Diagnostics) {
@@ -156,7 +166,7 @@ impl GuardArgs {
             && self.min_healthy() <= 1_000_000
         {
             let (path, wanted, there) = (at("min_healthy"), self.min_healthy(), peers.len());
-            values::min_healthy(&path, wanted, there).error(path, diags);
+            values::min_healthy(&path, wanted, MIN_HEALTHY, there).error(path, diags);
         }
     }
 }
@@ -196,7 +206,7 @@ impl CallbackArgs {
         let headers = self.headers.iter().flatten();
         Some(ShutdownCallback {
             url: self.url.as_ref_option()?.clone(),
-            method: self.method.as_ref_option().map_or("POST", String::as_str).to_owned(),
+            method: self.method.as_ref_option().map_or(CALLBACK_METHOD, String::as_str).to_owned(),
             headers: headers
                 .filter_map(|(name, value)| Some((name.clone(), value.as_ref_option()?.clone())))
                 .collect(),
@@ -215,22 +225,24 @@ pub(crate) fn option_attributes() -> Attributes {
         peers: required_managers =>
             "Other runner managers, by key. The runner manager to drain does not count, and two keys of one runner manager count \
              once.",
-        min_healthy: number =>
-            "Minimum number of healthy peers. Default 1. It must not exceed the number of peers. A peer counts as healthy when its \
-             wrapper reports `running`, no drain of the peer was requested, and the same apply does not drain it. To require a level \
-             or a version, use `grit_runner_health`.",
+        min_healthy: number => &format!(
+            "Minimum number of healthy peers. Default {MIN_HEALTHY}. It must not exceed the number of peers. A peer counts as healthy \
+             when its wrapper reports `running`, no drain of the peer was requested, and the same apply does not drain it. To require \
+             a level or a version, use `grit_runner_health`."
+        ),
     };
     let callback = attribute_map! {
         url: required_text => "URL that the wrapper sends the request to.",
-        method: text => "Any HTTP method. Default `POST`.",
+        method: text => &format!("Any HTTP method. Default `{CALLBACK_METHOD}`."),
         headers: secret_map => "HTTP headers. **A resource stores them in the state.**",
     };
     attribute_map! {
         mode: text => &format!("Kind of shutdown: {}. `forceful` aborts the running jobs.", Mode::choices()),
         on_timeout: text => &format!(
             "Action when the runner has not exited in time: {}. `force` aborts the remaining jobs, and waits \
-             at most 2 more minutes, in addition to the timeout.",
-            OnTimeout::choices()
+             at most `{}` more, in addition to the timeout.",
+            OnTimeout::choices(),
+            human(FORCE_LIMIT)
         ),
         on_unreachable: text => &format!(
             "Action when the host is unreachable before the shutdown was requested: {}. `assume_terminated` treats an unreachable \
@@ -242,10 +254,14 @@ pub(crate) fn option_attributes() -> Attributes {
             "HTTP request that the wrapper sends after the runner process has exited. The wrapper sends it also when another client \
              started the shutdown, or when the runner had already exited. Upstream's wrapper accepts a callback only with the first \
              shutdown request; otherwise a warning reports this.",
-        reason: text => "Reason of the drain, at most 1000 characters. It is shown in Terraform's log and in the status of the wrapper.",
-        retry: object(RetryArgs::attributes(&DRAIN_ATTEMPTS.to_string())) =>
+        reason: text => &format!(
+            "Reason of the drain, at most {MAX_REASON} characters. It is shown in Terraform's log and in the status of the wrapper."
+        ),
+        retry: object(RetryArgs::attributes(&DRAIN_ATTEMPTS.to_string())) => &format!(
             "Retries of failed connections before the shutdown was requested. After that, lost connections are retried until the \
-             timeout. The defaults for connections to peers are 3 attempts and 30 seconds.",
+             timeout. The check of a peer takes at most `{}`, with {PEER_ATTEMPTS} attempts by default.",
+            human(PEER_LIMIT)
+        ),
     }
 }
 

@@ -15,7 +15,7 @@ use crate::{
         Attribute, AttributePath, AttributeType, Attributes, Diagnostics, Value, attribute_map, required,
         required_text, secret, text,
     },
-    transport::{AddressError, HostPort, Secret, Target, WrapperAddress, check},
+    transport::{AddressError, HostPort, SSH_PORT, Secret, Target, WrapperAddress, check},
 };
 
 /// One runner manager of GRIT's modules: an entry of the map, or the object of a drain.
@@ -49,10 +49,11 @@ impl RunnerManagerArgs {
             instance_name: required_text =>
                 "Name of the instance. It is part of the `id` of a drain resource, which Terraform prints even if the name is marked as \
                  sensitive: do not put a secret into it.",
-            address: required_text =>
-                "Host name or IP address of the SSH server, with or without a port (default 22). An IPv6 address with a port needs \
+            address: required_text => &format!(
+                "Host name or IP address of the SSH server, with or without a port (default {SSH_PORT}). An IPv6 address with a port needs \
                  brackets, as in `[2001:db8::7]:2222`. White space is refused: use `trimspace()`. It is part of the `id` of a drain resource, \
-                 too.",
+                 too."
+            ),
             wrapper_address: required_text => "Address of the wrapper on that host: `unix:///path/to/socket` or `tcp://host:port`.",
             username: text => "SSH user. `ssh.username` of the provider block takes precedence.",
             ssh_key_pem: secret =>

@@ -10,7 +10,9 @@ use super::{
 };
 use crate::{
     schema::{AttributePath, Attributes, Diagnostics, Value, attribute_map, required_text, secret, text},
-    transport::{Attribute, CredentialSource, Hop, HostPort, KeySource, Login, Secret, check, expand},
+    transport::{
+        Attribute, CredentialSource, Hop, HostPort, KeySource, Login, SSH_PORT, Secret, check, expand,
+    },
 };
 
 /// Has no `Debug`, because it contains secrets.
@@ -28,7 +30,9 @@ pub(crate) struct HopArgs {
 impl HopArgs {
     pub(super) fn attributes() -> Attributes {
         attribute_map! {
-            address: required_text => "Host name or IP address of the jump host, with or without a port (default 22).",
+            address: required_text => &format!(
+                "Host name or IP address of the jump host, with or without a port (default {SSH_PORT})."
+            ),
             username: text => "SSH user on the jump host. Default: the user for the runner manager.",
             private_key: secret => "Private key for the jump host. Default: the key for the runner manager.",
             private_key_path: text => "File with the private key for the jump host.",

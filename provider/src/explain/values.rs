@@ -161,11 +161,11 @@ pub(crate) fn stable_for_exceeds_timeout(text: &str, attribute: &str, limit: Dur
     )
 }
 
-pub(crate) fn min_healthy(path: &AttributePath, number: usize, peers: usize) -> Explained {
+pub(crate) fn min_healthy(path: &AttributePath, number: usize, default: usize, peers: usize) -> Explained {
     invalid(
         "Invalid number of healthy peers",
         format!(
-            "`{path}` is {number} (default 1), but `peers` has {peers} entries. It must not exceed the number of peers."
+            "`{path}` is {number} (default {default}), but `peers` has {peers} entries. It must not exceed the number of peers."
         ),
     )
 }

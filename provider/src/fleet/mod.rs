@@ -17,6 +17,6 @@ mod wait;
 mod test_wrapper;
 
 pub use peers::WithoutPeers;
-pub(crate) use peers::{Drains, Peer, PeerProblem, TooFewPeers, WithPeers};
+pub(crate) use peers::{Drains, PEER_ATTEMPTS, PEER_LIMIT, Peer, PeerProblem, TooFewPeers, WithPeers};
 pub use retry::Retry;
 pub(crate) use wait::{Outcomes, for_each};

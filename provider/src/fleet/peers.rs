@@ -21,9 +21,9 @@ use super::retry::Retry;
 use crate::client::{ClientError, RunnerStatus, Wrapper};
 
 /// The time limit for one peer, including retries.
-const PEER_LIMIT: Duration = Duration::from_secs(30);
+pub(crate) const PEER_LIMIT: Duration = Duration::from_secs(30);
 /// The default number of attempts for one peer.
-const PEER_ATTEMPTS: u32 = 3;
+pub(crate) const PEER_ATTEMPTS: u32 = 3;
 
 /// The drains of one process.
 #[derive(Debug, Default)]

@@ -30,7 +30,10 @@ use crate::{
     process::{ConfigurationState, Shared},
     schema::{AttributePath, Diagnostics, DiagnosticsExt, Resource, Schema, Value},
 };
-use state::{Evidence, HEALTHY, HealthState, missing_guards, removed_guards, warn_of_unhealthy};
+use state::{
+    ALLOW_SHARED_WORKER_GROUP, Evidence, HEALTHY, HealthState, missing_guards, removed_guards,
+    warn_of_unhealthy,
+};
 
 #[derive(Debug)]
 pub struct RunnerHealth {
@@ -76,7 +79,7 @@ impl RunnerHealth {
 
     /// One text for each autoscaling group that a manager of this resource shares with another manager of this process.
     fn shared_worker_groups(&self, state: &HealthState) -> Vec<Explained> {
-        if state.allow_shared_worker_group.unwrap_or(false) {
+        if state.allow_shared_worker_group.unwrap_or(ALLOW_SHARED_WORKER_GROUP) {
             return Vec::new();
         }
         let shared = self.shared.worker_groups.add(state.worker_groups());

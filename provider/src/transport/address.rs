@@ -7,7 +7,7 @@ use std::{
 };
 
 /// The port of an SSH server when none is written.
-pub(super) const SSH_PORT: u16 = 22;
+pub(crate) const SSH_PORT: u16 = 22;
 
 /// A host and a port: `host`, `host:port`, `[v6]`, `[v6]:port`, or a bare `v6`. The default port is [`SSH_PORT`].
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -35,7 +35,7 @@ mod trust;
 mod tunnel;
 pub(crate) mod user_files;
 
-pub(crate) use address::AddressError;
+pub(crate) use address::{AddressError, SSH_PORT};
 pub use address::{HostPort, WrapperAddress};
 pub(crate) use connector::Connector;
 #[cfg(test)]

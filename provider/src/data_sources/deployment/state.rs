@@ -11,6 +11,7 @@ use crate::{
         timeouts::{ReadTimeout, duration_or},
     },
     deployment::{Directory, Source},
+    duration::human,
     explain::values,
     schema::{
         AnyValue, Attribute, AttributeConstraint, AttributePath, AttributeType, Diagnostics, Dynamic, Schema,
@@ -20,6 +21,9 @@ use crate::{
 };
 
 const TIMEOUT: Duration = Duration::from_secs(300);
+/// Defaults of attributes.
+const INIT: bool = false;
+const ALLOW_MISSING: bool = false;
 
 /// Configuration and result. It has no `Debug`: it may contain secrets.
 #[derive(Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -102,7 +106,7 @@ impl DeploymentState {
                 path: path.into(),
                 program: set(&self.terraform_path),
                 environment: self.variables(),
-                init: self.init.unwrap_or(false),
+                init: self.init.unwrap_or(INIT),
             }),
             _ => match Dynamic::from(&self.outputs) {
                 Dynamic::Null | Dynamic::Unknown => return None,
@@ -117,7 +121,7 @@ impl DeploymentState {
     }
 
     pub(super) fn allows_missing(&self) -> bool {
-        self.allow_missing.unwrap_or(false)
+        self.allow_missing.unwrap_or(ALLOW_MISSING)
     }
 
     pub(super) fn timeout(&self) -> Duration {
@@ -149,13 +153,15 @@ pub(super) fn schema() -> Schema {
             environment: secret_map =>
                 "Environment variables of the program, in addition to those of this run, such as `{ TF_WORKSPACE = \"v1\" }`. They are \
                  stored in the state.",
-            init: boolean =>
-                "Run `terraform init` in `directory` first. Default `false`. It downloads providers and writes to the directory.",
-            allow_missing: boolean =>
+            init: boolean => &format!(
+                "Run `terraform init` in `directory` first. Default `{INIT}`. It downloads providers and writes to the directory."
+            ),
+            allow_missing: boolean => &format!(
                 "Return an empty map, with a warning, if there is no output `grit_runner_managers`, for example because the deployment was \
-                 destroyed. Default `false`. A wrong directory or workspace has no such output either, and its runners would keep running: \
-                 set it only while the warning is expected. A directory or file that does not exist is always an error.",
-            timeouts: object(ReadTimeout::attributes("5m")) => "Timeouts.",
+                 destroyed. Default `{ALLOW_MISSING}`. A wrong directory or workspace has no such output either, and its runners would \
+                 keep running: set it only while the warning is expected. A directory or file that does not exist is always an error."
+            ),
+            timeouts: object(ReadTimeout::attributes(&human(TIMEOUT))) => "Timeouts.",
             runner_managers: computed_as(AttributeType::AttributeMap(managers)) =>
                 "The runner managers, by key, with the type that the resources accept. Only `ssh_key_pem` is sensitive, so that the map can \
                  be used in `for_each`.",

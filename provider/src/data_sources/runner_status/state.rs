@@ -12,6 +12,7 @@ use crate::{
         observed::{Observed, count},
         timeouts::{ReadTimeout, duration_or},
     },
+    duration::human,
     explain::Explained,
     schema::{
         AttributeType, Diagnostics, Schema, Value, attribute_map, computed_as, computed_boolean,
@@ -163,7 +164,7 @@ pub(super) fn schema() -> Schema {
          has the cause.",
         attribute_map! {
             runner_managers: required_managers => "The runner managers, by key. May be empty.",
-            timeouts: object(ReadTimeout::attributes("30s")) => "Timeouts.",
+            timeouts: object(ReadTimeout::attributes(&human(TIMEOUT))) => "Timeouts.",
             managers: computed_as(AttributeMap(status)) =>
                 "Status of each runner manager, by key. Values that the wrapper does not report are null, never zero.",
         },

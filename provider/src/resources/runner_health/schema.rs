@@ -1,6 +1,8 @@
 //! The schema of `grit_runner_health`.
 
-use super::state::{HEALTH_TIMEOUT, Wanted};
+use super::state::{
+    ALLOW_SHARED_WORKER_GROUP, HEALTH_TIMEOUT, MIN_JOBS, STABLE_FOR, START_IF_STOPPED, Wanted,
+};
 use crate::{
     config::{
         enum_attribute::EnumAttribute, manager::required_managers, observed::Observed, retry::RetryArgs,
@@ -39,22 +41,28 @@ pub(super) fn schema() -> Schema {
                  them. Levels above `process` require grit-wrapper on the host.",
                 Wanted::choices()
             ),
-            min_jobs: number =>
+            min_jobs: number => &format!(
                 "Number of jobs that must have ended successfully on each runner manager since the start of its process. Requires \
-                 `level = \"working\"`. Default 1. The log shows the progress (`0 of 1 jobs`).",
-            allow_shared_worker_group: boolean =>
+                 `level = \"working\"`. Default {MIN_JOBS}. The log shows the progress (`0 of {MIN_JOBS} jobs`)."
+            ),
+            allow_shared_worker_group: boolean => &format!(
                 "Accept runner managers of this map that use the same autoscaling group (`plugin_config` of `[runners.autoscaler]`), or that \
-                 of a runner manager of another health check. Default `false`: the health check refuses them, because a runner manager \
-                 removes instances that it did not create, with their jobs. Replace the group together with its manager.",
+                 of a runner manager of another health check. Default `{ALLOW_SHARED_WORKER_GROUP}`: the health check refuses them, \
+                 because a runner manager removes instances that it did not create, with their jobs. Replace the group together with its \
+                 manager."
+            ),
             expected_version: text =>
                 "Version that the runner must report. Requires grit-wrapper on the host, and a `listen_address` in the configuration of \
                  the runner.",
-            start_if_stopped: boolean =>
-                "Start a runner that has exited, once. Requires grit-wrapper on the host. Default `false`. For blue/green layouts with \
-                 permanent instances.",
-            stable_for: text =>
-                "Time for which each runner manager must stay healthy without interruption. Default `0s`. It must be shorter than both \
+            start_if_stopped: boolean => &format!(
+                "Start a runner that has exited, once. Requires grit-wrapper on the host. Default `{START_IF_STOPPED}`. For blue/green \
+                 layouts with permanent instances."
+            ),
+            stable_for: text => &format!(
+                "Time for which each runner manager must stay healthy without interruption. Default `{}`. It must be shorter than both \
                  `timeouts`.",
+                human(STABLE_FOR)
+            ),
             retry: object(RetryArgs::attributes("until the timeout")) =>
                 "Retries of failed connections. A host can refuse connections for minutes while it boots.",
             triggers: text_map => "Arbitrary values. A change of any value repeats the health check.",

@@ -27,6 +27,12 @@ use crate::{
 
 pub(super) const HEALTH_TIMEOUT: Duration = Duration::from_secs(600);
 
+/// Defaults of attributes.
+pub(super) const MIN_JOBS: u64 = 1;
+pub(super) const STABLE_FOR: Duration = Duration::ZERO;
+pub(super) const START_IF_STOPPED: bool = false;
+pub(super) const ALLOW_SHARED_WORKER_GROUP: bool = false;
+
 pub(super) const HEALTHY: &str = "healthy";
 pub(super) const UNHEALTHY: &str = "unhealthy";
 
@@ -136,14 +142,14 @@ impl HealthState {
         HealthPolicy {
             start,
             timeout,
-            stable_for: duration_or(&self.stable_for, Duration::ZERO),
-            min_jobs: whole(&self.min_jobs).unwrap_or(1),
+            stable_for: duration_or(&self.stable_for, STABLE_FOR),
+            min_jobs: whole(&self.min_jobs).unwrap_or(MIN_JOBS),
             level: match member(&self.level) {
                 Wanted::Auto => None,
                 Wanted::Level(level) => Some(level),
             },
             expected_version: self.expected_version.as_ref_option().filter(|text| !text.is_empty()).cloned(),
-            start_if_stopped: self.start_if_stopped.unwrap_or(false),
+            start_if_stopped: self.start_if_stopped.unwrap_or(START_IF_STOPPED),
             // A booting host refuses connections for minutes: by default, only the timeout limits the attempts.
             retry: known.retry(self.retry.as_ref_option(), None),
         }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::evidence::Evidence;
 use crate::{
     config::{
-        drain::{CallbackArgs, DRAIN_TIMEOUT, DrainOptions, GuardArgs, option_attributes},
+        drain::{CallbackArgs, DRAIN_TIMEOUT, DrainOptions, GuardArgs, WAIT, option_attributes},
         manager::{self, RunnerManagerArgs, RunnerManagers, required_managers},
         retry::RetryArgs,
         timeouts::{WaitTimeouts, duration_or},
@@ -68,7 +68,7 @@ impl ShutdownState {
     }
 
     pub(super) fn waits(&self) -> bool {
-        self.wait.as_ref_option().copied().unwrap_or(true)
+        self.wait.as_ref_option().copied().unwrap_or(WAIT)
     }
 
     pub(super) fn timeout(&self, subject: Subject) -> Duration {
@@ -110,7 +110,9 @@ pub(super) fn schema() -> Schema {
             id: computed_text => "Unique identifier, also of the drains on the hosts.",
             runner_managers: required_managers =>
                 "The runner managers of the other deployment version. Messages identify each one by its key in this map. May be empty.",
-            wait: boolean => "Wait until the runners have exited. `false`: return when each shutdown is in progress. Default `true`.",
+            wait: boolean => &format!(
+                "Wait until the runners have exited. `false`: return when each shutdown is in progress. Default `{WAIT}`."
+            ),
             triggers: text_map =>
                 "Arbitrary values. A change of any value repeats the shutdown for all runner managers, for example because a runner was \
                  started again.",
