@@ -12,7 +12,7 @@ use tonic::transport::{Channel, Endpoint, Uri};
 struct Crowd {
     /// The wrapper's socket.
     socket: PathBuf,
-    /// So many connections, each with a watch that is begun and never read on.
+    /// Number of connections. Each starts a watch and never reads its messages.
     count: usize,
 }
 

@@ -13,7 +13,7 @@
 //! | a plan without a prior state, but with prior private data | a plan: the second half of a replacement; an apply has deposed or destroyed the prior object |
 //! | a create, update or destroy                               | an apply                                                             |
 //!
-//! Otherwise it is unknown, and treated as an apply. The end-to-end tests `drain_laws` check this with Terraform, with and without a saved
+//! Otherwise it is unknown, and treated as an apply. The end-to-end tests `drain_validation` check this with Terraform, with and without a saved
 //! plan.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};

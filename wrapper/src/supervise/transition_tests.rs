@@ -74,12 +74,12 @@ fn joining_drain_only_shortens_deadline() {
                     _ => State::Starting { stop: Some(stop) },
                 };
                 let before = Supervision { state, ..Supervision::default() };
-                let wish = Stop {
+                let request = Stop {
                     deadline: at(joining),
                     callbacks: vec![callback(3)],
                     ..Stop::new("joining", Mode::Graceful)
                 };
-                let step = before.with(Event::Stop(wish), now, &policy);
+                let step = before.with(Event::Stop(request), now, &policy);
                 assert_eq!(step.answer, Ok(Answer::Joined(id.clone())), "{name}");
                 let stop = step.next.state.stop().unwrap();
                 assert_eq!((stop.deadline, stop.mode), (at(holds), mode), "{name}: {first:?} {joining:?}");
@@ -101,8 +101,8 @@ fn forceful_request_makes_joined_drain_forceful() {
             continue;
         }
         let before = Supervision { state, ..Supervision::default() };
-        let wish = Stop::new("force", Mode::Forceful);
-        let step = before.with(Event::Stop(wish), now, &Policy::default());
+        let request = Stop::new("force", Mode::Forceful);
+        let step = before.with(Event::Stop(request), now, &Policy::default());
         assert_eq!(step.answer, Ok(Answer::Joined("test".into())), "{name}");
         assert_eq!(step.next.state.stop().unwrap().mode, Mode::Forceful, "{name}");
     }
@@ -114,12 +114,12 @@ fn last_stop_is_kept_after_start() {
     let policy = Policy::default();
     let on = |before: Supervision, event| before.with(event, now, &policy).next;
     let running = || on(on(Supervision::default(), Event::Boot), Event::Spawned(PID));
-    let wish = Stop { reason: Arc::from("why"), callbacks: vec![callback(1)], ..graceful() };
-    let ended = on(on(running(), Event::Stop(wish.clone())), Event::Exited(Exit::Code(3)));
+    let request = Stop { reason: Arc::from("why"), callbacks: vec![callback(1)], ..graceful() };
+    let ended = on(on(running(), Event::Stop(request.clone())), Event::Exited(Exit::Code(3)));
     assert_eq!(ended.last_stop, None, "it is the present one");
     let again = on(on(ended, Event::Start), Event::Spawned(PID));
     let past = again.last_stop.clone().unwrap();
-    assert_eq!((&past.stop.reason, &past.stop.callbacks), (&wish.reason, &Vec::new()));
+    assert_eq!((&past.stop.reason, &past.stop.callbacks), (&request.reason, &Vec::new()));
     assert!(matches!(past.end, End::Exited { exit: Exit::Code(3), .. }));
     // A crash is not a stop.
     let crashed = on(on(again.clone(), Event::Exited(Exit::Code(1))), Event::Start);

@@ -56,7 +56,7 @@ async fn wall_clock_change_does_not_move_deadline() {
         let drain = status.drain.unwrap();
         for (what, told, wanted) in [
             ("start", status.started_at, 0),
-            ("wish", drain.requested_at, 0),
+            ("request", drain.requested_at, 0),
             ("deadline", drain.deadline, 3600),
         ] {
             let found = from_now(told);
