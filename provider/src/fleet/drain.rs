@@ -247,8 +247,8 @@ impl<W: Wrapper, A> Drain<'_, W, A> {
         }
     }
 
-    /// Whether to send a request to a runner that is already shutting down. grit-wrapper then adds the callback, and refuses a job that
-    /// would wait for its own runner. A forceful request ends the drain earlier; it is the only request for upstream's wrapper, which sends
+    /// Whether to send a request to a runner that is already shutting down. grit-wrapper then adds the callback, and refuses a CI job that
+    /// would wait for its own runner, also a job that repeats an interrupted drain. A forceful request ends the drain earlier; it is the only request for upstream's wrapper, which sends
     /// a signal for each request.
     fn must_join(&mut self, snapshot: &Snapshot) -> bool {
         if self.asked.is_some() {
@@ -260,7 +260,8 @@ impl<W: Wrapper, A> Drain<'_, W, A> {
             }
             return self.want == Mode::Forceful;
         };
-        self.want == Mode::Forceful || !self.is_ours(detail)
+        let is_job = !self.policy.request.job_url.is_empty();
+        self.want == Mode::Forceful || is_job || !self.is_ours(detail)
     }
 
     /// Whether the wrapper's current or last drain is this one.

@@ -111,7 +111,7 @@ fn job_cannot_drain_its_own_runner() {
             "runner_manager": instance.runner_manager(),
         } } },
     });
-    let workspace = Workspace::new(&["grit"]).unwrap().env("CI_JOB_URL", url);
+    let mut workspace = Workspace::new(&["grit"]).unwrap().env("CI_JOB_URL", &url);
     workspace.write("main.tf.json", &main.to_string()).unwrap();
     workspace.apply().unwrap().succeeded();
     let refused = workspace.destroy().unwrap().failed();
@@ -122,6 +122,23 @@ fn job_cannot_drain_its_own_runner() {
     assert!(errors[0].1.ends_with("Code: refused"), "{errors:?}");
     let signalled = health_check.lab.events().find(|event| matches!(event.what, What::RunnerSignal { .. }));
     assert_eq!(signalled, None, "nothing was stopped");
+
+    // Nor can it repeat an interrupted drain of another runner's job: it would wait for itself.
+    workspace.set_env("CI_JOB_URL", "");
+    let mut interrupted = workspace.start(["destroy", "-auto-approve"]).unwrap();
+    health_check
+        .lab
+        .events()
+        .wait_for("the runner drains", PATIENCE, |event| matches!(event.what, What::RunnerSignal { .. }));
+    interrupted.ctrl_c().unwrap();
+    assert_eq!(interrupted.wait(PATIENCE).code, Some(1));
+    workspace.set_env("CI_JOB_URL", url);
+    let refused = workspace.destroy().unwrap().failed();
+    let errors = refused.errors();
+    assert_eq!(errors.len(), 1, "{errors:?}");
+    assert!(errors[0].1.contains("run it on another runner"), "{errors:?}");
+    assert!(errors[0].1.contains("keeps draining on the host"), "{errors:?}");
+    assert!(errors[0].1.ends_with("Code: refused"), "{errors:?}");
 }
 
 /// The URL of the first job in the runner's list.

@@ -48,6 +48,14 @@ async fn drain_of_another_client_is_joined_with_one_request() {
     let outcome = drained(&with_callback(), &wrapper).await.unwrap();
     assert_eq!(end(&outcome), (StartedBy::Joined, false));
     assert_eq!(wrapper.requests(), (0, 0));
+
+    // A CI job that repeats it may be a job of this runner, which the wrapper checks.
+    let wrapper = by("ours");
+    let mut in_job = with_callback();
+    in_job.request.job_url = "https://gitlab.example/-/jobs/17".into();
+    let outcome = drained(&in_job, &wrapper).await.unwrap();
+    assert_eq!(end(&outcome), (StartedBy::Joined, false));
+    assert_eq!(wrapper.requests(), (1, 0));
 }
 
 #[tokio::test(start_paused = true)]
