@@ -39,6 +39,13 @@ pub fn core() -> Core {
     })
 }
 
+/// Panics unless this core has the feature that the calling test needs. `cargo xtask test` runs such a test only on cores with that feature,
+/// from the table in `xtask/src/test/cores.rs`, so that a test that did nothing never counts as passed.
+#[track_caller]
+pub fn need(has_feature: bool) {
+    assert!(has_feature, "{:?} cannot run this test: use `cargo xtask test -- NAME`", core());
+}
+
 #[expect(clippy::panic, reason = "a test cannot go on without a core")]
 fn unknown(text: &str) -> Core {
     panic!("not a version of Terraform or OpenTofu: {text:?}")

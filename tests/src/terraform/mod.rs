@@ -21,7 +21,7 @@ mod workspace;
 pub use backend::Backend;
 pub use binaries::{MissingBinary, built, on_path, terraform};
 pub use client::{Client, ClientIdentity, ConnectError};
-pub use core::{Core, Product, core};
+pub use core::{Core, Product, core, need};
 pub use events::{Event, Hook, Severity};
 pub use plugin::{Handshake, Plugin};
 pub use processes::Processes;

@@ -20,6 +20,9 @@ use std::{env, ffi::OsStr, fs::OpenOptions, io::Write as _};
 /// Set to `1`: run the long tests in full.
 pub const NIGHTLY: &str = "GRIT_TEST_NIGHTLY";
 
+/// The name of the Terraform core of this process, if it is not the one on PATH.
+const CORE_NAME: &str = "GRIT_TEST_CORE_NAME";
+
 /// The file that lists what was not tested.
 pub const NOT_COVERED: &str = "GRIT_TEST_NOT_COVERED";
 
@@ -47,7 +50,8 @@ pub fn not_covered(what: &str, why: &str) {
         panic!("not covered: {what} (`cargo xtask test --allow-missing` lists this instead of failing)");
     };
     let thread = std::thread::current();
-    let line = format!("{}\t{what}\n", thread.name().unwrap_or("a test"));
+    let on = env::var(CORE_NAME).map(|core| format!(" on {core}")).unwrap_or_default();
+    let line = format!("{}{on}\t{what}\n", thread.name().unwrap_or("a test"));
     // One write of one line, so that lines of several processes do not mix.
     let report = OpenOptions::new().create(true).append(true).open(&file);
     report

@@ -11,7 +11,7 @@ use grit_tests::{
     lab::{Lab, cloud::Instance, event::What, host::Host},
     poll,
     rollout::{PATIENCE, is_signal},
-    terraform::{Run, Workspace, core},
+    terraform::{Run, Workspace, core, need},
 };
 use rustix::process::Signal;
 use serde_json::{Value as Json, json};
@@ -70,11 +70,6 @@ fn progress(run: &Run) -> Vec<String> {
     messages.map(|line| line["hook"]["message"].as_str().unwrap().to_owned()).collect()
 }
 
-/// Whether this core has no actions: then nothing can be tested. `cargo xtask test` runs these tests on cores with actions.
-fn none_here() -> bool {
-    !core().has_actions()
-}
-
 fn manager(lab: &Lab, name: &str) -> (Instance, Host) {
     let (instance, host) = lab.cloud().create(name, "19.2.0").unwrap();
     lab.events().wait_for("the runner accepts jobs", PATIENCE, |event| {
@@ -95,9 +90,7 @@ fn signals(lab: &Lab, host: &str) -> Vec<String> {
 
 #[test]
 fn drain_action_reports_jobs_and_start_action_restarts() {
-    if none_here() {
-        return;
-    }
+    need(core().has_actions());
     let lab = Lab::start().unwrap();
     let ((blue, blue_host), (green, green_host)) = (manager(&lab, "blue"), manager(&lab, "green"));
     let workspace = workspace(&lab, &[&blue, &green], &json!({ "reason": "maintenance" }));
@@ -157,9 +150,7 @@ fn drain_action_reports_jobs_and_start_action_restarts() {
 
 #[test]
 fn drain_action_reports_each_failed_manager() {
-    if none_here() {
-        return;
-    }
+    need(core().has_actions());
     let lab = Lab::start().unwrap();
     let ((blue, blue_host), (green, _green_host)) = (manager(&lab, "blue"), manager(&lab, "green"));
     let (red, red_host) = manager(&lab, "red");
@@ -178,9 +169,7 @@ fn drain_action_reports_each_failed_manager() {
 
 #[test]
 fn drain_action_times_out_then_stops_forcefully() {
-    if none_here() {
-        return;
-    }
+    need(core().has_actions());
     let lab = Lab::start().unwrap();
     let (blue, host) = manager(&lab, "blue");
     let short = json!({ "timeouts": { "invoke": "4s" } });
@@ -206,9 +195,7 @@ fn drain_action_times_out_then_stops_forcefully() {
 
 #[test]
 fn drain_action_without_wait_returns_and_the_callback_is_sent() {
-    if none_here() {
-        return;
-    }
+    need(core().has_actions());
     let lab = Lab::start().unwrap();
     let (blue, host) = manager(&lab, "blue");
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -242,9 +229,7 @@ fn drain_action_without_wait_returns_and_the_callback_is_sent() {
 
 #[test]
 fn interrupted_drain_action_continues_on_host() {
-    if none_here() {
-        return;
-    }
+    need(core().has_actions());
     let lab = Lab::start().unwrap();
     let (blue, host) = manager(&lab, "blue");
     let workspace = workspace(&lab, &[&blue], &json!({}));
@@ -283,9 +268,7 @@ fn interrupted_drain_action_continues_on_host() {
 
 #[test]
 fn cancel_action_keeps_a_young_runner_running() {
-    if none_here() {
-        return;
-    }
+    need(core().has_actions());
     let lab = Lab::start().unwrap();
     // SIGQUIT is delayed for this time after the start of the runner.
     lab.cloud().shape(|_, spec| *spec = spec.clone().wrapper(&["--start-grace", "10m"]));
@@ -315,9 +298,7 @@ fn cancel_action_keeps_a_young_runner_running() {
 
 #[test]
 fn action_configuration_is_checked_at_validate() {
-    if none_here() {
-        return;
-    }
+    need(core().has_actions());
     let lab = Lab::start().unwrap();
     let (blue, _host) = manager(&lab, "blue");
     let wrong = json!({
@@ -344,9 +325,7 @@ fn action_configuration_is_checked_at_validate() {
 /// Terraform neither validates nor plans an action again when its values have become known.
 #[test]
 fn value_known_only_at_apply_is_checked_before_the_action() {
-    if none_here() {
-        return;
-    }
+    need(core().has_actions());
     let workspace = Workspace::new(&["grit"]).unwrap();
     for (name, wrong, named) in [
         ("runner_managers", "null", "`runner_managers`"),
@@ -381,9 +360,7 @@ fn value_known_only_at_apply_is_checked_before_the_action() {
 
 #[test]
 fn action_examples_run_as_shown() {
-    if none_here() {
-        return;
-    }
+    need(core().has_actions());
     let lab = Lab::start().unwrap();
     let ((blue, blue_host), (green, _green_host)) = (manager(&lab, "blue"), manager(&lab, "green"));
     let managers = json!({ "blue": blue.runner_manager(), "green": green.runner_manager() });

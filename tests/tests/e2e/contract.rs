@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use grit_tests::terraform::{Workspace, core};
+use grit_tests::terraform::{Workspace, core, need};
 use serde_json::{Map, Value as Json, json};
 
 const HEAD: &str =
@@ -132,10 +132,7 @@ fn state_of_earlier_build_is_updated_in_place() {
 
 #[test]
 fn moved_terraform_data_keeps_drain_of_earlier_state() {
-    if !core().moves_between_types() {
-        eprintln!("{:?} does not move objects between types", core());
-        return;
-    }
+    need(core().moves_between_types());
     // The state has a `terraform_data` with a destroy provisioner, which the configuration moves to a drain resource.
     let mut state: Map<String, Json> = serde_json::from_str(STATE).unwrap();
     let old = json!({

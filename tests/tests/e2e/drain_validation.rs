@@ -4,7 +4,7 @@
 use grit_tests::{
     lab::{Lab, event::What},
     rollout::PATIENCE,
-    terraform::{Run, Workspace, core},
+    terraform::{Run, Workspace, core, need},
 };
 use serde_json::{Value as Json, json};
 
@@ -322,10 +322,7 @@ fn null_instance_id_known_at_apply_is_stored_and_filled() {
 
 #[test]
 fn moved_drain_never_applied_needs_explicit_destroy() {
-    if !core().moves_between_types() {
-        eprintln!("{:?} moves no object between types", core());
-        return;
-    }
+    need(core().moves_between_types());
     let mut workspace = workspace(&format!("{HEAD}resource \"terraform_data\" \"old\" {{}}\n"));
     workspace.apply().unwrap().succeeded();
     let moved = "moved {\n  from = terraform_data.old\n  to   = grit_runner_drain.a\n}\n";
@@ -348,10 +345,7 @@ fn moved_drain_never_applied_needs_explicit_destroy() {
 
 #[test]
 fn moved_drain_gets_new_id_at_first_apply() {
-    if !core().moves_between_types() {
-        eprintln!("{:?} moves no object between types", core());
-        return;
-    }
+    need(core().moves_between_types());
     let workspace = workspace(&format!("{HEAD}resource \"terraform_data\" \"old\" {{}}\n"));
     workspace.apply().unwrap().succeeded();
     let moved = "moved {\n  from = terraform_data.old\n  to   = grit_runner_drain.a\n}\n";

@@ -2,7 +2,7 @@
 
 use grit_tests::{
     ssh_server::KeyPair,
-    terraform::{Workspace, core},
+    terraform::{Workspace, core, need},
 };
 use serde_json::{Value as Json, json};
 
@@ -84,10 +84,7 @@ fn import_block_by_id_is_complete_after_one_apply() {
 #[test]
 fn import_block_by_identity_is_complete_after_one_apply() {
     let blocks = import_block(&json!({ "identity": { "instance_id": "i-1" } }));
-    if !core().has_resource_identity() {
-        eprintln!("{:?} has no import by identity", core());
-        return;
-    }
+    need(core().has_resource_identity());
     let workspace = workspace("i-1", &blocks);
     workspace.apply().unwrap().succeeded();
     assert_complete(&workspace, "i-1");
@@ -150,10 +147,7 @@ fn state_has_identity_of_each_new_instance() {
 
 #[test]
 fn state_without_identity_gets_one_at_refresh() {
-    if !core().has_resource_identity() {
-        eprintln!("{:?} stores no identity", core());
-        return;
-    }
+    need(core().has_resource_identity());
     let workspace = workspace("i-1", &json!({}));
     workspace.apply().unwrap().succeeded();
     let path = workspace.root().join("terraform.tfstate");

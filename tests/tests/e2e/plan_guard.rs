@@ -3,7 +3,7 @@
 use grit_tests::{
     lab::{Lab, event::What},
     rollout::{PATIENCE, assert_order, is_signal},
-    terraform::{Workspace, core},
+    terraform::{Workspace, core, need},
 };
 use serde_json::json;
 
@@ -183,9 +183,7 @@ fn moved_terraform_data_becomes_drain_without_draining() {
 
 #[test]
 fn moved_drain_counts_as_drain_of_its_instance() {
-    if !core().moves_between_types() {
-        return;
-    }
+    need(core().moves_between_types());
     let workspace = guarded("\"i-1\"");
     let old = drain("a", "\"i-1\"", "");
     workspace.write("main.tf", &format!("{HEAD}{old}resource \"terraform_data\" \"old\" {{}}\n")).unwrap();

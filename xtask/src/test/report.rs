@@ -84,6 +84,12 @@ impl Report {
         self.not_covered.insert((step.to_owned(), why));
     }
 
+    /// Adds a test that no core of this run can run.
+    pub(crate) fn not_run(&mut self, test: &str, why: String) {
+        self.tests_not_covered += 1;
+        self.not_covered.insert((test.to_owned(), why));
+    }
+
     /// Reads the lines of the tests. A test that wrote a line and passed counts as not covered, not as passed.
     pub(crate) fn collect(&mut self) -> anyhow::Result<()> {
         let text = match fs::read_to_string(&self.file) {
@@ -96,7 +102,7 @@ impl Report {
             tests.insert(test.to_owned());
             self.not_covered.insert((test.to_owned(), why.to_owned()));
         }
-        self.tests_not_covered = tests.len();
+        self.tests_not_covered += tests.len();
         self.passed = self.passed.saturating_sub(tests.len());
         Ok(())
     }
@@ -164,11 +170,13 @@ mod tests {
         let mut report = Report::new(file.clone()).unwrap();
         report.ended("a", Tally { passed: 3, ..Tally::default() }, false, Duration::ZERO, Duration::ZERO);
         report.ended("b", Tally { failed: 1, ..Tally::default() }, true, Duration::ZERO, Duration::ZERO);
-        fs::write(&file, "a::x\tthe cable, because there is no ip\na::x\tand more\n").unwrap();
+        let lines = "a::x\tthe cable, because there is no ip\na::x\tand more\na::x on 1.6.6\tthe cable\n";
+        fs::write(&file, lines).unwrap();
         report.collect().unwrap();
         fs::remove_file(file).unwrap();
-        assert_eq!(report.line(), "tests: 2 passed, 1 failed, 1 not covered");
+        assert_eq!(report.line(), "tests: 1 passed, 1 failed, 2 not covered");
+        report.not_run("e2e open_tofu", "no core of this run has it".to_owned());
         report.not_set_up("cores", "no network".to_owned());
-        assert_eq!(report.line(), "tests: 2 passed, 1 failed, 1 not covered, 1 missing dependencies");
+        assert_eq!(report.line(), "tests: 1 passed, 1 failed, 3 not covered, 1 missing dependencies");
     }
 }

@@ -175,7 +175,7 @@ fn run_one(job: &Job, options: &Options, environment: &[(&'static str, PathBuf)]
     let mut command = job.binary.command();
     command.args(&job.arguments).args(options.flags()).envs(environment.iter().cloned()).envs(GO);
     if let Some(core) = &job.core {
-        command.env(cores::VARIABLE, &core.program);
+        command.env(cores::VARIABLE, &core.program).env(cores::NAME, &core.name);
     }
     let mut reading = None;
     if !options.shows_output() {

@@ -3,17 +3,18 @@
 use std::time::Duration;
 
 use grit_proto::runner_wrapper::Status as RunnerStatus;
-use grit_tests::{lab::Lab, rollout::PATIENCE, terraform::Workspace};
+use grit_tests::{
+    lab::Lab,
+    rollout::PATIENCE,
+    terraform::{Workspace, core, need},
+};
 use serde_json::json;
 
-use super::none_here;
 use crate::upstream_wrapper::{Upstream, manager};
 
 #[test]
 fn upstream_drain_in_two_invocations_and_what_is_not_supported() {
-    if none_here() {
-        return;
-    }
+    need(core().has_actions());
     let lab = Lab::start().unwrap();
     let (instance, _host) = lab.cloud().create("m1", "19.2.0").unwrap();
     let upstream = Upstream::new(Duration::ZERO, Duration::MAX);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use grit_tests::{
     rollout::{Rollout, assert_order},
-    terraform::core,
+    terraform::{core, need},
 };
 use serde_json::json;
 
@@ -90,10 +90,7 @@ fn fixed_drain_of_replaced_instance_never_drains() {
 
 #[test]
 fn removed_block_with_destroy_false_never_drains() {
-    if !core().has_removed_blocks() {
-        eprintln!("{:?} has no `removed` blocks that forget", core());
-        return;
-    }
+    need(core().has_removed_blocks());
     let name = "m";
     let rollout = Rollout::of(&(instance(name, OLD, CREATE_FIRST) + &drain(name, CREATE_FIRST))).unwrap();
     rollout.workspace.apply().unwrap().succeeded();

@@ -1,11 +1,10 @@
-//! Features of OpenTofu only: `lifecycle { destroy = false }`, `-exclude`, and a state that is written at the end. On other cores these
-//! tests do nothing.
+//! Features of OpenTofu only: `lifecycle { destroy = false }`, `-exclude`, and a state that is written at the end.
 
 use std::time::Duration;
 
 use grit_tests::{
     rollout::{PATIENCE, Rollout},
-    terraform::core,
+    terraform::{core, need},
 };
 use rustix::process::Signal;
 
@@ -13,20 +12,18 @@ use super::configuration::{CREATE_FIRST, NEW, OLD, drain, health_check, instance
 
 const KEEP: &str = "lifecycle {\n    create_before_destroy = true\n    destroy = false\n  }";
 
-/// A deployment that OpenTofu applied; `None` on another core.
-fn applied(configuration: &str) -> Option<Rollout> {
-    if !core().has_destroy_false_and_exclude() {
-        return None;
-    }
+/// A deployment that OpenTofu applied.
+fn applied(configuration: &str) -> Rollout {
+    need(core().has_destroy_false_and_exclude());
     let rollout = Rollout::of(configuration).unwrap();
     rollout.workspace.apply().unwrap().succeeded();
-    Some(rollout)
+    rollout
 }
 
 #[test]
 fn opentofu_destroy_false_on_drain_skips_draining() {
     let both = |version: &str, lifecycle: &str| instance("m", version, CREATE_FIRST) + &drain("m", lifecycle);
-    let Some(rollout) = applied(&both(OLD, CREATE_FIRST)) else { return };
+    let rollout = applied(&both(OLD, CREATE_FIRST));
     rollout.workspace.write("main.tf", &both(NEW, KEEP)).unwrap();
     rollout.workspace.apply().unwrap().succeeded();
     assert_eq!(rollout.signals("m"), Vec::<String>::new());
@@ -36,7 +33,7 @@ fn opentofu_destroy_false_on_drain_skips_draining() {
 #[test]
 fn opentofu_destroy_false_on_instance_drains_and_keeps_it() {
     let both = |version: &str| instance("m", version, KEEP) + &drain("m", CREATE_FIRST);
-    let Some(rollout) = applied(&both(OLD)) else { return };
+    let rollout = applied(&both(OLD));
     rollout.workspace.write("main.tf", &both(NEW)).unwrap();
     rollout.workspace.apply().unwrap().succeeded();
     assert_eq!(rollout.signals("m"), ["SIGQUIT"]);
@@ -51,7 +48,7 @@ fn opentofu_destroy_false_on_instance_drains_and_keeps_it() {
 #[test]
 fn opentofu_excluded_drain_does_not_drain_instance() {
     let both = |version: &str| instance("m", version, CREATE_FIRST) + &drain("m", CREATE_FIRST);
-    let Some(rollout) = applied(&both(OLD)) else { return };
+    let rollout = applied(&both(OLD));
     rollout.workspace.write("main.tf", &both(NEW)).unwrap();
     let apply = ["apply", "-json", "-auto-approve", "-exclude=grit_runner_drain.m"];
     rollout.workspace.run(apply).unwrap().succeeded();
@@ -66,7 +63,7 @@ fn opentofu_excluded_health_check_drains_without_health() {
             + &drain("m", CREATE_FIRST)
             + &health_check("m", &over_the_guard("m"), "60s", CREATE_FIRST)
     };
-    let Some(rollout) = applied(&all(OLD)) else { return };
+    let rollout = applied(&all(OLD));
     rollout.lab.cloud().shape(|_, spec| spec.boot_takes = Duration::from_secs(3600));
     rollout.workspace.write("main.tf", &all(NEW)).unwrap();
     let apply = ["apply", "-json", "-auto-approve", "-exclude=grit_runner_health.m"];
@@ -77,7 +74,7 @@ fn opentofu_excluded_health_check_drains_without_health() {
 #[test]
 fn opentofu_killed_during_drain_rolls_forward() {
     let both = |version: &str| instance("m", version, CREATE_FIRST) + &drain("m", CREATE_FIRST);
-    let Some(rollout) = applied(&both(OLD)) else { return };
+    let rollout = applied(&both(OLD));
     let jobs = rollout.hold_jobs(1);
     rollout.workspace.write("main.tf", &both(NEW)).unwrap();
     let session = rollout.workspace.start(["apply", "-auto-approve"]).unwrap();
