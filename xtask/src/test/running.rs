@@ -30,8 +30,9 @@ const LIMIT_NIGHTLY: Duration = Duration::from_secs(2 * 60 * 60);
 const PROGRESS: Duration = Duration::from_secs(30);
 const FEW: usize = 8;
 
-/// Polling interval for exited processes.
+/// Polling interval for exited processes: a twentieth of their age, from the first to the second. Many are polled at the same time.
 const LOOK: Duration = Duration::from_millis(20);
+const LOOK_LATER: Duration = Duration::from_millis(250);
 
 /// How long a test's output may stay open after its exit. A process that a test leaves behind keeps it open.
 const LEFTOVERS: Duration = Duration::from_secs(30);
@@ -204,7 +205,7 @@ fn run_one(job: &Job, options: &Options, environment: &[(&'static str, PathBuf)]
             hangs = true;
             child.kill().context("the process hangs and cannot be killed")?;
         }
-        thread::sleep(LOOK);
+        thread::sleep((started.elapsed() / 20).clamp(LOOK, LOOK_LATER));
     };
     let ended = Instant::now();
     let took = started.elapsed();
