@@ -26,7 +26,8 @@ Usage: cargo xtask COMMAND
                          Prometheus) are installed with apt-get, if run as root. A missing dependency of a test is a failure, or
                          with --allow-missing an entry of a list at the end. --nightly runs the long tests in full, with all
                          Terraform cores of tests/cores.txt. --core runs only the end-to-end tests, on one core (1.6, tofu, all, or
-                         the path of a binary). TEST ARGUMENTS are passed to libtest, as after `cargo test --`
+                         the path of a binary). TEST ARGUMENTS are passed to libtest, as after `cargo test --`: a name runs only the
+                         tests with it
   bench [NAME…] [--quick] [--json]
                          run benchmarks with a release build; --quick is a smoke test with the debug build
   dist [--out DIR] [--mirror DIR] [--sign KEY] [--version VERSION] [--programs DIR] [--quick] [--only KIND]… [--sums]

@@ -1,4 +1,5 @@
-//! `cargo xtask test`: all checks of CI in named and timed steps; stops at the first failed step.
+//! `cargo xtask test`: all checks of CI in named and timed steps; stops at the first failed step. With the names of tests, or a core, only the
+//! tests.
 
 mod binaries;
 mod cores;
@@ -51,7 +52,7 @@ pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
         }
         Ok(())
     })?;
-    let everything = options.cores.is_empty();
+    let everything = options.everything();
     if everything {
         steps.step("release workflow", || match workflow::lint(options.set_up) {
             Err(error) if options.allow_missing => {

@@ -48,6 +48,27 @@ impl Options {
         Ok(options)
     }
 
+    /// Whether the whole check was requested: all tests, on the usual cores.
+    pub(crate) fn everything(&self) -> bool {
+        self.cores.is_empty() && !self.selects_tests()
+    }
+
+    /// Whether there is an argument that selects tests.
+    fn selects_tests(&self) -> bool {
+        let mut arguments = self.tests.iter().map(String::as_str);
+        while let Some(argument) = arguments.next() {
+            match argument {
+                "--test-threads" | "--format" | "--color" | "--logfile" | "-Z" | "--shuffle-seed" => {
+                    arguments.next();
+                }
+                "--exact" | "--skip" => return true,
+                flag if flag.starts_with('-') && !flag.starts_with("--skip=") => {}
+                _ => return true,
+            }
+        }
+        false
+    }
+
     /// The flags for a process that runs one test, without those that select tests or set the number of threads.
     pub(crate) fn flags(&self) -> Vec<&str> {
         let mut flags = Vec::new();
@@ -100,6 +121,14 @@ mod tests {
 
     fn parse(line: &str) -> Options {
         Options::parse(&line.split_whitespace().map(str::to_owned).collect::<Vec<_>>()).unwrap()
+    }
+
+    #[test]
+    fn name_or_core_selects_a_part_of_the_check() {
+        assert!(parse("").everything() && parse("--nightly").everything());
+        assert!(parse("-- --test-threads 4 --nocapture").everything());
+        assert!(!parse("--core 1.9").everything() && !parse("-- drain").everything());
+        assert!(!parse("-- --skip drain").everything() && !parse("-- --skip=drain").everything());
     }
 
     #[test]
