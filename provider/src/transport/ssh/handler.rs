@@ -28,6 +28,10 @@ use crate::transport::{
 /// The time in which the handler reports an event after the failure of the call that it belongs to.
 pub(super) const REASON_WAIT: Duration = Duration::from_millis(500);
 
+/// How long a relayed session waits after the host keys of sshd, so that sshd has written the messages that follow. Measured without this
+/// wait: the acknowledgement often releases only the next message, and the one after it, the response, is held back for 40 ms.
+const FOLLOWING: Duration = Duration::from_millis(2);
+
 /// Shared between a session and its handler.
 #[derive(Debug, Default)]
 pub(super) struct Observed {
@@ -182,12 +186,16 @@ impl client::Handler for Handler {
         Ok(())
     }
 
-    /// sshd's first message after the login. The response to the opening of the channel follows it.
+    /// sshd's first message after the login. One for each use of authorized_keys, which russh does not report, and the response to the opening
+    /// of the channel follow it. Where they are held back by then, the acknowledgement releases them together.
     async fn openssh_ext_host_keys_announced(
         &mut self,
         _: Vec<PublicKey>,
         session: &mut client::Session,
     ) -> Result<(), HandlerError> {
+        if self.relayed {
+            tokio::time::sleep(FOLLOWING).await;
+        }
         Ok(self.prompt_acknowledgement(session)?)
     }
 
