@@ -33,11 +33,40 @@ fn configurations(folder: &Path, found: &mut Vec<PathBuf>) {
 #[test]
 fn documentation_names_oldest_tested_core() {
     let wanted = format!("Terraform {} or newer", minimum());
-    for document in ["README.md", "docs/index.md", "provider/src/plugin/launch.rs"] {
+    let documents = [
+        "README.md",
+        "CHANGELOG.md",
+        "docs/index.md",
+        "docs/guides/limits.md",
+        "docs/guides/quick-start.md",
+        "provider/src/plugin/launch.rs",
+    ];
+    for document in documents {
         // In Rust a string can be continued on the next line.
         let text = fs::read_to_string(root().join(document)).unwrap().replace('\\', " ");
         let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(text.contains(&wanted), "{document} does not contain `{wanted}`");
+    }
+}
+
+/// `waitid` supports pidfds since this version.
+const KERNEL: &str = "5.4";
+
+#[test]
+fn documents_agree_on_oldest_kernel() {
+    let documents = [
+        "CHANGELOG.md",
+        "docs/wrapper/README.md",
+        "docs/wrapper/running.md",
+        "docs/releases.md",
+        "docs/guides/limits.md",
+    ];
+    for document in documents {
+        let text = fs::read_to_string(root().join(document)).unwrap();
+        let words: Vec<_> = text.split_whitespace().collect();
+        let is_kernel = |at: &[&str]| matches!(at[0], "Linux" | "kernel") && at[2] == "or";
+        let named: Vec<_> = words.windows(3).filter(|at| is_kernel(at)).map(|at| at[1]).collect();
+        assert_eq!(named, [KERNEL], "{document}");
     }
 }
 
