@@ -12,7 +12,8 @@
 //! - `created`: instances of the drain resources that this process has created.
 //!
 //! A plan is rejected if an instance whose drain resource is destroyed gets a new one or has another one that is kept, and if an instance
-//! with a stored drain resource gets a second one. Terraform plans objects in parallel, so the two halves of a conflict arrive in any
+//! with a stored drain resource gets a second one, and if the address of an instance whose drain resource is destroyed belongs to another
+//! one that is kept: the old instance is gone, and the drain would shut down the runner of the other one. Terraform plans objects in parallel, so the two halves of a conflict arrive in any
 //! order: each call first adds to its set, then checks the others, under one lock. The second one is rejected.
 //!
 //! If the instance became known only during the apply, it is too late to reject: the destroy of a superseded drain resource then succeeds
@@ -47,6 +48,9 @@ struct Sets {
     imported: Guards,
     kept: Guards,
     ending: Guards,
+    /// By the identity of the runner manager, the instances of `kept` and `ending`.
+    kept_at: Guards,
+    ending_at: Guards,
     /// By instance, the identity of the runner manager.
     created: BTreeMap<String, Option<String>>,
 }
@@ -60,14 +64,18 @@ pub enum Conflict {
     Shared,
     /// Two drain resources are created for one instance.
     Twice,
+    /// A drain resource is destroyed, and one of another instance with the same address is kept.
+    SameAddress,
 }
 
-/// A drain resource with the instance id of one that is destroyed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// A drain resource with the instance id or the address of one that is destroyed.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Successor {
     SameManager,
     /// At another address: of another instance, or of the same one after a restart.
     OtherManager,
+    /// This other instance has the address now.
+    OtherInstance(String),
 }
 
 /// The variable has an invalid value.
@@ -118,31 +126,43 @@ impl PlanGuard {
         if !sets.off && sets.stored.contains_key(instance) { Err(Conflict::Superseded) } else { Ok(()) }
     }
 
-    /// The drain resource `id` of this instance is kept.
-    pub fn plans_kept(&self, instance: &str, id: &str) -> Result<(), Conflict> {
+    /// The drain resource `id` of this instance is kept. `manager`: the identity of its planned runner manager.
+    pub fn plans_kept(&self, instance: &str, id: &str, manager: Option<&str>) -> Result<(), Conflict> {
         let mut sets = self.lock();
         insert(&mut sets.kept, instance, id);
+        let same_address = manager.is_some_and(|manager| {
+            insert(&mut sets.kept_at, manager, instance);
+            has_other(&sets.ending_at, manager, instance)
+        });
         if sets.off {
             Ok(())
         } else if has_other(&sets.ending, instance, id) {
             Err(Conflict::Shared)
         } else if sets.imported.contains_key(instance) && has_other(&sets.kept, instance, id) {
             Err(Conflict::Superseded)
+        } else if same_address {
+            Err(Conflict::SameAddress)
         } else {
             Ok(())
         }
     }
 
-    /// The drain resource `id` of this instance is destroyed or replaced.
-    pub fn plans_end(&self, instance: &str, id: &str) -> Result<(), Conflict> {
+    /// The drain resource `id` of this instance is destroyed or replaced. `manager`: the identity of its runner manager in the state.
+    pub fn plans_end(&self, instance: &str, id: &str, manager: Option<&str>) -> Result<(), Conflict> {
         let mut sets = self.lock();
         insert(&mut sets.ending, instance, id);
+        let same_address = manager.is_some_and(|manager| {
+            insert(&mut sets.ending_at, manager, instance);
+            has_other(&sets.kept_at, manager, instance)
+        });
         if sets.off || sets.created.contains_key(instance) {
             Ok(())
         } else if sets.planned.contains(instance) {
             Err(Conflict::Superseded)
         } else if has_other(&sets.kept, instance, id) {
             Err(Conflict::Shared)
+        } else if same_address {
+            Err(Conflict::SameAddress)
         } else {
             Ok(())
         }
@@ -162,7 +182,10 @@ impl PlanGuard {
     /// The drain resource `id` of this instance was destroyed.
     pub fn destroyed(&self, instance: &str, id: &str) {
         let mut sets = self.lock();
-        let Sets { stored, kept, ending, .. } = &mut *sets;
+        let Sets { stored, kept, ending, ending_at, .. } = &mut *sets;
+        for instances in ending_at.values_mut() {
+            instances.remove(instance);
+        }
         for guards in [stored, kept, ending] {
             if let Some(ids) = guards.get_mut(instance) {
                 ids.remove(id);
@@ -173,12 +196,18 @@ impl PlanGuard {
         }
     }
 
-    /// The drain resource of the same instance that was created in this run. `manager`: the identity of the runner manager in the state.
+    /// The drain resource of the same instance, or at the same address, that was created in this run. `manager`: the identity of the runner
+    /// manager in the state.
     pub fn successor(&self, instance: &str, manager: &str) -> Option<Successor> {
         let sets = self.lock();
-        let created = sets.created.get(instance).filter(|_| !sets.off)?;
-        let is_same = created.as_deref() == Some(manager);
-        Some(if is_same { Successor::SameManager } else { Successor::OtherManager })
+        if let Some(created) = sets.created.get(instance).filter(|_| !sets.off) {
+            let is_same = created.as_deref() == Some(manager);
+            return Some(if is_same { Successor::SameManager } else { Successor::OtherManager });
+        }
+        // Also with the check off: this connection would never reach the old instance.
+        let mut others = sets.created.iter().filter(|(other, _)| *other != instance);
+        let other = others.find(|(_, created)| created.as_deref() == Some(manager))?;
+        Some(Successor::OtherInstance(other.0.clone()))
     }
 
     fn lock(&self) -> MutexGuard<'_, Sets> {

@@ -4,7 +4,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use crate::{
     config::provider_block::Configured, fleet::Drains, plan_guard::PlanGuard, plan_overlap::PlanOverlap,
-    stored_drains::StoredDrains, worker_groups::WorkerGroups,
+    stored_drains::StoredDrains, transport::Selectors, worker_groups::WorkerGroups,
 };
 
 /// The state that the provider block and the resources of one process share.
@@ -34,6 +34,14 @@ pub enum ConfigurationState {
 impl Shared {
     pub fn configuration(&self) -> ConfigurationState {
         self.configuration.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// What selects the host of a connection besides its address; nothing while the provider block is unknown.
+    pub(crate) fn selectors(&self) -> Selectors {
+        match self.configuration() {
+            ConfigurationState::Configured(known) => known.selectors(),
+            ConfigurationState::Missing | ConfigurationState::Unknown => Selectors::default(),
+        }
     }
 
     pub(crate) fn configure(&self, state: ConfigurationState) {

@@ -78,7 +78,7 @@ impl WrapperClient {
 
     /// Identifies the wrapper among those of this process.
     pub(crate) fn identity(&self) -> String {
-        self.shared.target.identity()
+        self.shared.connector.identity(&self.shared.target)
     }
 
     /// `None`: not known yet. It is found out again for each connection, because the wrapper may have been replaced.

@@ -15,7 +15,9 @@ use crate::{
         Attribute, AttributePath, AttributeType, Attributes, Diagnostics, Value, attribute_map, required,
         required_text, secret, text,
     },
-    transport::{AddressError, HostPort, SSH_PORT, Secret, Target, WrapperAddress, check},
+    transport::{
+        AddressError, HostPort, SSH_PORT, Secret, Selectors, Target, WrapperAddress, check, identity,
+    },
 };
 
 /// One runner manager of GRIT's modules: an entry of the map, or the object of a drain.
@@ -86,17 +88,23 @@ impl RunnerManagerArgs {
         }
     }
 
-    /// Host and wrapper address in one form; `None` if one of them is unknown or invalid.
-    pub(crate) fn identity(&self) -> Option<String> {
+    /// The host and wrapper that a connection reaches, in one notation; `None` if an address is unknown or invalid.
+    pub(crate) fn identity(&self, selectors: Selectors) -> Option<String> {
         let host: HostPort = self.address.as_ref_option()?.parse().ok()?;
         let wrapper: WrapperAddress = self.wrapper_address.as_ref_option()?.parse().ok()?;
-        Some(format!("{host} {wrapper}"))
+        let (name, id) = (set(&self.instance_name), set(&self.instance_id));
+        Some(identity(&host, &wrapper, selectors, name.as_deref(), id.as_deref()))
+    }
+
+    /// Its identity where no provider block is known.
+    pub(crate) fn addresses(&self) -> Option<String> {
+        self.identity(Selectors::default())
     }
 
     /// The identities of the manager in a plan, as far as they are known: host and wrapper address, and each instance id with the wrapper
     /// address. `instance_id`: that of a drain resource.
-    pub(crate) fn identities(&self, instance_id: Option<&str>) -> Vec<String> {
-        let mut identities: Vec<_> = self.identity().into_iter().collect();
+    pub(crate) fn identities(&self, selectors: Selectors, instance_id: Option<&str>) -> Vec<String> {
+        let mut identities: Vec<_> = self.identity(selectors).into_iter().collect();
         if let Some(wrapper) = set(&self.wrapper_address) {
             let ids = set(&self.instance_id).into_iter().chain(instance_id.map(str::to_owned));
             identities.extend(ids.map(|id| format!("{id} {wrapper}")));

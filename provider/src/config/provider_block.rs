@@ -14,7 +14,7 @@ use crate::{
     schema::{
         AttributePath, Diagnostics, Number, Schema, Value, attribute_map, number, object, object_schema,
     },
-    transport::{Connector, HANDSHAKES, HANDSHAKES_PER_HOST},
+    transport::{Connector, HANDSHAKES, HANDSHAKES_PER_HOST, Selectors},
 };
 
 /// Has no `Debug`, because it contains secrets.
@@ -86,6 +86,10 @@ impl Configured {
 
     pub(crate) fn ignores_host_keys(&self) -> bool {
         self.ssh.ignores_host_keys()
+    }
+
+    pub(crate) fn selectors(&self) -> Selectors {
+        self.connector.selectors()
     }
 
     /// The retry policy. Precedence: resource, provider block, default.

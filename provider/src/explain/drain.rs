@@ -2,12 +2,19 @@
 
 mod peers;
 mod subject;
+mod successor;
 
 use std::time::Duration;
 
-pub(crate) use self::subject::{AssumeSetting, Subject};
+pub(crate) use self::{
+    subject::{AssumeSetting, Subject},
+    successor::{address_is_used, assumed_at_used_address, instance_id_twice, superseded},
+};
 
-use self::peers::too_few_peers;
+use self::{
+    peers::too_few_peers,
+    subject::{assumed_title, unset_variable},
+};
 use super::{
     connection::{cause, explain},
     diagnostic::{Code, Explained},
@@ -298,33 +305,6 @@ pub(crate) struct Planned {
     pub unknown_instance: bool,
 }
 
-/// Warns that the runner was not drained: another drain resource of the same instance was created in the same apply.
-pub(crate) fn superseded(manager: &str, instance: &str) -> Explained {
-    Explained::new(
-        Code::Refused,
-        format!("Runner manager {manager} was not drained"),
-        format!(
-            "This drain was replaced in the same apply although its instance {instance:?} was not, so the runner was not drained."
-        ),
-        "Use an `instance_id` that is known at plan time and changes only with the instance.",
-    )
-}
-
-/// A drain resource was replaced by one with the same instance id and another address: the instance may be kept, or be destroyed next.
-pub(crate) fn instance_id_twice(manager: &str, instance: &str) -> Explained {
-    Explained::new(
-        Code::Refused,
-        format!("Runner manager {manager} was not drained"),
-        format!(
-            "This drain was replaced in the same apply by one with the same `instance_id` {instance:?} and another address. If the instance was \
-             replaced, too, Terraform would destroy it next, so this destroy fails and the old instance stays."
-        ),
-        "If the instance was replaced: set an `instance_id` that is different for each instance, and drain the old runner with \
-         `grit-wrapper drain --wait` on its host. In both cases: remove the drain resource from the state with `terraform state rm`, and \
-         apply again. This creates it without a drain.",
-    )
-}
-
 /// Warns that a drain resource without a valid runner manager was destroyed, because `GRIT_ASSUME_TERMINATED` contains `key`.
 pub(crate) fn assumed_without_target(manager: &str, key: &str) -> Explained {
     Explained::new(
@@ -337,14 +317,6 @@ pub(crate) fn assumed_without_target(manager: &str, key: &str) -> Explained {
         ),
         unset_variable(),
     )
-}
-
-fn assumed_title(manager: &str) -> String {
-    format!("Runner manager {manager} was assumed terminated")
-}
-
-fn unset_variable() -> String {
-    format!("Unset {} before the next run.", assume_terminated::VARIABLE)
 }
 
 /// Warns that a create stores a value although `error` was found.

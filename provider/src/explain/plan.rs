@@ -36,6 +36,18 @@ pub(crate) fn conflict(instance: &str, conflict: Conflict) -> Explained {
                  {VARIABLE}=off."
             ),
         ),
+        Conflict::SameAddress => Explained::new(
+            Code::Refused,
+            "Plan would drain the runner of another instance",
+            format!(
+                "This plan destroys the grit_runner_drain of one instance, and keeps that of another instance with the same address; one of the \
+                 two is {instance:?}. The destroy would shut down the runner of the instance that is kept."
+            ),
+            format!(
+                "If the instance of the destroyed drain resource does not exist any more: run `terraform state rm` on this drain resource, which \
+                 drains nothing. If both instances exist, correct the addresses. To drain this runner on purpose, run once with {VARIABLE}=off."
+            ),
+        ),
         Conflict::Twice => Explained::new(
             Code::Refused,
             "Two drain resources for one instance",
@@ -80,6 +92,7 @@ mod tests {
             conflict("i-0123", Conflict::Superseded),
             conflict("i-0123", Conflict::Shared),
             conflict("i-0123", Conflict::Twice),
+            conflict("i-0123", Conflict::SameAddress),
         ]));
     }
 }

@@ -69,7 +69,7 @@ fn refuse_same_targets<'a>(
     let mut seen = BTreeMap::new();
     for (key, manager) in managers {
         let Value::Value(manager) = manager else { continue };
-        let target = manager.identity().map(|target| ("address and wrapper_address", target));
+        let target = manager.addresses().map(|target| ("address and wrapper_address", target));
         let instance = manager.instance_id.as_ref_option().filter(|id| !id.is_empty());
         let instance = instance.map(|id| ("instance_id", id.clone()));
         for identity in target.into_iter().chain(instance) {

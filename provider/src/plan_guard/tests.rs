@@ -19,8 +19,8 @@ fn take(guard: &PlanGuard, step: Step) -> Result<(), Conflict> {
         }
         // The calls of this plan may not prove that it is a plan: the provider must then be careful.
         New(instance) => guard.plans_new(instance, Walk::Unknown),
-        Kept(instance, id) => guard.plans_kept(instance, id),
-        End(instance, id) => guard.plans_end(instance, id),
+        Kept(instance, id) => guard.plans_kept(instance, id, None),
+        End(instance, id) => guard.plans_end(instance, id, None),
     }
 }
 
@@ -114,7 +114,7 @@ fn rollouts_pass_in_any_order() {
 fn new_drain_of_same_instance_supersedes_stored_drain() {
     let guard = PlanGuard::default();
     guard.created("i-1", Some("10.0.0.1".to_owned()));
-    assert_eq!(guard.plans_end("i-1", "a"), Ok(()));
+    assert_eq!(guard.plans_end("i-1", "a", None), Ok(()));
     assert_eq!(guard.successor("i-1", "10.0.0.1"), Some(Successor::SameManager));
     assert_eq!(guard.successor("i-1", "10.0.0.2"), Some(Successor::OtherManager));
     guard.created("i-2", None);
@@ -157,7 +157,35 @@ fn import_of_a_guarded_instance_is_refused_in_either_order() {
     for order in [["a", "imported"], ["imported", "a"]] {
         let imported_first = PlanGuard::default();
         assert_eq!(imported_first.imports("i-1", "imported"), Ok(()));
-        assert_eq!(imported_first.plans_kept("i-1", order[0]), Ok(()));
-        assert_eq!(imported_first.plans_kept("i-1", order[1]), Err(Conflict::Superseded));
+        assert_eq!(imported_first.plans_kept("i-1", order[0], None), Ok(()));
+        assert_eq!(imported_first.plans_kept("i-1", order[1], None), Err(Conflict::Superseded));
+    }
+}
+
+#[test]
+fn drain_at_address_of_kept_instance_is_refused_in_any_order() {
+    for kept_first in [true, false] {
+        let guard = PlanGuard::default();
+        let kept = |manager| guard.plans_kept("i-2", "b", Some(manager));
+        let end = |manager| guard.plans_end("i-1", "a", Some(manager));
+        assert_eq!((kept("m2"), end("m1")), (Ok(()), Ok(())));
+        let (first, second) = if kept_first { (kept("m"), end("m")) } else { (end("m"), kept("m")) };
+        assert_eq!((first, second), (Ok(()), Err(Conflict::SameAddress)));
+    }
+    let guard = PlanGuard::default();
+    guard.reset(Some("off")).unwrap();
+    assert_eq!(guard.plans_kept("i-2", "b", Some("m")), Ok(()));
+    assert_eq!(guard.plans_end("i-1", "a", Some("m")), Ok(()));
+}
+
+#[test]
+fn instance_created_at_address_of_old_one_is_found() {
+    for switch in [None, Some("off")] {
+        let guard = PlanGuard::default();
+        guard.reset(switch).unwrap();
+        guard.created("i-2", Some("m".to_owned()));
+        guard.created("i-3", None);
+        assert_eq!(guard.successor("i-1", "m"), Some(Successor::OtherInstance("i-2".to_owned())));
+        assert_eq!(guard.successor("i-1", "m1"), None);
     }
 }

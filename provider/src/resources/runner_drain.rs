@@ -55,7 +55,11 @@ impl RunnerDrain {
     /// a stored drain, the health check and the shutdown resource refuse the same plan.
     fn refuse_retired(&self, planned: &DrainState, walk: Walk, diags: &mut Diagnostics) -> Option<()> {
         let Value::Value(manager) = &planned.runner_manager else { return Some(()) };
-        if !self.shared.overlap.keeps(&manager.identities(planned.instance()), KeptBy::Drain) {
+        if !self
+            .shared
+            .overlap
+            .keeps(&manager.identities(self.shared.selectors(), planned.instance()), KeptBy::Drain)
+        {
             return Some(());
         }
         let explained = shutdown::manager_is_kept(&planned.name(), KeptBy::Drain);
@@ -140,11 +144,11 @@ impl Resource for RunnerDrain {
             return None;
         }
         if let Some(instance) = prior.instance().or(proposed.instance()) {
-            let guard = &self.shared.guard;
+            let (guard, selectors) = (&self.shared.guard, self.shared.selectors());
             let fits = if replaced {
-                guard.plans_end(instance, prior.id())
+                guard.plans_end(instance, prior.id(), prior.manager_identity(selectors).as_deref())
             } else {
-                guard.plans_kept(instance, prior.id())
+                guard.plans_kept(instance, prior.id(), proposed.manager_identity(selectors).as_deref())
             };
             if let Err(conflict) = fits {
                 plan::conflict(instance, conflict).error(AttributePath::new("instance_id"), diags);
@@ -167,7 +171,11 @@ impl Resource for RunnerDrain {
 
     async fn plan_destroy<'a>(&self, diags: &mut Diagnostics, prior: DrainState) -> Option<()> {
         if let Some(instance) = prior.instance()
-            && let Err(conflict) = self.shared.guard.plans_end(instance, prior.id())
+            && let Err(conflict) = self.shared.guard.plans_end(
+                instance,
+                prior.id(),
+                prior.manager_identity(self.shared.selectors()).as_deref(),
+            )
         {
             plan::conflict(instance, conflict).error(AttributePath::root(), diags);
             return None;
@@ -182,7 +190,7 @@ impl Resource for RunnerDrain {
     async fn create<'a>(&self, _: &mut Diagnostics, mut planned: DrainState) -> Option<DrainState> {
         planned.id = new_id(&planned);
         if let Some(instance) = planned.instance() {
-            self.shared.guard.created(instance, planned.manager_identity());
+            self.shared.guard.created(instance, planned.manager_identity(self.shared.selectors()));
         }
         Some(planned)
     }
@@ -202,7 +210,8 @@ impl Resource for RunnerDrain {
     async fn destroy<'a>(&self, diags: &mut Diagnostics, prior: DrainState) -> Option<()> {
         let start = Instant::now();
         let name = prior.name();
-        if let (Some(instance), Some(manager)) = (prior.instance(), prior.manager_identity())
+        if let (Some(instance), Some(manager)) =
+            (prior.instance(), prior.manager_identity(self.shared.selectors()))
             && let Some(successor) = self.shared.guard.successor(instance, &manager)
         {
             return match successor {
@@ -212,6 +221,16 @@ impl Resource for RunnerDrain {
                 }
                 Successor::OtherManager => {
                     drain::instance_id_twice(&name, instance).error(AttributePath::root(), diags);
+                    None
+                }
+                // A connection would shut down the runner of the other instance.
+                Successor::OtherInstance(_) if prior.assume_setting() == Some(AssumeSetting::Variable) => {
+                    drain::assumed_at_used_address(&name, instance).warning(AttributePath::root(), diags);
+                    Some(())
+                }
+                Successor::OtherInstance(other) => {
+                    let explained = drain::address_is_used(&name, prior.address(), instance, &other);
+                    explained.error(AttributePath::new("runner_manager"), diags);
                     None
                 }
             };

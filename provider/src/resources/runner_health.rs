@@ -70,7 +70,7 @@ impl RunnerHealth {
     /// Refuses managers that a shutdown resource retires.
     fn refuse_retired(&self, planned: &HealthState, diags: &mut Diagnostics) -> Option<()> {
         for (key, manager) in manager::known(&planned.runner_managers) {
-            if self.shared.overlap.keeps(&manager.identities(None), KeptBy::Health) {
+            if self.shared.overlap.keeps(&manager.identities(self.shared.selectors(), None), KeptBy::Health) {
                 shutdown::manager_is_kept(&key, KeptBy::Health).error(manager::at(&key), diags);
             }
         }
@@ -82,7 +82,7 @@ impl RunnerHealth {
         if state.allow_shared_worker_group.unwrap_or(ALLOW_SHARED_WORKER_GROUP) {
             return Vec::new();
         }
-        let shared = self.shared.worker_groups.add(state.worker_groups());
+        let shared = self.shared.worker_groups.add(state.worker_groups(self.shared.selectors()));
         shared.iter().map(|(group, managers)| health::shared_worker_group(group, managers)).collect()
     }
 

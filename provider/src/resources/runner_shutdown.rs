@@ -42,7 +42,8 @@ impl RunnerShutdown {
     /// Refuses managers that the same configuration keeps.
     fn refuse_kept(&self, planned: &ShutdownState, diags: &mut Diagnostics) -> Option<()> {
         for (key, manager) in planned.known_managers() {
-            if let Some(by) = self.shared.overlap.retires(&manager.identities(None)) {
+            if let Some(by) = self.shared.overlap.retires(&manager.identities(self.shared.selectors(), None))
+            {
                 shutdown::manager_is_kept(key, by).error(manager::at(key), diags);
             }
         }

@@ -26,6 +26,15 @@ impl HostPort {
     pub fn port(&self) -> u16 {
         self.port
     }
+
+    /// The same address in one notation: names in lower case, IP addresses in their usual form.
+    pub(super) fn canonical(&self) -> Self {
+        let host = match self.host.parse::<IpAddr>() {
+            Ok(address) => address.to_string(),
+            Err(_) => self.host.to_ascii_lowercase(),
+        };
+        Self { host, port: self.port }
+    }
 }
 
 impl FromStr for HostPort {

@@ -20,7 +20,7 @@ use crate::{
         ssh::{Session, SessionKey, SessionSpec, Via},
         ssh_command,
         stream::{BoxStream, Transcript},
-        target::{Hop, Target},
+        target::{Hop, Selectors, Target},
         tcp, template,
         trust::{HostTrust, Pinned},
         tunnel::{self, ParentTransport, Tunnel, TunnelMonitor},
@@ -38,6 +38,7 @@ pub struct Connector(Arc<Inner>);
 
 struct Inner {
     strategy: Strategy,
+    selectors: Selectors,
     trust: TrustSources,
     limits: Limits,
     handshakes: HandshakeLimiter,
@@ -49,6 +50,7 @@ impl Connector {
     /// Reads no file, and opens no connection. Invalid settings are reported when a connection needs them.
     pub fn new(settings: ConnectionSettings) -> Self {
         Self(Arc::new(Inner {
+            selectors: template::selectors(&settings.strategy),
             strategy: settings.strategy,
             trust: settings.trust,
             limits: Limits::new(settings.connect_timeout, settings.call_timeout, settings.keepalive_interval),
@@ -56,6 +58,16 @@ impl Connector {
             sessions: SessionPool::default(),
             keys: KeyStore::default(),
         }))
+    }
+
+    /// What selects the host of a connection besides the addresses.
+    pub(crate) fn selectors(&self) -> Selectors {
+        self.0.selectors
+    }
+
+    /// Identifies the wrapper of a runner manager among those of this process.
+    pub(crate) fn identity(&self, target: &Target) -> String {
+        target.identity(self.0.selectors)
     }
 
     pub(crate) fn limits(&self) -> &Limits {

@@ -51,6 +51,6 @@ pub(crate) use reachability::Reachability;
 pub use secret::Secret;
 pub(crate) use settings::{ConnectionMethod, ConnectionSettings, Strategy, TrustSources};
 pub(crate) use stream::BoxStream;
-pub(crate) use target::{AgentSource, CredentialSource, Hop, KeySource, Login, Target};
+pub(crate) use target::{AgentSource, CredentialSource, Hop, KeySource, Login, Selectors, Target, identity};
 pub(crate) use tunnel::TunnelMonitor;
 pub(crate) use user_files::expand;

@@ -6,8 +6,8 @@
 use crate::transport::{
     address::{HostPort, WrapperAddress},
     error::{Attribute, Cause, InvalidOption, Phase, TransportError},
-    settings::ConnectionMethod,
-    target::Target,
+    settings::{ConnectionMethod, Strategy},
+    target::{Selectors, Target},
 };
 
 /// An argument list with placeholders.
@@ -66,6 +66,20 @@ pub(crate) enum TemplateError {
     Refused { name: &'static str, value: String, problem: &'static str },
 }
 
+/// What selects the host of a connection besides the addresses.
+pub(crate) fn selectors(strategy: &Strategy) -> Selectors {
+    let arguments = match strategy {
+        Strategy::Direct | Strategy::ProxyJump => return Selectors::default(),
+        Strategy::ProxyCommand(arguments) | Strategy::SshCommand(arguments) => arguments,
+    };
+    // An invalid template opens no connection.
+    let Ok(template) = Template::parse(arguments) else { return Selectors::default() };
+    Selectors {
+        instance_name: template.contains("instance_name"),
+        instance_id: template.contains("instance_id"),
+    }
+}
+
 /// The command of `method` for a runner manager: the program first.
 pub(crate) fn expand(
     arguments: &[String],
@@ -90,6 +104,12 @@ impl Template {
         }
         let arguments = arguments.iter().enumerate().map(|(index, text)| parts(text, index));
         Ok(Self { arguments: arguments.collect::<Result<_, _>>()? })
+    }
+
+    /// Whether an argument contains this placeholder.
+    fn contains(&self, name: &str) -> bool {
+        let mut parts = self.arguments.iter().flatten();
+        parts.any(|part| matches!(part, Part::Placeholder((placeholder, _)) if *placeholder == name))
     }
 
     /// The arguments for a runner manager.

@@ -49,6 +49,7 @@ mod provider_block;
 mod quick_start;
 mod refresh;
 mod remote_state;
+mod reused_address;
 mod rollout;
 mod rollout_examples;
 mod runner_shutdown;

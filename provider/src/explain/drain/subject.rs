@@ -104,3 +104,12 @@ impl Subject {
         }
     }
 }
+
+/// The title of a warning that an assumption counted.
+pub(super) fn assumed_title(manager: &str) -> String {
+    format!("Runner manager {manager} was assumed terminated")
+}
+
+pub(super) fn unset_variable() -> String {
+    format!("Unset {} before the next run.", assume_terminated::VARIABLE)
+}

@@ -154,6 +154,8 @@ fn drain_warnings_match_snapshot() {
         superseded("m1", "i-1"),
         instance_id_twice("m1", "i-1"),
         assumed_without_target("m1", "i-1"),
+        address_is_used("m1", "mgr-1:22", "i-1", "i-2"),
+        assumed_at_used_address("m1", "i-1"),
         planned_drain(Mode::Graceful, OnTimeout::Fail, false),
         planned_drain(Mode::Graceful, OnTimeout::Force, false),
         planned_drain(Mode::Forceful, OnTimeout::Force, true),

@@ -21,6 +21,7 @@ use crate::{
         AttributePath, Diagnostics, Schema, Value, attribute_map, computed_text, object, object_schema,
         required_object, required_text,
     },
+    transport::Selectors,
 };
 
 /// State and configuration. Has no `Debug`: the runner manager may contain a private key, and the callback's headers a token.
@@ -62,9 +63,9 @@ impl DrainState {
         self.instance_id.as_ref_option().map(String::as_str).filter(|instance| !instance.is_empty())
     }
 
-    /// Host and wrapper address in one form; `None` if one of them is unknown or invalid.
-    pub(super) fn manager_identity(&self) -> Option<String> {
-        self.runner_manager.as_ref_option()?.identity()
+    /// The host and wrapper that a connection reaches, in one notation; `None` if an address is unknown or invalid.
+    pub(super) fn manager_identity(&self, selectors: Selectors) -> Option<String> {
+        self.runner_manager.as_ref_option()?.identity(selectors)
     }
 
     /// The id of the drain resource; empty while it is planned.

@@ -22,6 +22,7 @@ use crate::{
     explain::{health, values},
     fleet::health::HealthPolicy,
     schema::{AttributePath, Diagnostics, Number, Value},
+    transport::Selectors,
     worker_groups::GroupMember,
 };
 
@@ -165,11 +166,11 @@ impl HealthState {
     }
 
     /// The autoscaling groups in the evidence.
-    pub(super) fn worker_groups(&self) -> Vec<GroupMember> {
+    pub(super) fn worker_groups(&self, selectors: Selectors) -> Vec<GroupMember> {
         let mut members = Vec::new();
         for (key, evidence) in self.managers.iter().flatten() {
             let manager = self.runner_managers.iter().flatten().find(|(name, _)| *name == key);
-            let identity = manager.and_then(|(_, it)| it.as_ref_option()?.identity());
+            let identity = manager.and_then(|(_, it)| it.as_ref_option()?.identity(selectors));
             let groups = evidence.as_ref_option().map(|it| it.worker_groups.iter().flatten());
             if let (Some(identity), Some(groups)) = (identity, groups) {
                 members.extend(groups.filter_map(Value::as_ref_option).map(|group| GroupMember {

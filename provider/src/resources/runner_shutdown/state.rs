@@ -60,7 +60,7 @@ impl ShutdownState {
     pub(super) fn evidence_for(&self, planned: &Self, key: &str) -> Option<&Evidence> {
         let of = |state: &'_ Self| {
             let (_, manager) = state.known_managers().find(|(name, _)| *name == key)?;
-            Some((manager.identity()?, manager.instance_id.as_ref_option().cloned()))
+            Some((manager.addresses()?, manager.instance_id.as_ref_option().cloned()))
         };
         let same = of(self)? == of(planned)?;
         let evidence = self.managers.as_ref_option()?.get(key)?.as_ref_option()?;
