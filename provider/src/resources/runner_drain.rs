@@ -37,7 +37,7 @@ use crate::{
     process::Shared,
     schema::{AttributePath, Diagnostics, DiagnosticsExt, MoveSource, Resource, Schema, Value},
 };
-use state::DrainState;
+use state::{ADOPTED, DrainState};
 
 #[derive(Debug)]
 pub struct RunnerDrain {
@@ -141,6 +141,12 @@ impl Resource for RunnerDrain {
         if replaced && prior.is_imported() {
             import::other_instance(prior.instance().unwrap_or_default())
                 .error(AttributePath::new("instance_id"), diags);
+            return None;
+        }
+        // Only in a plan: values are known in an apply. One that was stored without a runner manager, too, has no runner to drain.
+        let may_have_runner = prior.is_adopted() || prior.manager_identity(self.shared.selectors()).is_some();
+        if prior.instance().is_none() && may_have_runner && proposed.instance_id.is_unknown() {
+            import::instance_not_known().error(AttributePath::new("instance_id"), diags);
             return None;
         }
         if let Some(instance) = prior.instance().or(proposed.instance()) {
@@ -289,7 +295,7 @@ impl Resource for RunnerDrain {
     fn move_json(&self, diags: &mut Diagnostics, source: MoveSource) -> Option<Json> {
         match source.type_name.as_str() {
             "terraform_data" | "null_resource" => {
-                Some(json!({ "id": format!("adopted#{}", unique_suffix()) }))
+                Some(json!({ "id": format!("{ADOPTED}{}", unique_suffix()) }))
             }
             other => {
                 drain::moved_not_supported(other).error(AttributePath::root(), diags);

@@ -113,7 +113,7 @@ const MOVES: Feature =
 
 /// Prefixes of end-to-end tests, and the feature that they need. Such a test fails on a core without it: see
 /// `tests/src/terraform/core.rs`.
-const NEEDS: [(&str, &Feature); 21] = [
+const NEEDS: [(&str, &Feature); 22] = [
     ("actions::", &ACTIONS),
     ("contract::moved_terraform_data_keeps", &MOVES),
     ("drain_validation::moved_drain", &MOVES),
@@ -128,6 +128,7 @@ const NEEDS: [(&str, &Feature); 21] = [
     ("plan_guard::moved_drain", &MOVES),
     ("plugin_values::provider_secret", &EPHEMERAL),
     ("plugin_values::moved_block_converts", &MOVES),
+    ("reused_address::moved_drain", &MOVES),
     ("functions::managers_from_grit", &FUNCTIONS),
     ("functions::parse_address", &FUNCTIONS),
     ("functions::function_errors", &FUNCTIONS),

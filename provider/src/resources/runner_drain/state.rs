@@ -43,6 +43,9 @@ pub struct DrainState {
 /// The id of a drain that was imported and not applied yet begins with this.
 const IMPORTED: &str = "imported#";
 
+/// The id of a drain that was moved from another resource type and not applied yet begins with this.
+pub(super) const ADOPTED: &str = "adopted#";
+
 impl DrainState {
     /// The state of an import: only the instance is known.
     pub(super) fn imported(instance: String, suffix: &str) -> Self {
@@ -56,6 +59,11 @@ impl DrainState {
     /// Whether the apply that completes an import has not run yet.
     pub(super) fn is_imported(&self) -> bool {
         self.id().starts_with(IMPORTED)
+    }
+
+    /// Whether it was moved from another resource type, and no apply has run since then.
+    pub(super) fn is_adopted(&self) -> bool {
+        self.id().starts_with(ADOPTED)
     }
 
     /// The instance. An empty id counts as none: a drain resource that was stored with it is updated in place.
