@@ -95,6 +95,8 @@ fn wait_and_exec(mut words: impl Iterator<Item = OsString>) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::net::Shutdown;
+
     use tokio::time::{Instant, sleep};
 
     use super::*;
@@ -108,7 +110,8 @@ mod tests {
         let exec = async {
             sleep(Duration::from_secs(1)).await;
             theirs.read_exact(&mut [0]).unwrap();
-            drop(theirs);
+            // Not only closed: a child that another test forks at this moment has the socket open until its own exec.
+            theirs.shutdown(Shutdown::Both).unwrap();
         };
         let (opened, ()) = tokio::join!(Barrier(ours).open(), exec);
         opened.unwrap();
