@@ -49,6 +49,7 @@ pub async fn run<W: Wrapper>(
         peer_check,
         want: policy.mode,
         forced: false,
+        force_sent: false,
         asked: None,
         admitted: false,
         requested: Requested::No,
@@ -65,7 +66,10 @@ struct Drain<'a, W, A> {
     peer_check: &'a A,
     /// The mode to request: of the policy, or `Forceful` after the deadline.
     want: Mode,
+    /// The deadline has passed, and `want` is `Forceful` since then.
     forced: bool,
+    /// The wrapper has received a forceful request, or may have received it.
+    force_sent: bool,
     /// The time of the last accepted request for `want`.
     asked: Option<Instant>,
     /// The peers were healthy, and the wrapper then accepted a request.
@@ -133,7 +137,7 @@ impl<W: Wrapper, A: PeerCheck> Operation for Drain<'_, W, A> {
         let ended = Ended {
             started_by: self.started_by,
             waited: self.policy.start.elapsed(),
-            forced: self.forced,
+            forced: self.forced && self.force_sent,
             snapshot,
             no_callback: self.no_callback.take(),
         };
@@ -225,9 +229,10 @@ impl<W: Wrapper, A: PeerCheck> Operation for Drain<'_, W, A> {
 impl<W: Wrapper, A> Drain<'_, W, A> {
     async fn request(&mut self, state: &mut WaitState<'_>) -> Result<Snapshot, ClientError> {
         // Before the call, which may be dropped.
-        let before = self.requested;
-        self.requested = before.max(Requested::Perhaps);
+        let before = (self.requested, self.force_sent);
         let forceful = self.want == Mode::Forceful;
+        self.requested = self.requested.max(Requested::Perhaps);
+        self.force_sent |= forceful;
         let request = DrainRequest { forceful, ..self.policy.request.clone() };
         match self.wrapper.until(state.deadline).drain(&request).await {
             Ok(snapshot) => {
@@ -240,7 +245,7 @@ impl<W: Wrapper, A> Drain<'_, W, A> {
             }
             Err(error) => {
                 if !error.may_have_arrived() {
-                    self.requested = before;
+                    (self.requested, self.force_sent) = before;
                 }
                 Err(error)
             }

@@ -34,7 +34,7 @@ pub enum Drained {
 pub struct Ended {
     pub started_by: StartedBy,
     pub waited: Duration,
-    /// The deadline turned the drain into a forceful shutdown.
+    /// A forceful request was sent after the deadline, and the wrapper has received it, or may have received it.
     pub forced: bool,
     pub snapshot: Snapshot,
     /// Why the wrapper does not send the callback of this drain.

@@ -50,3 +50,33 @@ async fn ignored_forceful_request_times_out_at_force_limit() {
     assert_eq!((start.elapsed().as_secs(), waited.as_secs()), (180, 180));
     assert_eq!(wrapper.requests(), (1, 1));
 }
+
+#[tokio::test(start_paused = true)]
+async fn runner_exit_before_forceful_request_is_not_forced() {
+    let timeout = Duration::from_secs(60);
+    let force = DrainPolicy { on_timeout: OnTimeout::Force, timeout, ..policy() };
+    // The runner exits after 50 s. No call succeeds from before the deadline until after it.
+    let wrapper = Scripted::new(|input: ScriptInput| match input.elapsed.as_secs() {
+        40..90 => Err(ScriptedFault::Down),
+        _ => draining(50)(input),
+    });
+    let outcome = drained(&force, &wrapper).await.unwrap();
+    assert_eq!(end(&outcome), (StartedBy::Here, false));
+    assert_eq!(wrapper.requests(), (1, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn forceful_request_without_response_counts_as_forced() {
+    let timeout = Duration::from_secs(60);
+    let force = DrainPolicy { on_timeout: OnTimeout::Force, timeout, ..policy() };
+    for (fault, forced) in [(ScriptedFault::Lost, true), (ScriptedFault::Down, false)] {
+        // The wrapper gives no response to the forceful request, and the runner then exits.
+        let wrapper = Scripted::new(|input: ScriptInput| match (input.elapsed.as_secs(), input.forceful) {
+            (90.., _) => Ok(RunnerStatus::Stopped),
+            (60.., Some(_)) => Err(fault),
+            _ => draining(7200)(input),
+        });
+        let outcome = drained(&force, &wrapper).await.unwrap();
+        assert_eq!(end(&outcome), (StartedBy::Here, forced), "{fault:?}");
+    }
+}
