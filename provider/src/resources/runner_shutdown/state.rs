@@ -56,15 +56,24 @@ impl ShutdownState {
         entries.filter_map(|(key, manager)| Some((key, manager.as_ref_option()?)))
     }
 
-    /// The recorded evidence of this manager, if it is about the same runner manager as the entry of `planned`.
+    /// The recorded evidence of this manager, if its entry in `planned` is the same apart from the private key.
+    ///
+    /// Another host can have the address of an earlier one (static addresses, DNS names). Each other difference can mean another host: the
+    /// evidence then does not count, and the manager is contacted again, which has no effect on a runner that has exited.
     pub(super) fn evidence_for(&self, planned: &Self, key: &str) -> Option<&Evidence> {
         let of = |state: &'_ Self| {
             let (_, manager) = state.known_managers().find(|(name, _)| *name == key)?;
-            Some((manager.addresses()?, manager.instance_id.as_ref_option().cloned()))
+            let others = RunnerManagerArgs {
+                address: Value::Null,
+                wrapper_address: Value::Null,
+                ssh_key_pem: Value::Null,
+                ..manager.clone()
+            };
+            Some((manager.addresses()?, others))
         };
-        let same = of(self)? == of(planned)?;
+        let is_same = of(self)? == of(planned)?;
         let evidence = self.managers.as_ref_option()?.get(key)?.as_ref_option()?;
-        same.then_some(evidence)
+        is_same.then_some(evidence)
     }
 
     pub(super) fn waits(&self) -> bool {
@@ -130,4 +139,49 @@ pub(super) fn schema() -> Schema {
     );
     schema.block.attributes.extend(option_attributes());
     schema
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(text: &str) -> Value<String> {
+        Value::Value(text.to_owned())
+    }
+
+    fn shutdown_of(manager: RunnerManagerArgs) -> ShutdownState {
+        let key = || "m1".to_owned();
+        ShutdownState {
+            runner_managers: Value::Value(BTreeMap::from([(key(), Value::Value(manager))])),
+            managers: Value::Value(BTreeMap::from([(key(), Value::Value(Evidence::assumed()))])),
+            ..Default::default()
+        }
+    }
+
+    #[test]
+    fn evidence_counts_only_for_an_unchanged_host() {
+        let manager = RunnerManagerArgs {
+            instance_name: text("m1"),
+            address: text("m1.example.com"),
+            wrapper_address: text("unix:///run/grit-wrapper/wrapper.sock"),
+            ssh_key_pem: text("old key"),
+            ..Default::default()
+        };
+        let prior = shutdown_of(manager.clone());
+        let counts = |change: fn(&mut RunnerManagerArgs)| {
+            let mut planned = manager.clone();
+            change(&mut planned);
+            prior.evidence_for(&shutdown_of(planned), "m1").is_some()
+        };
+        assert!(counts(|_| {}));
+        assert!(counts(|it| it.address = text("m1.example.com:22")), "the same address");
+        assert!(counts(|it| it.ssh_key_pem = text("new key")), "the same host");
+        assert!(!counts(|it| it.instance_name = text("m1-b")), "instance_name");
+        assert!(!counts(|it| it.host_key = text("SHA256:other")), "host_key");
+        assert!(!counts(|it| it.instance_id = text("i-2")), "instance_id");
+        // It can select the host at an SSH gateway.
+        assert!(!counts(|it| it.username = text("deploy+m1-b")), "username");
+        assert!(!counts(|it| it.address = text("m2.example.com")), "address");
+        assert!(!counts(|it| it.wrapper_address = text("tcp://127.0.0.1:1")), "wrapper_address");
+    }
 }

@@ -168,3 +168,25 @@ fn failed_repetition_is_resumed_by_the_next_apply() {
     assert_eq!(old.signals("m1"), ["SIGQUIT", "SIGQUIT"]);
     assert_eq!(old.lab.queue().tally().lost, 0);
 }
+
+/// Hosts with static addresses and no `instance_id`: the map of another version has the same keys and addresses.
+#[test]
+fn evidence_of_another_instance_name_does_not_count() {
+    let old = Retirement::start(&["m1"]);
+    let configure = |instance_name: &str| {
+        let mut manager = old.manager("m1");
+        manager["instance_id"] = json!(null);
+        manager["instance_name"] = json!(instance_name);
+        old.configure(&[], &json!({ "runner_managers": { "m1": manager } }));
+    };
+    configure("m1-v1");
+    old.apply().succeeded();
+
+    let host = old.start_again("m1");
+    configure("m1-v2");
+    let applied = old.apply().succeeded();
+    assert_eq!(applied.planned(), ["update grit_runner_shutdown.old"]);
+    assert_eq!(old.signals("m1"), ["SIGQUIT", "SIGQUIT"]);
+    assert_eq!(host.runner_pid(), None);
+    assert_eq!(old.state()["status"], "terminated");
+}
