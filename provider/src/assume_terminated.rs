@@ -11,12 +11,15 @@ pub(crate) fn names<'a>(identifiers: impl IntoIterator<Item = &'a str>) -> bool 
     std::env::var(VARIABLE).is_ok_and(|list| list_names(&list, identifiers))
 }
 
+/// White space around an id does not count. The whole list can be one id that contains a comma.
 fn list_names<'a>(list: &str, identifiers: impl IntoIterator<Item = &'a str>) -> bool {
-    identifiers.into_iter().any(|id| !id.is_empty() && list.split(',').any(|named| named.trim() == id))
+    let names = |id: &str| list.trim() == id || list.split(',').any(|named| named.trim() == id);
+    identifiers.into_iter().map(str::trim).any(|id| !id.is_empty() && names(id))
 }
 
-/// The command for the user that treats one instance as terminated.
+/// The command for the user that treats one instance as terminated. Its value is a list that names this instance.
 pub(crate) fn command(identifier: &str) -> String {
+    let identifier = identifier.trim();
     let plain = |c: char| c.is_ascii_alphanumeric() || "@%_+=:./#-".contains(c);
     if identifier.chars().all(plain) {
         format!("{VARIABLE}={identifier} terraform apply")
@@ -35,7 +38,21 @@ mod tests {
         assert!(list_names(" i-2 , i-1 ", ["i-1"]));
         assert!(list_names("m1@h#0a", ["", "m1@h#0a"]));
         for list in ["", ",", "i-10", "I-1", "*", "all"] {
-            assert!(!list_names(list, ["i-1", ""]), "{list:?}");
+            assert!(!list_names(list, ["i-1", "", " "]), "{list:?}");
+        }
+        for part in ["a", "b", "a,", "b,a"] {
+            assert!(!list_names(part, ["a,b"]), "{part:?}");
+        }
+    }
+
+    #[test]
+    fn assume_terminated_command_matches_every_id() {
+        for id in ["i-1", "i-1\n", " i-1", "a,b", " a,b\n", "it's"] {
+            let command = command(id).replace("terraform apply", "printenv -0 GRIT_ASSUME_TERMINATED");
+            let output = std::process::Command::new("sh").args(["-c", &command]).output().unwrap();
+            let value = String::from_utf8(output.stdout).unwrap();
+            let value = value.strip_suffix('\0').unwrap();
+            assert!(list_names(value, [id]), "{value:?} for {id:?}");
         }
     }
 
@@ -43,6 +60,7 @@ mod tests {
     fn assume_terminated_command_is_shell_quoted() {
         assert_eq!(command("i-0a1"), "GRIT_ASSUME_TERMINATED=i-0a1 terraform apply");
         assert_eq!(command("projects/p/vm 1"), "GRIT_ASSUME_TERMINATED='projects/p/vm 1' terraform apply");
+        assert_eq!(command("i-1\n"), "GRIT_ASSUME_TERMINATED=i-1 terraform apply");
         assert_eq!(command("it's"), r"GRIT_ASSUME_TERMINATED='it'\''s' terraform apply");
     }
 }
