@@ -77,6 +77,19 @@ fn older_runner_falls_back_to_metrics() {
     assert_eq!(health_check.evidence()["level"], "polling");
 }
 
+/// GitLab gives runners tokens with a partition, which the runner hides in its metrics since 18.2.
+#[test]
+fn runner_with_partitioned_token_has_level_polling() {
+    for version in ["18.1.0", "19.2.0"] {
+        let health_check = HealthCheck::over(|_, spec| {
+            spec.runner_version = version.to_owned();
+            spec.tokens = Some(vec!["glrt-t3_abcdefghijkl".to_owned()]);
+        });
+        health_check.apply(&json!({})).succeeded();
+        assert_eq!(health_check.evidence()["level"], "polling", "{version}");
+    }
+}
+
 #[test]
 fn start_if_stopped_starts_exited_runner() {
     let health_check = HealthCheck::over(|_, _| {});

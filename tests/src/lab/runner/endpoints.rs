@@ -76,7 +76,7 @@ impl Endpoints {
             let labels = [
                 ("endpoint", *endpoint),
                 ("method", *method),
-                ("runner", short(token)),
+                ("runner", short(token, self.version)),
                 ("status", &status.to_string()),
                 ("system_id", &self.system_id),
             ];
@@ -184,7 +184,7 @@ impl Endpoints {
     }
 
     fn section<'a>(&'a self, token: &'a str, name: &'a str) -> [(&'a str, &'a str); 3] {
-        [("runner", short(token)), ("runner_name", name), ("system_id", &self.system_id)]
+        [("runner", short(token, self.version)), ("runner_name", name), ("system_id", &self.system_id)]
     }
 }
 
@@ -235,9 +235,13 @@ fn go_duration(duration: std::time::Duration) -> String {
     }
 }
 
-/// The part of a token that GitLab Runner shows.
-fn short(token: &str) -> &str {
+/// The part of a token that GitLab Runner of this version shows, for tokens that begin with `glrt-`.
+fn short(token: &str, version: Version) -> &str {
     let token = token.strip_prefix("glrt-").unwrap_or(token);
+    let is_partition = |text: &str| matches!(text, "t1_" | "t2_" | "t3_");
+    let partition =
+        token.split_at_checked(3).filter(|(text, _)| version.hides_partitions() && is_partition(text));
+    let token = partition.map_or(token, |(_, rest)| rest);
     token.get(..9).unwrap_or(token)
 }
 
@@ -290,7 +294,12 @@ mod tests {
 
     #[test]
     fn tokens_are_shortened_to_nine_characters() {
-        assert_eq!(short("glrt-abcdefghijkl"), "abcdefghi");
-        assert_eq!(short("abc"), "abc");
+        let shown = |token, version: &str| short(token, version.parse().unwrap()).to_owned();
+        for version in ["18.1.0", "18.2.0"] {
+            assert_eq!(shown("glrt-abcdefghijkl", version), "abcdefghi");
+            assert_eq!(shown("abc", version), "abc");
+        }
+        assert_eq!(shown("glrt-t3_abcdefghijkl", "18.1.0"), "t3_abcdef");
+        assert_eq!(shown("glrt-t3_abcdefghijkl", "18.2.0"), "abcdefghi");
     }
 }

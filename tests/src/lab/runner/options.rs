@@ -100,6 +100,11 @@ impl Version {
         (self.major, self.minor) >= (19, 1)
     }
 
+    /// Whether the labels of metrics lack the partition of a token: `t3_` of `glrt-t3_…`.
+    pub(super) fn hides_partitions(self) -> bool {
+        (self.major, self.minor) >= (18, 2)
+    }
+
     pub(super) fn has_health_ready(self) -> bool {
         (self.major, self.minor) >= (19, 2)
     }

@@ -4,6 +4,7 @@ use super::*;
 use crate::daemon::health::{
     runner_config::Section,
     runner_metrics::{CircuitBreaker, JobRouter, Requests},
+    short_token::ShortToken,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -11,7 +12,7 @@ const SECOND: Duration = Duration::from_secs(1);
 fn config(tokens: &[&str]) -> RunnerConfig {
     let section = |token: &&str| Section {
         name: "r".to_owned(),
-        short_token: (*token).to_owned(),
+        short_token: ShortToken::of(token),
         ..Section::default()
     };
     RunnerConfig { sections: tokens.iter().map(section).collect(), ..RunnerConfig::default() }

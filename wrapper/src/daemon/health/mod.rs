@@ -21,6 +21,7 @@ mod prober;
 mod runner_config;
 mod runner_metrics;
 mod settings;
+mod short_token;
 
 use std::time::Duration;
 

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use super::{
     runner_config::{RunnerConfig, Section},
     runner_metrics::{CircuitBreaker, JobRouter, Requests, RunnerMetrics},
+    short_token::ShortToken,
 };
 use crate::daemon::duration::show;
 
@@ -37,8 +38,11 @@ impl Polls {
         self.router = metrics.router.or(self.router);
         let sections = config.map(|config| config.sections.as_slice()).unwrap_or_default();
         // Of sections with the same token the first one counts, as everywhere.
+        let labels = |of: fn(&ShortToken) -> &str| {
+            sections.iter().rev().map(move |section| (of(&section.short_token), section))
+        };
         let configured: HashMap<&str, &Section> =
-            sections.iter().rev().map(|section| (section.short_token.as_str(), section)).collect();
+            labels(|token| &token.earlier).chain(labels(|token| &token.current)).collect();
         for (section, now) in &metrics.sections {
             let configured = configured.get(section.as_str());
             let uses_router = configured.is_some_and(|section| section.uses_job_router);
@@ -85,7 +89,8 @@ impl Polls {
     }
 
     fn request_fault(&self, section: &Section) -> Option<String> {
-        let Some((requests, last)) = self.seen.get(&section.short_token) else {
+        let mut labels = section.short_token.labels().into_iter();
+        let Some((requests, last)) = labels.find_map(|label| self.seen.get(label)) else {
             return Some("no job request has been answered yet".to_owned());
         };
         let fault = match last {

@@ -10,6 +10,8 @@ use std::{
 use serde::Deserialize;
 use thiserror::Error;
 
+use super::short_token::ShortToken;
+
 /// GitLab Runner's default port for its HTTP server.
 const DEFAULT_PORT: u16 = 9252;
 
@@ -35,8 +37,7 @@ pub struct RunnerConfig {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Section {
     pub name: String,
-    /// The part of its token that the runner shows in metrics and logs.
-    pub short_token: String,
+    pub short_token: ShortToken,
     /// Number of consecutive failed health checks after which the runner disables this section...
     pub unhealthy_requests_limit: u64,
     /// ...for this time.
@@ -53,7 +54,7 @@ impl Default for Section {
     fn default() -> Self {
         Self {
             name: String::new(),
-            short_token: String::new(),
+            short_token: ShortToken::default(),
             unhealthy_requests_limit: Self::UNHEALTHY_REQUESTS_LIMIT,
             unhealthy_interval: Self::UNHEALTHY_INTERVAL,
             uses_job_router: false,
@@ -198,7 +199,7 @@ pub(super) fn parse(text: &str) -> Result<RunnerConfig, String> {
         None => "invalid TOML".to_owned(),
     })?;
     let section = |runner: Runner| Section {
-        short_token: short(&runner.token),
+        short_token: ShortToken::of(&runner.token),
         name: runner.name,
         unhealthy_requests_limit: runner
             .unhealthy_requests_limit
@@ -242,12 +243,6 @@ impl Autoscaler {
         let parts = [plugin].into_iter().chain(location.iter().filter_map(|key| text(key))).chain([name]);
         Some(parts.filter(|part| !part.is_empty()).collect::<Vec<_>>().join("/"))
     }
-}
-
-/// GitLab Runner shows the first nine characters of a token, after the prefix of newer tokens.
-fn short(token: &str) -> String {
-    let token = token.strip_prefix("glrt-").unwrap_or(token);
-    token.chars().take(9).collect()
 }
 
 #[cfg(test)]
@@ -299,7 +294,8 @@ mod tests {
                     [runners.docker]\nimage = \"x\"\n[[runners]]\ntoken = \"short\"\n";
         let config = parse(text).unwrap();
         assert_eq!(config.listen_address.as_deref(), Some(":9252"));
-        let tokens: Vec<_> = config.sections.iter().map(|section| section.short_token.as_str()).collect();
+        let tokens: Vec<_> =
+            config.sections.iter().map(|section| section.short_token.current.as_str()).collect();
         assert_eq!(tokens, ["abcdefghi", "short"]);
         let limits = |more: &str| {
             let section = parse(&format!("[[runners]]\n{more}")).unwrap().sections.remove(0);
