@@ -8,6 +8,9 @@
 //! | Shutdown                       | stop token cancelled                     | ends after the calls, at most 1.8 s later   |
 //! | exit of Terraform              | stop token cancelled                     | ends after the calls, at most 30 s later    |
 //! | SIGINT, SIGTERM with `--debug` | stop token cancelled                     | as with Shutdown                            |
+//!
+//! Before the process ends, it ends its child processes: SIGTERM, and SIGKILL at the end of the 1.8 s. After the exit of Terraform, these
+//! 1.8 s begin after the calls.
 
 use std::{io, time::Duration};
 
@@ -23,6 +26,7 @@ use tokio::{
     signal::unix::{Signal, SignalKind, signal},
     sync::mpsc,
     task::JoinError,
+    time::Instant,
 };
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
@@ -37,7 +41,7 @@ use super::{
     socket::{Socket, SocketError},
     tls::{Identity, TlsError},
 };
-use crate::{Registry, server::Service};
+use crate::{Registry, child, server::Service};
 
 /// The limit of Go's servers. One message contains the prior and the planned state of a resource.
 const MAX_MESSAGE_SIZE: usize = 256 << 20;
@@ -101,18 +105,20 @@ pub async fn serve(registry: Registry, launch: Launch) -> Result<(), ServeError>
     announce::print(&line).map_err(ServeError::Announce)?;
     tokio::task::spawn_blocking(socket.remove_stale());
 
-    tokio::select! {
-        ended = &mut server => return joined(ended),
+    let (result, deadline) = tokio::select! {
+        ended = &mut server => (joined(ended), Instant::now() + SHUTDOWN_GRACE),
         () = shutdown.cancelled() => {
+            let deadline = Instant::now() + SHUTDOWN_GRACE;
             service.stop();
             let end = async {
                 service.idle().await;
                 joined(server.await)
             };
-            match tokio::time::timeout(SHUTDOWN_GRACE, end).await {
-                Ok(ended) => return ended,
-                Err(_) => tracing::warn!("exiting with running calls"),
-            }
+            let result = tokio::time::timeout_at(deadline, end).await.unwrap_or_else(|_| {
+                tracing::warn!("exiting with running calls");
+                Ok(())
+            });
+            (result, deadline)
         }
         () = parent.gone(), if !debugging => {
             tracing::warn!("Terraform exited without a Shutdown call");
@@ -121,9 +127,12 @@ pub async fn serve(registry: Registry, launch: Launch) -> Result<(), ServeError>
                 Ok(()) => tracing::info!("all calls completed"),
                 Err(_) => tracing::warn!("exiting with running calls"),
             }
+            (Ok(()), Instant::now() + SHUTDOWN_GRACE)
         }
-    }
-    Ok(())
+    };
+    // Unused SSH sessions, and with them their commands, are still open. The runtime does not wait for the tasks that end them.
+    child::end_all(deadline).await;
+    result
 }
 
 async fn grpc(

@@ -76,7 +76,7 @@ impl Running {
         let (kept, pipe) = (stderr.clone(), child.stderr.take());
         let (tell, status) = watch::channel(None);
         let end = CancellationToken::new();
-        let ended = end.clone();
+        let supervision = supervise(child, end.clone());
         tokio::spawn(async move {
             let reading = async {
                 if let Some(pipe) = pipe {
@@ -84,7 +84,7 @@ impl Running {
                 }
             };
             tokio::join!(reading, async {
-                if let Some(status) = supervise(child, ended).await {
+                if let Some(status) = supervision.await {
                     tell.send_replace(Some(status));
                 }
             });

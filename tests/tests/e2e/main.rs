@@ -6,6 +6,7 @@ mod actions;
 mod boot_verify;
 mod ci_component;
 mod cloud_init;
+mod connection_commands;
 mod connection_methods;
 mod container;
 mod contract;
