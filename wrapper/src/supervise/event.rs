@@ -71,6 +71,10 @@ pub enum Refusal {
     TooLate,
     #[error("without --state-file the next wrapper cannot adopt the runner")]
     NoStateFile,
+    #[error(
+        "the wrapper is process 1 of its PID namespace, so the kernel would kill the runner and its jobs with it"
+    )]
+    FirstProcess,
     #[error("the state file cannot be written, so the next wrapper would not learn of the latest changes")]
     StateNotSaved,
     #[error("too many different callbacks for one shutdown; the limit is {max}", max = Stop::MAX_CALLBACKS)]

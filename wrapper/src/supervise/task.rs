@@ -388,6 +388,13 @@ impl<C: Callbacks> Task<C> {
 
     /// Ensures that the state file exists and is up to date: the next wrapper reads nothing else.
     async fn prepare_detach(&mut self) -> Result<(), Refusal> {
+        // A stopping service starts no next wrapper, and the end of this one would be the end of the stop.
+        if self.supervision.leaving {
+            return Err(Refusal::Leaving);
+        }
+        if std::process::id() == 1 {
+            return Err(Refusal::FirstProcess);
+        }
         if !self.writer.has_file() {
             return Err(Refusal::NoStateFile);
         }

@@ -13,11 +13,11 @@ use grit_proto::{
     wrapper_v1::{DrainOutcome, GetStatusRequest},
 };
 use grit_testkit::{not_covered, rounds};
-use rustix::process::Signal;
+use rustix::process::{Signal, kill_process};
 use serde_json::Value;
 
 use crate::support::{
-    Start, Wrapper, eventually, is_alive, is_root, kill_group, misbehaving_child, processes_of,
+    Start, Wrapper, eventually, is_alive, is_root, kill_group, misbehaving_child, pid, processes_of,
 };
 
 /// The three jobs of `--stubborn-jobs`.
@@ -335,6 +335,26 @@ async fn orphan_zombies_are_reaped_by_wrapper_as_pid_1() {
         if left.split_whitespace().count() == 1 { Ok(()) } else { Err(left) }
     })
     .await;
+}
+
+/// The kernel kills all processes of a PID namespace with its process 1.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sigusr1_to_wrapper_as_pid_1_is_refused() {
+    if !is_root() {
+        not_covered("a wrapper that is process 1", "only root may make a namespace of processes here");
+        return;
+    }
+    let begin = Start::new().through(&["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]);
+    let started = begin.folder_path().join("started");
+    let wrapper =
+        begin.command(&["sh", "-c", "echo started > $0; exec sleep 1000", started.to_str().unwrap()]);
+    eventually("the runner runs", async || fs::metadata(&started).map_err(|error| error.to_string())).await;
+    // The wrapper is the only child of `unshare`.
+    let parent = wrapper.pid();
+    let first = fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")).unwrap();
+    kill_process(pid(first.trim().parse().unwrap()), Signal::USR1).unwrap();
+    wrapper.logged("the wrapper is process 1 of its PID namespace").await;
+    assert_eq!(wrapper.client().await.status().await.0, Status::Running);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

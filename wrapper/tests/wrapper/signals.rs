@@ -45,6 +45,18 @@ async fn second_sigterm_terminates_third_is_not_forwarded() {
     assert_eq!(wrapper.record(), "ready QUIT TERM");
 }
 
+/// An upgrade beside `systemctl stop`: the service manager would start no next wrapper, and count the service as stopped.
+#[tokio::test]
+async fn sigusr1_after_sigterm_does_not_end_the_wrapper() {
+    let mut wrapper = ready(&[], &["--jobs-take", "3000", "--code", "5"]).await;
+    wrapper.signal(Signal::TERM);
+    wrapper.recorded("ready QUIT").await;
+    wrapper.signal(Signal::USR1);
+    wrapper.logged("the wrapper is exiting").await;
+    assert_eq!(wrapper.ended().await.code(), Some(5));
+    assert_eq!(wrapper.record(), "ready QUIT");
+}
+
 /// As if a service manager signals the wrapper's process group and the wrapper.
 #[tokio::test]
 async fn simultaneous_signals_count_as_one() {
