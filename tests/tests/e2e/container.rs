@@ -1,7 +1,10 @@
 //! The container recipe: its entry point as the first process of a PID namespace. Images cannot be built here, so the recipe's command runs on
 //! a booted system that has the same programs at the same paths.
 
-use std::process::{Command, Stdio};
+use std::{
+    process::{Command, Stdio},
+    time::Duration,
+};
 
 use grit_tests::{
     debian::{machine::LIMIT, succeeded},
@@ -19,7 +22,7 @@ fn instructions(name: &str) -> impl Iterator<Item = &str> {
 }
 
 #[test]
-fn container_entry_point_drains_on_stop_signal() {
+fn container_entry_point_restarts_runner_and_drains_on_stop() {
     let Some(machine) = machine(&[]) else { return };
     machine.install("1.0.0");
     let folders = instructions("RUN").find_map(|line| line.split("mkdir -p ").nth(1)).unwrap();
@@ -31,9 +34,24 @@ fn container_entry_point_drains_on_stop_signal() {
     let mut container =
         machine.system.command(&words).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
 
-    let held = machine.hold_jobs(2);
     let processes = || procs::descendants(container.id());
-    let wrapper = processes().into_iter().find(|process| process.program == "grit-wrapper").unwrap().pid;
+    let wrapper = poll::until("the wrapper runs", LIMIT, || {
+        processes().into_iter().find(|process| process.program == "grit-wrapper").ok_or_else(processes)
+    });
+    let wrapper = wrapper.pid;
+    // The engine does not see the exit of the runner, so the wrapper restarts it.
+    let accepts_jobs = || {
+        let job = machine.lab.queue().submit(1, Duration::ZERO);
+        machine.lab.queue().wait_all_ended(LIMIT).unwrap();
+        drop(job);
+        let children = std::fs::read_to_string(format!("/proc/{wrapper}/task/{wrapper}/children")).unwrap();
+        children.trim().to_owned()
+    };
+    let first = accepts_jobs();
+    succeeded(Command::new("kill").args(["-s", "KILL", &first])).unwrap();
+    assert_ne!(accepts_jobs(), first);
+
+    let held = machine.hold_jobs(2);
     let inside = format!("/proc/{wrapper}/status");
     let status = std::fs::read_to_string(inside).unwrap();
     let pids = status.lines().find(|line| line.starts_with("NSpid:")).unwrap();
@@ -61,5 +79,5 @@ fn container_entry_point_drains_on_stop_signal() {
     machine.lab.queue().release(&held);
     assert_eq!(container.wait().unwrap().code(), Some(0));
     let tally = machine.lab.queue().tally();
-    assert_eq!((tally.finished, tally.lost, machine.signals()), (2, 0, vec!["SIGQUIT".to_owned()]));
+    assert_eq!((tally.finished, tally.lost, machine.signals()), (4, 0, vec!["SIGQUIT".to_owned()]));
 }
