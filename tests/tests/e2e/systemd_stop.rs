@@ -180,6 +180,25 @@ fn forceful_drain_under_systemd_leaves_no_job_process() {
     assert_eq!(String::from_utf8_lossy(&left.stdout), "", "the cgroup is left");
 }
 
+/// The state file does not follow the first address.
+#[test]
+fn runner_is_adopted_after_change_of_listen_addresses() {
+    let Some(machine) = machine(&[]) else { return };
+    machine.install("1.0.0");
+    machine.run(&["systemctl", "start", UNIT]);
+    let jobs = machine.hold_jobs(1);
+    let runner = machine.runner();
+    let defaults = machine.system.path("/etc/default/grit-wrapper");
+    let other = "unix:///run/gitlab-runner-wrapper.sock,unix:///run/grit-wrapper/wrapper.sock";
+    let before = fs::read_to_string(&defaults).unwrap();
+    fs::write(&defaults, format!("{before}\nGRIT_WRAPPER_GRPC_LISTEN={other}\n")).unwrap();
+    crash(&machine, "KILL");
+    assert_eq!((machine.runner(), machine.starts()), (runner, 1), "{}", machine.journal());
+    machine.lab.queue().release(&jobs);
+    let tally = machine.lab.queue().wait_all_ended(LIMIT).unwrap();
+    assert_eq!((tally.finished, tally.lost), (1, 0), "{}", machine.journal());
+}
+
 /// The next wrapper gets a new sandbox; the runner keeps the sandbox of its start.
 #[test]
 fn confined_runner_is_adopted() {
