@@ -207,7 +207,7 @@ const BLOCKS: &[(&str, &[(&str, Check)])] = &[
             ("# /etc/systemd/system/grit-wrapper.socket", Test("tests/tests/e2e/systemd_socket.rs")),
             ("mkdir -p /etc/systemd/system", Test("tests/tests/e2e/systemd_upgrade.rs")),
             ("mkdir -p /etc/systemd/system", Test("tests/tests/e2e/systemd_upgrade.rs")),
-            ("grit-wrapper drain --wait", Test("tests/tests/e2e/systemd_upgrade.rs")),
+            ("systemctl stop gitlab-runner.service", Test("tests/tests/e2e/systemd_upgrade.rs")),
         ],
     ),
     (

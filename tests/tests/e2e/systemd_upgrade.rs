@@ -272,16 +272,25 @@ fn migration_from_plain_service_and_back_works() {
     });
     assert!(runs_installed(&machine, THEIRS), "the drop-in outlives the service that it is for");
 
-    let held = machine.hold_jobs(1);
-    let commands = documented("From the wrapper to the plain service");
-    std::thread::scope(|scope| {
-        let switch = scope.spawn(|| follow(&machine, &commands));
-        machine.wait_signals(3);
-        machine.lab.queue().release(&held);
-        switch.join().unwrap();
-    });
-    assert!(!runs_installed(&machine, THEIRS));
-    machine.wait_property(THEIRS, "ActiveState", "active");
+    // Back, and to the wrapper once more in the same boot: it has no memory of the first drain.
+    let to_plain = "From the wrapper to the plain service";
+    for (section, signals) in [(to_plain, 3), ("From the plain service", 4), (to_plain, 5)] {
+        let held = machine.hold_jobs(1);
+        let commands = documented(section);
+        std::thread::scope(|scope| {
+            let switch = scope.spawn(|| follow(&machine, &commands));
+            machine.wait_signals(signals);
+            machine.lab.queue().release(&held);
+            switch.join().unwrap();
+        });
+        // On the way to the wrapper, systemd restarts the service after the last command has returned.
+        let wanted = section != to_plain;
+        poll::until("the other program runs", LIMIT, || match runs_installed(&machine, THEIRS) {
+            runs if runs == wanted => Ok(()),
+            _ => Err(machine.journal()),
+        });
+        machine.wait_property(THEIRS, "ActiveState", "active");
+    }
     assert_eq!(machine.hold_jobs(1).len(), 1);
     assert_eq!(machine.lab.queue().tally().lost, 0);
     assert!(machine.signals().iter().all(|signal| signal == "SIGQUIT"), "{:?}", machine.signals());
