@@ -1,4 +1,5 @@
 PROGRAM=/usr/bin/grit-wrapper
+STATE_FILE=/run/grit-wrapper/wrapper.sock.state
 
 # A chroot and another root directory have no running systemd.
 systemd_runs() {
@@ -100,11 +101,16 @@ stop_before_removal() {
             ;;
     esac
     leftovers=$(leftovers)
-    if [ -n "$leftovers" ]; then
+    if [ -z "$leftovers" ]; then
+        return 0
+    fi
+    # Only a wrapper that was killed leaves its state file and a runner. Other processes were started by jobs, which may want them to stay.
+    if [ -e "$STATE_FILE" ]; then
         echo "grit-wrapper: processes of grit-wrapper.service still run without a wrapper: $leftovers" >&2
         echo "grit-wrapper: run \"systemctl start grit-wrapper.service\", which adopts a running runner, and then remove the package again" >&2
         exit 1
     fi
+    echo "grit-wrapper: processes that jobs of grit-wrapper.service have left keep running: $leftovers" >&2
 }
 
 # After a removal. If there is a state file, its runner may still be running.
@@ -112,7 +118,7 @@ clean_up() {
     if [ -d /run/systemd/system ]; then
         systemctl daemon-reload || true
     fi
-    if [ ! -e /run/grit-wrapper/wrapper.sock.state ]; then
+    if [ ! -e "$STATE_FILE" ]; then
         rm -rf /run/grit-wrapper
     fi
 }
