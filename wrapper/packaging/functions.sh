@@ -83,6 +83,16 @@ leftovers() {
     find /sys/fs/cgroup -path '*/grit-wrapper.service/*' -name cgroup.procs -exec cat {} + 2>/dev/null | sort -u | tr '\n' ' '
 }
 
+# Whether one of these processes is a runner that the next wrapper would adopt: its PID is in the state file.
+has_runner() {
+    for pid; do
+        if grep -qs "\"pid\":$pid[,}]" "$STATE_FILE"; then
+            return 0
+        fi
+    done
+    return 1
+}
+
 # Before a removal: grit-wrapper.service is stopped, which drains its runner. This fails while other services use the binary, because they
 # could not start again, and while a runner has no wrapper, because only the next wrapper can drain it.
 stop_before_removal() {
@@ -104,8 +114,9 @@ stop_before_removal() {
     if [ -z "$leftovers" ]; then
         return 0
     fi
-    # Only a wrapper that was killed leaves its state file and a runner. Other processes were started by jobs, which may want them to stay.
-    if [ -e "$STATE_FILE" ]; then
+    # Other processes were started by jobs, which may want them to stay.
+    # shellcheck disable=SC2086
+    if has_runner $leftovers; then
         echo "grit-wrapper: processes of grit-wrapper.service still run without a wrapper: $leftovers" >&2
         echo "grit-wrapper: run \"systemctl start grit-wrapper.service\", which adopts a running runner, and then remove the package again" >&2
         exit 1
