@@ -74,6 +74,16 @@ impl Lab {
         &self.client
     }
 
+    /// A configuration with these resources. Its provider `grit` logs in to every host.
+    pub fn configuration(&self, resources: &serde_json::Value) -> String {
+        let main = serde_json::json!({
+            "terraform": { "required_providers": { "grit": { "source": "runner-tools/grit" } } },
+            "provider": { "grit": { "ssh": { "private_key_path": self.client_key().path } } },
+            "resource": resources,
+        });
+        main.to_string()
+    }
+
     /// The lab's directory, removed with it.
     pub fn folder(&self) -> &std::path::Path {
         self.folder.path()

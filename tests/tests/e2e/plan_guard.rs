@@ -345,20 +345,16 @@ fn equal_instance_id_without_create_before_destroy_drains() {
     events.wait_for("m1 runs", PATIENCE, |event| matches!(event.what, What::RunnerPolling { .. }));
     let workspace = Workspace::new(&["grit"]).unwrap();
     let config = |input: &str| {
-        let main = json!({
-            "terraform": { "required_providers": { "grit": { "source": "runner-tools/grit" } } },
-            "provider": { "grit": { "ssh": { "private_key_path": lab.client_key().path } } },
-            "resource": {
-                "terraform_data": { "x": { "input": input } },
-                "grit_runner_drain": { "a": {
-                    // `output` is unknown when `input` changes, and the identifier has the same value afterwards.
-                    "instance_id": format!("${{terraform_data.x.output == null ? \"\" : {:?}}}", instance.id),
-                    "runner_manager": instance.runner_manager(),
-                    "timeouts": { "delete": "60s" },
-                } },
-            },
+        let resources = json!({
+            "terraform_data": { "x": { "input": input } },
+            "grit_runner_drain": { "a": {
+                // `output` is unknown when `input` changes, and the identifier has the same value afterwards.
+                "instance_id": format!("${{terraform_data.x.output == null ? \"\" : {:?}}}", instance.id),
+                "runner_manager": instance.runner_manager(),
+                "timeouts": { "delete": "60s" },
+            } },
         });
-        workspace.write("main.tf.json", &main.to_string()).unwrap();
+        workspace.write("main.tf.json", &lab.configuration(&resources)).unwrap();
     };
     let stored = || workspace.state().unwrap().at("grit_runner_drain.a")[0].attributes.clone();
     config("one");

@@ -34,12 +34,7 @@ impl Address {
     }
 
     fn write(&self, resources: &Json) {
-        let main = json!({
-            "terraform": { "required_providers": { "grit": { "source": "runner-tools/grit" } } },
-            "provider": { "grit": { "ssh": { "private_key_path": self.lab.client_key().path } } },
-            "resource": resources,
-        });
-        self.workspace.write("main.tf.json", &main.to_string()).unwrap();
+        self.workspace.write("main.tf.json", &self.lab.configuration(resources)).unwrap();
     }
 
     fn signals(&self) -> usize {

@@ -63,12 +63,7 @@ impl Retirement {
     }
 
     fn write(&self, resources: &Json) {
-        let main = json!({
-            "terraform": { "required_providers": { "grit": { "source": "runner-tools/grit" } } },
-            "provider": { "grit": { "ssh": { "private_key_path": self.lab.client_key().path } } },
-            "resource": resources,
-        });
-        self.workspace.write("main.tf.json", &main.to_string()).unwrap();
+        self.workspace.write("main.tf.json", &self.lab.configuration(resources)).unwrap();
     }
 
     fn apply(&self) -> Run {
