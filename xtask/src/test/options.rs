@@ -58,10 +58,10 @@ impl Options {
         let mut arguments = self.tests.iter().map(String::as_str);
         while let Some(argument) = arguments.next() {
             match argument {
-                "--test-threads" | "--format" | "--color" | "--logfile" | "-Z" | "--shuffle-seed" => {
+                "--exact" | "--skip" => return true,
+                flag if flag == "--test-threads" || has_value(flag) => {
                     arguments.next();
                 }
-                "--exact" | "--skip" => return true,
                 flag if flag.starts_with('-') && !flag.starts_with("--skip=") => {}
                 _ => return true,
             }
@@ -77,9 +77,8 @@ impl Options {
             match argument {
                 "--skip" | "--test-threads" => drop(arguments.next()),
                 "--exact" | "--list" => {}
-                // Flags with a separate value.
-                "--format" | "--color" | "--logfile" | "-Z" | "--shuffle-seed" => {
-                    flags.push(argument);
+                flag if has_value(flag) => {
+                    flags.push(flag);
                     flags.extend(arguments.next());
                 }
                 flag if flag.starts_with("--skip=") || flag.starts_with("--test-threads=") => {}
@@ -113,6 +112,11 @@ impl Options {
     pub(crate) fn shows_output(&self) -> bool {
         self.tests.iter().any(|argument| argument == "--nocapture" || argument == "--no-capture")
     }
+}
+
+/// Whether the next argument is the value of this flag, which each process receives.
+fn has_value(flag: &str) -> bool {
+    ["--format", "--color", "--logfile", "-Z", "--shuffle-seed"].contains(&flag)
 }
 
 #[cfg(test)]
