@@ -49,6 +49,11 @@ impl RunnerDrain {
         Self { shared }
     }
 
+    /// The identity of the runner manager that a connection reaches.
+    fn manager_of(&self, drain: &DrainState) -> Option<String> {
+        drain.manager_identity(self.shared.selectors())
+    }
+
     /// Refuses a manager that a shutdown resource retires.
     ///
     /// In what may be an apply the error is a warning, because a failed create could leave a deposed drain without a current one. The refresh of
@@ -144,17 +149,17 @@ impl Resource for RunnerDrain {
             return None;
         }
         // Only in a plan: values are known in an apply. One that was stored without a runner manager, too, has no runner to drain.
-        let may_have_runner = prior.is_adopted() || prior.manager_identity(self.shared.selectors()).is_some();
+        let may_have_runner = prior.is_adopted() || self.manager_of(&prior).is_some();
         if prior.instance().is_none() && may_have_runner && proposed.instance_id.is_unknown() {
             import::instance_not_known().error(AttributePath::new("instance_id"), diags);
             return None;
         }
         if let Some(instance) = prior.instance().or(proposed.instance()) {
-            let (guard, selectors) = (&self.shared.guard, self.shared.selectors());
+            let guard = &self.shared.guard;
             let fits = if replaced {
-                guard.plans_end(instance, prior.id(), prior.manager_identity(selectors).as_deref())
+                guard.plans_end(instance, prior.id(), self.manager_of(&prior).as_deref())
             } else {
-                guard.plans_kept(instance, prior.id(), proposed.manager_identity(selectors).as_deref())
+                guard.plans_kept(instance, prior.id(), self.manager_of(&proposed).as_deref())
             };
             if let Err(conflict) = fits {
                 plan::conflict(instance, conflict).error(AttributePath::new("instance_id"), diags);
@@ -177,11 +182,8 @@ impl Resource for RunnerDrain {
 
     async fn plan_destroy<'a>(&self, diags: &mut Diagnostics, prior: DrainState) -> Option<()> {
         if let Some(instance) = prior.instance()
-            && let Err(conflict) = self.shared.guard.plans_end(
-                instance,
-                prior.id(),
-                prior.manager_identity(self.shared.selectors()).as_deref(),
-            )
+            && let Err(conflict) =
+                self.shared.guard.plans_end(instance, prior.id(), self.manager_of(&prior).as_deref())
         {
             plan::conflict(instance, conflict).error(AttributePath::root(), diags);
             return None;
@@ -196,7 +198,7 @@ impl Resource for RunnerDrain {
     async fn create<'a>(&self, _: &mut Diagnostics, mut planned: DrainState) -> Option<DrainState> {
         planned.id = new_id(&planned);
         if let Some(instance) = planned.instance() {
-            self.shared.guard.created(instance, planned.manager_identity(self.shared.selectors()));
+            self.shared.guard.created(instance, self.manager_of(&planned));
         }
         Some(planned)
     }
@@ -216,8 +218,7 @@ impl Resource for RunnerDrain {
     async fn destroy<'a>(&self, diags: &mut Diagnostics, prior: DrainState) -> Option<()> {
         let start = Instant::now();
         let name = prior.name();
-        if let (Some(instance), Some(manager)) =
-            (prior.instance(), prior.manager_identity(self.shared.selectors()))
+        if let (Some(instance), Some(manager)) = (prior.instance(), self.manager_of(&prior))
             && let Some(successor) = self.shared.guard.successor(instance, &manager)
         {
             return match successor {
