@@ -253,8 +253,8 @@ impl<W: Wrapper, A> Drain<'_, W, A> {
     }
 
     /// Whether to send a request to a runner that is already shutting down. grit-wrapper then adds the callback, and refuses a CI job that
-    /// would wait for its own runner, also a job that repeats an interrupted drain. A forceful request ends the drain earlier; it is the only request for upstream's wrapper, which sends
-    /// a signal for each request.
+    /// would wait for its own runner, also a job that repeats an interrupted drain. A forceful request ends the drain earlier; it is the only
+    /// request for upstream's wrapper, which sends a signal for each request.
     fn must_join(&mut self, snapshot: &Snapshot) -> bool {
         if self.asked.is_some() {
             return false;
