@@ -245,6 +245,37 @@ fn job_router_requests_count_as_polling() {
     assert_eq!(probe(CircuitBreaker::Open, 4, direct).0, Level::Polling, "it polls GitLab directly");
 }
 
+/// The label has the partition of the token before GitLab Runner 18.2, and lacks it since then.
+#[test]
+fn section_settings_apply_to_labels_of_both_rules() {
+    let mut config = config(&["glrt-t3_aaaaaaaaaaaa", "glrt-t1_bbbbbbbbbbbb"]);
+    config.sections[0].unhealthy_requests_limit = 10;
+    config.sections[1].uses_job_router = true;
+    for (limited, routed) in [("aaaaaaaaa", "bbbbbbbbb"), ("t3_aaaaaa", "t1_bbbbbb")] {
+        let mut polls = Polls::default();
+        for requests in [0, 1] {
+            let failing = Requests { rejected: 9, health_failures: 9, ..accepted(100) };
+            let router = Some(JobRouter { circuit_breaker: CircuitBreaker::Closed, requests, fallbacks: 0 });
+            let sections = metrics(&[(limited, failing), (routed, Requests::default())]);
+            polls.update(&RunnerMetrics { router, ..sections }, Some(&config));
+        }
+        let faults: Vec<_> = config.sections.iter().map(|section| polls.fault(section)).collect();
+        assert_eq!(faults, [None, None], "{limited} {routed}");
+    }
+}
+
+/// A label can fit one section by the current rule, and another one by the earlier rule.
+#[test]
+fn label_of_two_sections_is_read_by_current_rule() {
+    let mut config = config(&["glrt-t3_bbbbbbbbbbbb", "glrt-t3_t3_bbbbbbbbb"]);
+    config.sections[1].unhealthy_requests_limit = 10;
+    let failing = |count| Requests { rejected: count, health_failures: count, ..accepted(100) };
+    let mut polls = Polls::default();
+    polls.update(&metrics(&[("bbbbbbbbb", failing(9)), ("t3_bbbbbb", failing(9))]), Some(&config));
+    let are_polling = config.sections.iter().map(|section| polls.fault(section).is_none());
+    assert_eq!(are_polling.collect::<Vec<_>>(), [false, true]);
+}
+
 #[test]
 fn boot_verify_result_requires_it_in_all_sections() {
     let mut config = config(&["a", "b"]);
