@@ -6,9 +6,9 @@ use grit_proto::{
     runner_wrapper::Status,
     wrapper_v1::{GetStatusRequest, State},
 };
-use rustix::process::Signal;
+use rustix::process::{Signal, kill_process};
 
-use crate::support::{Start, UNRELATED_USER, Wrapper, eventually, is_alive, is_root};
+use crate::support::{Start, UNRELATED_USER, Wrapper, eventually, is_alive, is_root, pid};
 
 async fn ready(flags: &[&str], habits: &[&str]) -> Wrapper {
     let wrapper = Start::new().flags(&["--start-grace=0s"]).flags(flags).child(habits);
@@ -48,13 +48,17 @@ async fn second_sigterm_terminates_third_is_not_forwarded() {
 /// An upgrade beside `systemctl stop`: the service manager would start no next wrapper, and count the service as stopped.
 #[tokio::test]
 async fn sigusr1_after_sigterm_does_not_end_the_wrapper() {
-    let mut wrapper = ready(&[], &["--jobs-take", "3000", "--code", "5"]).await;
+    let mut wrapper = ready(&[], &["--ignore-quit", "--code", "5"]).await;
     wrapper.signal(Signal::TERM);
     wrapper.recorded("ready QUIT").await;
     wrapper.signal(Signal::USR1);
     wrapper.logged("the wrapper is exiting").await;
+    let status = wrapper.v1_client().await.get_status(GetStatusRequest {}).await.unwrap().into_inner();
+    assert_eq!(status.state(), State::Draining);
+    // The end of the last job.
+    kill_process(pid(wrapper.child_pid()), Signal::TERM).unwrap();
     assert_eq!(wrapper.ended().await.code(), Some(5));
-    assert_eq!(wrapper.record(), "ready QUIT");
+    assert_eq!(wrapper.record(), "ready QUIT TERM");
 }
 
 /// As if a service manager signals the wrapper's process group and the wrapper.
