@@ -149,6 +149,39 @@ fn upgrade_keeps_runner_and_removal_drains_it() {
     assert!(!machine.system.path("/run/grit-wrapper").exists());
 }
 
+/// Jobs may start services on purpose. Only a runner without a wrapper is a reason to refuse.
+#[test]
+fn removal_continues_beside_process_of_finished_job() {
+    let Some(machine) = machine(&[]) else { return };
+    // The state file outlives the drain of a client, also without a runner.
+    for is_drained in [false, true] {
+        machine.install("1.0.0");
+        machine.run(&["systemctl", "start", OURS]);
+        machine.lab.queue().submit(1, Duration::ZERO);
+        machine.lab.queue().wait_all_ended(LIMIT).unwrap();
+        let runner = &machine.ask(&["status"])["pid"];
+        let start = format!(
+            "cgroup=$(sed -n s,^0::,,p /proc/{runner}/cgroup); setsid sleep 86400 >/dev/null 2>&1 & \
+             echo $! > /sys/fs/cgroup$cgroup/cgroup.procs; echo $!"
+        );
+        let left = machine.run(&["sh", "-e", "-c", &start]);
+        if is_drained {
+            machine.ask(&["drain"]);
+            machine.wait_property(OURS, "StatusText", "stopped");
+        }
+        let removed = machine.system.run(&["dpkg", "--remove", "grit-wrapper"]).unwrap();
+        let said = grit_tests::debian::both(&removed);
+        assert!(removed.status.success(), "after a drain: {is_drained}: {said}");
+        let (_, pids) = said.split_once("have left keep running: ").expect(&said);
+        assert!(pids.split_whitespace().any(|pid| pid == left), "{left}: {said}");
+        assert!(!said.contains("systemctl start"), "{said}");
+        machine.run(&["kill", "-s", "0", &left]);
+        assert_eq!(machine.runner(), None);
+        assert_eq!(machine.system.path("/run/grit-wrapper").exists(), is_drained);
+    }
+    assert_eq!(machine.signals(), ["SIGQUIT"; 2]);
+}
+
 /// With RPM, the script of the new package runs before those of the old one.
 #[test]
 fn rpm_upgrade_keeps_runner_and_removal_drains_it() {
