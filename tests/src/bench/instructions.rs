@@ -251,8 +251,13 @@ fn counted(program: &str, folder: &Path) -> anyhow::Result<(Command, PathBuf)> {
     // Its whole path, because the provider's environment has no PATH.
     let mut command = Command::new(terraform::on_path("valgrind").context("no valgrind")?);
     command.args(["-q", "--tool=callgrind", &format!("--callgrind-out-file={}", out.display())]);
-    command.arg(terraform::built(program)?);
+    command.arg(pipes(&out)).arg(terraform::built(program)?);
     Ok((command, out))
+}
+
+/// The option for vgdb's pipes, which a killed process leaves behind: in the directory of the counts, instead of the one for temporary files.
+fn pipes(out: &Path) -> String {
+    format!("--vgdb-prefix={}", out.with_file_name("vgdb").display())
 }
 
 /// The counts of a process under callgrind, from one request to the next.
@@ -269,7 +274,8 @@ impl Parts {
 
     fn next(&mut self) -> anyhow::Result<f64> {
         self.number += 1;
-        succeeded(Command::new("vgdb").arg(format!("--pid={}", self.pid)).arg("dump"))?;
+        let pid = format!("--pid={}", self.pid);
+        succeeded(Command::new("vgdb").args([pid, pipes(&self.out)]).arg("dump"))?;
         let path = self.out.with_extension(self.number.to_string());
         let part = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
         let total = part.lines().find_map(|line| line.strip_prefix("totals: "));
