@@ -52,7 +52,7 @@ fn starts(settings: Settings, runtime: &Runtime) -> anyhow::Result<Vec<Row>> {
 
 /// CPU and memory while a runner runs and no client calls, compared with `sleep`.
 fn idle(settings: Settings, runtime: &Runtime) -> anyhow::Result<Vec<Row>> {
-    let (warm, window) = if settings.quick { (1, 1) } else { (12, 30) };
+    let (warm, window) = if settings.quick { (1, 1) } else { (12, 20) };
     let folder = tempfile::tempdir().context("make a folder")?;
     let (wrapper, plain) = (around_a_runner(folder.path(), &[])?, Sleeping::start()?);
     runtime.block_on(wrapper.answers())?;
