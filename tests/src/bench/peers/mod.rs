@@ -130,7 +130,7 @@ fn idle(settings: Settings, present: &[Supervisor]) -> Vec<Row> {
 fn restarts(settings: Settings, present: &mut [Supervisor], script: &Script) -> anyhow::Result<Vec<Row>> {
     let mut took = vec![Vec::new(); present.len()];
     let mut direct = Vec::new();
-    for _ in 0..samples(settings, 7) {
+    for _ in 0..samples(settings, 5) {
         std::thread::sleep(AGE);
         for (supervisor, took) in present.iter_mut().zip(&mut took) {
             let name = supervisor.kind.name();
