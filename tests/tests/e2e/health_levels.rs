@@ -90,6 +90,19 @@ fn runner_with_partitioned_token_has_level_polling() {
     }
 }
 
+/// Since 18.10, the runner expands variables in the token. Before that, the label has the text itself.
+#[test]
+fn runner_with_token_of_its_environment_has_level_polling() {
+    for version in ["18.9.0", "18.10.0"] {
+        let health_check = HealthCheck::over(|_, spec| {
+            spec.runner_version = version.to_owned();
+            spec.tokens = Some(vec!["glrt-x${HOME}".to_owned()]);
+        });
+        health_check.apply(&json!({})).succeeded();
+        assert_eq!(health_check.evidence()["level"], "polling", "{version}");
+    }
+}
+
 #[test]
 fn start_if_stopped_starts_exited_runner() {
     let health_check = HealthCheck::over(|_, _| {});

@@ -4,6 +4,8 @@
 
 use std::{io, path::Path, time::Duration};
 
+use super::Version;
+
 /// A configuration file that was read.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Config {
@@ -69,10 +71,17 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Reads `path`. A missing file is the default configuration with zero runners, as in GitLab Runner.
-    pub(super) fn load(path: &Path) -> Result<Config, ConfigError> {
+    /// Reads `path`. A missing file is the default configuration with zero runners, as in GitLab Runner. Since 18.10, a token can have
+    /// variables of the environment; only `${NAME}` is known here.
+    pub(super) fn load(path: &Path, version: Version) -> Result<Config, ConfigError> {
         match std::fs::read_to_string(path) {
-            Ok(text) => Config::parse(&text),
+            Ok(text) => {
+                let mut config = Config::parse(&text)?;
+                if version.expands_tokens() {
+                    config.runners.iter_mut().for_each(|section| section.token = expanded(&section.token));
+                }
+                Ok(config)
+            }
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Config::default()),
             Err(error) => Err(ConfigError::Read(error)),
         }
@@ -138,6 +147,12 @@ impl Config {
         }
         Ok(config)
     }
+}
+
+fn expanded(token: &str) -> String {
+    let parts = token.split_once("${").and_then(|(before, rest)| Some((before, rest.split_once('}')?)));
+    let Some((before, (name, after))) = parts else { return token.to_owned() };
+    format!("{before}{}{after}", std::env::var(name).unwrap_or_default())
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -208,7 +223,10 @@ mod tests {
 
     #[test]
     fn missing_config_is_empty_broken_config_is_an_error() {
-        assert_eq!(Config::load(Path::new("/nowhere/config.toml")).unwrap(), Config::default());
+        assert_eq!(
+            Config::load(Path::new("/nowhere/config.toml"), "19.2.0".parse().unwrap()).unwrap(),
+            Config::default()
+        );
         assert_eq!(
             Config::parse("concurrent = many").unwrap_err().to_string(),
             "line 1: many is not a whole number"

@@ -92,7 +92,8 @@ pub async fn run(options: Options) -> i32 {
 async fn live(options: Options, link: &Link, go_runtime: &mut tokio::signal::unix::Signal) -> (i32, String) {
     let early = async {
         tokio::time::sleep(options.start_delay).await;
-        let config = Config::load(&options.config).map_err(|error| format!("FATAL: {error}"))?;
+        let config = Config::load(&options.config, options.emulate_version)
+            .map_err(|error| format!("FATAL: {error}"))?;
         say(&format!("Configuration loaded: {} runners", config.runners.len()));
         let state = Arc::new(State::new(config));
         open_endpoints(&options, link, &state).await?;
@@ -112,7 +113,7 @@ async fn live(options: Options, link: &Link, go_runtime: &mut tokio::signal::uni
         (Ok(stops), Ok(hangups)) => (stops, hangups),
         (Err(error), _) | (_, Err(error)) => return (1, format!("FATAL: no signal handlers: {error}")),
     };
-    tokio::spawn(reload(Arc::clone(&state), options.config.clone(), hangups));
+    tokio::spawn(reload(Arc::clone(&state), options.config.clone(), options.emulate_version, hangups));
     tokio::select! {
         ended = serve(&options, link, &state) => ended,
         ended = stop(stops, &options, link, &state) => ended,
@@ -260,7 +261,12 @@ async fn drained(options: &Options, link: &Link, state: &State) {
 }
 
 /// Follows SIGHUP and the time of the configuration file.
-async fn reload(state: Arc<State>, path: PathBuf, mut hangups: tokio::signal::unix::Signal) {
+async fn reload(
+    state: Arc<State>,
+    path: PathBuf,
+    version: Version,
+    mut hangups: tokio::signal::unix::Signal,
+) {
     let modified = || std::fs::metadata(&path).and_then(|file| file.modified()).ok();
     let mut seen = modified();
     loop {
@@ -273,7 +279,7 @@ async fn reload(state: Arc<State>, path: PathBuf, mut hangups: tokio::signal::un
             continue;
         }
         seen = now;
-        let loaded = Config::load(&path);
+        let loaded = Config::load(&path, version);
         let mut inner = state.lock();
         match loaded {
             Ok(config) => {

@@ -105,6 +105,11 @@ impl Version {
         (self.major, self.minor) >= (18, 2)
     }
 
+    /// Whether variables are expanded in the tokens of the configuration.
+    pub(super) fn expands_tokens(self) -> bool {
+        (self.major, self.minor) >= (18, 10)
+    }
+
     pub(super) fn has_health_ready(self) -> bool {
         (self.major, self.minor) >= (19, 2)
     }

@@ -122,7 +122,9 @@ fn read(path: &Path) -> Result<RunnerConfig, ConfigError> {
         io::ErrorKind::NotFound => ConfigError::Missing(path.to_owned()),
         _ => ConfigError::Unreadable { path: path.to_owned(), why: error.to_string() },
     })?;
-    parse(&text).map_err(|why| ConfigError::Unreadable { path: path.to_owned(), why })
+    // The runner inherits the environment of the wrapper.
+    parse(&text, |name| std::env::var(name).ok())
+        .map_err(|why| ConfigError::Unreadable { path: path.to_owned(), why })
 }
 
 fn text(path: &Path) -> io::Result<String> {

@@ -182,7 +182,7 @@ fn polling_faults(evidence: &Evidence<'_>) -> Vec<String> {
         .iter()
         .filter_map(|section| {
             let fault = evidence.polls.fault(section)?;
-            Some(format!("runner {:?} ({}): {fault}", section.name, section.short_token.current))
+            Some(format!("runner {:?} ({}): {fault}", section.name, section.short_token.name()))
         })
         .collect()
 }

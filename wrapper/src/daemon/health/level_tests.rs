@@ -12,7 +12,7 @@ const SECOND: Duration = Duration::from_secs(1);
 fn config(tokens: &[&str]) -> RunnerConfig {
     let section = |token: &&str| Section {
         name: "r".to_owned(),
-        short_token: ShortToken::of(token),
+        short_token: ShortToken::of(token, |_| None),
         ..Section::default()
     };
     RunnerConfig { sections: tokens.iter().map(section).collect(), ..RunnerConfig::default() }

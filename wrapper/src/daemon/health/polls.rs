@@ -37,12 +37,11 @@ impl Polls {
             && metrics.router.is_some_and(|router| router.circuit_breaker == CircuitBreaker::Closed);
         self.router = metrics.router.or(self.router);
         let sections = config.map(|config| config.sections.as_slice()).unwrap_or_default();
-        // Of sections with the same token the first one counts, as everywhere.
-        let labels = |of: fn(&ShortToken) -> &str| {
-            sections.iter().rev().map(move |section| (of(&section.short_token), section))
-        };
-        let configured: HashMap<&str, &Section> =
-            labels(|token| &token.earlier).chain(labels(|token| &token.current)).collect();
+        // A label is that of a section by the newest rule. Of sections with the same token the first one counts, as everywhere.
+        let labels = (0..ShortToken::RULES).rev().flat_map(|rule| {
+            sections.iter().rev().filter_map(move |section| Some((section.short_token.label(rule)?, section)))
+        });
+        let configured: HashMap<&str, &Section> = labels.collect();
         for (section, now) in &metrics.sections {
             let configured = configured.get(section.as_str());
             let uses_router = configured.is_some_and(|section| section.uses_job_router);
@@ -89,7 +88,7 @@ impl Polls {
     }
 
     fn request_fault(&self, section: &Section) -> Option<String> {
-        let mut labels = section.short_token.labels().into_iter();
+        let mut labels = section.short_token.labels();
         let Some((requests, last)) = labels.find_map(|label| self.seen.get(label)) else {
             return Some("no job request has been answered yet".to_owned());
         };

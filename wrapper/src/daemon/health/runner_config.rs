@@ -145,7 +145,8 @@ fn connectable(address: &str) -> String {
     format!("{host}:{port}")
 }
 
-pub(super) fn parse(text: &str) -> Result<RunnerConfig, String> {
+/// `env` reads a variable of the runner's environment.
+pub(super) fn parse(text: &str, env: impl Fn(&str) -> Option<String>) -> Result<RunnerConfig, String> {
     #[derive(Deserialize)]
     struct File {
         listen_address: Option<String>,
@@ -199,7 +200,7 @@ pub(super) fn parse(text: &str) -> Result<RunnerConfig, String> {
         None => "invalid TOML".to_owned(),
     })?;
     let section = |runner: Runner| Section {
-        short_token: ShortToken::of(&runner.token),
+        short_token: ShortToken::of(&runner.token, &env),
         name: runner.name,
         unhealthy_requests_limit: runner
             .unhealthy_requests_limit
@@ -249,6 +250,10 @@ impl Autoscaler {
 mod tests {
     use super::*;
 
+    fn parse(text: &str) -> Result<RunnerConfig, String> {
+        super::parse(text, |_| None)
+    }
+
     fn source(args: &[&str], env: &[(&str, &str)]) -> Source {
         let args: Vec<_> = args.iter().map(OsString::from).collect();
         Source::new(&args, |name| env.iter().find(|(key, _)| *key == name).map(|(_, value)| value.into()))
@@ -294,8 +299,7 @@ mod tests {
                     [runners.docker]\nimage = \"x\"\n[[runners]]\ntoken = \"short\"\n";
         let config = parse(text).unwrap();
         assert_eq!(config.listen_address.as_deref(), Some(":9252"));
-        let tokens: Vec<_> =
-            config.sections.iter().map(|section| section.short_token.current.as_str()).collect();
+        let tokens: Vec<_> = config.sections.iter().map(|section| section.short_token.name()).collect();
         assert_eq!(tokens, ["abcdefghi", "short"]);
         let limits = |more: &str| {
             let section = parse(&format!("[[runners]]\n{more}")).unwrap().sections.remove(0);
