@@ -24,7 +24,7 @@
 //! runs; its endpoints respond.
 //!
 //! **Jobs.** One request at a time for each `[[runners]]` section, within `concurrent` and `limit`; a long poll that is held
-//! while there is no job. A 403 or a request without a response counts as unhealthy; `unhealthy_requests_limit` of them in a row
+//! while there is no job. A 403 counts as unhealthy, a request without a response does not; `unhealthy_requests_limit` of them in a row
 //! (3) disable the section for its `unhealthy_interval` (an hour), while the process keeps running. `concurrent = 0` is fatal, at the start and
 //! at a reload. A job fails without a temporary file for its log. The end of a job is reported until it is acknowledged, also during a graceful
 //! shutdown. With `--job-process` each job has a

@@ -73,8 +73,8 @@ pub(super) struct Inner {
     pub(super) breaker_open: bool,
     /// Number of started jobs, by token.
     pub(super) jobs_total: BTreeMap<String, usize>,
-    /// Responses by token, endpoint, status, method. As upstream, requests without a response are not counted.
-    pub(super) statuses: BTreeMap<(String, &'static str, u16, &'static str), usize>,
+    /// Responses by token, endpoint, status, method. As upstream, the status of a request without a valid response is -1.
+    pub(super) statuses: BTreeMap<(String, &'static str, i32, &'static str), usize>,
     /// Failed health checks of a section, by token.
     pub(super) health_failures: BTreeMap<String, usize>,
     pub(super) feeds: BTreeMap<String, usize>,
@@ -116,7 +116,7 @@ impl State {
         &self,
         token: &str,
         endpoint: &'static str,
-        status: u16,
+        status: i32,
         method: &'static str,
     ) {
         *self.lock().statuses.entry((token.to_owned(), endpoint, status, method)).or_default() += 1;

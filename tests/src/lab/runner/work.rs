@@ -168,26 +168,30 @@ impl Worker {
         let is_routed = self.is_routed();
         let path = if is_routed { "lab/router/get_job" } else { "api/v4/jobs/request" };
         let url = format!("{}/{path}", self.section.url);
-        let reply = match http::send("POST", &url, Some(&request)).await {
-            Ok(reply) => reply,
-            Err(error) => {
-                say(&format!("Checking for jobs... client error: {error:#}"));
-                return Polled::Unhealthy;
-            }
-        };
+        let reply = http::send("POST", &url, Some(&request)).await;
         if is_routed {
             self.state.lock().routed += 1;
-        } else {
-            self.state.count_answer(&self.section.token, "request_job", reply.status.as_u16(), "post");
+        }
+        let answered = reply.and_then(|reply| {
+            let offer = (reply.status == StatusCode::CREATED).then(|| reply.json()).transpose()?;
+            Ok((reply, offer))
+        });
+        // As upstream, the status of a request without a valid response is -1, and the section stays healthy.
+        let status = answered.as_ref().map_or(-1, |(reply, _)| reply.status.as_u16().into());
+        if !is_routed {
+            self.state.count_answer(&self.section.token, "request_job", status, "post");
+        }
+        let (reply, offer) = match answered {
+            Ok(answered) => answered,
+            Err(error) => {
+                say(&format!("Checking for jobs... failed: {error:#}"));
+                return Polled::NoJob;
+            }
+        };
+        if let Some(offer) = offer {
+            return Polled::Job(offer);
         }
         match reply.status {
-            StatusCode::CREATED => match reply.json() {
-                Ok(offer) => Polled::Job(offer),
-                Err(error) => {
-                    say(&format!("Checking for jobs... client error: {error:#}"));
-                    Polled::Unhealthy
-                }
-            },
             StatusCode::NO_CONTENT => {
                 *last_update = reply
                     .headers
@@ -325,7 +329,7 @@ impl Worker {
         };
         let url = format!("{}/api/v4/jobs/{}", self.section.url, offer.id);
         let reply = http::send("PUT", &url, Some(&report)).await?;
-        self.state.count_answer(&self.section.token, "update_job", reply.status.as_u16(), "put");
+        self.state.count_answer(&self.section.token, "update_job", reply.status.as_u16().into(), "put");
         Ok(reply.status)
     }
 }

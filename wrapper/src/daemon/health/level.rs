@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::{
     polls::Polls,
-    runner_config::{ConfigError, RunnerConfig},
+    runner_config::{ConfigError, RunnerConfig, Section},
     runner_metrics::RunnerMetrics,
 };
 
@@ -58,6 +58,8 @@ pub(super) struct Evidence<'a> {
     /// Responses of the runner's HTTP server; `None` if the runner has none.
     pub(super) answers: Option<&'a Answers>,
     pub(super) polls: &'a Polls,
+    /// Jobs of this process that have ended successfully.
+    pub(super) succeeded: u64,
 }
 
 /// Responses of the runner's HTTP server.
@@ -97,8 +99,7 @@ fn level_by_responses(evidence: &Evidence<'_>) -> (Level, Vec<String>) {
         return (Level::Ready, reasons);
     }
     // An idle runner polls and has no fault, so `polling` has no reason.
-    let succeeded = evidence.answers.map_or(0, |answers| answers.metrics.jobs_succeeded());
-    (if succeeded > 0 { Level::Working } else { Level::Polling }, reasons)
+    (if evidence.succeeded > 0 { Level::Working } else { Level::Polling }, reasons)
 }
 
 /// The maximum level of this runner: `process` if it is configured without an HTTP server.
@@ -177,14 +178,21 @@ fn polling_faults(evidence: &Evidence<'_>) -> Vec<String> {
     let Ok(config) = evidence.config else {
         return vec!["the runner's configuration could not be read".to_owned()];
     };
-    config
-        .sections
-        .iter()
-        .filter_map(|section| {
-            let fault = evidence.polls.fault(section)?;
-            Some(format!("runner {:?} ({}): {fault}", section.name, section.short_token.name()))
-        })
-        .collect()
+    let sections = || config.sections.iter().map(|section| (section, evidence.polls.fault(section)));
+    // The runner asks for jobs of its sections in turn, and only while a slot is free. The jobs of one section can fill all slots before the
+    // first request of another one: then the runner takes all jobs that it can.
+    let is_full = is_full(evidence, config) && sections().any(|(_, fault)| fault.is_none());
+    let waits = |section: &Section| is_full && evidence.polls.waits(section);
+    let faults = sections().filter(|(section, _)| !waits(section)).filter_map(|(section, fault)| {
+        Some(format!("runner {:?} ({}): {}", section.name, section.short_token.name(), fault?))
+    });
+    faults.collect()
+}
+
+/// All slots of the runner (`concurrent`) have a job.
+fn is_full(evidence: &Evidence<'_>, config: &RunnerConfig) -> bool {
+    let jobs = evidence.answers.and_then(|answers| answers.metrics.jobs);
+    jobs.zip(config.concurrent).is_some_and(|(jobs, slots)| slots > 0 && jobs as u64 >= slots)
 }
 
 /// The result of boot-verify: the runner is ready after its canary jobs only. `None` if no canary job runs in a section.

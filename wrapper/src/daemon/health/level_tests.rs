@@ -38,6 +38,7 @@ struct Case {
     config: Result<RunnerConfig, ConfigError>,
     answers: Option<Answers>,
     polls: Polls,
+    succeeded: u64,
 }
 
 impl Case {
@@ -53,6 +54,7 @@ impl Case {
             config: Ok(config(&["a", "b"])),
             answers: Some(answers),
             polls,
+            succeeded: 0,
         }
     }
 
@@ -68,6 +70,7 @@ impl Case {
             min_sections: 1,
             answers: self.answers.as_ref(),
             polls: &self.polls,
+            succeeded: self.succeeded,
         }
     }
 
@@ -165,7 +168,7 @@ fn last_job_request_result_decides_polling() {
 #[test]
 fn repeated_failures_mean_not_polling() {
     let counts = |accepted, rejected| {
-        metrics(&[("a", Requests { accepted, rejected, other: 0, health_failures: rejected })])
+        metrics(&[("a", Requests { rejected, health_failures: rejected, ..self::accepted(accepted) })])
     };
     let first_look = |accepted, rejected| {
         let mut case = Case { config: Ok(config(&["a"])), polls: Polls::default(), ..Case::healthy() };
@@ -185,7 +188,7 @@ fn repeated_failures_mean_not_polling() {
     adopted.polls.update(&counts(102, 7), None);
     adopted.is(Level::Ready, "pauses its job requests for 1h");
 
-    // An unreachable GitLab counts as failed health checks only.
+    // Requests that the runner cannot send count as failed health checks only.
     let mut case = Case { config: Ok(config(&["a"])), polls: Polls::default(), ..Case::healthy() };
     case.polls.update(&metrics(&[("a", Requests { health_failures: 3, ..accepted(100) })]), None);
     case.is(Level::Ready, "waiting for the next accepted request; 3 job requests failed in total");
@@ -209,15 +212,84 @@ fn unhealthy_requests_limit_decides_disabled_section() {
 
 #[test]
 fn one_successful_job_is_working() {
-    let with_jobs = |jobs_ended, jobs_failed| {
-        let metrics = RunnerMetrics { jobs_ended, jobs_failed, ..metrics(&[]) };
-        Case { answers: Some(Answers { metrics, ..Answers::default() }), ..Case::healthy() }
-    };
-    with_jobs(0, 0).is(Level::Polling, "");
-    with_jobs(2, 2).is(Level::Polling, "");
-    with_jobs(3, 2).is(Level::Working, "");
-    let not_polling = Case { polls: Polls::default(), ..with_jobs(3, 2) };
+    let with_jobs = |succeeded| Case { succeeded, ..Case::healthy() };
+    with_jobs(0).is(Level::Polling, "");
+    with_jobs(1).is(Level::Working, "");
+    let not_polling = Case { polls: Polls::default(), ..with_jobs(1) };
     not_polling.is(Level::Ready, "no job request");
+}
+
+/// The runner sends a job request only if a slot is free.
+#[test]
+fn section_without_request_is_no_fault_while_all_slots_are_busy() {
+    let case = |jobs, concurrent, b: Requests| {
+        let mut polls = Polls::default();
+        polls.update(&metrics(&[("a", accepted(1)), ("b", b)]), None);
+        let metrics = RunnerMetrics { jobs, ..metrics(&[]) };
+        let answers = Some(Answers { metrics, ..Answers::default() });
+        let config = RunnerConfig { concurrent, ..config(&["a", "b"]) };
+        Case { config: Ok(config), answers, polls, ..Case::healthy() }
+    };
+    let none = Requests::default();
+    case(Some(4), Some(4), none).is(Level::Polling, "");
+    case(Some(3), Some(4), none).is(Level::Ready, "no job request has been answered yet");
+    case(None, Some(4), none).is(Level::Ready, "no job request has been answered yet");
+    case(Some(4), None, none).is(Level::Ready, "no job request has been answered yet");
+    let rejected = Requests { rejected: 1, health_failures: 1, ..none };
+    case(Some(4), Some(4), rejected).is(Level::Ready, "rejects its token");
+    assert_eq!(
+        case(Some(4), Some(4), none).polls.polling(&config(&["a", "b"])),
+        1,
+        "its requests are unknown"
+    );
+    // No section polls.
+    let idle = Case { polls: Polls::default(), ..case(Some(4), Some(4), none) };
+    idle.is(Level::Ready, "no job request has been answered yet");
+}
+
+/// Status -1 in the metrics. The runner does not count it as a failed health check.
+#[test]
+fn request_without_valid_response_is_no_poll() {
+    let mut case = Case { config: Ok(config(&["a"])), polls: Polls::default(), ..Case::healthy() };
+    let mut is = |requests, level, reason| {
+        case.polls.update(&metrics(&[("a", requests)]), None);
+        case.is(level, reason);
+    };
+    is(Requests { unanswered: 1, ..accepted(0) }, Level::Ready, "get no valid response");
+    is(Requests { unanswered: 9, ..accepted(0) }, Level::Ready, "get no valid response");
+    is(Requests { unanswered: 9, ..accepted(1) }, Level::Polling, "");
+    is(Requests { unanswered: 10, ..accepted(1) }, Level::Ready, "get no valid response");
+}
+
+#[test]
+fn cause_of_missing_requests_is_a_reason() {
+    let case = |requests| {
+        let mut case = Case { config: Ok(config(&["a"])), polls: Polls::default(), ..Case::healthy() };
+        case.polls.update(&metrics(&[("a", requests)]), None);
+        case
+    };
+    let none = Requests::default();
+    case(Requests { without_machine: 1, ..none }).is(Level::Ready, "its executor has no free machine");
+    case(Requests { executor_failures: 1, ..none }).is(Level::Ready, "its executor fails");
+    case(Requests { executor_failures: 1, ..accepted(1) }).is(Level::Polling, "");
+    let disabled = "cannot send its job requests (executor, URL or TLS files; see the runner's log); 3 job requests failed";
+    case(Requests { health_failures: 3, ..none }).is(Level::Ready, disabled);
+}
+
+/// A reload of the configuration makes the runner try a disabled section again.
+#[test]
+fn failures_before_a_reload_do_not_disable() {
+    let rejected = |count| Requests { rejected: count, health_failures: count, ..accepted(0) };
+    let mut case = Case { config: Ok(config(&["a"])), polls: Polls::default(), ..Case::healthy() };
+    let mut reason = |config_loads, count| {
+        let metrics = RunnerMetrics { config_loads, ..metrics(&[("a", rejected(count))]) };
+        case.polls.update(&metrics, None);
+        case.health_level().1
+    };
+    assert!(reason(1, 3).contains("pauses its job requests for 1h"));
+    assert!(!reason(2, 4).contains("pauses"));
+    assert!(!reason(2, 5).contains("pauses"));
+    assert!(reason(2, 6).contains("3 job requests failed in total"));
 }
 
 #[test]

@@ -16,6 +16,7 @@ mod config_reader;
 mod http_client;
 mod job_list;
 mod level;
+mod memory;
 mod polls;
 mod prober;
 mod runner_config;

@@ -14,18 +14,32 @@ use crate::daemon::duration::show;
 /// Where a section uses the job router, a request that was completed through the router without a failed health check counts as accepted.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Polls {
-    seen: BTreeMap<String, (Requests, Last)>,
+    seen: BTreeMap<String, Seen>,
     router: Option<JobRouter>,
+    config_loads: u64,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What the last probe saw of a section.
+#[derive(Clone, Copy, Debug, Default)]
+struct Seen {
+    requests: Requests,
+    last: Last,
+    /// Failed health checks before the last load of the configuration, which makes the runner try each section again.
+    failures_before_load: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Last {
+    #[default]
     Nothing,
     Accepted,
     /// Unknown: requests were accepted and failed since the last probe.
     Mixed,
     Rejected,
+    Unanswered,
     Failed,
+    /// A health check failed without a request.
+    NotSent,
 }
 
 impl Polls {
@@ -42,31 +56,42 @@ impl Polls {
             sections.iter().rev().filter_map(move |section| Some((section.short_token.label(rule)?, section)))
         });
         let configured: HashMap<&str, &Section> = labels.collect();
+        let is_reloaded = self.config_loads > 0 && metrics.config_loads > self.config_loads;
+        self.config_loads = self.config_loads.max(metrics.config_loads);
+        if is_reloaded {
+            for seen in self.seen.values_mut() {
+                seen.failures_before_load = seen.requests.health_failures;
+            }
+        }
         for (section, now) in &metrics.sections {
             let configured = configured.get(section.as_str());
             let uses_router = configured.is_some_and(|section| section.uses_job_router);
             let limit =
                 configured.map_or(Section::UNHEALTHY_REQUESTS_LIMIT, |found| found.unhealthy_requests_limit);
-            let (before, last) =
-                self.seen.get(section).copied().unwrap_or((Requests::default(), Last::Nothing));
+            let seen = self.seen.entry(section.clone()).or_default();
+            let before = seen.requests;
             let rise = |count: fn(&Requests) -> u64| count(now).saturating_sub(count(&before));
             let failures = rise(|requests| requests.health_failures);
             // This many failures since the last probe may have followed the accepted requests. The runner then disables the section, for
             // an hour by default, so no further request would correct the result. The time before the first probe is treated in the same
             // way.
             let disabling = failures.max(rise(|requests| requests.rejected)) >= limit;
-            let last = if rise(|requests| requests.accepted) > 0 {
+            seen.last = if rise(|requests| requests.accepted) > 0 {
                 if disabling { Last::Mixed } else { Last::Accepted }
             } else if rise(|requests| requests.rejected) > 0 {
                 Last::Rejected
-            } else if rise(|requests| requests.other) > 0 || failures > 0 {
+            } else if rise(|requests| requests.other) > 0 || (failures > 0 && uses_router) {
                 Last::Failed
+            } else if rise(|requests| requests.unanswered) > 0 {
+                Last::Unanswered
+            } else if failures > 0 {
+                Last::NotSent
             } else if uses_router && has_routed {
                 Last::Accepted
             } else {
-                last
+                seen.last
             };
-            self.seen.insert(section.clone(), (*now, last));
+            seen.requests = *now;
         }
     }
 
@@ -87,27 +112,47 @@ impl Polls {
         })
     }
 
+    /// Whether the runner has not sent a job request of this section yet, as far as its metrics show. This is no fault of the section.
+    pub(super) fn waits(&self, section: &Section) -> bool {
+        self.of(section).is_none_or(|seen| seen.last == Last::Nothing)
+    }
+
+    fn of(&self, section: &Section) -> Option<&Seen> {
+        section.short_token.labels().find_map(|label| self.seen.get(label))
+    }
+
     fn request_fault(&self, section: &Section) -> Option<String> {
-        let mut labels = section.short_token.labels();
-        let Some((requests, last)) = labels.find_map(|label| self.seen.get(label)) else {
-            return Some("no job request has been answered yet".to_owned());
-        };
-        let fault = match last {
+        let seen = self.of(section).copied().unwrap_or_default();
+        let fault = match seen.last {
             Last::Accepted => return None,
             Last::Mixed => {
                 "job requests since the last probe partly failed; waiting for the next accepted request"
             }
             Last::Rejected => "GitLab rejects its token",
+            Last::Unanswered => {
+                "its job requests get no valid response (name, connection, TLS or proxy; see the runner's log)"
+            }
             Last::Failed => "its job requests fail",
+            Last::NotSent => {
+                "the runner cannot send its job requests (executor, URL or TLS files; see the runner's log)"
+            }
+            Last::Nothing if seen.requests.without_machine > 0 => {
+                "no job request has been answered yet; its executor has no free machine"
+            }
+            Last::Nothing if seen.requests.executor_failures > 0 => {
+                "no job request has been answered yet; its executor fails (see the runner's log)"
+            }
             Last::Nothing => "no job request has been answered yet",
         };
-        let (failures, limit) = (requests.health_failures, section.unhealthy_requests_limit);
+        let failures = seen.requests.health_failures.saturating_sub(seen.failures_before_load);
+        let limit = section.unhealthy_requests_limit;
         if failures < limit {
             return Some(fault.to_owned());
         }
         Some(format!(
             "{fault}; {failures} job requests failed in total; after {limit} consecutive failures \
-             (unhealthy_requests_limit) the runner pauses its job requests for {} (unhealthy_interval)",
+             (unhealthy_requests_limit) the runner pauses its job requests for {} (unhealthy_interval), or until \
+             it reloads its configuration",
             show(section.unhealthy_interval)
         ))
     }

@@ -16,8 +16,8 @@ use super::{
     http_client::{GetError, Http},
     job_list::{self, Job},
     level::{Answers, Evidence, Level, boot_verified, health_level, level_max},
-    polls::Polls,
-    runner_config::{RunnerConfig, Section},
+    memory::Memory,
+    runner_config::Section,
     runner_metrics::RunnerMetrics,
     settings::Settings,
 };
@@ -56,47 +56,6 @@ pub struct Prober {
 struct List {
     asked: Option<Instant>,
     jobs: Option<Vec<Job>>,
-}
-
-/// Values of one child that are kept between two probes.
-#[derive(Default)]
-struct Memory {
-    child: Option<ChildInfo>,
-    polls: Polls,
-    jobs: Option<usize>,
-    fewer_jobs: Option<Instant>,
-    accepted: u64,
-    last_poll: Option<Instant>,
-    /// A probe reached the level `polling`.
-    has_polled: bool,
-    /// The configuration of the runner's start, if this wrapper has read it before a reload.
-    first_config: Option<Arc<RunnerConfig>>,
-}
-
-impl Memory {
-    /// Counts accepted job requests. Requests before the first probe, as of an adopted runner, count as of now: a time that is too late
-    /// delays an alert, but a time that is too early causes a false one.
-    fn count_polls(&mut self, metrics: &RunnerMetrics, now: Instant) {
-        // A failed read of the metrics does not reset the counters.
-        if metrics.sections.is_empty() {
-            return;
-        }
-        let direct: u64 = metrics.sections.values().map(|requests| requests.accepted).sum();
-        let accepted = direct + metrics.router.map_or(0, |router| router.requests);
-        if accepted > self.accepted {
-            self.last_poll = Some(now);
-        }
-        self.accepted = accepted;
-    }
-
-    /// Tracks the number of jobs; an unknown number changes nothing.
-    fn count_jobs(&mut self, jobs: Option<usize>, now: Instant) {
-        let Some(jobs) = jobs else { return };
-        if self.jobs.is_some_and(|before| jobs < before) {
-            self.fewer_jobs = Some(now);
-        }
-        self.jobs = Some(jobs);
-    }
 }
 
 impl Prober {
@@ -177,7 +136,7 @@ impl Prober {
             return Health::default();
         };
         if memory.child != Some(child) {
-            *memory = Memory { child: Some(child), ..Memory::default() };
+            *memory = Memory::of(child);
         }
         let read = self.reader.read().await;
         let config = read.as_deref();
@@ -196,6 +155,7 @@ impl Prober {
         if let Some(answers) = &answers {
             memory.polls.update(&answers.metrics, config.ok());
             memory.count_polls(&answers.metrics, Instant::now());
+            memory.count_succeeded(&answers.metrics);
             if memory.first_config.is_none() && answers.metrics.config_loads == 1 {
                 memory.first_config = read.as_ref().ok().cloned();
             }
@@ -211,6 +171,7 @@ impl Prober {
             min_sections: self.settings.min_sections,
             answers: answers.as_ref(),
             polls: &memory.polls,
+            succeeded: memory.succeeded,
         };
         let (level, reasons) = health_level(&evidence);
         let level_max = level_max(&evidence);
@@ -225,7 +186,7 @@ impl Prober {
         let ended_jobs = metrics
             .version
             .is_some()
-            .then(|| EndedJobs { succeeded: metrics.jobs_succeeded(), failed: metrics.jobs_failed });
+            .then_some(EndedJobs { succeeded: memory.succeeded, failed: metrics.jobs_failed });
         let count = jobs.as_ref().map(Vec::len).or(metrics.jobs);
         memory.count_jobs(count, Instant::now());
         debug!({ key::LEVEL } = ?level, { key::REASONS } = ?reasons, "probe finished");
@@ -253,7 +214,7 @@ impl Prober {
     }
 
     async fn ask(&self, endpoint: &str) -> Answers {
-        let (ready, metrics) = match self.pages(endpoint).await {
+        let (ready, page) = match self.pages(endpoint).await {
             Ok(pages) => pages,
             Err(error) => {
                 let fault = format!("cannot reach the runner's HTTP server at {endpoint}: {error}");
@@ -266,22 +227,40 @@ impl Prober {
             // An older runner.
             _ => None,
         };
-        let (status, metrics) = metrics;
-        let fault = (status != StatusCode::OK)
-            .then(|| format!("cannot read the runner's metrics at {endpoint}: HTTP status {status}"));
-        Answers { fault, ready, metrics }
+        let status = page.status;
+        let fault = (status != StatusCode::OK).then(|| {
+            // For example two sections with one token: the runner then has two metrics of the same name.
+            let text: String = page.beginning.trim().chars().take(300).collect();
+            format!("cannot read the runner's metrics at {endpoint}: HTTP status {status}: {text:?}")
+        });
+        Answers { fault, ready, metrics: page.metrics }
     }
 
-    async fn pages(
-        &self,
-        endpoint: &str,
-    ) -> Result<((StatusCode, String), (StatusCode, RunnerMetrics)), GetError> {
+    async fn pages(&self, endpoint: &str) -> Result<((StatusCode, String), MetricsPage), GetError> {
         let ready = self.http.get(endpoint, "/health/ready").await?;
-        let mut metrics = RunnerMetrics::default();
-        let status = self.http.lines(endpoint, "/metrics", |line| metrics.add_line(line)).await?;
-        Ok((ready, (status, metrics)))
+        let (mut metrics, mut beginning) = (RunnerMetrics::default(), String::new());
+        let line = |line: &str| {
+            if beginning.len() < BEGINNING {
+                beginning.push_str(line);
+                beginning.push(' ');
+            }
+            metrics.add_line(line);
+        };
+        let status = self.http.lines(endpoint, "/metrics", line).await?;
+        Ok((ready, MetricsPage { status, metrics, beginning }))
     }
 }
+
+/// The response for `/metrics`.
+struct MetricsPage {
+    status: StatusCode,
+    metrics: RunnerMetrics,
+    /// Its first lines, as one. For an error, they say what is wrong.
+    beginning: String,
+}
+
+/// Lines of a response are kept up to this number of bytes.
+const BEGINNING: usize = 1000;
 
 /// Drops responses of a server that belongs to another process, such as a previous runner or a second runner on the same address. Such a
 /// server is older than the child. A younger server may have been started by the command.
@@ -340,44 +319,7 @@ async fn pause(now: &Supervision, health: &Health, interval: Duration) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::daemon::health::{runner_config::Source, runner_metrics::Requests};
-
-    #[test]
-    fn only_fewer_jobs_count_as_progress() {
-        let mut memory = Memory::default();
-        let begin = Instant::now();
-        let mut seen = |jobs, second| {
-            memory.count_jobs(jobs, begin + Duration::from_secs(second));
-            memory.fewer_jobs.map(|moment| (moment - begin).as_secs())
-        };
-        assert_eq!(
-            (seen(None, 0), seen(Some(3), 1), seen(Some(3), 2), seen(Some(5), 3)),
-            (None, None, None, None)
-        );
-        assert_eq!((seen(Some(4), 4), seen(None, 5), seen(Some(4), 6)), (Some(4), Some(4), Some(4)));
-        assert_eq!(seen(Some(2), 7), Some(7), "while nobody could look, two ended");
-    }
-
-    #[test]
-    fn last_poll_advances_with_accepted_requests() {
-        let mut memory = Memory::default();
-        let begin = Instant::now();
-        let mut seen = |accepted: &[u64], rejected, second| {
-            let requests = |accepted| Requests { accepted, rejected, ..Requests::default() };
-            let named =
-                accepted.iter().enumerate().map(|(name, accepted)| (name.to_string(), requests(*accepted)));
-            let metrics = RunnerMetrics { sections: named.collect(), ..RunnerMetrics::default() };
-            memory.count_polls(&metrics, begin + Duration::from_secs(second));
-            memory.last_poll.map(|moment| (moment - begin).as_secs())
-        };
-        assert_eq!((seen(&[], 0, 0), seen(&[0, 0], 5, 1)), (None, None));
-        assert_eq!(
-            (seen(&[3, 0], 5, 2), seen(&[3, 0], 9, 3), seen(&[3, 1], 9, 4)),
-            (Some(2), Some(2), Some(4))
-        );
-        assert_eq!((seen(&[], 0, 5), seen(&[3, 1], 9, 6)), (Some(4), Some(4)), "the page was away");
-        assert_eq!(seen(&[4, 1], 9, 7), Some(7));
-    }
+    use crate::daemon::health::runner_config::Source;
 
     #[test]
     fn panic_of_a_probe_is_a_health_reason() {

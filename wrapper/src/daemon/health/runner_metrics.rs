@@ -57,9 +57,15 @@ pub(super) struct Requests {
     pub(super) accepted: u64,
     /// 401 and 403: GitLab rejects the token.
     pub(super) rejected: u64,
+    /// Without a valid response. The runner's name for it is status -1.
+    pub(super) unanswered: u64,
     pub(super) other: u64,
-    /// Failed health checks; by default the third consecutive one disables the section.
+    /// Failed health checks; by default the third consecutive one disables the section. A request counts if its status is 403, or if it
+    /// cannot be sent, because of its executor or TLS files for example.
     pub(super) health_failures: u64,
+    /// How often the executor prevented a job request: it had no free machine, or it failed.
+    pub(super) without_machine: u64,
+    pub(super) executor_failures: u64,
 }
 
 impl RunnerMetrics {
@@ -101,6 +107,7 @@ impl RunnerMetrics {
                 match sample.label("status").as_deref() {
                     Some(status) if status.starts_with('2') => requests.accepted += sample.count(),
                     Some("401" | "403") => requests.rejected += sample.count(),
+                    Some("-1") => requests.unanswered += sample.count(),
                     _ => requests.other += sample.count(),
                 }
             }
@@ -121,6 +128,16 @@ impl RunnerMetrics {
             "gitlab_runner_worker_health_check_failures_total" => {
                 let Some(section) = sample.label("runner") else { return };
                 self.sections.entry(section).or_default().health_failures += sample.count();
+            }
+            "gitlab_runner_worker_processing_failures_total" => {
+                let Some(section) = sample.label("runner") else { return };
+                let requests = self.sections.entry(section).or_default();
+                match sample.label("failure_type").as_deref() {
+                    Some("no_free_executor") => requests.without_machine += sample.count(),
+                    Some("other") => requests.executor_failures += sample.count(),
+                    // Jobs that failed.
+                    _ => {}
+                }
             }
             _ => {}
         }
@@ -211,7 +228,12 @@ gitlab_runner_jobs{executor_stage="docker_run",runner="def",stage="step_script",
 gitlab_runner_api_request_statuses_total{endpoint="request_job",method="post",runner="abc",status="204",system_id="s"} 1.2e+01
 gitlab_runner_api_request_statuses_total{endpoint="request_job",runner="abc",status="201"} 1 1700000000000
 gitlab_runner_api_request_statuses_total{endpoint="request_job",runner="def",status="403"} 4
+gitlab_runner_api_request_statuses_total{endpoint="request_job",runner="def",status="-1"} 5
+gitlab_runner_api_request_statuses_total{endpoint="request_job",runner="def",status="500"} 6
 gitlab_runner_api_request_statuses_total{endpoint="update_job",runner="def",status="200"} 9
+gitlab_runner_worker_processing_failures_total{failure_type="no_free_executor",runner="abc",runner_name="x"} 7
+gitlab_runner_worker_processing_failures_total{failure_type="other",runner="abc",runner_name="x"} 8
+gitlab_runner_worker_processing_failures_total{failure_type="job_failure",runner="abc",runner_name="x"} 9
 gitlab_runner_worker_health_check_failures_total{runner="def",runner_name="x"} 3
 gitlab_runner_process_state_info{state="running"} 1
 gitlab_runner_version_info{name="gitlab-runner",revision="r1",version="19.2.0"} 1
@@ -234,12 +256,14 @@ gitlab_runner_broken{
         assert_eq!((metrics.version.as_deref(), metrics.revision.as_deref()), (Some("19.2.0"), Some("r1")));
         assert_eq!(metrics.process_started, Some(1_700_000_000.12));
         let [abc, def] = ["abc", "def"].map(|section| metrics.sections[section]);
-        assert_eq!(abc, Requests { accepted: 13, ..Requests::default() });
+        let prevented = Requests { without_machine: 7, executor_failures: 8, ..Requests::default() };
+        assert_eq!(abc, Requests { accepted: 13, ..prevented });
         assert_eq!((metrics.jobs_ended, metrics.jobs_failed, metrics.jobs_succeeded()), (5, 3, 2));
         assert_eq!(metrics.config_loads, 2);
         let router = JobRouter { circuit_breaker: CircuitBreaker::HalfOpen, requests: 7, fallbacks: 4 };
         assert_eq!(metrics.router, Some(router));
-        assert_eq!(def, Requests { rejected: 4, health_failures: 3, ..Requests::default() });
+        let failed = Requests { rejected: 4, unanswered: 5, other: 6, ..Requests::default() };
+        assert_eq!(def, Requests { health_failures: 3, ..failed });
     }
 
     #[test]
