@@ -90,6 +90,9 @@ impl Source {
         let config = flag(args, &["config", "c"])
             .or_else(|| env("CONFIG_FILE").filter(|path| !path.is_empty()))
             .map_or_else(|| default_config(env("HOME").as_deref()), PathBuf::from);
+        // The runner changes to this directory first.
+        let directory = flag(args, &["working-directory", "d"]).unwrap_or_default();
+        let config = Path::new(&directory).join(config);
         let listen_address = flag(args, &["listen-address"])
             .or_else(|| env("LISTEN_ADDRESS"))
             .and_then(|address| address.into_string().ok())
@@ -272,6 +275,10 @@ mod tests {
         let file = RunnerConfig { listen_address: Some(":3".to_owned()), ..RunnerConfig::default() };
         for config in [Some(&file), None] {
             assert_eq!(env.endpoint(config).as_deref(), Some("127.0.0.1:1"), "{config:?}");
+        }
+        for (config, path) in [("x.toml", "/home/runner/x.toml"), ("/x.toml", "/x.toml")] {
+            let below = source(&["run", "--config", config, "--working-directory=/home/runner"], &[]);
+            assert_eq!(below.config, PathBuf::from(path));
         }
         let bare = source(&["run", "-c", "/x.toml"], &[]);
         assert_eq!(bare.config, PathBuf::from("/x.toml"));
