@@ -242,6 +242,8 @@ fn section_without_request_is_no_fault_while_all_slots_are_busy() {
         1,
         "its requests are unknown"
     );
+    let failing = Requests { executor_failures: 1, ..none };
+    case(Some(4), Some(4), failing).is(Level::Ready, "its executor fails");
     // No section polls.
     let idle = Case { polls: Polls::default(), ..case(Some(4), Some(4), none) };
     idle.is(Level::Ready, "no job request has been answered yet");

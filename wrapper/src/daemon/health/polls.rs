@@ -114,7 +114,7 @@ impl Polls {
 
     /// Whether the runner has not sent a job request of this section yet, as far as its metrics show. This is no fault of the section.
     pub(super) fn waits(&self, section: &Section) -> bool {
-        self.of(section).is_none_or(|seen| seen.last == Last::Nothing)
+        self.of(section).is_none_or(|seen| seen.last == Last::Nothing && seen.requests.executor_failures == 0)
     }
 
     fn of(&self, section: &Section) -> Option<&Seen> {
