@@ -1,5 +1,6 @@
 //! The runner stand-in behaves as GitLab Runner does. All other tests rely on it.
 
+mod gitlab;
 mod process;
 
 use std::{

@@ -41,6 +41,28 @@ run "configuration_has_http_server_and_boot_verify" {
   }
 }
 
+run "ends_of_jobs_are_reported_after_hours_of_outage" {
+  command = plan
+
+  assert {
+    condition     = strcontains(yamldecode(output.user_data).write_files[0].content, "\n  job_status_final_update_retry_limit = 20\n")
+    error_message = "The runner's default of 10 attempts drops the result of a job after 9 minutes."
+  }
+}
+
+run "report_limit_can_be_set" {
+  command = plan
+
+  variables {
+    runners_config = "job_status_final_update_retry_limit = 5"
+  }
+
+  assert {
+    condition     = length(regexall("job_status_final_update_retry_limit = ", yamldecode(output.user_data).write_files[0].content)) == 1
+    error_message = "The key must not be in the section twice: TOML does not allow it."
+  }
+}
+
 run "metrics_are_off_by_default" {
   command = plan
 

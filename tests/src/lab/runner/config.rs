@@ -1,6 +1,6 @@
 //! `config.toml`, as far as the stand-in reads it: `concurrent`, `check_interval`, `shutdown_timeout`, `listen_address`, and
-//! the sections `[[runners]]` with `name`, `url`, `token`, `limit`, `unhealthy_requests_limit`, `unhealthy_interval`, and
-//! `feature_flags.FF_USE_JOB_ROUTER`. Other tables below a section are skipped.
+//! the sections `[[runners]]` with `name`, `url`, `token`, `limit`, `unhealthy_requests_limit`, `unhealthy_interval`,
+//! `job_status_final_update_retry_limit`, and `feature_flags.FF_USE_JOB_ROUTER`. Other tables below a section are skipped.
 
 use std::{io, path::Path, time::Duration};
 
@@ -31,6 +31,8 @@ pub(super) struct Section {
     pub(super) unhealthy_requests_limit: usize,
     /// How long a disabled section sends no requests.
     pub(super) unhealthy_interval: Duration,
+    /// Attempts to report the end of a job (`job_status_final_update_retry_limit`).
+    pub(super) report_attempts: u32,
     /// `FF_USE_JOB_ROUTER`.
     pub(super) uses_job_router: bool,
 }
@@ -44,6 +46,7 @@ impl Default for Section {
             limit: 0,
             unhealthy_requests_limit: 3,
             unhealthy_interval: Duration::from_secs(3600),
+            report_attempts: 10,
             uses_job_router: false,
         }
     }
@@ -139,6 +142,13 @@ impl Config {
                     let parsed = humantime::parse_duration(&text);
                     section.unhealthy_interval = parsed.map_err(|error| syntax(error.to_string()))?;
                 }
+                (Table::Runner, "job_status_final_update_retry_limit", Some(section)) => {
+                    // Less than 1 is the default.
+                    section.report_attempts = match value.parse().map_err(|_| syntax(value.to_owned()))? {
+                        0 => Section::default().report_attempts,
+                        attempts => attempts,
+                    };
+                }
                 (Table::FeatureFlags, "FF_USE_JOB_ROUTER", Some(section)) => {
                     section.uses_job_router = value == "true";
                 }
@@ -203,6 +213,7 @@ mod tests {
               limit = 2
               unhealthy_requests_limit = 5
               unhealthy_interval = "2m30s"
+              job_status_final_update_retry_limit = 20
               [runners.docker]
                 name = "not mine"
             [[runners]]
@@ -219,6 +230,7 @@ mod tests {
         let unhealthy =
             |section: &Section| (section.unhealthy_requests_limit, section.unhealthy_interval.as_secs());
         assert_eq!((unhealthy(&config.runners[0]), unhealthy(&config.runners[1])), ((5, 150), (3, 3600)));
+        assert_eq!((config.runners[0].report_attempts, config.runners[1].report_attempts), (20, 10));
     }
 
     #[test]

@@ -26,8 +26,9 @@
 //! **Jobs.** One request at a time for each `[[runners]]` section, within `concurrent` and `limit`; a long poll that is held
 //! while there is no job. A 403 counts as unhealthy, a request without a response does not; `unhealthy_requests_limit` of them in a row
 //! (3) disable the section for its `unhealthy_interval` (an hour), while the process keeps running. `concurrent = 0` is fatal, at the start and
-//! at a reload. A job fails without a temporary file for its log. The end of a job is reported until it is acknowledged, also during a graceful
-//! shutdown. With `--job-process` each job has a
+//! at a reload. A job fails without a temporary file for its log. If the end of a job cannot be reported, the job occupies its slot for
+//! `job_status_final_update_retry_limit` attempts (10) with doubling delays, also during a graceful shutdown. Then the runner drops the job:
+//! GitLab never receives its result, and the exit code is 0. With `--job-process` each job has a
 //! separate process group, which a forceful shutdown may leave behind: see `job.rs`.
 //!
 //! **Job router.** A section with `FF_USE_JOB_ROUTER` requests its jobs by another call, which the metrics count without section and result.
@@ -37,8 +38,8 @@
 //! `/debug/process/state`, from 19.2 on `/health/ready`, as set by `--emulate-version`. The metrics are those for
 //! health and jobs, with upstream's names and labels.
 //!
-//! Differences to GitLab Runner: fractions of seconds in the configuration, offers that must be accepted (two-phase commit),
-//! and requests to the lab for the event log: see `link.rs`.
+//! Differences to GitLab Runner: fractions of seconds in the configuration, shorter delays between reports, offers that must be
+//! accepted (two-phase commit), and requests to the lab for the event log: see `link.rs`.
 
 mod config;
 mod endpoints;
@@ -167,8 +168,13 @@ async fn serve(options: &Options, link: &Link, state: &Arc<State>) -> (i32, Stri
         inner.boot_verified = true;
         inner.process = ProcessState::Running;
     }
-    let abort = work::Abort { takes: options.abort_takes, process: options.job_process };
-    tokio::spawn(work::feed(Arc::clone(state), link.clone(), abort, options.job_router));
+    let behavior = work::Behavior {
+        version: options.emulate_version,
+        router: options.job_router,
+        abort: work::Abort { takes: options.abort_takes, process: options.job_process },
+        report_retry: options.report_retry,
+    };
+    tokio::spawn(work::feed(Arc::clone(state), link.clone(), behavior));
     let crash = async {
         if let (Some(after), Some(code)) = (options.crash_after, options.crash_code) {
             tokio::time::sleep(after).await;

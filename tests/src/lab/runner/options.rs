@@ -51,6 +51,9 @@ pub struct Options {
     /// How long aborting a job takes.
     #[arg(long, value_parser = humantime::parse_duration, default_value = "0ms")]
     pub abort_takes: Duration,
+    /// Delay between the first two attempts to report the end of a job. It doubles with each further attempt. GitLab Runner has one second.
+    #[arg(long, value_parser = humantime::parse_duration, default_value = "200ms")]
+    pub report_retry: Duration,
     /// Runs each job as a separate process group, which gets SIGTERM when the job is aborted.
     #[arg(long, value_enum)]
     pub job_process: Option<JobProcess>,
@@ -108,6 +111,11 @@ impl Version {
     /// Whether variables are expanded in the tokens of the configuration.
     pub(super) fn expands_tokens(self) -> bool {
         (self.major, self.minor) >= (18, 10)
+    }
+
+    /// Whether `job_status_final_update_retry_limit` exists. Before, there are 10 attempts, and the delays do not exceed five times the first.
+    pub(super) fn has_report_limit(self) -> bool {
+        (self.major, self.minor) >= (17, 9)
     }
 
     pub(super) fn has_health_ready(self) -> bool {

@@ -9,7 +9,7 @@ use super::{
     config::Section,
     job::{Group, JobProcess},
     link::Link,
-    options::JobRouter,
+    options::{JobRouter, Version},
     say,
     state::{RunningJob, State},
 };
@@ -21,11 +21,11 @@ use crate::lab::{
     },
 };
 
-/// Delay between two attempts to report the end of a job.
-const REPORT_RETRY: Duration = Duration::from_millis(200);
+/// Delay between two requests whether a held job may end.
+const RELEASE_RETRY: Duration = Duration::from_millis(200);
 
 /// Runs one worker per section of the configuration until shutdown begins, following reloads.
-pub(super) async fn feed(state: Arc<State>, link: Link, abort: Abort, router: JobRouter) {
+pub(super) async fn feed(state: Arc<State>, link: Link, behavior: Behavior) {
     let mut workers: BTreeMap<String, CancellationToken> = BTreeMap::new();
     while !state.stopping.is_cancelled() {
         let changed = state.changed.notified();
@@ -45,8 +45,7 @@ pub(super) async fn feed(state: Arc<State>, link: Link, abort: Abort, router: Jo
                     link: link.clone(),
                     section,
                     enough: enough.clone(),
-                    abort,
-                    router,
+                    behavior,
                 };
                 tokio::spawn(worker.run());
                 enough
@@ -60,13 +59,40 @@ pub(super) async fn feed(state: Arc<State>, link: Link, abort: Abort, router: Jo
 }
 
 /// The worker that polls for one section.
+#[derive(Clone)]
 struct Worker {
     state: Arc<State>,
     link: Link,
     section: Section,
     enough: CancellationToken,
-    abort: Abort,
-    router: JobRouter,
+    behavior: Behavior,
+}
+
+/// How the workers request jobs, run them, and report their end.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Behavior {
+    pub(super) version: Version,
+    pub(super) router: JobRouter,
+    pub(super) abort: Abort,
+    /// Delay between the first two attempts to report the end of a job.
+    pub(super) report_retry: Duration,
+}
+
+impl Behavior {
+    /// The number of attempts to report the end of a job of this section.
+    fn report_attempts(self, section: &Section) -> u32 {
+        if self.version.has_report_limit() {
+            section.report_attempts
+        } else {
+            Section::default().report_attempts
+        }
+    }
+
+    /// The delay after this attempt, which is counted from 1.
+    fn report_delay(self, attempt: u32) -> Duration {
+        let longest = if self.version.has_report_limit() { 3600 } else { 5 };
+        self.report_retry * 2_u32.saturating_pow(attempt - 1).min(longest)
+    }
 }
 
 /// The kind of the jobs, and their end on abort.
@@ -217,11 +243,11 @@ impl Worker {
             return false;
         }
         let mut inner = self.state.lock();
-        if self.router == JobRouter::Down {
+        if self.behavior.router == JobRouter::Down {
             inner.breaker_open = true;
             inner.fallbacks += 1;
         }
-        self.router == JobRouter::Up
+        self.behavior.router == JobRouter::Up
     }
 
     /// Accepts an offer and runs the job in a new task; `false` if the offer is no longer valid.
@@ -240,14 +266,7 @@ impl Worker {
                 since: Instant::now(),
             });
         }
-        let job = Worker {
-            state: Arc::clone(&self.state),
-            link: self.link.clone(),
-            section: self.section.clone(),
-            enough: self.enough.clone(),
-            abort: self.abort,
-            router: self.router,
-        };
+        let job = self.clone();
         tokio::spawn(async move { job.run_job(offer).await });
         true
     }
@@ -256,7 +275,7 @@ impl Worker {
         // GitLab Runner buffers the log of each job in a temporary file (`helpers/trace/buffer.go`), and fails the job without it. This one has
         // no name, so that a killed runner leaves no file behind.
         let log = tempfile::tempfile();
-        let mut group = self.abort.process.and_then(|process| match Group::start(process) {
+        let mut group = self.behavior.abort.process.and_then(|process| match Group::start(process) {
             Ok(group) => Some(group),
             Err(error) => {
                 say(&format!("job {}: no process: {error}", offer.id));
@@ -276,22 +295,14 @@ impl Worker {
                 (ReportedState::Success, None)
             }
             () = self.state.aborting.cancelled() => {
-                tokio::time::sleep(self.abort.takes).await;
+                tokio::time::sleep(self.behavior.abort.takes).await;
                 if let Some(group) = &mut group {
                     group.terminate().await;
                 }
                 (ReportedState::Failed, Some("aborted: forceful shutdown of the runner"))
             }
         };
-        // GitLab Runner holds a job until its end is acknowledged.
-        loop {
-            match self.report(&offer, end, reason).await {
-                Ok(StatusCode::OK | StatusCode::CONFLICT | StatusCode::NOT_FOUND) => break,
-                Ok(status) => say(&format!("Updating job {}... failed: {status}", offer.id)),
-                Err(error) => say(&format!("Updating job {}... client error: {error:#}", offer.id)),
-            }
-            tokio::time::sleep(REPORT_RETRY).await;
-        }
+        self.report_end(&offer, end, reason).await;
         {
             let mut inner = self.state.lock();
             let token = &self.section.token;
@@ -310,10 +321,26 @@ impl Worker {
             Lasts::UntilReleased => {
                 let released = format!("{}/lab/jobs/{}/released", self.section.url, offer.id);
                 while !matches!(http::get(&released).await, Ok(reply) if reply.status == StatusCode::OK) {
-                    tokio::time::sleep(REPORT_RETRY).await;
+                    tokio::time::sleep(RELEASE_RETRY).await;
                 }
             }
         }
+    }
+
+    /// Reports the end of a job until it is acknowledged, or until the last attempt has failed.
+    async fn report_end(&self, offer: &JobOffer, end: ReportedState, reason: Option<&str>) {
+        let attempts = self.behavior.report_attempts(&self.section);
+        for attempt in 1..=attempts {
+            match self.report(offer, end, reason).await {
+                Ok(StatusCode::OK | StatusCode::CONFLICT | StatusCode::NOT_FOUND) => return,
+                Ok(status) => say(&format!("Updating job {}... failed: {status}", offer.id)),
+                Err(error) => say(&format!("Updating job {}... client error: {error:#}", offer.id)),
+            }
+            if attempt < attempts {
+                tokio::time::sleep(self.behavior.report_delay(attempt)).await;
+            }
+        }
+        say(&format!("job {}: dropped, its end was not reported", offer.id));
     }
 
     async fn report(
