@@ -2,7 +2,8 @@
 //!
 //! A job is queued, offered to a runner, accepted by it (as in GitLab's two-phase job commit: an offer that is not
 //! accepted is withdrawn, so that a cancelled poll loses no job), and then finished or lost. The last two are final:
-//! later reports have no effect, so each job counts exactly once.
+//! later reports have no effect, so each job counts exactly once. For a runner without this commit (before 18.5), the offer
+//! is accepted when it is made: if the poll is cancelled, the job is lost when the process exits.
 
 use std::collections::BTreeMap;
 

@@ -10,7 +10,7 @@
 //!
 //! | request | response |
 //! | --- | --- |
-//! | `POST /api/v4/jobs/request` `{token, system_id, pid, last_update?}` | 201 with a job, 204, 403; held open while there is no job and `last_update` is the newest (the long poll; the first request is answered at once) |
+//! | `POST /api/v4/jobs/request` `{token, system_id, pid, last_update?, two_phase_job_commit}` | 201 with a job, 204, 403; held open while there is no job and `last_update` is the newest (the long poll; the first request is answered at once) |
 //! | `PUT /api/v4/jobs/N` `{state: running}` | 200, or 409 when the offer lapsed |
 //! | `PUT /api/v4/jobs/N` `{state: success \| failed, failure_reason}` | 200, or 409 |
 //! | `GET /lab/jobs/N/released` | 200 once the job may end |
@@ -52,6 +52,8 @@ pub enum FaultMode {
     Fine,
     /// Each response is delayed by this duration.
     Slow(Duration),
+    /// Each response to a job request is delayed by this duration. A job in it is already assigned.
+    SlowResponse(Duration),
     /// Every response is 503.
     Unavailable,
     /// Connections are closed without a response. GitLab Runner does not count these in its metrics.

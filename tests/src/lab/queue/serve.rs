@@ -23,6 +23,8 @@ pub(crate) struct JobRequest {
     #[serde(flatten)]
     pub(crate) process: RunnerProcess,
     pub(crate) last_update: Option<u64>,
+    /// The runner accepts each offer in a second request (two-phase commit). Otherwise the job runs as soon as it is offered.
+    pub(crate) two_phase_job_commit: bool,
 }
 
 /// The response to a [`JobRequest`] with a job (201).
@@ -109,6 +111,10 @@ async fn request_job(shared: Arc<Shared>, request: Request<Incoming>) -> Answer 
         // Registered before the ledger is read, so that no job submitted in between is missed.
         let news = shared.news.notified();
         if let Some(answer) = answer_now(&shared, &asked, last_chance) {
+            let fault_mode = shared.books().fault_mode;
+            if let FaultMode::SlowResponse(delay) = fault_mode {
+                tokio::time::sleep(delay).await;
+            }
             return answer;
         }
         tokio::select! {
@@ -146,7 +152,11 @@ fn answer_now(shared: &Arc<Shared>, asked: &JobRequest, last_chance: bool) -> Op
         return Some(answer);
     };
     let lasts = books.lasts.get(&id).copied().unwrap_or(Lasts::For(Duration::ZERO));
-    tokio::spawn(withdraw_later(Arc::clone(shared), id));
+    if asked.two_phase_job_commit {
+        tokio::spawn(withdraw_later(Arc::clone(shared), id));
+    } else if books.ledger.accept(id, &asked.process).is_ok() {
+        shared.events.record(&asked.process.system_id, What::JobStarted { job: id });
+    }
     Some(http::json(StatusCode::CREATED, &JobOffer { id, lasts }))
 }
 
@@ -217,7 +227,7 @@ async fn presence(shared: Arc<Shared>, process: RunnerProcess) -> Answer {
 async fn fault_mode(shared: &Shared) -> Option<Answer> {
     let fault_mode = shared.books().fault_mode;
     match fault_mode {
-        FaultMode::Fine => None,
+        FaultMode::Fine | FaultMode::SlowResponse(_) => None,
         FaultMode::Slow(delay) => {
             tokio::time::sleep(delay).await;
             None

@@ -24,7 +24,9 @@
 //! runs; its endpoints respond.
 //!
 //! **Jobs.** One request at a time for each `[[runners]]` section, within `concurrent` and `limit`; a long poll that is held
-//! while there is no job. A 403 counts as unhealthy, a request without a response does not; `unhealthy_requests_limit` of them in a row
+//! while there is no job. From 18.5 on, each job is accepted in a second request (two-phase commit), and GitLab withdraws a job that is not.
+//! Before 18.5, a job is lost if its response arrives when a shutdown has cancelled the poll. A 403 counts as unhealthy, a request without a
+//! response does not; `unhealthy_requests_limit` of them in a row
 //! (3) disable the section for its `unhealthy_interval` (an hour), while the process keeps running. `concurrent = 0` is fatal, at the start and
 //! at a reload. A job fails without a temporary file for its log. If the end of a job cannot be reported, the job occupies its slot for
 //! `job_status_final_update_retry_limit` attempts (10) with doubling delays, also during a graceful shutdown. Then the runner drops the job:
@@ -38,8 +40,8 @@
 //! `/debug/process/state`, from 19.2 on `/health/ready`, as set by `--emulate-version`. The metrics are those for
 //! health and jobs, with upstream's names and labels.
 //!
-//! Differences to GitLab Runner: fractions of seconds in the configuration, shorter delays between reports, offers that must be
-//! accepted (two-phase commit), and requests to the lab for the event log: see `link.rs`.
+//! Differences to GitLab Runner: fractions of seconds in the configuration, shorter delays between reports, and requests to the
+//! lab for the event log: see `link.rs`.
 
 mod config;
 mod endpoints;

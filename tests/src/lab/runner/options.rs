@@ -113,6 +113,11 @@ impl Version {
         (self.major, self.minor) >= (18, 10)
     }
 
+    /// Whether it accepts jobs in a second request: the two-phase commit.
+    pub(super) fn has_two_phase_job_commit(self) -> bool {
+        (self.major, self.minor) >= (18, 5)
+    }
+
     /// Whether `job_status_final_update_retry_limit` exists. Before, there are 10 attempts, and the delays do not exceed five times the first.
     pub(super) fn has_report_limit(self) -> bool {
         (self.major, self.minor) >= (17, 9)

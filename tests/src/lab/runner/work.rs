@@ -190,6 +190,7 @@ impl Worker {
             token: self.section.token.clone(),
             process: self.link.process().clone(),
             last_update: *last_update,
+            two_phase_job_commit: self.behavior.version.has_two_phase_job_commit(),
         };
         let is_routed = self.is_routed();
         let path = if is_routed { "lab/router/get_job" } else { "api/v4/jobs/request" };
@@ -252,10 +253,12 @@ impl Worker {
 
     /// Accepts an offer and runs the job in a new task; `false` if the offer is no longer valid.
     async fn take_up(&self, offer: JobOffer) -> bool {
-        let accepted = self.report(&offer, ReportedState::Running, None).await;
-        if !matches!(accepted, Ok(StatusCode::OK)) {
-            say(&format!("job {} was not given to us: {accepted:?}", offer.id));
-            return false;
+        if self.behavior.version.has_two_phase_job_commit() {
+            let accepted = self.report(&offer, ReportedState::Running, None).await;
+            if !matches!(accepted, Ok(StatusCode::OK)) {
+                say(&format!("job {} was not given to us: {accepted:?}", offer.id));
+                return false;
+            }
         }
         {
             let mut inner = self.state.lock();
