@@ -27,7 +27,7 @@
 //! while there is no job. From 18.5 on, each job is accepted in a second request (two-phase commit), and GitLab withdraws a job that is not.
 //! Before 18.5, a job is lost if its response arrives when a shutdown has cancelled the poll. A 403 counts as unhealthy, a request without a
 //! response does not; `unhealthy_requests_limit` of them in a row
-//! (3) disable the section for its `unhealthy_interval` (an hour), while the process keeps running. `concurrent = 0` is fatal, at the start and
+//! (3) disable the section for its `unhealthy_interval` (an hour) or until a reload, while the process keeps running. `concurrent = 0` is fatal, at the start and
 //! at a reload. A job fails without a temporary file for its log. If the end of a job cannot be reported, the job occupies its slot for
 //! `job_status_final_update_retry_limit` attempts (10) with doubling delays, also during a graceful shutdown. Then the runner drops the job:
 //! GitLab never receives its result, and the exit code is 0. With `--job-process` each job has a

@@ -115,6 +115,7 @@ impl Worker {
     async fn run(self) {
         let mut last_update = None;
         let mut failures = 0;
+        let mut config_loads = 0;
         loop {
             tokio::select! {
                 () = self.enough.cancelled() => return,
@@ -125,6 +126,11 @@ impl Worker {
                 () = self.enough.cancelled() => None,
                 polled = self.poll(&mut last_update) => Some(polled),
             };
+            let loads_now = self.state.lock().config_loads;
+            if loads_now != config_loads {
+                config_loads = loads_now;
+                failures = 0;
+            }
             let rest = match polled {
                 Some(Polled::Job(offer)) => {
                     failures = 0;
@@ -159,7 +165,19 @@ impl Worker {
             tokio::select! {
                 () = self.enough.cancelled() => return,
                 () = tokio::time::sleep(rest) => {}
+                () = self.reloaded(config_loads) => {}
             }
+        }
+    }
+
+    /// Waits for a reload of the configuration, which enables all sections: GitLab Runner then forgets all failures.
+    async fn reloaded(&self, config_loads: usize) {
+        loop {
+            let changed = self.state.changed.notified();
+            if self.state.lock().config_loads != config_loads {
+                return;
+            }
+            changed.await;
         }
     }
 

@@ -1,4 +1,4 @@
-//! The stand-in loses a job where GitLab Runner loses it.
+//! The stand-in treats failures of GitLab as GitLab Runner does.
 
 use std::time::Duration;
 
@@ -70,4 +70,28 @@ fn job_end_is_dropped_after_last_report_attempt() {
             tally => Err(tally),
         });
     }
+}
+
+#[test]
+fn reload_enables_disabled_section_at_once() {
+    let lab = Lab::start().unwrap();
+    lab.queue().refuse_token("t");
+    let runner = Runner::start(&lab, "a", &["t"], &[]);
+    let refused = |wanted: usize| {
+        poll::until("the section is disabled", LIMIT, || {
+            let (_, metrics) = runner.get("/metrics").ok_or("no answer".to_owned())?;
+            let counted = format!(
+                "gitlab_runner_worker_health_check_failures_total{{runner=\"t\",runner_name=\"t\",system_id=\"a\"}} {wanted}\n"
+            );
+            if metrics.contains(&counted) { Ok(()) } else { Err(metrics) }
+        });
+        assert_eq!(lab.queue().runner("a").refused, wanted);
+    };
+    refused(3);
+    runner.signal(Signal::HUP);
+    refused(6);
+    lab.queue().allow_token("t");
+    runner.signal(Signal::HUP);
+    lab.queue().submit(1, Duration::ZERO);
+    assert_eq!(lab.queue().wait_all_ended(LIMIT).unwrap().finished, 1);
 }
