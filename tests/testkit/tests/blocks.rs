@@ -204,6 +204,10 @@ const BLOCKS: &[(&str, &[(&str, Check)])] = &[
     (
         "docs/wrapper/running.md",
         &[
+            (
+                "# /etc/systemd/system/grit-wrapper.service.d/jobs.conf",
+                Test("tests/tests/e2e/systemd_stop.rs"),
+            ),
             ("# /etc/systemd/system/grit-wrapper.socket", Test("tests/tests/e2e/systemd_socket.rs")),
             ("mkdir -p /etc/systemd/system", Test("tests/tests/e2e/systemd_upgrade.rs")),
             ("mkdir -p /etc/systemd/system", Test("tests/tests/e2e/systemd_upgrade.rs")),

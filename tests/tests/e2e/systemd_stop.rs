@@ -238,21 +238,43 @@ fn confined_runner_is_adopted() {
     assert_eq!((tally.lost, tally.open()), (jobs.len(), 0));
 }
 
+/// Creates the drop-in of the unit that a document has, and returns its text.
+fn documented_drop_in(machine: &Machine, document: &str, name: &str) -> String {
+    let path = format!("/etc/systemd/system/grit-wrapper.service.d/{name}");
+    let block = document.lines().skip_while(|line| *line != format!("    # {path}"));
+    let block: Vec<_> = block.take_while(|line| line.starts_with("    ")).map(str::trim).collect();
+    machine.run(&["mkdir", "-p", path.rsplit_once('/').unwrap().0]);
+    fs::write(machine.system.path(&path), block.join("\n")).unwrap();
+    machine.run(&["systemctl", "daemon-reload"]);
+    block.join("\n")
+}
+
+#[test]
+fn documented_drop_in_sets_user_of_shell_jobs() {
+    let Some(machine) = machine(&[]) else { return };
+    machine.install("1.0.0");
+    machine.run(&["useradd", "--create-home", "--shell", "/bin/bash", "gitlab-runner"]);
+    documented_drop_in(&machine, include_str!("../../../docs/wrapper/running.md"), "jobs.conf");
+    machine.run(&["systemctl", "start", UNIT]);
+    let runner = machine.runner().unwrap();
+    let arguments = fs::read_to_string(format!("/proc/{runner}/cmdline")).unwrap().replace('\0', " ");
+    // The rest of the command is that of the unit.
+    let unit = include_str!("../../../wrapper/packaging/systemd/grit-wrapper.service");
+    let command = unit.lines().find_map(|line| line.split_once("-- /usr/bin/gitlab-runner ")).unwrap().1;
+    let wanted = command.replace("/var/lib/", "/home/") + " --user gitlab-runner ";
+    assert!(arguments.contains(&wanted), "{arguments}");
+}
+
 /// The drop-in of docs/wrapper/security.md.
 #[test]
 fn unprivileged_service_works() {
-    const DOCUMENT: &str = include_str!("../../../docs/wrapper/security.md");
-    const PATH: &str = "/etc/systemd/system/grit-wrapper.service.d/user.conf";
     let Some(machine) = machine(&[]) else { return };
     machine.install("1.0.0");
     machine.run(&["useradd", "--system", "gitlab-runner"]);
     machine.run(&["chown", "-R", "gitlab-runner", "/etc/gitlab-runner"]);
-    let block = DOCUMENT.lines().skip_while(|line| *line != format!("    # {PATH}"));
-    let block: Vec<_> = block.take_while(|line| line.starts_with("    ")).map(str::trim).collect();
-    assert!(block.contains(&"User=gitlab-runner"), "{block:?}");
-    machine.run(&["mkdir", "-p", PATH.rsplit_once('/').unwrap().0]);
-    fs::write(machine.system.path(PATH), block.join("\n")).unwrap();
-    machine.run(&["systemctl", "daemon-reload"]);
+    let security = include_str!("../../../docs/wrapper/security.md");
+    let text = documented_drop_in(&machine, security, "user.conf");
+    assert!(text.contains("User=gitlab-runner"), "{text}");
     machine.run(&["systemctl", "start", UNIT]);
     let runner = machine.runner().unwrap();
     let mode = ["stat", "--format=%U %G %a", "/var/lib/gitlab-runner", "/run/grit-wrapper/wrapper.sock"];
