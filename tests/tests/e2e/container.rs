@@ -2,6 +2,8 @@
 //! a booted system that has the same programs at the same paths.
 
 use std::{
+    fs,
+    os::unix::fs::PermissionsExt as _,
     process::{Command, Stdio},
     time::Duration,
 };
@@ -21,16 +23,32 @@ fn instructions(name: &str) -> impl Iterator<Item = &str> {
     RECIPE.lines().filter_map(move |line| line.strip_prefix(name)?.strip_prefix(' '))
 }
 
+/// Does what the script of GitLab's image does, except for the bundle of certificates.
+const ENTRY_POINT: &str = r#"#!/bin/bash
+CA_CERTIFICATES_PATH=${CA_CERTIFICATES_PATH:-/etc/gitlab-runner/certs/ca.crt}
+LOCAL_CA_PATH=/usr/local/share/ca-certificates/ca.crt
+if [ -f "$CA_CERTIFICATES_PATH" ]; then
+  cmp --silent "$CA_CERTIFICATES_PATH" "$LOCAL_CA_PATH" || cp "$CA_CERTIFICATES_PATH" "$LOCAL_CA_PATH"
+fi
+exec gitlab-runner "$@"
+"#;
+
 #[test]
 fn container_entry_point_restarts_runner_and_drains_on_stop() {
     let Some(machine) = machine(&[]) else { return };
     machine.install("1.0.0");
     let folders = instructions("RUN").find_map(|line| line.split("mkdir -p ").nth(1)).unwrap();
     machine.run(&["mkdir", "-p", folders.split(' ').next().unwrap(), "/home/gitlab-runner"]);
-    let entry_point: Vec<String> = serde_json::from_str(instructions("ENTRYPOINT").next().unwrap()).unwrap();
+    let entry_point = machine.system.path("/entrypoint");
+    fs::write(&entry_point, ENTRY_POINT).unwrap();
+    fs::set_permissions(&entry_point, fs::Permissions::from_mode(0o755)).unwrap();
+    machine.run(&["mkdir", "-p", "/etc/gitlab-runner/certs", "/usr/local/share/ca-certificates"]);
+    fs::write(machine.system.path("/etc/gitlab-runner/certs/ca.crt"), "a certificate").unwrap();
+    let words_of = |name| serde_json::from_str::<Vec<String>>(instructions(name).next().unwrap()).unwrap();
+    let command = [words_of("ENTRYPOINT"), words_of("CMD")].concat();
     let mut words = vec!["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "env"];
     words.extend(instructions("ENV"));
-    words.extend(entry_point.iter().map(String::as_str));
+    words.extend(command.iter().map(String::as_str));
     let mut container =
         machine.system.command(&words).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
 
@@ -44,16 +62,26 @@ fn container_entry_point_restarts_runner_and_drains_on_stop() {
         let job = machine.lab.queue().submit(1, Duration::ZERO);
         machine.lab.queue().wait_all_ended(LIMIT).unwrap();
         drop(job);
-        let children = std::fs::read_to_string(format!("/proc/{wrapper}/task/{wrapper}/children")).unwrap();
+        let children = fs::read_to_string(format!("/proc/{wrapper}/task/{wrapper}/children")).unwrap();
         children.trim().to_owned()
     };
     let first = accepts_jobs();
+    let arguments = fs::read_to_string(format!("/proc/{first}/cmdline")).unwrap().replace('\0', " ");
+    let wanted = "run --user=gitlab-runner --working-directory=/home/gitlab-runner ";
+    assert!(arguments.contains(wanted), "the arguments of GitLab's image: {arguments}");
+    let installed = machine.system.path("/usr/local/share/ca-certificates/ca.crt");
+    assert_eq!(fs::read_to_string(installed).unwrap(), "a certificate");
+    // The wrapper finds the configuration of a runner that a script has executed.
+    poll::until("the level working", LIMIT, || match machine.ask(&["status"])["health"].take() {
+        health if health["level"] == "working" => Ok(()),
+        health => Err(health),
+    });
     succeeded(Command::new("kill").args(["-s", "KILL", &first])).unwrap();
     assert_ne!(accepts_jobs(), first);
 
     let held = machine.hold_jobs(2);
     let inside = format!("/proc/{wrapper}/status");
-    let status = std::fs::read_to_string(inside).unwrap();
+    let status = fs::read_to_string(inside).unwrap();
     let pids = status.lines().find(|line| line.starts_with("NSpid:")).unwrap();
     assert!(pids.ends_with("\t1"), "the wrapper is not process 1: {pids}");
 
@@ -69,7 +97,7 @@ fn container_entry_point_restarts_runner_and_drains_on_stop() {
     ];
     succeeded(Command::new("nsenter").args(orphan)).unwrap();
     poll::until("only the runner is left", LIMIT, || {
-        let children = std::fs::read_to_string(format!("/proc/{wrapper}/task/{wrapper}/children")).unwrap();
+        let children = fs::read_to_string(format!("/proc/{wrapper}/task/{wrapper}/children")).unwrap();
         if children.split_whitespace().count() == 1 { Ok(()) } else { Err(children) }
     });
 
