@@ -56,7 +56,7 @@ pub enum FaultMode {
     SlowResponse(Duration),
     /// Every response is 503.
     Unavailable,
-    /// Connections are closed without a response. GitLab Runner does not count these in its metrics.
+    /// Connections are closed without a response. In the metrics of GitLab Runner, their status is -1.
     Down,
 }
 
