@@ -69,6 +69,32 @@ fn sigterm_turns_graceful_shutdown_into_forceful() {
     runner.signal(Signal::TERM);
     assert_eq!(runner.wait().code(), Some(0));
     assert_eq!(lab.queue().tally().lost, 1);
+    let log = std::fs::read_to_string(runner.config.with_file_name("stderr")).unwrap();
+    let messages = [
+        "Starting graceful shutdown, waiting for builds to finish StopSignal=quit",
+        "[handleGracefulShutdown] received stop signal stop-signal=terminated",
+        "Starting forceful shutdown               StopSignal=terminated",
+    ];
+    let places = messages.map(|message| log.find(message));
+    assert!(places.is_sorted() && places[0].is_some(), "{log}");
+}
+
+#[test]
+fn failure_reason_of_aborted_job_depends_on_version() {
+    for (version, reason) in [("19.0.0", "runner_system_failure"), ("19.1.0", "runner_interrupted")] {
+        let lab = Lab::start().unwrap();
+        let runner = Runner::start(&lab, "a", &["t"], &["--emulate-version", version]);
+        lab.queue().submit_held(1);
+        jobs_running(&lab, 1);
+        // The end of the job cannot be reported, so that the runner does not exit.
+        lab.queue().set_fault_mode(FaultMode::Down);
+        runner.signal(Signal::TERM);
+        let wanted = format!("gitlab_runner_failed_jobs_total{{failure_reason=\"{reason}\",");
+        poll::until(reason, LIMIT, || {
+            let (_, metrics) = runner.get("/metrics").ok_or("no answer")?;
+            metrics.contains(&wanted).then_some(()).ok_or("not yet")
+        });
+    }
 }
 
 #[test]

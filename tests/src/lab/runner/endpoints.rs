@@ -88,9 +88,7 @@ impl Endpoints {
         text.sample("gitlab_runner_configuration_loaded_total", &[], inner.config_loads as f64);
         text.family("gitlab_runner_configuration_loading_error_total", "counter");
         text.sample("gitlab_runner_configuration_loading_error_total", &[], inner.config_errors as f64);
-        self.per_section(inner, &mut text, "gitlab_runner_failed_jobs_total", "counter", |token| {
-            inner.jobs_failed.get(token).copied()
-        });
+        self.failed_jobs(inner, &mut text);
         self.per_section(inner, &mut text, "gitlab_runner_job_duration_seconds_count", "counter", |token| {
             inner.jobs_ended.get(token).copied()
         });
@@ -163,6 +161,25 @@ impl Endpoints {
                     ("executor_stage", "docker_run"),
                 ]);
                 text.sample(NAME, &labels, running as f64);
+            }
+        }
+    }
+
+    /// Unlike the other metrics of a section, these do not have the label `system_id`.
+    fn failed_jobs(&self, inner: &Inner, text: &mut Exposition) {
+        const NAME: &str = "gitlab_runner_failed_jobs_total";
+        text.family(NAME, "counter");
+        for section in &inner.config.runners {
+            for ((_, reason), count) in
+                inner.jobs_failed.iter().filter(|((token, _), _)| *token == section.token)
+            {
+                let labels = [
+                    ("failure_reason", reason.name()),
+                    ("mode", "traditional"),
+                    ("runner", short(&section.token, self.version)),
+                    ("runner_name", &section.name),
+                ];
+                text.sample(NAME, &labels, *count as f64);
             }
         }
     }

@@ -67,6 +67,8 @@ use super::{event::What, queue::RunnerProcess};
 
 /// Interval of checks of the configuration file.
 const CONFIG_CHECK: Duration = Duration::from_secs(3);
+/// What upstream logs before each forceful shutdown.
+const GRACEFUL_NOT_FINISHED: &str = r"Graceful shutdown not finished properly. To gracefully clean up running plugins please use SIGQUIT (ctrl-\) instead of SIGINT (ctrl-c)";
 /// The reason of a failed or cancelled boot verification.
 const BOOT_VERIFY_FAILED: &str = "Boot-verify canary failed, draining and exiting";
 /// The exit code of a Go program that SIGQUIT ended.
@@ -217,6 +219,10 @@ async fn stop(mut signals: StopSignals, options: &Options, link: &Link, state: &
     }
     if received == Stop::Quit {
         state.lock().process = ProcessState::GracefulShutdown;
+        warn(
+            "Starting graceful shutdown, waiting for builds to finish",
+            &[("StopSignal", received.go_name())],
+        );
         state.stopping.cancel();
         let drained = drained(options, link, state);
         tokio::pin!(drained);
@@ -225,16 +231,22 @@ async fn stop(mut signals: StopSignals, options: &Options, link: &Link, state: &
                 () = &mut drained => return (0, "All executor providers shut down. Can exit now!".to_owned()),
                 next = take(&mut signals, link, state) => received = next,
             }
+            warn("[handleGracefulShutdown] received stop signal", &[("stop-signal", received.go_name())]);
         }
     }
+    let error = format!("received stop signal: {}", received.go_name());
+    warn(GRACEFUL_NOT_FINISHED, &[("error", &error)]);
     state.lock().process = ProcessState::ForcefulShutdown;
     let timeout = state.lock().config.shutdown_timeout;
+    let fields = [("StopSignal", received.go_name()), ("shutdown-timeout", &format!("{timeout:?}"))];
+    warn("Starting forceful shutdown", &fields);
     state.stopping.cancel();
     state.aborting.cancel();
     tokio::select! {
         () = drained(options, link, state) => (0, "All jobs aborted. Can exit now!".to_owned()),
         () = tokio::time::sleep(timeout) => (1, "FATAL: shutdown timed out".to_owned()),
         second = take(&mut signals, link, state) => {
+            warn("[handleForcefulShutdown] received stop signal", &[("stop-signal", second.go_name())]);
             (1, format!("FATAL: forced exit with stop signal: {}", second.name()))
         }
     }
@@ -245,7 +257,6 @@ async fn take(signals: &mut StopSignals, link: &Link, state: &State) -> Stop {
     let pid = link.process().pid;
     let received = signals.next().await;
     let jobs = state.lock().jobs.len();
-    say(&format!("received stop signal {} with {jobs} jobs", received.name()));
     let dropped = signals.drop_signals().await;
     link.tell(What::RunnerSignal { pid, signal: received.name().to_owned(), jobs, ignored: false }).await;
     for signal in dropped {
@@ -314,4 +325,10 @@ fn system_id(options: &Options) -> String {
 /// Writes a log line immediately; a closed stderr is ignored.
 fn say(line: &str) {
     let _ = writeln!(std::io::stderr(), "runner: {line}");
+}
+
+/// Writes a warning with fields, in upstream's format.
+fn warn(message: &str, fields: &[(&str, &str)]) {
+    let fields: Vec<_> = fields.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    say(&format!("WARNING: {message:<40} {}", fields.join(" ")));
 }

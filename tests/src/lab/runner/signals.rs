@@ -26,6 +26,15 @@ impl Stop {
             Stop::Int => "SIGINT",
         }
     }
+
+    /// As Go's `os.Signal` prints it.
+    pub(super) fn go_name(self) -> &'static str {
+        match self {
+            Stop::Quit => "quit",
+            Stop::Term => "terminated",
+            Stop::Int => "interrupt",
+        }
+    }
 }
 
 /// The installed handlers.

@@ -9,7 +9,10 @@ use std::{
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use super::config::{Config, Section};
+use super::{
+    config::{Config, Section},
+    options::Version,
+};
 use crate::lab::queue::JobId;
 
 /// As `/debug/process/state` spells it.
@@ -28,6 +31,28 @@ impl ProcessState {
             ProcessState::Running => "running",
             ProcessState::GracefulShutdown => "graceful-shutdown",
             ProcessState::ForcefulShutdown => "forceful-shutdown",
+        }
+    }
+}
+
+/// Why a job failed. No script of a stand-in's job fails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum FailureReason {
+    /// A forceful shutdown aborted it.
+    Interrupted,
+    SystemFailure,
+}
+
+impl FailureReason {
+    /// As upstream, before 19.1 an abort has no reason of its own.
+    pub(super) fn of_abort(version: Version) -> FailureReason {
+        if version.has_process_state() { FailureReason::Interrupted } else { FailureReason::SystemFailure }
+    }
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            FailureReason::Interrupted => "runner_interrupted",
+            FailureReason::SystemFailure => "runner_system_failure",
         }
     }
 }
@@ -63,9 +88,10 @@ pub(super) struct Inner {
     pub(super) jobs: Vec<RunningJob>,
     /// Used slots: running jobs and pending requests.
     pub(super) slots: usize,
-    /// Number of ended jobs, and of failed jobs among them, by token.
+    /// Number of ended jobs by token. As upstream, a job counts after the report of its end.
     pub(super) jobs_ended: BTreeMap<String, usize>,
-    pub(super) jobs_failed: BTreeMap<String, usize>,
+    /// Number of failed jobs by token. As upstream, a job counts before the report of its end.
+    pub(super) jobs_failed: BTreeMap<(String, FailureReason), usize>,
     /// Requests through the job router that were completed, and those that were sent to GitLab directly.
     pub(super) routed: usize,
     pub(super) fallbacks: usize,

@@ -11,7 +11,7 @@ use super::{
     link::Link,
     options::{JobRouter, Version},
     say,
-    state::{RunningJob, State},
+    state::{FailureReason, RunningJob, State},
 };
 use crate::lab::{
     http,
@@ -303,11 +303,11 @@ impl Worker {
                 None
             }
         });
-        let (end, reason) = tokio::select! {
+        let (end, failure) = tokio::select! {
             biased;
             () = std::future::ready(()), if log.is_err() => {
                 say(&format!("job {}: failed to create trace file: {:?}", offer.id, log.as_ref().err()));
-                (ReportedState::Failed, Some("failed to create trace file"))
+                (ReportedState::Failed, Some(("failed to create trace file", FailureReason::SystemFailure)))
             }
             () = self.work(&offer) => {
                 if let Some(group) = &mut group {
@@ -320,16 +320,18 @@ impl Worker {
                 if let Some(group) = &mut group {
                     group.terminate().await;
                 }
-                (ReportedState::Failed, Some("aborted: forceful shutdown of the runner"))
+                let reason = FailureReason::of_abort(self.behavior.version);
+                (ReportedState::Failed, Some(("aborted: forceful shutdown of the runner", reason)))
             }
         };
-        self.report_end(&offer, end, reason).await;
+        if let Some((_, reason)) = failure {
+            let mut inner = self.state.lock();
+            *inner.jobs_failed.entry((self.section.token.clone(), reason)).or_default() += 1;
+        }
+        self.report_end(&offer, end, failure.map(|(text, _)| text)).await;
         {
             let mut inner = self.state.lock();
             let token = &self.section.token;
-            if end == ReportedState::Failed {
-                *inner.jobs_failed.entry(token.clone()).or_default() += 1;
-            }
             *inner.jobs_ended.entry(token.clone()).or_default() += 1;
             inner.jobs.retain(|job| job.id != offer.id);
         }
