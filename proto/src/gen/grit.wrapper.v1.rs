@@ -395,7 +395,7 @@ pub enum DrainOutcome {
     Unspecified = 0,
     /// Graceful: the runner finished its jobs and exited with code 0.
     Clean = 1,
-    /// Forceful, or graceful with a passed deadline: the runner aborted its jobs and exited with code 0.
+    /// Forceful, or graceful until a deadline or a signal of another process: the runner aborted its jobs and exited with code 0.
     JobsAborted = 2,
     /// The runner did not exit in time after SIGTERM, and the wrapper killed it with its jobs.
     Killed = 3,

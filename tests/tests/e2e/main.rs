@@ -19,6 +19,7 @@ mod drain_options;
 mod drain_validation;
 mod example;
 mod faults;
+mod foreign_signals;
 mod functions;
 mod health_evidence;
 mod health_failures;

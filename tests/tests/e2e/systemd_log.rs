@@ -1,4 +1,4 @@
-//! On a booted systemd, the last log lines of a failed runner come from the journal.
+//! On a booted systemd, the last log lines of a failed runner come from the journal, and so does the message of a forceful shutdown.
 
 use std::time::Duration;
 
@@ -50,6 +50,32 @@ fn journal_lines_explain_runner_failure() {
     let how = adopted.lines().next().unwrap_or_default();
     let known = ["signal: killed", "exited; exit status unknown, because this wrapper is not its parent"];
     assert!(known.contains(&how), "{adopted}");
+}
+
+/// The message is older than the last lines: the runner writes several for each job that it aborts.
+#[test]
+fn journal_shows_foreign_sigterm_during_drain() {
+    let Some(machine) = machine(&[]) else { return };
+    machine.install("1.0.0");
+    let script = "trap '' QUIT
+        trap 'echo \"WARNING: Starting forceful shutdown\"; seq 100; exit 0' TERM
+        while :; do sleep 0.1; done";
+    program::script(&machine.system.path("/usr/bin/gitlab-runner"), script).unwrap();
+    machine.run(&["systemctl", "start", "--no-block", UNIT]);
+    let runner = poll::until("the runner starts", LIMIT, || {
+        machine.ask(&["status"])["pid"].as_u64().ok_or_else(|| machine.journal())
+    });
+    machine.run(&["grit-wrapper", "drain"]);
+    poll::until("SIGQUIT is sent", LIMIT, || match machine.ask(&["status"]) {
+        status if status["drain"]["signalled"] == true => Ok(()),
+        status => Err(status),
+    });
+    machine.run(&["kill", "-s", "TERM", &runner.to_string()]);
+    let status = poll::until("the runner exits", LIMIT, || match machine.ask(&["status"]) {
+        status if status["state"] == "stopped" => Ok(status),
+        status => Err(status),
+    });
+    assert_eq!(status["drain"]["outcome"], "jobs_aborted", "{status}\n{}", machine.journal());
 }
 
 #[test]

@@ -76,8 +76,8 @@ pub enum Command {
         deadline: Option<Duration>,
         /// Wait until the runner has exited. The exit code is then 0 only if the drain was clean: the runner finished its jobs and exited with
         /// exit code 0 (with --force: it exited in time with exit code 0), or no runner was running. It is 4 if jobs were aborted at a
-        /// deadline, or if the runner was killed, failed, or exited with an unknown exit code; `outcome` in the output shows which of these
-        /// happened.
+        /// deadline or by another process, or if the runner was killed, failed, or exited with an unknown exit code; `outcome` in the output
+        /// shows which of these happened.
         #[arg(long)]
         wait: bool,
         /// Timeout of the wait; the drain continues. Default: no timeout.

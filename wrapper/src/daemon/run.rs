@@ -144,7 +144,11 @@ async fn supervise(settings: &Settings, mut passed: InheritedSockets) -> Result<
     let spawner = spawner(settings, command.clone());
     let (task, supervisor) = Task::new(settings.policy.clone(), spawner, callbacks);
     let counted = Arc::clone(&counters);
-    let mut task = task.count(move |change| counted.count(change));
+    let (publish_health, health) = watch::channel(Health::default());
+    let observed = health.clone();
+    let mut task = task
+        .count(move |change| counted.count(change))
+        .observe(move |child| observed.borrow().observation(child));
     if let Some(path) = state_file {
         let (store, saved) = Store::open(&path).await?;
         task = task.save_to(store).map_err(RunError::Prepare)?;
@@ -177,7 +181,6 @@ async fn supervise(settings: &Settings, mut passed: InheritedSockets) -> Result<
     }
     tasks.spawn(ORPHANS, orphans::collect(child_ended));
     let prober = Prober::new(settings.health.clone());
-    let (publish_health, health) = watch::channel(Health::default());
     tasks.spawn(PROBER, prober.clone().run(supervisor.clone(), publish_health));
     let authorizer = Authorizer::new(settings.access.clone(), Arc::clone(&counters));
     let control = Control::new(supervisor.clone(), health, prober, settings.access.clone());

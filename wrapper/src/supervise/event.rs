@@ -7,6 +7,7 @@ use tokio::time::Instant;
 
 use super::{
     callback::Callback,
+    observation::Observation,
     policy::Policy,
     process::{Exit, Signal},
     statistics::Counted,
@@ -104,12 +105,13 @@ pub(super) struct Context<'a> {
     pub(super) policy: &'a Policy,
     /// The child is known to catch or ignore SIGQUIT.
     pub(super) handles_quit: bool,
+    pub(super) observation: Observation,
     pub(super) effects: Vec<Effect>,
 }
 
 impl<'a> Context<'a> {
     pub(super) fn new(now: Instant, policy: &'a Policy, handles_quit: bool) -> Self {
-        Self { now, policy, handles_quit, effects: Vec::new() }
+        Self { now, policy, handles_quit, observation: Observation::default(), effects: Vec::new() }
     }
 
     pub(super) fn add(&mut self, effect: Effect) {

@@ -18,6 +18,7 @@ mod handle;
 pub(crate) mod lock;
 pub(crate) mod lock_wait;
 pub mod log_key;
+mod observation;
 pub mod output;
 mod policy;
 pub mod process;
@@ -50,6 +51,7 @@ pub use self::{
     end::End,
     event::{Answer, Refusal},
     handle::{Handle, HandleError},
+    observation::Observation,
     policy::{Leftovers, Policy, Restart, RestartWhen},
     state::{ChildInfo, LastLines, PastStop, Phase, RefusedSignal, RunnerState, State, Supervision},
     statistics::{Counted, EndedStop, ExitReason},

@@ -119,7 +119,8 @@ impl Mode {
 pub enum StopOutcome {
     /// After a graceful stop the child exited with code 0.
     Clean,
-    /// After a forceful stop the child exited with code 0.
+    /// After a forceful stop the child exited with code 0, or after a graceful one that another process made forceful: it sent SIGTERM or
+    /// SIGINT to the child.
     JobsAborted,
     /// The child did not exit in time after SIGTERM, and was killed.
     Killed,
@@ -146,15 +147,15 @@ impl StopOutcome {
         }
     }
 
-    /// The outcome of a stop in this mode when its child ended this way.
-    pub(super) fn of(mode: Mode, end: &End) -> Self {
+    /// The outcome of a stop in this mode when its child ended this way. `aborts_jobs`: it was seen to abort its jobs.
+    pub(super) fn of(mode: Mode, end: &End, aborts_jobs: bool) -> Self {
         match (end, mode) {
             (End::NeverStarted | End::SpawnFailed(_), _) => Self::NoRunner,
             (End::Exited { killed: true, .. }, _) => Self::Killed,
             (End::Exited { exit: Exit::Unknown, .. }, _) => Self::Unknown,
             (End::Exited { exit, .. }, _) if !exit.is_success() => Self::Failed,
-            (End::Exited { .. }, Mode::Graceful) => Self::Clean,
-            (End::Exited { .. }, Mode::Forceful) => Self::JobsAborted,
+            (End::Exited { .. }, Mode::Graceful) if !aborts_jobs => Self::Clean,
+            (End::Exited { .. }, Mode::Graceful | Mode::Forceful) => Self::JobsAborted,
         }
     }
 }
@@ -165,7 +166,7 @@ mod tests {
 
     #[test]
     fn only_exit_code_0_after_graceful_stop_is_clean() {
-        let of = |mode, exit, killed| StopOutcome::of(mode, &End::Exited { pid: 1, exit, killed });
+        let of = |mode, exit, killed| StopOutcome::of(mode, &End::Exited { pid: 1, exit, killed }, false);
         for (mode, exit, killed, outcome) in [
             (Mode::Graceful, Exit::Code(0), false, StopOutcome::Clean),
             (Mode::Graceful, Exit::Code(1), false, StopOutcome::Failed),
@@ -178,6 +179,13 @@ mod tests {
         ] {
             assert_eq!(of(mode, exit, killed), outcome, "{mode:?} {exit:?} {killed}");
         }
-        assert_eq!(StopOutcome::of(Mode::Graceful, &End::NeverStarted), StopOutcome::NoRunner);
+        assert_eq!(StopOutcome::of(Mode::Graceful, &End::NeverStarted, false), StopOutcome::NoRunner);
+    }
+
+    #[test]
+    fn observed_abort_is_not_clean() {
+        let of = |exit| StopOutcome::of(Mode::Graceful, &End::Exited { pid: 1, exit, killed: false }, true);
+        assert_eq!(of(Exit::Code(0)), StopOutcome::JobsAborted);
+        assert_eq!((of(Exit::Code(1)), of(Exit::Unknown)), (StopOutcome::Failed, StopOutcome::Unknown));
     }
 }

@@ -14,10 +14,11 @@ use super::{
     end::End,
     event::{Answer, Context, Effect, Event, Refusal},
     handle::{Command, Handle},
+    observation::{Observation, Observer},
     output::LastLines,
     policy::Policy,
     process::{Child, Exit, Identity, Spawner},
-    state::{State, Supervision},
+    state::{ChildInfo, State, Supervision},
     state_file::{Saved, StateStorage},
     state_writer::{SAVE_LIMIT, StateWriter},
     statistics::Counted,
@@ -49,6 +50,7 @@ pub struct Task<C> {
     spawner: Spawner,
     callbacks: CallbackQueue<C>,
     count: Box<dyn FnMut(Counted) + Send>,
+    observer: Observer,
     supervision: Supervision,
     child: Option<Child>,
     writer: StateWriter,
@@ -99,6 +101,7 @@ impl<C: Callbacks> Task<C> {
             spawner,
             callbacks: CallbackQueue::new(callbacks, sender.downgrade()),
             count: Box::new(|_| {}),
+            observer: Observer::default(),
             supervision,
             child: None,
             writer: StateWriter::default(),
@@ -121,6 +124,13 @@ impl<C: Callbacks> Task<C> {
     #[must_use]
     pub fn count(mut self, count: impl FnMut(Counted) + Send + 'static) -> Self {
         self.count = Box::new(count);
+        self
+    }
+
+    /// Reads from `observe` what other parts of the program know about the child.
+    #[must_use]
+    pub fn observe(mut self, observe: impl Fn(ChildInfo) -> Observation + Send + 'static) -> Self {
+        self.observer = Observer::new(observe);
         self
     }
 
@@ -272,8 +282,9 @@ impl<C: Callbacks> Task<C> {
     /// The exit of the child that has exited. Requests and timers wait meanwhile, for seconds, because they could act on a child that no longer exists.
     async fn exit(&mut self) -> Option<Exit> {
         let leftovers = self.supervision.leftovers(&self.policy);
-        let child = self.child.as_mut()?;
-        Some(child.exit(leftovers).await)
+        let exit = self.child.as_mut()?.exit(leftovers).await;
+        self.observer.exited(&self.supervision.state, exit, &self.spawner).await;
+        Some(exit)
     }
 
     /// One transition. Its effects come before its state is published: a reader of `Draining` can rely on the signal. Only a start is published
@@ -289,7 +300,8 @@ impl<C: Callbacks> Task<C> {
         let handles_quit = may_signal && self.child.as_ref().is_some_and(Child::handles_quit);
         let before = std::mem::take(&mut self.supervision);
         let from = before.state.public();
-        let context = Context::new(Instant::now(), &self.policy, handles_quit);
+        let mut context = Context::new(Instant::now(), &self.policy, handles_quit);
+        context.observation = self.observer.observation(&before.state);
         let Step { next, effects, answer } = before.on(event, context);
         let to = next.state.public();
         if from != to {

@@ -6,6 +6,7 @@
     reason = "a test: failing is what it is for"
 )]
 
+mod aborted_drain;
 mod access;
 mod adoption;
 mod blocked_io;

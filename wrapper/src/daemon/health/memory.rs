@@ -5,7 +5,10 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 use super::{polls::Polls, runner_config::RunnerConfig, runner_metrics::RunnerMetrics};
-use crate::supervise::ChildInfo;
+use crate::supervise::{ChildInfo, Phase, State};
+
+/// The runner's process state after SIGTERM or SIGINT.
+const FORCEFUL_SHUTDOWN: &str = "forceful-shutdown";
 
 /// Values of one child that are kept between two probes.
 #[derive(Default)]
@@ -20,6 +23,10 @@ pub(super) struct Memory {
     pub(super) has_polled: bool,
     /// Jobs that have ended successfully.
     pub(super) succeeded: u64,
+    /// Interrupted jobs before the drain, or at the first probe that could read them.
+    interrupted: Option<u64>,
+    /// During a drain the runner began to abort its jobs.
+    pub(super) aborts_jobs: bool,
     /// The configuration of the runner's start, if this wrapper has read it before a reload.
     pub(super) first_config: Option<Arc<RunnerConfig>>,
 }
@@ -50,6 +57,32 @@ impl Memory {
         self.succeeded = self.succeeded.max(metrics.jobs_succeeded());
     }
 
+    /// Notes that another process made a drain forceful, by SIGTERM or SIGINT to the runner.
+    pub(super) fn note_abort(&mut self, state: &State, metrics: &RunnerMetrics) {
+        // A failed read of the metrics does not reset the counter.
+        if metrics.version.is_none() {
+            return;
+        }
+        let interrupted = metrics.jobs_interrupted;
+        let before = *self.interrupted.get_or_insert(interrupted);
+        match state {
+            State::Stopping { phase: Phase::Holding { .. } | Phase::Draining { .. }, .. } => {
+                let is_forceful = metrics.process_state.as_deref() == Some(FORCEFUL_SHUTDOWN);
+                self.aborts_jobs |= is_forceful || interrupted > before;
+            }
+            // The wrapper itself stops the runner forcefully.
+            State::Stopping {
+                phase: Phase::Spacing { .. } | Phase::Terminating { .. } | Phase::Killed,
+                ..
+            } => {}
+            State::Idle
+            | State::Starting { .. }
+            | State::Running { .. }
+            | State::Backoff { .. }
+            | State::Exited { .. } => self.interrupted = Some(interrupted),
+        }
+    }
+
     /// Tracks the number of jobs; an unknown number changes nothing.
     pub(super) fn count_jobs(&mut self, jobs: Option<usize>, now: Instant) {
         let Some(jobs) = jobs else { return };
@@ -65,7 +98,10 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::daemon::health::runner_metrics::Requests;
+    use crate::{
+        daemon::health::runner_metrics::Requests,
+        supervise::{Mode, Stop},
+    };
 
     #[test]
     fn only_fewer_jobs_count_as_progress() {
@@ -92,6 +128,36 @@ mod tests {
         };
         assert_eq!((seen(0, 0), seen(3, 1), seen(3, 2)), (0, 2, 2), "a failed job reports its result");
         assert_eq!((seen(4, 2), seen(0, 0), seen(5, 2)), (2, 2, 3), "one page was empty");
+    }
+
+    #[test]
+    fn abort_is_noted_only_in_a_drain() {
+        let child = ChildInfo { pid: 1, started: Instant::now() };
+        let running = State::Running { child, reload: None };
+        let stopping = |mode, phase| State::Stopping { child, stop: Stop::new("d", mode), phase };
+        let draining = stopping(Mode::Graceful, Phase::Draining { since: child.started });
+        let terminating = stopping(Mode::Forceful, Phase::Terminating { until: child.started });
+        let metrics = |process_state: &str, jobs_interrupted| RunnerMetrics {
+            version: Some("19.1.0".to_owned()),
+            process_state: Some(process_state.to_owned()),
+            jobs_interrupted,
+            ..RunnerMetrics::default()
+        };
+        let aborts = |probes: &[(&State, RunnerMetrics)]| {
+            let mut memory = Memory::default();
+            probes.iter().for_each(|(state, metrics)| memory.note_abort(state, metrics));
+            memory.aborts_jobs
+        };
+        let graceful = |interrupted| metrics("graceful-shutdown", interrupted);
+        let forceful = |interrupted| metrics("forceful-shutdown", interrupted);
+        assert!(!aborts(&[(&running, metrics("running", 0)), (&draining, graceful(0))]));
+        assert!(aborts(&[(&draining, forceful(0))]));
+        assert!(aborts(&[(&draining, forceful(0)), (&draining, RunnerMetrics::default())]));
+        assert!(aborts(&[(&running, graceful(1)), (&draining, graceful(2))]));
+        assert!(!aborts(&[(&draining, graceful(1)), (&draining, graceful(1))]), "an adopted runner");
+        let unread = RunnerMetrics::default();
+        assert!(!aborts(&[(&running, graceful(1)), (&draining, unread), (&draining, graceful(1))]));
+        assert!(!aborts(&[(&draining, graceful(0)), (&terminating, forceful(1))]), "a forceful stop");
     }
 
     #[test]

@@ -28,7 +28,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::supervise::{ChildInfo, Phase, State};
+use crate::supervise::{ChildInfo, Observation, Phase, State};
 
 #[cfg(test)]
 pub(crate) use self::job_list::parse as parse_jobs;
@@ -80,6 +80,8 @@ pub struct Health {
     pub worker_groups: Vec<String>,
     /// Time of the last accepted job request of any section; `None` if none was observed for this runner.
     pub last_poll: Option<Instant>,
+    /// The runner was seen to abort its jobs during a drain.
+    pub aborts_jobs: bool,
 }
 
 /// Jobs that have ended since the start of the runner's process, from its counters.
@@ -102,6 +104,11 @@ impl Oldest {
 }
 
 impl Health {
+    /// What the supervisor needs of the probes of this child.
+    pub fn observation(&self, child: ChildInfo) -> Observation {
+        Observation { aborts_jobs: self.aborts_jobs && self.child == Some(child) }
+    }
+
     /// The health of the runner in this state. A probe takes seconds, during which the child may exit or start stopping: results for
     /// another child are dropped, and so is a level from before the stop.
     pub fn of(&self, state: &State) -> Self {
@@ -118,21 +125,27 @@ impl Health {
             State::Running { .. } => none("the runner has not been probed yet"),
             State::Stopping { child, phase, .. } => {
                 let known = if self.child == Some(*child) { self.clone() } else { Self::default() };
-                let reason = match phase {
-                    Phase::Holding { .. } | Phase::Draining { .. } => {
-                        "the runner is draining: it accepts no new jobs and exits after its last job"
-                    }
+                let (reason, aborts_jobs) = match phase {
+                    Phase::Holding { .. } | Phase::Draining { .. } => (
+                        "the runner is draining: it accepts no new jobs and exits after its last job",
+                        known.aborts_jobs,
+                    ),
                     Phase::Spacing { .. } | Phase::Terminating { .. } | Phase::Killed => {
-                        "the runner is being stopped forcefully: its jobs are aborted"
+                        ("the runner is being stopped forcefully: its jobs are aborted", false)
                     }
                 };
-                let suspended = known.suspended.then(|| SUSPENDED.to_owned());
-                let reasons = [reason.to_owned()].into_iter().chain(suspended).collect();
+                let problems = [(known.suspended, SUSPENDED), (aborts_jobs, ABORTS_JOBS)];
+                let problems = problems.into_iter().filter(|(is_present, _)| *is_present);
+                let reasons = [reason].into_iter().chain(problems.map(|(_, problem)| problem));
+                let reasons = reasons.map(str::to_owned).collect();
                 Self { level: Level::None, reasons, ..known }
             }
         }
     }
 }
+
+const ABORTS_JOBS: &str =
+    "the runner aborts its jobs: a process other than the wrapper sent SIGTERM or SIGINT to it";
 
 /// For this time after its start, an unprobed child is reported as starting. An adopted child is older.
 const JUST_STARTED: Duration = Duration::from_secs(60);
@@ -193,5 +206,17 @@ mod tests {
         let found = suspended.of(&stopping(Phase::Draining { since: now }));
         assert!(found.reasons[0].contains("is draining"));
         assert_eq!(found.reasons[1..], [SUSPENDED], "a problem follows");
+    }
+
+    #[test]
+    fn abort_of_jobs_is_a_reason_only_while_draining() {
+        let child = child(7);
+        let health = Health { aborts_jobs: true, ..polling(child) };
+        let of = |phase| health.of(&State::Stopping { child, stop: Stop::new("d", Mode::Graceful), phase });
+        let now = Instant::now();
+        assert_eq!(of(Phase::Draining { since: now }).reasons[1..], [ABORTS_JOBS]);
+        assert_eq!(of(Phase::Terminating { until: now }).reasons.len(), 1);
+        assert!(health.observation(child).aborts_jobs);
+        assert_eq!(health.observation(ChildInfo { pid: 8, ..child }), Observation::default());
     }
 }

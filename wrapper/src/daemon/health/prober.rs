@@ -156,6 +156,7 @@ impl Prober {
             memory.polls.update(&answers.metrics, config.ok());
             memory.count_polls(&answers.metrics, Instant::now());
             memory.count_succeeded(&answers.metrics);
+            memory.note_abort(&supervision.state, &answers.metrics);
             if memory.first_config.is_none() && answers.metrics.config_loads == 1 {
                 memory.first_config = read.as_ref().ok().cloned();
             }
@@ -210,6 +211,7 @@ impl Prober {
             job_router: metrics.router.filter(|_| uses_router),
             worker_groups: worker_groups(sections),
             last_poll: memory.last_poll,
+            aborts_jobs: memory.aborts_jobs,
         }
     }
 

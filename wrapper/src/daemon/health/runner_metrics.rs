@@ -17,6 +17,8 @@ pub(super) struct RunnerMetrics {
     /// Jobs that have ended, and those of them that have failed. Canary jobs of boot-verify do not count.
     pub(super) jobs_ended: u64,
     pub(super) jobs_failed: u64,
+    /// Jobs that failed because the runner was stopped forcefully, from 19.1 on.
+    pub(super) jobs_interrupted: u64,
     /// How often the configuration was loaded. 1: it is the one of the start.
     pub(super) config_loads: u64,
     /// The client of the job router, from 19.x on.
@@ -112,7 +114,12 @@ impl RunnerMetrics {
                 }
             }
             "gitlab_runner_job_duration_seconds_count" => self.jobs_ended += sample.count(),
-            "gitlab_runner_failed_jobs_total" => self.jobs_failed += sample.count(),
+            "gitlab_runner_failed_jobs_total" => {
+                self.jobs_failed += sample.count();
+                if sample.label("failure_reason").as_deref() == Some("runner_interrupted") {
+                    self.jobs_interrupted += sample.count();
+                }
+            }
             "gitlab_runner_configuration_loaded_total" => self.config_loads = sample.count(),
             "gitlab_runner_job_router_circuit_breaker_state" => {
                 self.router().circuit_breaker = match sample.count() {
@@ -238,10 +245,12 @@ gitlab_runner_worker_health_check_failures_total{runner="def",runner_name="x"} 3
 gitlab_runner_process_state_info{state="running"} 1
 gitlab_runner_version_info{name="gitlab-runner",revision="r1",version="19.2.0"} 1
 gitlab_runner_job_duration_seconds_bucket{mode="traditional",runner="abc",le="30"} 2
-gitlab_runner_job_duration_seconds_count{mode="traditional",runner="abc"} 4
+gitlab_runner_job_duration_seconds_count{mode="traditional",runner="abc"} 8
 gitlab_runner_job_duration_seconds_count{mode="traditional",runner="def"} 1
 gitlab_runner_failed_jobs_total{failure_reason="script_failure",mode="traditional",runner="abc"} 2
 gitlab_runner_failed_jobs_total{failure_reason="runner_system_failure",mode="traditional",runner="def"} 1
+gitlab_runner_failed_jobs_total{failure_reason="runner_interrupted",mode="traditional",runner="abc"} 3
+gitlab_runner_failed_jobs_total{failure_reason="runner_interrupted",mode="traditional",runner="def"} 1
 gitlab_runner_configuration_loaded_total 2
 gitlab_runner_job_router_circuit_breaker_state 2
 gitlab_runner_job_router_get_job_duration_seconds_count 7
@@ -258,7 +267,8 @@ gitlab_runner_broken{
         let [abc, def] = ["abc", "def"].map(|section| metrics.sections[section]);
         let prevented = Requests { without_machine: 7, executor_failures: 8, ..Requests::default() };
         assert_eq!(abc, Requests { accepted: 13, ..prevented });
-        assert_eq!((metrics.jobs_ended, metrics.jobs_failed, metrics.jobs_succeeded()), (5, 3, 2));
+        assert_eq!((metrics.jobs_ended, metrics.jobs_failed, metrics.jobs_succeeded()), (9, 7, 2));
+        assert_eq!(metrics.jobs_interrupted, 4);
         assert_eq!(metrics.config_loads, 2);
         let router = JobRouter { circuit_breaker: CircuitBreaker::HalfOpen, requests: 7, fallbacks: 4 };
         assert_eq!(metrics.router, Some(router));

@@ -2,7 +2,7 @@
 
 use std::{
     fs::File,
-    io::{self, Read, Seek, SeekFrom},
+    io::{self, BufRead, BufReader, Read, Seek, SeekFrom},
 };
 
 use serde_json::Value;
@@ -10,21 +10,53 @@ use serde_json::Value;
 /// Maximum number of bytes that are read from the end.
 const TAIL: u64 = 32 * 1024;
 
+/// Maximum number of bytes that are searched at the end. A runner that aborts a thousand jobs writes less after its message.
+const SEARCHED: u64 = 4 * 1024 * 1024;
+
 /// The lines at the end of the file after `start`, without the wrapper's lines.
 /// The file must be readable for the wrapper's user.
 pub(super) fn read(path: &str, start: u64) -> io::Result<Vec<String>> {
-    let mut file = File::open(path)?;
-    let length = file.metadata()?.len();
-    // If the file became shorter, log rotation truncated it, and its whole content is new.
-    let start = if start > length { 0 } else { start };
-    let from = start.max(length.saturating_sub(TAIL));
-    file.seek(SeekFrom::Start(from))?;
+    let Tail { file, is_cut } = Tail::open(path, start, TAIL)?;
     let mut tail = Vec::new();
     file.take(TAIL).read_to_end(&mut tail)?;
     let text = String::from_utf8_lossy(&tail);
     // The first line may be incomplete.
-    let whole = text.split('\n').skip(usize::from(from > start));
+    let whole = text.split('\n').skip(usize::from(is_cut));
     Ok(whole.filter(|line| !is_ours(line)).map(str::to_owned).collect())
+}
+
+/// Whether a line at the end of the file after `start` contains `text`. The wrapper's lines do not count: they can quote an earlier runner.
+pub(super) fn contains(path: &str, start: u64, text: &str) -> io::Result<bool> {
+    let mut lines = BufReader::new(Tail::open(path, start, SEARCHED)?.file.take(SEARCHED));
+    let mut line = Vec::new();
+    while lines.read_until(b'\n', &mut line)? > 0 {
+        let read = String::from_utf8_lossy(&line);
+        if read.contains(text) && !is_ours(&read) {
+            return Ok(true);
+        }
+        line.clear();
+    }
+    Ok(false)
+}
+
+/// A file at the beginning of its last bytes.
+struct Tail {
+    file: File,
+    /// There are bytes between `start` and this position.
+    is_cut: bool,
+}
+
+impl Tail {
+    /// The bytes after `start`, at most `most`.
+    fn open(path: &str, start: u64, most: u64) -> io::Result<Self> {
+        let mut file = File::open(path)?;
+        let length = file.metadata()?.len();
+        // If the file became shorter, log rotation truncated it, and its whole content is new.
+        let start = if start > length { 0 } else { start };
+        let from = start.max(length.saturating_sub(most));
+        file.seek(SeekFrom::Start(from))?;
+        Ok(Self { file, is_cut: from > start })
+    }
 }
 
 /// Whether the wrapper wrote this line.
@@ -65,6 +97,24 @@ mod tests {
         assert_eq!(lines(&text, 0), ["the last"]);
         let just = format!("{}\nthe last", "x".repeat(1000));
         assert_eq!(lines(&just, 0).len(), 2);
+    }
+
+    #[test]
+    fn text_is_found_in_runner_lines_after_start() {
+        let ours = r#"{"timestamp":"2026-01-01T00:00:00Z","level":"DEBUG","message":"the text","target":"grit_wrapper::run"}"#;
+        let contains = |content: &str, start| {
+            let file = tempfile::NamedTempFile::new().unwrap();
+            fs::write(&file, content).unwrap();
+            contains(file.path().to_str().unwrap(), start, "the text").unwrap()
+        };
+        assert!(contains("one\nWARNING: the text   a=b\nlast\n", 4));
+        assert!(contains("the text", 0));
+        assert!(!contains("the text\n", 4), "of an earlier runner");
+        assert!(contains("the text\n", 1000), "the file was truncated");
+        assert!(!contains(&format!("{ours}\n"), 0), "of the wrapper");
+        let later = "x".repeat(99).to_owned() + "\n";
+        let after = |lines| contains(&format!("the text\n{}", later.repeat(lines)), 0);
+        assert!(after(40_000) && !after(50_000));
     }
 
     #[test]

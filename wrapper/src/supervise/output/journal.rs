@@ -15,6 +15,9 @@ const MESSAGES: &str = "--lines=40";
 /// The runner may have written before its start time was recorded.
 const CLOCK_TOLERANCE: Duration = Duration::from_secs(1);
 
+/// A search begins this long before the drain. Without a limit it would read all messages of the runner.
+const SEARCH_TOLERANCE: Duration = Duration::from_secs(60);
+
 /// Time for journald to store messages if `journalctl --sync` is not permitted.
 const SETTLE: Duration = Duration::from_millis(200);
 
@@ -26,10 +29,7 @@ pub(super) fn is_stream(fd: BorrowedFd<'_>, stream: &str) -> bool {
 /// The last messages of the process with this PID that was started this long ago.
 /// For a user without access to the journal the result is empty, without an error.
 pub(super) async fn read(pid: u32, age: Duration) -> io::Result<Vec<String>> {
-    // A written message may not be readable yet. Only root can request a sync.
-    if !journalctl(&["--sync"]).await.is_ok_and(|output| output.status.success()) {
-        sleep(SETTLE).await;
-    }
+    sync().await;
     let of_pid = format!("_PID={pid}");
     let words = ["--quiet", "--no-pager", "--boot", "--output=json", "--output-fields=MESSAGE", MESSAGES];
     let output = journalctl(&[&words[..], &[&of_pid]].concat()).await?;
@@ -38,6 +38,28 @@ pub(super) async fn read(pid: u32, age: Duration) -> io::Result<Vec<String>> {
     }
     let since = monotonic().saturating_sub(age).saturating_sub(CLOCK_TOLERANCE);
     Ok(messages(&String::from_utf8_lossy(&output.stdout), since))
+}
+
+/// Whether the process with this PID has logged a message with `text`, which has only letters and spaces, since this long ago.
+pub(super) async fn contains(text: &str, pid: u32, age: Duration) -> io::Result<bool> {
+    sync().await;
+    let age = age.saturating_add(SEARCH_TOLERANCE);
+    let (since, of_pid) = (format!("--since=-{}s", age.as_secs()), format!("_PID={pid}"));
+    let grep = format!("--grep={text}");
+    let words = ["--quiet", "--no-pager", "--boot", "--output=cat", "--lines=1", &since, &grep, &of_pid];
+    let output = journalctl(&words).await?;
+    // Without a match, newer versions exit with 1 and an empty stderr.
+    if !output.status.success() && !output.stderr.is_empty() {
+        return Err(io::Error::other(String::from_utf8_lossy(&output.stderr).trim().to_owned()));
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).contains(text))
+}
+
+/// A written message may not be readable yet. Only root can request a sync.
+async fn sync() {
+    if !journalctl(&["--sync"]).await.is_ok_and(|output| output.status.success()) {
+        sleep(SETTLE).await;
+    }
 }
 
 async fn journalctl(words: &[&str]) -> io::Result<std::process::Output> {

@@ -1,8 +1,8 @@
 //! Destination of the runner's output, and its last lines.
 //!
 //! The runner inherits the wrapper's stderr. A pipe through the wrapper would block the runner, or kill it with SIGPIPE, when the wrapper
-//! exits. After a failure the last lines are read back from the journal or from a regular file. Output to a pipe or a terminal cannot be
-//! read back.
+//! exits. After a failure the last lines are read back from the journal or from a regular file, and after a drain a text is searched for. Output
+//! to a pipe or a terminal cannot be read back.
 
 mod file;
 mod journal;
@@ -12,7 +12,7 @@ use std::{fs, io, os::fd::AsFd, pin::Pin, time::Duration};
 
 use rustix::fs::{FileType, fstat};
 use tokio::time::{Instant, timeout};
-use tracing::debug;
+use tracing::{debug, warn};
 
 use self::redact::presentable;
 use crate::supervise::{blocking, log_key as key};
@@ -23,6 +23,9 @@ const BEGIN_LIMIT: Duration = Duration::from_secs(1);
 /// Timeout of reading. Only the text of the failure waits for it.
 const READ_LIMIT: Duration = Duration::from_secs(5);
 
+/// Timeout of a search. The end of a drain is reported after it, because its outcome depends on it.
+const SEARCH_LIMIT: Duration = Duration::from_secs(2);
+
 /// The last lines of a runner's log, oldest first; empty if there are none, or if they cannot be read. Dropping it cancels the read.
 pub type LastLines = Pin<Box<dyn Future<Output = Vec<String>> + Send>>;
 
@@ -30,10 +33,11 @@ pub type LastLines = Pin<Box<dyn Future<Output = Vec<String>> + Send>>;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output {
     Journal,
-    /// A file with this path; the runner's lines begin at `start`.
+    /// A file with this path; the runner's lines begin at `start`. Lines after `search_start` are certainly not of an earlier runner.
     File {
         path: String,
         start: u64,
+        search_start: u64,
     },
     /// A destination that cannot be read back.
     Elsewhere,
@@ -49,7 +53,9 @@ impl Output {
             Ok(_) if is_journal => Self::Journal,
             // Identified by inode, because the file may have been renamed.
             Ok(stat) if FileType::from_raw_mode(stat.st_mode).is_file() => {
-                Self::File { path: "/proc/self/fd/2".to_owned(), start: 0 }
+                // Which lines are of an adopted runner is unknown.
+                let search_start = u64::try_from(stat.st_size).unwrap_or_default();
+                Self::File { path: "/proc/self/fd/2".to_owned(), start: 0, search_start }
             }
             Ok(_) | Err(_) => Self::Elsewhere,
         }
@@ -57,10 +63,11 @@ impl Output {
 
     /// Marks the start of a new runner: earlier lines are not from this runner.
     pub async fn begin(&mut self) {
-        if let Self::File { path, start } = self {
+        if let Self::File { path, start, search_start } = self {
             let path = path.clone();
             let length = blocking::run("log", BEGIN_LIMIT, move || Ok(fs::metadata(path)?.len()));
             *start = length.await.unwrap_or_default();
+            *search_start = *start;
         }
     }
 
@@ -70,7 +77,7 @@ impl Output {
     pub fn last_lines(&self, pid: u32, since: Instant) -> Option<LastLines> {
         let reading: Pin<Box<dyn Future<Output = io::Result<Vec<String>>> + Send>> = match self.clone() {
             Self::Journal => Box::pin(journal::read(pid, since.elapsed())),
-            Self::File { path, start } => {
+            Self::File { path, start, .. } => {
                 Box::pin(blocking::run("log", READ_LIMIT, move || file::read(&path, start)))
             }
             Self::Elsewhere => return None,
@@ -96,5 +103,26 @@ impl Output {
                 }
             }
         }))
+    }
+
+    /// Whether the runner with this PID, which has exited, wrote `text` after `since`; false if the log cannot be read in time.
+    pub async fn contains(&self, text: &'static str, pid: u32, since: Instant) -> bool {
+        let found = match self.clone() {
+            Self::Journal => timeout(SEARCH_LIMIT, journal::contains(text, pid, since.elapsed()))
+                .await
+                .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())),
+            Self::File { path, search_start, .. } => {
+                blocking::run("log", SEARCH_LIMIT, move || file::contains(&path, search_start, text)).await
+            }
+            Self::Elsewhere => return false,
+        };
+        found.unwrap_or_else(|error| {
+            warn!(
+                { key::ERROR } = %error,
+                { key::PID } = pid,
+                "cannot search the runner's log for a forceful shutdown during the drain"
+            );
+            false
+        })
     }
 }

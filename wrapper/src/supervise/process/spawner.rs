@@ -132,6 +132,11 @@ impl Spawner {
         self.output.last_lines(pid, since)
     }
 
+    /// Whether the log of a child that has exited contains `text`, which it wrote after `since`.
+    pub(crate) async fn log_contains(&self, text: &'static str, pid: u32, since: Instant) -> bool {
+        self.output.contains(text, pid, since).await
+    }
+
     fn prepare(&self, program: &Path) -> io::Result<(process::Command, Option<Barrier>)> {
         if self.with_barrier {
             let (command, barrier) = exec_barrier::command(&self.command, program)?;

@@ -93,7 +93,7 @@ impl Saved {
                 });
                 let end = stop.end.clone().map_or(unseen, SavedEnd::restore);
                 let mut stop = stop.restore(times);
-                let outcome = StopOutcome::of(stop.mode, &end);
+                let outcome = StopOutcome::of(stop.mode, &end, false);
                 stop.outcome.get_or_insert(outcome);
                 State::Exited { end, stop: Some(stop) }
             }

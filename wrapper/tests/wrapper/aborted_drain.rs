@@ -1,0 +1,107 @@
+//! Another process sends SIGTERM to a draining runner. As GitLab Runner, it then aborts its jobs and exits with code 0.
+
+use grit_proto::wrapper_v1::{
+    self as v1, DrainOutcome, DrainRequest, GetStatusRequest, StartRequest, State,
+    wrapper_client::WrapperClient,
+};
+use rustix::process::{Signal, kill_process};
+use tonic::transport::Channel;
+
+use crate::support::{Start, Wrapper, eventually, pid};
+
+/// Has jobs for as long as the file `jobs` exists. Its messages are GitLab Runner's.
+const RUNNER: &str = r#"
+    trap 'test -e "$0" || exit 0' QUIT
+    trap 'echo "WARNING: Starting forceful shutdown   StopSignal=terminated" >&2
+        i=0; while [ $i -lt 100 ]; do i=$((i + 1)); echo "WARNING: job $i is aborted" >&2; done; exit 0' TERM
+    echo "the runner is ready" >&2
+    while :; do sleep 0.02; done"#;
+
+/// A wrapper whose runner has jobs and handles signals.
+async fn with_jobs(start: Start) -> (Wrapper, WrapperClient<Channel>) {
+    let jobs = start.folder_path().join("jobs");
+    std::fs::write(&jobs, "").unwrap();
+    let wrapper = supervise(start);
+    wrapper.logged("the runner is ready").await;
+    let client = wrapper.v1_client().await;
+    (wrapper, client)
+}
+
+fn supervise(start: Start) -> Wrapper {
+    let jobs = start.folder_path().join("jobs");
+    start.flags(&["--start-grace=0s"]).command(&["sh", "-c", RUNNER, jobs.to_str().unwrap()])
+}
+
+async fn drain(client: &mut WrapperClient<Channel>) {
+    let request = DrainRequest { id: "deploy-7".to_owned(), ..DrainRequest::default() };
+    client.drain(request).await.unwrap();
+    eventually("SIGQUIT is sent", async || {
+        let status = client.get_status(GetStatusRequest {}).await.unwrap().into_inner();
+        if status.drain.as_ref().is_some_and(|drain| drain.signalled) { Ok(()) } else { Err(status) }
+    })
+    .await;
+}
+
+/// The state in which the runner has exited. No earlier status may have another outcome.
+async fn ended(client: &mut WrapperClient<Channel>) -> v1::Status {
+    eventually("the runner exits", async || {
+        let status = client.get_status(GetStatusRequest {}).await.unwrap().into_inner();
+        if status.state() == State::Stopped { Ok(status) } else { Err(status) }
+    })
+    .await
+}
+
+fn outcome(status: &v1::Status) -> DrainOutcome {
+    status.drain.as_ref().unwrap().outcome()
+}
+
+#[tokio::test]
+async fn sigterm_of_another_process_is_found_in_the_log() {
+    let (wrapper, mut client) = with_jobs(Start::new()).await;
+    drain(&mut client).await;
+    kill_process(pid(wrapper.child_pid()), Signal::TERM).unwrap();
+    let status = ended(&mut client).await;
+    assert_eq!(outcome(&status), DrainOutcome::JobsAborted, "{status:?}");
+    assert_eq!(status.exit.unwrap().how, Some(v1::exit::How::Code(0)));
+    wrapper.logged("another process sent SIGTERM or SIGINT to it").await;
+
+    // The message of an earlier runner does not count.
+    std::fs::remove_file(wrapper.path("jobs")).unwrap();
+    client.start(StartRequest {}).await.unwrap();
+    eventually("the next runner is ready", async || {
+        let ready = wrapper.read("log").matches("the runner is ready").count();
+        if ready == 2 { Ok(()) } else { Err(ready) }
+    })
+    .await;
+    drain(&mut client).await;
+    let status = ended(&mut client).await;
+    assert_eq!(outcome(&status), DrainOutcome::Clean, "{status:?}");
+}
+
+#[tokio::test]
+async fn sigterm_to_adopted_runner_is_found_in_the_log() {
+    let (mut first, mut client) = with_jobs(Start::new()).await;
+    drain(&mut client).await;
+    let runner = first.child_pid();
+    first.signal(Signal::KILL);
+    first.ended().await;
+    let second = supervise(Start::again(first.into_folder()));
+    let mut client = second.v1_client().await;
+    kill_process(pid(runner), Signal::TERM).unwrap();
+    let status = ended(&mut client).await;
+    // Older kernels do not report the exit code of an adopted runner.
+    assert!([DrainOutcome::JobsAborted, DrainOutcome::Unknown].contains(&outcome(&status)), "{status:?}");
+}
+
+/// Nobody can read back what a runner writes to a pipe. Without its metrics the abort is not seen.
+#[tokio::test]
+async fn unreadable_log_without_metrics_hides_sigterm() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("log");
+    let start =
+        Start::again(folder).through(&["sh", "-c", r#""$@" 2>&1 | cat >>"$0""#, log.to_str().unwrap()]);
+    let (wrapper, mut client) = with_jobs(start).await;
+    drain(&mut client).await;
+    kill_process(pid(wrapper.child_pid()), Signal::TERM).unwrap();
+    assert_eq!(outcome(&ended(&mut client).await), DrainOutcome::Clean);
+}
