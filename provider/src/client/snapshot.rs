@@ -162,6 +162,8 @@ pub struct DrainInfo {
     pub id: String,
     pub reason: String,
     pub forceful: bool,
+    /// When the wrapper makes the drain forceful or, if it is forceful, kills the runner. By the clock of the host.
+    pub deadline: Option<OffsetDateTime>,
     /// Known after the exit.
     pub outcome: Option<DrainOutcome>,
 }
@@ -286,6 +288,7 @@ impl From<v1::Status> for Snapshot {
         let level_max = (health.level_max() != v1::Level::Unspecified).then(|| health.level_max().into());
         let drain = status.drain.map(|drain| DrainInfo {
             forceful: drain.mode() == v1::Mode::Forceful,
+            deadline: drain.deadline.and_then(|at| OffsetDateTime::from_unix_timestamp(at.seconds).ok()),
             outcome: DrainOutcome::of(drain.outcome()),
             id: drain.id,
             reason: drain.reason,

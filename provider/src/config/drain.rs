@@ -240,7 +240,7 @@ pub(crate) fn option_attributes() -> Attributes {
         mode: text => &format!("Kind of shutdown: {}. `forceful` aborts the running jobs.", Mode::choices()),
         on_timeout: text => &format!(
             "Action when the runner has not exited in time: {}. `force` aborts the remaining jobs, and waits \
-             at most `{}` more, in addition to the timeout.",
+             at most `{}` more, in addition to the timeout, or longer if the runner has a longer `shutdown_timeout`.",
             OnTimeout::choices(),
             human(FORCE_LIMIT)
         ),

@@ -277,7 +277,7 @@ pub(crate) fn planned(manager: &str, host: &str, planned: &Planned) -> Explained
         append(
             &mut happened,
             &format!(
-                "If the runner has not exited by then, its remaining jobs are ABORTED, which takes up to {limit} more."
+                "If the runner has not exited by then, its remaining jobs are ABORTED, which takes up to {limit} more, or longer if the runner has a longer `shutdown_timeout`."
             ),
         );
     }

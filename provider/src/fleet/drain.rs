@@ -5,6 +5,7 @@ mod policy;
 
 use std::time::Duration;
 
+use time::OffsetDateTime;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -21,9 +22,15 @@ use crate::{
 pub use outcome::{Drained, Ended, InProgress, NoCallback, NotDrained, Requested, StartedBy};
 pub use policy::{DrainPolicy, Mode, OnTimeout, OnUnreachable};
 
-/// The time limit of a forceful shutdown after a timeout, in addition to `timeouts.delete`. GitLab Runner's `shutdown_timeout` is 30 s, and
-/// the wrapper kills the process after that.
+/// The time limit of a forceful shutdown after a timeout, in addition to `timeouts.delete`. By default, GitLab Runner's `shutdown_timeout` is
+/// 30 s, and the wrapper kills the process 15 s after that. If the wrapper reports a later time, the limit is [`KILL_LIMIT`] after it.
 pub const FORCE_LIMIT: Duration = Duration::from_secs(120);
+
+/// How long the wrapper may take to kill the runner, and this provider to read that.
+const KILL_LIMIT: Duration = Duration::from_secs(75);
+
+/// The maximum time that a wrapper leaves to a runner. A later time is an error of a clock.
+const MAX_CLEANUP: Duration = Duration::from_secs(24 * 3600);
 
 /// The minimum interval of repeated requests.
 const REQUEST_AGAIN: Duration = Duration::from_secs(5);
@@ -51,6 +58,7 @@ pub async fn run<W: Wrapper>(
         forced: false,
         force_sent: false,
         asked: None,
+        kill_at: None,
         admitted: false,
         requested: Requested::No,
         started_by: StartedBy::Before,
@@ -72,6 +80,8 @@ struct Drain<'a, W, A> {
     force_sent: bool,
     /// The time of the last accepted request for `want`.
     asked: Option<Instant>,
+    /// When the wrapper kills the runner, as it reported last.
+    kill_at: Option<OffsetDateTime>,
     /// The peers were healthy, and the wrapper then accepted a request.
     admitted: bool,
     /// `Accepted` also for the shutdown of another client, before this drain has joined it.
@@ -125,6 +135,7 @@ impl<W: Wrapper, A: PeerCheck> Operation for Drain<'_, W, A> {
                 }
             }
         }
+        self.await_kill(&snapshot, state);
         match snapshot.report.status {
             RunnerStatus::Stopped => {}
             RunnerStatus::InShutdown if !self.policy.wait => {
@@ -249,6 +260,17 @@ impl<W: Wrapper, A> Drain<'_, W, A> {
                 }
                 Err(error)
             }
+        }
+    }
+
+    /// After the forceful request, waits until the wrapper has killed the runner: its `shutdown_timeout` can be longer than [`FORCE_LIMIT`].
+    fn await_kill(&mut self, snapshot: &Snapshot, state: &mut WaitState<'_>) {
+        let drain = snapshot.detail.as_deref().and_then(|detail| detail.drain.as_ref());
+        let kill_at = drain.filter(|drain| self.forced && drain.forceful).and_then(|drain| drain.deadline);
+        if let Some(kill_at) = kill_at.filter(|kill_at| self.kill_at != Some(*kill_at)) {
+            self.kill_at = Some(kill_at);
+            let left = Duration::try_from(kill_at - OffsetDateTime::now_utc()).unwrap_or_default();
+            state.deadline = state.deadline.max(Instant::now() + left.min(MAX_CLEANUP) + KILL_LIMIT);
         }
     }
 

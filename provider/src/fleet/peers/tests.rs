@@ -237,6 +237,7 @@ async fn peer_with_drain_request_is_unhealthy() {
             id: "ci-7".into(),
             reason: String::new(),
             forceful: false,
+            deadline: None,
             outcome: None,
         }),
         evidence: crate::client::RunnerEvidence::default(),

@@ -2,7 +2,7 @@ use super::*;
 use crate::client::{Detail, DrainInfo, Level, ShutdownCallback};
 
 /// A runner under grit-wrapper that another client drained.
-fn drained_by(id: &str, status: RunnerStatus) -> Snapshot {
+pub(super) fn drained_by(id: &str, status: RunnerStatus) -> Snapshot {
     let mut snapshot = Snapshot::from(status);
     snapshot.detail = Some(Box::new(Detail {
         wrapper_version: "0.1.0".into(),
@@ -14,7 +14,13 @@ fn drained_by(id: &str, status: RunnerStatus) -> Snapshot {
         started_at: None,
         jobs: None,
         oldest_job: None,
-        drain: Some(DrainInfo { id: id.into(), reason: String::new(), forceful: false, outcome: None }),
+        drain: Some(DrainInfo {
+            id: id.into(),
+            reason: String::new(),
+            forceful: false,
+            deadline: None,
+            outcome: None,
+        }),
         shutting_down: false,
         evidence: crate::client::RunnerEvidence::default(),
         exit: None,

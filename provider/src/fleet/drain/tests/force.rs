@@ -51,6 +51,36 @@ async fn ignored_forceful_request_times_out_at_force_limit() {
     assert_eq!(wrapper.requests(), (1, 1));
 }
 
+/// The runner may clean up for ten minutes, and needs nine. The clock of a host can be wrong.
+#[tokio::test(start_paused = true)]
+async fn force_limit_is_after_reported_kill() {
+    const CLEANUP: u64 = 540;
+    let timeout = Duration::from_secs(60);
+    let force = DrainPolicy { on_timeout: OnTimeout::Force, timeout, ..policy() };
+    let ends = async |kill_in: i64, is_forceful: bool| {
+        let kill_at = OffsetDateTime::now_utc() + time::Duration::seconds(kill_in);
+        let wrapper = Scripted::new(move |input: ScriptInput| {
+            let ended = input.forceful.is_some_and(|since| since.as_secs() >= CLEANUP);
+            let status = if ended { RunnerStatus::Stopped } else { RunnerStatus::InShutdown };
+            let mut snapshot = callback::drained_by("ours", status);
+            let drain = snapshot.detail.as_mut().unwrap().drain.as_mut().unwrap();
+            drain.forceful = is_forceful && input.forceful.is_some();
+            drain.deadline = Some(kill_at);
+            Ok::<_, ScriptedFault>(snapshot)
+        });
+        let start = Instant::now();
+        (drained(&force, &wrapper).await.is_ok(), start.elapsed().as_secs())
+    };
+    let (is_drained, seconds) = ends(600, true).await;
+    assert!(is_drained && (600..=605).contains(&seconds), "{seconds}");
+    assert_eq!(ends(45, true).await, (false, 180));
+    assert_eq!(ends(600, false).await, (false, 180), "the deadline of the graceful drain");
+    let (is_drained, seconds) = ends(200, true).await;
+    assert!(!is_drained && (330..=340).contains(&seconds), "{seconds}");
+    assert_eq!(ends(-1_000_000, true).await, (false, 180));
+    assert!(ends(i64::from(i32::MAX), true).await.0);
+}
+
 #[tokio::test(start_paused = true)]
 async fn runner_exit_before_forceful_request_is_not_forced() {
     let timeout = Duration::from_secs(60);
