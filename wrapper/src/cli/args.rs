@@ -129,7 +129,7 @@ mod tests {
             "/etc/x",
         ])
         .unwrap();
-        assert_eq!(run.process_termination_timeout, Duration::from_secs(3 * 3600));
+        assert_eq!(run.process_termination_timeout, Some(Duration::from_secs(3 * 3600)));
         assert_eq!(run.command, ["gitlab-runner", "run", "--config", "/etc/x"]);
     }
 

@@ -70,9 +70,10 @@ pub struct Run {
     #[arg(long, env = "GRIT_WRAPPER_ALLOW_CALLBACK", value_name = "URL", value_delimiter = ',')]
     pub allow_callback: Vec<CallbackTarget>,
 
-    /// Time between SIGTERM and SIGKILL in a forceful stop. SIGKILL is sent to the runner and all its processes.
-    #[arg(long, env = "GRIT_WRAPPER_PROCESS_TERMINATION_TIMEOUT", value_name = "DURATION", value_parser = duration::parse, default_value = "45s")]
-    pub process_termination_timeout: Duration,
+    /// Time between SIGTERM and SIGKILL in a forceful stop. SIGKILL is sent to the runner and all its processes. Default: 15s longer than
+    /// `shutdown_timeout` in the runner's configuration, at least 45s.
+    #[arg(long, env = "GRIT_WRAPPER_PROCESS_TERMINATION_TIMEOUT", value_name = "DURATION", value_parser = duration::parse)]
+    pub process_termination_timeout: Option<Duration>,
 
     /// Timeout of a drain that a signal to the wrapper started. After this time the runner is stopped forcefully. Default: no timeout.
     #[arg(long, env = "GRIT_WRAPPER_DRAIN_TIMEOUT", value_name = "DURATION", value_parser = duration::parse_limit)]

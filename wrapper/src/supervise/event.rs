@@ -1,6 +1,6 @@
 //! The input of a transition, its effects, and the answer to a request.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use thiserror::Error;
 use tokio::time::Instant;
@@ -112,6 +112,11 @@ pub(super) struct Context<'a> {
 impl<'a> Context<'a> {
     pub(super) fn new(now: Instant, policy: &'a Policy, handles_quit: bool) -> Self {
         Self { now, policy, handles_quit, observation: Observation::default(), effects: Vec::new() }
+    }
+
+    /// The time between SIGTERM and SIGKILL.
+    pub(super) fn termination_timeout(&self) -> Duration {
+        self.policy.termination_timeout(self.observation.shutdown_timeout)
     }
 
     pub(super) fn add(&mut self, effect: Effect) {

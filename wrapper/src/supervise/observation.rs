@@ -1,5 +1,7 @@
 //! What other parts of the program, and the log of the child, show of the child.
 
+use std::time::Duration;
+
 use tracing::warn;
 
 use super::{
@@ -17,6 +19,8 @@ const FORCEFUL_SHUTDOWN: &str = "Starting forceful shutdown";
 pub struct Observation {
     /// The child aborts its jobs although no forceful stop was requested: another process sent SIGTERM or SIGINT to it.
     pub aborts_jobs: bool,
+    /// The child's own limit for its cleanup after SIGTERM, if it is known.
+    pub shutdown_timeout: Option<Duration>,
 }
 
 /// Collects the observations.
@@ -40,7 +44,7 @@ impl Observer {
     pub(super) fn observation(&self, state: &State) -> Observation {
         let Some(child) = state.child() else { return Observation::default() };
         let seen = (self.observe)(child);
-        Observation { aborts_jobs: seen.aborts_jobs || self.logged_abort == Some(child) }
+        Observation { aborts_jobs: seen.aborts_jobs || self.logged_abort == Some(child), ..seen }
     }
 
     /// The child has exited. After a graceful stop, its exit code does not show whether it aborted its jobs. Its log may; this waits for the log

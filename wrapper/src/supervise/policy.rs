@@ -14,8 +14,8 @@ pub struct Policy {
     /// Minimum time between SIGQUIT and SIGTERM. GitLab Runner receives stop signals from an unbuffered channel: the second of two
     /// immediate signals can be lost.
     pub signal_spacing: Duration,
-    /// Maximum time between SIGTERM and the child's exit; after it the process group is killed.
-    pub termination_timeout: Duration,
+    /// Maximum time between SIGTERM and the child's exit; after it the process group is killed. `None`: it depends on the child's own limit.
+    pub termination_timeout: Option<Duration>,
     /// Restart policy after an unexpected exit.
     pub restart: Restart,
     /// Action for processes that are still running after the child exited.
@@ -31,9 +31,26 @@ impl Policy {
     pub const HANDLER_WAIT: Duration = Duration::from_secs(10);
     /// A thousand times longer than the runner needs to read its channel again.
     pub const SIGNAL_SPACING: Duration = Duration::from_millis(500);
-    /// GitLab Runner's limit for its cleanup after SIGTERM is 30 s (`shutdown_timeout`). Killing it earlier, as upstream's wrapper does
-    /// after 10 s, leaves machines and containers of its jobs running.
-    pub const TERMINATION_TIMEOUT: Duration = Duration::from_secs(45);
+    /// The default of GitLab Runner's limit for its cleanup after SIGTERM is 30 s (`shutdown_timeout`). Killing it earlier, as upstream's
+    /// wrapper does after 10 s, leaves machines and containers of its jobs running.
+    pub const MIN_TERMINATION_TIMEOUT: Duration = Duration::from_secs(45);
+    /// Time for the child to exit after its own limit.
+    pub const EXIT_TIME: Duration = Duration::from_secs(15);
+    /// No cleanup takes longer, and later instants may not exist.
+    const MAX_TERMINATION_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
+
+    /// The time between SIGTERM and SIGKILL for a child with this limit for its cleanup, if it is known.
+    pub(super) fn termination_timeout(&self, shutdown_timeout: Option<Duration>) -> Duration {
+        self.termination_timeout.unwrap_or_else(|| {
+            let exit = shutdown_timeout.unwrap_or_default().saturating_add(Self::EXIT_TIME);
+            exit.clamp(Self::MIN_TERMINATION_TIMEOUT, Self::MAX_TERMINATION_TIMEOUT)
+        })
+    }
+
+    /// The maximum of [`Policy::termination_timeout()`].
+    pub(super) fn max_termination_timeout(&self) -> Duration {
+        self.termination_timeout.unwrap_or(Self::MAX_TERMINATION_TIMEOUT)
+    }
 }
 
 impl Default for Policy {
@@ -42,7 +59,7 @@ impl Default for Policy {
             start_grace: Self::START_GRACE,
             handler_wait: Self::HANDLER_WAIT,
             signal_spacing: Self::SIGNAL_SPACING,
-            termination_timeout: Self::TERMINATION_TIMEOUT,
+            termination_timeout: None,
             restart: Restart::default(),
             leftovers: Leftovers::Report,
             leave_when_stopped: false,
@@ -117,6 +134,18 @@ impl Default for Restart {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sigkill_comes_after_the_cleanup_of_the_child() {
+        let seconds = |set: Option<u64>, child: Option<u64>| {
+            let policy = Policy { termination_timeout: set.map(Duration::from_secs), ..Policy::default() };
+            policy.termination_timeout(child.map(Duration::from_secs)).as_secs()
+        };
+        assert_eq!((seconds(None, None), seconds(None, Some(1)), seconds(None, Some(30))), (45, 45, 45));
+        assert_eq!((seconds(None, Some(31)), seconds(None, Some(600))), (46, 615));
+        assert_eq!(seconds(None, Some(u64::MAX)), 24 * 3600);
+        assert_eq!((seconds(Some(5), Some(600)), seconds(Some(90), None)), (5, 90));
+    }
 
     #[test]
     fn restart_delay_doubles_up_to_maximum() {

@@ -292,7 +292,7 @@ pub(super) mod tests {
         let command = ["sh", "-c", "trap '' QUIT TERM; while :; do sleep 0.1; done"].map(Into::into).to_vec();
         let policy = Policy {
             start_grace: Duration::ZERO,
-            termination_timeout: Duration::from_secs(1),
+            termination_timeout: Some(Duration::from_secs(1)),
             ..Policy::default()
         };
         let (task, supervisor) = Task::new(

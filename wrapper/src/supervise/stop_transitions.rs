@@ -1,12 +1,13 @@
 //! The part of the table that stops a child: a stop is requested, joined, held back, signalled, made forceful, and cancelled.
 
+use std::time::Duration;
+
 use tokio::time::Instant;
 
 use super::{
     callback::Callback,
     end::End,
     event::{Answer, Context, Effect, Refusal},
-    policy::Policy,
     process::Signal,
     state::{ChildInfo, Phase, State},
     statistics::{Counted, EndedStop},
@@ -127,17 +128,18 @@ pub(super) fn escalate(child: ChildInfo, mut stop: Stop, phase: Phase, context: 
 /// The only place that sends SIGTERM. No later phase leads here again.
 pub(super) fn terminate(child: ChildInfo, stop: Stop, context: &mut Context<'_>) -> State {
     context.add(Effect::Signal(Signal::Terminate));
-    let until = context.now + context.policy.termination_timeout;
+    let until = context.now + context.termination_timeout();
     State::Stopping { child, stop, phase: Phase::Terminating { until } }
 }
 
 impl State {
     /// A signal was sent. The time until the next one counts from now: before it, a slow disk may have delayed the state file for seconds.
-    pub(super) fn signalled(&mut self, signal: Signal, now: Instant, policy: &Policy) {
+    /// `termination_timeout`: the time between SIGTERM and SIGKILL.
+    pub(super) fn signalled(&mut self, signal: Signal, now: Instant, termination_timeout: Duration) {
         match (self, signal) {
             (Self::Stopping { phase: Phase::Draining { since }, .. }, Signal::Drain) => *since = now,
             (Self::Stopping { phase: Phase::Terminating { until }, .. }, Signal::Terminate) => {
-                *until = now + policy.termination_timeout;
+                *until = now + termination_timeout;
             }
             _ => {}
         }

@@ -343,7 +343,10 @@ impl<C: Callbacks> Task<C> {
                     Ok(()) if self.supervision.state.child().is_none() => {}
                     Ok(()) => {
                         info!({ key::SIGNAL } = %signal, { key::PID } = pid, "signal sent to the runner");
-                        self.supervision.state.signalled(signal, Instant::now(), &self.policy);
+                        let shutdown_timeout =
+                            self.observer.observation(&self.supervision.state).shutdown_timeout;
+                        let timeout = self.policy.termination_timeout(shutdown_timeout);
+                        self.supervision.state.signalled(signal, Instant::now(), timeout);
                     }
                     Err(error) => {
                         error!(

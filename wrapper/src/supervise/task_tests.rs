@@ -82,7 +82,11 @@ impl Drop for Unresponsive {
 
 /// SIGKILL follows SIGTERM after this time.
 fn kill_after(termination_timeout: Duration) -> Policy {
-    Policy { start_grace: Duration::ZERO, termination_timeout, ..Policy::default() }
+    Policy {
+        start_grace: Duration::ZERO,
+        termination_timeout: Some(termination_timeout),
+        ..Policy::default()
+    }
 }
 
 /// The PID that a runner writes to this file.

@@ -338,7 +338,7 @@ fn each_exit_and_each_drain_is_counted_once() {
             vec![(Mode::Graceful, Some(Failed))],
         ),
     ] {
-        let policy = Policy { termination_timeout: Duration::ZERO, ..on_failure() };
+        let policy = Policy { termination_timeout: Some(Duration::ZERO), ..on_failure() };
         let now = Instant::now();
         let mut supervision = Supervision::default();
         let (mut exited, mut drained) = (Vec::new(), Vec::new());
@@ -363,17 +363,17 @@ fn time_after_signal_counts_from_its_sending() {
     let (now, policy) = (Instant::now(), Policy::default());
     let mut draining = interrupted("draining", now);
     let sent = now + 3 * SECOND;
-    draining.state.signalled(Signal::Drain, sent, &policy);
+    draining.state.signalled(Signal::Drain, sent, 60 * SECOND);
     let forced = draining.with(Event::Stop(forceful()), sent, &policy).next;
     let State::Stopping { phase: Phase::Spacing { until }, .. } = forced.state else { panic!("{forced:?}") };
     assert_eq!(until, sent + policy.signal_spacing);
     let mut terminating = forced.with(Event::Tick, until, &policy).next;
     let sent = until + 3 * SECOND;
-    terminating.state.signalled(Signal::Terminate, sent, &policy);
+    terminating.state.signalled(Signal::Terminate, sent, 60 * SECOND);
     let State::Stopping { phase: Phase::Terminating { until: kill }, .. } = terminating.state else {
         panic!("{terminating:?}")
     };
-    assert_eq!(kill, sent + policy.termination_timeout);
+    assert_eq!(kill, sent + 60 * SECOND);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! What is known of one child beyond a single probe.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
@@ -27,6 +27,8 @@ pub(super) struct Memory {
     interrupted: Option<u64>,
     /// During a drain the runner began to abort its jobs.
     pub(super) aborts_jobs: bool,
+    /// The runner's limit for its cleanup after SIGTERM, from the last readable configuration.
+    pub(super) shutdown_timeout: Option<Duration>,
     /// The configuration of the runner's start, if this wrapper has read it before a reload.
     pub(super) first_config: Option<Arc<RunnerConfig>>,
 }
@@ -95,8 +97,6 @@ impl Memory {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::{
         daemon::health::runner_metrics::Requests,

@@ -82,6 +82,8 @@ pub struct Health {
     pub last_poll: Option<Instant>,
     /// The runner was seen to abort its jobs during a drain.
     pub aborts_jobs: bool,
+    /// The runner's limit for its cleanup after SIGTERM, from its configuration.
+    pub shutdown_timeout: Option<Duration>,
 }
 
 /// Jobs that have ended since the start of the runner's process, from its counters.
@@ -106,7 +108,10 @@ impl Oldest {
 impl Health {
     /// What the supervisor needs of the probes of this child.
     pub fn observation(&self, child: ChildInfo) -> Observation {
-        Observation { aborts_jobs: self.aborts_jobs && self.child == Some(child) }
+        if self.child != Some(child) {
+            return Observation::default();
+        }
+        Observation { aborts_jobs: self.aborts_jobs, shutdown_timeout: self.shutdown_timeout }
     }
 
     /// The health of the runner in this state. A probe takes seconds, during which the child may exit or start stopping: results for

@@ -141,6 +141,9 @@ impl Prober {
         let read = self.reader.read().await;
         let config = read.as_deref();
         let endpoint = self.reader.endpoint(config.ok());
+        if let Ok(config) = config {
+            memory.shutdown_timeout = Some(config.shutdown_timeout);
+        }
         let suspended = process::is_suspended(child.pid);
         let (answers, jobs) = match &endpoint {
             // A suspended runner would not respond within the timeout.
@@ -212,6 +215,7 @@ impl Prober {
             worker_groups: worker_groups(sections),
             last_poll: memory.last_poll,
             aborts_jobs: memory.aborts_jobs,
+            shutdown_timeout: memory.shutdown_timeout,
         }
     }
 

@@ -25,12 +25,30 @@ pub struct Source {
 }
 
 /// The content of a configuration file.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunnerConfig {
     pub listen_address: Option<String>,
     /// Maximum number of running jobs; `None` if the file has no valid number.
     pub concurrent: Option<u64>,
+    /// The runner's limit for its cleanup after SIGTERM.
+    pub shutdown_timeout: Duration,
     pub sections: Vec<Section>,
+}
+
+impl Default for RunnerConfig {
+    fn default() -> Self {
+        Self {
+            listen_address: None,
+            concurrent: None,
+            shutdown_timeout: Self::SHUTDOWN_TIMEOUT,
+            sections: Vec::new(),
+        }
+    }
+}
+
+impl RunnerConfig {
+    /// GitLab Runner's default.
+    pub const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(30);
 }
 
 /// One `[[runners]]` section.
@@ -154,6 +172,7 @@ pub(super) fn parse(text: &str, env: impl Fn(&str) -> Option<String>) -> Result<
     struct File {
         listen_address: Option<String>,
         concurrent: Option<i64>,
+        shutdown_timeout: Option<i64>,
         #[serde(default)]
         runners: Vec<Runner>,
     }
@@ -221,6 +240,11 @@ pub(super) fn parse(text: &str, env: impl Fn(&str) -> Option<String>) -> Result<
     Ok(RunnerConfig {
         listen_address: file.listen_address.filter(|address| !address.is_empty()),
         concurrent: file.concurrent.map_or(Some(1), |count| u64::try_from(count).ok()),
+        shutdown_timeout: file
+            .shutdown_timeout
+            .and_then(|seconds| u64::try_from(seconds).ok())
+            .filter(|seconds| *seconds > 0)
+            .map_or(RunnerConfig::SHUTDOWN_TIMEOUT, Duration::from_secs),
         sections: file.runners.into_iter().map(section).collect(),
     })
 }
@@ -318,6 +342,9 @@ mod tests {
         assert_eq!(limits("unhealthy_requests_limit = -1\nunhealthy_interval = true"), (3, 3600));
         assert_eq!(parse("").unwrap(), RunnerConfig { concurrent: Some(1), ..RunnerConfig::default() });
         assert_eq!((config.concurrent, parse("concurrent = -1").unwrap().concurrent), (Some(4), None));
+        let cleanup = |text: &str| parse(text).unwrap().shutdown_timeout.as_secs();
+        assert_eq!((cleanup(""), cleanup("shutdown_timeout = 600")), (30, 600));
+        assert_eq!((cleanup("shutdown_timeout = 0"), cleanup("shutdown_timeout = -1")), (30, 30));
         let error = parse("[[runners]]\ntoken = \"s3cret\n").unwrap_err();
         assert!(!error.contains("s3cret"), "{error}");
     }

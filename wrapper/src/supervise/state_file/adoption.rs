@@ -124,7 +124,7 @@ fn adopted(times: &Times, child: ChildInfo, stop: Option<SavedStop>, policy: &Po
     let phase = match saved.kill_at {
         // SIGTERM was sent, or was about to be sent. It is not sent again, and SIGKILL follows in any case.
         Some(at) => {
-            Phase::Terminating { until: times.moment(at).min(times.now + policy.termination_timeout) }
+            Phase::Terminating { until: times.moment(at).min(times.now + policy.max_termination_timeout()) }
         }
         // SIGTERM is saved before it is sent, so that it was not sent. SIGQUIT may have been sent just before.
         None if stop.mode == Mode::Forceful => Phase::Spacing { until: times.now + policy.signal_spacing },
