@@ -112,7 +112,7 @@ mod tests {
         assert!(!contains("the text\n", 4), "of an earlier runner");
         assert!(contains("the text\n", 1000), "the file was truncated");
         assert!(!contains(&format!("{ours}\n"), 0), "of the wrapper");
-        let later = "x".repeat(99).to_owned() + "\n";
+        let later = "x".repeat(99) + "\n";
         let after = |lines| contains(&format!("the text\n{}", later.repeat(lines)), 0);
         assert!(after(40_000) && !after(50_000));
     }
