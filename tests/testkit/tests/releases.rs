@@ -59,8 +59,9 @@ fn each_test_of_compatibility_table_exists() {
         let is_untested = ["not tested", "not supported"].iter().any(|word| line.contains(word));
         assert!(is_untested || !tests.is_empty(), "no test: {line}");
         for test in tests {
-            let (module, name) = test.split_once("::").unwrap();
-            let files = ["e2e", "ssh"].map(|program| folder.join(program).join(format!("{module}.rs")));
+            let (module, name) = test.rsplit_once("::").unwrap();
+            let file = format!("{}.rs", module.replace("::", "/"));
+            let files = ["e2e", "ssh"].map(|program| folder.join(program).join(&file));
             let text = files.iter().find_map(|file| fs::read_to_string(file).ok());
             let text = text.unwrap_or_else(|| panic!("no file has the tests {module}"));
             assert!(name.is_empty() || text.contains(&format!("fn {name}()")), "no test {test}");
