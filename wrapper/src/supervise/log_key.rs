@@ -17,12 +17,9 @@ pub const ERROR: &str = "error";
 pub const EVENT: &str = "event";
 /// Of the wrapper.
 pub const EXIT_CODE: &str = "exit_code";
-/// Field of a request.
-pub const FIELD: &str = "field";
 pub const FROM: &str = "from";
 pub const GID: &str = "gid";
 pub const ID: &str = "id";
-pub const JOB: &str = "job";
 /// Id of the drain that was joined.
 pub const JOINED_ID: &str = "joined_id";
 pub const LEVEL: &str = "level";
@@ -33,16 +30,13 @@ pub const LOCATION: &str = "location";
 pub const MODE: &str = "mode";
 pub const NAME: &str = "name";
 pub const OUTCOME: &str = "outcome";
-pub const PANIC: &str = "panic";
 pub const PATH: &str = "path";
 pub const PEER: &str = "peer";
 pub const PID: &str = "pid";
 pub const PROCESSES: &str = "processes";
-pub const READY_WHEN: &str = "ready_when";
 pub const REASON: &str = "reason";
 pub const REASONS: &str = "reasons";
 pub const RETRY_IN: &str = "retry_in";
-pub const RIGHTS: &str = "rights";
 pub const RUNNER_PID: &str = "runner_pid";
 pub const SIGNAL: &str = "signal";
 pub const SOCKET: &str = "socket";

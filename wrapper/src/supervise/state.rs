@@ -14,7 +14,7 @@ use super::{
 };
 
 /// The state of the child and of its supervision.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Supervision {
     pub state: State,
     /// The wrapper shuts down when the child has ended.
@@ -54,24 +54,6 @@ pub struct PastStop {
     pub end: End,
 }
 
-impl Default for Supervision {
-    fn default() -> Self {
-        Self {
-            state: State::Idle,
-            leaving: false,
-            revive: false,
-            restarts: 0,
-            failures: 0,
-            restarted: false,
-            stable_at: None,
-            refused_signal: None,
-            repeated_quit: false,
-            last_lines: LastLines::NotRead,
-            last_stop: None,
-        }
-    }
-}
-
 /// The last log lines of a failed child.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum LastLines {
@@ -84,9 +66,10 @@ pub enum LastLines {
 }
 
 /// The state of the child.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum State {
     /// No child was started yet.
+    #[default]
     Idle,
     /// A child is being started. A stop that is requested now is kept until then.
     Starting { stop: Option<Stop> },

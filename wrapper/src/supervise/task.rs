@@ -1,6 +1,6 @@
 //! The task that has the child.
 
-use std::{fmt, io, sync::Arc, time::Duration};
+use std::{io, sync::Arc, time::Duration};
 
 use tokio::{
     sync::{mpsc, watch},
@@ -62,12 +62,6 @@ pub struct Task<C> {
     reading: Option<LastLines>,
     commands: mpsc::Receiver<Command>,
     published: watch::Sender<Supervision>,
-}
-
-impl<C> fmt::Debug for Task<C> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Task").field("supervision", &self.supervision).finish_non_exhaustive()
-    }
 }
 
 /// The result of one transition.

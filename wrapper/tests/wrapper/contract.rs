@@ -68,7 +68,7 @@ async fn serve(folder: &Path, habits: &[&str]) -> Parts {
     let (_, health) = tokio::sync::watch::channel(Health::default());
     let control = Control::new(supervisor.clone(), health, Prober::new(settings), Access::default());
     let services = Services {
-        upstream: Upstream::new(control, Authorizer::default()),
+        upstream: Upstream::new(control, Authorizer::new(Access::default(), Arc::default())),
         v1: None,
         counters: Arc::default(),
     };

@@ -89,12 +89,6 @@ pub struct Authorizer {
     log_limit: Arc<Mutex<LogRateLimiter>>,
 }
 
-impl Default for Authorizer {
-    fn default() -> Self {
-        Self::new(Access::default(), Arc::default())
-    }
-}
-
 impl Authorizer {
     pub fn new(access: Access, counters: Arc<Counters>) -> Self {
         Self { access, counters, log_limit: Arc::new(Mutex::new(LogRateLimiter::per_minute(LOGGED_DENIALS))) }

@@ -1,6 +1,6 @@
 //! Labels for the metrics of a deployment.
 
-use std::{fmt, str::FromStr};
+use std::str::FromStr;
 
 use thiserror::Error;
 
@@ -30,12 +30,6 @@ impl FromStr for Label {
             return Err(LabelError::Name);
         }
         Ok(Self { name: name.to_owned(), value: value.to_owned() })
-    }
-}
-
-impl fmt::Display for Label {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}={}", self.name, self.value)
     }
 }
 

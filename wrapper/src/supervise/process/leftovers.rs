@@ -8,7 +8,7 @@
 //!
 //! Other processes are never killed: neither the wrapper and its ancestors, nor processes that are older than the runner.
 
-use std::{collections::HashSet, fmt, fs, io, time::Duration};
+use std::{collections::HashSet, fs, io, time::Duration};
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use tokio::time::{Instant, sleep};
@@ -217,16 +217,6 @@ async fn describe(found: Vec<Process>) -> Vec<LeftoverProcess> {
             command: command.unwrap_or_else(|| process.name()),
         })
         .collect()
-}
-
-impl fmt::Display for LeftoverProcess {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "process {} ({}", self.pid, self.command.escape_debug())?;
-        match self.age {
-            Some(age) => write!(f, ", {} s old)", age.as_secs()),
-            None => f.write_str(")"),
-        }
-    }
 }
 
 /// Logs the processes that are still running after the attempt to kill them, or after the runner exited.
