@@ -16,15 +16,34 @@ use crate::supervise::{Counted, EndedStop, ExitReason, Mode, StopOutcome};
 /// All counters of one wrapper.
 #[derive(Debug, Default)]
 pub struct Counters {
-    since: Since,
-    exits: CounterArray<{ ExitReason::ALL.len() }>,
-    /// The last counter is for cancelled drains.
-    drains: [CounterArray<{ StopOutcome::ALL.len() + 1 }>; 2],
-    drain_durations: [Histogram; 2],
-    requests: [CounterArray<CODES>; METHODS.len()],
-    denied: CounterArray<1>,
-    rejected_connections: CounterArray<1>,
-    attempts: CounterArray<{ CallbackResult::ALL.len() }>,
+    pub(crate) since: Since,
+    /// By [`ExitReason`].
+    pub(crate) exits: [Counter; ExitReason::ALL.len()],
+    drains: [[Counter; StopOutcome::ALL.len() + 1]; 2],
+    /// By [`Mode`].
+    pub(crate) drain_durations: [Histogram; 2],
+    /// By position in [`METHODS`], and status code.
+    pub(crate) requests: [[Counter; CODES]; METHODS.len()],
+    /// Calls without permission.
+    pub(crate) denied: Counter,
+    /// gRPC connections that were rejected because of a limit.
+    pub(crate) rejected_connections: Counter,
+    /// By [`CallbackResult`].
+    pub(crate) attempts: [Counter; CallbackResult::ALL.len()],
+}
+
+/// A number of events.
+#[derive(Debug, Default)]
+pub struct Counter(AtomicU64);
+
+impl Counter {
+    pub(crate) fn add(&self) {
+        self.0.fetch_add(1, Relaxed);
+    }
+
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
 }
 
 /// Result of one attempt to send a callback.
@@ -74,8 +93,9 @@ pub const CODES: usize = 17;
 pub const DRAIN_STEPS: [u64; 13] =
     [1, 10, 60, 300, 900, 1_800, 3_600, 7_200, 14_400, 28_800, 86_400, 259_200, 604_800];
 
+/// Start time of the counters.
 #[derive(Debug)]
-struct Since(SystemTime);
+pub(crate) struct Since(pub(crate) SystemTime);
 
 impl Default for Since {
     fn default() -> Self {
@@ -84,16 +104,11 @@ impl Default for Since {
 }
 
 impl Counters {
-    /// Start time of the counters.
-    pub fn since(&self) -> SystemTime {
-        self.since.0
-    }
-
     pub(crate) fn count(&self, change: Counted) {
         match change {
-            Counted::Exit(reason) => self.exits.add(reason as usize),
+            Counted::Exit(reason) => self.exits[reason as usize].add(),
             Counted::Stop(EndedStop { mode, outcome, duration }) => {
-                self.drains[mode as usize].add(outcome_index(outcome));
+                self.drains(mode, outcome).add();
                 if let Some(duration) = duration {
                     self.drain_durations[mode as usize].add(duration);
                 }
@@ -106,72 +121,30 @@ impl Counters {
         let path = path.strip_prefix('/').unwrap_or(path);
         let method = path.split_once('/').and_then(|name| METHODS.iter().position(|method| *method == name));
         let method = method.unwrap_or(METHODS.len() - 1);
-        self.requests[method].add(code as usize);
+        self.requests[method][code as usize].add();
     }
 
-    /// Counts a call without permission.
-    pub(crate) fn denied(&self) {
-        self.denied.add(0);
+    /// The drains with this outcome; `None` for cancelled drains.
+    pub(crate) fn drains(&self, mode: Mode, outcome: Option<StopOutcome>) -> &Counter {
+        let outcome = outcome.map_or(StopOutcome::ALL.len(), |outcome| outcome as usize);
+        &self.drains[mode as usize][outcome]
     }
-
-    /// A gRPC connection was rejected because of a limit.
-    pub(crate) fn connection_rejected(&self) {
-        self.rejected_connections.add(0);
-    }
-
-    pub(crate) fn attempted(&self, result: CallbackResult) {
-        self.attempts.add(result as usize);
-    }
-
-    pub fn exits(&self, reason: ExitReason) -> u64 {
-        self.exits.get(reason as usize)
-    }
-
-    /// The number of drains with this outcome; `None` for cancelled drains.
-    pub fn drains(&self, mode: Mode, outcome: Option<StopOutcome>) -> u64 {
-        self.drains[mode as usize].get(outcome_index(outcome))
-    }
-
-    pub fn drain_durations(&self, mode: Mode) -> &Histogram {
-        &self.drain_durations[mode as usize]
-    }
-
-    /// Number of calls of `METHODS[method]` with this status code.
-    pub fn requests(&self, method: usize, code: usize) -> u64 {
-        self.requests[method].get(code)
-    }
-
-    pub fn denials(&self) -> u64 {
-        self.denied.get(0)
-    }
-
-    pub fn rejected_connections(&self) -> u64 {
-        self.rejected_connections.get(0)
-    }
-
-    pub fn attempts(&self, result: CallbackResult) -> u64 {
-        self.attempts.get(result as usize)
-    }
-}
-
-fn outcome_index(outcome: Option<StopOutcome>) -> usize {
-    outcome.map_or(StopOutcome::ALL.len(), |outcome| outcome as usize)
 }
 
 /// A histogram with the buckets [`DRAIN_STEPS`].
 #[derive(Debug, Default)]
 pub struct Histogram {
-    steps: CounterArray<{ DRAIN_STEPS.len() }>,
-    count: AtomicU64,
+    steps: [Counter; DRAIN_STEPS.len()],
+    count: Counter,
     milliseconds: AtomicU64,
 }
 
 impl Histogram {
     fn add(&self, took: Duration) {
         if let Some(step) = DRAIN_STEPS.iter().position(|most| took <= Duration::from_secs(*most)) {
-            self.steps.add(step);
+            self.steps[step].add();
         }
-        self.count.fetch_add(1, Relaxed);
+        self.count.add();
         self.milliseconds.fetch_add(u64::try_from(took.as_millis()).unwrap_or(u64::MAX), Relaxed);
     }
 
@@ -179,36 +152,17 @@ impl Histogram {
     pub fn up_to(&self) -> [u64; DRAIN_STEPS.len()] {
         let mut sum = 0;
         array::from_fn(|step| {
-            sum += self.steps.get(step);
+            sum += self.steps[step].get();
             sum
         })
     }
 
     pub fn count(&self) -> u64 {
-        self.count.load(Relaxed)
+        self.count.get()
     }
 
     pub fn sum(&self) -> Duration {
         Duration::from_millis(self.milliseconds.load(Relaxed))
-    }
-}
-
-#[derive(Debug)]
-struct CounterArray<const N: usize>([AtomicU64; N]);
-
-impl<const N: usize> Default for CounterArray<N> {
-    fn default() -> Self {
-        Self(array::from_fn(|_| AtomicU64::new(0)))
-    }
-}
-
-impl<const N: usize> CounterArray<N> {
-    fn add(&self, at: usize) {
-        self.0[at].fetch_add(1, Relaxed);
-    }
-
-    fn get(&self, at: usize) -> u64 {
-        self.0[at].load(Relaxed)
     }
 }
 
@@ -234,8 +188,8 @@ mod tests {
         for path in ["/x/y", "other", ""] {
             counters.answered(path, Code::Unimplemented);
         }
-        assert_eq!(counters.requests(5, Code::PermissionDenied as usize), 1);
-        assert_eq!(counters.requests(METHODS.len() - 1, Code::Unimplemented as usize), 3);
+        assert_eq!(counters.requests[5][Code::PermissionDenied as usize].get(), 1);
+        assert_eq!(counters.requests[METHODS.len() - 1][Code::Unimplemented as usize].get(), 3);
     }
 
     #[test]

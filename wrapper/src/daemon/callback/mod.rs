@@ -60,7 +60,7 @@ async fn send_with_retries(callback: Callback, since: Instant, counters: &Counte
         let result = AssertUnwindSafe(client::attempt(&callback, ATTEMPT_LIMIT)).catch_unwind().await;
         let (cause, is_transient) = match result {
             Ok(Ok(status)) => {
-                counters.attempted(CallbackResult::Success);
+                counters.attempts[CallbackResult::Success as usize].add();
                 info!(
                     { key::TARGET_URL } = %callback.target(),
                     { key::STATUS } = status.as_u16(),
@@ -75,7 +75,7 @@ async fn send_with_retries(callback: Callback, since: Instant, counters: &Counte
             }
         };
         if !is_transient || since.elapsed() + pause > RETRY_PERIOD {
-            counters.attempted(CallbackResult::Exhausted);
+            counters.attempts[CallbackResult::Exhausted as usize].add();
             error!(
                 { key::TARGET_URL } = %callback.target(),
                 { key::ATTEMPT } = attempt,
@@ -84,7 +84,7 @@ async fn send_with_retries(callback: Callback, since: Instant, counters: &Counte
             );
             return;
         }
-        counters.attempted(CallbackResult::Failure);
+        counters.attempts[CallbackResult::Failure as usize].add();
         warn!(
             { key::TARGET_URL } = %callback.target(),
             { key::ATTEMPT } = attempt,
@@ -116,6 +116,7 @@ mod tests {
     use tokio::net::TcpListener;
 
     use super::*;
+    use crate::daemon::counters::Counter;
 
     fn to(address: std::net::SocketAddr) -> Callback {
         Callback::new(&format!("http://{address}/"), "POST", &HashMap::new()).unwrap()
@@ -128,7 +129,7 @@ mod tests {
         let begin = Instant::now();
         let counters = Counters::default();
         send_with_retries(to(silent.local_addr().unwrap()), begin, &counters).await;
-        let [success, retry, given_up] = CallbackResult::ALL.map(|result| counters.attempts(result));
+        let [success, retry, given_up] = counters.attempts.each_ref().map(Counter::get);
         assert_eq!((success, given_up), (0, 1));
         // Each attempt takes ten seconds, and the delays grow to five minutes.
         assert!((250..320).contains(&retry), "{retry}");
@@ -144,6 +145,6 @@ mod tests {
         tokio::time::advance(RETRY_PERIOD).await;
         let since = Instant::now().checked_sub(RETRY_PERIOD).unwrap();
         send_with_retries(to(silent.local_addr().unwrap()), since, &counters).await;
-        assert_eq!(CallbackResult::ALL.map(|result| counters.attempts(result)), [0, 0, 1]);
+        assert_eq!(counters.attempts.each_ref().map(Counter::get), [0, 0, 1]);
     }
 }

@@ -106,7 +106,7 @@ impl Authorizer {
         let requester = requester.ok_or_else(|| Status::internal("the client of the request is unknown"))?;
         let rights = self.access.of(requester);
         if rights < needed {
-            self.counters.denied();
+            self.counters.denied.add();
             if self.log_limit.lock().unwrap_or_else(PoisonError::into_inner).allow_log() {
                 let (uid, gid, pid) = requester.ids();
                 warn!(

@@ -102,7 +102,7 @@ impl Acceptor {
             } else {
                 "connection limit of this user reached"
             };
-            self.counters.connection_rejected();
+            self.counters.rejected_connections.add();
             if self.rejections.allow_log() {
                 warn!({ key::PEER } = ?peer, { key::REASON } = reason, "connection rejected");
             }

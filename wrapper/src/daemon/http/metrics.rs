@@ -66,7 +66,7 @@ fn about(page: &mut MetricsText, counters: &Counters, labels: &[Label]) {
     page.moment(
         "process_start_time_seconds",
         "Start time of the wrapper process, as Unix time.",
-        counters.since(),
+        counters.since.0,
     );
     page.counter(
         "grit_wrapper_log_lines_dropped_total",
@@ -125,7 +125,11 @@ fn exits(page: &mut MetricsText, status: &Status, counters: &Counters) {
     page.sample("grit_wrapper_runner_restarts_total", &[], status.restarts);
     page.counter("grit_wrapper_runner_exits_total", "Runner exits and failed starts, by reason.");
     for reason in ExitReason::ALL {
-        page.sample("grit_wrapper_runner_exits_total", &[("reason", reason.name())], counters.exits(reason));
+        page.sample(
+            "grit_wrapper_runner_exits_total",
+            &[("reason", reason.name())],
+            counters.exits[reason as usize].get(),
+        );
     }
     if let Some(code) = status.exit.as_ref().and_then(Exit::shell_code) {
         page.gauge(
@@ -195,12 +199,16 @@ fn drains(page: &mut MetricsText, counters: &Counters) {
     for (mode, name) in MODES {
         for outcome in StopOutcome::ALL.map(Some).into_iter().chain([None]) {
             let labels = [("mode", name), ("outcome", outcome.map_or("cancelled", StopOutcome::name))];
-            page.sample("grit_wrapper_drains_total", &labels, counters.drains(mode, outcome));
+            page.sample("grit_wrapper_drains_total", &labels, counters.drains(mode, outcome).get());
         }
     }
     page.histograms("grit_wrapper_drain_duration_seconds", "Drain duration from request to runner exit.");
     for (mode, name) in MODES {
-        page.histogram("grit_wrapper_drain_duration_seconds", ("mode", name), counters.drain_durations(mode));
+        page.histogram(
+            "grit_wrapper_drain_duration_seconds",
+            ("mode", name),
+            &counters.drain_durations[mode as usize],
+        );
     }
 }
 
@@ -211,7 +219,7 @@ fn peers(page: &mut MetricsText, counters: &Counters) {
     );
     for (method, (service, name)) in METHODS.iter().enumerate() {
         for (code, code_name) in CODE_NAMES.iter().enumerate() {
-            let count = counters.requests(method, code);
+            let count = counters.requests[method][code].get();
             // Other codes are omitted until their first call, to limit the number of series. OK is always present: a series that begins
             // above 0 hides its first increase.
             if count > 0 || code == 0 {
@@ -224,18 +232,18 @@ fn peers(page: &mut MetricsText, counters: &Counters) {
         "grit_wrapper_grpc_calls_denied_total",
         "gRPC calls denied because the user has no permission.",
     );
-    page.sample("grit_wrapper_grpc_calls_denied_total", &[], counters.denials());
+    page.sample("grit_wrapper_grpc_calls_denied_total", &[], counters.denied.get());
     page.counter(
         "grit_wrapper_grpc_connections_rejected_total",
         "gRPC connections rejected because a connection limit was reached.",
     );
-    page.sample("grit_wrapper_grpc_connections_rejected_total", &[], counters.rejected_connections());
+    page.sample("grit_wrapper_grpc_connections_rejected_total", &[], counters.rejected_connections.get());
     page.counter("grit_wrapper_callback_attempts_total", "Attempts to send shutdown callbacks, by result: success, failure (retried), exhausted (the last retry failed).");
     for result in CallbackResult::ALL {
         page.sample(
             "grit_wrapper_callback_attempts_total",
             &[("result", result.name())],
-            counters.attempts(result),
+            counters.attempts[result as usize].get(),
         );
     }
 }

@@ -156,7 +156,7 @@ impl FromRequest<Arc<HttpServer>> for Post {
         }
         let rights = server.access.of_unknown_user();
         if rights < Rights::Control {
-            server.counters.denied();
+            server.counters.denied.add();
             return Err(error(StatusCode::FORBIDDEN, rights.denial()));
         }
         let body = timeout(BODY_LIMIT, to_bytes(request.into_body(), MAX_BODY)).await;

@@ -116,8 +116,8 @@ fn counters_are_exported() {
     let outcome = Some(StopOutcome::JobsAborted);
     counters.count(Counted::Stop(EndedStop { mode: Mode::Graceful, outcome, duration }));
     counters.answered("/grit.wrapper.v1.Wrapper/Drain", tonic::Code::PermissionDenied);
-    counters.denied();
-    counters.attempted(CallbackResult::Failure);
+    counters.denied.add();
+    counters.attempts[CallbackResult::Failure as usize].add();
     let page = page(&Status::new(&Supervision::default(), &Health::default()), &counters, &[]);
     for line in [
         "grit_wrapper_runner_exits_total{reason=\"killed\"} 1",
