@@ -21,14 +21,14 @@ use super::{
     dial_stdio,
     error::CommandError,
     stdout::print,
-    view::{self, Drained},
+    view,
     wait::{self, Goal, Progress, Watch, known_at},
 };
 use crate::{
     daemon::{
         duration,
         listen::{self, Address},
-        status::{self, How, Job, Status},
+        status::{self, Drained, How, Job, Status},
         visible::visible_line,
     },
     supervise::StopOutcome,

@@ -2,25 +2,14 @@
 
 use std::{fmt::Write, time::Duration};
 
-use serde::Serialize;
-
 use crate::{
     daemon::{
         duration,
-        status::{Drain, Exit, How, Job, JobRouter, Status, time_text},
+        status::{Drain, Drained, Exit, How, Job, JobRouter, Status, time_text},
         visible::{visible, visible_line},
     },
     supervise::StopOutcome,
 };
-
-/// The answer to a drain.
-#[derive(Serialize)]
-pub(super) struct Drained {
-    #[serde(flatten)]
-    pub(super) status: Status,
-    pub(super) joined: bool,
-    pub(super) joined_id: Option<String>,
-}
 
 /// The status as text, one fact per line.
 pub(super) fn status(status: &Status) -> String {

@@ -36,6 +36,15 @@ pub struct Status {
     pub reading_log: bool,
 }
 
+/// The answer to a drain.
+#[derive(Debug, Serialize)]
+pub(crate) struct Drained {
+    #[serde(flatten)]
+    pub(crate) status: Status,
+    pub(crate) joined: bool,
+    pub(crate) joined_id: Option<String>,
+}
+
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Exit {
     pub how: How,

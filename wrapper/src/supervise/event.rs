@@ -54,6 +54,15 @@ pub enum Answer {
     Joined(StopId),
 }
 
+impl Answer {
+    pub fn joined_id(&self) -> Option<String> {
+        match self {
+            Self::Done | Self::Already => None,
+            Self::Joined(id) => Some(id.to_string()),
+        }
+    }
+}
+
 /// Why a request was rejected. Nothing has changed.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum Refusal {

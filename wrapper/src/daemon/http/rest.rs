@@ -11,7 +11,7 @@ use axum::{
     },
     response::{IntoResponse, Response},
 };
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use tokio::time::timeout;
 
 use super::context::{ClientAddress, HttpServer, Json, error, json};
@@ -20,7 +20,7 @@ use crate::{
         access::{Requester, Rights},
         control::{ControlError, Kind},
         duration,
-        status::{self, Status},
+        status::{self, Drained},
     },
     supervise::{Answer, Mode, Stop, callback::Callback},
 };
@@ -68,20 +68,11 @@ struct Cancel {
     id: String,
 }
 
-/// The answer to `POST /drain`.
-#[derive(Serialize)]
-struct Drained {
-    #[serde(flatten)]
-    status: Status,
-    joined: bool,
-    joined_id: Option<String>,
-}
-
 pub(super) async fn status(State(server): State<Arc<HttpServer>>) -> Json {
     json(server.control.status().json())
 }
 
-pub(super) async fn jobs(State(server): State<Arc<HttpServer>>) -> Result<Response, Refused> {
+pub(super) async fn jobs(State(server): State<Arc<HttpServer>>) -> Result<Response, ControlError> {
     let list = server.control.jobs().await?;
     let mut response = json(status::json(&list.jobs)).into_response();
     if list.left_out > 0 {
@@ -90,7 +81,7 @@ pub(super) async fn jobs(State(server): State<Arc<HttpServer>>) -> Result<Respon
     Ok(response)
 }
 
-pub(super) async fn drain(State(server): State<Arc<HttpServer>>, post: Post) -> Result<Json, Refused> {
+pub(super) async fn drain(State(server): State<Arc<HttpServer>>, post: Post) -> Result<Json, ControlError> {
     let drain: Drain = post.parse()?;
     let deadline = drain.deadline.as_deref().map(duration::parse_limit).transpose();
     let deadline = deadline.map_err(|why| ControlError::invalid("deadline", why))?;
@@ -107,20 +98,17 @@ pub(super) async fn drain(State(server): State<Arc<HttpServer>>, post: Post) -> 
     Ok(json(status::json(&Drained {
         status: server.control.status(),
         joined: answer != Answer::Done,
-        joined_id: match answer {
-            Answer::Joined(id) => Some(id.to_string()),
-            Answer::Done | Answer::Already => None,
-        },
+        joined_id: answer.joined_id(),
     })))
 }
 
-pub(super) async fn cancel(State(server): State<Arc<HttpServer>>, post: Post) -> Result<Json, Refused> {
+pub(super) async fn cancel(State(server): State<Arc<HttpServer>>, post: Post) -> Result<Json, ControlError> {
     let cancel: Cancel = if post.body.is_empty() { Cancel::default() } else { post.parse()? };
     server.control.cancel(&cancel.id, post.requester).await?;
     Ok(json(server.control.status().json()))
 }
 
-pub(super) async fn start(State(server): State<Arc<HttpServer>>, post: Post) -> Result<Json, Refused> {
+pub(super) async fn start(State(server): State<Arc<HttpServer>>, post: Post) -> Result<Json, ControlError> {
     server.control.start(post.requester).await?;
     Ok(json(server.control.status().json()))
 }
@@ -176,17 +164,9 @@ impl Post {
 }
 
 /// The answer to a rejected request.
-pub(super) struct Refused(ControlError);
-
-impl From<ControlError> for Refused {
-    fn from(error: ControlError) -> Self {
-        Self(error)
-    }
-}
-
-impl IntoResponse for Refused {
+impl IntoResponse for ControlError {
     fn into_response(self) -> Response {
-        let code = match self.0.kind() {
+        let code = match self.kind() {
             Kind::Invalid => StatusCode::BAD_REQUEST,
             Kind::Denied => StatusCode::FORBIDDEN,
             Kind::Precondition => StatusCode::CONFLICT,
@@ -194,6 +174,6 @@ impl IntoResponse for Refused {
             Kind::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
             Kind::Internal => StatusCode::INTERNAL_SERVER_ERROR,
         };
-        error(code, &self.0.to_string())
+        error(code, &self.to_string())
     }
 }

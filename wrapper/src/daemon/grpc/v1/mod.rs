@@ -82,10 +82,7 @@ impl Wrapper for WrapperV1 {
         };
         let answer = self.control.drain(stop, request.job_url, requester).await?;
         let joined = answer != Answer::Done;
-        let joined_id = match answer {
-            Answer::Joined(id) => id.to_string(),
-            Answer::Done | Answer::Already => String::new(),
-        };
+        let joined_id = answer.joined_id().unwrap_or_default();
         Ok(Response::new(DrainResponse { status: Some(self.status()), joined, joined_id }))
     }
 
