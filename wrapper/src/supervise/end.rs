@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use super::process::Exit;
 
-/// How the last child ended, or why there was none.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// How the last child ended, or why there was none. The state file contains it in this form.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum End {
     /// The stop came before the first start.
     NeverStarted,

@@ -6,7 +6,7 @@ use tokio::time::{Instant, sleep};
 use tracing::{info, warn};
 
 use super::{
-    format::{Saved, SavedChild, SavedEnd, SavedStop},
+    format::{Saved, SavedChild, SavedStop},
     times::Times,
 };
 use crate::supervise::log_key as key;
@@ -91,7 +91,7 @@ impl Saved {
                     exit: Exit::Unknown,
                     killed: false,
                 });
-                let end = stop.end.clone().map_or(unseen, SavedEnd::restore);
+                let end = stop.end.clone().unwrap_or(unseen);
                 let mut stop = stop.restore(times);
                 let outcome = StopOutcome::of(stop.mode, &end, false);
                 stop.outcome.get_or_insert(outcome);

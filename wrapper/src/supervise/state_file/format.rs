@@ -11,7 +11,7 @@ use crate::supervise::{
     callback_queue::PendingCallback,
     clock::Clocks,
     end::End,
-    process::{Exit, Identity, Program},
+    process::{Identity, Program},
     state::{PastStop, Phase, State, Supervision},
     stop::{Mode, Stop, StopId, StopOutcome},
 };
@@ -84,15 +84,8 @@ pub(super) struct SavedStop {
     /// When the process group is killed; only after SIGTERM was sent.
     pub(super) kill_at: Option<u64>,
     /// The end of the child, after it.
-    pub(super) end: Option<SavedEnd>,
+    pub(super) end: Option<End>,
     outcome: Option<StopOutcome>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum SavedEnd {
-    NeverStarted,
-    SpawnFailed(String),
-    Exited { pid: u32, exit: Exit, killed: bool },
 }
 
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -190,7 +183,7 @@ impl SavedStop {
             quit_sent_at: quit_sent_at.map(|sent| times::millis(clocks, sent)),
             kill_at,
             end: match state {
-                State::Exited { end, .. } => Some(SavedEnd::new(end)),
+                State::Exited { end, .. } => Some(end.clone()),
                 _ => None,
             },
             outcome: stop.outcome,
@@ -211,7 +204,7 @@ impl SavedStop {
     }
 
     pub(super) fn restore_past(&self, times: &Times) -> Option<PastStop> {
-        Some(PastStop { stop: self.restore(times), end: self.end.clone()?.restore() })
+        Some(PastStop { stop: self.restore(times), end: self.end.clone()? })
     }
 
     pub(super) fn restore(&self, times: &Times) -> Stop {
@@ -229,24 +222,6 @@ impl SavedStop {
             callbacks: restore(&self.callbacks),
             finished_callbacks: restore(&self.finished_callbacks),
             outcome: self.outcome,
-        }
-    }
-}
-
-impl SavedEnd {
-    fn new(end: &End) -> Self {
-        match end {
-            End::NeverStarted => Self::NeverStarted,
-            End::SpawnFailed(why) => Self::SpawnFailed(why.to_string()),
-            End::Exited { pid, exit, killed } => Self::Exited { pid: *pid, exit: *exit, killed: *killed },
-        }
-    }
-
-    pub(super) fn restore(self) -> End {
-        match self {
-            Self::NeverStarted => End::NeverStarted,
-            Self::SpawnFailed(why) => End::SpawnFailed(Arc::from(why)),
-            Self::Exited { pid, exit, killed } => End::Exited { pid, exit, killed },
         }
     }
 }
