@@ -14,6 +14,7 @@ use hyper_util::{
     client::legacy::{Client, connect::HttpConnector},
     rt::TokioExecutor,
 };
+use percent_encoding::percent_decode_str;
 use rustls::{ClientConfig, RootCertStore};
 use thiserror::Error;
 use tokio::{task::spawn_blocking, time::timeout};
@@ -86,26 +87,11 @@ const USER_AGENT_VALUE: HeaderValue =
 /// User information in the URL is sent as basic authorization, as Go's client does for upstream's wrapper.
 fn basic_authorization(uri: &Uri) -> Option<HeaderValue> {
     let (user, _host) = uri.authority()?.as_str().rsplit_once('@')?;
-    let user = percent_decode(user);
+    let user: Vec<u8> = percent_decode_str(user).collect();
     let user = if user.contains(&b':') { user } else { [user, b":".to_vec()].concat() };
     let mut value = HeaderValue::from_str(&format!("Basic {}", BASE64_STANDARD.encode(user))).ok()?;
     value.set_sensitive(true);
     Some(value)
-}
-
-fn percent_decode(text: &str) -> Vec<u8> {
-    let mut decoded = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let [first, tail @ ..] = rest {
-        let escaped = (*first == b'%')
-            .then(|| {
-                tail.get(..2).and_then(|hex| u8::from_str_radix(std::str::from_utf8(hex).ok()?, 16).ok())
-            })
-            .flatten();
-        decoded.push(escaped.unwrap_or(*first));
-        rest = if escaped.is_some() { &tail[2..] } else { tail };
-    }
-    decoded
 }
 
 /// The host's CA certificates are read for each attempt, so that an idle wrapper does not keep them in memory.

@@ -2,7 +2,7 @@
 
 mod client;
 
-use std::{error::Error, panic::AssertUnwindSafe, sync::Arc, time::Duration};
+use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use futures::FutureExt;
 use tokio::{
@@ -69,7 +69,10 @@ async fn send_with_retries(callback: Callback, since: Instant, counters: &Counte
                 );
                 return;
             }
-            Ok(Err(cause)) => (chain(&cause), cause.is_transient()),
+            Ok(Err(cause)) => {
+                let is_transient = cause.is_transient();
+                (format!("{:#}", anyhow::Error::new(cause)), is_transient)
+            }
             Err(_) => {
                 ("the attempt panicked; this is a bug in grit-wrapper, please report it".to_owned(), true)
             }
@@ -95,18 +98,6 @@ async fn send_with_retries(callback: Callback, since: Instant, counters: &Counte
         sleep(pause).await;
         pause = (pause * 2).min(MAX_DELAY);
     }
-}
-
-/// An error and its causes in one line.
-fn chain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(cause) = next {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        next = cause.source();
-    }
-    text
 }
 
 #[cfg(test)]
