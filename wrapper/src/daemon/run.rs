@@ -242,15 +242,15 @@ async fn supervise(settings: &Settings, mut passed: InheritedSockets) -> Result<
 
 /// How the runner is started: it waits until the state file, if there is one, has its identity.
 fn spawner(settings: &Settings, command: CommandLine) -> Spawner {
-    let mut spawner = Spawner::new(command)
-        .with_barrier()
-        .marked(env::var(MARKER_VARIABLE).unwrap_or_default())
-        .without_env(&NOT_INHERITED)
-        .output(Output::of_stderr(env::var("JOURNAL_STREAM").ok().as_deref()));
-    if let Some(address) = &settings.runner_listen_address {
-        spawner = spawner.env("LISTEN_ADDRESS", address);
+    let address = settings.runner_listen_address.iter();
+    Spawner {
+        command,
+        env: address.map(|address| ("LISTEN_ADDRESS", address.clone())).collect(),
+        not_inherited: &NOT_INHERITED,
+        with_barrier: true,
+        outer_marker: Some(env::var(MARKER_VARIABLE).unwrap_or_default()),
+        output: Output::of_stderr(env::var("JOURNAL_STREAM").ok().as_deref()),
     }
-    spawner
 }
 
 /// The variables of systemd for the wrapper itself.

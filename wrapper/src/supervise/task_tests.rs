@@ -111,13 +111,17 @@ async fn stop_forcefully(supervisor: &Handle) -> StopOutcome {
     ended.state.stop().unwrap().outcome.unwrap()
 }
 
+fn marked(script: &str, variable: (&'static str, String)) -> Spawner {
+    Spawner { outer_marker: Some(String::new()), env: vec![variable], ..shell(script) }
+}
+
 #[tokio::test]
 async fn unresponsive_process_does_not_delay_sigkill() {
     // Its job is in another process group, and is found by the marker.
     let script = "trap '' QUIT TERM; setsid sleep 1000 & echo $! > $JOB; while :; do sleep 0.1; done";
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("job");
-    let spawner = shell(script).marked(String::new()).env("JOB", file.to_str().unwrap());
+    let spawner = marked(script, ("JOB", file.to_str().unwrap().to_owned()));
     let (task, supervisor) = Task::new(kill_after(Duration::from_secs(1)), spawner, NoCallbacks);
     let supervision = tokio::spawn(task.run());
     supervisor.boot().await.unwrap();
@@ -138,7 +142,7 @@ async fn runner_that_exits_in_time_is_not_reported_as_killed() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("runner");
     let script = "trap 'exit 0' TERM; sleep 1000 & echo $$ > $RUNNER; wait";
-    let spawner = shell(script).marked(String::new()).env("RUNNER", file.to_str().unwrap());
+    let spawner = marked(script, ("RUNNER", file.to_str().unwrap().to_owned()));
     let (task, supervisor) = Task::new(kill_after(Duration::from_millis(1500)), spawner, NoCallbacks);
     let supervision = tokio::spawn(task.run());
     supervisor.boot().await.unwrap();

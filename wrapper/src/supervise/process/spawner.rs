@@ -28,14 +28,17 @@ use crate::supervise::{
 /// Starts the command line as a child of this process, with its stdout and stderr, and an empty stdin.
 #[derive(Clone, Debug)]
 pub struct Spawner {
-    command: CommandLine,
-    env: Vec<(String, String)>,
+    pub command: CommandLine,
+    /// Variables for the environment of children, who inherit the wrapper's.
+    pub env: Vec<(&'static str, String)>,
     /// Variables of the wrapper that children do not inherit.
-    not_inherited: &'static [&'static str],
-    with_barrier: bool,
-    /// The wrapper's own value of the marker variable, for children with a marker.
-    outer_marker: Option<String>,
-    output: Output,
+    pub not_inherited: &'static [&'static str],
+    /// Children wait for `release` at an [exec barrier](exec_barrier), which is the program of this process.
+    pub with_barrier: bool,
+    /// The wrapper's own value of [`VARIABLE`]. Children get a marker, and a cgroup where the wrapper's cgroup is delegated to it.
+    pub outer_marker: Option<String>,
+    /// Where the output of children goes.
+    pub output: Output,
 }
 
 impl Spawner {
@@ -49,42 +52,6 @@ impl Spawner {
             outer_marker: None,
             output: Output::Elsewhere,
         }
-    }
-
-    /// Children that wait for `release` at an [exec barrier](exec_barrier), which is the program of this process.
-    #[must_use]
-    pub fn with_barrier(mut self) -> Self {
-        self.with_barrier = true;
-        self
-    }
-
-    /// Gives children a marker, and a cgroup where the wrapper's cgroup is delegated to it. `outer` is the wrapper's own value of
-    /// [`VARIABLE`].
-    #[must_use]
-    pub fn marked(mut self, outer: String) -> Self {
-        self.outer_marker = Some(outer);
-        self
-    }
-
-    /// Adds a variable to the environment of children, who inherit the wrapper's.
-    #[must_use]
-    pub fn env(mut self, name: &str, value: &str) -> Self {
-        self.env.push((name.to_owned(), value.to_owned()));
-        self
-    }
-
-    /// Removes variables from the environment of children.
-    #[must_use]
-    pub fn without_env(mut self, names: &'static [&'static str]) -> Self {
-        self.not_inherited = names;
-        self
-    }
-
-    /// Where the output of children goes.
-    #[must_use]
-    pub fn output(mut self, output: Output) -> Self {
-        self.output = output;
-        self
     }
 
     /// Starts a child as the leader of a new process group. It executes the command immediately, or waits for [`Child::release`].
