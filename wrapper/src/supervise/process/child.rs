@@ -276,7 +276,7 @@ impl Child {
     /// An empty group is not an error.
     async fn kill(&self) -> io::Result<()> {
         let killed = if self.pid_was_reused() { Ok(()) } else { self.kill_own_group() };
-        self.leftovers.kill().await;
+        let _found = self.leftovers.kill().await;
         killed
     }
 

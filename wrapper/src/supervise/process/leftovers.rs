@@ -36,14 +36,6 @@ const KILL_INTERVAL: Duration = Duration::from_millis(10);
 /// The processes of one runner, except the runner itself.
 #[derive(Debug)]
 pub(super) struct LeftoverProcesses {
-    search: Search,
-    /// Whether they were killed after the runner exited.
-    were_killed: bool,
-}
-
-/// How they are found.
-#[derive(Clone, Debug)]
-struct Search {
     runner: Identity,
     marker: Option<Marker>,
     cgroup: Option<Cgroup>,
@@ -51,10 +43,12 @@ struct Search {
     adopts: bool,
     /// Processes that belonged to the runner while it was running.
     seen: HashSet<(u32, u64)>,
+    /// Whether they were killed after the runner exited.
+    were_killed: bool,
 }
 
 /// The processes that were found.
-struct Found {
+pub(super) struct Found {
     processes: Vec<Process>,
     /// A process that does not respond may be missing.
     is_complete: bool,
@@ -73,8 +67,7 @@ impl LeftoverProcesses {
         // The first process of a container becomes the parent of all orphans there.
         let adopts =
             rustix::process::child_subreaper().is_ok_and(|set| set.is_some()) && std::process::id() != 1;
-        let search = Search { runner, marker, cgroup, adopts, seen: HashSet::new() };
-        Self { search, were_killed: false }
+        Self { runner, marker, cgroup, adopts, seen: HashSet::new(), were_killed: false }
     }
 
     /// For the runner of the previous wrapper.
@@ -82,16 +75,14 @@ impl LeftoverProcesses {
         let marker = runner.origin.as_ref().map(|origin| origin.marker.clone()).filter(Marker::is_valid);
         let cgroup = marker.as_ref().and_then(Cgroup::find);
         let seen = runner.origin.iter().flat_map(|origin| origin.seen.iter().copied()).collect();
-        let mut earlier = Self::new(runner, marker, cgroup);
-        earlier.search.seen = seen;
-        earlier
+        Self { seen, ..Self::new(runner, marker, cgroup) }
     }
 
     /// Records the runner's current processes, in case no other way finds them later.
     pub(super) async fn remember(&mut self) -> Vec<(u32, u64)> {
-        let found = self.search.find().await.processes;
-        self.search.seen = found.into_iter().map(|process| process.id()).collect();
-        self.search.seen.iter().copied().collect()
+        let found = self.find().await.processes;
+        self.seen = found.into_iter().map(|process| process.id()).collect();
+        self.seen.iter().copied().collect()
     }
 
     /// Whether they were killed after the runner exited: [`LeftoverProcesses::end`] has returned those that are still running.
@@ -99,36 +90,24 @@ impl LeftoverProcesses {
         self.were_killed
     }
 
-    /// Kills all processes found now.
-    pub(super) async fn kill(&self) {
-        let _all = self.search.kill().await;
-    }
-
-    /// Kills them until none is left, for at most [`KILL_LIMIT`]. Returns those that are still running.
-    pub(super) async fn end(&mut self) -> Vec<LeftoverProcess> {
-        self.were_killed = true;
-        self.search.end().await
-    }
-
     /// The processes that are running now.
     pub(super) async fn running(&self) -> Vec<LeftoverProcess> {
-        let found = self.search.find().await;
+        let found = self.find().await;
         if !found.is_complete {
-            self.search.warn_of_incomplete_search();
+            self.warn_of_incomplete_search();
         }
         describe(found.processes).await
     }
 
     /// Removes the cgroup, if it is empty.
     pub(super) fn close(&self) {
-        if let Some(cgroup) = &self.search.cgroup {
+        if let Some(cgroup) = &self.cgroup {
             cgroup.remove();
         }
     }
-}
 
-impl Search {
-    async fn kill(&self) -> Found {
+    /// Kills all processes found now.
+    pub(super) async fn kill(&self) -> Found {
         if let Some(cgroup) = &self.cgroup
             && let Err(error) = cgroup.kill()
             && error.kind() != io::ErrorKind::NotFound
@@ -143,7 +122,9 @@ impl Search {
         found
     }
 
-    async fn end(&self) -> Vec<LeftoverProcess> {
+    /// Kills them until none is left, for at most [`KILL_LIMIT`]. Returns those that are still running.
+    pub(super) async fn end(&mut self) -> Vec<LeftoverProcess> {
+        self.were_killed = true;
         let begin = Instant::now();
         let mut killed = HashSet::new();
         let mut was_empty = false;
