@@ -42,16 +42,16 @@ use std::sync::Arc;
 /// The provider `grit`.
 pub fn registry() -> Registry {
     let shared = Arc::<process::Shared>::default();
-    Registry::new("registry.terraform.io/runner-tools/grit", provider::Grit::new(shared.clone()))
-        .resource("grit_runner_drain", resources::RunnerDrain::new(shared.clone()))
-        .resource("grit_runner_health", resources::RunnerHealth::new(shared.clone()))
-        .resource("grit_runner_shutdown", resources::RunnerShutdown::new(shared.clone()))
+    Registry::new("registry.terraform.io/runner-tools/grit", provider::Grit { shared: shared.clone() })
+        .resource("grit_runner_drain", resources::RunnerDrain { shared: shared.clone() })
+        .resource("grit_runner_health", resources::RunnerHealth { shared: shared.clone() })
+        .resource("grit_runner_shutdown", resources::RunnerShutdown { shared: shared.clone() })
         .data_source("grit_deployment", data_sources::Deployment)
-        .data_source("grit_runner_status", data_sources::RunnerStatus::new(shared.clone()))
+        .data_source("grit_runner_status", data_sources::RunnerStatus { shared: shared.clone() })
         .function("managers_from_grit", functions::ManagersFromGrit)
         .function("parse_address", functions::ParseAddress)
         .function("validate_managers", functions::ValidateManagers)
-        .action("grit_cancel_drain", actions::CancelDrain::new(shared.clone()))
-        .action("grit_drain", actions::Drain::new(shared.clone()))
-        .action("grit_start", actions::Start::new(shared))
+        .action("grit_cancel_drain", actions::CancelDrain { shared: shared.clone() })
+        .action("grit_drain", actions::Drain { shared: shared.clone() })
+        .action("grit_start", actions::Start { shared })
 }

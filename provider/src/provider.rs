@@ -17,13 +17,7 @@ use crate::{
 
 #[derive(Debug)]
 pub struct Grit {
-    shared: Arc<Shared>,
-}
-
-impl Grit {
-    pub fn new(shared: Arc<Shared>) -> Self {
-        Self { shared }
-    }
+    pub shared: Arc<Shared>,
 }
 
 #[async_trait]

@@ -40,17 +40,17 @@ fn function(name: &str, function: &impl Function) -> (String, Subject) {
 /// The pages with generated parts.
 fn all() -> Vec<(String, Subject)> {
     let shared = Arc::<Shared>::default();
-    let provider = Grit::new(shared.clone()).schema(&mut Diagnostics::default()).unwrap();
+    let provider = Grit { shared: shared.clone() }.schema(&mut Diagnostics::default()).unwrap();
     vec![
         ("docs/index.md".to_owned(), Subject::Provider(provider)),
-        resource("runner_drain", &RunnerDrain::new(shared.clone())),
-        resource("runner_health", &RunnerHealth::new(shared.clone())),
-        resource("runner_shutdown", &RunnerShutdown::new(shared.clone())),
+        resource("runner_drain", &RunnerDrain { shared: shared.clone() }),
+        resource("runner_health", &RunnerHealth { shared: shared.clone() }),
+        resource("runner_shutdown", &RunnerShutdown { shared: shared.clone() }),
         data_source("deployment", &Deployment),
-        data_source("runner_status", &RunnerStatus::new(shared.clone())),
-        action("drain", &Drain::new(shared.clone())),
-        action("start", &Start::new(shared.clone())),
-        action("cancel_drain", &CancelDrain::new(shared)),
+        data_source("runner_status", &RunnerStatus { shared: shared.clone() }),
+        action("drain", &Drain { shared: shared.clone() }),
+        action("start", &Start { shared: shared.clone() }),
+        action("cancel_drain", &CancelDrain { shared }),
         function("managers_from_grit", &ManagersFromGrit),
         function("parse_address", &ParseAddress),
         function("validate_managers", &ValidateManagers),

@@ -33,7 +33,7 @@ const TIMEOUT: Duration = Duration::from_secs(120);
 
 #[derive(Debug)]
 pub struct CancelDrain {
-    shared: Arc<Shared>,
+    pub shared: Arc<Shared>,
 }
 
 /// The block `config`.
@@ -43,12 +43,6 @@ pub struct CancelConfig {
     drain_id: Value<String>,
     retry: Value<RetryArgs>,
     timeouts: Value<InvokeTimeout>,
-}
-
-impl CancelDrain {
-    pub fn new(shared: Arc<Shared>) -> Self {
-        Self { shared }
-    }
 }
 
 #[async_trait]

@@ -33,7 +33,7 @@ use crate::{
 
 #[derive(Debug)]
 pub struct Drain {
-    shared: Arc<Shared>,
+    pub shared: Arc<Shared>,
 }
 
 /// The block `config`.
@@ -56,10 +56,6 @@ enum Failure {
 }
 
 impl Drain {
-    pub fn new(shared: Arc<Shared>) -> Self {
-        Self { shared }
-    }
-
     async fn drain(
         &self,
         key: &str,

@@ -31,7 +31,7 @@ const TIMEOUT: Duration = Duration::from_secs(600);
 
 #[derive(Debug)]
 pub struct Start {
-    shared: Arc<Shared>,
+    pub shared: Arc<Shared>,
 }
 
 /// The block `config`.
@@ -66,12 +66,6 @@ impl WantedLevel {
             Self::Auto => None,
             Self::Level(level) => Some(level),
         }
-    }
-}
-
-impl Start {
-    pub fn new(shared: Arc<Shared>) -> Self {
-        Self { shared }
     }
 }
 

@@ -29,13 +29,7 @@ const ERROR_GRACE: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 pub struct RunnerStatus {
-    shared: Arc<Shared>,
-}
-
-impl RunnerStatus {
-    pub fn new(shared: Arc<Shared>) -> Self {
-        Self { shared }
-    }
+    pub shared: Arc<Shared>,
 }
 
 #[async_trait]

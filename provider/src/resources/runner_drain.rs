@@ -41,14 +41,10 @@ use state::{ADOPTED, DrainState};
 
 #[derive(Debug)]
 pub struct RunnerDrain {
-    shared: Arc<Shared>,
+    pub shared: Arc<Shared>,
 }
 
 impl RunnerDrain {
-    pub fn new(shared: Arc<Shared>) -> Self {
-        Self { shared }
-    }
-
     /// The identity of the runner manager that a connection reaches.
     fn manager_of(&self, drain: &DrainState) -> Option<String> {
         drain.manager_identity(self.shared.selectors())

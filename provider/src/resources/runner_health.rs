@@ -37,7 +37,7 @@ use state::{
 
 #[derive(Debug)]
 pub struct RunnerHealth {
-    shared: Arc<Shared>,
+    pub shared: Arc<Shared>,
 }
 
 type Outcome = Result<Healthy, WaitFailure>;
@@ -48,10 +48,6 @@ enum WaitFailure {
 }
 
 impl RunnerHealth {
-    pub fn new(shared: Arc<Shared>) -> Self {
-        Self { shared }
-    }
-
     /// Rejects a plan that creates two drain resources for one instance.
     ///
     /// The plan of a drain resource can only warn, because it may belong to an apply. This resource is planned after the drain resources,

@@ -31,14 +31,10 @@ use state::{INCOMPLETE, ShutdownState};
 
 #[derive(Debug)]
 pub struct RunnerShutdown {
-    shared: Arc<Shared>,
+    pub shared: Arc<Shared>,
 }
 
 impl RunnerShutdown {
-    pub fn new(shared: Arc<Shared>) -> Self {
-        Self { shared }
-    }
-
     /// Refuses managers that the same configuration keeps.
     fn refuse_kept(&self, planned: &ShutdownState, diags: &mut Diagnostics) -> Option<()> {
         for (key, manager) in planned.known_managers() {

@@ -91,7 +91,7 @@ mod tests {
 
     async fn call(name: &str, arguments: &[&str]) -> Result<String, pb::FunctionError> {
         let registry =
-            Registry::new("registry.terraform.io/a/b", Grit::new(std::sync::Arc::<Shared>::default()));
+            Registry::new("registry.terraform.io/a/b", Grit { shared: std::sync::Arc::<Shared>::default() });
         let service = Service::new(registry.function("echo", Echo));
         let encoded = |text: &&str| wire::message(rmp_serde::to_vec_named(text).unwrap());
         let arguments = arguments.iter().map(encoded).collect();
