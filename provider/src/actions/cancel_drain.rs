@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use serde::Deserialize;
 use tokio::time::Instant;
 
-use super::{managers_attribute, progress::Board, report_failures, timeout};
+use super::{managers_attribute, progress::Board, report, timeout};
 use crate::{
     call::call,
     config::{
@@ -94,8 +94,8 @@ impl Action for CancelDrain {
                     Cancelled::NotDraining => "no drain is in progress",
                 },
             );
-            Ok::<_, Explained>(())
+            Ok::<_, Explained>(Vec::new())
         });
-        report_failures(board.during(cancels).await, diags)
+        report(board.during(cancels).await, diags)
     }
 }

@@ -6,25 +6,25 @@ use async_trait::async_trait;
 use serde::Deserialize;
 use tokio::time::Instant;
 
-use super::{managers_attribute, progress::Board, timeout};
+use super::{managers_attribute, progress::Board, report, timeout};
 use crate::{
     call::call,
     config::{
         drain::{CallbackArgs, DRAIN_ATTEMPTS, DRAIN_TIMEOUT, DrainOptions, WAIT, option_attributes},
         enum_attribute::EnumAttribute as _,
-        manager::{self, InvalidManager, RunnerManagerArgs, RunnerManagers},
+        manager::{self, RunnerManagerArgs, RunnerManagers},
         provider_block::Configured,
         retry::RetryArgs,
         timeouts::InvokeTimeout,
     },
     duration::human,
-    explain::{action, health},
+    explain::{Explained, action, health},
     fleet::{
-        self, WithoutPeers,
-        drain::{DrainPolicy, Drained, Ended, Mode, NotDrained, StartedBy},
+        self,
+        drain::{DrainPolicy, Drained, Ended, Mode, NotDrained, Requested, StartedBy},
     },
     process::Shared,
-    resources::{configured, unique_suffix},
+    resources::{configured, draining::Draining, unique_suffix},
     schema::{
         Action, Diagnostics, DiagnosticsExt, Progress, Schema, Value, attribute_map, boolean, object,
         object_schema, text,
@@ -49,37 +49,33 @@ pub struct DrainConfig {
     timeouts: Value<InvokeTimeout>,
 }
 
-/// How the drain of one runner manager ended.
-enum Failure {
-    Invalid(InvalidManager),
-    NotDrained(NotDrained),
-}
-
 impl Drain {
+    /// Returns warnings about the end of the drain.
     async fn drain(
         &self,
         key: &str,
         manager: &RunnerManagerArgs,
         known: &Configured,
-        policy: &DrainPolicy,
+        (policy, options): (&DrainPolicy, DrainOptions<'_>),
         board: &Board<'_>,
-    ) -> Result<Drained, Failure> {
-        let stop = call().stop;
-        let client = manager.client(key, known).map_err(Failure::Invalid)?;
-        // Until the end of the run it is not a healthy peer of a drain resource.
-        let mut in_progress = self.shared.drains.begin(&client.identity());
-        let outcome = fleet::drain::run(key, &board.watch(key, client), policy, &WithoutPeers, &stop).await;
-        if outcome.as_ref().map_or_else(NotDrained::may_be_requested, |_| true) {
-            in_progress.keep_counted();
-        }
-        match &outcome {
-            Ok(Drained::Ended(ended)) => board.finished(key, &end(ended)),
-            Ok(Drained::InProgress(_)) => {
-                board.finished(key, "the shutdown is in progress, and this action does not wait for its end");
+    ) -> Result<Vec<Explained>, Explained> {
+        let client = manager.client(key, known).map_err(|problem| health::invalid_manager(key, &problem))?;
+        let draining = Draining { shared: &self.shared, known, name: key, client: &client, options };
+        match draining.run(&board.watch(key, client.clone()), policy, &call().stop).await {
+            Ok(Drained::Ended(ended)) => {
+                board.finished(key, &end(&ended));
+                Ok(action::drained(key, &ended, policy))
             }
-            Ok(Drained::AssumedTerminated { .. }) | Err(_) => {}
+            Ok(Drained::InProgress(started)) => {
+                board.finished(key, "the shutdown is in progress, and this action does not wait for its end");
+                Ok(started.no_callback.iter().map(|why| action::no_callback(key, why)).collect())
+            }
+            Ok(Drained::AssumedTerminated { attempts, waited, error }) => {
+                let failure = NotDrained::Connect { attempts, waited, requested: Requested::No, error };
+                Err(action::not_drained(key, &failure))
+            }
+            Err(failure) => Err(action::not_drained(key, &failure)),
         }
-        outcome.map_err(Failure::NotDrained)
     }
 }
 
@@ -155,40 +151,11 @@ impl Action for Drain {
         let start = Instant::now();
         let known = &*configured(&self.shared, diags)?;
         let managers = manager::known(&config.runner_managers);
-        let policy = &config.policy(known, start);
+        let (config, policy) = (&config, &config.policy(known, start));
         let board = &Board::new(progress, start, managers.keys());
         let drains = fleet::for_each(managers, |key, manager| async move {
-            self.drain(&key, &manager, known, policy, board).await
+            self.drain(&key, &manager, known, (policy, config.options()), board).await
         });
-        for (key, outcome) in board.during(drains).await {
-            match outcome {
-                Ok(Drained::Ended(ended)) => {
-                    for warning in action::drained(&key, &ended, policy) {
-                        warning.warning(manager::at(&key), diags);
-                    }
-                }
-                Ok(Drained::InProgress(started)) => {
-                    if let Some(why) = &started.no_callback {
-                        action::no_callback(&key, why).warning(manager::at(&key), diags);
-                    }
-                }
-                Ok(Drained::AssumedTerminated { attempts, waited, error }) => {
-                    let failure = NotDrained::Connect {
-                        attempts,
-                        waited,
-                        requested: fleet::drain::Requested::No,
-                        error,
-                    };
-                    action::not_drained(&key, &failure).error(manager::at(&key), diags);
-                }
-                Err(Failure::NotDrained(failure)) => {
-                    action::not_drained(&key, &failure).error(manager::at(&key), diags);
-                }
-                Err(Failure::Invalid(problem)) => {
-                    health::invalid_manager(&key, &problem).error(manager::at(&key), diags);
-                }
-            }
-        }
-        (!diags.has_errors()).then_some(())
+        report(board.during(drains).await, diags)
     }
 }

@@ -35,11 +35,14 @@ fn timeout(timeouts: &Value<InvokeTimeout>, default: Duration) -> Duration {
     timeouts.as_ref_option().map_or(default, |timeouts| duration_or(&timeouts.invoke, default))
 }
 
-/// Adds one error for each runner manager that failed.
-fn report_failures(outcomes: Outcomes<Result<(), Explained>>, diags: &mut Diagnostics) -> Option<()> {
+/// Adds the warnings about each runner manager, or the error if it failed.
+fn report(outcomes: Outcomes<Result<Vec<Explained>, Explained>>, diags: &mut Diagnostics) -> Option<()> {
     for (key, outcome) in outcomes {
-        if let Err(explained) = outcome {
-            explained.error(manager::at(&key), diags);
+        match outcome {
+            Ok(warnings) => {
+                warnings.into_iter().for_each(|warning| warning.warning(manager::at(&key), diags));
+            }
+            Err(explained) => explained.error(manager::at(&key), diags),
         }
     }
     (!diags.has_errors()).then_some(())

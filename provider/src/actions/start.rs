@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use serde::Deserialize;
 use tokio::time::Instant;
 
-use super::{managers_attribute, progress::Board, report_failures, timeout};
+use super::{managers_attribute, progress::Board, report, timeout};
 use crate::{
     call::call,
     client::Level,
@@ -117,8 +117,8 @@ impl Action for Start {
             let outcome = fleet::health::wait(&key, &board.watch(&key, client), policy, stop).await;
             let healthy = outcome.map_err(|failure| action::not_started(&key, &failure))?;
             board.finished(&key, &format!("the runner is healthy after {}", human(healthy.waited)));
-            Ok::<_, Explained>(())
+            Ok::<_, Explained>(Vec::new())
         });
-        report_failures(board.during(starts).await, diags)
+        report(board.during(starts).await, diags)
     }
 }

@@ -1,4 +1,4 @@
-//! The drain of one runner manager, as `grit_runner_drain` and `grit_runner_shutdown` do it: the check of the peers, the shutdown, the
+//! The drain of one runner manager, as `grit_runner_drain`, `grit_runner_shutdown` and `grit_drain` do it: the check of the peers, the shutdown, the
 //! wait, and the warnings about the end of the runner.
 
 use std::{
@@ -9,7 +9,7 @@ use std::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    client::WrapperClient,
+    client::{Wrapper, WrapperClient},
     config::{drain::DrainOptions, provider_block::Configured},
     duration::human,
     explain::drain::{self, Subject},
@@ -23,18 +23,25 @@ use crate::{
 };
 
 /// One runner manager to drain.
-pub(super) struct Draining<'a> {
-    pub(super) shared: &'a Shared,
-    pub(super) known: &'a Configured,
+pub(crate) struct Draining<'a> {
+    pub(crate) shared: &'a Shared,
+    pub(crate) known: &'a Configured,
     /// The name for messages.
-    pub(super) name: &'a str,
-    pub(super) client: &'a WrapperClient,
-    pub(super) options: DrainOptions<'a>,
+    pub(crate) name: &'a str,
+    pub(crate) client: &'a WrapperClient,
+    pub(crate) options: DrainOptions<'a>,
 }
 
 impl Draining<'_> {
     /// Runs the drain. A manager whose shutdown was requested does not count as a healthy peer until the end of the run.
-    pub(super) async fn run(self, policy: &DrainPolicy, stop: &CancellationToken) -> Outcome {
+    ///
+    /// `wrapper`: the client, or one that reports what it reads.
+    pub(crate) async fn run(
+        self,
+        wrapper: &impl Wrapper,
+        policy: &DrainPolicy,
+        stop: &CancellationToken,
+    ) -> Outcome {
         let Self { shared, known, name, client, options } = self;
         let drains = &shared.drains;
         let (outcome, in_progress) = match options.guard {
@@ -52,12 +59,12 @@ impl Draining<'_> {
                     retry: known.retry(options.retry.as_ref_option(), None),
                     under_way: Mutex::default(),
                 };
-                let outcome = fleet::drain::run(name, client, policy, &peer_check, stop).await;
+                let outcome = fleet::drain::run(name, wrapper, policy, &peer_check, stop).await;
                 (outcome, peer_check.under_way.into_inner().unwrap_or_else(PoisonError::into_inner))
             }
             Value::Null | Value::Unknown => {
                 let in_progress = drains.begin(&client.identity());
-                let outcome = fleet::drain::run(name, client, policy, &WithoutPeers, stop).await;
+                let outcome = fleet::drain::run(name, wrapper, policy, &WithoutPeers, stop).await;
                 (outcome, Some(in_progress))
             }
         };

@@ -1,6 +1,6 @@
 //! The managed resources.
 
-mod draining;
+pub(crate) mod draining;
 mod runner_drain;
 mod runner_health;
 mod runner_shutdown;

@@ -35,7 +35,7 @@ impl RunnerDrain {
         let id = prior.identifiers().next().unwrap_or_default();
         let draining =
             Draining { shared: &self.shared, known, name: &name, client, options: prior.options() };
-        match draining.run(&policy, &call().stop).await {
+        match draining.run(client, &policy, &call().stop).await {
             Ok(Drained::Ended(ended)) => {
                 report_end(diags, &name, &AttributePath::root(), Subject::Drain, &policy, &ended);
             }

@@ -119,7 +119,7 @@ impl RunnerShutdown {
                     Ok(client) => {
                         let draining =
                             Draining { shared: &self.shared, known, name: &key, client: &client, options };
-                        draining.run(&open.policy, &stop).await.map_err(Failure::NotDrained)
+                        draining.run(&client, &open.policy, &stop).await.map_err(Failure::NotDrained)
                     }
                     Err(invalid) => Err(Failure::Invalid(invalid)),
                 };
