@@ -346,12 +346,6 @@ pub struct InvalidOption {
 pub struct Observations {
     /// The first received bytes, 512 at most.
     pub received: Vec<u8>,
-    /// The reason in the server's disconnect message, or the error that ended the session.
-    pub disconnect: Option<String>,
-    /// The banner that the server shows before authentication.
-    pub banner: Option<String>,
-    /// The host key: type and fingerprint.
-    pub host_key: Option<String>,
     /// The last lines that a command wrote to its standard error.
     pub stderr: Option<String>,
     /// The server, a jump host, showed that nothing responds at the address to which it was to connect.
@@ -363,9 +357,6 @@ impl fmt::Debug for Observations {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Observations")
             .field("received", &format_args!("{}", self.received.escape_ascii()))
-            .field("disconnect", &self.disconnect)
-            .field("banner", &self.banner)
-            .field("host_key", &self.host_key)
             .field("stderr", &self.stderr)
             .field("target_absent", &self.target_absent)
             .finish()

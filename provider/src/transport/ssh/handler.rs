@@ -20,9 +20,9 @@ use super::{
 };
 use crate::transport::{
     address::HostPort,
-    error::{Cause, HostKeyRefusal, Observations},
+    error::{Cause, HostKeyRefusal},
     limits::Limits,
-    trust::{HostKey, HostTrust},
+    trust::HostTrust,
 };
 
 /// The time in which the handler reports an event after the failure of the call that it belongs to.
@@ -42,8 +42,6 @@ pub(super) struct Observed {
 
 #[derive(Debug, Default)]
 struct Seen {
-    host_key: Option<HostKey>,
-    banner: Option<String>,
     refusals: VecDeque<String>,
     /// The number of refusals whose text does not say that the target is absent.
     other_refusals: u64,
@@ -88,17 +86,6 @@ impl Observed {
     /// The number of refused channels so far whose text does not say that nothing responds at the target.
     pub(super) fn other_refusals(&self) -> u64 {
         self.seen().other_refusals
-    }
-
-    pub(super) fn add_to(&self, evidence: &mut Observations) {
-        let seen = self.seen();
-        evidence.banner.clone_from(&seen.banner);
-        evidence.host_key =
-            seen.host_key.as_ref().map(|key| format!("{} {}", key.key_type, key.fingerprint()));
-        evidence.disconnect = seen.end.as_ref().map(|end| match end {
-            End::Disconnected(message) => message.clone(),
-            End::Failed(error) => error.to_string(),
-        });
     }
 
     fn seen(&self) -> MutexGuard<'_, Seen> {
@@ -151,18 +138,12 @@ impl client::Handler for Handler {
 
     async fn check_server_key(&mut self, shown: &PublicKeyOrCertificate) -> Result<bool, HandlerError> {
         let key = host_certificate::host_key(&shown.public_key())?;
-        self.observed.seen().host_key = Some(key.clone());
         let judged = match shown.certificate() {
             Some(shown) => host_certificate::judge(shown, &key, &self.trust, &self.host),
             None => self.trust.judge(&key),
         };
         judged.map_err(HandlerError::HostKey)?;
         Ok(true)
-    }
-
-    async fn auth_banner(&mut self, banner: &str, _: &mut client::Session) -> Result<(), HandlerError> {
-        self.observed.seen().banner = Some(banner.to_owned());
-        Ok(())
     }
 
     async fn channel_open_failure(

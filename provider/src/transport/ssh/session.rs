@@ -287,7 +287,6 @@ impl Session {
     async fn failure(&self, phase: Phase, cause: Cause) -> TransportError {
         let mut error = TransportError::at(phase, self.route.clone(), cause);
         error.evidence.received = self.transcript.first();
-        self.observed.add_to(&mut error.evidence);
         match &self.parent {
             Some(parent) => parent.enrich(error).await,
             None => error,
