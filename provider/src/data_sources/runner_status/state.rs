@@ -69,43 +69,33 @@ impl ManagerStatus {
         let detail = snapshot.detail.as_deref();
         let text = |text: &str| Value::Value(text.to_owned());
         let level = |level: Option<Level>| optional_value(level.map(|level| level.to_string()));
-        let Observed {
-            version,
-            pid,
-            started_at,
-            jobs,
-            jobs_succeeded,
-            verified,
-            job_router,
-            worker_groups,
-            wrapper,
-        } = Observed::of(snapshot);
+        let seen = Observed::of(snapshot);
         Self {
             reachable: Value::Value(true),
             state: Value::Value(snapshot.report.status.to_string()),
             level: level(detail.map(|detail| detail.level)),
             level_max: level(detail.and_then(|detail| detail.level_max)),
             reasons: optional_value(detail.map(|detail| detail.reasons.clone())),
-            version,
-            pid,
-            started_at,
-            jobs,
+            version: seen.version,
+            pid: seen.pid,
+            started_at: seen.started_at,
+            jobs: seen.jobs,
             oldest_job_seconds: optional_value(
                 detail
                     .and_then(|detail| detail.oldest_job.as_ref())
                     .and_then(|(age, _)| age.as_secs().try_into().ok()),
             ),
-            jobs_succeeded,
+            jobs_succeeded: seen.jobs_succeeded,
             jobs_failed: count(detail.and_then(|detail| detail.evidence.jobs_failed)),
-            verified,
-            job_router,
-            worker_groups,
+            verified: seen.verified,
+            job_router: seen.job_router,
+            worker_groups: seen.worker_groups,
             drain: optional_value(detail.and_then(|detail| detail.drain.as_ref()).map(|drain| DrainStatus {
                 id: text(&drain.id),
                 mode: text(if drain.forceful { "forceful" } else { "graceful" }),
                 reason: text(&drain.reason),
             })),
-            wrapper,
+            wrapper: seen.wrapper,
             failure_reason: optional_value(
                 Some(snapshot.report.failure_reason.clone()).filter(|reason| !reason.is_empty()),
             ),

@@ -109,29 +109,19 @@ impl Evidence {
     pub(super) fn new(snapshot: &Snapshot, level_cap: Level, now: OffsetDateTime) -> Self {
         let detail = snapshot.detail.as_deref();
         let level = detail.map_or(Level::Process, |detail| detail.level.min(level_cap));
-        let Observed {
-            version,
-            pid,
-            started_at,
-            jobs,
-            jobs_succeeded,
-            verified,
-            job_router,
-            worker_groups,
-            wrapper,
-        } = Observed::of(snapshot);
+        let seen = Observed::of(snapshot);
         Self {
             state: Value::Value(snapshot.report.status.to_string()),
             level: Value::Value(level.to_string()),
-            version,
-            pid,
-            started_at,
-            jobs,
-            jobs_succeeded,
-            verified,
-            job_router,
-            worker_groups,
-            wrapper,
+            version: seen.version,
+            pid: seen.pid,
+            started_at: seen.started_at,
+            jobs: seen.jobs,
+            jobs_succeeded: seen.jobs_succeeded,
+            verified: seen.verified,
+            job_router: seen.job_router,
+            worker_groups: seen.worker_groups,
+            wrapper: seen.wrapper,
             verified_at: optional_value(rfc3339(now)),
             problem: Value::Null,
         }

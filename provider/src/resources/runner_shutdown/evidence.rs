@@ -13,7 +13,7 @@ const STOPPED: &str = "stopped";
 const ASSUMED_TERMINATED: &str = "assumed_terminated";
 
 /// What was recorded of one manager.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Evidence {
     pub(super) state: Value<String>,
     pub(super) exit: Value<String>,
@@ -38,14 +38,7 @@ impl Evidence {
 
     /// The user confirmed that the host is gone.
     pub(super) fn assumed() -> Self {
-        Self {
-            state: Value::Value(ASSUMED_TERMINATED.to_owned()),
-            exit: Value::Null,
-            outcome: Value::Null,
-            drain_id: Value::Null,
-            wrapper: Value::Null,
-            verified_at: Value::Null,
-        }
+        Self { state: Value::Value(ASSUMED_TERMINATED.to_owned()), ..Self::default() }
     }
 
     fn of(state: &str, snapshot: &Snapshot) -> Self {
