@@ -18,9 +18,9 @@ pub(super) struct Catalog {
     pub(super) provider: Box<dyn ErasedProvider>,
     pub(super) provider_schema: pb::Schema,
     pub(super) resources: Types<ResourceEntry>,
-    pub(super) data_sources: Types<DataSourceEntry>,
-    pub(super) functions: Types<FunctionEntry>,
-    pub(super) actions: Types<ActionEntry>,
+    pub(super) data_sources: Types<Entry<dyn ErasedDataSource>>,
+    pub(super) functions: Types<Entry<dyn ErasedFunction, pb::Function>>,
+    pub(super) actions: Types<Entry<dyn ErasedAction>>,
     /// Errors in the schemas, returned with them.
     pub(super) complaints: Vec<pb::Diagnostic>,
 }
@@ -33,19 +33,10 @@ pub(super) struct ResourceEntry {
     pub(super) identity: Option<Identity>,
 }
 
-pub(super) struct DataSourceEntry {
-    pub(super) source: Box<dyn ErasedDataSource>,
-    pub(super) message: pb::Schema,
-}
-
-pub(super) struct FunctionEntry {
-    pub(super) function: Box<dyn ErasedFunction>,
-    pub(super) message: pb::Function,
-}
-
-pub(super) struct ActionEntry {
-    pub(super) action: Box<dyn ErasedAction>,
-    pub(super) message: pb::Schema,
+/// A data source, function or action, and its schema.
+pub(super) struct Entry<T: ?Sized, M = pb::Schema> {
+    pub(super) item: Box<T>,
+    pub(super) message: M,
 }
 
 /// All types of one kind, by name.
@@ -71,6 +62,11 @@ impl<E> Types<E> {
     pub(super) fn iter(&self) -> impl Iterator<Item = (String, &E)> {
         self.entries.iter().map(|(name, entry)| ((*name).to_owned(), entry))
     }
+
+    /// Makes a message for each type.
+    pub(super) fn map<T, C: FromIterator<T>>(&self, make: impl Fn(String, &E) -> T) -> C {
+        self.iter().map(|(name, entry)| make(name, entry)).collect()
+    }
 }
 
 impl Catalog {
@@ -85,19 +81,19 @@ impl Catalog {
             .into_iter()
             .filter_map(|(name, resource)| Some((name, ResourceEntry::new(name, resource, &mut diags)?)));
         let resources = Types::new("resource", resources);
-        let data_sources = registry.data_sources.into_iter().filter_map(|(name, source)| {
-            let schema = or_bug(source.schema(&mut diags), name, &mut diags)?;
-            Some((name, DataSourceEntry { source, message: wire::schema(&schema) }))
+        let data_sources = registry.data_sources.into_iter().filter_map(|(name, item)| {
+            let schema = or_bug(item.schema(&mut diags), name, &mut diags)?;
+            Some((name, Entry { item, message: wire::schema(&schema) }))
         });
         let data_sources = Types::new("data source", data_sources);
-        let functions = registry.functions.into_iter().map(|(name, function)| {
-            let message = wire::function(&function.schema());
-            (name, FunctionEntry { function, message })
+        let functions = registry.functions.into_iter().map(|(name, item)| {
+            let message = wire::function(&item.schema());
+            (name, Entry { item, message })
         });
         let functions = Types::new("function", functions);
-        let actions = registry.actions.into_iter().filter_map(|(name, action)| {
-            let schema = or_bug(action.schema(&mut diags), name, &mut diags)?;
-            Some((name, ActionEntry { action, message: wire::schema(&schema) }))
+        let actions = registry.actions.into_iter().filter_map(|(name, item)| {
+            let schema = or_bug(item.schema(&mut diags), name, &mut diags)?;
+            Some((name, Entry { item, message: wire::schema(&schema) }))
         });
         let actions = Types::new("action", actions);
         Self {

@@ -7,9 +7,8 @@ use crate::{call::Operation, schema::FunctionError, wire};
 
 impl Service {
     pub(super) fn functions(&self) -> pb::get_functions::Response {
-        let functions = self.0.catalog.functions.iter();
         pb::get_functions::Response {
-            functions: functions.map(|(name, entry)| (name, entry.message.clone())).collect(),
+            functions: self.0.catalog.functions.map(|name, entry| (name, entry.message.clone())),
             diagnostics: Vec::new(),
         }
     }
@@ -29,7 +28,7 @@ impl Service {
                         .into_iter()
                         .map(|argument| Raw::from_message(Some(argument), "an argument", diags))
                         .collect();
-                    Some(entry.function.call(&arguments?))
+                    Some(entry.item.call(&arguments?))
                 })
             })
             .await;

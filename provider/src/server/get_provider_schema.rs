@@ -9,22 +9,12 @@ impl Service {
         let catalog = &self.0.catalog;
         pb::get_provider_schema::Response {
             provider: Some(catalog.provider_schema.clone()),
-            resource_schemas: catalog
-                .resources
-                .iter()
-                .map(|(name, entry)| (name, entry.message.clone()))
-                .collect(),
-            data_source_schemas: catalog
-                .data_sources
-                .iter()
-                .map(|(name, entry)| (name, entry.message.clone()))
-                .collect(),
+            resource_schemas: catalog.resources.map(|name, entry| (name, entry.message.clone())),
+            data_source_schemas: catalog.data_sources.map(|name, entry| (name, entry.message.clone())),
             functions: self.functions().functions,
             action_schemas: catalog
                 .actions
-                .iter()
-                .map(|(name, entry)| (name, pb::ActionSchema { schema: Some(entry.message.clone()) }))
-                .collect(),
+                .map(|name, entry| (name, pb::ActionSchema { schema: Some(entry.message.clone()) })),
             server_capabilities: Some(capabilities()),
             diagnostics: catalog.complaints.clone(),
             ..Default::default()
@@ -35,18 +25,10 @@ impl Service {
         use pb::get_metadata::{ActionMetadata, DataSourceMetadata, FunctionMetadata, ResourceMetadata};
         let catalog = &self.0.catalog;
         pb::get_metadata::Response {
-            resources: catalog
-                .resources
-                .iter()
-                .map(|(type_name, _)| ResourceMetadata { type_name })
-                .collect(),
-            data_sources: catalog
-                .data_sources
-                .iter()
-                .map(|(type_name, _)| DataSourceMetadata { type_name })
-                .collect(),
-            functions: catalog.functions.iter().map(|(name, _)| FunctionMetadata { name }).collect(),
-            actions: catalog.actions.iter().map(|(type_name, _)| ActionMetadata { type_name }).collect(),
+            resources: catalog.resources.map(|type_name, _| ResourceMetadata { type_name }),
+            data_sources: catalog.data_sources.map(|type_name, _| DataSourceMetadata { type_name }),
+            functions: catalog.functions.map(|name, _| FunctionMetadata { name }),
+            actions: catalog.actions.map(|type_name, _| ActionMetadata { type_name }),
             server_capabilities: Some(capabilities()),
             diagnostics: catalog.complaints.clone(),
             ..Default::default()

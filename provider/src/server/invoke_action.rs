@@ -46,7 +46,7 @@ impl Service {
                         let _ = events.send(Ok(wire::progress(line)));
                     };
                     let progress = Progress::new(send, call().stop);
-                    entry.action.invoke(diags, &config, &progress).await
+                    entry.item.invoke(diags, &config, &progress).await
                 })
             })
             .await;

@@ -73,6 +73,11 @@ impl Service {
         self.0.stops.stop();
     }
 
+    fn stop_provider(&self) -> pb::stop_provider::Response {
+        self.stop();
+        pb::stop_provider::Response::default()
+    }
+
     /// Waits until no call is running.
     pub(crate) async fn idle(&self) {
         // A closed tracker still accepts calls; without `close`, the wait does not end.
@@ -145,50 +150,18 @@ type Answer<T> = Result<Response<T>, Status>;
 /// The progress of an action, then its result.
 type Events = BoxStream<'static, Result<pb::invoke_action::Event, Status>>;
 
-/// The calls of the protocol: `call => method`. Each method is in the file with the name of the call.
+/// The calls of the protocol: `call => method`, then those whose request is empty. Each method is in the file with the name of the call.
 macro_rules! calls {
-    ($($call:ident => $method:ident),+ $(,)?) => {
+    ($($call:ident => $method:ident),+; $($plain_call:ident => $plain_method:ident),+ $(,)?) => {
         #[tonic::async_trait]
         impl Provider for Service {
             $(async fn $call(&self, request: Request<pb::$call::Request>) -> Answer<pb::$call::Response> {
                 Ok(Response::new(self.$method(request.into_inner()).await))
             })+
 
-            async fn get_metadata(
-                &self,
-                _: Request<pb::get_metadata::Request>,
-            ) -> Answer<pb::get_metadata::Response> {
-                Ok(Response::new(self.metadata()))
-            }
-
-            async fn get_provider_schema(
-                &self,
-                _: Request<pb::get_provider_schema::Request>,
-            ) -> Answer<pb::get_provider_schema::Response> {
-                Ok(Response::new(self.provider_schema()))
-            }
-
-            async fn get_resource_identity_schemas(
-                &self,
-                _: Request<pb::get_resource_identity_schemas::Request>,
-            ) -> Answer<pb::get_resource_identity_schemas::Response> {
-                Ok(Response::new(self.identity_schemas()))
-            }
-
-            async fn get_functions(
-                &self,
-                _: Request<pb::get_functions::Request>,
-            ) -> Answer<pb::get_functions::Response> {
-                Ok(Response::new(self.functions()))
-            }
-
-            async fn stop_provider(
-                &self,
-                _: Request<pb::stop_provider::Request>,
-            ) -> Answer<pb::stop_provider::Response> {
-                self.stop();
-                Ok(Response::new(pb::stop_provider::Response::default()))
-            }
+            $(async fn $plain_call(&self, _: Request<pb::$plain_call::Request>) -> Answer<pb::$plain_call::Response> {
+                Ok(Response::new(self.$plain_method()))
+            })+
 
             async fn invoke_action(
                 &self,
@@ -215,5 +188,10 @@ calls! {
     validate_action_config => validate_action,
     validate_data_resource_config => validate_data_source,
     validate_provider_config => validate_provider,
-    validate_resource_config => validate_resource,
+    validate_resource_config => validate_resource;
+    get_functions => functions,
+    get_metadata => metadata,
+    get_provider_schema => provider_schema,
+    get_resource_identity_schemas => identity_schemas,
+    stop_provider => stop_provider,
 }

@@ -16,7 +16,7 @@ impl Service {
                 Box::pin(async move {
                     let entry = service.0.catalog.data_sources.find(&request.type_name, diags)?;
                     let config = Raw::from_message(request.config, "the configuration", diags)?;
-                    entry.source.read(diags, &config).await
+                    entry.item.read(diags, &config).await
                 })
             })
             .await;

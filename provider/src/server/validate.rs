@@ -53,7 +53,7 @@ impl Service {
                 Box::pin(async move {
                     let entry = service.0.catalog.data_sources.find(&request.type_name, diags)?;
                     let config = Raw::from_message(request.config, WHAT, diags)?;
-                    entry.source.validate(diags, &config).await
+                    entry.item.validate(diags, &config).await
                 })
             })
             .await;
@@ -85,7 +85,7 @@ impl Service {
                 Box::pin(async move {
                     let entry = service.0.catalog.actions.find(&type_name, diags)?;
                     let config = Raw::from_message(config, WHAT, diags)?;
-                    entry.action.validate(diags, &config).await
+                    entry.item.validate(diags, &config).await
                 })
             })
             .await;
