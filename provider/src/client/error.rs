@@ -98,23 +98,9 @@ impl ClientError {
         }
     }
 
-    pub fn route(&self) -> &Route {
-        match self {
-            Self::Transport(error) => &error.route,
-            Self::NoAnswer { route, .. } | Self::Status { route, .. } => route,
-        }
-    }
-
     pub(super) fn status(method: &'static str, status: &tonic::Status, route: &Route) -> Self {
         let (code, message) = (status.code(), status.message().to_owned());
         Self::Status { method, code, message, route: Box::new(route.clone()) }
-    }
-
-    pub fn phase(&self) -> Phase {
-        match self {
-            Self::Transport(error) => error.phase,
-            Self::NoAnswer { .. } | Self::Status { .. } => Phase::Call,
-        }
     }
 }
 

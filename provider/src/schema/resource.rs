@@ -130,6 +130,5 @@ pub struct MoveSource {
     pub provider_address: String,
     /// For example `terraform_data`.
     pub type_name: String,
-    pub schema_version: i64,
     pub state: Json,
 }

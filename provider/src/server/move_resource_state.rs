@@ -25,7 +25,6 @@ impl Service {
                     let source = MoveSource {
                         provider_address: request.source_provider_address,
                         type_name: request.source_type_name,
-                        schema_version: request.source_schema_version,
                         state,
                     };
                     let (from, provider) = (source.type_name.clone(), source.provider_address.clone());
