@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use serde::Deserialize;
 use tokio::time::Instant;
 
-use super::{managers_attribute, progress::Board, report, timeout};
+use super::{managers_attribute, progress::Board, report};
 use crate::{
     call::call,
     config::{
@@ -77,7 +77,7 @@ impl Action for CancelDrain {
         let managers = manager::known(&config.runner_managers);
         let policy = &CancelPolicy {
             start,
-            timeout: timeout(&config.timeouts, TIMEOUT),
+            timeout: InvokeTimeout::invoke(&config.timeouts, TIMEOUT),
             id: config.drain_id.as_ref_option().map(|id| shortened(id)).unwrap_or_default(),
             retry: known.retry(config.retry.as_ref_option(), Some(DRAIN_ATTEMPTS)),
         };

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use serde::Deserialize;
 use tokio::time::Instant;
 
-use super::{managers_attribute, progress::Board, report, timeout};
+use super::{managers_attribute, progress::Board, report};
 use crate::{
     call::call,
     config::{
@@ -103,7 +103,8 @@ impl DrainConfig {
     fn policy(&self, known: &Configured, start: Instant) -> DrainPolicy {
         let id = format!("action#{}", unique_suffix());
         let retry = known.retry(self.retry.as_ref_option(), Some(DRAIN_ATTEMPTS));
-        let policy = self.options().policy(&id, start, timeout(&self.timeouts, DRAIN_TIMEOUT), retry);
+        let policy =
+            self.options().policy(&id, start, InvokeTimeout::invoke(&self.timeouts, DRAIN_TIMEOUT), retry);
         DrainPolicy { wait: self.wait.unwrap_or(WAIT), ..policy }
     }
 }

@@ -12,16 +12,11 @@ pub use cancel_drain::CancelDrain;
 pub use drain::Drain;
 pub use start::Start;
 
-use std::time::Duration;
-
 use crate::{
-    config::{
-        manager::{self, required_managers},
-        timeouts::{InvokeTimeout, duration_or},
-    },
+    config::manager::{self, required_managers},
     explain::Explained,
     fleet::Outcomes,
-    schema::{Attribute, Diagnostics, DiagnosticsExt as _, Value},
+    schema::{Attribute, Diagnostics, DiagnosticsExt as _},
 };
 
 /// The attribute `runner_managers`; `purpose` completes its description.
@@ -29,10 +24,6 @@ fn managers_attribute(purpose: &str) -> Attribute {
     required_managers(&format!(
         "The runner managers {purpose}. Messages identify each one by its key in this map."
     ))
-}
-
-fn timeout(timeouts: &Value<InvokeTimeout>, default: Duration) -> Duration {
-    timeouts.as_ref_option().map_or(default, |timeouts| duration_or(&timeouts.invoke, default))
 }
 
 /// Adds the warnings about each runner manager, or the error if it failed.

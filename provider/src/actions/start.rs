@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use serde::Deserialize;
 use tokio::time::Instant;
 
-use super::{managers_attribute, progress::Board, report, timeout};
+use super::{managers_attribute, progress::Board, report};
 use crate::{
     call::call,
     client::Level,
@@ -102,7 +102,7 @@ impl Action for Start {
         let managers = manager::known(&config.runner_managers);
         let policy = &HealthPolicy {
             start,
-            timeout: timeout(&config.timeouts, TIMEOUT),
+            timeout: InvokeTimeout::invoke(&config.timeouts, TIMEOUT),
             stable_for: Duration::ZERO,
             min_jobs: 0,
             level: member::<WantedLevel>(&config.level).level(),

@@ -24,6 +24,13 @@ macro_rules! timeouts {
                 attribute_map! { $($operation: text => &format!($description)),+ }
             }
 
+            $(
+                /// The timeout of this operation; `default` if it is not set.
+                pub(crate) fn $operation(timeouts: &Value<Self>, default: Duration) -> Duration {
+                    timeouts.as_ref_option().map_or(default, |timeouts| duration_or(&timeouts.$operation, default))
+                }
+            )+
+
             /// Checks the attribute `timeouts`.
             pub(crate) fn check(timeouts: &Value<Self>, diags: &mut Diagnostics) {
                 let Value::Value(timeouts) = timeouts else { return };

@@ -17,7 +17,10 @@ use tokio::time::Instant;
 use super::{configured, unique_suffix};
 use crate::{
     call::{Walk, call},
-    config::manager::{self, InvalidManager, RunnerManagerArgs},
+    config::{
+        manager::{self, InvalidManager, RunnerManagerArgs},
+        timeouts::WaitTimeouts,
+    },
     duration::human,
     explain::{Explained, health, plan, protocol, shutdown},
     fleet::{
@@ -31,8 +34,8 @@ use crate::{
     schema::{AttributePath, Diagnostics, DiagnosticsExt, Resource, Schema, Value},
 };
 use state::{
-    ALLOW_SHARED_WORKER_GROUP, Evidence, HEALTHY, HealthState, missing_guards, removed_guards,
-    warn_of_unhealthy,
+    ALLOW_SHARED_WORKER_GROUP, Evidence, HEALTH_TIMEOUT, HEALTHY, HealthState, missing_guards,
+    removed_guards, warn_of_unhealthy,
 };
 
 #[derive(Debug)]
@@ -232,7 +235,7 @@ impl Resource for RunnerHealth {
     async fn create<'a>(&self, diags: &mut Diagnostics, mut planned: HealthState) -> Option<HealthState> {
         let start = Instant::now();
         planned.id = Value::Value(format!("health#{}", unique_suffix()));
-        let timeout = planned.timeout(|timeouts| &timeouts.create);
+        let timeout = WaitTimeouts::create(&planned.timeouts, HEALTH_TIMEOUT);
         self.wait_until_healthy(diags, planned, timeout, start).await
     }
 
@@ -243,7 +246,7 @@ impl Resource for RunnerHealth {
         planned: HealthState,
     ) -> Option<HealthState> {
         let start = Instant::now();
-        let timeout = planned.timeout(|timeouts| &timeouts.update);
+        let timeout = WaitTimeouts::update(&planned.timeouts, HEALTH_TIMEOUT);
         self.wait_until_healthy(diags, planned, timeout, start).await
     }
 

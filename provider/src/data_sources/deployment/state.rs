@@ -8,7 +8,7 @@ use crate::{
     config::{
         manager::{RunnerManagerArgs, RunnerManagers},
         text::set,
-        timeouts::{ReadTimeout, duration_or},
+        timeouts::ReadTimeout,
     },
     deployment::{Directory, Source},
     duration::human,
@@ -125,7 +125,7 @@ impl DeploymentState {
     }
 
     pub(super) fn timeout(&self) -> Duration {
-        self.timeouts.as_ref_option().map_or(TIMEOUT, |timeouts| duration_or(&timeouts.read, TIMEOUT))
+        ReadTimeout::read(&self.timeouts, TIMEOUT)
     }
 }
 

@@ -10,7 +10,7 @@ use crate::{
         computed::optional_value,
         manager::{self, RunnerManagers, required_managers},
         observed::{Observed, count},
-        timeouts::{ReadTimeout, duration_or},
+        timeouts::ReadTimeout,
     },
     duration::human,
     explain::Explained,
@@ -121,7 +121,7 @@ impl StatusState {
     }
 
     pub(super) fn timeout(&self) -> Duration {
-        self.timeouts.as_ref_option().map_or(TIMEOUT, |timeouts| duration_or(&timeouts.read, TIMEOUT))
+        ReadTimeout::read(&self.timeouts, TIMEOUT)
     }
 }
 

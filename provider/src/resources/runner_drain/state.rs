@@ -13,7 +13,7 @@ use crate::{
         provider_block::Configured,
         retry::RetryArgs,
         text::{check_set, check_text},
-        timeouts::{DeleteTimeout, duration_or},
+        timeouts::DeleteTimeout,
     },
     duration::human,
     explain::drain::{self, Planned},
@@ -105,8 +105,7 @@ impl DrainState {
     }
 
     pub(super) fn timeout(&self) -> Duration {
-        let timeouts = self.timeouts.as_ref_option();
-        timeouts.map_or(DRAIN_TIMEOUT, |timeouts| duration_or(&timeouts.delete, DRAIN_TIMEOUT))
+        DeleteTimeout::delete(&self.timeouts, DRAIN_TIMEOUT)
     }
 
     /// The options that a shutdown resource has, too.

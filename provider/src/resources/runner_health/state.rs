@@ -183,12 +183,6 @@ impl HealthState {
         known.cloned().unwrap_or_else(|| "INSTANCE_ID".to_owned())
     }
 
-    pub(super) fn timeout(&self, pick: fn(&WaitTimeouts) -> &Value<String>) -> Duration {
-        self.timeouts
-            .as_ref_option()
-            .map_or(HEALTH_TIMEOUT, |timeouts| duration_or(pick(timeouts), HEALTH_TIMEOUT))
-    }
-
     pub(super) fn check(&self, diags: &mut Diagnostics) {
         manager::check_map(&self.runner_managers, diags);
         enum_attribute::check::<Wanted>(&self.level, AttributePath::new("level"), diags);

@@ -10,7 +10,7 @@ use crate::{
         drain::{CallbackArgs, DRAIN_TIMEOUT, DrainOptions, GuardArgs, WAIT, option_attributes},
         manager::{self, RunnerManagerArgs, RunnerManagers, required_managers},
         retry::RetryArgs,
-        timeouts::{WaitTimeouts, duration_or},
+        timeouts::WaitTimeouts,
     },
     duration::human,
     explain::drain::Subject,
@@ -81,13 +81,12 @@ impl ShutdownState {
     }
 
     pub(super) fn timeout(&self, subject: Subject) -> Duration {
-        let pick = |timeouts: &WaitTimeouts| match subject {
-            Subject::ShutdownUpdate => duration_or(&timeouts.update, DRAIN_TIMEOUT),
+        match subject {
+            Subject::ShutdownUpdate => WaitTimeouts::update(&self.timeouts, DRAIN_TIMEOUT),
             Subject::ShutdownCreate | Subject::Drain | Subject::Action => {
-                duration_or(&timeouts.create, DRAIN_TIMEOUT)
+                WaitTimeouts::create(&self.timeouts, DRAIN_TIMEOUT)
             }
-        };
-        self.timeouts.as_ref_option().map_or(DRAIN_TIMEOUT, pick)
+        }
     }
 
     /// The options that a drain resource has, too.
