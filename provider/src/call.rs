@@ -1,12 +1,11 @@
 //! The context of a call from Terraform: the stop token, the phase of Terraform, and the results to save.
 
-use std::{
-    any::Any,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{any::Any, sync::Arc};
 
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
+
+use crate::mutex::Mutex;
 
 /// The current call. Outside of a call: one that is never stopped and whose checkpoints are ignored, for unit tests.
 ///
@@ -98,10 +97,10 @@ impl Call {
     }
 
     pub(crate) fn note(&self, write: impl FnOnce(&mut Notes)) {
-        write(&mut self.notes.lock().unwrap_or_else(PoisonError::into_inner));
+        write(&mut self.notes.lock());
     }
 
     pub(crate) fn take_notes(&self) -> Notes {
-        std::mem::take(&mut self.notes.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut self.notes.lock())
     }
 }

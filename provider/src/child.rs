@@ -4,7 +4,7 @@ use std::{
     collections::HashSet,
     os::unix::process::ExitStatusExt as _,
     process::ExitStatus,
-    sync::{Arc, LazyLock, Mutex, PoisonError},
+    sync::{Arc, LazyLock},
     time::Duration,
 };
 
@@ -17,6 +17,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
+use crate::mutex::Mutex;
 use crate::open_files;
 
 /// How much of the standard error is kept.
@@ -156,7 +157,7 @@ impl LastPart {
     pub(crate) async fn read(&self, mut pipe: impl AsyncRead + Unpin) {
         let mut buffer = [0; 1024];
         while let Ok(count @ 1..) = pipe.read(&mut buffer).await {
-            let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut kept = self.0.lock();
             kept.extend(buffer.iter().take(count));
             let excess = kept.len().saturating_sub(STDERR_KEPT);
             kept.drain(..excess);
@@ -165,7 +166,7 @@ impl LastPart {
 
     /// What was read last, if anything was.
     pub(crate) fn text(&self) -> Option<String> {
-        let bytes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let bytes = self.0.lock();
         (!bytes.is_empty()).then(|| String::from_utf8_lossy(&bytes).into_owned())
     }
 }

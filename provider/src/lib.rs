@@ -19,6 +19,7 @@ mod functions;
 #[doc(hidden)]
 pub mod fuzz;
 mod log_key;
+mod mutex;
 mod open_files;
 mod plan_guard;
 mod plan_overlap;

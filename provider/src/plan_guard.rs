@@ -20,12 +20,10 @@
 //! without a drain if the new one has the same runner manager, and otherwise fails. That needs `create_before_destroy` on the drain resource. Limit: each provider configuration (alias) is a separate
 //! process with its own sets.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::{Mutex, MutexGuard, PoisonError},
-};
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::call::Walk;
+use crate::mutex::Mutex;
 
 /// `off`: plans are not rejected, and a destroyed drain resource always drains.
 pub(crate) const VARIABLE: &str = "GRIT_PLAN_GUARD";
@@ -91,20 +89,20 @@ impl PlanGuard {
             Some("off") => Ok(true),
             Some(_) => Err(InvalidSwitch(switch.unwrap_or_default().to_owned())),
         };
-        *self.lock() = Sets { off: off.clone().unwrap_or(false), ..Sets::default() };
+        *self.sets.lock() = Sets { off: off.clone().unwrap_or(false), ..Sets::default() };
         off
     }
 
     /// The state contains the drain resource `id` of this instance.
     pub fn stored(&self, instance: &str, id: &str) {
-        insert(&mut self.lock().stored, instance, id);
+        insert(&mut self.sets.lock().stored, instance, id);
     }
 
     /// A new drain resource of this instance is planned.
     ///
     /// It is never rejected in an apply: its create must not fail.
     pub fn plans_new(&self, instance: &str, walk: Walk) -> Result<(), Conflict> {
-        let mut sets = self.lock();
+        let mut sets = self.sets.lock();
         let first = sets.planned.insert(instance.to_owned());
         if sets.off || walk == Walk::Apply {
             return Ok(());
@@ -121,14 +119,14 @@ impl PlanGuard {
 
     /// The drain resource `id` of this instance is imported. It is kept after that.
     pub fn imports(&self, instance: &str, id: &str) -> Result<(), Conflict> {
-        let mut sets = self.lock();
+        let mut sets = self.sets.lock();
         insert(&mut sets.imported, instance, id);
         if !sets.off && sets.stored.contains_key(instance) { Err(Conflict::Superseded) } else { Ok(()) }
     }
 
     /// The drain resource `id` of this instance is kept. `manager`: the identity of its planned runner manager.
     pub fn plans_kept(&self, instance: &str, id: &str, manager: Option<&str>) -> Result<(), Conflict> {
-        let mut sets = self.lock();
+        let mut sets = self.sets.lock();
         insert(&mut sets.kept, instance, id);
         let same_address = manager.is_some_and(|manager| {
             insert(&mut sets.kept_at, manager, instance);
@@ -149,7 +147,7 @@ impl PlanGuard {
 
     /// The drain resource `id` of this instance is destroyed or replaced. `manager`: the identity of its runner manager in the state.
     pub fn plans_end(&self, instance: &str, id: &str, manager: Option<&str>) -> Result<(), Conflict> {
-        let mut sets = self.lock();
+        let mut sets = self.sets.lock();
         insert(&mut sets.ending, instance, id);
         let same_address = manager.is_some_and(|manager| {
             insert(&mut sets.ending_at, manager, instance);
@@ -170,18 +168,18 @@ impl PlanGuard {
 
     /// Instances for which this plan creates two drain resources.
     pub fn planned_twice(&self) -> Vec<String> {
-        let sets = self.lock();
+        let sets = self.sets.lock();
         if sets.off { Vec::new() } else { sets.twice.iter().cloned().collect() }
     }
 
     /// A drain resource of this instance was created. `manager`: the identity of its runner manager.
     pub fn created(&self, instance: &str, manager: Option<String>) {
-        self.lock().created.insert(instance.to_owned(), manager);
+        self.sets.lock().created.insert(instance.to_owned(), manager);
     }
 
     /// The drain resource `id` of this instance was destroyed.
     pub fn destroyed(&self, instance: &str, id: &str) {
-        let mut sets = self.lock();
+        let mut sets = self.sets.lock();
         let Sets { stored, kept, ending, ending_at, .. } = &mut *sets;
         for instances in ending_at.values_mut() {
             instances.remove(instance);
@@ -199,7 +197,7 @@ impl PlanGuard {
     /// The drain resource of the same instance, or at the same address, that was created in this run. `manager`: the identity of the runner
     /// manager in the state.
     pub fn successor(&self, instance: &str, manager: &str) -> Option<Successor> {
-        let sets = self.lock();
+        let sets = self.sets.lock();
         if let Some(created) = sets.created.get(instance).filter(|_| !sets.off) {
             let is_same = created.as_deref() == Some(manager);
             return Some(if is_same { Successor::SameManager } else { Successor::OtherManager });
@@ -208,10 +206,6 @@ impl PlanGuard {
         let mut others = sets.created.iter().filter(|(other, _)| *other != instance);
         let other = others.find(|(_, created)| created.as_deref() == Some(manager))?;
         Some(Successor::OtherInstance(other.0.clone()))
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Sets> {
-        self.sets.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -14,10 +14,9 @@
 //! over the network), or instance id and wrapper address. Limit: each provider configuration (alias) is a separate process, with separate
 //! sets.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::{Mutex, MutexGuard, PoisonError},
-};
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::mutex::Mutex;
 
 /// What this process has planned.
 #[derive(Debug, Default)]
@@ -42,12 +41,12 @@ pub enum KeptBy {
 impl PlanOverlap {
     /// Removes everything: a new run begins.
     pub fn reset(&self) {
-        *self.lock() = Sets::default();
+        *self.0.lock() = Sets::default();
     }
 
     /// A resource keeps the manager with these identities. True: a shutdown resource retires it.
     pub fn keeps(&self, identities: &[String], by: KeptBy) -> bool {
-        let mut sets = self.lock();
+        let mut sets = self.0.lock();
         for identity in identities {
             // A drain resource is the more precise cause.
             let known = sets.kept.entry(identity.clone()).or_insert(by);
@@ -58,7 +57,7 @@ impl PlanOverlap {
 
     /// Whether this is a plan, in which the drain `name` may be refused. If that is not known yet, [`Self::saw_plan`] returns it.
     pub fn is_plan(&self, name: &str) -> bool {
-        let mut sets = self.lock();
+        let mut sets = self.0.lock();
         if !sets.is_plan {
             sets.reported = Some(name.to_owned());
         }
@@ -67,20 +66,16 @@ impl PlanOverlap {
 
     /// A call that only a plan makes. Returns the drain that was not refused before.
     pub fn saw_plan(&self) -> Option<String> {
-        let mut sets = self.lock();
+        let mut sets = self.0.lock();
         sets.is_plan = true;
         sets.reported.take()
     }
 
     /// A shutdown resource retires the manager with these identities. Returns the resource that keeps it.
     pub fn retires(&self, identities: &[String]) -> Option<KeptBy> {
-        let mut sets = self.lock();
+        let mut sets = self.0.lock();
         sets.retired.extend(identities.iter().cloned());
         identities.iter().filter_map(|identity| sets.kept.get(identity).copied()).min()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Sets> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -3,10 +3,9 @@
 //! Terraform sends each stored drain resource to the provider before it plans the health check that refers to it. A drain resource in the
 //! prior state of the health check that was not sent is not in the state any more.
 
-use std::{
-    collections::BTreeSet,
-    sync::{Mutex, MutexGuard, PoisonError},
-};
+use std::collections::BTreeSet;
+
+use crate::mutex::Mutex;
 
 #[derive(Debug, Default)]
 pub struct StoredDrains {
@@ -23,26 +22,22 @@ struct Seen {
 impl StoredDrains {
     /// A new run starts.
     pub fn reset(&self) {
-        *self.lock() = Seen::default();
+        *self.seen.lock() = Seen::default();
     }
 
     /// The state contains this drain resource.
     pub fn stored(&self, id: &str) {
-        self.lock().ids.insert(id.to_owned());
+        self.seen.lock().ids.insert(id.to_owned());
     }
 
     pub fn refreshed(&self) {
-        self.lock().plans = true;
+        self.seen.lock().plans = true;
     }
 
     /// Whether this process plans, and the drain resource is not in the state.
     pub fn is_missing(&self, id: &str) -> bool {
-        let seen = self.lock();
+        let seen = self.seen.lock();
         seen.plans && !seen.ids.contains(id)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Seen> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -5,10 +5,9 @@
 //! the conflict. Limits: a health check that an apply does not change is known only to the refresh, and each provider configuration (alias)
 //! is a separate process.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::{Mutex, PoisonError},
-};
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::mutex::Mutex;
 
 /// The autoscaling groups of the runner managers that this process has read.
 #[derive(Debug, Default)]
@@ -28,12 +27,12 @@ pub struct GroupMember {
 impl WorkerGroups {
     /// Removes everything: a new run begins.
     pub fn reset(&self) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.0.lock().clear();
     }
 
     /// Adds the runner managers of one health check. Returns each of their groups that several managers use, with the keys of those.
     pub fn add(&self, members: Vec<GroupMember>) -> BTreeMap<String, Vec<String>> {
-        let mut groups = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut groups = self.0.lock();
         let mut added = BTreeSet::new();
         for GroupMember { group, identity, key } in members {
             groups.entry(group.clone()).or_default().entry(identity).or_default().insert(key);

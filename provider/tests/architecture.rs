@@ -35,6 +35,7 @@ const LAYERS: &[&[&str]] = &[
         "child.rs",
         "duration.rs",
         "log_key.rs",
+        "mutex.rs",
         "open_files.rs",
         "plan_guard.rs",
         "plan_overlap.rs",

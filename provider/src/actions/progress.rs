@@ -2,11 +2,7 @@
 //!
 //! A line for each change of a runner manager, and at intervals one line about all that are not finished.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{collections::BTreeMap, time::Duration};
 
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
@@ -14,6 +10,7 @@ use crate::{
     client::{ClientError, DrainRequest, Level, RunnerStatus, Snapshot, Start, Wrapper},
     duration::human,
     explain::cause,
+    mutex::Mutex,
     schema::Progress,
 };
 
@@ -76,7 +73,7 @@ impl<'a> Board<'a> {
 
     /// Reports the end for one runner manager.
     pub(super) fn finished(&self, manager: &str, text: &str) {
-        if let Some(line) = self.lock().get_mut(manager) {
+        if let Some(line) = self.managers.lock().get_mut(manager) {
             line.finished = true;
         }
         self.progress.report(format!("{manager}: {text}"));
@@ -87,7 +84,7 @@ impl<'a> Board<'a> {
             Ok(snapshot) => (describe(snapshot), Key::of(snapshot)),
             Err(error) => (format!("unreachable: {}", cause(error)), Key::Unreachable),
         };
-        let mut managers = self.lock();
+        let mut managers = self.managers.lock();
         let line = managers.entry(manager.to_owned()).or_default();
         let changed = line.key.as_ref() != Some(&key);
         *line = Line { text, key: Some(key), finished: false };
@@ -97,7 +94,7 @@ impl<'a> Board<'a> {
     }
 
     fn summary(&self) -> String {
-        let managers = self.lock();
+        let managers = self.managers.lock();
         let waiting: Vec<_> = managers.iter().filter(|(_, line)| !line.finished).collect();
         let mut named: Vec<_> = waiting
             .iter()
@@ -113,10 +110,6 @@ impl<'a> Board<'a> {
         }
         let (finished, elapsed) = (managers.len() - waiting.len(), human(self.start.elapsed()));
         format!("{finished} of {} finished after {elapsed}; waiting for {}", managers.len(), named.join(", "))
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Line>> {
-        self.managers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -219,7 +212,7 @@ mod tests {
     fn progress(stop: &CancellationToken) -> (Progress, Lines) {
         let lines = Lines::default();
         let sent = Arc::clone(&lines);
-        (Progress::new(move |line| sent.lock().unwrap().push(line), stop.clone()), lines)
+        (Progress::new(move |line| sent.lock().push(line), stop.clone()), lines)
     }
 
     fn status(status: RunnerStatus) -> Result<Snapshot, ClientError> {
@@ -235,7 +228,7 @@ mod tests {
             board.read("m1", &status(seen));
         }
         board.finished("m1", "the runner exited after 2s");
-        assert_eq!(*lines.lock().unwrap(), ["m1: running", "m1: draining", "m1: the runner exited after 2s"]);
+        assert_eq!(*lines.lock(), ["m1: running", "m1: draining", "m1: the runner exited after 2s"]);
     }
 
     #[tokio::test(start_paused = true)]
@@ -251,7 +244,7 @@ mod tests {
             })
             .await;
         assert_eq!(
-            *lines.lock().unwrap(),
+            *lines.lock(),
             [
                 "m2: draining",
                 "m1: done",
@@ -269,6 +262,6 @@ mod tests {
         stop.cancel();
         board.read("m1", &status(RunnerStatus::Running));
         board.finished("m1", "done");
-        assert_eq!(*lines.lock().unwrap(), [""; 0]);
+        assert_eq!(*lines.lock(), [""; 0]);
     }
 }

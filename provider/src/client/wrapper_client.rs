@@ -3,12 +3,7 @@
 //! The connection is opened by the first call, and again after it was lost. If the wrapper does not support `grit.wrapper.v1`, the calls of
 //! upstream's API are used, which all wrappers support.
 
-use std::{
-    error::Error as _,
-    fmt,
-    future::pending,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{error::Error as _, fmt, future::pending, sync::Arc};
 
 use grit_proto::{
     runner_wrapper::{self as upstream, process_wrapper_client::ProcessWrapperClient},
@@ -26,6 +21,7 @@ use super::{
 };
 use crate::{
     log_key,
+    mutex::Mutex,
     transport::{Connector, Target, TunnelMonitor},
 };
 
@@ -83,11 +79,11 @@ impl WrapperClient {
 
     /// `None`: not known yet. It is found out again for each connection, because the wrapper may have been replaced.
     fn api(&self) -> Option<Api> {
-        *self.shared.api.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.shared.api.lock()
     }
 
     fn set_api(&self, api: Option<Api>) {
-        *self.shared.api.lock().unwrap_or_else(PoisonError::into_inner) = api;
+        *self.shared.api.lock() = api;
     }
 
     /// The response of a call of `grit.wrapper.v1`; `None` if the wrapper does not support this API, which is remembered.

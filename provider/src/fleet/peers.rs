@@ -7,7 +7,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     future::Future,
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 
@@ -19,6 +19,7 @@ use tokio::{
 
 use super::retry::Retry;
 use crate::client::{ClientError, RunnerStatus, Wrapper};
+use crate::mutex::Mutex;
 
 /// The time limit for one peer, including retries.
 pub(crate) const PEER_LIMIT: Duration = Duration::from_secs(30);
@@ -36,12 +37,12 @@ pub struct Drains {
 impl Drains {
     /// A new run starts: the drains of the previous one do not count any more.
     pub fn reset(&self) {
-        self.under_way.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.under_way.lock().clear();
     }
 
     /// This process starts to drain the runner manager.
     pub fn begin(&self, manager: &str) -> DrainInProgress {
-        let mut under_way = self.under_way.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut under_way = self.under_way.lock();
         *under_way.entry(manager.to_owned()).or_default() += 1;
         DrainInProgress {
             all: Arc::clone(&self.under_way),
@@ -51,7 +52,7 @@ impl Drains {
     }
 
     fn is_under_way(&self, manager: &str) -> bool {
-        self.under_way.lock().unwrap_or_else(PoisonError::into_inner).contains_key(manager)
+        self.under_way.lock().contains_key(manager)
     }
 }
 
@@ -75,7 +76,7 @@ impl Drop for DrainInProgress {
         if self.keeps_counted {
             return;
         }
-        let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.all.lock();
         if let Some(count) = all.get_mut(&self.manager) {
             *count -= 1;
             if *count == 0 {
@@ -159,7 +160,7 @@ impl<W: Wrapper> PeerCheck for WithPeers<'_, W> {
         let lock = Arc::clone(&self.drains.peer_check).lock_owned().await;
         self.check(deadline).await?;
         let began = self.drains.begin(&self.identity);
-        *self.under_way.lock().unwrap_or_else(PoisonError::into_inner) = Some(began);
+        *self.under_way.lock() = Some(began);
         Ok(Permit { _lock: Some(lock) })
     }
 }

@@ -1,10 +1,7 @@
 //! The drain of one runner manager, as `grit_runner_drain`, `grit_runner_shutdown` and `grit_drain` do it: the check of the peers, the shutdown, the
 //! wait, and the warnings about the end of the runner.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Mutex, PoisonError},
-};
+use std::collections::BTreeMap;
 
 use tokio_util::sync::CancellationToken;
 
@@ -18,6 +15,7 @@ use crate::{
         drain::{DrainPolicy, Ended, Mode, NotDrained, Outcome, StartedBy},
     },
     log_key as key,
+    mutex::Mutex,
     process::Shared,
     schema::{AttributePath, Diagnostics, Value},
 };
@@ -60,7 +58,7 @@ impl Draining<'_> {
                     under_way: Mutex::default(),
                 };
                 let outcome = fleet::drain::run(name, wrapper, policy, &peer_check, stop).await;
-                (outcome, peer_check.under_way.into_inner().unwrap_or_else(PoisonError::into_inner))
+                (outcome, peer_check.under_way.into_inner())
             }
             Value::Null | Value::Unknown => {
                 let in_progress = drains.begin(&client.identity());

@@ -1,13 +1,11 @@
 //! The stop tokens of calls.
 
-use std::sync::{
-    Mutex, MutexGuard, PoisonError,
-    atomic::{AtomicBool, Ordering},
-};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio_util::sync::CancellationToken;
 
 use crate::call::Operation;
+use crate::mutex::Mutex;
 
 /// The tokens that a stop cancels.
 ///
@@ -28,15 +26,15 @@ impl Stops {
     pub(super) fn token(&self, operation: Operation) -> CancellationToken {
         match operation {
             Operation::Create | Operation::Update | Operation::Destroy | Operation::Invoke => {
-                lock(&self.changes).child_token()
+                self.changes.lock().child_token()
             }
-            Operation::Read | Operation::Other => lock(&self.others).child_token(),
+            Operation::Read | Operation::Other => self.others.lock().child_token(),
         }
     }
 
     pub(super) fn stop(&self) {
-        lock(&self.changes).cancel();
-        std::mem::take(&mut *lock(&self.others)).cancel();
+        self.changes.lock().cancel();
+        std::mem::take(&mut *self.others.lock()).cancel();
     }
 
     /// Terraform configures the provider: a run starts.
@@ -47,15 +45,11 @@ impl Stops {
         if !self.configured.swap(true, Ordering::AcqRel) {
             return;
         }
-        let mut changes = lock(&self.changes);
+        let mut changes = self.changes.lock();
         if changes.is_cancelled() {
             *changes = CancellationToken::new();
         }
     }
-}
-
-fn lock(token: &Mutex<CancellationToken>) -> MutexGuard<'_, CancellationToken> {
-    token.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -16,9 +16,8 @@
 //! Otherwise it is unknown, and treated as an apply. The end-to-end tests `drain_validation` check this with Terraform, with and without a saved
 //! plan.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
 use crate::call::Walk;
+use crate::mutex::Mutex;
 
 /// The evidence since Terraform configured the provider.
 #[derive(Debug, Default)]
@@ -34,26 +33,22 @@ impl Walks {
     /// Terraform configures the provider: a plan or an apply starts. `unknown`: the provider block contains an unknown value.
     pub(super) fn configured(&self, unknown: bool) {
         let walk = if unknown { Walk::Plan } else { Walk::Unknown };
-        *self.lock() = Seen { configured: true, walk };
+        *self.0.lock() = Seen { configured: true, walk };
     }
 
     /// A call that only a plan makes.
     pub(super) fn saw_plan(&self) {
-        self.lock().walk = Walk::Plan;
+        self.0.lock().walk = Walk::Plan;
     }
 
     /// A call that only an apply makes.
     pub(super) fn saw_apply(&self) {
-        self.lock().walk = Walk::Apply;
+        self.0.lock().walk = Walk::Apply;
     }
 
     pub(super) fn now(&self) -> Walk {
-        let seen = self.lock();
+        let seen = self.0.lock();
         if seen.configured { seen.walk } else { Walk::Plan }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Seen> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -1,12 +1,10 @@
 //! The limits of parallel SSH handshakes.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{collections::HashMap, sync::Arc};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use crate::mutex::Mutex;
 use crate::transport::{address::HostPort, error::Cause, limits::Deadline};
 
 /// sshd's MaxStartups accepts 10 unauthenticated connections before it rejects some.
@@ -31,7 +29,7 @@ impl HandshakeLimiter {
     /// Waits for a permit until the deadline. Dropping the permit releases it.
     pub(crate) async fn enter(&self, host: &HostPort, deadline: Deadline) -> Result<Permit, Cause> {
         let of_host = {
-            let mut hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut hosts = self.hosts.lock();
             let new = || Arc::new(Semaphore::new(HANDSHAKES_PER_HOST));
             Arc::clone(hosts.entry(host.clone()).or_insert_with(new))
         };

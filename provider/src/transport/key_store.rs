@@ -1,15 +1,11 @@
 //! The credentials of a login. Keys are read and decrypted once.
 
-use std::{
-    collections::HashMap,
-    fmt::Write as _,
-    path::PathBuf,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{collections::HashMap, fmt::Write as _, path::PathBuf, sync::Arc};
 
 use sha2::{Digest, Sha256};
 use tokio::sync::OnceCell;
 
+use crate::mutex::Mutex;
 use crate::transport::{
     error::{Cause, KeyError},
     secret::Secret,
@@ -80,7 +76,7 @@ impl KeyStore {
         let passphrase = source.passphrase.clone();
         let id = digest(&[&source_name, text.expose(), passphrase.as_ref().map_or("", Secret::expose)]);
         let cell = {
-            let mut keys = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut keys = self.keys.lock();
             Arc::clone(keys.entry(id).or_default())
         };
         let load = || async {

@@ -3,7 +3,7 @@
 use std::{
     collections::HashMap,
     ops::Deref,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{Arc, Weak},
     time::Duration,
 };
 
@@ -13,6 +13,7 @@ use futures::{
 };
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+use crate::mutex::Mutex;
 use crate::transport::{
     error::TransportError,
     ssh::{Session, SessionKey},
@@ -55,7 +56,7 @@ impl SessionPool {
     ) -> Result<SessionRef, TransportError> {
         let reference = |session, reused| SessionRef { session, reused, closing: self.closing.clone() };
         let attempt = {
-            let mut entries = self.lock();
+            let mut entries = self.entries.lock();
             let attempt = match entries.get(key) {
                 Some(Entry::Open(session)) => match session.upgrade().filter(|it| !it.is_closed()) {
                     Some(session) => return Ok(reference(session, true)),
@@ -74,7 +75,7 @@ impl SessionPool {
             })
         };
         let result = attempt.clone().await;
-        let mut entries = self.lock();
+        let mut entries = self.entries.lock();
         // Another caller of the same attempt may have replaced the entry, and a later attempt that one.
         if matches!(entries.get(key), Some(Entry::Connecting(it)) if it.upgrade().is_some_and(|it| it.ptr_eq(&attempt)))
         {
@@ -85,10 +86,6 @@ impl SessionPool {
         }
         drop(entries);
         result.map(|session| reference(session, false))
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<SessionKey, Entry>> {
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

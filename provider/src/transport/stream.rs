@@ -5,7 +5,7 @@ use std::{
     future::Future,
     io,
     pin::Pin,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     task::{Context, Poll},
 };
 
@@ -14,6 +14,8 @@ use tokio::{
     sync::Notify,
 };
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
+
+use crate::mutex::Mutex;
 
 pub(crate) trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
 
@@ -41,12 +43,12 @@ impl Transcript {
 
     /// The first received bytes, at most [`Self::LIMIT`].
     pub(crate) fn first(&self) -> Vec<u8> {
-        self.seen().first.clone()
+        self.seen.lock().first.clone()
     }
 
     /// Whether reading has ended or failed, or the stream was dropped.
     pub(crate) fn is_closed(&self) -> bool {
-        self.seen().closed
+        self.seen.lock().closed
     }
 
     /// Waits until data was received, or the stream was closed.
@@ -60,7 +62,7 @@ impl Transcript {
 
     /// Adds bytes. Returns whether more are recorded.
     fn add(&self, bytes: &[u8]) -> bool {
-        let mut seen = self.seen();
+        let mut seen = self.seen.lock();
         let room = Self::LIMIT.saturating_sub(seen.first.len());
         seen.first.extend(bytes.iter().take(room));
         drop(seen);
@@ -69,12 +71,8 @@ impl Transcript {
     }
 
     fn close(&self) {
-        self.seen().closed = true;
+        self.seen.lock().closed = true;
         self.changed.notify_waiters();
-    }
-
-    fn seen(&self) -> MutexGuard<'_, Seen> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

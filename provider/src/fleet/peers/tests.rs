@@ -111,7 +111,7 @@ async fn guarded_by(
     };
     let outcome = drain::run(name, &own, &policy, &peer_check, &CancellationToken::new()).await;
     if outcome.is_ok()
-        && let Some(under_way) = &mut *peer_check.under_way.lock().unwrap()
+        && let Some(under_way) = &mut *peer_check.under_way.lock()
     {
         under_way.keep_counted();
     }

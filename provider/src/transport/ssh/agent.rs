@@ -2,7 +2,6 @@
 
 use std::{
     path::{Path, PathBuf},
-    sync::{Mutex, PoisonError},
     time::Duration,
 };
 
@@ -15,6 +14,7 @@ use russh::{
 };
 use tokio::net::UnixStream;
 
+use crate::mutex::Mutex;
 use crate::transport::{error::Cause, user_files};
 
 /// An agent, and the key of it to use.
@@ -73,7 +73,7 @@ pub(super) struct Waiting(Mutex<Option<Agent>>);
 impl Waiting {
     /// The agent that had not responded when the login timed out.
     pub(super) fn agent(&self) -> Option<Agent> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0.lock().clone()
     }
 
     pub(super) async fn during<T>(&self, agent: &Agent, asking: impl Future<Output = T>) -> T {
@@ -84,7 +84,7 @@ impl Waiting {
     }
 
     fn set(&self, agent: Option<Agent>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = agent;
+        *self.0.lock() = agent;
     }
 }
 

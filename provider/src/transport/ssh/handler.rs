@@ -1,10 +1,6 @@
 //! Events that russh reports only to its handler.
 
-use std::{
-    collections::VecDeque,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use russh::{
     ChannelId, ChannelOpenFailure,
@@ -18,6 +14,7 @@ use super::{
     failure::{self, says_host_absent},
     host_certificate,
 };
+use crate::mutex::Mutex;
 use crate::transport::{
     address::HostPort,
     error::{Cause, HostKeyRefusal},
@@ -62,7 +59,7 @@ impl Observed {
 
     /// Why the session ended, after [`Self::ended`] was cancelled.
     pub(super) fn end_cause(&self, limits: &Limits) -> Cause {
-        match &self.seen().end {
+        match &self.seen.lock().end {
             Some(End::Disconnected(message)) => failure::of_disconnect(message),
             Some(End::Failed(error)) => failure::of_session(error, limits),
             None => Cause::Lost("the server closed the session without a reason".to_owned()),
@@ -74,7 +71,7 @@ impl Observed {
         let taken = async {
             loop {
                 let told = self.refused.notified();
-                if let Some(text) = self.seen().refusals.pop_front() {
+                if let Some(text) = self.seen.lock().refusals.pop_front() {
                     return text;
                 }
                 told.await;
@@ -85,11 +82,7 @@ impl Observed {
 
     /// The number of refused channels so far whose text does not say that nothing responds at the target.
     pub(super) fn other_refusals(&self) -> u64 {
-        self.seen().other_refusals
-    }
-
-    fn seen(&self) -> MutexGuard<'_, Seen> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+        self.seen.lock().other_refusals
     }
 }
 
@@ -154,7 +147,7 @@ impl client::Handler for Handler {
         _: &str,
         _: &mut client::Session,
     ) -> Result<(), HandlerError> {
-        let mut seen = self.observed.seen();
+        let mut seen = self.observed.seen.lock();
         if seen.refusals.len() >= 64 {
             seen.refusals.pop_front(); // nobody asked for them
         }
@@ -196,7 +189,7 @@ impl client::Handler for Handler {
             // Another host key in a rekey.
             DisconnectReason::Error(HandlerError::HostKey(refusal)) => End::Disconnected(refusal.to_string()),
         };
-        self.observed.seen().end = Some(end);
+        self.observed.seen.lock().end = Some(end);
         self.observed.ended.cancel();
         Ok(())
     }

@@ -3,7 +3,7 @@
 use std::{
     fmt,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicUsize, Ordering},
     },
     time::Duration,
@@ -22,6 +22,7 @@ use super::{
 };
 use crate::{
     log_key,
+    mutex::Mutex,
     transport::{
         address::{HostPort, WrapperAddress},
         error::{Cause, ChannelRefusal, Phase, Route, TransportError},
@@ -170,7 +171,7 @@ impl Session {
     }
 
     pub(crate) fn release_permit(&self) {
-        drop(self.permit.lock().unwrap_or_else(PoisonError::into_inner).take());
+        drop(self.permit.lock().take());
     }
 
     pub(crate) fn is_closed(&self) -> bool {
