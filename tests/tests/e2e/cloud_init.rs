@@ -29,6 +29,11 @@ fn cloud_init() -> PathBuf {
 
 /// The user data that the module makes of these inputs, over some that suit a machine of these tests.
 fn user_data(host_key: &KeyPair, inputs: &Json) -> String {
+    output(host_key, inputs, "user_data")
+}
+
+/// The user data, or the script of the first boot that it contains.
+fn output(host_key: &KeyPair, inputs: &Json, name: &str) -> String {
     let workspace = Workspace::new(&[]).unwrap();
     let source =
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/modules/cloud-init").canonicalize().unwrap();
@@ -46,12 +51,15 @@ fn user_data(host_key: &KeyPair, inputs: &Json) -> String {
     }
     let main = json!({
         "module": { "this": module },
-        "output": { "user_data": { "value": "${module.this.user_data}", "sensitive": true } },
+        "output": {
+            "user_data": { "value": "${module.this.user_data}", "sensitive": true },
+            "first_boot": { "value": "${yamldecode(module.this.user_data).write_files[1].content}", "sensitive": true },
+        },
     });
     workspace.write("main.tf.json", &main.to_string()).unwrap();
     workspace.get().unwrap().succeeded();
     workspace.apply().unwrap().succeeded();
-    workspace.run(["output", "-raw", "user_data"]).unwrap().succeeded().stdout
+    workspace.run(["output", "-raw", name]).unwrap().succeeded().stdout
 }
 
 #[test]
@@ -82,6 +90,26 @@ fn user_data_is_valid_by_the_schema_of_cloud_init() {
         // The check is not empty.
         let output = check(&text.replace("\"runcmd\":", "\"runcmd\": 1\n\"run_cmd\":"));
         assert!(!output.status.success(), "{}", both(&output));
+    }
+}
+
+/// A script that does not parse starts no runner, and the health check waits until its timeout.
+#[test]
+fn first_boot_script_parses_with_and_without_optional_parts() {
+    let key = KeyPair::generate().unwrap();
+    let package = json!({ "url": "https://example.com/grit-wrapper.deb", "sha256": "0".repeat(64) });
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("first-boot.sh");
+    for inputs in [
+        json!({}),
+        json!({ "install_runner": [] }),
+        json!({ "wrapper_package": package, "install_fleeting": true, "metrics": "network" }),
+    ] {
+        let script = output(&key, &inputs, "first_boot");
+        assert!(script.starts_with("#!/bin/sh\n"), "{script}");
+        fs::write(&file, &script).unwrap();
+        let parsed = Command::new("sh").arg("-n").arg(&file).output().unwrap();
+        assert!(parsed.status.success(), "{inputs}: {}\n{script}", both(&parsed));
     }
 }
 
