@@ -29,6 +29,8 @@ locals {
       {
         name  = var.deploy_user
         shell = "/bin/sh"
+        # Before the package is installed: a session of SSH has the groups of its login. cloud-init creates the group, and the package accepts it.
+        groups = "grit-wrapper"
         # No password, but not locked: sshd rejects the keys of locked users.
         lock_passwd         = false
         hashed_passwd       = "*"

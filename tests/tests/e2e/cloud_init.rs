@@ -126,8 +126,8 @@ system_info:
   paths: { cloud_dir: /var/lib/cloud, templates_dir: /etc/cloud/templates }
 "#;
 
-/// Puts cloud-init and this user data on a machine, and runs the stages of a first boot.
-fn first_boot(machine: &Machine, user_data: &str) {
+/// Puts cloud-init and this user data on a machine, and runs the stages of a first boot. Calls `before_sshd` after the stage that sshd waits for.
+pub(crate) fn first_boot(machine: &Machine, user_data: &str, before_sshd: impl Fn()) {
     let copied =
         Command::new("cp").arg("-a").arg(cloud_init()).arg(machine.system.path("/opt/cloud-init")).status();
     assert!(copied.unwrap().success());
@@ -144,6 +144,9 @@ fn first_boot(machine: &Machine, user_data: &str) {
         let words = [&program[..], &["/opt/cloud-init/usr/bin/cloud-init"], stage].concat();
         let output = machine.system.run(&words).unwrap();
         assert!(output.status.success(), "{stage:?}: {}\n{}", both(&output), machine.journal());
+        if stage == ["init"] {
+            before_sshd();
+        }
     }
 }
 
@@ -169,7 +172,16 @@ fn first_boot_starts_the_runner_under_the_wrapper() {
         "gitlab_url": machine.lab.queue().url(), "listen_address": listen, "global_config": "check_interval = 0.1", "ready_when": "polling", "metrics": "network",
         "install_fleeting": true,
     });
-    first_boot(&machine, &user_data(&key, &inputs));
+    // The image does not have the wrapper's package, which creates the group.
+    machine.run(&["groupdel", "grit-wrapper"]);
+    first_boot(&machine, &user_data(&key, &inputs), || {
+        // The provider can log in from now on, and a session keeps the groups of its login.
+        assert!(machine.run(&["id", "--name", "--groups", "deploy"]).contains("grit-wrapper"));
+    });
+    // As in the package's postinst: it uses the group that exists.
+    let group = machine.run(&["getent", "group", "grit-wrapper"]);
+    machine.run(&["systemd-sysusers", "grit-wrapper.conf"]);
+    assert_eq!(machine.run(&["getent", "group", "grit-wrapper"]), group);
 
     assert_eq!(machine.property("gitlab-runner.service", "ActiveState"), "active");
     assert_eq!(machine.ask(&["status"])["health"]["level"], "polling");
@@ -181,7 +193,6 @@ fn first_boot_starts_the_runner_under_the_wrapper() {
     assert_eq!(host_key.split_whitespace().nth(1), key.public.split_whitespace().nth(1));
     let keys = fs::read_to_string(machine.system.path("/home/deploy/.ssh/authorized_keys")).unwrap();
     assert!(keys.contains("restrict,port-forwarding,command=\"/bin/false\""), "{keys}");
-    assert!(machine.run(&["id", "--name", "--groups", "deploy"]).contains("grit-wrapper"));
     let command = machine.property("gitlab-runner.service", "ExecStart");
     assert!(
         command.contains("grit-wrapper run --insecure-http-beyond-loopback -- /usr/bin/gitlab-runner"),

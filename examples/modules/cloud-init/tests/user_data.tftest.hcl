@@ -22,6 +22,10 @@ run "user_data_has_host_key_and_restricted_deploy_user" {
     condition     = yamldecode(output.user_data).users[1].ssh_authorized_keys == ["restrict,port-forwarding,command=\"/bin/false\",permitopen=\"[/run/grit-wrapper/wrapper.sock]:*\" ssh-ed25519 AAAA deploy"]
     error_message = "The deploy user must be restricted to the socket of the wrapper."
   }
+  assert {
+    condition     = yamldecode(output.user_data).users[1].groups == "grit-wrapper"
+    error_message = "The first login of the deploy user must have the group of the socket: a session keeps the groups of its login."
+  }
 }
 
 run "configuration_has_http_server_and_boot_verify" {
