@@ -2,9 +2,10 @@
 # instance runs replaces both: an old and a new manager never share a group, and no instance is stopped for a change.
 
 locals {
-  # The host key, the templates of the user data, and all inputs except those that change in place (`security_group_ids`, `tags`).
+  # The host key, the files that form the user data (this one has the configuration of the autoscaler), and all inputs except those that change in
+  # place (`security_group_ids`, `tags`).
   generation = nonsensitive(substr(sha256(jsonencode([
-    var.revision, tls_private_key.host.public_key_openssh, module.cloud_init.template_hash,
+    var.revision, tls_private_key.host.public_key_openssh, module.cloud_init.template_hash, filesha256("${path.module}/main.tf"),
     var.gitlab_url, var.runner_token, var.executor, var.concurrent, var.runners_config, var.global_config, var.boot_verify_timeout, var.metrics,
     var.deploy_user, var.deploy_public_keys, var.install_runner, var.wrapper_package, var.worker_group,
     var.ami, var.instance_type, var.subnet_id, var.iam_instance_profile, var.associate_public_ip_address, var.volume_size,

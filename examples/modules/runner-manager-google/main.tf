@@ -2,9 +2,10 @@
 # instance runs replaces both: an old and a new manager never share a group, and no instance is stopped for a change.
 
 locals {
-  # The host key, the templates of the user data, and all inputs except those that change in place (`network_tags`, `labels`).
+  # The host key, the files that form the user data (this one has the configuration of the autoscaler), and all inputs except those that change in
+  # place (`network_tags`, `labels`).
   generation = nonsensitive(substr(sha256(jsonencode([
-    var.revision, tls_private_key.host.public_key_openssh, module.cloud_init.template_hash,
+    var.revision, tls_private_key.host.public_key_openssh, module.cloud_init.template_hash, filesha256("${path.module}/main.tf"),
     var.gitlab_url, var.runner_token, var.executor, var.concurrent, var.runners_config, var.global_config, var.boot_verify_timeout, var.metrics,
     var.deploy_user, var.deploy_public_keys, var.install_runner, var.wrapper_package, var.worker_group,
     var.zone, var.image, var.machine_type, var.subnetwork, var.external_address, var.disk_size, var.service_account,
