@@ -104,6 +104,7 @@ const BLOCKS: &[(&str, &[(&str, Check)])] = &[
         &[
             ("resource \"tls_private_key\"", Test("tests/tests/e2e/modules.rs")),
             ("#!/bin/sh", Test(HOST_KEYS)),
+            ("[Unit]", Test("tests/tests/e2e/hosts_guide.rs")),
             ("provider \"grit\" {", Test("tests/tests/e2e/modules.rs")),
             ("resource \"google_compute_instance\"", Test("tests/tests/e2e/modules.rs")),
             ("#!/bin/sh", Test(HOST_KEYS)),
@@ -116,7 +117,7 @@ const BLOCKS: &[(&str, &[(&str, Check)])] = &[
         "docs/guides/hosts.md",
         &[
             ("mkdir -p /etc/systemd/system", Test("tests/tests/e2e/hosts_guide.rs")),
-            ("#!/bin/sh", Test("tests/tests/e2e/hosts_guide.rs")),
+            ("#cloud-config", Test("tests/tests/e2e/hosts_guide.rs")),
             ("{", Test(DOCUMENT_BLOCKS)),
         ],
     ),
