@@ -89,6 +89,8 @@ const BLOCKS: &[(&str, &[(&str, Check)])] = &[
         "docs/guides/ci.md",
         &[
             ("stages: [deploy]", Test("tests/tests/e2e/ci_component.rs")),
+            (".fleet-google:", Test("tests/tests/e2e/ci_component.rs")),
+            ("gcloud iam", Unchecked("the tests have no Google Cloud")),
             ("two_runs: true", Test("tests/tests/e2e/ci_component.rs")),
         ],
     ),

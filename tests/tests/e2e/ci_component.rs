@@ -129,7 +129,7 @@ fn canceled_apply_keeps_drain_and_state() {
     repository.rollout.wait_for_drain("m1-v1");
     cancel(&repository.path.join("fleet"));
     let output = pipeline.wait_with_output().unwrap();
-    let text = text(&output);
+    let text = text_of(&output);
     // The result of the job is not checked: gitlab-ci-local takes a shell that a signal ended for a success.
     assert!(text.contains("Drains continue on their hosts."), "{text}");
     assert!(!text.contains("plugin exited") && !text.contains("Two interrupts"), "{text}");
@@ -157,16 +157,71 @@ fn two_runs_set_wait_variable() {
     assert!(wait.contains("delayed") && wait.contains("[fleet:apply]"), "{list}");
 }
 
-/// The pipelines of docs/guides/ci.md, without and with its second block. The component is included as a file.
+/// The second run of a pipeline that is delayed until another one has applied a newer commit.
+#[test]
+fn second_run_waits_and_changes_nothing_else() {
+    let mut repository = Repository::new("      two_runs: true\n      wait_variable: wait\n");
+    let shutdown = "variable \"wait\" {\n  type = bool\n  default = false\n}\n\n\
+                    resource \"grit_runner_shutdown\" \"old\" {\n  runner_managers = {}\n  wait = var.wait\n}\n";
+    fs::write(repository.path.join("fleet/shutdown.tf"), shutdown).unwrap();
+    repository.commit(&["m1-v1"]);
+    succeeded(&repository.pipeline().output().unwrap());
+    let second_run = |repository: &Repository| {
+        repository.gitlab(&["--force-shell-executor", "fleet:wait"]).output().unwrap()
+    };
+    let text = succeeded(&second_run(&repository));
+    assert!(text.contains("0 added, 1 changed, 0 destroyed"), "{text}");
+
+    repository.git(&["tag", "old"]);
+    repository.commit(&["m1-v2"]);
+    succeeded(&repository.pipeline().output().unwrap());
+    repository.git(&["checkout", "--quiet", "old"]);
+    let output = second_run(&repository);
+    let text = text_of(&output);
+    assert!(!output.status.success(), "{text}");
+    assert!(text.contains("m1-v1") && text.contains("so nothing was applied"), "{text}");
+    assert_eq!(repository.rollout.hosts(), ["m1-v2"], "{text}");
+    assert_eq!(repository.drains(), ["m1-v2"], "{text}");
+}
+
+#[test]
+fn jobs_run_in_pipelines_of_the_default_branch_only() {
+    let jobs = |repository: &Repository| {
+        let list = succeeded(&repository.gitlab(&["--list"]).output().unwrap());
+        list.lines().filter(|line| line.starts_with("fleet:")).count()
+    };
+    for (rule, on_a_branch) in [("", 0), ("      rule: $CI_COMMIT_BRANCH == \"feature\"\n", 3)] {
+        let mut repository =
+            Repository::new(&format!("      apply: on_success\n      two_runs: true\n{rule}"));
+        repository.commit(&[]);
+        assert_eq!(jobs(&repository), 3 - on_a_branch, "{rule}");
+        repository.git(&["checkout", "--quiet", "-b", "feature"]);
+        assert_eq!(jobs(&repository), on_a_branch, "{rule}");
+    }
+}
+
+/// A plan during an apply would fail, because the apply locks the state.
+#[test]
+fn jobs_of_one_name_run_one_after_the_other() {
+    let mut repository = Repository::new("      two_runs: true\n");
+    repository.commit(&[]);
+    let preview = succeeded(&repository.gitlab(&["--preview"]).output().unwrap());
+    assert_eq!(preview.matches("resource_group: fleet").count(), 3, "{preview}");
+}
+
+/// The pipelines of docs/guides/ci.md: the first block alone, and with each of the others. The component is included as a file.
 #[test]
 fn pipelines_of_the_guide_are_valid() {
     let blocks = GUIDE.split("```yaml\n").skip(1).map(|rest| rest.split("```").next().unwrap());
-    let [pipeline, two_runs] = blocks.collect::<Vec<_>>()[..] else { panic!("the guide has other blocks") };
+    let [pipeline, google, two_runs] = blocks.collect::<Vec<_>>()[..] else {
+        panic!("the guide has other blocks")
+    };
     let component = "component: $CI_SERVER_FQDN/runner-tools/grit/rollout@0.1.0";
     assert!(pipeline.contains(component));
     let pipeline = pipeline.replace(component, "local: templates/rollout.yml");
     for (pipeline, jobs) in [
         (pipeline.clone(), &["fleet:apply", "fleet:plan"][..]),
+        (format!("{pipeline}\n{google}"), &["fleet:apply", "fleet:plan"]),
         (pipeline + two_runs, &["fleet:apply", "fleet:plan", "fleet:wait"]),
     ] {
         let directory = tempfile::tempdir().unwrap();
@@ -185,6 +240,16 @@ fn pipelines_of_the_guide_are_valid() {
         found.retain(|name| name.starts_with("fleet:"));
         found.sort_unstable();
         assert_eq!(found, jobs, "{list}");
+        if pipeline.contains(google) {
+            command.arg("--preview");
+            let preview = succeeded(&command.output().unwrap());
+            for job in ["fleet:plan", "fleet:apply"] {
+                let (_, job) = preview.split_once(&format!("\n{job}:\n")).unwrap();
+                let token = job.find("> fleet/id-token").unwrap();
+                assert!(token < job.find("grit_terraform init").unwrap(), "{preview}");
+                assert!(job.contains("GOOGLE_APPLICATION_CREDENTIALS: $CI_PROJECT_DIR/fleet/google.json"));
+            }
+        }
     }
 }
 
@@ -257,12 +322,12 @@ fn stat(pid: u32) -> Stat {
 
 #[track_caller]
 fn succeeded(output: &Output) -> String {
-    let text = text(output);
+    let text = text_of(output);
     assert!(output.status.success(), "{text}");
     text
 }
 
-fn text(output: &Output) -> String {
+fn text_of(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
 }
 
