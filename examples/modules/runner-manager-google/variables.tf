@@ -16,7 +16,7 @@ variable "zone" {
 }
 
 variable "image" {
-  description = "Image: Debian or Ubuntu with cloud-init. A change replaces the instance."
+  description = "Image: Debian or Ubuntu with cloud-init, which the images of `debian-cloud` do not contain. A change replaces the instance."
   type        = string
   nullable    = false
 }

@@ -18,7 +18,7 @@ mock_provider "tls" {
 variables {
   name               = "blue-v1"
   zone               = "europe-west1-b"
-  image              = "debian-12"
+  image              = "ubuntu-2404-lts-amd64"
   machine_type       = "e2-small"
   subnetwork         = "managers"
   runner_token       = "glrt-secret"
