@@ -246,7 +246,10 @@ const BLOCKS: &[(&str, &[(&str, Check)])] = &[
     ),
     (
         "examples/rollouts/retire-another-directory/README.md",
-        &[("terraform -chdir=v2 apply", Unchecked(TWO_DIRECTORIES))],
+        &[
+            ("terraform -chdir=v2 apply", Unchecked(TWO_DIRECTORIES)),
+            ("terraform -chdir=v2 apply", Unchecked(TWO_DIRECTORIES)),
+        ],
     ),
     (
         "examples/rollouts/two-directories/README.md",
