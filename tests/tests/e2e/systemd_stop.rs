@@ -206,11 +206,14 @@ fn confined_runner_is_adopted() {
     machine.install("1.0.0");
     let folder = "/etc/systemd/system/grit-wrapper.service.d";
     let drop_in = "/usr/share/grit-wrapper/grit-wrapper.service.d/jobs-elsewhere.conf";
-    machine.run(&["mkdir", folder]);
+    machine.run(&["mkdir", "-p", folder, "/root/.docker"]);
     machine.run(&["ln", "-s", drop_in, folder]);
     machine.run(&["systemctl", "daemon-reload"]);
     machine.run(&["systemctl", "start", UNIT]);
     assert_eq!(machine.property(UNIT, "ProtectSystem"), "strict");
+    // docker+machine writes here.
+    let wrapper = machine.property(UNIT, "MainPID");
+    machine.run(&["nsenter", "--mount", "--target", &wrapper, "mkdir", "/root/.docker/machine"]);
     // A job writes its log to a temporary file.
     machine.lab.queue().submit(1, Duration::ZERO);
     let tally = machine.lab.queue().wait_all_ended(LIMIT).unwrap();
