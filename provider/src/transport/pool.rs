@@ -13,10 +13,13 @@ use futures::{
 };
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use crate::mutex::Mutex;
-use crate::transport::{
-    error::TransportError,
-    ssh::{Session, SessionKey},
+use crate::{
+    log_key,
+    mutex::Mutex,
+    transport::{
+        error::TransportError,
+        ssh::{Session, SessionKey},
+    },
 };
 
 /// An unused session stays open for this time: a host that boots is called repeatedly, and each handshake costs it 30 ms.
@@ -48,7 +51,7 @@ impl Default for SessionPool {
 }
 
 impl SessionPool {
-    /// The session of this key: the open one, the one being opened, or a new one from `connect`.
+    /// The session of this key: the open one unless its renewal is due, the one being opened, or a new one from `connect`.
     pub(crate) async fn session(
         &self,
         key: &SessionKey,
@@ -57,8 +60,13 @@ impl SessionPool {
         let reference = |session, reused| SessionRef { session, reused, closing: self.closing.clone() };
         let attempt = {
             let mut entries = self.entries.lock();
+            let mut outdated = None;
             let attempt = match entries.get(key) {
                 Some(Entry::Open(session)) => match session.upgrade().filter(|it| !it.is_closed()) {
+                    Some(session) if session.renewal().is_due() => {
+                        outdated = Some(session);
+                        None
+                    }
                     Some(session) => return Ok(reference(session, true)),
                     None => None,
                 },
@@ -67,7 +75,7 @@ impl SessionPool {
             };
             attempt.unwrap_or_else(|| {
                 entries.retain(|_, entry| entry.is_usable());
-                let attempt = connect().shared();
+                let attempt = replacing(outdated, connect()).shared();
                 if let Some(attempt) = attempt.downgrade() {
                     entries.insert(key.clone(), Entry::Connecting(attempt));
                 }
@@ -87,6 +95,22 @@ impl SessionPool {
         drop(entries);
         result.map(|session| reference(session, false))
     }
+}
+
+/// The new session, or `outdated` if the attempt fails. Tunnels of an outdated session stay open in any case.
+fn replacing(outdated: Option<Arc<Session>>, attempt: Connecting) -> Connecting {
+    let Some(outdated) = outdated else { return attempt };
+    async move {
+        match attempt.await {
+            Err(error) if !outdated.is_closed() => {
+                tracing::debug!({ log_key::ERROR } = %error, "new login failed; using the open SSH session");
+                outdated.renewal().failed(&error);
+                Ok(outdated)
+            }
+            done => done,
+        }
+    }
+    .boxed()
 }
 
 impl Entry {

@@ -3,9 +3,14 @@
 use crate::{
     fixture::{Fixture, soon},
     methods::{Method, Topology},
+    stub::Wrapper,
 };
 use grit_tests::provider_client::{Connector, SshOptions, Target};
 use std::time::Duration;
+
+fn logins(fixture: &Fixture) -> usize {
+    fixture.sshd.log().matches("Accepted publickey").count()
+}
 
 /// 200 handshakes take seconds of CPU time, and longer beside other tests.
 async fn in_the_end<T>(future: impl Future<Output = T>) -> T {
@@ -86,6 +91,66 @@ async fn one_bastion_login_serves_all_managers() {
     }
     assert_eq!(topology.bastions[0].0.log().matches("Accepted publickey").count(), 1);
     assert_eq!(topology.fixture.sshd.log().matches("Accepted publickey").count(), 20);
+}
+
+/// sshd opens a socket with the groups that the user had at login. On a host that boots, the user is added to the group of the socket later.
+#[tokio::test]
+async fn refused_socket_is_retried_with_a_new_login() {
+    let mut fixture = Fixture::new();
+    let working = Wrapper::unix(&fixture.dir.path().join("working.sock"));
+    let connector = fixture.connector();
+    let other =
+        connector.client(Target { wrapper_address: working.address.parse().unwrap(), ..fixture.target() });
+    soon(other.check_status()).await.unwrap();
+    fixture.wrapper.stop().await;
+    fixture.wrapper.remove_socket();
+    let client = connector.client(fixture.target());
+    let mut attempts = 0;
+    soon(async {
+        while logins(&fixture) < 3 {
+            assert!(soon(client.check_status()).await.unwrap_err().retryable());
+            attempts += 1;
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    })
+    .await;
+    // Most attempts use the session of the last login.
+    assert!(attempts > 20, "{attempts}");
+    // The tunnels of the earlier sessions stay open.
+    soon(other.check_status()).await.unwrap();
+    assert_eq!(logins(&fixture), 3);
+    fixture.wrapper.start();
+    soon(client.check_status()).await.unwrap();
+}
+
+/// A certificate can expire, or a key can be removed, during a long drain.
+#[tokio::test]
+async fn refused_new_login_keeps_the_open_session() {
+    let mut fixture = Fixture::new();
+    let client = fixture.connector().client(fixture.target());
+    soon(client.check_status()).await.unwrap();
+    std::fs::write(fixture.sshd.dir().join("authorized_keys"), "").unwrap();
+    fixture.wrapper.stop().await;
+    fixture.wrapper.remove_socket();
+    let refused = |fixture: &Fixture| fixture.sshd.log().matches("Failed publickey").count();
+    let attempt = async || {
+        let error = soon(client.check_status()).await.unwrap_err();
+        assert!(error.retryable(), "{error:?}");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    };
+    soon(async {
+        while refused(&fixture) == 0 {
+            attempt().await;
+        }
+        let end = tokio::time::Instant::now() + Duration::from_secs(6);
+        while tokio::time::Instant::now() < end {
+            attempt().await;
+        }
+    })
+    .await;
+    assert_eq!((refused(&fixture), logins(&fixture)), (1, 1), "{}", fixture.sshd.log());
+    fixture.wrapper.start();
+    soon(client.check_status()).await.unwrap();
 }
 
 /// Fifty waiters share one failed attempt: fifty rejections would block the client's address.

@@ -100,6 +100,13 @@ impl Wrapper {
         }
     }
 
+    /// As before the first start of a wrapper.
+    pub(crate) fn remove_socket(&self) {
+        if let Listens::Unix(path) = &self.listens {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+
     pub(crate) fn set(&self, change: impl FnOnce(&mut Script)) {
         change(&mut self.script.lock().unwrap());
     }

@@ -11,6 +11,7 @@ mod failure;
 mod handler;
 mod host_certificate;
 mod keys;
+mod renewal;
 mod session;
 
 pub(crate) use agent::Agent;

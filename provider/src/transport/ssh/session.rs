@@ -19,6 +19,7 @@ use super::{
     auth::{self, Credential},
     failure,
     handler::{Handler, HandlerError, Observed, REASON_WAIT},
+    renewal::Renewal,
 };
 use crate::{
     log_key,
@@ -100,6 +101,7 @@ pub(crate) struct Session {
     limits: Limits,
     end: CancellationToken,
     opening: AtomicUsize,
+    renewal: Renewal,
     parent: Option<Arc<dyn ParentTransport>>,
     permit: Mutex<HostPermit>,
 }
@@ -124,6 +126,7 @@ impl Session {
             limits,
             end: end.clone(),
             opening: AtomicUsize::new(0),
+            renewal: Renewal::default(),
             parent,
             permit: Mutex::default(),
         };
@@ -178,6 +181,11 @@ impl Session {
         self.observed.ended().is_cancelled() || self.handle.as_ref().is_none_or(|handle| handle.is_closed())
     }
 
+    /// Whether, and when, another session replaces this one.
+    pub(crate) fn renewal(&self) -> &Renewal {
+        &self.renewal
+    }
+
     /// Opens a channel to an address on the server's side. The stream ends with the session, even if a write is blocked.
     pub(crate) async fn open(
         &self,
@@ -196,6 +204,9 @@ impl Session {
                 Ok((Box::new(stream), transcript))
             }
             Err(cause) => {
+                if matches!((to, &cause), (WrapperAddress::Unix(_), Cause::ChannelRefused { .. })) {
+                    self.renewal.request();
+                }
                 let target_absent = self.shows_target_absent(to, &cause, other_refusals, deadline).await;
                 let mut error = self.failure(Phase::Channel, cause).await;
                 error.evidence.target_absent = target_absent;
