@@ -212,15 +212,22 @@ async fn user_certificate_logs_in_from_file_and_agent() {
     let authority = ClientKey::generate(dir.path(), "ca", "ed25519", "").unwrap();
     let ca = format!("{}.pub", authority.path.display());
     let mut fixture = Fixture::with(|builder| builder.config(format!("TrustedUserCAKeys {ca}")));
-    // The key alone is rejected.
-    let key = ClientKey::generate(dir.path(), "user", "ecdsa", "").unwrap();
-    fixture.key = key.clone();
-    let certificate = key.sign(&authority, &["-I", "deploy", "-n", &fixture.sshd.username()]).unwrap();
-    let certified = SshOptions { certificate_path: Some(certificate.clone()), ..fixture.options() };
-    works(certified, fixture.target()).await;
-    let agent = Agent::start(fixture.dir.path()).unwrap();
-    agent.add(&key).unwrap();
-    works(with_agent(&fixture, &agent, None), fixture.target()).await;
+    let mut certificates = Vec::new();
+    // RSA: OpenSSH 8.8 and later reject signatures with SHA-1.
+    for kind in ["rsa", "ecdsa"] {
+        // The key alone is rejected.
+        let key = ClientKey::generate(dir.path(), kind, kind, "").unwrap();
+        fixture.key = key.clone();
+        let certificate = key.sign(&authority, &["-I", "deploy", "-n", &fixture.sshd.username()]).unwrap();
+        let certified = SshOptions { certificate_path: Some(certificate.clone()), ..fixture.options() };
+        works(certified, fixture.target()).await;
+        let home = tempfile::tempdir().unwrap();
+        let agent = Agent::start(home.path()).unwrap();
+        agent.add(&key).unwrap();
+        works(with_agent(&fixture, &agent, None), fixture.target()).await;
+        certificates.push(certificate);
+    }
+    let certificate = certificates.pop().unwrap();
 
     let other = ClientKey::generate(dir.path(), "other", "ed25519", "").unwrap();
     let mixed = SshOptions {

@@ -12,6 +12,7 @@ use super::{
     failure,
     handler::{Handler, Observed, REASON_WAIT},
     keys::{CertifiedKey, PrivateKey},
+    signer::KeySigner,
 };
 use crate::transport::{
     error::Cause,
@@ -96,10 +97,13 @@ impl Attempts<'_> {
             return Ok(false);
         }
         let CertifiedKey { key, certificate } = certified;
+        let hash = self.rsa_hash(key.0.algorithm().is_rsa()).await?;
         self.offered.push(format!("certificate {:?} of {}", certificate.key_id(), key.describe()));
-        let (key, certificate) = (Arc::clone(&key.0), certificate.as_ref().clone());
-        let result = self.handle.authenticate_openssh_cert(self.username, key, certificate).await;
-        self.conclude(result).await
+        // `authenticate_openssh_cert` signs with SHA-1 if the key is an RSA key.
+        let (certificate, signer) = (certificate.as_ref().clone(), &mut KeySigner(key));
+        let result =
+            self.handle.authenticate_certificate_with(self.username, certificate, hash, signer).await;
+        self.conclude(result.map_err(|error| error.0)).await
     }
 
     async fn agent(&mut self, agent: &Agent) -> Result<bool, Cause> {

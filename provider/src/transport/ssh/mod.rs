@@ -13,6 +13,7 @@ mod host_certificate;
 mod keys;
 mod renewal;
 mod session;
+mod signer;
 
 pub(crate) use agent::Agent;
 pub(crate) use auth::Credential;
