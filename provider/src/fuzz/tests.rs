@@ -145,7 +145,7 @@ fn template_parser_keeps_invariants() {
     let corpus = [
         "ssh\n-W\n{{host}}:{{port}}\n{{username}}@bastion",
         "aws\nssm\nstart-session\n--target\n{{instance_id}}\n--parameters\nportNumber={{port}}",
-        "gcloud\ncompute\nssh\n{{ instance_name }}\n--\n{{wrapper_path}} {{wrapper_address}} {{manager}} {{address}}",
+        "gcloud\ncompute\nssh\n{{ instance_name }}\n--\n{{wrapper_path}} {{wrapper_address}} {{username}} {{address}}",
         "nc\n{{wrapper_host}}\n{{wrapper_port}}",
         "x\n{{",
     ]
@@ -159,7 +159,7 @@ fn template_parser_keeps_invariants() {
         "{{ port }}",
         "{{instance_name}}",
         "host",
-        "manager",
+        "username",
         "username",
         " ",
         "\n",

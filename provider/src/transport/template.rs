@@ -25,8 +25,7 @@ enum Part {
 /// A name, and its value for a runner manager.
 type Placeholder = (&'static str, fn(&Target) -> Option<String>);
 
-static PLACEHOLDERS: [Placeholder; 11] = [
-    ("manager", |target| Some(target.manager.clone())),
+static PLACEHOLDERS: [Placeholder; 10] = [
     ("instance_name", |target| Some(target.instance_name.clone())),
     ("instance_id", |target| target.instance_id.clone()),
     ("address", |target| Some(target.address.to_string())),
@@ -201,9 +200,8 @@ mod tests {
             ["x", "2001:db8::7:2222", "[2001:db8::7]:2222", "adeployb", "/run/w.sock", "a b; $(c) '"]
                 .map(str::to_owned);
         assert_eq!(expanded, Ok(expected.to_vec()));
-        let expanded =
-            expand(&["{{instance_id}}", "{{instance_name}}", "{{manager}}", "{{wrapper_address}}"]);
-        assert_eq!(expanded.unwrap(), ["i-07", "runner-1", "m1", "unix:///run/w.sock"]);
+        let expanded = expand(&["{{instance_id}}", "{{instance_name}}", "{{wrapper_address}}"]);
+        assert_eq!(expanded.unwrap(), ["i-07", "runner-1", "unix:///run/w.sock"]);
     }
 
     #[test]
@@ -213,7 +211,7 @@ mod tests {
         assert_eq!(expand(&[" "]), Err(Empty));
         let error = expand(&["x", "{{hots}}"]).unwrap_err();
         assert!(matches!(&error, UnknownName { argument: 1, name } if name == "hots"), "{error}");
-        assert!(error.to_string().contains("valid names: manager, instance_name"), "{error}");
+        assert!(error.to_string().contains("valid names: instance_name, instance_id"), "{error}");
         assert!(matches!(expand(&["x", "{{host"]), Err(Unclosed { argument: 1 })));
         assert!(matches!(expand(&["x", "{{wrapper_port}}"]), Err(NoValue { name: "wrapper_port", .. })));
         let mut target = target();
@@ -222,6 +220,13 @@ mod tests {
             let template = Template::parse(&["x".to_owned(), "{{instance_name}}".to_owned()]).unwrap();
             assert!(matches!(template.expand(&target), Err(Refused { .. })), "{name:?}");
         }
+    }
+
+    /// A drain resource has no key: the same template would select another host for the drain than for the health check.
+    #[test]
+    fn key_of_manager_is_not_a_placeholder() {
+        let error = expand(&["x", "{{manager}}"]).unwrap_err();
+        assert!(matches!(&error, TemplateError::UnknownName { argument: 1, name } if name == "manager"));
     }
 
     #[test]
