@@ -5,7 +5,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    ssh_checks::{check_keys, invalid},
+    ssh_checks::{check_keys, check_needs_key, invalid},
     text::{UNKNOWN, check_address, set},
 };
 use crate::{
@@ -18,12 +18,12 @@ use crate::{
 /// Has no `Debug`, because it contains secrets.
 #[derive(Clone, Default, Serialize, Deserialize)]
 pub(crate) struct HopArgs {
-    address: Value<String>,
+    pub(super) address: Value<String>,
     username: Value<String>,
-    private_key: Value<String>,
+    pub(super) private_key: Value<String>,
     private_key_path: Value<String>,
     pub(super) passphrase: Value<String>,
-    certificate_path: Value<String>,
+    pub(super) certificate_path: Value<String>,
     host_key: Value<String>,
 }
 
@@ -49,6 +49,8 @@ impl HopArgs {
         check_address::<HostPort>(&self.address, at("address"), diags);
         let keys = [&self.private_key, &self.private_key_path, &self.certificate_path];
         check_keys(keys, path, home, diags);
+        let of_key = [("certificate_path", &self.certificate_path), ("passphrase", &self.passphrase)];
+        check_needs_key([&self.private_key, &self.private_key_path], &of_key, path, diags);
         if let Some(keys) = set(&self.host_key)
             && let Err(problem) = check::host_keys(&keys)
         {

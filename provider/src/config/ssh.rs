@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     proxy_jump::HopArgs,
-    ssh_checks::{check_elements, check_file, check_keys, invalid},
+    ssh_checks::{check_elements, check_file, check_keys, check_needs_key, invalid},
     text::{UNKNOWN, set},
     timeouts::{SHORTEST_DELAY, check_at_least},
 };
@@ -128,6 +128,11 @@ impl SshArgs {
         }
         let keys = [&self.private_key, &self.private_key_path, &self.certificate_path];
         check_keys(keys, path, self.home.as_deref(), diags);
+        // Without an agent, both belong to `ssh_key_pem` of the runner managers. Jump hosts also use the passphrase.
+        if self.agent.is_value() {
+            let of_key = [("certificate_path", &self.certificate_path)];
+            check_needs_key([&self.private_key, &self.private_key_path], &of_key, path, diags);
+        }
         for (name, list) in [("proxy_command", &self.proxy_command), ("ssh_command", &self.ssh_command)] {
             if let Value::Value(arguments) = list
                 && let Err((argument, problem)) = check::command(&command(arguments))
@@ -283,7 +288,8 @@ pub(super) fn schema(description: &str) -> SchemaAttribute {
         private_key_path: text => "File with a private key. Environment: `GRIT_SSH_PRIVATE_KEY_PATH`.",
         passphrase: secret => "Passphrase of the private key. Environment: `GRIT_SSH_PASSPHRASE`.",
         certificate_path: text =>
-            "File with an OpenSSH user certificate for the private key. Environment: `GRIT_SSH_CERTIFICATE_PATH`.",
+            "File with an OpenSSH user certificate for the private key. The certificate of a key in an agent must be in the agent \
+             (`ssh-add` adds both). Environment: `GRIT_SSH_CERTIFICATE_PATH`.",
         agent: object(agent) => "Use a key from ssh-agent; `{}` uses the agent at `SSH_AUTH_SOCK`. If a private key is set too, the provider tries the private \
              key first.",
         known_hosts: text => "Host keys in `known_hosts` format. Environment: `GRIT_SSH_KNOWN_HOSTS`.",
@@ -293,7 +299,8 @@ pub(super) fn schema(description: &str) -> SchemaAttribute {
         host_keys: texts => "Host keys that are accepted for all runner managers: public keys and `SHA256:` fingerprints.",
         host_ca: texts => "Public keys of certificate authorities whose host certificates are accepted.",
         insecure_ignore_host_key: boolean =>
-            "Accept any host key. Man-in-the-middle attacks are then possible, and every plan and apply shows a warning.",
+            "Accept any host key of a host without `host_key`. Man-in-the-middle attacks are then possible, and every plan and apply \
+             shows a warning.",
         connect_timeout: text => &format!(
             "Timeout for establishing a connection, including the wait for other connections, jump hosts and all login attempts. Default `{}`.",
             human(CONNECT_TIMEOUT)

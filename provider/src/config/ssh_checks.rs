@@ -29,6 +29,23 @@ pub(super) fn check_keys(
     check_file(certificate, at("certificate_path"), home, check::certificate_file, diags);
 }
 
+/// Rejects attributes of a private key in an object without one.
+pub(super) fn check_needs_key(
+    [text, file]: [&Value<String>; 2],
+    attributes: &[(&'static str, &Value<String>)],
+    path: &AttributePath,
+    diags: &mut Diagnostics,
+) {
+    let may_be_set = |key: &Value<String>| key.is_unknown() || set(key).is_some();
+    if may_be_set(text) || may_be_set(file) {
+        return;
+    }
+    for (name, _) in attributes.iter().filter(|(_, value)| set(value).is_some()) {
+        let path = path.clone().attribute(*name);
+        values::without_private_key(&path).error(path, diags);
+    }
+}
+
 /// Warns about a file that a connection cannot use. It is not an error: a plan of drains opens no connection.
 pub(super) fn check_file(
     value: &Value<String>,

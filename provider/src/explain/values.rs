@@ -65,6 +65,16 @@ pub(crate) fn only_with(path: &AttributePath, other: &str) -> Explained {
     )
 }
 
+/// An attribute of a private key, in an object without one.
+pub(crate) fn without_private_key(path: &AttributePath) -> Explained {
+    invalid(
+        "Attribute has no effect",
+        format!(
+            "`{path}` is set, but neither `private_key` nor `private_key_path` is set beside it. Remove it, or set one of them."
+        ),
+    )
+}
+
 pub(crate) fn variable_name(path: &AttributePath) -> Explained {
     invalid(
         "Invalid environment variable",
@@ -135,7 +145,7 @@ pub(crate) fn host_keys_not_verified() -> Explained {
     Explained::new(
         Code::Notice,
         "Host keys are not verified",
-        "Man-in-the-middle attacks are possible.",
+        "Man-in-the-middle attacks are possible on connections to hosts without `host_key`.",
         "Set `known_hosts` or `host_keys`, or `host_key` of the runner manager.",
     )
 }

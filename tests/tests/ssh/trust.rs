@@ -65,6 +65,16 @@ async fn insecure_ignore_host_key_accepts_any_key() {
 }
 
 #[tokio::test]
+async fn insecure_ignore_host_key_keeps_host_key_of_manager() {
+    let fixture = Fixture::new();
+    let trust = || TrustOptions { insecure_ignore_host_key: true, ..TrustOptions::default() };
+    let pinned = |key: &str| Target { host_key: Some(key.to_owned()), ..fixture.target() };
+    assert_eq!(verdict(&fixture, trust(), pinned(&fixture.sshd.host_keys()[0])).await, Ok(()));
+    let other = pinned(&fixture.key.fingerprint);
+    assert_eq!(verdict(&fixture, trust(), other).await, Err(HostKeyVerdict::Changed));
+}
+
+#[tokio::test]
 async fn host_certificates_are_verified() {
     let fixture = Fixture::new();
     let authority = ClientKey::generate(fixture.dir.path(), "ca", "ed25519", "").unwrap();

@@ -53,6 +53,38 @@ fn ssh_errors_point_at_their_attributes() {
 }
 
 #[test]
+fn certificate_and_passphrase_need_a_private_key() {
+    let value = |text: &str| Value::Value(text.to_owned());
+    let hop = |private_key: Value<String>| {
+        let mut hop = HopArgs::default();
+        (hop.address, hop.private_key) = (value("bastion"), private_key);
+        (hop.passphrase, hop.certificate_path) = (value("secret"), value("/nonexistent/cert"));
+        Value::Value(hop)
+    };
+    let args = SshArgs {
+        certificate_path: value("/nonexistent/cert"),
+        agent: Value::Value(AgentArgs::default()),
+        proxy_jump: Value::Value(vec![hop(Value::Null), hop(Value::Unknown)]),
+        ..SshArgs::default()
+    };
+    let errors = |args: &SshArgs| {
+        let mut diags = Diagnostics::default();
+        args.check(&AttributePath::new("ssh"), &mut diags);
+        let summaries: Vec<_> = diags.errors.iter().map(|error| error.summary.clone()).collect();
+        assert!(summaries.iter().all(|it| it == "Attribute has no effect"), "{summaries:?}");
+        diags.errors.into_iter().map(|error| error.attribute).collect::<Vec<_>>()
+    };
+    let wanted =
+        ["ssh.proxy_jump[0].certificate_path", "ssh.proxy_jump[0].passphrase", "ssh.certificate_path"];
+    assert_eq!(errors(&args), wanted.map(path_of));
+    let without_hops = || SshArgs { proxy_jump: Value::Null, ..args.clone() };
+    // It belongs to `ssh_key_pem` of the runner managers, or to a key that is not known yet.
+    assert_eq!(errors(&SshArgs { agent: Value::Null, ..without_hops() }), []);
+    assert_eq!(errors(&SshArgs { private_key_path: Value::Unknown, ..without_hops() }), []);
+    assert_eq!(errors(&SshArgs { private_key_path: value("/nonexistent/key"), ..without_hops() }), []);
+}
+
+#[test]
 fn unreadable_known_hosts_file_is_a_warning() {
     let dir = tempfile::tempdir().unwrap();
     let check = |path: &std::path::Path, home: Option<&str>| {

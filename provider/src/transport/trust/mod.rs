@@ -72,6 +72,7 @@ impl HostTrust {
         }
         if !trust.known.is_empty() {
             // A pinned key replaces the other sources, except for revoked keys.
+            trust.accept_any = false;
             trust.revoked = Self::gather(sources, None, host)?.revoked;
             return Ok(trust);
         }
