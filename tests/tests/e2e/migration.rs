@@ -31,14 +31,17 @@ fn takeover_of_deployer_directory_signals_no_runner() {
     let before = runners(&directories);
     assert!(before.len() == 2 && before.values().all(Option::is_some), "{before:?}");
 
-    // The steps of the guide, unmodified.
+    // The steps of the guide. Only the socket is another one: the wrappers of the lab listen on the one of the package.
     directories.write_keys("v1");
     let versions = directories.workspace.root().join("v1/versions.tf");
     let text = std::fs::read_to_string(&versions).unwrap();
     let head = "required_providers {\n";
     assert!(text.contains(head));
     std::fs::write(&versions, text.replacen(head, &format!("{head}{}", block("hcl")), 1)).unwrap();
-    directories.workspace.write("v1/grit.tf", block("terraform")).unwrap();
+    let socket = "unix:///var/run/gitlab-runner-wrapper.sock";
+    assert!(block("terraform").contains(socket));
+    let config = block("terraform").replace(socket, "unix:///run/grit-wrapper/wrapper.sock");
+    directories.workspace.write("v1/grit.tf", &config).unwrap();
     directories.run("v1", &["init", "-no-color"]).succeeded();
     let plan = directories.run("v1", &["plan", "-json"]).succeeded();
     let wanted = [
