@@ -52,8 +52,14 @@ pub enum Ending {
 ///
 /// `Unsupported` on a kernel before 6.15; others as from `ioctl(2)`, such as `EBADF` for a descriptor that is not a pidfd.
 pub fn ending(pidfd: impl AsFd) -> io::Result<Ending> {
-    let mut info = Info { mask: EXIT, ..Info::default() };
-    get_info(pidfd.as_fd(), &mut info).map_err(|errno| match errno {
+    let request = || {
+        let mut info = Info { mask: EXIT, ..Info::default() };
+        get_info(pidfd.as_fd(), &mut info).map(|()| info)
+    };
+    // The kernel reads first the exit status and then the process. If the parent reaps the process in between, it finds neither (ESRCH). The
+    // second answer is about a reaped process.
+    let answer = request().or_else(|errno| if errno == Errno::SRCH { request() } else { Err(errno) });
+    let info = answer.map_err(|errno| match errno {
         // Kernels before 6.13 do not have this call.
         Errno::NOTTY | Errno::INVAL => io::ErrorKind::Unsupported.into(),
         // 6.13 and 6.14 have the call, but not the exit status, and have no data about a reaped process.

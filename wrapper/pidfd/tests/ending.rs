@@ -58,6 +58,40 @@ fn termination_signal_of_non_child_is_read() {
     assert_eq!(ending_of(script).unwrap_or(Ending::Signal(15)), Ending::Signal(15));
 }
 
+/// The parent reaps the process while the exit status is read again and again.
+#[test]
+fn exit_code_is_read_while_parent_reaps() {
+    for number in 0..1000 {
+        let mut process = Command::new("true").spawn().unwrap();
+        let pid = Pid::from_child(&process);
+        let pidfd = pidfd_open(pid, PidfdFlags::empty()).unwrap();
+        let reader = std::thread::spawn(move || {
+            loop {
+                match ending(&pidfd) {
+                    Ok(Ending::NotCollected) => {}
+                    found => return found,
+                }
+            }
+        });
+        process.wait().unwrap();
+        match reader.join().unwrap() {
+            Ok(found) => assert_eq!(found, Ending::Code(0)),
+            Err(error) => {
+                // Before Linux 6.15, no process has an exit status.
+                assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+                assert!(!is_reported(), "unknown after {number} processes");
+                return;
+            }
+        }
+    }
+}
+
+/// Whether this kernel reports the exit status of a running process as not known yet.
+fn is_reported() -> bool {
+    let own = pidfd_open(rustix::process::getpid(), PidfdFlags::empty()).unwrap();
+    ending(&own).is_ok()
+}
+
 #[test]
 fn descriptor_that_is_not_a_pidfd_is_an_error() {
     let file = std::fs::File::open("/dev/null").unwrap();
