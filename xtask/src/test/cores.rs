@@ -135,7 +135,7 @@ const NEEDS: [(&str, &Feature); 22] = [
     ("functions::unknown_argument", &FUNCTIONS),
     ("modules::grit_modules_guide", &FUNCTIONS),
     ("modules::every_module_passes", &MOCKS),
-    ("modules::changed_template", &MOCKS),
+    ("modules::upgraded_module", &MOCKS),
 ];
 
 /// A core.
