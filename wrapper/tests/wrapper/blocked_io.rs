@@ -41,10 +41,10 @@ fn fill_the_disk(process: u32) {
 }
 
 /// Starts a wrapper with a runner that only SIGKILL ends. Its HTTP address must not be from its log, which may be blocked: it is an address of
-/// loopback that only this process uses.
+/// loopback that only this process uses, with a port that no test uses on all addresses.
 fn start(start: Start, config: &Path, net: u8) -> (Wrapper, String) {
     let [.., high, low] = std::process::id().to_be_bytes();
-    let http = format!("127.{net}.{high}.{low}:9253");
+    let http = format!("127.{net}.{high}.{low}:19253");
     let listen = format!("--http-listen=tcp://{http}");
     let wrapper = start
         .env("CONFIG_FILE", config.to_str().unwrap())
