@@ -19,12 +19,8 @@ fn verifying(takes: &'static str) -> (Lab, Instance) {
 
 fn workspace(lab: &Lab, kind: &str, attributes: &Json) -> Workspace {
     let workspace = Workspace::new(&["grit"]).unwrap();
-    let main = json!({
-        "terraform": { "required_providers": { "grit": { "source": "runner-tools/grit" } } },
-        "provider": { "grit": { "ssh": { "private_key_path": lab.client_key().path } } },
-        "resource": { kind: { "m1": attributes } },
-    });
-    workspace.write("main.tf.json", &main.to_string()).unwrap();
+    let main = lab.configuration(&json!({ kind: { "m1": attributes } }));
+    workspace.write("main.tf.json", &main).unwrap();
     workspace
 }
 

@@ -24,12 +24,8 @@ fn drain(lab: &Lab, instance: &Instance, options: &Json) -> Workspace {
         "timeouts": { "delete": "60s" },
     });
     attributes.as_object_mut().unwrap().extend(options.as_object().unwrap().clone());
-    let main = json!({
-        "terraform": { "required_providers": { "grit": { "source": "runner-tools/grit" } } },
-        "provider": { "grit": { "ssh": { "private_key_path": lab.client_key().path } } },
-        "resource": { "grit_runner_drain": { "m1": attributes } },
-    });
-    workspace.write("main.tf.json", &main.to_string()).unwrap();
+    let main = lab.configuration(&json!({ "grit_runner_drain": { "m1": attributes } }));
+    workspace.write("main.tf.json", &main).unwrap();
     workspace.apply().unwrap().succeeded();
     workspace
 }

@@ -24,16 +24,12 @@ fn drain_with_foreign_sigterm_warns_about_aborted_jobs() {
     lab.cloud().shape(|_, spec| *spec = std::mem::take(spec).runner(&["--abort-takes", "4s"]));
     let (instance, host) = lab.cloud().create("m1", "19.1.0").unwrap();
     let workspace = Workspace::new(&["grit"]).unwrap();
-    let main = json!({
-        "terraform": { "required_providers": { "grit": { "source": "runner-tools/grit" } } },
-        "provider": { "grit": { "ssh": { "private_key_path": lab.client_key().path } } },
-        "resource": { "grit_runner_drain": { "m1": {
-            "instance_id": instance.id,
-            "runner_manager": instance.runner_manager(),
-            "timeouts": { "delete": "60s" },
-        } } },
-    });
-    workspace.write("main.tf.json", &main.to_string()).unwrap();
+    let drain = json!({ "grit_runner_drain": { "m1": {
+        "instance_id": instance.id,
+        "runner_manager": instance.runner_manager(),
+        "timeouts": { "delete": "60s" },
+    } } });
+    workspace.write("main.tf.json", &lab.configuration(&drain)).unwrap();
     workspace.apply().unwrap().succeeded();
     lab.queue().submit_held(2);
     poll::until("the jobs run", PATIENCE, || match lab.queue().tally() {

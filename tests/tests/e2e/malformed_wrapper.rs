@@ -109,17 +109,13 @@ fn drain_response_without_status_is_an_error() {
     });
 
     let manager = Instance { wrapper_address: format!("tcp://{address}"), ..instance.clone() };
-    let main = json!({
-        "terraform": { "required_providers": { "grit": { "source": "runner-tools/grit" } } },
-        "provider": { "grit": { "ssh": { "private_key_path": lab.client_key().path } } },
-        "resource": { "grit_runner_drain": { "m1": {
-            "instance_id": instance.id,
-            "runner_manager": manager.runner_manager(),
-            "timeouts": { "delete": "20s" },
-        } } },
-    });
+    let drain = json!({ "grit_runner_drain": { "m1": {
+        "instance_id": instance.id,
+        "runner_manager": manager.runner_manager(),
+        "timeouts": { "delete": "20s" },
+    } } });
     let workspace = Workspace::new(&["grit"]).unwrap();
-    workspace.write("main.tf.json", &main.to_string()).unwrap();
+    workspace.write("main.tf.json", &lab.configuration(&drain)).unwrap();
     workspace.apply().unwrap().succeeded();
 
     let failed = workspace.destroy().unwrap().failed();

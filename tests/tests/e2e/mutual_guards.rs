@@ -24,12 +24,8 @@ fn drains(lab: &Lab, instances: &[Instance], min_healthy: usize) -> Workspace {
         (own.instance_name.clone(), drain)
     };
     let drains: Map<String, Json> = instances.iter().map(drain).collect();
-    let main = json!({
-        "terraform": { "required_providers": { "grit": { "source": "runner-tools/grit" } } },
-        "provider": { "grit": { "ssh": { "private_key_path": lab.client_key().path } } },
-        "resource": { "grit_runner_drain": drains },
-    });
-    workspace.write("main.tf.json", &main.to_string()).unwrap();
+    let main = lab.configuration(&json!({ "grit_runner_drain": drains }));
+    workspace.write("main.tf.json", &main).unwrap();
     workspace.apply().unwrap().succeeded();
     workspace
 }

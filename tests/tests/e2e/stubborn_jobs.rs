@@ -16,17 +16,13 @@ fn forceful_drain_leaves_no_job_process() {
     let (instance, host) = lab.cloud().create("m1", "19.2.0").unwrap();
     let jobs = || host.processes().into_iter().filter(|process| process.program == "sleep").count();
     let workspace = Workspace::new(&["grit"]).unwrap();
-    let main = json!({
-        "terraform": { "required_providers": { "grit": { "source": "runner-tools/grit" } } },
-        "provider": { "grit": { "ssh": { "private_key_path": lab.client_key().path } } },
-        "resource": { "grit_runner_drain": { "m1": {
-            "instance_id": instance.id,
-            "runner_manager": instance.runner_manager(),
-            "mode": "forceful",
-            "timeouts": { "delete": "60s" },
-        } } },
-    });
-    workspace.write("main.tf.json", &main.to_string()).unwrap();
+    let drain = json!({ "grit_runner_drain": { "m1": {
+        "instance_id": instance.id,
+        "runner_manager": instance.runner_manager(),
+        "mode": "forceful",
+        "timeouts": { "delete": "60s" },
+    } } });
+    workspace.write("main.tf.json", &lab.configuration(&drain)).unwrap();
     workspace.apply().unwrap().succeeded();
     lab.queue().submit_held(2);
     poll::until("the processes of two jobs", PATIENCE, || match jobs() {

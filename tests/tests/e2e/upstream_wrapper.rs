@@ -158,12 +158,8 @@ fn workspace(lab: &Lab, resource: &str, attributes: &Json) -> Workspace {
 }
 
 fn write(workspace: &Workspace, lab: &Lab, resource: &str, attributes: &Json) {
-    let main = json!({
-        "terraform": { "required_providers": { "grit": { "source": "runner-tools/grit" } } },
-        "provider": { "grit": { "ssh": { "private_key_path": lab.client_key().path } } },
-        "resource": { resource: { "m1": attributes } },
-    });
-    workspace.write("main.tf.json", &main.to_string()).unwrap();
+    let main = lab.configuration(&json!({ resource: { "m1": attributes } }));
+    workspace.write("main.tf.json", &main).unwrap();
 }
 
 #[test]
