@@ -93,7 +93,7 @@ async fn sigterm_to_adopted_runner_is_found_in_the_log() {
     assert!([DrainOutcome::JobsAborted, DrainOutcome::Unknown].contains(&outcome(&status)), "{status:?}");
 }
 
-/// Nobody can read back what a runner writes to a pipe. Without its metrics the abort is not seen.
+/// The output of a runner to a pipe cannot be read back. Without its metrics the abort is not seen.
 #[tokio::test]
 async fn unreadable_log_without_metrics_hides_sigterm() {
     let folder = tempfile::tempdir().unwrap();

@@ -112,7 +112,7 @@ impl Polls {
         })
     }
 
-    /// Whether the runner has not sent a job request of this section yet, as far as its metrics show. This is no fault of the section.
+    /// Whether the runner has not sent a job request of this section yet, as far as its metrics show. The section is not the cause of this.
     pub(super) fn waits(&self, section: &Section) -> bool {
         self.of(section).is_none_or(|seen| seen.last == Last::Nothing && seen.requests.executor_failures == 0)
     }
