@@ -388,7 +388,7 @@ impl Mode {
         }
     }
 }
-/// Result of a finished drain. Only DRAIN_OUTCOME_CLEAN and DRAIN_OUTCOME_NO_RUNNER mean that the drain aborted no job.
+/// Result of a finished drain. Only DRAIN_OUTCOME_CLEAN and DRAIN_OUTCOME_NO_RUNNER mean that the drain lost no job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
 pub enum DrainOutcome {
@@ -405,6 +405,8 @@ pub enum DrainOutcome {
     Unknown = 5,
     /// No runner was running at the time of the request.
     NoRunner = 6,
+    /// Graceful: the runner finished its jobs and exited with code 0, but gave up reporting the end of at least one job to GitLab.
+    ResultsLost = 7,
 }
 impl DrainOutcome {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -420,6 +422,7 @@ impl DrainOutcome {
             Self::Failed => "DRAIN_OUTCOME_FAILED",
             Self::Unknown => "DRAIN_OUTCOME_UNKNOWN",
             Self::NoRunner => "DRAIN_OUTCOME_NO_RUNNER",
+            Self::ResultsLost => "DRAIN_OUTCOME_RESULTS_LOST",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -432,6 +435,7 @@ impl DrainOutcome {
             "DRAIN_OUTCOME_FAILED" => Some(Self::Failed),
             "DRAIN_OUTCOME_UNKNOWN" => Some(Self::Unknown),
             "DRAIN_OUTCOME_NO_RUNNER" => Some(Self::NoRunner),
+            "DRAIN_OUTCOME_RESULTS_LOST" => Some(Self::ResultsLost),
             _ => None,
         }
     }

@@ -147,6 +147,10 @@ impl Detail {
             DrainOutcome::JobsAborted => {
                 "its drain became forceful on the host: its remaining jobs were aborted".to_owned()
             }
+            DrainOutcome::ResultsLost => {
+                "it could not report the end of at least one job to GitLab: the result of each such job is lost"
+                    .to_owned()
+            }
             DrainOutcome::Killed => {
                 "it did not exit in time after a forceful stop, and the wrapper killed it: its jobs were lost"
                     .to_owned()
@@ -173,6 +177,8 @@ pub enum DrainOutcome {
     /// The runner finished its jobs.
     Clean,
     JobsAborted,
+    /// The runner finished its jobs, but could not report the end of at least one of them to GitLab.
+    ResultsLost,
     Killed,
     Failed,
     Unknown,
@@ -184,6 +190,7 @@ impl DrainOutcome {
         match self {
             Self::Clean => "clean",
             Self::JobsAborted => "jobs_aborted",
+            Self::ResultsLost => "results_lost",
             Self::Killed => "killed",
             Self::Failed => "failed",
             Self::Unknown => "unknown",
@@ -196,6 +203,7 @@ impl DrainOutcome {
             v1::DrainOutcome::Unspecified => None,
             v1::DrainOutcome::Clean => Some(Self::Clean),
             v1::DrainOutcome::JobsAborted => Some(Self::JobsAborted),
+            v1::DrainOutcome::ResultsLost => Some(Self::ResultsLost),
             v1::DrainOutcome::Killed => Some(Self::Killed),
             v1::DrainOutcome::Failed => Some(Self::Failed),
             v1::DrainOutcome::Unknown => Some(Self::Unknown),

@@ -1,4 +1,4 @@
-//! On a booted systemd, the last log lines of a failed runner come from the journal, and so does the message of a forceful shutdown.
+//! On a booted systemd, the last log lines of a failed runner come from the journal, and so do the messages of lost jobs.
 
 use std::time::Duration;
 
@@ -54,28 +54,39 @@ fn journal_lines_explain_runner_failure() {
 
 /// The message is older than the last lines: the runner writes several for each job that it aborts.
 #[test]
-fn journal_shows_foreign_sigterm_during_drain() {
+fn journal_shows_lost_jobs_of_drain() {
     let Some(machine) = machine(&[]) else { return };
     machine.install("1.0.0");
-    let script = "trap '' QUIT
+    let script = "trap 'test -e /run/finishes && echo \"ERROR: Job trace termination \\\"Success\\\" failed  job=7\" && exit 0' QUIT
         trap 'echo \"WARNING: Starting forceful shutdown\"; seq 100; exit 0' TERM
         while :; do sleep 0.1; done";
     program::script(&machine.system.path("/usr/bin/gitlab-runner"), script).unwrap();
     machine.run(&["systemctl", "start", "--no-block", UNIT]);
-    let runner = poll::until("the runner starts", LIMIT, || {
-        machine.ask(&["status"])["pid"].as_u64().ok_or_else(|| machine.journal())
+    let drained = |meanwhile: &dyn Fn(u64)| {
+        let runner = poll::until("the runner runs", LIMIT, || match machine.ask(&["status"]) {
+            status if status["state"] == "running" => Ok(status["pid"].as_u64().unwrap()),
+            _ => Err(machine.journal()),
+        });
+        machine.run(&["grit-wrapper", "drain"]);
+        poll::until("SIGQUIT is sent", LIMIT, || match machine.ask(&["status"]) {
+            status if status["drain"]["signalled"] == true => Ok(()),
+            status => Err(status),
+        });
+        meanwhile(runner);
+        let status = poll::until("the runner exits", LIMIT, || match machine.ask(&["status"]) {
+            status if status["state"] == "stopped" => Ok(status),
+            status => Err(status),
+        });
+        status["drain"]["outcome"].as_str().unwrap().to_owned()
+    };
+    let outcome = drained(&|runner| {
+        machine.run(&["kill", "-s", "TERM", &runner.to_string()]);
     });
-    machine.run(&["grit-wrapper", "drain"]);
-    poll::until("SIGQUIT is sent", LIMIT, || match machine.ask(&["status"]) {
-        status if status["drain"]["signalled"] == true => Ok(()),
-        status => Err(status),
-    });
-    machine.run(&["kill", "-s", "TERM", &runner.to_string()]);
-    let status = poll::until("the runner exits", LIMIT, || match machine.ask(&["status"]) {
-        status if status["state"] == "stopped" => Ok(status),
-        status => Err(status),
-    });
-    assert_eq!(status["drain"]["outcome"], "jobs_aborted", "{status}\n{}", machine.journal());
+    assert_eq!(outcome, "jobs_aborted", "{}", machine.journal());
+
+    machine.run(&["touch", "/run/finishes"]);
+    machine.run(&["grit-wrapper", "start"]);
+    assert_eq!(drained(&|_| {}), "results_lost", "{}", machine.journal());
 }
 
 #[test]

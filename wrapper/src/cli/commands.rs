@@ -76,8 +76,8 @@ pub enum Command {
         deadline: Option<Duration>,
         /// Wait until the runner has exited. The exit code is then 0 only if the drain was clean: the runner finished its jobs and exited with
         /// exit code 0 (with --force: it exited in time with exit code 0), or no runner was running. It is 4 if jobs were aborted at a
-        /// deadline or by another process, or if the runner was killed, failed, or exited with an unknown exit code; `outcome` in the output
-        /// shows which of these happened.
+        /// deadline or by another process, if the runner could not report the end of a job to GitLab, or if it was killed, failed, or exited
+        /// with an unknown exit code; `outcome` in the output shows which of these happened.
         #[arg(long)]
         wait: bool,
         /// Timeout of the wait; the drain continues. Default: no timeout.
@@ -225,6 +225,7 @@ async fn finish(
         Some(StopOutcome::JobsAborted) if abort_asked => Ok(()),
         Some(
             outcome @ (StopOutcome::JobsAborted
+            | StopOutcome::ResultsLost
             | StopOutcome::Killed
             | StopOutcome::Failed
             | StopOutcome::Unknown),

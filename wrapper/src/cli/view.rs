@@ -147,6 +147,9 @@ pub(super) fn outcome_text(outcome: StopOutcome) -> &'static str {
     match outcome {
         StopOutcome::Clean => "clean: the runner finished its jobs and exited",
         StopOutcome::JobsAborted => "jobs aborted: the remaining jobs were aborted, and the runner exited",
+        StopOutcome::ResultsLost => {
+            "results lost: the runner finished its jobs, but could not report the end of at least one of them to GitLab"
+        }
         StopOutcome::Killed => "killed: the runner did not exit in time and was killed with its jobs",
         StopOutcome::Failed => "failed: the runner exited with an error; jobs may have been aborted",
         StopOutcome::Unknown => {

@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc, time::Duration};
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
-use super::{callback::Callback, end::End, process::Exit};
+use super::{callback::Callback, end::End, observation::Observation, process::Exit};
 
 /// A request to stop the child.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -122,6 +122,8 @@ pub enum StopOutcome {
     /// After a forceful stop the child exited with code 0, or after a graceful one that another process made forceful: it sent SIGTERM or
     /// SIGINT to the child.
     JobsAborted,
+    /// After a graceful stop the child exited with code 0, but gave up reporting the end of at least one job to GitLab.
+    ResultsLost,
     /// The child did not exit in time after SIGTERM, and was killed.
     Killed,
     /// The child exited with another code, or by a signal that the wrapper did not send.
@@ -133,13 +135,21 @@ pub enum StopOutcome {
 }
 
 impl StopOutcome {
-    pub const ALL: [Self; 6] =
-        [Self::Clean, Self::JobsAborted, Self::Killed, Self::Failed, Self::Unknown, Self::NoRunner];
+    pub const ALL: [Self; 7] = [
+        Self::Clean,
+        Self::JobsAborted,
+        Self::ResultsLost,
+        Self::Killed,
+        Self::Failed,
+        Self::Unknown,
+        Self::NoRunner,
+    ];
 
     pub fn name(self) -> &'static str {
         match self {
             Self::Clean => "clean",
             Self::JobsAborted => "jobs_aborted",
+            Self::ResultsLost => "results_lost",
             Self::Killed => "killed",
             Self::Failed => "failed",
             Self::Unknown => "unknown",
@@ -147,15 +157,17 @@ impl StopOutcome {
         }
     }
 
-    /// The outcome of a stop in this mode when its child ended this way. `aborts_jobs`: it was seen to abort its jobs.
-    pub(super) fn of(mode: Mode, end: &End, aborts_jobs: bool) -> Self {
+    /// The outcome of a stop in this mode when its child ended this way.
+    pub(super) fn of(mode: Mode, end: &End, observed: Observation) -> Self {
         match (end, mode) {
             (End::NeverStarted | End::SpawnFailed(_), _) => Self::NoRunner,
             (End::Exited { killed: true, .. }, _) => Self::Killed,
             (End::Exited { exit: Exit::Unknown, .. }, _) => Self::Unknown,
             (End::Exited { exit, .. }, _) if !exit.is_success() => Self::Failed,
-            (End::Exited { .. }, Mode::Graceful) if !aborts_jobs => Self::Clean,
-            (End::Exited { .. }, Mode::Graceful | Mode::Forceful) => Self::JobsAborted,
+            (End::Exited { .. }, Mode::Forceful) => Self::JobsAborted,
+            (End::Exited { .. }, Mode::Graceful) if observed.aborts_jobs => Self::JobsAborted,
+            (End::Exited { .. }, Mode::Graceful) if observed.lost_results => Self::ResultsLost,
+            (End::Exited { .. }, Mode::Graceful) => Self::Clean,
         }
     }
 }
@@ -166,7 +178,8 @@ mod tests {
 
     #[test]
     fn only_exit_code_0_after_graceful_stop_is_clean() {
-        let of = |mode, exit, killed| StopOutcome::of(mode, &End::Exited { pid: 1, exit, killed }, false);
+        let nothing = Observation::default();
+        let of = |mode, exit, killed| StopOutcome::of(mode, &End::Exited { pid: 1, exit, killed }, nothing);
         for (mode, exit, killed, outcome) in [
             (Mode::Graceful, Exit::Code(0), false, StopOutcome::Clean),
             (Mode::Graceful, Exit::Code(1), false, StopOutcome::Failed),
@@ -179,13 +192,23 @@ mod tests {
         ] {
             assert_eq!(of(mode, exit, killed), outcome, "{mode:?} {exit:?} {killed}");
         }
-        assert_eq!(StopOutcome::of(Mode::Graceful, &End::NeverStarted, false), StopOutcome::NoRunner);
+        assert_eq!(StopOutcome::of(Mode::Graceful, &End::NeverStarted, nothing), StopOutcome::NoRunner);
     }
 
     #[test]
-    fn observed_abort_is_not_clean() {
-        let of = |exit| StopOutcome::of(Mode::Graceful, &End::Exited { pid: 1, exit, killed: false }, true);
-        assert_eq!(of(Exit::Code(0)), StopOutcome::JobsAborted);
-        assert_eq!((of(Exit::Code(1)), of(Exit::Unknown)), (StopOutcome::Failed, StopOutcome::Unknown));
+    fn observed_abort_or_lost_result_is_not_clean() {
+        for (aborts_jobs, lost_results, outcome) in [
+            (true, false, StopOutcome::JobsAborted),
+            (false, true, StopOutcome::ResultsLost),
+            (true, true, StopOutcome::JobsAborted),
+        ] {
+            let observed = Observation { aborts_jobs, lost_results, ..Observation::default() };
+            let of =
+                |mode, exit| StopOutcome::of(mode, &End::Exited { pid: 1, exit, killed: false }, observed);
+            assert_eq!(of(Mode::Graceful, Exit::Code(0)), outcome);
+            assert_eq!(of(Mode::Forceful, Exit::Code(0)), StopOutcome::JobsAborted);
+            assert_eq!(of(Mode::Graceful, Exit::Code(1)), StopOutcome::Failed);
+            assert_eq!(of(Mode::Graceful, Exit::Unknown), StopOutcome::Unknown);
+        }
     }
 }

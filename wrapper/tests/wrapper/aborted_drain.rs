@@ -1,4 +1,5 @@
-//! Another process sends SIGTERM to a draining runner. As GitLab Runner, it then aborts its jobs and exits with code 0.
+//! Drains that lose jobs although the runner exits with code 0: another process sends SIGTERM to the runner, which then aborts its jobs, or the
+//! runner gives up reporting the end of a job to GitLab.
 
 use grit_proto::wrapper_v1::{
     self as v1, DrainOutcome, DrainRequest, GetStatusRequest, StartRequest, State,
@@ -91,6 +92,30 @@ async fn sigterm_to_adopted_runner_is_found_in_the_log() {
     let status = ended(&mut client).await;
     // Older kernels do not report the exit code of an adopted runner.
     assert!([DrainOutcome::JobsAborted, DrainOutcome::Unknown].contains(&outcome(&status)), "{status:?}");
+}
+
+/// The messages are GitLab Runner's, as text and as JSON.
+#[tokio::test]
+async fn lost_result_of_a_job_is_found_in_the_log() {
+    let text = r#"ERROR: Job trace termination "Success" failed    error=received invalid job update response job=7"#;
+    let json = r#"{"job":7,"level":"error","msg":"Job trace termination \"Fail\" failed"}"#;
+    let success = "Job succeeded    job=7";
+    for (message, wanted) in
+        [(text, DrainOutcome::ResultsLost), (json, DrainOutcome::ResultsLost), (success, DrainOutcome::Clean)]
+    {
+        let start = Start::new().flags(&["--start-grace=0s"]);
+        let path = start.folder_path().join("message");
+        std::fs::write(&path, format!("{message}\n")).unwrap();
+        let runner = r#"trap 'cat "$0" >&2; exit 0' QUIT
+            echo "the runner is ready" >&2
+            while :; do sleep 0.02; done"#;
+        let wrapper = start.command(&["sh", "-c", runner, path.to_str().unwrap()]);
+        wrapper.logged("the runner is ready").await;
+        let mut client = wrapper.v1_client().await;
+        drain(&mut client).await;
+        let status = ended(&mut client).await;
+        assert_eq!(outcome(&status), wanted, "{message}: {status:?}");
+    }
 }
 
 /// The output of a runner to a pipe cannot be read back. Without its metrics the abort is not seen.

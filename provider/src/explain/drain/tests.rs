@@ -4,7 +4,10 @@ use super::*;
 use crate::explain::diagnostic::tests::all;
 use crate::transport::ConnectionMethod;
 use crate::{
-    client::{Detail, Level, RunnerEvidence, RunnerStatus, StatusReport},
+    client::{
+        Detail, DrainInfo, DrainOutcome, ExitKind, Level, RunnerEvidence, RunnerExit, RunnerStatus,
+        StatusReport,
+    },
     fleet::{PeerProblem, TooFewPeers},
     transport::{Cause, Phase, Route, TransportError},
 };
@@ -73,26 +76,31 @@ fn failed_drain_errors_match_snapshot() {
     ]));
 }
 
-/// A drain that makes no progress, and the reason is known on the host.
-#[test]
-fn timeout_reports_problems_of_the_drain() {
-    let mut last = Snapshot::from(RunnerStatus::InShutdown);
-    let reasons = ["the runner is draining", "the runner's process is suspended", "it was refused"];
-    last.detail = Some(Box::new(Detail {
+fn detail() -> Detail {
+    Detail {
         wrapper_version: "0.1.0".to_owned(),
         level: Level::None,
         level_max: None,
-        reasons: reasons.map(str::to_owned).into(),
+        reasons: vec![],
         runner_version: None,
         pid: None,
         started_at: None,
-        jobs: Some(3),
+        jobs: None,
         oldest_job: None,
         drain: None,
         shutting_down: false,
         evidence: RunnerEvidence::default(),
         exit: None,
-    }));
+    }
+}
+
+/// A drain that makes no progress, and the reason is known on the host.
+#[test]
+fn timeout_reports_problems_of_the_drain() {
+    let mut last = Snapshot::from(RunnerStatus::InShutdown);
+    let reasons = ["the runner is draining", "the runner's process is suspended", "it was refused"];
+    let reasons = reasons.map(str::to_owned).into();
+    last.detail = Some(Box::new(Detail { reasons, jobs: Some(3), ..detail() }));
     let failure = NotDrained::TimedOut {
         waited: hours(3),
         requested: Requested::Accepted,
@@ -138,6 +146,26 @@ fn failed_shutdown_errors_match_snapshot() {
 
 fn planned_drain(mode: Mode, on_timeout: OnTimeout, unknown_instance: bool) -> Explained {
     planned("m1", "10.0.0.7", &Planned { mode, timeout: hours(3), on_timeout, unknown_instance })
+}
+
+#[test]
+fn lost_result_of_a_job_is_no_clean_exit() {
+    let drain = |outcome| DrainInfo {
+        id: "deploy-7".to_owned(),
+        reason: String::new(),
+        forceful: false,
+        deadline: None,
+        outcome: Some(outcome),
+    };
+    let warning = |outcome| {
+        let exit = Some(RunnerExit { how: ExitKind::Code(0), killed: false });
+        let mut ended = Snapshot::from(RunnerStatus::Stopped);
+        ended.detail = Some(Box::new(Detail { drain: Some(drain(outcome)), exit, ..detail() }));
+        bad_end("m1", &ended, false, Subject::Drain).map(|warning| all(vec![warning]))
+    };
+    assert_eq!(warning(DrainOutcome::Clean), None);
+    let lost = warning(DrainOutcome::ResultsLost).unwrap();
+    assert!(lost.contains("it could not report the end of at least one job to GitLab"), "{lost}");
 }
 
 #[test]

@@ -68,7 +68,9 @@ impl Evidence {
                 "`stopped`: the wrapper reported the exit of the process; `assumed_terminated`: the host was unreachable, and you \
                  confirmed that it is gone; `draining` or `terminating`: the shutdown is in progress (`wait = false`).",
             exit: computed_text => "Exit status of the runner process, such as `exit code 0`.",
-            outcome: computed_text => "Result of the drain: `clean`, `jobs_aborted`, `killed`, `failed`, `unknown` or `no_runner`.",
+            outcome: computed_text =>
+                "Result of the drain: `clean`, `jobs_aborted`, `results_lost`, `killed`, `failed`, `unknown` or \
+                 `no_runner`.",
             drain_id: computed_text => "Identifier of the drain on the host.",
             wrapper: computed_text => "`grit-wrapper` with its version, or `upstream`.",
             verified_at: computed_text => "Time at which the exit was verified (RFC 3339, UTC).",

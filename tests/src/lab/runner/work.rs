@@ -363,7 +363,11 @@ impl Worker {
                 tokio::time::sleep(self.behavior.report_delay(attempt)).await;
             }
         }
-        say(&format!("job {}: dropped, its end was not reported", offer.id));
+        let end = if end == ReportedState::Success { "Success" } else { "Fail" };
+        say(&format!(
+            "ERROR: Job trace termination \"{end}\" failed    error=received invalid job update response job={}",
+            offer.id
+        ));
     }
 
     async fn report(

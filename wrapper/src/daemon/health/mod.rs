@@ -111,7 +111,11 @@ impl Health {
         if self.child != Some(child) {
             return Observation::default();
         }
-        Observation { aborts_jobs: self.aborts_jobs, shutdown_timeout: self.shutdown_timeout }
+        Observation {
+            aborts_jobs: self.aborts_jobs,
+            lost_results: false,
+            shutdown_timeout: self.shutdown_timeout,
+        }
     }
 
     /// The health of the runner in this state. A probe takes seconds, during which the child may exit or start stopping: results for

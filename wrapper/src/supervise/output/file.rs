@@ -25,18 +25,20 @@ pub(super) fn read(path: &str, start: u64) -> io::Result<Vec<String>> {
     Ok(whole.filter(|line| !is_ours(line)).map(str::to_owned).collect())
 }
 
-/// Whether a line at the end of the file after `start` contains `text`. The wrapper's lines do not count: they can quote an earlier runner.
-pub(super) fn contains(path: &str, start: u64, text: &str) -> io::Result<bool> {
+/// For each text, whether a line at the end of the file after `start` contains it. The wrapper's lines do not count: they can quote an earlier
+/// runner.
+pub(super) fn contains<const N: usize>(path: &str, start: u64, texts: [&str; N]) -> io::Result<[bool; N]> {
     let mut lines = BufReader::new(Tail::open(path, start, SEARCHED)?.file.take(SEARCHED));
-    let mut line = Vec::new();
-    while lines.read_until(b'\n', &mut line)? > 0 {
+    let (mut line, mut found) = (Vec::new(), [false; N]);
+    while found.contains(&false) && lines.read_until(b'\n', &mut line)? > 0 {
         let read = String::from_utf8_lossy(&line);
-        if read.contains(text) && !is_ours(&read) {
-            return Ok(true);
+        let here = texts.map(|text| read.contains(text));
+        if here.contains(&true) && !is_ours(&read) {
+            found = std::array::from_fn(|at| found[at] || here[at]);
         }
         line.clear();
     }
-    Ok(false)
+    Ok(found)
 }
 
 /// A file at the beginning of its last bytes.
@@ -105,10 +107,14 @@ mod tests {
         let contains = |content: &str, start| {
             let file = tempfile::NamedTempFile::new().unwrap();
             fs::write(&file, content).unwrap();
-            contains(file.path().to_str().unwrap(), start, "the text").unwrap()
+            let [first, second] =
+                contains(file.path().to_str().unwrap(), start, ["the text", "the other"]).unwrap();
+            assert_eq!(second, content.contains("the other"));
+            first
         };
         assert!(contains("one\nWARNING: the text   a=b\nlast\n", 4));
         assert!(contains("the text", 0));
+        assert!(contains("the text\nthe other\n", 0) && !contains("the other\n", 0));
         assert!(!contains("the text\n", 4), "of an earlier runner");
         assert!(contains("the text\n", 1000), "the file was truncated");
         assert!(!contains(&format!("{ours}\n"), 0), "of the wrapper");

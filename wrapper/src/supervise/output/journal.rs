@@ -40,19 +40,24 @@ pub(super) async fn read(pid: u32, age: Duration) -> io::Result<Vec<String>> {
     Ok(messages(&String::from_utf8_lossy(&output.stdout), since))
 }
 
-/// Whether the process with this PID has logged a message with `text`, which has only letters and spaces, since this long ago.
-pub(super) async fn contains(text: &str, pid: u32, age: Duration) -> io::Result<bool> {
+/// For each text, which has only letters and spaces, whether the process with this PID has logged a message with it since this long ago.
+pub(super) async fn contains<const N: usize>(
+    texts: [&str; N],
+    pid: u32,
+    age: Duration,
+) -> io::Result<[bool; N]> {
     sync().await;
     let age = age.saturating_add(SEARCH_TOLERANCE);
     let (since, of_pid) = (format!("--since=-{}s", age.as_secs()), format!("_PID={pid}"));
-    let grep = format!("--grep={text}");
-    let words = ["--quiet", "--no-pager", "--boot", "--output=cat", "--lines=1", &since, &grep, &of_pid];
+    let grep = format!("--grep={}", texts.join("|"));
+    let words = ["--quiet", "--no-pager", "--boot", "--output=cat", &since, &grep, &of_pid];
     let output = journalctl(&words).await?;
     // Without a match, newer versions exit with 1 and an empty stderr.
     if !output.status.success() && !output.stderr.is_empty() {
         return Err(io::Error::other(String::from_utf8_lossy(&output.stderr).trim().to_owned()));
     }
-    Ok(String::from_utf8_lossy(&output.stdout).contains(text))
+    let found = String::from_utf8_lossy(&output.stdout);
+    Ok(texts.map(|text| found.contains(text)))
 }
 
 /// A written message may not be readable yet. Only root can request a sync.

@@ -1,7 +1,7 @@
 //! Destination of the runner's output, and its last lines.
 //!
 //! The runner inherits the wrapper's stderr. A pipe through the wrapper would block the runner, or kill it with SIGPIPE, when the wrapper
-//! exits. After a failure the last lines are read back from the journal or from a regular file, and after a drain a text is searched for. Output
+//! exits. After a failure the last lines are read back from the journal or from a regular file, and after a drain texts are searched for. Output
 //! to a pipe or a terminal cannot be read back.
 
 mod file;
@@ -105,24 +105,29 @@ impl Output {
         }))
     }
 
-    /// Whether the runner with this PID, which has exited, wrote `text` after `since`; false if the log cannot be read in time.
-    pub async fn contains(&self, text: &'static str, pid: u32, since: Instant) -> bool {
+    /// For each text, whether the runner with this PID, which has exited, wrote it after `since`; false if the log cannot be read in time.
+    pub async fn contains<const N: usize>(
+        &self,
+        texts: [&'static str; N],
+        pid: u32,
+        since: Instant,
+    ) -> [bool; N] {
         let found = match self.clone() {
-            Self::Journal => timeout(SEARCH_LIMIT, journal::contains(text, pid, since.elapsed()))
+            Self::Journal => timeout(SEARCH_LIMIT, journal::contains(texts, pid, since.elapsed()))
                 .await
                 .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())),
             Self::File { path, search_start, .. } => {
-                blocking::run("log", SEARCH_LIMIT, move || file::contains(&path, search_start, text)).await
+                blocking::run("log", SEARCH_LIMIT, move || file::contains(&path, search_start, texts)).await
             }
-            Self::Elsewhere => return false,
+            Self::Elsewhere => return [false; N],
         };
         found.unwrap_or_else(|error| {
             warn!(
                 { key::ERROR } = %error,
                 { key::PID } = pid,
-                "cannot search the runner's log for a forceful shutdown during the drain"
+                "cannot search the runner's log for aborted jobs and lost results of jobs during the drain"
             );
-            false
+            [false; N]
         })
     }
 }

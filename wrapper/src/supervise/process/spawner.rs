@@ -99,9 +99,14 @@ impl Spawner {
         self.output.last_lines(pid, since)
     }
 
-    /// Whether the log of a child that has exited contains `text`, which it wrote after `since`.
-    pub(crate) async fn log_contains(&self, text: &'static str, pid: u32, since: Instant) -> bool {
-        self.output.contains(text, pid, since).await
+    /// For each text, whether the log of a child that has exited contains it, written after `since`.
+    pub(crate) async fn log_contains<const N: usize>(
+        &self,
+        texts: [&'static str; N],
+        pid: u32,
+        since: Instant,
+    ) -> [bool; N] {
+        self.output.contains(texts, pid, since).await
     }
 
     fn prepare(&self, program: &Path) -> io::Result<(process::Command, Option<Barrier>)> {

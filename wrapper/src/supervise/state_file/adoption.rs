@@ -15,6 +15,7 @@ use crate::supervise::{
     callback_queue::PendingCallback,
     clock::Clocks,
     end::End,
+    observation::Observation,
     policy::{Leftovers, Policy},
     process::{Child, CommandLine, Exit, Program},
     state::{ChildInfo, Phase, State, Supervision},
@@ -93,7 +94,7 @@ impl Saved {
                 });
                 let end = stop.end.clone().unwrap_or(unseen);
                 let mut stop = stop.restore(times);
-                let outcome = StopOutcome::of(stop.mode, &end, false);
+                let outcome = StopOutcome::of(stop.mode, &end, Observation::default());
                 stop.outcome.get_or_insert(outcome);
                 State::Exited { end, stop: Some(stop) }
             }

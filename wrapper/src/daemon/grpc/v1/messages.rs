@@ -116,6 +116,7 @@ impl From<StopOutcome> for v1::DrainOutcome {
         match outcome {
             StopOutcome::Clean => Self::Clean,
             StopOutcome::JobsAborted => Self::JobsAborted,
+            StopOutcome::ResultsLost => Self::ResultsLost,
             StopOutcome::Killed => Self::Killed,
             StopOutcome::Failed => Self::Failed,
             StopOutcome::Unknown => Self::Unknown,
