@@ -95,6 +95,12 @@ impl Snapshot {
         self.detail.as_deref().is_some_and(|detail| detail.shutting_down && !detail.is_drained_by_client())
     }
 
+    /// Whether the shutdown in progress can no longer be cancelled: SIGQUIT was sent. Upstream's wrapper does not report it.
+    pub fn is_shutdown_final(&self) -> bool {
+        let drain = self.detail.as_deref().and_then(|detail| detail.drain.as_ref());
+        drain.is_none_or(|drain| drain.signalled)
+    }
+
     /// Problems of the shutdown in progress, such as a suspended process: in that state the first reason is the shutdown.
     pub fn shutdown_problems(&self) -> Option<String> {
         let detail = self.detail.as_deref().filter(|_| self.report.status == RunnerStatus::InShutdown)?;
@@ -165,7 +171,11 @@ impl Detail {
 pub struct DrainInfo {
     pub id: String,
     pub reason: String,
+    /// User and transport of the request; empty if unknown.
+    pub requested_by: String,
     pub forceful: bool,
+    /// SIGQUIT or SIGTERM was sent to the runner.
+    pub signalled: bool,
     /// When the wrapper makes the drain forceful or, if it is forceful, kills the runner. By the clock of the host.
     pub deadline: Option<OffsetDateTime>,
     /// Known after the exit.
@@ -296,10 +306,12 @@ impl From<v1::Status> for Snapshot {
         let level_max = (health.level_max() != v1::Level::Unspecified).then(|| health.level_max().into());
         let drain = status.drain.map(|drain| DrainInfo {
             forceful: drain.mode() == v1::Mode::Forceful,
+            signalled: drain.signalled,
             deadline: drain.deadline.and_then(|at| OffsetDateTime::from_unix_timestamp(at.seconds).ok()),
             outcome: DrainOutcome::of(drain.outcome()),
             id: drain.id,
             reason: drain.reason,
+            requested_by: drain.requested_by,
         });
         let exit = status.exit.map(RunnerExit::from);
         let evidence = RunnerEvidence {

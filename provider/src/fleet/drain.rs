@@ -138,7 +138,7 @@ impl<W: Wrapper, A: PeerCheck> Operation for Drain<'_, W, A> {
         self.await_kill(&snapshot, state);
         match snapshot.report.status {
             RunnerStatus::Stopped => {}
-            RunnerStatus::InShutdown if !self.policy.wait => {
+            RunnerStatus::InShutdown if !self.policy.wait && snapshot.is_shutdown_final() => {
                 let (started_by, no_callback) = (self.started_by, self.no_callback.take());
                 let in_progress = InProgress { started_by, snapshot, no_callback };
                 return Ok(Some(Ok(Drained::InProgress(Box::new(in_progress)))));
@@ -181,7 +181,9 @@ impl<W: Wrapper, A: PeerCheck> Operation for Drain<'_, W, A> {
         {
             return Some(Ok(self.assumed(state, error)));
         }
-        if self.policy.on_timeout == OnTimeout::Force && !self.forced && self.want == Mode::Graceful {
+        // Jobs that had no graceful part are not aborted: the runner may not know of any request.
+        let may_force = self.policy.on_timeout == OnTimeout::Force && self.requested != Requested::No;
+        if may_force && !self.forced && self.want == Mode::Graceful {
             tracing::warn!(
                 { key::MANAGER } = state.manager,
                 "not drained in time; requesting a forceful shutdown"

@@ -153,7 +153,9 @@ fn lost_result_of_a_job_is_no_clean_exit() {
     let drain = |outcome| DrainInfo {
         id: "deploy-7".to_owned(),
         reason: String::new(),
+        requested_by: "uid 0 (root), unix socket".to_owned(),
         forceful: false,
+        signalled: true,
         deadline: None,
         outcome: Some(outcome),
     };

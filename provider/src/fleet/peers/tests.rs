@@ -236,7 +236,9 @@ async fn peer_with_drain_request_is_unhealthy() {
         drain: Some(crate::client::DrainInfo {
             id: "ci-7".into(),
             reason: String::new(),
+            requested_by: String::new(),
             forceful: false,
+            signalled: true,
             deadline: None,
             outcome: None,
         }),

@@ -17,7 +17,9 @@ pub(super) fn drained_by(id: &str, status: RunnerStatus) -> Snapshot {
         drain: Some(DrainInfo {
             id: id.into(),
             reason: String::new(),
+            requested_by: String::new(),
             forceful: false,
+            signalled: true,
             deadline: None,
             outcome: None,
         }),

@@ -110,3 +110,17 @@ async fn forceful_request_without_response_counts_as_forced() {
         assert_eq!(end(&outcome), (StartedBy::Here, forced), "{fault:?}");
     }
 }
+
+/// A host that was unreachable until the timeout: its runner had no graceful part.
+#[tokio::test(start_paused = true)]
+async fn runner_that_was_never_asked_to_drain_is_not_forced() {
+    let timeout = Duration::from_secs(60);
+    let force = DrainPolicy { on_timeout: OnTimeout::Force, timeout, retry: retry(Some(10_000)), ..policy() };
+    let wrapper = Scripted::new(|input: ScriptInput| match input.elapsed.as_secs() {
+        0..70 => Err(ScriptedFault::Down),
+        _ => draining(7200)(input),
+    });
+    let error = drained(&force, &wrapper).await.unwrap_err();
+    assert!(matches!(error, NotDrained::Connect { requested: Requested::No, .. }), "{error:?}");
+    assert_eq!(wrapper.requests(), (0, 0));
+}

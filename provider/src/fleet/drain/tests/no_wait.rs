@@ -48,3 +48,18 @@ async fn drain_without_wait_fails_at_its_timeout() {
     let error = drained(&policy, &unknown).await.unwrap_err();
     assert!(matches!(error, NotDrained::TimedOut { .. }), "{error:?}");
 }
+
+/// Before SIGQUIT the runner still accepts jobs, and the drain can be cancelled.
+#[tokio::test(start_paused = true)]
+async fn drain_without_wait_waits_until_sigquit_is_sent() {
+    let wrapper = Scripted::new(|input: ScriptInput| {
+        let mut snapshot = callback::drained_by("ours", RunnerStatus::InShutdown);
+        let drain = snapshot.detail.as_mut().unwrap().drain.as_mut().unwrap();
+        drain.signalled = input.elapsed.as_secs() >= 8;
+        Ok::<_, ScriptedFault>(snapshot)
+    });
+    let start = Instant::now();
+    let outcome = drained(&no_wait(), &wrapper).await.unwrap();
+    assert!(matches!(outcome, Drained::InProgress(_)), "{outcome:?}");
+    assert!(start.elapsed() >= Duration::from_secs(8), "{:?}", start.elapsed());
+}
