@@ -111,13 +111,13 @@ pub(crate) fn not_started(manager: &str, failure: &NotHealthy) -> Explained {
             ),
             "Start the runner on the host, or run grit-wrapper there.",
         ),
-        NotHealthy::Stopped { waited, reason, .. } => Explained::new(
+        NotHealthy::Stopped { waited, last, .. } => Explained::new(
             Code::WrapperError,
             "Runner has exited",
             format!(
                 "Runner manager {manager:?}: the runner was started once, and has exited again within {}. {}",
                 human(*waited),
-                reason_given(reason)
+                reason_given(&last.report.failure_reason)
             ),
             "The log of the runner on the host shows why it exited.",
         ),

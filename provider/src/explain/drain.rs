@@ -18,7 +18,7 @@ use self::{
 use super::{
     connection::{cause, explain},
     diagnostic::{Code, Explained},
-    phrases::{append, first_line, last_seen, sentences, tries},
+    phrases::{SAME_COMMAND, append, assume_terminated_line, first_line, last_seen, sentences, tries},
 };
 use crate::{
     assume_terminated,
@@ -32,7 +32,6 @@ use crate::{
 /// Explains why the drain resource `id` cannot send a request: its attribute `attribute` has a `problem`. `key` identifies it in the
 /// environment variable that overrides this.
 pub(crate) fn no_target(id: &str, attribute: &str, problem: &str, key: &str) -> Explained {
-    let command = assume_terminated::command(key);
     Explained::new(
         Code::InvalidConfig,
         "Drain resource has an invalid runner manager",
@@ -42,8 +41,9 @@ pub(crate) fn no_target(id: &str, attribute: &str, problem: &str, key: &str) -> 
         ),
         format!(
             "Correct `{attribute}` in the configuration and apply this change, then destroy. If the resource or its key was removed from \
-             the configuration, add it again first. Only if the host no longer exists, run once: `{command}` (or `destroy` instead of \
-             `apply`)."
+             the configuration, add it again first. Only if the host no longer exists, run once (with `destroy` instead of `apply` if the \
+             command was a destroy):{}",
+            assume_terminated_line(key)
         ),
     )
 }
@@ -67,7 +67,7 @@ pub(crate) fn not_drained(
                 append(&mut explained.happened, &not_counted(setting, *requested, error));
             }
             if explained.code == Code::ConnectFailed {
-                append(&mut explained.next_step, "Then apply again.");
+                append(&mut explained.next_step, &format!("Then {SAME_COMMAND}."));
                 if error.reachability() == Reachability::Absent && setting.is_none() {
                     append(&mut explained.next_step, &subject.host_is_gone(id));
                 }
@@ -91,9 +91,10 @@ pub(crate) fn not_drained(
                 kept,
             ]),
             if *forced || *mode == Mode::Forceful {
-                "The runner process is still running after a forceful stop. Check the logs of the wrapper and of the runner on the host, \
-                 then apply again."
-                    .to_owned()
+                format!(
+                    "The runner process is still running after a forceful stop. Check the logs of the wrapper and of the runner on the \
+                     host, then {SAME_COMMAND}."
+                )
             } else {
                 subject.longer_or_forceful()
             },
@@ -114,9 +115,9 @@ pub(crate) fn not_drained(
                 kept,
             ]),
             match requested {
-                Requested::No => "The next apply sends the shutdown request.",
+                Requested::No => "The next run of the same command sends the shutdown request.",
                 Requested::Perhaps | Requested::Accepted => {
-                    "The next apply continues to wait for the same drain."
+                    "The next run of the same command continues to wait for the same drain."
                 }
             },
         ),
@@ -154,7 +155,7 @@ fn what_was_requested(requested: Requested, error: &ClientError) -> &'static str
 fn not_counted(setting: AssumeSetting, requested: Requested, error: &ClientError) -> String {
     let why = match (requested, error.reachability()) {
         (Requested::Accepted | Requested::Perhaps, _) => {
-            "this setting has an effect only before a shutdown is requested. If the host stays unreachable, run the apply again"
+            "this setting has an effect only before a shutdown is requested. If the host stays unreachable, run the same command again"
         }
         (Requested::No, Reachability::Answered) => "a server responded at the address of the host",
         (Requested::No, Reachability::Refused) => "the host responded and refused the connection",

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fmt::Display, time::Duration};
 use super::{
     connection::explain,
     diagnostic::{Code, Explained},
-    phrases::{append, first_line, host_is_gone, last_seen, tries},
+    phrases::{append, assume_terminated_line, drain_of, first_line, last_seen, tries},
 };
 use crate::{
     client::{Level, RunnerStatus, Snapshot, Start},
@@ -22,11 +22,8 @@ pub(crate) fn not_healthy(manager: &str, failure: &NotHealthy, others: &str, id:
             let mut explained = explain(manager, error);
             append(&mut explained.happened, &tries(*attempts, *waited));
             if error.reachability() == Reachability::Absent {
-                append(
-                    &mut explained.next_step,
-                    "Then apply again, or remove this runner manager from the configuration and apply.",
-                );
-                append(&mut explained.next_step, &host_is_gone(id));
+                append(&mut explained.next_step, "Then apply again.");
+                append(&mut explained.next_step, &never_started(id));
             }
             explained
         }
@@ -40,28 +37,7 @@ pub(crate) fn not_healthy(manager: &str, failure: &NotHealthy, others: &str, id:
             let (lacks, next_step) = lacking(snapshot, missing);
             timed_out(manager, *waited, &lacks, next_step)
         }
-        NotHealthy::Stopped { waited, reason, start } => Explained::new(
-            Code::WrapperError,
-            "Runner has exited",
-            format!(
-                "Runner manager {manager:?}: the runner process has exited and was not restarted within {}. {}",
-                human(*waited),
-                reason_given(reason)
-            ),
-            match start {
-                None => {
-                    "Check the log of the runner on the host. Then start the runner, or replace the instance. If the host runs \
-                     grit-wrapper, set `start_if_stopped = true` to let Terraform start the runner."
-                }
-                Some(Start::Requested) => {
-                    "Terraform started the runner once (`start_if_stopped`). The log of the runner on the host shows why it exited."
-                }
-                Some(Start::NotSupported) => {
-                    "`start_if_stopped` requires grit-wrapper on the host: upstream's `gitlab-runner wrapper` cannot start a runner. \
-                     Start the runner on the host, or replace the instance."
-                }
-            },
-        ),
+        NotHealthy::Stopped { waited, last, start } => stopped(manager, *waited, last, *start),
         NotHealthy::NotVerifiable { wanted } => not_verifiable(manager, wanted),
         NotHealthy::Interrupted { waited, last, start_requested } => Explained::new(
             Code::Interrupted,
@@ -82,6 +58,52 @@ pub(crate) fn not_healthy(manager: &str, failure: &NotHealthy, others: &str, id:
     append(&mut explained.happened, others);
     append_log(&mut explained.happened, failure);
     explained
+}
+
+fn stopped(manager: &str, waited: Duration, last: &Snapshot, start: Option<Start>) -> Explained {
+    let waited = human(waited);
+    let (happened, next_step) = match (start, drain_of(last)) {
+        (None, Some(drain)) => (
+            format!("a drain stopped the runner ({drain}), and it was not started again within {waited}."),
+            START_IF_STOPPED,
+        ),
+        (start, _) => (
+            format!(
+                "the runner process has exited and was not restarted within {waited}. {}",
+                reason_given(&last.report.failure_reason)
+            ),
+            match start {
+                None => {
+                    "Check the log of the runner on the host. Then start the runner, or replace the instance. If the host runs \
+                     grit-wrapper, set `start_if_stopped = true` to let Terraform start the runner."
+                }
+                Some(Start::Requested) => {
+                    "Terraform started the runner once (`start_if_stopped`). The log of the runner on the host shows why it exited."
+                }
+                Some(Start::NotSupported) => {
+                    "`start_if_stopped` requires grit-wrapper on the host: upstream's `gitlab-runner wrapper` cannot start a runner. \
+                     Start the runner on the host, or replace the instance."
+                }
+            },
+        ),
+    };
+    let happened = format!("Runner manager {manager:?}: {happened}");
+    Explained::new(Code::WrapperError, "Runner has exited", happened, next_step)
+}
+
+/// The next step for a runner that a drain has stopped.
+const START_IF_STOPPED: &str = "The runner stays stopped until it is started. To use this runner manager again, for example for a rollback, \
+                                set `start_if_stopped = true` in the health check and apply. Remove the setting afterwards. Or run \
+                                `grit-wrapper start` on the host and apply.";
+
+/// The next step for a host that will never start: its runner manager leaves the configuration. The text ends with the command.
+fn never_started(id: &str) -> String {
+    format!(
+        "If the host will never start, remove its runner manager from the configuration (for a rollback, set the old version), and apply \
+         with a variable that treats its runner as terminated in this run. The variable has no effect while the runner manager is in the \
+         configuration. Do this only if the host is gone or never started: the jobs of a running runner are lost.{}",
+        assume_terminated_line(id)
+    )
 }
 
 pub(super) fn timed_out(
@@ -233,7 +255,11 @@ pub(crate) fn without_guard(keys: &[&str]) -> Explained {
 /// The result of a refresh that found the runner not healthy, as a clause.
 pub(crate) fn problem(snapshot: &Snapshot, missing: &Missing) -> String {
     match missing {
-        Missing::Running | Missing::Time => format!("the runner's status is `{}`", snapshot.report.status),
+        Missing::Running | Missing::Time => match (snapshot.report.status, drain_of(snapshot)) {
+            (RunnerStatus::Stopped, Some(drain)) => format!("a drain stopped the runner ({drain})"),
+            (RunnerStatus::InShutdown, Some(drain)) => format!("the runner is draining ({drain})"),
+            (status, _) => format!("the runner's status is `{status}`"),
+        },
         Missing::Level { wanted, reasons } => {
             let level = snapshot.detail.as_deref().map_or(Level::Process, |detail| detail.level);
             let reasons =
@@ -255,15 +281,7 @@ pub(crate) fn problem(snapshot: &Snapshot, missing: &Missing) -> String {
 /// The condition that was not met, as the end of a sentence, and the next step.
 pub(super) fn lacking(snapshot: &Snapshot, missing: &Missing) -> (String, &'static str) {
     match missing {
-        Missing::Running => (
-            format!("the runner is not `running`. {}", last_seen(Some(snapshot))),
-            if snapshot.report.status == RunnerStatus::InShutdown {
-                "A runner that is shutting down accepts no jobs. Start the runner again on the host, or replace the instance."
-            } else {
-                "The wrapper has not started the runner, or is waiting to restart it after a failure. Check the log of the wrapper on the \
-                 host. If the host needs more time, raise `timeouts`."
-            },
-        ),
+        Missing::Running => not_running(snapshot),
         Missing::Time => (
             "the runner was not healthy for `stable_for` without interruption.".to_owned(),
             "Check the log of the wrapper on the host for restarts, or set `timeouts` to more than `stable_for`.",
@@ -273,7 +291,11 @@ pub(super) fn lacking(snapshot: &Snapshot, missing: &Missing) -> (String, &'stat
                 "the runner is running but did not reach level `{wanted}`. Reason: {}.",
                 reasons.join("; ")
             ),
-            "Fix this on the host or in GitLab. A lower `level` checks less: `process` checks only that the process is running.",
+            if reasons.iter().any(|reason| reason.contains("listen_address")) {
+                "Fix this on the host. A lower `level` checks less: `process` checks only that the process is running."
+            } else {
+                "Fix this on the host or in GitLab, then apply again. To roll back, apply the old version."
+            },
         ),
         Missing::Jobs { succeeded, failed, wanted } => (
             format!(
@@ -294,6 +316,28 @@ pub(super) fn lacking(snapshot: &Snapshot, missing: &Missing) -> (String, &'stat
     }
 }
 
+fn not_running(snapshot: &Snapshot) -> (String, &'static str) {
+    let seen = last_seen(Some(snapshot));
+    match (snapshot.report.status, drain_of(snapshot)) {
+        (RunnerStatus::Stopped, Some(drain)) => {
+            (format!("a drain stopped the runner ({drain}). {seen}"), START_IF_STOPPED)
+        }
+        (RunnerStatus::InShutdown, drain) => (
+            match drain {
+                Some(drain) => format!("the runner is draining ({drain}). {seen}"),
+                None => format!("the runner is not `running`. {seen}"),
+            },
+            "A draining runner accepts no jobs, and can be started only after it has exited. To use this runner manager again, set \
+             `start_if_stopped = true` in the health check, and `timeouts` to more than the rest of its longest job. Or replace the instance.",
+        ),
+        _ => (
+            format!("the runner is not `running`. {seen}"),
+            "The wrapper has not started the runner, or is waiting to restart it after a failure. Check the log of the wrapper on the \
+             host. If the host needs more time, raise `timeouts`.",
+        ),
+    }
+}
+
 pub(super) fn reason_given(reason: &str) -> String {
     if reason.is_empty() {
         "The wrapper reported no reason.".to_owned()
@@ -305,7 +349,7 @@ pub(super) fn reason_given(reason: &str) -> String {
 /// Adds these log lines as a separate paragraph.
 fn append_log(text: &mut String, failure: &NotHealthy) {
     let reason = match failure {
-        NotHealthy::Stopped { reason, .. } => reason,
+        NotHealthy::Stopped { last, .. } => &last.report.failure_reason,
         NotHealthy::TimedOut { last: Some(snapshot), .. }
         | NotHealthy::Interrupted { last: Some(snapshot), .. } => &snapshot.report.failure_reason,
         NotHealthy::TimedOut { last: None, .. }

@@ -2,7 +2,7 @@
 
 use super::{
     diagnostic::{Code, Explained},
-    phrases::server,
+    phrases::{own_line, server},
 };
 use crate::transport::{ExpectedKey, HostKeyRefusal, HostKeyVerdict, KeyOrigin, Route};
 
@@ -23,12 +23,12 @@ pub(super) fn host_key(route: &Route, refusal: &HostKeyRefusal) -> Explained {
             format!("{presented}. No key is known for this host. Sources searched: {}.", listed(searched)),
             format!(
                 "Compare the fingerprint with the fingerprint on the host (`ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub`, or the \
-                 console log of the first boot). If they are equal, set `host_key` of {}, or add this line to a known_hosts source:\n\n\
-                 {line}\n\n{GUIDE}",
+                 console log of the first boot). If they are equal, set `host_key` of {}, or add this line to a known_hosts source:{}\n\n{GUIDE}",
                 match route.hop {
                     Some(hop) => format!("jump host {hop} in `ssh.proxy_jump`"),
                     None => "the runner manager".to_owned(),
-                }
+                },
+                own_line(line)
             ),
         ),
         HostKeyVerdict::Changed => (
@@ -67,12 +67,12 @@ fn replaced(expected: &[ExpectedKey], line: &str) -> String {
     let attributes: Vec<_> =
         expected.iter().filter(|known| matches!(known.source, KeyOrigin::Attribute(_))).collect();
     if attributes.is_empty() {
-        return format!("replace the old line with this line:\n\n{line}");
+        return format!("replace the old line with this line:{}", own_line(line));
     }
     let mut names: Vec<String> = attributes.iter().map(|known| format!("`{}`", known.source)).collect();
     names.dedup();
     let key = line.split_once(' ').map_or(line, |(_, key)| key);
-    format!("set {} to the new key:\n\n{key}", names.join(" or "))
+    format!("set {} to the new key:{}", names.join(" or "), own_line(key))
 }
 
 fn listed(sources: &[String]) -> String {

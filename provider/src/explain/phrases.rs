@@ -52,15 +52,37 @@ pub(super) fn shown(bytes: &[u8]) -> String {
     format!("{shown:?}.")
 }
 
-/// The next step for a host that no longer exists: the command for one run, or the attribute. `id` is the id of the instance or of the
-/// drain resource.
+/// The next step after a failed drain.
+pub(super) const SAME_COMMAND: &str = "run the same command again (`terraform apply` or `terraform destroy`)";
+
+/// The next step for a host that no longer exists: the attribute, or the command for one run, with which the text ends. `id` is the id of the
+/// instance or of the drain resource.
 pub(super) fn host_is_gone(id: &str) -> String {
     format!(
-        "Only if the host no longer exists (for example because its instance was destroyed outside this configuration or with `-target`): \
-         run `{}`, which treats the runner as terminated in this run. To do the same in every run, set \
-         `on_unreachable = \"assume_terminated\"` and apply before you remove the drain resource.",
-        assume_terminated::command(id)
+        "If the host no longer exists (for example because its instance was destroyed outside this configuration or with `-target`), run \
+         the same command with a variable that treats its runner as terminated in this run; replace `apply` by `destroy` if the command \
+         was a destroy. To do the same in every run, set `on_unreachable = \"assume_terminated\"` and apply before you remove the drain \
+         resource. Do this only if the host is gone: the jobs of a running runner are lost.{}",
+        assume_terminated_line(id)
     )
+}
+
+/// The command that treats one instance as terminated, as a paragraph.
+pub(super) fn assume_terminated_line(id: &str) -> String {
+    own_line(&assume_terminated::command(id))
+}
+
+/// Text that the user copies, as a separate paragraph. Terraform breaks long lines, unless they begin with a space.
+pub(super) fn own_line(text: &str) -> String {
+    format!("\n\n    {text}")
+}
+
+/// The drain that stops or has stopped the runner: `id "deploy-7", requested by uid 0 (root), unix socket`. Upstream's wrapper does not report it.
+pub(super) fn drain_of(snapshot: &Snapshot) -> Option<String> {
+    let drain = snapshot.detail.as_deref()?.drain.as_ref()?;
+    let by = &drain.requested_by;
+    let requested = if by.is_empty() { String::new() } else { format!(", requested by {by}") };
+    Some(format!("id {:?}{requested}", drain.id))
 }
 
 pub(super) fn tries(attempts: u32, waited: Duration) -> String {

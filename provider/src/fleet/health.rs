@@ -69,7 +69,7 @@ pub(crate) enum NotHealthy {
     /// The runner has exited, and was not restarted.
     Stopped {
         waited: Duration,
-        reason: String,
+        last: Snapshot,
         start: Option<Start>,
     },
     /// Upstream's wrapper cannot check the required condition.
@@ -249,8 +249,7 @@ impl<W> HealthWait<'_, W> {
         if snapshot.report.status == RunnerStatus::Stopped {
             let since = *self.stopped_since.get_or_insert(now);
             if now - since >= STOPPED_GRACE {
-                let reason = snapshot.report.failure_reason;
-                return Some(Err(NotHealthy::Stopped { waited, reason, start: self.started }));
+                return Some(Err(NotHealthy::Stopped { waited, last: snapshot, start: self.started }));
             }
         } else {
             self.stopped_since = None;

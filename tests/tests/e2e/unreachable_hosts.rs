@@ -15,8 +15,9 @@ const VARIABLE: &str = "GRIT_ASSUME_TERMINATED";
 /// The value in a command of an error, `GRIT_ASSUME_TERMINATED=… terraform apply`.
 #[track_caller]
 fn value_of_printed_command(text: &str) -> String {
-    let (_, rest) = text.split_once(&format!("`{VARIABLE}=")).unwrap_or_else(|| panic!("no command: {text}"));
-    let (value, _) = rest.split_once(" terraform apply`").unwrap_or_else(|| panic!("no command: {text}"));
+    let (_, rest) =
+        text.split_once(&format!("\n    {VARIABLE}=")).unwrap_or_else(|| panic!("no command: {text}"));
+    let (value, _) = rest.split_once(" terraform apply\n").unwrap_or_else(|| panic!("no command: {text}"));
     value.to_owned()
 }
 

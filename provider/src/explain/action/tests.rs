@@ -48,7 +48,11 @@ fn failed_drain_action_errors_match_snapshot() {
 
 #[test]
 fn failed_start_errors_match_snapshot() {
-    let stopped = |start| NotHealthy::Stopped { waited: HOUR, reason: "exit status 1".into(), start };
+    let stopped = |start| {
+        let mut last = Snapshot::from(RunnerStatus::Stopped);
+        last.report.failure_reason = "exit status 1".to_owned();
+        NotHealthy::Stopped { waited: HOUR, last, start }
+    };
     let level = Missing::Level { wanted: Level::Polling, reasons: vec!["no request yet".to_owned()] };
     let interrupted = |start_requested| NotHealthy::Interrupted {
         waited: HOUR,

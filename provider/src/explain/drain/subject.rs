@@ -1,6 +1,9 @@
 //! What differs between the texts of a drain resource and of a shutdown resource.
 
-use crate::{assume_terminated, explain::phrases};
+use crate::{
+    assume_terminated,
+    explain::phrases::{self, SAME_COMMAND},
+};
 
 /// The setting that makes an unreachable host count as terminated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,8 +75,9 @@ impl Subject {
         let timeout = self.timeout();
         match self {
             Self::Drain => format!(
-                "Apply again to continue waiting. To abort the remaining jobs, run `grit-wrapper drain --force --wait` on the host, then apply \
-                 again. For longer drains, raise `{timeout}` and apply while the runner manager is in the configuration."
+                "To continue waiting, {SAME_COMMAND}. To abort the remaining jobs, run `grit-wrapper drain --force --wait` on the host \
+                 before that. For longer drains, raise `{timeout}` and apply while the runner manager is in the configuration; later, its \
+                 timeout cannot be changed, and only repeating the command helps."
             ),
             Self::ShutdownCreate | Self::ShutdownUpdate | Self::Action => format!(
                 "Apply again to continue waiting. For longer drains, raise `{timeout}`. To abort the remaining jobs, set \
@@ -85,7 +89,9 @@ impl Subject {
     pub(super) fn healthy_peers(self) -> &'static str {
         match self {
             Self::Drain => {
-                "Make the peers healthy and apply again, or lower `guard.min_healthy` and apply this change first."
+                "Make the peers healthy, then run the same command again. If the drain resource is still in the configuration, you can also \
+                 lower `guard.min_healthy` and apply this change first. Otherwise, for example after a replacement, run `grit-wrapper drain \
+                 --wait` on the host, which ignores the guard, then run the same command again."
             }
             Self::ShutdownCreate | Self::ShutdownUpdate | Self::Action => {
                 "Make the peers healthy, or lower `guard.min_healthy`, and apply again."
@@ -97,9 +103,9 @@ impl Subject {
         match self {
             Self::Drain => phrases::host_is_gone(id),
             Self::ShutdownCreate | Self::ShutdownUpdate | Self::Action => format!(
-                "Only if the host no longer exists: run `{}`, which treats the runner as terminated in this run, or remove the manager \
-                 from `runner_managers`.",
-                assume_terminated::command(id)
+                "Only if the host no longer exists: remove the manager from `runner_managers`, or treat its runner as terminated in this \
+                 run:{}",
+                phrases::assume_terminated_line(id)
             ),
         }
     }

@@ -1,7 +1,9 @@
 use std::time::Duration;
 
+use grit_proto::wrapper_v1 as v1;
+
 use super::*;
-use crate::transport::ConnectionMethod;
+use crate::transport::{Cause, ConnectionMethod, Phase, TransportError};
 use crate::{client::ClientError, explain::diagnostic::tests::all};
 
 fn seen(status: RunnerStatus) -> Option<Snapshot> {
@@ -17,6 +19,19 @@ fn lost() -> ClientError {
     }
 }
 
+fn gone() -> ClientError {
+    let cause = Cause::Network(std::io::Error::from(std::io::ErrorKind::ConnectionRefused).into());
+    TransportError::at(Phase::Tcp, crate::transport::Route::example(ConnectionMethod::Direct), cause).into()
+}
+
+/// A client drains the runner, or has drained it.
+fn drained(status: RunnerStatus) -> Snapshot {
+    let by = "uid 0 (root), unix socket".to_owned();
+    let drain = v1::Drain { id: "deploy-7".to_owned(), requested_by: by, ..v1::Drain::default() };
+    let state = if status == RunnerStatus::Stopped { v1::State::Stopped } else { v1::State::Draining };
+    v1::Status { state: state.into(), drain: Some(drain), ..v1::Status::default() }.into()
+}
+
 #[test]
 fn failed_health_wait_errors_match_snapshot() {
     let minutes = |n: u64| Duration::from_secs(60 * n);
@@ -25,8 +40,13 @@ fn failed_health_wait_errors_match_snapshot() {
     let reasons = vec!["runner \"a\" (abc): GitLab rejects its token".to_owned()];
     let version =
         |found: Option<&str>| Missing::Version { wanted: "19.3.0".into(), found: found.map(str::to_owned) };
-    let stopped =
-        |reason: &str, start| NotHealthy::Stopped { waited: minutes(1), reason: reason.into(), start };
+    let stopped = |reason: &str, start| {
+        let mut last = Snapshot::from(RunnerStatus::Stopped);
+        last.report.failure_reason = reason.to_owned();
+        NotHealthy::Stopped { waited: minutes(1), last, start }
+    };
+    let stopped_by_drain =
+        |start| NotHealthy::Stopped { waited: minutes(1), last: drained(RunnerStatus::Stopped), start };
     let mut failing = Snapshot::from(RunnerStatus::Unknown(0));
     failing.report.failure_reason = "waiting\nThe last lines of the runner's log:\n  FATAL: no".to_owned();
     let interrupted = |start_requested| NotHealthy::Interrupted {
@@ -49,6 +69,7 @@ fn failed_health_wait_errors_match_snapshot() {
         not_healthy("m2", &timed_out(running(), version(None)), "", "i-2"),
         not_healthy("m2", &timed_out(None, Missing::Running), "", "i-2"),
         not_healthy("m2", &NotHealthy::Connect { attempts: 7, waited: minutes(2), error: lost() }, "", "i-2"),
+        not_healthy("m2", &NotHealthy::Connect { attempts: 7, waited: minutes(2), error: gone() }, "", "i-2"),
         not_healthy("m2", &stopped("exit status 1", None), "", "i-2"),
         not_healthy(
             "m2",
@@ -59,6 +80,9 @@ fn failed_health_wait_errors_match_snapshot() {
         not_healthy("m2", &timed_out(Some(failing), Missing::Running), others, "i-2"),
         not_healthy("m2", &stopped("", Some(Start::Requested)), "", "i-2"),
         not_healthy("m2", &stopped("", Some(Start::NotSupported)), "", "i-2"),
+        not_healthy("m2", &stopped_by_drain(None), "", "i-2"),
+        not_healthy("m2", &timed_out(Some(drained(RunnerStatus::Stopped)), Missing::Running), "", "i-2"),
+        not_healthy("m2", &timed_out(Some(drained(RunnerStatus::InShutdown)), Missing::Running), "", "i-2"),
         not_healthy("m2", &NotHealthy::NotVerifiable { wanted: "level" }, "", "i-2"),
         not_healthy("m2", &interrupted(false), "", "i-2"),
         not_healthy("m2", &interrupted(true), "", "i-2"),
@@ -75,4 +99,12 @@ fn health_warnings_match_snapshot() {
         without_guard(&["m1", "m2"]),
         invalid_manager("m1", "attribute `address`: it has no value"),
     ]));
+}
+
+#[test]
+fn refresh_problem_names_the_drain() {
+    let found = |status| problem(&drained(status), &Missing::Running);
+    let drain = "id \"deploy-7\", requested by uid 0 (root), unix socket";
+    assert_eq!(found(RunnerStatus::Stopped), format!("a drain stopped the runner ({drain})"));
+    assert_eq!(found(RunnerStatus::InShutdown), format!("the runner is draining ({drain})"));
 }

@@ -39,7 +39,7 @@ fn unreachable_host_fails_create_after_all_others_ended() {
     for part in [
         "Runner manager \"m2\"",
         "2 of 3 runner managers have terminated: m1, m3.",
-        &format!("`GRIT_ASSUME_TERMINATED={id} terraform apply`"),
+        &format!("\n    GRIT_ASSUME_TERMINATED={id} terraform apply\n"),
         "remove the manager from `runner_managers`",
         "Code: connect_failed",
     ] {
