@@ -11,6 +11,11 @@ pub(crate) fn names<'a>(identifiers: impl IntoIterator<Item = &'a str>) -> bool 
     std::env::var(VARIABLE).is_ok_and(|list| list_names(&list, identifiers))
 }
 
+/// Whether the variable contains any id.
+pub(crate) fn is_set() -> bool {
+    std::env::var(VARIABLE).is_ok_and(|list| !list.trim().is_empty())
+}
+
 /// White space around an id does not count. The whole list can be one id that contains a comma.
 fn list_names<'a>(list: &str, identifiers: impl IntoIterator<Item = &'a str>) -> bool {
     let names = |id: &str| list.trim() == id || list.split(',').any(|named| named.trim() == id);

@@ -69,6 +69,9 @@ pub(crate) fn not_drained(
             if explained.code == Code::ConnectFailed {
                 append(&mut explained.next_step, &format!("Then {SAME_COMMAND}."));
                 if error.reachability() == Reachability::Absent && setting.is_none() {
+                    if assume_terminated::is_set() {
+                        append(&mut explained.happened, &not_in_variable(id));
+                    }
                     append(&mut explained.next_step, &subject.host_is_gone(id));
                 }
             }
@@ -149,6 +152,10 @@ fn what_was_requested(requested: Requested, error: &ClientError) -> &'static str
             }
         },
     }
+}
+
+fn not_in_variable(id: &str) -> String {
+    format!("`{}` was not used: it does not contain {id:?}.", assume_terminated::VARIABLE)
 }
 
 /// Why the setting did not apply.

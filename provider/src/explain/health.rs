@@ -101,7 +101,8 @@ fn never_started(id: &str) -> String {
     format!(
         "If the host will never start, remove its runner manager from the configuration (for a rollback, set the old version), and apply \
          with a variable that treats its runner as terminated in this run. The variable has no effect while the runner manager is in the \
-         configuration. Do this only if the host is gone or never started: the jobs of a running runner are lost.{}",
+         configuration. To do the same in every run, set `on_unreachable = \"assume_terminated\"` on its grit_runner_drain before. Do this \
+         only if the host is gone or never started: the jobs of a running runner are lost.{}",
         assume_terminated_line(id)
     )
 }

@@ -88,6 +88,11 @@ fn printed_drain_command_rolls_back_unbootable_version() {
     let (mut rollout, _) = after_a_version_that_never_boots(json!({ "attempts": 2 }));
     let (_, detail) = only_error(&rollout.workspace.apply().unwrap().failed());
     let instance = value_of_printed_command(&detail);
+    rollout.workspace.set_env(VARIABLE, "i-other");
+    let (_, detail) = only_error(&rollout.workspace.apply().unwrap().failed());
+    let unused = format!("`{VARIABLE}` was not used: it does not contain {instance:?}");
+    assert!(detail.contains(&unused), "{detail}");
+
     rollout.workspace.set_env(VARIABLE, format!("i-other, {instance}"));
     let applied = rollout.workspace.apply().unwrap().succeeded();
     assert!(was_assumed(&applied), "{:?}", applied.warnings());
