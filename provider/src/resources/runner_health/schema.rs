@@ -56,7 +56,7 @@ pub(super) fn schema() -> Schema {
                  the runner.",
             start_if_stopped: boolean => &format!(
                 "Start a runner that has exited, once. Requires grit-wrapper on the host. Default `{START_IF_STOPPED}`. For blue/green \
-                 layouts with permanent instances."
+                 layouts with permanent instances, and for a rollback after drains have begun."
             ),
             stable_for: text => &format!(
                 "Time for which each runner manager must stay healthy without interruption. Default `{}`. It must be shorter than both \
