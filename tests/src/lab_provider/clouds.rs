@@ -11,7 +11,7 @@ use grit_provider::{
     Registry,
     schema::{
         Attribute, AttributeConstraint, AttributePath, AttributeType, Block, DataSource, Diagnostics,
-        DiagnosticsExt, Dynamic, NestedBlock, Provider, Resource, Schema, ValueEmpty, schema,
+        DiagnosticsExt, Dynamic, NestedBlock, Provider, Resource, Schema, optional, schema,
     },
 };
 
@@ -37,13 +37,14 @@ struct Clouds;
 
 #[async_trait]
 impl Provider for Clouds {
-    type Config = ValueEmpty;
+    type Config = Dynamic;
 
     fn schema(&self, _: &mut Diagnostics) -> Option<Schema> {
-        Some(schema(0, "Schemas of clouds.", []))
+        let (region, project) = (optional(String, "Of AWS and Google."), optional(String, "Of Google."));
+        Some(schema(0, "Schemas of clouds.", [("region", region), ("project", project)]))
     }
 
-    async fn configure(&self, _: &mut Diagnostics, _: ValueEmpty, _: &str) -> Option<()> {
+    async fn configure(&self, _: &mut Diagnostics, _: Dynamic, _: &str) -> Option<()> {
         Some(())
     }
 }

@@ -142,8 +142,8 @@ const BLOCKS: &[(&str, &[(&str, Check)])] = &[
             ("export GRIT_SSH_USERNAME", Test(QUICK_START)),
             ("terraform apply", Test(QUICK_START)),
             ("terraform destroy", Test(QUICK_START)),
-            ("provider \"grit\" {", Test(QUICK_START)),
-            ("locals {", Test(QUICK_START)),
+            ("terraform {", Test(QUICK_START)),
+            ("terraform {", Test(QUICK_START)),
         ],
     ),
     (

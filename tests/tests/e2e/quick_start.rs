@@ -111,16 +111,12 @@ fn quick_start_rolls_out_on_two_local_hosts() {
 fn cloud_configurations_of_quick_start_are_valid() {
     let mut workspace = modules::workspace();
     let [_, aws, google] = blocks("terraform")[..] else { panic!("the guide has other blocks") };
-    // The Google block uses the other blocks of the first one.
-    let (head, rest) = aws.split_once("locals {").unwrap();
-    let shared = format!("{head}{}", &rest[rest.find("module \"rollout\"").unwrap()..]);
-    for (name, text) in [("aws", aws.to_owned()), ("google", format!("{shared}{google}"))] {
+    for (name, text) in [("aws", aws), ("google", google)] {
+        // The only change: the modules of this commit.
         let modules = "github.com/runner-tools/terraform-provider-grit//examples/modules/";
         let local = text.replace(modules, "../");
         assert_ne!(local, text);
-        let required =
-            "terraform {\n  required_providers {\n    grit = { source = \"runner-tools/grit\" }\n  }\n}\n";
-        workspace.write(&format!("modules/{name}/main.tf"), &format!("{required}{local}")).unwrap();
+        workspace.write(&format!("modules/{name}/main.tf"), &local).unwrap();
         workspace.write(&format!("modules/{name}/deploy_key.pub"), "ssh-ed25519 AAAA deploy\n").unwrap();
         workspace
             .write(&format!("modules/{name}/deploy_key"), &KeyPair::generate().unwrap().private)
