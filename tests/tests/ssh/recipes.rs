@@ -149,7 +149,7 @@ async fn openssh_recipes_connect() {
     // The guide's statement about `-W` and a socket.
     let dashed = recipe("{{wrapper_port}}")
         .iter()
-        .map(|it| it.replace("{{wrapper_host}}:{{wrapper_port}}", "{{wrapper_path}}"))
+        .map(|it| it.replace("[{{wrapper_host}}]:{{wrapper_port}}", "{{wrapper_path}}"))
         .collect();
     let dashed = options(&fixture.key, dashed);
     let version = Command::new("ssh").arg("-V").output().unwrap().stderr;

@@ -18,6 +18,14 @@ jump@bastion.example.com | "deploy@$IP") ;;
 esac
 shift
 say "Authorized use only."
-[ -z "$forward" ] || exec "$CARRY" tcp "${forward%:*}" "${forward##*:}"
+if [ -n "$forward" ]; then
+  # An address can have brackets, and an IPv6 address needs them.
+  host=${forward%:*} port=${forward##*:}
+  case $host in
+  \[*\]) host=${host#?} && host=${host%?} ;;
+  *:*) fail "Bad stdio forwarding specification '$forward'" ;;
+  esac
+  exec "$CARRY" tcp "$host" "$port"
+fi
 [ $# -gt 0 ] || fail "it would open a shell"
 exec sh -c "$*"
