@@ -1,6 +1,7 @@
 //! The examples of `examples/rollouts/`, applied unmodified as their READMEs describe. The order is read from the event log of the hosts.
 
 mod empty_versions;
+mod rollback_after_drains;
 mod stopping_changes;
 
 use std::{fs, path::Path, thread::JoinHandle, time::Duration};
