@@ -3,8 +3,18 @@
 use std::sync::{Arc, PoisonError, RwLock};
 
 use crate::{
-    config::provider_block::Configured, fleet::Drains, plan_guard::PlanGuard, plan_overlap::PlanOverlap,
-    stored_drains::StoredDrains, transport::Selectors, worker_groups::WorkerGroups,
+    config::{
+        manager::{RunnerManagerArgs, RunnerManagers},
+        provider_block::Configured,
+        same_manager,
+    },
+    fleet::Drains,
+    plan_guard::PlanGuard,
+    plan_overlap::PlanOverlap,
+    schema::{AttributePath, Diagnostics},
+    stored_drains::StoredDrains,
+    transport::Selectors,
+    worker_groups::WorkerGroups,
 };
 
 /// The state that the provider block and the resources of one process share.
@@ -31,6 +41,15 @@ pub enum ConfigurationState {
     Configured(Arc<Configured>),
 }
 
+impl ConfigurationState {
+    fn known(self) -> Option<Arc<Configured>> {
+        match self {
+            Self::Configured(known) => Some(known),
+            Self::Missing | Self::Unknown => None,
+        }
+    }
+}
+
 impl Shared {
     pub fn configuration(&self) -> ConfigurationState {
         self.configuration.read().unwrap_or_else(PoisonError::into_inner).clone()
@@ -38,10 +57,15 @@ impl Shared {
 
     /// What selects the host of a connection besides its address; nothing while the provider block is unknown.
     pub(crate) fn selectors(&self) -> Selectors {
-        match self.configuration() {
-            ConfigurationState::Configured(known) => known.selectors(),
-            ConfigurationState::Missing | ConfigurationState::Unknown => Selectors::default(),
-        }
+        self.configuration().known().map(|known| known.selectors()).unwrap_or_default()
+    }
+
+    /// Refuses two keys of one runner manager. While the provider block is unknown, only instance ids are compared.
+    pub(crate) fn refuse_same_managers(&self, managers: &RunnerManagers, diags: &mut Diagnostics) {
+        let known = self.configuration().known();
+        let wrapper = |manager: &RunnerManagerArgs| known.as_ref()?.wrapper_of(manager);
+        let path = AttributePath::new("runner_managers");
+        same_manager::refuse(managers.iter().flatten(), &path, wrapper, diags);
     }
 
     pub(crate) fn configure(&self, state: ConfigurationState) {

@@ -88,8 +88,14 @@ impl RunnerManagerArgs {
         }
     }
 
-    /// The host and wrapper that a connection reaches, in one notation; `None` if an address is unknown or invalid.
+    /// The host and wrapper that a connection reaches, in one notation; `None` if an address is unknown or invalid, or a value that selects
+    /// the host is unknown.
     pub(crate) fn identity(&self, selectors: Selectors) -> Option<String> {
+        if selectors.instance_name && self.instance_name.is_unknown()
+            || selectors.instance_id && self.instance_id.is_unknown()
+        {
+            return None;
+        }
         let host: HostPort = self.address.as_ref_option()?.parse().ok()?;
         let wrapper: WrapperAddress = self.wrapper_address.as_ref_option()?.parse().ok()?;
         let (name, id) = (set(&self.instance_name), set(&self.instance_id));

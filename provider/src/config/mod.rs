@@ -10,6 +10,7 @@ pub(crate) mod observed;
 pub(crate) mod provider_block;
 mod proxy_jump;
 pub(crate) mod retry;
+pub(crate) mod same_manager;
 pub(crate) mod ssh;
 mod ssh_checks;
 pub(crate) mod text;

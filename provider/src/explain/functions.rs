@@ -34,13 +34,6 @@ pub(crate) fn invalid_address(problem: impl Display) -> FunctionError {
     Explained::new(Code::InvalidConfig, "Invalid address", format!("{problem}."), "").argument(0)
 }
 
-/// Two runner managers with the same address of host and wrapper, or the same instance.
-pub(crate) fn same_target(path: &AttributePath, other: &AttributePath, what: &str) -> Explained {
-    invalid(format!(
-        "`{path}` and `{other}` have the same {what}: each runner manager must be in the map only once."
-    ))
-}
-
 /// An attribute that is not part of the contract.
 pub(crate) fn unused_attribute(path: &AttributePath, known: &[&str]) -> Explained {
     let known: Vec<_> = known.iter().map(|name| format!("`{name}`")).collect();

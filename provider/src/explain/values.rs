@@ -47,6 +47,16 @@ pub(crate) fn unused_attributes(paths: &[AttributePath]) -> Explained {
     )
 }
 
+/// Two keys of one runner manager. `what`: the attributes that are equal.
+pub(crate) fn same_manager(path: &AttributePath, other: &AttributePath, what: &str) -> Explained {
+    invalid(
+        "Runner manager has two keys",
+        format!(
+            "`{path}` and `{other}` have the same {what}: each runner manager must be in the map only once."
+        ),
+    )
+}
+
 /// `set`: the names that are set. `choices`: all names.
 pub(crate) fn not_exactly_one(set: &[&str], choices: &[&str]) -> Explained {
     let list = |names: &[&str]| names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");

@@ -1,12 +1,11 @@
 //! `validate_managers`: checks a map of runner managers, and returns it with the type that resources take.
 
-use std::collections::BTreeMap;
-
 use super::runner_managers;
 use crate::{
     config::{
         contract::{self, Managers},
         manager::RunnerManagerArgs,
+        same_manager,
     },
     explain::functions,
     schema::{
@@ -52,32 +51,12 @@ impl Function for ValidateManagers {
             for unused in &contract.unused {
                 functions::unused_attribute(unused, &known).error(unused.clone(), &mut diags);
             }
-            refuse_same_targets(contract.managers.iter().flatten(), &path, &mut diags);
+            let managers = contract.managers.iter().flatten();
+            same_manager::refuse(managers, &path, RunnerManagerArgs::addresses, &mut diags);
         }
         match contract {
             Some(contract) if diags.errors.is_empty() => Ok(contract.managers),
             _ => Err(functions::invalid_argument(0, &diags)),
-        }
-    }
-}
-
-fn refuse_same_targets<'a>(
-    managers: impl Iterator<Item = (&'a String, &'a Value<RunnerManagerArgs>)>,
-    path: &AttributePath,
-    diags: &mut Diagnostics,
-) {
-    let mut seen = BTreeMap::new();
-    for (key, manager) in managers {
-        let Value::Value(manager) = manager else { continue };
-        let target = manager.addresses().map(|target| ("address and wrapper_address", target));
-        let instance = manager.instance_id.as_ref_option().filter(|id| !id.is_empty());
-        let instance = instance.map(|id| ("instance_id", id.clone()));
-        for identity in target.into_iter().chain(instance) {
-            let what = identity.0;
-            if let Some(other) = seen.insert(identity, key) {
-                let at = path.clone().key(key.clone());
-                functions::same_target(&at, &path.clone().key(other.clone()), what).error(at, diags);
-            }
         }
     }
 }

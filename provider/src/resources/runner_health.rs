@@ -66,8 +66,9 @@ impl RunnerHealth {
         None
     }
 
-    /// Refuses managers that a shutdown resource retires.
-    fn refuse_retired(&self, planned: &HealthState, diags: &mut Diagnostics) -> Option<()> {
+    /// Refuses two keys of one manager, and managers that a shutdown resource retires.
+    fn refuse_managers(&self, planned: &HealthState, diags: &mut Diagnostics) -> Option<()> {
+        self.shared.refuse_same_managers(&planned.runner_managers, diags);
         for (key, manager) in manager::known(&planned.runner_managers) {
             if self.shared.overlap.keeps(&manager.identities(self.shared.selectors(), None), KeptBy::Health) {
                 shutdown::manager_is_kept(&key, KeptBy::Health).error(manager::at(&key), diags);
@@ -93,6 +94,11 @@ impl RunnerHealth {
         timeout: Duration,
         start: Instant,
     ) -> Option<HealthState> {
+        // Values that were unknown in the plan.
+        self.shared.refuse_same_managers(&planned.runner_managers, diags);
+        if diags.has_errors() {
+            return None;
+        }
         let managers = manager::known(&planned.runner_managers);
         let outcomes = if managers.is_empty() {
             Outcomes::new()
@@ -197,7 +203,7 @@ impl Resource for RunnerHealth {
         mut proposed: HealthState,
     ) -> Option<HealthState> {
         self.refuse_twice_guarded(diags)?;
-        self.refuse_retired(&proposed, diags)?;
+        self.refuse_managers(&proposed, diags)?;
         warn_of_missing_guards(&proposed, diags);
         proposed.id = Value::Unknown;
         proposed.status = Value::Unknown;
@@ -212,7 +218,7 @@ impl Resource for RunnerHealth {
         mut proposed: HealthState,
     ) -> Option<(HealthState, Vec<AttributePath>)> {
         self.refuse_twice_guarded(diags)?;
-        self.refuse_retired(&proposed, diags)?;
+        self.refuse_managers(&proposed, diags)?;
         warn_of_missing_guards(&proposed, diags);
         let missing = removed_guards(&prior, &proposed);
         let missing: Vec<_> =

@@ -35,8 +35,9 @@ pub struct RunnerShutdown {
 }
 
 impl RunnerShutdown {
-    /// Refuses managers that the same configuration keeps.
-    fn refuse_kept(&self, planned: &ShutdownState, diags: &mut Diagnostics) -> Option<()> {
+    /// Refuses two keys of one manager, and managers that the same configuration keeps.
+    fn refuse_managers(&self, planned: &ShutdownState, diags: &mut Diagnostics) -> Option<()> {
+        self.shared.refuse_same_managers(&planned.runner_managers, diags);
         for (key, manager) in planned.known_managers() {
             if let Some(by) = self.shared.overlap.retires(&manager.identities(self.shared.selectors(), None))
             {
@@ -65,7 +66,7 @@ impl Resource for RunnerShutdown {
         diags: &mut Diagnostics,
         mut proposed: ShutdownState,
     ) -> Option<ShutdownState> {
-        self.refuse_kept(&proposed, diags)?;
+        self.refuse_managers(&proposed, diags)?;
         warn_of_forceful(&proposed, None, diags);
         proposed.id = Value::Unknown;
         proposed.status = Value::Unknown;
@@ -79,7 +80,7 @@ impl Resource for RunnerShutdown {
         prior: ShutdownState,
         mut proposed: ShutdownState,
     ) -> Option<(ShutdownState, Vec<AttributePath>)> {
-        self.refuse_kept(&proposed, diags)?;
+        self.refuse_managers(&proposed, diags)?;
         let incomplete = prior.status == Value::Value(INCOMPLETE.to_owned());
         if incomplete || proposed != prior {
             warn_of_forceful(&proposed, Some(&prior), diags);

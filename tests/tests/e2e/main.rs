@@ -58,6 +58,7 @@ mod runner_shutdown;
 mod runner_stand_in;
 mod runner_status;
 mod russh_log;
+mod same_manager;
 mod stubborn_jobs;
 mod systemd_log;
 mod systemd_socket;

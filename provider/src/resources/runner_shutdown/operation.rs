@@ -56,7 +56,7 @@ impl RunnerShutdown {
         mut planned: ShutdownState,
         (id, subject, start): (String, Subject, Instant),
     ) -> Option<ShutdownState> {
-        self.refuse_kept(&planned, diags)?;
+        self.refuse_managers(&planned, diags)?;
         let repeat = prior.is_some_and(|prior| prior.triggers != planned.triggers);
         let mut evidence = BTreeMap::new();
         let mut open = BTreeMap::new();

@@ -1,0 +1,125 @@
+//! Two keys of a map that are the same runner manager: one healthy runner, or one exit, would count for both.
+
+use std::collections::BTreeMap;
+
+use super::{manager::RunnerManagerArgs, provider_block::Configured, text::set};
+use crate::{
+    explain::values,
+    schema::{AttributePath, Diagnostics, Value},
+};
+
+/// Adds an error for each manager whose wrapper or instance id an earlier key has, too. Unknown values are not compared.
+///
+/// `identity`: the wrapper that a connection to the manager reaches, in one notation.
+pub(crate) fn refuse<'a>(
+    managers: impl Iterator<Item = (&'a String, &'a Value<RunnerManagerArgs>)>,
+    path: &AttributePath,
+    identity: impl Fn(&RunnerManagerArgs) -> Option<String>,
+    diags: &mut Diagnostics,
+) {
+    let mut seen = BTreeMap::new();
+    for (key, manager) in managers {
+        let Value::Value(manager) = manager else { continue };
+        let wrapper = identity(manager).map(|wrapper| ("address and wrapper_address", wrapper));
+        let instance = set(&manager.instance_id).map(|id| ("instance_id", id));
+        for identity in wrapper.into_iter().chain(instance) {
+            let what = identity.0;
+            if let Some(other) = seen.insert(identity, key) {
+                let at = path.clone().key(key.clone());
+                values::same_manager(&at, &path.clone().key(other.clone()), what).error(at, diags);
+            }
+        }
+    }
+}
+
+impl Configured {
+    /// The wrapper that a connection to this manager reaches, in one notation; `None` while a value that selects it is unknown.
+    ///
+    /// Contains the user: at an SSH gateway it can select the host.
+    pub(crate) fn wrapper_of(&self, manager: &RunnerManagerArgs) -> Option<String> {
+        let user = self.ssh.login(set(&manager.username), None).username;
+        if user.is_none() && manager.username.is_unknown() {
+            return None;
+        }
+        Some(format!("{} {}", manager.identity(self.selectors())?, user.unwrap_or_default()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value as Json, json};
+
+    use super::*;
+
+    fn map(entries: &[(&str, Json)]) -> BTreeMap<String, Value<RunnerManagerArgs>> {
+        let manager = |entry: &Json| {
+            let mut manager = json!({
+                "instance_name": "m", "address": "h1", "wrapper_address": "unix:///w.sock", "username": null, "ssh_key_pem": null,
+                "instance_id": null, "host_key": null,
+            });
+            manager.as_object_mut().unwrap().extend(entry.as_object().unwrap().clone());
+            serde_json::from_value(manager).unwrap()
+        };
+        entries.iter().map(|(key, entry)| ((*key).to_owned(), Value::Value(manager(entry)))).collect()
+    }
+
+    /// The provider block with these values of `ssh`.
+    fn configured(values: &Json) -> Configured {
+        let names = "username private_key private_key_path passphrase certificate_path agent known_hosts known_hosts_path host_keys host_ca \
+                     insecure_ignore_host_key connect_timeout call_timeout keepalive_interval proxy_jump proxy_command ssh_command";
+        let mut ssh: serde_json::Map<_, _> =
+            names.split_whitespace().map(|name| (name.to_owned(), Json::Null)).collect();
+        ssh.extend(values.as_object().unwrap().clone());
+        let block = json!({ "ssh": ssh, "retry": null, "max_parallel": null });
+        Configured::new(serde_json::from_value(block).unwrap())
+    }
+
+    /// The errors with these values of `ssh` in the provider block.
+    fn errors(ssh: &Json, managers: &BTreeMap<String, Value<RunnerManagerArgs>>) -> Vec<String> {
+        let known = configured(ssh);
+        let (path, mut diags) = (AttributePath::new("runner_managers"), Diagnostics::default());
+        refuse(managers.iter(), &path, |manager| known.wrapper_of(manager), &mut diags);
+        diags.errors.into_iter().map(|error| error.detail.into_owned()).collect()
+    }
+
+    #[test]
+    fn same_wrapper_or_instance_is_refused_and_names_both_keys() {
+        let managers = map(&[
+            ("a", json!({"instance_id": "i-1"})),
+            ("b", json!({"address": "H1:22"})),
+            ("c", json!({"address": "h2", "instance_id": "i-1"})),
+            ("d", json!({"address": "h1:2222"})),
+            ("e", json!({"wrapper_address": "unix:///other.sock"})),
+        ]);
+        insta::assert_snapshot!(errors(&json!({}), &managers).join("\n"));
+    }
+
+    #[test]
+    fn values_that_select_the_host_distinguish_managers() {
+        let by_id = json!({ "ssh_command": ["session", "{{instance_id}}"] });
+        let managers = map(&[("a", json!({"instance_id": "i-1"})), ("b", json!({"instance_id": "i-2"}))]);
+        assert_eq!(errors(&by_id, &managers).len(), 0);
+        assert_eq!(errors(&json!({}), &managers).len(), 1);
+        let managers = map(&[("a", json!({"username": "u+m1"})), ("b", json!({"username": "u+m2"}))]);
+        assert_eq!(errors(&json!({}), &managers).len(), 0);
+        assert_eq!(errors(&json!({ "username": "deploy" }), &managers).len(), 1);
+    }
+
+    #[test]
+    fn unknown_values_are_not_compared() {
+        let by_id = json!({ "ssh_command": ["session", "{{instance_id}}"] });
+        for (ssh, unknown) in [
+            (&by_id, (|it| it.instance_id = Value::Unknown) as fn(&mut RunnerManagerArgs)),
+            (&json!({}), |it| it.address = Value::Unknown),
+            (&json!({}), |it| it.username = Value::Unknown),
+        ] {
+            let mut managers = map(&[("a", json!({})), ("b", json!({}))]);
+            for manager in managers.values_mut() {
+                let Value::Value(manager) = manager else { panic!("known") };
+                unknown(manager);
+            }
+            managers.insert("c".to_owned(), Value::Unknown);
+            assert_eq!(errors(ssh, &managers), Vec::<String>::new());
+        }
+    }
+}
