@@ -29,6 +29,7 @@ mod provider;
 mod resources;
 pub mod schema;
 mod server;
+mod shared_runners;
 mod stored_drains;
 #[doc(hidden)]
 pub mod testing;

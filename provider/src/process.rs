@@ -12,6 +12,7 @@ use crate::{
     plan_guard::PlanGuard,
     plan_overlap::PlanOverlap,
     schema::{AttributePath, Diagnostics},
+    shared_runners::SharedRunners,
     stored_drains::StoredDrains,
     transport::Selectors,
     worker_groups::WorkerGroups,
@@ -25,6 +26,8 @@ pub struct Shared {
     pub guard: PlanGuard,
     /// The managers that the plan keeps, and those that it retires.
     pub overlap: PlanOverlap,
+    /// The drain resources with one runner manager.
+    pub shared_runners: SharedRunners,
     pub drains: Drains,
     pub stored_drains: StoredDrains,
     /// The autoscaling groups of the managers of health checks.
@@ -60,10 +63,14 @@ impl Shared {
         self.configuration().known().map(|known| known.selectors()).unwrap_or_default()
     }
 
+    /// The wrapper that a connection to this manager reaches, in one notation; `None` while a value that selects it is unknown.
+    pub(crate) fn wrapper_of(&self, manager: &RunnerManagerArgs) -> Option<String> {
+        self.configuration().known()?.wrapper_of(manager)
+    }
+
     /// Refuses two keys of one runner manager. While the provider block is unknown, only instance ids are compared.
     pub(crate) fn refuse_same_managers(&self, managers: &RunnerManagers, diags: &mut Diagnostics) {
-        let known = self.configuration().known();
-        let wrapper = |manager: &RunnerManagerArgs| known.as_ref()?.wrapper_of(manager);
+        let wrapper = |manager: &RunnerManagerArgs| self.wrapper_of(manager);
         let path = AttributePath::new("runner_managers");
         same_manager::refuse(managers.iter().flatten(), &path, wrapper, diags);
     }

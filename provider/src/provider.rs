@@ -42,8 +42,12 @@ impl Provider for Grit {
         self.shared.worker_groups.reset();
         let switch = std::env::var(plan_guard::VARIABLE).ok();
         match self.shared.guard.reset(switch.as_deref()) {
-            Ok(false) => {}
-            Ok(true) => plan::check_disabled().warning(AttributePath::root(), diags),
+            Ok(off) => {
+                self.shared.shared_runners.reset(off);
+                if off {
+                    plan::check_disabled().warning(AttributePath::root(), diags);
+                }
+            }
             Err(invalid) => {
                 plan::invalid_switch(&invalid).error(AttributePath::root(), diags);
                 return None;

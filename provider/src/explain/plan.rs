@@ -1,7 +1,11 @@
 //! Texts for the plan check that prevents drains by accident.
 
 use super::diagnostic::{Code, Explained};
-use crate::plan_guard::{Conflict, InvalidSwitch, VARIABLE};
+use crate::{
+    assume_terminated,
+    plan_guard::{Conflict, InvalidSwitch, VARIABLE},
+    shared_runners::SharedBy,
+};
 
 /// Explains why a plan is refused, for what it does to the drain resources of `instance`.
 pub(crate) fn conflict(instance: &str, conflict: Conflict) -> Explained {
@@ -60,6 +64,46 @@ pub(crate) fn conflict(instance: &str, conflict: Conflict) -> Explained {
     }
 }
 
+/// Explains why a plan with two drain resources of one runner manager is refused.
+pub(crate) fn shared_runner(SharedBy { instance, other }: &SharedBy) -> Explained {
+    Explained::new(
+        Code::Refused,
+        "Two drain resources with one runner manager",
+        format!(
+            "The grit_runner_drain of instance {instance:?} and that of instance {other:?} have the same host and wrapper address in \
+             `runner_manager`. A destroy would drain the runner of one instance, and count its exit for both: Terraform would then \
+             destroy the other instance while its runner may still run jobs."
+        ),
+        format!(
+            "Correct `runner_manager` of the wrong drain resource: often it has the key or the index of another instance. If this plan \
+             destroys the drain resources, apply the correction first. If one of the instances does not exist any more, run \
+             `terraform state rm` on its drain resource, which drains nothing, or destroy it with {}=<instance_id>. To skip this \
+             check, run once with {VARIABLE}=off.",
+            assume_terminated::VARIABLE
+        ),
+    )
+}
+
+/// The same run drains the runner manager of this drain resource for another instance.
+pub(crate) fn drained_for_other(manager: &str, address: &str, shared: &SharedBy) -> Explained {
+    let SharedBy { instance, other } = shared;
+    Explained::new(
+        Code::Refused,
+        format!("Runner manager {manager} was not drained"),
+        format!(
+            "The grit_runner_drain of instance {instance:?} and that of instance {other:?} have the same host and wrapper address \
+             ({address}). This run drains that runner for instance {other:?}: its exit is no evidence that the runner of instance \
+             {instance:?} has exited. No shutdown was requested for instance {instance:?}, and it was kept."
+        ),
+        format!(
+            "Do not only repeat the command: it would find the exited runner, and succeed. First drain the runner of instance \
+             {instance:?} with `grit-wrapper drain --wait` on its host, or correct the address in `runner_manager` and apply. Only if \
+             instance {instance:?} does not exist any more, set {}={instance}.",
+            assume_terminated::VARIABLE
+        ),
+    )
+}
+
 /// Warns that the check is disabled.
 pub(crate) fn check_disabled() -> Explained {
     Explained::new(
@@ -88,11 +132,14 @@ mod tests {
 
     #[test]
     fn plan_refusals_match_snapshot() {
+        let shared = SharedBy { instance: "i-0124".to_owned(), other: "i-0123".to_owned() };
         insta::assert_snapshot!(all(vec![
             conflict("i-0123", Conflict::Superseded),
             conflict("i-0123", Conflict::Shared),
             conflict("i-0123", Conflict::Twice),
             conflict("i-0123", Conflict::SameAddress),
+            shared_runner(&shared),
+            drained_for_other("m2", "10.0.0.7", &shared),
         ]));
     }
 }

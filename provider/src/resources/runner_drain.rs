@@ -36,6 +36,7 @@ use crate::{
     plan_overlap::KeptBy,
     process::Shared,
     schema::{AttributePath, Diagnostics, DiagnosticsExt, MoveSource, Resource, Schema, Value},
+    shared_runners::{SharedBy, SharedRunners},
 };
 use state::{ADOPTED, DrainState};
 
@@ -48,6 +49,42 @@ impl RunnerDrain {
     /// The identity of the runner manager that a connection reaches.
     fn manager_of(&self, drain: &DrainState) -> Option<String> {
         drain.manager_identity(self.shared.selectors())
+    }
+
+    /// The wrapper and the user of a connection.
+    fn wrapper_of(&self, drain: &DrainState) -> Option<String> {
+        self.shared.wrapper_of(drain.runner_manager.as_ref_option()?)
+    }
+
+    /// Refuses a second drain resource of one runner manager. `add`: to the set of this plan.
+    ///
+    /// In what may be an apply, the create only warns; the health check refuses the same plan.
+    fn refuse_shared_runner(
+        &self,
+        drain: &DrainState,
+        instance: Option<&str>,
+        add: impl Fn(&SharedRunners, &str, &str) -> Result<(), SharedBy>,
+        may_refuse: bool,
+        diags: &mut Diagnostics,
+    ) -> Option<()> {
+        let (Some(wrapper), Some(instance)) = (self.wrapper_of(drain), instance) else { return Some(()) };
+        let Err(shared) = add(&self.shared.shared_runners, &wrapper, instance) else { return Some(()) };
+        let (explained, path) = (plan::shared_runner(&shared), AttributePath::new("runner_manager"));
+        if may_refuse {
+            explained.error(path, diags);
+            return None;
+        }
+        explained.warning(path, diags);
+        self.shared.shared_runners.report(shared);
+        Some(())
+    }
+
+    /// Refuses the end of a second drain resource of one runner manager, unless the user confirms that its instance is gone.
+    fn refuse_shared_end(&self, prior: &DrainState, diags: &mut Diagnostics) -> Option<()> {
+        if prior.assume_setting() == Some(AssumeSetting::Variable) {
+            return Some(());
+        }
+        self.refuse_shared_runner(prior, prior.instance(), SharedRunners::ends, true, diags)
     }
 
     /// Refuses a manager that a shutdown resource retires.
@@ -104,6 +141,8 @@ impl Resource for RunnerDrain {
                 return None;
             }
         }
+        let may_refuse = walk == Walk::Plan;
+        self.refuse_shared_runner(&proposed, proposed.instance(), SharedRunners::keeps, may_refuse, diags)?;
         self.refuse_retired(&proposed, walk, diags)?;
         let mut found = Diagnostics::default();
         proposed.check(&mut found);
@@ -166,10 +205,13 @@ impl Resource for RunnerDrain {
             proposed.id = Value::Unknown;
         }
         if replaced {
+            self.refuse_shared_end(&prior, diags)?;
             // Terraform does not plan the destroy of a replacement separately.
             prior.warn_of_drain(Some(&proposed.instance_id), diags);
         } else {
             // An error in an update is harmless in every walk.
+            let instance = prior.instance().or(proposed.instance());
+            self.refuse_shared_runner(&proposed, instance, SharedRunners::keeps, true, diags)?;
             self.refuse_retired(&proposed, Walk::Plan, diags)?;
         }
         let paths = if replaced { vec![AttributePath::new("instance_id")] } else { vec![] };
@@ -184,6 +226,7 @@ impl Resource for RunnerDrain {
             plan::conflict(instance, conflict).error(AttributePath::root(), diags);
             return None;
         }
+        self.refuse_shared_end(&prior, diags)?;
         // Terraform plans again in the apply, where the warning would be too late.
         if prior.runner_manager.is_value() && call().walk != Walk::Apply {
             prior.warn_of_drain(None, diags);
@@ -252,6 +295,14 @@ impl Resource for RunnerDrain {
                 return None;
             }
         };
+        if prior.assume_setting() != Some(AssumeSetting::Variable)
+            && let (Some(instance), Some(wrapper)) = (prior.instance(), self.wrapper_of(&prior))
+            && let Err(shared) = self.shared.shared_runners.drains(&wrapper, instance)
+        {
+            let explained = plan::drained_for_other(&name, prior.address(), &shared);
+            explained.error(AttributePath::new("runner_manager"), diags);
+            return None;
+        }
         self.shut_down(diags, &prior, &client, &known, start).await?;
         if let Some(instance) = prior.instance() {
             self.shared.guard.destroyed(instance, prior.id());

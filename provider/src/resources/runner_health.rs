@@ -51,17 +51,20 @@ enum WaitFailure {
 }
 
 impl RunnerHealth {
-    /// Rejects a plan that creates two drain resources for one instance.
+    /// Rejects a plan that creates two drain resources for one instance, or for one runner manager.
     ///
     /// The plan of a drain resource can only warn, because it may belong to an apply. This resource is planned after the drain resources,
     /// and their new ids are unknown, which proves that this is a plan.
     fn refuse_twice_guarded(&self, diags: &mut Diagnostics) -> Option<()> {
-        let instances = self.shared.guard.planned_twice();
-        if call().walk != Walk::Plan || instances.is_empty() {
+        let instances = self.shared.guard.planned_twice().into_iter();
+        let twice = instances.map(|instance| plan::conflict(&instance, Conflict::Twice));
+        let shared = self.shared.shared_runners.reported();
+        let refused: Vec<_> = twice.chain(shared.iter().map(plan::shared_runner)).collect();
+        if call().walk != Walk::Plan || refused.is_empty() {
             return Some(());
         }
-        for instance in instances {
-            plan::conflict(&instance, Conflict::Twice).error(AttributePath::new("guards"), diags);
+        for explained in refused {
+            explained.error(AttributePath::new("guards"), diags);
         }
         None
     }

@@ -202,7 +202,8 @@ fn moved_drain_counts_as_drain_of_its_instance() {
 /// Drain resources by `count`, each for the instance of its index.
 fn counted(instances: &[&str], cbd: bool) -> String {
     let list = serde_json::to_string(instances).unwrap();
-    let drain = drain("a", "local.instances[count.index]", "count = length(local.instances)");
+    let drain = drain("a", "local.instances[count.index]", "count = length(local.instances)")
+        .replace("127.0.0.1:1", "${local.instances[count.index]}.example.com");
     let drain = if cbd { drain } else { drain.replace("create_before_destroy = true", "") };
     format!("{HEAD}locals {{\n  instances = {list}\n}}\n{drain}")
 }

@@ -1,5 +1,7 @@
 //! An instance that is gone, and whose address another instance has now: its drain resource must not shut down the other runner.
 
+mod shared_runner;
+
 use grit_tests::{
     lab::{Lab, event::What},
     rollout::{PATIENCE, is_signal},
