@@ -3,7 +3,7 @@
 //! Each attribute has here its field, schema, check, environment variable, and meaning. **Values of this object take precedence over the
 //! runner manager**; environment variables are used if it has no value.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
@@ -58,6 +58,9 @@ struct AgentArgs {
     identity: Value<String>,
 }
 
+/// The minimum of `connect_timeout`. A shorter attempt ends before it shows whether the host responds, and would never count as failed.
+const SHORTEST_CONNECT: (Duration, &str) = (Duration::from_secs(2), "2s");
+
 /// The files that are read if no host keys are configured, as by `ssh`.
 const KNOWN_HOSTS_FILES: [&str; 3] =
     ["~/.ssh/known_hosts", "~/.ssh/known_hosts2", "/etc/ssh/ssh_known_hosts"];
@@ -98,7 +101,7 @@ impl SshArgs {
     /// Checks all values that can be checked without a connection. Reads the files.
     pub(super) fn check(&self, path: &AttributePath, diags: &mut Diagnostics) {
         let at = |name: &'static str| path.clone().attribute(name);
-        check_at_least(SHORTEST_DELAY, &self.connect_timeout, at("connect_timeout"), diags);
+        check_at_least(SHORTEST_CONNECT, &self.connect_timeout, at("connect_timeout"), diags);
         check_at_least(SHORTEST_DELAY, &self.call_timeout, at("call_timeout"), diags);
         check_at_least(SHORTEST_DELAY, &self.keepalive_interval, at("keepalive_interval"), diags);
         let strategies = [
@@ -186,7 +189,8 @@ impl SshArgs {
                 host_ca: list(&self.host_ca),
                 insecure_ignore_host_key: self.ignores_host_keys(),
             },
-            connect_timeout: time(&self.connect_timeout),
+            // A value that became known only in the apply was not checked.
+            connect_timeout: time(&self.connect_timeout).map(|timeout| timeout.max(SHORTEST_CONNECT.0)),
             call_timeout: time(&self.call_timeout),
             keepalive_interval: time(&self.keepalive_interval),
             max_handshakes: Some(max_handshakes),
@@ -302,8 +306,9 @@ pub(super) fn schema(description: &str) -> SchemaAttribute {
             "Accept any host key of a host without `host_key`. Man-in-the-middle attacks are then possible, and every plan and apply \
              shows a warning.",
         connect_timeout: text => &format!(
-            "Timeout for establishing a connection, including the wait for other connections, jump hosts and all login attempts. Default `{}`.",
-            human(CONNECT_TIMEOUT)
+            "Timeout for establishing a connection, including the wait for other connections, jump hosts and all login attempts. Default `{}`; minimum `{}`.",
+            human(CONNECT_TIMEOUT),
+            SHORTEST_CONNECT.1
         ),
         call_timeout: text => &format!("Timeout of one call to a wrapper. Default `{}`.", human(CALL_TIMEOUT)),
         keepalive_interval: text => &format!(

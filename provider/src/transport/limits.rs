@@ -28,7 +28,8 @@ pub(crate) struct Limits {
 }
 
 impl Limits {
-    /// Each phase has a third or a half of the connection timeout. The deadline limits all phases together.
+    /// Each phase has a third or a half of the connection timeout, TCP at least the time that counts as an attempt. The deadline limits all
+    /// phases together.
     pub(crate) fn new(
         connect: Option<Duration>,
         call: Option<Duration>,
@@ -37,7 +38,7 @@ impl Limits {
         let connect = connect.unwrap_or(CONNECT_TIMEOUT);
         Self {
             connect,
-            tcp: connect / 3,
+            tcp: (connect / 3).max(NO_RESPONSE).min(connect),
             handshake: connect / 2,
             auth: connect / 2,
             channel: connect / 3,
@@ -111,6 +112,10 @@ mod tests {
         let limits = Limits::new(None, None, None);
         assert_eq!(limits.tcp, Duration::from_secs(10));
         assert_eq!(limits.handshake, Duration::from_secs(15));
+        for (connect, tcp) in [(6, 2), (3, 1), (2, 1)] {
+            let limits = Limits::new(Some(Duration::from_secs(connect)), None, None);
+            assert_eq!(limits.tcp, Duration::from_secs(tcp), "an attempt that counts with {connect} s");
+        }
         assert_eq!(limits.keepalive_silence(), Duration::from_secs(30));
         assert_eq!(limits.inactivity(), Duration::from_secs(45));
         // A third of 30 s: 0.25, 0.5, 1, 2 and 4 s; 8 s more would be too long.

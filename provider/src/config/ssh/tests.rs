@@ -107,7 +107,7 @@ fn unreadable_known_hosts_file_is_a_warning() {
 }
 
 #[test]
-fn durations_below_100ms_are_rejected() {
+fn too_short_durations_are_rejected() {
     let value = |text: &str| Value::Value(text.to_owned());
     let check = |text: &str| {
         let args = SshArgs {
@@ -120,7 +120,9 @@ fn durations_below_100ms_are_rejected() {
         args.check(&AttributePath::new("ssh"), &mut diags);
         diags.errors.into_iter().map(|error| error.attribute).collect::<Vec<_>>()
     };
-    assert_eq!(check("100ms"), []);
+    assert_eq!(check("2s"), []);
+    assert_eq!(check("100ms"), ["ssh.connect_timeout"].map(path_of));
+    assert_eq!(check("1999ms"), ["ssh.connect_timeout"].map(path_of));
     let all = ["ssh.connect_timeout", "ssh.call_timeout", "ssh.keepalive_interval"].map(path_of);
     for short in ["0s", "0h", "99ms", "0.01s"] {
         assert_eq!(check(short), all, "{short}");
