@@ -147,7 +147,15 @@ impl Detail {
             ExitKind::Unknown => DrainOutcome::Unknown,
             ExitKind::Code(_) | ExitKind::Signal(_) | ExitKind::NeverStarted => DrainOutcome::Failed,
         });
+        let failed = match exit.how {
+            ExitKind::Code(code) => code != 0,
+            ExitKind::Signal(_) => true,
+            ExitKind::NeverStarted | ExitKind::Unknown => false,
+        };
         Some(match outcome {
+            DrainOutcome::NoRunner if failed => {
+                format!("it had exited before the drain: {code}; its jobs may have been aborted")
+            }
             DrainOutcome::Clean | DrainOutcome::NoRunner => return None,
             DrainOutcome::JobsAborted if forceful => return None,
             DrainOutcome::JobsAborted => {
@@ -363,6 +371,31 @@ impl From<v1::Level> for Level {
             v1::Level::Ready => Self::Ready,
             v1::Level::Polling => Self::Polling,
             v1::Level::Working => Self::Working,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runner_that_failed_before_the_drain_is_a_bad_end() {
+        let bad_end = |how| {
+            let status = v1::Status {
+                drain: Some(v1::Drain { outcome: v1::DrainOutcome::NoRunner.into(), ..Default::default() }),
+                exit: Some(v1::Exit { how: Some(how), killed: false }),
+                ..Default::default()
+            };
+            Snapshot::from(status).detail.and_then(|detail| detail.bad_end(false))
+        };
+        assert_eq!(bad_end(v1::exit::How::Code(0)), None);
+        for (how, text) in [
+            (v1::exit::How::Signal(9), "it was killed by signal 9"),
+            (v1::exit::How::Code(1), "its exit code was 1"),
+        ] {
+            let expected = format!("it had exited before the drain: {text}; its jobs may have been aborted");
+            assert_eq!(bad_end(how), Some(expected));
         }
     }
 }
