@@ -7,9 +7,6 @@ use super::{
 };
 use crate::transport::{ChannelRefusal, Route, WrapperAddress};
 
-/// Linux limits the path of a socket to 108 bytes, with the terminating zero.
-const MAX_SOCKET_PATH: usize = 107;
-
 pub(super) fn refused(route: &Route, reason: ChannelRefusal, text: &str) -> Explained {
     let connected = login_succeeded(route);
     let target = forward_target(route);
@@ -43,33 +40,19 @@ pub(super) fn refused(route: &Route, reason: ChannelRefusal, text: &str) -> Expl
 
 /// The server reports the same text for all causes.
 fn socket_not_opened(route: &Route, path: &str) -> Explained {
-    let (code, next) = if path.len() > MAX_SOCKET_PATH {
-        (
-            Code::InvalidConfig,
-            format!(
-                "Socket paths are limited to {MAX_SOCKET_PATH} bytes; this path has {} bytes. Configure the wrapper to listen on a shorter path, \
-                 and set `wrapper_address` to that path.",
-                path.len()
-            ),
-        )
-    } else {
-        (
-            Code::ConnectFailed,
-            format!(
-                "The SSH server does not report the cause. Possible causes: the wrapper is not running ({path} is missing or stale); \
-                 `wrapper_address` is wrong; {} has no permission for the socket; or socket forwarding is disabled \
-                 (`AllowStreamLocalForwarding` in sshd_config, `restrict` in authorized_keys; the log of the SSH server then shows \
-                 `refused streamlocal port forward`).",
-                user(route)
-            ),
-        )
-    };
+    let next = format!(
+        "The SSH server does not report the cause. Possible causes: the wrapper is not running ({path} is missing or stale); \
+         `wrapper_address` is wrong; {} has no permission for the socket; or socket forwarding is disabled \
+         (`AllowStreamLocalForwarding` in sshd_config, `restrict` in authorized_keys; the log of the SSH server then shows \
+         `refused streamlocal port forward`).",
+        user(route)
+    );
     let happened = format!(
         "{}, but the server could not open {} on the host.",
         login_succeeded(route),
         forward_target(route)
     );
-    Explained::new(code, "Wrapper is not reachable", happened, next)
+    Explained::new(Code::ConnectFailed, "Wrapper is not reachable", happened, next)
 }
 
 fn not_connected(route: &Route, text: &str) -> Explained {

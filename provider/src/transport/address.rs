@@ -9,6 +9,10 @@ use std::{
 /// The port of an SSH server when none is written.
 pub(crate) const SSH_PORT: u16 = 22;
 
+/// The longest path of a Unix socket on Linux, without the terminating zero byte. It is the limit of the SSH server that connects to the
+/// socket, and of the program that an `ssh_command` runs on the host.
+const MAX_SOCKET_PATH: usize = 107;
+
 /// A host and a port: `host`, `host:port`, `[v6]`, `[v6]:port`, or a bare `v6`. The default port is [`SSH_PORT`].
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct HostPort {
@@ -135,6 +139,11 @@ pub enum AddressError {
     NoSocket(String),
     #[error("the socket path in {address:?} {problem}; write unix:///path/to/socket or unix:path")]
     BadSocket { address: String, problem: &'static str },
+    #[error(
+        "the socket path in {address:?} has {bytes} bytes; Linux limits the path of a socket to {MAX_SOCKET_PATH} bytes: configure the wrapper to listen \
+         on a shorter path"
+    )]
+    LongSocket { address: String, bytes: usize },
 }
 
 /// Rejects surrounding white space, which would become part of identifiers and messages.
@@ -211,6 +220,8 @@ fn socket_path(rest: &str, address: &str) -> Result<String, AddressError> {
         Err(AddressError::NoSocket(address.to_owned()))
     } else if path.contains(char::is_control) {
         bad("contains control characters")
+    } else if path.len() > MAX_SOCKET_PATH {
+        Err(AddressError::LongSocket { address: address.to_owned(), bytes: path.len() })
     } else {
         Ok(path.to_owned())
     }
@@ -310,6 +321,19 @@ mod tests {
             let error = text.parse::<WrapperAddress>().unwrap_err().to_string();
             assert!(error.contains("write"), "{text:?}: {error}");
         }
+    }
+
+    /// The limit of Linux. A multi-byte character counts with all its bytes.
+    #[test]
+    fn socket_path_is_limited_to_107_bytes() {
+        for (name, is_valid) in [("x".repeat(106), true), ("x".repeat(107), false), ("ä".repeat(54), false)]
+        {
+            for text in [format!("unix:///{name}"), format!("unix:/{name}")] {
+                assert_eq!(text.parse::<WrapperAddress>().is_ok(), is_valid, "{text}");
+            }
+        }
+        let error = format!("unix:///{}", "x".repeat(136)).parse::<WrapperAddress>().unwrap_err().to_string();
+        assert!(error.contains("has 137 bytes; Linux limits the path of a socket to 107 bytes"), "{error}");
     }
 
     proptest! {

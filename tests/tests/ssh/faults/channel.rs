@@ -44,13 +44,6 @@ async fn socket_without_permission_is_reported() {
 }
 
 #[tokio::test]
-async fn too_long_socket_path_is_reported() {
-    let fixture = Fixture::new();
-    let target = to(&fixture, &format!("unix:///{}", "x".repeat(200)));
-    check_message!("channel_path_too_long", fixture, fixture.options(), target);
-}
-
-#[tokio::test]
 async fn forbidden_socket_forwarding_is_reported() {
     let fixture = Fixture::with(|builder| builder.config("AllowStreamLocalForwarding no"));
     check_message!("channel_sockets_forbidden", fixture, fixture.options(), fixture.target());
