@@ -17,15 +17,14 @@ pub(crate) type Managers = BTreeMap<String, Value<RunnerManagerArgs>>;
 
 /// A map of runner managers that was read.
 pub(crate) struct Contract {
-    /// Unknown if the whole map is unknown.
+    /// Unknown if the whole map is unknown. Not valid after an error.
     pub(crate) managers: Value<Managers>,
     /// Attributes that are not part of the contract.
     pub(crate) unused: Vec<AttributePath>,
 }
 
-/// Reads and checks a map of runner managers. Unknown parts stay unknown. `None`: `diags` has the errors.
-pub(crate) fn read(value: &Dynamic, path: &AttributePath, diags: &mut Diagnostics) -> Option<Contract> {
-    let before = diags.errors.len();
+/// Reads and checks a map of runner managers. Unknown parts stay unknown. `diags` has the errors.
+pub(crate) fn read(value: &Dynamic, path: &AttributePath, diags: &mut Diagnostics) -> Contract {
     let mut unused = Vec::new();
     let managers = match value {
         Dynamic::Unknown => Value::Unknown,
@@ -46,7 +45,7 @@ pub(crate) fn read(value: &Dynamic, path: &AttributePath, diags: &mut Diagnostic
             Value::Null
         }
     };
-    (diags.errors.len() == before).then_some(Contract { managers, unused })
+    Contract { managers, unused }
 }
 
 fn manager(
@@ -120,7 +119,10 @@ mod tests {
         let value: Dynamic = serde_json::from_value(value.clone()).unwrap();
         let mut diags = Diagnostics::default();
         let contract = read(&value, &AttributePath::new("runner_managers"), &mut diags);
-        contract.ok_or_else(|| diags.errors.into_iter().map(|error| error.detail.into_owned()).collect())
+        if diags.errors.is_empty() {
+            return Ok(contract);
+        }
+        Err(diags.errors.into_iter().map(|error| error.detail.into_owned()).collect())
     }
 
     fn managers(value: &serde_json::Value) -> serde_json::Value {
@@ -192,12 +194,13 @@ mod tests {
         let value =
             Dynamic::Object(BTreeMap::from([("a".to_owned(), entry), ("b".to_owned(), Dynamic::Unknown)]));
         let mut diags = Diagnostics::default();
-        let contract = read(&value, &path, &mut diags).unwrap_or_else(|| panic!("{diags:?}"));
+        let contract = read(&value, &path, &mut diags);
         let Value::Value(managers) = contract.managers else { panic!("known") };
         assert!(managers["b"].is_unknown());
         let Value::Value(a) = &managers["a"] else { panic!("known") };
         assert!(a.address.is_unknown() && a.instance_name == Value::Value("a".to_owned()));
-        let whole = read(&Dynamic::Unknown, &path, &mut diags).unwrap_or_else(|| panic!("{diags:?}"));
+        let whole = read(&Dynamic::Unknown, &path, &mut diags);
+        assert_eq!(diags.errors.len(), 0, "{diags:?}");
         assert!(whole.managers.is_unknown());
     }
 }

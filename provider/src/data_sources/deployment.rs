@@ -55,12 +55,14 @@ impl DataSource for Deployment {
             }
         };
         let mut problems = Diagnostics::default();
-        let Some(contract) = contract::read(&value, &AttributePath::new(OUTPUT), &mut problems) else {
+        let contract = contract::read(&value, &AttributePath::new(OUTPUT), &mut problems);
+        // Also beside errors: a misspelled name can be the cause of one.
+        if !contract.unused.is_empty() {
+            values::unused_attributes(&contract.unused).warning(path.clone(), diags);
+        }
+        if problems.has_errors() {
             explain::invalid_managers(&source, problems, &path, diags);
             return None;
-        };
-        if !contract.unused.is_empty() {
-            values::unused_attributes(&contract.unused).warning(path, diags);
         }
         config.runner_managers = contract.managers;
         Some(config)

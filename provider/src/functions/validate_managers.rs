@@ -44,19 +44,18 @@ impl Function for ValidateManagers {
         let path = AttributePath::new(PARAMETER);
         let mut diags = Diagnostics::default();
         let contract = contract::read(&Dynamic::from(&value), &path, &mut diags);
-        if let Some(contract) = &contract {
-            let attributes = RunnerManagerArgs::attributes();
-            let mut known: Vec<_> = attributes.keys().map(String::as_str).collect();
-            known.sort_unstable();
-            for unused in &contract.unused {
-                functions::unused_attribute(unused, &known).error(unused.clone(), &mut diags);
-            }
-            let managers = contract.managers.iter().flatten();
-            same_manager::refuse(managers, &path, RunnerManagerArgs::addresses, &mut diags);
+        let attributes = RunnerManagerArgs::attributes();
+        let mut known: Vec<_> = attributes.keys().map(String::as_str).collect();
+        known.sort_unstable();
+        for unused in &contract.unused {
+            functions::unused_attribute(unused, &known).error(unused.clone(), &mut diags);
         }
-        match contract {
-            Some(contract) if diags.errors.is_empty() => Ok(contract.managers),
-            _ => Err(functions::invalid_argument(0, &diags)),
+        let managers = contract.managers.iter().flatten();
+        same_manager::refuse(managers, &path, RunnerManagerArgs::addresses, &mut diags);
+        if diags.errors.is_empty() {
+            Ok(contract.managers)
+        } else {
+            Err(functions::invalid_argument(0, &diags))
         }
     }
 }
@@ -100,6 +99,15 @@ mod tests {
             error.text,
             "`runner_managers[\"a\"].address` is required and must not be null.\n\nCode: invalid_config"
         );
+    }
+
+    /// The misspelled name is the cause of the first error.
+    #[test]
+    fn all_problems_are_reported_together() {
+        let misspelled = json!({"adress": "h1", "wrapper_address": "foo"});
+        let error =
+            validate(&json!({ "a": misspelled, "b": manager("h2"), "c": manager("h2") })).unwrap_err();
+        insta::assert_snapshot!(error.text);
     }
 
     #[test]

@@ -81,6 +81,13 @@ async fn unused_attribute_is_a_warning() {
     let (state, diags) = read(json!({ "outputs": { "grit_runner_managers": map } })).await;
     assert!(state.is_some());
     assert!(diags.warnings[0].detail.contains("`grit_runner_managers[\"a\"].usernmae`"), "{diags:?}");
+
+    // Also beside errors: the misspelled name is the cause of this one.
+    let misspelled = json!({ "a": { "adress": "h1", "wrapper_address": "h:1" } });
+    let (state, diags) = read(json!({ "outputs": { "grit_runner_managers": misspelled } })).await;
+    assert!(state.is_none());
+    assert!(errors(&diags)[0].contains("`grit_runner_managers[\"a\"].address` is required"), "{diags:?}");
+    assert!(diags.warnings[0].detail.contains("`grit_runner_managers[\"a\"].adress`"), "{diags:?}");
 }
 
 #[tokio::test]
