@@ -42,10 +42,14 @@ pub(super) fn refused(route: &Route, reason: ChannelRefusal, text: &str) -> Expl
 fn socket_not_opened(route: &Route, path: &str) -> Explained {
     let next = format!(
         "The SSH server does not report the cause. Possible causes: the wrapper is not running ({path} is missing or stale); \
-         `wrapper_address` is wrong; {} has no permission for the socket; or socket forwarding is disabled \
+         `wrapper_address` is wrong; {user} has no permission for the socket; socket forwarding is disabled \
          (`AllowStreamLocalForwarding` in sshd_config, `restrict` in authorized_keys; the log of the SSH server then shows \
-         `refused streamlocal port forward`).",
-        user(route)
+         `refused streamlocal port forward`); or this path is not allowed (`PermitOpen` or `AllowTcpForwarding` in sshd_config, `permitopen` in \
+         authorized_keys, which compares the path without resolving symbolic links such as /var/run; the log then shows `Received \
+         request to connect to path {path}, but the request was denied`).\n\nRun `grit-wrapper status --address {}` on the host as \
+         {user}, and read the log of the SSH server.",
+        route.wrapper,
+        user = user(route),
     );
     let happened = format!(
         "{}, but the server could not open {} on the host.",

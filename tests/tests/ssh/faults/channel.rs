@@ -80,6 +80,22 @@ async fn restricted_key_is_reported() {
     }
 }
 
+/// `permitopen` and `PermitOpen` of other addresses, and `AllowTcpForwarding no`, deny a socket in the same way.
+#[tokio::test]
+async fn socket_that_is_not_permitted_is_reported() {
+    let dir = tempfile::tempdir().unwrap();
+    let key = ClientKey::generate(dir.path(), "restricted", "ed25519", "").unwrap();
+    let line = format!("restrict,port-forwarding,permitopen=\"[/other.sock]:*\" {}", key.public);
+    let mut of_key = Fixture::with(|builder| builder.authorized_line(line));
+    of_key.key = key;
+    let of_server = Fixture::with(|builder| builder.config("PermitOpen 127.0.0.1:1"));
+    let without_tcp = Fixture::with(|builder| builder.config("AllowTcpForwarding no"));
+    for fixture in [of_key, of_server, without_tcp] {
+        let error = failure(&fixture.options(), fixture.target()).await;
+        insta::allow_duplicates! { insta::assert_snapshot!("channel_socket_not_permitted", fixture.message(&error)) };
+    }
+}
+
 #[tokio::test]
 async fn permit_open_limit_is_reported() {
     let mut fixture = Fixture::with(|builder| builder.config("PermitOpen 127.0.0.1:1"));

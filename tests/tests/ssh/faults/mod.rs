@@ -26,7 +26,7 @@
 //! | port closed; its name unknown | `channel::closed_wrapper_port_is_reported`, `::unknown_host_name_is_reported` |
 //! | behind a bastion: closed, name unknown, forbidden, refused login | `jump_hosts::manager_unreachable_from_jump_host_is_an_error`, `jump_hosts::manager_name_unknown_to_jump_host_is_an_error`, `jump_hosts::jump_host_forbidding_forwarding_is_an_error`, `jump_hosts::jump_hosts_have_or_inherit_user_and_key` |
 //! | socket: AllowStreamLocalForwarding no or remote, `restrict` | `channel::forbidden_socket_forwarding_is_reported`, `::remote_only_socket_forwarding_is_reported`, `::restricted_key_is_reported` |
-//! | socket missing, stale, without permission | `channel::missing_socket_is_reported`, `::stale_socket_is_reported`, `::socket_without_permission_is_reported` |
+//! | socket missing, stale, without permission, not permitted | `channel::missing_socket_is_reported`, `::stale_socket_is_reported`, `::socket_without_permission_is_reported`, `::socket_that_is_not_permitted_is_reported` |
 //! | server with HTTP/1.1; silent; closes the connection | `call::http_1_server_is_reported`, `::silent_server_is_reported`, `::closed_connection_is_reported` |
 //! | command exits, prints, is killed, hangs, closes its output, is missing | `commands::*` |
 //! | command prints a message of the day | `commands::command_printing_motd_fails_for_ssh_command_only` |
