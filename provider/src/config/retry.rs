@@ -9,7 +9,8 @@ use super::{
     timeouts::{SHORTEST_DELAY, check_at_least, duration_or},
 };
 use crate::{
-    duration::human,
+    duration::{self, human},
+    explain::values,
     fleet::Retry,
     schema::{AttributePath, Attributes, Diagnostics, Number, Value, attribute_map, number, text},
 };
@@ -36,7 +37,7 @@ impl RetryArgs {
                 "Delay after the first failed attempt; it doubles after each further attempt. Default `{}ms`; minimum `100ms`.",
                 MIN_DELAY.as_millis()
             ),
-            max_delay: text => &format!("Maximum delay between two attempts. Default `{}`; minimum `100ms`.", human(MAX_DELAY)),
+            max_delay: text => &format!("Maximum delay between two attempts. Default `{}`; minimum `100ms`, and not below `min_delay`.", human(MAX_DELAY)),
         }
     }
 
@@ -47,6 +48,12 @@ impl RetryArgs {
         check_whole(&retry.attempts, 1..=1_000_000, at("attempts"), diags);
         check_at_least(SHORTEST_DELAY, &retry.min_delay, at("min_delay"), diags);
         check_at_least(SHORTEST_DELAY, &retry.max_delay, at("max_delay"), diags);
+        if let (Value::Value(min), Value::Value(max)) = (&retry.min_delay, &retry.max_delay)
+            && let (Ok(shortest), Ok(longest)) = (duration::parse(min), duration::parse(max))
+            && shortest > longest
+        {
+            values::min_delay_exceeds_max_delay(&at("min_delay"), min, max).error(at("min_delay"), diags);
+        }
     }
 
     /// The policy. Precedence: this object, `outer` (of the provider block), default.
@@ -69,6 +76,23 @@ impl RetryArgs {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn min_delay_above_max_delay_is_refused() {
+        let text = |text: &str| if text.is_empty() { Value::Null } else { Value::Value(text.to_owned()) };
+        let errors = |min, max| {
+            let retry = RetryArgs { min_delay: text(min), max_delay: text(max), ..RetryArgs::default() };
+            let mut diags = Diagnostics::default();
+            RetryArgs::check(&Value::Value(retry), &mut diags);
+            diags.errors.into_iter().map(|error| error.detail.into_owned()).collect::<Vec<_>>()
+        };
+        for (min, max) in [("10s", "10s"), ("1s", "1m"), ("20s", ""), ("", "1s")] {
+            assert_eq!(errors(min, max), [""; 0], "{min} {max}");
+        }
+        let expected =
+            "`retry.min_delay` is \"20s\"; it must not exceed `max_delay` (10s).\n\nCode: invalid_config";
+        assert_eq!(errors("20s", "10s"), [expected]);
+    }
 
     #[test]
     fn resource_retry_overrides_provider_per_attribute() {

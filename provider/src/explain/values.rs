@@ -169,6 +169,11 @@ pub(crate) fn duration_too_short(path: &AttributePath, text: &str, least: &str) 
     invalid("Duration is too short", format!("`{path}` is {text:?}; it must be at least {least}."))
 }
 
+/// `min` and `max`: the values of the attributes.
+pub(crate) fn min_delay_exceeds_max_delay(path: &AttributePath, min: &str, max: &str) -> Explained {
+    invalid("Invalid value", format!("`{path}` is {min:?}; it must not exceed `max_delay` ({max})."))
+}
+
 /// `attribute`: the attribute of `timeouts` with the limit.
 pub(crate) fn stable_for_exceeds_timeout(text: &str, attribute: &str, limit: Duration) -> Explained {
     invalid(
