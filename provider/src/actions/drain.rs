@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use serde::Deserialize;
 use tokio::time::Instant;
 
-use super::{managers_attribute, progress::Board, report};
+use super::{known_managers, managers_attribute, progress::Board, report};
 use crate::{
     call::call,
     config::{
@@ -150,8 +150,8 @@ impl Action for Drain {
 
     async fn invoke(&self, diags: &mut Diagnostics, config: DrainConfig, progress: &Progress) -> Option<()> {
         let start = Instant::now();
+        let managers = known_managers(&config.runner_managers, diags)?;
         let known = &*configured(&self.shared, diags)?;
-        let managers = manager::known(&config.runner_managers);
         let (config, policy) = (&config, &config.policy(known, start));
         let board = &Board::new(progress, start, managers.keys());
         let drains = fleet::for_each(managers, |key, manager| async move {

@@ -12,8 +12,10 @@ pub use cancel_drain::CancelDrain;
 pub use drain::Drain;
 pub use start::Start;
 
+use std::collections::BTreeMap;
+
 use crate::{
-    config::manager::{self, required_managers},
+    config::manager::{self, RunnerManagerArgs, RunnerManagers, required_managers},
     explain::Explained,
     fleet::Outcomes,
     schema::{Attribute, Diagnostics, DiagnosticsExt as _},
@@ -24,6 +26,16 @@ fn managers_attribute(purpose: &str) -> Attribute {
     required_managers(&format!(
         "The runner managers {purpose}. Messages identify each one by its key in this map."
     ))
+}
+
+/// The runner managers by key, or the errors of values that were unknown when the action was validated: an entry that is null must not be left
+/// out.
+fn known_managers(
+    managers: &RunnerManagers,
+    diags: &mut Diagnostics,
+) -> Option<BTreeMap<String, RunnerManagerArgs>> {
+    manager::check_map(managers, diags);
+    (!diags.has_errors()).then(|| manager::known(managers))
 }
 
 /// Adds the warnings about each runner manager, or the error if it failed.
@@ -37,4 +49,49 @@ fn report(outcomes: Outcomes<Result<Vec<Explained>, Explained>>, diags: &mut Dia
         }
     }
     (!diags.has_errors()).then_some(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::{
+        process::Shared,
+        schema::{Action, Progress},
+    };
+
+    /// The errors of an action whose map became known at invoke.
+    async fn invoke<A: Action>(action: A, managers: &serde_json::Value) -> Vec<String>
+    where
+        A::Config: serde::de::DeserializeOwned,
+    {
+        let schema = action.schema(&mut Diagnostics::default()).unwrap();
+        let mut config: serde_json::Map<_, _> =
+            schema.block.attributes.keys().map(|name| (name.clone(), json!(null))).collect();
+        config.insert("runner_managers".to_owned(), managers.clone());
+        let config = serde_json::from_value(config.into()).unwrap();
+        let (mut diags, progress) = (Diagnostics::default(), Progress::new(|_| {}, Default::default()));
+        assert!(action.invoke(&mut diags, config, &progress).await.is_none());
+        diags.errors.into_iter().map(|error| error.detail.into_owned()).collect()
+    }
+
+    #[tokio::test]
+    async fn null_entry_that_became_known_at_invoke_is_an_error() {
+        let shared = Arc::<Shared>::default;
+        for (managers, path) in
+            [(json!(null), "`runner_managers`"), (json!({ "m1": null }), "`runner_managers[\"m1\"]`")]
+        {
+            for errors in [
+                invoke(Drain { shared: shared() }, &managers).await,
+                invoke(Start { shared: shared() }, &managers).await,
+                invoke(CancelDrain { shared: shared() }, &managers).await,
+            ] {
+                let [error] = errors.as_slice() else { panic!("{errors:?}") };
+                assert!(error.starts_with(&format!("{path} is required and must not be null.")), "{error}");
+            }
+        }
+    }
 }

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use serde::Deserialize;
 use tokio::time::Instant;
 
-use super::{managers_attribute, progress::Board, report};
+use super::{known_managers, managers_attribute, progress::Board, report};
 use crate::{
     call::call,
     client::Level,
@@ -98,8 +98,8 @@ impl Action for Start {
 
     async fn invoke(&self, diags: &mut Diagnostics, config: StartConfig, progress: &Progress) -> Option<()> {
         let start = Instant::now();
+        let managers = known_managers(&config.runner_managers, diags)?;
         let known = &*configured(&self.shared, diags)?;
-        let managers = manager::known(&config.runner_managers);
         let policy = &HealthPolicy {
             start,
             timeout: InvokeTimeout::invoke(&config.timeouts, TIMEOUT),
