@@ -20,7 +20,8 @@ pub struct Policy {
     pub restart: Restart,
     /// Action for processes that are still running after the child exited.
     pub leftovers: Leftovers,
-    /// Exit after the child's exit. By default the wrapper keeps running and reports `stopped`.
+    /// Exit after the child's exit. By default the wrapper keeps running and reports `stopped`. A child that an earlier wrapper stopped for a
+    /// client has no exit in this wrapper, which keeps running until it has started another one.
     pub leave_when_stopped: bool,
 }
 

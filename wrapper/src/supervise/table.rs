@@ -55,6 +55,7 @@ impl Supervision {
         let state = mem::replace(&mut self.state, State::Idle);
         self.leaving |= matches!(event, Event::Leave(_));
         let child = state.child();
+        let was_over = matches!(state, State::Exited { .. });
         let is_unexpected_end = matches!(
             (&state, &event),
             (State::Running { .. }, Event::Exited(_))
@@ -131,7 +132,8 @@ impl Supervision {
             self.restarts = self.restarts.saturating_add(1);
         }
         let is_over = matches!(self.state, State::Exited { .. });
-        self.leaving |= is_over && context.policy.leave_when_stopped;
+        // A child that stopped under an earlier wrapper stays stopped under this one: it would exit with each start by the service manager.
+        self.leaving |= is_over && !was_over && context.policy.leave_when_stopped;
         if is_over && self.leaving {
             context.add(Effect::Leave);
         }

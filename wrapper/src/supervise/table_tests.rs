@@ -229,10 +229,13 @@ pub(super) fn check_step(
         assert!(effects.iter().all(|effect| *effect == Effect::Leave), "{context}: {effects:?}");
     }
     let leaves = matches!(next.state, State::Exited { .. }) && next.leaving;
-    let is_over = matches!(next.state, State::Exited { .. });
-    assert!(
-        next.leaving || !is_over || !policy.leave_when_stopped,
-        "{context}: the policy requires to leave"
+    let is_over = |supervision: &Supervision| matches!(supervision.state, State::Exited { .. });
+    let leaving = before.leaving
+        || matches!(event, Event::Leave(_))
+        || (policy.leave_when_stopped && is_over(next) && !is_over(before));
+    assert_eq!(
+        next.leaving, leaving,
+        "{context}: the policy requires to leave when the child stops, only then"
     );
     if let (State::Stopping { stop, .. }, Event::Exited(_)) = (&before.state, event) {
         let is_forceful = stop.mode == Mode::Forceful;

@@ -222,12 +222,11 @@ impl<C: Callbacks> Task<C> {
         }
     }
 
-    /// Keeps in the state file what concerns the next wrapper: unfinished callbacks, and the drain that a client requested. A wrapper that exits
-    /// with its runner leaves the next start to its service manager.
+    /// Keeps in the state file what concerns the next wrapper: unfinished callbacks, and the drain that a client requested.
     async fn leave_state(&mut self) {
         let count = self.callbacks.pending().len();
         let drain = self.supervision.state.stop().filter(|stop| stop.id != StopId::Signal);
-        let drain = drain.filter(|_| self.writer.has_file() && !self.policy.leave_when_stopped);
+        let drain = drain.filter(|_| self.writer.has_file());
         if count == 0 && drain.is_none() {
             return std::mem::take(&mut self.writer).finish().await;
         }

@@ -2,8 +2,11 @@
 
 use std::{collections::BTreeSet, fs};
 
-use grit_proto::runner_wrapper::Status;
-use rustix::process::Signal;
+use grit_proto::{
+    runner_wrapper::Status,
+    wrapper_v1::{DrainRequest, GetStatusRequest, StartRequest, State},
+};
+use rustix::process::{Signal, kill_process};
 
 use crate::support::{Start, Wrapper, eventually, is_alive, pid};
 
@@ -166,6 +169,36 @@ async fn unexpected_exit_reports_stopped_with_reason() {
     let mut wrapper = wrapper;
     wrapper.signal(Signal::TERM);
     assert_eq!(wrapper.ended().await.code(), Some(7), "the wrapper says how the runner ended");
+}
+
+/// A service manager starts the next wrapper at once, while Terraform still needs the host of the drained runner to be without one.
+#[tokio::test]
+async fn client_drain_outlives_exit_when_stopped() {
+    let flags = ["--start-grace=0s", "--when-stopped=exit"];
+    let mut first = Start::new().flags(&flags).child(&[]);
+    first.child_ready().await;
+    let drain = DrainRequest { id: "deploy-7".to_owned(), ..DrainRequest::default() };
+    first.v1_client().await.drain(drain.clone()).await.unwrap();
+    assert_eq!(first.ended().await.code(), Some(0), "{}", first.read("log"));
+
+    let mut second = Start::again(first.into_folder()).flags(&flags).child(&[]);
+    let mut client = second.v1_client().await;
+    // Each request is a transition, after which a wrapper could exit.
+    client.drain(drain).await.unwrap();
+    let status = client.get_status(GetStatusRequest {}).await.unwrap().into_inner();
+    assert_eq!((status.state(), status.shutting_down), (State::Stopped, false), "{status:?}");
+    assert_eq!(status.drain.unwrap().id, "deploy-7");
+    assert!(second.runs(), "{}", second.read("log"));
+    assert_eq!(second.record(), "ready QUIT", "a drained runner was started");
+
+    client.start(StartRequest {}).await.unwrap();
+    second.recorded("ready QUIT ready").await;
+    kill_process(pid(second.child_pid()), Signal::KILL).unwrap();
+    assert_eq!(second.ended().await.code(), Some(137), "{}", second.read("log"));
+
+    // No client has drained the last runner.
+    let third = Start::again(second.into_folder()).flags(&flags).child(&[]);
+    third.recorded("ready QUIT ready ready").await;
 }
 
 #[tokio::test]
