@@ -16,10 +16,13 @@ use std::{
     process::{Child, Command, Stdio},
     time::Duration,
 };
+use tempfile::TempDir;
 
 /// A wrapper whose runner is a `sleep`, which exits at the first signal.
 pub(crate) struct GritWrapper {
     child: Child,
+    /// Of its state file, where it has no socket.
+    _folder: TempDir,
     /// As a manager's `wrapper_address`.
     pub(crate) address: String,
 }
@@ -33,8 +36,10 @@ impl GritWrapper {
     pub(crate) fn with(address: String, runner: &[&str]) -> Self {
         let mut command = Command::new(built("grit-wrapper").unwrap());
         command.args(["run", "--start-grace", "0", "--grpc-listen", &address, "--"]).args(runner);
+        let folder = tempfile::tempdir().unwrap();
+        command.env("RUNTIME_DIRECTORY", folder.path());
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        Self { child, address }
+        Self { child, _folder: folder, address }
     }
 
     /// Sends SIGSTOP to it.

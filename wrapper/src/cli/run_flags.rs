@@ -83,7 +83,8 @@ pub struct Run {
     #[arg(long, env = "GRIT_WRAPPER_START_GRACE", value_name = "DURATION", value_parser = duration::parse, default_value = "3s")]
     pub start_grace: Duration,
 
-    /// State file, from which the next wrapper adopts the running runner. Default: path of the first unix socket, plus `.state`.
+    /// State file, from which the next wrapper adopts the running runner. Default: path of the first unix socket,
+    /// plus `.state`; with TCP addresses only, a file for the first address in `$RUNTIME_DIRECTORY` or, as root, in /run/grit-wrapper.
     #[arg(long, env = "GRIT_WRAPPER_STATE_FILE", value_name = "PATH")]
     pub state_file: Option<PathBuf>,
 

@@ -15,6 +15,7 @@ pub mod logging;
 pub mod run;
 pub mod settings;
 pub(crate) mod signals;
+mod state_path;
 pub mod status;
 pub mod systemd;
 mod tasks;

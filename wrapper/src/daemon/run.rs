@@ -24,6 +24,7 @@ use super::{
     listen::{self, Address, InheritedSockets, ListenError, Listener, PassedError, Rules, Source},
     settings::Settings,
     signals::Signals,
+    state_path::default_state_file,
     systemd::Notifier,
     tasks::{TaskFailed, Tasks},
 };
@@ -132,8 +133,8 @@ async fn supervise(settings: &Settings, mut passed: InheritedSockets) -> Result<
     }
     // Sockets that are not used are closed, so that the runner does not inherit them.
     drop(passed);
-    let socket = listeners.iter().find_map(Listener::path);
-    let state_file = settings.state_file.clone().or_else(|| socket.map(Settings::state_file_beside));
+    let state_file =
+        settings.state_file.clone().or_else(|| default_state_file(&settings.grpc_listen, &listeners));
     let http_listener = match &settings.http {
         Some(http) => Some(bind_http(http).await),
         None => None,
@@ -150,7 +151,13 @@ async fn supervise(settings: &Settings, mut passed: InheritedSockets) -> Result<
         .count(move |change| counted.count(change))
         .observe(move |child| observed.borrow().observation(child));
     if let Some(path) = state_file {
-        let (store, saved) = Store::open(&path).await?;
+        let (store, saved) = match Store::open(&path).await {
+            // Another wrapper has both: the address is the cause, the state file follows from it.
+            Err(StoreError::Locked { .. }) if settings.state_file.is_none() && !unopened.is_empty() => {
+                return Err(RunError::Listen { flag: GRPC_LISTEN, source: unopened.remove(0).1 });
+            }
+            opened => opened?,
+        };
         task = task.save_to(store).map_err(RunError::Prepare)?;
         if let Some(saved) = saved {
             let found = saved.find(&settings.policy, &command).await.map_err(RunError::Adopt)?;

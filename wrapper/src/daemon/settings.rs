@@ -1,10 +1,6 @@
 //! The settings of `grit-wrapper run`.
 
-use std::{
-    ffi::OsString,
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 use super::{access::Access, health, http, listen};
 use crate::supervise::Policy;
@@ -20,19 +16,11 @@ pub struct Settings {
     pub policy: Policy,
     /// The deadline of a drain that a signal requests.
     pub drain_timeout: Option<Duration>,
-    /// The default is [`Settings::state_file_beside`] the first unix socket.
+    /// The default depends on the listen addresses.
     pub state_file: Option<PathBuf>,
     pub health: health::Settings,
     /// `LISTEN_ADDRESS` for the environment of a runner that has none.
     pub runner_listen_address: Option<String>,
     /// The health level at which systemd is notified `READY=1`.
     pub ready_when: health::Level,
-}
-
-impl Settings {
-    pub fn state_file_beside(socket: &Path) -> PathBuf {
-        let mut path = socket.as_os_str().to_owned();
-        path.push(".state");
-        PathBuf::from(path)
-    }
 }

@@ -188,9 +188,46 @@ async fn sigusr1_leaves_runner_for_next_wrapper() {
     // Without a state file the runner would be orphaned.
     let without = Start::new().without_socket().flags(&["--grpc-listen=tcp://127.0.0.1:0"]).child(&[]);
     without.child_ready().await;
+    without.logged("no state file: if this wrapper is killed").await;
     without.signal(Signal::USR1);
     without.logged("without --state-file").await;
     assert!(is_alive(without.pid()));
+}
+
+/// The next wrapper would start a second runner, and drain only this one.
+#[tokio::test]
+async fn wrapper_with_tcp_address_only_adopts_runner() {
+    let listen = |port| format!("--grpc-listen=tcp://127.0.0.1:{port}");
+    let (own, other) = (listen(crate::sockets::free_port()), listen(crate::sockets::free_port()));
+    let start = |folder, listen: &str| Start::again(folder).without_socket().flags(&[listen]).child(&[]);
+    let mut first = start(tempfile::tempdir().unwrap(), &own);
+    first.child_ready().await;
+    let runner = first.child_pid();
+
+    // In the same directory, with another address: it has its own state file.
+    let folder = first.path("");
+    let mut neighbour = Start::new()
+        .without_socket()
+        .env("RUNTIME_DIRECTORY", folder.to_str().unwrap())
+        .flags(&[&other])
+        .child(&[]);
+    neighbour.child_ready().await;
+    // With the same address: it names the address, which the operator knows.
+    let mut rival = Start::new()
+        .without_socket()
+        .env("RUNTIME_DIRECTORY", folder.to_str().unwrap())
+        .flags(&[&own])
+        .child(&[]);
+    assert_eq!(rival.ended().await.code(), Some(125));
+    assert!(rival.read("log").contains("in use by another process"), "{}", rival.read("log"));
+    neighbour.signal(Signal::TERM);
+    neighbour.ended().await;
+
+    first.signal(Signal::KILL);
+    first.ended().await;
+    let second = start(first.into_folder(), &own);
+    second.logged("adopting the runner of the previous wrapper").await;
+    assert_eq!(runners(second.folder.path()), [runner]);
 }
 
 /// As during the upgrade of a package, or while a file system is not mounted.

@@ -136,7 +136,15 @@ impl Start {
         let mut before = self.through;
         before.push(env!("CARGO_BIN_EXE_grit-wrapper").to_owned());
         let mut command = Command::new(&before[0]);
-        command.args(&before[1..]).arg("run").envs(self.env).stdin(Stdio::null()).stdout(out).stderr(stderr);
+        // As of a service; a wrapper without a unix socket has its state file here.
+        command
+            .args(&before[1..])
+            .arg("run")
+            .env("RUNTIME_DIRECTORY", folder.path())
+            .envs(self.env)
+            .stdin(Stdio::null())
+            .stdout(out)
+            .stderr(stderr);
         if self.listen {
             command.arg(format!("--grpc-listen=unix://{}", folder.path().join("w.sock").display()));
         }
