@@ -218,9 +218,9 @@ async fn finish(
     } else {
         Progress::Lines
     };
-    let status = wait::wait(&common.address, goal, timeout, progress, watch).await?;
-    show(common, &status)?;
-    match status.drain.and_then(|drain| drain.outcome) {
+    let reached = wait::wait(&common.address, goal, timeout, progress, watch).await?;
+    show(common, &reached.status)?;
+    match reached.outcome {
         None | Some(StopOutcome::Clean | StopOutcome::NoRunner) => Ok(()),
         Some(StopOutcome::JobsAborted) if abort_asked => Ok(()),
         Some(

@@ -2,7 +2,7 @@
 
 use std::{
     io::{self, Write},
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
 use clap::ValueEnum;
@@ -16,7 +16,15 @@ use super::{
     messages::{self, UnknownValue},
     stdout::print,
 };
-use crate::daemon::{duration, health::Level, listen::Address, status::Status};
+use crate::{
+    daemon::{
+        duration,
+        health::Level,
+        listen::Address,
+        status::{Drain, Status},
+    },
+    supervise::StopOutcome,
+};
 
 /// Update interval of the progress display on a terminal.
 const DISPLAY_INTERVAL: Duration = Duration::from_secs(1);
@@ -55,15 +63,23 @@ impl Goal {
     }
 }
 
+/// The end of a wait.
+#[derive(Debug)]
+pub(super) struct Reached {
+    pub(super) status: Status,
+    /// Of the drain that was waited for, or of the drain in the status.
+    pub(super) outcome: Option<StopOutcome>,
+}
+
 /// Waits until the runner reaches the goal, and returns its status. Reconnects to a lost wrapper. `watch`: of the request for a drain; the wait
-/// fails when that drain is cancelled.
+/// ends with that drain, also if another client has started the runner again, and fails when the drain is cancelled.
 pub(super) async fn wait(
     address: &Address,
     goal: Goal,
     limit: Option<Duration>,
     progress: Progress,
     watch: Option<Watch>,
-) -> Result<Status, CommandError> {
+) -> Result<Reached, CommandError> {
     let mut watcher = Watcher::new(goal, progress, watch.is_some());
     let begin = watcher.begin;
     let watch = watcher.watch(address, watch);
@@ -115,6 +131,8 @@ struct Watcher {
     goal: Goal,
     /// A drain was requested before.
     of_drain: bool,
+    /// The drain that was requested or joined, as last seen.
+    drain: Option<DrainKey>,
     progress: Progress,
     begin: Instant,
     /// Time of the next progress line.
@@ -134,6 +152,7 @@ impl Watcher {
         Self {
             goal,
             of_drain,
+            drain: None,
             progress,
             begin,
             next_line: begin + LINE_INTERVAL,
@@ -144,10 +163,10 @@ impl Watcher {
         }
     }
 
-    async fn watch(&mut self, address: &Address, mut open: Option<Watch>) -> Result<Status, CommandError> {
+    async fn watch(&mut self, address: &Address, mut open: Option<Watch>) -> Result<Reached, CommandError> {
         loop {
             match self.follow(address, open.take()).await {
-                Ok(Some(status)) => return Ok(status),
+                Ok(Some(reached)) => return Ok(reached),
                 Ok(None) | Err(CommandError::ConnectionLost { .. }) => self.lose()?,
                 Err(CommandError::Connect { .. }) if self.seen => self.lose()?,
                 // Without any wrapper so far, the command fails immediately.
@@ -162,7 +181,7 @@ impl Watcher {
         &mut self,
         address: &Address,
         open: Option<Watch>,
-    ) -> Result<Option<Status>, CommandError> {
+    ) -> Result<Option<Reached>, CommandError> {
         let mut watch = match open {
             Some(watch) => watch,
             None => Watch::open(address).await?,
@@ -192,8 +211,12 @@ impl Watcher {
                 self.last +=
                     &format!(", {} of 1 jobs succeeded", status.health.jobs_succeeded.unwrap_or_default());
             }
+            if let Some(outcome) = self.ended_drain(&status) {
+                return Ok(Some(Reached { status, outcome: Some(outcome) }));
+            }
             if is_reached(self.goal, &status) {
-                return Ok(Some(status));
+                let outcome = status.drain.as_ref().and_then(|drain| drain.outcome);
+                return Ok(Some(Reached { status, outcome }));
             }
             self.write(&status)?;
             self.show()?;
@@ -201,6 +224,10 @@ impl Watcher {
                 // This status can be older than the request.
                 let now =
                     watch.client.ask(async |wrapper| wrapper.get_status(GetStatusRequest {}).await).await?;
+                let now = known_at(address, now)?;
+                if let Some(outcome) = self.ended_drain(&now) {
+                    return Ok(Some(Reached { status: now, outcome: Some(outcome) }));
+                }
                 if now.drain.is_none() {
                     return Err(CommandError::DrainCancelled);
                 }
@@ -209,6 +236,22 @@ impl Watcher {
                 return Err(error);
             }
         }
+    }
+
+    /// The outcome of the drain that was requested or joined, if it is over and the runner was started again. Otherwise notes the drain.
+    fn ended_drain(&mut self, status: &Status) -> Option<StopOutcome> {
+        if !self.of_drain {
+            return None;
+        }
+        if let Some(last) = &status.last_drain
+            && self.drain.as_ref().is_some_and(|drain| drain.is_in(last))
+        {
+            return Some(last.outcome.unwrap_or(StopOutcome::Unknown));
+        }
+        if let Some(drain) = &status.drain {
+            self.drain = Some(DrainKey::of(drain));
+        }
+        None
     }
 
     /// Prints one object per change.
@@ -272,6 +315,28 @@ impl Watcher {
     }
 }
 
+/// What identifies a drain: clients reuse ids.
+#[derive(Debug)]
+struct DrainKey {
+    id: String,
+    requested_at: Option<SystemTime>,
+}
+
+impl DrainKey {
+    /// The wrapper computes the time for each status, so that it differs slightly.
+    const TOLERANCE: Duration = Duration::from_secs(1);
+
+    fn of(drain: &Drain) -> Self {
+        Self { id: drain.id.clone(), requested_at: drain.requested_at }
+    }
+
+    /// Whether this is the same drain, and not an earlier one with the same id.
+    fn is_in(&self, drain: &Drain) -> bool {
+        let is_earlier = drain.requested_at.map(|at| at + Self::TOLERANCE) < self.requested_at;
+        drain.id == self.id && !is_earlier
+    }
+}
+
 /// Whether the status means that the wrapper is exiting, so that the next one may start.
 fn is_lost(error: &tonic::Status) -> bool {
     matches!(error.code(), Code::Unavailable | Code::Cancelled | Code::Unknown | Code::Internal)
@@ -303,37 +368,4 @@ pub(super) fn known_at(address: &Address, status: v1::Status) -> Result<Status, 
 }
 
 #[cfg(test)]
-mod tests {
-    use tokio::time::advance;
-
-    use super::*;
-
-    const SECOND: Duration = Duration::from_secs(1);
-
-    #[tokio::test(start_paused = true)]
-    async fn wait_without_terminal_prints_a_line_each_minute() {
-        for progress in [Progress::Lines, Progress::Json] {
-            let mut watcher = Watcher::new(Goal::Stopped, progress, false);
-            watcher.last = "is draining, 2 jobs".to_owned();
-            let mut printed = Vec::new();
-            // A status can also be shown twice in a second.
-            for second in 0..=150 {
-                for text in [watcher.due_progress(), watcher.due_progress()].into_iter().flatten() {
-                    printed.push((second, text));
-                }
-                advance(SECOND).await;
-            }
-            let line = |waited| format!("grit-wrapper: the runner is draining, 2 jobs; waited {waited}\n");
-            assert_eq!(printed, [(60, line("1m")), (120, line("2m"))]);
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn wait_on_terminal_always_rewrites_its_line() {
-        let mut watcher = Watcher::new(Goal::Stopped, Progress::Terminal, false);
-        watcher.last = "is draining".to_owned();
-        assert_eq!(watcher.due_progress().as_deref(), Some("\r\x1b[Kis draining; waited 0s"));
-        advance(61 * SECOND).await;
-        assert_eq!(watcher.due_progress().as_deref(), Some("\r\x1b[Kis draining; waited 1m1s"));
-    }
-}
+mod tests;

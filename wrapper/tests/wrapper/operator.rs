@@ -1,12 +1,17 @@
 //! The operator's commands, as the documentation shows them.
 
-use std::process::{Command, Output};
+use std::{
+    io::{BufRead, BufReader},
+    process::{Command, Output, Stdio},
+};
 
+use grit_proto::runner_wrapper::Status;
+use rustix::process::{Signal, kill_process};
 use serde_json::Value;
 
 use crate::{
     health_levels::{CONFIG, watched_with},
-    support::{Start, Wrapper},
+    support::{Start, Wrapper, eventually, pid},
     web::{ask, ready_at},
 };
 
@@ -125,6 +130,43 @@ async fn timed_out_wait_reports_state_and_drain_continues() {
     wrapper.recorded("ready QUIT").await;
     let forced = json(&operator(&wrapper, &["drain", "--force", "--wait", "--json"]));
     assert_eq!((&forced["state"], &forced["drain"]["mode"]), (&"stopped".into(), &"forceful".into()));
+}
+
+/// The command loses its connection, as when the wrapper is upgraded, and reconnects after the start.
+#[tokio::test]
+async fn drain_wait_reports_its_drain_after_a_start_by_another_client() {
+    let flags = ["--start-grace=0s"];
+    let habits = ["--ignore-quit", "--term-takes", "10"];
+    let mut first = Start::new().flags(&flags).child(&habits);
+    first.client().await.becomes(Status::Running).await;
+    first.child_ready().await;
+    let address = format!("unix://{}", first.path("w.sock").display());
+    let mut waiting = Command::new(env!("CARGO_BIN_EXE_grit-wrapper"))
+        .args(["drain", "--id", "deploy-7", "--wait", "--json"])
+        .env("GRIT_WRAPPER_ADDRESS", &address)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // It has the response to its request.
+    let mut response = String::new();
+    let mut output = BufReader::new(waiting.stdout.take().unwrap());
+    output.read_line(&mut response).unwrap();
+    assert!(response.contains("deploy-7"), "{response}");
+    kill_process(pid(waiting.id()), Signal::STOP).unwrap();
+    first.signal(Signal::USR1);
+    first.ended().await;
+    let second = Start::again(first.into_folder()).flags(&flags).child(&habits);
+    second.client().await.forceful().await;
+    second.client().await.becomes(Status::Stopped).await;
+    json(&operator(&second, &["start", "--json"]));
+    kill_process(pid(waiting.id()), Signal::CONT).unwrap();
+
+    let status = eventually("the command ends", async || waiting.try_wait().unwrap().ok_or("waits")).await;
+    let errors = stderr(&waiting.wait_with_output().unwrap());
+    // Another client aborted the jobs. The exit status of an adopted runner can be unknown.
+    assert_eq!(status.code(), Some(4), "{errors}");
+    assert!(errors.contains("the drain was not clean") && !errors.contains("cancelled"), "{errors}");
 }
 
 #[tokio::test]

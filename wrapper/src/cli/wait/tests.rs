@@ -1,0 +1,69 @@
+use tokio::time::advance;
+
+use super::*;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+#[tokio::test(start_paused = true)]
+async fn wait_without_terminal_prints_a_line_each_minute() {
+    for progress in [Progress::Lines, Progress::Json] {
+        let mut watcher = Watcher::new(Goal::Stopped, progress, false);
+        watcher.last = "is draining, 2 jobs".to_owned();
+        let mut printed = Vec::new();
+        // A status can also be shown twice in a second.
+        for second in 0..=150 {
+            for text in [watcher.due_progress(), watcher.due_progress()].into_iter().flatten() {
+                printed.push((second, text));
+            }
+            advance(SECOND).await;
+        }
+        let line = |waited| format!("grit-wrapper: the runner is draining, 2 jobs; waited {waited}\n");
+        assert_eq!(printed, [(60, line("1m")), (120, line("2m"))]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn wait_on_terminal_always_rewrites_its_line() {
+    let mut watcher = Watcher::new(Goal::Stopped, Progress::Terminal, false);
+    watcher.last = "is draining".to_owned();
+    assert_eq!(watcher.due_progress().as_deref(), Some("\r\x1b[Kis draining; waited 0s"));
+    advance(61 * SECOND).await;
+    assert_eq!(watcher.due_progress().as_deref(), Some("\r\x1b[Kis draining; waited 1m1s"));
+}
+
+fn status(drain: Option<v1::Drain>, last_drain: Option<v1::Drain>) -> Status {
+    let status = v1::Status { state: v1::State::Running.into(), drain, last_drain, ..v1::Status::default() };
+    messages::status(status).unwrap()
+}
+
+fn drain(id: &str, second: i64, outcome: v1::DrainOutcome) -> v1::Drain {
+    v1::Drain {
+        id: id.to_owned(),
+        mode: v1::Mode::Graceful.into(),
+        requested_at: Some(prost_types::Timestamp { seconds: second, nanos: 0 }),
+        outcome: outcome.into(),
+        ..v1::Drain::default()
+    }
+}
+
+/// Ids are reused: the default of the command is always the same.
+#[test]
+fn ended_drain_is_found_after_another_start() {
+    use v1::DrainOutcome::{Clean, Failed, Unspecified};
+    let next = || Some(drain("next", 200, Unspecified));
+    for (drain_now, last, outcome) in [
+        (None, Some(drain("operator", 100, Clean)), Some(StopOutcome::Clean)),
+        (None, Some(drain("operator", 100, Failed)), Some(StopOutcome::Failed)),
+        (next(), Some(drain("operator", 100, Clean)), Some(StopOutcome::Clean)),
+        // It was cancelled, and an earlier drain had the same id.
+        (None, Some(drain("operator", 50, Clean)), None),
+        (None, Some(drain("other", 101, Clean)), None),
+        (None, None, None),
+    ] {
+        let mut watcher = Watcher::new(Goal::Stopped, Progress::Lines, true);
+        let earlier = Some(drain("operator", 50, Clean));
+        let requested = Some(drain("operator", 100, Unspecified));
+        assert_eq!(watcher.ended_drain(&status(requested, earlier)), None);
+        assert_eq!(watcher.ended_drain(&status(drain_now, last.clone())), outcome, "{last:?}");
+    }
+}
