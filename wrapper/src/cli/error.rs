@@ -7,7 +7,7 @@ use std::{io, time::Duration};
 
 use thiserror::Error;
 
-use crate::daemon::{duration, listen::Address};
+use crate::daemon::{duration, health::Level, listen::Address};
 
 #[derive(Debug, Error)]
 pub enum CommandError {
@@ -38,7 +38,12 @@ pub enum CommandError {
     #[error("rejected by the wrapper: {0}")]
     Refused(String),
     #[error("timed out after {}; the runner {last}", duration::show(*.after))]
-    TimedOut { after: Duration, last: String },
+    TimedOut {
+        after: Duration,
+        last: String,
+        /// The health level that was waited for; `None` for the runner's exit.
+        level: Option<Level>,
+    },
     #[error("the runner could not be started{}", because(.0))]
     NotStarted(String),
     #[error("the runner has exited, so it cannot become healthy{}", because(.0))]
@@ -132,10 +137,7 @@ impl CommandError {
                  (read-only: --allow-read). If one of these lists is set, TCP clients have read-only \
                  access, because they cannot be identified."
             }
-            Self::TimedOut { .. } => {
-                "Only the wait timed out; the operation continues. Run `grit-wrapper wait` to continue \
-                 waiting."
-            }
+            Self::TimedOut { level, .. } => wait_again(*level),
             Self::NotClean(_) => {
                 "Unfinished jobs have failed or hang in GitLab: retry them there. `grit-wrapper status` \
                  and the wrapper's log show the runner's exit code and its last log lines."
@@ -153,6 +155,18 @@ impl CommandError {
                 return None;
             }
         })
+    }
+}
+
+fn wait_again(level: Option<Level>) -> &'static str {
+    match level {
+        None | Some(Level::None) => {
+            "Only the wait timed out; the operation continues. Run `grit-wrapper wait` to continue waiting."
+        }
+        Some(Level::Process) => "Run `grit-wrapper wait --for process` to continue waiting.",
+        Some(Level::Ready) => "Run `grit-wrapper wait --for ready` to continue waiting.",
+        Some(Level::Polling) => "Run `grit-wrapper wait --for polling` to continue waiting.",
+        Some(Level::Working) => "Run `grit-wrapper wait --for working` to continue waiting.",
     }
 }
 
@@ -217,7 +231,11 @@ mod tests {
             CommandError::NotClean("killed: it did not exit in time"),
             CommandError::RunnerExited(String::new()),
             CommandError::DrainCancelled,
-            CommandError::TimedOut { after: Duration::from_secs(90), last: "is draining, 3 jobs".to_owned() },
+            CommandError::TimedOut {
+                after: Duration::from_secs(90),
+                last: "is draining, 3 jobs".to_owned(),
+                level: None,
+            },
         ];
         let told = errors.map(|error| {
             let (code, hint) = (error.exit_code(), error.next_step());

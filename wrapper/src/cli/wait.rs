@@ -91,7 +91,8 @@ pub(super) async fn wait(
         writeln!(io::stderr().lock())?;
     }
     result.unwrap_or_else(|_| {
-        Err(CommandError::TimedOut { after: limit.unwrap_or_default(), last: watcher.last })
+        let after = limit.unwrap_or_default();
+        Err(CommandError::TimedOut { after, last: watcher.last, level: goal.level() })
     })
 }
 

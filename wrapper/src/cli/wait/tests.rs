@@ -1,3 +1,5 @@
+//! The progress of a wait, its end, and the next step after a timeout.
+
 use tokio::time::advance;
 
 use super::*;
@@ -65,5 +67,21 @@ fn ended_drain_is_found_after_another_start() {
         let requested = Some(drain("operator", 100, Unspecified));
         assert_eq!(watcher.ended_drain(&status(requested, earlier)), None);
         assert_eq!(watcher.ended_drain(&status(drain_now, last.clone())), outcome, "{last:?}");
+    }
+}
+
+/// Without `--for`, the command waits for the exit, and a healthy runner does not exit.
+#[test]
+fn timed_out_wait_suggests_the_same_goal() {
+    for goal in Goal::value_variants() {
+        let error =
+            CommandError::TimedOut { after: Duration::ZERO, last: String::new(), level: goal.level() };
+        let name = goal.to_possible_value().unwrap();
+        let words = match goal.level() {
+            Some(_) => format!("`grit-wrapper wait --for {}`", name.get_name()),
+            None => "`grit-wrapper wait`".to_owned(),
+        };
+        let next_step = error.next_step().unwrap();
+        assert!(next_step.contains(&words), "{next_step}");
     }
 }
