@@ -42,11 +42,13 @@ impl RequestError {
     pub(super) fn is_transient(&self) -> bool {
         match self {
             Self::Timeout(_) | Self::Request(_) => true,
+            // The file may just be replaced by an upgrade, or its file system not be mounted yet.
+            Self::NoAuthorities => true,
             Self::Status(status) => {
                 status.is_server_error()
                     || matches!(*status, StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT)
             }
-            Self::NoAuthorities | Self::Tls(_) | Self::Build(_) => false,
+            Self::Tls(_) | Self::Build(_) => false,
         }
     }
 }
