@@ -188,6 +188,19 @@ fn repeated_failures_mean_not_polling() {
     adopted.polls.update(&counts(102, 7), None);
     adopted.is(Level::Ready, "pauses its job requests for 1h");
 
+    // The runner does not count these as failed health checks, so that no limit applies.
+    let unanswered =
+        |accepted, unanswered| metrics(&[("a", Requests { unanswered, ..self::accepted(accepted) })]);
+    let mut adopted = Case { config: Ok(config(&["a"])), polls: Polls::default(), ..Case::healthy() };
+    adopted.polls.update(&unanswered(5, 500), None);
+    adopted.is(Level::Ready, "waiting for the next accepted request");
+    adopted.polls.update(&unanswered(6, 501), None);
+    adopted.is(Level::Polling, "");
+    // A runner that has worked for weeks, in spite of outages.
+    let mut adopted = Case { config: Ok(config(&["a"])), polls: Polls::default(), ..Case::healthy() };
+    adopted.polls.update(&unanswered(500, 500), None);
+    adopted.is(Level::Polling, "");
+
     // Requests that the runner cannot send count as failed health checks only.
     let mut case = Case { config: Ok(config(&["a"])), polls: Polls::default(), ..Case::healthy() };
     case.polls.update(&metrics(&[("a", Requests { health_failures: 3, ..accepted(100) })]), None);

@@ -68,6 +68,7 @@ impl Polls {
             let uses_router = configured.is_some_and(|section| section.uses_job_router);
             let limit =
                 configured.map_or(Section::UNHEALTHY_REQUESTS_LIMIT, |found| found.unhealthy_requests_limit);
+            let is_first = !self.seen.contains_key(section);
             let seen = self.seen.entry(section.clone()).or_default();
             let before = seen.requests;
             let rise = |count: fn(&Requests) -> u64| count(now).saturating_sub(count(&before));
@@ -76,8 +77,10 @@ impl Polls {
             // an hour by default, so no further request would correct the result. The time before the first probe is treated in the same
             // way.
             let disabling = failures.max(rise(|requests| requests.rejected)) >= limit;
+            // After adoption, the counters are those of weeks. If more requests failed than were accepted, the last one probably failed.
+            let mostly_failed = is_first && now.failed() > now.accepted;
             seen.last = if rise(|requests| requests.accepted) > 0 {
-                if disabling { Last::Mixed } else { Last::Accepted }
+                if disabling || mostly_failed { Last::Mixed } else { Last::Accepted }
             } else if rise(|requests| requests.rejected) > 0 {
                 Last::Rejected
             } else if rise(|requests| requests.other) > 0 || (failures > 0 && uses_router) {

@@ -70,6 +70,13 @@ pub(super) struct Requests {
     pub(super) executor_failures: u64,
 }
 
+impl Requests {
+    /// Requests with a result other than 2xx.
+    pub(super) fn failed(&self) -> u64 {
+        self.rejected.saturating_add(self.unanswered).saturating_add(self.other)
+    }
+}
+
 impl RunnerMetrics {
     /// Adds one line of the metrics, if it is relevant.
     pub(super) fn add_line(&mut self, line: &str) {
