@@ -14,10 +14,16 @@ use std::{
 };
 
 use rustix::{
-    fs::{AtFlags, FileType, Mode, OFlags, Stat, fchmod, fstat, open, openat, renameat, statat, unlinkat},
+    fs::{
+        AtFlags, FileType, Gid, Mode, OFlags, Stat, Uid, fchmod, fchown, fstat, mkdir, open, openat,
+        renameat, statat, unlinkat,
+    },
     io::Errno,
     process::geteuid,
 };
+use tracing::debug;
+
+use crate::supervise::log_key as key;
 
 /// Mode bits that allow other users to write.
 const OTHERS_WRITE: u32 = 0o022;
@@ -53,6 +59,28 @@ impl TrustedDir {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let descriptor = open(path, flags, Mode::empty())?;
         Ok(Self { descriptor, path: path.to_owned() })
+    }
+
+    /// Opens the directory that its path leads to now. Creates it, but none above it, if it was removed: with the owner and the mode of the
+    /// removed one, because clients look for sockets there.
+    pub(crate) fn again(&self, file: &Path) -> io::Result<Self> {
+        match Self::of(file) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            result => return result,
+        }
+        let removed = fstat(&self.descriptor)?;
+        // Nobody else can use it before it has its owner.
+        match mkdir(&self.path, Mode::RWXU) {
+            Err(Errno::EXIST) => return Self::of(file),
+            result => result?,
+        }
+        let folder = Self::of(file)?;
+        let (owner, group) = (Uid::from_raw(removed.st_uid), Gid::from_raw(removed.st_gid));
+        if let Err(errno) = fchown(&folder.descriptor, Some(owner), Some(group)) {
+            debug!({ key::ERROR } = %errno, "cannot set the owner of the state file's directory");
+        }
+        fchmod(&folder.descriptor, Mode::from_raw_mode(removed.st_mode & !OTHERS_WRITE))?;
+        Ok(folder)
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -268,6 +296,28 @@ mod tests {
             let why = refusal(TrustedDir::of(&file));
             assert!(why.contains("owned by user 4242"), "{why}");
         }
+    }
+
+    #[test]
+    fn removed_directory_is_created_with_its_owner_and_mode() {
+        let temporary = tempfile::tempdir().unwrap();
+        let own = temporary.path().join("own");
+        let file = own.join(STATE);
+        fs::create_dir(&own).unwrap();
+        mode(&own, 0o750);
+        let group = if geteuid().is_root() { 4242 } else { fs::metadata(&own).unwrap().gid() };
+        chown(&own, None, Some(group)).unwrap();
+        let folder = TrustedDir::of(&file).unwrap();
+        fs::remove_dir(&own).unwrap();
+        let folder = folder.again(&file).unwrap();
+        assert!(folder.is_in_place());
+        let found = fs::metadata(&own).unwrap();
+        assert_eq!((found.mode() & 0o7777, found.gid()), (0o750, group));
+
+        // Directories above it are not the wrapper's.
+        fs::remove_dir_all(temporary.path()).unwrap();
+        assert_eq!(folder.again(&file).unwrap_err().kind(), io::ErrorKind::NotFound);
+        assert!(!temporary.path().exists());
     }
 
     #[test]

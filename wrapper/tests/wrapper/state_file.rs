@@ -245,7 +245,6 @@ async fn removed_state_file_is_rewritten() {
     fs::remove_file(&file).unwrap();
     written().await;
     fs::remove_dir_all(&own).unwrap();
-    fs::create_dir(&own).unwrap();
     written().await;
     // The new directory is watched as the old one was.
     fs::remove_file(&file).unwrap();

@@ -136,9 +136,10 @@ impl Store {
         Ok((Self { path, folder, name, written: None, watch, _lock: lock }, saved))
     }
 
-    /// Opens the directory that the path leads to now, after the previous one was removed or renamed.
+    /// Opens the directory that the path leads to now, after the previous one was removed or renamed. A removed directory is created again:
+    /// its service manager creates it only at the next start, and the next wrapper would not find the runner.
     fn reopen(&mut self) -> io::Result<()> {
-        let folder = TrustedDir::of(&self.path)?;
+        let folder = self.folder.again(&self.path)?;
         let lock = match lock::try_lock_file_for(&folder, &self.name)? {
             Attempt::Ours(lock) => lock,
             Attempt::Taken(holder) => return Err(io::Error::other(format!("in use by {holder}"))),
