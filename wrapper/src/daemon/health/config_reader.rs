@@ -19,7 +19,10 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
-use super::runner_config::{ConfigError, RunnerConfig, Source, parse};
+use super::{
+    runner_config::{ConfigError, RunnerConfig, parse},
+    runner_source::Source,
+};
 
 /// A local file of this size is read in milliseconds.
 pub(super) const READ_LIMIT: Duration = Duration::from_secs(1);

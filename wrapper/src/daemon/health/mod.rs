@@ -21,6 +21,7 @@ mod polls;
 mod prober;
 mod runner_config;
 mod runner_metrics;
+mod runner_source;
 mod settings;
 mod short_token;
 
@@ -37,8 +38,9 @@ pub use self::{
     job_list::Job,
     level::Level,
     prober::Prober,
-    runner_config::{ConfigError, RunnerConfig, Section, Source},
+    runner_config::{ConfigError, RunnerConfig, Section},
     runner_metrics::{CircuitBreaker, JobRouter},
+    runner_source::Source,
     settings::Settings,
 };
 

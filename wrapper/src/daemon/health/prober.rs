@@ -325,7 +325,7 @@ async fn pause(now: &Supervision, health: &Health, interval: Duration) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::daemon::health::runner_config::Source;
+    use crate::daemon::health::runner_source::Source;
 
     #[test]
     fn panic_of_a_probe_is_a_health_reason() {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::runner_config::Source;
+use super::runner_source::Source;
 
 #[derive(Clone, Debug)]
 pub struct Settings {

@@ -1,0 +1,132 @@
+//! Where the runner's settings come from: its command line and its environment.
+
+use std::{
+    ffi::{OsStr, OsString},
+    path::{Path, PathBuf},
+};
+
+use super::runner_config::RunnerConfig;
+
+/// GitLab Runner's default port for its HTTP server.
+const DEFAULT_PORT: u16 = 9252;
+
+/// Sources of the runner's settings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Source {
+    /// Its configuration file.
+    pub config: PathBuf,
+    /// Address of its HTTP server from the command line or the environment, which override the file.
+    pub listen_address: Option<String>,
+}
+
+impl Source {
+    /// Parses a command line of `gitlab-runner run`. `env` reads a variable of the runner's environment.
+    pub fn new(args: &[OsString], env: impl Fn(&str) -> Option<OsString>) -> Self {
+        let config = flag(args, &["config", "c"])
+            .or_else(|| env("CONFIG_FILE").filter(|path| !path.is_empty()))
+            .map_or_else(|| default_config(env("HOME").as_deref()), PathBuf::from);
+        // The runner changes to this directory first.
+        let directory = flag(args, &["working-directory", "d"]).unwrap_or_default();
+        let config = Path::new(&directory).join(config);
+        let listen_address = flag(args, &["listen-address"])
+            .or_else(|| env("LISTEN_ADDRESS"))
+            .and_then(|address| address.into_string().ok())
+            .filter(|address| !address.is_empty());
+        Self { config, listen_address }
+    }
+
+    /// Address of the runner's HTTP server, if it has one.
+    pub fn endpoint(&self, config: Option<&RunnerConfig>) -> Option<String> {
+        let configured = || config?.listen_address.as_deref();
+        self.listen_address.as_deref().or_else(configured).map(connectable)
+    }
+}
+
+/// As in GitLab Runner: the system file for root, otherwise a file in the home directory.
+fn default_config(home: Option<&OsStr>) -> PathBuf {
+    match home {
+        Some(home) if !rustix::process::geteuid().is_root() => {
+            Path::new(home).join(".gitlab-runner/config.toml")
+        }
+        _ => PathBuf::from("/etc/gitlab-runner/config.toml"),
+    }
+}
+
+/// The value of a flag in each syntax that the runner accepts: `--name v`, `--name=v`, and both with one dash.
+fn flag(args: &[OsString], names: &[&str]) -> Option<OsString> {
+    let mut found = None;
+    for (at, arg) in args.iter().enumerate() {
+        let Some(text) = arg.to_str() else { continue };
+        let Some(text) = text.strip_prefix("--").or_else(|| text.strip_prefix('-')) else { continue };
+        found = match text.split_once('=') {
+            Some((name, value)) if names.contains(&name) => Some(value.into()),
+            None if names.contains(&text) => args.get(at + 1).cloned(),
+            _ => continue,
+        };
+    }
+    found
+}
+
+/// Converts a listen address to an address to connect to: a wildcard address becomes loopback, and a missing port the default.
+fn connectable(address: &str) -> String {
+    let (host, port) = match address.rsplit_once(':') {
+        Some((host, port)) if port.parse::<u16>().is_ok() && (!host.contains(':') || host.ends_with(']')) => {
+            (host, port.to_owned())
+        }
+        _ => (address, DEFAULT_PORT.to_string()),
+    };
+    let host = match host {
+        "" | "0.0.0.0" => "127.0.0.1",
+        "[::]" | "::" => "[::1]",
+        other => other,
+    };
+    format!("{host}:{port}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn source(args: &[&str], env: &[(&str, &str)]) -> Source {
+        let args: Vec<_> = args.iter().map(OsString::from).collect();
+        Source::new(&args, |name| env.iter().find(|(key, _)| *key == name).map(|(_, value)| value.into()))
+    }
+
+    #[test]
+    fn command_line_overrides_environment_overrides_file() {
+        let env = [("CONFIG_FILE", "/env.toml"), ("LISTEN_ADDRESS", ":1")];
+        let all = source(&["run", "--config", "/arg.toml", "--listen-address=:2"], &env);
+        assert_eq!((all.config, all.listen_address), ("/arg.toml".into(), Some(":2".to_owned())));
+        let env = source(&["run"], &env);
+        assert_eq!(
+            (env.config.clone(), env.listen_address.clone()),
+            ("/env.toml".into(), Some(":1".to_owned()))
+        );
+        let file = RunnerConfig { listen_address: Some(":3".to_owned()), ..RunnerConfig::default() };
+        for config in [Some(&file), None] {
+            assert_eq!(env.endpoint(config).as_deref(), Some("127.0.0.1:1"), "{config:?}");
+        }
+        for (config, path) in [("x.toml", "/home/runner/x.toml"), ("/x.toml", "/x.toml")] {
+            let below = source(&["run", "--config", config, "--working-directory=/home/runner"], &[]);
+            assert_eq!(below.config, PathBuf::from(path));
+        }
+        let bare = source(&["run", "-c", "/x.toml"], &[]);
+        assert_eq!(bare.config, PathBuf::from("/x.toml"));
+        assert_eq!(bare.endpoint(Some(&file)).as_deref(), Some("127.0.0.1:3"));
+        assert_eq!(bare.endpoint(None), None);
+    }
+
+    #[test]
+    fn listen_address_maps_to_connect_address() {
+        for (listen, connect) in [
+            (":9252", "127.0.0.1:9252"),
+            ("0.0.0.0:80", "127.0.0.1:80"),
+            ("[::]:80", "[::1]:80"),
+            ("10.0.0.1:80", "10.0.0.1:80"),
+            ("localhost", "localhost:9252"),
+            ("[::1]:7", "[::1]:7"),
+        ] {
+            assert_eq!(connectable(listen), connect, "{listen}");
+        }
+    }
+}
