@@ -224,8 +224,7 @@ impl Run {
     }
 
     pub fn settings(&self) -> Settings {
-        let mut source =
-            Source::new(self.command.get(1..).unwrap_or_default(), |name| std::env::var_os(name));
+        let mut source = Source::new(&self.command, |name| std::env::var_os(name));
         // The arguments and the environment of the runner take precedence.
         let runner_listen_address =
             self.runner_listen_address.clone().filter(|_| source.listen_address.is_none());

@@ -1,11 +1,18 @@
 //! Settings of the runner, from its `config.toml`.
 
-use std::{collections::HashMap, path::PathBuf, time::Duration};
+use std::{
+    collections::HashMap,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use serde::Deserialize;
 use thiserror::Error;
 
 use super::short_token::ShortToken;
+
+/// Maximum length of a path in a reason, in bytes.
+const MAX_SHOWN: usize = 255;
 
 /// The content of a configuration file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,14 +82,28 @@ impl Section {
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum ConfigError {
     /// GitLab Runner starts without a configuration, but accepts no jobs.
-    #[error("the runner's configuration {0:?} does not exist")]
+    #[error("the runner's configuration {} does not exist", name(.0))]
     Missing(PathBuf),
-    #[error("cannot read the runner's configuration {path:?}: {why}")]
+    #[error("cannot read the runner's configuration {}: {why}", name(path))]
     Unreadable { path: PathBuf, why: String },
     #[error(
-        "cannot read the runner's configuration {path:?}: its file system did not respond within {limit:?}"
+        "cannot read the runner's configuration {}: its file system did not respond within {limit:?}",
+        name(path)
     )]
     TooSlow { path: PathBuf, limit: Duration },
+}
+
+/// The path, or the flags that it comes from if it must not be shown.
+fn name(path: &Path) -> String {
+    shown(path).map_or_else(|| "given by --config or CONFIG_FILE".to_owned(), |path| format!("{path:?}"))
+}
+
+/// A path as the reasons and the log show it; `None` for a text that is probably no path: a script, for example, may contain a secret.
+fn shown(path: &Path) -> Option<&str> {
+    let text = path.to_str()?;
+    let is_path =
+        text.len() <= MAX_SHOWN && !text.contains(|char: char| char.is_control() || char.is_whitespace());
+    is_path.then_some(text)
 }
 
 /// `env` reads a variable of the runner's environment.
@@ -223,6 +244,26 @@ mod tests {
         assert_eq!((cleanup("shutdown_timeout = 0"), cleanup("shutdown_timeout = -1")), (30, 30));
         let error = parse("[[runners]]\ntoken = \"s3cret\n").unwrap_err();
         assert!(!error.contains("s3cret"), "{error}");
+    }
+
+    #[test]
+    fn only_a_text_that_looks_like_a_path_is_shown() {
+        let longest = format!("/{}", "x".repeat(254));
+        for path in ["/etc/gitlab-runner/config.toml", "ü.toml", &longest] {
+            assert_eq!(shown(Path::new(path)), Some(path));
+        }
+        let too_long = format!("{longest}x");
+        for text in ["TOKEN=glrt-secret exec gitlab-runner", "/a\n", "/\u{1b}[2J", "/a\u{a0}b", &too_long] {
+            assert_eq!(shown(Path::new(text)), None);
+        }
+    }
+
+    #[test]
+    fn error_shows_only_a_path() {
+        let error = |path: &str| ConfigError::Missing(path.into()).to_string();
+        assert_eq!(error("/x.toml"), "the runner's configuration \"/x.toml\" does not exist");
+        let script = error("TOKEN=glrt-secret exec gitlab-runner run");
+        assert_eq!(script, "the runner's configuration given by --config or CONFIG_FILE does not exist");
     }
 
     #[test]

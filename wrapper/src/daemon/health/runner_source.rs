@@ -10,6 +10,9 @@ use super::runner_config::RunnerConfig;
 /// GitLab Runner's default port for its HTTP server.
 const DEFAULT_PORT: u16 = 9252;
 
+/// Programs that have their own `run` command.
+const CONTAINER_ENGINES: [&str; 3] = ["docker", "podman", "nerdctl"];
+
 /// Sources of the runner's settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Source {
@@ -20,8 +23,9 @@ pub struct Source {
 }
 
 impl Source {
-    /// Parses a command line of `gitlab-runner run`. `env` reads a variable of the runner's environment.
-    pub fn new(args: &[OsString], env: impl Fn(&str) -> Option<OsString>) -> Self {
+    /// Parses a command that runs `gitlab-runner run`. `env` reads a variable of the runner's environment.
+    pub fn new(command: &[OsString], env: impl Fn(&str) -> Option<OsString>) -> Self {
+        let args = runner_arguments(command);
         let config = flag(args, &["config", "c"])
             .or_else(|| env("CONFIG_FILE").filter(|path| !path.is_empty()))
             .map_or_else(|| default_config(env("HOME").as_deref()), PathBuf::from);
@@ -50,6 +54,20 @@ fn default_config(home: Option<&OsStr>) -> PathBuf {
         }
         _ => PathBuf::from("/etc/gitlab-runner/config.toml"),
     }
+}
+
+/// The words after `run` or `run-single`. The words before it belong to the runner's program, or to a program that starts it: there, `-c` and
+/// `-d` can have any meaning, and the value of `sh -c` is a script that may contain a secret.
+fn runner_arguments(command: &[OsString]) -> &[OsString] {
+    let is_run = |word: &OsString| word == "run" || word == "run-single";
+    let Some(at) = command.iter().skip(1).position(is_run).map(|at| at + 1) else { return &[] };
+    let (before, from_run) = command.split_at(at);
+    // The first `run` may be a command of the container engine. The runner's files are in the container in any case.
+    let is_in_container = before.iter().any(|word| {
+        let program = Path::new(word).file_name().and_then(OsStr::to_str);
+        program.is_some_and(|program| CONTAINER_ENGINES.contains(&program))
+    });
+    if is_in_container { &[] } else { &from_run[1..] }
 }
 
 /// The value of a flag in each syntax that the runner accepts: `--name v`, `--name=v`, and both with one dash.
@@ -88,8 +106,12 @@ mod tests {
     use super::*;
 
     fn source(args: &[&str], env: &[(&str, &str)]) -> Source {
-        let args: Vec<_> = args.iter().map(OsString::from).collect();
-        Source::new(&args, |name| env.iter().find(|(key, _)| *key == name).map(|(_, value)| value.into()))
+        of_command(&[&["gitlab-runner"], args].concat(), env)
+    }
+
+    fn of_command(words: &[&str], env: &[(&str, &str)]) -> Source {
+        let words: Vec<_> = words.iter().map(OsString::from).collect();
+        Source::new(&words, |name| env.iter().find(|(key, _)| *key == name).map(|(_, value)| value.into()))
     }
 
     #[test]
@@ -114,6 +136,34 @@ mod tests {
         assert_eq!(bare.config, PathBuf::from("/x.toml"));
         assert_eq!(bare.endpoint(Some(&file)).as_deref(), Some("127.0.0.1:3"));
         assert_eq!(bare.endpoint(None), None);
+    }
+
+    #[test]
+    fn flags_of_programs_that_start_the_runner_are_not_its_flags() {
+        const ENV: &[(&str, &str)] = &[("CONFIG_FILE", "/env.toml")];
+        let config = |words: &[&str]| of_command(words, ENV).config;
+        for words in [
+            &["/bin/sh", "-c", "TOKEN=glrt-secret exec gitlab-runner run --config /x.toml"][..],
+            &["sudo", "-u", "runner", "bash", "-c", "TOKEN=glrt-secret gitlab-runner run"],
+            &["su", "runner", "-c=glrt-secret", "-d", "glrt-secret"],
+            &["docker", "run", "-d", "gitlab/gitlab-runner", "run", "--config", "/etc/other.toml"],
+            &["sudo", "/usr/bin/podman", "run", "-d", "glrt-secret"],
+            &["run", "--config", "/x.toml"],
+            &["env", "-c", "/x.toml", "gitlab-runner", "run"],
+        ] {
+            assert_eq!(config(words), PathBuf::from("/env.toml"), "{words:?}");
+        }
+        for words in [
+            &["sudo", "gitlab-runner", "run", "--config", "/x.toml"][..],
+            &["gitlab-runner", "--debug", "run", "-c", "/x.toml"],
+            &["gitlab-runner", "run-single", "-c=/x.toml"],
+            &["sh", "-c", "exec sleep infinity", "run", "--config", "/x.toml"],
+            &["/entrypoint", "run", "--user=gitlab-runner", "--config=/x.toml"],
+        ] {
+            assert_eq!(config(words), PathBuf::from("/x.toml"), "{words:?}");
+        }
+        let listen = |words: &[&str]| of_command(words, ENV).listen_address;
+        assert_eq!(listen(&["proxy", "--listen-address", ":1", "gitlab-runner", "run"]), None);
     }
 
     #[test]
