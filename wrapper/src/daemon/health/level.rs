@@ -178,6 +178,9 @@ fn polling_faults(evidence: &Evidence<'_>) -> Vec<String> {
     let Ok(config) = evidence.config else {
         return vec!["the runner's configuration could not be read".to_owned()];
     };
+    if config.sections.is_empty() {
+        return vec!["the runner's configuration has no [[runners]] section, so it takes no jobs".to_owned()];
+    }
     let sections = || config.sections.iter().map(|section| (section, evidence.polls.fault(section)));
     // The runner asks for jobs of its sections in turn, and only while a slot is free. The jobs of one section can fill all slots before the
     // first request of another one: then the runner takes all jobs that it can.

@@ -88,6 +88,14 @@ impl Case {
 }
 
 #[test]
+fn runner_without_section_is_at_most_ready() {
+    let case = Case { config: Ok(config(&[])), succeeded: 1, ..Case::healthy() };
+    let (level, reasons) = health_level(&Evidence { min_sections: 0, ..case.evidence() });
+    assert_eq!(level, Level::Ready);
+    assert_eq!(reasons, ["the runner's configuration has no [[runners]] section, so it takes no jobs"]);
+}
+
+#[test]
 fn each_health_level_has_its_reason() {
     Case::healthy().is(Level::Polling, "");
     Case { uptime: None, ..Case::healthy() }.is(Level::None, "is stopping");
