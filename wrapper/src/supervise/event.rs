@@ -112,7 +112,7 @@ pub(super) enum Effect {
 pub(super) struct Context<'a> {
     pub(super) now: Instant,
     pub(super) policy: &'a Policy,
-    /// The child is known to catch or ignore SIGQUIT.
+    /// The child is known to catch SIGQUIT.
     pub(super) handles_quit: bool,
     pub(super) observation: Observation,
     pub(super) effects: Vec<Effect>,

@@ -56,6 +56,8 @@ pub struct Health {
     pub reasons: Vec<String>,
     /// The child is suspended (SIGSTOP).
     pub suspended: bool,
+    /// Why a drain has no effect.
+    pub quit_problem: Option<QuitProblem>,
     /// Version reported by the runner.
     pub version: Option<String>,
     pub revision: Option<String>,
@@ -86,6 +88,15 @@ pub struct Health {
     pub aborts_jobs: bool,
     /// The runner's limit for its cleanup after SIGTERM, from its configuration.
     pub shutdown_timeout: Option<Duration>,
+}
+
+/// Why SIGQUIT does not make the child drain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QuitProblem {
+    /// The child ignores SIGQUIT, as a shell does. It may be about to execute the runner.
+    Ignored,
+    /// SIGQUIT was sent some seconds ago, but the runner still reports the process state `running`.
+    NoEffect,
 }
 
 /// Jobs that have ended since the start of the runner's process, from its counters.
@@ -137,10 +148,9 @@ impl Health {
             State::Stopping { child, phase, .. } => {
                 let known = if self.child == Some(*child) { self.clone() } else { Self::default() };
                 let (reason, aborts_jobs) = match phase {
-                    Phase::Holding { .. } | Phase::Draining { .. } => (
-                        "the runner is draining: it accepts no new jobs and exits after its last job",
-                        known.aborts_jobs,
-                    ),
+                    Phase::Holding { .. } | Phase::Draining { .. } => {
+                        (drain_reason(phase, known.quit_problem), known.aborts_jobs)
+                    }
                     Phase::Spacing { .. } | Phase::Terminating { .. } | Phase::Killed => {
                         ("the runner is being stopped forcefully: its jobs are aborted", false)
                     }
@@ -152,6 +162,28 @@ impl Health {
                 Self { level: Level::None, reasons, ..known }
             }
         }
+    }
+}
+
+/// What a graceful stop does, as far as it is known.
+fn drain_reason(phase: &Phase, problem: Option<QuitProblem>) -> &'static str {
+    match (phase, problem) {
+        (Phase::Holding { .. }, Some(QuitProblem::Ignored)) => {
+            "the runner is draining: SIGQUIT is held back for some seconds, because the process ignores it. If \
+             the command is a script, it must start the runner with `exec`"
+        }
+        (Phase::Holding { quit_sent_at: None, .. }, _) => {
+            "the runner is draining: SIGQUIT is held back until the process handles it, for some seconds"
+        }
+        (_, Some(QuitProblem::Ignored)) => {
+            "SIGQUIT was sent, but the process ignores it, so that the drain may have no effect. If the command \
+             is a script, it must start the runner with `exec`"
+        }
+        (_, Some(QuitProblem::NoEffect)) => {
+            "SIGQUIT was sent, but the runner still reports the process state `running`, and may accept new \
+             jobs. If the command is a script, it must start the runner with `exec`"
+        }
+        (_, None) => "the runner is draining: it accepts no new jobs and exits after its last job",
     }
 }
 
@@ -212,6 +244,20 @@ mod tests {
             let found = health.of(&state);
             assert!(found.reasons.len() == 1 && found.reasons[0].contains(reason), "{found:?}");
             assert_eq!((found.level, found.jobs), (Level::None, jobs), "{state:?}");
+        }
+        let of_problem = |phase, problem| {
+            let health = Health { quit_problem: Some(problem), ..health.clone() };
+            health.of(&stopping(phase)).reasons.remove(0)
+        };
+        let (holding, draining) =
+            (Phase::Holding { until: now, quit_sent_at: None }, Phase::Draining { since: now });
+        for (phase, problem, reason) in [
+            (holding, QuitProblem::Ignored, "is held back for some seconds, because the process ignores it"),
+            (draining, QuitProblem::Ignored, "the process ignores it, so that the drain may have no effect"),
+            (draining, QuitProblem::NoEffect, "still reports the process state `running`"),
+        ] {
+            let found = of_problem(phase, problem);
+            assert!(found.contains(reason) && found.contains("with `exec`"), "{found}");
         }
         let suspended = Health { suspended: true, ..health };
         let found = suspended.of(&stopping(Phase::Draining { since: now }));

@@ -175,7 +175,7 @@ impl Child {
         exit
     }
 
-    /// Whether the process catches or ignores SIGQUIT, so that the signal would not terminate it.
+    /// Whether the process catches SIGQUIT, so that the signal neither terminates it nor is lost.
     pub(crate) fn handles_quit(&self) -> bool {
         proc_status::handles_quit(self.pid())
     }

@@ -30,5 +30,5 @@ pub use self::{
 pub(crate) use self::{
     identity::{boot_id, started_at},
     list::running,
-    proc_status::{is_ending, is_suspended},
+    proc_status::{ignores_quit, is_ending, is_suspended},
 };

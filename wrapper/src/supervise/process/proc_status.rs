@@ -13,10 +13,21 @@ use super::stat::Process;
 const SIGQUIT: u32 = 3;
 const SIGKILL: u32 = 9;
 
-/// Whether the process catches or ignores SIGQUIT. `false` if it cannot be read.
+const CAUGHT: &str = "SigCgt:";
+const IGNORED: &str = "SigIgn:";
+
+/// Whether the process catches SIGQUIT. `false` if it cannot be read.
+///
+/// A process that ignores it does not handle it: bash does so until it executes the runner.
 pub(super) fn handles_quit(pid: u32) -> bool {
     let status = fs::read_to_string(format!("/proc/{pid}/status"));
-    status.is_ok_and(|status| mask_has(&status, &["SigCgt:", "SigIgn:"], SIGQUIT))
+    status.is_ok_and(|status| mask_has(&status, &[CAUGHT], SIGQUIT))
+}
+
+/// Whether the process ignores SIGQUIT. `false` if it cannot be read.
+pub(crate) fn ignores_quit(pid: u32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{pid}/status"));
+    status.is_ok_and(|status| mask_has(&status, &[IGNORED], SIGQUIT))
 }
 
 /// Whether the process has exited, or was killed and executes no more code. Its files stay open until the kernel has closed them.
@@ -52,16 +63,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn caught_or_ignored_signal_is_handled() {
+    fn only_a_caught_signal_is_handled() {
         let of = |ignored: &str, caught: &str| {
             format!("Name:\tx\nSigBlk:\tffffffffffffffff\nSigIgn:\t{ignored}\nSigCgt:\t{caught}\n")
         };
-        let handled = |status: &str| mask_has(status, &["SigCgt:", "SigIgn:"], SIGQUIT);
+        let handled = |status: &str| mask_has(status, &[CAUGHT], SIGQUIT);
+        let ignored = |status: &str| mask_has(status, &[IGNORED], SIGQUIT);
         assert!(!handled(&of("0000000000000000", "0000000000000000")));
         assert!(!handled(&of("0000000000001000", "0000000000000002")));
         assert!(handled(&of("0000000000000000", "0000000000000004")));
-        assert!(handled(&of("0000000000000006", "0000000000000000")));
-        assert!(!handled(""));
+        let ignoring = of("0000000000000006", "0000000000000000");
+        assert!(!handled(&ignoring) && ignored(&ignoring));
+        assert!(!handled("") && !ignored(""));
     }
 
     #[test]
@@ -78,6 +91,6 @@ mod tests {
 
     #[test]
     fn missing_process_handles_no_signal() {
-        assert!(!handles_quit(u32::MAX));
+        assert!(!handles_quit(u32::MAX) && !ignores_quit(u32::MAX));
     }
 }
