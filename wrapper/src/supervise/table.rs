@@ -54,6 +54,7 @@ impl Supervision {
         let now = context.now;
         let state = mem::replace(&mut self.state, State::Idle);
         self.leaving |= matches!(event, Event::Leave(_));
+        self.left_runner = context.observation.left_runner;
         let child = state.child();
         let was_over = matches!(state, State::Exited { .. });
         let is_unexpected_end = matches!(

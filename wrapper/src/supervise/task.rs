@@ -16,13 +16,13 @@ use super::{
     handle::{Command, Handle},
     observation::{Observation, Observer},
     output::LastLines,
-    policy::Policy,
-    process::{Child, Exit, Identity, Spawner},
+    policy::{Leftovers, Policy},
+    process::{Child, Exit, Identity, LeftRunner, Spawner},
     state::{ChildInfo, State, Supervision},
     state_file::{Saved, StateStorage},
     state_writer::{SAVE_LIMIT, StateWriter},
     statistics::Counted,
-    stop::StopId,
+    stop::{Mode, StopId},
     table::Step,
 };
 use crate::supervise::log_key as key;
@@ -53,6 +53,8 @@ pub struct Task<C> {
     observer: Observer,
     supervision: Supervision,
     child: Option<Child>,
+    /// A GitLab Runner that an earlier child has started, and that is still running.
+    left_runner: Option<LeftRunner>,
     writer: StateWriter,
     /// The state of an earlier wrapper was restored, and is written again first.
     is_restored: bool,
@@ -98,6 +100,7 @@ impl<C: Callbacks> Task<C> {
             observer: Observer::default(),
             supervision,
             child: None,
+            left_runner: None,
             writer: StateWriter::default(),
             is_restored: false,
             identity: None,
@@ -267,6 +270,10 @@ impl<C: Callbacks> Task<C> {
                 self.reading = None;
                 Wake::Event(Event::LogRead(lines.into()))
             }
+            () = or_pending(self.left_runner.as_ref().map(LeftRunner::ended)) => {
+                self.left_runner = None;
+                Wake::Event(Event::Tick)
+            }
             () = or_pending(self.writer.due().map(sleep_until)) => Wake::WriteState,
             () = self.writer.disturbed() => Wake::CheckStateFile,
         }
@@ -275,7 +282,20 @@ impl<C: Callbacks> Task<C> {
     /// The exit of the child that has exited. Requests and timers wait meanwhile, for seconds, because they could act on a child that no longer exists.
     async fn exit(&mut self) -> Option<Exit> {
         let leftovers = self.supervision.leftovers(&self.policy);
-        let exit = self.child.as_mut()?.exit(leftovers).await;
+        let child = self.child.as_mut()?;
+        let (exit, left) = child.exit(leftovers).await;
+        // A runner that was killed matters only for the outcome of a drain.
+        let matters = leftovers == Leftovers::Report
+            || self.supervision.state.stop().is_some_and(|stop| stop.mode == Mode::Graceful);
+        if let Some(left) = left.filter(|_| matters) {
+            error!(
+                { key::PID } = left.pid(),
+                { key::RUNNER_PID } = child.pid(),
+                "the command has exited, but a runner that it started was still running: the command must be the \
+                 runner itself, or start it with `exec`"
+            );
+            self.left_runner = Some(left);
+        }
         self.observer.exited(&self.supervision.state, exit, &self.spawner).await;
         Some(exit)
     }
@@ -295,6 +315,7 @@ impl<C: Callbacks> Task<C> {
         let from = before.state.public();
         let mut context = Context::new(Instant::now(), &self.policy, handles_quit);
         context.observation = self.observer.observation(&before.state);
+        context.observation.left_runner = self.left_runner.as_ref().map(LeftRunner::pid);
         let Step { next, effects, answer } = before.on(event, context);
         let to = next.state.public();
         if from != to {

@@ -21,6 +21,7 @@ mod handover;
 mod health_freshness;
 mod health_levels;
 mod killed_tests;
+mod left_runner;
 mod leftover_processes;
 mod lifecycle;
 mod log_tail;

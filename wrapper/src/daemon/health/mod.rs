@@ -127,6 +127,7 @@ impl Health {
         Observation {
             aborts_jobs: self.aborts_jobs,
             lost_results: false,
+            left_runner: None,
             shutdown_timeout: self.shutdown_timeout,
         }
     }

@@ -32,6 +32,7 @@ impl Status {
         health.reasons.extend(refused.map(|refused| {
             format!("{} cannot be sent to the runner, trying again: {}", refused.signal, refused.error)
         }));
+        health.reasons.extend(supervision.left_runner.map(left_runner));
         let child = state.child();
         Self {
             state: state.public(),
@@ -177,6 +178,13 @@ impl Job {
     }
 }
 
+fn left_runner(pid: u32) -> String {
+    format!(
+        "a process of the runner is still running: PID {pid}. The command that started it has exited, and is not \
+         restarted beside it. The command must be the runner itself, or start it with `exec`"
+    )
+}
+
 /// The failure of the runner, with its last log lines. Empty without a failure.
 pub(crate) fn failure(supervision: &Supervision) -> String {
     let mut text = match &supervision.state {
@@ -187,7 +195,11 @@ pub(crate) fn failure(supervision: &Supervision) -> String {
                 "waiting to restart the runner after {times} consecutive failures; the last failure: {why}"
             )
         }
-        State::Exited { end, .. } => end.failure().unwrap_or_default(),
+        State::Exited { end, .. } => match (end.failure(), supervision.left_runner) {
+            (failure, None) => failure.unwrap_or_default(),
+            (Some(failure), Some(pid)) => format!("{failure}; {}", left_runner(pid)),
+            (None, Some(pid)) => left_runner(pid),
+        },
         State::Idle | State::Starting { .. } | State::Running { .. } | State::Stopping { .. } => {
             String::new()
         }

@@ -17,12 +17,10 @@ use grit_pidfd::Ending;
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     io::Errno,
-    process::{
-        Pid, PidfdFlags, WaitId, WaitIdOptions, kill_process_group, pidfd_open, pidfd_send_signal, waitid,
-    },
+    process::{Pid, WaitId, WaitIdOptions, kill_process_group, pidfd_send_signal, waitid},
 };
 use tokio::{
-    io::{Interest, unix::AsyncFd},
+    io::unix::AsyncFd,
     time::{Instant, sleep},
 };
 
@@ -30,8 +28,11 @@ use super::{
     exec_barrier::Barrier,
     exit::Exit,
     identity::Identity,
+    left_runner::LeftRunner,
     leftovers::{LeftoverProcesses, report},
-    orphans, proc_status,
+    orphans,
+    pidfd::hold,
+    proc_status,
     stat::Process,
 };
 use crate::supervise::policy::Leftovers;
@@ -44,16 +45,6 @@ const REAP_LIMIT: Duration = Duration::from_secs(2);
 
 /// Interval of reading the exit status of an adopted child in that time.
 const REAP_INTERVAL: Duration = Duration::from_millis(10);
-
-#[expect(
-    deprecated,
-    reason = "its replacement is unsafe, because other code could close the descriptor; an OwnedFd has one owner"
-)]
-fn hold(pid: u32) -> io::Result<(Pid, AsyncFd<OwnedFd>)> {
-    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or(io::ErrorKind::InvalidData)?;
-    let pidfd = pidfd_open(pid, PidfdFlags::empty())?;
-    Ok((pid, AsyncFd::with_interest(pidfd, Interest::READABLE)?))
-}
 
 /// Signals for a child, named after their meaning for GitLab Runner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -165,14 +156,16 @@ impl Child {
         }
     }
 
-    /// The exit status of the exited process, at most 2 s later. Where `leftovers` are killed, also waits at most 10 s until they have exited, and
-    /// reports the others.
-    pub(crate) async fn exit(&mut self, leftovers: Leftovers) -> Exit {
+    /// The exit status of the exited process, at most 2 s later, and a GitLab Runner that it has started and that has survived it. Where
+    /// `leftovers` are killed, also waits at most 10 s until they have exited, and reports the others.
+    pub(crate) async fn exit(&mut self, leftovers: Leftovers) -> (Exit, Option<LeftRunner>) {
+        // First: it can be read only until the parent of an adopted process has reaped it.
         let exit = self.exit_status().await;
+        let runner = self.leftovers.runner().await;
         if leftovers == Leftovers::Kill {
             report(self.pid(), &self.leftovers.end().await, leftovers);
         }
-        exit
+        (exit, runner)
     }
 
     /// Whether the process catches SIGQUIT, so that the signal neither terminates it nor is lost.
@@ -327,7 +320,7 @@ mod tests {
             // `wait` closes its stdin, so that it exits.
             let parent = std::thread::spawn(move || process.wait().unwrap());
             child.exited().await;
-            let exit = child.exit(Leftovers::Report).await;
+            let (exit, _) = child.exit(Leftovers::Report).await;
             assert_eq!(parent.join().unwrap().code(), i32::try_from(code).ok());
             match exit {
                 Exit::Unknown => unknown += 1,

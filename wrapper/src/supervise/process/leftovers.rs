@@ -18,6 +18,7 @@ use super::{
     cgroup::Cgroup,
     identity::Identity,
     inspect::inspect,
+    left_runner::LeftRunner,
     list,
     marker::{Marker, VARIABLE},
     stat::Process,
@@ -97,6 +98,25 @@ impl LeftoverProcesses {
             self.warn_of_incomplete_search();
         }
         describe(found.processes).await
+    }
+
+    /// A GitLab Runner among the processes that are running now.
+    pub(super) async fn runner(&self) -> Option<LeftRunner> {
+        let is_possible = |process: &Process| {
+            process.has_runner_name
+                && !process.has_ended()
+                && process.pid != self.runner.pid
+                && process.start_ticks >= self.runner.start_ticks()
+        };
+        // Usually there is none, and the exit is processed without a search.
+        if !list::all().iter().any(is_possible) {
+            return None;
+        }
+        let found = self.find().await.processes;
+        let named: Vec<_> = found.into_iter().filter(is_possible).collect();
+        let are_runners = inspect(named.clone(), Process::is_runner).await;
+        let mut runners = named.iter().zip(are_runners).filter(|(_, is_runner)| *is_runner == Some(true));
+        runners.find_map(|(process, _)| LeftRunner::of(process))
     }
 
     /// Removes the cgroup, if it is empty.

@@ -9,7 +9,7 @@ use std::{
     path::Path,
 };
 
-use super::{command_line::CommandLine, inspect::inspect, stat::Process};
+use super::{command_line::CommandLine, inspect::inspect, runner_command, stat::Process};
 
 impl Process {
     /// Its program name without arguments, which may contain secrets. Blocks while the process does not respond.
@@ -21,6 +21,11 @@ impl Process {
             return word.chars().take(100).collect();
         }
         self.name()
+    }
+
+    /// Whether it is `gitlab-runner run`. Blocks while the process does not respond.
+    pub(super) fn is_runner(&self) -> bool {
+        runner_command::is_runner(&read(self.pid, "cmdline"))
     }
 
     /// The kernel's name of it, in brackets as in `ps`. Never blocks.

@@ -8,11 +8,14 @@ mod executable_format;
 mod exit;
 mod identity;
 mod inspect;
+mod left_runner;
 mod leftovers;
 mod list;
 mod marker;
 pub(crate) mod orphans;
+mod pidfd;
 mod proc_status;
+mod runner_command;
 mod spawner;
 mod stat;
 
@@ -29,6 +32,7 @@ pub use self::{
 };
 pub(crate) use self::{
     identity::{boot_id, started_at},
+    left_runner::LeftRunner,
     list::running,
     proc_status::{ignores_quit, is_ending, is_suspended},
 };

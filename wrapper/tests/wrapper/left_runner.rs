@@ -1,0 +1,113 @@
+//! A command that is not the runner itself: a script that starts it without `exec`, and exits before it.
+
+use std::{fs, os::unix::fs::PermissionsExt as _, path::Path};
+
+use grit_proto::wrapper_v1::{
+    DrainOutcome, DrainRequest, GetStatusRequest, State, Status, wrapper_client::WrapperClient,
+};
+use rustix::process::{Signal, kill_process};
+use tonic::transport::Channel;
+
+use crate::support::{Start, Wrapper, eventually, is_alive, pid};
+
+/// A program with the name and the arguments of GitLab Runner: a copy of the shell, which runs the script `run`. It ends with its directory.
+fn runner_in(folder: &Path, command: &str) -> String {
+    fs::copy(fs::canonicalize("/bin/sh").unwrap(), folder.join("gitlab-runner")).unwrap();
+    let script = format!("echo $$ >pid.new; mv pid.new pid; while test -e {command}; do sleep 0.1; done");
+    fs::write(folder.join(command), script).unwrap();
+    let program = folder.join("script");
+    fs::write(&program, format!("#!/bin/sh\ncd {}\n./gitlab-runner {command} &\n", folder.display()))
+        .unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    program.to_str().unwrap().to_owned()
+}
+
+/// A wrapper whose command starts `gitlab-runner COMMAND` in the background, waits for SIGQUIT or the file `go`, and exits with 0.
+async fn start(command: &str, flags: &[&str]) -> (Wrapper, WrapperClient<Channel>, u32) {
+    let start =
+        Start::new().flags(&["--start-grace=0s", "--restart=always", "--restart-delay=10ms"]).flags(flags);
+    let folder = start.folder_path();
+    let program = runner_in(&folder, command);
+    let mut script = fs::read_to_string(&program).unwrap();
+    script.push_str("trap 'exit 0' QUIT\nuntil test -e go; do sleep 0.02; done\n");
+    fs::write(&program, script).unwrap();
+    let wrapper = start.command(&[&program]);
+    let runner = eventually("the runner runs", async || {
+        let text = fs::read_to_string(folder.join("pid")).unwrap_or_default();
+        text.trim().parse::<u32>().map_err(|_| text)
+    })
+    .await;
+    let client = wrapper.v1_client().await;
+    (wrapper, client, runner)
+}
+
+async fn status(client: &mut WrapperClient<Channel>) -> Status {
+    client.get_status(GetStatusRequest {}).await.unwrap().into_inner()
+}
+
+async fn becomes(client: &mut WrapperClient<Channel>, state: State) -> Status {
+    eventually("the state", async || {
+        let status = client.get_status(GetStatusRequest {}).await.unwrap().into_inner();
+        if status.state() == state { Ok(status) } else { Err(status) }
+    })
+    .await
+}
+
+fn reasons(status: &Status) -> String {
+    status.health.clone().unwrap_or_default().reasons.join("; ")
+}
+
+fn drain(id: &str) -> DrainRequest {
+    DrainRequest { id: id.to_owned(), ..DrainRequest::default() }
+}
+
+#[tokio::test]
+async fn drain_beside_a_left_runner_is_not_clean() {
+    let (_wrapper, mut client, runner) = start("run", &[]).await;
+    client.drain(drain("d")).await.unwrap();
+    let stopped = becomes(&mut client, State::Stopped).await;
+    let reason = format!("a process of the runner is still running: PID {runner}");
+    assert!(is_alive(runner) && reasons(&stopped).contains(&reason), "{stopped:?}");
+    assert!(stopped.failure_reason.contains(&reason), "{stopped:?}");
+    assert_eq!(stopped.drain.unwrap().outcome(), DrainOutcome::Unknown);
+    kill_process(pid(runner), Signal::KILL).unwrap();
+    eventually("the reason is gone", async || {
+        let status = status(&mut client.clone()).await;
+        if reasons(&status).contains("still running") { Err(status) } else { Ok(()) }
+    })
+    .await;
+}
+
+/// The restart policy would start a second runner.
+#[tokio::test]
+async fn no_runner_is_started_beside_a_left_runner() {
+    let (wrapper, mut client, runner) = start("run", &[]).await;
+    fs::write(wrapper.path("go"), "").unwrap();
+    let stopped = becomes(&mut client, State::Stopped).await;
+    assert!(reasons(&stopped).contains("is not restarted beside it"), "{stopped:?}");
+    wrapper.logged("a runner that it started was still running").await;
+    assert_eq!(wrapper.read("log").matches("\"runner started\"").count(), 1);
+    client.drain(drain("d")).await.unwrap();
+    let drained = status(&mut client).await;
+    assert_eq!(drained.drain.clone().unwrap().outcome(), DrainOutcome::Unknown, "{drained:?}");
+    kill_process(pid(runner), Signal::KILL).unwrap();
+}
+
+#[tokio::test]
+async fn drain_that_kills_a_left_runner_is_not_clean() {
+    let (_wrapper, mut client, runner) = start("run", &["--leftover-processes=kill"]).await;
+    client.drain(drain("d")).await.unwrap();
+    let stopped = becomes(&mut client, State::Stopped).await;
+    assert!(!is_alive(runner));
+    assert_eq!(stopped.drain.unwrap().outcome(), DrainOutcome::Unknown);
+}
+
+/// Jobs run other commands of the same program.
+#[tokio::test]
+async fn helper_command_of_a_job_is_not_a_left_runner() {
+    let (_wrapper, mut client, helper) = start("artifacts-uploader", &[]).await;
+    client.drain(drain("d")).await.unwrap();
+    let stopped = becomes(&mut client, State::Stopped).await;
+    assert_eq!(stopped.drain.unwrap().outcome(), DrainOutcome::Clean);
+    kill_process(pid(helper), Signal::KILL).unwrap();
+}
