@@ -19,6 +19,7 @@ pub(crate) mod lock;
 pub(crate) mod lock_wait;
 pub mod log_key;
 mod observation;
+mod observer;
 pub mod output;
 mod policy;
 pub mod process;

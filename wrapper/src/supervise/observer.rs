@@ -1,0 +1,80 @@
+//! Collects the observations of a child.
+
+use tracing::warn;
+
+use super::{
+    observation::Observation,
+    process::{Exit, Spawner},
+    state::{ChildInfo, State},
+    stop::Mode,
+};
+use crate::supervise::log_key as key;
+
+/// GitLab Runner logs this when SIGTERM or SIGINT makes its shutdown forceful.
+const FORCEFUL_SHUTDOWN: &str = "Starting forceful shutdown";
+
+/// GitLab Runner logs this when it gives up reporting the end of a job to GitLab: `Job trace termination "Success" failed`, as an error.
+const RESULT_LOST: &str = "Job trace termination";
+
+/// Collects the observations of one child after the other.
+pub(super) struct Observer {
+    observe: Box<dyn Fn(ChildInfo) -> Observation + Send>,
+    /// A child that has exited, and what its log shows.
+    logged: Option<(ChildInfo, Logged)>,
+}
+
+/// What the log of a child shows of a graceful stop.
+#[derive(Clone, Copy, Default)]
+struct Logged {
+    abort: bool,
+    lost_result: bool,
+}
+
+impl Default for Observer {
+    fn default() -> Self {
+        Self::new(|_| Observation::default())
+    }
+}
+
+impl Observer {
+    pub(super) fn new(observe: impl Fn(ChildInfo) -> Observation + Send + 'static) -> Self {
+        Self { observe: Box::new(observe), logged: None }
+    }
+
+    pub(super) fn observation(&self, state: &State) -> Observation {
+        let Some(child) = state.child() else { return Observation::default() };
+        let seen = (self.observe)(child);
+        let logged = self.logged.filter(|(of, _)| *of == child).map(|(_, logged)| logged).unwrap_or_default();
+        Observation {
+            aborts_jobs: seen.aborts_jobs || logged.abort,
+            lost_results: seen.lost_results || logged.lost_result,
+            ..seen
+        }
+    }
+
+    /// The child has exited. After a graceful stop, its exit code does not show whether it aborted its jobs, or could not report their end. Its log
+    /// may; this waits for the log for at most some seconds.
+    pub(super) async fn exited(&mut self, state: &State, exit: Exit, spawner: &Spawner) {
+        let State::Stopping { child, stop, .. } = state else { return };
+        if stop.mode == Mode::Forceful || !exit.is_success() {
+            return;
+        }
+        if !self.observation(state).aborts_jobs {
+            let texts = [FORCEFUL_SHUTDOWN, RESULT_LOST];
+            let [abort, lost_result] = spawner.log_contains(texts, child.pid, stop.requested_at).await;
+            self.logged = Some((*child, Logged { abort, lost_result }));
+        }
+        let observed = self.observation(state);
+        if observed.aborts_jobs {
+            warn!(
+                { key::PID } = child.pid,
+                "the runner aborted its jobs during the drain: another process sent SIGTERM or SIGINT to it"
+            );
+        } else if observed.lost_results {
+            warn!(
+                { key::PID } = child.pid,
+                "the runner gave up reporting the end of at least one job to GitLab during the drain"
+            );
+        }
+    }
+}
