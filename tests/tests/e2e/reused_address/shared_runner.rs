@@ -45,7 +45,7 @@ fn two_drains_of_one_runner_are_refused_at_plan() {
     replaced["grit_runner_drain"]["b"]["runner_manager"]["address"] = json!("m-d.example.com");
     address.write(&replaced);
     assert_refused(&address.workspace.plan().unwrap().failed().errors(), ["i-a", "i-b"]);
-    address.write(&json!({}));
+    address.write(&json!({ "terraform_data": { "x": {} } }));
     assert_refused(&address.workspace.plan().unwrap().failed().errors(), ["i-a", "i-b"]);
     address.workspace.destroy().unwrap().failed();
     assert_eq!(address.signals(), 0);
