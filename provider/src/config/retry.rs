@@ -51,6 +51,8 @@ impl RetryArgs {
         if let (Value::Value(min), Value::Value(max)) = (&retry.min_delay, &retry.max_delay)
             && let (Ok(shortest), Ok(longest)) = (duration::parse(min), duration::parse(max))
             && shortest > longest
+            // Otherwise it has an error already.
+            && longest >= SHORTEST_DELAY.0
         {
             values::min_delay_exceeds_max_delay(&at("min_delay"), min, max).error(at("min_delay"), diags);
         }
