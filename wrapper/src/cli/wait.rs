@@ -249,9 +249,7 @@ impl Watcher {
         {
             return Some(last.outcome.unwrap_or(StopOutcome::Unknown));
         }
-        if let Some(drain) = &status.drain {
-            self.drain = Some(DrainKey::of(drain));
-        }
+        self.drain = DrainKey::of(status).or_else(|| self.drain.take());
         None
     }
 
@@ -321,21 +319,35 @@ impl Watcher {
 struct DrainKey {
     id: String,
     requested_at: Option<SystemTime>,
+    /// The request of the drain before it, if that has the same id.
+    previous: Option<SystemTime>,
 }
 
 impl DrainKey {
     /// The wrapper computes the time for each status, so that it differs slightly.
     const TOLERANCE: Duration = Duration::from_secs(1);
 
-    fn of(drain: &Drain) -> Self {
-        Self { id: drain.id.clone(), requested_at: drain.requested_at }
+    /// Of the drain in this status.
+    fn of(status: &Status) -> Option<Self> {
+        let drain = status.drain.as_ref()?;
+        let previous = status.last_drain.as_ref().filter(|last| last.id == drain.id);
+        Some(Self {
+            id: drain.id.clone(),
+            requested_at: drain.requested_at,
+            previous: previous.and_then(|last| last.requested_at),
+        })
     }
 
     /// Whether this is the same drain, and not an earlier one with the same id.
-    fn is_in(&self, drain: &Drain) -> bool {
-        let is_earlier = drain.requested_at.map(|at| at + Self::TOLERANCE) < self.requested_at;
-        drain.id == self.id && !is_earlier
+    fn is_in(&self, last: &Drain) -> bool {
+        let (Some(ours), Some(found)) = (self.requested_at, last.requested_at) else { return false };
+        let is_nearer = self.previous.is_none_or(|previous| gap(found, ours) < gap(found, previous));
+        last.id == self.id && is_nearer && found + Self::TOLERANCE >= ours
     }
+}
+
+fn gap(one: SystemTime, other: SystemTime) -> Duration {
+    one.duration_since(other).unwrap_or_else(|error| error.duration())
 }
 
 /// Whether the status means that the wrapper is exiting, so that the next one may start.
