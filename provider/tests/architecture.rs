@@ -39,6 +39,7 @@ const LAYERS: &[&[&str]] = &[
         "open_files.rs",
         "plan_guard.rs",
         "plan_overlap.rs",
+        "shared_runners.rs",
         "schema/",
         "stored_drains.rs",
         "worker_groups.rs",

@@ -147,11 +147,7 @@ impl Detail {
             ExitKind::Unknown => DrainOutcome::Unknown,
             ExitKind::Code(_) | ExitKind::Signal(_) | ExitKind::NeverStarted => DrainOutcome::Failed,
         });
-        let failed = match exit.how {
-            ExitKind::Code(code) => code != 0,
-            ExitKind::Signal(_) => true,
-            ExitKind::NeverStarted | ExitKind::Unknown => false,
-        };
+        let failed = matches!(exit.how, ExitKind::Code(..0 | 1..) | ExitKind::Signal(_));
         Some(match outcome {
             DrainOutcome::NoRunner if failed => {
                 format!("it had exited before the drain: {code}; its jobs may have been aborted")

@@ -154,7 +154,8 @@ fn moved_terraform_data_keeps_drain_of_earlier_state() {
         .next()
         .unwrap()
         .replace("\"m1\"", "\"m2\"")
-        .replace("i-0123456789abcdef0", "i-2");
+        .replace("i-0123456789abcdef0", "i-2")
+        .replace("127.0.0.1:1", "127.0.0.1:2");
     let moved = "moved {\n  from = terraform_data.drain\n  to   = grit_runner_drain.m2\n}\n";
     workspace.write("main.tf", &format!("{CONFIGURATION}{second}{moved}")).unwrap();
     let plan = workspace.plan().unwrap().succeeded();

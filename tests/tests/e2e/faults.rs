@@ -160,8 +160,11 @@ fn health_check_reports_every_failing_manager() {
         manager[attribute] = value;
         manager
     };
+    let mut wrong_host_key = with("host_key", json!(key));
+    // Each key is another manager.
+    wrong_host_key["wrapper_address"] = json!("unix:///run/other.sock");
     let managers = json!({
-        "wrong_host_key": with("host_key", json!(key)),
+        "wrong_host_key": wrong_host_key,
         "unknown_host_key": with("host_key", Json::Null),
         "host_down": instance.runner_manager(),
         "socket_missing": with("wrapper_address", json!("unix:///run/nobody-listens-here.sock")),
