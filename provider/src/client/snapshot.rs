@@ -147,7 +147,7 @@ impl Detail {
             ExitKind::Unknown => DrainOutcome::Unknown,
             ExitKind::Code(_) | ExitKind::Signal(_) | ExitKind::NeverStarted => DrainOutcome::Failed,
         });
-        let failed = matches!(exit.how, ExitKind::Code(..0 | 1..) | ExitKind::Signal(_));
+        let failed = !matches!(exit.how, ExitKind::Code(0) | ExitKind::NeverStarted | ExitKind::Unknown);
         Some(match outcome {
             DrainOutcome::NoRunner if failed => {
                 format!("it had exited before the drain: {code}; its jobs may have been aborted")
