@@ -89,10 +89,12 @@ pub(super) async fn call_often(
     let block = block(described.resource_schemas.get(DRAIN))?;
     let mut took = Vec::with_capacity(numbers.len());
     for number in numbers {
-        // A second drain resource for one instance would be refused.
+        // A second drain resource for one instance, or for one runner manager, would be refused.
         let given = json!({
             "instance_id": format!("i-{number}"),
-            "runner_manager": { "instance_name": "m", "address": "192.0.2.1", "wrapper_address": "unix:///w" },
+            "runner_manager": {
+                "instance_name": "m", "address": "192.0.2.1", "wrapper_address": format!("unix:///w-{number}"),
+            },
         });
         let value = encode(&object(&block.attributes, &given))?;
         let request = plan_resource_change::Request {
@@ -136,7 +138,7 @@ fn under_terraform(settings: Settings) -> anyhow::Result<Vec<Row>> {
     let ours = workspace(&format!(
         "terraform {{\n  required_providers {{\n    grit = {{ source = \"runner-tools/grit\" }}\n  }}\n}}\n\
          resource \"{DRAIN}\" \"m\" {{\n  count = {RESOURCES}\n  instance_id = \"i-${{count.index}}\"\n  \
-         runner_manager = {{ instance_name = \"m-${{count.index}}\", address = \"192.0.2.1\", wrapper_address = \"unix:///w\" }}\n}}\n"
+         runner_manager = {{ instance_name = \"m-${{count.index}}\", address = \"192.0.2.1\", wrapper_address = \"unix:///w-${{count.index}}\" }}\n}}\n"
     ))?;
     let minimal = workspace(&format!(
         "terraform {{\n  required_providers {{\n    lab = {{ source = \"runner-tools/lab\" }}\n  }}\n}}\n\
