@@ -47,7 +47,7 @@ impl Observer {
         let logged = self.logged.filter(|(of, _)| *of == child).map(|(_, logged)| logged).unwrap_or_default();
         Observation {
             aborts_jobs: seen.aborts_jobs || logged.abort,
-            lost_results: seen.lost_results || logged.lost_result,
+            lost_results: logged.lost_result,
             ..seen
         }
     }

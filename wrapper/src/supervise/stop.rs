@@ -172,9 +172,7 @@ impl StopOutcome {
             (End::Exited { .. }, Mode::Graceful) => Self::Clean,
         }
     }
-}
 
-impl StopOutcome {
     /// The outcome of a stop that met no child.
     pub(super) fn without_child(observed: Observation) -> Self {
         if observed.left_runner.is_some() { Self::Unknown } else { Self::NoRunner }

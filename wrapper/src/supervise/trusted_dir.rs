@@ -69,7 +69,7 @@ impl TrustedDir {
             result => return result,
         }
         let removed = fstat(&self.descriptor)?;
-        // Nobody else can use it before it has its owner.
+        // Other users cannot use it before it has its owner.
         match mkdir(&self.path, Mode::RWXU) {
             Err(Errno::EXIST) => return Self::of(file),
             result => result?,

@@ -126,9 +126,8 @@ impl Health {
         }
         Observation {
             aborts_jobs: self.aborts_jobs,
-            lost_results: false,
-            left_runner: None,
             shutdown_timeout: self.shutdown_timeout,
+            ..Observation::default()
         }
     }
 

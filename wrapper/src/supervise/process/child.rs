@@ -31,7 +31,7 @@ use super::{
     left_runner::LeftRunner,
     leftovers::{LeftoverProcesses, report},
     orphans,
-    pidfd::hold,
+    pidfd::{self, hold},
     proc_status,
     stat::Process,
 };
@@ -146,14 +146,7 @@ impl Child {
 
     /// Waits until the process has exited, without reaping it. Cancel safe, and can be repeated.
     pub(crate) async fn exited(&self) {
-        while !self.has_exited() {
-            match self.pidfd.readable().await {
-                // Readiness is only a hint: clear it and check again.
-                Ok(mut ready) => ready.clear_ready(),
-                // The runtime is shutting down, and the caller with it.
-                Err(_) => std::future::pending().await,
-            }
-        }
+        pidfd::exited(&self.pidfd, || self.has_exited()).await;
     }
 
     /// The exit status of the exited process, at most 2 s later, and a GitLab Runner that it has started and that has survived it. Where
@@ -226,12 +219,7 @@ impl Child {
 
     /// Whether the process has exited. It is not reaped.
     fn has_exited(&self) -> bool {
-        if !self.adopted {
-            return self.peek().is_some();
-        }
-        let mut fds = [PollFd::new(&self.pidfd, PollFlags::IN)];
-        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-        poll(&mut fds, Some(&now)).is_ok_and(|ready| ready > 0)
+        if self.adopted { pidfd::has_exited(&self.pidfd) } else { self.peek().is_some() }
     }
 
     /// The exit of a child of this process; `None` while it is running. The process is not reaped.

@@ -2,10 +2,12 @@
 
 use std::{fmt, os::fd::OwnedFd};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tokio::io::unix::AsyncFd;
 
-use super::{pidfd::hold, stat::Process};
+use super::{
+    pidfd::{exited, has_exited, hold},
+    stat::Process,
+};
 
 /// A running process. Its PID is not reused while [`LeftRunner::ended`] waits.
 pub(crate) struct LeftRunner {
@@ -28,15 +30,7 @@ impl LeftRunner {
 
     /// Waits until the process has exited. Cancel safe.
     pub(crate) async fn ended(&self) {
-        loop {
-            let Ok(mut ready) = self.pidfd.readable().await else { return std::future::pending().await };
-            let mut fds = [PollFd::new(&self.pidfd, PollFlags::IN)];
-            let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-            if poll(&mut fds, Some(&now)).is_ok_and(|ready| ready > 0) {
-                return;
-            }
-            ready.clear_ready();
-        }
+        exited(&self.pidfd, || has_exited(&self.pidfd)).await;
     }
 }
 

@@ -2,7 +2,10 @@
 
 use std::{io, os::fd::OwnedFd};
 
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    process::{Pid, PidfdFlags, pidfd_open},
+};
 use tokio::io::{Interest, unix::AsyncFd};
 
 /// A descriptor of the process that has this PID now. It becomes readable when the process has exited.
@@ -14,4 +17,23 @@ pub(super) fn hold(pid: u32) -> io::Result<(Pid, AsyncFd<OwnedFd>)> {
     let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or(io::ErrorKind::InvalidData)?;
     let pidfd = pidfd_open(pid, PidfdFlags::empty())?;
     Ok((pid, AsyncFd::with_interest(pidfd, Interest::READABLE)?))
+}
+
+/// Whether the process has exited. Of a child of this process, also before it is reaped.
+pub(super) fn has_exited(pidfd: &AsyncFd<OwnedFd>) -> bool {
+    let mut fds = [PollFd::new(pidfd, PollFlags::IN)];
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut fds, Some(&now)).is_ok_and(|ready| ready > 0)
+}
+
+/// Waits until `has_exited` is true, which is called again when the descriptor may have become readable. Cancel safe, and can be repeated.
+pub(super) async fn exited(pidfd: &AsyncFd<OwnedFd>, has_exited: impl Fn() -> bool) {
+    while !has_exited() {
+        match pidfd.readable().await {
+            // Readiness is only a hint: clear it and check again.
+            Ok(mut ready) => ready.clear_ready(),
+            // The runtime is shutting down, and the caller with it.
+            Err(_) => std::future::pending().await,
+        }
+    }
 }

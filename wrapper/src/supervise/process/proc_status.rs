@@ -20,14 +20,17 @@ const IGNORED: &str = "SigIgn:";
 ///
 /// A process that ignores it does not handle it: bash does so until it executes the runner.
 pub(super) fn handles_quit(pid: u32) -> bool {
-    let status = fs::read_to_string(format!("/proc/{pid}/status"));
-    status.is_ok_and(|status| mask_has(&status, &[CAUGHT], SIGQUIT))
+    quit_is_in(pid, CAUGHT)
 }
 
 /// Whether the process ignores SIGQUIT. `false` if it cannot be read.
 pub(crate) fn ignores_quit(pid: u32) -> bool {
+    quit_is_in(pid, IGNORED)
+}
+
+fn quit_is_in(pid: u32, mask: &str) -> bool {
     let status = fs::read_to_string(format!("/proc/{pid}/status"));
-    status.is_ok_and(|status| mask_has(&status, &[IGNORED], SIGQUIT))
+    status.is_ok_and(|status| mask_has(&status, &[mask], SIGQUIT))
 }
 
 /// Whether the process has exited, or was killed and executes no more code. Its files stay open until the kernel has closed them.
