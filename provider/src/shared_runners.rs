@@ -1,6 +1,6 @@
 //! Finds drain resources of different instances that have one runner manager.
 //!
-//! The exit of one runner would be the evidence for both, and Terraform could destroy the instance of a runner that nobody asked to exit. The
+//! The exit of one runner would be the evidence for both, and Terraform could destroy the instance of a runner that was not asked to exit. The
 //! usual cause is a wrong key or index in the configuration. These sets, of this process and without network, show it:
 //!
 //! - `kept`: drain resources that a plan keeps or creates;

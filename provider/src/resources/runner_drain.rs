@@ -51,40 +51,34 @@ impl RunnerDrain {
         drain.manager_identity(self.shared.selectors())
     }
 
-    /// The wrapper and the user of a connection.
-    fn wrapper_of(&self, drain: &DrainState) -> Option<String> {
-        self.shared.wrapper_of(drain.runner_manager.as_ref_option()?)
-    }
-
-    /// Refuses a second drain resource of one runner manager. `add`: to the set of this plan.
-    ///
-    /// In what may be an apply, the create only warns; the health check refuses the same plan.
-    fn refuse_shared_runner(
+    /// The other instance whose drain resource has the same runner manager, if there is one. `add`: to which set of this run.
+    fn shared_by(
         &self,
         drain: &DrainState,
         instance: Option<&str>,
         add: impl Fn(&SharedRunners, &str, &str) -> Result<(), SharedBy>,
-        may_refuse: bool,
-        diags: &mut Diagnostics,
-    ) -> Option<()> {
-        let (Some(wrapper), Some(instance)) = (self.wrapper_of(drain), instance) else { return Some(()) };
-        let Err(shared) = add(&self.shared.shared_runners, &wrapper, instance) else { return Some(()) };
-        let (explained, path) = (plan::shared_runner(&shared), AttributePath::new("runner_manager"));
-        if may_refuse {
-            explained.error(path, diags);
-            return None;
-        }
-        explained.warning(path, diags);
-        self.shared.shared_runners.report(shared);
-        Some(())
+    ) -> Option<SharedBy> {
+        let wrapper = self.shared.wrapper_of(drain.runner_manager.as_ref_option()?)?;
+        add(&self.shared.shared_runners, &wrapper, instance?).err()
     }
 
-    /// Refuses the end of a second drain resource of one runner manager, unless the user confirms that its instance is gone.
-    fn refuse_shared_end(&self, prior: &DrainState, diags: &mut Diagnostics) -> Option<()> {
+    /// As [`shared_by`](Self::shared_by), for a drain resource that ends; none if the user confirms that its instance is gone.
+    fn end_is_shared_by(
+        &self,
+        prior: &DrainState,
+        add: impl Fn(&SharedRunners, &str, &str) -> Result<(), SharedBy>,
+    ) -> Option<SharedBy> {
         if prior.assume_setting() == Some(AssumeSetting::Variable) {
-            return Some(());
+            return None;
         }
-        self.refuse_shared_runner(prior, prior.instance(), SharedRunners::ends, true, diags)
+        self.shared_by(prior, prior.instance(), add)
+    }
+
+    /// Refuses a plan with a second drain resource of one runner manager.
+    fn refuse_shared(shared: Option<SharedBy>, diags: &mut Diagnostics) -> Option<()> {
+        let Some(shared) = shared else { return Some(()) };
+        plan::shared_runner(&shared).error(AttributePath::new("runner_manager"), diags);
+        None
     }
 
     /// Refuses a manager that a shutdown resource retires.
@@ -141,8 +135,14 @@ impl Resource for RunnerDrain {
                 return None;
             }
         }
-        let may_refuse = walk == Walk::Plan;
-        self.refuse_shared_runner(&proposed, proposed.instance(), SharedRunners::keeps, may_refuse, diags)?;
+        let shared = self.shared_by(&proposed, proposed.instance(), SharedRunners::keeps);
+        if walk == Walk::Plan {
+            Self::refuse_shared(shared, diags)?;
+        } else if let Some(shared) = shared {
+            // It may be an apply. The health check refuses the same plan.
+            plan::shared_runner(&shared).warning(AttributePath::new("runner_manager"), diags);
+            self.shared.shared_runners.report(shared);
+        }
         self.refuse_retired(&proposed, walk, diags)?;
         let mut found = Diagnostics::default();
         proposed.check(&mut found);
@@ -205,13 +205,13 @@ impl Resource for RunnerDrain {
             proposed.id = Value::Unknown;
         }
         if replaced {
-            self.refuse_shared_end(&prior, diags)?;
+            Self::refuse_shared(self.end_is_shared_by(&prior, SharedRunners::ends), diags)?;
             // Terraform does not plan the destroy of a replacement separately.
             prior.warn_of_drain(Some(&proposed.instance_id), diags);
         } else {
             // An error in an update is harmless in every walk.
             let instance = prior.instance().or(proposed.instance());
-            self.refuse_shared_runner(&proposed, instance, SharedRunners::keeps, true, diags)?;
+            Self::refuse_shared(self.shared_by(&proposed, instance, SharedRunners::keeps), diags)?;
             self.refuse_retired(&proposed, Walk::Plan, diags)?;
         }
         let paths = if replaced { vec![AttributePath::new("instance_id")] } else { vec![] };
@@ -226,7 +226,7 @@ impl Resource for RunnerDrain {
             plan::conflict(instance, conflict).error(AttributePath::root(), diags);
             return None;
         }
-        self.refuse_shared_end(&prior, diags)?;
+        Self::refuse_shared(self.end_is_shared_by(&prior, SharedRunners::ends), diags)?;
         // Terraform plans again in the apply, where the warning would be too late.
         if prior.runner_manager.is_value() && call().walk != Walk::Apply {
             prior.warn_of_drain(None, diags);
@@ -295,10 +295,7 @@ impl Resource for RunnerDrain {
                 return None;
             }
         };
-        if prior.assume_setting() != Some(AssumeSetting::Variable)
-            && let (Some(instance), Some(wrapper)) = (prior.instance(), self.wrapper_of(&prior))
-            && let Err(shared) = self.shared.shared_runners.drains(&wrapper, instance)
-        {
+        if let Some(shared) = self.end_is_shared_by(&prior, SharedRunners::drains) {
             let explained = plan::drained_for_other(&name, prior.address(), &shared);
             explained.error(AttributePath::new("runner_manager"), diags);
             return None;
