@@ -12,9 +12,9 @@ mod wrapper_client;
 pub use error::ClientError;
 pub use request::{DrainRequest, ShutdownCallback};
 pub(crate) use request::{MAX_DRAIN_ID, MAX_REASON, Start};
-pub(crate) use snapshot::{Detail, Level, RunnerEvidence};
 #[cfg(test)]
-pub(crate) use snapshot::{DrainInfo, DrainOutcome, ExitKind, RunnerExit};
+pub(crate) use snapshot::DrainInfo;
+pub(crate) use snapshot::{Detail, Level, RunnerEvidence};
 pub use snapshot::{RunnerStatus, Snapshot, StatusReport};
 pub use wrapper::Wrapper;
 pub use wrapper_client::WrapperClient;

@@ -92,9 +92,29 @@ impl Explained {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use std::fmt::Write as _;
+    use std::{fmt::Write as _, io, time::Duration};
 
     use super::Explained;
+    use crate::{
+        client::ClientError,
+        transport::{Cause, ConnectionMethod, Phase, Route, TransportError},
+    };
+
+    /// Nothing listens there.
+    pub(crate) fn gone() -> ClientError {
+        let cause = Cause::Network(io::Error::from(io::ErrorKind::ConnectionRefused).into());
+        TransportError::at(Phase::Tcp, Route::example(ConnectionMethod::Direct), cause).into()
+    }
+
+    /// The wrapper does not answer.
+    pub(crate) fn mute() -> ClientError {
+        ClientError::NoAnswer {
+            method: "CheckStatus",
+            limit: Duration::from_secs(10),
+            silent: false,
+            route: Box::new(Route::example(ConnectionMethod::Direct)),
+        }
+    }
 
     /// All diagnostics as one text, for a snapshot.
     pub(crate) fn all(cases: Vec<Explained>) -> String {

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fmt::Display, time::Duration};
 use super::{
     connection::explain,
     diagnostic::{Code, Explained},
-    phrases::{append, assume_terminated_line, drain_of, first_line, last_seen, tries},
+    phrases::{append, assume_terminated_line, drained, first_line, last_seen, tries},
 };
 use crate::{
     client::{Level, RunnerStatus, Snapshot, Start},
@@ -62,11 +62,10 @@ pub(crate) fn not_healthy(manager: &str, failure: &NotHealthy, others: &str, id:
 
 fn stopped(manager: &str, waited: Duration, last: &Snapshot, start: Option<Start>) -> Explained {
     let waited = human(waited);
-    let (happened, next_step) = match (start, drain_of(last)) {
-        (None, Some(drain)) => (
-            format!("a drain stopped the runner ({drain}), and it was not started again within {waited}."),
-            START_IF_STOPPED,
-        ),
+    let (happened, next_step) = match (start, drained(last)) {
+        (None, Some(drained)) => {
+            (format!("{drained}, and it was not started again within {waited}."), START_IF_STOPPED)
+        }
         (start, _) => (
             format!(
                 "the runner process has exited and was not restarted within {waited}. {}",
@@ -256,11 +255,8 @@ pub(crate) fn without_guard(keys: &[&str]) -> Explained {
 /// The result of a refresh that found the runner not healthy, as a clause.
 pub(crate) fn problem(snapshot: &Snapshot, missing: &Missing) -> String {
     match missing {
-        Missing::Running | Missing::Time => match (snapshot.report.status, drain_of(snapshot)) {
-            (RunnerStatus::Stopped, Some(drain)) => format!("a drain stopped the runner ({drain})"),
-            (RunnerStatus::InShutdown, Some(drain)) => format!("the runner is draining ({drain})"),
-            (status, _) => format!("the runner's status is `{status}`"),
-        },
+        Missing::Running | Missing::Time => drained(snapshot)
+            .unwrap_or_else(|| format!("the runner's status is `{}`", snapshot.report.status)),
         Missing::Level { wanted, reasons } => {
             let level = snapshot.detail.as_deref().map_or(Level::Process, |detail| detail.level);
             let reasons =
@@ -318,25 +314,20 @@ pub(super) fn lacking(snapshot: &Snapshot, missing: &Missing) -> (String, &'stat
 }
 
 fn not_running(snapshot: &Snapshot) -> (String, &'static str) {
-    let seen = last_seen(Some(snapshot));
-    match (snapshot.report.status, drain_of(snapshot)) {
-        (RunnerStatus::Stopped, Some(drain)) => {
-            (format!("a drain stopped the runner ({drain}). {seen}"), START_IF_STOPPED)
-        }
-        (RunnerStatus::InShutdown, drain) => (
-            match drain {
-                Some(drain) => format!("the runner is draining ({drain}). {seen}"),
-                None => format!("the runner is not `running`. {seen}"),
-            },
+    let drained = drained(snapshot);
+    let next_step = match snapshot.report.status {
+        RunnerStatus::Stopped if drained.is_some() => START_IF_STOPPED,
+        RunnerStatus::InShutdown => {
             "A draining runner accepts no jobs, and can be started only after it has exited. To use this runner manager again, set \
-             `start_if_stopped = true` in the health check, and `timeouts` to more than the rest of its longest job. Or replace the instance.",
-        ),
-        _ => (
-            format!("the runner is not `running`. {seen}"),
+             `start_if_stopped = true` in the health check, and `timeouts` to more than the rest of its longest job. Or replace the instance."
+        }
+        RunnerStatus::Running | RunnerStatus::Stopped | RunnerStatus::Unknown(_) => {
             "The wrapper has not started the runner, or is waiting to restart it after a failure. Check the log of the wrapper on the \
-             host. If the host needs more time, raise `timeouts`.",
-        ),
-    }
+             host. If the host needs more time, raise `timeouts`."
+        }
+    };
+    let lacks = drained.unwrap_or_else(|| "the runner is not `running`".to_owned());
+    (format!("{lacks}. {}", last_seen(Some(snapshot))), next_step)
 }
 
 pub(super) fn reason_given(reason: &str) -> String {

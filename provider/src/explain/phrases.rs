@@ -77,12 +77,18 @@ pub(super) fn own_line(text: &str) -> String {
     format!("\n\n    {text}")
 }
 
-/// The drain that stops or has stopped the runner: `id "deploy-7", requested by uid 0 (root), unix socket`. Upstream's wrapper does not report it.
-pub(super) fn drain_of(snapshot: &Snapshot) -> Option<String> {
+/// A clause about the drain that stops or has stopped the runner: `the runner is draining (id "deploy-7", requested by uid 0 (root), unix
+/// socket)`. Upstream's wrapper does not report it.
+pub(super) fn drained(snapshot: &Snapshot) -> Option<String> {
     let drain = snapshot.detail.as_deref()?.drain.as_ref()?;
+    let what = match snapshot.report.status {
+        RunnerStatus::Stopped => "a drain stopped the runner",
+        RunnerStatus::InShutdown => "the runner is draining",
+        RunnerStatus::Running | RunnerStatus::Unknown(_) => return None,
+    };
     let by = &drain.requested_by;
     let requested = if by.is_empty() { String::new() } else { format!(", requested by {by}") };
-    Some(format!("id {:?}{requested}", drain.id))
+    Some(format!("{what} (id {:?}{requested})", drain.id))
 }
 
 pub(super) fn tries(attempts: u32, waited: Duration) -> String {

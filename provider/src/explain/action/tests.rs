@@ -1,17 +1,10 @@
-use std::io;
-
 use super::*;
 use crate::{
     client::{Level, RunnerStatus, Snapshot},
-    explain::diagnostic::tests::all,
+    explain::diagnostic::tests::{all, gone},
     fleet::health::Missing,
-    transport::{Cause, ConnectionMethod, Phase, Route, TransportError},
+    transport::{ConnectionMethod, Route},
 };
-
-fn gone() -> ClientError {
-    let cause = Cause::Network(io::Error::from(io::ErrorKind::ConnectionRefused).into());
-    TransportError::at(Phase::Tcp, Route::example(ConnectionMethod::Direct), cause).into()
-}
 
 fn refused(method: &'static str, message: &str) -> ClientError {
     let route = Box::new(Route::example(ConnectionMethod::Direct));

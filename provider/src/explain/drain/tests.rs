@@ -1,33 +1,11 @@
-use std::io;
+use grit_proto::wrapper_v1 as v1;
 
 use super::*;
-use crate::explain::diagnostic::tests::all;
-use crate::transport::ConnectionMethod;
 use crate::{
-    client::{
-        Detail, DrainInfo, DrainOutcome, ExitKind, Level, RunnerEvidence, RunnerExit, RunnerStatus,
-        StatusReport,
-    },
+    client::{RunnerStatus, StatusReport},
+    explain::diagnostic::tests::{all, gone, mute},
     fleet::{PeerProblem, TooFewPeers},
-    transport::{Cause, Phase, Route, TransportError},
 };
-
-/// The wrapper does not answer.
-fn mute() -> ClientError {
-    let limit = Duration::from_secs(10);
-    ClientError::NoAnswer {
-        method: "CheckStatus",
-        limit,
-        silent: false,
-        route: Box::new(Route::example(ConnectionMethod::Direct)),
-    }
-}
-
-/// Nothing listens there.
-fn gone() -> ClientError {
-    let cause = Cause::Network(io::Error::from(io::ErrorKind::ConnectionRefused).into());
-    TransportError::at(Phase::Tcp, Route::example(ConnectionMethod::Direct), cause).into()
-}
 
 fn hours(n: u64) -> Duration {
     Duration::from_secs(3600 * n)
@@ -76,31 +54,14 @@ fn failed_drain_errors_match_snapshot() {
     ]));
 }
 
-fn detail() -> Detail {
-    Detail {
-        wrapper_version: "0.1.0".to_owned(),
-        level: Level::None,
-        level_max: None,
-        reasons: vec![],
-        runner_version: None,
-        pid: None,
-        started_at: None,
-        jobs: None,
-        oldest_job: None,
-        drain: None,
-        shutting_down: false,
-        evidence: RunnerEvidence::default(),
-        exit: None,
-    }
-}
-
 /// A drain that makes no progress, and the reason is known on the host.
 #[test]
 fn timeout_reports_problems_of_the_drain() {
-    let mut last = Snapshot::from(RunnerStatus::InShutdown);
     let reasons = ["the runner is draining", "the runner's process is suspended", "it was refused"];
     let reasons = reasons.map(str::to_owned).into();
-    last.detail = Some(Box::new(Detail { reasons, jobs: Some(3), ..detail() }));
+    let health = v1::Health { reasons, jobs: Some(3), ..v1::Health::default() };
+    let state = v1::State::Draining.into();
+    let last = v1::Status { state, health: Some(health), ..v1::Status::default() }.into();
     let failure = NotDrained::TimedOut {
         waited: hours(3),
         requested: Requested::Accepted,
@@ -150,23 +111,17 @@ fn planned_drain(mode: Mode, on_timeout: OnTimeout, unknown_instance: bool) -> E
 
 #[test]
 fn lost_result_of_a_job_is_no_clean_exit() {
-    let drain = |outcome| DrainInfo {
-        id: "deploy-7".to_owned(),
-        reason: String::new(),
-        requested_by: "uid 0 (root), unix socket".to_owned(),
-        forceful: false,
-        signalled: true,
-        deadline: None,
-        outcome: Some(outcome),
+    let warning = |outcome: v1::DrainOutcome| {
+        let ended = v1::Status {
+            state: v1::State::Stopped.into(),
+            drain: Some(v1::Drain { outcome: outcome.into(), ..v1::Drain::default() }),
+            exit: Some(v1::Exit { how: Some(v1::exit::How::Code(0)), killed: false }),
+            ..v1::Status::default()
+        };
+        bad_end("m1", &ended.into(), false, Subject::Drain).map(|warning| all(vec![warning]))
     };
-    let warning = |outcome| {
-        let exit = Some(RunnerExit { how: ExitKind::Code(0), killed: false });
-        let mut ended = Snapshot::from(RunnerStatus::Stopped);
-        ended.detail = Some(Box::new(Detail { drain: Some(drain(outcome)), exit, ..detail() }));
-        bad_end("m1", &ended, false, Subject::Drain).map(|warning| all(vec![warning]))
-    };
-    assert_eq!(warning(DrainOutcome::Clean), None);
-    let lost = warning(DrainOutcome::ResultsLost).unwrap();
+    assert_eq!(warning(v1::DrainOutcome::Clean), None);
+    let lost = warning(v1::DrainOutcome::ResultsLost).unwrap();
     assert!(lost.contains("it could not report the end of at least one job to GitLab"), "{lost}");
 }
 

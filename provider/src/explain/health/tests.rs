@@ -3,25 +3,10 @@ use std::time::Duration;
 use grit_proto::wrapper_v1 as v1;
 
 use super::*;
-use crate::transport::{Cause, ConnectionMethod, Phase, TransportError};
-use crate::{client::ClientError, explain::diagnostic::tests::all};
+use crate::explain::diagnostic::tests::{all, gone, mute};
 
 fn seen(status: RunnerStatus) -> Option<Snapshot> {
     Some(status.into())
-}
-
-fn lost() -> ClientError {
-    ClientError::NoAnswer {
-        method: "CheckStatus",
-        limit: Duration::from_secs(10),
-        silent: false,
-        route: Box::new(crate::transport::Route::example(ConnectionMethod::Direct)),
-    }
-}
-
-fn gone() -> ClientError {
-    let cause = Cause::Network(std::io::Error::from(std::io::ErrorKind::ConnectionRefused).into());
-    TransportError::at(Phase::Tcp, crate::transport::Route::example(ConnectionMethod::Direct), cause).into()
 }
 
 /// A client drains the runner, or has drained it.
@@ -68,7 +53,7 @@ fn failed_health_wait_errors_match_snapshot() {
         not_healthy("m2", &timed_out(running(), version(Some("19.2.0"))), "", "i-2"),
         not_healthy("m2", &timed_out(running(), version(None)), "", "i-2"),
         not_healthy("m2", &timed_out(None, Missing::Running), "", "i-2"),
-        not_healthy("m2", &NotHealthy::Connect { attempts: 7, waited: minutes(2), error: lost() }, "", "i-2"),
+        not_healthy("m2", &NotHealthy::Connect { attempts: 7, waited: minutes(2), error: mute() }, "", "i-2"),
         not_healthy("m2", &NotHealthy::Connect { attempts: 7, waited: minutes(2), error: gone() }, "", "i-2"),
         not_healthy("m2", &stopped("exit status 1", None), "", "i-2"),
         not_healthy(
