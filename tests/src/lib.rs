@@ -8,7 +8,6 @@ pub mod lab;
 pub mod lab_provider;
 pub mod link;
 pub mod poll;
-pub mod program;
 pub mod programs;
 pub mod prometheus;
 pub mod provider_client;

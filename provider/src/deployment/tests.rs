@@ -1,5 +1,7 @@
 use std::{collections::BTreeMap, fs, os::unix::fs::PermissionsExt as _, path::Path};
 
+use grit_testkit::program;
+
 use super::*;
 
 fn limits(timeout: Duration) -> Limits {
@@ -11,8 +13,7 @@ const LONG: Duration = Duration::from_secs(60);
 /// A program instead of Terraform: a shell script.
 fn program(folder: &Path, script: &str) -> String {
     let path = folder.join("program");
-    fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    program::script(&path, script).unwrap();
     path.display().to_string()
 }
 

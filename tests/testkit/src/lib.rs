@@ -14,6 +14,7 @@
 )]
 
 pub mod architecture;
+pub mod program;
 
 use std::{env, ffi::OsStr, fs::OpenOptions, io::Write as _};
 

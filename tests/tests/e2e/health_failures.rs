@@ -3,6 +3,7 @@
 
 use std::{collections::BTreeMap, path::PathBuf, process::Command, time::Duration};
 
+use grit_testkit::program;
 use grit_tests::{
     lab::{
         Lab,
@@ -10,7 +11,7 @@ use grit_tests::{
         host::{Host, HostSpec},
         queue::FaultMode,
     },
-    poll, program,
+    poll,
     rollout::PATIENCE,
     terraform::{Workspace, built},
 };

@@ -11,10 +11,8 @@ use std::{
 };
 
 use grit_proto::tfplugin6 as pb;
-use grit_tests::{
-    program,
-    terraform::{Client, ClientIdentity, Plugin, Workspace, built},
-};
+use grit_testkit::program;
+use grit_tests::terraform::{Client, ClientIdentity, Plugin, Workspace, built};
 
 const NOBODY: u32 = 65534;
 

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use grit_testkit::program;
 use grit_tests::{
     debian::machine::{LIMIT, Machine},
-    poll, program,
+    poll,
 };
 
 use crate::systemd_stop::{adjust, machine};

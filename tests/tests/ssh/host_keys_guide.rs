@@ -5,8 +5,9 @@ use grit_provider::testing::{
     client::ClientError,
     transport::{Cause, HostKeyVerdict},
 };
+use grit_testkit::program;
 use grit_tests::{
-    poll, program,
+    poll,
     provider_client::{Connector, SshOptions, Target, TrustOptions},
     sshd::ClientKey,
 };

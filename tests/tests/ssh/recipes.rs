@@ -6,8 +6,9 @@ use crate::{
     methods::CARRY,
     stub::Wrapper,
 };
+use grit_testkit::program;
 use grit_tests::provider_client::{Connector, SshOptions, StrategyOptions, Target};
-use grit_tests::{program, sshd::ClientKey, terraform::built};
+use grit_tests::{sshd::ClientKey, terraform::built};
 use std::{fs, path::PathBuf, process::Command, time::Duration};
 
 const GUIDE: &str = include_str!("../../../docs/guides/ssh.md");

@@ -1,37 +1,37 @@
 //! A command that is not the runner itself: a script that starts it without `exec`, and exits before it.
 
-use std::{fs, os::unix::fs::PermissionsExt as _, path::Path};
+use std::{fs, path::Path};
 
 use grit_proto::wrapper_v1::{
     DrainOutcome, DrainRequest, GetStatusRequest, State, Status, wrapper_client::WrapperClient,
 };
+use grit_testkit::program;
 use rustix::process::{Signal, kill_process};
 use tonic::transport::Channel;
 
 use crate::support::{Start, Wrapper, eventually, is_alive, pid};
 
-/// A program with the name and the arguments of GitLab Runner: a copy of the shell, which runs the script `run`. It ends with its directory.
-fn runner_in(folder: &Path, command: &str) -> String {
-    fs::copy(fs::canonicalize("/bin/sh").unwrap(), folder.join("gitlab-runner")).unwrap();
-    let script = format!("echo $$ >pid.new; mv pid.new pid; while test -e {command}; do sleep 0.1; done");
-    fs::write(folder.join(command), script).unwrap();
-    let program = folder.join("script");
-    fs::write(&program, format!("#!/bin/sh\ncd {}\n./gitlab-runner {command} &\n", folder.display()))
-        .unwrap();
-    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
-    program.to_str().unwrap().to_owned()
+/// Starts `gitlab-runner COMMAND` in the background, waits for SIGQUIT or the file `go`, and exits with 0. The runner is a copy of the shell with
+/// the name and the arguments of GitLab Runner, which runs the script COMMAND. It ends with its directory.
+fn command_in(folder: &Path, command: &str) -> String {
+    program::copy(Path::new("/bin/sh"), &folder.join("gitlab-runner")).unwrap();
+    let runner = format!("echo $$ >pid.new; mv pid.new pid; while test -e {command}; do sleep 0.1; done");
+    fs::write(folder.join(command), runner).unwrap();
+    let path = folder.join("script");
+    let script = format!(
+        "cd {}\n./gitlab-runner {command} &\ntrap 'exit 0' QUIT\nuntil test -e go; do sleep 0.02; done",
+        folder.display()
+    );
+    program::script(&path, &script).unwrap();
+    path.to_str().unwrap().to_owned()
 }
 
-/// A wrapper whose command starts `gitlab-runner COMMAND` in the background, waits for SIGQUIT or the file `go`, and exits with 0.
+/// A wrapper with that command.
 async fn start(command: &str, flags: &[&str]) -> (Wrapper, WrapperClient<Channel>, u32) {
     let start =
         Start::new().flags(&["--start-grace=0s", "--restart=always", "--restart-delay=10ms"]).flags(flags);
     let folder = start.folder_path();
-    let program = runner_in(&folder, command);
-    let mut script = fs::read_to_string(&program).unwrap();
-    script.push_str("trap 'exit 0' QUIT\nuntil test -e go; do sleep 0.02; done\n");
-    fs::write(&program, script).unwrap();
-    let wrapper = start.command(&[&program]);
+    let wrapper = start.command(&[&command_in(&folder, command)]);
     let runner = eventually("the runner runs", async || {
         let text = fs::read_to_string(folder.join("pid")).unwrap_or_default();
         text.trim().parse::<u32>().map_err(|_| text)
