@@ -188,8 +188,7 @@ impl Prober {
         let verified =
             first_config.zip(answers.as_ref()).and_then(|(first, seen)| boot_verified(first, seen));
         let metrics = answers.map(|answers| answers.metrics).unwrap_or_default();
-        let ignored = process::ignores_quit(child.pid).then_some(QuitProblem::Ignored);
-        let quit_problem = ignored.or_else(|| quit_without_effect(supervision, &metrics, begin));
+        let quit_problem = quit_problem(supervision, &metrics, begin);
         let sections = config.map(|config| config.sections.as_slice()).unwrap_or_default();
         let uses_router = sections.iter().any(|section| section.uses_job_router);
         // Without a version these are not the metrics of a runner.
@@ -327,6 +326,17 @@ async fn pause(now: &Supervision, health: &Health, interval: Duration) {
         }
         State::Running { .. } | State::Stopping { .. } => sleep(START_INTERVAL.min(interval)).await,
     }
+}
+
+/// Why the graceful stop in progress may have no effect. `begin`: when the request for the metrics began.
+fn quit_problem(supervision: &Supervision, metrics: &RunnerMetrics, begin: Instant) -> Option<QuitProblem> {
+    let State::Stopping { child, phase: Phase::Holding { .. } | Phase::Draining { .. }, .. } =
+        &supervision.state
+    else {
+        return None;
+    };
+    let ignored = process::ignores_quit(child.pid).then_some(QuitProblem::Ignored);
+    ignored.or_else(|| quit_without_effect(supervision, metrics, begin))
 }
 
 /// `begin`: when the request for the metrics began.
