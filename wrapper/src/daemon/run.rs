@@ -1,6 +1,8 @@
 //! `grit-wrapper run`, step by step: bind, supervise, serve, drain, exit.
 
-use std::{env, path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
+mod command_check;
+
+use std::{env, ffi::OsString, path::Path, process::ExitCode, sync::Arc, time::Duration};
 
 use thiserror::Error;
 use tokio::{
@@ -14,6 +16,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
+use self::command_check::check_command;
 use super::{
     callback::CallbackSender,
     control::Control,
@@ -30,10 +33,10 @@ use super::{
 };
 use crate::supervise::log_key as key;
 use crate::supervise::{
-    End, Handle, Outcome, Task,
+    End, Outcome, Task,
     output::Output,
-    process::{self, CommandError, CommandLine, MARKER_VARIABLE, Spawner, orphans},
-    state_file::{Store, StoreError},
+    process::{CommandError, CommandLine, MARKER_VARIABLE, STATE_FILE_VARIABLE, Spawner, orphans},
+    state_file::{self, Saved, Store, StoreError},
 };
 
 #[derive(Debug, Error)]
@@ -142,7 +145,7 @@ async fn supervise(settings: &Settings, mut passed: InheritedSockets) -> Result<
 
     let counters = Arc::new(Counters::default());
     let callbacks = CallbackSender::new(runtime::Handle::current(), Arc::clone(&counters));
-    let spawner = spawner(settings, command.clone());
+    let spawner = spawner(settings, command.clone(), state_file.as_deref());
     let (task, supervisor) = Task::new(settings.policy.clone(), spawner, callbacks);
     let counted = Arc::clone(&counters);
     let (publish_health, health) = watch::channel(Health::default());
@@ -159,6 +162,10 @@ async fn supervise(settings: &Settings, mut passed: InheritedSockets) -> Result<
             opened => opened?,
         };
         task = task.save_to(store).map_err(RunError::Prepare)?;
+        let saved = match saved {
+            Some(saved) => Some(saved),
+            None => Saved::of_orphan(&path, &command).await.map_err(RunError::Adopt)?,
+        };
         if let Some(saved) = saved {
             let found = saved.find(&settings.policy, &command).await.map_err(RunError::Adopt)?;
             task = task.resume(found.supervision, found.child, found.pending);
@@ -183,9 +190,7 @@ async fn supervise(settings: &Settings, mut passed: InheritedSockets) -> Result<
     let mut tasks = Tasks::default();
     tasks.spawn(SIGNALS, signals.forward(supervisor.clone(), settings.drain_timeout));
     // Before another runner is started.
-    if timeout(CHECK_LIMIT, check_command(&command, program, &supervisor)).await.is_err() {
-        warn!("cannot check in time whether another process runs the same command");
-    }
+    check_command(&command, program, &supervisor).await;
     tasks.spawn(ORPHANS, orphans::collect(child_ended));
     let prober = Prober::new(settings.health.clone());
     tasks.spawn(PROBER, prober.clone().run(supervisor.clone(), publish_health));
@@ -248,11 +253,13 @@ async fn supervise(settings: &Settings, mut passed: InheritedSockets) -> Result<
 }
 
 /// How the runner is started: it waits until the state file, if there is one, has its identity.
-fn spawner(settings: &Settings, command: CommandLine) -> Spawner {
+fn spawner(settings: &Settings, command: CommandLine, state_file: Option<&Path>) -> Spawner {
     let address = settings.runner_listen_address.iter();
+    let address = address.map(|address| ("LISTEN_ADDRESS", OsString::from(address)));
+    let state_file = state_file.map(|path| (STATE_FILE_VARIABLE, state_file::path_of(path).into_os_string()));
     Spawner {
         command,
-        env: address.map(|address| ("LISTEN_ADDRESS", address.clone())).collect(),
+        env: address.chain(state_file).collect(),
         not_inherited: &NOT_INHERITED,
         with_barrier: true,
         outer_marker: Some(env::var(MARKER_VARIABLE).unwrap_or_default()),
@@ -260,40 +267,16 @@ fn spawner(settings: &Settings, command: CommandLine) -> Spawner {
     }
 }
 
-/// The variables of systemd for the wrapper itself.
-const NOT_INHERITED: [&str; 6] =
-    ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES"];
-
-/// Warns of a command that cannot restart the adopted runner, and of other processes with this command: an unsupervised runner, or the runner of
-/// another wrapper, could have the same configuration. A drain would stop only one of the two. `program`: of the command, if it was searched.
-async fn check_command(command: &CommandLine, program: Option<PathBuf>, supervisor: &Handle) {
-    let program = match program {
-        Some(program) => Ok(program),
-        None => command.program().await,
-    };
-    let program = match program {
-        Ok(program) => program,
-        Err(error) => {
-            error!(
-                { key::ERROR } = format!("{:#}", anyhow::Error::new(error)),
-                "the adopted runner is supervised, but cannot be restarted"
-            );
-            return;
-        }
-    };
-    let ours = supervisor.now().state.child().map(|child| child.pid);
-    for pid in process::running(command, &program).await.into_iter().filter(|pid| Some(*pid) != ours) {
-        warn!(
-            { key::PID } = pid,
-            "another process runs the same command. If both use the same configuration, both accept jobs, \
-             and this wrapper drains only its runner. Stop the other process, or use separate \
-             configurations"
-        );
-    }
-}
-
-/// How long the first start waits for the check of the command.
-const CHECK_LIMIT: Duration = Duration::from_secs(1);
+/// The variables of systemd for the wrapper itself, and a variable of the runner of an outer wrapper.
+const NOT_INHERITED: [&str; 7] = [
+    "NOTIFY_SOCKET",
+    "WATCHDOG_USEC",
+    "WATCHDOG_PID",
+    "LISTEN_FDS",
+    "LISTEN_PID",
+    "LISTEN_FDNAMES",
+    STATE_FILE_VARIABLE,
+];
 
 /// Delay before an address that could not be opened is tried again.
 const LISTEN_RETRY_DELAY: Duration = Duration::from_secs(5);

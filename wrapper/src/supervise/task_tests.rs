@@ -111,8 +111,8 @@ async fn stop_forcefully(supervisor: &Handle) -> StopOutcome {
     ended.state.stop().unwrap().outcome.unwrap()
 }
 
-fn marked(script: &str, variable: (&'static str, String)) -> Spawner {
-    Spawner { outer_marker: Some(String::new()), env: vec![variable], ..shell(script) }
+fn marked(script: &str, (name, value): (&'static str, String)) -> Spawner {
+    Spawner { outer_marker: Some(String::new()), env: vec![(name, value.into())], ..shell(script) }
 }
 
 #[tokio::test]

@@ -230,6 +230,62 @@ async fn wrapper_with_tcp_address_only_adopts_runner() {
     assert_eq!(runners(second.folder.path()), [runner]);
 }
 
+/// As after a cleanup of `/run`.
+#[tokio::test]
+async fn runner_is_adopted_after_removal_of_state_file() {
+    let start = |folder| Start::again(folder).flags(&["--start-grace=0s"]);
+    let mut first = start(tempfile::tempdir().unwrap()).child(&[]);
+    first.child_ready().await;
+    let runner = first.child_pid();
+    first.signal(Signal::KILL);
+    first.ended().await;
+    fs::remove_file(first.path("w.sock.state")).unwrap();
+
+    // A wrapper with another state file is not the next one, even with the same command.
+    let command = fs::read_to_string(format!("/proc/{runner}/cmdline")).unwrap();
+    let command: Vec<_> = command.split_terminator('\0').collect();
+    let other = start(tempfile::tempdir().unwrap()).command(&command);
+    other.logged("another process runs the same command").await;
+    let status = other.v1_client().await.get_status(GetStatusRequest {}).await.unwrap().into_inner();
+    assert_ne!(status.pid, Some(runner));
+
+    let second = start(first.into_folder()).command(&command);
+    second.logged("the state file was removed while the runner of an earlier wrapper was running").await;
+    let status = second.v1_client().await.get_status(GetStatusRequest {}).await.unwrap().into_inner();
+    assert_eq!((status.state(), status.pid), (State::Running, Some(runner)));
+    let mut client = second.client().await;
+    client.graceful().await;
+    client.becomes(Status::Stopped).await;
+    assert!(!is_alive(runner));
+}
+
+#[tokio::test]
+async fn wrapper_refuses_to_start_beside_two_runners_without_state_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let state = folder.path().join("w.sock.state");
+    let variables = [("GRIT_WRAPPER_RUNNER_STATE_FILE", state.to_str().unwrap())];
+    let command = [
+        misbehaving_child().to_str().unwrap().to_owned(),
+        "--lives-with".to_owned(),
+        std::process::id().to_string(),
+    ];
+    let mut orphans =
+        ["11111111-1111-4111-8111-111111111111", "22222222-2222-4222-8222-222222222222"].map(|marker| {
+            let mut orphan = Command::new(&command[0]);
+            orphan.args(&command[1..]).envs(variables).env("GRIT_WRAPPER_RUNNER", marker).spawn().unwrap()
+        });
+    let words: Vec<_> = command.iter().map(String::as_str).collect();
+    let mut wrapper = Start::again(folder).command(&words);
+    assert_eq!(wrapper.ended().await.code(), Some(125));
+    let log = wrapper.read("log");
+    assert!(log.contains("several runners of earlier wrappers are running"), "{log}");
+    for orphan in &mut orphans {
+        assert!(log.contains(&orphan.id().to_string()), "{log}");
+        orphan.kill().unwrap();
+        orphan.wait().unwrap();
+    }
+}
+
 /// As during the upgrade of a package, or while a file system is not mounted.
 #[tokio::test]
 async fn restart_after_binary_returns() {

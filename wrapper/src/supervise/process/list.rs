@@ -5,11 +5,18 @@ use std::{
     ffi::{OsStr, OsString},
     fs::{self, File},
     io::Read as _,
-    os::unix::ffi::OsStrExt,
+    os::unix::{ffi::OsStrExt, fs::MetadataExt},
     path::Path,
 };
 
-use super::{command_line::CommandLine, inspect::inspect, runner_command, stat::Process};
+use super::{
+    command_line::CommandLine,
+    identity::{Identity, Origin},
+    inspect::inspect,
+    marker::{Marker, STATE_FILE_VARIABLE, VARIABLE},
+    runner_command,
+    stat::Process,
+};
 
 impl Process {
     /// Its program name without arguments, which may contain secrets. Blocks while the process does not respond.
@@ -37,44 +44,102 @@ impl Process {
     /// Whether a variable of its initial environment has this value in its comma-separated list. Blocks while the process does not respond.
     pub(super) fn has_in_environment(&self, name: &str, value: &str) -> bool {
         let environment = read(self.pid, "environ");
-        environment.split(|byte| *byte == 0).any(|entry| {
-            let list = entry.strip_prefix(name.as_bytes()).and_then(|rest| rest.strip_prefix(b"="));
-            list.is_some_and(|list| list.split(|byte| *byte == b',').any(|item| item == value.as_bytes()))
-        })
+        let mut lists = variable(&environment, name);
+        lists.any(|list| list.split(|byte| *byte == b',').any(|item| item == value.as_bytes()))
     }
 }
 
 /// The processes that run this command, according to their arguments, and are not in a container. Without those that do not respond.
 pub(crate) async fn running(command: &CommandLine, program: &Path) -> Vec<u32> {
-    let words = |name: &OsStr| {
-        let words = std::iter::once(name).chain(command.args.iter().map(OsString::as_os_str));
-        words.flat_map(|word| [word.as_bytes(), b"\0"].concat()).collect::<Vec<u8>>()
-    };
-    let (by_name, by_path) = (words(&command.name), words(program.as_os_str()));
-    let namespace = |pid: &str| fs::read_link(format!("/proc/{pid}/ns/pid")).ok();
-    let ours = namespace("self");
-    let is_same = move |process: &Process| {
-        // Empty for a process that has ended.
+    let command = Arguments::of(command, Some(program));
+    search(move |process| command.are_of(&read(process.pid, "cmdline")).then_some(process.pid)).await
+}
+
+/// The running runners of this user that lost their wrapper, which had this state file. `program`: of the command, if it was found.
+/// Without processes that do not respond.
+pub(crate) async fn orphaned(
+    state_file: &Path,
+    command: &CommandLine,
+    program: Option<&Path>,
+) -> Vec<Identity> {
+    let arguments = Arguments::of(command, program);
+    let words = command.words();
+    let state_file = state_file.to_owned();
+    let user = rustix::process::geteuid().as_raw();
+    let orphan = move |process: &Process| {
         let line = read(process.pid, "cmdline");
+        // The processes of its jobs have the same environment.
+        let is_runner = arguments.are_of(&line) || runner_command::is_runner(&line);
+        if !is_runner
+            || fs::metadata(format!("/proc/{}", process.pid)).ok()?.uid() != user
+            || Process::of(process.parent).is_some_and(|parent| parent.name() == WRAPPER_NAME)
+        {
+            return None;
+        }
+        let environment = read(process.pid, "environ");
+        let value = |name| variable(&environment, name).next();
+        let is_ours = value(STATE_FILE_VARIABLE)? == state_file.as_os_str().as_bytes();
+        let marker = Marker::of_value(str::from_utf8(value(VARIABLE)?).ok()?)?;
+        let origin = Origin { marker, command: words.clone(), seen: Vec::new() };
+        let mut identity = Identity::of(process.pid).ok()?;
+        identity.origin = Some(origin);
+        (is_ours && identity.start_ticks() == process.start_ticks).then_some(identity)
+    };
+    search(orphan).await
+}
+
+/// The kernel's name of a wrapper.
+const WRAPPER_NAME: &str = "[grit-wrapper]";
+
+/// The command line of a process that runs a command.
+struct Arguments {
+    by_name: Vec<u8>,
+    by_path: Option<Vec<u8>>,
+}
+
+impl Arguments {
+    fn of(command: &CommandLine, program: Option<&Path>) -> Self {
+        let words = |name: &OsStr| {
+            let words = std::iter::once(name).chain(command.args.iter().map(OsString::as_os_str));
+            words.flat_map(|word| [word.as_bytes(), b"\0"].concat()).collect()
+        };
+        Self { by_name: words(&command.name), by_path: program.map(|program| words(program.as_os_str())) }
+    }
+
+    /// `line` is empty for a process that has ended.
+    fn are_of(&self, line: &[u8]) -> bool {
         // The command line of a script begins with its interpreter and at most one argument. The command line of a wrapper of the same
         // command has more.
-        let is_script = || {
-            let before = line.strip_suffix(by_path.as_slice()).filter(|before| before.ends_with(b"\0"));
+        let is_script = |path: &[u8]| {
+            let before = line.strip_suffix(path).filter(|before| before.ends_with(b"\0"));
             before.is_some_and(|before| before.split_inclusive(|byte| *byte == 0).count() <= 2)
         };
-        (line == by_name || line == by_path || is_script())
-            && namespace(&process.pid.to_string()).is_none_or(|theirs| Some(theirs) == ours)
+        line == self.by_name || self.by_path.as_deref().is_some_and(|path| line == path || is_script(path))
+    }
+}
+
+/// The results for the other processes of this PID namespace. Without those that do not respond.
+async fn search<T: Send + 'static>(look: impl Fn(&Process) -> Option<T> + Send + Sync + 'static) -> Vec<T> {
+    let namespace = |pid: &str| fs::read_link(format!("/proc/{pid}/ns/pid")).ok();
+    let ours = namespace("self");
+    let look = move |process: &Process| {
+        let theirs = || namespace(&process.pid.to_string());
+        look(process).filter(|_| theirs().is_none_or(|theirs| Some(theirs) == ours))
     };
     let me = std::process::id();
-    let others: Vec<_> = all().into_iter().filter(|process| process.pid != me).collect();
-    let pids: Vec<_> = others.iter().map(|process| process.pid).collect();
-    let same = inspect(others, is_same).await;
-    pids.into_iter().zip(same).filter(|(_, same)| *same == Some(true)).map(|(pid, _)| pid).collect()
+    let others = all().into_iter().filter(|process| process.pid != me).collect();
+    inspect(others, look).await.into_iter().flatten().flatten().collect()
 }
 
 pub(super) fn all() -> Vec<Process> {
     let entries = fs::read_dir("/proc").into_iter().flatten().filter_map(Result::ok);
     entries.filter_map(|entry| Process::of(entry.file_name().to_str()?.parse().ok()?)).collect()
+}
+
+/// The values of a variable in an environment as the kernel shows it.
+fn variable<'a>(environment: &'a [u8], name: &str) -> impl Iterator<Item = &'a [u8]> {
+    let entries = environment.split(|byte| *byte == 0);
+    entries.filter_map(move |entry| entry.strip_prefix(name.as_bytes())?.strip_prefix(b"="))
 }
 
 /// A file of a process; empty if this user cannot read it.

@@ -27,12 +27,12 @@ pub use self::{
     exit::Exit,
     identity::{Identity, Origin, Program},
     leftovers::LeftoverProcess,
-    marker::{Marker, VARIABLE as MARKER_VARIABLE},
+    marker::{Marker, STATE_FILE_VARIABLE, VARIABLE as MARKER_VARIABLE},
     spawner::Spawner,
 };
 pub(crate) use self::{
     identity::{boot_id, started_at},
     left_runner::LeftRunner,
-    list::running,
+    list::{orphaned, running},
     proc_status::{ignores_quit, is_ending, is_suspended},
 };

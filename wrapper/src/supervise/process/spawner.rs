@@ -1,6 +1,7 @@
 //! Starts child processes.
 
 use std::{
+    ffi::OsString,
     io,
     os::unix::process::CommandExt,
     path::Path,
@@ -30,7 +31,7 @@ use crate::supervise::{
 pub struct Spawner {
     pub command: CommandLine,
     /// Variables for the environment of children, who inherit the wrapper's.
-    pub env: Vec<(&'static str, String)>,
+    pub env: Vec<(&'static str, OsString)>,
     /// Variables of the wrapper that children do not inherit.
     pub not_inherited: &'static [&'static str],
     /// Children wait for `release` at an [exec barrier](exec_barrier), which is the program of this process.

@@ -7,6 +7,7 @@
 
 mod adoption;
 mod format;
+mod orphan;
 mod times;
 mod watch;
 
@@ -22,8 +23,8 @@ use tracing::{debug, warn};
 #[cfg(test)]
 pub(crate) use self::adoption::handed_over;
 use self::format::Unreadable;
-pub(crate) use self::watch::Watch;
 pub use self::{adoption::Found, format::Saved};
+pub(crate) use self::{orphan::path_of, watch::Watch};
 use super::{
     lock::{self, Lock},
     lock_wait::{Attempt, LockOwner},
