@@ -4,17 +4,19 @@
 
 mod channel;
 mod error;
+mod level;
 mod request;
 mod snapshot;
 mod wrapper;
 mod wrapper_client;
 
 pub use error::ClientError;
+pub(crate) use level::Level;
 pub use request::{DrainRequest, ShutdownCallback};
 pub(crate) use request::{MAX_DRAIN_ID, MAX_REASON, Start};
 #[cfg(test)]
 pub(crate) use snapshot::DrainInfo;
-pub(crate) use snapshot::{Detail, Level, RunnerEvidence};
+pub(crate) use snapshot::{Detail, RunnerEvidence};
 pub use snapshot::{RunnerStatus, Snapshot, StatusReport};
 pub use wrapper::Wrapper;
 pub use wrapper_client::WrapperClient;

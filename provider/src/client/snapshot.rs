@@ -5,6 +5,7 @@ use std::{fmt, time::Duration};
 use grit_proto::{runner_wrapper as upstream, wrapper_v1 as v1};
 use time::OffsetDateTime;
 
+use super::level::Level;
 use crate::duration::human;
 
 #[derive(Debug, Clone, PartialEq)]
@@ -226,34 +227,6 @@ impl DrainOutcome {
     }
 }
 
-/// A health level. Each level includes the lower levels.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Level {
-    None,
-    Process,
-    Ready,
-    Polling,
-    Working,
-}
-
-impl Level {
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::None => "none",
-            Self::Process => "process",
-            Self::Ready => "ready",
-            Self::Polling => "polling",
-            Self::Working => "working",
-        }
-    }
-}
-
-impl fmt::Display for Level {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StatusReport {
     pub status: RunnerStatus,
@@ -356,18 +329,6 @@ impl From<v1::Exit> for RunnerExit {
             Some(v1::exit::How::Unknown(_)) | None => ExitKind::Unknown,
         };
         Self { how, killed: exit.killed }
-    }
-}
-
-impl From<v1::Level> for Level {
-    fn from(level: v1::Level) -> Self {
-        match level {
-            v1::Level::Unspecified | v1::Level::None => Self::None,
-            v1::Level::Process => Self::Process,
-            v1::Level::Ready => Self::Ready,
-            v1::Level::Polling => Self::Polling,
-            v1::Level::Working => Self::Working,
-        }
     }
 }
 
