@@ -36,6 +36,9 @@ pub struct Status {
     /// The drain that stopped the previous runner, if a runner was started after it. `last_drain.exit` is the exit of that runner.
     #[prost(message, optional, tag = "13")]
     pub last_drain: ::core::option::Option<Drain>,
+    /// Identifies the runner's process, while it is running: another process with the same PID, also one of a later boot, has another value. Opaque.
+    #[prost(string, tag = "14")]
+    pub process: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Exit {
@@ -161,6 +164,9 @@ pub struct Drain {
     /// Exit of the runner. Only in `Status.last_drain`: `Status.exit` is the exit of the last runner.
     #[prost(message, optional, tag = "9")]
     pub exit: ::core::option::Option<Exit>,
+    /// Time from now until `deadline`, so that clients do not need the same clock. 0 if `deadline` has passed.
+    #[prost(message, optional, tag = "10")]
+    pub until_deadline: ::core::option::Option<::prost_types::Duration>,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct GetStatusRequest {}
@@ -186,6 +192,10 @@ pub struct DrainRequest {
     /// runner does not list its jobs within a second.
     #[prost(string, tag = "6")]
     pub job_url: ::prost::alloc::string::String,
+    /// `Status.process` of a runner that the client saw draining, if the status now has another process and no exit of the first one. The wrapper
+    /// rejects the drain while that process is running.
+    #[prost(string, tag = "7")]
+    pub former_process: ::prost::alloc::string::String,
 }
 /// An HTTP request that the wrapper sends after the runner has exited.
 #[derive(Clone, PartialEq, ::prost::Message)]

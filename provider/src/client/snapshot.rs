@@ -20,6 +20,8 @@ pub struct Snapshot {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Detail {
     pub wrapper_version: String,
+    /// Identifies the runner's process; empty without one, and from an older wrapper.
+    pub process: String,
     pub level: Level,
     /// The maximum level; `None` before the wrapper's first probe.
     pub level_max: Option<Level>,
@@ -34,6 +36,8 @@ pub struct Detail {
     pub oldest_job: Option<(Duration, String)>,
     /// The drain in progress, or the last one.
     pub drain: Option<DrainInfo>,
+    /// The id of the drain that stopped the previous runner, if another one was started after it.
+    pub last_drain: Option<String>,
     /// The wrapper exits when its runner has exited.
     pub shutting_down: bool,
     pub evidence: RunnerEvidence,
@@ -183,6 +187,8 @@ pub struct DrainInfo {
     pub signalled: bool,
     /// When the wrapper makes the drain forceful or, if it is forceful, kills the runner. By the clock of the host.
     pub deadline: Option<OffsetDateTime>,
+    /// The time until `deadline`; `None` from an older wrapper.
+    pub until_deadline: Option<Duration>,
     /// Known after the exit.
     pub outcome: Option<DrainOutcome>,
 }
@@ -285,6 +291,7 @@ impl From<v1::Status> for Snapshot {
             forceful: drain.mode() == v1::Mode::Forceful,
             signalled: drain.signalled,
             deadline: drain.deadline.and_then(|at| OffsetDateTime::from_unix_timestamp(at.seconds).ok()),
+            until_deadline: drain.until_deadline.and_then(|left| left.try_into().ok()),
             outcome: DrainOutcome::of(drain.outcome()),
             id: drain.id,
             reason: drain.reason,
@@ -300,6 +307,7 @@ impl From<v1::Status> for Snapshot {
         };
         let detail = Detail {
             wrapper_version: status.wrapper_version,
+            process: status.process,
             level: health.level().into(),
             level_max,
             reasons: health.reasons,
@@ -311,6 +319,7 @@ impl From<v1::Status> for Snapshot {
                 .oldest_job
                 .map(|job| (job.age.and_then(|age| age.try_into().ok()).unwrap_or_default(), job.stage)),
             drain,
+            last_drain: status.last_drain.map(|drain| drain.id),
             shutting_down: status.shutting_down,
             evidence,
             exit,

@@ -221,6 +221,20 @@ pub(crate) fn forced(manager: &str, limit: Duration, subject: Subject) -> Explai
     )
 }
 
+/// Warns that the exit of the process that was draining was not reported.
+pub(crate) fn exit_unseen(manager: &str, subject: Subject) -> Explained {
+    Explained::new(
+        Code::WrapperError,
+        format!("Exit of the draining runner of {manager} was not reported"),
+        format!(
+            "The runner process of runner manager {manager:?} that was draining has ended, and its exit was not reported, for example because the host \
+             was restarted. The jobs that it was running may be lost. The runner that was started after it was drained, too, and {}.",
+            subject.consequence()
+        ),
+        "Check the jobs in GitLab.",
+    )
+}
+
 /// Warns that the callback of this drain will not be sent.
 pub(crate) fn no_callback(manager: &str, why: &NoCallback, subject: Subject) -> Explained {
     let (code, why) = match why {

@@ -2,6 +2,7 @@
 
 mod outcome;
 mod policy;
+mod process;
 
 use std::time::Duration;
 
@@ -9,6 +10,7 @@ use time::OffsetDateTime;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use self::process::DrainingProcess;
 use super::{
     peers::PeerCheck,
     wait::{self, Operation, WaitState},
@@ -64,6 +66,7 @@ pub async fn run<W: Wrapper>(
         started_by: StartedBy::Before,
         no_callback: None,
         recording_refused: false,
+        process: DrainingProcess::default(),
     };
     wait::run(drain, state, wrapper, &policy.retry, stop).await
 }
@@ -90,6 +93,7 @@ struct Drain<'a, W, A> {
     no_callback: Option<NoCallback>,
     /// The wrapper refused to record the drain of a runner that had exited.
     recording_refused: bool,
+    process: DrainingProcess,
 }
 
 impl<W: Wrapper, A: PeerCheck> Operation for Drain<'_, W, A> {
@@ -98,6 +102,9 @@ impl<W: Wrapper, A: PeerCheck> Operation for Drain<'_, W, A> {
     async fn step(&mut self, state: &mut WaitState<'_>) -> Result<Option<Outcome>, ClientError> {
         let mut snapshot = self.wrapper.until(state.deadline).read_status().await?;
         Self::received(&snapshot, state);
+        if self.process.was_replaced(&snapshot) {
+            self.asked = None;
+        }
         match snapshot.report.status {
             // The service manager may start another wrapper, and it another runner: the runner has not exited for this drain.
             RunnerStatus::Stopped if self.asked.is_none() && snapshot.exits_for_itself() => {
@@ -149,6 +156,7 @@ impl<W: Wrapper, A: PeerCheck> Operation for Drain<'_, W, A> {
             started_by: self.started_by,
             waited: self.policy.start.elapsed(),
             forced: self.forced && self.force_sent,
+            exit_unseen: self.process.exit_unseen,
             snapshot,
             no_callback: self.no_callback.take(),
         };
@@ -246,7 +254,8 @@ impl<W: Wrapper, A> Drain<'_, W, A> {
         let forceful = self.want == Mode::Forceful;
         self.requested = self.requested.max(Requested::Perhaps);
         self.force_sent |= forceful;
-        let request = DrainRequest { forceful, ..self.policy.request.clone() };
+        let former_process = self.process.former.clone();
+        let request = DrainRequest { forceful, former_process, ..self.policy.request.clone() };
         match self.wrapper.until(state.deadline).drain(&request).await {
             Ok(snapshot) => {
                 let joined = self.started_by == StartedBy::Joined;
@@ -254,6 +263,7 @@ impl<W: Wrapper, A> Drain<'_, W, A> {
                 self.asked = Some(Instant::now());
                 self.requested = Requested::Accepted;
                 Self::received(&snapshot, state);
+                self.process.accepted(&snapshot);
                 Ok(snapshot)
             }
             Err(error) => {
@@ -271,7 +281,9 @@ impl<W: Wrapper, A> Drain<'_, W, A> {
         let kill_at = drain.filter(|drain| self.forced && drain.forceful).and_then(|drain| drain.deadline);
         if let Some(kill_at) = kill_at.filter(|kill_at| self.kill_at != Some(*kill_at)) {
             self.kill_at = Some(kill_at);
-            let left = Duration::try_from(kill_at - OffsetDateTime::now_utc()).unwrap_or_default();
+            let until_kill = drain.and_then(|drain| drain.until_deadline);
+            let left = until_kill
+                .unwrap_or_else(|| (kill_at - OffsetDateTime::now_utc()).try_into().unwrap_or_default());
             state.deadline = state.deadline.max(Instant::now() + left.min(MAX_CLEANUP) + KILL_LIMIT);
         }
     }
@@ -290,7 +302,7 @@ impl<W: Wrapper, A> Drain<'_, W, A> {
             return self.want == Mode::Forceful;
         };
         let is_job = !self.policy.request.job_url.is_empty();
-        self.want == Mode::Forceful || is_job || !self.is_ours(detail)
+        self.want == Mode::Forceful || is_job || !self.is_ours(detail) || !self.process.former.is_empty()
     }
 
     /// Whether the wrapper's current or last drain is this one.
@@ -311,12 +323,15 @@ impl<W: Wrapper, A> Drain<'_, W, A> {
             return Ok(snapshot);
         };
         let is_recorded = detail.is_drained_by_client() && (self.is_ours(detail) || !has_callback);
-        if is_recorded || self.asked.is_some() || self.recording_refused {
+        if (is_recorded && self.process.former.is_empty()) || self.asked.is_some() || self.recording_refused {
             return Ok(snapshot);
         }
         let manager = state.manager;
-        match self.wrapper.until(state.deadline).drain(&self.policy.request).await {
+        let request =
+            DrainRequest { former_process: self.process.former.clone(), ..self.policy.request.clone() };
+        match self.wrapper.until(state.deadline).drain(&request).await {
             Ok(after) => {
+                self.process.accepted(&after);
                 tracing::info!(
                     { key::MANAGER } = manager,
                     "runner was already stopped; drain recorded by its wrapper"
@@ -329,7 +344,7 @@ impl<W: Wrapper, A> Drain<'_, W, A> {
                 }
                 Ok(after)
             }
-            Err(error) if error.retryable() => Err(error),
+            Err(error) if error.retryable() || !self.process.former.is_empty() => Err(error),
             Err(error) => {
                 tracing::warn!(
                     { key::MANAGER } = manager,

@@ -82,12 +82,25 @@ pub(super) struct Scripted<F> {
     asked: Mutex<(Vec<Instant>, Vec<Instant>)>,
     starts: AtomicUsize,
     cancels: AtomicUsize,
+    former_processes: Mutex<Vec<String>>,
+    refuses_beside: bool,
 }
 
 impl<F: Fn(ScriptInput) -> Result<S, ScriptedFault> + Sync, S: Into<Snapshot>> Scripted<F> {
     pub(super) fn new(script: F) -> Self {
-        let (starts, cancels) = Default::default();
-        Self { script, start: Instant::now(), asked: Mutex::default(), starts, cancels }
+        let (starts, cancels, former_processes) = Default::default();
+        let (start, asked) = (Instant::now(), Mutex::default());
+        Self { script, start, asked, starts, cancels, former_processes, refuses_beside: false }
+    }
+
+    /// Whether it refuses requests that name a former process.
+    pub(super) fn refusing_beside(self, refuses_beside: bool) -> Self {
+        Self { refuses_beside, ..self }
+    }
+
+    /// The former processes in the requests.
+    pub(super) fn former_processes(&self) -> Vec<String> {
+        self.former_processes.lock().unwrap().clone()
     }
 
     /// Since the start.
@@ -136,6 +149,12 @@ impl<F: Fn(ScriptInput) -> Result<S, ScriptedFault> + Sync, S: Into<Snapshot>> W
 
     async fn drain(&self, request: &DrainRequest) -> Result<Snapshot, ClientError> {
         self.answer()?;
+        if !request.former_process.is_empty() {
+            self.former_processes.lock().unwrap().push(request.former_process.clone());
+            if self.refuses_beside {
+                return Err(ScriptedFault::Refused.into());
+            }
+        }
         {
             let mut asked = self.asked.lock().unwrap();
             if request.forceful { asked.1.push(Instant::now()) } else { asked.0.push(Instant::now()) }

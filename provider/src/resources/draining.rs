@@ -105,6 +105,9 @@ pub(super) fn report_end(
     if ended.forced {
         drain::forced(name, policy.timeout, subject).warning(path.clone(), diags);
     }
+    if ended.exit_unseen {
+        drain::exit_unseen(name, subject).warning(path.clone(), diags);
+    }
     if let Some(why) = &ended.no_callback {
         drain::no_callback(name, why, subject).warning(AttributePath::new("shutdown_callback"), diags);
     }

@@ -12,7 +12,9 @@ use super::{
     health::{Health, Prober},
     status::{JobList, Status},
 };
-use crate::supervise::{Answer, Handle, HandleError, Stop, StopId, Supervision, callback::CallbackError};
+use crate::supervise::{
+    Answer, Handle, HandleError, Stop, StopId, Supervision, callback::CallbackError, process::Identity,
+};
 
 /// The maximum length of an id and of a reason, in characters.
 const MAX_ID: usize = 200;
@@ -43,6 +45,11 @@ pub(crate) enum ControlError {
         .0.map_or("a job".to_owned(), |id| format!("job {id}"))
     )]
     SelfDrain(Option<u64>),
+    #[error(
+        "process {0}, the runner that was draining, may still be running, and this wrapper does not supervise it; wait until that process has \
+         exited (SIGQUIT lets it finish its jobs), then repeat the drain"
+    )]
+    FormerRunner(u32),
     #[error("job list unavailable: the runner is not running, or has no HTTP server (listen_address)")]
     NoJobs,
     #[error(transparent)]
@@ -71,7 +78,7 @@ impl ControlError {
         match self {
             Self::Invalid { .. } | Self::Callback(_) => Kind::Invalid,
             Self::CallbackRefused(_) => Kind::Denied,
-            Self::SelfDrain(_) => Kind::Precondition,
+            Self::SelfDrain(_) | Self::FormerRunner(_) => Kind::Precondition,
             Self::NoJobs | Self::Supervisor(HandleError::Ended) => Kind::Unavailable,
             Self::Supervisor(HandleError::Busy) => Kind::Exhausted,
             // Also too many callbacks: the same request can never succeed.
@@ -158,6 +165,23 @@ impl Control {
             Ok(answer)
         })
         .await
+    }
+
+    /// A client that saw this process drain, and now sees another one, must not take the exit of the other one as the end of its drain.
+    /// `former_process`: the identity of the first process, or empty.
+    pub(crate) fn refuse_beside(&self, former_process: &str) -> Result<(), ControlError> {
+        if former_process.is_empty() {
+            return Ok(());
+        }
+        let former: Identity = former_process
+            .parse()
+            .map_err(|_| ControlError::invalid("former_process", "expected a value of Status.process"))?;
+        let supervised = self.supervision().state.child().map(|child| child.pid);
+        // Whether another process has its PID cannot always be read.
+        if supervised != Some(former.pid) && former.is_alive().unwrap_or(true) {
+            return Err(ControlError::FormerRunner(former.pid));
+        }
+        Ok(())
     }
 
     /// A CI job that drains its own runner, and waits for the end of the drain, would wait for itself. If the runner does not list its jobs in

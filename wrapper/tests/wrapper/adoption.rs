@@ -259,6 +259,42 @@ async fn runner_is_adopted_after_removal_of_state_file() {
     assert!(!is_alive(runner));
 }
 
+/// A client that saw the first runner drain, and sees another one now, does not get the exit of the other one as its evidence.
+#[tokio::test]
+async fn drain_is_refused_while_the_former_process_runs() {
+    let mut first = ready(&[]).await;
+    let runner = first.child_pid();
+    let process = first.v1_client().await.get_status(GetStatusRequest {}).await.unwrap().into_inner().process;
+    first.signal(Signal::KILL);
+    first.ended().await;
+    let other_state = first.path("other.state");
+    let second = Start::again(first.into_folder())
+        .flags(&["--start-grace=0s", "--state-file", other_state.to_str().unwrap()])
+        .child(&[]);
+    let mut client = second.v1_client().await;
+    let request = |id: &str, former: &str| DrainRequest {
+        id: id.to_owned(),
+        former_process: former.to_owned(),
+        ..DrainRequest::default()
+    };
+    let refused = client.drain(request("one", &process)).await.unwrap_err();
+    assert_eq!(refused.code(), tonic::Code::FailedPrecondition, "{refused}");
+    assert!(
+        refused.message().contains(&format!("process {runner}, the runner that was draining")),
+        "{refused}"
+    );
+    let invalid = client.drain(request("two", "7")).await.unwrap_err();
+    assert_eq!(invalid.code(), tonic::Code::InvalidArgument, "{invalid}");
+    let status = client.get_status(GetStatusRequest {}).await.unwrap().into_inner();
+    assert!(status.drain.is_none() && status.process != process, "{status:?}");
+
+    rustix::process::kill_process(pid(runner), Signal::KILL).unwrap();
+    // Until its last thread has ended, the killed process counts as running.
+    eventually("the drain is accepted", async || client.drain(request("three", &process)).await).await;
+    assert!(!is_alive(runner));
+    second.client().await.becomes(Status::Stopped).await;
+}
+
 #[tokio::test]
 async fn wrapper_refuses_to_start_beside_two_runners_without_state_file() {
     let folder = tempfile::tempdir().unwrap();

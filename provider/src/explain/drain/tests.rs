@@ -136,6 +136,7 @@ fn drain_warnings_match_snapshot() {
         no_callback("m1", &NoCallback::Upstream, Subject::Drain),
         no_callback("m1", &NoCallback::Refused(mute()), Subject::Drain),
         bad_end("m1", &failed, false, Subject::Drain).unwrap(),
+        exit_unseen("m1", Subject::Drain),
         superseded("m1", "i-1"),
         instance_id_twice("m1", "i-1"),
         assumed_without_target("m1", "i-1"),

@@ -36,6 +36,8 @@ pub struct Ended {
     pub waited: Duration,
     /// A forceful request was sent after the deadline, and the wrapper has received it, or may have received it.
     pub forced: bool,
+    /// The process that was draining has ended without a reported exit, and its successor was drained.
+    pub exit_unseen: bool,
     pub snapshot: Snapshot,
     /// Why the wrapper does not send the callback of this drain.
     pub no_callback: Option<NoCallback>,

@@ -367,3 +367,4 @@ async fn drain_timeout_counts_from_operation_start() {
 mod callback;
 mod force;
 mod no_wait;
+mod process;

@@ -110,6 +110,8 @@ fn seen(level: Level, level_max: Option<Level>, version: Option<&str>) -> Snapsh
     let mut snapshot = Snapshot::from(RunnerStatus::Running);
     snapshot.detail = Some(Box::new(Detail {
         wrapper_version: "0.1.0".into(),
+        process: String::new(),
+        last_drain: None,
         level,
         level_max,
         reasons: vec!["no job request was answered yet".into()],

@@ -224,6 +224,8 @@ async fn peer_with_drain_request_is_unhealthy() {
     let mut snapshot = Snapshot::from(RunnerStatus::Running);
     snapshot.detail = Some(Box::new(crate::client::Detail {
         wrapper_version: "0.1.0".into(),
+        process: String::new(),
+        last_drain: None,
         level: crate::client::Level::Polling,
         level_max: None,
         reasons: vec![],
@@ -234,6 +236,7 @@ async fn peer_with_drain_request_is_unhealthy() {
         oldest_job: None,
         shutting_down: false,
         drain: Some(crate::client::DrainInfo {
+            until_deadline: None,
             id: "ci-7".into(),
             reason: String::new(),
             requested_by: String::new(),

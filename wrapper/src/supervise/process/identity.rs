@@ -1,6 +1,6 @@
 //! Identifies a process uniquely.
 
-use std::{fs, io, os::unix::fs::MetadataExt};
+use std::{fmt, fs, io, os::unix::fs::MetadataExt, str::FromStr};
 
 use rustix::{
     io::Errno,
@@ -97,6 +97,31 @@ pub(crate) fn boot_id() -> io::Result<String> {
     Ok(fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim().to_owned())
 }
 
+/// Without its origin.
+impl fmt::Display for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}/{}", self.boot, self.pid, self.start_ticks)
+    }
+}
+
+/// The inverse of the display.
+impl FromStr for Identity {
+    type Err = NoIdentity;
+
+    fn from_str(text: &str) -> Result<Self, NoIdentity> {
+        let mut fields = text.split('/');
+        let mut field = || fields.next().ok_or(NoIdentity);
+        let boot = field()?.to_owned();
+        let pid = field()?.parse().map_err(|_| NoIdentity)?;
+        let start_ticks = field()?.parse().map_err(|_| NoIdentity)?;
+        fields.next().is_none().then_some(Self { pid, start_ticks, boot, origin: None }).ok_or(NoIdentity)
+    }
+}
+
+/// The text identifies no process.
+#[derive(Debug)]
+pub struct NoIdentity;
+
 /// Start time of a process in Unix seconds, as in the metric `process_start_time_seconds` of Prometheus' client libraries: both use the
 /// kernel's current boot time, so a clock change affects both.
 pub(crate) fn started_at(pid: u32) -> Option<f64> {
@@ -130,5 +155,10 @@ mod tests {
         assert!(!Identity { boot: "another".to_owned(), ..me }.is_alive().unwrap());
         assert_eq!(Program::of(std::process::id()).unwrap(), Program::of(std::process::id()).unwrap());
         assert!(Identity::of(u32::MAX).is_err());
+        let me = Identity::of(std::process::id()).unwrap();
+        assert_eq!(me.to_string().parse::<Identity>().unwrap(), me);
+        for text in ["", "boot", "boot/1", "boot/x/1", "boot/1/1/1", "boot/-1/1"] {
+            assert!(text.parse::<Identity>().is_err(), "{text}");
+        }
     }
 }

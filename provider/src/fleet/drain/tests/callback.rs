@@ -6,6 +6,8 @@ pub(super) fn drained_by(id: &str, status: RunnerStatus) -> Snapshot {
     let mut snapshot = Snapshot::from(status);
     snapshot.detail = Some(Box::new(Detail {
         wrapper_version: "0.1.0".into(),
+        process: String::new(),
+        last_drain: None,
         level: Level::None,
         level_max: None,
         reasons: vec![],
@@ -15,6 +17,7 @@ pub(super) fn drained_by(id: &str, status: RunnerStatus) -> Snapshot {
         jobs: None,
         oldest_job: None,
         drain: Some(DrainInfo {
+            until_deadline: None,
             id: id.into(),
             reason: String::new(),
             requested_by: String::new(),

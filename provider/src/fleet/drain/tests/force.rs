@@ -57,7 +57,7 @@ async fn force_limit_is_after_reported_kill() {
     const CLEANUP: u64 = 540;
     let timeout = Duration::from_secs(60);
     let force = DrainPolicy { on_timeout: OnTimeout::Force, timeout, ..policy() };
-    let ends = async |kill_in: i64, is_forceful: bool| {
+    let ends_at = async |kill_in: i64, until_kill: Option<Duration>, is_forceful: bool| {
         let kill_at = OffsetDateTime::now_utc() + time::Duration::seconds(kill_in);
         let wrapper = Scripted::new(move |input: ScriptInput| {
             let ended = input.forceful.is_some_and(|since| since.as_secs() >= CLEANUP);
@@ -66,11 +66,13 @@ async fn force_limit_is_after_reported_kill() {
             let drain = snapshot.detail.as_mut().unwrap().drain.as_mut().unwrap();
             drain.forceful = is_forceful && input.forceful.is_some();
             drain.deadline = Some(kill_at);
+            drain.until_deadline = until_kill;
             Ok::<_, ScriptedFault>(snapshot)
         });
         let start = Instant::now();
         (drained(&force, &wrapper).await.is_ok(), start.elapsed().as_secs())
     };
+    let ends = async |kill_in, is_forceful| ends_at(kill_in, None, is_forceful).await;
     let (is_drained, seconds) = ends(600, true).await;
     assert!(is_drained && (600..=605).contains(&seconds), "{seconds}");
     assert_eq!(ends(45, true).await, (false, 180));
@@ -79,6 +81,11 @@ async fn force_limit_is_after_reported_kill() {
     assert!(!is_drained && (330..=340).contains(&seconds), "{seconds}");
     assert_eq!(ends(-1_000_000, true).await, (false, 180));
     assert!(ends(i64::from(i32::MAX), true).await.0);
+    // A wrapper that reports the time until the kill needs no correct clock.
+    for clock_error in [-1_000_000, 1_000_000] {
+        let (is_drained, seconds) = ends_at(clock_error, Some(Duration::from_secs(600)), true).await;
+        assert!(is_drained && (600..=605).contains(&seconds), "{seconds}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

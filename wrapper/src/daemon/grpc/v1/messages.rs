@@ -9,7 +9,7 @@ use crate::{
         health::Level,
         status::{Drain, Exit, HealthStatus, How, Job, Status},
     },
-    supervise::{Mode, RunnerState, StopOutcome},
+    supervise::{Mode, RunnerState, StopOutcome, process::Identity},
 };
 
 impl From<Status> for v1::Status {
@@ -27,6 +27,10 @@ impl From<Status> for v1::Status {
             last_drain: status.last_drain.map(Into::into),
             shutting_down: status.shutting_down,
             wrapper_version: status.wrapper_version,
+            process: status
+                .pid
+                .and_then(|pid| Identity::of(pid).ok())
+                .map_or_else(String::new, |it| it.to_string()),
             reading_log: status.reading_log,
         }
     }
@@ -133,6 +137,9 @@ impl From<Drain> for v1::Drain {
             mode: v1::Mode::from(drain.mode).into(),
             reason: drain.reason,
             requested_at: drain.requested_at.map(timestamp),
+            until_deadline: drain.deadline.and_then(|deadline| {
+                duration(deadline.duration_since(SystemTime::now()).unwrap_or_default())
+            }),
             deadline: drain.deadline.map(timestamp),
             signalled: drain.signalled,
             outcome: outcome.into(),
